@@ -1,0 +1,70 @@
+package resource
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Scope says whether the resources of a kind belong to a mesh.
+type Scope int
+
+const (
+	ScopeMesh Scope = iota
+	ScopeGlobal
+)
+
+// Descriptor declares one kind to the decoder, the store, the API and the commands.
+type Descriptor struct {
+	Kind   string // "MeshTimeout"
+	Plural string // path segment of the HTTP API, "meshtimeouts"
+	Short  string // Kuma's short name where it has one ("dp", "mt"), else ""
+	Scope  Scope
+	// SpecAtTop is true for kinds whose universal form has its fields beside type, mesh and name instead of below
+	// spec: Mesh, Dataplane, ExternalService, ZoneEgress and the legacy policies.
+	SpecAtTop bool
+	// New returns an empty spec to decode into.
+	New func() Spec
+	// Policy is true for kinds that act on proxies through a targetRef or (Legacy) selectors; only these may carry
+	// kuma.io/effect.
+	Policy bool
+	Legacy bool
+}
+
+// Registry finds descriptors by any of their names. It is immutable.
+type Registry struct {
+	list   []Descriptor // in the order given
+	byName map[string]int
+}
+
+// NewRegistry builds a registry. It fails when two kinds share a name or a descriptor is incomplete.
+func NewRegistry(ds ...Descriptor) (*Registry, error) {
+	r := &Registry{list: ds, byName: make(map[string]int, 3*len(ds))}
+	for i, d := range ds {
+		if d.Kind == "" || d.Plural == "" || d.New == nil {
+			return nil, fmt.Errorf("descriptor %d (%q): Kind, Plural and New are required", i, d.Kind)
+		}
+		names := map[string]bool{strings.ToLower(d.Kind): true, strings.ToLower(d.Plural): true}
+		if d.Short != "" {
+			names[strings.ToLower(d.Short)] = true
+		}
+		for n := range names {
+			if j, ok := r.byName[n]; ok {
+				return nil, fmt.Errorf("kinds %s and %s share the name %q", ds[j].Kind, d.Kind, n)
+			}
+			r.byName[n] = i
+		}
+	}
+	return r, nil
+}
+
+// Lookup finds a kind by its name in any case: the kind, its plural or its short name.
+func (r *Registry) Lookup(name string) (Descriptor, bool) {
+	i, ok := r.byName[strings.ToLower(name)]
+	if !ok {
+		return Descriptor{}, false
+	}
+	return r.list[i], true
+}
+
+// All returns the descriptors in registration order. The slice must not be changed.
+func (r *Registry) All() []Descriptor { return r.list }

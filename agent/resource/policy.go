@@ -1,0 +1,61 @@
+package resource
+
+// Conf is what one policy kind adds to the shape that all policies share.
+type Conf interface {
+	Validate(v *Validator)
+}
+
+// TargetRef says what a policy, or one of its items, is about.
+type TargetRef struct {
+	Kind        string            `json:"kind"`
+	Name        string            `json:"name,omitempty"`
+	Namespace   string            `json:"namespace,omitempty"`
+	Tags        map[string]string `json:"tags,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	SectionName string            `json:"sectionName,omitempty"`
+	Mesh        string            `json:"mesh,omitempty"`
+	ProxyTypes  []string          `json:"proxyTypes,omitempty"`
+}
+
+// Policy is the shape shared by all policies of the new generation. The room of a kind supplies the Conf types through
+// the PolicyShape of its descriptor.
+type Policy struct {
+	Shape     *PolicyShape
+	TargetRef *TargetRef   // nil: the whole mesh
+	From      []PolicyItem // traffic that arrives
+	To        []PolicyItem // traffic that leaves
+	Default   Conf         // for kinds that act on the proxy as a whole
+}
+
+// PolicyItem is one entry of from or to.
+type PolicyItem struct {
+	TargetRef TargetRef
+	Conf      Conf
+}
+
+// PolicyShape says what a policy kind may hold.
+type PolicyShape struct {
+	Top  []string // kinds that the top-level targetRef may have
+	From []string // kinds that a from item may have; empty: from is refused
+	To   []string // kinds that a to item may have; empty: to is refused
+	// Default is true for kinds with spec.default.
+	Default bool
+	// Inline is true where the fields of an item beside targetRef are the conf (MeshHTTPRoute: hostnames, rules);
+	// false where the conf stands below default.
+	Inline bool
+	// NewConf returns an empty conf to decode into.
+	NewConf func() Conf
+}
+
+// LegacyPolicy is the shape of the policies of the legacy generation.
+type LegacyPolicy struct {
+	Sources      []LegacySelector `json:"sources,omitempty"`
+	Destinations []LegacySelector `json:"destinations,omitempty"`
+	Selectors    []LegacySelector `json:"selectors,omitempty"` // ProxyTemplate
+	Conf         Conf             `json:"conf,omitempty"`
+}
+
+// LegacySelector matches tags; the value "*" matches any.
+type LegacySelector struct {
+	Match map[string]string `json:"match"`
+}

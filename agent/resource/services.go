@@ -1,0 +1,193 @@
+package resource
+
+// ExternalService is a service outside the mesh under a kuma.io/service tag.
+type ExternalService struct {
+	Networking ExternalNetworking `json:"networking"`
+	Tags       map[string]string  `json:"tags"`
+}
+
+// ExternalNetworking is where it is.
+type ExternalNetworking struct {
+	Address string       `json:"address"` // host:port
+	TLS     *ExternalTLS `json:"tls,omitempty"`
+}
+
+// ExternalTLS is how the proxy speaks to it.
+type ExternalTLS struct {
+	Enabled            bool        `json:"enabled,omitempty"`
+	CACert             *DataSource `json:"caCert,omitempty"`
+	ClientCert         *DataSource `json:"clientCert,omitempty"`
+	ClientKey          *DataSource `json:"clientKey,omitempty"`
+	AllowRenegotiation bool        `json:"allowRenegotiation,omitempty"`
+	SkipHostnameVerify bool        `json:"skipHostnameVerification,omitempty"`
+	ServerName         string      `json:"serverName,omitempty"`
+}
+
+// DataSource is where bytes come from: exactly one field is set.
+type DataSource struct {
+	Secret       string `json:"secret,omitempty"`
+	File         string `json:"file,omitempty"`
+	Inline       []byte `json:"inline,omitempty"` // base64 in the document
+	InlineString string `json:"inlineString,omitempty"`
+}
+
+// MeshService is a service of the mesh as a real object.
+type MeshService struct {
+	Selector   MeshServiceSelector   `json:"selector"`
+	Ports      []MeshServicePort     `json:"ports,omitempty"`
+	Identities []MeshServiceIdentity `json:"identities,omitempty"`
+	State      string                `json:"state,omitempty"`
+	Status     *ServiceStatus        `json:"status,omitempty"` // VIPs and hostnames are honoured when given
+}
+
+// MeshServiceSelector selects dataplanes: one of the fields.
+type MeshServiceSelector struct {
+	DataplaneTags   map[string]string  `json:"dataplaneTags,omitempty"`
+	DataplaneLabels *LabelSelector     `json:"dataplaneLabels,omitempty"`
+	DataplaneRef    *DataplaneSelector `json:"dataplaneRef,omitempty"`
+}
+
+// LabelSelector matches labels exactly.
+type LabelSelector struct {
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+}
+
+// DataplaneSelector names one dataplane.
+type DataplaneSelector struct {
+	Name string `json:"name"`
+}
+
+// MeshServicePort is one port of a service.
+type MeshServicePort struct {
+	Name        string       `json:"name,omitempty"`
+	Port        uint32       `json:"port"`
+	TargetPort  *IntOrString `json:"targetPort,omitempty"` // inbound port number or name; nil: Port
+	AppProtocol string       `json:"appProtocol,omitempty"`
+}
+
+// MeshServiceIdentity is what the service proves itself with.
+type MeshServiceIdentity struct {
+	Type  string `json:"type"` // ServiceTag
+	Value string `json:"value"`
+}
+
+// ServiceStatus is the status part that real services share.
+type ServiceStatus struct {
+	VIPs               []VIP     `json:"vips,omitempty"`
+	VIP                *VIP      `json:"vip,omitempty"` // MeshExternalService has one
+	Addresses          []Address `json:"addresses,omitempty"`
+	TLS                *Raw      `json:"tls,omitempty"`
+	HostnameGenerators []Raw     `json:"hostnameGenerators,omitempty"`
+	DataplaneProxies   *Raw      `json:"dataplaneProxies,omitempty"`
+	MeshServices       []Raw     `json:"meshServices,omitempty"`
+}
+
+// VIP is a virtual address.
+type VIP struct {
+	IP string `json:"ip"`
+}
+
+// Address is a hostname of a service.
+type Address struct {
+	Hostname             string `json:"hostname,omitempty"`
+	Origin               string `json:"origin,omitempty"`
+	HostnameGeneratorRef *Raw   `json:"hostnameGeneratorRef,omitempty"`
+}
+
+// MeshExternalService is a service outside the mesh as a real object.
+type MeshExternalService struct {
+	Match     MeshExternalMatch      `json:"match"`
+	Endpoints []MeshExternalEndpoint `json:"endpoints,omitempty"`
+	TLS       *MeshExternalTLS       `json:"tls,omitempty"`
+	Extension *Raw                   `json:"extension,omitempty"`
+	Status    *ServiceStatus         `json:"status,omitempty"`
+}
+
+// MeshExternalMatch is what the workload dials.
+type MeshExternalMatch struct {
+	Type     string `json:"type,omitempty"` // HostnameGenerator
+	Port     uint32 `json:"port"`
+	Protocol string `json:"protocol,omitempty"` // tcp, http, http2, grpc
+}
+
+// MeshExternalEndpoint is one address: an IP, a host name, or unix:///path.
+type MeshExternalEndpoint struct {
+	Address string `json:"address"`
+	Port    uint32 `json:"port,omitempty"`
+}
+
+// MeshExternalTLS is how the proxy speaks to it.
+type MeshExternalTLS struct {
+	Enabled            bool                      `json:"enabled,omitempty"`
+	Version            *TLSVersion               `json:"version,omitempty"`
+	AllowRenegotiation bool                      `json:"allowRenegotiation,omitempty"`
+	Verification       *MeshExternalVerification `json:"verification,omitempty"`
+}
+
+// TLSVersion bounds the protocol version: TLSAuto, TLS10, TLS11, TLS12, TLS13.
+type TLSVersion struct {
+	Min string `json:"min,omitempty"`
+	Max string `json:"max,omitempty"`
+}
+
+// MeshExternalVerification of the server, and the client's own certificate.
+type MeshExternalVerification struct {
+	Mode            string      `json:"mode,omitempty"` // SkipSAN, SkipCA, SkipAll, Secured
+	ServerName      string      `json:"serverName,omitempty"`
+	SubjectAltNames []SANMatch  `json:"subjectAltNames,omitempty"`
+	CACert          *DataSource `json:"caCert,omitempty"`
+	ClientCert      *DataSource `json:"clientCert,omitempty"`
+	ClientKey       *DataSource `json:"clientKey,omitempty"`
+}
+
+// SANMatch is one accepted subject alternative name.
+type SANMatch struct {
+	Type  string `json:"type,omitempty"` // Exact or Prefix
+	Value string `json:"value"`
+}
+
+// MeshMultiZoneService joins the MeshServices of several zones.
+type MeshMultiZoneService struct {
+	Selector MultiZoneSelector `json:"selector"`
+	Ports    []MultiZonePort   `json:"ports,omitempty"`
+	Status   *ServiceStatus    `json:"status,omitempty"`
+}
+
+// MultiZoneSelector selects MeshServices.
+type MultiZoneSelector struct {
+	MeshService LabelSelector `json:"meshService"`
+}
+
+// MultiZonePort is one port of it.
+type MultiZonePort struct {
+	Name        string `json:"name,omitempty"`
+	Port        uint32 `json:"port"`
+	AppProtocol string `json:"appProtocol,omitempty"`
+}
+
+// HostnameGenerator gives services their names.
+type HostnameGenerator struct {
+	Selector  HostnameSelector `json:"selector"`
+	Template  string           `json:"template,omitempty"`
+	Extension *Raw             `json:"extension,omitempty"`
+}
+
+// HostnameSelector selects services: one of the fields.
+type HostnameSelector struct {
+	MeshService          *LabelSelector `json:"meshService,omitempty"`
+	MeshExternalService  *LabelSelector `json:"meshExternalService,omitempty"`
+	MeshMultiZoneService *LabelSelector `json:"meshMultiZoneService,omitempty"`
+}
+
+// ZoneEgress is a proxy through which traffic leaves the zone.
+type ZoneEgress struct {
+	Zone       string               `json:"zone,omitempty"`
+	Networking ZoneEgressNetworking `json:"networking"`
+}
+
+// ZoneEgressNetworking is where it listens.
+type ZoneEgressNetworking struct {
+	Address string `json:"address"`
+	Port    uint32 `json:"port"`
+	Admin   *Admin `json:"admin,omitempty"`
+}
