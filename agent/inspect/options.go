@@ -1,0 +1,153 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Options is what the API is built of. Functions are called once per request from many goroutines at once; they must
+// not block and the values they return must not change afterwards.
+type Options struct {
+	Info     Info
+	Registry *resource.Registry
+	// Last returns the result of the last reconciliation, nil before the first.
+	Last func() *Last
+	// Files returns the state of every resource file, sorted by path. Nil: there is no resource directory.
+	Files func() []FileStatus
+	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready may depend on
+	// other agents.
+	Live, Ready func() []Check
+	Access      Access
+	Metrics     prometheus.Gatherer // what /metrics serves; nil: /metrics is not found
+	Log         *slog.Logger        // nil: discard
+	Limits      Limits
+}
+
+// Info says who answers.
+type Info struct {
+	Product  string    `json:"product"` // "nearside"
+	Version  string    `json:"version"`
+	Node     string    `json:"node"`
+	Zone     string    `json:"zone"`
+	Instance string    `json:"instance"` // unique per process start
+	Started  time.Time `json:"started"`
+	PID      int       `json:"pid"`
+}
+
+// Last is one finished reconciliation. It is immutable.
+type Last struct {
+	Revision uint64        // of the store when it began
+	Set      *resource.Set // what it worked on
+	At       time.Time     // when it ended
+	Took     time.Duration
+	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
+	Problems []Problem
+}
+
+// Problem is one thing that the agent could not do with a resource, or did in part.
+type Problem struct {
+	Resource string `json:"resource"` // Kind/mesh/name
+	Severity string `json:"severity"` // SeverityError or SeverityWarning
+	Reason   string `json:"reason"`
+}
+
+// Severities of problems.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "warning"
+)
+
+// FileStatus is the state of one resource file.
+type FileStatus struct {
+	Path      string            `json:"path"`
+	Resources int               `json:"resources"`           // in force from this file
+	Loaded    time.Time         `json:"loaded,omitzero"`     // when its content was last taken over
+	Stale     bool              `json:"stale,omitempty"`     // the content in force is older than the file, because of Faults
+	Faults    []resource.Fault  `json:"faults,omitempty"`    // what is wrong with the file as it is now
+	Conflicts map[string]string `json:"conflicts,omitempty"` // Kind/mesh/name: the source that owns it
+}
+
+// Check is one named condition of health.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Reason string `json:"reason,omitempty"` // what is wrong and what to do, or what is well
+}
+
+// Access says who may write.
+type Access struct {
+	UID int // the agent's user; root may always write
+	GID int // the group of the socket; negative: none
+	// Token is the bearer token that allows writes over TCP. Empty: TCP is read-only.
+	Token string
+}
+
+// Limits bounds the work for one client. Zero fields take the defaults named beside them.
+type Limits struct {
+	Body        int64         // bytes of a request body; 16 MiB
+	Header      int           // bytes of a request header; 64 KiB
+	HeaderTime  time.Duration // to read a request header; 5 s
+	ReadTime    time.Duration // to read a whole request; 30 s
+	WriteTime   time.Duration // to write an answer; 60 s
+	IdleTime    time.Duration // between two requests of a connection; 60 s
+	Connections int           // open at once, per listener; 256
+	PageSize    int           // items of a list page when none is asked for, and the most that may be asked for; 100 and 1000 times it
+}
+
+func (l Limits) withDefaults() Limits {
+	orInt := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	orDur := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if l.Body == 0 {
+		l.Body = 16 << 20
+	}
+	orInt(&l.Header, 64<<10)
+	orDur(&l.HeaderTime, 5*time.Second)
+	orDur(&l.ReadTime, 30*time.Second)
+	orDur(&l.WriteTime, time.Minute)
+	orDur(&l.IdleTime, time.Minute)
+	orInt(&l.Connections, 256)
+	orInt(&l.PageSize, 100)
+	return l
+}
+
+// Validate reports what is missing or out of range.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Registry == nil {
+		errs = append(errs, errors.New("inspect.Options.Registry: is nil; give the kinds to serve"))
+	}
+	if o.Last == nil {
+		errs = append(errs, errors.New("inspect.Options.Last: is nil; give a function that returns the last result"))
+	}
+	if o.Access.UID < 0 {
+		errs = append(errs, fmt.Errorf("inspect.Options.Access.UID: %d is not a user id; 0 and above", o.Access.UID))
+	}
+	for _, l := range []struct {
+		name  string
+		value int64
+	}{
+		{"Body", o.Limits.Body}, {"Header", int64(o.Limits.Header)}, {"HeaderTime", int64(o.Limits.HeaderTime)},
+		{"ReadTime", int64(o.Limits.ReadTime)}, {"WriteTime", int64(o.Limits.WriteTime)},
+		{"IdleTime", int64(o.Limits.IdleTime)}, {"Connections", int64(o.Limits.Connections)},
+		{"PageSize", int64(o.Limits.PageSize)},
+	} {
+		if l.value < 0 {
+			errs = append(errs, fmt.Errorf("inspect.Options.Limits.%s: %d is negative; 0 takes the default", l.name, l.value))
+		}
+	}
+	return errors.Join(errs...)
+}

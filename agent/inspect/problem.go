@@ -1,0 +1,97 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// Error is the body of an answer that is not a success: a problem document of RFC 9457 with the member
+// invalid_parameters that Kuma's tools read. Its media type is application/problem+json.
+type Error struct {
+	Type              string             `json:"type"` // "/problems/…", stable: what programs switch on
+	Title             string             `json:"title"`
+	Status            int                `json:"status"`
+	Detail            string             `json:"detail"`
+	InvalidParameters []InvalidParameter `json:"invalid_parameters"`
+}
+
+// InvalidParameter is one field of a request that was refused.
+type InvalidParameter struct {
+	Field  string `json:"field"`
+	Reason string `json:"reason"`
+}
+
+// Error returns the title, the detail and the fields.
+func (e *Error) Error() string {
+	s := e.Title
+	if e.Detail != "" {
+		s += ": " + e.Detail
+	}
+	for _, p := range e.InvalidParameters {
+		s += "\n  " + p.Field + ": " + p.Reason
+	}
+	return s
+}
+
+// Problem types.
+const (
+	ProblemNotFound   = "/problems/not-found"
+	ProblemMethod     = "/problems/method-not-allowed"
+	ProblemInvalid    = "/problems/invalid"
+	ProblemDenied     = "/problems/permission-denied"
+	ProblemBrowser    = "/problems/browser-refused"
+	ProblemStale      = "/problems/stale-revision"
+	ProblemExists     = "/problems/exists"
+	ProblemOwned      = "/problems/owned-elsewhere"
+	ProblemInUse      = "/problems/in-use"
+	ProblemTooLarge   = "/problems/too-large"
+	ProblemMedia      = "/problems/unsupported-media-type"
+	ProblemStorage    = "/problems/insufficient-storage"
+	ProblemNotReady   = "/problems/not-ready"
+	ProblemGeneration = "/problems/generation-failed"
+	ProblemInternal   = "/problems/internal"
+)
+
+func problem(status int, typ, title, detail string, args ...any) *Error {
+	if len(args) > 0 {
+		detail = fmt.Sprintf(detail, args...)
+	}
+	return &Error{Type: typ, Title: title, Status: status, Detail: detail, InvalidParameters: []InvalidParameter{}}
+}
+
+func notFound(detail string, args ...any) *Error {
+	return problem(http.StatusNotFound, ProblemNotFound, "Not found", detail, args...)
+}
+
+func invalid(detail string, params ...InvalidParameter) *Error {
+	e := problem(http.StatusBadRequest, ProblemInvalid, "Invalid request", "%s", detail)
+	e.InvalidParameters = append(e.InvalidParameters, params...)
+	return e
+}
+
+// invalidQuery is the answer to a query parameter with a value it cannot have.
+func invalidQuery(name, value, allowed string) *Error {
+	reason := fmt.Sprintf("%q is not possible; %s", value, allowed)
+	return invalid("query parameter "+name+": "+reason, InvalidParameter{Field: name, Reason: reason})
+}
+
+func writeError(w http.ResponseWriter, e *Error) {
+	writeBody(w, e.Status, "application/problem+json", e)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) { writeBody(w, status, "application/json", v) }
+
+func writeBody(w http.ResponseWriter, status int, media string, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // a value of this package that does not marshal is a defect; the client still gets JSON
+		status, media = http.StatusInternalServerError, "application/problem+json"
+		body = []byte(`{"type":"` + ProblemInternal + `","title":"Internal error","status":500,"detail":"the answer could not be encoded","invalid_parameters":[]}`)
+	}
+	h := w.Header()
+	h.Set("Content-Type", media)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // a client that went away is not our failure
+}
