@@ -1,0 +1,142 @@
+package house
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// below stands for every package on a lower floor.
+const below = "everything below"
+
+// floor is one row of the table of floors.
+type floor struct {
+	level int
+	dir   string // a package, or "a/*" for all that lie directly below a
+	may   []string
+	why   string // said when the rule is broken
+}
+
+// floors is the table of ARCHITECTURE.md; TestArchitectureShowsTheFloors keeps the two alike.
+var floors = []floor{
+	{7, "cmd/agent", []string{"agent", "agent/client"}, "main reads flags, prints results and sets the exit code; what it does is in packages that a test can start"},
+	{7, "examples/*", []string{below}, "an example is a program of its own that shows the parts at work"},
+	{7, "agent/house", nil, "the rules of the house are tests alone"},
+	{6, "agent", []string{below}, "the daemon puts the parts together"},
+	{5, "agent/client", []string{"agent/inspect", "agent/resource"}, "a client knows the API and the resources, never the inside of the agent"},
+	{5, "agent/inspect", []string{"agent/explain", "agent/xds", "agent/policy", "agent/mesh", "agent/store", "agent/resource", "agent/jsonpatch", "agent/audit"}, "the API shows what other packages have decided"},
+	{5, "agent/explain", []string{"agent/xds", "agent/envoy", "agent/policy", "agent/mesh", "agent/resource"}, "an explanation reads finished config and decides nothing"},
+	{4, "agent/xds", []string{"agent/draft", "agent/policy", "agent/mesh", "agent/resource", "agent/envoy", "agent/identity"}, "the corridor knows no policy by name and no store"},
+	{4, "agent/kinds", []string{"agent/policy", "agent/resource", "agent/kinds/*"}, "the list of kinds is a list, not a place for logic"},
+	{3, "agent/kinds/*", []string{"agent/policy", "agent/draft", "agent/resource"}, "a room never knows another room, so that each can be added or deleted alone"},
+	{2, "agent/policy", []string{"agent/draft", "agent/mesh", "agent/resource"}, "matching and merging are pure functions of resources and the view"},
+	{1, "agent/store", []string{"agent/resource"}, "the store keeps records and does not know what they do"},
+	{1, "agent/mesh", []string{"agent/resource"}, "the view is a pure function of resources"},
+	{1, "agent/draft", []string{"agent/resource"}, "a draft is Envoy's messages keyed by mesh names, nothing more"},
+	{1, "agent/identity", []string{"agent/resource"}, "certificates and tokens do not depend on what they are used for"},
+	{1, "agent/audit", nil, "events and profiles are values"},
+	{0, "agent/resource", nil, "the ground floor stands on nothing"},
+	{0, "agent/jsonpatch", nil, "RFC 6902 does not know the mesh"},
+	{0, "agent/envoy", nil, "Envoy's rules do not know the mesh"},
+	{0, "gossip", nil, "a stand-alone library does not know the mesh"},
+	{0, "dns", nil, "a stand-alone library does not know the mesh"},
+	{0, "accesslog", []string{"rotation"}, "a stand-alone library does not know the mesh; of the others it may use rotation alone"},
+	{0, "rotation", nil, "a stand-alone library does not know the mesh"},
+}
+
+// floorOf finds the row of a directory; an exact name goes before a pattern.
+func floorOf(dir string) (floor, bool) {
+	for _, f := range floors {
+		if f.dir == dir {
+			return f, true
+		}
+	}
+	for _, f := range floors {
+		if matches(dir, []string{f.dir}) {
+			return f, true
+		}
+	}
+	return floor{}, false
+}
+
+// allows reports whether the non-test files of a package on this floor may import a directory of the module.
+func (f floor) allows(dir string) bool {
+	if slices.Contains(f.may, below) {
+		o, ok := floorOf(dir)
+		return ok && o.level < f.level
+	}
+	return matches(dir, f.may)
+}
+
+// testsMay reports whether the test files of a package may import a directory: what the package may, and whatever
+// does not lie above it, since a test drives its package with real neighbours. The stand-alone libraries stay alone.
+func (f floor) testsMay(own, dir string) bool {
+	if dir == own || f.allows(dir) {
+		return true
+	}
+	o, ok := floorOf(dir)
+	return ok && f.level > 0 && o.level <= f.level
+}
+
+// ruleFloors: a package imports only what its row of the table allows.
+func ruleFloors(t *tree) []breach {
+	var out []breach
+	for _, p := range t.pkgs {
+		own, ok := floorOf(p.dir)
+		if !ok {
+			out = append(out, breach{p.dir, "the package is on no floor: add it to the tables in agent/house/floors_test.go and ARCHITECTURE.md with what it may import and why, or move its code to where it is at home"})
+			continue
+		}
+		for _, f := range p.files {
+			for importPath, spec := range f.imports() {
+				dir, ok := t.inModule(importPath)
+				if !ok {
+					continue
+				}
+				if f.test && own.testsMay(p.dir, dir) || !f.test && own.allows(dir) {
+					continue
+				}
+				out = append(out, breach{f.at(spec), fmt.Sprintf("%s (floor %d) must not import %s: %s; it may import: %s",
+					p.dir, own.level, dir, own.why, listed(own.may))})
+			}
+		}
+	}
+	return out
+}
+
+func listed(s []string) string {
+	if len(s) == 0 {
+		return "nothing of this module"
+	}
+	return strings.Join(s, ", ")
+}
+
+// TestFloorsAreAHouse checks the table itself: no package rests on a higher floor, and no row names a package that is
+// on no floor.
+func TestFloorsAreAHouse(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range floors {
+		if seen[f.dir] {
+			t.Errorf("%s stands twice in the table", f.dir)
+		}
+		seen[f.dir] = true
+		for _, d := range f.may {
+			if d == below {
+				continue
+			}
+			o, ok := floorOf(d)
+			if !ok {
+				t.Errorf("%s may import %s, which is on no floor", f.dir, d)
+			} else if o.level > f.level {
+				t.Errorf("%s (floor %d) may import %s from floor %d above it", f.dir, f.level, d, o.level)
+			}
+		}
+	}
+	for _, alone := range []string{"gossip", "dns", "accesslog", "rotation"} {
+		if !seen[alone] {
+			t.Errorf("%s is missing in the table (it has %v)", alone, slices.Sorted(maps.Keys(seen)))
+		}
+	}
+}
