@@ -1,0 +1,54 @@
+package store
+
+import (
+	"time"
+)
+
+// Health is how the store stands with its disk.
+type Health struct {
+	// Persistent is true while writes reach the disk; always false for a store in memory.
+	Persistent bool
+	// Err says why they do not; nil while they do and for a store in memory.
+	Err error
+	// Pending is the number of resources that differ from what is on disk.
+	Pending int
+	// SetAside is the new name of a damaged state file that this run found; "" when it found none.
+	SetAside string
+	// Quarantined lists the values that this run could not load, at most quarantineLimit of them.
+	Quarantined []Quarantined
+	// LastPersist is the time of the last write to disk in this run, or of the load; zero when there was none.
+	LastPersist time.Time
+}
+
+// Quarantined is a value on disk that is damaged or cannot be decoded by this version.
+type Quarantined struct {
+	Bucket string // "records" or "history"
+	Key    string // of the resource, with "@revision" in history; quoted bytes where they make no sense
+	Reason string
+	// Restored is true when the resource was restored from its history.
+	Restored bool
+}
+
+// Health returns the present state. It never waits for the disk.
+func (s *Store) Health() Health { return *s.health.Load() }
+
+// Flush tries to write what is pending. It returns nil at once when there is nothing, and for a store in memory.
+func (s *Store) Flush() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	defer s.report()
+	return s.flush()
+}
+
+// report publishes the health. s.mu is held.
+func (s *Store) report() {
+	h := &Health{Err: s.state.err, SetAside: s.state.setAside, Quarantined: s.state.quarantined, LastPersist: s.state.lastPersist}
+	if s.opt.Path != "" {
+		h.Persistent = s.disk != nil && s.state.err == nil
+		h.Pending = len(s.backlog)
+	}
+	s.health.Store(h)
+}
