@@ -1,3 +1,179 @@
 // Package mesh derives an immutable view of one mesh from a set of resources: its services, their endpoints and
-// virtual addresses, and what each proxy may reach. It is pure: the same set gives the same view.
+// virtual addresses, and what each proxy may reach. It is pure: the same set gives the same view, and a view never
+// changes once it is built.
 package mesh
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// DefaultZone is the zone of a node that names none.
+const DefaultZone = "default"
+
+// Options are the facts about the node that a view depends on. The zero value is safe.
+type Options struct {
+	Zone string // zone of this node; "" means DefaultZone
+}
+
+// View is one mesh as a proxy's config is made from it.
+type View struct {
+	Name string
+	Zone string
+	Spec *resource.Mesh
+
+	// Warnings are about resources that could not take part, each naming the resource.
+	Warnings []Warning
+	// Catalog is a hash over everything that listeners, clusters and routes depend on; endpoints reached by EDS are
+	// not part of it.
+	Catalog [32]byte
+
+	mesh       *resource.Resource
+	dataplanes []*resource.Resource // sorted by name
+	byName     map[string]*resource.Resource
+	services   []*Service // sorted by kind, then name
+	byID       map[ServiceID]*Service
+	real       map[resource.Key][]*Service // the ports of each real service, by its key
+	egress     bool                        // the zone has a ZoneEgress
+}
+
+// Warning is something about a resource that its owner should know.
+type Warning struct {
+	Resource resource.Key `json:"resource"`
+	Reason   string       `json:"reason"`
+}
+
+// Build derives the view of one mesh. Parts of prev (nil is allowed) whose inputs did not change are shared with the
+// new view. It fails when the set has no mesh of that name.
+func Build(set *resource.Set, name string, o Options, prev *View) (*View, error) {
+	if o.Zone == "" {
+		o.Zone = DefaultZone
+	}
+	m := set.Get(resource.Key{Kind: "Mesh", Name: name})
+	if m == nil {
+		return nil, fmt.Errorf("mesh %q does not exist: create it with a resource of type Mesh and that name", name)
+	}
+	spec, ok := m.Spec.(*resource.Mesh)
+	if !ok {
+		return nil, fmt.Errorf("mesh %q: unexpected spec %T", name, m.Spec)
+	}
+	v := &View{
+		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
+		dataplanes: set.InMesh("Dataplane", name),
+		byID:       map[ServiceID]*Service{},
+		real:       map[resource.Key][]*Service{},
+	}
+	v.byName = make(map[string]*resource.Resource, len(v.dataplanes))
+	for _, d := range v.dataplanes {
+		v.byName[d.Name] = d
+	}
+	for _, e := range set.Kind("ZoneEgress") {
+		if s, ok := e.Spec.(*resource.ZoneEgress); ok && (s.Zone == "" || s.Zone == o.Zone) {
+			v.egress = true
+		}
+	}
+	ix := indexInbounds(v)
+	v.addTagServices(ix, set.InMesh("ExternalService", name))
+	v.addMeshServices(ix, set.InMesh("MeshService", name))
+	v.addMeshExternalServices(set.InMesh("MeshExternalService", name))
+	v.addMultiZoneServices(set.InMesh("MeshMultiZoneService", name))
+	slices.SortFunc(v.services, func(a, b *Service) int { return a.ID.compare(b.ID) })
+	v.assignVIPs()
+	v.reuse(prev)
+	v.Catalog = v.hash()
+	return v, nil
+}
+
+// Dataplane returns the dataplane of that name, or nil.
+func (v *View) Dataplane(name string) *resource.Resource { return v.byName[name] }
+
+// Dataplanes returns all dataplanes of the mesh, sorted by name. The slice must not be changed.
+func (v *View) Dataplanes() []*resource.Resource { return v.dataplanes }
+
+// Services returns all services, sorted by kind and name. The slice must not be changed.
+func (v *View) Services() []*Service { return v.services }
+
+// Service returns a service, or nil.
+func (v *View) Service(id ServiceID) *Service { return v.byID[id] }
+
+func (v *View) warnf(k resource.Key, format string, args ...any) {
+	v.Warnings = append(v.Warnings, Warning{Resource: k, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (v *View) add(s *Service) {
+	v.services = append(v.services, s)
+	v.byID[s.ID] = s
+	if s.Resource != (resource.Key{}) {
+		v.real[s.Resource] = append(v.real[s.Resource], s)
+	}
+}
+
+// reuse replaces endpoint sets that equal those of the previous view, so that whoever made something of them sees by
+// the pointer that nothing changed.
+func (v *View) reuse(prev *View) {
+	if prev == nil {
+		return
+	}
+	for _, s := range v.services {
+		if old := prev.byID[s.ID]; old != nil && old.Endpoints.equal(s.Endpoints) {
+			s.Endpoints = old.Endpoints
+		}
+	}
+}
+
+// hash covers what proxies see of the mesh beside EDS. A dataplane's own resource is not part of it.
+func (v *View) hash() [32]byte {
+	h := sha256.New()
+	var b []byte
+	str := func(s string) {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	str(v.Name)
+	str(v.Zone)
+	b = append(b, v.mesh.Digest[:]...)
+	if v.egress {
+		b = append(b, 1)
+	}
+	for _, s := range v.services {
+		str(s.ID.Kind)
+		str(s.ID.Name)
+		str(s.Tag)
+		b = binary.AppendUvarint(b, uint64(s.Port))
+		str(string(s.Protocol))
+		b = append(b, s.VIP.AsSlice()...)
+		b = append(b, s.digest[:]...)
+		if s.External {
+			for i := range s.Endpoints.List {
+				e := &s.Endpoints.List[i]
+				b = append(b, e.Resource.Digest[:]...)
+				b = binary.AppendUvarint(b, uint64(e.Index))
+			}
+		}
+		if len(b) > 4096 {
+			h.Write(b)
+			b = b[:0]
+		}
+	}
+	h.Write(b)
+	return [32]byte(h.Sum(nil))
+}
+
+// TagString renders tags as proxies exchange them in the x-kuma-tags header: &key=value,value&&key=value&, keys and
+// values sorted.
+func TagString(tags map[string][]string) string {
+	var b strings.Builder
+	for _, k := range sortedKeys(tags) {
+		b.WriteByte('&')
+		b.WriteString(k)
+		b.WriteByte('=')
+		b.WriteString(strings.Join(tags[k], ","))
+		b.WriteByte('&')
+	}
+	return b.String()
+}

@@ -1,0 +1,93 @@
+package draft
+
+import (
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Draft is the config of one proxy while it is made. The order of its lists has no meaning: sealing sorts.
+type Draft struct {
+	Listeners []*Listener
+	Clusters  []*Cluster
+	Routes    []*routev3.RouteConfiguration // those served by RDS
+	Endpoints []*endpointv3.ClusterLoadAssignment
+	// Ready holds resources by rank that were sealed before and are taken as they are.
+	Ready [NumTypes][]*Resource
+}
+
+// ListenerKind says what a listener is there for.
+type ListenerKind int
+
+const (
+	Inbound ListenerKind = iota
+	Outbound
+	InboundPassthrough
+	OutboundPassthrough
+	DirectAccess
+	API // for gRPC clients
+)
+
+// Service is the mesh name of what a listener or cluster leads to.
+type Service struct {
+	Kind     string // "" for a kuma.io/service tag, else the kind of the real service
+	Name     string // cluster name of the service
+	Protocol string // "http", "http2", "grpc", "tcp" or "tls"
+}
+
+// Listener is one listener. Message holds everything but the filter chains.
+type Listener struct {
+	Kind    ListenerKind
+	Port    uint32  // of the inbound or outbound
+	Service Service // behind an outbound; of an inbound, by its tag
+	Message *listenerv3.Listener
+	Chains  []*Chain
+}
+
+// Chain is one filter chain. Its filters are Network, then the terminal filter: HTTP or TCP.
+type Chain struct {
+	Message *listenerv3.FilterChain // match, name and transport socket; its filters stay empty
+	Network []Extension
+	HTTP    *HTTP
+	TCP     *tcpv3.TcpProxy
+}
+
+// HTTP is an HTTP connection manager. Message holds everything but the filters and the inline routes.
+type HTTP struct {
+	Message *hcmv3.HttpConnectionManager
+	Filters []Extension // the router comes last
+	Routes  *routev3.RouteConfiguration
+}
+
+// Cluster is one cluster. Message holds everything but the HTTP protocol options.
+type Cluster struct {
+	Service Service
+	Message *clusterv3.Cluster
+	// HTTP is nil for clusters that speak no HTTP. It may be one of the shared values of this package: use EditHTTP
+	// to change it.
+	HTTP *httpv3.HttpProtocolOptions
+}
+
+// Extension is a named filter, logger or the like, packed or not.
+type Extension struct {
+	Name    string
+	Message proto.Message // packed when the draft is sealed
+	Packed  *anypb.Any    // taken as it is when Message is nil; must not be changed
+}
+
+// EditHTTP returns the cluster's HTTP options for changing: a copy, when they are shared.
+func (c *Cluster) EditHTTP() *httpv3.HttpProtocolOptions {
+	switch c.HTTP {
+	case nil:
+		c.HTTP = &httpv3.HttpProtocolOptions{}
+	case HTTP1Options, HTTP2Options:
+		c.HTTP = proto.Clone(c.HTTP).(*httpv3.HttpProtocolOptions)
+	}
+	return c.HTTP
+}

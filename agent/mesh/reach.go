@@ -1,0 +1,186 @@
+package mesh
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Outbound is one address a proxy listens at for its workload, and the service behind it.
+type Outbound struct {
+	Address netip.Addr
+	Port    uint32
+	Service *Service          // never nil; a tag service that nothing offers has no endpoints
+	Tags    map[string]string // tags of the outbound as written; nil for real services
+	Subset  map[string]string // tags beside kuma.io/service that endpoints must have; nil for all
+}
+
+// Outbounds returns what a dataplane may reach, sorted by address and port: its virtual addresses when it has a
+// transparent proxy, and the outbounds it lists. Of two for one address the listed one wins.
+func (v *View) Outbounds(r *resource.Resource) ([]Outbound, []Warning) {
+	dp, ok := r.Spec.(*resource.Dataplane)
+	if !ok {
+		return nil, nil
+	}
+	var warnings []Warning
+	warn := func(format string, args ...any) {
+		warnings = append(warnings, Warning{Resource: r.Key, Reason: fmt.Sprintf(format, args...)})
+	}
+	out := make([]Outbound, 0, len(dp.Networking.Outbound))
+	for i := range dp.Networking.Outbound {
+		o := &dp.Networking.Outbound[i]
+		addr, err := netip.ParseAddr(cmp.Or(o.Address, "127.0.0.1"))
+		if err != nil {
+			warn("networking.outbound[%d].address: %q is not an IP address: the outbound is left out", i, o.Address)
+			continue
+		}
+		ob := Outbound{Address: addr, Port: o.Port, Tags: o.Tags}
+		if o.BackendRef != nil {
+			ob.Service = v.backend(r, o.BackendRef)
+			if ob.Service == nil {
+				warn("networking.outbound[%d].backendRef: there is no %s: the outbound is left out", i, describe(o.BackendRef))
+				continue
+			}
+		} else {
+			ob.Service = v.tagService(o.Tags[resource.TagService])
+			ob.Subset = subset(o.Tags)
+		}
+		out = append(out, ob)
+	}
+	if dp.Networking.TransparentProxying != nil {
+		out = append(out, v.virtual(r, dp)...)
+	}
+	slices.SortStableFunc(out, func(a, b Outbound) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
+	})
+	out = slices.CompactFunc(out, func(a, b Outbound) bool { return a.Address == b.Address && a.Port == b.Port })
+	out = slices.DeleteFunc(out, func(o Outbound) bool {
+		// HTTP to an external service is routed by the egress; there is nothing to listen for without one.
+		return o.Service.ID.Kind == KindMeshExternalService && o.Service.Protocol.HTTP() && !v.egress
+	})
+	return out, warnings
+}
+
+// subset returns the tags beside the service, nil when there are none.
+func subset(tags map[string]string) map[string]string {
+	if len(tags) <= 1 {
+		return nil
+	}
+	out := make(map[string]string, len(tags)-1)
+	for k, val := range tags {
+		if k != resource.TagService {
+			out[k] = val
+		}
+	}
+	return out
+}
+
+// tagService returns the service of a tag value; one that nothing offers yet is an empty TCP service.
+func (v *View) tagService(name string) *Service {
+	id := ServiceID{Kind: KindTag, Name: name}
+	if s := v.byID[id]; s != nil {
+		return s
+	}
+	return &Service{ID: id, Tag: name, Port: vipPort, Protocol: ProtocolTCP, Endpoints: &EndpointSet{}}
+}
+
+// backend finds the service port that a reference of a dataplane names. A reference without a namespace means the
+// dataplane's own. Of several that labels select, the first by name is taken.
+func (v *View) backend(from *resource.Resource, ref *resource.OutboundRef) *Service {
+	if len(ref.Labels) > 0 {
+		for _, s := range v.services {
+			if s.ID.Kind == ref.Kind && (ref.Port == 0 || s.Port == ref.Port) && contains(s.Labels, ref.Labels) {
+				return s
+			}
+		}
+		return nil
+	}
+	for _, name := range qualified(from, ref.Name, ref.Namespace) {
+		for _, s := range v.real[resource.Key{Kind: ref.Kind, Mesh: v.Name, Name: name}] {
+			if ref.Port == 0 || s.Port == ref.Port {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// qualified returns the resource names that a reference can mean, the most specific first.
+func qualified(from *resource.Resource, name, namespace string) []string {
+	if namespace != "" {
+		return []string{name + "." + namespace}
+	}
+	if ns := from.Namespace(); ns != "" {
+		return []string{name + "." + ns, name}
+	}
+	return []string{name}
+}
+
+func describe(ref *resource.OutboundRef) string {
+	s := ref.Kind
+	if len(ref.Labels) > 0 {
+		s += fmt.Sprintf(" with labels %v", ref.Labels)
+	} else {
+		s += fmt.Sprintf(" %q", ref.Name)
+	}
+	if ref.Namespace != "" {
+		s += fmt.Sprintf(" in namespace %q", ref.Namespace)
+	}
+	if ref.Port != 0 {
+		s += fmt.Sprintf(" with port %d", ref.Port)
+	}
+	return s
+}
+
+// virtual returns the outbounds at virtual addresses that a dataplane may reach.
+func (v *View) virtual(r *resource.Resource, dp *resource.Dataplane) []Outbound {
+	tp := dp.Networking.TransparentProxying
+	mode := v.Spec.ServicesMode()
+	out := make([]Outbound, 0, len(v.services))
+	for _, s := range v.services {
+		if !s.VIP.IsValid() {
+			continue
+		}
+		ob := Outbound{Address: s.VIP, Port: s.Port, Service: s}
+		if s.ID.Kind == KindTag {
+			if mode == resource.MeshServicesExclusive {
+				continue
+			}
+			if len(tp.ReachableServices) > 0 && !slices.Contains(tp.ReachableServices, s.Tag) {
+				continue
+			}
+			ob.Tags = map[string]string{resource.TagService: s.Tag}
+		} else if !v.reachable(r, tp, s, mode) {
+			continue
+		}
+		out = append(out, ob)
+	}
+	return out
+}
+
+// reachable reports whether the references of a dataplane admit a real service. Without references every real service
+// is reachable, except in the mode that wants them spelled out.
+func (v *View) reachable(r *resource.Resource, tp *resource.TransparentProxying, s *Service, mode string) bool {
+	if tp.ReachableBackends == nil {
+		return s.ID.Kind != KindMeshService || (mode != resource.MeshServicesReachableBackends && mode != resource.MeshServicesDisabled)
+	}
+	for i := range tp.ReachableBackends.Refs {
+		ref := &tp.ReachableBackends.Refs[i]
+		if ref.Kind != s.ID.Kind || (ref.Port != nil && *ref.Port != s.Port) {
+			continue
+		}
+		if len(ref.Labels) > 0 {
+			if contains(s.Labels, ref.Labels) {
+				return true
+			}
+			continue
+		}
+		if slices.Contains(qualified(r, ref.Name, ref.Namespace), s.Resource.Name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,136 @@
+package mesh
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Protocol is the application protocol of a service or an inbound.
+type Protocol string
+
+// Protocols that proxies are configured for. Everything else is treated as TCP.
+const (
+	ProtocolTCP   Protocol = "tcp"
+	ProtocolTLS   Protocol = "tls" // opaque to the proxy, as tcp
+	ProtocolHTTP  Protocol = "http"
+	ProtocolHTTP2 Protocol = "http2"
+	ProtocolGRPC  Protocol = "grpc"
+)
+
+// ParseProtocol reads the value of kuma.io/protocol or appProtocol; what is unknown is TCP.
+func ParseProtocol(s string) Protocol {
+	switch p := Protocol(s); p {
+	case ProtocolTLS, ProtocolHTTP, ProtocolHTTP2, ProtocolGRPC:
+		return p
+	}
+	return ProtocolTCP
+}
+
+// HTTP reports whether proxies understand the requests of that protocol.
+func (p Protocol) HTTP() bool {
+	return p == ProtocolHTTP || p == ProtocolHTTP2 || p == ProtocolGRPC
+}
+
+// common returns the protocol that both sides understand: gRPC is HTTP/2, HTTP/2 is HTTP, everything is TCP.
+func common(a, b Protocol) Protocol {
+	if a == b {
+		return a
+	}
+	if a.HTTP() && b.HTTP() {
+		if a == ProtocolHTTP || b == ProtocolHTTP {
+			return ProtocolHTTP
+		}
+		return ProtocolHTTP2
+	}
+	return ProtocolTCP
+}
+
+// Kinds of services. A tag service is a value of kuma.io/service, not a resource.
+const (
+	KindTag                  = ""
+	KindMeshService          = "MeshService"
+	KindMeshExternalService  = "MeshExternalService"
+	KindMeshMultiZoneService = "MeshMultiZoneService"
+)
+
+// ServiceID names a service, for real services one port of it. Name is the name of its cluster.
+type ServiceID struct {
+	Kind string
+	Name string
+}
+
+func (a ServiceID) compare(b ServiceID) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+}
+
+// Service is one destination that a proxy can have a cluster for.
+type Service struct {
+	ID       ServiceID
+	Tag      string       // value of kuma.io/service, tag services only
+	Resource resource.Key // the real service; derived ones have a key that is not in the set; zero for tag services
+	Labels   map[string]string
+	Port     uint32 // port at the virtual address
+	Protocol Protocol
+	VIP      netip.Addr // virtual address; real services share one between their ports
+	// External is true when endpoints lie outside the mesh: they are part of the cluster, not of EDS.
+	External  bool
+	Endpoints *EndpointSet
+
+	wantVIP netip.Addr      // from the status of the resource
+	digest  resource.Digest // of the resource; zero for tag services
+}
+
+// EndpointSet is the endpoints of a service. Views share it while it does not change, so that equal pointers mean
+// equal endpoints.
+type EndpointSet struct {
+	List []Endpoint
+}
+
+// Endpoint is one address of a service.
+type Endpoint struct {
+	Address  string // IP; a host name only for external services
+	Port     uint32
+	Zone     string
+	Tags     map[string]string  // without kuma.io/service; must not be changed
+	Resource *resource.Resource // Dataplane, ExternalService or MeshExternalService it comes from
+	Index    int                // of the inbound or endpoint in it
+}
+
+func (s *EndpointSet) equal(o *EndpointSet) bool {
+	return slices.EqualFunc(s.List, o.List, func(a, b Endpoint) bool {
+		return (a.Resource == b.Resource || a.Resource.Digest == b.Resource.Digest) && a.Index == b.Index &&
+			a.Address == b.Address && a.Port == b.Port && a.Zone == b.Zone
+	})
+}
+
+// Subset returns the endpoints whose tags contain all the given ones.
+func (s *EndpointSet) Subset(tags map[string]string) []Endpoint {
+	if len(tags) == 0 {
+		return s.List
+	}
+	var out []Endpoint
+	for _, e := range s.List {
+		if contains(e.Tags, tags) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// contains reports whether tags has every entry of want; the value "*" matches any.
+func contains(tags, want map[string]string) bool {
+	for k, v := range want {
+		if have, ok := tags[k]; !ok || (have != v && v != "*") {
+			return false
+		}
+	}
+	return true
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	return slices.Sorted(maps.Keys(m))
+}

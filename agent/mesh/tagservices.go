@@ -1,0 +1,74 @@
+package mesh
+
+import (
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// vipPort is the port at the virtual address of a tag service; such a service has no port of its own.
+const vipPort = 80
+
+// addTagServices adds a service for each value of kuma.io/service, of dataplanes and of external services. A service
+// that has both is reached as an external one, with the dataplanes among its endpoints.
+func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
+	ext := map[string][]Endpoint{}
+	proto := map[string]Protocol{}
+	for _, r := range external {
+		spec, ok := r.Spec.(*resource.ExternalService)
+		if !ok {
+			continue
+		}
+		name := spec.Tags[resource.TagService]
+		host, port, err := net.SplitHostPort(spec.Networking.Address)
+		if err != nil {
+			v.warnf(r.Key, "networking.address: %v", err)
+			continue
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			v.warnf(r.Key, "networking.address: the port %q is not a number from 1 to 65535", port)
+			continue
+		}
+		tags := make(map[string]string, len(spec.Tags))
+		for k, val := range spec.Tags {
+			if k != resource.TagService {
+				tags[k] = val
+			}
+		}
+		if tls := spec.Networking.TLS; tls != nil && tls.Enabled {
+			// Selects the endpoint's own TLS context among those of the cluster.
+			tags[resource.TagExternalServiceName] = r.Name
+		}
+		ext[name] = append(ext[name], Endpoint{Address: host, Port: uint32(n), Tags: tags, Resource: r})
+		p := ParseProtocol(spec.Tags[resource.TagProtocol])
+		if have, ok := proto[name]; ok {
+			p = common(have, p)
+		}
+		proto[name] = p
+	}
+	names := slices.Concat(ix.services, sortedKeys(ext))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		s := &Service{ID: ServiceID{Kind: KindTag, Name: name}, Tag: name, Port: vipPort}
+		eps := ext[name]
+		s.External = len(eps) > 0
+		p, known := proto[name]
+		list := make([]Endpoint, 0, len(eps)+len(ix.by[name]))
+		list = append(list, eps...)
+		for _, in := range ix.by[name] {
+			if known {
+				p = common(p, in.proto)
+			} else {
+				p, known = in.proto, true
+			}
+			if in.ready {
+				list = append(list, in.ep)
+			}
+		}
+		s.Protocol, s.Endpoints = p, &EndpointSet{List: list}
+		v.add(s)
+	}
+}

@@ -1,0 +1,102 @@
+package xds
+
+import (
+	"cmp"
+	"net/netip"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// externalCluster holds its endpoints itself: by name they are resolved by the proxy, else they are static.
+func (g *generator) externalCluster(o *mesh.Outbound, name string, service draft.Service) {
+	c := &draft.Cluster{Service: service, Message: &clusterv3.Cluster{Name: name}}
+	kind := clusterv3.Cluster_STATIC
+	group := &endpointv3.LocalityLbEndpoints{}
+	for _, e := range o.Service.Endpoints.Subset(o.Subset) {
+		if spec, ok := e.Resource.Spec.(*resource.ExternalService); ok {
+			if tls := spec.Networking.TLS; tls != nil && tls.Enabled {
+				m, err := g.transportMatch(&e, tls, o.Service.Protocol)
+				if err != nil {
+					// Plain text where TLS was asked for would be worse than one endpoint less.
+					g.warnf("%s: networking.tls: %v: the endpoint is left out", e.Resource.Key, err)
+					continue
+				}
+				c.Message.TransportSocketMatches = append(c.Message.TransportSocketMatches, m)
+			}
+		}
+		if _, err := netip.ParseAddr(e.Address); err != nil {
+			kind = clusterv3.Cluster_STRICT_DNS
+		}
+		group.LbEndpoints = append(group.LbEndpoints, lbEndpoint(&e))
+	}
+	c.Message.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
+	if a, err := netip.ParseAddr(g.dp.Networking.Address); kind == clusterv3.Cluster_STRICT_DNS && (err != nil || a.Is4()) {
+		c.Message.DnsLookupFamily = clusterv3.Cluster_V4_ONLY // a proxy without an IPv6 address cannot dial one
+	}
+	c.Message.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name}
+	if len(group.LbEndpoints) > 0 {
+		c.Message.LoadAssignment.Endpoints = []*endpointv3.LocalityLbEndpoints{group}
+	}
+	httpOptions(c, o.Service.Protocol)
+	g.d.Clusters = append(g.d.Clusters, c)
+}
+
+// transportMatch is the TLS context of one endpoint, chosen by the endpoint's tags.
+func (g *generator) transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS, p mesh.Protocol) (*clusterv3.Cluster_TransportSocketMatch, error) {
+	ctx := &tlsv3.UpstreamTlsContext{Sni: cmp.Or(t.ServerName, e.Address), AllowRenegotiation: t.AllowRenegotiation}
+	var common tlsv3.CommonTlsContext
+	used := false
+	if t.CACert != nil {
+		ca, err := dataSource(t.CACert)
+		if err != nil {
+			return nil, err
+		}
+		v := &tlsv3.CertificateValidationContext{TrustedCa: ca}
+		if !t.SkipHostnameVerify {
+			v.MatchTypedSubjectAltNames = []*tlsv3.SubjectAltNameMatcher{{
+				SanType: tlsv3.SubjectAltNameMatcher_DNS,
+				Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: ctx.Sni}},
+			}}
+		}
+		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}
+		used = true
+	}
+	if t.ClientCert != nil && t.ClientKey != nil {
+		cert, err := dataSource(t.ClientCert)
+		if err != nil {
+			return nil, err
+		}
+		key, err := dataSource(t.ClientKey)
+		if err != nil {
+			return nil, err
+		}
+		common.TlsCertificates = []*tlsv3.TlsCertificate{{CertificateChain: cert, PrivateKey: key}}
+		used = true
+	}
+	if p == mesh.ProtocolHTTP2 || p == mesh.ProtocolGRPC {
+		common.AlpnProtocols = []string{"h2"}
+		used = true
+	}
+	if used {
+		ctx.CommonTlsContext = &common
+	}
+	a, err := (draft.Extension{Name: draft.NameTLS, Message: ctx}).Pack()
+	if err != nil {
+		return nil, err
+	}
+	return &clusterv3.Cluster_TransportSocketMatch{
+		Name:  e.Address,
+		Match: tagStruct(e.Tags),
+		TransportSocket: &corev3.TransportSocket{
+			Name: draft.NameTLS, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: a},
+		},
+	}, nil
+}

@@ -1,0 +1,191 @@
+package xds
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Proxy is the generated config of one proxy.
+type Proxy struct {
+	Mesh   string
+	Name   string
+	Flavor Flavor
+	Sealed *draft.Sealed
+	// Warnings are about parts of the dataplane or the mesh that are not served as written.
+	Warnings []mesh.Warning
+
+	dataplane *resource.Resource
+	catalog   [32]byte
+	zone      string
+	refs      []endpointRef       // the EDS resources, in the order of their names
+	fixed     []*mesh.EndpointSet // endpoints that are part of listeners
+	fixedIDs  []mesh.ServiceID
+}
+
+// endpointRef is one EDS resource of a proxy.
+type endpointRef struct {
+	cluster string
+	id      mesh.ServiceID
+	subset  map[string]string
+}
+
+// NotFoundError says that a mesh has no dataplane of a name.
+type NotFoundError struct{ Mesh, Name string }
+
+// Error names the dataplane and the remedy.
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("mesh %q has no dataplane %q: apply a Dataplane of that name, or start its Envoy with the Dataplane in its node metadata", e.Mesh, e.Name)
+}
+
+// Generate makes the config of one dataplane. It is pure but for memo, which only saves work and memory: nil is
+// allowed and gives the same bytes.
+//
+// prev is the result of an earlier call for the same dataplane, or nil. Where nothing that it depends on has changed
+// its parts are used again; when nothing at all has changed, the returned Sealed is the same pointer.
+//
+// It fails with a NotFoundError when the view has no such dataplane, and when the dataplane cannot be served at all. A
+// part that cannot be served is left out and named in Warnings.
+func Generate(v *mesh.View, name string, f Flavor, prev *Proxy, memo *Memo) (*Proxy, error) {
+	r := v.Dataplane(name)
+	if r == nil {
+		return nil, &NotFoundError{Mesh: v.Name, Name: name}
+	}
+	dp, ok := r.Spec.(*resource.Dataplane)
+	if !ok {
+		return nil, fmt.Errorf("%s: unexpected spec %T", r.Key, r.Spec)
+	}
+	if b := v.Spec.MTLSEnabled(); b != nil {
+		// Plain text where the mesh asks for mutual TLS would be worse than no config.
+		return nil, fmt.Errorf("mesh %q enables mTLS (backend %q), which this agent cannot serve yet: "+
+			"remove mtls.enabledBackend from the Mesh", v.Name, b.Name)
+	}
+	if prev.unchanged(v, r, f) {
+		return prev.refresh(v, memo)
+	}
+	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, clusters: map[string]bool{}, p: &Proxy{
+		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, catalog: v.Catalog, zone: v.Zone,
+	}}
+	g.run()
+	return g.p, nil
+}
+
+// unchanged reports whether everything but EDS is as it was when p was made.
+func (p *Proxy) unchanged(v *mesh.View, r *resource.Resource, f Flavor) bool {
+	if p == nil || p.Flavor != f || p.catalog != v.Catalog || p.zone != v.Zone || p.dataplane.Digest != r.Digest || p.dataplane.Key != r.Key {
+		return false
+	}
+	for i, id := range p.fixedIDs {
+		if s := v.Service(id); s == nil || s.Endpoints != p.fixed[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// refresh returns p with the endpoints of v.
+func (p *Proxy) refresh(v *mesh.View, memo *Memo) (*Proxy, error) {
+	rank := draft.Rank(draft.TypeEndpoint)
+	old := p.Sealed.Resources[rank]
+	var list []*draft.Resource // made when the first difference shows
+	for i := range p.refs {
+		ref := &p.refs[i]
+		var set *mesh.EndpointSet
+		if s := v.Service(ref.id); s != nil {
+			set = s.Endpoints
+		}
+		r, err := memo.endpoints(ref, set, p.Flavor)
+		if err != nil {
+			return nil, fmt.Errorf("endpoints of %s: %w", ref.cluster, err)
+		}
+		if r == old[i] || r.Version == old[i].Version {
+			continue
+		}
+		if list == nil {
+			list = slices.Clone(old)
+		}
+		list[i] = r
+	}
+	if list == nil {
+		return p, nil
+	}
+	next := *p
+	sealed := *p.Sealed
+	sealed.Resources[rank], sealed.Versions[rank] = draft.Order(list)
+	next.Sealed = &sealed
+	return &next, nil
+}
+
+// generator builds one draft.
+type generator struct {
+	v        *mesh.View
+	r        *resource.Resource
+	dp       *resource.Dataplane
+	flavor   Flavor
+	memo     *Memo
+	d        *draft.Draft
+	p        *Proxy
+	clusters map[string]bool // names taken
+	tags     string          // value of the x-kuma-tags header
+}
+
+func (g *generator) warnf(format string, args ...any) {
+	g.p.Warnings = append(g.p.Warnings, mesh.Warning{Resource: g.r.Key, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (g *generator) run() {
+	g.tags = mesh.TagString(g.v.ProxyTags(g.dp))
+	outbounds, warnings := g.v.Outbounds(g.r)
+	g.p.Warnings = append(g.p.Warnings, warnings...)
+	if g.flavor == FlavorGRPC {
+		g.apiListeners(outbounds)
+	} else {
+		g.inbounds()
+		g.outbounds(outbounds)
+		g.transparent()
+		g.directAccess()
+	}
+	g.seal()
+}
+
+// seal packs the draft and adds the endpoints, which proxies share.
+func (g *generator) seal() {
+	slices.SortFunc(g.p.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
+	rank := draft.Rank(draft.TypeEndpoint)
+	eps := make([]*draft.Resource, 0, len(g.p.refs))
+	refs := g.p.refs[:0]
+	for i := range g.p.refs {
+		ref := g.p.refs[i]
+		var set *mesh.EndpointSet
+		if s := g.v.Service(ref.id); s != nil {
+			set = s.Endpoints
+		}
+		r, err := g.memo.endpoints(&ref, set, g.flavor)
+		if err != nil {
+			g.warnf("endpoints of cluster %s: %v", ref.cluster, err)
+			continue
+		}
+		eps = append(eps, r)
+		refs = append(refs, ref)
+	}
+	g.p.refs = refs
+	g.d.Ready[rank] = eps
+	sealed, faults := draft.Seal(g.d, g.memo.intern)
+	for _, f := range faults {
+		g.warnf("%v: it is left out", f)
+	}
+	g.p.Sealed = sealed
+}
+
+// claim takes a cluster name; false when it is taken.
+func (g *generator) claim(name string) bool {
+	if g.clusters[name] {
+		return false
+	}
+	g.clusters[name] = true
+	return true
+}

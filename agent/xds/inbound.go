@@ -1,0 +1,165 @@
+package xds
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// internalRanges are the peers whose x-envoy headers are trusted.
+func internalRanges() *hcmv3.HttpConnectionManager_InternalAddressConfig {
+	out := &hcmv3.HttpConnectionManager_InternalAddressConfig{}
+	for _, r := range []struct {
+		prefix string
+		bits   uint32
+	}{{"10.0.0.0", 8}, {"192.168.0.0", 16}, {"172.16.0.0", 12}, {"127.0.0.1", 32}} {
+		out.CidrRanges = append(out.CidrRanges, &corev3.CidrRange{AddressPrefix: r.prefix, PrefixLen: wrapperspb.UInt32(r.bits)})
+	}
+	return out
+}
+
+// inbounds adds a listener and a cluster for each port that the workload serves.
+func (g *generator) inbounds() {
+	n := &g.dp.Networking
+	for i := range n.Inbound {
+		in := &n.Inbound[i]
+		if in.State == resource.InboundIgnored {
+			continue
+		}
+		host := cmp.Or(in.Address, n.Address)
+		addr, err := netip.ParseAddr(host)
+		if err != nil {
+			g.warnf("networking.inbound[%d]: the address %q is not an IP address: the inbound is left out; set networking.address to an IP", i, host)
+			continue
+		}
+		g.inbound(in, addr)
+	}
+}
+
+func (g *generator) inbound(in *resource.Inbound, addr netip.Addr) {
+	port := cmp.Or(in.ServicePort, in.Port)
+	cluster := fmt.Sprintf("localhost:%d", port)
+	protocol := mesh.ParseProtocol(in.Tags[resource.TagProtocol])
+	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}
+	l := &draft.Listener{
+		Kind: draft.Inbound, Port: in.Port, Service: service,
+		Message: &listenerv3.Listener{
+			Name:             "inbound:" + hostPort(addr, in.Port),
+			Address:          socketAddress(addr.String(), in.Port),
+			TrafficDirection: corev3.TrafficDirection_INBOUND,
+			Metadata:         tagMetadata(g.v.InboundTags(in.Tags)),
+			EnableReusePort:  wrapperspb.Bool(false),
+			BindToPort:       g.bindToPort(),
+		},
+	}
+	chain := &draft.Chain{}
+	if protocol.HTTP() {
+		chain.HTTP = inboundHTTP(service.Name, cluster, protocol)
+	} else {
+		chain.TCP = &tcpv3.TcpProxy{
+			StatPrefix:       statName(cluster),
+			ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
+			IdleTimeout:      seconds(localIdleTimeout),
+		}
+	}
+	l.Chains = []*draft.Chain{chain}
+	g.d.Listeners = append(g.d.Listeners, l)
+	g.localCluster(cluster, cmp.Or(in.ServiceAddress, addr.String()), port, service, protocol)
+}
+
+// bindToPort is nil, Envoy's default of true, unless connections reach the listener through the redirection.
+func (g *generator) bindToPort() *wrapperspb.BoolValue {
+	if g.dp.Networking.TransparentProxying == nil {
+		return nil
+	}
+	return wrapperspb.Bool(false)
+}
+
+// localCluster leads to the workload.
+func (g *generator) localCluster(name, host string, port uint32, service draft.Service, p mesh.Protocol) {
+	if !g.claim(name) {
+		return // two inbounds in front of one port of the workload
+	}
+	c := &draft.Cluster{Service: service, Message: &clusterv3.Cluster{
+		Name:                 name,
+		AltStatName:          statName(name),
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		ConnectTimeout:       seconds(localConnectTimeout),
+		LoadAssignment: &endpointv3.ClusterLoadAssignment{
+			ClusterName: name,
+			Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
+				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(host, port)}},
+			}}}},
+		},
+	}}
+	if g.dp.Networking.TransparentProxying != nil {
+		source := inboundSourceV4
+		if a, err := netip.ParseAddr(host); err == nil && a.Is6() && !a.Is4In6() {
+			source = inboundSourceV6
+		}
+		c.Message.UpstreamBindConfig = bindTo(source)
+	}
+	httpOptions(c, p)
+	if c.HTTP != nil {
+		c.EditHTTP().CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: seconds(localIdleTimeout)}
+	}
+	g.d.Clusters = append(g.d.Clusters, c)
+}
+
+func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
+	return &draft.HTTP{
+		Filters: httpFilters(p),
+		Message: &hcmv3.HttpConnectionManager{
+			StatPrefix:                  statName(cluster),
+			CommonHttpProtocolOptions:   &corev3.HttpProtocolOptions{IdleTimeout: seconds(localIdleTimeout)},
+			ForwardClientCertDetails:    hcmv3.HttpConnectionManager_SANITIZE_SET,
+			SetCurrentClientCertDetails: &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Uri: true},
+			StreamIdleTimeout:           seconds(inboundStreamIdleTimeout),
+			InternalAddressConfig:       internalRanges(),
+		},
+		Routes: &routev3.RouteConfiguration{
+			Name:                   "inbound:" + service,
+			RequestHeadersToRemove: []string{tagsHeader},
+			ValidateClusters:       wrapperspb.Bool(false),
+			VirtualHosts: []*routev3.VirtualHost{{
+				Name: service, Domains: []string{"*"}, Routes: []*routev3.Route{prefixRoute("", cluster, false)},
+			}},
+		},
+	}
+}
+
+func httpFilters(p mesh.Protocol) []draft.Extension {
+	if p == mesh.ProtocolGRPC {
+		return []draft.Extension{draft.GRPCStats(), draft.Router()}
+	}
+	return []draft.Extension{draft.Router()}
+}
+
+// prefixRoute sends everything to one cluster, without a time limit of its own.
+func prefixRoute(name, cluster string, rewriteHost bool) *routev3.Route {
+	a := &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+		Timeout:          seconds(0),
+	}
+	if rewriteHost {
+		a.HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
+	}
+	return &routev3.Route{
+		Name:   name,
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Action: &routev3.Route_Route{Route: a},
+	}
+}

@@ -1,0 +1,146 @@
+package xds
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+)
+
+// Defaults that the reference gives proxies, in force until a timeout policy says otherwise.
+const (
+	localConnectTimeout       = 10 * time.Second
+	localIdleTimeout          = 2 * time.Hour
+	inboundStreamIdleTimeout  = time.Hour
+	passthroughConnectTimeout = 5 * time.Second
+)
+
+// Addresses from which a transparent proxy dials its workload, so that the redirection lets them through.
+const (
+	inboundSourceV4 = "127.0.0.6"
+	inboundSourceV6 = "::6"
+)
+
+const tagsHeader = "x-kuma-tags"
+
+func socketAddress(host string, port uint32) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+	}}}
+}
+
+func hostPort(addr netip.Addr, port uint32) string {
+	return net.JoinHostPort(addr.String(), strconv.FormatUint(uint64(port), 10))
+}
+
+func seconds(d time.Duration) *durationpb.Duration { return durationpb.New(d) }
+
+// statName makes a name fit for a statistic: Envoy splits names at dots, and colons end up in none of its tags.
+func statName(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c == '.' || c == ':' || c == '[' || c == ']' {
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+// tagStruct renders tags as a Struct of strings.
+func tagStruct(tags map[string]string) *structpb.Struct {
+	s := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(tags))}
+	for k, v := range tags {
+		s.Fields[k] = structpb.NewStringValue(v)
+	}
+	return s
+}
+
+// tagMetadata is the metadata of a listener: the tags it stands for.
+func tagMetadata(tags map[string]string) *corev3.Metadata {
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"io.kuma.tags": tagStruct(tags)}}
+}
+
+func adsSource() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+}
+
+func bindTo(host string) *corev3.BindConfig {
+	return &corev3.BindConfig{SourceAddress: &corev3.SocketAddress{
+		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 0},
+	}}
+}
+
+// originalDst is a cluster that dials the address the workload dialled.
+func originalDst(name string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
+		ConnectTimeout:       seconds(passthroughConnectTimeout),
+	}
+}
+
+// httpOptions are the upstream options of a cluster whose endpoints speak a protocol themselves.
+func httpOptions(c *draft.Cluster, p mesh.Protocol) {
+	switch p {
+	case mesh.ProtocolHTTP:
+		c.HTTP = draft.HTTP1Options
+	case mesh.ProtocolHTTP2, mesh.ProtocolGRPC:
+		c.HTTP = draft.HTTP2Options
+	}
+}
+
+func lbEndpoint(e *mesh.Endpoint) *endpointv3.LbEndpoint {
+	out := &endpointv3.LbEndpoint{
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(e.Address, e.Port)}},
+	}
+	if len(e.Tags) > 0 {
+		s := tagStruct(e.Tags)
+		out.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+			"envoy.lb": s, "envoy.transport_socket_match": s,
+		}}
+	}
+	out.LoadBalancingWeight = wrapperspb.UInt32(1)
+	return out
+}
+
+// loadAssignment groups endpoints by zone, in the order of zone names.
+func loadAssignment(cluster string, list []mesh.Endpoint, f Flavor) *endpointv3.ClusterLoadAssignment {
+	out := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
+	byZone := map[string]*endpointv3.LocalityLbEndpoints{}
+	var zones []string
+	for i := range list {
+		e := &list[i]
+		g := byZone[e.Zone]
+		if g == nil {
+			g = &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: e.Zone}}
+			byZone[e.Zone] = g
+			zones = append(zones, e.Zone)
+		}
+		g.LbEndpoints = append(g.LbEndpoints, lbEndpoint(e))
+	}
+	slices.Sort(zones)
+	for _, z := range zones {
+		g := byZone[z]
+		if f == FlavorGRPC {
+			// gRPC ignores localities without a weight (gRFC A27); Envoy counts endpoints instead.
+			g.LoadBalancingWeight = wrapperspb.UInt32(uint32(len(g.LbEndpoints)))
+		}
+		out.Endpoints = append(out.Endpoints, g)
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package xds
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+type family struct {
+	name, any, source string
+	v6                bool
+}
+
+var (
+	ipv4 = family{name: "ipv4", any: "0.0.0.0", source: inboundSourceV4}
+	ipv6 = family{name: "ipv6", any: "::", source: inboundSourceV6, v6: true}
+)
+
+func families(mode string) []family {
+	switch mode {
+	case resource.IPFamilyIPv4:
+		return []family{ipv4}
+	case resource.IPFamilyIPv6:
+		return []family{ipv6}
+	}
+	return []family{ipv4, ipv6}
+}
+
+// transparent adds the listeners that redirected connections arrive at. Each hands connections to the listener that
+// owns their original destination, and passes the rest through.
+func (g *generator) transparent() {
+	tp := g.dp.Networking.TransparentProxying
+	if tp == nil {
+		return
+	}
+	for _, f := range families(tp.IPFamilyMode) {
+		if port := tp.RedirectPortInbound; port != 0 {
+			if f.v6 && tp.RedirectPortInboundV6 != 0 {
+				port = tp.RedirectPortInboundV6
+			}
+			name := "inbound:passthrough:" + f.name
+			c := originalDst(name)
+			c.AltStatName = statName(name)
+			c.UpstreamBindConfig = bindTo(f.source)
+			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Message: c})
+			l := passthrough(draft.InboundPassthrough, name, f, port, corev3.TrafficDirection_INBOUND)
+			l.Message.EnableReusePort = wrapperspb.Bool(false)
+			g.d.Listeners = append(g.d.Listeners, l)
+		}
+		if port := tp.RedirectPortOutbound; port != 0 {
+			name := "outbound:passthrough:" + f.name
+			c := originalDst(name)
+			if !g.v.Spec.Passthrough() {
+				c = closed(name)
+			}
+			c.AltStatName = statName(name)
+			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Message: c})
+			g.d.Listeners = append(g.d.Listeners, passthrough(draft.OutboundPassthrough, name, f, port, corev3.TrafficDirection_OUTBOUND))
+		}
+	}
+}
+
+// closed is a cluster without endpoints: what is sent there is reset, on purpose and visibly, instead of by a
+// reference that leads nowhere.
+func closed(name string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		ConnectTimeout:       seconds(passthroughConnectTimeout),
+		LoadAssignment:       &endpointv3.ClusterLoadAssignment{ClusterName: name},
+	}
+}
+
+func passthrough(kind draft.ListenerKind, name string, f family, port uint32, dir corev3.TrafficDirection) *draft.Listener {
+	return &draft.Listener{
+		Kind: kind, Port: port,
+		Message: &listenerv3.Listener{
+			Name:             name,
+			Address:          socketAddress(f.any, port),
+			TrafficDirection: dir,
+			UseOriginalDst:   wrapperspb.Bool(true),
+		},
+		Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{
+			StatPrefix: statName(name), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: name},
+		}}},
+	}
+}
+
+// directAccessCluster dials what the workload dialled.
+const directAccessCluster = "direct_access"
+
+// directAccess adds a listener for each endpoint of the services that the workload dials by their own addresses.
+func (g *generator) directAccess() {
+	tp := g.dp.Networking.TransparentProxying
+	if tp == nil || len(tp.DirectAccessServices) == 0 {
+		return
+	}
+	all := slices.Contains(tp.DirectAccessServices, "*")
+	seen := map[string]bool{}
+	for _, s := range g.v.Services() {
+		if s.ID.Kind != mesh.KindTag || s.External || (!all && !slices.Contains(tp.DirectAccessServices, s.Tag)) {
+			continue
+		}
+		g.p.fixed = append(g.p.fixed, s.Endpoints)
+		g.p.fixedIDs = append(g.p.fixedIDs, s.ID)
+		for _, e := range s.Endpoints.List {
+			if e.Resource.Key == g.r.Key {
+				continue // its own inbounds have listeners at these addresses
+			}
+			name := fmt.Sprintf("direct_access_%s:%d", e.Address, e.Port)
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			if _, err := netip.ParseAddr(e.Address); err != nil {
+				continue
+			}
+			g.d.Listeners = append(g.d.Listeners, &draft.Listener{
+				Kind: draft.DirectAccess, Port: e.Port,
+				Service: draft.Service{Name: s.ID.Name, Protocol: string(s.Protocol)},
+				Message: &listenerv3.Listener{
+					Name:             name,
+					Address:          socketAddress(e.Address, e.Port),
+					TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+					BindToPort:       wrapperspb.Bool(false),
+				},
+				Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{
+					StatPrefix: statName(name), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: directAccessCluster},
+				}}},
+			})
+		}
+	}
+	if len(seen) > 0 && g.claim(directAccessCluster) {
+		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Message: originalDst(directAccessCluster)})
+	}
+}
