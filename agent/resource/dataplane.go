@@ -49,11 +49,11 @@ type InboundHealth struct {
 
 // ServiceProbe asks the proxy to probe the workload. It is accepted and kept; nearside does not act on it.
 type ServiceProbe struct {
-	Interval           *Duration      `json:"interval,omitempty"`
-	Timeout            *Duration      `json:"timeout,omitempty"`
-	UnhealthyThreshold *uint32        `json:"unhealthyThreshold,omitempty"`
-	HealthyThreshold   *uint32        `json:"healthyThreshold,omitempty"`
-	TCP                map[string]any `json:"tcp,omitempty"`
+	Interval           *Duration `json:"interval,omitempty"`
+	Timeout            *Duration `json:"timeout,omitempty"`
+	UnhealthyThreshold *uint32   `json:"unhealthyThreshold,omitempty"`
+	HealthyThreshold   *uint32   `json:"healthyThreshold,omitempty"`
+	TCP                *Raw      `json:"tcp,omitempty"`
 }
 
 // Outbound is one destination the workload dials by a port or address of its own.
@@ -93,7 +93,7 @@ type TransparentProxying struct {
 
 // ReachableBackends lists the real services that the proxy gets config for.
 type ReachableBackends struct {
-	Refs []ReachableBackendRef `json:"refs"`
+	Refs []ReachableBackendRef `json:"refs,omitempty"`
 }
 
 // ReachableBackendRef names services by name (with namespace and port) or by labels alone.

@@ -43,6 +43,9 @@ func NewRegistry(ds ...Descriptor) (*Registry, error) {
 		if d.Kind == "" || d.Plural == "" || d.New == nil {
 			return nil, fmt.Errorf("descriptor %d (%q): Kind, Plural and New are required", i, d.Kind)
 		}
+		if got := specAtTop(d.New()); got != d.SpecAtTop {
+			return nil, fmt.Errorf("kind %s: SpecAtTop is %v, but its spec is written as %v", d.Kind, d.SpecAtTop, got)
+		}
 		names := map[string]bool{strings.ToLower(d.Kind): true, strings.ToLower(d.Plural): true}
 		if d.Short != "" {
 			names[strings.ToLower(d.Short)] = true

@@ -35,9 +35,12 @@ type PolicyItem struct {
 
 // PolicyShape says what a policy kind may hold.
 type PolicyShape struct {
-	Top  []string // kinds that the top-level targetRef may have
-	From []string // kinds that a from item may have; empty: from is refused
-	To   []string // kinds that a to item may have; empty: to is refused
+	Top []string // kinds that the top-level targetRef may have
+	// TopFromOnly lists further kinds of the top-level targetRef that are allowed only where the policy has no to:
+	// routes that are matched where traffic arrives.
+	TopFromOnly []string
+	From        []string // kinds that a from item may have; empty: from is refused
+	To          []string // kinds that a to item may have; empty: to is refused
 	// Default is true for kinds with spec.default.
 	Default bool
 	// Inline is true where the fields of an item beside targetRef are the conf (MeshHTTPRoute: hostnames, rules);
@@ -49,10 +52,22 @@ type PolicyShape struct {
 
 // LegacyPolicy is the shape of the policies of the legacy generation.
 type LegacyPolicy struct {
-	Sources      []LegacySelector `json:"sources,omitempty"`
-	Destinations []LegacySelector `json:"destinations,omitempty"`
-	Selectors    []LegacySelector `json:"selectors,omitempty"` // ProxyTemplate
-	Conf         Conf             `json:"conf,omitempty"`
+	Shape        *LegacyShape
+	Sources      []LegacySelector // connections from
+	Destinations []LegacySelector // connections to
+	Selectors    []LegacySelector // ProxyTemplate: the proxies
+	Conf         Conf             // nil where the document has none
+}
+
+// LegacyShape says what a legacy kind may hold.
+type LegacyShape struct {
+	// Selectors is true for kinds that select proxies (ProxyTemplate); the others select connections by sources and
+	// destinations.
+	Selectors bool
+	// NewConf returns an empty conf to decode into; nil for kinds without one (TrafficPermission).
+	NewConf func() Conf
+	// ConfRequired is true where a policy without conf says nothing.
+	ConfRequired bool
 }
 
 // LegacySelector matches tags; the value "*" matches any.

@@ -37,7 +37,7 @@ type MeshService struct {
 	Ports      []MeshServicePort     `json:"ports,omitempty"`
 	Identities []MeshServiceIdentity `json:"identities,omitempty"`
 	State      string                `json:"state,omitempty"`
-	Status     *ServiceStatus        `json:"status,omitempty"` // VIPs and hostnames are honoured when given
+	Status     *ServiceStatus        `json:"-"` // VIPs and hostnames are honoured when given
 }
 
 // MeshServiceSelector selects dataplanes: one of the fields.
@@ -71,7 +71,8 @@ type MeshServiceIdentity struct {
 	Value string `json:"value"`
 }
 
-// ServiceStatus is the status part that real services share.
+// ServiceStatus is the status part that real services share. In documents it stands under status beside the spec, in
+// both formats.
 type ServiceStatus struct {
 	VIPs               []VIP     `json:"vips,omitempty"`
 	VIP                *VIP      `json:"vip,omitempty"` // MeshExternalService has one
@@ -100,7 +101,7 @@ type MeshExternalService struct {
 	Endpoints []MeshExternalEndpoint `json:"endpoints,omitempty"`
 	TLS       *MeshExternalTLS       `json:"tls,omitempty"`
 	Extension *Raw                   `json:"extension,omitempty"`
-	Status    *ServiceStatus         `json:"status,omitempty"`
+	Status    *ServiceStatus         `json:"-"`
 }
 
 // MeshExternalMatch is what the workload dials.
@@ -150,7 +151,7 @@ type SANMatch struct {
 type MeshMultiZoneService struct {
 	Selector MultiZoneSelector `json:"selector"`
 	Ports    []MultiZonePort   `json:"ports,omitempty"`
-	Status   *ServiceStatus    `json:"status,omitempty"`
+	Status   *ServiceStatus    `json:"-"`
 }
 
 // MultiZoneSelector selects MeshServices.
@@ -191,3 +192,10 @@ type ZoneEgressNetworking struct {
 	Port    uint32 `json:"port"`
 	Admin   *Admin `json:"admin,omitempty"`
 }
+
+// statusHolder is a spec whose kind has a status. It is a field of the spec in Go and stands beside it in documents.
+type statusHolder interface{ status() **ServiceStatus }
+
+func (s *MeshService) status() **ServiceStatus          { return &s.Status }
+func (s *MeshExternalService) status() **ServiceStatus  { return &s.Status }
+func (s *MeshMultiZoneService) status() **ServiceStatus { return &s.Status }

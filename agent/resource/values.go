@@ -1,15 +1,114 @@
 package resource
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Raw is a part of a document that nearside keeps as it is: canonical JSON of any value.
 type Raw struct{ JSON []byte }
 
+func (r *Raw) decodeNode(_ *decoder, n *node) { r.JSON = appendJSON(nil, n) }
+
+// MarshalJSON returns the value; an empty Raw is null.
+func (r Raw) MarshalJSON() ([]byte, error) {
+	if len(r.JSON) == 0 {
+		return []byte("null"), nil
+	}
+	return r.JSON, nil
+}
+
+// RawConf is the Conf of a policy that no room acts on yet: a mapping, kept as canonical JSON.
+type RawConf struct{ JSON []byte }
+
+// Validate accepts any mapping.
+func (c *RawConf) Validate(*Validator) {}
+
+func (c *RawConf) decodeNode(d *decoder, n *node) {
+	if n.kind != nodeMapping {
+		d.wrongType(n, "a mapping")
+		return
+	}
+	c.JSON = appendJSON(nil, n)
+}
+
+// MarshalJSON returns the mapping; an empty RawConf is {}.
+func (c *RawConf) MarshalJSON() ([]byte, error) {
+	if len(c.JSON) == 0 {
+		return []byte("{}"), nil
+	}
+	return c.JSON, nil
+}
+
+// RawSpec is the Spec of a kind that nearside stores and does not act on: a mapping, kept as canonical JSON.
+type RawSpec struct{ RawConf }
+
 // Duration is a time span, written as Go and Kuma write it ("10s", "1h30m").
 type Duration struct{ time.Duration }
+
+func (t *Duration) decodeNode(d *decoder, n *node) {
+	switch n.kind {
+	case nodeNull:
+		return
+	case nodeInt, nodeFloat:
+		if n.text == "0" {
+			t.Duration = 0
+			return
+		}
+		d.faultf(n.line, "%s is a number without a unit: write it with one, for example \"%ss\"", n.show(), clip(n.text))
+		return
+	case nodeString:
+	default:
+		d.wrongType(n, `a duration like "10s"`)
+		return
+	}
+	v, err := time.ParseDuration(n.text)
+	switch {
+	case err != nil:
+		d.faultf(n.line, `%s is not a duration: write numbers with units ns, us, ms, s, m or h, for example "10s" or "1h30m"`, n.show())
+	case v < 0:
+		d.faultf(n.line, "%s is negative: a duration is 0s or more", n.show())
+	default:
+		t.Duration = v
+	}
+}
+
+// MarshalJSON writes the duration as Go does.
+func (t Duration) MarshalJSON() ([]byte, error) {
+	return strconv.AppendQuote(nil, t.String()), nil
+}
 
 // IntOrString is a port number or a port name.
 type IntOrString struct {
 	Int    uint32
 	String string // "" when Int is meant
+}
+
+func (v *IntOrString) decodeNode(d *decoder, n *node) {
+	switch n.kind {
+	case nodeNull:
+	case nodeInt:
+		u, err := strconv.ParseUint(n.text, 10, 32)
+		if err != nil {
+			d.faultf(n.line, "%s is out of range: a port is 1 to 65535", n.show())
+			return
+		}
+		v.Int = uint32(u)
+	case nodeString:
+		if n.text == "" {
+			d.faultf(n.line, "the name is empty: give a port number or the name of a port")
+			return
+		}
+		v.String = n.text
+	default:
+		d.wrongType(n, "a number or a name")
+	}
+}
+
+// MarshalJSON writes the number or the name.
+func (v IntOrString) MarshalJSON() ([]byte, error) {
+	if v.String != "" {
+		return appendString(nil, v.String), nil
+	}
+	return strconv.AppendUint(nil, uint64(v.Int), 10), nil
 }

@@ -1,0 +1,190 @@
+package resource
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Decode reads a stream of YAML or JSON documents in the universal or the Kubernetes format, within the default limits.
+// It returns every good document, and every fault of the others; a document with a fault yields no resource. File
+// stands in the faults and is not opened. Empty documents are skipped and not counted.
+func (r *Registry) Decode(file string, data []byte) ([]*Resource, Faults) {
+	return r.DecodeLimits(file, data, Limits{})
+}
+
+// DecodeLimits is Decode within other limits.
+func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resource, Faults) {
+	lim = lim.withDefaults()
+	var out []*Resource
+	var faults Faults
+	types := map[reflect.Type]*typeInfo{}
+	parseStream(data, lim, func(doc document) bool {
+		if doc.err != nil {
+			faults = append(faults, Fault{File: file, Document: doc.index, Line: doc.err.line, Reason: doc.err.reason})
+			return true
+		}
+		if doc.root == nil || doc.root.kind == nodeNull {
+			return true
+		}
+		d := &decoder{lim: lim, types: types}
+		res, id := r.document(d, doc.root)
+		for i := range d.faults {
+			d.faults[i].File, d.faults[i].Document, d.faults[i].Resource = file, doc.index, id
+		}
+		slices.SortStableFunc(d.faults, func(a, b Fault) int { return a.Line - b.Line })
+		faults = append(faults, d.faults...)
+		if len(d.faults) == 0 {
+			out = append(out, res)
+		}
+		return true
+	})
+	return out, faults
+}
+
+// DecodeStrict decodes the one YAML or JSON document of data into the struct that into points to, as strictly as
+// resources are decoded: names are the json tags, and unknown fields, wrong types and duplicate keys are faults. Fields
+// that the document does not name keep their value. An empty document changes nothing.
+func DecodeStrict(file string, data []byte, into any) Faults {
+	lim := Limits{}.withDefaults()
+	v := reflect.ValueOf(into)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return Faults{{File: file, Reason: fmt.Sprintf("cannot decode into %T: a pointer is needed", into)}}
+	}
+	var faults Faults
+	seen := 0
+	parseStream(data, lim, func(doc document) bool {
+		seen++
+		switch {
+		case doc.err != nil:
+			faults = append(faults, Fault{File: file, Line: doc.err.line, Reason: doc.err.reason})
+		case seen > 1 && doc.root != nil:
+			faults = append(faults, Fault{File: file, Line: doc.root.line, Reason: "a second document follows; only one is read"})
+			return false
+		case doc.root != nil:
+			d := newDecoder(lim)
+			d.check(doc.root, 1)
+			d.value(doc.root, v.Elem())
+			for _, f := range d.faults {
+				f.File = file
+				faults = append(faults, f)
+			}
+		}
+		return true
+	})
+	return faults
+}
+
+// Seal makes a valid, immutable resource of parts made by the program: it validates, gives the digest and copies, so
+// that the result is the one that Decode would have returned.
+func (r *Registry) Seal(res *Resource) (*Resource, Faults) {
+	b, err := Marshal(res)
+	if err != nil {
+		return nil, Faults{{Resource: res.Key.String(), Reason: err.Error()}}
+	}
+	out, faults := r.Decode("", b)
+	for i := range faults {
+		faults[i].Document, faults[i].Line, faults[i].Resource = 0, 0, res.Key.String()
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	if len(out) != 1 {
+		return nil, Faults{{Resource: res.Key.String(), Reason: fmt.Sprintf("the canonical form holds %d resources instead of one", len(out))}}
+	}
+	return out[0], nil
+}
+
+// document decodes one document. The resource counts only when no fault was found. The second result is the name of
+// the resource for messages.
+func (r *Registry) document(d *decoder, root *node) (*Resource, string) {
+	if root.kind != nodeMapping {
+		d.faultf(root.line, "%s is not a resource: a mapping with type and name, or apiVersion, kind and metadata, is wanted", root.show())
+		return nil, ""
+	}
+	d.check(root, 1)
+	h, ok := r.header(d, root)
+	if !ok {
+		return nil, ""
+	}
+	res := &Resource{Key: h.key, Labels: h.labels, Spec: h.desc.New()}
+	id := res.Key.String()
+	if h.spec != nil {
+		for _, name := range h.specPath {
+			d.field(name)
+		}
+		d.spec(h, res.Spec)
+		d.path = d.path[:0]
+	}
+	d.status(h, res.Spec)
+	d.validate(h, root, res)
+	if len(d.faults) > 0 {
+		return nil, id
+	}
+	b, err := Marshal(res)
+	if err != nil {
+		d.faultf(root.line, "%v", err)
+	} else if len(b) > d.lim.DocumentBytes {
+		d.faultf(root.line, "the resource has %d bytes of canonical JSON, more than the %d allowed", len(b), d.lim.DocumentBytes)
+	}
+	sum := sha256.Sum256(b)
+	res.Digest = Digest(sum[:])
+	return res, id
+}
+
+func (d *decoder) spec(h *header, spec Spec) {
+	v := reflect.ValueOf(spec)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		d.faultf(h.spec.line, "kind %s cannot be decoded: its spec is not a pointer", h.desc.Kind)
+		return
+	}
+	if h.spec.kind == nodeNull {
+		return
+	}
+	d.value(h.spec, v.Elem())
+}
+
+// status decodes the status of a service, which stands beside the spec.
+func (d *decoder) status(h *header, spec Spec) {
+	holder, ok := spec.(statusHolder)
+	switch {
+	case ok && h.status != nil && h.status.kind != nodeNull:
+		st := new(ServiceStatus)
+		d.field("status")
+		d.value(h.status, reflect.ValueOf(st).Elem())
+		d.pop()
+		*holder.status() = st
+	case !ok && h.status != nil && !h.kubernetes:
+		d.field("status")
+		d.faultf(h.status.line, "kind %s has no status; remove it", h.desc.Kind)
+		d.pop()
+	}
+}
+
+// validate runs the checks of the spec. A value that could not be decoded has its fault already; that its place now
+// looks empty is not a second one.
+func (d *decoder) validate(h *header, root *node, res *Resource) {
+	var found []Fault
+	v := NewValidator(strings.Join(h.specPath, "."), &found)
+	res.Spec.Validate(v)
+	validateLabels(NewValidator(h.labelPath, &found), h.desc, res.Labels)
+	decoded := d.faults
+	for _, f := range found {
+		if rest, ok := strings.CutPrefix(f.Field, "spec.status"); ok {
+			f.Field = "status" + rest
+		}
+		if slices.ContainsFunc(decoded, func(g Fault) bool { return within(f.Field, g.Field) }) {
+			continue
+		}
+		f.Line = root.lineOf(f.Field)
+		d.faults = append(d.faults, f)
+	}
+}
+
+// within reports whether a field path is another one or lies below it.
+func within(path, of string) bool {
+	rest, ok := strings.CutPrefix(path, of)
+	return ok && of != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}

@@ -1,0 +1,358 @@
+package resource
+
+import (
+	"encoding"
+	"encoding/base64"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// decoder fills Go values from the nodes of one document and collects every fault on the way. Reflection stays in this
+// file: what it fills is typed.
+type decoder struct {
+	lim    Limits
+	path   []pathStep
+	faults Faults
+	types  map[reflect.Type]*typeInfo // of this call, so that nothing is shared
+}
+
+type pathStep struct {
+	name  string
+	index int
+	kind  uint8 // stepField, stepKey or stepIndex
+}
+
+const (
+	stepField = iota
+	stepKey
+	stepIndex
+)
+
+// nodeDecoder is a type that reads nodes in its own way.
+type nodeDecoder interface {
+	decodeNode(d *decoder, n *node)
+}
+
+func newDecoder(lim Limits) *decoder {
+	return &decoder{lim: lim, types: map[reflect.Type]*typeInfo{}}
+}
+
+func (d *decoder) field(name string) { d.path = append(d.path, pathStep{name: name}) }
+func (d *decoder) key(name string)   { d.path = append(d.path, pathStep{name: name, kind: stepKey}) }
+func (d *decoder) index(i int)       { d.path = append(d.path, pathStep{index: i, kind: stepIndex}) }
+func (d *decoder) pop()              { d.path = d.path[:len(d.path)-1] }
+
+// where returns the field path of the value being decoded.
+func (d *decoder) where() string {
+	var faults []Fault
+	v := NewValidator("", &faults)
+	for _, s := range d.path {
+		switch s.kind {
+		case stepField:
+			v = v.Field(s.name)
+		case stepKey:
+			v = v.Key(s.name)
+		case stepIndex:
+			v = v.Index(s.index)
+		}
+	}
+	return v.path
+}
+
+func (d *decoder) faultf(line int, format string, args ...any) {
+	d.faults = append(d.faults, Fault{Line: line, Field: d.where(), Reason: fmt.Sprintf(format, args...)})
+}
+
+func (d *decoder) wrongType(n *node, want string) {
+	switch {
+	case want == "a string" && (n.kind == nodeBool || n.kind == nodeInt || n.kind == nodeFloat):
+		d.faultf(n.line, "%s is %s, a string is wanted: write it in quotes, %q", n.show(), n.kind, clip(n.text))
+	case n.kind == nodeString:
+		d.faultf(n.line, "%s is a string, %s is wanted", n.show(), want)
+	case n.kind == nodeMapping || n.kind == nodeList:
+		d.faultf(n.line, "%s is given, %s is wanted", n.kind, want)
+	default:
+		d.faultf(n.line, "%s is %s, %s is wanted", n.show(), n.kind, want)
+	}
+}
+
+// typeInfo is what the decoder needs to know of a type.
+type typeInfo struct {
+	node, text bool // decodes nodes, decodes text
+	fields     []fieldInfo
+}
+
+type fieldInfo struct {
+	name  string
+	index []int
+}
+
+var (
+	nodeDecoderType     = reflect.TypeFor[nodeDecoder]()
+	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+func (d *decoder) info(t reflect.Type) *typeInfo {
+	if ti, ok := d.types[t]; ok {
+		return ti
+	}
+	ti := &typeInfo{}
+	p := reflect.PointerTo(t)
+	ti.node = p.Implements(nodeDecoderType)
+	ti.text = p.Implements(textUnmarshalerType)
+	if t.Kind() == reflect.Struct {
+		ti.fields = fieldsOf(t, nil)
+	}
+	d.types[t] = ti
+	return ti
+}
+
+func fieldsOf(t reflect.Type, at []int) []fieldInfo {
+	var out []fieldInfo
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		index := append(append([]int(nil), at...), i)
+		switch {
+		case name == "-":
+		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct:
+			out = append(out, fieldsOf(f.Type, index)...)
+		case !f.IsExported():
+		case name == "":
+			out = append(out, fieldInfo{f.Name, index})
+		default:
+			out = append(out, fieldInfo{name, index})
+		}
+	}
+	return out
+}
+
+// value decodes n into v. Null leaves v as it is not given.
+func (d *decoder) value(n *node, v reflect.Value) {
+	t := v.Type()
+	if t.Kind() == reflect.Pointer {
+		if n.kind == nodeNull {
+			v.SetZero()
+			return
+		}
+		v.Set(reflect.New(t.Elem()))
+		d.value(n, v.Elem())
+		return
+	}
+	ti := d.info(t)
+	if ti.node {
+		v.Addr().Interface().(nodeDecoder).decodeNode(d, n)
+		return
+	}
+	if n.kind == nodeNull {
+		return
+	}
+	if ti.text {
+		if n.kind != nodeString {
+			d.wrongType(n, "a string")
+		} else if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.text)); err != nil {
+			d.faultf(n.line, "%s: %v", n.show(), err)
+		}
+		return
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		d.structure(n, v, ti)
+	case reflect.Map:
+		d.mapping(n, v)
+	case reflect.Slice:
+		d.list(n, v)
+	case reflect.Interface:
+		if t.NumMethod() == 0 {
+			v.Set(reflect.ValueOf(plain(n)))
+			return
+		}
+		d.faultf(n.line, "cannot be decoded: %s is not a type of documents", t)
+	default:
+		d.scalar(n, v)
+	}
+}
+
+func (d *decoder) structure(n *node, v reflect.Value, ti *typeInfo) {
+	if n.kind != nodeMapping {
+		d.wrongType(n, "a mapping")
+		return
+	}
+	for i := range n.pairs {
+		p := &n.pairs[i]
+		f := ti.find(p.key)
+		if f == nil {
+			names := make([]string, len(ti.fields))
+			for j := range ti.fields {
+				names[j] = ti.fields[j].name
+			}
+			d.unknown(p, names)
+			continue
+		}
+		d.field(p.key)
+		d.value(p.value, v.FieldByIndex(f.index))
+		d.pop()
+	}
+}
+
+func (ti *typeInfo) find(name string) *fieldInfo {
+	for i := range ti.fields {
+		if ti.fields[i].name == name {
+			return &ti.fields[i]
+		}
+	}
+	return nil
+}
+
+// unknown reports a field that does not exist, with the name that was likely meant.
+func (d *decoder) unknown(p *pair, names []string) {
+	d.field(clip(p.key))
+	defer d.pop()
+	if near := nearest(p.key, names); near != "" {
+		d.faultf(p.line, "unknown field %s; did you mean %q?", quote(p.key), near)
+		return
+	}
+	d.faultf(p.line, "unknown field %s; known here: %s", quote(p.key), strings.Join(names, ", "))
+}
+
+func (d *decoder) mapping(n *node, v reflect.Value) {
+	t := v.Type()
+	if n.kind != nodeMapping {
+		d.wrongType(n, "a mapping")
+		return
+	}
+	if t.Key().Kind() != reflect.String {
+		d.faultf(n.line, "cannot be decoded: the keys of %s are not strings", t)
+		return
+	}
+	if len(n.pairs) == 0 {
+		v.SetZero() // absent and empty are one: the canonical form has no empty maps
+		return
+	}
+	if m, ok := v.Addr().Interface().(*map[string]string); ok {
+		*m = d.strings(n)
+		return
+	}
+	out := reflect.MakeMapWithSize(t, len(n.pairs))
+	for i := range n.pairs {
+		p := &n.pairs[i]
+		e := reflect.New(t.Elem()).Elem()
+		d.key(p.key)
+		d.value(p.value, e)
+		d.pop()
+		out.SetMapIndex(reflect.ValueOf(p.key).Convert(t.Key()), e)
+	}
+	v.Set(out)
+}
+
+// strings decodes the most common map of all, tags and labels, without reflection.
+func (d *decoder) strings(n *node) map[string]string {
+	out := make(map[string]string, len(n.pairs))
+	for i := range n.pairs {
+		p := &n.pairs[i]
+		if p.value.kind != nodeString {
+			d.key(p.key)
+			d.wrongType(p.value, "a string")
+			d.pop()
+			continue
+		}
+		out[p.key] = p.value.text
+	}
+	return out
+}
+
+func (d *decoder) list(n *node, v reflect.Value) {
+	t := v.Type()
+	if t.Elem().Kind() == reflect.Uint8 {
+		d.bytes(n, v)
+		return
+	}
+	if n.kind != nodeList {
+		d.wrongType(n, "a list")
+		return
+	}
+	if len(n.items) == 0 {
+		v.SetZero()
+		return
+	}
+	out := reflect.MakeSlice(t, len(n.items), len(n.items))
+	for i, it := range n.items {
+		d.index(i)
+		if it.kind == nodeNull && !d.info(t.Elem()).node {
+			d.faultf(it.line, "the item is empty; give it a value or remove it")
+		} else {
+			d.value(it, out.Index(i))
+		}
+		d.pop()
+	}
+	v.Set(out)
+}
+
+func (d *decoder) bytes(n *node, v reflect.Value) {
+	if n.kind != nodeString {
+		d.wrongType(n, "a string in base64")
+		return
+	}
+	raw, err := base64.StdEncoding.DecodeString(n.text)
+	if err != nil {
+		d.faultf(n.line, "%s is not base64 (RFC 4648 section 4): %v", n.show(), err)
+		return
+	}
+	if len(raw) > 0 {
+		v.SetBytes(raw)
+	}
+}
+
+func (d *decoder) scalar(n *node, v reflect.Value) {
+	switch k := v.Kind(); k {
+	case reflect.String:
+		if n.kind != nodeString {
+			d.wrongType(n, "a string")
+			return
+		}
+		v.SetString(n.text)
+	case reflect.Bool:
+		if n.kind != nodeBool {
+			d.wrongType(n, "a boolean")
+			return
+		}
+		v.SetBool(n.text == "true")
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		if n.kind != nodeInt {
+			d.wrongType(n, "a whole number")
+			return
+		}
+		i, err := strconv.ParseInt(n.text, 10, v.Type().Bits())
+		if err != nil {
+			d.faultf(n.line, "%s is out of range: a whole number of %d bits is wanted", n.show(), v.Type().Bits())
+			return
+		}
+		v.SetInt(i)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if n.kind != nodeInt {
+			d.wrongType(n, "a whole number")
+			return
+		}
+		u, err := strconv.ParseUint(n.text, 10, v.Type().Bits())
+		if err != nil {
+			d.faultf(n.line, "%s is out of range: a whole number from 0 to %d is wanted", n.show(), ^uint64(0)>>(64-v.Type().Bits()))
+			return
+		}
+		v.SetUint(u)
+	case reflect.Float32, reflect.Float64:
+		if n.kind != nodeInt && n.kind != nodeFloat {
+			d.wrongType(n, "a number")
+			return
+		}
+		f, err := strconv.ParseFloat(n.text, v.Type().Bits())
+		if err != nil {
+			d.faultf(n.line, "%s is out of range of a %d-bit float", n.show(), v.Type().Bits())
+			return
+		}
+		v.SetFloat(f)
+	default:
+		d.faultf(n.line, "cannot be decoded: %s is not a type of documents", v.Type())
+	}
+}

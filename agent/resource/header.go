@@ -1,0 +1,272 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// apiVersion of Kuma's Kubernetes format.
+const apiVersion = "kuma.io/v1alpha1"
+
+// header is what stands around the spec of a document, in either format.
+type header struct {
+	desc       Descriptor
+	key        Key
+	labels     map[string]string
+	labelPath  string
+	kubernetes bool
+	spec       *node // nil when there is none
+	specPath   []string
+	status     *node
+}
+
+// Fields beside the spec. The ignored ones are written by control planes and say nothing about what is wanted.
+var (
+	universalFields  = [...]string{"type", "mesh", "name", "labels"}
+	universalIgnored = [...]string{"creationTime", "modificationTime", "kri"}
+	kubernetesFields = [...]string{"apiVersion", "kind", "metadata", "mesh", "spec", "status"}
+	metadataFields   = [...]string{"name", "namespace", "labels", "annotations"}
+	metadataIgnored  = [...]string{
+		"creationTimestamp", "resourceVersion", "uid", "generation", "managedFields", "ownerReferences", "finalizers",
+		"selfLink", "generateName", "deletionTimestamp", "deletionGracePeriodSeconds",
+	}
+)
+
+// header reads the fields around the spec; false when the kind is not known, so that the rest has no meaning.
+func (r *Registry) header(d *decoder, root *node) (*header, bool) {
+	universal := root.get("type") != nil
+	kubernetes := root.get("apiVersion") != nil || root.get("kind") != nil
+	switch {
+	case universal && kubernetes:
+		d.faultf(root.line, "both type (universal format) and apiVersion or kind (Kubernetes format) are given; keep one")
+		return nil, false
+	case universal:
+		return r.universal(d, root)
+	case kubernetes:
+		return r.kubernetes(d, root)
+	}
+	d.faultf(root.line, "neither the universal format (type and name) nor the Kubernetes format (apiVersion, kind and metadata)")
+	return nil, false
+}
+
+// kind finds the descriptor that the field names.
+func (r *Registry) kind(d *decoder, root *node, field string) (Descriptor, bool) {
+	name := d.text(root, field)
+	desc, ok := r.Lookup(name)
+	if ok && desc.Kind == name {
+		return desc, true
+	}
+	d.field(field)
+	defer d.pop()
+	line := root.lineOf(field)
+	if ok {
+		d.faultf(line, "unknown kind %s; did you mean %q?", quote(name), desc.Kind)
+		return desc, false
+	}
+	kinds := make([]string, 0, len(r.list))
+	for _, x := range r.list {
+		kinds = append(kinds, x.Kind)
+	}
+	switch near := nearest(name, kinds); {
+	case root.get(field) != nil && root.get(field).kind != nodeString:
+	case name == "":
+		d.faultf(line, "the kind is missing; give one of %s", strings.Join(kinds, ", "))
+	case near != "":
+		d.faultf(line, "unknown kind %s; did you mean %q?", quote(name), near)
+	default:
+		d.faultf(line, "unknown kind %s; known are %s", quote(name), strings.Join(kinds, ", "))
+	}
+	return desc, false
+}
+
+// text returns a string field, "" when it is absent.
+func (d *decoder) text(n *node, field string) string {
+	v := n.get(field)
+	if v == nil || v.kind == nodeNull {
+		return ""
+	}
+	if v.kind != nodeString {
+		d.field(field)
+		d.wrongType(v, "a string")
+		d.pop()
+		return ""
+	}
+	return v.text
+}
+
+// labelsOf returns a map of strings, nil when it is absent or empty.
+func (d *decoder) labelsOf(n *node, field string) map[string]string {
+	v := n.get(field)
+	if v == nil || v.kind == nodeNull {
+		return nil
+	}
+	d.field(field)
+	defer d.pop()
+	if v.kind != nodeMapping {
+		d.wrongType(v, "a mapping")
+		return nil
+	}
+	if len(v.pairs) == 0 {
+		return nil
+	}
+	return d.strings(v)
+}
+
+func (r *Registry) universal(d *decoder, root *node) (*header, bool) {
+	desc, ok := r.kind(d, root, "type")
+	if !ok {
+		return nil, false
+	}
+	h := &header{desc: desc, labelPath: "labels", labels: d.labelsOf(root, "labels")}
+	h.key = Key{Kind: desc.Kind, Name: d.text(root, "name")}
+	d.mesh(root, h)
+	d.name(root, h.key.Name, "name")
+	if desc.SpecAtTop {
+		h.spec = body(root)
+		return h, true
+	}
+	h.specPath = []string{"spec"}
+	for i := range root.pairs {
+		p := &root.pairs[i]
+		switch {
+		case p.key == "spec":
+			h.spec = p.value
+		case p.key == "status":
+			h.status = p.value
+		case slices.Contains(universalFields[:], p.key), slices.Contains(universalIgnored[:], p.key):
+		default:
+			d.unknown(p, append(universalFields[:], "spec"))
+		}
+	}
+	d.specRequired(root, h)
+	return h, true
+}
+
+// body returns the part of a universal document that is the spec where the fields stand at the top.
+func body(root *node) *node {
+	n := *root
+	n.pairs = make([]pair, 0, len(root.pairs))
+	for _, p := range root.pairs {
+		if !slices.Contains(universalFields[:], p.key) && !slices.Contains(universalIgnored[:], p.key) {
+			n.pairs = append(n.pairs, p)
+		}
+	}
+	return &n
+}
+
+func (d *decoder) specRequired(root *node, h *header) {
+	if h.spec == nil || h.spec.kind == nodeNull {
+		d.field("spec")
+		d.faultf(root.lineOf("spec"), "the spec is missing; kind %s needs one", h.desc.Kind)
+		d.pop()
+	}
+}
+
+func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
+	if v := d.text(root, "apiVersion"); v != apiVersion {
+		d.field("apiVersion")
+		d.faultf(root.lineOf("apiVersion"), "%s is not %s, the version of all kinds", quote(v), apiVersion)
+		d.pop()
+	}
+	desc, ok := r.kind(d, root, "kind")
+	if !ok {
+		return nil, false
+	}
+	h := &header{desc: desc, kubernetes: true, labelPath: "metadata.labels", spec: root.get("spec"), status: root.get("status"), specPath: []string{"spec"}}
+	for i := range root.pairs {
+		if p := &root.pairs[i]; !slices.Contains(kubernetesFields[:], p.key) {
+			d.unknown(p, kubernetesFields[:])
+		}
+	}
+	if !desc.SpecAtTop {
+		d.specRequired(root, h)
+	}
+	meta := root.get("metadata")
+	d.field("metadata")
+	namespace, name := "", ""
+	switch {
+	case meta == nil || meta.kind == nodeNull:
+		d.faultf(root.line, "the metadata is missing; give at least a name")
+	case meta.kind != nodeMapping:
+		d.wrongType(meta, "a mapping")
+	default:
+		for i := range meta.pairs {
+			if p := &meta.pairs[i]; !slices.Contains(metadataFields[:], p.key) && !slices.Contains(metadataIgnored[:], p.key) {
+				d.unknown(p, metadataFields[:])
+			}
+		}
+		namespace, name = d.text(meta, "namespace"), d.text(meta, "name")
+		d.name(meta, name, "name")
+		if namespace != "" {
+			d.name(meta, namespace, "namespace")
+		}
+		h.labels = d.labelsOf(meta, "labels")
+		d.annotations(meta)
+	}
+	d.pop()
+	h.key = Key{Kind: desc.Kind, Name: name}
+	d.mesh(root, h)
+	if namespace != "" {
+		h.key.Name = name + "." + namespace
+		if h.labels == nil {
+			h.labels = map[string]string{}
+		}
+		h.labels[LabelNamespace] = namespace
+		if h.labels[LabelDisplayName] == "" {
+			h.labels[LabelDisplayName] = name
+		}
+	}
+	return h, true
+}
+
+// annotations are ignored, whatever they hold, but they must be annotations.
+func (d *decoder) annotations(meta *node) { d.labelsOf(meta, "annotations") }
+
+// mesh completes and checks the mesh of the key: from the field, or from the label that newer Kubernetes kinds use. The
+// label goes into the key, so that both formats give the same resource.
+func (d *decoder) mesh(root *node, h *header) {
+	at, value := "mesh", d.text(root, "mesh")
+	if label, ok := h.labels[LabelMesh]; ok {
+		delete(h.labels, LabelMesh)
+		if len(h.labels) == 0 {
+			h.labels = nil
+		}
+		switch {
+		case value == "":
+			at, value = fmt.Sprintf("%s[%q]", h.labelPath, LabelMesh), label
+		case value != label:
+			d.fault(root, at, "the mesh %s and the label %s: %s differ; keep one", quote(value), LabelMesh, quote(label))
+		}
+	}
+	switch {
+	case h.desc.Scope == ScopeGlobal && value != "":
+		d.fault(root, at, "kind %s belongs to no mesh, %s is given; remove it", h.desc.Kind, quote(value))
+	case h.desc.Scope == ScopeGlobal:
+	case value == "":
+		h.key.Mesh = DefaultMesh
+	default:
+		h.key.Mesh = value
+		if reason := nameFault(value); reason != "" {
+			d.fault(root, at, "%s", reason)
+		}
+	}
+}
+
+// fault reports a fault at a whole path.
+func (d *decoder) fault(root *node, path, format string, args ...any) {
+	d.faults = append(d.faults, Fault{Line: root.lineOf(path), Field: path, Reason: fmt.Sprintf(format, args...)})
+}
+
+// name checks the name of a resource.
+func (d *decoder) name(n *node, name, field string) {
+	v := n.get(field)
+	if v != nil && v.kind != nodeString && v.kind != nodeNull {
+		return // reported as a wrong type
+	}
+	if reason := nameFault(name); reason != "" {
+		d.field(field)
+		d.faultf(n.lineOf(field), "%s", reason)
+		d.pop()
+	}
+}

@@ -1,0 +1,152 @@
+package resource
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// specAtTop says whether the universal form has the spec's fields beside type, mesh and name.
+func specAtTop(s Spec) bool {
+	switch s.(type) {
+	case *Mesh, *Dataplane, *ExternalService, *ZoneEgress, *LegacyPolicy:
+		return true
+	}
+	return false
+}
+
+// Marshal returns the canonical JSON of a resource in the universal format: type, mesh, name, labels, then the spec
+// and, where there is one, the status. Equal resources give equal bytes.
+func Marshal(r *Resource) ([]byte, error) {
+	if r.Spec == nil {
+		return nil, fmt.Errorf("marshal %s: the spec is missing", r.Key)
+	}
+	var b []byte
+	b = append(b, `{"type":`...)
+	b = appendString(b, r.Kind)
+	if r.Mesh != "" {
+		b = append(b, `,"mesh":`...)
+		b = appendString(b, r.Mesh)
+	}
+	b = append(b, `,"name":`...)
+	b = appendString(b, r.Name)
+	if len(r.Labels) > 0 {
+		b = append(b, `,"labels":`...)
+		b = appendStrings(b, r.Labels)
+	}
+	spec, err := marshalValue(r.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
+	}
+	if specAtTop(r.Spec) {
+		b = appendFields(b, spec)
+	} else {
+		b = append(b, `,"spec":`...)
+		b = append(b, spec...)
+	}
+	if h, ok := r.Spec.(statusHolder); ok && *h.status() != nil {
+		status, err := marshalValue(*h.status())
+		if err != nil {
+			return nil, fmt.Errorf("marshal %s: status: %w", r.Key, err)
+		}
+		b = append(b, `,"status":`...)
+		b = append(b, status...)
+	}
+	return append(b, '}'), nil
+}
+
+// marshalValue is encoding/json without HTML escapes: a < in a pattern stays readable.
+func marshalValue(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
+
+// appendFields appends the fields of an object to one that is open and not empty.
+func appendFields(b, object []byte) []byte {
+	if len(object) <= len("{}") {
+		return b
+	}
+	b = append(b, ',')
+	return append(b, object[1:len(object)-1]...)
+}
+
+func appendStrings(b []byte, m map[string]string) []byte {
+	b = append(b, '{')
+	for i, k := range sortedKeys(m) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, k)
+		b = append(b, ':')
+		b = appendString(b, m[k])
+	}
+	return append(b, '}')
+}
+
+// MarshalYAML returns the same content as Marshal in the same order, as YAML for people.
+func MarshalYAML(r *Resource) ([]byte, error) {
+	b, err := Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	lim := Limits{}.withDefaults()
+	n, _, _ := parseJSON(b, 1, lim, lim.Nodes)
+	if n == nil {
+		return nil, fmt.Errorf("marshal %s: nested more than %d levels deep", r.Key, lim.Depth)
+	}
+	var buf bytes.Buffer
+	enc := yaml.NewEncoder(&buf)
+	enc.SetIndent(2)
+	if err := enc.Encode(n.yaml()); err != nil {
+		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
+	}
+	if err := enc.Close(); err != nil {
+		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
+	}
+	return buf.Bytes(), nil
+}
+
+// yaml converts a node for the YAML writer.
+func (n *node) yaml() *yaml.Node {
+	scalar := func(tag, text string) *yaml.Node {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
+	}
+	switch n.kind {
+	case nodeBool:
+		return scalar("!!bool", n.text)
+	case nodeInt:
+		return scalar("!!int", n.text)
+	case nodeFloat:
+		return scalar("!!float", n.text)
+	case nodeString:
+		y := &yaml.Node{}
+		y.SetString(n.text)
+		return y
+	case nodeList:
+		y := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for _, it := range n.items {
+			y.Content = append(y.Content, it.yaml())
+		}
+		return y
+	case nodeMapping:
+		y := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		for i := range n.pairs {
+			key := &yaml.Node{}
+			key.SetString(n.pairs[i].key)
+			y.Content = append(y.Content, key, n.pairs[i].value.yaml())
+		}
+		return y
+	}
+	return scalar("!!null", "null")
+}

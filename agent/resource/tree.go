@@ -1,0 +1,197 @@
+package resource
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// check walks the whole tree once and reports what is wrong whatever its types: duplicate keys (the first one stays),
+// nesting, NUL characters.
+func (d *decoder) check(n *node, depth int) {
+	if depth > d.lim.Depth {
+		d.faultf(n.line, "nested too deeply (at most %d levels)", d.lim.Depth)
+		n.kind, n.items, n.pairs = nodeNull, nil, nil
+		return
+	}
+	switch n.kind {
+	case nodeString:
+		if strings.IndexByte(n.text, 0) >= 0 {
+			d.faultf(n.line, "%s holds a NUL character; remove it", n.show())
+		}
+	case nodeList:
+		for i, it := range n.items {
+			d.index(i)
+			d.check(it, depth+1)
+			d.pop()
+		}
+	case nodeMapping:
+		d.duplicates(n)
+		for i := range n.pairs {
+			p := &n.pairs[i]
+			if strings.IndexByte(p.key, 0) >= 0 {
+				d.faultf(p.line, "the key %s holds a NUL character; remove it", quote(p.key))
+			}
+			d.field(p.key)
+			d.check(p.value, depth+1)
+			d.pop()
+		}
+	}
+}
+
+func (d *decoder) duplicates(n *node) {
+	var seen map[string]int
+	if len(n.pairs) > 16 {
+		seen = make(map[string]int, len(n.pairs))
+	}
+	kept := n.pairs[:0:len(n.pairs)]
+	for i := range n.pairs {
+		p := n.pairs[i]
+		first := 0
+		if seen != nil {
+			first = seen[p.key]
+			if first == 0 {
+				seen[p.key] = p.line
+			}
+		} else if j := slices.IndexFunc(kept, func(q pair) bool { return q.key == p.key }); j >= 0 {
+			first = kept[j].line
+		}
+		if first != 0 {
+			d.field(clip(p.key))
+			d.faultf(p.line, "the key is given twice, first in line %d; remove one", first)
+			d.pop()
+			continue
+		}
+		kept = append(kept, p)
+	}
+	n.pairs = kept
+}
+
+// appendJSON appends a node as canonical JSON: keys sorted, no white space, no HTML escapes.
+func appendJSON(b []byte, n *node) []byte {
+	switch n.kind {
+	case nodeNull:
+		return append(b, "null"...)
+	case nodeString:
+		return appendString(b, n.text)
+	case nodeList:
+		b = append(b, '[')
+		for i, it := range n.items {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendJSON(b, it)
+		}
+		return append(b, ']')
+	case nodeMapping:
+		sorted := slices.Clone(n.pairs)
+		slices.SortStableFunc(sorted, func(x, y pair) int { return strings.Compare(x.key, y.key) })
+		b = append(b, '{')
+		for i := range sorted {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(b, sorted[i].key)
+			b = append(b, ':')
+			b = appendJSON(b, sorted[i].value)
+		}
+		return append(b, '}')
+	}
+	return append(b, n.text...)
+}
+
+// appendString quotes as encoding/json does without HTML escapes, so that both halves of the canonical form agree.
+func appendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r == '\b':
+			b = append(b, '\\', 'b')
+		case r == '\f':
+			b = append(b, '\\', 'f')
+		case r == '\n':
+			b = append(b, '\\', 'n')
+		case r == '\r':
+			b = append(b, '\\', 'r')
+		case r == '\t':
+			b = append(b, '\\', 't')
+		case r < 0x20:
+			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
+		case r == '\u2028' || r == '\u2029':
+			b = append(b, '\\', 'u', '2', '0', '2', hex[r&15])
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return append(b, '"')
+}
+
+// plain returns a node as encoding/json would: map[string]any, []any, string, bool, nil, and int64, uint64 or float64.
+func plain(n *node) any {
+	switch n.kind {
+	case nodeString:
+		return n.text
+	case nodeBool:
+		return n.text == "true"
+	case nodeInt:
+		if i, err := strconv.ParseInt(n.text, 10, 64); err == nil {
+			return i
+		}
+		u, _ := strconv.ParseUint(n.text, 10, 64)
+		return u
+	case nodeFloat:
+		f, _ := strconv.ParseFloat(n.text, 64)
+		return f
+	case nodeList:
+		out := make([]any, len(n.items))
+		for i, it := range n.items {
+			out[i] = plain(it)
+		}
+		return out
+	case nodeMapping:
+		out := make(map[string]any, len(n.pairs))
+		for i := range n.pairs {
+			out[n.pairs[i].key] = plain(n.pairs[i].value)
+		}
+		return out
+	}
+	return nil
+}
+
+// nearest returns the name that a misspelt one likely means, or "".
+func nearest(name string, names []string) string {
+	if len(name) > 64 {
+		return ""
+	}
+	best, bestDist := "", 1+max(1, len(name)/3)
+	for _, n := range names {
+		if d := editDistance(strings.ToLower(name), strings.ToLower(n)); d < bestDist {
+			best, bestDist = n, d
+		}
+	}
+	return best
+}
+
+// editDistance counts the insertions, deletions and substitutions between two names (Levenshtein).
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := diagonal
+			if a[i-1] != b[j-1] {
+				cost++
+			}
+			diagonal, row[j] = row[j], min(cost, row[j]+1, row[j-1]+1)
+		}
+	}
+	return row[len(b)]
+}

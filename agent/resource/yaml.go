@@ -1,0 +1,252 @@
+package resource
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// parseYAML reads the one document in text. It returns nil for an empty one.
+func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err *parseError) {
+	// The YAML library reports its own errors by panic and recovers only those it knows; input must never stop the
+	// agent.
+	defer func() {
+		if p := recover(); p != nil {
+			n, err = nil, &parseError{reason: fmt.Sprintf("cannot be parsed as YAML: %v", p)}
+		}
+	}()
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, rest yaml.Node
+	if e := dec.Decode(&doc); errors.Is(e, io.EOF) {
+		return nil, nil
+	} else if e != nil {
+		return nil, yamlError(e, firstLine)
+	}
+	if e := dec.Decode(&rest); e == nil {
+		return nil, &parseError{line: firstLine + rest.Line - 1, reason: "a second document follows; separate documents by a line with ---"}
+	} else if !errors.Is(e, io.EOF) {
+		return nil, yamlError(e, firstLine)
+	}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) == 0 {
+		return nil, nil
+	}
+	b := yamlBuilder{offset: firstLine - 1, lim: lim, budget: budget}
+	n = b.build(doc.Content[0], 1)
+	if b.err != nil {
+		return nil, b.err
+	}
+	return n, nil
+}
+
+func yamlError(e error, firstLine int) *parseError {
+	msg := strings.TrimPrefix(e.Error(), "yaml: ")
+	out := &parseError{reason: msg}
+	if m := regexp.MustCompile(`^line (\d+): `).FindStringSubmatch(msg); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		out.line = n + firstLine - 1
+		out.reason = msg[len(m[0]):]
+	}
+	out.reason = "not valid YAML: " + out.reason
+	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, `'\t'`) || strings.Contains(msg, "found a tab character") {
+		out.reason += "; indent with spaces"
+	}
+	return out
+}
+
+// yamlBuilder turns a YAML tree into nodes: aliases and merge keys resolved, size and depth bounded.
+type yamlBuilder struct {
+	offset  int
+	lim     Limits
+	budget  int // nodes that may still be used
+	anchors map[*yaml.Node]*node
+	err     *parseError
+}
+
+func (b *yamlBuilder) fail(y *yaml.Node, format string, args ...any) *node {
+	if b.err == nil {
+		b.err = &parseError{line: y.Line + b.offset, reason: fmt.Sprintf(format, args...)}
+	}
+	return &node{line: y.Line + b.offset, size: 1}
+}
+
+// spend takes n nodes from the budget.
+func (b *yamlBuilder) spend(y *yaml.Node, n int) bool {
+	if n > b.budget {
+		b.fail(y, "the document has too many values, aliases expanded (at most %d in one document); repeat less by alias or split it", b.lim.Nodes/documentShare)
+		return false
+	}
+	b.budget -= n
+	return true
+}
+
+func (b *yamlBuilder) build(y *yaml.Node, depth int) *node {
+	if b.err != nil {
+		return &node{size: 1}
+	}
+	if depth > b.lim.Depth {
+		return b.fail(y, "nested too deeply (at most %d levels)", b.lim.Depth)
+	}
+	if y.Kind == yaml.AliasNode {
+		n, ok := b.anchors[y.Alias]
+		if !ok || n == nil {
+			return b.fail(y, "alias *%s stands inside its own anchor", clip(y.Value))
+		}
+		b.spend(y, n.size)
+		// Depth below an alias: the tree is shared, so the depth is checked where it is walked.
+		return n
+	}
+	if !b.spend(y, 1) {
+		return &node{size: 1}
+	}
+	if y.Anchor != "" {
+		if b.anchors == nil {
+			b.anchors = map[*yaml.Node]*node{}
+		}
+		b.anchors[y] = nil // in progress
+	}
+	n := &node{line: y.Line + b.offset, size: 1}
+	switch y.Kind {
+	case yaml.MappingNode:
+		b.mapping(n, y, depth)
+	case yaml.SequenceNode:
+		if y.ShortTag() != "!!seq" {
+			return b.fail(y, "the tag %s is not allowed", clip(y.Tag))
+		}
+		n.kind = nodeList
+		n.items = make([]*node, len(y.Content))
+		for i, c := range y.Content {
+			n.items[i] = b.build(c, depth+1)
+			n.size += n.items[i].size
+		}
+	case yaml.ScalarNode:
+		b.scalar(n, y)
+	default:
+		return b.fail(y, "unexpected YAML node")
+	}
+	if y.Anchor != "" {
+		b.anchors[y] = n
+	}
+	return n
+}
+
+func (b *yamlBuilder) mapping(n *node, y *yaml.Node, depth int) {
+	if y.ShortTag() != "!!map" {
+		b.fail(y, "the tag %s is not allowed", clip(y.Tag))
+		return
+	}
+	n.kind = nodeMapping
+	n.pairs = make([]pair, 0, len(y.Content)/2)
+	var merges []*node
+	for i := 0; i+1 < len(y.Content) && b.err == nil; i += 2 {
+		k, v := y.Content[i], y.Content[i+1]
+		if k.Kind == yaml.AliasNode {
+			k = k.Alias
+		}
+		if k.Kind != yaml.ScalarNode || k.ShortTag() == "!!null" {
+			b.fail(y.Content[i], "a key must be a string")
+			return
+		}
+		value := b.build(v, depth+1)
+		if k.ShortTag() == "!!merge" {
+			merges = append(merges, value)
+			continue
+		}
+		n.pairs = append(n.pairs, pair{key: k.Value, line: y.Content[i].Line + b.offset, value: value})
+		n.size += value.size
+	}
+	if len(merges) > 0 && b.err == nil {
+		b.merge(n, y, merges)
+	}
+}
+
+// merge adds the entries of merged mappings that the mapping does not have itself; the first one wins
+// (https://yaml.org/type/merge.html).
+func (b *yamlBuilder) merge(n *node, y *yaml.Node, merges []*node) {
+	have := make(map[string]bool, len(n.pairs))
+	for _, p := range n.pairs {
+		have[p.key] = true
+	}
+	for len(merges) > 0 {
+		m := merges[0]
+		merges = merges[1:]
+		switch m.kind {
+		case nodeList:
+			for _, it := range m.items {
+				if it.kind != nodeMapping {
+					b.fail(y, "the merge key << takes a mapping or a list of mappings, not %s", it.kind)
+					return
+				}
+			}
+			merges = append(append([]*node{}, m.items...), merges...)
+		case nodeMapping:
+			for _, p := range m.pairs {
+				if have[p.key] {
+					continue
+				}
+				if !b.spend(y, p.value.size) {
+					return
+				}
+				have[p.key] = true
+				n.pairs = append(n.pairs, p)
+				n.size += p.value.size
+			}
+		default:
+			b.fail(y, "the merge key << takes a mapping or a list of mappings, not %s", m.kind)
+			return
+		}
+	}
+}
+
+func (b *yamlBuilder) scalar(n *node, y *yaml.Node) {
+	n.text = y.Value
+	switch y.ShortTag() {
+	case "!!str", "!!timestamp":
+		n.kind = nodeString
+	case "!!merge": // a value that looks like the merge key
+		n.kind = nodeString
+	case "!!null":
+		n.kind, n.text = nodeNull, ""
+	case "!!bool":
+		n.kind = nodeBool
+		n.text = strings.ToLower(y.Value)
+		if n.text != "true" && n.text != "false" {
+			b.fail(y, "%s is not a boolean: write true or false", quote(y.Value))
+		}
+	case "!!int":
+		n.kind = nodeInt
+		plain := strings.ReplaceAll(y.Value, "_", "")
+		if i, err := strconv.ParseInt(plain, 0, 64); err == nil {
+			n.text = strconv.FormatInt(i, 10)
+		} else if u, err := strconv.ParseUint(strings.TrimPrefix(plain, "+"), 0, 64); err == nil {
+			n.text = strconv.FormatUint(u, 10)
+		} else {
+			b.fail(y, "%s is not a whole number of at most 64 bits", quote(y.Value))
+		}
+	case "!!float":
+		n.kind = nodeFloat
+		f, err := strconv.ParseFloat(strings.ReplaceAll(y.Value, "_", ""), 64)
+		if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
+			b.fail(y, "%s is not a finite number", quote(y.Value))
+			return
+		}
+		n.setFloat(f)
+	default:
+		b.fail(y, "the tag %s is not allowed", clip(y.Tag))
+	}
+}
+
+// setFloat gives a float its canonical text; a whole number that an int64 holds becomes an integer.
+func (n *node) setFloat(f float64) {
+	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		n.kind, n.text = nodeInt, strconv.FormatInt(int64(f), 10)
+		return
+	}
+	n.kind, n.text = nodeFloat, strconv.FormatFloat(f, 'g', -1, 64)
+}
