@@ -1,0 +1,12 @@
+// Package agent is the daemon: its config, its construction, one run group, and the loop that keeps the proxies of the
+// node in line with the resources.
+//
+// [Load] reads the config, [New] puts the parts together and [Agent.Run] runs them until its context ends. Two agents
+// live in one process when their paths differ. Promises:
+//
+//   - Everything that is stored or lies in the resource directory is loaded before a socket opens.
+//   - Bad input never stops the agent or another proxy: the last good content stays in force and the fault becomes a
+//     status that names the file, the resource and the field.
+//   - Run returns only after every goroutine of the agent has ended, and sockets and lock are gone.
+//   - A second agent on the same state directory or socket is refused with the process id of the first.
+package agent
