@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,6 +20,9 @@ func (b Batch) validate() error {
 	for i, op := range b.Ops {
 		if (op.Put != nil) == (op.Delete != resource.Key{}) {
 			return fmt.Errorf("batch.Ops[%d]: exactly one of Put and Delete must be set", i)
+		}
+		if op.Source != (Source{}) && op.Source.Kind != b.Source.Kind {
+			return fmt.Errorf("batch.Ops[%d].Source: a batch of kind %q cannot carry an op of kind %q", i, b.Source.Kind, op.Source.Kind)
 		}
 		k := op.key()
 		if k.Kind == "" || k.Name == "" {
@@ -84,8 +88,9 @@ func (s *Store) plan(b Batch) (*plan, error) {
 	for _, op := range b.Ops {
 		key := op.key()
 		old := current[key]
-		if old != nil && old.Source != b.Source {
-			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: b.Source})
+		src := cmp.Or(op.Source, b.Source)
+		if old != nil && !old.Source.yieldsTo(src) {
+			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
 			continue
 		}
 		if err := op.check(old); err != nil {
@@ -94,7 +99,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 			}
 			continue
 		}
-		if op.Put != nil && old != nil && old.Digest == op.Put.Digest {
+		if op.Put != nil && old != nil && old.Digest == op.Put.Digest && old.Source == src {
 			p.records = append(p.records, *old)
 			continue
 		}
@@ -103,7 +108,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 			current = p.next
 		}
 		p.revision++
-		e := entry{key: key, created: now, Revision: Revision{Revision: p.revision, Time: now, Source: b.Source,
+		e := entry{key: key, created: now, Revision: Revision{Revision: p.revision, Time: now, Source: src,
 			Author: b.Author, Resource: op.Put, Deleted: op.Put == nil}}
 		if old != nil {
 			e.created = old.Created

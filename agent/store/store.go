@@ -54,6 +54,12 @@ func (s Source) String() string {
 	return s.Kind + ":" + s.Detail
 }
 
+// yieldsTo reports whether what s owns may be changed by another source. All files have one reader, who decides between
+// them, so a resource can move from one file to another without being deleted in between.
+func (s Source) yieldsTo(o Source) bool {
+	return s == o || s.Kind == SourceFile && o.Kind == SourceFile
+}
+
 // Record is a resource as it is stored.
 type Record struct {
 	*resource.Resource
@@ -68,6 +74,8 @@ type Record struct {
 type Op struct {
 	Put    *resource.Resource // sealed: its Digest decides whether it is a change
 	Delete resource.Key
+	// Source of this op alone, when set: a batch can carry the changes of several files.
+	Source Source
 	// IfRevision, when set, is the revision that the caller changes from: 0 where the resource must not exist yet.
 	IfRevision *uint64
 }
