@@ -7,10 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Fault is a resource that could not be sealed. The others of the draft are not harmed.
@@ -54,19 +51,12 @@ func Seal(d *Draft, intern func(typeURL string, r *Resource) *Resource) (*Sealed
 	return s.out, s.faults
 }
 
-// SealOne seals a single message.
-func SealOne(name string, m proto.Message) (*Resource, error) {
-	if v, ok := m.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
-	}
-	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
+// NewResource seals the wire form of a message. The body must not be changed afterwards.
+func NewResource(name string, body []byte) *Resource {
 	sum := sha256.Sum256(body)
-	return &Resource{Name: name, Version: hex.EncodeToString(sum[:16]), Body: body}, nil
+	var version [32]byte
+	hex.Encode(version[:], sum[:16])
+	return &Resource{Name: name, Version: string(version[:]), Body: body}
 }
 
 // Order sorts a list of sealed resources by name, drops later duplicates, and returns it with the hash over its names
@@ -93,9 +83,10 @@ func Order(list []*Resource) ([]*Resource, string) {
 }
 
 type sealer struct {
-	intern func(string, *Resource) *Resource
-	out    *Sealed
-	faults []Fault
+	intern  func(string, *Resource) *Resource
+	out     *Sealed
+	faults  []Fault
+	scratch []byte
 }
 
 func (s *sealer) grow(rank, n int) {
@@ -103,129 +94,26 @@ func (s *sealer) grow(rank, n int) {
 }
 
 func (s *sealer) add(rank int, name string, m proto.Message, err error) {
-	var r *Resource
 	if err == nil {
-		r, err = SealOne(name, m)
+		s.scratch, err = appendMessage(s.scratch[:0], m)
 	}
 	if err != nil {
 		s.faults = append(s.faults, Fault{Type: Types[rank], Name: name, Err: err})
 		return
 	}
+	r := NewResource(name, slices.Clone(s.scratch))
 	if s.intern != nil {
 		r = s.intern(Types[rank], r)
 	}
 	s.out.Resources[rank] = append(s.out.Resources[rank], r)
 }
 
-func pack(m proto.Message) (*anypb.Any, error) {
+// appendMessage validates a message by the rules that Envoy's API carries and appends its deterministic wire form.
+func appendMessage(b []byte, m proto.Message) ([]byte, error) {
 	if v, ok := m.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
-			return nil, err
+			return b, err
 		}
 	}
-	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()), Value: body}, nil
-}
-
-// Pack returns the extension's configuration as Any.
-func (e Extension) Pack() (*anypb.Any, error) {
-	if e.Message == nil {
-		return e.Packed, nil
-	}
-	a, err := pack(e.Message)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", e.Name, err)
-	}
-	return a, nil
-}
-
-func packCluster(c *Cluster) error {
-	if c.HTTP == nil {
-		return nil
-	}
-	var a *anypb.Any
-	switch c.HTTP {
-	case HTTP1Options:
-		a = http1Options
-	case HTTP2Options:
-		a = http2Options
-	default:
-		var err error
-		if a, err = pack(c.HTTP); err != nil {
-			return fmt.Errorf("HTTP options: %w", err)
-		}
-	}
-	if c.Message.TypedExtensionProtocolOptions == nil {
-		c.Message.TypedExtensionProtocolOptions = make(map[string]*anypb.Any, 1)
-	}
-	c.Message.TypedExtensionProtocolOptions[NameHTTPOptions] = a
-	return nil
-}
-
-func packListener(l *Listener) error {
-	chains := make([]*listenerv3.FilterChain, 0, len(l.Chains))
-	for i, c := range l.Chains {
-		if c.Message == nil {
-			c.Message = &listenerv3.FilterChain{}
-		}
-		if err := packChain(c); err != nil {
-			return fmt.Errorf("filter chain %d %q: %w", i, c.Message.GetName(), err)
-		}
-		chains = append(chains, c.Message)
-	}
-	if len(chains) > 0 {
-		l.Message.FilterChains = chains
-	}
-	return nil
-}
-
-func packChain(c *Chain) error {
-	filters := make([]*listenerv3.Filter, 0, len(c.Network)+1)
-	add := func(e Extension) error {
-		a, err := e.Pack()
-		if err != nil {
-			return err
-		}
-		filters = append(filters, &listenerv3.Filter{Name: e.Name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: a}})
-		return nil
-	}
-	for _, e := range c.Network {
-		if err := add(e); err != nil {
-			return err
-		}
-	}
-	switch {
-	case c.HTTP != nil:
-		if err := PackHTTP(c.HTTP); err != nil {
-			return err
-		}
-		if err := add(Extension{Name: NameHCM, Message: c.HTTP.Message}); err != nil {
-			return err
-		}
-	case c.TCP != nil:
-		if err := add(Extension{Name: NameTCPProxy, Message: c.TCP}); err != nil {
-			return err
-		}
-	}
-	c.Message.Filters = filters
-	return nil
-}
-
-// PackHTTP puts the filters and the inline routes into the connection manager's message.
-func PackHTTP(h *HTTP) error {
-	h.Message.HttpFilters = make([]*hcmv3.HttpFilter, 0, len(h.Filters))
-	for _, f := range h.Filters {
-		a, err := f.Pack()
-		if err != nil {
-			return err
-		}
-		h.Message.HttpFilters = append(h.Message.HttpFilters, &hcmv3.HttpFilter{Name: f.Name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: a}})
-	}
-	if h.Routes != nil {
-		h.Message.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: h.Routes}
-	}
-	return nil
+	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
 }

@@ -36,10 +36,14 @@ func explicit(c *httpv3.HttpProtocolOptions_ExplicitHttpConfig) *httpv3.HttpProt
 
 // The filters without options of their own, and the common options, packed once.
 var (
-	router       = packed(anypb.New(&routerv3.Router{}))
-	grpcStats    = packed(anypb.New(&grpcstatsv3.FilterConfig{EmitFilterState: true}))
-	http1Options = packed(anypb.New(HTTP1Options))
-	http2Options = packed(anypb.New(HTTP2Options))
+	router    = packed(anypb.New(&routerv3.Router{}))
+	grpcStats = packed(anypb.New(&grpcstatsv3.FilterConfig{EmitFilterState: true}))
+
+	routerFilter    = httpFilter(NameRouter, router)
+	grpcStatsFilter = httpFilter(NameGRPCStats, grpcStats)
+
+	http1Only = map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP1Options))}
+	http2Only = map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP2Options))}
 )
 
 // packed drops the error of packing a constant; TestConstantsPack shows that there is none.

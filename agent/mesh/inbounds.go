@@ -52,11 +52,10 @@ func indexInbounds(v *View) *inboundIndex {
 					"other proxies cannot reach this inbound; set networking.address to an IP", i, addr)
 				continue
 			}
-			tags := v.endpointTags(in.Tags)
 			all = append(all, inbound{
 				dp: d, spec: in, index: i, service: service,
 				proto: ParseProtocol(in.Tags[resource.TagProtocol]), ready: Ready(in),
-				ep: Endpoint{Address: addr, Port: in.Port, Zone: tags[resource.TagZone], Tags: tags, Resource: d, Index: i},
+				ep: Endpoint{Address: addr, Port: in.Port, Zone: cmp.Or(in.Tags[resource.TagZone], v.Zone), Tags: in.Tags, Resource: d, Index: i},
 			})
 			ix.by[service] = append(ix.by[service], &all[len(all)-1])
 		}
@@ -68,20 +67,6 @@ func indexInbounds(v *View) *inboundIndex {
 // Ready reports whether an inbound takes traffic.
 func Ready(in *resource.Inbound) bool {
 	return (in.State == "" || in.State == resource.InboundReady) && (in.Health == nil || in.Health.Ready)
-}
-
-// endpointTags are the tags that other proxies see of an inbound: its own, with the zone and without the service.
-func (v *View) endpointTags(tags map[string]string) map[string]string {
-	out := make(map[string]string, len(tags)+1)
-	for k, val := range tags {
-		if k != resource.TagService {
-			out[k] = val
-		}
-	}
-	if out[resource.TagZone] == "" {
-		out[resource.TagZone] = v.Zone
-	}
-	return out
 }
 
 // InboundTags are the tags of an inbound with the zone of the node where it names none.

@@ -78,13 +78,16 @@ func subset(tags map[string]string) map[string]string {
 	return out
 }
 
+// noEndpoints is shared by all services that nothing offers.
+var noEndpoints = &EndpointSet{}
+
 // tagService returns the service of a tag value; one that nothing offers yet is an empty TCP service.
 func (v *View) tagService(name string) *Service {
 	id := ServiceID{Kind: KindTag, Name: name}
 	if s := v.byID[id]; s != nil {
 		return s
 	}
-	return &Service{ID: id, Tag: name, Port: vipPort, Protocol: ProtocolTCP, Endpoints: &EndpointSet{}}
+	return &Service{ID: id, Tag: name, Port: vipPort, Protocol: ProtocolTCP, Endpoints: noEndpoints, Index: -1}
 }
 
 // backend finds the service port that a reference of a dataplane names. A reference without a namespace means the

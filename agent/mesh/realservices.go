@@ -118,7 +118,7 @@ func (v *View) selectInbounds(ix *inboundIndex, sel *resource.MeshServiceSelecto
 		// Nearly every selector names the service, which narrows the search to its inbounds.
 		if name := sel.DataplaneTags[resource.TagService]; name != "" && name != "*" {
 			for _, in := range ix.by[name] {
-				if containsTags(in, sel.DataplaneTags) {
+				if in.ep.has(sel.DataplaneTags) {
 					out = append(out, in)
 				}
 			}
@@ -129,7 +129,7 @@ func (v *View) selectInbounds(ix *inboundIndex, sel *resource.MeshServiceSelecto
 		for _, in := range ix.by[service] {
 			switch {
 			case len(sel.DataplaneTags) > 0:
-				if !containsTags(in, sel.DataplaneTags) {
+				if !in.ep.has(sel.DataplaneTags) {
 					continue
 				}
 			case sel.DataplaneRef != nil:
@@ -153,20 +153,6 @@ func (v *View) selectInbounds(ix *inboundIndex, sel *resource.MeshServiceSelecto
 		return a.index - b.index
 	})
 	return out
-}
-
-// containsTags matches a selector against an inbound's tags including service and zone.
-func containsTags(in *inbound, want map[string]string) bool {
-	for k, val := range want {
-		have, ok := in.ep.Tags[k]
-		if k == resource.TagService {
-			have, ok = in.service, true
-		}
-		if !ok || (have != val && val != "*") {
-			return false
-		}
-	}
-	return true
 }
 
 // matchesPort reports whether a service port leads to an inbound: by number, by name, or by its own number where it

@@ -80,6 +80,10 @@ type Service struct {
 	External  bool
 	Endpoints *EndpointSet
 
+	// Index is the place of the service in View.Services; views with the same Catalog have the same services there. It
+	// is -1 for a service that nothing offers.
+	Index int
+
 	wantVIP netip.Addr      // from the status of the resource
 	digest  resource.Digest // of the resource; zero for tag services
 }
@@ -95,9 +99,46 @@ type Endpoint struct {
 	Address  string // IP; a host name only for external services
 	Port     uint32
 	Zone     string
-	Tags     map[string]string  // without kuma.io/service; must not be changed
+	Tags     map[string]string  // as written, with kuma.io/service; must not be changed
 	Resource *resource.Resource // Dataplane, ExternalService or MeshExternalService it comes from
 	Index    int                // of the inbound or endpoint in it
+}
+
+// EachTag calls f with the tags that other proxies see of the endpoint, sorted: its own without the service, with its
+// zone.
+func (e *Endpoint) EachTag(f func(key, value string)) {
+	var room [16]string
+	keys := room[:0]
+	for k := range e.Tags {
+		if k != resource.TagService && k != resource.TagZone {
+			keys = append(keys, k)
+		}
+	}
+	if e.Zone != "" {
+		keys = append(keys, resource.TagZone)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		if k == resource.TagZone {
+			f(k, e.Zone)
+		} else {
+			f(k, e.Tags[k])
+		}
+	}
+}
+
+// has reports whether the endpoint has all the given tags; the value "*" matches any.
+func (e *Endpoint) has(want map[string]string) bool {
+	for k, v := range want {
+		have, ok := e.Tags[k]
+		if k == resource.TagZone {
+			have, ok = e.Zone, e.Zone != ""
+		}
+		if !ok || (have != v && v != "*") {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *EndpointSet) equal(o *EndpointSet) bool {
@@ -113,9 +154,9 @@ func (s *EndpointSet) Subset(tags map[string]string) []Endpoint {
 		return s.List
 	}
 	var out []Endpoint
-	for _, e := range s.List {
-		if contains(e.Tags, tags) {
-			out = append(out, e)
+	for i := range s.List {
+		if s.List[i].has(tags) {
+			out = append(out, s.List[i])
 		}
 	}
 	return out

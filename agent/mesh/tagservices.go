@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -32,17 +33,13 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 			v.warnf(r.Key, "networking.address: the port %q is not a number from 1 to 65535", port)
 			continue
 		}
-		tags := make(map[string]string, len(spec.Tags))
-		for k, val := range spec.Tags {
-			if k != resource.TagService {
-				tags[k] = val
-			}
-		}
+		tags := spec.Tags
 		if tls := spec.Networking.TLS; tls != nil && tls.Enabled {
 			// Selects the endpoint's own TLS context among those of the cluster.
+			tags = maps.Clone(tags)
 			tags[resource.TagExternalServiceName] = r.Name
 		}
-		ext[name] = append(ext[name], Endpoint{Address: host, Port: uint32(n), Tags: tags, Resource: r})
+		ext[name] = append(ext[name], Endpoint{Address: host, Port: uint32(n), Tags: tags, Zone: tags[resource.TagZone], Resource: r})
 		p := ParseProtocol(spec.Tags[resource.TagProtocol])
 		if have, ok := proto[name]; ok {
 			p = common(have, p)

@@ -83,6 +83,9 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v.addMeshExternalServices(set.InMesh("MeshExternalService", name))
 	v.addMultiZoneServices(set.InMesh("MeshMultiZoneService", name))
 	slices.SortFunc(v.services, func(a, b *Service) int { return a.ID.compare(b.ID) })
+	for i, s := range v.services {
+		s.Index = i
+	}
 	v.assignVIPs()
 	v.reuse(prev)
 	v.Catalog = v.hash()

@@ -11,17 +11,29 @@ type Set struct {
 	byKind map[string][]*Resource // sorted by mesh, then name
 }
 
-// NewSet builds a set. Of two resources with one key the later wins.
+// NewSet builds a set. Of two resources with one key the later wins. It is fastest when rs is sorted by key.
 func NewSet(rs []*Resource) *Set {
 	s := &Set{byKey: make(map[Key]*Resource, len(rs)), byKind: map[string][]*Resource{}}
+	counts := map[string]int{}
 	for _, r := range rs {
+		if s.byKey[r.Key] == nil {
+			counts[r.Kind]++
+		}
 		s.byKey[r.Key] = r
 	}
-	for _, r := range s.byKey {
-		s.byKind[r.Kind] = append(s.byKind[r.Kind], r)
+	for kind, n := range counts {
+		s.byKind[kind] = make([]*Resource, 0, n)
 	}
+	for _, r := range rs {
+		if s.byKey[r.Key] == r {
+			s.byKind[r.Kind] = append(s.byKind[r.Kind], r)
+		}
+	}
+	byKey := func(a, b *Resource) int { return a.Key.Compare(b.Key) }
 	for _, l := range s.byKind {
-		slices.SortFunc(l, func(a, b *Resource) int { return a.Key.Compare(b.Key) })
+		if !slices.IsSortedFunc(l, byKey) {
+			slices.SortFunc(l, byKey)
+		}
 	}
 	return s
 }

@@ -5,7 +5,6 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -31,7 +30,7 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 			Message: &hcmv3.HttpConnectionManager{
 				StatPrefix: statName(cluster),
 				RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
-					ConfigSource: adsSource(), RouteConfigName: route,
+					ConfigSource: adsSource, RouteConfigName: route,
 				}},
 			},
 		}
@@ -50,16 +49,16 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 		})
 		g.d.Routes = append(g.d.Routes, &routev3.RouteConfiguration{
 			Name:             route,
-			ValidateClusters: wrapperspb.Bool(false),
+			ValidateClusters: sharedFalse,
 			VirtualHosts: []*routev3.VirtualHost{{
-				Name: cluster, Domains: []string{"*"}, Routes: []*routev3.Route{prefixRoute(routeName, cluster, false)},
+				Name: cluster, Domains: anyDomain, Routes: []*routev3.Route{prefixRoute(routeName, cluster)},
 			}},
 		})
 		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Service: service, Message: &clusterv3.Cluster{
 			Name:                 cluster,
 			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-			EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource()},
+			EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource},
 		}})
-		g.p.refs = append(g.p.refs, endpointRef{cluster: cluster, id: o.Service.ID, subset: o.Subset})
+		g.p.refs = append(g.p.refs, endpointRef{cluster, o.Service.Index, o.Service.Endpoints, o.Subset})
 	}
 }

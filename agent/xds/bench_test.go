@@ -2,6 +2,7 @@ package xds_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -32,6 +33,7 @@ func bigMesh(n, local int) []*resource.Resource {
 			"kuma.io/service": "web", "kuma.io/protocol": "http",
 		}}, outbound))
 	}
+	slices.SortFunc(rs, func(a, b *resource.Resource) int { return a.Key.Compare(b.Key) }) // as the store hands them out
 	for i, r := range rs {
 		r.Digest = resource.Digest{byte(i), byte(i >> 8), byte(i >> 16), 1}
 	}

@@ -94,7 +94,7 @@ func (g *generator) transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS, p 
 	}
 	return &clusterv3.Cluster_TransportSocketMatch{
 		Name:  e.Address,
-		Match: tagStruct(e.Tags),
+		Match: endpointTags(e),
 		TransportSocket: &corev3.TransportSocket{
 			Name: draft.NameTLS, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: a},
 		},

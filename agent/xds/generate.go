@@ -22,15 +22,15 @@ type Proxy struct {
 	dataplane *resource.Resource
 	catalog   [32]byte
 	zone      string
-	refs      []endpointRef       // the EDS resources, in the order of their names
-	fixed     []*mesh.EndpointSet // endpoints that are part of listeners
-	fixedIDs  []mesh.ServiceID
+	refs      []endpointRef // the EDS resources, in the order of their names
+	fixed     []endpointRef // endpoints that are part of listeners
 }
 
 // endpointRef is one EDS resource of a proxy.
 type endpointRef struct {
 	cluster string
-	id      mesh.ServiceID
+	index   int // of the service in the view, -1 for one that nothing offers
+	set     *mesh.EndpointSet
 	subset  map[string]string
 }
 
@@ -65,7 +65,7 @@ func Generate(v *mesh.View, name string, f Flavor, prev *Proxy, memo *Memo) (*Pr
 			"remove mtls.enabledBackend from the Mesh", v.Name, b.Name)
 	}
 	if prev.unchanged(v, r, f) {
-		return prev.refresh(v, memo)
+		return prev.refresh(v, memo), nil
 	}
 	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, clusters: map[string]bool{}, p: &Proxy{
 		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, catalog: v.Catalog, zone: v.Zone,
@@ -79,45 +79,45 @@ func (p *Proxy) unchanged(v *mesh.View, r *resource.Resource, f Flavor) bool {
 	if p == nil || p.Flavor != f || p.catalog != v.Catalog || p.zone != v.Zone || p.dataplane.Digest != r.Digest || p.dataplane.Key != r.Key {
 		return false
 	}
-	for i, id := range p.fixedIDs {
-		if s := v.Service(id); s == nil || s.Endpoints != p.fixed[i] {
+	for i := range p.fixed {
+		if v.Services()[p.fixed[i].index].Endpoints != p.fixed[i].set {
 			return false
 		}
 	}
 	return true
 }
 
-// refresh returns p with the endpoints of v.
-func (p *Proxy) refresh(v *mesh.View, memo *Memo) (*Proxy, error) {
+// refresh returns p with the endpoints of v, which has the same catalog.
+func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 	rank := draft.Rank(draft.TypeEndpoint)
 	old := p.Sealed.Resources[rank]
-	var list []*draft.Resource // made when the first difference shows
+	services := v.Services()
+	var enc assignment
+	var refs []endpointRef // made when the first difference shows
+	var list []*draft.Resource
 	for i := range p.refs {
-		ref := &p.refs[i]
-		var set *mesh.EndpointSet
-		if s := v.Service(ref.id); s != nil {
-			set = s.Endpoints
-		}
-		r, err := memo.endpoints(ref, set, p.Flavor)
-		if err != nil {
-			return nil, fmt.Errorf("endpoints of %s: %w", ref.cluster, err)
-		}
-		if r == old[i] || r.Version == old[i].Version {
+		ref := p.refs[i]
+		if ref.index < 0 || services[ref.index].Endpoints == ref.set {
 			continue
 		}
 		if list == nil {
-			list = slices.Clone(old)
+			refs, list = slices.Clone(p.refs), slices.Clone(old)
 		}
-		list[i] = r
+		refs[i].set = services[ref.index].Endpoints
+		list[i] = memo.endpoints(&enc, &refs[i], p.Flavor)
 	}
 	if list == nil {
-		return p, nil
+		return p
 	}
 	next := *p
+	next.refs = refs
+	if slices.EqualFunc(list, old, func(a, b *draft.Resource) bool { return a == b || a.Version == b.Version }) {
+		return &next
+	}
 	sealed := *p.Sealed
 	sealed.Resources[rank], sealed.Versions[rank] = draft.Order(list)
 	next.Sealed = &sealed
-	return &next, nil
+	return &next
 }
 
 // generator builds one draft.
@@ -156,23 +156,11 @@ func (g *generator) run() {
 func (g *generator) seal() {
 	slices.SortFunc(g.p.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
 	rank := draft.Rank(draft.TypeEndpoint)
-	eps := make([]*draft.Resource, 0, len(g.p.refs))
-	refs := g.p.refs[:0]
+	eps := make([]*draft.Resource, len(g.p.refs))
+	var enc assignment
 	for i := range g.p.refs {
-		ref := g.p.refs[i]
-		var set *mesh.EndpointSet
-		if s := g.v.Service(ref.id); s != nil {
-			set = s.Endpoints
-		}
-		r, err := g.memo.endpoints(&ref, set, g.flavor)
-		if err != nil {
-			g.warnf("endpoints of cluster %s: %v", ref.cluster, err)
-			continue
-		}
-		eps = append(eps, r)
-		refs = append(refs, ref)
+		eps[i] = g.memo.endpoints(&enc, &g.p.refs[i], g.flavor)
 	}
-	g.p.refs = refs
 	g.d.Ready[rank] = eps
 	sealed, faults := draft.Seal(g.d, g.memo.intern)
 	for _, f := range faults {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -12,24 +13,13 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
-
-// internalRanges are the peers whose x-envoy headers are trusted.
-func internalRanges() *hcmv3.HttpConnectionManager_InternalAddressConfig {
-	out := &hcmv3.HttpConnectionManager_InternalAddressConfig{}
-	for _, r := range []struct {
-		prefix string
-		bits   uint32
-	}{{"10.0.0.0", 8}, {"192.168.0.0", 16}, {"172.16.0.0", 12}, {"127.0.0.1", 32}} {
-		out.CidrRanges = append(out.CidrRanges, &corev3.CidrRange{AddressPrefix: r.prefix, PrefixLen: wrapperspb.UInt32(r.bits)})
-	}
-	return out
-}
 
 // inbounds adds a listener and a cluster for each port that the workload serves.
 func (g *generator) inbounds() {
@@ -61,7 +51,7 @@ func (g *generator) inbound(in *resource.Inbound, addr netip.Addr) {
 			Address:          socketAddress(addr.String(), in.Port),
 			TrafficDirection: corev3.TrafficDirection_INBOUND,
 			Metadata:         tagMetadata(g.v.InboundTags(in.Tags)),
-			EnableReusePort:  wrapperspb.Bool(false),
+			EnableReusePort:  sharedFalse,
 			BindToPort:       g.bindToPort(),
 		},
 	}
@@ -85,7 +75,7 @@ func (g *generator) bindToPort() *wrapperspb.BoolValue {
 	if g.dp.Networking.TransparentProxying == nil {
 		return nil
 	}
-	return wrapperspb.Bool(false)
+	return sharedFalse
 }
 
 // localCluster leads to the workload.
@@ -128,34 +118,37 @@ func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
 			ForwardClientCertDetails:    hcmv3.HttpConnectionManager_SANITIZE_SET,
 			SetCurrentClientCertDetails: &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Uri: true},
 			StreamIdleTimeout:           seconds(inboundStreamIdleTimeout),
-			InternalAddressConfig:       internalRanges(),
+			InternalAddressConfig:       internalRanges,
 		},
 		Routes: &routev3.RouteConfiguration{
 			Name:                   "inbound:" + service,
 			RequestHeadersToRemove: []string{tagsHeader},
-			ValidateClusters:       wrapperspb.Bool(false),
+			ValidateClusters:       sharedFalse,
 			VirtualHosts: []*routev3.VirtualHost{{
-				Name: service, Domains: []string{"*"}, Routes: []*routev3.Route{prefixRoute("", cluster, false)},
+				Name: service, Domains: anyDomain, Routes: []*routev3.Route{prefixRoute("", cluster)},
 			}},
 		},
 	}
 }
 
+// The HTTP filters of proxies without policies. Appending to them copies, as they are clipped.
+var (
+	plainFilters = slices.Clip([]draft.Extension{draft.Router()})
+	grpcFilters  = slices.Clip([]draft.Extension{draft.GRPCStats(), draft.Router()})
+)
+
 func httpFilters(p mesh.Protocol) []draft.Extension {
 	if p == mesh.ProtocolGRPC {
-		return []draft.Extension{draft.GRPCStats(), draft.Router()}
+		return grpcFilters
 	}
-	return []draft.Extension{draft.Router()}
+	return plainFilters
 }
 
 // prefixRoute sends everything to one cluster, without a time limit of its own.
-func prefixRoute(name, cluster string, rewriteHost bool) *routev3.Route {
+func prefixRoute(name, cluster string) *routev3.Route {
 	a := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
 		Timeout:          seconds(0),
-	}
-	if rewriteHost {
-		a.HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
 	}
 	return &routev3.Route{
 		Name:   name,

@@ -10,10 +10,13 @@ import (
 // Memo remembers sealed resources as long as some proxy uses them, so that proxies with the same bytes share them. It
 // is not safe for use by two goroutines at once. A nil Memo remembers nothing.
 type Memo struct {
-	resources map[string]weak.Pointer[draft.Resource] // by version, which covers type-specific bytes and name
+	resources map[internKey]weak.Pointer[draft.Resource]
 	assigned  map[assignKey]weak.Pointer[draft.Resource]
 	limit     int // entries at which dead ones are dropped
 }
+
+// internKey names the bytes of a resource; its name is among them.
+type internKey struct{ typeURL, version string }
 
 type assignKey struct {
 	set     weak.Pointer[mesh.EndpointSet]
@@ -24,7 +27,7 @@ type assignKey struct {
 // NewMemo returns an empty memo.
 func NewMemo() *Memo {
 	return &Memo{
-		resources: map[string]weak.Pointer[draft.Resource]{},
+		resources: map[internKey]weak.Pointer[draft.Resource]{},
 		assigned:  map[assignKey]weak.Pointer[draft.Resource]{},
 		limit:     4096,
 	}
@@ -35,7 +38,7 @@ func (m *Memo) intern(typeURL string, r *draft.Resource) *draft.Resource {
 	if m == nil {
 		return r
 	}
-	k := typeURL + r.Version
+	k := internKey{typeURL, r.Version}
 	if have := m.resources[k].Value(); have != nil {
 		return have
 	}
@@ -45,25 +48,21 @@ func (m *Memo) intern(typeURL string, r *draft.Resource) *draft.Resource {
 }
 
 // endpoints returns the sealed load assignment of a cluster.
-func (m *Memo) endpoints(ref *endpointRef, set *mesh.EndpointSet, f Flavor) (*draft.Resource, error) {
-	var list []mesh.Endpoint
-	if set != nil {
-		list = set.Subset(ref.subset)
+func (m *Memo) endpoints(enc *assignment, ref *endpointRef, f Flavor) *draft.Resource {
+	if m == nil {
+		return enc.seal(ref, f)
 	}
-	if m == nil || set == nil {
-		return draft.SealOne(ref.cluster, loadAssignment(ref.cluster, list, f))
-	}
-	k := assignKey{weak.Make(set), ref.cluster, f}
+	k := assignKey{weak.Make(ref.set), ref.cluster, f}
 	if have := m.assigned[k].Value(); have != nil {
-		return have, nil
+		return have
 	}
-	r, err := draft.SealOne(ref.cluster, loadAssignment(ref.cluster, list, f))
-	if err != nil {
-		return nil, err
-	}
-	r = m.intern(draft.TypeEndpoint, r)
+	r := m.intern(draft.TypeEndpoint, enc.seal(ref, f))
 	m.assigned[k] = weak.Make(r)
-	return r, nil
+	return r
+}
+
+func (a *assignment) seal(ref *endpointRef, f Flavor) *draft.Resource {
+	return draft.NewResource(ref.cluster, a.encode(ref.cluster, ref.set.Subset(ref.subset), f))
 }
 
 // sweep drops entries whose resource nobody uses any more, once there are twice as many as after the last sweep.

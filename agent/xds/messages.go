@@ -3,13 +3,13 @@ package xds
 import (
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -33,6 +33,24 @@ const (
 )
 
 const tagsHeader = "x-kuma-tags"
+
+// Messages that many drafts share. Who wants another value replaces the pointer; the messages are never changed.
+var (
+	sharedTrue  = wrapperspb.Bool(true)
+	sharedFalse = wrapperspb.Bool(false)
+	anyDomain   = []string{"*"}
+	adsSource   = &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+	// internalRanges are the peers whose x-envoy headers are trusted.
+	internalRanges = &hcmv3.HttpConnectionManager_InternalAddressConfig{CidrRanges: []*corev3.CidrRange{
+		{AddressPrefix: "10.0.0.0", PrefixLen: wrapperspb.UInt32(8)},
+		{AddressPrefix: "192.168.0.0", PrefixLen: wrapperspb.UInt32(16)},
+		{AddressPrefix: "172.16.0.0", PrefixLen: wrapperspb.UInt32(12)},
+		{AddressPrefix: "127.0.0.1", PrefixLen: wrapperspb.UInt32(32)},
+	}}
+)
 
 func socketAddress(host string, port uint32) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
@@ -71,13 +89,6 @@ func tagMetadata(tags map[string]string) *corev3.Metadata {
 	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"io.kuma.tags": tagStruct(tags)}}
 }
 
-func adsSource() *corev3.ConfigSource {
-	return &corev3.ConfigSource{
-		ResourceApiVersion:    corev3.ApiVersion_V3,
-		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
-	}
-}
-
 func bindTo(host string) *corev3.BindConfig {
 	return &corev3.BindConfig{SourceAddress: &corev3.SocketAddress{
 		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 0},
@@ -104,43 +115,22 @@ func httpOptions(c *draft.Cluster, p mesh.Protocol) {
 	}
 }
 
+// endpointTags are the tags that others see of an endpoint.
+func endpointTags(e *mesh.Endpoint) *structpb.Struct {
+	s := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	e.EachTag(func(k, v string) { s.Fields[k] = structpb.NewStringValue(v) })
+	return s
+}
+
 func lbEndpoint(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 	out := &endpointv3.LbEndpoint{
 		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(e.Address, e.Port)}},
 	}
-	if len(e.Tags) > 0 {
-		s := tagStruct(e.Tags)
+	if s := endpointTags(e); len(s.Fields) > 0 {
 		out.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
 			"envoy.lb": s, "envoy.transport_socket_match": s,
 		}}
 	}
 	out.LoadBalancingWeight = wrapperspb.UInt32(1)
-	return out
-}
-
-// loadAssignment groups endpoints by zone, in the order of zone names.
-func loadAssignment(cluster string, list []mesh.Endpoint, f Flavor) *endpointv3.ClusterLoadAssignment {
-	out := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
-	byZone := map[string]*endpointv3.LocalityLbEndpoints{}
-	var zones []string
-	for i := range list {
-		e := &list[i]
-		g := byZone[e.Zone]
-		if g == nil {
-			g = &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: e.Zone}}
-			byZone[e.Zone] = g
-			zones = append(zones, e.Zone)
-		}
-		g.LbEndpoints = append(g.LbEndpoints, lbEndpoint(e))
-	}
-	slices.Sort(zones)
-	for _, z := range zones {
-		g := byZone[z]
-		if f == FlavorGRPC {
-			// gRPC ignores localities without a weight (gRFC A27); Envoy counts endpoints instead.
-			g.LoadBalancingWeight = wrapperspb.UInt32(uint32(len(g.LbEndpoints)))
-		}
-		out.Endpoints = append(out.Endpoints, g)
-	}
 	return out
 }

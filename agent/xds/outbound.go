@@ -12,7 +12,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -21,59 +21,111 @@ import (
 // routeName is the name of the route that an outbound has while no policy adds others.
 const routeName = "default"
 
+// outboundParts is the messages of one outbound, allocated together: a proxy has thousands of outbounds, and one
+// allocation each is what makes them cheap.
+type outboundParts struct {
+	draft    draft.Listener
+	chain    draft.Chain
+	chains   [1]*draft.Chain
+	listener listenerv3.Listener
+	match    listenerv3.FilterChain
+	address  corev3.Address
+	socket   corev3.Address_SocketAddress
+	host     corev3.SocketAddress
+	port     corev3.SocketAddress_PortValue
+
+	tcp        tcpv3.TcpProxy
+	tcpCluster tcpv3.TcpProxy_Cluster
+
+	cluster     draft.Cluster
+	clusterSpec clusterv3.Cluster
+	clusterType clusterv3.Cluster_Type
+	eds         clusterv3.Cluster_EdsClusterConfig
+}
+
+// httpParts is what an HTTP outbound has besides.
+type httpParts struct {
+	http     draft.HTTP
+	manager  hcmv3.HttpConnectionManager
+	routes   routev3.RouteConfiguration
+	host     routev3.VirtualHost
+	hosts    [1]*routev3.VirtualHost
+	route    routev3.Route
+	list     [1]*routev3.Route
+	match    routev3.RouteMatch
+	prefix   routev3.RouteMatch_Prefix
+	action   routev3.RouteAction
+	routeTo  routev3.Route_Route
+	cluster  routev3.RouteAction_Cluster
+	rewrite  routev3.RouteAction_AutoHostRewrite
+	duration durationpb.Duration
+}
+
 // outbounds adds a listener for each address that the workload may dial, and the clusters behind them.
 func (g *generator) outbounds(list []mesh.Outbound) {
 	g.d.Listeners = slices.Grow(g.d.Listeners, len(list))
 	g.d.Clusters = slices.Grow(g.d.Clusters, len(list))
+	parts := make([]outboundParts, len(list))
+	https := 0
 	for i := range list {
-		o := &list[i]
+		if list[i].Service.Protocol.HTTP() {
+			https++
+		}
+	}
+	http := make([]httpParts, https)
+	header := []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: tagsHeader, Value: escapeHeader(g.tags)}}}
+	bind := g.bindToPort()
+	for i := range list {
+		o, p := &list[i], &parts[i]
 		service := draft.Service{Kind: o.Service.ID.Kind, Name: o.Service.ID.Name, Protocol: string(o.Service.Protocol)}
 		cluster := clusterName(o)
-		l := &draft.Listener{
-			Kind: draft.Outbound, Port: o.Port, Service: service,
-			Message: &listenerv3.Listener{
-				Name:             "outbound:" + hostPort(o.Address, o.Port),
-				Address:          socketAddress(o.Address.String(), o.Port),
-				TrafficDirection: corev3.TrafficDirection_OUTBOUND,
-				Metadata:         tagMetadata(o.Tags),
-				BindToPort:       g.bindToPort(),
-			},
-		}
-		chain := &draft.Chain{}
+		p.host.Address, p.host.PortSpecifier = o.Address.String(), &p.port
+		p.port.PortValue = o.Port
+		p.socket.SocketAddress = &p.host
+		p.address.Address = &p.socket
+		p.listener.Name = "outbound:" + hostPort(o.Address, o.Port)
+		p.listener.Address = &p.address
+		p.listener.TrafficDirection = corev3.TrafficDirection_OUTBOUND
+		p.listener.Metadata = tagMetadata(o.Tags)
+		p.listener.BindToPort = bind
+		p.chain.Message = &p.match
 		if o.Service.Protocol.HTTP() {
-			chain.HTTP = g.outboundHTTP(o, cluster)
+			p.chain.HTTP = http[0].fill(o, cluster, header)
+			http = http[1:]
 		} else {
-			chain.TCP = &tcpv3.TcpProxy{
-				StatPrefix:       statName(cluster),
-				ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
-			}
+			p.tcpCluster.Cluster = cluster
+			p.tcp.StatPrefix, p.tcp.ClusterSpecifier = statName(cluster), &p.tcpCluster
+			p.chain.TCP = &p.tcp
 		}
-		l.Chains = []*draft.Chain{chain}
-		g.d.Listeners = append(g.d.Listeners, l)
-		g.serviceCluster(o, cluster, service)
+		p.chains[0] = &p.chain
+		p.draft = draft.Listener{Kind: draft.Outbound, Port: o.Port, Service: service, Message: &p.listener, Chains: p.chains[:]}
+		g.d.Listeners = append(g.d.Listeners, &p.draft)
+		g.serviceCluster(o, p, cluster, service)
 	}
 }
 
-func (g *generator) outboundHTTP(o *mesh.Outbound, cluster string) *draft.HTTP {
-	return &draft.HTTP{
-		Filters: httpFilters(o.Service.Protocol),
-		Message: &hcmv3.HttpConnectionManager{
-			StatPrefix:            statName(o.Service.ID.Name),
-			NormalizePath:         wrapperspb.Bool(true),
-			InternalAddressConfig: internalRanges(),
-		},
-		Routes: &routev3.RouteConfiguration{
-			Name: "outbound:" + o.Service.ID.Name,
-			RequestHeadersToAdd: []*corev3.HeaderValueOption{{
-				Header: &corev3.HeaderValue{Key: tagsHeader, Value: escapeHeader(g.tags)},
-			}},
-			ValidateClusters: wrapperspb.Bool(false),
-			VirtualHosts: []*routev3.VirtualHost{{
-				Name: o.Service.ID.Name, Domains: []string{"*"},
-				Routes: []*routev3.Route{prefixRoute(routeName, cluster, o.Service.External)},
-			}},
-		},
+// fill makes the connection manager of an outbound. The header is shared between outbounds.
+func (p *httpParts) fill(o *mesh.Outbound, cluster string, header []*corev3.HeaderValueOption) *draft.HTTP {
+	name := o.Service.ID.Name
+	p.prefix.Prefix = "/"
+	p.match.PathSpecifier = &p.prefix
+	p.cluster.Cluster = cluster
+	p.action.ClusterSpecifier, p.action.Timeout = &p.cluster, &p.duration
+	if o.Service.External {
+		p.rewrite.AutoHostRewrite = sharedTrue
+		p.action.HostRewriteSpecifier = &p.rewrite
 	}
+	p.routeTo.Route = &p.action
+	p.route.Name, p.route.Match, p.route.Action = routeName, &p.match, &p.routeTo
+	p.list[0] = &p.route
+	p.host.Name, p.host.Domains, p.host.Routes = name, anyDomain, p.list[:]
+	p.hosts[0] = &p.host
+	p.routes.Name, p.routes.RequestHeadersToAdd = "outbound:"+name, header
+	p.routes.ValidateClusters, p.routes.VirtualHosts = sharedFalse, p.hosts[:]
+	p.manager.StatPrefix, p.manager.NormalizePath = statName(name), sharedTrue
+	p.manager.InternalAddressConfig = internalRanges
+	p.http = draft.HTTP{Message: &p.manager, Filters: httpFilters(o.Service.Protocol), Routes: &p.routes}
+	return &p.http
 }
 
 // escapeHeader doubles percent signs: Envoy reads a single one in a header value as the start of a command.
@@ -101,7 +153,7 @@ func clusterName(o *mesh.Outbound) string {
 }
 
 // serviceCluster adds the cluster of an outbound once: EDS for services of the mesh, else with its endpoints.
-func (g *generator) serviceCluster(o *mesh.Outbound, name string, service draft.Service) {
+func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name string, service draft.Service) {
 	if !g.claim(name) {
 		return
 	}
@@ -109,15 +161,11 @@ func (g *generator) serviceCluster(o *mesh.Outbound, name string, service draft.
 		g.externalCluster(o, name, service)
 		return
 	}
-	g.d.Clusters = append(g.d.Clusters, &draft.Cluster{
-		Service: service,
-		Message: &clusterv3.Cluster{
-			Name:                 name,
-			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-			EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource()},
-		},
-		// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
-		HTTP: draft.HTTP2Options,
-	})
-	g.p.refs = append(g.p.refs, endpointRef{cluster: name, id: o.Service.ID, subset: o.Subset})
+	p.clusterType.Type = clusterv3.Cluster_EDS
+	p.eds.EdsConfig = adsSource
+	p.clusterSpec.Name, p.clusterSpec.ClusterDiscoveryType, p.clusterSpec.EdsClusterConfig = name, &p.clusterType, &p.eds
+	// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
+	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
+	g.d.Clusters = append(g.d.Clusters, &p.cluster)
+	g.p.refs = append(g.p.refs, endpointRef{name, o.Service.Index, o.Service.Endpoints, o.Subset})
 }

@@ -10,7 +10,6 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -55,7 +54,7 @@ func (g *generator) transparent() {
 			c.UpstreamBindConfig = bindTo(f.source)
 			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Message: c})
 			l := passthrough(draft.InboundPassthrough, name, f, port, corev3.TrafficDirection_INBOUND)
-			l.Message.EnableReusePort = wrapperspb.Bool(false)
+			l.Message.EnableReusePort = sharedFalse
 			g.d.Listeners = append(g.d.Listeners, l)
 		}
 		if port := tp.RedirectPortOutbound; port != 0 {
@@ -89,7 +88,7 @@ func passthrough(kind draft.ListenerKind, name string, f family, port uint32, di
 			Name:             name,
 			Address:          socketAddress(f.any, port),
 			TrafficDirection: dir,
-			UseOriginalDst:   wrapperspb.Bool(true),
+			UseOriginalDst:   sharedTrue,
 		},
 		Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{
 			StatPrefix: statName(name), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: name},
@@ -112,8 +111,7 @@ func (g *generator) directAccess() {
 		if s.ID.Kind != mesh.KindTag || s.External || (!all && !slices.Contains(tp.DirectAccessServices, s.Tag)) {
 			continue
 		}
-		g.p.fixed = append(g.p.fixed, s.Endpoints)
-		g.p.fixedIDs = append(g.p.fixedIDs, s.ID)
+		g.p.fixed = append(g.p.fixed, endpointRef{index: s.Index, set: s.Endpoints})
 		for _, e := range s.Endpoints.List {
 			if e.Resource.Key == g.r.Key {
 				continue // its own inbounds have listeners at these addresses
@@ -133,7 +131,7 @@ func (g *generator) directAccess() {
 					Name:             name,
 					Address:          socketAddress(e.Address, e.Port),
 					TrafficDirection: corev3.TrafficDirection_OUTBOUND,
-					BindToPort:       wrapperspb.Bool(false),
+					BindToPort:       sharedFalse,
 				},
 				Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{
 					StatPrefix: statName(name), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: directAccessCluster},

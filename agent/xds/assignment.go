@@ -1,0 +1,124 @@
+package xds
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nearside-mesh/nearside/agent/mesh"
+)
+
+// Field numbers of envoy.config.endpoint.v3 and what it holds, for the encoder below.
+const (
+	fieldClusterName = 1 // ClusterLoadAssignment
+	fieldEndpoints   = 2
+	fieldLocality    = 1 // LocalityLbEndpoints
+	fieldLbEndpoints = 2
+	fieldGroupWeight = 3
+	fieldZone        = 2 // core.Locality
+	fieldEndpoint    = 1 // LbEndpoint
+	fieldMetadata    = 3
+	fieldWeight      = 4
+	fieldAddress     = 1 // Endpoint
+	fieldSocket      = 1 // core.Address
+	fieldHost        = 2 // core.SocketAddress
+	fieldPort        = 3
+	fieldFilterMeta  = 1 // core.Metadata
+	fieldStructField = 1 // google.protobuf.Struct
+	fieldString      = 3 // google.protobuf.Value
+	fieldKey         = 1 // map entry
+	fieldValue       = 2
+	fieldUInt32      = 1 // google.protobuf.UInt32Value
+)
+
+// The same endpoint tags select subsets and TLS contexts.
+var endpointMetadata = []string{"envoy.lb", "envoy.transport_socket_match"}
+
+// assignment encodes a ClusterLoadAssignment, endpoints grouped by zone in the order of zone names. Endpoints are the
+// largest and most often rebuilt part of a mesh, and this is a third of the work of building and marshalling
+// messages; TestAssignmentIsCanonical holds it against them.
+type assignment struct {
+	out, group, lb, inner, tags, entry []byte // scratch
+}
+
+func (a *assignment) encode(cluster string, list []mesh.Endpoint, f Flavor) []byte {
+	a.out = appendString(a.out[:0], fieldClusterName, cluster)
+	for i, zones := 0, zonesOf(list); i < len(zones); i++ {
+		a.inner = a.inner[:0]
+		if zones[i] != "" {
+			a.inner = appendString(a.inner, fieldZone, zones[i])
+		}
+		a.group = appendBytes(a.group[:0], fieldLocality, a.inner)
+		n := uint64(0)
+		for j := range list {
+			if list[j].Zone == zones[i] {
+				a.endpoint(&list[j])
+				a.group = appendBytes(a.group, fieldLbEndpoints, a.lb)
+				n++
+			}
+		}
+		if f == FlavorGRPC {
+			// gRPC ignores localities without a weight (gRFC A27); Envoy counts endpoints instead.
+			a.inner = appendVarint(a.inner[:0], fieldUInt32, n)
+			a.group = appendBytes(a.group, fieldGroupWeight, a.inner)
+		}
+		a.out = appendBytes(a.out, fieldEndpoints, a.group)
+	}
+	return slices.Clone(a.out)
+}
+
+func zonesOf(list []mesh.Endpoint) []string {
+	var zones []string
+	for i := range list {
+		if !slices.Contains(zones, list[i].Zone) {
+			zones = append(zones, list[i].Zone)
+		}
+	}
+	slices.Sort(zones)
+	return zones
+}
+
+// endpoint encodes one LbEndpoint into a.lb.
+func (a *assignment) endpoint(e *mesh.Endpoint) {
+	a.inner = appendString(a.inner[:0], fieldHost, e.Address)
+	a.inner = appendVarint(a.inner, fieldPort, uint64(e.Port)) // part of a oneof: present even when 0
+	for range 3 {                                              // Address in SocketAddress, Endpoint, LbEndpoint
+		a.lb = appendBytes(a.lb[:0], 1, a.inner)
+		a.inner = append(a.inner[:0], a.lb...)
+	}
+	a.tags = a.tags[:0]
+	e.EachTag(func(k, v string) {
+		a.entry = appendString(a.entry[:0], fieldString, v)
+		n := len(a.entry)
+		a.entry = appendString(a.entry, fieldKey, k)
+		a.entry = appendBytes(a.entry, fieldValue, a.entry[:n])
+		a.tags = appendBytes(a.tags, fieldStructField, a.entry[n:])
+	})
+	if len(a.tags) > 0 {
+		a.inner = a.inner[:0]
+		for _, name := range endpointMetadata {
+			a.entry = appendString(a.entry[:0], fieldKey, name)
+			a.entry = appendBytes(a.entry, fieldValue, a.tags)
+			a.inner = appendBytes(a.inner, fieldFilterMeta, a.entry)
+		}
+		a.lb = appendBytes(a.lb, fieldMetadata, a.inner)
+	}
+	a.inner = appendVarint(a.inner[:0], fieldUInt32, 1)
+	a.lb = appendBytes(a.lb, fieldWeight, a.inner)
+}
+
+func appendString(b []byte, n protowire.Number, s string) []byte {
+	b = protowire.AppendTag(b, n, protowire.BytesType)
+	return protowire.AppendString(b, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
+func appendBytes(b []byte, n protowire.Number, v []byte) []byte {
+	b = protowire.AppendTag(b, n, protowire.BytesType)
+	return protowire.AppendBytes(b, v)
+}
+
+func appendVarint(b []byte, n protowire.Number, v uint64) []byte {
+	b = protowire.AppendTag(b, n, protowire.VarintType)
+	return protowire.AppendVarint(b, v)
+}
