@@ -144,11 +144,14 @@ func ruleInit(t *tree) []breach {
 	return out
 }
 
-// ruleSleep: nothing waits for a length of time that no event and no context can end. In tests, a sleep on the fake
-// clock of testing/synctest is allowed.
+// ruleSleep: nothing waits for a length of time that no event and no context can end: no test, and nothing in the
+// packages that run with a context. In tests, a sleep on the fake clock of testing/synctest is allowed.
 func ruleSleep(t *tree) []breach {
 	var out []breach
-	t.each(func(_ *pkg, f *file) {
+	t.each(func(p *pkg, f *file) {
+		if !f.test && !matches(p.dir, goers) {
+			return
+		}
 		var bubbles []ast.Node // the calls of synctest.Test that the walk is in
 		var walk func(n ast.Node) bool
 		walk = func(n ast.Node) bool {
@@ -175,7 +178,8 @@ func ruleSleep(t *tree) []breach {
 }
 
 // ruleExit: only main ends the process, and nothing panics on purpose. Passing on what recover returned is not a panic
-// of one's own.
+// of one's own, and a function whose comment says when it panics has made that a promise: what it says must be about its
+// caller's code, never about input.
 func ruleExit(t *tree) []breach {
 	var out []breach
 	t.each(func(_ *pkg, f *file) {
@@ -183,8 +187,15 @@ func ruleExit(t *tree) []breach {
 			return
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
-			if fn, ok := n.(*ast.FuncLit); ok && recovers(fn) {
-				return false
+			switch fn := n.(type) {
+			case *ast.FuncLit:
+				if recovers(fn) {
+					return false
+				}
+			case *ast.FuncDecl:
+				if strings.Contains(fn.Doc.Text(), " panics ") {
+					return false
+				}
 			}
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
