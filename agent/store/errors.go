@@ -24,8 +24,6 @@ func (c Conflict) String() string {
 	switch {
 	case c.Owner.Kind == SourceFile && c.Wanted.Kind == SourceAPI:
 		remedy = "edit " + c.Owner.Detail + " instead"
-	case c.Owner.Kind == SourceFile && c.Wanted.Kind == SourceFile:
-		remedy = "keep it in one of the two files"
 	case c.Owner.Kind == SourceFile:
 		remedy = "take it out of " + c.Owner.Detail + " first, or give one of the two another name"
 	case c.Owner.Kind == SourceAPI:

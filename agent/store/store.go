@@ -5,7 +5,7 @@
 // A reader takes a Snapshot, which is immutable and never waits for a writer. A watcher has a one-slot channel that
 // says that something changed, not what.
 //
-// Each resource belongs to the source that created it, until that source deletes it. The last HistoryLimit revisions
+// Each resource belongs to the source that created it, until that source deletes it; only between files it can move. The last HistoryLimit revisions
 // of each resource are kept, deletions included; the histories of deleted resources are kept for the TombstoneLimit
 // deletions that are latest within each kind of source.
 //

@@ -1,0 +1,27 @@
+package store
+
+import "io"
+
+// SetFault makes commits fail with what fault returns; nil ends it.
+func (s *Store) SetFault(fault func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.fault = fault
+}
+
+// CheckPages is the structural check of a state file.
+func CheckPages(r io.ReaderAt, size int64) error { return checkPages(r, size) }
+
+// Unwrap takes a value apart and puts it together again.
+func Unwrap(key, value []byte) ([]byte, error) {
+	h, body, err := unwrap(key, value)
+	if err != nil {
+		return nil, err
+	}
+	return wrap(key, h, body)
+}
+
+// Wrap makes a value of revision 7.
+func Wrap(key, body []byte) ([]byte, error) {
+	return wrap(key, header{Revision: 7, Source: Source{Kind: SourceAPI}, Deleted: len(body) == 0}, body)
+}
