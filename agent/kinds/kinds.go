@@ -2,8 +2,8 @@
 // on a proxy's draft.
 //
 // A kind whose line stands here with a raw conf is stored and validated in the shape that all policies share, and does
-// nothing yet. Its room replaces the line: it declares its own descriptor, with the typed conf in NewConf, and its
-// effect on the draft.
+// nothing yet. Its room replaces the line: it exports its own descriptor, made with resource.PolicyDescriptor, with the
+// typed conf in NewConf, and its effect on the draft.
 package kinds
 
 import (
@@ -12,70 +12,68 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// Kinds of targetRef that go together in the shapes below.
-var (
-	// proxies are the ways to name proxies of a mesh.
-	proxies = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}
-	// withGateway adds the built-in gateways, which nearside accepts and does not run.
-	withGateway = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway"}
-	anyClient   = []string{"Mesh"}
-	services    = []string{"MeshService", "MeshExternalService", "MeshMultiZoneService"}
-	meshOr      = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"}
-	meshOrRoute = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
-)
-
-// All returns the descriptors of every kind: the mesh itself, its policies in the order in which they act, each legacy
-// kind beside the one that replaces it, and what policies refer to.
+// All returns the descriptors of every kind: the mesh itself, its policies in the order in which they act, and what
+// policies refer to.
 func All() []resource.Descriptor {
-	out := resource.Core()
-	out = append(out, Policies()...)
+	out := append(resource.Core(), Policies()...)
 	return append(out,
-		resource.Descriptor{
-			Kind: "MeshAccessLogBackend", Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newRawSpec,
-		},
-		resource.Descriptor{
-			Kind: "GlobalAccessLogBackend", Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newRawSpec,
-		},
+		resource.Descriptor{Kind: "MeshAccessLogBackend", Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newRawSpec},
+		resource.Descriptor{Kind: "GlobalAccessLogBackend", Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newRawSpec},
 	)
 }
 
-// Policies returns the descriptors of the policy kinds in the order in which they act.
+// Policies returns the descriptors of the policy kinds in the order in which they act, each legacy kind behind the one
+// that replaces it. The kinds of targetRef are those of Kuma 2.9 and, where these are wider, of the design documents.
 func Policies() []resource.Descriptor {
+	type shape = resource.PolicyShape
+	var (
+		mesh     = []string{"Mesh"}
+		subset   = []string{"Mesh", "MeshSubset"}
+		proxies  = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}
+		gateways = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway"}
+		services = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"}
+		routed   = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
+		gateway  = []string{"MeshGateway"}
+		outbound = []string{"MeshGateway", "MeshHTTPRoute"}
+	)
 	return []resource.Descriptor{
-		// Routes come first: what acts on a route, a split cluster or an outbound needs to find it.
-		policy("MeshHTTPRoute", "meshhttproutes", "", resource.PolicyShape{Top: withGateway, To: meshOr, Inline: true}),
-		policy("MeshTCPRoute", "meshtcproutes", "", resource.PolicyShape{Top: withGateway, To: meshOr, Inline: true}),
+		// Routes come first: what acts on a route or a split cluster needs to find it.
+		policy("MeshHTTPRoute", "meshhttproutes", "mhttpr", shape{Top: gateways, To: services, Inline: true}),
+		policy("MeshTCPRoute", "meshtcproutes", "mtcpr", shape{Top: gateways, To: services, Inline: true}),
 		legacy("TrafficRoute", "traffic-routes", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true}),
-		// Passthrough makes chains and clusters that the policies below then act on.
-		policy("MeshPassthrough", "meshpassthroughs", "mp", resource.PolicyShape{Top: []string{"Mesh", "MeshSubset"}, Default: true}),
-		// Policies on connections and requests; they are independent of each other.
-		policy("MeshTLS", "meshtlses", "mtls", resource.PolicyShape{Top: []string{"Mesh", "MeshSubset"}, From: anyClient}),
-		policy("MeshLoadBalancingStrategy", "meshloadbalancingstrategies", "mlbs", resource.PolicyShape{Top: withGateway, To: meshOr}),
-		policy("MeshTimeout", "meshtimeouts", "mt", resource.PolicyShape{Top: append(withGateway[:len(withGateway):len(withGateway)], "MeshHTTPRoute"), From: anyClient, To: meshOrRoute}),
+		// Passthrough makes chains and clusters that the kinds below then act on.
+		policy("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: subset, Default: true}),
+		// What shapes connections and requests. These are independent of each other.
+		policy("MeshTLS", "meshtlses", "mtls", shape{Top: subset, From: mesh}),
+		policy("MeshLoadBalancingStrategy", "meshloadbalancingstrategies", "mlbs", shape{Top: gateways, To: services}),
+		policy("MeshTimeout", "meshtimeouts", "mt", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: routed}),
 		legacy("Timeout", "timeouts", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true}),
-		policy("MeshCircuitBreaker", "meshcircuitbreakers", "mcb", resource.PolicyShape{Top: withGateway, From: anyClient, To: meshOr}),
+		policy("MeshCircuitBreaker", "meshcircuitbreakers", "mcb", shape{Top: proxies, TopToOnly: gateway, From: mesh, To: services}),
 		legacy("CircuitBreaker", "circuit-breakers", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true}),
-		policy("MeshHealthCheck", "meshhealthchecks", "mhc", resource.PolicyShape{Top: withGateway, To: meshOr}),
-		policy("MeshRetry", "meshretries", "mr", resource.PolicyShape{Top: append(withGateway[:len(withGateway):len(withGateway)], "MeshHTTPRoute"), To: meshOrRoute}),
-		policy("MeshFaultInjection", "meshfaultinjections", "mfi", resource.PolicyShape{Top: withGateway, From: proxies, To: anyClient}),
+		policy("MeshHealthCheck", "meshhealthchecks", "mhc", shape{Top: gateways, To: services}),
+		policy("MeshRetry", "meshretries", "mr", shape{Top: proxies, TopToOnly: outbound, To: routed}),
+		policy("MeshFaultInjection", "meshfaultinjections", "mfi", shape{Top: proxies, TopToOnly: gateway, From: proxies, To: mesh}),
 		legacy("FaultInjection", "fault-injections", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true}),
-		policy("MeshRateLimit", "meshratelimits", "mrl", resource.PolicyShape{Top: append(withGateway[:len(withGateway):len(withGateway)], "MeshHTTPRoute"), From: anyClient, To: anyClient}),
-		policy("MeshTrafficPermission", "meshtrafficpermissions", "mtp", resource.PolicyShape{Top: proxies, From: proxies}),
+		policy("MeshRateLimit", "meshratelimits", "mrl", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: mesh}),
+		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
+		policy("MeshTrafficPermission", "meshtrafficpermissions", "mtp", shape{Top: proxies, From: proxies}),
 		legacy("TrafficPermission", "traffic-permissions", resource.LegacyShape{}),
-		// Observation sees what the policies above have made.
-		policy("MeshMetric", "meshmetrics", "mm", resource.PolicyShape{Top: withGateway, Default: true}),
-		policy("MeshTrace", "meshtraces", "mtr", resource.PolicyShape{Top: withGateway, Default: true}),
-		policy("MeshAccessLog", "meshaccesslogs", "mal", resource.PolicyShape{
-			Top: withGateway, TopFromOnly: []string{"MeshHTTPRoute", "MeshGatewayRoute"}, From: proxies, To: meshOr,
+		// Observation sees what the kinds above have made.
+		policy("MeshMetric", "meshmetrics", "mm", shape{Top: gateways, Default: true}),
+		policy("MeshTrace", "meshtraces", "mtr", shape{Top: gateways, Default: true}),
+		policy("MeshAccessLog", "meshaccesslogs", "mal", shape{
+			Top: proxies, TopFromOnly: []string{"MeshHTTPRoute", "MeshGatewayRoute"}, TopToOnly: gateway,
+			From: proxies, To: services, MeshName: true,
 		}),
 		legacy("TrafficLog", "traffic-logs", resource.LegacyShape{NewConf: newRawConf}),
 		// Patches come last, so that they can change all that was made.
-		policy("MeshProxyPatch", "meshproxypatches", "mpp", resource.PolicyShape{Top: withGateway, Default: true}),
+		policy("MeshProxyPatch", "meshproxypatches", "mpp", shape{Top: gateways, Default: true}),
 		legacy("ProxyTemplate", "proxytemplates", resource.LegacyShape{Selectors: true, NewConf: newRawConf, ConfRequired: true}),
 	}
 }
 
-// Registry returns a registry of all kinds. It panics only if the list above contradicts itself, which a test excludes.
+// Registry returns a new registry of all kinds. It panics when the list above contradicts itself, which no input can
+// bring about and a test excludes.
 func Registry() *resource.Registry {
 	r, err := resource.NewRegistry(All()...)
 	if err != nil {

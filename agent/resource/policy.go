@@ -39,8 +39,12 @@ type PolicyShape struct {
 	// TopFromOnly lists further kinds of the top-level targetRef that are allowed only where the policy has no to:
 	// routes that are matched where traffic arrives.
 	TopFromOnly []string
-	From        []string // kinds that a from item may have; empty: from is refused
-	To          []string // kinds that a to item may have; empty: to is refused
+	// TopToOnly lists further kinds of the top-level targetRef that are allowed only where the policy has no from.
+	TopToOnly []string
+	// MeshName is true where kind Mesh may carry a name, as the design of MeshAccessLog has it.
+	MeshName bool
+	From     []string // kinds that a from item may have; empty: from is refused
+	To       []string // kinds that a to item may have; empty: to is refused
 	// Default is true for kinds with spec.default.
 	Default bool
 	// Inline is true where the fields of an item beside targetRef are the conf (MeshHTTPRoute: hostnames, rules);
@@ -48,6 +52,8 @@ type PolicyShape struct {
 	Inline bool
 	// NewConf returns an empty conf to decode into.
 	NewConf func() Conf
+	// Check, when set, is the room's own check of what neither the shape nor one conf can say. It runs last.
+	Check func(p *Policy, v *Validator)
 }
 
 // LegacyPolicy is the shape of the policies of the legacy generation.

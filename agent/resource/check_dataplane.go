@@ -1,0 +1,201 @@
+package resource
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Kinds of service that a dataplane may refer to.
+var backendKinds = [...]string{"MeshService", "MeshExternalService", "MeshMultiZoneService"}
+
+// Validate checks the dataplane. A part of it that speaks of other resources is checked where these are known.
+func (d *Dataplane) Validate(v *Validator) {
+	n := &d.Networking
+	v = v.Field("networking")
+	v.Field("address").host(n.Address)
+	if n.AdvertisedAddress != "" {
+		v.Field("advertisedAddress").host(n.AdvertisedAddress)
+	}
+	if n.Admin != nil {
+		v.Field("admin").Field("port").portOrZero(n.Admin.Port)
+	}
+	switch {
+	case n.Gateway == nil && len(n.Inbound) == 0:
+		v.Faultf("a dataplane has at least one inbound, or a gateway section")
+	case n.Gateway != nil && len(n.Inbound) > 0:
+		v.Field("inbound").Faultf("a gateway has no inbounds: remove them or the gateway section")
+	}
+	if n.Gateway != nil {
+		v := v.Field("gateway")
+		v.Field("tags").serviceTags(n.Gateway.Tags)
+		if n.Gateway.Type != "" {
+			v.Field("type").oneOf(n.Gateway.Type, "DELEGATED", "BUILTIN")
+		}
+	}
+	n.validateInbounds(v.Field("inbound"))
+	n.validateOutbounds(v.Field("outbound"))
+	if n.TransparentProxying != nil {
+		n.TransparentProxying.validate(v.Field("transparentProxying"))
+	}
+}
+
+// endpointKey makes equal addresses equal however they are written.
+func endpointKey(address string, port uint32) string {
+	if a, err := netip.ParseAddr(address); err == nil {
+		address = a.Unmap().String()
+	}
+	return strings.ToLower(address) + " " + strconv.FormatUint(uint64(port), 10)
+}
+
+func (n *Networking) validateInbounds(list *Validator) {
+	seen := make(map[string]int, len(n.Inbound))
+	for i := range n.Inbound {
+		in, v := &n.Inbound[i], list.Index(i)
+		address := n.Address
+		if in.Address != "" {
+			address = in.Address
+			v.Field("address").bindIP(in.Address)
+		}
+		if v.Field("port").port(in.Port) {
+			key := endpointKey(address, in.Port)
+			if first, ok := seen[key]; ok {
+				v.Field("port").Faultf("%d is already the port of inbound[%d] on %s: each inbound has its own", in.Port, first, address)
+			} else {
+				seen[key] = i
+			}
+		}
+		v.Field("servicePort").portOrZero(in.ServicePort)
+		if in.ServiceAddress != "" {
+			v.Field("serviceAddress").ip(in.ServiceAddress)
+		}
+		v.Field("tags").serviceTags(in.Tags)
+		if in.State != "" {
+			v.Field("state").oneOf(in.State, InboundReady, InboundNotReady, InboundIgnored)
+		}
+		if in.ServiceProbe != nil {
+			in.ServiceProbe.validate(v.Field("serviceProbe"))
+		}
+	}
+}
+
+func (p *ServiceProbe) validate(v *Validator) {
+	positive := func(field string, d *Duration) {
+		if d != nil && d.Duration == 0 {
+			v.Field(field).Faultf("0s never passes: give more")
+		}
+	}
+	positive("interval", p.Interval)
+	positive("timeout", p.Timeout)
+	atLeastOne := func(field string, n *uint32) {
+		if n != nil && *n == 0 {
+			v.Field(field).Faultf("0 is not a threshold: give 1 or more")
+		}
+	}
+	atLeastOne("unhealthyThreshold", p.UnhealthyThreshold)
+	atLeastOne("healthyThreshold", p.HealthyThreshold)
+}
+
+// defaultOutboundAddress is where an outbound without an address listens.
+const defaultOutboundAddress = "127.0.0.1"
+
+func (n *Networking) validateOutbounds(list *Validator) {
+	seen := make(map[string]int, len(n.Outbound))
+	for i := range n.Outbound {
+		out, v := &n.Outbound[i], list.Index(i)
+		address := out.Address
+		if address == "" {
+			address = defaultOutboundAddress
+		} else {
+			v.Field("address").bindIP(address)
+		}
+		if v.Field("port").port(out.Port) {
+			key := endpointKey(address, out.Port)
+			if first, ok := seen[key]; ok {
+				v.Field("port").Faultf("%d is already the port of outbound[%d] on %s: each outbound has its own", out.Port, first, address)
+			} else {
+				seen[key] = i
+			}
+		}
+		switch {
+		case out.BackendRef != nil && len(out.Tags) > 0:
+			v.Field("tags").Faultf("tags and backendRef both name the destination: keep one")
+		case out.BackendRef != nil:
+			out.BackendRef.validate(v.Field("backendRef"))
+		default:
+			v := v.Field("tags")
+			v.tags(out.Tags, false)
+			if _, ok := out.Tags[TagService]; !ok {
+				v.Key(TagService).Faultf("the tag is missing: it names the destination; or give a backendRef")
+			}
+		}
+	}
+}
+
+func (r *OutboundRef) validate(v *Validator) {
+	v.backend(r.Kind, r.Name, r.Namespace, false, r.Labels)
+	if r.Port != 0 {
+		v.Field("port").port(r.Port)
+	} else if r.Kind != "MeshExternalService" {
+		v.Field("port").Faultf("the port is missing: give the number of a port of the %s", orService(r.Kind))
+	}
+}
+
+func orService(kind string) string {
+	if kind == "" {
+		return "service"
+	}
+	return kind
+}
+
+// backend checks what references to services share: a kind, and a name or labels.
+func (v *Validator) backend(kind, name, namespace string, port bool, labels map[string]string) {
+	v.Field("kind").oneOf(kind, backendKinds[:]...)
+	switch {
+	case len(labels) > 0 && (name != "" || namespace != "" || port):
+		v.Field("labels").Faultf("labels select services by themselves: remove them, or remove name, namespace and port")
+	case len(labels) == 0 && name == "":
+		v.Field("name").Faultf("the name is missing: give the name of the service, or labels that select services")
+	case name != "":
+		if reason := nameFault(name); reason != "" {
+			v.Field("name").Faultf("%s", reason)
+		}
+	}
+	if namespace != "" {
+		if reason := nameFault(namespace); reason != "" {
+			v.Field("namespace").Faultf("%s", reason)
+		}
+	}
+	v.Field("labels").matchLabels(labels)
+}
+
+func (t *TransparentProxying) validate(v *Validator) {
+	v.Field("redirectPortInbound").port(t.RedirectPortInbound)
+	v.Field("redirectPortOutbound").port(t.RedirectPortOutbound)
+	v.Field("redirectPortInboundV6").portOrZero(t.RedirectPortInboundV6)
+	if t.IPFamilyMode != "" {
+		v.Field("ipFamilyMode").oneOf(t.IPFamilyMode, "UnSpecified", IPFamilyDualStack, IPFamilyIPv4, IPFamilyIPv6)
+	}
+	names := func(field string, list []string) {
+		for i, s := range list {
+			switch at := v.Field(field).Index(i); {
+			case s == "":
+				at.Faultf("the name of a service is empty")
+			case s != "*" && !tagChars(s, false):
+				at.Faultf("%s is not the name of a service: a value of the tag %s is wanted", quote(s), TagService)
+			}
+		}
+	}
+	names("directAccessServices", t.DirectAccessServices)
+	names("reachableServices", t.ReachableServices)
+	if t.ReachableBackends == nil {
+		return
+	}
+	for i := range t.ReachableBackends.Refs {
+		r, v := &t.ReachableBackends.Refs[i], v.Field("reachableBackends").Field("refs").Index(i)
+		v.backend(r.Kind, r.Name, r.Namespace, r.Port != nil, r.Labels)
+		if r.Port != nil {
+			v.Field("port").port(*r.Port)
+		}
+	}
+}

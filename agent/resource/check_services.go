@@ -1,0 +1,225 @@
+package resource
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Validate checks the external service.
+func (s *ExternalService) Validate(v *Validator) {
+	v.Field("tags").serviceTags(s.Tags)
+	v = v.Field("networking")
+	v.Field("address").hostPort(s.Networking.Address)
+	t := s.Networking.TLS
+	if t == nil {
+		return
+	}
+	v = v.Field("tls")
+	t.CACert.validate(v.Field("caCert"))
+	v.keyPair(t.ClientCert, t.ClientKey)
+	if t.ServerName != "" {
+		v.Field("serverName").hostName(t.ServerName, "a server name")
+	}
+}
+
+func (v *Validator) hostPort(s string) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		v.Faultf("%s is not an address: write host:port, an IPv6 address in brackets", quote(s))
+		return
+	}
+	v.host(host)
+	if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
+		v.Faultf("%s is not a port: 1 to 65535 is allowed", quote(port))
+	}
+}
+
+// Validate checks the service.
+func (s *MeshService) Validate(v *Validator) {
+	sel, n := v.Field("selector"), 0
+	if len(s.Selector.DataplaneTags) > 0 {
+		n++
+		sel.Field("dataplaneTags").tags(s.Selector.DataplaneTags, false)
+	}
+	if s.Selector.DataplaneLabels != nil {
+		n++
+		sel.Field("dataplaneLabels").Field("matchLabels").matchLabels(s.Selector.DataplaneLabels.MatchLabels)
+	}
+	if s.Selector.DataplaneRef != nil {
+		n++
+		if reason := nameFault(s.Selector.DataplaneRef.Name); reason != "" {
+			sel.Field("dataplaneRef").Field("name").Faultf("%s", reason)
+		}
+	}
+	if n > 1 {
+		sel.Faultf("%d selectors are given: keep one of dataplaneTags, dataplaneLabels, dataplaneRef", n)
+	}
+	ports := newPortSet(v.Field("ports"))
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		v := ports.add(p.Name, p.Port, p.AppProtocol)
+		if p.TargetPort != nil && p.TargetPort.String == "" {
+			v.Field("targetPort").port(p.TargetPort.Int)
+		}
+	}
+	for i, id := range s.Identities {
+		v := v.Field("identities").Index(i)
+		v.Field("type").oneOf(id.Type, "ServiceTag", "SpiffeID")
+		if id.Value == "" {
+			v.Field("value").Faultf("the value is missing")
+		}
+	}
+	if s.State != "" {
+		v.Field("state").oneOf(s.State, "Available", "Unavailable")
+	}
+	s.Status.validate(v.Field("status"))
+}
+
+// portSet checks the ports of a service: numbers and names are unique.
+type portSet struct {
+	list    *Validator
+	n       int
+	numbers map[uint32]int
+	names   map[string]int
+}
+
+func newPortSet(list *Validator) *portSet {
+	return &portSet{list: list, numbers: map[uint32]int{}, names: map[string]int{}}
+}
+
+func (s *portSet) add(name string, number uint32, protocol string) *Validator {
+	v := s.list.Index(s.n)
+	if v.Field("port").port(number) {
+		if first, ok := s.numbers[number]; ok {
+			v.Field("port").Faultf("%d is already the port of ports[%d]: each port has its own number", number, first)
+		} else {
+			s.numbers[number] = s.n
+		}
+	}
+	if name != "" {
+		if first, ok := s.names[name]; ok {
+			v.Field("name").Faultf("%s is already the name of ports[%d]: each port has its own", quote(name), first)
+		} else {
+			s.names[name] = s.n
+		}
+		if reason := nameFault(name); reason != "" {
+			v.Field("name").Faultf("%s", reason)
+		}
+	}
+	if protocol != "" {
+		v.Field("appProtocol").oneOf(protocol, protocols[:]...)
+	}
+	s.n++
+	return v
+}
+
+func (s *ServiceStatus) validate(v *Validator) {
+	if s == nil {
+		return
+	}
+	for i, vip := range s.VIPs {
+		v.Field("vips").Index(i).Field("ip").bindIP(vip.IP)
+	}
+	if s.VIP != nil {
+		v.Field("vip").Field("ip").bindIP(s.VIP.IP)
+	}
+	for i, a := range s.Addresses {
+		v.Field("addresses").Index(i).Field("hostname").hostName(a.Hostname, "a host name")
+	}
+}
+
+// TLS versions in order.
+var tlsVersions = [...]string{"TLS10", "TLS11", "TLS12", "TLS13"}
+
+// Validate checks the service.
+func (s *MeshExternalService) Validate(v *Validator) {
+	m := v.Field("match")
+	if s.Match.Type != "" {
+		m.Field("type").oneOf(s.Match.Type, "HostnameGenerator")
+	}
+	m.Field("port").port(s.Match.Port)
+	if s.Match.Protocol != "" {
+		m.Field("protocol").oneOf(s.Match.Protocol, "tcp", "tls", "http", "http2", "grpc")
+	}
+	if len(s.Endpoints) == 0 && s.Extension == nil {
+		v.Field("endpoints").Faultf("the endpoints are missing: give at least one address")
+	}
+	for i, e := range s.Endpoints {
+		e.validate(v.Field("endpoints").Index(i))
+	}
+	if s.TLS != nil {
+		s.TLS.validate(v.Field("tls"))
+	}
+	s.Status.validate(v.Field("status"))
+}
+
+func (e MeshExternalEndpoint) validate(v *Validator) {
+	if path, ok := strings.CutPrefix(e.Address, "unix://"); ok {
+		// The kernel's sun_path holds 108 bytes with the NUL that ends it (unix(7)).
+		if !strings.HasPrefix(path, "/") || len(path) > 107 {
+			v.Field("address").Faultf("%s is not a socket: write unix:// and an absolute path of at most 107 bytes", quote(e.Address))
+		}
+		v.unset(e.Port != 0, "port", "a unix socket has no port: remove it")
+		return
+	}
+	v.Field("address").host(e.Address)
+	v.Field("port").port(e.Port)
+}
+
+func (t *MeshExternalTLS) validate(v *Validator) {
+	if ver := t.Version; ver != nil {
+		v := v.Field("version")
+		rank := func(field, s string) int {
+			if s == "" || s == "TLSAuto" {
+				return -1
+			}
+			v.Field(field).oneOf(s, append([]string{"TLSAuto"}, tlsVersions[:]...)...)
+			return slices.Index(tlsVersions[:], s)
+		}
+		lo, hi := rank("min", ver.Min), rank("max", ver.Max)
+		if lo >= 0 && hi >= 0 && lo > hi {
+			v.Field("min").Faultf("%s is above the maximum %s", ver.Min, ver.Max)
+		}
+	}
+	ver := t.Verification
+	if ver == nil {
+		return
+	}
+	v = v.Field("verification")
+	if ver.Mode != "" {
+		v.Field("mode").oneOf(ver.Mode, "Secured", "SkipSAN", "SkipCA", "SkipAll")
+	}
+	if ver.ServerName != "" {
+		v.Field("serverName").hostName(ver.ServerName, "a server name")
+	}
+	for i, s := range ver.SubjectAltNames {
+		v := v.Field("subjectAltNames").Index(i)
+		if s.Type != "" {
+			v.Field("type").oneOf(s.Type, "Exact", "Prefix")
+		}
+		if s.Value == "" {
+			v.Field("value").Faultf("the value is missing")
+		}
+	}
+	ver.CACert.validate(v.Field("caCert"))
+	v.keyPair(ver.ClientCert, ver.ClientKey)
+}
+
+// Validate checks the service.
+func (s *MeshMultiZoneService) Validate(v *Validator) {
+	labels := v.Field("selector").Field("meshService").Field("matchLabels")
+	if len(s.Selector.MeshService.MatchLabels) == 0 {
+		labels.Faultf("the labels are missing: give those that the MeshServices have in common")
+	}
+	labels.matchLabels(s.Selector.MeshService.MatchLabels)
+	if len(s.Ports) == 0 {
+		v.Field("ports").Faultf("the ports are missing: give at least one")
+	}
+	ports := newPortSet(v.Field("ports"))
+	for i := range s.Ports {
+		ports.add(s.Ports[i].Name, s.Ports[i].Port, s.Ports[i].AppProtocol)
+	}
+	s.Status.validate(v.Field("status"))
+}
