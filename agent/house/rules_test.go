@@ -3,6 +3,8 @@ package house
 import (
 	"fmt"
 	"go/ast"
+	"io/fs"
+	"path"
 	"slices"
 	"strings"
 )
@@ -15,6 +17,7 @@ type rule struct {
 
 // rules lists the laws. Each has at least one broken tree in testdata.
 var rules = []rule{
+	{"layout", ruleLayout},
 	{"floors", ruleFloors},
 	{"goroutines", ruleGoroutines},
 	{"leaks", ruleLeaks},
@@ -27,6 +30,27 @@ var rules = []rule{
 	{"decisions", ruleDecisions},
 	{"sleep", ruleSleep},
 	{"exit", ruleExit},
+}
+
+// folders are those at the top; bin and nearside-data are left behind by make and ignored by git.
+var folders = []string{"accesslog", "agent", "bin", "cmd", "dns", "docs", "examples", "gossip", "nearside-data", "packaging", "rotation"}
+
+// ruleLayout: the folders at the top are given.
+func ruleLayout(t *tree) []breach {
+	var out []breach
+	entries, err := fs.ReadDir(t.fsys, ".")
+	if err != nil {
+		return []breach{{".", err.Error()}}
+	}
+	for _, e := range entries {
+		switch {
+		case e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains(folders, e.Name()):
+			out = append(out, breach{e.Name(), "the folders at the top are given (" + listed(folders) + "): find the one that this is at home in"})
+		case path.Ext(e.Name()) == ".go":
+			out = append(out, breach{e.Name(), "there is no package at the top: commands live in cmd, the daemon in agent"})
+		}
+	}
+	return out
 }
 
 // maxLines is the length a file may grow to.
