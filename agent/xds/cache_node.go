@@ -1,0 +1,192 @@
+package xds
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+)
+
+// proxyNode is what the server knows of one node. It outlives the streams of the node for a while, so that a proxy
+// which restarts is not given again what it rejected.
+type proxyNode struct {
+	srv        *Server
+	key        NodeKey
+	mesh, name string
+
+	// Guarded by the mu of the server.
+	connected int       // streams that were opened
+	leftAt    time.Time // when the last of them ended
+
+	mu       sync.Mutex // guards all below and the watches of the streams
+	ready    bool
+	cfg      *draft.Sealed
+	served   bool // had a config at any time
+	pushedAt time.Time
+	streams  []*adsStream
+
+	accepted [draft.NumTypes][]*draft.Resource // the last bytes that the client took, sorted by name
+	rejected [draft.NumTypes]map[string]rejection
+
+	about  ProxyStatus // of the newest stream
+	types  [draft.NumTypes]*TypeStatus
+	events []Event // the oldest first, once wrapped from nextEv on
+	nextEv int
+}
+
+// rejection says that a client refused a resource in certain bytes.
+type rejection struct {
+	version string
+	reason  string
+	at      time.Time
+}
+
+// setConfig puts a config, or nil for none, in force and says whether streams have to look at it.
+func (n *proxyNode) setConfig(cfg *draft.Sealed, now time.Time) bool {
+	if cfg == n.cfg {
+		return false
+	}
+	old := n.cfg
+	n.cfg = cfg
+	if cfg == nil {
+		return true
+	}
+	n.served = true
+	if old == nil || old.Versions != cfg.Versions {
+		n.pushedAt = now
+	}
+	for rank, names := range n.rejected {
+		for name, rej := range names {
+			if r := findResource(cfg.Resources[rank], name); r == nil || r.Version != rej.version {
+				delete(names, name)
+			}
+		}
+	}
+	return true
+}
+
+// refresh lets the streams take what they can and starts or stops the grace of those without a config.
+func (n *proxyNode) refresh() {
+	for _, st := range n.streams {
+		st.watchGrace()
+		st.advance()
+	}
+}
+
+// heldList returns the config's list of a type with the last accepted bytes in place of those that the client is
+// known to reject, and the version of the list that it replaces; "" when nothing is to be replaced (ENVOY rule P2).
+func (n *proxyNode) heldList(rank int) (version string, list []*draft.Resource) {
+	if len(n.rejected[rank]) == 0 {
+		return "", nil
+	}
+	var instead []*draft.Resource
+	without := map[string]struct{}{}
+	current := n.cfg.Resources[rank]
+	for name, rej := range n.rejected[rank] {
+		if r := findResource(current, name); r == nil || r.Version != rej.version {
+			continue
+		}
+		switch a := findResource(n.accepted[rank], name); {
+		case a == nil:
+			without[name] = struct{}{}
+		case a.Version != rej.version:
+			instead = append(instead, a)
+		}
+	}
+	if len(instead)+len(without) == 0 {
+		return "", nil
+	}
+	slices.SortFunc(instead, compareResources)
+	return n.cfg.Versions[rank], mergeLists(current, instead, func(name string) bool { _, ok := without[name]; return ok })
+}
+
+// acknowledged takes note that a client accepted a response.
+func (n *proxyNode) acknowledged(t *ticket) {
+	n.accept(t, func(*draft.Resource) bool { return true })
+	s := n.status(t.w.rank)
+	s.AckedVersion, s.AckedAt, s.NACK = t.version, n.srv.opts.Now(), nil
+	n.record(Event{Kind: "ack", Version: t.version, Nonce: t.nonce}, t)
+}
+
+// accept remembers the resources of a response that took admits as the last good ones.
+func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
+	rank := t.w.rank
+	var good []*draft.Resource
+	for _, r := range t.send {
+		if took(r) {
+			good = append(good, r)
+			if n.rejected[rank][r.Name].version == r.Version {
+				delete(n.rejected[rank], r.Name)
+			}
+		}
+	}
+	if t.w.sub.IsWildcard() && len(n.rejected[rank]) == 0 && len(good) == len(t.send) && len(t.w.unacked) == 0 {
+		n.accepted[rank] = t.base // shared with the config, as a rule
+		return
+	}
+	n.accepted[rank] = mergeLists(n.accepted[rank], good, func(name string) bool {
+		_, gone := slices.BinarySearch(t.removed, name)
+		return gone
+	})
+	// What a client lets go of without a word, as endpoints, is forgotten once there is more than could be current.
+	if n.cfg != nil && len(n.accepted[rank]) > len(n.cfg.Resources[rank]) {
+		n.accepted[rank] = mergeLists(n.accepted[rank], nil, func(name string) bool {
+			return findResource(n.cfg.Resources[rank], name) == nil
+		})
+	}
+}
+
+// refused takes note that a client rejected a response. A client applies the good resources of a response and names
+// the bad ones in its message: those named are taken as rejected and the others as accepted. Where none is named, all
+// that were not accepted in these bytes before are.
+func (n *proxyNode) refused(t *ticket, reason string) {
+	rank, now := t.w.rank, n.srv.opts.Now()
+	bad := namesIn(reason, t.send)
+	if len(bad) == 0 {
+		for _, r := range t.send {
+			if a := findResource(n.accepted[rank], r.Name); a == nil || a.Version != r.Version {
+				bad[r.Name] = struct{}{}
+			}
+		}
+	}
+	n.accept(t, func(r *draft.Resource) bool { _, is := bad[r.Name]; return !is })
+	reason = clip(reason, maxReason)
+	if n.rejected[rank] == nil {
+		n.rejected[rank] = map[string]rejection{}
+	}
+	var names []string
+	for _, r := range t.send {
+		if _, is := bad[r.Name]; !is {
+			continue
+		}
+		names = append(names, r.Name)
+		if n.cfg != nil {
+			if c := findResource(n.cfg.Resources[rank], r.Name); c == nil || c.Version != r.Version {
+				continue // changed since
+			}
+		}
+		n.rejected[rank][r.Name] = rejection{version: r.Version, reason: reason, at: now}
+	}
+	s := n.status(rank)
+	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames)}
+	n.srv.metrics.nacks.WithLabelValues(typeLabels[rank]).Inc()
+	n.record(Event{Kind: "nack", Version: t.version, Nonce: t.nonce, Reason: reason, Resources: names, Count: len(names)}, t)
+	n.srv.opts.Log.Warn("proxy rejected a response", "node", n.key.ID, "flavor", n.key.Flavor,
+		"type", draft.Types[rank], "version", t.version, "reason", reason, "resources", firstNames(names, maxEventNames))
+}
+
+// delivered takes note that a response is on its way.
+func (n *proxyNode) delivered(t *ticket) {
+	s := n.status(t.w.rank)
+	s.SentVersion, s.SentAt, s.Resources = t.version, n.srv.opts.Now(), t.w.count()
+	n.record(Event{Kind: "sent", Version: t.version, Nonce: t.nonce, Reason: t.cause, Count: len(t.send) + len(t.removed)}, t)
+}
+
+// status returns the status of a type, which is made when it is first asked for.
+func (n *proxyNode) status(rank int) *TypeStatus {
+	if n.types[rank] == nil {
+		n.types[rank] = &TypeStatus{TypeURL: draft.Types[rank]}
+	}
+	return n.types[rank]
+}

@@ -1,0 +1,236 @@
+package xds
+
+import (
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+)
+
+// Ranks of the types; see draft.Types.
+const (
+	rankSecret = iota
+	rankCluster
+	rankEndpoint
+	rankListener
+	rankRoute
+)
+
+// referrers lists, by rank, the types whose resources may refer to one: it is removed only after they have moved off
+// it. The graph has no cycle.
+var referrers = [draft.NumTypes][]int{
+	rankSecret:   {rankCluster, rankListener},
+	rankCluster:  {rankListener, rankRoute},
+	rankEndpoint: {rankCluster, rankListener, rankRoute},
+	rankListener: nil,
+	rankRoute:    {rankListener},
+}
+
+// Causes of a response.
+const (
+	causePush    = "the config changed"
+	causeRequest = "the client asked"
+	causeRemoval = "what referred to it has moved on"
+)
+
+// advance hands over every response that the stream can take now, in make-before-break order: a type waits while one
+// that it may refer to has additions that cannot be sent yet (its last response is not acknowledged), and removals
+// wait for the acknowledgement of the types that may have referred to them. The mu of the node is held.
+func (st *adsStream) advance() {
+	n := st.node
+	if !n.ready || n.cfg == nil || st.ended {
+		return
+	}
+	blocked, waiting := false, false
+	for rank, w := range st.watches {
+		if w == nil {
+			continue
+		}
+		if w.fresh {
+			st.begin(w)
+		}
+		// Once the list has moved on, coming back to it is a change like any other.
+		if w.quietFor != n.cfg.Versions[rank] {
+			w.quietFor = ""
+		}
+		if w.heldFor != n.cfg.Versions[rank] {
+			w.heldFor, w.held = "", nil
+		}
+		if w.ticket != nil {
+			blocked = blocked || w.ticket.list != n.cfg.Versions[rank]
+			continue
+		}
+		c := st.pending(w)
+		waiting = waiting || c.waiting
+		switch {
+		case c.empty():
+			w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
+			w.base, w.owed = c.base, false
+		case !w.open || blocked && c.adds():
+			blocked = blocked || c.adds()
+		default:
+			st.hand(w, c)
+		}
+	}
+	st.awaitRemoval(waiting)
+}
+
+// quiet says that the client rejected the list as it stands (ENVOY rule P1).
+func (w *typeWatch) quiet(cfg *draft.Sealed) bool {
+	return w.quietFor != "" && w.quietFor == cfg.Versions[w.rank]
+}
+
+// wanted returns the list that the client should have.
+func (st *adsStream) wanted(w *typeWatch) []*draft.Resource {
+	cfg := st.node.cfg
+	if w.heldFor != "" && w.heldFor == cfg.Versions[w.rank] {
+		return w.held
+	}
+	return cfg.Resources[w.rank]
+}
+
+// begin compares what a client says it has at the start of a subscription with the config.
+func (st *adsStream) begin(w *typeWatch) {
+	n := st.node
+	w.fresh = false
+	w.heldFor, w.held = n.heldList(w.rank)
+	want := st.wanted(w)
+	var known []*draft.Resource
+	switch {
+	case w.delta:
+		w.owed = w.sub.IsWildcard() && len(w.over) == 0
+		for _, r := range want {
+			if h, ok := w.over[r.Name]; ok && h.version == r.Version {
+				known = append(known, r)
+			}
+		}
+	case w.claimed != "" && w.claimed == st.version(w, want):
+		w.base = want
+		for _, r := range want {
+			if w.wants(r.Name) {
+				known = append(known, r)
+			}
+		}
+	default:
+		w.owed = true
+	}
+	w.claimed = ""
+	n.accepted[w.rank] = mergeLists(n.accepted[w.rank], known, nil)
+}
+
+// pending returns what the client needs of a type now.
+func (st *adsStream) pending(w *typeWatch) change {
+	return w.changeTo(st.wanted(w), w.quiet(st.node.cfg), func() bool { return st.mayRemove(w.rank) })
+}
+
+// mayRemove says whether all types that may refer to one have moved on.
+func (st *adsStream) mayRemove(rank int) bool {
+	if st.removalForced {
+		return true
+	}
+	for _, r := range referrers[rank] {
+		w := st.watches[r]
+		if w == nil {
+			// On a reconnect Envoy asks for clusters first and for listeners at once after.
+			if r == rankListener && st.envoyAgent {
+				return false
+			}
+			continue
+		}
+		if w.fresh || w.ticket != nil || len(w.unacked) > 0 || w.quiet(st.node.cfg) {
+			return false
+		}
+		if c := st.pending(w); !c.empty() || c.waiting {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitRemoval bounds how long removals wait, in case a client never acknowledges or keeps rejecting a referrer.
+func (st *adsStream) awaitRemoval(waiting bool) {
+	if !waiting {
+		st.removalForced = false
+		if st.removalTimer != nil {
+			st.removalTimer.Stop()
+			st.removalTimer = nil
+		}
+		return
+	}
+	if st.removalTimer != nil {
+		return
+	}
+	st.removalTimer = time.AfterFunc(st.srv.opts.RemovalWait, func() {
+		st.node.mu.Lock()
+		defer st.node.mu.Unlock()
+		st.removalTimer = nil
+		st.removalForced = true
+		st.advance()
+	})
+}
+
+// hand makes a ticket of a change and gives it to the goroutine of the stream. It never blocks: the channel behind
+// has room for more tickets than there are types, and each type has at most one.
+func (st *adsStream) hand(w *typeWatch, c change) {
+	n := st.node
+	quiet := w.quiet(n.cfg)
+	t := &ticket{w: w, send: c.send, removed: c.removed, base: c.base, owed: w.owed, list: n.cfg.Versions[w.rank]}
+	t.settled = w.settleHoldings(c.base, quiet, c.waiting)
+	switch {
+	case !w.spoken || c.answer || quiet || onlyDue(t.settled, c):
+		t.cause = causeRequest
+	case !c.adds():
+		t.cause = causeRemoval
+	default:
+		t.cause, t.pushed = causePush, n.pushedAt
+	}
+	w.spoken = true
+	t.version = st.version(w, c.base)
+	w.owed, w.open, w.ticket = false, false, t
+	if w.rank == rankCluster && st.node.key.Flavor == FlavorEnvoy {
+		st.rewarm(c.updated)
+	}
+	if !w.push(t) {
+		st.kill("internal", errOverrun)
+	}
+}
+
+// onlyDue says that a change holds nothing but answers to names that were asked for.
+func onlyDue(settled map[string]holding, c change) bool {
+	for _, r := range c.updated {
+		if settled[r.Name].kind != holdsDue {
+			return false
+		}
+	}
+	for _, name := range c.removed {
+		if settled[name].kind != holdsDue {
+			return false
+		}
+	}
+	return true
+}
+
+// rewarm sends the endpoints of updated clusters again: Envoy warms an updated cluster anew and waits for its
+// endpoints although they have not changed. A state-of-the-world client asks for them, at times with a nonce that is
+// already stale; a delta client that still has the name does not even ask.
+func (st *adsStream) rewarm(clusters []*draft.Resource) {
+	w := st.watches[rankEndpoint]
+	if w == nil || w.fresh || w.sub == nil {
+		return
+	}
+	for _, r := range clusters {
+		if name := endpointName(r); name != "" && w.wants(name) && findResource(w.base, name) != nil {
+			w.setHolding(name, holding{kind: holdsDue})
+		}
+	}
+}
+
+// version is the version of a response after which the client has a list. It is the one of the config where the list
+// is the config's, else a hash over what the client has, so that a client which comes back with it is known to have
+// just that.
+func (st *adsStream) version(w *typeWatch, list []*draft.Resource) string {
+	cfg := st.node.cfg
+	if sameList(list, cfg.Resources[w.rank]) && (w.delta || w.sub.IsWildcard() && len(w.over) == 0) {
+		return cfg.Versions[w.rank]
+	}
+	return listVersion(list, func(name string) bool { return w.over[name].kind != holdsStale && w.wants(name) })
+}

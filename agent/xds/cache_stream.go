@@ -1,0 +1,263 @@
+package xds
+
+import (
+	"context"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxNames bounds the names of one type that a stream may be subscribed to or say that it has.
+const maxNames = 200_000
+
+var (
+	_ cache.ConfigWatcher = (*adsStream)(nil)
+	_ delta.Callbacks     = (*adsStream)(nil)
+	_ sotw.Callbacks      = (*adsStream)(nil)
+)
+
+// OnDeltaStreamOpen implements delta.Callbacks; the stream was opened before.
+func (st *adsStream) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }
+
+// OnDeltaStreamClosed implements delta.Callbacks; the stream is closed after.
+func (st *adsStream) OnDeltaStreamClosed(int64, *core.Node) {}
+
+// OnStreamOpen implements sotw.Callbacks; the stream was opened before.
+func (st *adsStream) OnStreamOpen(context.Context, int64, string) error { return nil }
+
+// OnStreamClosed implements sotw.Callbacks; the stream is closed after.
+func (st *adsStream) OnStreamClosed(int64, *core.Node) {}
+
+// OnStreamDeltaRequest checks a request and takes its acknowledgement or rejection, before the handler looks at it.
+func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscoveryRequest) error {
+	if err := st.checkNode(req.GetNode()); err != nil {
+		return err
+	}
+	rank, err := st.checkType(req.GetTypeUrl())
+	if err != nil || rank < 0 {
+		return err
+	}
+	n := st.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := st.watches[rank]
+	if w == nil {
+		w = &typeWatch{rank: rank, delta: true, fresh: true}
+		st.watches[rank] = w
+		n.status(rank)
+		if len(req.GetInitialResourceVersions()) > maxNames {
+			return status.Errorf(codes.ResourceExhausted, "%d initial resource versions: at most %d are taken", len(req.GetInitialResourceVersions()), maxNames)
+		}
+		for name, version := range req.GetInitialResourceVersions() {
+			w.setHolding(name, holding{version: version})
+		}
+		req.InitialResourceVersions = nil // so that the handler does not keep them as well
+		return nil
+	}
+	st.resolve(w, req.GetResponseNonce(), req.GetErrorDetail())
+	return nil
+}
+
+// OnStreamRequest checks a request and takes its acknowledgement or rejection, before the handler looks at it.
+func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) error {
+	if err := st.checkNode(req.GetNode()); err != nil {
+		return err
+	}
+	rank, err := st.checkType(req.GetTypeUrl())
+	if err != nil || rank < 0 {
+		return err
+	}
+	n := st.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := st.watches[rank]
+	if w == nil {
+		st.watches[rank] = &typeWatch{rank: rank, fresh: true}
+		n.status(rank)
+		return nil
+	}
+	st.resolve(w, req.GetResponseNonce(), req.GetErrorDetail())
+	return nil
+}
+
+// resolve matches a request with the response that it answers, if any. A rejection is told by its error alone, never
+// by a version (ENVOY rule 120).
+func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status) {
+	for i, t := range w.unacked {
+		if t.nonce != nonce || nonce == "" {
+			continue
+		}
+		w.unacked = append(w.unacked[:i:i], w.unacked[i+1:]...)
+		if fault == nil {
+			st.node.acknowledged(t)
+			return
+		}
+		st.node.refused(t, fault.GetMessage())
+		// P1: nothing more until the list changes. P3: then all of this response again, whatever its bytes.
+		w.quietFor = t.list
+		for _, r := range t.send {
+			if h, ok := w.over[r.Name]; !ok || h.kind != holdsDue {
+				w.setHolding(r.Name, holding{kind: holdsStale})
+			}
+		}
+		return
+	}
+}
+
+// OnStreamDeltaResponse takes note of a response that goes out now.
+func (st *adsStream) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRequest, resp *discovery.DeltaDiscoveryResponse) {
+	st.sent(resp.GetNonce())
+}
+
+// OnStreamResponse takes note of a response that goes out now.
+func (st *adsStream) OnStreamResponse(_ context.Context, _ int64, _ *discovery.DiscoveryRequest, resp *discovery.DiscoveryResponse) {
+	st.sent(resp.GetNonce())
+}
+
+// sent makes the response that is being sent what the client has.
+func (st *adsStream) sent(nonce string) {
+	t := st.sending
+	if t == nil {
+		return
+	}
+	n := st.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := t.w
+	t.nonce, t.settled = nonce, nil
+	if w.ticket == t {
+		w.ticket = nil
+	}
+	w.base = t.base
+	if len(w.unacked) == maxUnacked {
+		w.unacked = w.unacked[1:]
+	}
+	w.unacked = append(w.unacked, t)
+	n.delivered(t)
+	st.advance()
+}
+
+// CreateDeltaWatch implements cache.ConfigWatcher for the delta handler.
+func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub cache.Subscription, ch chan cache.DeltaResponse) (func(), error) {
+	n := st.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := st.watchOf(req.GetTypeUrl())
+	if w == nil {
+		return nil, nil
+	}
+	first := w.sub == nil
+	before := w.sub
+	w.sub = sub
+	if len(sub.SubscribedResources())+len(sub.SubscribedPrefixes())+len(w.over) > maxNames {
+		return nil, status.Errorf(codes.ResourceExhausted, "more than %d names of type %s", maxNames, req.GetTypeUrl())
+	}
+	if first && !sub.IsWildcard() {
+		for name := range w.over {
+			if !w.wants(name) {
+				delete(w.over, name)
+			}
+		}
+	}
+	for _, name := range req.GetResourceNamesSubscribe() {
+		_, has := w.over[name]
+		switch {
+		case name == "*":
+			if !first && !before.IsWildcard() {
+				w.base, w.owed = nil, true
+			}
+		case !w.wants(name), first && has:
+		default:
+			w.setHolding(name, holding{kind: holdsDue})
+		}
+	}
+	for _, name := range req.GetResourceNamesUnsubscribe() {
+		switch {
+		case name == "*" || w.fresh:
+		case sub.IsWildcard():
+			// The name stays subscribed by the wildcard and the client must hear how it stands.
+			w.setHolding(name, holding{kind: holdsDue})
+		default:
+			delete(w.over, name)
+		}
+	}
+	w.push = func(t *ticket) bool {
+		select {
+		case ch <- deltaResponse{st: st, t: t}:
+			return true
+		default:
+			return false
+		}
+	}
+	w.open = true
+	st.advance()
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		w.open = false
+	}, nil
+}
+
+// CreateWatch implements cache.ConfigWatcher for the state-of-the-world handler.
+func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subscription, ch chan cache.Response) (func(), error) {
+	n := st.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := st.watchOf(req.GetTypeUrl())
+	if w == nil {
+		return nil, nil
+	}
+	first := w.sub == nil
+	before := w.names
+	w.sub, w.names = sub, sub.SubscribedResources()
+	if len(w.names)+len(sub.SubscribedPrefixes()) > maxNames {
+		return nil, status.Errorf(codes.ResourceExhausted, "more than %d names of type %s", maxNames, req.GetTypeUrl())
+	}
+	if w.fresh {
+		w.claimed = req.GetVersionInfo()
+	}
+	if !first && !w.fresh {
+		for name := range w.names {
+			if _, ok := before[name]; !ok {
+				w.setHolding(name, holding{kind: holdsDue})
+			}
+		}
+		for name := range w.over {
+			if !w.wants(name) {
+				delete(w.over, name)
+			}
+		}
+	}
+	w.push = func(t *ticket) bool {
+		select {
+		case ch <- sotwResponse{st: st, t: t}:
+			return true
+		default:
+			return false
+		}
+	}
+	w.open = true
+	st.advance()
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		w.open = false
+		w.revoke() // the handler drops what waits in the channel
+	}, nil
+}
+
+// watchOf returns the watch of a type, which the callback has made; nil for a type that is not served.
+func (st *adsStream) watchOf(url string) *typeWatch {
+	rank, _ := st.checkType(url)
+	if rank < 0 {
+		return nil
+	}
+	return st.watches[rank]
+}

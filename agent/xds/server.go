@@ -1,0 +1,230 @@
+package xds
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+)
+
+// ServerOptions holds what a Server needs. The zero value works: it logs nowhere, tells nobody and has the default bounds.
+type ServerOptions struct {
+	// Log takes what an operator should know; nil discards.
+	Log *slog.Logger
+	// Now is the clock of the times in status; nil is time.Now.
+	Now func() time.Time
+	// Handler is told of streams; nil for none.
+	Handler StreamHandler
+	// Changed is called whenever the set that Connected returns has changed. It must not block; nil for none.
+	Changed func()
+	// Registry takes the metrics nearside_xds_*; nil leaves them unregistered.
+	Registry prometheus.Registerer
+
+	// UnknownGrace is how long a stream of an unknown node is held before it is told so; default 10 s.
+	UnknownGrace time.Duration
+	// RemovalWait bounds how long the removal of a cluster, endpoint or route waits for the acknowledgement of the
+	// listeners and routes that moved off it; default 15 s.
+	RemovalWait time.Duration
+	// SendTimeout is how long one response may wait for a client that does not read before the stream is closed;
+	// default 30 s.
+	SendTimeout time.Duration
+	// FirstRequestTimeout is how long a new stream may stay silent; default 10 s.
+	FirstRequestTimeout time.Duration
+	// StopTimeout bounds the graceful end of Serve; default 2 s.
+	StopTimeout time.Duration
+	// MaxStreams bounds the streams of the server and of each connection; default 4096.
+	MaxStreams uint32
+	// RecvBytes bounds one request in bytes; default 16 MiB.
+	RecvBytes int
+}
+
+func (o ServerOptions) withDefaults() ServerOptions {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	o.UnknownGrace = cmp.Or(o.UnknownGrace, 10*time.Second)
+	o.RemovalWait = cmp.Or(o.RemovalWait, 15*time.Second)
+	o.SendTimeout = cmp.Or(o.SendTimeout, 30*time.Second)
+	o.FirstRequestTimeout = cmp.Or(o.FirstRequestTimeout, 10*time.Second)
+	o.StopTimeout = cmp.Or(o.StopTimeout, 2*time.Second)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)
+	o.RecvBytes = cmp.Or(o.RecvBytes, 16<<20)
+	return o
+}
+
+// StreamHandler is told when the stream of a node opens and ends, from the goroutine of the stream. It may block
+// briefly and may call Publish.
+type StreamHandler interface {
+	// Opened is called with the node of the first request, before anything is answered. An error refuses the stream
+	// and is passed on to the client with its gRPC status.
+	Opened(Stream) error
+	// Closed is called once when a stream ends whose Opened returned nil.
+	Closed(Stream)
+}
+
+// Stream describes one open xDS stream.
+type Stream struct {
+	ID    int64      // unique in the process
+	Node  *core.Node // as the first request gave it; must not be changed
+	Key   NodeKey
+	Peer  Peer
+	Delta bool
+}
+
+// Server is the aggregated discovery service. Make it with NewServer; its methods may be called from any goroutine.
+type Server struct {
+	opts    ServerOptions
+	metrics *serverMetrics
+	stubs   *stubRequests
+
+	wg sync.WaitGroup // stream goroutines
+
+	mu       sync.Mutex // taken before a proxyNode's mu; guards all below
+	ready    bool
+	stopping bool
+	nextID   int64
+	streams  map[*adsStream]struct{}
+	nodes    map[NodeKey]*proxyNode
+	gone     []*proxyNode      // nodes without a stream, the longest gone first
+	claims   map[string]*claim // by node id: who holds it
+}
+
+// NewServer returns a server that holds all streams until Ready is called.
+func NewServer(o ServerOptions) *Server {
+	o = o.withDefaults()
+	return &Server{
+		opts:    o,
+		metrics: newServerMetrics(o.Registry, o.Log),
+		stubs:   newStubRequests(),
+		streams: map[*adsStream]struct{}{},
+		nodes:   map[NodeKey]*proxyNode{},
+		claims:  map[string]*claim{},
+	}
+}
+
+// Serve accepts connections on the listeners until ctx ends, then tells the streams, waits StopTimeout for them to end
+// and cuts the rest. It returns nil after ctx ended, else the error of the listener that failed. All listeners are
+// closed and all goroutines have ended when it returns. Call it once.
+func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
+	gs := grpc.NewServer(
+		grpc.Creds(peerCredentials{}),
+		grpc.MaxConcurrentStreams(s.opts.MaxStreams),
+		grpc.MaxRecvMsgSize(s.opts.RecvBytes),
+		grpc.ConnectionTimeout(5*time.Second),
+		grpc.WaitForHandlers(true),
+		// A peer that is gone without a word is noticed after 40 s, and idle connections do not stay for ever.
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)
+	discovery.RegisterAggregatedDiscoveryServiceServer(gs, &adsService{s: s})
+
+	failed := make(chan error, len(ls))
+	var accepting sync.WaitGroup
+	for _, l := range ls {
+		accepting.Add(1)
+		go func() {
+			defer accepting.Done()
+			if err := gs.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				failed <- fmt.Errorf("xds: accept on %s: %w", l.Addr(), err)
+			}
+		}()
+	}
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+
+	s.mu.Lock()
+	s.stopping = true
+	for st := range s.streams {
+		st.kill("stopping", status.Error(codes.Unavailable, "the agent is stopping"))
+	}
+	s.mu.Unlock()
+	hard := time.AfterFunc(s.opts.StopTimeout, gs.Stop)
+	gs.GracefulStop()
+	hard.Stop()
+	accepting.Wait()
+	s.wg.Wait()
+	return err
+}
+
+// Ready lets the streams be served. Until it is called nothing is sent to anyone, so that a client never takes an
+// agent that has not loaded its state for an empty mesh.
+func (s *Server) Ready() {
+	s.mu.Lock()
+	s.ready = true
+	nodes := make([]*proxyNode, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		nodes = append(nodes, n)
+	}
+	s.mu.Unlock()
+	for _, n := range nodes {
+		n.mu.Lock()
+		n.ready = true
+		n.refresh()
+		n.mu.Unlock()
+	}
+}
+
+// Publish sets the config of nodes, each at once. A nil config says that the node is unknown: a connected client keeps
+// what it has, is listed as unknown and is told after UnknownGrace. The configs of other nodes stay as they are.
+//
+// The caller publishes the config of every node that Connected returns whenever Changed was called; one that is the
+// same as before costs a comparison of pointers. Configs published for nodes that are not connected are dropped: a
+// node that comes back after a while waits for a fresh one.
+func (s *Server) Publish(changed map[NodeKey]*draft.Sealed) {
+	for key, cfg := range changed {
+		s.mu.Lock()
+		n := s.nodes[key]
+		s.mu.Unlock()
+		if n == nil {
+			continue
+		}
+		n.mu.Lock()
+		if n.setConfig(cfg, time.Now()) {
+			n.refresh()
+		}
+		n.mu.Unlock()
+	}
+}
+
+// Connected returns the keys of the nodes with a stream, known or not, sorted.
+func (s *Server) Connected() []NodeKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var keys []NodeKey
+	for key, n := range s.nodes {
+		if n.connected > 0 {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, compareKeys)
+	return keys
+}
+
+func compareKeys(a, b NodeKey) int {
+	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Flavor, b.Flavor))
+}

@@ -1,0 +1,43 @@
+package xds
+
+import (
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// serverMetrics are the metrics of one server. No label depends on a client.
+type serverMetrics struct {
+	nacks    *prometheus.CounterVec // type
+	proxies  prometheus.Gauge
+	delivery prometheus.Histogram
+	closed   *prometheus.CounterVec // reason
+}
+
+// typeLabels are the values of the label "type", by rank.
+var typeLabels = [...]string{"secret", "cluster", "endpoint", "listener", "route"}
+
+func newServerMetrics(r prometheus.Registerer, log *slog.Logger) *serverMetrics {
+	m := &serverMetrics{
+		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nearside_xds_nacks_total", Help: "Responses that a proxy rejected, by resource type."}, []string{"type"}),
+		proxies: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "nearside_xds_connected_proxies", Help: "Nodes with an xDS stream, known or not."}),
+		delivery: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nearside_xds_delivery_seconds", Help: "From the publication of a config to the handing of a response to the connection.",
+			Buckets: prometheus.ExponentialBuckets(0.0002, 3, 11)}),
+		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nearside_xds_streams_refused_total", Help: "Streams that the server ended, by reason."}, []string{"reason"}),
+	}
+	for _, t := range typeLabels {
+		m.nacks.WithLabelValues(t)
+	}
+	if r != nil {
+		for _, c := range []prometheus.Collector{m.nacks, m.proxies, m.delivery, m.closed} {
+			if err := r.Register(c); err != nil {
+				log.Error("xDS metric is not exported", "error", err)
+			}
+		}
+	}
+	return m
+}

@@ -1,0 +1,149 @@
+package xds
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// keepGone is how many nodes without a stream are remembered.
+	keepGone = 256
+	// keepConfig is how long such a node may come back to the config that it had, without waiting for a new one.
+	keepConfig = 30 * time.Second
+)
+
+// claim is the hold of a peer on a node id, as long as it has a stream under it.
+type claim struct {
+	peer    Peer
+	streams int
+}
+
+// register puts a stream under its node, unless another peer uses the node id.
+func (s *Server) register(st *adsStream, key NodeKey, mesh, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[key.ID]
+	if c != nil && c.peer.owner() != st.peer.owner() {
+		if !st.peer.root() {
+			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not take it", key.ID, c.peer, st.peer)
+		}
+		for other := range s.streams {
+			if other.claim == c {
+				other.kill("superseded", status.Errorf(codes.PermissionDenied, "node id %q was taken over from %s by %s", key.ID, c.peer, st.peer))
+			}
+		}
+		c = nil
+	}
+	if c == nil {
+		c = &claim{peer: st.peer}
+		s.claims[key.ID] = c
+	}
+	c.streams++
+	st.claim = c
+
+	n := s.nodes[key]
+	if n == nil {
+		n = &proxyNode{srv: s, key: key, mesh: mesh, name: name}
+		s.nodes[key] = n
+	}
+	n.mu.Lock()
+	n.ready = s.ready
+	if n.connected == 0 && !n.leftAt.IsZero() && time.Since(n.leftAt) > keepConfig {
+		n.cfg = nil
+	}
+	st.node = n
+	n.streams = append(n.streams, st)
+	n.mu.Unlock()
+	return nil
+}
+
+// opened counts a stream that the handler has let in.
+func (s *Server) opened(st *adsStream) {
+	n := st.node
+	s.mu.Lock()
+	n.connected++
+	first := n.connected == 1
+	if first {
+		s.metrics.proxies.Inc()
+		if i := slices.Index(s.gone, n); i >= 0 {
+			s.gone = slices.Delete(s.gone, i, i+1)
+		}
+	}
+	n.mu.Lock()
+	// Ready may have been called since the stream was registered.
+	n.ready = s.ready
+	n.introduce(st)
+	st.watchGrace()
+	n.mu.Unlock()
+	s.mu.Unlock()
+	if first {
+		s.opts.Changed()
+	}
+}
+
+// unregister takes a stream off its node. A node without streams is remembered for a while if it was ever let in.
+func (s *Server) unregister(st *adsStream, wasOpened bool) {
+	n := st.node
+	s.mu.Lock()
+	if st.claim.streams--; st.claim.streams == 0 && s.claims[n.key.ID] == st.claim {
+		delete(s.claims, n.key.ID)
+	}
+	n.mu.Lock()
+	st.ended = true
+	n.streams = slices.DeleteFunc(n.streams, func(o *adsStream) bool { return o == st })
+	alone := len(n.streams) == 0
+	if wasOpened {
+		n.record(Event{Kind: "disconnected"}, nil)
+	}
+	n.mu.Unlock()
+	last := false
+	if wasOpened {
+		n.connected--
+		last = n.connected == 0
+	}
+	if last {
+		s.metrics.proxies.Dec()
+		n.leftAt = time.Now()
+		s.gone = append(s.gone, n)
+		s.forget()
+	} else if alone && n.connected == 0 && !slices.Contains(s.gone, n) {
+		delete(s.nodes, n.key) // it was never let in
+	}
+	s.mu.Unlock()
+	if last {
+		s.opts.Changed()
+	}
+}
+
+// forget drops the nodes that are gone beyond keepGone, first those that never had a config, and the configs of those
+// that are gone for long. The mu is held.
+func (s *Server) forget() {
+	for len(s.gone) > keepGone {
+		i := max(0, slices.IndexFunc(s.gone, func(n *proxyNode) bool {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return !n.served
+		}))
+		// A stream may just be on its way in; then its node stays, and opened takes it off the list.
+		n := s.gone[i]
+		n.mu.Lock()
+		idle := len(n.streams) == 0
+		n.mu.Unlock()
+		if idle {
+			delete(s.nodes, n.key)
+		}
+		s.gone = slices.Delete(s.gone, i, i+1)
+	}
+	for _, n := range s.gone {
+		if time.Since(n.leftAt) > keepConfig {
+			n.mu.Lock()
+			if len(n.streams) == 0 {
+				n.cfg = nil
+			}
+			n.mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/config"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+)
+
+var errOverrun = status.Error(codes.Internal, "more responses than the stream can take")
+
+// adsStream is one stream of a client. It is the cache and the callbacks of its own stream handler, so nothing has to
+// be looked up by stream.
+type adsStream struct {
+	srv   *Server
+	id    int64
+	delta bool
+	peer  Peer
+	start time.Time
+
+	// ctx ends the stream handler; killed ends the call even while the handler is stuck in a send.
+	ctx      context.Context
+	cancel   context.CancelFunc
+	killOnce sync.Once
+	killed   chan struct{}
+	killErr  error // set before killed is closed
+
+	// Set by open, then constant.
+	node       *proxyNode
+	info       *core.Node
+	envoyAgent bool // the client says that it is Envoy
+
+	claim *claim // guarded by the mu of the server
+
+	// Guarded by the mu of the node.
+	ended         bool
+	watches       [draft.NumTypes]*typeWatch
+	graceTimer    *time.Timer
+	removalTimer  *time.Timer
+	removalForced bool
+
+	// Used by the goroutine of the stream alone.
+	sending   *ticket
+	strange   map[string]struct{} // types that are asked for but not served
+	sendTimer *time.Timer
+}
+
+// adsService is the gRPC service; the methods of Server stay free of it.
+type adsService struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	s *Server
+}
+
+// DeltaAggregatedResources serves a delta stream.
+func (a *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return a.s.serveStream(str.Context(), true, func(st *adsStream) error {
+		first, err := str.Recv()
+		if err != nil {
+			return err
+		}
+		if err := st.open(first.GetNode()); err != nil {
+			return err
+		}
+		defer st.close()
+		w := &deltaWire{AggregatedDiscoveryService_DeltaAggregatedResourcesServer: str, st: st, first: first}
+		return delta.NewServer(st.ctx, st, st, st.options()...).DeltaStreamHandler(w, "")
+	})
+}
+
+// StreamAggregatedResources serves a state-of-the-world stream.
+func (a *adsService) StreamAggregatedResources(str discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return a.s.serveStream(str.Context(), false, func(st *adsStream) error {
+		first, err := str.Recv()
+		if err != nil {
+			return err
+		}
+		if err := st.open(first.GetNode()); err != nil {
+			return err
+		}
+		defer st.close()
+		w := &sotwWire{AggregatedDiscoveryService_StreamAggregatedResourcesServer: str, st: st, first: first}
+		return sotw.NewServer(st.ctx, st, st, append(st.options(), sotw.WithOrderedADS())...).StreamHandler(w, "")
+	})
+}
+
+// options returns those of the stream handlers. gRPC clients never mean "everything" by an empty list.
+func (st *adsStream) options() []config.XDSOption {
+	if st.node.key.Flavor == FlavorGRPC {
+		return []config.XDSOption{config.DeactivateLegacyWildcard()}
+	}
+	return nil
+}
+
+// serveStream runs a stream in a goroutine of its own, so that the call can end while a send is stuck: its end is what
+// frees the send.
+func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStream) error) error {
+	st := &adsStream{srv: s, delta: delta, peer: peerOf(ctx), killed: make(chan struct{}), start: s.opts.Now()}
+	st.ctx, st.cancel = context.WithCancel(ctx)
+	defer st.cancel()
+
+	s.mu.Lock()
+	switch {
+	case s.stopping:
+		s.mu.Unlock()
+		return status.Error(codes.Unavailable, "the agent is stopping")
+	case len(s.streams) >= int(s.opts.MaxStreams):
+		s.mu.Unlock()
+		s.metrics.closed.WithLabelValues("too-many").Inc()
+		return status.Errorf(codes.ResourceExhausted, "%d streams are open, no more are taken", s.opts.MaxStreams)
+	}
+	s.nextID++
+	st.id = s.nextID
+	s.streams[st] = struct{}{}
+	s.wg.Add(1)
+	s.mu.Unlock()
+
+	done := make(chan error, 1)
+	go func() {
+		defer s.wg.Done()
+		silent := time.AfterFunc(s.opts.FirstRequestTimeout, func() {
+			s.mu.Lock()
+			opened := st.claim != nil
+			s.mu.Unlock()
+			if !opened {
+				st.kill("silent", status.Errorf(codes.DeadlineExceeded, "no request within %v", s.opts.FirstRequestTimeout))
+			}
+		})
+		err := run(st)
+		silent.Stop()
+		s.mu.Lock()
+		delete(s.streams, st)
+		s.mu.Unlock()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		select {
+		case <-st.killed:
+			return st.killErr
+		default:
+			return err
+		}
+	case <-st.killed:
+		return st.killErr
+	}
+}
+
+// kill ends a stream with an error, once; reason is the label under which it is counted. It does not wait.
+func (st *adsStream) kill(reason string, err error) {
+	st.killOnce.Do(func() {
+		st.killErr = err
+		close(st.killed)
+		st.cancel()
+		st.srv.metrics.closed.WithLabelValues(reason).Inc()
+		if reason != "stopping" {
+			st.srv.opts.Log.Info("xDS stream ended by the server", "stream", st.id, "peer", st.peer.String(), "reason", reason, "error", err)
+		}
+	})
+}
+
+// open registers the stream under the node of its first request and tells the handler.
+func (st *adsStream) open(node *core.Node) error {
+	s := st.srv
+	mesh, name, err := ParseNodeID(node.GetId())
+	if err != nil {
+		s.metrics.closed.WithLabelValues("bad-node-id").Inc()
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	key := NodeKey{ID: node.GetId(), Flavor: flavorOf(node)}
+	st.info, st.envoyAgent = node, node.GetUserAgentName() == "envoy"
+	if err := s.register(st, key, mesh, name); err != nil {
+		s.metrics.closed.WithLabelValues("denied").Inc()
+		return err
+	}
+	if s.opts.Handler != nil {
+		if err := s.opts.Handler.Opened(st.describe()); err != nil {
+			s.unregister(st, false)
+			s.metrics.closed.WithLabelValues("refused").Inc()
+			if _, ok := status.FromError(err); ok {
+				return err
+			}
+			return status.Error(codes.PermissionDenied, err.Error())
+		}
+	}
+	s.opened(st)
+	return nil
+}
+
+// describe returns what the handler is told of the stream.
+func (st *adsStream) describe() Stream {
+	return Stream{ID: st.id, Node: st.info, Key: st.node.key, Peer: st.peer, Delta: st.delta}
+}
+
+// close takes the stream off its node.
+func (st *adsStream) close() {
+	n := st.node
+	n.mu.Lock()
+	st.ended = true
+	for _, t := range []*time.Timer{st.graceTimer, st.removalTimer} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	n.mu.Unlock()
+	st.srv.unregister(st, true)
+	if st.srv.opts.Handler != nil {
+		st.srv.opts.Handler.Closed(st.describe())
+	}
+}
+
+// watchGrace starts the grace of a stream whose node is not known, and stops it once it is. The mu of the node is held.
+func (st *adsStream) watchGrace() {
+	n := st.node
+	switch {
+	case n.cfg != nil:
+		if st.graceTimer != nil {
+			st.graceTimer.Stop()
+			st.graceTimer = nil
+		}
+	case n.ready && st.graceTimer == nil && !st.ended:
+		st.graceTimer = time.AfterFunc(st.srv.opts.UnknownGrace, func() {
+			n.mu.Lock()
+			known := n.cfg != nil
+			n.mu.Unlock()
+			if !known {
+				st.kill("unknown", status.Errorf(codes.NotFound,
+					"node id %q is not known: apply a Dataplane named %q in mesh %q, or start the proxy with its Dataplane in the node metadata (nearside bootstrap --dataplane FILE)",
+					n.key.ID, n.name, n.mesh))
+			}
+		})
+	}
+}
+
+// checkNode refuses a request that names another node than the first one did.
+func (st *adsStream) checkNode(node *core.Node) error {
+	if node == nil || node.GetId() == st.info.GetId() {
+		return nil
+	}
+	return status.Errorf(codes.InvalidArgument, "node id changed from %q to %q within the stream", st.info.GetId(), node.GetId())
+}
+
+// checkType returns the rank of a type, -1 for one that is not served. A client may ask for some of those in vain.
+func (st *adsStream) checkType(url string) (int, error) {
+	rank := draft.Rank(url)
+	if rank >= 0 || url == "" {
+		return rank, nil
+	}
+	if _, ok := st.strange[url]; !ok {
+		if len(st.strange) >= 32 || len(url) > 1024 {
+			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %q", clip(url, 200))
+		}
+		if st.strange == nil {
+			st.strange = map[string]struct{}{}
+		}
+		st.strange[url] = struct{}{}
+		st.srv.opts.Log.Debug("type is not served", "node", st.node.key.ID, "type", url)
+	}
+	return rank, nil
+}
+
+// deltaWire is the connection of a delta stream as its handler sees it.
+type deltaWire struct {
+	discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+	st    *adsStream
+	first *discovery.DeltaDiscoveryRequest
+}
+
+// Recv returns the next request, the one that was read before first.
+func (w *deltaWire) Recv() (*discovery.DeltaDiscoveryRequest, error) {
+	if req := w.first; req != nil {
+		w.first = nil
+		return req, nil
+	}
+	return w.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Recv()
+}
+
+// Send sends one response within SendTimeout.
+func (w *deltaWire) Send(resp *discovery.DeltaDiscoveryResponse) error {
+	return w.st.timedSend(func() error {
+		return w.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Send(resp)
+	})
+}
+
+// sotwWire is the connection of a state-of-the-world stream as its handler sees it.
+type sotwWire struct {
+	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+	st    *adsStream
+	first *discovery.DiscoveryRequest
+}
+
+// Recv returns the next request, the one that was read before first.
+func (w *sotwWire) Recv() (*discovery.DiscoveryRequest, error) {
+	if req := w.first; req != nil {
+		w.first = nil
+		return req, nil
+	}
+	return w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Recv()
+}
+
+// Send sends one response within SendTimeout.
+func (w *sotwWire) Send(resp *discovery.DiscoveryResponse) error {
+	return w.st.timedSend(func() error {
+		return w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Send(resp)
+	})
+}
+
+// timedSend sends, and ends the stream when the client does not make room for the response in time.
+func (st *adsStream) timedSend(send func() error) error {
+	timeout := st.srv.opts.SendTimeout
+	if st.sendTimer == nil {
+		st.sendTimer = time.AfterFunc(timeout, func() {
+			st.kill("stuck", status.Errorf(codes.DeadlineExceeded, "the client did not read for %v", timeout))
+		})
+	} else {
+		st.sendTimer.Reset(timeout)
+	}
+	err := send()
+	st.sendTimer.Stop()
+	if t := st.sending; t != nil && err == nil && !t.pushed.IsZero() {
+		st.srv.metrics.delivery.Observe(time.Since(t.pushed).Seconds())
+	}
+	st.sending = nil
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("send: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,70 @@
+package xds
+
+import "time"
+
+// States of a proxy.
+const (
+	StateWaiting      = "waiting-for-state" // the agent has not loaded its state yet
+	StateUnknown      = "unknown"           // no config is known for the node id
+	StateServing      = "serving"
+	StateDisconnected = "disconnected" // no stream; kept for a while
+)
+
+// ProxyStatus is what the server knows of one node, connected or recently so.
+type ProxyStatus struct {
+	Mesh        string       `json:"mesh"`
+	Name        string       `json:"name"`
+	NodeID      string       `json:"nodeID"`
+	Flavor      Flavor       `json:"flavor"`
+	UserAgent   string       `json:"userAgent,omitempty"`
+	Version     string       `json:"version,omitempty"` // of the user agent
+	Peer        Peer         `json:"peer"`              // of the newest stream
+	ConnectedAt time.Time    `json:"connectedAt"`
+	Streams     int          `json:"streams"` // open now
+	Delta       bool         `json:"delta"`
+	State       string       `json:"state"`
+	InSync      bool         `json:"inSync"` // every subscribed type is sent, acknowledged and not held
+	Types       []TypeStatus `json:"types"`  // those asked for, in make-before-break order
+	Events      []Event      `json:"events"` // the oldest first
+}
+
+// TypeStatus is the state of one resource type of a node.
+type TypeStatus struct {
+	TypeURL      string         `json:"typeUrl"`
+	Resources    int            `json:"resources"` // that the client has after the last response
+	SentVersion  string         `json:"sentVersion,omitempty"`
+	SentAt       time.Time      `json:"sentAt,omitzero"`
+	AckedVersion string         `json:"ackedVersion,omitempty"`
+	AckedAt      time.Time      `json:"ackedAt,omitzero"`
+	NACK         *NACK          `json:"nack"` // the last response, when it was rejected
+	Held         []HeldResource `json:"held"` // sorted by name
+}
+
+// NACK is the rejection of a response.
+type NACK struct {
+	Version   string    `json:"version"`
+	Time      time.Time `json:"time"`
+	Reason    string    `json:"reason"`
+	Resources []string  `json:"resources"` // taken to be rejected; at most 64 are named
+}
+
+// HeldResource is a resource whose current bytes the client rejected.
+type HeldResource struct {
+	Name            string    `json:"name"`
+	RejectedVersion string    `json:"rejectedVersion"`
+	AcceptedVersion string    `json:"acceptedVersion,omitempty"` // in force instead; "" when none ever was
+	Reason          string    `json:"reason"`
+	Time            time.Time `json:"time"`
+}
+
+// Event is one step of the dialogue with a client.
+type Event struct {
+	Time      time.Time `json:"time"`
+	Kind      string    `json:"kind"` // "connected", "disconnected", "sent", "ack", "nack"
+	TypeURL   string    `json:"typeUrl,omitempty"`
+	Version   string    `json:"version,omitempty"`
+	Nonce     string    `json:"nonce,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	Resources []string  `json:"resources,omitempty"` // at most 16 are named
+	Count     int       `json:"count,omitempty"`     // of all resources concerned
+}

@@ -1,0 +1,150 @@
+package xds
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+)
+
+const (
+	maxEvents     = 64
+	maxEventNames = 16
+)
+
+// introduce takes note of who opened a stream. The mu of the node is held.
+func (n *proxyNode) introduce(st *adsStream) {
+	n.about = ProxyStatus{
+		Mesh: n.mesh, Name: n.name, NodeID: n.key.ID, Flavor: n.key.Flavor,
+		UserAgent: clip(st.info.GetUserAgentName(), 128), Version: clip(agentVersion(st.info), 128),
+		Peer: st.peer, ConnectedAt: st.start, Delta: st.delta,
+	}
+	n.record(Event{Kind: "connected", Reason: st.peer.String()}, nil)
+}
+
+// agentVersion returns the version that a client says it has.
+func agentVersion(n *core.Node) string {
+	if v := n.GetUserAgentVersion(); v != "" {
+		return v
+	}
+	if v := n.GetUserAgentBuildVersion().GetVersion(); v != nil {
+		return strings.Join([]string{strconv.FormatUint(uint64(v.GetMajorNumber()), 10), strconv.FormatUint(uint64(v.GetMinorNumber()), 10), strconv.FormatUint(uint64(v.GetPatch()), 10)}, ".")
+	}
+	return ""
+}
+
+// record puts an event into the ring. Of a ticket the type and, unless the event names some, the resources are taken.
+func (n *proxyNode) record(e Event, t *ticket) {
+	e.Time = n.srv.opts.Now()
+	if t != nil {
+		e.TypeURL = draft.Types[t.w.rank]
+		if e.Resources == nil {
+			for _, r := range t.send[:min(len(t.send), maxEventNames)] {
+				e.Resources = append(e.Resources, r.Name)
+			}
+			for _, name := range t.removed[:min(len(t.removed), maxEventNames-len(e.Resources))] {
+				e.Resources = append(e.Resources, name)
+			}
+		}
+	}
+	e.Resources = firstNames(e.Resources, maxEventNames)
+	if len(n.events) < maxEvents {
+		n.events = append(n.events, e)
+		return
+	}
+	n.events[n.nextEv] = e
+	n.nextEv = (n.nextEv + 1) % maxEvents
+}
+
+// snapshot returns the status of a node. The mu of the node is held.
+func (n *proxyNode) snapshot(connected bool) ProxyStatus {
+	p := n.about
+	p.Mesh, p.Name, p.NodeID, p.Flavor = n.mesh, n.name, n.key.ID, n.key.Flavor
+	p.Streams = len(n.streams)
+	switch {
+	case !connected:
+		p.State = StateDisconnected
+	case !n.ready:
+		p.State = StateWaiting
+	case n.cfg == nil:
+		p.State = StateUnknown
+	default:
+		p.State = StateServing
+	}
+	p.InSync = p.State == StateServing && len(n.streams) > 0
+	p.Types = []TypeStatus{}
+	for rank, ts := range n.types {
+		if ts == nil {
+			continue
+		}
+		t := *ts
+		if t.NACK != nil {
+			nack := *t.NACK
+			nack.Resources = slices.Clone(nack.Resources)
+			t.NACK = &nack
+		}
+		t.Held = []HeldResource{}
+		for name, rej := range n.rejected[rank] {
+			h := HeldResource{Name: name, RejectedVersion: rej.version, Reason: rej.reason, Time: rej.at}
+			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.version {
+				h.AcceptedVersion = a.Version
+			}
+			t.Held = append(t.Held, h)
+		}
+		slices.SortFunc(t.Held, func(a, b HeldResource) int { return cmp.Compare(a.Name, b.Name) })
+		p.InSync = p.InSync && len(t.Held) == 0
+		p.Types = append(p.Types, t)
+	}
+	for _, st := range n.streams {
+		p.InSync = p.InSync && st.inSync()
+	}
+	p.Events = append(slices.Clone(n.events[n.nextEv:]), n.events[:n.nextEv]...)
+	for i := range p.Events {
+		p.Events[i].Resources = slices.Clone(p.Events[i].Resources)
+	}
+	return p
+}
+
+// inSync says whether a stream has, and has acknowledged, the config in all types that it asked for.
+func (st *adsStream) inSync() bool {
+	if st.node.cfg == nil {
+		return false
+	}
+	asked := false
+	for _, w := range st.watches {
+		if w == nil {
+			continue
+		}
+		asked = true
+		if w.fresh || w.sub == nil || w.ticket != nil || len(w.unacked) > 0 || w.quiet(st.node.cfg) {
+			return false
+		}
+		if c := st.pending(w); !c.empty() || c.waiting {
+			return false
+		}
+	}
+	return asked
+}
+
+// Status returns what is known of all nodes, connected or recently so, sorted by node id.
+func (s *Server) Status() []ProxyStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]ProxyStatus, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		if n.connected == 0 && n.leftAt.IsZero() {
+			continue // not let in yet
+		}
+		n.mu.Lock()
+		out = append(out, n.snapshot(n.connected > 0))
+		n.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b ProxyStatus) int {
+		return cmp.Or(cmp.Compare(a.NodeID, b.NodeID), cmp.Compare(a.Flavor, b.Flavor))
+	})
+	return out
+}
