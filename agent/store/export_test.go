@@ -1,13 +1,26 @@
 package store
 
-import "io"
+import (
+	"encoding/binary"
+	"io"
+)
 
 // SetFault makes commits fail with what fault returns; nil ends it.
 func (s *Store) SetFault(fault func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state.fault = fault
+	s.state.beforeWrite = fault
 }
+
+// SetLateFault makes commits that are on disk fail with err; nil ends it.
+func (s *Store) SetLateFault(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.afterWrite = func() error { return err }
+}
+
+// Guard runs fn as the code that uses bbolt runs.
+func Guard(fn func()) error { return guard(func() error { fn(); return nil }) }
 
 // CheckPages is the structural check of a state file.
 func CheckPages(r io.ReaderAt, size int64) error { return checkPages(r, size) }
@@ -24,4 +37,9 @@ func Unwrap(key, value []byte) ([]byte, error) {
 // Wrap makes a value of revision 7.
 func Wrap(key, body []byte) ([]byte, error) {
 	return wrap(key, header{Revision: 7, Source: Source{Kind: SourceAPI}, Deleted: len(body) == 0}, body)
+}
+
+// MetaValue is a value of the meta bucket.
+func MetaValue(key, content string) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, checksum([]byte(key), []byte(content))), content...)
 }

@@ -182,8 +182,12 @@ func (d *disk) close() error {
 	return guard(d.db.Close)
 }
 
-// abandon ends the use of a broken file: bbolt may hold locks of its own that a proper close would wait for.
-func (d *disk) abandon() { _ = d.file.Close() }
+// abandon ends the use of a broken file: bbolt may hold locks of its own that a proper close would wait for. The memory
+// map stays, and with it the open file, so that the lock on it has to be given back by hand.
+func (d *disk) abandon() {
+	_ = syscall.Flock(int(d.file.Fd()), syscall.LOCK_UN)
+	_ = d.file.Close()
+}
 
 // moved reports whether the path names another file by now, or none: writes would be lost with the old one.
 func (d *disk) moved() bool {

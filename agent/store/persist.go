@@ -18,11 +18,12 @@ type diskState struct {
 	quarantined []Quarantined
 	lastPersist time.Time
 
-	base      uint64       // the mark on disk, as it was loaded or written
-	attempted uint64       // the mark of the last commit, which may be on disk although it failed
-	full      bool         // the file lacks everything: it is new, while the store has content
-	moves     []move       // to the quarantine, with the next commit
-	fault     func() error // of tests: makes a commit fail
+	base      uint64 // the mark on disk, as it was loaded or written
+	attempted uint64 // the mark of the last commit, which may be on disk although it failed
+	full      bool   // the file lacks everything: it is new, while the store has content
+	moves     []move // to the quarantine, with the next commit
+
+	beforeWrite, afterWrite func() error // make a commit fail, in tests
 }
 
 // load opens the file and takes its content over, or goes on without.
@@ -217,12 +218,15 @@ func (s *Store) commit(p *plan, bodies map[*resource.Resource][]byte) error {
 }
 
 func (s *Store) write(w writeSet) error {
-	if s.state.fault != nil {
-		if err := s.state.fault(); err != nil {
+	for _, step := range []func() error{s.state.beforeWrite, func() error { return s.disk.write(w) }, s.state.afterWrite} {
+		if step == nil {
+			continue
+		}
+		if err := step(); err != nil {
 			return err
 		}
 	}
-	return s.disk.write(w)
+	return nil
 }
 
 // writeSet gathers one transaction.

@@ -5,9 +5,9 @@
 // A reader takes a Snapshot, which is immutable and never waits for a writer. A watcher has a one-slot channel that
 // says that something changed, not what.
 //
-// Each resource belongs to the source that created it, until that source deletes it; only between files it can move. The last HistoryLimit revisions
-// of each resource are kept, deletions included; the histories of deleted resources are kept for the TombstoneLimit
-// deletions that are latest within each kind of source.
+// Each resource belongs to the source that created it, until that source deletes it; only from file to file can it
+// move. The last HistoryLimit revisions of each resource are kept, deletions included; of deleted resources the
+// histories of the latest TombstoneLimit within each kind of source.
 //
 // Faults of the disk do not stop the agent. A damaged file is renamed and a fresh one started; a value that is damaged
 // or cannot be decoded is put aside and named; while the disk takes no writes, resources of files and Envoys go on in
