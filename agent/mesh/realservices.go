@@ -116,7 +116,7 @@ func (v *View) selectInbounds(ix *inboundIndex, sel *resource.MeshServiceSelecto
 	var out []*inbound
 	if len(sel.DataplaneTags) > 0 {
 		// Nearly every selector names the service, which narrows the search to its inbounds.
-		if name := sel.DataplaneTags[resource.TagService]; name != "" && name != "*" {
+		if name := sel.DataplaneTags[resource.TagService]; name != "" {
 			for _, in := range ix.by[name] {
 				if in.ep.has(sel.DataplaneTags) {
 					out = append(out, in)

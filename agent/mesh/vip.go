@@ -20,15 +20,19 @@ const vipSlots = 1 << 24 // addresses in one /8
 // name, so that all nodes agree without talking. A collision moves to the next free address, in the order of names.
 func (v *View) assignVIPs() {
 	taken := map[netip.Addr]vipOwner{}
+	warned := map[vipOwner]bool{}
 	for _, s := range v.services {
 		if s.wantVIP.IsValid() {
-			if o, ok := taken[s.wantVIP]; ok && o != ownerOf(s) {
-				v.warnf(s.Resource, "the virtual address %s in its status is already used by %s: it gets another one",
-					s.wantVIP, o.name)
-				s.wantVIP = netip.Addr{}
+			me := ownerOf(s)
+			if o, ok := taken[s.wantVIP]; ok && o != me {
+				if !warned[me] {
+					v.warnf(s.Resource, "the virtual address %s in its status is already used by %s: it gets another one",
+						s.wantVIP, o.name)
+					warned[me] = true
+				}
 				continue
 			}
-			taken[s.wantVIP] = ownerOf(s)
+			taken[s.wantVIP] = me
 			s.VIP = s.wantVIP
 		}
 	}

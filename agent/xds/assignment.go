@@ -79,14 +79,9 @@ func zonesOf(list []mesh.Endpoint) []string {
 	return zones
 }
 
-// endpoint encodes one LbEndpoint into a.lb.
+// endpoint encodes one LbEndpoint into a.lb. Members of a oneof come last, as the protobuf library writes them.
 func (a *assignment) endpoint(e *mesh.Endpoint) {
-	a.inner = appendString(a.inner[:0], fieldHost, e.Address)
-	a.inner = appendVarint(a.inner, fieldPort, uint64(e.Port)) // part of a oneof: present even when 0
-	for range 3 {                                              // Address in SocketAddress, Endpoint, LbEndpoint
-		a.lb = appendBytes(a.lb[:0], 1, a.inner)
-		a.inner = append(a.inner[:0], a.lb...)
-	}
+	a.lb = a.lb[:0]
 	a.tags = a.tags[:0]
 	e.EachTag(func(k, v string) {
 		a.entry = appendString(a.entry[:0], fieldString, v)
@@ -106,6 +101,12 @@ func (a *assignment) endpoint(e *mesh.Endpoint) {
 	}
 	a.inner = appendVarint(a.inner[:0], fieldUInt32, 1)
 	a.lb = appendBytes(a.lb, fieldWeight, a.inner)
+
+	a.inner = appendString(a.inner[:0], fieldHost, e.Address)
+	a.inner = appendVarint(a.inner, fieldPort, uint64(e.Port))
+	a.entry = appendBytes(a.entry[:0], fieldSocket, a.inner)
+	a.inner = appendBytes(a.inner[:0], fieldAddress, a.entry)
+	a.lb = appendBytes(a.lb, fieldEndpoint, a.inner)
 }
 
 func appendString(b []byte, n protowire.Number, s string) []byte {

@@ -73,7 +73,7 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 		}
 	}
 	http := make([]httpParts, https)
-	header := []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: tagsHeader, Value: escapeHeader(g.tags)}}}
+	header := []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: tagsHeader, Value: g.tags}}}
 	bind := g.bindToPort()
 	for i := range list {
 		o, p := &list[i], &parts[i]
@@ -126,18 +126,6 @@ func (p *httpParts) fill(o *mesh.Outbound, cluster string, header []*corev3.Head
 	p.manager.InternalAddressConfig = internalRanges
 	p.http = draft.HTTP{Message: &p.manager, Filters: httpFilters(o.Service.Protocol), Routes: &p.routes}
 	return &p.http
-}
-
-// escapeHeader doubles percent signs: Envoy reads a single one in a header value as the start of a command.
-func escapeHeader(s string) string {
-	out := make([]byte, 0, len(s))
-	for i := range len(s) {
-		if s[i] == '%' {
-			out = append(out, '%')
-		}
-		out = append(out, s[i])
-	}
-	return string(out)
 }
 
 // clusterName is the name of the service, with a hash of the tags where the outbound wants a subset of its endpoints.
