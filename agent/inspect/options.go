@@ -8,7 +8,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Options is what the API is built of. Functions are called once per request from many goroutines at once; they must
@@ -16,8 +19,11 @@ import (
 type Options struct {
 	Info     Info
 	Registry *resource.Registry
+	Store    *store.Store
 	// Last returns the result of the last reconciliation, nil before the first.
 	Last func() *Last
+	// Proxies returns who asks for xDS, connected or recently so: [xds.Server.Status]. Nil: nobody.
+	Proxies func() []xds.ProxyStatus
 	// Files returns the state of every resource file, sorted by path. Nil: there is no resource directory.
 	Files func() []FileStatus
 	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready may depend on
@@ -42,9 +48,9 @@ type Info struct {
 
 // Last is one finished reconciliation. It is immutable.
 type Last struct {
-	Revision uint64        // of the store when it began
-	Set      *resource.Set // what it worked on
-	At       time.Time     // when it ended
+	Revision uint64                // of the store when it began
+	Views    map[string]*mesh.View // by mesh
+	At       time.Time             // when it ended
 	Took     time.Duration
 	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
 	Problems []Problem
@@ -97,7 +103,7 @@ type Limits struct {
 	WriteTime   time.Duration // to write an answer; 60 s
 	IdleTime    time.Duration // between two requests of a connection; 60 s
 	Connections int           // open at once, per listener; 256
-	PageSize    int           // items of a list page when none is asked for, and the most that may be asked for; 100 and 1000 times it
+	PageSize    int           // items of a list page when the request names no size; 100
 }
 
 func (l Limits) withDefaults() Limits {
@@ -129,6 +135,9 @@ func (o *Options) Validate() error {
 	var errs []error
 	if o.Registry == nil {
 		errs = append(errs, errors.New("inspect.Options.Registry: is nil; give the kinds to serve"))
+	}
+	if o.Store == nil {
+		errs = append(errs, errors.New("inspect.Options.Store: is nil; give the store to serve"))
 	}
 	if o.Last == nil {
 		errs = append(errs, errors.New("inspect.Options.Last: is nil; give a function that returns the last result"))

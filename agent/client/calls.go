@@ -1,0 +1,154 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+)
+
+// Documents of the API, so that commands need not know where they are declared.
+type (
+	Change   = inspect.Change
+	Check    = inspect.Check
+	Config   = inspect.Config
+	Health   = inspect.Health
+	History  = inspect.History
+	Index    = inspect.Index
+	Item     = inspect.Item
+	Kind     = inspect.Kind
+	Proxies  = inspect.Proxies
+	Proxy    = inspect.Proxy
+	Revision = inspect.Revision
+	Rollback = inspect.Rollback
+	Status   = inspect.Status
+	Written  = inspect.Written
+)
+
+// Index asks who answers.
+func (c *Client) Index(ctx context.Context) (*Index, error) {
+	return call[Index](ctx, c, http.MethodGet, "/", nil, nil)
+}
+
+// Kinds lists the kinds that the agent knows.
+func (c *Client) Kinds(ctx context.Context) ([]Kind, error) {
+	k, err := call[inspect.Kinds](ctx, c, http.MethodGet, "/v1/kinds", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return k.Items, nil
+}
+
+// Get returns one resource. Kind is any of its names; mesh is empty for global kinds.
+func (c *Client) Get(ctx context.Context, kind, mesh, name string) (*Item, error) {
+	return call[Item](ctx, c, http.MethodGet, resourcePath(kind, mesh, name), flag("meta", true), nil)
+}
+
+// List returns the resources of a kind in a mesh, or with an empty mesh all of them, sorted by mesh and name.
+func (c *Client) List(ctx context.Context, kind, mesh string) ([]Item, error) {
+	var out []Item
+	for {
+		q := url.Values{"meta": {"true"}, "size": {"1000"}, "offset": {strconv.Itoa(len(out))}}
+		page, err := call[inspect.List](ctx, c, http.MethodGet, resourcePath(kind, mesh), q, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, raw := range page.Items {
+			var it Item
+			if err := json.Unmarshal(raw, &it); err != nil {
+				return nil, err
+			}
+			out = append(out, it)
+		}
+		if page.Next == nil || len(page.Items) == 0 {
+			return out, nil
+		}
+	}
+}
+
+// Apply creates or changes the resources of a stream of documents in one step.
+func (c *Client) Apply(ctx context.Context, stream []byte, dryRun bool) (*Written, error) {
+	return call[Written](ctx, c, http.MethodPost, "/v1/apply", flag("dryRun", dryRun), stream)
+}
+
+// Delete deletes one resource.
+func (c *Client) Delete(ctx context.Context, kind, mesh, name string, dryRun bool) (*Written, error) {
+	return call[Written](ctx, c, http.MethodDelete, resourcePath(kind, mesh, name), flag("dryRun", dryRun), nil)
+}
+
+// History returns the revisions of a resource, oldest first.
+func (c *Client) History(ctx context.Context, kind, mesh, name string) (*History, error) {
+	p := path("v1", "history", kind, mesh, name)
+	if mesh == "" {
+		p = path("v1", "history", kind, name)
+	}
+	return call[History](ctx, c, http.MethodGet, p, nil, nil)
+}
+
+// Rollback makes an earlier revision the present one.
+func (c *Client) Rollback(ctx context.Context, r Rollback) (*Written, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	return call[Written](ctx, c, http.MethodPost, "/v1/rollback", nil, body)
+}
+
+// Config returns what the Envoy of a dataplane gets.
+func (c *Client) Config(ctx context.Context, mesh, name string, shadow, diff bool) (*Config, error) {
+	q := url.Values{"shadow": {strconv.FormatBool(shadow)}}
+	if diff {
+		q.Set("include", "diff")
+	}
+	return call[Config](ctx, c, http.MethodGet, path("meshes", mesh, "dataplanes", name, "_config"), q, nil)
+}
+
+// Proxies lists the dataplanes and who asks for their config.
+func (c *Client) Proxies(ctx context.Context) (*Proxies, error) {
+	return call[Proxies](ctx, c, http.MethodGet, "/v1/dataplanes", nil, nil)
+}
+
+// Proxy returns one of them.
+func (c *Client) Proxy(ctx context.Context, mesh, name string) (*Proxy, error) {
+	return call[Proxy](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "status"), nil, nil)
+}
+
+// Status returns the health of the agent and what it holds.
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	return call[Status](ctx, c, http.MethodGet, "/v1/status", nil, nil)
+}
+
+// Ready returns the readiness checks; an agent that is not ready is no error.
+func (c *Client) Ready(ctx context.Context) (*Health, error) {
+	var h Health
+	if err := c.do(ctx, http.MethodGet, "/readyz", url.Values{"verbose": {""}}, nil, &h, http.StatusServiceUnavailable); err != nil {
+		return nil, err
+	}
+	return &h, nil
+}
+
+// Names lists names that begin with a prefix: of the resources of a kind, or with an empty kind of the kinds.
+func (c *Client) Names(ctx context.Context, kind, mesh, prefix string) ([]string, error) {
+	q := url.Values{}
+	for k, v := range map[string]string{"kind": kind, "mesh": mesh, "prefix": prefix} {
+		if v != "" {
+			q.Set(k, v)
+		}
+	}
+	n, err := call[inspect.Names](ctx, c, http.MethodGet, "/v1/names", q, nil)
+	if err != nil {
+		return nil, err
+	}
+	return n.Names, nil
+}
+
+func call[T any](ctx context.Context, c *Client, method, p string, q url.Values, body []byte) (*T, error) {
+	out := new(T)
+	if err := c.do(ctx, method, p, q, body, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}

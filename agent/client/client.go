@@ -1,0 +1,188 @@
+// Package client talks to the agent's HTTP API over its unix socket.
+//
+// Every call takes a context, makes at most one connection at a time and keeps none open. Errors are typed, so that a
+// command can tell its user what to do: [UnreachableError] when no agent answers, [PermissionError] when it refuses the
+// caller, and [Problem] with the fields concerned for everything else that it refuses.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+)
+
+// Problem is an answer of the agent that is not a success.
+type Problem = inspect.Error
+
+// UnreachableError says that no agent answers at a socket.
+type UnreachableError struct {
+	Socket string
+	Err    error
+}
+
+// Error names the socket and how to start an agent.
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("no agent answers at %s: %v", e.Socket, e.Err)
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *UnreachableError) Hint() string {
+	return "start the agent with `nearside run` (or `systemctl start nearside`), or name the socket of a running one with --socket or NEARSIDE_SOCKET"
+}
+
+// PermissionError says that the caller may not do what it asked for.
+type PermissionError struct {
+	Socket string
+	Err    error
+}
+
+// Error names the socket and who may.
+func (e *PermissionError) Error() string {
+	return fmt.Sprintf("not permitted at %s: %v", e.Socket, e.Err)
+}
+
+func (e *PermissionError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *PermissionError) Hint() string {
+	return "run the command as root or as the agent's user, or become a member of the socket's group and log in again"
+}
+
+// maxAnswer bounds what is read of one answer: far more than any mesh, and no more than a command may hold.
+const maxAnswer = 512 << 20
+
+// Client talks to one agent. It is safe for use by many goroutines.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// New returns a client of the agent behind a unix socket. It does not connect yet. A timeout of 0 is 30 s per call.
+func New(socket string, timeout time.Duration) *Client {
+	if timeout == 0 {
+		timeout = 30 * time.Second
+	}
+	var d net.Dialer
+	return &Client{socket: socket, http: &http.Client{
+		Timeout: timeout,
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return d.DialContext(ctx, "unix", socket)
+			},
+			DisableKeepAlives:  true,
+			DisableCompression: true,
+		},
+	}}
+}
+
+// Socket is the path that the client connects to.
+func (c *Client) Socket() string { return c.socket }
+
+// do makes one request; into gets the JSON of a success, unless it is nil. The status codes of also count as success.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any, also ...int) error {
+	target := "http://nearside" + path // path is escaped already
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.failed(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return c.failed(err)
+	case len(data) > maxAnswer:
+		return fmt.Errorf("%s %s: the answer has more than %d bytes", method, path, maxAnswer)
+	}
+	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
+	for _, s := range also {
+		ok = ok || s == resp.StatusCode
+	}
+	if !ok {
+		return c.refused(resp, data)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s %s: what answers at %s is not an agent that this command knows: %w", method, path, c.socket, err)
+	}
+	return nil
+}
+
+// failed classifies an error of the connection.
+func (c *Client) failed(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // without the URL, which is made up
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return &PermissionError{Socket: c.socket, Err: err}
+	}
+	return &UnreachableError{Socket: c.socket, Err: err}
+}
+
+// refused reads the problem document of an answer.
+func (c *Client) refused(resp *http.Response, body []byte) error {
+	p := &Problem{}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if media != "application/problem+json" || json.Unmarshal(body, p) != nil || p.Title == "" {
+		return fmt.Errorf("what answers at %s is not an agent: %s", c.socket, resp.Status)
+	}
+	if resp.StatusCode == http.StatusForbidden {
+		return &PermissionError{Socket: c.socket, Err: p}
+	}
+	return p
+}
+
+// path joins and escapes segments.
+func path(segments ...string) string {
+	var b strings.Builder
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// resourcePath is where a resource or a collection is served; an empty mesh is for global kinds and for all meshes.
+func resourcePath(kind, mesh string, name ...string) string {
+	if mesh == "" {
+		return path(append([]string{kind}, name...)...)
+	}
+	return path(append([]string{"meshes", mesh, kind}, name...)...)
+}
+
+func flag(name string, on bool) url.Values {
+	if !on {
+		return nil
+	}
+	return url.Values{name: {strconv.FormatBool(on)}}
+}

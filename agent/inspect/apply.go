@@ -1,0 +1,155 @@
+package inspect
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// apply is POST /v1/apply: a stream of documents, all validated before the first is stored, all stored in one step.
+func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
+	author, e := s.author(r)
+	if e != nil {
+		return e
+	}
+	dry, e := boolQuery(r, "dryRun")
+	if e != nil {
+		return e
+	}
+	body, e := s.body(r)
+	if e != nil {
+		return e
+	}
+	rs, faults := s.opts.Registry.Decode("", body)
+	seen := map[resource.Key]bool{}
+	for _, res := range rs {
+		if seen[res.Key] {
+			faults = append(faults, resource.Fault{Resource: res.Key.String(), Reason: res.Key.String() + " stands in the stream twice; keep one"})
+		}
+		seen[res.Key] = true
+	}
+	if len(faults) > 0 {
+		return invalidDocument(faults, true)
+	}
+	if len(rs) == 0 {
+		return invalid("the body holds no document; send resources as JSON or YAML")
+	}
+	changes, e := s.write(r, author, rs, dry)
+	if e != nil {
+		return e
+	}
+	writeJSON(w, http.StatusOK, Written{Changes: changes, Warnings: []string{}, DryRun: dry})
+	return nil
+}
+
+func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
+	a, e := s.address(r)
+	if e != nil {
+		return e
+	}
+	revs := s.opts.Store.History(a.key)
+	if len(revs) == 0 {
+		return s.missing(s.opts.Store.Snapshot(), a.key)
+	}
+	out := History{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Items: make([]Revision, 0, len(revs))}
+	for _, rev := range revs {
+		item := Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author, Deleted: rev.Deleted}
+		if rev.Resource != nil {
+			doc, err := resource.Marshal(rev.Resource)
+			if err != nil {
+				return encodeFailed(a.key, err)
+			}
+			item.Resource = doc
+		}
+		out.Items = append(out.Items, item)
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// rollback is POST /v1/rollback: the content of an earlier revision comes back as a new one. A resource that was
+// deleted is there again.
+func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
+	author, e := s.author(r)
+	if e != nil {
+		return e
+	}
+	body, e := s.body(r)
+	if e != nil {
+		return e
+	}
+	var req Rollback
+	if e := decodeRequest(body, &req); e != nil {
+		return e
+	}
+	d, ok := s.opts.Registry.Lookup(req.Type)
+	if !ok {
+		return invalidField("type", "%q is no kind of resource", req.Type)
+	}
+	key := resource.Key{Kind: d.Kind, Mesh: req.Mesh, Name: req.Name}
+	switch {
+	case req.Name == "":
+		return invalidField("name", "is empty; name the resource")
+	case d.Scope == resource.ScopeGlobal:
+		key.Mesh = ""
+	case req.Mesh == "":
+		return invalidField("mesh", "is empty; %s belongs to a mesh", d.Kind)
+	}
+	rev, e := s.revision(key, req.Revision)
+	if e != nil {
+		return e
+	}
+	changes, e := s.write(r, author, []*resource.Resource{rev.Resource}, req.DryRun)
+	if e != nil {
+		return e
+	}
+	writeJSON(w, http.StatusOK, Written{Changes: changes, Warnings: []string{}, DryRun: req.DryRun})
+	return nil
+}
+
+// revision finds a state that a resource was in and can be in again.
+func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *Error) {
+	revs := s.opts.Store.History(key)
+	if len(revs) == 0 {
+		return store.Revision{}, s.missing(s.opts.Store.Snapshot(), key)
+	}
+	kept := ""
+	for _, rev := range revs {
+		if rev.Revision == number {
+			if rev.Deleted {
+				return rev, invalidField("revision", "%d is the deletion of %s; delete it instead", number, key)
+			}
+			return rev, nil
+		}
+		if !rev.Deleted {
+			kept += " " + strconv.FormatUint(rev.Revision, 10)
+		}
+	}
+	return store.Revision{}, invalidField("revision", "%d is not in the history of %s, which has:%s", number, key, kept)
+}
+
+func invalidField(field, reason string, args ...any) *Error {
+	e := problem(http.StatusBadRequest, ProblemInvalid, "Invalid request", reason, args...)
+	e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Field: field, Reason: e.Detail})
+	e.Detail = field + ": " + e.Detail
+	return e
+}
+
+// decodeRequest reads a JSON body of this API: one document, no unknown field.
+func decodeRequest[T any](body []byte, into *T) *Error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return invalid("the body is not the JSON document expected: " + err.Error())
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return invalid("the body has more than one JSON document; send one")
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os/user"
+	"slices"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// peer is who is at the other end of a connection.
+type peer struct {
+	tcp      bool
+	known    bool // the kernel named the peer of a unix socket
+	uid, gid int
+	groups   []int // supplementary
+	pid      int
+}
+
+type peerKey struct{}
+
+// withPeer is the server's ConnContext: it asks the kernel once per connection who connected. The credentials are
+// those at the time of connect(2), so a peer that changes or ends afterwards does not change them.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	p := peer{tcp: true}
+	if b, ok := c.(*countedConn); ok {
+		c = b.Conn
+	}
+	if u, ok := c.(*net.UnixConn); ok {
+		p = peer{}
+		if cred, groups, err := peerCredentials(u); err == nil {
+			p = peer{known: true, uid: int(cred.Uid), gid: int(cred.Gid), pid: int(cred.Pid), groups: groups}
+		}
+	}
+	return context.WithValue(ctx, peerKey{}, p)
+}
+
+func peerOf(r *http.Request) peer {
+	p, ok := r.Context().Value(peerKey{}).(peer)
+	if !ok {
+		return peer{tcp: true} // not through Serve: nothing is known, so nothing is allowed but reading
+	}
+	return p
+}
+
+func peerCredentials(c *net.UnixConn) (*unix.Ucred, []int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	var cred *unix.Ucred
+	var groups []int
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		if cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
+			groups = peerGroups(int(fd))
+		}
+	})
+	return cred, groups, errors.Join(err, failed)
+}
+
+// peerGroups returns the supplementary groups of a peer (SO_PEERGROUPS, Linux 4.13), nil when the kernel does not tell.
+func peerGroups(fd int) []int {
+	buf := make([]uint32, 64)
+	for range 2 {
+		size := uint32(4 * len(buf)) // #nosec G115 -- at most 64 Ki groups (NGROUPS_MAX)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
+		switch {
+		case errno == 0:
+			groups := make([]int, 0, size/4)
+			for _, g := range buf[:size/4] {
+				groups = append(groups, int(g))
+			}
+			return groups
+		case errno == unix.ERANGE && size/4 <= 1<<16: // the kernel wrote the size it needs
+			buf = make([]uint32, size/4)
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// mayWrite reports whether the peer may change anything, and if not, why and what to do.
+func (a Access) mayWrite(p peer) error {
+	switch {
+	case p.tcp:
+		return errors.New("the API is read-only here; write through the unix socket, or give the agent a token file")
+	case !p.known:
+		return errors.New("the kernel did not say who is at the other end of the socket; writing needs its word")
+	case p.uid == 0, p.uid == a.UID:
+		return nil
+	case a.GID >= 0 && (p.gid == a.GID || slices.Contains(p.groups, a.GID)):
+		return nil
+	}
+	who := "root or uid " + strconv.Itoa(a.UID)
+	if a.GID >= 0 {
+		who += " or a member of group " + groupName(a.GID)
+	}
+	return fmt.Errorf("%s may read only; writing needs %s", p, who)
+}
+
+// String names the peer as the author of a write: "uid=0 (root)".
+func (p peer) String() string {
+	if p.tcp {
+		return "token"
+	}
+	if u, err := user.LookupId(strconv.Itoa(p.uid)); err == nil {
+		return fmt.Sprintf("uid=%d (%s)", p.uid, u.Username)
+	}
+	return fmt.Sprintf("uid=%d", p.uid)
+}
+
+func groupName(gid int) string {
+	if g, err := user.LookupGroupId(strconv.Itoa(gid)); err == nil {
+		return g.Name
+	}
+	return strconv.Itoa(gid)
+}

@@ -1,0 +1,147 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// States of a [Proxy], from the best to the one that most needs a look.
+const (
+	StateSynced       = "synced"       // every type that was asked for is sent and acknowledged
+	StateDisconnected = "disconnected" // the Dataplane exists, but no client on this node takes its config
+	StatePending      = "pending"      // an answer to a config is outstanding
+	StateRejected     = "rejected"     // the client refused something and keeps what it had
+	StateUnknown      = "unknown"      // a client asks for a Dataplane that does not exist
+)
+
+// Proxies is GET /v1/dataplanes, sorted by mesh and name.
+type Proxies struct {
+	Total int     `json:"total"`
+	Items []Proxy `json:"items"`
+}
+
+// Proxy is GET /v1/dataplanes/{mesh}/{name}/status: one proxy and how far it is with its config.
+type Proxy struct {
+	Mesh      string            `json:"mesh"`
+	Name      string            `json:"name"`
+	State     string            `json:"state"`
+	Reason    string            `json:"reason,omitempty"` // why it is in that state, and what to do
+	Dataplane bool              `json:"dataplane"`        // a Dataplane of that name exists
+	Clients   []xds.ProxyStatus `json:"clients"`          // at most one per flavor, connected or recently so
+	Problems  []Problem         `json:"problems"`         // with its Dataplane
+}
+
+// allProxies joins the Dataplanes with those who ask for their config.
+func (s *Server) allProxies(snap *store.Snapshot, last *Last) []Proxy {
+	byKey := map[resource.Key]*Proxy{}
+	at := func(mesh, name string) *Proxy {
+		k := resource.Key{Kind: kindDataplane, Mesh: mesh, Name: name}
+		p := byKey[k]
+		if p == nil {
+			p = &Proxy{Mesh: mesh, Name: name, Clients: []xds.ProxyStatus{}, Problems: []Problem{}}
+			byKey[k] = p
+		}
+		return p
+	}
+	for _, res := range snap.Set().Kind(kindDataplane) {
+		at(res.Mesh, res.Name).Dataplane = true
+	}
+	if s.opts.Proxies != nil {
+		for _, c := range s.opts.Proxies() {
+			p := at(c.Mesh, c.Name)
+			p.Clients = append(p.Clients, c)
+		}
+	}
+	problems := map[string][]Problem{}
+	if last != nil {
+		for _, p := range last.Problems {
+			problems[p.Resource] = append(problems[p.Resource], p)
+		}
+	}
+	out := make([]Proxy, 0, len(byKey))
+	for k, p := range byKey {
+		p.Problems = append(p.Problems, problems[k.String()]...)
+		slices.SortFunc(p.Clients, func(a, b xds.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
+		p.State, p.Reason = StateDisconnected, "no Envoy on this node takes its config; start one with the output of nearside bootstrap"
+		for i := range p.Clients {
+			state, reason := clientState(&p.Clients[i])
+			if state != StateDisconnected && (p.State == StateDisconnected || severity(state) > severity(p.State)) {
+				p.State, p.Reason = state, reason
+			}
+		}
+		out = append(out, *p)
+	}
+	slices.SortFunc(out, func(a, b Proxy) int {
+		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+const kindDataplane = "Dataplane"
+
+func severity(state string) int {
+	return slices.Index([]string{StateSynced, StateDisconnected, StatePending, StateRejected, StateUnknown}, state)
+}
+
+// clientState says how far a client is, and why not further.
+func clientState(c *xds.ProxyStatus) (state, reason string) {
+	switch c.State {
+	case xds.StateDisconnected:
+		return StateDisconnected, ""
+	case xds.StateWaiting:
+		return StatePending, "the agent has not loaded its state yet"
+	case xds.StateUnknown:
+		return StateUnknown, fmt.Sprintf("node id %q asks for a Dataplane that does not exist; apply it, or mend the node id in the bootstrap", c.NodeID)
+	}
+	for _, t := range c.Types {
+		if t.NACK != nil {
+			return StateRejected, t.NACK.Reason
+		}
+		if len(t.Held) > 0 {
+			return StateRejected, fmt.Sprintf("%s: %s", t.Held[0].Name, t.Held[0].Reason)
+		}
+	}
+	if c.InSync {
+		return StateSynced, ""
+	}
+	return StatePending, "an acknowledgement is outstanding since " + lastSent(c).UTC().Format(time.RFC3339)
+}
+
+// lastSent is the time of the latest response, or of the connection when there was none.
+func lastSent(c *xds.ProxyStatus) time.Time {
+	at := c.ConnectedAt
+	for _, t := range c.Types {
+		if t.SentAt.After(at) {
+			at = t.SentAt
+		}
+	}
+	return at
+}
+
+func (s *Server) proxies(w http.ResponseWriter, _ *http.Request) *Error {
+	all := s.allProxies(s.opts.Store.Snapshot(), s.opts.Last())
+	writeJSON(w, http.StatusOK, Proxies{Total: len(all), Items: all})
+	return nil
+}
+
+func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *Error {
+	mesh, name := r.PathValue("mesh"), r.PathValue("name")
+	snap := s.opts.Store.Snapshot()
+	for _, p := range s.allProxies(snap, s.opts.Last()) {
+		if p.Mesh == mesh && p.Name == name {
+			writeJSON(w, http.StatusOK, p)
+			return nil
+		}
+	}
+	if e := meshExists(snap, mesh); e != nil {
+		return e
+	}
+	return notFound("mesh %q has no dataplane %q, and no client asks for it", mesh, name)
+}

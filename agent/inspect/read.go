@@ -1,0 +1,210 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// kindMesh is the kind that others live in.
+const kindMesh = "Mesh"
+
+// maxPage is the most items that a page may hold.
+const maxPage = 10_000
+
+// address is the resource, or with an empty Name the collection, that a path names.
+type address struct {
+	desc resource.Descriptor
+	key  resource.Key
+}
+
+// address reads the path values plural, mesh and name. Kinds go by their plural, and by their other names too.
+func (s *Server) address(r *http.Request) (address, *Error) {
+	plural, mesh, name := r.PathValue("plural"), r.PathValue("mesh"), r.PathValue("name")
+	d, ok := s.opts.Registry.Lookup(plural)
+	if !ok {
+		return address{}, notFound("there is no kind %q", plural)
+	}
+	a := address{desc: d, key: resource.Key{Kind: d.Kind, Mesh: mesh, Name: name}}
+	switch {
+	case d.Scope == resource.ScopeGlobal && mesh != "":
+		return a, notFound("%s belongs to no mesh; it is at /%s", d.Kind, d.Plural)
+	case d.Scope == resource.ScopeMesh && mesh == "" && name != "":
+		return a, notFound("%s belongs to a mesh; it is at /meshes/{mesh}/%s/%s", d.Kind, d.Plural, url.PathEscape(name))
+	}
+	return a, nil
+}
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request) *Error {
+	a, e := s.address(r)
+	if e != nil {
+		return e
+	}
+	meta, e := boolQuery(r, "meta")
+	if e != nil {
+		return e
+	}
+	snap := s.opts.Store.Snapshot()
+	rec, ok := snap.Get(a.key)
+	if !ok {
+		return s.missing(snap, a.key)
+	}
+	tag := etag(rec)
+	w.Header().Set("ETag", tag)
+	if m := r.Header.Get("If-None-Match"); m != "" && tagListed(m, tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	doc, e := document(rec, meta)
+	if e != nil {
+		return e
+	}
+	writeJSON(w, http.StatusOK, doc)
+	return nil
+}
+
+// missing says what of a key is not there: the mesh or the resource.
+func (s *Server) missing(snap *store.Snapshot, k resource.Key) *Error {
+	if e := meshExists(snap, k.Mesh); e != nil {
+		return e
+	}
+	return notFound("%s does not exist", k)
+}
+
+func meshExists(snap *store.Snapshot, mesh string) *Error {
+	if mesh == "" {
+		return nil
+	}
+	if _, ok := snap.Get(resource.Key{Kind: kindMesh, Name: mesh}); !ok {
+		return notFound("mesh %q does not exist", mesh)
+	}
+	return nil
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) *Error {
+	a, e := s.address(r)
+	if e != nil {
+		return e
+	}
+	meta, e := boolQuery(r, "meta")
+	if e != nil {
+		return e
+	}
+	size, e := intQuery(r, "size", s.limits.PageSize, 1, maxPage)
+	if e != nil {
+		return e
+	}
+	offset, e := intQuery(r, "offset", 0, 0, 1<<31-1)
+	if e != nil {
+		return e
+	}
+	snap := s.opts.Store.Snapshot()
+	if e := meshExists(snap, a.key.Mesh); e != nil {
+		return e
+	}
+	var all []*resource.Resource
+	if set := snap.Set(); a.key.Mesh != "" {
+		all = set.InMesh(a.desc.Kind, a.key.Mesh)
+	} else {
+		all = set.Kind(a.desc.Kind)
+	}
+	out := List{Total: len(all), Items: []json.RawMessage{}}
+	for _, res := range all[min(offset, len(all)):min(offset+size, len(all))] {
+		rec, _ := snap.Get(res.Key)
+		doc, e := document(rec, meta)
+		if e != nil {
+			return e
+		}
+		out.Items = append(out.Items, doc)
+	}
+	if offset+size < len(all) {
+		q := url.Values{"size": {strconv.Itoa(size)}, "offset": {strconv.Itoa(offset + size)}}
+		if meta {
+			q.Set("meta", "true")
+		}
+		next := r.URL.EscapedPath() + "?" + q.Encode()
+		out.Next = &next
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// document returns a record as an Item, or as its universal form with Kuma's two times.
+func document(rec store.Record, meta bool) (json.RawMessage, *Error) {
+	doc, err := resource.Marshal(rec.Resource)
+	if err != nil {
+		return nil, encodeFailed(rec.Key, err)
+	}
+	if !meta {
+		times := fmt.Sprintf(`{"creationTime":%q,"modificationTime":%q,`,
+			rec.Created.UTC().Format(time.RFC3339), rec.Modified.UTC().Format(time.RFC3339))
+		return append([]byte(times), strings.TrimPrefix(string(doc), "{")...), nil
+	}
+	out, err := json.Marshal(Item{Meta: metaOf(rec), Resource: doc})
+	if err != nil {
+		return nil, encodeFailed(rec.Key, err)
+	}
+	return out, nil
+}
+
+func encodeFailed(k resource.Key, err error) *Error {
+	return problem(http.StatusInternalServerError, ProblemInternal, "Internal error", "%s cannot be encoded: %v", k, err)
+}
+
+func metaOf(rec store.Record) Meta {
+	return Meta{Revision: rec.Revision, ETag: etag(rec), Source: rec.Source.String(), Author: rec.Author,
+		Created: rec.Created, Modified: rec.Modified}
+}
+
+// etag holds the revision and the beginning of the content hash: should the state file be lost and revisions start
+// again, a tag from before does not match by accident.
+func etag(rec store.Record) string { return fmt.Sprintf(`"%d-%x"`, rec.Revision, rec.Digest[:4]) }
+
+// tagListed reports whether a list of entity tags (RFC 9110, 13.1) holds one. A weak tag counts: equal revisions are
+// equal bytes.
+func tagListed(list, tag string) bool {
+	for t := range strings.SplitSeq(list, ",") {
+		t = strings.TrimPrefix(strings.TrimSpace(t), "W/")
+		if t == "*" || t == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// boolQuery reads a query parameter that is true, false or absent; absent is false.
+func boolQuery(r *http.Request, name string) (bool, *Error) {
+	values, ok := r.URL.Query()[name]
+	if !ok {
+		return false, nil
+	}
+	if len(values) == 1 {
+		switch values[0] {
+		case "true":
+			return true, nil
+		case "false":
+			return false, nil
+		}
+	}
+	return false, invalidQuery(name, strings.Join(values, ","), "true or false, once")
+}
+
+func intQuery(r *http.Request, name string, otherwise, low, high int) (int, *Error) {
+	values, ok := r.URL.Query()[name]
+	if !ok {
+		return otherwise, nil
+	}
+	if len(values) == 1 {
+		if v, err := strconv.Atoi(values[0]); err == nil && low <= v && v <= high {
+			return v, nil
+		}
+	}
+	return 0, invalidQuery(name, strings.Join(values, ","), fmt.Sprintf("a whole number from %d to %d, once", low, high))
+}

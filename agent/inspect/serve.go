@@ -1,0 +1,133 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Server answers the API. Make one with [New].
+type Server struct {
+	opts    Options
+	limits  Limits
+	log     *slog.Logger
+	handler http.Handler
+	writing sync.Mutex // held from the checks of a write to its end
+}
+
+// New checks the options and builds the server. It opens nothing and starts nothing.
+func New(o Options) (*Server, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.handler = s.guard(s.routes())
+	return s, nil
+}
+
+// Handler returns the API without the sockets. Requests that do not come through [Server.Serve] may only read.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// drainTime is how long requests in flight may go on after the context has ended.
+const drainTime = 5 * time.Second
+
+// Serve answers on every listener until the context ends or a listener fails, then lets requests in flight finish,
+// closes the listeners and returns once all its goroutines have ended. Connections of unix sockets carry the peer's
+// credentials; all others count as TCP.
+func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
+	srv := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: s.limits.HeaderTime,
+		ReadTimeout:       s.limits.ReadTime,
+		WriteTimeout:      s.limits.WriteTime,
+		IdleTimeout:       s.limits.IdleTime,
+		MaxHeaderBytes:    s.limits.Header,
+		ConnContext:       withPeer,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, l := range listeners {
+		wg.Go(func() {
+			err := srv.Serve(&boundedListener{Listener: l, max: s.limits.Connections, log: s.log})
+			if !errors.Is(err, http.ErrServerClosed) {
+				cancel(fmt.Errorf("api on %s: %w", l.Addr(), err))
+			}
+		})
+	}
+	<-ctx.Done()
+	stop, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer done()
+	if err := srv.Shutdown(stop); err != nil {
+		_ = srv.Close() // what has not finished in time is cut
+	}
+	for _, l := range listeners {
+		_ = l.Close() // one that Serve had not reached yet is not known to Shutdown
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// boundedListener closes connections beyond a number at once, instead of leaving them in the backlog where the client
+// could not tell a busy agent from a dead one.
+type boundedListener struct {
+	net.Listener
+	max int
+	log *slog.Logger
+
+	mu   sync.Mutex
+	open int // guarded by mu
+}
+
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		l.mu.Lock()
+		full := l.open >= l.max
+		if !full {
+			l.open++
+		}
+		l.mu.Unlock()
+		if !full {
+			return l.counted(c), nil
+		}
+		l.log.Warn("api: a connection was closed because too many are open", "socket", l.Addr().String(), "max", l.max)
+		_ = c.Close()
+	}
+}
+
+func (l *boundedListener) counted(c net.Conn) net.Conn {
+	var once sync.Once
+	return &countedConn{Conn: c, closed: func() {
+		once.Do(func() {
+			l.mu.Lock()
+			l.open--
+			l.mu.Unlock()
+		})
+	}}
+}
+
+type countedConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *countedConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}

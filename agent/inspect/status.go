@@ -1,0 +1,122 @@
+package inspect
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) *Error {
+	writeJSON(w, http.StatusOK, Index{Info: s.opts.Info, Tagline: s.opts.Info.Product})
+	return nil
+}
+
+func (s *Server) livez(w http.ResponseWriter, r *http.Request) *Error {
+	return health(w, r, s.opts.Live)
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) *Error {
+	return health(w, r, s.opts.Ready)
+}
+
+// health answers 200 or 503. A failed check is always told with its reason; the good ones only with verbose.
+func health(w http.ResponseWriter, r *http.Request, checks func() []Check) *Error {
+	_, verbose := r.URL.Query()["verbose"]
+	out := Health{Status: "ok"}
+	status := http.StatusOK
+	if checks != nil {
+		for _, c := range checks() {
+			if !c.OK {
+				out.Status, status = "failed", http.StatusServiceUnavailable
+			}
+			if verbose || !c.OK {
+				out.Checks = append(out.Checks, c)
+			}
+		}
+	}
+	writeJSON(w, status, out)
+	return nil
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) *Error {
+	snap := s.opts.Store.Snapshot()
+	out := Status{
+		Info: s.opts.Info, Ready: true, Checks: []Check{}, Files: []FileStatus{}, Proxies: map[string]int{}, Problems: []Problem{},
+		Store: StoreStatus{Revision: snap.Revision(), Resources: map[string]int{}, Sources: map[string]int{}},
+	}
+	for _, rec := range snap.Records() {
+		out.Store.Resources[rec.Kind]++
+		out.Store.Sources[rec.Source.Kind]++
+	}
+	if s.opts.Ready != nil {
+		out.Checks = append(out.Checks, s.opts.Ready()...)
+		out.Ready = !slices.ContainsFunc(out.Checks, func(c Check) bool { return !c.OK })
+	}
+	if s.opts.Files != nil {
+		out.Files = append(out.Files, s.opts.Files()...)
+	}
+	last := s.opts.Last()
+	if last != nil {
+		out.Reconcile = &ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds()}
+		out.Problems = append(out.Problems, last.Problems...)
+	}
+	for _, p := range s.allProxies(snap, last) {
+		out.Proxies[p.State]++
+	}
+	h := s.opts.Store.Health()
+	out.Store.Persistent, out.Store.Pending, out.Store.SetAside = h.Persistent, h.Pending, h.SetAside
+	if h.Err != nil {
+		out.Store.Error = h.Err.Error()
+	}
+	for _, q := range h.Quarantined {
+		out.Store.Quarantined = append(out.Store.Quarantined, Quarantined{Bucket: q.Bucket, Key: q.Key, Reason: q.Reason, Restored: q.Restored})
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// names is GET /v1/names?kind=&mesh=&prefix=: without kind the kinds, else the names of its resources.
+func (s *Server) names(w http.ResponseWriter, r *http.Request) *Error {
+	q := r.URL.Query()
+	out := Names{Names: []string{}}
+	prefix := q.Get("prefix")
+	add := func(name string) {
+		if strings.HasPrefix(name, prefix) && len(out.Names) < maxPage {
+			out.Names = append(out.Names, name)
+		}
+	}
+	if kind := q.Get("kind"); kind == "" {
+		for _, d := range s.opts.Registry.All() {
+			add(d.Plural)
+		}
+	} else {
+		d, ok := s.opts.Registry.Lookup(kind)
+		if !ok {
+			return invalidQuery("kind", kind, "give the name of a kind; without it the kinds are listed")
+		}
+		set := s.opts.Store.Snapshot().Set()
+		all := set.Kind(d.Kind)
+		if mesh := q.Get("mesh"); mesh != "" && d.Scope == resource.ScopeMesh {
+			all = set.InMesh(d.Kind, mesh)
+		}
+		for _, res := range all {
+			add(res.Name)
+		}
+	}
+	slices.Sort(out.Names)
+	out.Names = slices.Compact(out.Names)
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+func (s *Server) kinds(w http.ResponseWriter, _ *http.Request) *Error {
+	out := Kinds{Items: []Kind{}}
+	for _, d := range s.opts.Registry.All() {
+		out.Items = append(out.Items, Kind{Kind: d.Kind, Plural: d.Plural, Short: d.Short,
+			Global: d.Scope == resource.ScopeGlobal, Policy: d.Policy, Legacy: d.Legacy})
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}

@@ -1,0 +1,172 @@
+package inspect
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// These are the documents of the API, and of `-o json`. Fields are added, never renamed or removed.
+
+// Index is GET /.
+type Index struct {
+	Info
+	Tagline string `json:"tagline"`
+}
+
+// List is a page of resources: GET /{plural}, /meshes/{mesh}/{plural}. Each item is the resource in its universal form
+// with creationTime and modificationTime, or with meta=true an [Item].
+type List struct {
+	Total int               `json:"total"` // of all pages
+	Items []json.RawMessage `json:"items"`
+	Next  *string           `json:"next"` // path and query of the next page, null on the last
+}
+
+// Item is a resource with what the agent knows about it: meta=true.
+type Item struct {
+	Meta     Meta            `json:"meta"`
+	Resource json.RawMessage `json:"resource"` // its universal form
+}
+
+// Meta is what the agent knows about a resource beside its content.
+type Meta struct {
+	Revision uint64    `json:"revision"`
+	ETag     string    `json:"etag"` // for If-Match
+	Source   string    `json:"source"`
+	Author   string    `json:"author,omitempty"`
+	Created  time.Time `json:"created"`
+	Modified time.Time `json:"modified"`
+}
+
+// Actions of a [Change].
+const (
+	ActionCreated   = "created"
+	ActionChanged   = "changed"
+	ActionUnchanged = "unchanged"
+	ActionDeleted   = "deleted"
+)
+
+// Change is what a write did to one resource, or with dryRun would do.
+type Change struct {
+	Type     string `json:"type"`
+	Mesh     string `json:"mesh,omitempty"`
+	Name     string `json:"name"`
+	Action   string `json:"action"`
+	Revision uint64 `json:"revision,omitempty"` // 0 in a dry run
+}
+
+// Written answers PUT, DELETE, POST /v1/apply and POST /v1/rollback.
+type Written struct {
+	Changes  []Change `json:"changes"` // in the order of the request
+	Warnings []string `json:"warnings"`
+	DryRun   bool     `json:"dryRun,omitempty"`
+}
+
+// Rollback is the body of POST /v1/rollback.
+type Rollback struct {
+	Type     string `json:"type"` // any name of the kind
+	Mesh     string `json:"mesh,omitempty"`
+	Name     string `json:"name"`
+	Revision uint64 `json:"revision"` // whose content comes back, as a new revision
+	DryRun   bool   `json:"dryRun,omitempty"`
+}
+
+// History is GET /v1/history/{plural}/[{mesh}/]{name}: the latest revisions, oldest first.
+type History struct {
+	Type  string     `json:"type"`
+	Mesh  string     `json:"mesh,omitempty"`
+	Name  string     `json:"name"`
+	Items []Revision `json:"items"`
+}
+
+// Revision is one state that a resource was in.
+type Revision struct {
+	Revision uint64          `json:"revision"`
+	Time     time.Time       `json:"time"`
+	Source   string          `json:"source"`
+	Author   string          `json:"author,omitempty"`
+	Deleted  bool            `json:"deleted,omitempty"`
+	Resource json.RawMessage `json:"resource,omitempty"` // nil when deleted
+}
+
+// XDS is a proxy's config: {type URL: {resource name: resource}}.
+type XDS map[string]map[string]json.RawMessage
+
+// Config is GET /meshes/{mesh}/dataplanes/{name}/_config.
+type Config struct {
+	XDS  XDS         `json:"xds"`
+	Diff []Operation `json:"diff,omitzero"` // only with include=diff: from the current config to XDS
+}
+
+// Operation is one step of an RFC 6902 patch.
+type Operation struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	From  string          `json:"from,omitempty"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// Status is GET /v1/status.
+type Status struct {
+	Info      Info             `json:"info"`
+	Ready     bool             `json:"ready"`
+	Checks    []Check          `json:"checks"`
+	Store     StoreStatus      `json:"store"`
+	Reconcile *ReconcileStatus `json:"reconcile"` // null before the first
+	Files     []FileStatus     `json:"files"`     // of the resource directory
+	Proxies   map[string]int   `json:"proxies"`   // by state
+	Problems  []Problem        `json:"problems"`
+}
+
+// StoreStatus is what is stored.
+type StoreStatus struct {
+	Revision  uint64         `json:"revision"`
+	Resources map[string]int `json:"resources"` // by kind
+	Sources   map[string]int `json:"sources"`   // by kind of source
+	// Persistent is true while writes reach the disk; Error says why they do not.
+	Persistent  bool          `json:"persistent"`
+	Error       string        `json:"error,omitempty"`
+	Pending     int           `json:"pending,omitempty"`  // resources that differ from what is on disk
+	SetAside    string        `json:"setAside,omitempty"` // new name of a damaged state file
+	Quarantined []Quarantined `json:"quarantined,omitempty"`
+}
+
+// Quarantined is a value of the state file that could not be loaded.
+type Quarantined struct {
+	Bucket   string `json:"bucket"`
+	Key      string `json:"key"`
+	Reason   string `json:"reason"`
+	Restored bool   `json:"restored,omitempty"` // from its history
+}
+
+// ReconcileStatus is the last recomputation.
+type ReconcileStatus struct {
+	Revision uint64    `json:"revision"` // of the store that it has taken in
+	At       time.Time `json:"at"`
+	Seconds  float64   `json:"seconds"`
+}
+
+// Health is GET /livez and /readyz. The checks are there with verbose, and always when one failed.
+type Health struct {
+	Status string  `json:"status"` // "ok" or "failed"
+	Checks []Check `json:"checks,omitempty"`
+}
+
+// Names is GET /v1/names: for completion.
+type Names struct {
+	Names []string `json:"names"`
+}
+
+// Kinds is GET /v1/kinds, in the order in which policies act.
+type Kinds struct {
+	Items []Kind `json:"items"`
+}
+
+// Kind is one kind of resource.
+type Kind struct {
+	Kind   string `json:"kind"`
+	Plural string `json:"plural"`
+	Short  string `json:"short,omitempty"`
+	Global bool   `json:"global,omitempty"` // belongs to no mesh
+	Policy bool   `json:"policy,omitempty"`
+	Legacy bool   `json:"legacy,omitempty"`
+}

@@ -1,0 +1,199 @@
+package inspect_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+func TestConfig(t *testing.T) {
+	a := start(t)
+	const at = "/meshes/default/dataplanes/web/_config"
+	if got := a.do("GET", at, ""); got.status != 503 || !strings.Contains(got.body, "not-ready") {
+		t.Errorf("before the first reconciliation: %+v", got)
+	}
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
+	a.reconcile()
+	got := a.do("GET", at, "")
+	a.want(got, 200, `{"xds":{`, `"inbound:192.0.2.1:8080"`, `"localhost:8080"`)
+	if strings.Contains(got.body, `"diff"`) {
+		t.Error("a diff that nobody asked for")
+	}
+	for _, q := range []string{"?include=diff", "?shadow=false&include=diff", "?shadow=true&include=diff", "?include=diff,diff"} {
+		with := a.do("GET", at+q, "")
+		a.want(with, 200, `"diff":[]`)
+		if !strings.HasPrefix(with.body, strings.TrimSuffix(got.body, "}\n")) {
+			t.Errorf("%s: another config", q)
+		}
+	}
+	if again := a.do("GET", at+"?shadow=true", ""); again.body != got.body {
+		t.Error("two answers differ")
+	}
+	a.want(a.do("GET", at+"?shadow=1", ""), 400, `"field":"shadow"`)
+	a.want(a.do("GET", at+"?shadow=", ""), 400, `"field":"shadow"`)
+	a.want(a.do("GET", at+"?include=all", ""), 400, `"field":"include"`)
+	a.want(a.do("GET", at+"?include=", ""), 400, `"field":"include"`)
+	a.want(a.do("GET", "/meshes/nope/dataplanes/web/_config", ""), 404, `mesh \"nope\"`)
+	a.want(a.do("GET", "/meshes/default/dataplanes/nope/_config", ""), 404, `no dataplane \"nope\"`)
+	a.want(a.do("PUT", at, "{}"), 405)
+
+	// Offline gives the same document.
+	v, err := mesh.Build(a.store.Snapshot().Set(), "default", mesh.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := inspect.ProxyConfig(v, "web", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(b)+"\n" != got.body {
+		t.Error("the config computed offline is another one")
+	}
+}
+
+func TestProxies(t *testing.T) {
+	at := time.Unix(1000, 0).UTC()
+	client := func(name, state string, f func(*xds.ProxyStatus)) xds.ProxyStatus {
+		c := xds.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: state, ConnectedAt: at, Flavor: xds.FlavorEnvoy}
+		if f != nil {
+			f(&c)
+		}
+		return c
+	}
+	a := start(t, func(o *inspect.Options) {
+		o.Proxies = func() []xds.ProxyStatus {
+			return []xds.ProxyStatus{
+				client("web", xds.StateServing, func(c *xds.ProxyStatus) { c.InSync = true }),
+				client("nack", xds.StateServing, func(c *xds.ProxyStatus) {
+					c.Types = []xds.TypeStatus{{NACK: &xds.NACK{Reason: "bad listener"}}}
+				}),
+				client("held", xds.StateServing, func(c *xds.ProxyStatus) {
+					c.Types = []xds.TypeStatus{{Held: []xds.HeldResource{{Name: "l1", Reason: "refused"}}}}
+				}),
+				client("late", xds.StateServing, func(c *xds.ProxyStatus) {
+					c.Types = []xds.TypeStatus{{SentAt: at.Add(time.Second)}}
+				}),
+				client("forged", xds.StateUnknown, nil),
+				client("waiting", xds.StateWaiting, nil),
+				client("gone", xds.StateDisconnected, nil),
+			}
+		}
+	})
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+"\n---\n"+strings.Replace(web, "name: web", "name: alone", 1))
+	a.reconcile(inspect.Problem{Resource: "Dataplane/default/web", Severity: inspect.SeverityWarning, Reason: "half of it"})
+	got := a.do("GET", "/v1/dataplanes", "")
+	a.want(got, 200)
+	var ps inspect.Proxies
+	if err := json.Unmarshal([]byte(got.body), &ps); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, p := range ps.Items {
+		lines = append(lines, p.Name+" "+p.State)
+	}
+	want := "alone disconnected, forged unknown, gone disconnected, held rejected, late pending, nack rejected, waiting pending, web synced"
+	if s := strings.Join(lines, ", "); s != want || ps.Total != 8 {
+		t.Errorf("got  %s\nwant %s", s, want)
+	}
+	a.want(a.do("GET", "/v1/dataplanes/default/web/status", ""), 200, `"dataplane":true`, "half of it")
+	a.want(a.do("GET", "/v1/dataplanes/default/nack/status", ""), 200, `"reason":"bad listener"`, `"dataplane":false`)
+	a.want(a.do("GET", "/v1/dataplanes/default/held/status", ""), 200, `"reason":"l1: refused"`)
+	a.want(a.do("GET", "/v1/dataplanes/default/late/status", ""), 200, "since 1970-01-01T00:16:41Z")
+	a.want(a.do("GET", "/v1/dataplanes/default/forged/status", ""), 200, "does not exist; apply it")
+	a.want(a.do("GET", "/v1/status", ""), 200, `"proxies":{"disconnected":2,"pending":2,"rejected":2,"synced":1,"unknown":1}`, "half of it")
+}
+
+func TestHealth(t *testing.T) {
+	checks := []inspect.Check{{Name: "state", OK: true, Reason: "loaded"}}
+	a := start(t, func(o *inspect.Options) {
+		o.Ready = func() []inspect.Check { return checks }
+		o.Files = func() []inspect.FileStatus {
+			return []inspect.FileStatus{{Path: "/r/a.yaml", Stale: true}}
+		}
+	})
+	a.want(a.do("GET", "/livez", ""), 200, `{"status":"ok"}`)
+	a.want(a.do("GET", "/readyz", ""), 200, `{"status":"ok"}`)
+	a.want(a.do("GET", "/readyz?verbose", ""), 200, `"reason":"loaded"`)
+	checks = append(checks, inspect.Check{Name: "xds", Reason: "the socket is not open"})
+	a.want(a.do("GET", "/readyz", ""), 503, `{"status":"failed","checks":[{"name":"xds","ok":false,"reason":"the socket is not open"}]}`)
+	a.want(a.do("GET", "/livez", ""), 200)
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc)
+	a.want(a.do("GET", "/v1/status", ""), 200, `"ready":false`, `"reconcile":null`, `"stale":true`, `"resources":{"Mesh":1}`, `"sources":{"api":1}`)
+	a.reconcile()
+	a.want(a.do("GET", "/v1/status", ""), 200, `"reconcile":{"revision":1,`, `"seconds":1`)
+}
+
+// FuzzAPI sends requests with any method, path and body: each answer is JSON, and an error is a problem document.
+func FuzzAPI(f *testing.F) {
+	for _, seed := range [][3]string{
+		{"GET", "/", ""}, {"GET", "/meshes?size=1&offset=2", ""}, {"PUT", "/meshes/default", meshDoc},
+		{"PUT", "/meshes/default/dataplanes/web", web}, {"PUT", "/meshes/a/meshtimeouts/t", timeout("5s")},
+		{"POST", "/v1/apply?dryRun=true", meshDoc + "\n---\n" + web}, {"POST", "/v1/rollback", `{"type":"mt","revision":1}`},
+		{"DELETE", "/meshes/default", ""}, {"GET", "/meshes/default/dataplanes/web/_config?include=diff&shadow=true", ""},
+		{"GET", "/v1/history/meshes/default", ""}, {"GET", "/v1/names?kind=dp", ""}, {"HEAD", "/%2e%2e/%00", ""},
+		{"GET", "//", ""}, {"GET", "/v1/dataplanes/default/web/status", ""}, {"OPTIONS", "/x", "a: &a [*a]"},
+	} {
+		f.Add(seed[0], seed[1], seed[2])
+	}
+	a := start(f, func(o *inspect.Options) { o.Limits.Body = 64 << 10 })
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
+	a.reconcile()
+	f.Fuzz(func(t *testing.T, method, path, body string) {
+		u, err := url.ParseRequestURI(path)
+		if err != nil || u.Path == "/metrics" || method == "" || strings.ContainsAny(method, " \t\r\n") {
+			t.Skip()
+		}
+		r, err := http.NewRequest(method, "http://nearside/", strings.NewReader(body))
+		if err != nil {
+			t.Skip()
+		}
+		r.URL.Path, r.URL.RawPath, r.URL.RawQuery = u.Path, u.RawPath, u.RawQuery
+		for _, serve := range []bool{false, true} {
+			var resp *http.Response
+			if serve { // with the rights to write
+				if resp, err = a.http.Do(r); err != nil {
+					t.Skip() // the client refused to send it
+				}
+			} else {
+				w := &recorder{header: http.Header{}}
+				local := r.Clone(t.Context())
+				local.Host, local.Body = "localhost", io.NopCloser(strings.NewReader(body))
+				a.srv.Handler().ServeHTTP(w, local)
+				resp = w.response()
+			}
+			b, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if method == "HEAD" || resp.StatusCode == http.StatusNotModified {
+				continue
+			}
+			if !json.Valid(b) {
+				t.Fatalf("%d, not JSON: %q", resp.StatusCode, b)
+			}
+			if resp.StatusCode >= 500 && resp.StatusCode != 503 {
+				t.Fatalf("%d: %s", resp.StatusCode, b)
+			}
+			if resp.StatusCode >= 400 {
+				var e inspect.Error
+				if err := json.Unmarshal(b, &e); err != nil || e.Status != resp.StatusCode || e.Title == "" || e.InvalidParameters == nil {
+					t.Fatalf("%d is no problem document: %s", resp.StatusCode, b)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,292 @@
+package inspect
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
+	author, e := s.author(r)
+	if e != nil {
+		return e
+	}
+	a, e := s.address(r)
+	if e != nil {
+		return e
+	}
+	dry, e := boolQuery(r, "dryRun")
+	if e != nil {
+		return e
+	}
+	body, e := s.body(r)
+	if e != nil {
+		return e
+	}
+	res, e := s.decodeOne(a.key, body)
+	if e != nil {
+		return e
+	}
+	changes, e := s.write(r, author, []*resource.Resource{res}, dry)
+	if e != nil {
+		return e
+	}
+	status := http.StatusOK
+	if changes[0].Action == ActionCreated {
+		status = http.StatusCreated
+		w.Header().Set("Location", r.URL.EscapedPath())
+	}
+	if rec, ok := s.opts.Store.Snapshot().Get(a.key); ok && !dry && rec.Revision == changes[0].Revision {
+		w.Header().Set("ETag", etag(rec))
+	}
+	writeJSON(w, status, Written{Changes: changes, Warnings: []string{}, DryRun: dry})
+	return nil
+}
+
+func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
+	author, e := s.author(r)
+	if e != nil {
+		return e
+	}
+	a, e := s.address(r)
+	if e != nil {
+		return e
+	}
+	dry, e := boolQuery(r, "dryRun")
+	if e != nil {
+		return e
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	snap := s.opts.Store.Snapshot()
+	rec, ok := snap.Get(a.key)
+	if !ok {
+		return s.missing(snap, a.key)
+	}
+	if e := preconditions(r, rec, true); e != nil {
+		return e
+	}
+	if e := ownedByAPI(rec); e != nil {
+		return e
+	}
+	if a.key.Kind == kindMesh {
+		if e := meshEmpty(snap, a.key.Name); e != nil {
+			return e
+		}
+	}
+	change := Change{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Action: ActionDeleted}
+	if !dry {
+		recs, err := s.opts.Store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author,
+			Ops: []store.Op{{Delete: a.key, IfRevision: &rec.Revision}}})
+		if err != nil {
+			return s.storeError(err)
+		}
+		change.Revision = recs[0].Revision
+		s.log.Info("api: deleted", "resource", a.key.String(), "revision", change.Revision, "author", author)
+	}
+	writeJSON(w, http.StatusOK, Written{Changes: []Change{change}, Warnings: []string{}, DryRun: dry})
+	return nil
+}
+
+// meshEmpty refuses to delete a mesh from below its resources.
+func meshEmpty(snap *store.Snapshot, mesh string) *Error {
+	var left []string
+	more := 0
+	for _, rec := range snap.Records() {
+		switch {
+		case rec.Mesh != mesh:
+		case len(left) < 5:
+			left = append(left, rec.Key.String()+" ("+rec.Source.String()+")")
+		default:
+			more++
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	e := problem(http.StatusConflict, ProblemInUse, "Mesh in use",
+		"mesh %q still has %d resources; delete them first", mesh, len(left)+more)
+	for _, l := range left {
+		e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Field: l, Reason: "is in the mesh"})
+	}
+	return e
+}
+
+// body reads a request body within the limit.
+func (s *Server) body(r *http.Request) ([]byte, *Error) {
+	b, err := io.ReadAll(r.Body)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, problem(http.StatusRequestEntityTooLarge, ProblemTooLarge, "Request too large",
+			"the body has more than %d bytes; split it", tooLarge.Limit)
+	case err != nil:
+		return nil, invalid("the body could not be read: " + err.Error())
+	case len(b) == 0:
+		return nil, invalid("the body is empty; send a resource as JSON or YAML")
+	}
+	return b, nil
+}
+
+// decodeOne decodes a body that must hold exactly the resource with that key.
+func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, *Error) {
+	rs, faults := s.opts.Registry.Decode("", body)
+	if len(faults) > 0 {
+		return nil, invalidDocument(faults, len(rs)+len(faults) > 1)
+	}
+	if len(rs) != 1 {
+		return nil, invalid("the body holds " + strconv.Itoa(len(rs)) + " documents; send one, or several to /v1/apply")
+	}
+	var wrong []InvalidParameter
+	for _, f := range []struct{ field, have, want string }{
+		{"type", rs[0].Kind, want.Kind}, {"mesh", rs[0].Mesh, want.Mesh}, {"name", rs[0].Name, want.Name},
+	} {
+		if f.have != f.want {
+			wrong = append(wrong, InvalidParameter{Field: f.field, Reason: strconv.Quote(f.have) + " does not agree with the path, which says " + strconv.Quote(f.want)})
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, invalid("the document is not the resource that the path names", wrong...)
+	}
+	return rs[0], nil
+}
+
+// invalidDocument answers with every fault. With many documents each reason begins with the one it is about.
+func invalidDocument(faults resource.Faults, many bool) *Error {
+	e := problem(http.StatusBadRequest, ProblemInvalid, "Invalid resource", "nothing was stored; mend every field named")
+	for _, f := range faults {
+		field := f.Field
+		f.Field = ""
+		if !many {
+			f.Document, f.Resource = 0, ""
+		}
+		e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Field: field, Reason: f.String()})
+	}
+	return e
+}
+
+// write stores resources in one step, or finds out what storing them would do. The checks that need the present state
+// and the write are one step too, as far as other writers of the API are concerned.
+func (s *Server) write(r *http.Request, author string, rs []*resource.Resource, dry bool) ([]Change, *Error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	snap := s.opts.Store.Snapshot()
+	meshes := map[string]bool{"": true}
+	for _, res := range rs {
+		if res.Kind == kindMesh {
+			meshes[res.Name] = true
+		}
+	}
+	changes := make([]Change, 0, len(rs))
+	batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author}
+	var conflicts []store.Conflict
+	for _, res := range rs {
+		if !meshes[res.Mesh] {
+			if e := meshExists(snap, res.Mesh); e != nil {
+				e.Detail += "; create it first, or in the same apply: it was named by " + res.Key.String()
+				return nil, e
+			}
+			meshes[res.Mesh] = true
+		}
+		rec, have := snap.Get(res.Key)
+		if len(rs) == 1 {
+			if e := preconditions(r, rec, have); e != nil {
+				return nil, e
+			}
+		}
+		if have && rec.Source.Kind != store.SourceAPI {
+			conflicts = append(conflicts, store.Conflict{Key: res.Key, Owner: rec.Source, Wanted: batch.Source})
+		}
+		c := Change{Type: res.Kind, Mesh: res.Mesh, Name: res.Name, Action: ActionCreated}
+		var from uint64
+		if have {
+			from, c.Action = rec.Revision, ActionChanged
+			if rec.Digest == res.Digest {
+				c.Action = ActionUnchanged
+			}
+		}
+		batch.Ops = append(batch.Ops, store.Op{Put: res, IfRevision: &from})
+		changes = append(changes, c)
+	}
+	if len(conflicts) > 0 {
+		return nil, s.storeError(&store.ConflictError{Conflicts: conflicts})
+	}
+	if dry {
+		return changes, nil
+	}
+	recs, err := s.opts.Store.Apply(batch)
+	if err != nil {
+		return nil, s.storeError(err)
+	}
+	for i, rec := range recs {
+		changes[i].Revision = rec.Revision
+		if changes[i].Action != ActionUnchanged {
+			s.log.Info("api: "+changes[i].Action, "resource", rec.Key.String(), "revision", rec.Revision, "author", author)
+		}
+	}
+	return changes, nil
+}
+
+// preconditions checks If-Match and If-None-Match (RFC 9110, 13.1).
+func preconditions(r *http.Request, rec store.Record, have bool) *Error {
+	if m := r.Header.Get("If-Match"); m != "" {
+		if !have {
+			return problem(http.StatusPreconditionFailed, ProblemStale, "Stale revision", "there is nothing at %q that If-Match could name", r.URL.Path)
+		}
+		if tag := etag(rec); !tagListed(m, tag) {
+			return problem(http.StatusPreconditionFailed, ProblemStale, "Stale revision",
+				"%s has the ETag %s now, If-Match names %s: someone changed it since; read it again and repeat the change", rec.Key, tag, m)
+		}
+	}
+	if m := r.Header.Get("If-None-Match"); m != "" && have && tagListed(m, etag(rec)) {
+		return problem(http.StatusPreconditionFailed, ProblemExists, "Already exists",
+			"%s exists already, at revision %d, and If-None-Match asks that it does not", rec.Key, rec.Revision)
+	}
+	return nil
+}
+
+// ownedByAPI refuses to touch what comes from a file or an Envoy.
+func ownedByAPI(rec store.Record) *Error {
+	if rec.Source.Kind == store.SourceAPI {
+		return nil
+	}
+	return conflict([]store.Conflict{{Key: rec.Key, Owner: rec.Source, Wanted: store.Source{Kind: store.SourceAPI}}})
+}
+
+func conflict(cs []store.Conflict) *Error {
+	e := problem(http.StatusConflict, ProblemOwned, "Owned by another source", "%s", cs[0].String())
+	for _, c := range cs {
+		e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Field: c.Key.String(), Reason: c.String()})
+	}
+	return e
+}
+
+// storeError turns the answer of the store into one of the API.
+func (s *Server) storeError(err error) *Error {
+	var (
+		owned    *store.ConflictError
+		stale    *store.RevisionError
+		gone     *store.NotFoundError
+		unstable *store.DurabilityError
+	)
+	switch {
+	case errors.As(err, &owned) && len(owned.Conflicts) > 0:
+		return conflict(slices.Clone(owned.Conflicts))
+	case errors.As(err, &stale):
+		return problem(http.StatusConflict, ProblemStale, "Changed meanwhile", "%s", err.Error())
+	case errors.As(err, &gone):
+		return notFound("%s", err.Error())
+	case errors.As(err, &unstable):
+		s.log.Error("api: a write could not be made durable", "err", err)
+		return problem(http.StatusInsufficientStorage, ProblemStorage, "Not durable", "%s", err.Error())
+	case errors.Is(err, store.ErrClosed):
+		return problem(http.StatusServiceUnavailable, ProblemNotReady, "Shutting down", "the agent is shutting down; repeat the write once it is up again")
+	}
+	s.log.Error("api: a write failed", "err", err)
+	return problem(http.StatusInternalServerError, ProblemInternal, "Internal error", "%s", err.Error())
+}
