@@ -81,6 +81,7 @@ func TestTombstonesOnDisk(t *testing.T) {
 }
 
 func TestSecondStoreIsRefused(t *testing.T) {
+	t.Parallel()
 	path := tempPath(t)
 	s := open(t, path)
 	_, err := store.Open(options(path))
@@ -238,6 +239,7 @@ func TestTwoDamagedFiles(t *testing.T) {
 
 // TestFlippedBytes flips one byte anywhere: the store opens, and every record that it has is one that was written.
 func TestFlippedBytes(t *testing.T) {
+	t.Parallel()
 	source := filled(t, 10)
 	good, err := os.ReadFile(source)
 	if err != nil {
@@ -248,7 +250,7 @@ func TestFlippedBytes(t *testing.T) {
 	for _, l := range strings.Split(contents(s), "\n") {
 		valid[l] = true
 	}
-	rounds := 300
+	rounds := 150
 	if testing.Short() {
 		rounds = 40
 	}

@@ -43,6 +43,7 @@ func child(path string) int {
 
 // TestKill kills a writer with SIGKILL at random moments and checks that what it acknowledged is there.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	rounds := 200
 	if testing.Short() {
 		rounds = 20

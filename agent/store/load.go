@@ -102,7 +102,7 @@ func (l *loaded) scanHistory(b *bolt.Bucket) error {
 
 // adopt makes the content of a file that of the store. It is called once, while nobody else has the store.
 func (s *Store) adopt(l *loaded) {
-	records := make(map[resource.Key]*Record, len(l.records))
+	records := &table{}
 	for _, m := range l.damaged {
 		s.quarantine(m, false)
 	}
@@ -124,19 +124,19 @@ func (s *Store) adopt(l *loaded) {
 			err = errors.New("a record that says that it is deleted")
 		}
 		if err == nil {
-			records[k] = e.record()
+			records.put(k, e.record())
 			continue
 		}
 		m := move{bucketRecords, v.key, err}
 		restored, rerr := s.restore(k, history[k])
 		if rerr == nil && restored != nil {
-			records[k] = restored
+			records.put(k, restored)
 		}
 		delete(history, k)
-		s.quarantine(m, records[k] != nil)
+		s.quarantine(m, records.get(k) != nil)
 	}
 	for k, v := range history {
-		if records[k] != nil {
+		if records.get(k) != nil {
 			continue
 		}
 		h, _, err := unwrap(v.key, v.value)
@@ -147,7 +147,7 @@ func (s *Store) adopt(l *loaded) {
 		// The record is lost or was put in quarantine by an earlier run; its last revision is still there.
 		r, err := s.restore(k, v)
 		if err == nil && r != nil {
-			records[k] = r
+			records.put(k, r)
 			s.opt.Log.Warn("restored a resource from its history", "resource", k.String(), "revision", r.Revision)
 			continue
 		}

@@ -247,9 +247,9 @@ func (s *Store) writeSet(p *plan, bodies map[*resource.Resource][]byte) (writeSe
 		}
 	}
 	if s.state.full {
-		for k, r := range next {
-			if len(entries[k]) == 0 {
-				entries[k] = []entry{entryOf(r)}
+		for r := range next.all() {
+			if len(entries[r.Key]) == 0 {
+				entries[r.Key] = []entry{entryOf(r)}
 			}
 		}
 	}
@@ -258,7 +258,7 @@ func (s *Store) writeSet(p *plan, bodies map[*resource.Resource][]byte) (writeSe
 		if b := s.backlog[k]; b != nil {
 			e.burned = b.burned
 		}
-		if r := next[k]; r != nil {
+		if r := next.get(k); r != nil {
 			v, err := s.value(entryOf(r), recordKey(k), bodies)
 			if err != nil {
 				return w, err

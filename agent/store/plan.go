@@ -72,10 +72,10 @@ func entryOf(r *Record) entry {
 
 // plan is what a batch comes to.
 type plan struct {
-	records  []Record                 // one per op
-	changes  []entry                  // in order; empty when the batch changes nothing
-	next     map[resource.Key]*Record // the content after it; nil when the batch changes nothing
-	revision uint64                   // the highest handed out after it
+	records  []Record // one per op
+	changes  []entry  // in order; empty when the batch changes nothing
+	next     *table   // the content after it; nil when the batch changes nothing
+	revision uint64   // the highest handed out after it
 }
 
 // plan works a batch out without doing any of it. s.mu is held.
@@ -87,7 +87,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 	var first error // of the others
 	for _, op := range b.Ops {
 		key := op.key()
-		old := current[key]
+		old := current.get(key)
 		src := cmp.Or(op.Source, b.Source)
 		if old != nil && !old.Source.yieldsTo(src) {
 			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
@@ -104,7 +104,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 			continue
 		}
 		if p.next == nil {
-			p.next = copyRecords(current)
+			p.next = current.copy()
 			current = p.next
 		}
 		p.revision++
@@ -114,12 +114,12 @@ func (s *Store) plan(b Batch) (*plan, error) {
 			e.created = old.Created
 		}
 		p.changes = append(p.changes, e)
-		if r := e.record(); r != nil {
-			p.next[key] = r
+		r := e.record()
+		p.next.put(key, r)
+		if r != nil {
 			p.records = append(p.records, *r)
 			continue
 		}
-		delete(p.next, key)
 		gone := *old
 		gone.Revision, gone.Modified, gone.Author = p.revision, now, b.Author
 		p.records = append(p.records, gone)

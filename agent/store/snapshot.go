@@ -1,7 +1,6 @@
 package store
 
 import (
-	"maps"
 	"slices"
 	"sync"
 
@@ -11,12 +10,12 @@ import (
 // Snapshot is the content of a store at one moment. It is immutable.
 type Snapshot struct {
 	revision uint64
-	records  map[resource.Key]*Record
+	records  *table
 	sorted   func() []Record
 	set      func() *resource.Set
 }
 
-func newSnapshot(revision uint64, records map[resource.Key]*Record) *Snapshot {
+func newSnapshot(revision uint64, records *table) *Snapshot {
 	s := &Snapshot{revision: revision, records: records}
 	s.sorted = sync.OnceValue(s.sort)
 	s.set = sync.OnceValue(s.buildSet)
@@ -30,11 +29,11 @@ func (s *Store) Snapshot() *Snapshot { return s.snap.Load() }
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
 // Len is the number of records.
-func (s *Snapshot) Len() int { return len(s.records) }
+func (s *Snapshot) Len() int { return s.records.count }
 
 // Get returns the record with that key.
 func (s *Snapshot) Get(k resource.Key) (Record, bool) {
-	r := s.records[k]
+	r := s.records.get(k)
 	if r == nil {
 		return Record{}, false
 	}
@@ -59,7 +58,7 @@ func (s *Snapshot) BySource(kind string) []Record {
 }
 
 func (s *Snapshot) sort() []Record {
-	ps := slices.SortedFunc(maps.Values(s.records), func(a, b *Record) int { return a.Key.Compare(b.Key) })
+	ps := slices.SortedFunc(s.records.all(), func(a, b *Record) int { return a.Key.Compare(b.Key) })
 	out := make([]Record, len(ps))
 	for i, p := range ps {
 		out[i] = *p
@@ -68,8 +67,8 @@ func (s *Snapshot) sort() []Record {
 }
 
 func (s *Snapshot) buildSet() *resource.Set {
-	rs := make([]*resource.Resource, 0, len(s.records))
-	for _, r := range s.records {
+	rs := make([]*resource.Resource, 0, s.records.count)
+	for r := range s.records.all() {
 		rs = append(rs, r.Resource)
 	}
 	return resource.NewSet(rs)

@@ -19,7 +19,6 @@ package store
 import (
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,7 +148,7 @@ func Open(opt Options) (*Store, error) {
 		backlog:  map[resource.Key]*pending{},
 		watchers: map[chan struct{}]struct{}{},
 	}
-	s.snap.Store(newSnapshot(0, nil))
+	s.snap.Store(newSnapshot(0, &table{}))
 	s.health.Store(&Health{})
 	if opt.Path != "" {
 		if err := s.load(); err != nil {
@@ -221,11 +220,3 @@ func (s *Store) Close() error {
 
 // now is the time of a change: UTC, without the monotonic part, as it will read from disk.
 func (s *Store) now() time.Time { return s.opt.Now().Round(0).UTC() }
-
-// copyRecords is the copy of a copy-on-write.
-func copyRecords(m map[resource.Key]*Record) map[resource.Key]*Record {
-	if m == nil {
-		return map[resource.Key]*Record{}
-	}
-	return maps.Clone(m)
-}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -270,6 +271,36 @@ func tombstones(t *testing.T, s *store.Store) {
 	want(t, "last beyond the limit", len(s.History(key("n0009"))), 0)
 	want(t, "first within the limit", len(s.History(key("n0010"))), 2)
 	want(t, "of another source", len(s.History(key("kept"))), 2)
+}
+
+func TestConcurrentUse(t *testing.T) {
+	s := open(t, tempPath(t))
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			src := store.Source{Kind: store.SourceEnvoy, Detail: fmt.Sprint(w)}
+			name := fmt.Sprint(w)
+			ch, stop := s.Watch()
+			defer stop()
+			for i := range 25 {
+				r, err := put(s, src, name, fmt.Sprint(i))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				<-ch
+				got, ok := s.Snapshot().Get(key(name))
+				if h := s.History(key(name)); !ok || got.Revision != r.Revision || h[len(h)-1].Revision != r.Revision {
+					t.Errorf("own write %d is not seen: %+v, %+v", r.Revision, got, h)
+				}
+				if s.Snapshot().Set().Get(key(name)) == nil || !s.Health().Persistent {
+					t.Error("not in the set, or not healthy")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want(t, "revision", s.Snapshot().Revision(), 100)
 }
 
 func TestClose(t *testing.T) {
