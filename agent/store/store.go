@@ -1,7 +1,9 @@
 // Package store holds the resources of the agent: the only mutable state that its parts share.
 //
-// A write is a Batch under one Source; it is applied whole or not at all, gets revisions that only grow and are never
+// A write is a Batch of one kind of source; it is applied whole or not at all, gets revisions that grow and are never
 // used twice, and is on disk (bbolt, one transaction with fsync) before Apply returns and before any reader sees it.
+// Where the disk fails or its file is lost, revisions go on from the milliseconds since 1970, so that none that was
+// shown without being on disk is handed out once more.
 // A reader takes a Snapshot, which is immutable and never waits for a writer. A watcher has a one-slot channel that
 // says that something changed, not what.
 //
