@@ -51,7 +51,7 @@ func (c *Config) fields() []field {
 		field{path: "gossip.cluster", doc: "Name of the cluster; agents of another cluster are refused.", value: text{p: &c.Gossip.Cluster, check: checkDNSName, max: maxZone}},
 		field{path: "trust.mode", doc: "What happens to records without a valid signature.", value: text{p: &c.Trust.Mode, oneOf: []string{"off", "warn", "enforce"}}},
 		field{path: "trust.file", doc: "Trust file, below paths.state when relative.", value: pathText{p: &c.Trust.File, below: state}},
-		field{path: "mesh.autoReachableBackends", doc: "Derive reachable backends from MeshTrafficPermission.", live: true, value: boolean{p: &c.Mesh.AutoReachableBackends}},
+		field{path: "mesh.autoReachableBackends", doc: "Derive reachable backends from MeshTrafficPermission.", value: boolean{p: &c.Mesh.AutoReachableBackends}},
 		field{path: "log.level", doc: "Least severity that is logged to stderr.", live: true, value: text{p: &c.Log.Level, oneOf: []string{"debug", "info", "warn", "error"}}},
 		field{path: "log.format", doc: "Form of the log on stderr.", value: text{p: &c.Log.Format, oneOf: []string{"text", "json"}}},
 	)

@@ -224,9 +224,12 @@ func (b boolean) node() *yaml.Node { return scalarNode("!!bool", strconv.FormatB
 func (boolean) schema() map[string]any { return map[string]any{"type": "boolean"} }
 
 // clip shortens a value for a message.
-func clip(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "…"
+func clip(s string) string { return clipTo(s, 64) }
+
+// clipTo shortens a text to about limit bytes.
+func clipTo(s string, limit int) string {
+	if len(s) > limit {
+		return strings.ToValidUTF8(s[:limit], "") + "…"
 	}
 	return s
 }

@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Deps is what an agent takes from its surroundings. The zero value is an agent that logs nothing, measures into a
+// registry of its own and cannot be told to reload.
+type Deps struct {
+	Log     *slog.Logger
+	Level   *slog.LevelVar // of Log; set to log.level at the start and on reload; nil: left alone
+	Now     func() time.Time
+	Metrics *prometheus.Registry // nil: a new one
+	Version string               // of the program
+	// Hangup asks for a reload whenever a value arrives: SIGHUP, in the daemon. Nil: never.
+	Hangup <-chan os.Signal
+	// Reload says where the config is read again from.
+	Reload LoadOptions
+	// Notify tells the service manager of a change of state, as sd_notify(3). Nil: systemd, where NOTIFY_SOCKET is set.
+	Notify func(state string)
+	// Generate replaces the making of configs in tests of faults. Nil: [xds.Generate].
+	Generate GenerateFunc
+}
+
+// Agent is one agent. Make it with [New]; run it once with [Agent.Run].
+type Agent struct {
+	cfg      atomic.Pointer[Config] // the live keys may change
+	deps     Deps
+	log      *slog.Logger
+	registry *resource.Registry
+	instance string
+	started  time.Time
+
+	ready chan struct{} // closed once everything is served
+	// Set by Run before ready is closed, and not changed after.
+	store      *store.Store
+	dir        *DirSource
+	envoys     *EnvoySource
+	reconciler *Reconciler
+	xds        *xds.Server
+	addrs      Addrs
+	notes      []inspect.Check // what is not as configured since the start
+}
+
+// Addrs is where an agent listens; a TCP address is nil where none is configured.
+type Addrs struct {
+	API    string // path of the socket
+	XDS    string // path of the socket
+	APITCP net.Addr
+	XDSTCP net.Addr
+}
+
+// New returns an agent for the config. It checks, and touches nothing outside.
+func New(cfg *Config, d Deps) (*Agent, error) {
+	if err := cfg.Validate().Err(); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.Metrics == nil {
+		d.Metrics = prometheus.NewRegistry()
+	}
+	if d.Notify == nil {
+		d.Notify = func(state string) {
+			if _, err := daemon.SdNotify(false, state); err != nil {
+				d.Log.Warn("the service manager cannot be told", "state", state, "error", err)
+			}
+		}
+	}
+	a := &Agent{deps: d, log: d.Log, registry: kinds.Registry(), instance: newInstance(), ready: make(chan struct{})}
+	a.cfg.Store(cfg)
+	a.setLevel(cfg.Log.Level)
+	return a, nil
+}
+
+// newInstance returns an id that no other start of an agent has.
+func newInstance() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
+	return hex.EncodeToString(b[:])
+}
+
+// Ready is closed once everything is loaded and all sockets answer.
+func (a *Agent) Ready() <-chan struct{} { return a.ready }
+
+// Addrs returns where the agent listens. It is empty before [Agent.Ready].
+func (a *Agent) Addrs() Addrs {
+	select {
+	case <-a.ready:
+		return a.addrs
+	default:
+		return Addrs{}
+	}
+}
+
+// Config returns the config in force.
+func (a *Agent) Config() *Config { return a.cfg.Load() }
+
+// Metrics returns what /metrics serves.
+func (a *Agent) Metrics() prometheus.Gatherer { return a.deps.Metrics }
+
+// Files returns the state of the resource files. It is empty before [Agent.Ready].
+func (a *Agent) Files() []inspect.FileStatus {
+	select {
+	case <-a.ready:
+		return a.dir.Files()
+	default:
+		return nil
+	}
+}
+
+// Last returns the result of the last reconciliation; nil before [Agent.Ready].
+func (a *Agent) Last() *inspect.Last {
+	select {
+	case <-a.ready:
+		return a.reconciler.Last()
+	default:
+		return nil
+	}
+}
+
+// Store returns what the agent has stored; nil before [Agent.Ready], and closed after [Agent.Run].
+func (a *Agent) Store() *store.Store {
+	select {
+	case <-a.ready:
+		return a.store
+	default:
+		return nil
+	}
+}
+
+func (a *Agent) setLevel(name string) {
+	if a.deps.Level == nil {
+		return
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(name)); err == nil { // Validate has seen it
+		a.deps.Level.Set(l)
+	}
+}
+
+// measure registers the metrics of the agent as a whole.
+func (a *Agent) measure() error {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nearside_build_info", Help: "Always 1; the version is in the label.",
+		ConstLabels: prometheus.Labels{"version": a.deps.Version}})
+	info.Set(1)
+	for _, c := range []prometheus.Collector{
+		info,
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nearside_state_last_persist_timestamp_seconds",
+			Help: "Time of the last write of the state to disk; 0 when there was none."}, func() float64 {
+			if t := a.store.Health().LastPersist; !t.IsZero() {
+				return float64(t.UnixMilli()) / 1000
+			}
+			return 0
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nearside_state_pending_resources",
+			Help: "Resources whose last change is not on disk."}, func() float64 { return float64(a.store.Health().Pending) }),
+	} {
+		if err := a.deps.Metrics.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// minToken is the least length of the token for writes over TCP, in bytes.
+const minToken = 16
+
+// readToken reads the token file.
+func readToken(path string, log *slog.Logger) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	f, err := openRegular(path)
+	if err != nil {
+		return "", fmt.Errorf("api.tokenFile: %w; create it, or unset api.tokenFile for a read-only API over TCP", err)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Mode().Perm()&0o077 != 0 {
+		log.Warn("the token file can be read by others than the agent's user; change its mode to 0600", "file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return "", fmt.Errorf("api.tokenFile: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < minToken {
+		return "", fmt.Errorf("api.tokenFile: the token in %s has %d bytes; give it at least %d", path, len(token), minToken)
+	}
+	return token, nil
+}

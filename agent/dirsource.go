@@ -1,0 +1,288 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// DirOptions is what a [DirSource] needs. Dir, Registry and Store are required.
+type DirOptions struct {
+	Dir      string // absolute
+	Registry *resource.Registry
+	Store    *store.Store
+	Log      *slog.Logger     // nil: nothing is logged
+	Now      func() time.Time // nil: time.Now
+	// Scanned is called after every scan, when its result can be read; it must not block. Nil: not called.
+	Scanned func()
+
+	Quiet   time.Duration // without events before a scan; default 20 ms
+	Ceiling time.Duration // from the first event to the scan at the latest; default 1 s
+	Poll    time.Duration // between scans without events; default 30 s, a tenth of it while the directory cannot be watched
+
+	FileBytes  int64 // of one file, checked before it is read; default 16 MiB
+	TotalBytes int64 // of all files; default 128 MiB
+	Files      int   // default 10,000
+}
+
+func (o DirOptions) withDefaults() DirOptions {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Scanned == nil {
+		o.Scanned = func() {}
+	}
+	orDefault(&o.Quiet, 20*time.Millisecond)
+	orDefault(&o.Ceiling, time.Second)
+	orDefault(&o.Poll, 30*time.Second)
+	orDefault(&o.FileBytes, 16<<20)
+	orDefault(&o.TotalBytes, 128<<20)
+	orDefault(&o.Files, 10_000)
+	return o
+}
+
+// orDefault fills in a zero option.
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// DirSource keeps the store in line with a directory of resource files.
+//
+// It works by level: every burst of events leads to one scan of the whole directory, which reads the files that differ
+// from the last scan and applies the difference to the store in one batch. A file with a fault keeps its last good
+// content in force, over restarts too, since the store remembers which file a resource came from. Of two files with
+// one resource the first by name holds. A directory that is missing or cannot be listed changes nothing.
+type DirSource struct {
+	o      DirOptions
+	rescan chan struct{} // one slot
+
+	mu    sync.Mutex            // held by a scan; guards the rest
+	files map[string]*fileState // by path
+	fault resource.Faults       // of the directory as a whole
+	again bool                  // a file changed while it was read
+
+	status atomic.Pointer[[]inspect.FileStatus]
+}
+
+// NewDirSource returns a source that knows what the store has from files and has not looked at the directory.
+func NewDirSource(o DirOptions) *DirSource {
+	s := &DirSource{o: o.withDefaults(), rescan: make(chan struct{}, 1), files: map[string]*fileState{}}
+	for _, r := range s.o.Store.Snapshot().BySource(store.SourceFile) {
+		f := s.files[r.Source.Detail]
+		if f == nil {
+			f = &fileState{path: r.Source.Detail}
+			s.files[f.path] = f
+		}
+		f.resources = append(f.resources, r.Resource)
+		if r.Modified.After(f.loaded) {
+			f.loaded = r.Modified
+		}
+	}
+	s.status.Store(&[]inspect.FileStatus{})
+	return s
+}
+
+// Files returns the state of every file, sorted by path; one for the directory itself comes first when it has a fault.
+func (s *DirSource) Files() []inspect.FileStatus { return *s.status.Load() }
+
+// Rescan asks for a scan soon. It does not wait.
+func (s *DirSource) Rescan() {
+	select {
+	case s.rescan <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// Scan looks at the directory now and returns when the store has what it holds. What is wrong is in [DirSource.Files].
+func (s *DirSource) Scan() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scan()
+}
+
+// Run watches the directory until ctx ends.
+func (s *DirSource) Run(ctx context.Context) {
+	w := newDirWatch(s.o.Dir, s.o.Log)
+	defer w.close()
+	changed, stop := s.o.Store.Watch()
+	defer stop()
+
+	s.settle(w)
+	poll := time.NewTimer(s.pollTime(w))
+	defer poll.Stop()
+	wait := newDebounce(s.o.Quiet, s.o.Ceiling)
+	defer wait.stop()
+	if s.unsettled() {
+		wait.due()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-w.events():
+			if w.concerns(e) {
+				wait.due()
+			}
+			continue
+		case err := <-w.errors():
+			// An overflow has lost events; the scan finds what they were about.
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				s.o.Log.Warn("watching the resource directory failed; it is polled too", "dir", s.o.Dir, "error", err)
+			}
+			wait.due()
+			continue
+		case <-changed:
+			s.retry()
+			continue
+		case <-s.rescan:
+		case <-wait.C:
+		case <-poll.C:
+		}
+		wait.done()
+		s.settle(w)
+		poll.Reset(s.pollTime(w))
+		if s.unsettled() {
+			wait.due()
+		}
+	}
+}
+
+func (s *DirSource) pollTime(w *dirWatch) time.Duration {
+	if w.works() {
+		return s.o.Poll
+	}
+	return s.o.Poll / 10
+}
+
+// settle watches, then scans. A scan can show more places to watch, and what happened there before they were watched
+// needs one more scan.
+func (s *DirSource) settle(w *dirWatch) {
+	for range 4 {
+		if !w.follow(s.links()) {
+			break
+		}
+	}
+	s.Scan()
+	if w.follow(s.links()) {
+		s.Scan()
+	}
+}
+
+// links returns the paths of files that are symbolic links, which may lead out of the directory.
+func (s *DirSource) links() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, f := range s.files {
+		if f.link {
+			out = append(out, f.path)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *DirSource) unsettled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.again
+}
+
+// retry applies again what another source kept from the store, in case it is free now.
+func (s *DirSource) retry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.files {
+		if len(f.conflicts) > 0 {
+			s.apply()
+			s.publish()
+			return
+		}
+	}
+}
+
+// scan does the work of Scan. s.mu is held.
+func (s *DirSource) scan() {
+	defer s.o.Scanned()
+	defer s.publish()
+	s.again = false
+	names, err := listResources(s.o.Dir, s.o.Files)
+	if err != nil {
+		s.dirFault(err)
+		return
+	}
+	s.fault = nil
+	budget := s.o.TotalBytes
+	next := make(map[string]*fileState, len(names))
+	for _, path := range names {
+		prev := s.files[path]
+		if prev == nil {
+			prev = &fileState{path: path}
+		}
+		f := s.read(prev, budget)
+		if f == nil {
+			continue // it has vanished since it was listed
+		}
+		budget -= f.sig.size
+		s.logFaults(prev, f)
+		next[path] = f
+	}
+	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+		if next[path] == nil {
+			s.o.Log.Info("resource file is gone", "file", path, "resources", len(s.files[path].resources))
+		}
+	}
+	s.files = next
+	s.apply()
+}
+
+func (s *DirSource) dirFault(err error) {
+	why := fmt.Sprintf("the resource directory cannot be read: %v; what was loaded from it stays in force. Create it (empty, to remove all), or set resources.dir", err)
+	if s.fault == nil || s.fault[0].Reason != why {
+		s.o.Log.Warn("the resource directory cannot be read; what was loaded from it stays in force", "dir", s.o.Dir, "error", err)
+	}
+	s.fault = resource.Faults{{File: s.o.Dir, Reason: why}}
+}
+
+// logFaults logs what is new about a file.
+func (s *DirSource) logFaults(prev, f *fileState) {
+	switch {
+	case slices.Equal(prev.faults, f.faults):
+	case len(f.faults) == 0:
+		s.o.Log.Info("resource file is mended", "file", f.path)
+	default:
+		s.o.Log.Error("resource file has faults", "file", f.path, "faults", len(f.faults), "first", f.faults[0].String(), "kept", len(f.resources))
+	}
+}
+
+// publish makes the state readable. s.mu is held.
+func (s *DirSource) publish() {
+	out := make([]inspect.FileStatus, 0, len(s.files)+1)
+	if s.fault != nil {
+		out = append(out, inspect.FileStatus{Path: s.o.Dir, Faults: s.fault})
+	}
+	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+		f := s.files[path]
+		out = append(out, inspect.FileStatus{Path: path, Resources: len(f.resources) - len(f.conflicts), Loaded: f.loaded,
+			Stale: len(f.faults) > 0 && len(f.resources) > 0, Faults: f.faults, Conflicts: maps.Clone(f.conflicts)})
+	}
+	s.status.Store(&out)
+}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listenUnix opens a unix socket with the permissions and the group given. A socket file that nobody answers on is
+// replaced; one that somebody answers on is an error that names the process.
+func listenUnix(ctx context.Context, c SocketConfig, gid int) (*net.UnixListener, error) {
+	if len(c.Path) > maxSocketBytes {
+		return nil, fmt.Errorf("socket %s: the path has %d bytes, and the system takes at most %d; set a shorter one", c.Path, len(c.Path), maxSocketBytes)
+	}
+	if err := makeDir(filepath.Dir(c.Path), 0o750, gid); err != nil {
+		return nil, fmt.Errorf("socket %s: %w", c.Path, err)
+	}
+	if err := clearStale(ctx, c.Path); err != nil {
+		return nil, err
+	}
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		// The file that bind makes takes the permissions of the descriptor, so nobody else gets in before the final
+		// ones are set (unix(7)).
+		if cerr := raw.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); cerr != nil {
+			return cerr
+		}
+		return err
+	}}
+	l, err := lc.Listen(ctx, "unix", c.Path)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", c.Path, err)
+	}
+	ul := l.(*net.UnixListener)
+	if gid >= 0 {
+		err = os.Lchown(c.Path, -1, gid)
+	}
+	if err == nil {
+		err = os.Chmod(c.Path, c.Mode)
+	}
+	if err != nil {
+		ul.Close()
+		return nil, fmt.Errorf("socket %s: set group and mode: %w", c.Path, err)
+	}
+	return ul, nil
+}
+
+// clearStale removes the socket file that an agent left which was killed.
+func clearStale(ctx context.Context, path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	if st.Mode()&fs.ModeSocket == 0 {
+		return fmt.Errorf("socket %s: there is something there that is not a socket (%s); remove it or set another path", path, st.Mode().Type())
+	}
+	d := net.Dialer{Timeout: time.Second}
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err == nil {
+		defer conn.Close()
+		return &lockedError{path, peerPID(conn)}
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("socket %s: somebody may still serve it: %w; remove it if that is not so", path, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("socket %s: remove the one that nobody serves: %w", path, err)
+	}
+	return nil
+}
+
+// peerPID returns the process at the other end, 0 when it is not known.
+func peerPID(c net.Conn) int {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	if err := raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	}); err != nil {
+		return 0
+	}
+	return pid
+}
+
+// makeDir makes a directory with those above it. One that is there stays as it is; a new one gets the group, when gid
+// is not negative, so that its members reach what lies in it.
+func makeDir(dir string, mode fs.FileMode, gid int) error {
+	if st, err := os.Stat(dir); err == nil && st.IsDir() {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if st, err := os.Stat(dir); err != nil {
+		return err
+	} else if !st.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	if gid < 0 {
+		return nil
+	}
+	if err := os.Chown(dir, -1, gid); err != nil {
+		return fmt.Errorf("give %s to its group: %w", dir, err)
+	}
+	return nil
+}
+
+// groupID resolves the group of the API socket. A group that does not exist, or that the agent's user may not give
+// files to, is a warning: then the agent's own group holds, which lets nobody in whom the operator did not mean.
+func groupID(name string, log *slog.Logger) int {
+	if name == "" {
+		return -1
+	}
+	gid, err := strconv.Atoi(name)
+	if err != nil {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			log.Warn("the group of the API socket does not exist; only root and the agent's user may write (create it, or set api.socket.group)", "group", name)
+			return -1
+		}
+		if gid, err = strconv.Atoi(g.Gid); err != nil {
+			return -1
+		}
+	}
+	if os.Geteuid() != 0 && gid != os.Getegid() {
+		mine, err := os.Getgroups()
+		if err != nil {
+			return -1
+		}
+		for _, g := range mine {
+			if g == gid {
+				return gid
+			}
+		}
+		log.Warn("the agent's user is not in the group of the API socket, so that it cannot give the socket to it", "group", name)
+		return -1
+	}
+	return gid
+}

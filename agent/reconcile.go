@@ -1,0 +1,316 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Publisher takes the configs that a [Reconciler] makes; [xds.Server] is one.
+type Publisher interface {
+	Connected() []xds.NodeKey
+	Publish(map[xds.NodeKey]*draft.Sealed)
+}
+
+// GenerateFunc makes the config of one proxy, as [xds.Generate] does.
+type GenerateFunc func(v *mesh.View, name string, f xds.Flavor, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error)
+
+// ReconcileOptions is what a [Reconciler] needs. Store and Publisher are required.
+type ReconcileOptions struct {
+	Store     *store.Store
+	Publisher Publisher
+	Zone      string
+	Log       *slog.Logger     // nil: nothing is logged
+	Now       func() time.Time // nil: time.Now
+	// Problems are those of the sources, added to each result. Nil: none.
+	Problems func() []inspect.Problem
+	Registry prometheus.Registerer // nil: no metrics
+	Generate GenerateFunc          // nil: xds.Generate
+
+	Quiet   time.Duration // without a trigger before a pass; default 5 ms
+	Ceiling time.Duration // from the first trigger to the pass at the latest; default 100 ms
+	Keep    time.Duration // that the config of a proxy without a stream is remembered; default 5 min
+}
+
+// Reconciler keeps the proxies of the node in line with the store, in one loop that is triggered by level: a pass
+// looks at the present state and not at what has happened. A pass derives every mesh and every connected proxy, each
+// on its own: one that cannot be derived keeps what it had and becomes a problem in the result. Then the result is
+// swapped in, and what changed is published.
+type Reconciler struct {
+	o       ReconcileOptions
+	trigger chan struct{} // one slot
+	last    atomic.Pointer[inspect.Last]
+	busy    atomic.Int64 // start of the pass under way in Unix ns; 0 between passes
+
+	proxySeconds, passSeconds prometheus.Histogram
+
+	// Of the goroutine that runs the passes.
+	views   map[string]*mesh.View
+	proxies map[xds.NodeKey]*proxyState
+	memo    *xds.Memo
+	logged  map[inspect.Problem]bool
+}
+
+type proxyState struct {
+	proxy *xds.Proxy
+	seen  time.Time // when it was connected last
+}
+
+// NewReconciler returns a reconciler that has done nothing yet.
+func NewReconciler(o ReconcileOptions) *Reconciler {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Generate == nil {
+		o.Generate = xds.Generate
+	}
+	orDefault(&o.Quiet, 5*time.Millisecond)
+	orDefault(&o.Ceiling, 100*time.Millisecond)
+	orDefault(&o.Keep, 5*time.Minute)
+	buckets := prometheus.ExponentialBuckets(0.0001, 3, 10)
+	r := &Reconciler{
+		o: o, trigger: make(chan struct{}, 1), memo: xds.NewMemo(),
+		views: map[string]*mesh.View{}, proxies: map[xds.NodeKey]*proxyState{},
+		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
+		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nearside_reconcile_seconds", Help: "Time of one pass over all meshes and connected proxies.", Buckets: buckets}),
+	}
+	if o.Registry != nil {
+		o.Registry.MustRegister(r.proxySeconds, r.passSeconds)
+	}
+	return r
+}
+
+// Last returns the result of the last pass, nil before the first.
+func (r *Reconciler) Last() *inspect.Last { return r.last.Load() }
+
+// Trigger asks for a pass soon. It never blocks.
+func (r *Reconciler) Trigger() {
+	select {
+	case r.trigger <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// BusySince returns when the pass under way began, the zero time between passes.
+func (r *Reconciler) BusySince() time.Time {
+	if ns := r.busy.Load(); ns != 0 {
+		return time.Unix(0, ns)
+	}
+	return time.Time{}
+}
+
+// Run makes passes until ctx ends, the first at once.
+func (r *Reconciler) Run(ctx context.Context) {
+	changed, stop := r.o.Store.Watch()
+	defer stop()
+	wait := newDebounce(r.o.Quiet, r.o.Ceiling)
+	defer wait.stop()
+	for {
+		wait.done()
+		r.Pass()
+		for acting := false; !acting; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+				wait.due()
+			case <-r.trigger:
+				wait.due()
+			case <-wait.C:
+				acting = true
+			}
+		}
+	}
+}
+
+// Pass brings the proxies in line with the store once. It must not run beside Run or another Pass.
+func (r *Reconciler) Pass() {
+	began := r.o.Now()
+	r.busy.Store(began.UnixNano())
+	defer r.busy.Store(0)
+
+	snap := r.o.Store.Snapshot()
+	p := &pass{r: r, now: began}
+	views := p.buildViews(snap.Set())
+	publish := p.generateAll(views)
+	if r.o.Problems != nil {
+		p.problems = append(p.problems, r.o.Problems()...)
+	}
+	slices.SortFunc(p.problems, compareProblems)
+	p.problems = slices.Compact(p.problems)
+
+	ended := r.o.Now()
+	r.views = views
+	r.last.Store(&inspect.Last{Revision: snap.Revision(), Views: views, At: ended, Took: ended.Sub(began), Problems: p.problems})
+	r.o.Publisher.Publish(publish)
+	r.passSeconds.Observe(ended.Sub(began).Seconds())
+	r.logNew(p.problems)
+}
+
+// pass is the work of one Pass.
+type pass struct {
+	r        *Reconciler
+	now      time.Time
+	problems []inspect.Problem
+}
+
+func (p *pass) problem(k resource.Key, severity, reason string) {
+	p.problems = append(p.problems, inspect.Problem{Resource: k.String(), Severity: severity, Reason: reason})
+}
+
+// buildViews derives every mesh. One that cannot be derived keeps its last view.
+func (p *pass) buildViews(set *resource.Set) map[string]*mesh.View {
+	out := map[string]*mesh.View{}
+	for _, m := range set.Kind("Mesh") {
+		prev := p.r.views[m.Name]
+		v, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*mesh.View, error) {
+			return mesh.Build(set, m.Name, mesh.Options{Zone: p.r.o.Zone}, prev)
+		})
+		if err != nil {
+			p.problem(m.Key, inspect.SeverityError, err.Error())
+			if v = prev; v == nil {
+				continue
+			}
+		}
+		for _, w := range v.Warnings {
+			p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
+		}
+		out[m.Name] = v
+	}
+	return out
+}
+
+// generateAll derives every connected proxy and returns what to publish.
+func (p *pass) generateAll(views map[string]*mesh.View) map[xds.NodeKey]*draft.Sealed {
+	publish := map[xds.NodeKey]*draft.Sealed{}
+	for _, key := range p.r.o.Publisher.Connected() {
+		s := p.r.proxies[key]
+		if s == nil {
+			s = &proxyState{}
+			p.r.proxies[key] = s
+		}
+		s.seen = p.now
+		if known := p.generate(views, key, s); !known {
+			s.proxy = nil
+			publish[key] = nil
+		} else if s.proxy != nil {
+			publish[key] = s.proxy.Sealed
+		}
+	}
+	for key, s := range p.r.proxies {
+		if p.now.Sub(s.seen) > p.r.o.Keep {
+			delete(p.r.proxies, key)
+		}
+	}
+	return publish
+}
+
+// generate derives one proxy into s, which keeps what it has when that fails. It reports whether the proxy exists.
+func (p *pass) generate(views map[string]*mesh.View, key xds.NodeKey, s *proxyState) bool {
+	meshName, name, err := xds.ParseNodeID(key.ID)
+	if err != nil {
+		return false
+	}
+	v := views[meshName]
+	if v == nil {
+		return false
+	}
+	began := time.Now()
+	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*xds.Proxy, error) {
+		return p.r.o.Generate(v, name, key.Flavor, s.proxy, p.r.memo)
+	})
+	p.r.proxySeconds.Observe(time.Since(began).Seconds())
+	var notFound *xds.NotFoundError
+	var defect *defectError
+	switch {
+	case errors.As(err, &notFound):
+		return false
+	case errors.As(err, &defect):
+		p.r.memo = xds.NewMemo() // it may have been left half-changed
+	}
+	if err != nil {
+		p.problem(resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}, inspect.SeverityError,
+			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
+		return true
+	}
+	s.proxy = next
+	for _, w := range next.Warnings {
+		p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
+	}
+	return true
+}
+
+// defectError is a panic in a pure function: a defect of the agent that one input brought to light.
+type defectError struct{ what any }
+
+func (e *defectError) Error() string {
+	return fmt.Sprintf("a defect of the agent: %v; its log has the place, please report it", e.what)
+}
+
+// guard calls f and turns a panic into an error, so that one mesh or proxy never harms another.
+func guard[T any](log *slog.Logger, what string, f func() (T, error)) (out T, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			log.Error("a defect was met; what it concerns keeps its last state", "at", what, "panic", v, "stack", string(debug.Stack()))
+			var none T
+			out, err = none, &defectError{v}
+		}
+	}()
+	return f()
+}
+
+func compareProblems(a, b inspect.Problem) int {
+	for _, c := range [...]int{strings.Compare(a.Resource, b.Resource), strings.Compare(a.Severity, b.Severity), strings.Compare(a.Reason, b.Reason)} {
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// maxLogged bounds the problems that one pass logs; the status has all.
+const maxLogged = 20
+
+// logNew logs problems that the last pass did not have.
+func (r *Reconciler) logNew(problems []inspect.Problem) {
+	now := make(map[inspect.Problem]bool, len(problems))
+	fresh := 0
+	for _, p := range problems {
+		now[p] = true
+		if r.logged[p] {
+			continue
+		}
+		if fresh++; fresh > maxLogged {
+			continue
+		}
+		level := slog.LevelWarn
+		if p.Severity == inspect.SeverityError {
+			level = slog.LevelError
+		}
+		r.o.Log.Log(context.Background(), level, "problem with a resource", "resource", p.Resource, "reason", p.Reason)
+	}
+	if fresh > maxLogged {
+		r.o.Log.Warn("more problems with resources; nearside status lists all", "more", fresh-maxLogged)
+	}
+	r.logged = now
+}

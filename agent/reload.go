@@ -1,0 +1,34 @@
+package agent
+
+// Reload reads the config again, says what has changed, lets the live keys take effect and scans the resource
+// directory. A config with faults changes nothing.
+func (a *Agent) Reload(o LoadOptions) {
+	select {
+	case <-a.ready:
+	default:
+		return // it is being read right now
+	}
+	a.dir.Rescan()
+	next, _, faults := Load(o)
+	if err := faults.Err(); err != nil {
+		a.log.Error("the config has faults and is not taken over", "faults", len(faults), "error", err)
+		return
+	}
+	now := a.cfg.Load()
+	changes := now.Changes(next)
+	if len(changes) == 0 {
+		a.log.Info("the config was read again; nothing has changed")
+		return
+	}
+	for _, c := range changes {
+		if c.Live {
+			a.log.Info("config key has changed", "key", c.Key, "from", c.From, "to", c.To)
+		} else {
+			a.log.Warn("config key has changed and needs a restart of the agent", "key", c.Key, "from", c.From, "to", c.To)
+		}
+	}
+	live := *now
+	live.Log.Level = next.Log.Level
+	a.cfg.Store(&live)
+	a.setLevel(live.Log.Level)
+}

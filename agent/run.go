@@ -1,0 +1,253 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Run runs the agent until ctx ends, or until it cannot go on. It loads everything before it opens a socket, and
+// returns when all of its goroutines have ended, its sockets are gone and the store is closed: nil after ctx ended.
+// Call it once.
+func (a *Agent) Run(ctx context.Context) (err error) {
+	a.started = a.deps.Now()
+	cfg := a.cfg.Load()
+	gid := groupID(cfg.API.Socket.Group, a.log)
+	a.makeDirs(cfg, gid)
+	locks, err := a.locks(cfg)
+	defer func() {
+		for _, l := range locks {
+			l.release()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	token, err := readToken(cfg.API.TokenFile, a.log)
+	if err != nil {
+		return err
+	}
+
+	a.store, err = store.Open(store.Options{
+		Path: filepath.Join(cfg.Paths.State, stateFile), Log: a.log, Now: a.deps.Now,
+		Encode: resource.Marshal, Decode: a.decodeStored,
+	})
+	if err != nil {
+		return fmt.Errorf("open the state: %w", err)
+	}
+	defer func() {
+		if cerr := a.store.Close(); cerr != nil {
+			a.log.Error("the state was not written completely", "error", cerr)
+			err = errors.Join(err, fmt.Errorf("close the state: %w", cerr))
+		}
+	}()
+	if h := a.store.Health(); h.SetAside != "" {
+		a.notes = append(a.notes, inspect.Check{Name: "state-file", OK: true, Reason: "the state file was damaged and is set aside as " + h.SetAside})
+	}
+
+	if err := a.build(cfg); err != nil {
+		return err
+	}
+	a.dir.Scan()
+	a.reconciler.Pass()
+	a.xds.Ready()
+
+	ls, err := a.listen(ctx, cfg, gid)
+	if err != nil {
+		return err
+	}
+	api, err := inspect.New(a.inspectOptions(cfg, gid, token))
+	if err != nil {
+		ls.close()
+		return err
+	}
+	close(a.ready)
+	a.log.Info("the agent is ready", "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path, "xds", cfg.XDS.Socket.Path,
+		"resources", cfg.Resources.Dir, "revision", a.store.Snapshot().Revision())
+	a.deps.Notify(daemon.SdNotifyReady)
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return api.Serve(ctx, ls.api...) })
+	g.Go(func() error { return a.xds.Serve(ctx, ls.xds...) })
+	g.Go(func() error { a.dir.Run(ctx); return nil })
+	g.Go(func() error { a.envoys.Run(ctx); return nil })
+	g.Go(func() error { a.reconciler.Run(ctx); return nil })
+	g.Go(func() error { a.keep(ctx); return nil })
+	g.Go(func() error {
+		<-ctx.Done()
+		a.log.Info("the agent is stopping")
+		a.deps.Notify(daemon.SdNotifyStopping)
+		return nil
+	})
+	return g.Wait()
+}
+
+// Names of the agent's files in paths.state and paths.run.
+const (
+	stateFile = "nearside.db"
+	lockName  = "nearside.lock"
+	pidName   = "nearside.pid"
+)
+
+// makeDirs makes the directories that are missing. Only the one of the sockets is needed; without the others the
+// agent does less and says so.
+func (a *Agent) makeDirs(cfg *Config, gid int) {
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+		gid  int
+	}{{cfg.Paths.Run, 0o750, gid}, {cfg.Paths.State, 0o700, -1}, {cfg.Paths.Logs, 0o750, -1}} {
+		if err := makeDir(d.path, d.mode, d.gid); err != nil {
+			a.log.Warn("a directory cannot be made", "dir", d.path, "error", err)
+		}
+	}
+}
+
+// locks takes the locks on the state and run directories. On a state directory that takes no file the agent goes on
+// in memory, so that the lock of the run directory must do.
+func (a *Agent) locks(cfg *Config) (held []*lockFile, err error) {
+	for _, l := range []struct {
+		path   string
+		needed bool
+	}{{filepath.Join(cfg.Paths.State, lockName), false}, {filepath.Join(cfg.Paths.Run, pidName), true}} {
+		f, err := lock(l.path)
+		var taken *lockedError
+		switch {
+		case err == nil:
+			held = append(held, f)
+		case errors.As(err, &taken):
+			return held, err
+		case l.needed:
+			return held, fmt.Errorf("paths.run cannot be used: %w; make %s writable for the agent's user or set paths.run", err, filepath.Dir(l.path))
+		default:
+			a.log.Error("paths.state cannot be written; the agent goes on in memory", "error", err)
+		}
+	}
+	return held, nil
+}
+
+// decodeStored reads a resource that the store has on disk.
+func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
+	rs, faults := a.registry.Decode("", b)
+	if err := faults.Err(); err != nil {
+		return nil, err
+	}
+	if len(rs) != 1 {
+		return nil, fmt.Errorf("the stored value holds %d resources, not one", len(rs))
+	}
+	return rs[0], nil
+}
+
+// build makes the parts that work on the store.
+func (a *Agent) build(cfg *Config) error {
+	if err := a.measure(); err != nil {
+		return err
+	}
+	a.envoys = NewEnvoySource(EnvoyOptions{Registry: a.registry, Store: a.store, Log: a.log})
+	a.xds = xds.NewServer(xds.ServerOptions{
+		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Registry: a.deps.Metrics,
+	})
+	a.reconciler = NewReconciler(ReconcileOptions{
+		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, Log: a.log, Now: a.deps.Now,
+		Problems: a.envoys.Problems, Registry: a.deps.Metrics, Generate: a.deps.Generate,
+	})
+	a.dir = NewDirSource(DirOptions{Dir: cfg.Resources.Dir, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})
+	return nil
+}
+
+type listeners struct{ api, xds []net.Listener }
+
+func (l listeners) close() {
+	for _, x := range append(l.api, l.xds...) {
+		_ = x.Close()
+	}
+}
+
+// listen opens all sockets, or none.
+func (a *Agent) listen(ctx context.Context, cfg *Config, gid int) (ls listeners, err error) {
+	defer func() {
+		if err != nil {
+			ls.close()
+		}
+	}()
+	for _, s := range []struct {
+		to  *[]net.Listener
+		cfg SocketConfig
+		gid int
+		tcp string
+		key string
+		at  *net.Addr
+	}{
+		{&ls.api, cfg.API.Socket, gid, cfg.API.TCP, "api.tcp", &a.addrs.APITCP},
+		{&ls.xds, cfg.XDS.Socket, gid, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP},
+	} {
+		u, err := listenUnix(ctx, s.cfg, s.gid)
+		if err != nil {
+			return ls, err
+		}
+		*s.to = append(*s.to, u)
+		if s.tcp == "" {
+			continue
+		}
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "tcp", s.tcp)
+		if err != nil {
+			return ls, fmt.Errorf("%s: %w", s.key, err)
+		}
+		*s.to = append(*s.to, l)
+		*s.at = l.Addr()
+		if checkLoopback(l.Addr().String()) != "" {
+			a.log.Warn("xds.tcp is open to the network without authentication: whoever reaches it gets the config of any proxy", "address", l.Addr().String())
+		}
+	}
+	a.addrs.API, a.addrs.XDS = cfg.API.Socket.Path, cfg.XDS.Socket.Path
+	return ls, nil
+}
+
+func (a *Agent) inspectOptions(cfg *Config, gid int, token string) inspect.Options {
+	return inspect.Options{
+		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
+			Instance: a.instance, Started: a.started, PID: os.Getpid()},
+		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, Proxies: a.xds.Status, Files: a.dir.Files,
+		Live: a.live, Ready: a.readiness, Access: inspect.Access{UID: os.Geteuid(), GID: gid, Token: token},
+		Metrics: a.deps.Metrics, Log: a.log,
+	}
+}
+
+// flushEvery is how often what the disk did not take is written again.
+const flushEvery = 5 * time.Second
+
+// keep writes what is pending and answers hangups, until ctx ends.
+func (a *Agent) keep(ctx context.Context) {
+	t := time.NewTicker(flushEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if a.store.Health().Pending > 0 {
+				if err := a.store.Flush(); err == nil {
+					a.log.Info("the state directory takes writes again; everything is on disk")
+				} else if errors.Is(err, syscall.ENOSPC) {
+					a.log.Debug("the state disk is still full", "error", err)
+				}
+			}
+		case <-a.deps.Hangup:
+			a.Reload(a.deps.Reload)
+		}
+	}
+}
