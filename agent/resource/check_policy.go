@@ -89,7 +89,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName bool) {
 		name, labels = true, true
 	}
 	refuse := func(allowed, set bool, field string) {
-		v.unset(set && !allowed, field, "%s goes not with kind %s; remove it", field, t.Kind)
+		v.unset(set && !allowed, field, "%s does not go with kind %s; remove it", field, t.Kind)
 	}
 	refuse(name, t.Name != "", "name")
 	refuse(name && t.Kind != "Mesh", t.Namespace != "", "namespace")

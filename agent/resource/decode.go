@@ -20,6 +20,7 @@ func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resour
 	lim = lim.withDefaults()
 	var out []*Resource
 	var faults Faults
+	dropped := 0
 	types := map[reflect.Type]*typeInfo{}
 	parseStream(data, lim, func(doc document) bool {
 		if doc.err != nil {
@@ -31,16 +32,24 @@ func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resour
 		}
 		d := &decoder{lim: lim, types: types}
 		res, id := r.document(d, doc.root)
+		if d.more > 0 {
+			d.faults = append(d.faults, Fault{Line: d.faults[len(d.faults)-1].Line, Reason: fmt.Sprintf("%d further faults of this document are not shown", d.more)})
+		}
 		for i := range d.faults {
 			d.faults[i].File, d.faults[i].Document, d.faults[i].Resource = file, doc.index, id
 		}
 		slices.SortStableFunc(d.faults, func(a, b Fault) int { return a.Line - b.Line })
-		faults = append(faults, d.faults...)
+		keep := min(len(d.faults), max(0, maxStreamFaults-len(faults)))
+		faults = append(faults, d.faults[:keep]...)
+		dropped += len(d.faults) - keep
 		if len(d.faults) == 0 {
 			out = append(out, res)
 		}
 		return true
 	})
+	if dropped > 0 {
+		faults = append(faults, Fault{File: file, Reason: fmt.Sprintf("%d further faults are not shown", dropped)})
+	}
 	return out, faults
 }
 
@@ -110,7 +119,7 @@ func (r *Registry) document(d *decoder, root *node) (*Resource, string) {
 		return nil, ""
 	}
 	res := &Resource{Key: h.key, Labels: h.labels, Spec: h.desc.New()}
-	id := res.Key.String()
+	id := h.id()
 	if h.spec != nil {
 		for _, name := range h.specPath {
 			d.field(name)
@@ -174,6 +183,9 @@ func (d *decoder) validate(h *header, root *node, res *Resource) {
 	for _, f := range found {
 		if rest, ok := strings.CutPrefix(f.Field, "spec.status"); ok {
 			f.Field = "status" + rest
+		}
+		if d.full() {
+			continue
 		}
 		if slices.ContainsFunc(decoded, func(g Fault) bool { return within(f.Field, g.Field) }) {
 			continue

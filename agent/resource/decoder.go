@@ -15,6 +15,8 @@ type decoder struct {
 	lim    Limits
 	path   []pathStep
 	faults Faults
+	more   int                        // faults beyond maxDocumentFaults, counted and not kept
+	top    []string                   // further fields of the top level, for hints
 	types  map[reflect.Type]*typeInfo // of this call, so that nothing is shared
 }
 
@@ -39,6 +41,12 @@ func newDecoder(lim Limits) *decoder {
 	return &decoder{lim: lim, types: map[reflect.Type]*typeInfo{}}
 }
 
+// Bounds of what one call reports; a hostile document could otherwise cost more in messages than in bytes.
+const (
+	maxDocumentFaults = 1000
+	maxStreamFaults   = 10_000
+)
+
 func (d *decoder) field(name string) { d.path = append(d.path, pathStep{name: name}) }
 func (d *decoder) key(name string)   { d.path = append(d.path, pathStep{name: name, kind: stepKey}) }
 func (d *decoder) index(i int)       { d.path = append(d.path, pathStep{index: i, kind: stepIndex}) }
@@ -61,7 +69,30 @@ func (d *decoder) where() string {
 	return v.path
 }
 
+// userField enters a field with a name from the document, which may hold anything.
+func (d *decoder) userField(name string) {
+	for i := range len(name) {
+		if c := name[i]; !alnum(c) && c != '_' && c != '-' {
+			d.key(clip(name))
+			return
+		}
+	}
+	d.field(clip(name))
+}
+
+// full reports, and counts, that a further fault will not be kept.
+func (d *decoder) full() bool {
+	if len(d.faults) < maxDocumentFaults {
+		return false
+	}
+	d.more++
+	return true
+}
+
 func (d *decoder) faultf(line int, format string, args ...any) {
+	if d.full() {
+		return
+	}
 	d.faults = append(d.faults, Fault{Line: line, Field: d.where(), Reason: fmt.Sprintf(format, args...)})
 }
 
@@ -69,6 +100,8 @@ func (d *decoder) wrongType(n *node, want string) {
 	switch {
 	case want == "a string" && (n.kind == nodeBool || n.kind == nodeInt || n.kind == nodeFloat):
 		d.faultf(n.line, "%s is %s, a string is wanted: write it in quotes, %q", n.show(), n.kind, clip(n.text))
+	case want == "a boolean" && n.kind == nodeString:
+		d.faultf(n.line, "%s is a string, a boolean is wanted: write true or false without quotes", n.show())
 	case n.kind == nodeString:
 		d.faultf(n.line, "%s is a string, %s is wanted", n.show(), want)
 	case n.kind == nodeMapping || n.kind == nodeList:
@@ -208,7 +241,13 @@ func (ti *typeInfo) find(name string) *fieldInfo {
 
 // unknown reports a field that does not exist, with the name that was likely meant.
 func (d *decoder) unknown(p *pair, names []string) {
-	d.field(clip(p.key))
+	if d.full() {
+		return
+	}
+	if len(d.path) == 0 {
+		names = append(d.top[:len(d.top):len(d.top)], names...)
+	}
+	d.userField(p.key)
 	defer d.pop()
 	if near := nearest(p.key, names); near != "" {
 		d.faultf(p.line, "unknown field %s; did you mean %q?", quote(p.key), near)

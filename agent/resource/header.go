@@ -21,6 +21,18 @@ type header struct {
 	status     *node
 }
 
+// id names the resource in messages; a name that is not one is quoted, as it may hold anything.
+func (h *header) id() string {
+	k := h.key
+	if k.Name == "" {
+		return k.Kind
+	}
+	if nameFault(k.Name) != "" || k.Mesh != "" && nameFault(k.Mesh) != "" {
+		return k.Kind + " " + quote(k.Name)
+	}
+	return k.String()
+}
+
 // Fields beside the spec. The ignored ones are written by control planes and say nothing about what is wanted.
 var (
 	universalFields  = [...]string{"type", "mesh", "name", "labels"}
@@ -123,6 +135,7 @@ func (r *Registry) universal(d *decoder, root *node) (*header, bool) {
 	d.mesh(root, h)
 	d.name(root, h.key.Name, "name")
 	if desc.SpecAtTop {
+		d.top = universalFields[:]
 		h.spec = body(root)
 		return h, true
 	}
@@ -207,7 +220,7 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 	d.pop()
 	h.key = Key{Kind: desc.Kind, Name: name}
 	d.mesh(root, h)
-	if namespace != "" {
+	if namespace != "" && nameFault(namespace) == "" {
 		h.key.Name = name + "." + namespace
 		if h.labels == nil {
 			h.labels = map[string]string{}

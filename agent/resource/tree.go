@@ -33,7 +33,7 @@ func (d *decoder) check(n *node, depth int) {
 			if strings.IndexByte(p.key, 0) >= 0 {
 				d.faultf(p.line, "the key %s holds a NUL character; remove it", quote(p.key))
 			}
-			d.field(p.key)
+			d.userField(p.key)
 			d.check(p.value, depth+1)
 			d.pop()
 		}
@@ -58,7 +58,7 @@ func (d *decoder) duplicates(n *node) {
 			first = kept[j].line
 		}
 		if first != 0 {
-			d.field(clip(p.key))
+			d.userField(p.key)
 			d.faultf(p.line, "the key is given twice, first in line %d; remove one", first)
 			d.pop()
 			continue
@@ -176,21 +176,25 @@ func nearest(name string, names []string) string {
 	return best
 }
 
-// editDistance counts the insertions, deletions and substitutions between two names (Levenshtein).
+// editDistance counts the insertions, deletions, substitutions and swaps of neighbours between two names (optimal string
+// alignment).
 func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
+		before, last, row = last, row, before
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
-			cost := diagonal
+			cost := last[j-1]
 			if a[i-1] != b[j-1] {
 				cost++
 			}
-			diagonal, row[j] = row[j], min(cost, row[j]+1, row[j-1]+1)
+			row[j] = min(cost, row[j-1]+1, last[j]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
 		}
 	}
 	return row[len(b)]

@@ -19,7 +19,7 @@ func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err
 	// agent.
 	defer func() {
 		if p := recover(); p != nil {
-			n, err = nil, &parseError{reason: fmt.Sprintf("cannot be parsed as YAML: %v", p)}
+			n, err = nil, &parseError{line: firstLine, reason: fmt.Sprintf("not valid YAML: %v", p)}
 		}
 	}()
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -47,13 +47,13 @@ func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err
 
 func yamlError(e error, firstLine int) *parseError {
 	msg := strings.TrimPrefix(e.Error(), "yaml: ")
-	out := &parseError{reason: msg}
+	out := &parseError{line: firstLine, reason: msg}
 	if m := regexp.MustCompile(`^line (\d+): `).FindStringSubmatch(msg); m != nil {
 		n, _ := strconv.Atoi(m[1])
 		out.line = n + firstLine - 1
 		out.reason = msg[len(m[0]):]
 	}
-	out.reason = "not valid YAML: " + out.reason
+	out.reason = "not valid YAML: " + clip(out.reason)
 	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, `'\t'`) || strings.Contains(msg, "found a tab character") {
 		out.reason += "; indent with spaces"
 	}
@@ -96,7 +96,7 @@ func (b *yamlBuilder) build(y *yaml.Node, depth int) *node {
 	if y.Kind == yaml.AliasNode {
 		n, ok := b.anchors[y.Alias]
 		if !ok || n == nil {
-			return b.fail(y, "alias *%s stands inside its own anchor", clip(y.Value))
+			return b.fail(y, "the alias %s stands inside its own anchor", quote(y.Value))
 		}
 		b.spend(y, n.size)
 		// Depth below an alias: the tree is shared, so the depth is checked where it is walked.
@@ -117,7 +117,7 @@ func (b *yamlBuilder) build(y *yaml.Node, depth int) *node {
 		b.mapping(n, y, depth)
 	case yaml.SequenceNode:
 		if y.ShortTag() != "!!seq" {
-			return b.fail(y, "the tag %s is not allowed", clip(y.Tag))
+			return b.fail(y, "the tag %s is not allowed", quote(y.Tag))
 		}
 		n.kind = nodeList
 		n.items = make([]*node, len(y.Content))
@@ -138,7 +138,7 @@ func (b *yamlBuilder) build(y *yaml.Node, depth int) *node {
 
 func (b *yamlBuilder) mapping(n *node, y *yaml.Node, depth int) {
 	if y.ShortTag() != "!!map" {
-		b.fail(y, "the tag %s is not allowed", clip(y.Tag))
+		b.fail(y, "the tag %s is not allowed", quote(y.Tag))
 		return
 	}
 	n.kind = nodeMapping
@@ -238,7 +238,7 @@ func (b *yamlBuilder) scalar(n *node, y *yaml.Node) {
 		}
 		n.setFloat(f)
 	default:
-		b.fail(y, "the tag %s is not allowed", clip(y.Tag))
+		b.fail(y, "the tag %s is not allowed", quote(y.Tag))
 	}
 }
 
