@@ -1,0 +1,194 @@
+// Demo shows the main job of nearside with real clients: it starts an agent and two gRPC servers on this machine, then
+// calls them through a gRPC client that knows nothing but a service name and the agent's socket. It ends with an error
+// when anything is not as it should be.
+//
+// usage: go run ./examples/demo [PATH OF nearside]      (make demo builds and passes bin/nearside)
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	binary := "bin/nearside"
+	if len(os.Args) > 1 {
+		binary = os.Args[1]
+	}
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(binary); err != nil {
+		return fmt.Errorf("%w: build it first, with make build", err)
+	}
+	dir, err := os.MkdirTemp("", "nearside-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+
+	step("Start an agent. It needs no root, no Envoy and no control plane; everything it writes lies in one folder.")
+	agent, err := startAgent(ctx, binary, dir)
+	if err != nil {
+		return err
+	}
+	defer agent.stop()
+
+	step("Start two instances of a gRPC service, and tell the agent of the first one and of a client named web.")
+	first, err := startServer()
+	if err != nil {
+		return err
+	}
+	defer first.Stop()
+	second, err := startServer()
+	if err != nil {
+		return err
+	}
+	defer second.Stop()
+	fmt.Printf("    instance 1 listens at %s, instance 2 at %s\n", first.address, second.address)
+	if err := agent.apply(ctx, meshDocument+first.dataplane("greeter-1")+webDocument); err != nil {
+		return err
+	}
+
+	step("Call xds:///greeter. The client gets listener, routes, cluster and endpoints from the agent's socket.")
+	client, err := dial(agent.xdsSocket)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := client.expect(ctx, first.address); err != nil {
+		return err
+	}
+
+	step("Add the second instance. The client hears of it without asking, and spreads its calls.")
+	if err := agent.apply(ctx, second.dataplane("greeter-2")); err != nil {
+		return err
+	}
+	if err := client.expect(ctx, first.address, second.address); err != nil {
+		return err
+	}
+
+	step("Take the first instance away.")
+	if err := agent.run(ctx, "delete", "dataplane", "greeter-1"); err != nil {
+		return err
+	}
+	if err := client.expect(ctx, second.address); err != nil {
+		return err
+	}
+
+	step("Ask the agent what it sent the client, and what the client said to it.")
+	if err := agent.run(ctx, "inspect", "dataplane", "web", "--type=status"); err != nil {
+		return err
+	}
+
+	step("Kill the agent without warning. What the client has goes on working.")
+	agent.kill()
+	if err := client.expect(ctx, second.address); err != nil {
+		return err
+	}
+
+	step("Start it again. All that was acknowledged is there, and the client is sent nothing that it has already.")
+	if agent, err = startAgent(ctx, binary, dir); err != nil {
+		return err
+	}
+	defer agent.stop()
+	if err := agent.run(ctx, "get", "dataplanes"); err != nil {
+		return err
+	}
+	if err := client.expect(ctx, second.address); err != nil {
+		return err
+	}
+	fmt.Println("\nThat was it. Next: make run, and docs/cli.md.")
+	return nil
+}
+
+func step(text string) { fmt.Printf("\n==> %s\n", text) }
+
+// agent is a running nearside.
+type agent struct {
+	binary, socket, xdsSocket string
+	cmd                       *exec.Cmd
+	ended                     chan struct{}
+}
+
+func startAgent(ctx context.Context, binary, dir string) (*agent, error) {
+	a := &agent{
+		binary: binary, socket: filepath.Join(dir, "run", "nearside.sock"), xdsSocket: filepath.Join(dir, "run", "xds.sock"),
+		ended: make(chan struct{}),
+	}
+	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	args := []string{"run"}
+	for _, set := range []string{
+		"node.name=demo", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
+		"resources.dir=" + dir + "/resources", "api.socket.group=", "api.socket.mode=0600", "xds.socket.mode=0600",
+	} {
+		args = append(args, "--set", set)
+	}
+	a.cmd = exec.Command(binary, args...)
+	a.cmd.Stdout, a.cmd.Stderr = log, log
+	if err := a.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = a.cmd.Wait()
+		close(a.ended)
+	}()
+	fmt.Println("    $ nearside run --set node.name=demo …")
+	if err := a.await(ctx); err != nil {
+		a.stop()
+		text, _ := os.ReadFile(log.Name())
+		return nil, fmt.Errorf("the agent did not start: %w\n%s", err, text)
+	}
+	return a, nil
+}
+
+// await asks the agent for its health until it answers.
+func (a *agent) await(ctx context.Context) error {
+	for {
+		if exec.CommandContext(ctx, a.binary, "--socket", a.socket, "healthcheck").Run() == nil {
+			return nil
+		}
+		select {
+		case <-a.ended:
+			return errors.New("it ended")
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (a *agent) kill() {
+	_ = a.cmd.Process.Kill()
+	<-a.ended
+	fmt.Println("    $ kill -9", a.cmd.Process.Pid)
+}
+
+func (a *agent) stop() {
+	_ = a.cmd.Process.Signal(syscall.SIGTERM)
+	<-a.ended
+}
