@@ -19,8 +19,8 @@ build: ## build bin/nearside, static
 run: build ## run the agent on examples/quickstart, everything below ./nearside-data
 	@sh examples/quickstart/run.sh $(BIN) $(DATA)
 
-demo: ## show the main job with real xDS clients
-	$(GO) run ./examples/demo
+demo: build ## show the main job with real xDS clients
+	$(GO) run ./examples/demo $(BIN)
 
 test: ## run all tests
 	$(GO) test ./...

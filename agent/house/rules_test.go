@@ -130,15 +130,16 @@ func rulePackageDocs(t *tree) []breach {
 			out = append(out, breach{p.dir, "a directory of tests alone has no package comment: add a doc.go"})
 			continue
 		}
-		want := "Package " + p.files[i].ast.Name.Name + " "
+		begin := []string{"Package " + p.files[i].ast.Name.Name}
 		if p.files[i].ast.Name.Name == "main" {
-			want = "Command "
+			base := path.Base(p.dir)
+			begin = []string{"Command " + base, strings.ToUpper(base[:1]) + base[1:]}
 		}
 		ok := slices.ContainsFunc(p.files, func(f *file) bool {
-			return !f.test && f.ast.Doc != nil && strings.HasPrefix(f.ast.Doc.Text(), want)
+			return !f.test && f.ast.Doc != nil && slices.ContainsFunc(begin, func(b string) bool { return strings.HasPrefix(f.ast.Doc.Text(), b+" ") })
 		})
 		if !ok {
-			out = append(out, breach{p.dir, "no package comment that begins with \"" + strings.TrimSpace(want) + "\": say what the package is for and what it promises"})
+			out = append(out, breach{p.dir, "no package comment that begins with \"" + strings.Join(begin, "\" or \"") + "\": say what the package is for and what it promises"})
 		}
 	}
 	return out
