@@ -42,7 +42,7 @@ func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resour
 		keep := min(len(d.faults), max(0, maxStreamFaults-len(faults)))
 		faults = append(faults, d.faults[:keep]...)
 		dropped += len(d.faults) - keep
-		if len(d.faults) == 0 {
+		if res != nil && len(d.faults) == 0 {
 			out = append(out, res)
 		}
 		return true

@@ -72,7 +72,7 @@ func seeds(t testing.TB) []string {
 		"type: MeshHTTPRoute\nmesh: default\nname: r\nspec:\n  targetRef: {kind: MeshService, name: web}\n  to:\n  - targetRef: {kind: MeshService, name: backend}\n    rules:\n    - matches: [{path: {type: RegularExpression, value: /re.*}, headers: [{name: x-a, value: '1'}]}]\n      default: {backendRefs: [{kind: MeshService, name: redis, weight: 1}]}\n",
 		"apiVersion: kuma.io/v1alpha1\nkind: Dataplane\nmesh: default\nmetadata: {name: a, namespace: b}\nspec:\n  networking: {address: 10.0.0.1, gateway: {tags: {kuma.io/service: gw}}}\n",
 		`{"type":"MeshAccessLogBackend","name":"b","spec":{"a":[1.5e300,-0.0,18446744073709551615,"\u00e9\ud83d\ude00"]}}`,
-		"a: &a [*a]\n", "&a a: *a\n", "<<: 1\n", "? |\n  x\n: y\n", "!!binary aGk=", "--- >\n x\n", "{\"a\":", "\"\\", "%TAG ! x\n--- !y\n",
+		"type:\nname: x\n", "apiVersion: kuma.io/v1alpha1\nkind: ~\n", "a: &a [*a]\n", "&a a: *a\n", "<<: 1\n", "? |\n  x\n: y\n", "!!binary aGk=", "--- >\n x\n", "{\"a\":", "\"\\", "%TAG ! x\n--- !y\n",
 	)
 }
 
@@ -86,6 +86,9 @@ func FuzzDecode(f *testing.F) {
 		res, faults := r.Decode("f", data)
 		for _, x := range res {
 			roundTrip(t, r, x)
+		}
+		if strings.TrimSpace(string(data)) != "" && strings.HasPrefix(string(data), "type") && len(res)+len(faults) == 0 {
+			t.Fatal("the document vanished")
 		}
 		for _, x := range faults {
 			if x.Reason == "" || x.File != "f" {
