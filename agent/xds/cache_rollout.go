@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -25,6 +26,15 @@ var referrers = [draft.NumTypes][]int{
 	rankRoute:    {rankListener},
 }
 
+// needs lists, by rank, the types that the resources of one may need: while one of those has additions that cannot be
+// sent yet, its own wait. Endpoints are among them because those of an updated cluster belong to the new form of it.
+var needs = [draft.NumTypes][]int{
+	rankCluster:  {rankSecret},
+	rankEndpoint: {rankCluster},
+	rankListener: {rankSecret, rankCluster, rankEndpoint},
+	rankRoute:    {rankCluster, rankEndpoint},
+}
+
 // Causes of a response.
 const (
 	causePush    = "the config changed"
@@ -40,7 +50,8 @@ func (st *adsStream) advance() {
 	if !n.ready || n.cfg == nil || st.ended {
 		return
 	}
-	blocked, waiting := false, false
+	var behind [draft.NumTypes]bool // types with additions that cannot be sent yet
+	waiting := false
 	for rank, w := range st.watches {
 		if w == nil {
 			continue
@@ -56,7 +67,7 @@ func (st *adsStream) advance() {
 			w.heldFor, w.held = "", nil
 		}
 		if w.ticket != nil {
-			blocked = blocked || w.ticket.list != n.cfg.Versions[rank]
+			behind[rank] = w.ticket.list != n.cfg.Versions[rank]
 			continue
 		}
 		c := st.pending(w)
@@ -65,8 +76,8 @@ func (st *adsStream) advance() {
 		case c.empty():
 			w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
 			w.base, w.owed = c.base, false
-		case !w.open || blocked && c.adds():
-			blocked = blocked || c.adds()
+		case !w.open || c.adds() && slices.ContainsFunc(needs[rank], func(r int) bool { return behind[r] }):
+			behind[rank] = c.adds()
 		default:
 			st.hand(w, c)
 		}
