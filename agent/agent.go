@@ -142,6 +142,16 @@ func (a *Agent) Last() *inspect.Last {
 	}
 }
 
+// Proxies returns the state of the connected proxies. It is empty before [Agent.Ready].
+func (a *Agent) Proxies() []xds.ProxyStatus {
+	select {
+	case <-a.ready:
+		return a.xds.Status()
+	default:
+		return nil
+	}
+}
+
 // Store returns what the agent has stored; nil before [Agent.Ready], and closed after [Agent.Run].
 func (a *Agent) Store() *store.Store {
 	select {

@@ -1,0 +1,205 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/draft"
+)
+
+const (
+	benchServices = 1000
+	benchProxies  = 50
+)
+
+// bigMesh is the documents of a mesh of n services with two endpoints each, and of local proxies with an HTTP outbound
+// to every service.
+func bigMesh(n, local int) string {
+	var b strings.Builder
+	b.WriteString("type: Mesh\nname: default\n")
+	var outbound []string
+	for i := range n {
+		for e := range 2 {
+			b.WriteString(endpoint(i, e, fmt.Sprintf("10.%d.%d.%d", 1+e, i/250, i%250)))
+		}
+		outbound = append(outbound, fmt.Sprintf(`{"port":%d,"tags":{"kuma.io/service":"svc-%d"}}`, 20000+i, i))
+	}
+	for k := range local {
+		fmt.Fprintf(&b, `---`+"\n"+`{"type":"Dataplane","mesh":"default","name":"web-%d","networking":{"address":"10.9.0.%d",`+
+			`"inbound":[{"port":8080,"tags":{"kuma.io/service":"web","kuma.io/protocol":"http"}}],"outbound":[%s]}}`+"\n", k, k+1, strings.Join(outbound, ","))
+	}
+	return b.String()
+}
+
+func endpoint(service, n int, address string) string {
+	return fmt.Sprintf(`---`+"\n"+`{"type":"Dataplane","mesh":"default","name":"svc-%d-%d","networking":{"address":"%s","inbound":`+
+		`[{"port":8080,"servicePort":18080,"tags":{"kuma.io/service":"svc-%d","kuma.io/protocol":"http","version":"v%d"}}]}}`+"\n", service, n, address, service, n)
+}
+
+// deltaClient subscribes to everything as Envoy does, acknowledges everything, and reports load assignments.
+type deltaClient struct {
+	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	got    func(r *discoveryv3.Resource)
+	sent   atomic.Int64 // responses received
+}
+
+func newDeltaClient(ctx context.Context, b testing.TB, socket, id string, got func(*discoveryv3.Resource)) *deltaClient {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { conn.Close() })
+	c := &deltaClient{got: got}
+	if c.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx); err != nil {
+		b.Fatal(err)
+	}
+	node := &corev3.Node{Id: id, UserAgentName: "envoy"}
+	for _, t := range []string{draft.TypeCluster, draft.TypeListener} {
+		if err := c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: t, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return c
+}
+
+// run reads until the stream ends. Endpoints are subscribed to by the names of the clusters, as Envoy does.
+func (c *deltaClient) run() {
+	for {
+		r, err := c.stream.Recv()
+		if err != nil {
+			return
+		}
+		c.sent.Add(1)
+		ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce}
+		if c.stream.Send(ack) != nil {
+			return
+		}
+		var names []string
+		for _, x := range r.Resources {
+			if r.TypeUrl == draft.TypeCluster && strings.HasPrefix(x.Name, "svc-") {
+				names = append(names, x.Name)
+			}
+			c.got(x)
+		}
+		if len(names) > 0 && c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeEndpoint, ResourceNamesSubscribe: names}) != nil {
+			return
+		}
+	}
+}
+
+// connectAll connects the proxies and waits until each has all its listeners and endpoints.
+func connectAll(ctx context.Context, b testing.TB, a *agent.Agent, got func(proxy int, r *discoveryv3.Resource)) []*deltaClient {
+	full := make(chan struct{}, benchProxies)
+	clients := make([]*deltaClient, benchProxies)
+	done := make(chan struct{}, benchProxies)
+	ctx, cancel := context.WithCancel(ctx)
+	for k := range clients {
+		want := 2*benchServices + 1 // listeners and load assignments
+		count := 0
+		clients[k] = newDeltaClient(ctx, b, a.Addrs().XDS, fmt.Sprintf("default.web-%d", k), func(r *discoveryv3.Resource) {
+			if count < want && r.Resource.GetTypeUrl() != draft.TypeCluster {
+				if count++; count == want {
+					full <- struct{}{}
+				}
+				return
+			}
+			got(k, r)
+		})
+		go func() { clients[k].run(); done <- struct{}{} }()
+	}
+	b.Cleanup(func() {
+		cancel()
+		for range clients {
+			<-done
+		}
+	})
+	for range clients {
+		<-full
+	}
+	return clients
+}
+
+// BenchmarkDelivery changes one endpoint in a mesh of 1000 services and waits until the last of 50 delta clients has
+// it. It reports the median and the 99th percentile of that time, from the start of the write, and how many responses
+// each change caused.
+func BenchmarkDelivery(b *testing.B) {
+	a := runAgent(b)
+	apply(b, a, bigMesh(benchServices, benchProxies))
+	arrived := make(chan struct{}, benchProxies)
+	clients := connectAll(b.Context(), b, a, func(_ int, r *discoveryv3.Resource) {
+		if r.Name == "svc-7" {
+			arrived <- struct{}{}
+		}
+	})
+	responses := func() (n int64) {
+		for _, c := range clients {
+			n += c.sent.Load()
+		}
+		return n
+	}
+	before := responses()
+	var times []time.Duration
+	for b.Loop() {
+		i := len(times)
+		began := time.Now()
+		apply(b, a, endpoint(7, 1, fmt.Sprintf("10.7.%d.%d", i/250%250, 1+i%250)))
+		for range clients {
+			<-arrived
+		}
+		times = append(times, time.Since(began))
+	}
+	slices.Sort(times)
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	b.ReportMetric(ms(times[len(times)/2]), "median-ms")
+	b.ReportMetric(ms(times[len(times)*99/100]), "p99-ms")
+	b.ReportMetric(float64(responses()-before)/float64(len(times)), "responses/op")
+}
+
+// BenchmarkMemory reports the memory of an agent with that mesh and 50 connected proxies: resident, of which the
+// clients in the same process are a part, and the heap in use.
+func BenchmarkMemory(b *testing.B) {
+	a := runAgent(b)
+	apply(b, a, bigMesh(benchServices, benchProxies))
+	connectAll(b.Context(), b, a, func(int, *discoveryv3.Resource) {})
+	for b.Loop() {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(m.HeapInuse)/(1<<20), "heap-MiB")
+	b.ReportMetric(resident(b), "resident-MiB")
+}
+
+// resident reads the resident memory of this process in MiB.
+func resident(b *testing.B) float64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Skip("no /proc:", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				b.Fatal(err)
+			}
+			return float64(kb) / 1024
+		}
+	}
+	b.Fatal("/proc/self/status has no VmRSS")
+	return 0
+}

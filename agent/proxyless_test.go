@@ -1,0 +1,193 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+	grpcxds "google.golang.org/grpc/xds"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// runAgent starts an agent on directories of its own and waits until it serves.
+func runAgent(t testing.TB) *agent.Agent {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ns") // t.TempDir is too long for a socket path in some tests
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, faults := agent.Load(agent.LoadOptions{Dir: dir, Hostname: "node-1", File: "", UID: func() int { return 1000 }, Set: []string{
+		"paths.run=" + filepath.Join(dir, "run"), "paths.state=" + filepath.Join(dir, "state"), "paths.logs=" + filepath.Join(dir, "logs"),
+		"resources.dir=" + filepath.Join(dir, "resources"), "api.socket.group=", "api.socket.mode=0600",
+	}})
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	a, err := agent.New(cfg, agent.Deps{Notify: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		os.RemoveAll(dir)
+	})
+	select {
+	case <-a.Ready():
+	case err := <-done:
+		done <- nil
+		t.Fatalf("the agent did not start: %v", err)
+	}
+	return a
+}
+
+// apply writes documents as an operator would.
+func apply(t testing.TB, a *agent.Agent, documents string) {
+	t.Helper()
+	rs, faults := kinds.Registry().Decode("test", []byte(documents))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test"}
+	for _, r := range rs {
+		b.Ops = append(b.Ops, store.Op{Put: r})
+	}
+	if _, err := a.Store().Apply(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t testing.TB, a *agent.Agent, k resource.Key) {
+	t.Helper()
+	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: k}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// healthServer is an instance of a gRPC service.
+func healthServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	t.Cleanup(func() { s.Stop(); <-done })
+	return l.Addr().String()
+}
+
+func instance(name, address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	return fmt.Sprintf("---\ntype: Dataplane\nmesh: default\nname: %s\nnetworking:\n  address: %s\n  inbound:\n  - port: %s\n"+
+		"    tags: {kuma.io/service: greeter, kuma.io/protocol: grpc}\n", name, host, port)
+}
+
+const caller = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.1\n  inbound:\n" +
+	"  - {port: 80, tags: {kuma.io/service: web}}\n  outbound:\n  - {port: 20001, tags: {kuma.io/service: greeter}}\n"
+
+// TestGRPCClient drives the agent with the xDS client of grpc-go: it resolves a service through the agent's socket,
+// calls it, sees an endpoint added and removed, refuses an update that it cannot use and takes the good one after it.
+func TestGRPCClient(t *testing.T) {
+	a := runAgent(t)
+	one, two := healthServer(t), healthServer(t)
+	apply(t, a, "type: Mesh\nname: default\n"+instance("greeter-1", one)+caller)
+
+	bootstrap, err := json.Marshal(map[string]any{
+		"xds_servers": []any{map[string]any{
+			"server_uri":      "unix://" + a.Addrs().XDS,
+			"channel_creds":   []any{map[string]any{"type": "insecure"}},
+			"server_features": []string{"xds_v3"},
+		}},
+		"node": map[string]any{"id": "default.web"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolver, err := grpcxds.NewXDSResolverWithConfigForTesting(bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("xds:///greeter", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+
+	// answers calls until a round of calls is answered by exactly these instances.
+	answers := func(want ...string) {
+		t.Helper()
+		slices.Sort(want)
+		for {
+			got := map[string]bool{}
+			for range 4 * len(want) {
+				var p peer.Peer
+				_, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Peer(&p), grpc.WaitForReady(true))
+				if ctx.Err() != nil {
+					t.Fatalf("waiting for %v: %v; the last round was answered by %v", want, ctx.Err(), got)
+				}
+				if err == nil {
+					got[p.Addr.String()] = true
+				}
+			}
+			if slices.Equal(slices.Sorted(maps.Keys(got)), want) {
+				return
+			}
+		}
+	}
+	answers(one)
+	apply(t, a, instance("greeter-2", two))
+	answers(one, two)
+	remove(t, a, resource.Key{Kind: "Dataplane", Mesh: "default", Name: "greeter-1"})
+	answers(two)
+
+	// The client refuses endpoints that name one address twice, keeps what it has, and says why.
+	apply(t, a, instance("greeter-3", two)+instance("greeter-1", one))
+	nack := func() string {
+		for _, p := range a.Proxies() {
+			for _, ty := range p.Types {
+				if ty.NACK != nil {
+					return ty.NACK.Reason
+				}
+			}
+		}
+		return ""
+	}
+	for nack() == "" {
+		answers(two)
+	}
+	if !strings.Contains(nack(), "duplicate") {
+		t.Errorf("the status holds the reason %q, want one about the duplicate address", nack())
+	}
+	remove(t, a, resource.Key{Kind: "Dataplane", Mesh: "default", Name: "greeter-3"})
+	answers(one, two)
+	if r := nack(); r != "" {
+		t.Errorf("the status still shows the refusal %q after the good update", r)
+	}
+}
