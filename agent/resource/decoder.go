@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// decoder fills Go values from the nodes of one document and collects every fault on the way. Reflection stays in this
-// file: what it fills is typed.
+// decoder fills Go values from the nodes of one document and collects every fault on the way. Reflection stays
+// here and in typeinfo.go: what it fills is typed.
 type decoder struct {
 	lim    Limits
 	path   []pathStep
@@ -111,57 +111,6 @@ func (d *decoder) wrongType(n *node, want string) {
 	}
 }
 
-// typeInfo is what the decoder needs to know of a type.
-type typeInfo struct {
-	node, text bool // decodes nodes, decodes text
-	fields     []fieldInfo
-}
-
-type fieldInfo struct {
-	name  string
-	index []int
-}
-
-var (
-	nodeDecoderType     = reflect.TypeFor[nodeDecoder]()
-	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
-)
-
-func (d *decoder) info(t reflect.Type) *typeInfo {
-	if ti, ok := d.types[t]; ok {
-		return ti
-	}
-	ti := &typeInfo{}
-	p := reflect.PointerTo(t)
-	ti.node = p.Implements(nodeDecoderType)
-	ti.text = p.Implements(textUnmarshalerType)
-	if t.Kind() == reflect.Struct {
-		ti.fields = fieldsOf(t, nil)
-	}
-	d.types[t] = ti
-	return ti
-}
-
-func fieldsOf(t reflect.Type, at []int) []fieldInfo {
-	var out []fieldInfo
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		index := append(append([]int(nil), at...), i)
-		switch {
-		case name == "-":
-		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct:
-			out = append(out, fieldsOf(f.Type, index)...)
-		case !f.IsExported():
-		case name == "":
-			out = append(out, fieldInfo{f.Name, index})
-		default:
-			out = append(out, fieldInfo{name, index})
-		}
-	}
-	return out
-}
-
 // value decodes n into v. Null leaves v as it is not given.
 func (d *decoder) value(n *node, v reflect.Value) {
 	t := v.Type()
@@ -228,15 +177,6 @@ func (d *decoder) structure(n *node, v reflect.Value, ti *typeInfo) {
 		d.value(p.value, v.FieldByIndex(f.index))
 		d.pop()
 	}
-}
-
-func (ti *typeInfo) find(name string) *fieldInfo {
-	for i := range ti.fields {
-		if ti.fields[i].name == name {
-			return &ti.fields[i]
-		}
-	}
-	return nil
 }
 
 // unknown reports a field that does not exist, with the name that was likely meant.
