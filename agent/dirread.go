@@ -199,7 +199,7 @@ func twice(path string, rs []*resource.Resource) resource.Faults {
 	seen := make(map[resource.Key]bool, len(rs))
 	for _, r := range rs {
 		if seen[r.Key] {
-			out = append(out, resource.Fault{File: path, Resource: r.Key.String(), Reason: "the resource stands in this file more than once; keep one"})
+			out = append(out, resource.Fault{File: path, Resource: r.Key.String(), Reason: r.Key.String() + " stands in this file more than once; keep one"})
 		}
 		seen[r.Key] = true
 	}

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Names of other packages that commands need; they stand on this floor.
+type (
+	// Faults is what is wrong with documents.
+	Faults = resource.Faults
+	// Fault is one of them.
+	Fault = resource.Fault
+	// BootstrapOptions says for which proxy a bootstrap is made.
+	BootstrapOptions = xds.BootstrapOptions
+)
+
+// Bootstrap returns the bootstrap of an Envoy as YAML.
+func Bootstrap(o BootstrapOptions) ([]byte, error) { return xds.Bootstrap(o) }
+
+// Text is one file of resources, or what else holds them.
+type Text struct {
+	Name string // for faults
+	Data []byte
+}
+
+// Offline is a set of resources that is worked on without a running agent, by the same code.
+type Offline struct {
+	list []*resource.Resource // in the order given
+	set  *resource.Set
+}
+
+// ReadOffline decodes texts in the order given. It returns every fault of every text; when there are any, the set holds
+// what is good. A resource that stands twice is a fault.
+func ReadOffline(texts []Text) (*Offline, Faults) {
+	o := &Offline{}
+	var faults Faults
+	reg := kinds.Registry()
+	from := map[resource.Key]string{}
+	for _, t := range texts {
+		rs, fs := reg.Decode(t.Name, t.Data)
+		faults = append(faults, fs...)
+		for _, r := range rs {
+			if first, twice := from[r.Key]; twice {
+				faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(),
+					Reason: fmt.Sprintf("%s stands here and in %s; keep one of the two", r.Key, first)})
+				continue
+			}
+			from[r.Key] = t.Name
+			o.list = append(o.list, r)
+		}
+	}
+	o.set = resource.NewSet(o.list)
+	return o, faults
+}
+
+// Len is the number of resources.
+func (o *Offline) Len() int { return len(o.list) }
+
+// Stream returns the resources as one stream of canonical documents, in the order given.
+func (o *Offline) Stream() ([]byte, error) {
+	var out []byte
+	for _, r := range o.list {
+		doc, err := resource.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, doc...), "\n---\n"...)
+	}
+	return out, nil
+}
+
+// Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.
+func (o *Offline) Config(zone, meshName, dataplane string, diff bool) (*inspect.Config, []string, error) {
+	v, err := mesh.Build(o.set, meshName, mesh.Options{Zone: zone}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, warnings, err := inspect.ProxyConfig(v, dataplane, diff)
+	if err != nil {
+		return nil, nil, err
+	}
+	var lines []string
+	for _, w := range append(v.Warnings, warnings...) {
+		lines = append(lines, w.Resource.String()+": "+w.Reason)
+	}
+	return c, lines, nil
+}
+
+// Dataplane returns the JSON of the one Dataplane that the set must hold, for the node metadata of its Envoy.
+func (o *Offline) Dataplane(meshName, name string) ([]byte, error) {
+	if len(o.list) != 1 {
+		return nil, fmt.Errorf("%d resources are given; give the Dataplane alone", len(o.list))
+	}
+	want := resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}
+	if r := o.list[0]; r.Key != want {
+		return nil, fmt.Errorf("%s is given, %s is wanted; mend the file, or --name and --mesh", r.Key, want)
+	}
+	doc, err := resource.Marshal(o.list[0])
+	if err != nil {
+		return nil, errors.Join(errors.New("the Dataplane cannot be encoded"), err)
+	}
+	return doc, nil
+}
