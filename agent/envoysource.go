@@ -249,6 +249,7 @@ func (s *EnvoySource) Problems() []inspect.Problem {
 func (s *EnvoySource) Run(ctx context.Context) {
 	changed, stop := s.o.Store.Watch()
 	defer stop()
+	s.retry()
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
