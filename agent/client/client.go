@@ -144,7 +144,11 @@ func (c *Client) failed(err error) error {
 		return err
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return &PermissionError{Socket: c.socket, Err: err}
+		return &PermissionError{Socket: c.socket, Err: fs.ErrPermission}
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err // without the path, which the error names already
 	}
 	return &UnreachableError{Socket: c.socket, Err: err}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"io"
 	"net"
 	"net/http"
@@ -57,7 +58,7 @@ func start(t testing.TB, change ...func(*inspect.Options)) *api {
 	o := inspect.Options{
 		Info:     inspect.Info{Product: "nearside", Version: "v0", Node: "n1", Zone: "z1", Instance: "i1"},
 		Registry: registry(t), Store: a.store, Last: a.last.Load,
-		Access: inspect.Access{UID: os.Getuid(), GID: -1}, Metrics: prometheus.NewRegistry(),
+		Access: inspect.Access{UID: os.Getuid(), GID: -1}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	for _, f := range change {
 		f(&o)

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+func (a *app) bootstrapCommand() *cobra.Command {
+	var (
+		o                                         agent.BootstrapOptions
+		dataplane, annotations, xds, admin, write string
+	)
+	cmd := &cobra.Command{
+		Use:   "bootstrap --name DPP",
+		Short: "Print the bootstrap of an Envoy",
+		Long: `Prints a bootstrap for Envoy 1.29 to 1.37: it takes its config by delta ADS over the agent's xDS socket under the
+node id MESH.NAME, which stays the same over restarts. It needs no running agent and holds no secret.
+
+With --dataplane, the Envoy brings its Dataplane in its node metadata, and the agent has it as long as the Envoy is
+connected; without, the Dataplane comes from the resource directory or the API.
+--annotations-file takes the downward API of Kubernetes (lines key="value") or a YAML mapping of strings.
+Envoy must be able to create its admin socket; --admin-socket "" leaves the admin interface out.`,
+		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml
+  nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml --admin-socket /run/envoy/web.sock --write web.yaml`,
+		Args: args(0, 0, "no arguments; name the proxy with --name"),
+	}
+	a.meshFlag(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&o.Name, "name", "", "name of the Dataplane (required)")
+	fl.StringVar(&o.Cluster, "cluster", "", "node.cluster of the Envoy (default: the name)")
+	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")
+	fl.StringVar(&annotations, "annotations-file", "", "file with annotations for the node metadata")
+	fl.StringVar(&xds, "xds-socket", "", "xDS socket of the agent (default: xds.sock beside its API socket)")
+	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: admin-MESH.NAME.sock beside the xDS socket)")
+	fl.StringVar(&write, "write", "", "write to this file instead of standard output")
+	_ = cmd.RegisterFlagCompletionFunc("name", a.completeNamesOf("dataplanes"))
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if o.Name == "" {
+			return usagef("--name is missing: name the Dataplane of the Envoy")
+		}
+		o.Mesh = a.mesh
+		if xds == "" {
+			xds = filepath.Join(filepath.Dir(client.FindSocket(a.socket, a.getenv, os.Geteuid())), "xds.sock")
+		}
+		var err error
+		if o.XDSSocket, err = filepath.Abs(xds); err != nil {
+			return err
+		}
+		switch {
+		case !fl.Changed("admin-socket"):
+			o.AdminSocket = filepath.Join(filepath.Dir(o.XDSSocket), "admin-"+o.Mesh+"."+o.Name+".sock")
+		case admin != "":
+			if o.AdminSocket, err = filepath.Abs(admin); err != nil {
+				return err
+			}
+		}
+		if dataplane != "" {
+			off, err := a.offline(&fileFlags{paths: []string{dataplane}})
+			if err != nil {
+				return err
+			}
+			if o.Dataplane, err = off.Dataplane(o.Mesh, o.Name); err != nil {
+				return fmt.Errorf("--dataplane %s: %w", dataplane, err)
+			}
+		}
+		if annotations != "" {
+			if o.Annotations, err = readAnnotations(annotations); err != nil {
+				return fmt.Errorf("--annotations-file %s: %w", annotations, err)
+			}
+		}
+		b, err := agent.Bootstrap(o)
+		if err != nil {
+			return err
+		}
+		if write == "" {
+			_, err = a.stdout.Write(b)
+			return err
+		}
+		if err := os.WriteFile(write, b, 0o644); err != nil { // #nosec G306 -- Envoy reads it under its own user; it holds no secret
+			return err
+		}
+		fmt.Fprintf(a.stderr, "wrote %s; start the proxy with: envoy -c %s\n", write, write)
+		return nil
+	}
+	return cmd
+}
+
+// readAnnotations reads annotations as the downward API of Kubernetes writes them, one key="value" to a line with Go's
+// escapes, or else as a YAML mapping.
+func readAnnotations(path string) (map[string]string, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, reason(err)
+	}
+	out := map[string]string{}
+	for i, line := range strings.Split(string(data), "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		key, quoted, ok := strings.Cut(line, "=")
+		value, err := strconv.Unquote(strings.TrimSpace(quoted))
+		if ok && err == nil {
+			out[strings.TrimSpace(key)] = value
+			continue
+		}
+		if len(out) > 0 {
+			return nil, fmt.Errorf("line %d is not key=\"value\"", i+1)
+		}
+		if err := yaml.Unmarshal(data, &out); err != nil {
+			return nil, fmt.Errorf("neither lines key=\"value\" nor a YAML mapping of strings: %w", err)
+		}
+		break
+	}
+	return out, nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent"
+)
+
+// maxInput bounds one file of resources: twice what the decoder takes, so that it is the decoder that refuses.
+const maxInput = 64 << 20
+
+// fileFlags is -f, and -R where folders may be walked.
+type fileFlags struct {
+	paths     []string
+	recursive bool
+}
+
+func (f *fileFlags) add(cmd *cobra.Command, what string) {
+	cmd.Flags().StringArrayVarP(&f.paths, "file", "f", nil, what+": a file, a folder (its *.yaml, *.yml and *.json) or - for standard input; repeatable")
+	cmd.Flags().BoolVarP(&f.recursive, "recursive", "R", false, "also read the folders inside a folder")
+}
+
+// read returns the texts behind -f, files of a folder sorted by name.
+func (f *fileFlags) read(stdin io.Reader) ([]agent.Text, error) {
+	if len(f.paths) == 0 {
+		return nil, usagef("-f is missing: give a file, a folder or - for standard input")
+	}
+	var out []agent.Text
+	seenStdin := false
+	for _, p := range f.paths {
+		if p == "-" {
+			if seenStdin {
+				return nil, usagef("-f - is given twice")
+			}
+			seenStdin = true
+			data, err := readAll("standard input", stdin)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, agent.Text{Name: "<stdin>", Data: data})
+			continue
+		}
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, fmt.Errorf("-f %s: %w", p, reason(err))
+		}
+		files := []string{p}
+		if info.IsDir() {
+			if files, err = f.folder(p); err != nil {
+				return nil, fmt.Errorf("-f %s: %w", p, err)
+			}
+			if len(files) == 0 {
+				return nil, fmt.Errorf("-f %s: the folder has no *.yaml, *.yml or *.json", p)
+			}
+		}
+		for _, file := range files {
+			data, err := readFile(file)
+			if err != nil {
+				return nil, fmt.Errorf("-f %s: %w", file, reason(err))
+			}
+			out = append(out, agent.Text{Name: file, Data: data})
+		}
+	}
+	return out, nil
+}
+
+// folder lists the resource files of a folder. Hidden files, and in a mounted ConfigMap its ..data, are left out.
+func (f *fileFlags) folder(dir string) ([]string, error) {
+	var files []string
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case p == dir:
+			return nil
+		case strings.HasPrefix(d.Name(), "."), d.IsDir() && !f.recursive:
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		case !d.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(p)):
+			files = append(files, p)
+		}
+		return nil
+	})
+	slices.Sort(files)
+	return files, err
+}
+
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readAll(path, file)
+}
+
+func readAll(name string, r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxInput+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxInput {
+		return nil, fmt.Errorf("%s has more than %d bytes; split it", name, maxInput)
+	}
+	return data, nil
+}
+
+// reason is an error of a file without the operation and the path, which stand before it already.
+func reason(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// offline reads and decodes what -f names; faults are an error.
+func (a *app) offline(f *fileFlags) (*agent.Offline, error) {
+	texts, err := f.read(a.stdin)
+	if err != nil {
+		return nil, err
+	}
+	o, faults := agent.ReadOffline(texts)
+	if err := faults.Err(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+func (a *app) getCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "get TYPE [NAME]",
+		Short: "List or show resources",
+		Long: `Lists the resources of a type in a mesh, or shows one. TYPE goes in any case as singular, plural or short name;
+TYPE/NAME is possible too. -o yaml and -o json print what apply takes: one document of a resource; for a list, YAML
+has a stream of documents and JSON {"total", "items"}.`,
+		Example: `  nearside get dataplanes
+  nearside get meshtimeouts -A -o wide
+  nearside get mt slow -m shop -o yaml
+  nearside get mesh/default -o json`,
+		Args:              args(1, 2, "TYPE [NAME] or TYPE/NAME"),
+		ValidArgsFunction: a.completeTypeAndName,
+	}
+	a.meshFlag(cmd)
+	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
+	output := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		if len(args) == 2 || strings.Contains(args[0], "/") {
+			if all {
+				return usagef("-A lists the resources of all meshes; leave it out to show one by NAME")
+			}
+			r, err := a.reference(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			item, err := a.client().Get(cmd.Context(), r.kind.Plural, r.mesh, r.name)
+			if err != nil {
+				return err
+			}
+			switch format {
+			case "json":
+				return printJSON(a.stdout, item.Resource)
+			case "yaml":
+				return printYAML(a.stdout, item.Resource)
+			}
+			return a.printItems(cmd, r.kind, []client.Item{*item}, format)
+		}
+		kind, err := a.kind(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		mesh := a.mesh
+		if all || kind.Global {
+			mesh = ""
+		}
+		items, err := a.client().List(cmd.Context(), kind.Plural, mesh)
+		if err != nil {
+			return err
+		}
+		return a.printItems(cmd, kind, items, format)
+	}
+	return cmd
+}
+
+// printItems writes resources in a format for many.
+func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.Item, format string) error {
+	switch format {
+	case "json":
+		docs := make([]json.RawMessage, 0, len(items))
+		for _, it := range items {
+			docs = append(docs, it.Resource)
+		}
+		return printJSON(a.stdout, struct {
+			Total int               `json:"total"`
+			Items []json.RawMessage `json:"items"`
+		}{len(docs), docs})
+	case "yaml":
+		for i, it := range items {
+			if i > 0 {
+				fmt.Fprintln(a.stdout, "---")
+			}
+			if err := printYAML(a.stdout, it.Resource); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "name":
+		for _, it := range items {
+			d, err := readDocument(it)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(a.stdout, strings.ToLower(d.Type)+"/"+d.Name)
+		}
+		return nil
+	}
+	if len(items) == 0 {
+		where := " in mesh " + a.mesh
+		if kind.Global || cmd.Flags().Changed("all-meshes") {
+			where = ""
+		}
+		fmt.Fprintf(a.stderr, "no %s%s\n", kind.Plural, where)
+		return nil
+	}
+	own := columnsOf(kind)
+	states := map[string]string{}
+	if kind.Kind == "Dataplane" {
+		proxies, err := a.client().Proxies(cmd.Context())
+		if err != nil {
+			return err
+		}
+		for _, p := range proxies.Items {
+			states[p.Mesh+"/"+p.Name] = p.State
+		}
+	}
+	return a.printTable(kind, items, own, states, format == "wide")
+}
+
+func (a *app) printTable(kind client.Kind, items []client.Item, own []column, states map[string]string, wide bool) error {
+	var headers []string
+	if !kind.Global {
+		headers = append(headers, "MESH")
+	}
+	headers = append(headers, "NAME")
+	for _, c := range own {
+		headers = append(headers, c.header)
+	}
+	if kind.Kind == "Dataplane" {
+		headers = append(headers, "STATE")
+	}
+	headers = append(headers, "SOURCE", "AGE")
+	if wide {
+		headers = append(headers, "REVISION", "AUTHOR", "LABELS")
+	}
+	t := newTable(a.stdout, headers...)
+	for _, it := range items {
+		d, err := readDocument(it)
+		if err != nil {
+			return err
+		}
+		var cells []string
+		if !kind.Global {
+			cells = append(cells, d.Mesh)
+		}
+		cells = append(cells, d.Name)
+		for _, c := range own {
+			cells = append(cells, c.cell(d))
+		}
+		if kind.Kind == "Dataplane" {
+			cells = append(cells, states[d.Mesh+"/"+d.Name])
+		}
+		source := it.Meta.Source
+		if !wide {
+			source, _, _ = strings.Cut(source, ":")
+		}
+		cells = append(cells, source, age(it.Meta.Modified))
+		if wide {
+			cells = append(cells, fmt.Sprint(it.Meta.Revision), it.Meta.Author, pairs(d.Labels))
+		}
+		t.row(cells...)
+	}
+	return t.flush()
+}

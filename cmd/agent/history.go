@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+func (a *app) historyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "history TYPE NAME",
+		Short:             "List the revisions of a resource",
+		Long:              "Lists the latest revisions of a resource, oldest first, deletions included; also of one that is deleted.",
+		Example:           "  nearside history meshtimeout slow\n  nearside history dataplane web -m shop -o yaml",
+		Args:              args(1, 2, "TYPE NAME or TYPE/NAME"),
+		ValidArgsFunction: a.completeTypeAndName,
+	}
+	a.meshFlag(cmd)
+	output := outputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		r, err := a.reference(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		h, err := a.client().History(cmd.Context(), r.kind.Plural, r.mesh, r.name)
+		if err != nil {
+			return err
+		}
+		switch format {
+		case "json":
+			return printJSON(a.stdout, h)
+		case "yaml":
+			return printYAML(a.stdout, h)
+		}
+		t := newTable(a.stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE")
+		there := false
+		for i, rev := range h.Items {
+			change := "changed"
+			switch {
+			case rev.Deleted:
+				change = "deleted"
+			case i > 0 && !there:
+				change = "created"
+			case i == 0:
+				change = "" // what was before is not kept
+			}
+			there = !rev.Deleted
+			t.row(fmt.Sprint(rev.Revision), change, rev.Source, rev.Author, age(rev.Time))
+		}
+		return t.flush()
+	}
+	return cmd
+}
+
+func (a *app) rollbackCommand() *cobra.Command {
+	var to uint64
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:               "rollback TYPE NAME --to REVISION",
+		Short:             "Make an earlier revision of a resource the present one",
+		Long:              "Writes the content of an earlier revision as a new one. A resource that was deleted is there again.",
+		Example:           "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",
+		Args:              args(1, 2, "TYPE NAME or TYPE/NAME"),
+		ValidArgsFunction: a.completeTypeAndName,
+	}
+	a.meshFlag(cmd)
+	cmd.Flags().Uint64Var(&to, "to", 0, "revision, as history lists it (required)")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
+	output := outputFlag(cmd, "text", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		if to == 0 {
+			return usagef("--to REVISION is missing; nearside history %s lists the revisions", args[0])
+		}
+		r, err := a.reference(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		w, err := a.client().Rollback(cmd.Context(), client.Rollback{Type: r.kind.Kind, Mesh: r.mesh, Name: r.name, Revision: to, DryRun: dryRun})
+		if err != nil {
+			return err
+		}
+		return a.printWritten(w, format)
+	}
+	return cmd
+}

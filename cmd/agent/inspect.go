@@ -1,0 +1,241 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+func (a *app) inspectCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "inspect",
+		Short:   "Show what proxies get and whether they took it",
+		Example: "  nearside inspect dataplanes\n  nearside inspect dataplane web --type=config -o json",
+		Args:    group,
+		RunE:    help,
+	}
+	cmd.AddCommand(a.inspectDataplanesCommand(), a.inspectDataplaneCommand())
+	return cmd
+}
+
+func (a *app) inspectDataplanesCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "dataplanes",
+		Short: "List the proxies and how far they are with their config",
+		Long: `Lists every Dataplane of a mesh and every client that asks this agent for config. STATE is synced, pending (an
+answer is outstanding), rejected (it refused something and keeps what it had), unknown (it asks for a Dataplane that
+does not exist) or disconnected (no client on this node).`,
+		Example: "  nearside inspect dataplanes\n  nearside inspect dataplanes -A -o wide",
+		Args:    args(0, 0, "no arguments"),
+	}
+	a.meshFlag(cmd)
+	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
+	output := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		ps, err := a.client().Proxies(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if !all {
+			ps.Items = slices.DeleteFunc(ps.Items, func(p client.Proxy) bool { return p.Mesh != a.mesh })
+			ps.Total = len(ps.Items)
+		}
+		switch format {
+		case "json":
+			return printJSON(a.stdout, ps)
+		case "yaml":
+			return printYAML(a.stdout, ps)
+		case "name":
+			for _, p := range ps.Items {
+				fmt.Fprintln(a.stdout, "dataplane/"+p.Name)
+			}
+			return nil
+		}
+		return a.proxyTable(ps.Items, format == "wide")
+	}
+	return cmd
+}
+
+func (a *app) proxyTable(ps []client.Proxy, wide bool) error {
+	headers := []string{"MESH", "NAME", "STATE", "CLIENT", "CONNECTED"}
+	if wide {
+		headers = append(headers, "NODE", "PEER", "RESOURCES")
+	}
+	t := newTable(a.stdout, append(headers, "REASON")...)
+	for _, p := range ps {
+		if len(p.Clients) == 0 {
+			t.row(append(append([]string{p.Mesh, p.Name, p.State}, make([]string, len(headers)-3)...), p.Reason)...)
+		}
+		for _, c := range p.Clients {
+			cells := []string{p.Mesh, p.Name, p.State, strings.TrimSpace(c.UserAgent + " " + c.Version), age(c.ConnectedAt)}
+			if wide {
+				n := 0
+				for _, t := range c.Types {
+					n += t.Resources
+				}
+				cells = append(cells, c.NodeID, c.Peer.String(), fmt.Sprint(n))
+			}
+			t.row(append(cells, p.Reason)...)
+		}
+	}
+	return t.flush()
+}
+
+// Types of inspect dataplane.
+const (
+	typeConfig = "config"
+	typeStatus = "status"
+)
+
+// inspection is the flags of inspect dataplane.
+type inspection struct {
+	files        fileFlags
+	typ, include string
+	dump, shadow bool
+}
+
+func (a *app) inspectDataplaneCommand() *cobra.Command {
+	var in inspection
+	cmd := &cobra.Command{
+		Use:   "dataplane NAME",
+		Short: "Show what a proxy gets, or how far it is with it",
+		Long: `Shows the xDS config of a proxy (--type=config), or which versions it was sent, has acknowledged and rejected
+(--type=status).
+
+With -f, the config is computed from these resources alone, without any agent and by the same code; the zone is then
+NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
+the current config to the one shown. -o json has the document of the API: {"xds": {TYPE: {NAME: RESOURCE}}, "diff"}.`,
+		Example: `  nearside inspect dataplane web
+  nearside inspect dataplane web --type=status
+  nearside inspect dataplane web --shadow --include=diff -o json
+  nearside inspect dataplane web -m shop -f resources/ -o json`,
+		Args:              args(1, 1, "the NAME of a dataplane"),
+		ValidArgsFunction: a.completeNamesOf("dataplanes"),
+	}
+	a.meshFlag(cmd)
+	in.files.add(cmd, "compute offline from these resources")
+	fl := cmd.Flags()
+	fl.StringVar(&in.typ, "type", typeConfig, "what to show: config or status")
+	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
+	fl.BoolVar(&in.shadow, "shadow", false, "count shadow policies in")
+	fl.StringVar(&in.include, "include", "", "what to add: diff")
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{typeConfig, typeStatus}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff"}, cobra.ShellCompDirectiveNoFileComp))
+	output := outputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		if in.dump && fl.Changed("type") && in.typ != typeConfig {
+			return usagef("--config-dump is the same as --type=config; leave one of the two out")
+		}
+		switch in.typ {
+		case typeConfig:
+			return a.inspectConfig(cmd, &in, args[0], format)
+		case typeStatus:
+			if in.shadow || in.include != "" || len(in.files.paths) > 0 {
+				return usagef("--shadow, --include and -f belong to --type=config")
+			}
+			return a.inspectStatus(cmd, args[0], format)
+		}
+		return usagef("--type %q is not possible; one of %s, %s", in.typ, typeConfig, typeStatus)
+	}
+	return cmd
+}
+
+func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format string) error {
+	if in.include != "" && in.include != "diff" {
+		return usagef("--include %q is not possible; only diff can be included", in.include)
+	}
+	var c *client.Config
+	if len(in.files.paths) > 0 {
+		o, err := a.offline(&in.files)
+		if err != nil {
+			return err
+		}
+		var warnings []string
+		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, in.include == "diff"); err != nil {
+			return err
+		}
+		for _, w := range warnings {
+			fmt.Fprintln(a.stderr, "warning: "+w)
+		}
+	} else {
+		var err error
+		if c, err = a.client().Config(cmd.Context(), a.mesh, name, in.shadow, in.include == "diff"); err != nil {
+			return err
+		}
+	}
+	switch format {
+	case "json":
+		return printJSON(a.stdout, c)
+	case "yaml":
+		return printYAML(a.stdout, c)
+	}
+	t := newTable(a.stdout, "TYPE", "NAME", "BYTES")
+	for _, typ := range slices.Sorted(maps.Keys(c.XDS)) {
+		for _, n := range slices.Sorted(maps.Keys(c.XDS[typ])) {
+			t.row(typ[strings.LastIndex(typ, ".")+1:], n, fmt.Sprint(len(c.XDS[typ][n])))
+		}
+	}
+	if err := t.flush(); err != nil || in.include == "" {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "\nDIFF: %d operations\n", len(c.Diff))
+	for _, op := range c.Diff {
+		fmt.Fprintf(a.stdout, "%s %s\n", op.Op, op.Path)
+	}
+	return nil
+}
+
+func (a *app) inspectStatus(cmd *cobra.Command, name, format string) error {
+	p, err := a.client().Proxy(cmd.Context(), a.mesh, name)
+	if err != nil {
+		return err
+	}
+	switch format {
+	case "json":
+		return printJSON(a.stdout, p)
+	case "yaml":
+		return printYAML(a.stdout, p)
+	}
+	fmt.Fprintf(a.stdout, "%s/%s: %s", p.Mesh, p.Name, p.State)
+	if p.Reason != "" {
+		fmt.Fprintf(a.stdout, ": %s", p.Reason)
+	}
+	fmt.Fprintln(a.stdout)
+	for _, x := range p.Problems {
+		fmt.Fprintf(a.stdout, "%s: %s\n", x.Severity, x.Reason)
+	}
+	for _, c := range p.Clients {
+		fmt.Fprintf(a.stdout, "\nnode %s: %s %s, %s, %s ago, %d streams\n", c.NodeID, c.UserAgent, c.Version, c.Peer, age(c.ConnectedAt), c.Streams)
+		t := newTable(a.stdout, "TYPE", "RESOURCES", "SENT", "ACKED", "REJECTED")
+		for _, x := range c.Types {
+			rejected := ""
+			if x.NACK != nil {
+				rejected = x.NACK.Version + ": " + x.NACK.Reason
+			}
+			t.row(x.TypeURL[strings.LastIndex(x.TypeURL, ".")+1:], fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, rejected)
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+		for _, x := range c.Types {
+			for _, h := range x.Held {
+				fmt.Fprintf(a.stdout, "held: %s: %s\n", h.Name, h.Reason)
+			}
+		}
+	}
+	return nil
+}

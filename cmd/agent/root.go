@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+// app is one invocation of the program.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            []string
+	socket         string // --socket
+	mesh           string // --mesh
+}
+
+// Main runs one command line and returns its exit code. Tests call it as main does.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(context.Background())
+	if err == nil {
+		return exitOK
+	}
+	var usage *usageError
+	if errors.As(err, &usage) {
+		usage.command = cmd.CommandPath()
+	}
+	report(stderr, err)
+	return exitCode(err)
+}
+
+// getenv returns a variable of the invocation, the last of its name.
+func (a *app) getenv(name string) string {
+	for i := len(a.env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(a.env[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// client returns a client of the agent. It connects at the first call.
+func (a *app) client() *client.Client {
+	return client.New(client.FindSocket(a.socket, a.getenv, os.Geteuid()), 0)
+}
+
+// quick is a client for completion and probes, which must not keep anyone waiting.
+func (a *app) quick(timeout time.Duration) *client.Client {
+	return client.New(client.FindSocket(a.socket, a.getenv, os.Geteuid()), timeout)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "nearside",
+		Short: "Service mesh from the node's side: the agent and its command line",
+		Long: `nearside gives the Envoys of its node their config over xDS, from resources in Kuma's formats.
+
+"nearside run" is the agent. All other commands are its clients, or work on files alone.
+Exit codes: 0 success, 1 failed, 2 the answer is no, 64 usage, 65 invalid input document,
+69 the agent is not reachable, 77 no permission.`,
+		Example: `  nearside run --config /etc/nearside/agent.yaml
+  nearside validate -f resources/
+  nearside get dataplanes
+  nearside inspect dataplane web -o yaml`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          group,
+		RunE:          help,
+	}
+	root.PersistentFlags().StringVar(&a.socket, "socket", "", "unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(
+		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
+		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
+		a.historyCommand(), a.rollbackCommand(),
+		a.statusCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
+	)
+	return root
+}
+
+// group is for commands that only hold others.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("there is no command %q in %s; did you mean %q?", args[0], cmd.CommandPath(), near[0])
+	}
+	return usagef("there is no command %q in %s", args[0], cmd.CommandPath())
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// args checks the number of arguments, which names lists.
+func args(least, most int, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usagef("%s takes %s; %d given", cmd.CommandPath(), names, len(args))
+		}
+		return nil
+	}
+}
+
+// meshFlag adds -m.
+func (a *app) meshFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&a.mesh, "mesh", "m", "default", "mesh")
+	_ = cmd.RegisterFlagCompletionFunc("mesh", a.completeMesh) // fails only for a flag that does not exist
+}

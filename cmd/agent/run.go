@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent"
+)
+
+// configFlags are --config and --set.
+type configFlags struct {
+	file string
+	set  []string
+}
+
+func (c *configFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.file, "config", "", "config file (default: NEARSIDE_CONFIG, else "+agent.DefaultConfigFile+" where it exists)")
+	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that wins over file and environment; repeatable")
+}
+
+func (c *configFlags) options(a *app) agent.LoadOptions {
+	file := c.file
+	if file == "" {
+		file = a.getenv("NEARSIDE_CONFIG")
+	}
+	return agent.LoadOptions{File: file, Env: a.env, Set: c.set, Warn: func(line string) { fmt.Fprintln(a.stderr, "warning: "+line) }}
+}
+
+// load reads and checks the config.
+func (c *configFlags) load(a *app) (*agent.Config, agent.Origins, error) {
+	cfg, origins, faults := agent.Load(c.options(a))
+	if len(faults) == 0 {
+		faults = cfg.Validate()
+	}
+	if err := faults.Err(); err != nil {
+		return nil, nil, err
+	}
+	return cfg, origins, nil
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var c configFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the agent in the foreground",
+		Long: `Runs the agent in the foreground until it gets SIGTERM or SIGINT; its log goes to standard error.
+SIGHUP makes it read its config again: what can change without a restart does, and the log says what cannot.
+Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearside or ./nearside-data.`,
+		Example: `  nearside run
+  nearside run --config /etc/nearside/agent.yaml --set node.zone=east --set log.level=debug`,
+		Args: args(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := c.load(a)
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			hangup := make(chan os.Signal, 1)
+			signal.Notify(hangup, syscall.SIGHUP)
+			defer signal.Stop(hangup)
+			level := new(slog.LevelVar)
+			reload := c.options(a)
+			reload.Warn = nil
+			d := agent.Deps{
+				Log: newLog(a.stderr, cfg.Log.Format, level), Level: level,
+				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
+			}
+			return runAgent(ctx, cfg, d)
+		},
+	}
+	c.add(cmd)
+	return cmd
+}
+
+func runAgent(ctx context.Context, cfg *agent.Config, d agent.Deps) error {
+	ag, err := agent.New(cfg, d)
+	if err != nil {
+		return err
+	}
+	return ag.Run(ctx)
+}
+
+func newLog(w io.Writer, format string, level slog.Leveler) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+func (a *app) checkConfigCommand() *cobra.Command {
+	var c configFlags
+	cmd := &cobra.Command{
+		Use:   "check-config [FILE]",
+		Short: "Validate the agent's own config",
+		Long: `Reads the config as "nearside run" would, environment and --set included, and prints every fault with its
+file, line and key on standard error. Exit code 65 when there is one.`,
+		Example: `  nearside check-config
+  nearside check-config agent.yaml --set node.zone=east`,
+		Args: args(0, 1, "at most one FILE"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if c.file != "" {
+					return usagef("the file is given twice, as argument and with --config")
+				}
+				c.file = args[0]
+			}
+			if _, _, err := c.load(a); err != nil {
+				return err
+			}
+			fmt.Fprintln(a.stderr, "the config is valid")
+			return nil
+		},
+	}
+	c.add(cmd)
+	return cmd
+}
+
+func (a *app) configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "config",
+		Short:   "Show the agent's config or its schema",
+		Example: "  nearside config show --origins\n  nearside config schema > agent.schema.json",
+		Args:    group,
+		RunE:    help,
+	}
+	cmd.AddCommand(a.configShowCommand(), &cobra.Command{
+		Use:     "schema",
+		Short:   "Print the JSON Schema of the config file",
+		Example: "  nearside config schema > agent.schema.json",
+		Args:    args(0, 0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := a.stdout.Write(agent.Schema())
+			return err
+		},
+	})
+	return cmd
+}
+
+func (a *app) configShowCommand() *cobra.Command {
+	var c configFlags
+	var withOrigins bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print the effective config",
+		Long: `Prints the config that "nearside run" would use, with every default, as a file that it can read.
+With --origins, a comment behind each value says where it comes from: flag, env, file or default.`,
+		Example: `  nearside config show
+  nearside config show --origins --config agent.yaml
+  nearside config show --origins -o json`,
+		Args: args(0, 0, "no arguments"),
+	}
+	output := outputFlag(cmd, "yaml", "json")
+	c.add(cmd)
+	cmd.Flags().BoolVar(&withOrigins, "origins", false, "say where each value comes from")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		cfg, origins, err := c.load(a)
+		if err != nil {
+			return err
+		}
+		shown := origins
+		if !withOrigins {
+			shown = nil
+		}
+		if format == "yaml" {
+			b, err := cfg.YAML(shown)
+			if err != nil {
+				return err
+			}
+			_, err = a.stdout.Write(b)
+			return err
+		}
+		b, err := cfg.YAML(nil)
+		if err != nil {
+			return err
+		}
+		doc, err := yamlToJSON(b)
+		if err != nil {
+			return err
+		}
+		if withOrigins {
+			return printJSON(a.stdout, struct {
+				Config  json.RawMessage `json:"config"`
+				Origins agent.Origins   `json:"origins"`
+			}{doc, origins})
+		}
+		return printJSON(a.stdout, doc)
+	}
+	return cmd
+}

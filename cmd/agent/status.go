@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Show the health of the agent on one screen",
+		Long:    "Shows what the agent holds, what its proxies are at and what needs a look. Exit code 2 when it is not ready.",
+		Example: "  nearside status\n  nearside status -o json | jq .problems",
+		Args:    args(0, 0, "no arguments"),
+	}
+	output := outputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		s, err := a.client().Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		switch format {
+		case "json":
+			err = printJSON(a.stdout, s)
+		case "yaml":
+			err = printYAML(a.stdout, s)
+		default:
+			printStatus(a.stdout, s)
+		}
+		if err == nil && !s.Ready {
+			return &silentError{exitNo}
+		}
+		return err
+	}
+	return cmd
+}
+
+func printStatus(w io.Writer, s *client.Status) {
+	state := "ready"
+	if !s.Ready {
+		state = "NOT READY"
+	}
+	fmt.Fprintf(w, "%s %s on %s (zone %s), pid %d, up %s: %s\n", s.Info.Product, s.Info.Version, s.Info.Node, s.Info.Zone,
+		s.Info.PID, age(s.Info.Started), state)
+	for _, c := range s.Checks {
+		mark := "ok  "
+		if !c.OK {
+			mark = "FAIL"
+		}
+		fmt.Fprintf(w, "  %s %s: %s\n", mark, c.Name, c.Reason)
+	}
+	total := 0
+	for _, n := range s.Store.Resources {
+		total += n
+	}
+	fmt.Fprintf(w, "resources  %d at revision %d (%s)\n", total, s.Store.Revision, counts(s.Store.Sources))
+	if s.Store.Error != "" {
+		fmt.Fprintf(w, "  FAIL state on disk: %s\n", s.Store.Error)
+	}
+	if s.Store.SetAside != "" {
+		fmt.Fprintf(w, "  a damaged state file was set aside as %s\n", s.Store.SetAside)
+	}
+	if r := s.Reconcile; r != nil {
+		fmt.Fprintf(w, "configs    made %s ago from revision %d in %.1f ms\n", age(r.At), r.Revision, r.Seconds*1000)
+	} else {
+		fmt.Fprintln(w, "configs    none yet")
+	}
+	fmt.Fprintf(w, "proxies    %s\n", counts(s.Proxies))
+	fmt.Fprintf(w, "files      %d\n", len(s.Files))
+	for _, f := range s.Files {
+		for _, x := range f.Faults {
+			fmt.Fprintf(w, "  FAIL %s\n", x)
+		}
+		for _, k := range slices.Sorted(maps.Keys(f.Conflicts)) {
+			fmt.Fprintf(w, "  FAIL %s: %s belongs to %s\n", f.Path, k, f.Conflicts[k])
+		}
+	}
+	const most = 10
+	fmt.Fprintf(w, "problems   %d\n", len(s.Problems))
+	for i, p := range s.Problems {
+		if i == most {
+			fmt.Fprintf(w, "  … and %d more, in nearside status -o yaml\n", len(s.Problems)-most)
+			break
+		}
+		fmt.Fprintf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
+	}
+}
+
+// counts writes numbers by name in a stable order: "3 api, 2 file".
+func counts(m map[string]int) string {
+	var s []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		s = append(s, fmt.Sprintf("%d %s", m[k], k))
+	}
+	if len(s) == 0 {
+		return "none"
+	}
+	return strings.Join(s, ", ")
+}
+
+func (a *app) healthcheckCommand() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "healthcheck",
+		Short: "Exit 0 when the agent is ready, else 1",
+		Long: `For probes of containers and service managers: exit code 0 when the agent is ready and 1 when it is not, does not
+answer in time or is not there. The reason is on standard error.`,
+		Example: "  nearside healthcheck --timeout 2s",
+		Args:    args(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout <= 0 {
+				return usagef("--timeout %s is not possible; give a duration above 0", timeout)
+			}
+			h, err := a.quick(timeout).Ready(cmd.Context())
+			if err != nil {
+				return errors.New(err.Error()) // every failure is a 1
+			}
+			failed := slices.DeleteFunc(h.Checks, func(c client.Check) bool { return c.OK })
+			if h.Status == "ok" && len(failed) == 0 {
+				return nil
+			}
+			for _, c := range failed {
+				fmt.Fprintf(a.stderr, "not ready: %s: %s\n", c.Name, c.Reason)
+			}
+			return &silentError{exitFailed}
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for the answer")
+	return cmd
+}
