@@ -3,11 +3,14 @@
 set -eu
 binary=${1:-bin/nearside}
 data=${2:-nearside-data}
+case $data in /*) ;; *) data=$(pwd)/$data ;; esac
 cat >&2 <<TEXT
 The agent runs in this terminal; stop it with Ctrl-C. It serves
   $data/run/nearside.sock   the API, for the commands below
   $data/run/xds.sock        xDS, for Envoys
-and watches examples/quickstart/resources: change a file there and see it answer.
+The web of the example dials its services at its own Envoy, on 127.0.0.1:20001 (backend), :20002 (redis) and :20003
+(greeter). The agent watches examples/quickstart/resources: change a file there, or break one, and look at
+the status again.
 
 In another terminal:
   export NEARSIDE_SOCKET=$data/run/nearside.sock
