@@ -95,6 +95,7 @@ func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status
 			continue
 		}
 		w.unacked = append(w.unacked[:i:i], w.unacked[i+1:]...)
+		st.awaitAck(true)
 		if fault == nil {
 			st.node.acknowledged(t)
 			return
@@ -140,6 +141,7 @@ func (st *adsStream) sent(nonce string) {
 		w.unacked = w.unacked[1:]
 	}
 	w.unacked = append(w.unacked, t)
+	st.awaitAck(false)
 	n.delivered(t)
 	st.advance()
 }

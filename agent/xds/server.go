@@ -40,9 +40,9 @@ type ServerOptions struct {
 	// RemovalWait bounds how long the removal of a cluster, endpoint or route waits for the acknowledgement of the
 	// listeners and routes that moved off it; default 15 s.
 	RemovalWait time.Duration
-	// SendTimeout is how long one response may wait for a client that does not read before the stream is closed;
-	// default 30 s.
-	SendTimeout time.Duration
+	// AckTimeout is how long a client may neither acknowledge nor reject what it was sent, be it that it does not read
+	// or does not answer, before the stream is closed; default 2 min.
+	AckTimeout time.Duration
 	// FirstRequestTimeout is how long a new stream may stay silent; default 10 s.
 	FirstRequestTimeout time.Duration
 	// StopTimeout bounds the graceful end of Serve; default 2 s.
@@ -65,7 +65,7 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	}
 	o.UnknownGrace = cmp.Or(o.UnknownGrace, 10*time.Second)
 	o.RemovalWait = cmp.Or(o.RemovalWait, 15*time.Second)
-	o.SendTimeout = cmp.Or(o.SendTimeout, 30*time.Second)
+	o.AckTimeout = cmp.Or(o.AckTimeout, 2*time.Minute)
 	o.FirstRequestTimeout = cmp.Or(o.FirstRequestTimeout, 10*time.Second)
 	o.StopTimeout = cmp.Or(o.StopTimeout, 2*time.Second)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)

@@ -28,7 +28,7 @@ func isRoot() bool { return os.Getuid() == 0 }
 // TestClientThatNeverReads holds up neither Publish nor anyone else, and is cut off.
 func TestClientThatNeverReads(t *testing.T) {
 	log := newStreamLog()
-	a := startAgent(t, xds.ServerOptions{Handler: log, SendTimeout: 100 * time.Millisecond})
+	a := startAgent(t, xds.ServerOptions{Handler: log, AckTimeout: 500 * time.Millisecond})
 	a.Ready()
 	stuck := a.delta("default.stuck")
 	stuck.subscribe(lds)
@@ -45,7 +45,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	if s := <-log.closed; s.Key != key {
 		t.Fatalf("closed %v, want the client that is stuck", s.Key)
 	}
-	stuck.end(codes.DeadlineExceeded, "did not read")
+	stuck.end(codes.DeadlineExceeded, "neither acknowledged")
 	a.push(config("LDS:l=end"))
 	c.wantAck("LDS l=end")
 }

@@ -2,8 +2,7 @@ package xds
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,11 +48,11 @@ type adsStream struct {
 	graceTimer    *time.Timer
 	removalTimer  *time.Timer
 	removalForced bool
+	ackTimer      *time.Timer // runs while a response is not acknowledged
 
 	// Used by the goroutine of the stream alone.
-	sending   *ticket
-	strange   map[string]struct{} // types that are asked for but not served
-	sendTimer *time.Timer
+	sending *ticket
+	strange map[string]struct{} // types that are asked for but not served
 }
 
 // adsService is the gRPC service; the methods of Server stay free of it.
@@ -207,7 +206,7 @@ func (st *adsStream) close() {
 	n := st.node
 	n.mu.Lock()
 	st.ended = true
-	for _, t := range []*time.Timer{st.graceTimer, st.removalTimer} {
+	for _, t := range []*time.Timer{st.graceTimer, st.removalTimer, st.ackTimer} {
 		if t != nil {
 			t.Stop()
 		}
@@ -285,9 +284,9 @@ func (w *deltaWire) Recv() (*discovery.DeltaDiscoveryRequest, error) {
 	return w.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Recv()
 }
 
-// Send sends one response within SendTimeout.
+// Send sends one response.
 func (w *deltaWire) Send(resp *discovery.DeltaDiscoveryResponse) error {
-	return w.st.timedSend(func() error {
+	return w.st.deliver(func() error {
 		return w.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Send(resp)
 	})
 }
@@ -308,31 +307,40 @@ func (w *sotwWire) Recv() (*discovery.DiscoveryRequest, error) {
 	return w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Recv()
 }
 
-// Send sends one response within SendTimeout.
+// Send sends one response.
 func (w *sotwWire) Send(resp *discovery.DiscoveryResponse) error {
-	return w.st.timedSend(func() error {
+	return w.st.deliver(func() error {
 		return w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Send(resp)
 	})
 }
 
-// timedSend sends, and ends the stream when the client does not make room for the response in time.
-func (st *adsStream) timedSend(send func() error) error {
-	timeout := st.srv.opts.SendTimeout
-	if st.sendTimer == nil {
-		st.sendTimer = time.AfterFunc(timeout, func() {
-			st.kill("stuck", status.Errorf(codes.DeadlineExceeded, "the client did not read for %v", timeout))
-		})
-	} else {
-		st.sendTimer.Reset(timeout)
+// deliver sends a response and measures how long after the publication of its config that was done.
+func (st *adsStream) deliver(send func() error) error {
+	t := st.sending
+	st.sending = nil
+	if err := send(); err != nil {
+		return err
 	}
-	err := send()
-	st.sendTimer.Stop()
-	if t := st.sending; t != nil && err == nil && !t.pushed.IsZero() {
+	if t != nil && !t.pushed.IsZero() {
 		st.srv.metrics.delivery.Observe(time.Since(t.pushed).Seconds())
 	}
-	st.sending = nil
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("send: %w", err)
+	return nil
+}
+
+// awaitAck bounds how long the client may leave a response unanswered; progress says that it has just answered one.
+// The mu of the node is held.
+func (st *adsStream) awaitAck(progress bool) {
+	timeout := st.srv.opts.AckTimeout
+	outstanding := slices.ContainsFunc(st.watches[:], func(w *typeWatch) bool { return w != nil && len(w.unacked) > 0 })
+	switch {
+	case !outstanding && st.ackTimer != nil:
+		st.ackTimer.Stop()
+		st.ackTimer = nil
+	case outstanding && st.ackTimer == nil:
+		st.ackTimer = time.AfterFunc(timeout, func() {
+			st.kill("stuck", status.Errorf(codes.DeadlineExceeded, "a response was neither acknowledged nor rejected within %v", timeout))
+		})
+	case outstanding && progress:
+		st.ackTimer.Reset(timeout)
 	}
-	return err
 }
