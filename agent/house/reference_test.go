@@ -33,7 +33,7 @@ func texts(t *testing.T, tree *tree, dirs []string, fn func(f *file, lit ast.Nod
 }
 
 // TestReferenceNamesWhatTheSourcesName holds the reference documents to the literals of the sources: every path and
-// problem type of the API stands in docs/api.md, every metric in docs/metrics.md.
+// problem type of the API stands in docs/api.md, every metric in docs/metrics.md, and what stands there exists.
 func TestReferenceNamesWhatTheSourcesName(t *testing.T) {
 	tree, err := load(os.DirFS(root))
 	if err != nil {
@@ -41,33 +41,41 @@ func TestReferenceNamesWhatTheSourcesName(t *testing.T) {
 	}
 	var (
 		pattern = regexp.MustCompile(`^/(v1|meshes|livez|readyz|metrics)[a-zA-Z0-9/{}_]*$|^/problems/[a-z-]+$`)
+		shown   = regexp.MustCompile("`(?:[A-Z|\\\\]+ )?(/v1/[a-z/{}]+|/problems/[a-z-]+)")
 		metric  = regexp.MustCompile(`^nearside_[a-z_]+$`)
 	)
 	for _, c := range []struct {
 		doc   string
 		dirs  []string
-		named *regexp.Regexp
+		named *regexp.Regexp // in the sources
+		shown *regexp.Regexp // in the document
 	}{
-		{"docs/api.md", []string{"agent/inspect"}, pattern},
-		{"docs/metrics.md", []string{"agent", "agent/*"}, metric},
+		{"docs/api.md", []string{"agent/inspect"}, pattern, shown},
+		{"docs/metrics.md", []string{"agent", "agent/*"}, metric, regexp.MustCompile("`(nearside_[a-z_]+)")},
 	} {
 		doc, err := fs.ReadFile(tree.fsys, c.doc)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		found := 0
+		found := map[string]bool{}
 		texts(t, tree, c.dirs, func(f *file, lit ast.Node, text string) {
 			if !c.named.MatchString(text) {
 				return
 			}
-			found++
+			found[text] = true
 			if !regexp.MustCompile("[` ]" + regexp.QuoteMeta(text) + "[`{?]").Match(doc) {
 				t.Errorf("%s: %s is not in %s", f.at(lit), text, c.doc)
 			}
 		})
-		if found == 0 {
-			t.Errorf("nothing in %v looks like what %s is about: has its form changed?", c.dirs, c.doc)
+		rows := c.shown.FindAllSubmatch(doc, -1)
+		if len(found) == 0 || len(rows) == 0 {
+			t.Errorf("%d names in %v and %d in %s: has their form changed?", len(found), c.dirs, len(rows), c.doc)
+		}
+		for _, m := range rows {
+			if !found[string(m[1])] {
+				t.Errorf("%s: nothing in %v is named %s any more", c.doc, c.dirs, m[1])
+			}
 		}
 	}
 }
