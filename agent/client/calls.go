@@ -28,6 +28,9 @@ type (
 	Written  = inspect.Written
 )
 
+// ProblemDocument is the type of a [Problem] with a document that is not valid.
+const ProblemDocument = inspect.ProblemDocument
+
 // Index asks who answers.
 func (c *Client) Index(ctx context.Context) (*Index, error) {
 	return call[Index](ctx, c, http.MethodGet, "/", nil, nil)

@@ -58,8 +58,18 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
 		return s.missing(s.opts.Store.Snapshot(), a.key)
 	}
 	out := History{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Items: make([]Revision, 0, len(revs))}
-	for _, rev := range revs {
-		item := Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author, Deleted: rev.Deleted}
+	there := len(revs) == store.HistoryLimit // else the first is the creation
+	for i, rev := range revs {
+		item := Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author}
+		switch {
+		case rev.Deleted:
+			item.Action = ActionDeleted
+		case !there:
+			item.Action = ActionCreated
+		case i > 0:
+			item.Action = ActionChanged
+		}
+		there = !rev.Deleted
 		if rev.Resource != nil {
 			doc, err := resource.Marshal(rev.Resource)
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // Error is the body of an answer that is not a success: a problem document of RFC 9457 with the member
@@ -22,13 +23,16 @@ type InvalidParameter struct {
 	Reason string `json:"reason"`
 }
 
-// Error returns the title, the detail and the fields.
+// Error returns the title, the detail and the fields that it does not name.
 func (e *Error) Error() string {
 	s := e.Title
 	if e.Detail != "" {
 		s += ": " + e.Detail
 	}
 	for _, p := range e.InvalidParameters {
+		if strings.Contains(e.Detail, p.Reason) {
+			continue // told already
+		}
 		s += "\n  " + p.Field + ": " + p.Reason
 	}
 	return s
@@ -38,7 +42,8 @@ func (e *Error) Error() string {
 const (
 	ProblemNotFound   = "/problems/not-found"
 	ProblemMethod     = "/problems/method-not-allowed"
-	ProblemInvalid    = "/problems/invalid"
+	ProblemInvalid    = "/problems/invalid-request"
+	ProblemDocument   = "/problems/invalid-resource"
 	ProblemDenied     = "/problems/permission-denied"
 	ProblemBrowser    = "/problems/browser-refused"
 	ProblemStale      = "/problems/stale-revision"
@@ -46,7 +51,6 @@ const (
 	ProblemOwned      = "/problems/owned-elsewhere"
 	ProblemInUse      = "/problems/in-use"
 	ProblemTooLarge   = "/problems/too-large"
-	ProblemMedia      = "/problems/unsupported-media-type"
 	ProblemStorage    = "/problems/insufficient-storage"
 	ProblemNotReady   = "/problems/not-ready"
 	ProblemGeneration = "/problems/generation-failed"

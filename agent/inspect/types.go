@@ -84,8 +84,8 @@ type Revision struct {
 	Time     time.Time       `json:"time"`
 	Source   string          `json:"source"`
 	Author   string          `json:"author,omitempty"`
-	Deleted  bool            `json:"deleted,omitempty"`
-	Resource json.RawMessage `json:"resource,omitempty"` // nil when deleted
+	Action   string          `json:"action"`             // created, changed or deleted; of the oldest that is kept, "" when not known
+	Resource json.RawMessage `json:"resource,omitempty"` // nil when it was deleted
 }
 
 // XDS is a proxy's config: {type URL: {resource name: resource}}.

@@ -71,7 +71,7 @@ func TestHistoryAndRollback(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.body), &h); err != nil {
 		t.Fatal(err)
 	}
-	if len(h.Items) != 3 || h.Items[0].Revision != 2 || !strings.Contains(string(h.Items[0].Resource), "5s") || !h.Items[2].Deleted || h.Items[2].Resource != nil {
+	if len(h.Items) != 3 || h.Items[0].Revision != 2 || !strings.Contains(string(h.Items[0].Resource), "5s") || h.Items[0].Action+h.Items[1].Action+h.Items[2].Action != "createdchangeddeleted" || h.Items[2].Resource != nil {
 		t.Errorf("history %+v", h)
 	}
 	a.want(a.do("GET", "/v1/history/meshes/default", ""), 200, `"revision":1`)

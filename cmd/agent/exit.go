@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
@@ -62,7 +61,7 @@ func exitCode(err error) int {
 		return exitUnreachable
 	case errors.As(err, &permission):
 		return exitPermission
-	case errors.As(err, &problem) && problem.Status == http.StatusBadRequest:
+	case errors.As(err, &problem) && problem.Type == client.ProblemDocument:
 		return exitInvalid
 	}
 	return exitFailed

@@ -39,19 +39,8 @@ func (a *app) historyCommand() *cobra.Command {
 			return printYAML(a.stdout, h)
 		}
 		t := newTable(a.stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE")
-		there := false
-		for i, rev := range h.Items {
-			change := "changed"
-			switch {
-			case rev.Deleted:
-				change = "deleted"
-			case i > 0 && !there:
-				change = "created"
-			case i == 0:
-				change = "" // what was before is not kept
-			}
-			there = !rev.Deleted
-			t.row(fmt.Sprint(rev.Revision), change, rev.Source, rev.Author, age(rev.Time))
+		for _, rev := range h.Items {
+			t.row(fmt.Sprint(rev.Revision), rev.Action, rev.Source, rev.Author, age(rev.Time))
 		}
 		return t.flush()
 	}

@@ -25,8 +25,8 @@ type buildInfo struct {
 func buildVersion() buildInfo {
 	b := buildInfo{Product: "nearside", Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if b.Version == "" {
-			b.Version = info.Main.Version
+		if v := info.Main.Version; b.Version == "" && v != "(devel)" {
+			b.Version = v
 		}
 		for _, s := range info.Settings {
 			switch s.Key {

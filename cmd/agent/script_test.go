@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"nearside": main})
+}
+
+// TestScripts runs the command lines in testdata: what stands on which stream, and the exit code. A script may start
+// an agent; "ready" waits until it answers.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_GOLDEN") != "",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("NEARSIDE_SOCKET", e.WorkDir+"/d/run/nearside.sock")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"ready": ready,
+			"code":  code,
+		},
+	})
+}
+
+// ready waits for the agent behind NEARSIDE_SOCKET.
+func ready(ts *testscript.TestScript, _ bool, _ []string) {
+	late := time.After(20 * time.Second)
+	for {
+		err := ts.Exec("nearside", "healthcheck")
+		if err == nil {
+			return
+		}
+		select {
+		case <-late:
+			ts.Fatalf("the agent is not ready: %v", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// code runs a command that must end with an exit code: code 65 nearside validate …
+func code(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: code N command…")
+	}
+	script := `want=$1; shift; "$@"; got=$?; if [ $got -ne $want ]; then echo "exit code $got, want $want" >&2; exit 99; fi`
+	err := ts.Exec("sh", append([]string{"-c", script, "sh"}, args...)...)
+	if err != nil {
+		ts.Fatalf("%v", err)
+	}
+}
