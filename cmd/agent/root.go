@@ -97,6 +97,7 @@ func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	cmd.SuggestionsMinimumDistance = 2 // edits
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return usagef("there is no command %q in %s; did you mean %q?", args[0], cmd.CommandPath(), near[0])
 	}
