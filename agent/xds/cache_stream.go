@@ -104,9 +104,10 @@ func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status
 		// P1: nothing more until the list changes. P3: then all of this response again, whatever its bytes.
 		w.quietFor = t.list
 		for _, r := range t.send {
-			if h, ok := w.over[r.Name]; !ok || h.kind != holdsDue {
-				w.setHolding(r.Name, holding{kind: holdsStale})
-			}
+			w.doubt(r.Name)
+		}
+		for _, name := range t.removed {
+			w.doubt(name)
 		}
 		return
 	}

@@ -110,6 +110,13 @@ func (w *typeWatch) setHolding(name string, h holding) {
 	w.over[name] = h
 }
 
+// doubt notes that it is not known what a client has under a name, which it is told with the next push.
+func (w *typeWatch) doubt(name string) {
+	if h, ok := w.over[name]; !ok || h.kind != holdsDue {
+		w.setHolding(name, holding{kind: holdsStale})
+	}
+}
+
 // change is what a client needs to get from what it has to a list.
 type change struct {
 	send    []*draft.Resource // sorted by name; the whole state when the type is full
@@ -263,7 +270,7 @@ func (w *typeWatch) settleHoldings(base []*draft.Resource, quiet, waiting bool) 
 	for name, h := range w.over {
 		switch {
 		case quiet && h.kind != holdsDue:
-		case waiting && h.kind == holdsVersion && findResource(base, name) == nil:
+		case waiting && h.kind != holdsDue && findResource(base, name) == nil:
 		default:
 			if settled == nil {
 				settled = map[string]holding{}
