@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,13 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer agent.stop()
+	if err := agent.connected(ctx, "web"); err != nil {
+		return err
+	}
 	if err := agent.run(ctx, "get", "dataplanes"); err != nil {
+		return err
+	}
+	if err := agent.run(ctx, "inspect", "dataplane", "web", "--type=status"); err != nil {
 		return err
 	}
 	if err := client.expect(ctx, second.address); err != nil {
@@ -177,6 +184,21 @@ func (a *agent) await(ctx context.Context) error {
 			return errors.New("it ended")
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// connected waits until a proxy has a stream again; clients wait a moment before they dial anew.
+func (a *agent) connected(ctx context.Context, name string) error {
+	for {
+		out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket, "inspect", "dataplane", name, "--type=status", "-o", "json").Output()
+		if err == nil && bytes.Contains(out, []byte(`"state": "serving"`)) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s to connect: %w", name, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
