@@ -194,8 +194,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 func TestSlowAndBrokenClients(t *testing.T) {
 	a := start(t, func(o *inspect.Options) {
-		o.Limits.HeaderTime = 20 * time.Millisecond
-		o.Limits.ReadTime = 20 * time.Millisecond
+		o.Limits.HeaderTime = 250 * time.Millisecond
+		o.Limits.ReadTime = 250 * time.Millisecond
 		o.Limits.Header = 4096
 	})
 	addr := fmt.Sprintf("@nearside-%d-%d", os.Getpid(), time.Now().UnixNano())

@@ -296,6 +296,7 @@ func TestPaths(t *testing.T) {
 	}
 	a.want(a.do("GET", "/", ""), 200, `"product":"nearside"`, `"tagline":"nearside"`, `"instance":"i1"`)
 	a.want(a.do("GET", "/metrics", ""), 200)
+	a.want(a.do("POST", "/metrics", ""), 405)
 }
 
 func TestLists(t *testing.T) {

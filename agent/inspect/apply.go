@@ -37,6 +37,9 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 	if len(faults) > 0 {
 		return invalidDocument(faults, true)
 	}
+	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
+		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
+	}
 	if len(rs) == 0 {
 		return invalid("the body holds no document; send resources as JSON or YAML")
 	}

@@ -25,7 +25,11 @@ func (s *Server) routes() http.Handler {
 	get("/livez", s.livez)
 	get("/readyz", s.readyz)
 	if s.opts.Metrics != nil {
-		mux.Handle("/metrics", promhttp.HandlerFor(s.opts.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+		metrics := promhttp.HandlerFor(s.opts.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+		get("/metrics", func(w http.ResponseWriter, r *http.Request) *Error {
+			metrics.ServeHTTP(w, r)
+			return nil
+		})
 	}
 
 	get("/v1/status", s.status)

@@ -40,6 +40,8 @@ func TestApply(t *testing.T) {
 	a.want(a.do("POST", "/v1/apply", strings.Replace(timeout("9s"), "default", "other", 1)), 404, `mesh \"other\"`, "create it first")
 	a.want(a.do("POST", "/v1/apply", "# nothing"), 400, "no document")
 	a.want(a.do("POST", "/v1/apply?dryRun=perhaps", meshDoc), 400, `"field":"dryRun"`)
+	a.want(a.do("POST", "/v1/apply", stream, `If-Match: "1"`), 400, "about one resource")
+	a.want(a.do("POST", "/v1/apply", meshDoc, "If-None-Match: *"), 412)
 	if r := a.store.Snapshot().Revision(); r != 3 {
 		t.Errorf("revision %d after refused writes, want 3", r)
 	}

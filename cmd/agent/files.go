@@ -76,11 +76,12 @@ func (f *fileFlags) read(stdin io.Reader) ([]agent.Text, error) {
 // folder lists the resource files of a folder. Hidden files, and in a mounted ConfigMap its ..data, are left out.
 func (f *fileFlags) folder(dir string) ([]string, error) {
 	var files []string
-	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+	root := dir + string(filepath.Separator) // so that a link to a folder is followed
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case p == dir:
+		case p == root:
 			return nil
 		case strings.HasPrefix(d.Name(), "."), d.IsDir() && !f.recursive:
 			if d.IsDir() {
