@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// agentWith serves the API of an agent in the state that change makes, and returns its socket.
+func agentWith(t *testing.T, change func(*inspect.Options)) string {
+	t.Helper()
+	st, err := store.Open(store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := kinds.Registry()
+	rs, faults := reg.Decode("", []byte("{type: Mesh, name: default}\n---\n"+
+		"{type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n"))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	if _, err := st.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Put: rs[0]}, {Put: rs[1]}}}); err != nil {
+		t.Fatal(err)
+	}
+	o := inspect.Options{Info: inspect.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
+		Registry: reg, Store: st, Last: func() *inspect.Last { return nil }}
+	change(&o)
+	srv, err := inspect.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return socket
+}
+
+// output runs a command line against a socket.
+func output(t *testing.T, socket string, code int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if got := Main(append(args, "--socket", socket), strings.NewReader(""), &out, &errs, nil); got != code {
+		t.Errorf("%v: exit code %d, want %d: %s", args, got, code, errs.String())
+	}
+	return out.String(), errs.String()
+}
+
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("%q is not in\n%s", p, text)
+		}
+	}
+}
+
+func TestProxyScreens(t *testing.T) {
+	at := time.Now().Add(-3 * time.Hour)
+	socket := agentWith(t, func(o *inspect.Options) {
+		o.Proxies = func() []xds.ProxyStatus {
+			return []xds.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: xds.FlavorEnvoy, UserAgent: "envoy",
+				Version: "1.31.0", Peer: xds.Peer{Local: true, UID: 101, PID: 9}, ConnectedAt: at, Streams: 1, State: xds.StateServing,
+				Types: []xds.TypeStatus{
+					{TypeURL: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: 4, SentVersion: "aa", AckedVersion: "aa"},
+					{TypeURL: "type.googleapis.com/envoy.config.listener.v3.Listener", Resources: 2, SentVersion: "bb", AckedVersion: "cc",
+						NACK: &xds.NACK{Version: "bb", Reason: "bad filter"},
+						Held: []xds.HeldResource{{Name: "inbound:x", Reason: "bad filter"}}},
+				}}}
+		}
+	})
+	out, _ := output(t, socket, exitOK, "inspect", "dataplanes", "-o", "wide")
+	contains(t, out, "default   web    rejected   envoy 1.31.0   3h", "default.web", "6 ", "bad filter")
+	out, _ = output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status")
+	contains(t, out, "default/web: rejected: bad filter", "node default.web: envoy 1.31.0", "3h ago, 1 streams",
+		"Cluster    4           aa     aa      -", "Listener   2           bb     cc      bb: bad filter", "held: inbound:x: bad filter")
+	out, _ = output(t, socket, exitOK, "get", "dp")
+	contains(t, out, "rejected")
+	_, errs := output(t, socket, exitFailed, "inspect", "dataplane", "web")
+	contains(t, errs, "the first configs are being computed")
+}
+
+func TestStatusScreen(t *testing.T) {
+	socket := agentWith(t, func(o *inspect.Options) {
+		o.Ready = func() []inspect.Check {
+			return []inspect.Check{{Name: "state", OK: true, Reason: "well"}, {Name: "xds", Reason: "socket is gone"}}
+		}
+		o.Files = func() []inspect.FileStatus {
+			return []inspect.FileStatus{{Path: "/r/a.yaml", Faults: []resource.Fault{{File: "/r/a.yaml", Line: 3, Reason: "no good"}},
+				Conflicts: map[string]string{"Mesh/m": "api"}}}
+		}
+		o.Last = func() *inspect.Last {
+			l := &inspect.Last{Revision: 2, At: time.Now(), Took: 5 * time.Millisecond}
+			for range 12 {
+				l.Problems = append(l.Problems, inspect.Problem{Resource: "Dataplane/default/web", Severity: inspect.SeverityWarning, Reason: "half"})
+			}
+			return l
+		}
+	})
+	out, _ := output(t, socket, exitNo, "status")
+	contains(t, out, "nearside v1 on n (zone z), pid 7", "NOT READY", "ok   state: well", "FAIL xds: socket is gone", "2 at revision 2 (2 api)",
+		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m belongs to api", "problems   12", "… and 2 more")
+	out, _ = output(t, socket, exitNo, "status", "-o", "yaml")
+	contains(t, out, "ready: false")
+	out, errs := output(t, socket, exitFailed, "healthcheck")
+	contains(t, errs, "not ready: xds: socket is gone")
+	if out != "" || strings.Contains(errs, "well") {
+		t.Errorf("healthcheck says %q and %q", out, errs)
+	}
+}
