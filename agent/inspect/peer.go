@@ -9,9 +9,6 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // peer is who is at the other end of a connection.
@@ -34,8 +31,8 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	}
 	if u, ok := c.(*net.UnixConn); ok {
 		p = peer{}
-		if cred, groups, err := peerCredentials(u); err == nil {
-			p = peer{known: true, uid: int(cred.Uid), gid: int(cred.Gid), pid: int(cred.Pid), groups: groups}
+		if got, err := unixPeer(u); err == nil {
+			p = got
 		}
 	}
 	return context.WithValue(ctx, peerKey{}, p)
@@ -47,45 +44,6 @@ func peerOf(r *http.Request) peer {
 		return peer{tcp: true} // not through Serve: nothing is known, so nothing is allowed but reading
 	}
 	return p
-}
-
-func peerCredentials(c *net.UnixConn) (*unix.Ucred, []int, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, nil, err
-	}
-	var cred *unix.Ucred
-	var groups []int
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		if cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
-			groups = peerGroups(int(fd))
-		}
-	})
-	return cred, groups, errors.Join(err, failed)
-}
-
-// peerGroups returns the supplementary groups of a peer (SO_PEERGROUPS, Linux 4.13), nil when the kernel does not tell.
-func peerGroups(fd int) []int {
-	buf := make([]uint32, 64)
-	for range 2 {
-		size := uint32(4 * len(buf)) // #nosec G115 -- at most 64 Ki groups (NGROUPS_MAX)
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
-			uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
-		switch {
-		case errno == 0:
-			groups := make([]int, 0, size/4)
-			for _, g := range buf[:size/4] {
-				groups = append(groups, int(g))
-			}
-			return groups
-		case errno == unix.ERANGE && size/4 <= 1<<16: // the kernel wrote the size it needs
-			buf = make([]uint32, size/4)
-		default:
-			return nil
-		}
-	}
-	return nil
 }
 
 // mayWrite reports whether the peer may change anything, and if not, why and what to do.
