@@ -47,13 +47,13 @@ const (
 // wait for the acknowledgement of the types that may have referred to them. The mu of the node is held.
 func (st *adsStream) advance() {
 	n := st.node
-	if !n.ready || n.cfg == nil || st.ended {
+	if !n.ready || n.cfg == nil || st.ended || st.subscribing {
 		return
 	}
 	var behind [draft.NumTypes]bool // types with additions that cannot be sent yet
 	waiting := false
 	for rank, w := range st.watches {
-		if w == nil {
+		if w == nil || w.sub == nil {
 			continue
 		}
 		if w.fresh {

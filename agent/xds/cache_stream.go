@@ -47,6 +47,7 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 	n := st.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	st.subscribing = true
 	w := st.watches[rank]
 	if w == nil {
 		w = &typeWatch{rank: rank, delta: true, fresh: true}
@@ -156,8 +157,8 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 	if w == nil {
 		return nil, nil
 	}
+	st.subscribing = false
 	first := w.sub == nil
-	before := w.sub
 	w.sub = sub
 	if len(sub.SubscribedResources())+len(sub.SubscribedPrefixes())+len(w.over) > maxNames {
 		return nil, status.Errorf(codes.ResourceExhausted, "more than %d names of type %s", maxNames, req.GetTypeUrl())
@@ -173,7 +174,7 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 		_, has := w.over[name]
 		switch {
 		case name == "*":
-			if !first && !before.IsWildcard() {
+			if !first && !w.wildcard {
 				w.base, w.owed = nil, true
 			}
 		case !w.wants(name), first && has:
@@ -181,6 +182,7 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 			w.setHolding(name, holding{kind: holdsDue})
 		}
 	}
+	w.wildcard = sub.IsWildcard()
 	for _, name := range req.GetResourceNamesUnsubscribe() {
 		switch {
 		case name == "*" || w.fresh:

@@ -31,10 +31,10 @@ const (
 type typeWatch struct {
 	rank  int
 	delta bool
-	// sub is the subscription as the stream handler keeps it. It may be read while the watch is open and, in the
-	// goroutine of the stream, at any time.
-	sub   cache.Subscription
-	names map[string]struct{} // state of the world: the names of the last request
+	// sub is the subscription as the stream handler keeps it, nil before the first watch. See adsStream.subscribing.
+	sub      cache.Subscription
+	wildcard bool                // delta: it was one at the last request
+	names    map[string]struct{} // state of the world: the names of the last request
 	// open says that the handler waits for a response; push hands one over and is only called while open.
 	open bool
 	push func(*ticket) bool

@@ -43,7 +43,10 @@ type adsStream struct {
 	claim *claim // guarded by the mu of the server
 
 	// Guarded by the mu of the node.
-	ended         bool
+	ended bool
+	// subscribing is set while the delta handler changes the subscription of a watch, which nobody may look at then;
+	// CreateDeltaWatch follows and makes up for what was missed.
+	subscribing   bool
 	watches       [draft.NumTypes]*typeWatch
 	graceTimer    *time.Timer
 	removalTimer  *time.Timer

@@ -111,7 +111,7 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 
 // inSync says whether a stream has, and has acknowledged, the config in all types that it asked for.
 func (st *adsStream) inSync() bool {
-	if st.node.cfg == nil {
+	if st.node.cfg == nil || st.subscribing {
 		return false
 	}
 	asked := false
