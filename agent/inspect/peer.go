@@ -58,7 +58,10 @@ func (a Access) mayWrite(p peer) error {
 	case a.GID >= 0 && (p.gid == a.GID || slices.Contains(p.groups, a.GID)):
 		return nil
 	}
-	who := "root or uid " + strconv.Itoa(a.UID)
+	who := "root"
+	if a.UID != 0 {
+		who += " or uid " + strconv.Itoa(a.UID)
+	}
 	if a.GID >= 0 {
 		who += " or a member of group " + groupName(a.GID)
 	}
