@@ -46,6 +46,9 @@ type Listener struct {
 	Kind    ListenerKind
 	Port    uint32  // of the inbound or outbound
 	Service Service // behind an outbound; of an inbound, by its tag
+	// Tags are what the listener stands for; they become its metadata when it is sealed. Nil for none, must not be
+	// changed.
+	Tags    map[string]string
 	Message *listenerv3.Listener
 	Chains  []*Chain
 }

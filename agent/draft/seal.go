@@ -34,16 +34,16 @@ func Seal(d *Draft, intern func(typeURL string, r *Resource) *Resource) (*Sealed
 	s.grow(rl, len(d.Listeners))
 	s.grow(re, len(d.Endpoints))
 	for _, c := range d.Clusters {
-		s.add(rc, c.Message.GetName(), c.Message, packCluster(c))
+		s.add(rc, c.Message.GetName(), c.Message, nil, packCluster(c))
 	}
 	for _, l := range d.Listeners {
-		s.add(rl, l.Message.GetName(), l.Message, packListener(l))
+		s.add(rl, l.Message.GetName(), l.Message, l.Tags, packListener(l))
 	}
 	for _, e := range d.Endpoints {
-		s.add(re, e.GetClusterName(), e, nil)
+		s.add(re, e.GetClusterName(), e, nil, nil)
 	}
 	for _, r := range d.Routes {
-		s.add(rr, r.GetName(), r, nil)
+		s.add(rr, r.GetName(), r, nil, nil)
 	}
 	for rank := range s.out.Resources {
 		s.out.Resources[rank], s.out.Versions[rank] = Order(s.out.Resources[rank])
@@ -93,13 +93,16 @@ func (s *sealer) grow(rank, n int) {
 	s.out.Resources[rank] = slices.Grow(slices.Clip(s.out.Resources[rank]), n)
 }
 
-func (s *sealer) add(rank int, name string, m proto.Message, err error) {
+func (s *sealer) add(rank int, name string, m proto.Message, tags map[string]string, err error) {
 	if err == nil {
 		s.scratch, err = appendMessage(s.scratch[:0], m)
 	}
 	if err != nil {
 		s.faults = append(s.faults, Fault{Type: Types[rank], Name: name, Err: err})
 		return
+	}
+	if tags != nil {
+		s.scratch = appendListenerTags(s.scratch, tags)
 	}
 	r := NewResource(name, slices.Clone(s.scratch))
 	if s.intern != nil {

@@ -2,10 +2,10 @@ package xds
 
 import (
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 )
 
@@ -24,11 +24,6 @@ const (
 	fieldSocket      = 1 // core.Address
 	fieldHost        = 2 // core.SocketAddress
 	fieldPort        = 3
-	fieldFilterMeta  = 1 // core.Metadata
-	fieldStructField = 1 // google.protobuf.Struct
-	fieldString      = 3 // google.protobuf.Value
-	fieldKey         = 1 // map entry
-	fieldValue       = 2
 	fieldUInt32      = 1 // google.protobuf.UInt32Value
 )
 
@@ -83,19 +78,11 @@ func zonesOf(list []mesh.Endpoint) []string {
 func (a *assignment) endpoint(e *mesh.Endpoint) {
 	a.lb = a.lb[:0]
 	a.tags = a.tags[:0]
-	e.EachTag(func(k, v string) {
-		a.entry = appendString(a.entry[:0], fieldString, v)
-		n := len(a.entry)
-		a.entry = appendString(a.entry, fieldKey, k)
-		a.entry = appendBytes(a.entry, fieldValue, a.entry[:n])
-		a.tags = appendBytes(a.tags, fieldStructField, a.entry[n:])
-	})
+	e.EachTag(func(k, v string) { a.tags = draft.AppendTag(a.tags, k, v) })
 	if len(a.tags) > 0 {
 		a.inner = a.inner[:0]
 		for _, name := range endpointMetadata {
-			a.entry = appendString(a.entry[:0], fieldKey, name)
-			a.entry = appendBytes(a.entry, fieldValue, a.tags)
-			a.inner = appendBytes(a.inner, fieldFilterMeta, a.entry)
+			a.inner = draft.AppendNamespace(a.inner, name, a.tags)
 		}
 		a.lb = appendBytes(a.lb, fieldMetadata, a.inner)
 	}
@@ -111,7 +98,7 @@ func (a *assignment) endpoint(e *mesh.Endpoint) {
 
 func appendString(b []byte, n protowire.Number, s string) []byte {
 	b = protowire.AppendTag(b, n, protowire.BytesType)
-	return protowire.AppendString(b, strings.ToValidUTF8(s, "\uFFFD"))
+	return protowire.AppendString(b, s)
 }
 
 func appendBytes(b []byte, n protowire.Number, v []byte) []byte {

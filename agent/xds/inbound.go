@@ -45,12 +45,11 @@ func (g *generator) inbound(in *resource.Inbound, addr netip.Addr) {
 	protocol := mesh.ParseProtocol(in.Tags[resource.TagProtocol])
 	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}
 	l := &draft.Listener{
-		Kind: draft.Inbound, Port: in.Port, Service: service,
+		Kind: draft.Inbound, Port: in.Port, Service: service, Tags: g.v.InboundTags(in.Tags),
 		Message: &listenerv3.Listener{
 			Name:             "inbound:" + hostPort(addr, in.Port),
 			Address:          socketAddress(addr.String(), in.Port),
 			TrafficDirection: corev3.TrafficDirection_INBOUND,
-			Metadata:         tagMetadata(g.v.InboundTags(in.Tags)),
 			EnableReusePort:  sharedFalse,
 			BindToPort:       g.bindToPort(),
 		},

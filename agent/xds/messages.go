@@ -39,6 +39,7 @@ var (
 	sharedTrue  = wrapperspb.Bool(true)
 	sharedFalse = wrapperspb.Bool(false)
 	anyDomain   = []string{"*"}
+	noTags      = map[string]string{}
 	adsSource   = &corev3.ConfigSource{
 		ResourceApiVersion:    corev3.ApiVersion_V3,
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
@@ -73,20 +74,6 @@ func statName(s string) string {
 		}
 	}
 	return string(b)
-}
-
-// tagStruct renders tags as a Struct of strings.
-func tagStruct(tags map[string]string) *structpb.Struct {
-	s := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(tags))}
-	for k, v := range tags {
-		s.Fields[k] = structpb.NewStringValue(v)
-	}
-	return s
-}
-
-// tagMetadata is the metadata of a listener: the tags it stands for.
-func tagMetadata(tags map[string]string) *corev3.Metadata {
-	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"io.kuma.tags": tagStruct(tags)}}
 }
 
 func bindTo(host string) *corev3.BindConfig {

@@ -86,7 +86,6 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 		p.listener.Name = "outbound:" + hostPort(o.Address, o.Port)
 		p.listener.Address = &p.address
 		p.listener.TrafficDirection = corev3.TrafficDirection_OUTBOUND
-		p.listener.Metadata = tagMetadata(o.Tags)
 		p.listener.BindToPort = bind
 		p.chain.Message = &p.match
 		if o.Service.Protocol.HTTP() {
@@ -98,7 +97,10 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 			p.chain.TCP = &p.tcp
 		}
 		p.chains[0] = &p.chain
-		p.draft = draft.Listener{Kind: draft.Outbound, Port: o.Port, Service: service, Message: &p.listener, Chains: p.chains[:]}
+		p.draft = draft.Listener{Kind: draft.Outbound, Port: o.Port, Service: service, Tags: o.Tags, Message: &p.listener, Chains: p.chains[:]}
+		if o.Tags == nil {
+			p.draft.Tags = noTags
+		}
 		g.d.Listeners = append(g.d.Listeners, &p.draft)
 		g.serviceCluster(o, p, cluster, service)
 	}
