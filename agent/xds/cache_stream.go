@@ -57,7 +57,7 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 			return status.Errorf(codes.ResourceExhausted, "%d initial resource versions: at most %d are taken", len(req.GetInitialResourceVersions()), maxNames)
 		}
 		for name, version := range req.GetInitialResourceVersions() {
-			w.setHolding(name, holding{version: version})
+			w.setHolding(name, holding{kind: holdsVersion, version: version})
 		}
 		req.InitialResourceVersions = nil // so that the handler does not keep them as well
 		return nil

@@ -46,9 +46,7 @@ func (n *proxyNode) record(e Event, t *ticket) {
 			for _, r := range t.send[:min(len(t.send), maxEventNames)] {
 				e.Resources = append(e.Resources, r.Name)
 			}
-			for _, name := range t.removed[:min(len(t.removed), maxEventNames-len(e.Resources))] {
-				e.Resources = append(e.Resources, name)
-			}
+			e.Resources = append(e.Resources, t.removed[:min(len(t.removed), maxEventNames-len(e.Resources))]...)
 		}
 	}
 	e.Resources = firstNames(e.Resources, maxEventNames)
