@@ -47,7 +47,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, Written{Changes: changes, Warnings: []string{}, DryRun: dry})
+	writeJSON(w, http.StatusOK, Written{Changes: changes, Warnings: s.inert(changes), DryRun: dry})
 	return nil
 }
 
@@ -122,7 +122,7 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, Written{Changes: changes, Warnings: []string{}, DryRun: req.DryRun})
+	writeJSON(w, http.StatusOK, Written{Changes: changes, Warnings: s.inert(changes), DryRun: req.DryRun})
 	return nil
 }
 

@@ -50,6 +50,14 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) *Error {
 		out.Store.Resources[rec.Kind]++
 		out.Store.Sources[rec.Source.Kind]++
 	}
+	for kind, n := range out.Store.Resources {
+		if d, ok := s.opts.Registry.Lookup(kind); ok && d.Inert {
+			if out.Store.Inert == nil {
+				out.Store.Inert = map[string]int{}
+			}
+			out.Store.Inert[kind] = n
+		}
+	}
 	if s.opts.Ready != nil {
 		out.Checks = append(out.Checks, s.opts.Ready()...)
 		out.Ready = !slices.ContainsFunc(out.Checks, func(c Check) bool { return !c.OK })

@@ -120,8 +120,9 @@ type Status struct {
 // StoreStatus is what is stored.
 type StoreStatus struct {
 	Revision  uint64         `json:"revision"`
-	Resources map[string]int `json:"resources"` // by kind
-	Sources   map[string]int `json:"sources"`   // by kind of source
+	Resources map[string]int `json:"resources"`       // by kind
+	Sources   map[string]int `json:"sources"`         // by kind of source
+	Inert     map[string]int `json:"inert,omitempty"` // by kind, those that this version does not act on
 	// Persistent is true while writes reach the disk; Error says why they do not.
 	Persistent  bool          `json:"persistent"`
 	Error       string        `json:"error,omitempty"`

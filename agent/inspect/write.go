@@ -44,7 +44,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 	if rec, ok := s.opts.Store.Snapshot().Get(a.key); ok && !dry && rec.Revision == changes[0].Revision {
 		w.Header().Set("ETag", etag(rec))
 	}
-	writeJSON(w, status, Written{Changes: changes, Warnings: []string{}, DryRun: dry})
+	writeJSON(w, status, Written{Changes: changes, Warnings: s.inert(changes), DryRun: dry})
 	return nil
 }
 
@@ -289,4 +289,19 @@ func (s *Server) storeError(err error) *Error {
 	}
 	s.log.Error("api: a write failed", "err", err)
 	return problem(http.StatusInternalServerError, ProblemInternal, "Internal error", "%s", err.Error())
+}
+
+// inert warns, once for each kind, of resources that were written and that nothing acts on.
+func (s *Server) inert(changes []Change) []string {
+	out := []string{}
+	for _, c := range changes {
+		if d, ok := s.opts.Registry.Lookup(c.Type); !ok || !d.Inert || c.Action == ActionUnchanged {
+			continue
+		}
+		w := c.Type + " is stored and checked, but this version does not act on it: proxies get the same config as without it"
+		if !slices.Contains(out, w) {
+			out = append(out, w)
+		}
+	}
+	return out
 }

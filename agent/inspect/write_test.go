@@ -154,3 +154,14 @@ func TestConcurrentWriters(t *testing.T) {
 		t.Errorf("statuses %v", count)
 	}
 }
+
+// TestInertKindsAreNamed writes a policy that nothing acts on: the answer and the status say so, and a write that
+// changes nothing does not.
+func TestInertKindsAreNamed(t *testing.T) {
+	a := start(t)
+	doc := fmt.Sprintf(timeoutUp, "1s")
+	a.want(a.do("PUT", "/meshes/default", meshDoc), 201, `"warnings":[]`)
+	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", doc), 201, "MeshTimeout is stored and checked, but this version does not act on it")
+	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", doc), 200, `"warnings":[]`)
+	a.want(a.do("GET", "/v1/status", ""), 200, `"inert"`)
+}

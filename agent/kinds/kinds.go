@@ -17,8 +17,8 @@ import (
 func All() []resource.Descriptor {
 	out := append(resource.Core(), Policies()...)
 	return append(out,
-		resource.Descriptor{Kind: "MeshAccessLogBackend", Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newRawSpec},
-		resource.Descriptor{Kind: "GlobalAccessLogBackend", Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newRawSpec},
+		resource.Descriptor{Kind: "MeshAccessLogBackend", Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newRawSpec, Inert: true},
+		resource.Descriptor{Kind: "GlobalAccessLogBackend", Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newRawSpec, Inert: true},
 	)
 }
 
@@ -88,9 +88,13 @@ func newRawSpec() resource.Spec { return new(resource.RawSpec) }
 // policy declares a kind that no room acts on yet.
 func policy(kind, plural, short string, shape resource.PolicyShape) resource.Descriptor {
 	shape.NewConf = newRawConf
-	return resource.PolicyDescriptor(kind, plural, short, shape)
+	d := resource.PolicyDescriptor(kind, plural, short, shape)
+	d.Inert = true
+	return d
 }
 
 func legacy(kind, plural string, shape resource.LegacyShape) resource.Descriptor {
-	return resource.LegacyDescriptor(kind, plural, "", shape)
+	d := resource.LegacyDescriptor(kind, plural, "", shape)
+	d.Inert = true
+	return d
 }

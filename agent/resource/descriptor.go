@@ -28,6 +28,9 @@ type Descriptor struct {
 	// kuma.io/effect.
 	Policy bool
 	Legacy bool
+	// Inert is true for kinds that are decoded, validated and stored, and that nothing acts on yet. Whoever writes one
+	// is told so.
+	Inert bool
 }
 
 // Registry finds descriptors by any of their names. It is immutable.

@@ -67,6 +67,9 @@ func printStatus(w io.Writer, s *client.Status) {
 		total += n
 	}
 	fmt.Fprintf(w, "resources  %d at revision %d (%s)\n", total, s.Store.Revision, counts(s.Store.Sources))
+	if len(s.Store.Inert) > 0 {
+		fmt.Fprintf(w, "  stored, but this version does not act on them: %s\n", counts(s.Store.Inert))
+	}
 	if s.Store.Error != "" {
 		fmt.Fprintf(w, "  FAIL state on disk: %s\n", s.Store.Error)
 	}
