@@ -66,6 +66,7 @@ type HTTP struct {
 	Message *hcmv3.HttpConnectionManager
 	Filters []Extension // the router comes last
 	Routes  *routev3.RouteConfiguration
+	Headers *Headers // added to requests besides those of Routes; nil for none
 }
 
 // Cluster is one cluster. Message holds everything but the HTTP protocol options.

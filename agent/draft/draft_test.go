@@ -18,9 +18,9 @@ func cluster(name string) *draft.Cluster {
 	return &draft.Cluster{Message: &clusterv3.Cluster{Name: name}, HTTP: draft.HTTP2Options}
 }
 
-// TestConstantsPack shows that the filters and options that are packed once could be packed.
-func TestConstantsPack(t *testing.T) {
-	for _, e := range []draft.Extension{draft.Router(), draft.GRPCStats()} {
+// TestConstants shows that the filters and options that are encoded once could be.
+func TestConstants(t *testing.T) {
+	for _, e := range draft.GRPCFilters {
 		a, err := e.Pack()
 		if err != nil || a == nil || !strings.HasPrefix(a.TypeUrl, "type.googleapis.com/envoy.extensions.filters.http.") {
 			t.Errorf("%s: %v, %v", e.Name, a, err)

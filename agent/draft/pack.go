@@ -2,9 +2,12 @@ package draft
 
 import (
 	"fmt"
+	"slices"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -12,64 +15,153 @@ import (
 // typePrefix makes a type URL of a message's name.
 const typePrefix = "type.googleapis.com/"
 
-func pack(m proto.Message) (*anypb.Any, error) {
-	body, err := appendMessage(nil, m)
-	if err != nil {
-		return nil, err
-	}
-	return &anypb.Any{TypeUrl: typePrefix + string(m.ProtoReflect().Descriptor().FullName()), Value: body}, nil
-}
+// hcmURL is the type URL of the connection manager, and fieldRouteConfig its field for inline routes.
+const (
+	hcmURL           = typePrefix + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+	fieldRouteConfig = 4
+)
 
 // Pack returns the extension's configuration as Any.
 func (e Extension) Pack() (*anypb.Any, error) {
 	if e.Message == nil {
 		return e.Packed, nil
 	}
-	a, err := pack(e.Message)
+	body, err := appendMessage(nil, e.Message)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Name, err)
 	}
-	return a, nil
+	return &anypb.Any{TypeUrl: typePrefix + string(e.Message.ProtoReflect().Descriptor().FullName()), Value: body}, nil
 }
 
-func packCluster(c *Cluster) error {
-	if c.HTTP == nil {
-		return nil
-	}
-	if c.Message.TypedExtensionProtocolOptions == nil {
-		switch c.HTTP {
-		case HTTP1Options:
-			c.Message.TypedExtensionProtocolOptions = http1Only
-			return nil
-		case HTTP2Options:
-			c.Message.TypedExtensionProtocolOptions = http2Only
-			return nil
-		}
-		c.Message.TypedExtensionProtocolOptions = make(map[string]*anypb.Any, 1)
-	}
-	a, err := pack(c.HTTP)
+// Pack returns the connection manager as Any, filters and inline routes included. It must not be used afterwards.
+func (h *HTTP) Pack() (*anypb.Any, error) {
+	body, err := h.append(make([]byte, 0, 1024))
 	if err != nil {
-		return fmt.Errorf("HTTP options: %w", err)
+		return nil, fmt.Errorf("%s: %w", NameHCM, err)
 	}
-	c.Message.TypedExtensionProtocolOptions[NameHTTPOptions] = a
-	return nil
+	return &anypb.Any{TypeUrl: hcmURL, Value: body}, nil
 }
 
-func packListener(l *Listener) error {
-	if len(l.Chains) == 0 {
-		return nil
+// inlineRoutes stands for the routes that are encoded apart, as the rules want routes to be there.
+var inlineRoutes = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{}}
+
+func (h *HTTP) append(b []byte) ([]byte, error) {
+	var shared [2][]byte
+	if h.Message.InternalAddressConfig == InternalAddresses {
+		h.Message.InternalAddressConfig, shared[0] = nil, internalField
 	}
-	l.Message.FilterChains = make([]*listenerv3.FilterChain, len(l.Chains))
+	switch {
+	case sameFilters(h.Filters, PlainFilters):
+		shared[1] = plainField
+	case sameFilters(h.Filters, GRPCFilters):
+		shared[1] = grpcField
+	default:
+		h.Message.HttpFilters = make([]*hcmv3.HttpFilter, len(h.Filters))
+		for i, f := range h.Filters {
+			a, err := f.Pack()
+			if err != nil {
+				return b, err
+			}
+			h.Message.HttpFilters[i] = httpFilter(f.Name, a)
+		}
+	}
+	if h.Routes != nil {
+		h.Message.RouteSpecifier = inlineRoutes
+	}
+	if err := h.Message.Validate(); err != nil {
+		return b, err
+	}
+	if h.Routes != nil {
+		h.Message.RouteSpecifier = nil
+	}
+	b, err := marshal(b, h.Message)
+	if err != nil {
+		return b, err
+	}
+	if h.Routes != nil {
+		from := len(b)
+		if b, err = appendMessage(b, h.Routes); err != nil {
+			return b, err
+		}
+		if h.Headers != nil {
+			b = append(b, h.Headers.field...)
+		}
+		b = asField(b, from, fieldRouteConfig)
+	}
+	for _, f := range shared {
+		b = append(b, f...)
+	}
+	return b, nil
+}
+
+// asField makes the bytes from an index on the value of a field.
+func asField(b []byte, from int, n protowire.Number) []byte {
+	var room [16]byte
+	head := protowire.AppendVarint(protowire.AppendTag(room[:0], n, protowire.BytesType), uint64(len(b)-from))
+	return slices.Insert(b, from, head...)
+}
+
+// sameFilters reports whether a list is one of the shared ones.
+func sameFilters(a, b []Extension) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
+
+func httpFilter(name string, a *anypb.Any) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: a}}
+}
+
+// appendCluster appends the wire form of a cluster.
+func appendCluster(b []byte, c *Cluster) ([]byte, error) {
+	var shared [2][]byte
+	switch {
+	case c.HTTP == nil:
+	case c.HTTP == HTTP1Options:
+		shared[0] = http1Field
+	case c.HTTP == HTTP2Options:
+		shared[0] = http2Field
+	default:
+		a, err := Extension{Name: "HTTP options", Message: c.HTTP}.Pack()
+		if err != nil {
+			return b, err
+		}
+		if c.Message.TypedExtensionProtocolOptions == nil {
+			c.Message.TypedExtensionProtocolOptions = make(map[string]*anypb.Any, 1)
+		}
+		c.Message.TypedExtensionProtocolOptions[NameHTTPOptions] = a
+	}
+	if err := c.Message.Validate(); err != nil {
+		return b, err
+	}
+	if c.Message.EdsClusterConfig == EDS {
+		c.Message.EdsClusterConfig, shared[1] = nil, edsField
+	}
+	b, err := marshal(b, c.Message)
+	if err != nil {
+		return b, err
+	}
+	for _, f := range shared {
+		b = append(b, f...)
+	}
+	return b, nil
+}
+
+// appendListener appends the wire form of a listener.
+func appendListener(b []byte, l *Listener) ([]byte, error) {
+	if len(l.Chains) > 0 {
+		l.Message.FilterChains = make([]*listenerv3.FilterChain, len(l.Chains))
+	}
 	for i, c := range l.Chains {
 		if c.Message == nil {
 			c.Message = &listenerv3.FilterChain{}
 		}
 		if err := packChain(c); err != nil {
-			return fmt.Errorf("filter chain %d %q: %w", i, c.Message.GetName(), err)
+			return b, fmt.Errorf("filter chain %d %q: %w", i, c.Message.GetName(), err)
 		}
 		l.Message.FilterChains[i] = c.Message
 	}
-	return nil
+	b, err := appendMessage(b, l.Message)
+	if err == nil && l.Tags != nil {
+		b = appendListenerTags(b, l.Tags)
+	}
+	return b, err
 }
 
 // filter is the messages around one packed network filter, allocated together.
@@ -79,55 +171,49 @@ type filter struct {
 }
 
 func packChain(c *Chain) error {
-	extensions := c.Network
+	n := len(c.Network)
+	if c.HTTP != nil || c.TCP != nil {
+		n++
+	}
+	filters := make([]filter, 0, n)
+	c.Message.Filters = make([]*listenerv3.Filter, 0, n)
+	add := func(name string, a *anypb.Any, err error) error {
+		if err != nil {
+			return err
+		}
+		filters = append(filters, filter{config: listenerv3.Filter_TypedConfig{TypedConfig: a}})
+		f := &filters[len(filters)-1]
+		f.message.Name, f.message.ConfigType = name, &f.config
+		c.Message.Filters = append(c.Message.Filters, &f.message)
+		return nil
+	}
+	for _, e := range c.Network {
+		a, err := e.Pack()
+		if err := add(e.Name, a, err); err != nil {
+			return err
+		}
+	}
 	switch {
 	case c.HTTP != nil:
-		if err := PackHTTP(c.HTTP); err != nil {
-			return err
-		}
-		extensions = append(extensions, Extension{Name: NameHCM, Message: c.HTTP.Message})
+		a, err := c.HTTP.Pack()
+		return add(NameHCM, a, err)
 	case c.TCP != nil:
-		extensions = append(extensions, Extension{Name: NameTCPProxy, Message: c.TCP})
-	}
-	filters := make([]filter, len(extensions))
-	c.Message.Filters = make([]*listenerv3.Filter, len(extensions))
-	for i, e := range extensions {
-		a, err := e.Pack()
-		if err != nil {
-			return err
-		}
-		f := &filters[i]
-		f.config.TypedConfig = a
-		f.message.Name, f.message.ConfigType = e.Name, &f.config
-		c.Message.Filters[i] = &f.message
+		a, err := Extension{Name: NameTCPProxy, Message: c.TCP}.Pack()
+		return add(NameTCPProxy, a, err)
 	}
 	return nil
 }
 
-// PackHTTP puts the filters and the inline routes into the connection manager's message.
-func PackHTTP(h *HTTP) error {
-	h.Message.HttpFilters = make([]*hcmv3.HttpFilter, len(h.Filters))
-	for i, f := range h.Filters {
-		switch f.Packed {
-		case router:
-			h.Message.HttpFilters[i] = routerFilter
-			continue
-		case grpcStats:
-			h.Message.HttpFilters[i] = grpcStatsFilter
-			continue
+// appendMessage validates a message by the rules that Envoy's API carries and appends its deterministic wire form.
+func appendMessage(b []byte, m proto.Message) ([]byte, error) {
+	if v, ok := m.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return b, err
 		}
-		a, err := f.Pack()
-		if err != nil {
-			return err
-		}
-		h.Message.HttpFilters[i] = httpFilter(f.Name, a)
 	}
-	if h.Routes != nil {
-		h.Message.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: h.Routes}
-	}
-	return nil
+	return marshal(b, m)
 }
 
-func httpFilter(name string, a *anypb.Any) *hcmv3.HttpFilter {
-	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: a}}
+func marshal(b []byte, m proto.Message) ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
 }

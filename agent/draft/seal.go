@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"google.golang.org/protobuf/proto"
 )
 
 // Fault is a resource that could not be sealed. The others of the draft are not harmed.
@@ -34,16 +32,20 @@ func Seal(d *Draft, intern func(typeURL string, r *Resource) *Resource) (*Sealed
 	s.grow(rl, len(d.Listeners))
 	s.grow(re, len(d.Endpoints))
 	for _, c := range d.Clusters {
-		s.add(rc, c.Message.GetName(), c.Message, nil, packCluster(c))
+		b, err := appendCluster(s.scratch[:0], c)
+		s.add(rc, c.Message.GetName(), b, err)
 	}
 	for _, l := range d.Listeners {
-		s.add(rl, l.Message.GetName(), l.Message, l.Tags, packListener(l))
+		b, err := appendListener(s.scratch[:0], l)
+		s.add(rl, l.Message.GetName(), b, err)
 	}
 	for _, e := range d.Endpoints {
-		s.add(re, e.GetClusterName(), e, nil, nil)
+		b, err := appendMessage(s.scratch[:0], e)
+		s.add(re, e.GetClusterName(), b, err)
 	}
 	for _, r := range d.Routes {
-		s.add(rr, r.GetName(), r, nil, nil)
+		b, err := appendMessage(s.scratch[:0], r)
+		s.add(rr, r.GetName(), b, err)
 	}
 	for rank := range s.out.Resources {
 		s.out.Resources[rank], s.out.Versions[rank] = Order(s.out.Resources[rank])
@@ -93,30 +95,16 @@ func (s *sealer) grow(rank, n int) {
 	s.out.Resources[rank] = slices.Grow(slices.Clip(s.out.Resources[rank]), n)
 }
 
-func (s *sealer) add(rank int, name string, m proto.Message, tags map[string]string, err error) {
-	if err == nil {
-		s.scratch, err = appendMessage(s.scratch[:0], m)
-	}
+// add takes the wire form of a resource, which lies in the scratch buffer, or what is wrong with it.
+func (s *sealer) add(rank int, name string, body []byte, err error) {
+	s.scratch = body
 	if err != nil {
 		s.faults = append(s.faults, Fault{Type: Types[rank], Name: name, Err: err})
 		return
 	}
-	if tags != nil {
-		s.scratch = appendListenerTags(s.scratch, tags)
-	}
-	r := NewResource(name, slices.Clone(s.scratch))
+	r := NewResource(name, slices.Clone(body))
 	if s.intern != nil {
 		r = s.intern(Types[rank], r)
 	}
 	s.out.Resources[rank] = append(s.out.Resources[rank], r)
-}
-
-// appendMessage validates a message by the rules that Envoy's API carries and appends its deterministic wire form.
-func appendMessage(b []byte, m proto.Message) ([]byte, error) {
-	if v, ok := m.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			return b, err
-		}
-	}
-	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
 }

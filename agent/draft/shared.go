@@ -1,12 +1,16 @@
 package draft
 
 import (
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	grpcstatsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_stats/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // Names of Envoy's extensions.
@@ -19,38 +23,78 @@ const (
 	NameTLS         = "envoy.transport_sockets.tls"
 )
 
-// HTTP1Options and HTTP2Options are the HTTP options of most clusters. They are shared: compare with them, never
-// change them.
+// A proxy has thousands of listeners and clusters that are alike but for a few names. What they share stands here: it
+// is one value that many drafts point to, validated and encoded once. Who wants another value replaces the pointer;
+// the values themselves are never changed.
 var (
+	// HTTP1Options and HTTP2Options are the HTTP options of most clusters; see Cluster.EditHTTP.
 	HTTP1Options = explicit(&httpv3.HttpProtocolOptions_ExplicitHttpConfig{
 		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
 	})
 	HTTP2Options = explicit(&httpv3.HttpProtocolOptions_ExplicitHttpConfig{
 		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}},
 	})
+	// ADS is the source of everything that is discovered.
+	ADS = &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+	// EDS says that the endpoints of a cluster are discovered, under its own name.
+	EDS = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ADS}
+	// InternalAddresses are the peers whose x-envoy headers are trusted.
+	InternalAddresses = &hcmv3.HttpConnectionManager_InternalAddressConfig{CidrRanges: []*corev3.CidrRange{
+		{AddressPrefix: "10.0.0.0", PrefixLen: wrapperspb.UInt32(8)},
+		{AddressPrefix: "192.168.0.0", PrefixLen: wrapperspb.UInt32(16)},
+		{AddressPrefix: "172.16.0.0", PrefixLen: wrapperspb.UInt32(12)},
+		{AddressPrefix: "127.0.0.1", PrefixLen: wrapperspb.UInt32(32)},
+	}}
+	// PlainFilters and GRPCFilters are the HTTP filters of a listener without policies. Appending to them copies.
+	PlainFilters = []Extension{{Name: NameRouter, Packed: router}}
+	GRPCFilters  = []Extension{{Name: NameGRPCStats, Packed: packed(anypb.New(&grpcstatsv3.FilterConfig{EmitFilterState: true}))}, PlainFilters[0]}
+
+	router = packed(anypb.New(&routerv3.Router{}))
+)
+
+// The shared values as fields of the message that holds them, ready to be appended to its wire form.
+var (
+	http1Field    = field(&clusterv3.Cluster{TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP1Options))}})
+	http2Field    = field(&clusterv3.Cluster{TypedExtensionProtocolOptions: map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP2Options))}})
+	edsField      = field(&clusterv3.Cluster{EdsClusterConfig: EDS})
+	internalField = field(&hcmv3.HttpConnectionManager{InternalAddressConfig: InternalAddresses})
+	plainField    = field(&hcmv3.HttpConnectionManager{HttpFilters: httpFilters(PlainFilters)})
+	grpcField     = field(&hcmv3.HttpConnectionManager{HttpFilters: httpFilters(GRPCFilters)})
 )
 
 func explicit(c *httpv3.HttpProtocolOptions_ExplicitHttpConfig) *httpv3.HttpProtocolOptions {
 	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: c}}
 }
 
-// The filters without options of their own, and the common options, packed once.
-var (
-	router    = packed(anypb.New(&routerv3.Router{}))
-	grpcStats = packed(anypb.New(&grpcstatsv3.FilterConfig{EmitFilterState: true}))
-
-	routerFilter    = httpFilter(NameRouter, router)
-	grpcStatsFilter = httpFilter(NameGRPCStats, grpcStats)
-
-	http1Only = map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP1Options))}
-	http2Only = map[string]*anypb.Any{NameHTTPOptions: packed(anypb.New(HTTP2Options))}
-)
-
-// packed drops the error of packing a constant; TestConstantsPack shows that there is none.
+// packed and field drop the error of encoding a constant; TestConstants shows that there is none.
 func packed(a *anypb.Any, _ error) *anypb.Any { return a }
 
-// Router is the terminal HTTP filter.
-func Router() Extension { return Extension{Name: NameRouter, Packed: router} }
+func field(m proto.Message) []byte {
+	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	return b
+}
 
-// GRPCStats counts gRPC calls.
-func GRPCStats() Extension { return Extension{Name: NameGRPCStats, Packed: grpcStats} }
+func httpFilters(list []Extension) []*hcmv3.HttpFilter {
+	out := make([]*hcmv3.HttpFilter, len(list))
+	for i, e := range list {
+		out[i] = httpFilter(e.Name, e.Packed)
+	}
+	return out
+}
+
+// Headers are request headers that many route configurations add, validated and encoded once.
+type Headers struct {
+	field []byte
+}
+
+// NewHeaders returns headers to add. It fails where a name or value is not allowed.
+func NewHeaders(list ...*corev3.HeaderValueOption) (*Headers, error) {
+	b, err := appendMessage(nil, &routev3.RouteConfiguration{RequestHeadersToAdd: list})
+	if err != nil {
+		return nil, err
+	}
+	return &Headers{field: b}, nil
+}

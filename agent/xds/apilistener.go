@@ -26,19 +26,15 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 		service := draft.Service{Kind: o.Service.ID.Kind, Name: o.Service.ID.Name, Protocol: string(o.Service.Protocol)}
 		route := "outbound:" + cluster
 		h := &draft.HTTP{
-			Filters: []draft.Extension{draft.Router()},
+			Filters: draft.PlainFilters,
 			Message: &hcmv3.HttpConnectionManager{
 				StatPrefix: statName(cluster),
 				RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
-					ConfigSource: adsSource, RouteConfigName: route,
+					ConfigSource: draft.ADS, RouteConfigName: route,
 				}},
 			},
 		}
-		if err := draft.PackHTTP(h); err != nil {
-			g.warnf("service %s: %v: it is left out", cluster, err)
-			continue
-		}
-		api, err := (draft.Extension{Name: draft.NameHCM, Message: h.Message}).Pack()
+		api, err := h.Pack()
 		if err != nil {
 			g.warnf("service %s: %v: it is left out", cluster, err)
 			continue
@@ -57,7 +53,7 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Service: service, Message: &clusterv3.Cluster{
 			Name:                 cluster,
 			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-			EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource},
+			EdsClusterConfig:     draft.EDS,
 		}})
 		g.p.refs = append(g.p.refs, endpointRef{cluster, o.Service.Index, o.Service.Endpoints, o.Subset})
 	}

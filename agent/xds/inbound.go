@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -117,7 +116,7 @@ func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
 			ForwardClientCertDetails:    hcmv3.HttpConnectionManager_SANITIZE_SET,
 			SetCurrentClientCertDetails: &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Uri: true},
 			StreamIdleTimeout:           seconds(inboundStreamIdleTimeout),
-			InternalAddressConfig:       internalRanges,
+			InternalAddressConfig:       draft.InternalAddresses,
 		},
 		Routes: &routev3.RouteConfiguration{
 			Name:                   "inbound:" + service,
@@ -130,17 +129,11 @@ func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
 	}
 }
 
-// The HTTP filters of proxies without policies. Appending to them copies, as they are clipped.
-var (
-	plainFilters = slices.Clip([]draft.Extension{draft.Router()})
-	grpcFilters  = slices.Clip([]draft.Extension{draft.GRPCStats(), draft.Router()})
-)
-
 func httpFilters(p mesh.Protocol) []draft.Extension {
 	if p == mesh.ProtocolGRPC {
-		return grpcFilters
+		return draft.GRPCFilters
 	}
-	return plainFilters
+	return draft.PlainFilters
 }
 
 // prefixRoute sends everything to one cluster, without a time limit of its own.

@@ -9,7 +9,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -40,17 +39,6 @@ var (
 	sharedFalse = wrapperspb.Bool(false)
 	anyDomain   = []string{"*"}
 	noTags      = map[string]string{}
-	adsSource   = &corev3.ConfigSource{
-		ResourceApiVersion:    corev3.ApiVersion_V3,
-		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
-	}
-	// internalRanges are the peers whose x-envoy headers are trusted.
-	internalRanges = &hcmv3.HttpConnectionManager_InternalAddressConfig{CidrRanges: []*corev3.CidrRange{
-		{AddressPrefix: "10.0.0.0", PrefixLen: wrapperspb.UInt32(8)},
-		{AddressPrefix: "192.168.0.0", PrefixLen: wrapperspb.UInt32(16)},
-		{AddressPrefix: "172.16.0.0", PrefixLen: wrapperspb.UInt32(12)},
-		{AddressPrefix: "127.0.0.1", PrefixLen: wrapperspb.UInt32(32)},
-	}}
 )
 
 func socketAddress(host string, port uint32) *corev3.Address {

@@ -40,7 +40,6 @@ type outboundParts struct {
 	cluster     draft.Cluster
 	clusterSpec clusterv3.Cluster
 	clusterType clusterv3.Cluster_Type
-	eds         clusterv3.Cluster_EdsClusterConfig
 }
 
 // httpParts is what an HTTP outbound has besides.
@@ -73,7 +72,10 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 		}
 	}
 	http := make([]httpParts, https)
-	header := []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: tagsHeader, Value: g.tags}}}
+	headers, err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: tagsHeader, Value: g.tags}})
+	if err != nil {
+		g.warnf("the header %s cannot carry the tags: %v: it is left out", tagsHeader, err)
+	}
 	bind := g.bindToPort()
 	for i := range list {
 		o, p := &list[i], &parts[i]
@@ -89,7 +91,7 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 		p.listener.BindToPort = bind
 		p.chain.Message = &p.match
 		if o.Service.Protocol.HTTP() {
-			p.chain.HTTP = http[0].fill(o, cluster, header)
+			p.chain.HTTP = http[0].fill(o, cluster, headers)
 			http = http[1:]
 		} else {
 			p.tcpCluster.Cluster = cluster
@@ -106,8 +108,8 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 	}
 }
 
-// fill makes the connection manager of an outbound. The header is shared between outbounds.
-func (p *httpParts) fill(o *mesh.Outbound, cluster string, header []*corev3.HeaderValueOption) *draft.HTTP {
+// fill makes the connection manager of an outbound.
+func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Headers) *draft.HTTP {
 	name := o.Service.ID.Name
 	p.prefix.Prefix = "/"
 	p.match.PathSpecifier = &p.prefix
@@ -122,11 +124,11 @@ func (p *httpParts) fill(o *mesh.Outbound, cluster string, header []*corev3.Head
 	p.list[0] = &p.route
 	p.host.Name, p.host.Domains, p.host.Routes = name, anyDomain, p.list[:]
 	p.hosts[0] = &p.host
-	p.routes.Name, p.routes.RequestHeadersToAdd = "outbound:"+name, header
+	p.routes.Name = "outbound:" + name
 	p.routes.ValidateClusters, p.routes.VirtualHosts = sharedFalse, p.hosts[:]
 	p.manager.StatPrefix, p.manager.NormalizePath = statName(name), sharedTrue
-	p.manager.InternalAddressConfig = internalRanges
-	p.http = draft.HTTP{Message: &p.manager, Filters: httpFilters(o.Service.Protocol), Routes: &p.routes}
+	p.manager.InternalAddressConfig = draft.InternalAddresses
+	p.http = draft.HTTP{Message: &p.manager, Filters: httpFilters(o.Service.Protocol), Routes: &p.routes, Headers: headers}
 	return &p.http
 }
 
@@ -152,8 +154,7 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name stri
 		return
 	}
 	p.clusterType.Type = clusterv3.Cluster_EDS
-	p.eds.EdsConfig = adsSource
-	p.clusterSpec.Name, p.clusterSpec.ClusterDiscoveryType, p.clusterSpec.EdsClusterConfig = name, &p.clusterType, &p.eds
+	p.clusterSpec.Name, p.clusterSpec.ClusterDiscoveryType, p.clusterSpec.EdsClusterConfig = name, &p.clusterType, draft.EDS
 	// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
 	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
 	g.d.Clusters = append(g.d.Clusters, &p.cluster)
