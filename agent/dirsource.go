@@ -30,7 +30,7 @@ type DirOptions struct {
 
 	Quiet   time.Duration // without events before a scan; default 20 ms
 	Ceiling time.Duration // from the first event to the scan at the latest; default 1 s
-	Poll    time.Duration // between scans without events; default 30 s, a tenth of it while the directory cannot be watched
+	Poll    time.Duration // between scans without events; default 30 s, a tenth of it while the directory cannot be watched or read
 
 	FileBytes  int64 // of one file, checked before it is read; default 16 MiB
 	TotalBytes int64 // of all files; default 128 MiB
@@ -166,7 +166,10 @@ func (s *DirSource) Run(ctx context.Context) {
 }
 
 func (s *DirSource) pollTime(w *dirWatch) time.Duration {
-	if w.works() {
+	s.mu.Lock()
+	missing := s.fault != nil
+	s.mu.Unlock()
+	if w.works() && !missing {
 		return s.o.Poll
 	}
 	return s.o.Poll / 10

@@ -242,7 +242,9 @@ func TestDirVanishedWhileDown(t *testing.T) {
 	w.want("a@a.yaml b@b.yaml")
 	w.stop()
 	do(t, os.Remove(w.path("a.yaml")))
-	watch(t, dir, s, nil).want("b@b.yaml")
+	w = watch(t, dir, s, nil)
+	w.want("b@b.yaml")
+	w.stop() // two sources on one store would undo each other's work
 	// Another directory: what came from the old one goes, once the new one can be read.
 	other := filepath.Join(t.TempDir(), "other")
 	w = watch(t, other, s, nil)

@@ -20,10 +20,13 @@ type dirWatch struct {
 	ok   bool              // all places are watched
 	told bool              // that they are not
 
-	real  string          // dir without links; "" while it is missing
-	dirs  map[string]bool // watched
-	names map[string]bool // entries of other directories than real that matter
+	real  string           // dir without links; "" while it is missing
+	dirs  map[string]dirID // watched
+	names map[string]bool  // entries of other directories than real that matter
 }
+
+// dirID tells a directory from another one that took its place.
+type dirID struct{ dev, ino uint64 }
 
 func newDirWatch(dir string, log *slog.Logger) *dirWatch {
 	w, err := fsnotify.NewWatcher()
@@ -32,7 +35,7 @@ func newDirWatch(dir string, log *slog.Logger) *dirWatch {
 			"dir", dir, "error", err)
 		return &dirWatch{dir: dir, log: log}
 	}
-	return &dirWatch{dir: dir, log: log, w: w, dirs: map[string]bool{}, names: map[string]bool{}}
+	return &dirWatch{dir: dir, log: log, w: w, dirs: map[string]dirID{}, names: map[string]bool{}}
 }
 
 func (d *dirWatch) close() {
@@ -61,7 +64,7 @@ func (d *dirWatch) works() bool { return d.w != nil && d.ok }
 
 // concerns reports whether an event can change what a scan finds.
 func (d *dirWatch) concerns(e fsnotify.Event) bool {
-	if d.dirs[e.Name] && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
+	if _, ok := d.dirs[e.Name]; ok && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		delete(d.dirs, e.Name) // the watch is gone with it
 		return true
 	}
@@ -86,8 +89,10 @@ func (d *dirWatch) follow(links []string) bool {
 	d.ok = true
 	fresh := false
 	for dir := range t.dirs {
-		// Adding what is watched already costs little and catches a directory that was replaced.
-		if err := d.w.Add(dir); err != nil {
+		// Adding what is watched already costs little and catches a directory that was replaced, of which the event
+		// may be lost.
+		id, err := d.add(dir)
+		if err != nil {
 			d.ok = false
 			if !d.told {
 				d.told = true
@@ -95,8 +100,8 @@ func (d *dirWatch) follow(links []string) bool {
 			}
 			continue
 		}
-		fresh = fresh || !d.dirs[dir]
-		d.dirs[dir] = true
+		fresh = fresh || d.dirs[dir] != id
+		d.dirs[dir] = id
 	}
 	for dir := range d.dirs {
 		if !t.dirs[dir] {
@@ -105,6 +110,19 @@ func (d *dirWatch) follow(links []string) bool {
 		}
 	}
 	return fresh
+}
+
+// add watches a directory and says which one it is.
+func (d *dirWatch) add(dir string) (dirID, error) {
+	if err := d.w.Add(dir); err != nil {
+		return dirID{}, err
+	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return dirID{}, err
+	}
+	sig := signatureOf(st)
+	return dirID{sig.dev, sig.ino}, nil
 }
 
 // trail collects the directories and entries that a path depends on.
