@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestTour runs the commands of README's tour against an agent on a copy of the quickstart, and compares what they
+// print with what README shows, but for times, sizes of columns and the version. UPDATE_GOLDEN=1 writes README anew.
+func TestTour(t *testing.T) {
+	const top = "../.."
+	readme, err := os.ReadFile(filepath.Join(top, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "tour") // a short path, for the sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.CopyFS(filepath.Join(dir, "examples/quickstart"), os.DirFS(filepath.Join(top, "examples/quickstart"))); err != nil {
+		t.Fatal(err)
+	}
+	tour := tour{t: t, dir: dir, quickstart: os.DirFS(filepath.Join(top, "examples/quickstart"))}
+	tour.start()
+	changed := blocks.ReplaceAllStringFunc(string(readme), tour.block)
+	if os.Getenv("UPDATE_GOLDEN") != "" && changed != string(readme) {
+		if err := os.WriteFile(filepath.Join(top, "README.md"), []byte(changed), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var blocks = regexp.MustCompile("(?s)```console\n.*?```")
+
+type tour struct {
+	t          *testing.T
+	dir        string
+	quickstart fs.FS
+}
+
+func (r *tour) start() {
+	agent := exec.Command("nearside", "run", "--config", "examples/quickstart/agent.yaml")
+	agent.Dir, agent.Stderr = r.dir, os.Stderr
+	if err := agent.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		_ = agent.Process.Signal(syscall.SIGTERM)
+		if err := agent.Wait(); err != nil {
+			r.t.Errorf("the agent ended with %v", err)
+		}
+	})
+	r.until(func() bool { return r.command("nearside healthcheck").Run() == nil })
+}
+
+// until tries until it succeeds, or for 20 seconds.
+func (r *tour) until(ok func() bool) bool {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+func (r *tour) command(line string) *exec.Cmd {
+	// The checkout is no repository here: what git would restore comes from the original.
+	if file, ok := strings.CutPrefix(line, "git checkout -q examples/quickstart/"); ok {
+		original, err := fs.ReadFile(r.quickstart, file)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(r.dir, "examples/quickstart", file), original, 0o644); err != nil {
+			r.t.Fatal(err)
+		}
+		line = "true"
+	}
+	cmd := exec.Command("sh", "-c", strings.ReplaceAll(line, "bin/nearside", "nearside"))
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), "NEARSIDE_SOCKET=nearside-data/run/nearside.sock")
+	return cmd
+}
+
+// block runs the commands of one block and returns it with what they printed.
+func (r *tour) block(text string) string {
+	body := strings.TrimSuffix(strings.TrimPrefix(text, "```console\n"), "```")
+	var out strings.Builder
+	out.WriteString("```console\n")
+	for _, part := range strings.Split("\n"+body, "\n$ ")[1:] {
+		line, want, _ := strings.Cut(part, "\n")
+		if _, end, ok := strings.Cut(line, "<<'"); ok { // a here document belongs to the command
+			end = strings.TrimSuffix(end, "'")
+			document, rest, _ := strings.Cut(want, "\n"+end)
+			line, want = line+"\n"+document+"\n"+end, strings.TrimPrefix(rest, "\n")
+		}
+		want = strings.TrimSuffix(want, "\n")
+		got := ""
+		same := r.until(func() bool {
+			b, err := r.command(line).CombinedOutput()
+			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+				r.t.Fatal(err)
+			}
+			got = strings.TrimSuffix(strings.ReplaceAll(string(b), r.dir+"/", ""), "\n")
+			return os.Getenv("UPDATE_GOLDEN") != "" || steady(got) == steady(want)
+		})
+		if !same {
+			r.t.Errorf("$ %s (-README +now):\n%s", line, cmp.Diff(steady(want), steady(got)))
+		}
+		out.WriteString("$ " + line + "\n")
+		if got != "" {
+			out.WriteString(got + "\n")
+		}
+	}
+	out.WriteString("```")
+	return out.String()
+}
+
+var variable = regexp.MustCompile(`nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
+
+// steady replaces what differs from run to run.
+func steady(s string) string {
+	return variable.ReplaceAllStringFunc(s, func(m string) string {
+		if strings.TrimSpace(m) == "" {
+			return " "
+		}
+		return "…"
+	})
+}
