@@ -123,7 +123,7 @@ func TestDirIsLoadedBeforeRun(t *testing.T) {
 
 // TestDirUnrelated checks that what is no resource file, and a file written anew with the same content, changes nothing.
 func TestDirUnrelated(t *testing.T) {
-	w := watch(t, t.TempDir(), memory(t), nil)
+	w := watch(t, t.TempDir(), memory(t), func(o *agent.DirOptions) { o.Quiet = 100 * time.Millisecond })
 	w.write("a.yaml", meshes("a"))
 	w.want("a@a.yaml")
 	before := w.store.Snapshot().Revision()
@@ -357,7 +357,10 @@ func TestDirMissing(t *testing.T) {
 	w.want("a@a.yaml")
 	// A directory that goes takes nothing with it, and one that comes back is watched again.
 	do(t, os.Rename(dir, filepath.Join(base, "away")))
-	await(t, "the directory is missed", w.scanned, func() bool { return len(w.source.Files()[0].Faults) > 0 })
+	await(t, "the directory is missed", w.scanned, func() bool {
+		f := w.source.Files()
+		return len(f) > 0 && f[0].Path == dir
+	})
 	if got := held(w.store); got != "a@a.yaml" {
 		t.Errorf("without the directory: %q", got)
 	}
@@ -368,7 +371,7 @@ func TestDirMissing(t *testing.T) {
 	do(t, os.RemoveAll(dir), os.WriteFile(dir, nil, 0o644))
 	await(t, "a file in place of the directory is seen", w.scanned, func() bool {
 		f := w.source.Files()
-		return len(f[0].Faults) > 0 && strings.Contains(f[0].Faults[0].Reason, "not a directory")
+		return len(f) > 0 && f[0].Path == dir && strings.Contains(f[0].Faults[0].Reason, "not a directory")
 	})
 }
 
