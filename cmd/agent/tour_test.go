@@ -133,7 +133,7 @@ func (r *tour) block(text string) string {
 	return out.String()
 }
 
-var variable = regexp.MustCompile(`nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
+var variable = regexp.MustCompile(`uid=\d+ \([^)]*\)|nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
 
 // steady replaces what differs from run to run.
 func steady(s string) string {
