@@ -11,16 +11,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/store"
 )
 
+// target returns what a write to one resource is about, who asks for it, and whether it is only asked what it would do.
+func (s *Server) target(r *http.Request) (a address, author string, dry bool, e *Error) {
+	if author, e = s.author(r); e != nil {
+		return
+	}
+	if a, e = s.address(r); e != nil {
+		return
+	}
+	dry, e = boolQuery(r, "dryRun")
+	return
+}
+
 func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
-	author, e := s.author(r)
-	if e != nil {
-		return e
-	}
-	a, e := s.address(r)
-	if e != nil {
-		return e
-	}
-	dry, e := boolQuery(r, "dryRun")
+	a, author, dry, e := s.target(r)
 	if e != nil {
 		return e
 	}
@@ -49,15 +53,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
-	author, e := s.author(r)
-	if e != nil {
-		return e
-	}
-	a, e := s.address(r)
-	if e != nil {
-		return e
-	}
-	dry, e := boolQuery(r, "dryRun")
+	a, author, dry, e := s.target(r)
 	if e != nil {
 		return e
 	}
