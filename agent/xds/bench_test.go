@@ -116,3 +116,30 @@ func BenchmarkRefresh(b *testing.B) {
 		generate()
 	}
 }
+
+// BenchmarkUnrelated is the work for 50 proxies when a service appears that none of them reaches.
+func BenchmarkUnrelated(b *testing.B) {
+	rs := bigMesh(1000, 49)
+	memo := xds.NewMemo()
+	proxies := map[string]*xds.Proxy{}
+	var v *mesh.View
+	i := 0
+	for b.Loop() {
+		i++
+		extra := dataplane("zzz", "10.8.0.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": fmt.Sprintf("new-%d", i)}}, nil)
+		extra.Digest = resource.Digest{9, byte(i), byte(i >> 8), byte(i >> 16)}
+		var err error
+		if v, err = mesh.Build(resource.NewSet(append(slices.Clone(rs), extra)), "default", mesh.Options{}, v); err != nil {
+			b.Fatal(err)
+		}
+		for k := range 50 {
+			name := "web"
+			if k > 0 {
+				name = fmt.Sprintf("web-%d", k)
+			}
+			if proxies[name], err = xds.Generate(v, name, xds.FlavorEnvoy, proxies[name], memo); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

@@ -20,10 +20,13 @@ type Proxy struct {
 	Warnings []mesh.Warning
 
 	dataplane *resource.Resource
-	catalog   [32]byte
+	mesh      *resource.Mesh
 	zone      string
-	refs      []endpointRef // the EDS resources, in the order of their names
-	fixed     []endpointRef // endpoints that are part of listeners
+	catalog   [32]byte
+	outbounds []mesh.Outbound
+	refs      []endpointRef  // the EDS resources, in the order of their names
+	fixed     []endpointRef  // endpoints that are part of listeners
+	notes     []mesh.Warning // of the generator; Warnings has those about the outbounds too
 }
 
 // endpointRef is one EDS resource of a proxy.
@@ -64,30 +67,19 @@ func Generate(v *mesh.View, name string, f Flavor, prev *Proxy, memo *Memo) (*Pr
 		return nil, fmt.Errorf("mesh %q enables mTLS (backend %q), which this agent cannot serve yet: "+
 			"remove mtls.enabledBackend from the Mesh", v.Name, b.Name)
 	}
-	if prev.unchanged(v, r, f) {
-		return prev.refresh(v, memo), nil
+	if prev != nil && prev.Flavor == f && prev.dataplane.Key == r.Key && prev.dataplane.Digest == r.Digest {
+		if next := prev.reuse(v, r, dp, memo); next != nil {
+			return next, nil
+		}
 	}
 	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, clusters: map[string]bool{}, p: &Proxy{
-		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, catalog: v.Catalog, zone: v.Zone,
+		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog,
 	}}
 	g.run()
 	return g.p, nil
 }
 
-// unchanged reports whether everything but EDS is as it was when p was made.
-func (p *Proxy) unchanged(v *mesh.View, r *resource.Resource, f Flavor) bool {
-	if p == nil || p.Flavor != f || p.catalog != v.Catalog || p.zone != v.Zone || p.dataplane.Digest != r.Digest || p.dataplane.Key != r.Key {
-		return false
-	}
-	for i := range p.fixed {
-		if v.Services()[p.fixed[i].index].Endpoints != p.fixed[i].set {
-			return false
-		}
-	}
-	return true
-}
-
-// refresh returns p with the endpoints of v, which has the same catalog.
+// refresh returns p with the endpoints of v, in which the services have the indices that refs has.
 func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 	rank := draft.Rank(draft.TypeEndpoint)
 	old := p.Sealed.Resources[rank]
@@ -134,13 +126,13 @@ type generator struct {
 }
 
 func (g *generator) warnf(format string, args ...any) {
-	g.p.Warnings = append(g.p.Warnings, mesh.Warning{Resource: g.r.Key, Reason: fmt.Sprintf(format, args...)})
+	g.p.notes = append(g.p.notes, mesh.Warning{Resource: g.r.Key, Reason: fmt.Sprintf(format, args...)})
 }
 
 func (g *generator) run() {
 	g.tags = mesh.TagString(g.v.ProxyTags(g.dp))
 	outbounds, warnings := g.v.Outbounds(g.r)
-	g.p.Warnings = append(g.p.Warnings, warnings...)
+	g.p.outbounds = outbounds
 	if g.flavor == FlavorGRPC {
 		g.apiListeners(outbounds)
 	} else {
@@ -150,6 +142,7 @@ func (g *generator) run() {
 		g.directAccess()
 	}
 	g.seal()
+	g.p.Warnings = slices.Concat(warnings, g.p.notes)
 }
 
 // seal packs the draft and adds the endpoints, which proxies share.

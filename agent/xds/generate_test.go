@@ -187,10 +187,14 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 		}
 		instances := map[int]instance{}
 		passthrough, direct := true, false
+		meshes := map[bool]*resource.Resource{}
+		for _, on := range []bool{true, false} {
+			meshes[on] = &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{
+				Networking: &resource.MeshNetworking{Outbound: &resource.MeshOutbound{Passthrough: &on}},
+			}}
+		}
 		build := func() []*resource.Resource {
-			rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{
-				Networking: &resource.MeshNetworking{Outbound: &resource.MeshOutbound{Passthrough: &passthrough}},
-			}}}
+			rs := []*resource.Resource{meshes[passthrough]} // as in a store, what did not change is the same value
 			for _, i := range slices.Sorted(maps.Keys(instances)) {
 				in := instances[i]
 				state := resource.InboundReady
@@ -205,7 +209,7 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 			}
 			web := dataplane("web", "10.1.0.1", resource.Inbound{Port: 80, Tags: map[string]string{resource.TagService: "web"}},
 				[]resource.Outbound{{Port: 1, Tags: map[string]string{resource.TagService: "a"}}, {Port: 2, Tags: map[string]string{resource.TagService: "b", resource.TagZone: "east"}}})
-			tp := &resource.TransparentProxying{RedirectPortInbound: 15006, RedirectPortOutbound: 15001}
+			tp := &resource.TransparentProxying{RedirectPortInbound: 15006, RedirectPortOutbound: 15001, ReachableServices: []string{"a", "b"}}
 			if direct {
 				tp.DirectAccessServices = []string{"a"}
 			}
@@ -271,6 +275,21 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 			last = next
 		}
 	})
+}
+
+// TestUnrelatedServiceCostsNothing adds a service that a proxy does not reach: its config is the same value.
+func TestUnrelatedServiceCostsNothing(t *testing.T) {
+	rs := bigMesh(3, 0)
+	v1 := view(t, rs, nil)
+	p := generate(t, v1, "web", xds.FlavorEnvoy, nil, nil)
+	more := append(slices.Clone(rs), dataplane("other", "10.3.0.1", resource.Inbound{Port: 80, Tags: map[string]string{resource.TagService: "aaa"}}, nil))
+	v2 := view(t, more, v1)
+	if v1.Catalog == v2.Catalog {
+		t.Fatal("a new service is not in the catalog")
+	}
+	if next := generate(t, v2, "web", xds.FlavorEnvoy, p, nil); next.Sealed != p.Sealed {
+		t.Error("a service that the proxy does not reach made another config")
+	}
 }
 
 // TestEnvoyAccepts validates every generated message, packed ones included, by the rules of Envoy's API.

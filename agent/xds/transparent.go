@@ -2,7 +2,6 @@ package xds
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -99,20 +98,29 @@ func passthrough(kind draft.ListenerKind, name string, f family, port uint32, di
 // directAccessCluster dials what the workload dialled.
 const directAccessCluster = "direct_access"
 
-// directAccess adds a listener for each endpoint of the services that the workload dials by their own addresses.
-func (g *generator) directAccess() {
-	tp := g.dp.Networking.TransparentProxying
+// directServices are the services that a workload dials by their own addresses.
+func directServices(v *mesh.View, dp *resource.Dataplane) []endpointRef {
+	tp := dp.Networking.TransparentProxying
 	if tp == nil || len(tp.DirectAccessServices) == 0 {
-		return
+		return nil
 	}
+	var out []endpointRef
 	all := slices.Contains(tp.DirectAccessServices, "*")
-	seen := map[string]bool{}
-	for _, s := range g.v.Services() {
-		if s.ID.Kind != mesh.KindTag || s.External || (!all && !slices.Contains(tp.DirectAccessServices, s.Tag)) {
-			continue
+	for _, s := range v.Services() {
+		if s.ID.Kind == mesh.KindTag && !s.External && (all || slices.Contains(tp.DirectAccessServices, s.Tag)) {
+			out = append(out, endpointRef{cluster: s.ID.Name, index: s.Index, set: s.Endpoints})
 		}
-		g.p.fixed = append(g.p.fixed, endpointRef{index: s.Index, set: s.Endpoints})
-		for _, e := range s.Endpoints.List {
+	}
+	return out
+}
+
+// directAccess adds a listener for each endpoint of those services.
+func (g *generator) directAccess() {
+	g.p.fixed = directServices(g.v, g.dp)
+	seen := map[string]bool{}
+	for _, ref := range g.p.fixed {
+		protocol := g.v.Services()[ref.index].Protocol
+		for _, e := range ref.set.List {
 			if e.Resource.Key == g.r.Key {
 				continue // its own inbounds have listeners at these addresses
 			}
@@ -121,12 +129,9 @@ func (g *generator) directAccess() {
 				continue
 			}
 			seen[name] = true
-			if _, err := netip.ParseAddr(e.Address); err != nil {
-				continue
-			}
 			g.d.Listeners = append(g.d.Listeners, &draft.Listener{
 				Kind: draft.DirectAccess, Port: e.Port,
-				Service: draft.Service{Name: s.ID.Name, Protocol: string(s.Protocol)},
+				Service: draft.Service{Name: ref.cluster, Protocol: string(protocol)},
 				Message: &listenerv3.Listener{
 					Name:             name,
 					Address:          socketAddress(e.Address, e.Port),

@@ -1,0 +1,52 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// reuse returns p brought up to a view, when nothing but endpoints has changed in what the proxy sees of the mesh; nil
+// when it has to be made anew. The dataplane and the flavor are those of p.
+func (p *Proxy) reuse(v *mesh.View, r *resource.Resource, dp *resource.Dataplane, memo *Memo) *Proxy {
+	if p.catalog == v.Catalog {
+		for i := range p.fixed {
+			if v.Services()[p.fixed[i].index].Endpoints != p.fixed[i].set {
+				return nil
+			}
+		}
+		return p.refresh(v, memo)
+	}
+	// Something about some service is new. Most proxies reach few of them.
+	if p.mesh != v.Spec || p.zone != v.Zone || p.Mesh != v.Name {
+		return nil
+	}
+	outbounds, warnings := v.Outbounds(r)
+	fixed := directServices(v, dp)
+	if !slices.EqualFunc(outbounds, p.outbounds, sameOutbound) || !slices.EqualFunc(fixed, p.fixed, func(a, b endpointRef) bool { return a.set == b.set }) {
+		return nil
+	}
+	services := make(map[string]*mesh.Service, len(outbounds))
+	for i := range outbounds {
+		services[clusterName(&outbounds[i])] = outbounds[i].Service
+	}
+	next := *p
+	next.catalog, next.outbounds, next.fixed = v.Catalog, outbounds, fixed
+	next.Warnings = slices.Concat(warnings, p.notes)
+	next.refs = slices.Clone(p.refs)
+	for i := range next.refs {
+		ref := &next.refs[i]
+		// One that nothing offered is a new value in each view, with the same endpoints: none.
+		ref.index = services[ref.cluster].Index
+	}
+	return next.refresh(v, memo)
+}
+
+// sameOutbound reports whether the listener and the cluster of two outbounds of one dataplane are the same.
+func sameOutbound(a, b mesh.Outbound) bool {
+	s, t := a.Service, b.Service
+	return a.Address == b.Address && a.Port == b.Port && s.ID == t.ID && s.Protocol == t.Protocol && s.External == t.External &&
+		(!s.External || s.Endpoints == t.Endpoints) && (s.Index < 0) == (t.Index < 0) && maps.Equal(a.Tags, b.Tags)
+}
