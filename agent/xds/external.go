@@ -23,7 +23,7 @@ func (g *generator) externalCluster(o *mesh.Outbound, name string, service draft
 	for _, e := range o.Service.Endpoints.Subset(o.Subset) {
 		if spec, ok := e.Resource.Spec.(*resource.ExternalService); ok {
 			if tls := spec.Networking.TLS; tls != nil && tls.Enabled {
-				m, err := g.transportMatch(&e, tls, o.Service.Protocol)
+				m, err := g.transportMatch(&e, tls)
 				if err != nil {
 					// Plain text where TLS was asked for would be worse than one endpoint less.
 					g.warnf("%s: networking.tls: %v: the endpoint is left out", e.Resource.Key, err)
@@ -49,9 +49,14 @@ func (g *generator) externalCluster(o *mesh.Outbound, name string, service draft
 	g.d.Clusters = append(g.d.Clusters, c)
 }
 
-// transportMatch is the TLS context of one endpoint, chosen by the endpoint's tags.
-func (g *generator) transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS, p mesh.Protocol) (*clusterv3.Cluster_TransportSocketMatch, error) {
-	ctx := &tlsv3.UpstreamTlsContext{Sni: cmp.Or(t.ServerName, e.Address), AllowRenegotiation: t.AllowRenegotiation}
+// transportMatch is the TLS context of one endpoint, chosen by the endpoint's tags. Envoy offers the ALPN protocol of
+// the cluster's HTTP version by itself.
+func (g *generator) transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Cluster_TransportSocketMatch, error) {
+	name := cmp.Or(t.ServerName, e.Address)
+	ctx := &tlsv3.UpstreamTlsContext{Sni: name, AllowRenegotiation: t.AllowRenegotiation}
+	if _, err := netip.ParseAddr(name); err == nil {
+		ctx.Sni = "" // a server name is never an address (RFC 6066, section 3)
+	}
 	var common tlsv3.CommonTlsContext
 	used := false
 	if t.CACert != nil {
@@ -61,10 +66,11 @@ func (g *generator) transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS, p 
 		}
 		v := &tlsv3.CertificateValidationContext{TrustedCa: ca}
 		if !t.SkipHostnameVerify {
-			v.MatchTypedSubjectAltNames = []*tlsv3.SubjectAltNameMatcher{{
-				SanType: tlsv3.SubjectAltNameMatcher_DNS,
-				Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: ctx.Sni}},
-			}}
+			exact := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}
+			v.MatchTypedSubjectAltNames = []*tlsv3.SubjectAltNameMatcher{
+				{SanType: tlsv3.SubjectAltNameMatcher_DNS, Matcher: exact},
+				{SanType: tlsv3.SubjectAltNameMatcher_IP_ADDRESS, Matcher: exact},
+			}
 		}
 		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}
 		used = true
@@ -79,10 +85,6 @@ func (g *generator) transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS, p 
 			return nil, err
 		}
 		common.TlsCertificates = []*tlsv3.TlsCertificate{{CertificateChain: cert, PrivateKey: key}}
-		used = true
-	}
-	if p == mesh.ProtocolHTTP2 || p == mesh.ProtocolGRPC {
-		common.AlpnProtocols = []string{"h2"}
 		used = true
 	}
 	if used {

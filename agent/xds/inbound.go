@@ -20,12 +20,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
+// noServicePort is the port of an inbound that only carries tags: its workload serves nothing (Kuma's convention for
+// pods without a service).
+const noServicePort = 49151
+
 // inbounds adds a listener and a cluster for each port that the workload serves.
 func (g *generator) inbounds() {
 	n := &g.dp.Networking
 	for i := range n.Inbound {
 		in := &n.Inbound[i]
-		if in.State == resource.InboundIgnored {
+		if in.State == resource.InboundIgnored || in.Port == noServicePort {
 			continue
 		}
 		host := cmp.Or(in.Address, n.Address)

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -117,18 +118,25 @@ func directServices(v *mesh.View, dp *resource.Dataplane) []endpointRef {
 // directAccess adds a listener for each endpoint of those services.
 func (g *generator) directAccess() {
 	g.p.fixed = directServices(g.v, g.dp)
-	seen := map[string]bool{}
+	if len(g.p.fixed) == 0 {
+		return
+	}
+	taken := map[netip.AddrPort]bool{} // two listeners at one address would be refused
+	for _, o := range g.p.outbounds {
+		taken[netip.AddrPortFrom(o.Address, uint16(o.Port))] = true
+	}
 	for _, ref := range g.p.fixed {
 		protocol := g.v.Services()[ref.index].Protocol
 		for _, e := range ref.set.List {
 			if e.Resource.Key == g.r.Key {
 				continue // its own inbounds have listeners at these addresses
 			}
-			name := fmt.Sprintf("direct_access_%s:%d", e.Address, e.Port)
-			if seen[name] {
+			addr, err := netip.ParseAddr(e.Address)
+			if err != nil || taken[netip.AddrPortFrom(addr, uint16(e.Port))] {
 				continue
 			}
-			seen[name] = true
+			taken[netip.AddrPortFrom(addr, uint16(e.Port))] = true
+			name := fmt.Sprintf("direct_access_%s:%d", e.Address, e.Port)
 			g.d.Listeners = append(g.d.Listeners, &draft.Listener{
 				Kind: draft.DirectAccess, Port: e.Port,
 				Service: draft.Service{Name: ref.cluster, Protocol: string(protocol)},
@@ -144,7 +152,7 @@ func (g *generator) directAccess() {
 			})
 		}
 	}
-	if len(seen) > 0 && g.claim(directAccessCluster) {
+	if g.claim(directAccessCluster) {
 		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Message: originalDst(directAccessCluster)})
 	}
 }
