@@ -40,6 +40,9 @@ type rejection struct {
 	version string
 	reason  string
 	at      time.Time
+	// suspectIn is the version of the list that was rejected without naming the resource, which is suspected as long
+	// as the list stands; "" for one that was named.
+	suspectIn string
 }
 
 // setConfig puts a config, or nil for none, in force and says whether streams have to look at it.
@@ -58,7 +61,8 @@ func (n *proxyNode) setConfig(cfg *draft.Sealed, now time.Time) bool {
 	}
 	for rank, names := range n.rejected {
 		for name, rej := range names {
-			if r := findResource(cfg.Resources[rank], name); r == nil || r.Version != rej.version {
+			r := findResource(cfg.Resources[rank], name)
+			if r == nil || r.Version != rej.version || rej.suspectIn != "" && rej.suspectIn != cfg.Versions[rank] {
 				delete(names, name)
 			}
 		}
@@ -142,8 +146,9 @@ func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
 // that were not accepted in these bytes before are.
 func (n *proxyNode) refused(t *ticket, reason string) {
 	rank, now := t.w.rank, n.srv.opts.Now()
-	bad := namesIn(reason, t.send)
+	bad, suspectIn := namesIn(reason, t.send), ""
 	if len(bad) == 0 {
+		suspectIn = t.list
 		for _, r := range t.send {
 			if a := findResource(n.accepted[rank], r.Name); a == nil || a.Version != r.Version {
 				bad[r.Name] = struct{}{}
@@ -162,11 +167,11 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 		}
 		names = append(names, r.Name)
 		if n.cfg != nil {
-			if c := findResource(n.cfg.Resources[rank], r.Name); c == nil || c.Version != r.Version {
+			if c := findResource(n.cfg.Resources[rank], r.Name); c == nil || c.Version != r.Version || suspectIn != "" && suspectIn != n.cfg.Versions[rank] {
 				continue // changed since
 			}
 		}
-		n.rejected[rank][r.Name] = rejection{version: r.Version, reason: reason, at: now}
+		n.rejected[rank][r.Name] = rejection{version: r.Version, reason: reason, at: now, suspectIn: suspectIn}
 	}
 	s := n.status(rank)
 	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames)}

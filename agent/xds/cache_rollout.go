@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -27,7 +28,8 @@ var referrers = [draft.NumTypes][]int{
 }
 
 // needs lists, by rank, the types that the resources of one may need: while one of those has additions that cannot be
-// sent yet, its own wait. Endpoints are among them because those of an updated cluster belong to the new form of it.
+// sent yet, its own wait. Endpoints are among them because those of an updated cluster belong to the new form of it;
+// but those that the client has asked for never wait, see adsStream.mustWait.
 var needs = [draft.NumTypes][]int{
 	rankCluster:  {rankSecret},
 	rankEndpoint: {rankCluster},
@@ -76,13 +78,23 @@ func (st *adsStream) advance() {
 		case c.empty():
 			w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
 			w.base, w.owed = c.base, false
-		case !w.open || c.adds() && slices.ContainsFunc(needs[rank], func(r int) bool { return behind[r] }):
+		case !w.open || c.adds() && st.mustWait(w, behind):
 			behind[rank] = c.adds()
 		default:
 			st.hand(w, c)
 		}
 	}
 	st.awaitRemoval(waiting)
+}
+
+// mustWait says whether additions to a type wait for those of a type that they may need. Envoy acknowledges its
+// clusters only once they are warm, for which it needs their endpoints: if those waited for the acknowledgement, both
+// would wait until the initial fetch of the endpoints times out.
+func (st *adsStream) mustWait(w *typeWatch, behind [draft.NumTypes]bool) bool {
+	if w.rank == rankEndpoint && w.asked() {
+		return false
+	}
+	return slices.ContainsFunc(needs[w.rank], func(r int) bool { return behind[r] })
 }
 
 // quiet says that the client rejected the list as it stands (ENVOY rule P1).
@@ -122,9 +134,17 @@ func (st *adsStream) begin(w *typeWatch) {
 			}
 		}
 	default:
-		w.owed = true
+		w.owed = w.sub.IsWildcard() || len(w.names)+len(w.sub.SubscribedPrefixes()) > 0
 	}
 	w.claimed = ""
+	if w.rank == rankEndpoint {
+		for name := range st.warming {
+			if w.wants(name) && findResource(want, name) != nil {
+				w.setHolding(name, holding{kind: holdsDue})
+			}
+		}
+		st.warming = nil
+	}
 	n.accepted[w.rank] = mergeLists(n.accepted[w.rank], known, nil)
 }
 
@@ -222,16 +242,26 @@ func onlyDue(settled map[string]holding, c change) bool {
 
 // rewarm sends the endpoints of updated clusters again: Envoy warms an updated cluster anew and waits for its
 // endpoints although they have not changed. A state-of-the-world client asks for them, at times with a nonce that is
-// already stale; a delta client that still has the name does not even ask.
+// already stale; a delta client that still has the name does not even ask. A client that comes back asks for endpoints
+// before it has seen the clusters, so what was sent of those until then is remembered.
 func (st *adsStream) rewarm(clusters []*draft.Resource) {
-	w := st.watches[rankEndpoint]
-	if w == nil || w.fresh || w.sub == nil {
-		return
-	}
+	w, current := st.watches[rankEndpoint], st.node.cfg.Resources[rankEndpoint]
+	early := w == nil || w.fresh || w.sub == nil
 	for _, r := range clusters {
-		if name := endpointName(r); name != "" && w.wants(name) && findResource(w.base, name) != nil {
+		name := endpointName(r)
+		switch {
+		case name == "":
+		case early && findResource(current, name) != nil:
+			if st.warming == nil {
+				st.warming = map[string]struct{}{}
+			}
+			st.warming[name] = struct{}{}
+		case !early && w.wants(name) && findResource(w.base, name) != nil:
 			w.setHolding(name, holding{kind: holdsDue})
 		}
+	}
+	if len(st.warming) > 2*len(current) { // the client never asks for endpoints
+		maps.DeleteFunc(st.warming, func(name string, _ struct{}) bool { return findResource(current, name) == nil })
 	}
 }
 

@@ -14,8 +14,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxNames bounds the names of one type that a stream may be subscribed to or say that it has.
-const maxNames = 200_000
+const (
+	// maxNames bounds the names of one type that a stream may be subscribed to or say that it has.
+	maxNames = 200_000
+	// maxNameBytes bounds the length of all of them together.
+	maxNameBytes = 16 << 20
+)
 
 var (
 	_ cache.ConfigWatcher = (*adsStream)(nil)
@@ -42,6 +46,8 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 	}
 	rank, err := st.checkType(req.GetTypeUrl())
 	if err != nil || rank < 0 {
+		// So that the handler keeps no names, of which there is no bound.
+		req.ResourceNamesSubscribe, req.ResourceNamesUnsubscribe, req.InitialResourceVersions = nil, nil, nil
 		return err
 	}
 	n := st.node
@@ -73,6 +79,7 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) e
 	}
 	rank, err := st.checkType(req.GetTypeUrl())
 	if err != nil || rank < 0 {
+		req.ResourceNames = nil
 		return err
 	}
 	n := st.node
@@ -91,6 +98,9 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) e
 // resolve matches a request with the response that it answers, if any. A rejection is told by its error alone, never
 // by a version (ENVOY rule 120).
 func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status) {
+	if st.ctx.Err() != nil {
+		return // ended, as when another peer took over
+	}
 	for i, t := range w.unacked {
 		if t.nonce != nonce || nonce == "" {
 			continue
@@ -163,6 +173,9 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 	if len(sub.SubscribedResources())+len(sub.SubscribedPrefixes())+len(w.over) > maxNames {
 		return nil, status.Errorf(codes.ResourceExhausted, "more than %d names of type %s", maxNames, req.GetTypeUrl())
 	}
+	if !w.fits(req.GetResourceNamesSubscribe()) {
+		return nil, status.Errorf(codes.ResourceExhausted, "names of type %s with more than %d bytes", req.GetTypeUrl(), maxNameBytes)
+	}
 	if first && !sub.IsWildcard() {
 		for name := range w.over {
 			if !w.wants(name) {
@@ -185,7 +198,7 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 	w.wildcard = sub.IsWildcard()
 	for _, name := range req.GetResourceNamesUnsubscribe() {
 		switch {
-		case name == "*" || w.fresh:
+		case name == "*" || w.fresh && sub.IsWildcard():
 		case sub.IsWildcard():
 			// The name stays subscribed by the wildcard and the client must hear how it stands.
 			w.setHolding(name, holding{kind: holdsDue})
@@ -234,12 +247,16 @@ func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subs
 				w.setHolding(name, holding{kind: holdsDue})
 			}
 		}
+		if sub.IsWildcard() && !w.wildcard {
+			w.base, w.owed = nil, true
+		}
 		for name := range w.over {
 			if !w.wants(name) {
 				delete(w.over, name)
 			}
 		}
 	}
+	w.wildcard = sub.IsWildcard()
 	w.push = func(t *ticket) bool {
 		select {
 		case ch <- sotwResponse{st: st, t: t}:

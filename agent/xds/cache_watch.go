@@ -33,7 +33,8 @@ type typeWatch struct {
 	delta bool
 	// sub is the subscription as the stream handler keeps it, nil before the first watch. See adsStream.subscribing.
 	sub      cache.Subscription
-	wildcard bool                // delta: it was one at the last request
+	bytes    int                 // delta: of the names, or more
+	wildcard bool                // it was one at the last request
 	names    map[string]struct{} // state of the world: the names of the last request
 	// open says that the handler waits for a response; push hands one over and is only called while open.
 	open bool
@@ -71,7 +72,6 @@ type ticket struct {
 	list    string             // version of the config's list that it was made from
 	owed    bool               // it gives the answer that was owed
 	settled map[string]holding // it accounts for these
-	void    bool               // superseded by a request before it was sent
 	pushed  time.Time          // when its config was published; zero when it answers a request
 	nonce   string
 }
@@ -95,6 +95,25 @@ func (w *typeWatch) wants(name string) bool {
 	return false
 }
 
+// fits says whether the names of the subscription are not too long together after more were subscribed to.
+func (w *typeWatch) fits(more []string) bool {
+	for _, name := range more {
+		w.bytes += len(name)
+	}
+	if w.bytes <= maxNameBytes {
+		return true
+	}
+	// Some of those counted may be there twice, or no longer.
+	w.bytes = 0
+	for name := range w.sub.SubscribedResources() {
+		w.bytes += len(name)
+	}
+	for name := range w.sub.SubscribedPrefixes() {
+		w.bytes += len(name)
+	}
+	return w.bytes <= maxNameBytes
+}
+
 // full says that a response of this type is the whole state: what is absent from it is removed
 // (state of the world, listeners and clusters only).
 func (w *typeWatch) full() bool {
@@ -115,6 +134,19 @@ func (w *typeWatch) doubt(name string) {
 	if h, ok := w.over[name]; !ok || h.kind != holdsDue {
 		w.setHolding(name, holding{kind: holdsStale})
 	}
+}
+
+// asked says that the client waits for an answer.
+func (w *typeWatch) asked() bool {
+	if w.owed {
+		return true
+	}
+	for _, h := range w.over {
+		if h.kind == holdsDue {
+			return true
+		}
+	}
+	return false
 }
 
 // change is what a client needs to get from what it has to a list.
@@ -291,7 +323,7 @@ func (w *typeWatch) revoke() {
 	if t == nil {
 		return
 	}
-	t.void, w.ticket = true, nil
+	w.ticket = nil
 	w.owed = w.owed || t.owed
 	for name, h := range t.settled {
 		if _, ok := w.over[name]; !ok {

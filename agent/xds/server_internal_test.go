@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -111,5 +112,23 @@ func TestMergeLists(t *testing.T) {
 	}
 	if got := line(mergeLists(nil, resourcesNamed("x"), nil)); got != "x1" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestNamesOfOtherTypes: the stream handlers keep what they are subscribed to, which nobody bounds for types that are
+// not served.
+func TestNamesOfOtherTypes(t *testing.T) {
+	st := &adsStream{srv: NewServer(ServerOptions{}), node: &proxyNode{}}
+	delta := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "other", ResourceNamesSubscribe: []string{"a"},
+		ResourceNamesUnsubscribe: []string{"b"}, InitialResourceVersions: map[string]string{"c": "1"}}
+	sotw := &discoveryv3.DiscoveryRequest{TypeUrl: "other", ResourceNames: []string{"a"}}
+	if err := st.OnStreamDeltaRequest(1, delta); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.OnStreamRequest(1, sotw); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(delta.ResourceNamesSubscribe) + len(delta.ResourceNamesUnsubscribe) + len(delta.InitialResourceVersions) + len(sotw.ResourceNames); n != 0 {
+		t.Errorf("%d names are left to the handlers", n)
 	}
 }

@@ -84,22 +84,22 @@ func (s *Server) opened(st *adsStream) {
 	}
 }
 
-// unregister takes a stream off its node. A node without streams is remembered for a while if it was ever let in.
-func (s *Server) unregister(st *adsStream, wasOpened bool) {
+// unregister takes a stream off its node and reports whether it was the last one that was let in. A node without
+// streams is remembered for a while if it was ever let in.
+func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 	n := st.node
 	s.mu.Lock()
 	if st.claim.streams--; st.claim.streams == 0 && s.claims[n.key.ID] == st.claim {
 		delete(s.claims, n.key.ID)
 	}
 	n.mu.Lock()
-	st.ended = true
+	st.end()
 	n.streams = slices.DeleteFunc(n.streams, func(o *adsStream) bool { return o == st })
 	alone := len(n.streams) == 0
 	if wasOpened {
 		n.record(Event{Kind: "disconnected"}, nil)
 	}
 	n.mu.Unlock()
-	last := false
 	if wasOpened {
 		n.connected--
 		last = n.connected == 0
@@ -113,9 +113,7 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) {
 		delete(s.nodes, n.key) // it was never let in
 	}
 	s.mu.Unlock()
-	if last {
-		s.opts.Changed()
-	}
+	return last
 }
 
 // forget drops the nodes that are gone beyond keepGone, first those that never had a config, and the configs of those

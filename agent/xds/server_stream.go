@@ -48,6 +48,7 @@ type adsStream struct {
 	// CreateDeltaWatch follows and makes up for what was missed.
 	subscribing   bool
 	watches       [draft.NumTypes]*typeWatch
+	warming       map[string]struct{} // endpoints of clusters that were sent before endpoints were asked for
 	graceTimer    *time.Timer
 	removalTimer  *time.Timer
 	removalForced bool
@@ -96,12 +97,13 @@ func (a *adsService) StreamAggregatedResources(str discovery.AggregatedDiscovery
 	})
 }
 
-// options returns those of the stream handlers. gRPC clients never mean "everything" by an empty list.
+// options returns those of the stream handlers. An empty list means "everything" only of listeners and clusters, and
+// never from gRPC clients.
 func (st *adsStream) options() []config.XDSOption {
 	if st.node.key.Flavor == FlavorGRPC {
 		return []config.XDSOption{config.DeactivateLegacyWildcard()}
 	}
-	return nil
+	return []config.XDSOption{config.DeactivateLegacyWildcardForTypes([]string{draft.TypeSecret, draft.TypeEndpoint, draft.TypeRoute})}
 }
 
 // serveStream runs a stream in a goroutine of its own, so that the call can end while a send is stuck: its end is what
@@ -206,18 +208,22 @@ func (st *adsStream) describe() Stream {
 
 // close takes the stream off its node.
 func (st *adsStream) close() {
-	n := st.node
-	n.mu.Lock()
+	last := st.srv.unregister(st, true)
+	if st.srv.opts.Handler != nil {
+		st.srv.opts.Handler.Closed(st.describe())
+	}
+	if last { // after the handler, so that whoever looks now finds it up to date
+		st.srv.opts.Changed()
+	}
+}
+
+// end stops all that the stream has under way. The mu of the node is held.
+func (st *adsStream) end() {
 	st.ended = true
 	for _, t := range []*time.Timer{st.graceTimer, st.removalTimer, st.ackTimer} {
 		if t != nil {
 			t.Stop()
 		}
-	}
-	n.mu.Unlock()
-	st.srv.unregister(st, true)
-	if st.srv.opts.Handler != nil {
-		st.srv.opts.Handler.Closed(st.describe())
 	}
 }
 

@@ -16,8 +16,17 @@ const (
 	maxEventNames = 16
 )
 
-// introduce takes note of who opened a stream. The mu of the node is held.
+// introduce takes note of who opened a stream. What another peer said is not held against this one, else whoever comes
+// first could keep resources from the proxy; another version of the client may take what the last one rejected. The mu
+// of the node is held.
 func (n *proxyNode) introduce(st *adsStream) {
+	if known := n.about.NodeID != ""; known && n.about.Peer.owner() != st.peer.owner() {
+		clear(n.accepted[:])
+		clear(n.rejected[:])
+		clear(n.types[:])
+	} else if known && n.about.Version != clip(agentVersion(st.info), 128) {
+		clear(n.rejected[:])
+	}
 	n.about = ProxyStatus{
 		Mesh: n.mesh, Name: n.name, NodeID: n.key.ID, Flavor: n.key.Flavor,
 		UserAgent: clip(st.info.GetUserAgentName(), 128), Version: clip(agentVersion(st.info), 128),
