@@ -43,14 +43,17 @@ func (s *DirSource) batch(ops []store.Op) store.Batch {
 // plan returns the changes that lead from the store to the files, and notes in the files what other sources hold.
 func (s *DirSource) plan() []store.Op {
 	snap := s.o.Store.Snapshot()
-	holder := map[resource.Key]string{}
+	holder, newcomers := map[resource.Key]string{}, s.newcomers()
 	var ops []store.Op
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[path]
 		before := f.conflicts
-		f.conflicts = nil
+		f.conflicts, f.held = nil, 0
 		src := store.Source{Kind: store.SourceFile, Detail: path}
 		for _, r := range f.resources {
+			if f.kept() && newcomers[r.Key] {
+				continue
+			}
 			if first, ok := holder[r.Key]; ok {
 				s.conflict(f, before, r.Key, store.Source{Kind: store.SourceFile, Detail: first})
 				continue
@@ -61,6 +64,7 @@ func (s *DirSource) plan() []store.Op {
 				continue
 			}
 			holder[r.Key] = path
+			f.held++
 			if !ok || rec.Digest != r.Digest || rec.Source != src {
 				ops = append(ops, store.Op{Put: r, Source: src})
 			}

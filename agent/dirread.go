@@ -16,7 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// fileState is what is known of one resource file. It is replaced, never changed, except for conflicts.
+// fileState is what is known of one resource file. A scan replaces it; only the result of applying is noted in it.
 type fileState struct {
 	path      string
 	link      bool
@@ -26,7 +26,13 @@ type fileState struct {
 	resources []*resource.Resource // the last good content
 	loaded    time.Time            // when resources last changed
 	faults    resource.Faults      // of the content as it is now
-	conflicts map[string]string    // key: the source that holds it instead; set by apply
+
+	vanished bool      // it is not there
+	empty    bool      // what is there holds no document
+	since    time.Time // when it was seen vanished or empty first; zero while it is not, or the directory cannot be listed
+
+	conflicts map[string]string // key: the source that holds it instead; set by plan
+	held      int               // resources that are in force from this file; set by plan
 }
 
 // signature tells versions of a file apart without reading them.
@@ -105,6 +111,7 @@ func (s *DirSource) read(prev *fileState, budget int64) *fileState {
 		return nil
 	}
 	f := *prev
+	f.vanished = false
 	f.link = err == nil && lst.Mode()&fs.ModeSymlink != 0
 	if err == nil && prev.trusted {
 		if st, err := os.Stat(prev.path); err == nil && signatureOf(st) == prev.sig {
@@ -120,7 +127,7 @@ func (s *DirSource) read(prev *fileState, budget int64) *fileState {
 		s.again = true
 		fallthrough
 	case err != nil:
-		f.sig, f.trusted = signature{}, false
+		f.sig, f.trusted, f.empty = signature{}, false, false
 		f.faults = resource.Faults{{File: f.path, Reason: readReason(err, f.link, s.o)}}
 		return &f
 	}
@@ -134,7 +141,8 @@ func (s *DirSource) read(prev *fileState, budget int64) *fileState {
 	rs, faults := s.o.Registry.Decode(f.path, data)
 	faults = append(faults, twice(f.path, rs)...)
 	f.faults = faults
-	if len(faults) == 0 {
+	f.empty = len(faults) == 0 && len(rs) == 0
+	if len(faults) == 0 && !f.empty {
 		if !sameResources(f.resources, rs) {
 			f.loaded = started
 		}

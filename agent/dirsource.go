@@ -28,8 +28,12 @@ type DirOptions struct {
 	// Scanned is called after every scan, when its result can be read; it must not block. Nil: not called.
 	Scanned func()
 
+	// Watcher makes what tells of changes; an error means polling. Nil: fsnotify.NewWatcher.
+	Watcher func() (*fsnotify.Watcher, error)
+
 	Quiet   time.Duration // without events before a scan; default 20 ms
 	Ceiling time.Duration // from the first event to the scan at the latest; default 1 s
+	Settle  time.Duration // that a vanished or empty file keeps its last good content; default 1 s
 	Poll    time.Duration // between scans without events; default 30 s, a tenth of it while the directory cannot be watched or read
 
 	FileBytes  int64 // of one file, checked before it is read; default 16 MiB
@@ -47,8 +51,12 @@ func (o DirOptions) withDefaults() DirOptions {
 	if o.Scanned == nil {
 		o.Scanned = func() {}
 	}
+	if o.Watcher == nil {
+		o.Watcher = fsnotify.NewWatcher
+	}
 	orDefault(&o.Quiet, 20*time.Millisecond)
 	orDefault(&o.Ceiling, time.Second)
+	orDefault(&o.Settle, time.Second)
 	orDefault(&o.Poll, 30*time.Second)
 	orDefault(&o.FileBytes, 16<<20)
 	orDefault(&o.TotalBytes, 128<<20)
@@ -68,8 +76,10 @@ func orDefault[T comparable](v *T, d T) {
 //
 // It works by level: every burst of events leads to one scan of the whole directory, which reads the files that differ
 // from the last scan and applies the difference to the store in one batch. A file with a fault keeps its last good
-// content in force, over restarts too, since the store remembers which file a resource came from. Of two files with
-// one resource the first by name holds. A directory that is missing or cannot be listed changes nothing.
+// content in force, over restarts too, since the store remembers which file a resource came from. One that vanishes or
+// is emptied keeps it for the settle time, in case its writer is just between two steps; only the first scan, before
+// anybody is served, believes it at once. Of two files with one resource the first by name holds. A directory that is
+// missing or cannot be listed changes nothing.
 type DirSource struct {
 	o      DirOptions
 	rescan chan struct{} // one slot
@@ -78,6 +88,8 @@ type DirSource struct {
 	files map[string]*fileState // by path
 	fault resource.Faults       // of the directory as a whole
 	again bool                  // a file changed while it was read
+	begun bool                  // there was a scan before
+	wake  time.Time             // when a file has settled next; zero: none is waited for
 
 	status atomic.Pointer[[]inspect.FileStatus]
 }
@@ -92,6 +104,7 @@ func NewDirSource(o DirOptions) *DirSource {
 			s.files[f.path] = f
 		}
 		f.resources = append(f.resources, r.Resource)
+		f.held++
 		if r.Modified.After(f.loaded) {
 			f.loaded = r.Modified
 		}
@@ -112,15 +125,17 @@ func (s *DirSource) Rescan() {
 }
 
 // Scan looks at the directory now and returns when the store has what it holds. What is wrong is in [DirSource.Files].
+// It is for the start; beside Run, use [DirSource.Rescan].
 func (s *DirSource) Scan() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scan()
+	s.begun = true
 }
 
 // Run watches the directory until ctx ends.
 func (s *DirSource) Run(ctx context.Context) {
-	w := newDirWatch(s.o.Dir, s.o.Log)
+	w := newDirWatch(s.o)
 	defer w.close()
 	changed, stop := s.o.Store.Watch()
 	defer stop()
@@ -137,12 +152,20 @@ func (s *DirSource) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-w.events():
-			if w.concerns(e) {
+		case e, ok := <-w.events():
+			if !ok {
+				w.lost()
+				wait.due()
+			} else if w.concerns(e) {
 				wait.due()
 			}
 			continue
-		case err := <-w.errors():
+		case err, ok := <-w.errors():
+			if !ok {
+				w.lost()
+				wait.due()
+				continue
+			}
 			// An overflow has lost events; the scan finds what they were about.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				s.o.Log.Warn("watching the resource directory failed; it is polled too", "dir", s.o.Dir, "error", err)
@@ -165,14 +188,18 @@ func (s *DirSource) Run(ctx context.Context) {
 	}
 }
 
+// pollTime returns how long to wait for something to happen before the next scan.
 func (s *DirSource) pollTime(w *dirWatch) time.Duration {
 	s.mu.Lock()
-	missing := s.fault != nil
-	s.mu.Unlock()
-	if w.works() && !missing {
-		return s.o.Poll
+	defer s.mu.Unlock()
+	wait := s.o.Poll
+	if s.fault != nil || !w.works() {
+		wait /= 10
 	}
-	return s.o.Poll / 10
+	if !s.wake.IsZero() {
+		wait = min(wait, time.Until(s.wake))
+	}
+	return wait
 }
 
 // settle watches, then scans. A scan can show more places to watch, and what happened there before they were watched
@@ -248,13 +275,10 @@ func (s *DirSource) scan() {
 		s.logFaults(prev, f)
 		next[path] = f
 	}
-	for _, path := range slices.Sorted(maps.Keys(s.files)) {
-		if next[path] == nil {
-			s.o.Log.Info("resource file is gone", "file", path, "resources", len(s.files[path].resources))
-		}
-	}
+	s.settleFiles(next)
 	s.files = next
 	s.apply()
+	s.forgetMoved()
 }
 
 func (s *DirSource) dirFault(err error) {
@@ -263,6 +287,11 @@ func (s *DirSource) dirFault(err error) {
 		s.o.Log.Warn("the resource directory cannot be read; what was loaded from it stays in force", "dir", s.o.Dir, "error", err)
 	}
 	s.fault = resource.Faults{{File: s.o.Dir, Reason: why}}
+	// What cannot be seen does not settle.
+	s.wake = time.Time{}
+	for _, f := range s.files {
+		f.since = time.Time{}
+	}
 }
 
 // logFaults logs what is new about a file.
@@ -284,8 +313,18 @@ func (s *DirSource) publish() {
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[path]
-		out = append(out, inspect.FileStatus{Path: path, Resources: len(f.resources) - len(f.conflicts), Loaded: f.loaded,
-			Stale: len(f.faults) > 0 && len(f.resources) > 0, Faults: f.faults, Conflicts: maps.Clone(f.conflicts)})
+		st := inspect.FileStatus{Path: path, Resources: f.held, Loaded: f.loaded, Conflicts: maps.Clone(f.conflicts)}
+		if !f.vanished {
+			st.Faults = f.faults
+		}
+		if f.kept() {
+			st.Missing = f.hollow()
+			if !f.since.IsZero() {
+				st.KeptUntil = f.since.Add(s.o.Settle)
+			}
+		}
+		st.Stale = len(f.resources) > 0 && (len(st.Faults) > 0 || st.Missing != "")
+		out = append(out, st)
 	}
 	s.status.Store(&out)
 }

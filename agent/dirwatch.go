@@ -28,14 +28,21 @@ type dirWatch struct {
 // dirID tells a directory from another one that took its place.
 type dirID struct{ dev, ino uint64 }
 
-func newDirWatch(dir string, log *slog.Logger) *dirWatch {
-	w, err := fsnotify.NewWatcher()
+func newDirWatch(o DirOptions) *dirWatch {
+	w, err := o.Watcher()
 	if err != nil {
-		log.Warn("the resource directory cannot be watched and is polled instead; the limits are fs.inotify.max_user_instances and max_user_watches",
-			"dir", dir, "error", err)
-		return &dirWatch{dir: dir, log: log}
+		o.Log.Warn("the resource directory cannot be watched and is polled instead; the limits are fs.inotify.max_user_instances and max_user_watches",
+			"dir", o.Dir, "error", err)
+		return &dirWatch{dir: o.Dir, log: o.Log}
 	}
-	return &dirWatch{dir: dir, log: log, w: w, dirs: map[string]dirID{}, names: map[string]bool{}}
+	return &dirWatch{dir: o.Dir, log: o.Log, w: w, dirs: map[string]dirID{}, names: map[string]bool{}}
+}
+
+// lost gives up a watcher that has ended by itself.
+func (d *dirWatch) lost() {
+	d.log.Warn("the watcher of the resource directory has ended; the directory is polled instead", "dir", d.dir)
+	d.close()
+	d.w = nil
 }
 
 func (d *dirWatch) close() {

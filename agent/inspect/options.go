@@ -74,10 +74,18 @@ type FileStatus struct {
 	Path      string            `json:"path"`
 	Resources int               `json:"resources"`           // in force from this file
 	Loaded    time.Time         `json:"loaded,omitzero"`     // when its content was last taken over
-	Stale     bool              `json:"stale,omitempty"`     // the content in force is older than the file, because of Faults
+	Stale     bool              `json:"stale,omitempty"`     // the content in force is older than the file, because of Faults or Missing
+	Missing   string            `json:"missing,omitempty"`   // MissingVanished or MissingEmpty, while what the file had is still in force
+	KeptUntil time.Time         `json:"keptUntil,omitzero"`  // when that ends, unless the file comes back; zero: not before the directory can be read
 	Faults    []resource.Fault  `json:"faults,omitempty"`    // what is wrong with the file as it is now
 	Conflicts map[string]string `json:"conflicts,omitempty"` // Kind/mesh/name: the source that owns it
 }
+
+// How a file whose content is still in force can be missing.
+const (
+	MissingVanished = "vanished"
+	MissingEmpty    = "empty"
+)
 
 // Check is one named condition of health.
 type Check struct {

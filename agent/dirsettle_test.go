@@ -1,0 +1,299 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// unwatched is a directory source on the fake clock. It has no watcher, whose reads of events would keep that clock
+// from going on, and looks when it is told to.
+type unwatched struct {
+	*testing.T
+	dir    string
+	store  *store.Store
+	source *agent.DirSource
+}
+
+// settle runs fn beside a source at work that settles after a second.
+func settle(t *testing.T, fn func(t *testing.T, u *unwatched)) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.yaml"), meshes("a", "b"))
+	write(t, filepath.Join(dir, "z.yaml"), meshes("z"))
+	synctest.Test(t, func(t *testing.T) {
+		u := &unwatched{T: t, dir: dir, store: memory(t)}
+		u.source = agent.NewDirSource(agent.DirOptions{Dir: dir, Registry: kinds.Registry(), Store: u.store, Poll: 1000 * time.Hour,
+			Watcher: func() (*fsnotify.Watcher, error) { return nil, errors.New("as asked") }})
+		u.source.Scan()
+		ctx, cancel := context.WithCancel(t.Context())
+		go u.source.Run(ctx)
+		t.Cleanup(func() { cancel(); synctest.Wait() })
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		fn(t, u)
+	})
+}
+
+func (u *unwatched) path(name string) string { return filepath.Join(u.dir, name) }
+
+// look has the source scan after what was done to the files.
+func (u *unwatched) look(done ...error) {
+	u.Helper()
+	do(u.T, done...)
+	u.source.Rescan()
+	synctest.Wait()
+}
+
+func (u *unwatched) holds(want string) {
+	u.Helper()
+	synctest.Wait()
+	if got := held(u.store); got != want {
+		u.Fatalf("the store holds %q, want %q", got, want)
+	}
+}
+
+// missing expects the file to be named so, and its content kept for so long from now.
+func (u *unwatched) missing(name, how string, left time.Duration) {
+	u.Helper()
+	var f inspect.FileStatus
+	if i := slices.IndexFunc(u.source.Files(), func(f inspect.FileStatus) bool { return f.Path == u.path(name) }); i >= 0 {
+		f = u.source.Files()[i]
+	}
+	if f.Missing != how || (how != "") != f.Stale || how != "" && time.Until(f.KeptUntil) != left || how == "" && !f.KeptUntil.IsZero() {
+		u.Fatalf("%s: got %+v (%s left), want %q and %s", name, f, time.Until(f.KeptUntil), how, left)
+	}
+}
+
+// hollow are the ways in which a file has no content for a while.
+var hollow = map[string]struct {
+	how string
+	do  func(path string) error
+}{
+	"truncated":     {inspect.MissingEmpty, func(p string) error { return os.Truncate(p, 0) }},
+	"comments only": {inspect.MissingEmpty, func(p string) error { return os.WriteFile(p, []byte("# soon\n---\n"), 0o644) }},
+	"unlinked":      {inspect.MissingVanished, os.Remove},
+	"renamed away":  {inspect.MissingVanished, func(p string) error { return os.Rename(p, p+"~") }},
+}
+
+func TestDirWriterThatPauses(t *testing.T) {
+	for name, h := range hollow {
+		for _, c := range []struct {
+			content, want string
+			revisions     uint64
+		}{
+			{meshes("a", "b"), "a@a.yaml b@a.yaml z@z.yaml", 0},
+			{meshes("b", "a"), "a@a.yaml b@a.yaml z@z.yaml", 0},
+			{meshes("a+", "b"), "a+@a.yaml b@a.yaml z@z.yaml", 1},
+			{meshes("a"), "a@a.yaml z@z.yaml", 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				settle(t, func(t *testing.T, u *unwatched) {
+					before := u.store.Snapshot().Revision()
+					u.look(h.do(u.path("a.yaml")))
+					u.holds("a@a.yaml b@a.yaml z@z.yaml")
+					u.missing("a.yaml", h.how, time.Second)
+					time.Sleep(999 * time.Millisecond)
+					u.look() // looking again does not start the time anew
+					u.holds("a@a.yaml b@a.yaml z@z.yaml")
+					u.missing("a.yaml", h.how, time.Millisecond)
+					write(t, u.path("a.yaml"), c.content)
+					u.look()
+					time.Sleep(time.Hour)
+					u.holds(c.want)
+					u.missing("a.yaml", "", 0)
+					if got := u.store.Snapshot().Revision() - before; got != c.revisions {
+						t.Errorf("%d changes, want %d", got, c.revisions)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestDirStaysHollow(t *testing.T) {
+	for name, h := range hollow {
+		t.Run(name, func(t *testing.T) {
+			settle(t, func(t *testing.T, u *unwatched) {
+				u.look(h.do(u.path("a.yaml")))
+				time.Sleep(time.Second - time.Nanosecond)
+				u.holds("a@a.yaml b@a.yaml z@z.yaml")
+				time.Sleep(time.Nanosecond) // without anything that asks for a scan
+				u.holds("z@z.yaml")
+				u.missing("a.yaml", "", 0)
+				if i := slices.IndexFunc(u.source.Files(), func(f inspect.FileStatus) bool { return f.Path == u.path("a.yaml") }); (i >= 0) != (h.how == inspect.MissingEmpty) {
+					t.Errorf("files: %+v", u.source.Files())
+				}
+				write(t, u.path("a.yaml"), meshes("a"))
+				u.look()
+				u.holds("a@a.yaml z@z.yaml")
+			})
+		})
+	}
+}
+
+// TestDirHollowInTurns has a writer that truncates, unlinks, and leaves half of a document before the whole.
+func TestDirHollowInTurns(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		before := u.store.Snapshot().Revision()
+		u.look(os.Truncate(u.path("a.yaml"), 0))
+		time.Sleep(600 * time.Millisecond)
+		u.look(os.Remove(u.path("a.yaml")))
+		u.missing("a.yaml", inspect.MissingVanished, 400*time.Millisecond) // one absence
+		write(t, u.path("a.yaml"), "---\ntype: Mesh\nname: a\n---\ntype: Me")
+		u.look()
+		time.Sleep(time.Hour)
+		u.holds("a@a.yaml b@a.yaml z@z.yaml") // a fault keeps it for as long as it lasts
+		u.look(os.Remove(u.path("a.yaml")))
+		u.missing("a.yaml", inspect.MissingVanished, time.Second) // another absence
+		write(t, u.path("a.yaml"), meshes("a", "b"))
+		u.look()
+		time.Sleep(time.Hour)
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		if got := u.store.Snapshot().Revision(); got != before {
+			t.Errorf("revision %d, want %d", got, before)
+		}
+	})
+}
+
+// TestDirHollowAtStart acts on what has gone while nobody was served at once.
+func TestDirHollowAtStart(t *testing.T) {
+	for name, h := range hollow {
+		dir, s := t.TempDir(), memory(t)
+		path := filepath.Join(dir, "a.yaml")
+		write(t, path, meshes("a"))
+		o := agent.DirOptions{Dir: dir, Registry: kinds.Registry(), Store: s}
+		agent.NewDirSource(o).Scan()
+		do(t, h.do(path))
+		agent.NewDirSource(o).Scan()
+		if got := held(s); got != "" {
+			t.Errorf("%s: after the start the store holds %q", name, got)
+		}
+	}
+}
+
+// TestDirRenamedFile moves resources to another file, before and behind the old one in order: the new one has them at once.
+func TestDirRenamedFile(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		u.look(os.Rename(u.path("a.yaml"), u.path("e.yaml")))
+		u.holds("a@e.yaml b@e.yaml z@z.yaml")
+		u.look(os.Rename(u.path("e.yaml"), u.path("c.yaml")))
+		u.holds("a@c.yaml b@c.yaml z@z.yaml")
+		if files := u.source.Files(); len(files) != 2 { // what nothing is kept of is not waited for
+			t.Errorf("files: %+v", files)
+		}
+		// A part of it: the rest is kept.
+		write(t, u.path("x.yaml"), meshes("b+"))
+		u.look(os.Remove(u.path("c.yaml")))
+		u.holds("a@c.yaml b+@x.yaml z@z.yaml")
+		time.Sleep(time.Second)
+		u.holds("b+@x.yaml z@z.yaml")
+		if flapped(u.store, meshKey("b")) {
+			t.Error("a resource was deleted while it moved")
+		}
+	})
+}
+
+// TestDirHeir has a second file that names a resource, which takes it over when the first is gone for good.
+func TestDirHeir(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		write(t, u.path("m.yaml"), meshes("a+"))
+		u.look()
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		before := u.store.Snapshot().Revision()
+		u.look(os.Truncate(u.path("a.yaml"), 0))
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		write(t, u.path("a.yaml"), meshes("a", "b"))
+		u.look()
+		if got := u.store.Snapshot().Revision(); got != before {
+			t.Errorf("revision %d, want %d", got, before)
+		}
+		u.look(os.Remove(u.path("a.yaml")))
+		time.Sleep(time.Second)
+		u.holds("a+@m.yaml z@z.yaml")
+		if flapped(u.store, meshKey("a")) {
+			t.Error("a resource was deleted before its heir had it")
+		}
+	})
+}
+
+// TestDirSwapped replaces the directory by one without the file, by none, and by one that has it again.
+func TestDirSwapped(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		away := u.dir + "-away"
+		u.look(os.Rename(u.dir, away), os.Mkdir(u.dir, 0o755))
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		u.missing("z.yaml", inspect.MissingVanished, time.Second)
+		time.Sleep(900 * time.Millisecond)
+		u.look(os.Remove(u.dir))
+		time.Sleep(time.Hour) // nothing is deleted for a directory that cannot be seen
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		u.look(os.Mkdir(u.dir, 0o755))
+		u.missing("z.yaml", inspect.MissingVanished, time.Second) // a new one may be filled yet
+		before := u.store.Snapshot().Revision()
+		u.look(os.Remove(u.dir), os.Rename(away, u.dir))
+		time.Sleep(time.Hour)
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		if got := u.store.Snapshot().Revision(); got != before {
+			t.Errorf("revision %d, want %d", got, before)
+		}
+	})
+}
+
+// TestDirMountedVersions plays a mounted ConfigMap whose new version lacks a file.
+func TestDirMountedVersions(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		do(t, os.Remove(u.path("a.yaml")), os.Remove(u.path("z.yaml")))
+		swap := func(v string, names ...string) error {
+			do(t, os.Mkdir(u.path(v), 0o755))
+			for _, n := range names {
+				write(t, filepath.Join(u.path(v), n+".yaml"), meshes(n))
+			}
+			return errors.Join(os.Symlink(v, u.path("..tmp")), os.Rename(u.path("..tmp"), u.path("..data")))
+		}
+		u.look(swap("..1", "a", "z"), os.Symlink("..data/a.yaml", u.path("a.yaml")), os.Symlink("..data/z.yaml", u.path("z.yaml")))
+		u.holds("a@a.yaml z@z.yaml")
+		u.look(swap("..2", "a"), os.Remove(u.path("z.yaml")))
+		u.holds("a@a.yaml z@z.yaml")
+		u.missing("z.yaml", inspect.MissingVanished, time.Second)
+		time.Sleep(time.Second)
+		u.holds("a@a.yaml")
+	})
+}
+
+// TestDirKeepsABoundedNumber has more files vanish in turn than a directory may hold.
+func TestDirKeepsABoundedNumber(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := memory(t)
+		source := agent.NewDirSource(agent.DirOptions{Dir: dir, Registry: kinds.Registry(), Store: s, Files: 4})
+		source.Scan()
+		for round := range 5 {
+			for i := range 4 {
+				if round > 0 {
+					do(t, os.Remove(filepath.Join(dir, fmt.Sprintf("%d-%d.yaml", round-1, i))))
+				}
+				write(t, filepath.Join(dir, fmt.Sprintf("%d-%d.yaml", round, i)), meshes(fmt.Sprintf("m-%d-%d", round, i)))
+			}
+			source.Scan()
+			if got := len(source.Files()); got > 8 {
+				t.Fatalf("%d files are held", got)
+			}
+		}
+		if got := held(s); strings.Count(got, "@4-") != 4 {
+			t.Errorf("the files that are there are not in force: %s", got)
+		}
+	})
+}
