@@ -85,7 +85,7 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 	orDefault(&o.Quiet, 5*time.Millisecond)
 	orDefault(&o.Ceiling, 100*time.Millisecond)
 	orDefault(&o.Keep, 5*time.Minute)
-	buckets := prometheus.ExponentialBuckets(0.0001, 3, 10)
+	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: xds.NewMemo(),
 		views: map[string]*mesh.View{}, proxies: map[xds.NodeKey]*proxyState{},

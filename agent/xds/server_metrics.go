@@ -25,7 +25,7 @@ func newServerMetrics(r prometheus.Registerer, log *slog.Logger) *serverMetrics 
 			Name: "nearside_xds_connected_proxies", Help: "Nodes with an xDS stream, known or not."}),
 		delivery: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_delivery_seconds", Help: "From the publication of a config to the handing of a response to the connection.",
-			Buckets: prometheus.ExponentialBuckets(0.0002, 3, 11)}),
+			Buckets: []float64{0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}}),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nearside_xds_streams_refused_total", Help: "Streams that the server ended, by reason."}, []string{"reason"}),
 	}
