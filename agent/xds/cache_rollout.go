@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -139,7 +138,7 @@ func (st *adsStream) begin(w *typeWatch) {
 	w.claimed = ""
 	if w.rank == rankEndpoint {
 		for name := range st.warming {
-			if w.wants(name) && findResource(want, name) != nil {
+			if w.wants(name) {
 				w.setHolding(name, holding{kind: holdsDue})
 			}
 		}
@@ -245,23 +244,30 @@ func onlyDue(settled map[string]holding, c change) bool {
 // already stale; a delta client that still has the name does not even ask. A client that comes back asks for endpoints
 // before it has seen the clusters, so what was sent of those until then is remembered.
 func (st *adsStream) rewarm(clusters []*draft.Resource) {
-	w, current := st.watches[rankEndpoint], st.node.cfg.Resources[rankEndpoint]
+	w := st.watches[rankEndpoint]
 	early := w == nil || w.fresh || w.sub == nil
 	for _, r := range clusters {
 		name := endpointName(r)
 		switch {
 		case name == "":
-		case early && findResource(current, name) != nil:
+		case early:
 			if st.warming == nil {
 				st.warming = map[string]struct{}{}
 			}
 			st.warming[name] = struct{}{}
-		case !early && w.wants(name) && findResource(w.base, name) != nil:
+		case w.wants(name):
 			w.setHolding(name, holding{kind: holdsDue})
 		}
 	}
-	if len(st.warming) > 2*len(current) { // the client never asks for endpoints
-		maps.DeleteFunc(st.warming, func(name string, _ struct{}) bool { return findResource(current, name) == nil })
+	if len(st.warming) <= 2*len(st.node.cfg.Resources[rankCluster]) {
+		return
+	}
+	// A client that never asks for endpoints: only those of the present clusters matter.
+	clear(st.warming)
+	for _, r := range st.node.cfg.Resources[rankCluster] {
+		if name := endpointName(r); name != "" {
+			st.warming[name] = struct{}{}
+		}
 	}
 }
 
