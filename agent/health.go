@@ -29,14 +29,16 @@ func (a *Agent) readiness() []inspect.Check {
 }
 
 func (a *Agent) stateCheck() inspect.Check {
-	c := inspect.Check{Name: "state", OK: true, Reason: "every change is on disk"}
+	c := inspect.Check{Name: "state", OK: true, Degraded: true}
 	switch h := a.store.Health(); {
 	case h.Err != nil:
-		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent goes on in memory, with %d resources that a restart would lose; writes over the API are refused: %v", h.Pending, h.Err)
+		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent goes on in memory (changes that a restart would lose: %d) and refuses writes over the API: %v; make room or make it writable", h.Pending, h.Err)
 	case !h.Persistent:
 		c.Reason = "the state is kept in memory and does not survive a restart"
 	case len(h.Quarantined) > 0:
 		c.Reason = fmt.Sprintf("%d stored values could not be loaded and are put aside, the first is %s: %s", len(h.Quarantined), h.Quarantined[0].Key, h.Quarantined[0].Reason)
+	default:
+		c.Degraded, c.Reason = false, "every change is on disk"
 	}
 	return c
 }
@@ -51,6 +53,7 @@ func (a *Agent) filesCheck() inspect.Check {
 		conflicts += len(f.Conflicts)
 	}
 	if faulty+conflicts > 0 {
+		c.Degraded = true
 		c.Reason = fmt.Sprintf("%d files have faults and %d resources are in conflict; nearside status lists them", faulty, conflicts)
 	}
 	return c

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -55,7 +54,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		}
 	}()
 	if h := a.store.Health(); h.SetAside != "" {
-		a.notes = append(a.notes, inspect.Check{Name: "state-file", OK: true, Reason: "the state file was damaged and is set aside as " + h.SetAside})
+		a.notes = append(a.notes, inspect.Check{Name: "state-file", OK: true, Degraded: true, Reason: "the state file was damaged and is set aside as " + h.SetAside})
 	}
 
 	if err := a.build(cfg); err != nil {
@@ -239,11 +238,12 @@ func (a *Agent) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			if a.store.Health().Pending > 0 {
+			// Nothing may be pending on a disk that takes no writes; that it takes them again is found out all the same.
+			if h := a.store.Health(); h.Pending > 0 || h.Err != nil {
 				if err := a.store.Flush(); err == nil {
 					a.log.Info("the state directory takes writes again; everything is on disk")
-				} else if errors.Is(err, syscall.ENOSPC) {
-					a.log.Debug("the state disk is still full", "error", err)
+				} else {
+					a.log.Debug("the state directory still takes no writes", "error", err)
 				}
 			}
 		case <-a.deps.Hangup:

@@ -134,8 +134,14 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil
 }
 
+// maxSocketBytes is what the system takes as the path of a unix socket, without the final NUL (unix(7)).
+const maxSocketBytes = 107
+
 // failed classifies an error of the connection.
 func (c *Client) failed(err error) error {
+	if len(c.socket) > maxSocketBytes {
+		return &UnreachableError{Socket: c.socket, Err: fmt.Errorf("the path has %d bytes, and the system takes at most %d for a socket", len(c.socket), maxSocketBytes)}
+	}
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err // without the URL, which is made up

@@ -89,9 +89,10 @@ const (
 
 // Check is one named condition of health.
 type Check struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Reason string `json:"reason,omitempty"` // what is wrong and what to do, or what is well
+	Name     string `json:"name"`
+	OK       bool   `json:"ok"`
+	Degraded bool   `json:"degraded,omitempty"` // OK, and still something needs a look
+	Reason   string `json:"reason,omitempty"`   // what is wrong and what to do, or what is well
 }
 
 // Access says who may write.

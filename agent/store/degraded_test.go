@@ -64,7 +64,7 @@ func TestDiskThatTakesNoWrites(t *testing.T) {
 	mustPut(t, s, fileB, "new", "1")
 	want(t, "signals", len(ch), 1)
 	h := s.Health()
-	if h.Persistent || !errors.Is(h.Err, full) || h.Pending != 4 { // with "mine", of which the disk may know too much
+	if h.Persistent || !errors.Is(h.Err, full) || h.Pending != 3 { // without "mine", whose write was refused
 		t.Fatalf("health: %+v", h)
 	}
 	want(t, "history", revisions(s, "theirs"), fmt.Sprintf("2:1 %d:2 %d:3", second.Revision, third.Revision))

@@ -10,7 +10,7 @@ type Health struct {
 	Persistent bool
 	// Err says why they do not; nil while they do and for a store in memory.
 	Err error
-	// Pending is the number of resources that differ from what is on disk.
+	// Pending is the number of resources with changes that are not on disk, so that a restart would lose them.
 	Pending int
 	// SetAside is the new name of a damaged state file that this run found; "" when it found none.
 	SetAside string
@@ -48,7 +48,11 @@ func (s *Store) report() {
 	h := &Health{Err: s.state.err, SetAside: s.state.setAside, Quarantined: s.state.quarantined, LastPersist: s.state.lastPersist}
 	if s.opt.Path != "" {
 		h.Persistent = s.disk != nil && s.state.err == nil
-		h.Pending = len(s.backlog)
+		for _, p := range s.backlog {
+			if len(p.entries) > 0 { // else it is only to be put in order: revisions to remove, a record to restore
+				h.Pending++
+			}
+		}
 	}
 	s.health.Store(h)
 }

@@ -203,7 +203,10 @@ func (s *Store) commit(p *plan, bodies map[*resource.Resource][]byte) error {
 			s.disk.abandon()
 			s.setDisk(nil)
 		}
-		return s.degrade(fmt.Errorf("write %s: %w", s.opt.Path, err))
+		if p := (*fs.PathError)(nil); !errors.As(err, &p) {
+			err = fmt.Errorf("write %s: %w", s.opt.Path, err)
+		}
+		return s.degrade(err)
 	}
 	if s.state.err != nil {
 		s.opt.Log.Info("the state is written to disk again", "path", s.opt.Path, "pending", len(s.backlog))

@@ -64,7 +64,7 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 			}
 		}
 		if dataplane != "" {
-			off, err := a.offline(&fileFlags{paths: []string{dataplane}})
+			off, err := a.offline(&fileFlags{flag: "--dataplane", paths: []string{dataplane}})
 			if err != nil {
 				return err
 			}

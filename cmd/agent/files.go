@@ -20,11 +20,13 @@ const maxInput = 64 << 20
 
 // fileFlags is -f, and -R where folders may be walked.
 type fileFlags struct {
+	flag      string // its name in errors
 	paths     []string
 	recursive bool
 }
 
 func (f *fileFlags) add(cmd *cobra.Command, what string) {
+	f.flag = "-f"
 	cmd.Flags().StringArrayVarP(&f.paths, "file", "f", nil, what+": a file, a folder (its *.yaml, *.yml and *.json) or - for standard input; repeatable")
 	cmd.Flags().BoolVarP(&f.recursive, "recursive", "R", false, "also read the folders inside a folder")
 }
@@ -51,21 +53,21 @@ func (f *fileFlags) read(stdin io.Reader) ([]agent.Text, error) {
 		}
 		info, err := os.Stat(p)
 		if err != nil {
-			return nil, fmt.Errorf("-f %s: %w", p, reason(err))
+			return nil, fmt.Errorf("%s %s: %w", f.flag, p, reason(err))
 		}
 		files := []string{p}
 		if info.IsDir() {
 			if files, err = f.folder(p); err != nil {
-				return nil, fmt.Errorf("-f %s: %w", p, err)
+				return nil, fmt.Errorf("%s %s: %w", f.flag, p, err)
 			}
 			if len(files) == 0 {
-				return nil, fmt.Errorf("-f %s: the folder has no *.yaml, *.yml or *.json", p)
+				return nil, fmt.Errorf("%s %s: the folder has no *.yaml, *.yml or *.json", f.flag, p)
 			}
 		}
 		for _, file := range files {
 			data, err := readFile(file)
 			if err != nil {
-				return nil, fmt.Errorf("-f %s: %w", file, reason(err))
+				return nil, fmt.Errorf("%s %s: %w", f.flag, file, reason(err))
 			}
 			out = append(out, agent.Text{Name: file, Data: data})
 		}

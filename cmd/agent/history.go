@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -68,7 +69,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 			return err
 		}
 		if to == 0 {
-			return usagef("--to REVISION is missing; nearside history %s lists the revisions", args[0])
+			return usagef("--to REVISION is missing; nearside history %s lists the revisions", strings.Join(args, " "))
 		}
 		r, err := a.reference(cmd.Context(), args)
 		if err != nil {

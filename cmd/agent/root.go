@@ -22,8 +22,24 @@ type app struct {
 	mesh           string // --mesh
 }
 
+// checkedWriter remembers that the data did not all go out, so that no command has to ask at every line.
+type checkedWriter struct {
+	w   io.Writer
+	err error // the first
+}
+
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if err != nil && c.err == nil {
+		c.err = err
+	}
+	return n, err
+}
+
 // Main runs one command line and returns its exit code. Tests call it as main does.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
+	out := &checkedWriter{w: stdout}
+	stdout = out
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
 	root := a.root()
 	root.SetArgs(args)
@@ -31,6 +47,10 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(context.Background())
+	var silent *silentError
+	if out.err != nil && (err == nil || errors.As(err, &silent)) {
+		err = out.err // an answer that the caller does not have whole is none
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -81,6 +101,12 @@ Exit codes: 0 success, 1 failed, 2 the answer is no, 64 usage, 65 invalid input 
 		RunE:          help,
 	}
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Value.String() == "" {
+			return usagef("--mesh is empty; name a mesh, or leave it out for %q", f.DefValue)
+		}
+		return nil
+	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(

@@ -57,8 +57,11 @@ func printStatus(w io.Writer, s *client.Status) {
 		s.Info.PID, age(s.Info.Started), state)
 	for _, c := range s.Checks {
 		mark := "ok  "
-		if !c.OK {
+		switch {
+		case !c.OK:
 			mark = "FAIL"
+		case c.Degraded:
+			mark = "WARN"
 		}
 		fmt.Fprintf(w, "  %s %s: %s\n", mark, c.Name, c.Reason)
 	}
@@ -84,6 +87,9 @@ func printStatus(w io.Writer, s *client.Status) {
 	fmt.Fprintf(w, "proxies    %s\n", counts(s.Proxies))
 	fmt.Fprintf(w, "files      %d\n", len(s.Files))
 	for _, f := range s.Files {
+		if f.Missing != "" {
+			fmt.Fprintf(w, "  WARN %s: %s, %s\n", f.Path, f.Missing, keptUntil(f.KeptUntil))
+		}
 		for _, x := range f.Faults {
 			fmt.Fprintf(w, "  FAIL %s\n", x)
 		}
@@ -100,6 +106,14 @@ func printStatus(w io.Writer, s *client.Status) {
 		}
 		fmt.Fprintf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
 	}
+}
+
+// keptUntil says for how long a file that is missing is not given up.
+func keptUntil(t time.Time) string {
+	if t.IsZero() {
+		return "what it had stays in force until the directory can be read"
+	}
+	return "what it had stays in force until " + t.Local().Format("15:04:05.000")
 }
 
 // counts writes numbers by name in a stable order: "3 api, 2 file".

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+// patience bounds every wait of these tests.
+const patience = 30 * time.Second
+
+// daemon is "nearside run" as a process of its own, with everything below one directory.
+type daemon struct {
+	t     *testing.T
+	dir   string
+	cmd   *exec.Cmd
+	ended chan struct{} // closed once the process has ended and its log is read
+	err   error         // of the process; read after ended
+
+	mu    sync.Mutex
+	log   strings.Builder // guarded by mu
+	grown chan struct{}   // guarded by mu; closed when log grows
+}
+
+// quickTemp is a short path, as those of sockets must be.
+func quickTemp(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// runArgs is the command line of an agent below dir; set comes last and wins.
+func runArgs(dir string, set ...string) []string {
+	args := []string{"run"}
+	for _, kv := range append([]string{"node.name=n1", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
+		"resources.dir=" + dir + "/resources", "api.socket.group="}, set...) {
+		args = append(args, "--set", kv)
+	}
+	return args
+}
+
+// launch starts an agent without waiting. change may alter the command.
+func launch(t *testing.T, dir string, change func(*exec.Cmd), set ...string) *daemon {
+	t.Helper()
+	d := &daemon{t: t, dir: dir, ended: make(chan struct{}), grown: make(chan struct{})}
+	d.cmd = exec.Command("nearside", runArgs(dir, set...)...)
+	if change != nil {
+		change(d.cmd)
+	}
+	stderr, err := d.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(d.ended)
+		for s := bufio.NewScanner(stderr); s.Scan(); {
+			d.mu.Lock()
+			d.log.WriteString(s.Text() + "\n")
+			close(d.grown)
+			d.grown = make(chan struct{})
+			d.mu.Unlock()
+		}
+		d.err = d.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill()
+		<-d.ended
+		if t.Failed() {
+			t.Logf("log of the agent:\n%s", d.logged())
+		}
+	})
+	return d
+}
+
+// start starts an agent and waits until it serves.
+func start(t *testing.T, dir string, set ...string) *daemon {
+	t.Helper()
+	d := launch(t, dir, nil, set...)
+	d.says("the agent is ready")
+	return d
+}
+
+func (d *daemon) logged() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.String()
+}
+
+// says waits until the log has all these parts.
+func (d *daemon) says(parts ...string) {
+	d.t.Helper()
+	late := time.After(patience)
+	for {
+		d.mu.Lock()
+		log, grown := d.log.String(), d.grown
+		d.mu.Unlock()
+		missing := ""
+		for _, p := range parts {
+			if !strings.Contains(log, p) {
+				missing = p
+			}
+		}
+		if missing == "" {
+			return
+		}
+		select {
+		case <-grown:
+		case <-d.ended:
+			if strings.Contains(d.logged(), missing) {
+				continue
+			}
+			d.t.Fatalf("the agent has ended (%v) and did not say %q:\n%s", d.err, missing, d.logged())
+		case <-late:
+			d.t.Fatalf("the agent does not say %q:\n%s", missing, d.logged())
+		}
+	}
+}
+
+func (d *daemon) socket() string { return filepath.Join(d.dir, "run", "nearside.sock") }
+
+func (d *daemon) xds() string { return filepath.Join(d.dir, "run", "xds.sock") }
+
+func (d *daemon) api() *client.Client { return client.New(d.socket(), patience) }
+
+// nearside runs a command against the agent and returns its exit code.
+func (d *daemon) nearside(stdin string, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = Main(append(args, "--socket", d.socket()), strings.NewReader(stdin), &out, &errs, nil)
+	return code, out.String(), errs.String()
+}
+
+// end sends a signal and returns the exit code of the process, -1 when the signal killed it.
+func (d *daemon) end(sig os.Signal) int {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(sig); err != nil {
+		d.t.Fatal(err)
+	}
+	select {
+	case <-d.ended:
+	case <-time.After(patience):
+		d.t.Fatalf("the agent does not end after %v", sig)
+	}
+	var exit *exec.ExitError
+	switch {
+	case d.err == nil:
+		return 0
+	case errors.As(d.err, &exit):
+		return exit.ExitCode()
+	}
+	d.t.Fatal(d.err)
+	return 0
+}
+
+// eventually asks until the answer is yes, for what the program gives no event about.
+func eventually(t *testing.T, what string, ask func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for !ask() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("in time: %s", what)
+		}
+	}
+}
+
+// asUser makes a nearside run under a user id that nobody has, from a copy in dir, since the program may lie where that
+// user cannot go.
+func asUser(t *testing.T, dir string, uid uint32) func(*exec.Cmd) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can start a process under another user id")
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Skip(err)
+	}
+	program := filepath.Join(dir, "program")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(program, self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return func(c *exec.Cmd) {
+		c.Path, c.Dir = program, "/"
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+}
+
+// write makes a file with everything above it.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// meshDoc is a mesh that takes n bytes and a few more.
+func meshDoc(name string, n int) string {
+	return fmt.Sprintf("type: Mesh\nname: %s\nlabels: {fill: %q}\n", name, strings.Repeat("x", min(n, 63)))
+}
+
+// webDoc is a mesh with the proxy web.
+const webDoc = "type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 192.0.2.1\n" +
+	"  inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}]\n"
