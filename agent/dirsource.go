@@ -252,11 +252,11 @@ func (s *DirSource) retry() {
 // scan does the work of Scan. s.mu is held.
 func (s *DirSource) scan() {
 	defer s.o.Scanned()
-	defer s.publish()
 	s.again = false
 	names, err := listResources(s.o.Dir, s.o.Files)
 	if err != nil {
 		s.dirFault(err)
+		s.publish()
 		return
 	}
 	s.fault = nil
@@ -272,13 +272,17 @@ func (s *DirSource) scan() {
 			continue // it has vanished since it was listed
 		}
 		budget -= f.sig.size
-		s.logFaults(prev, f)
 		next[path] = f
 	}
 	s.settleFiles(next)
+	before := s.files
 	s.files = next
 	s.apply()
 	s.forgetMoved()
+	s.publish() // before what is wrong is logged: whoever reads that finds it in the status
+	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+		s.logFaults(before[path], s.files[path])
+	}
 }
 
 func (s *DirSource) dirFault(err error) {
@@ -294,8 +298,11 @@ func (s *DirSource) dirFault(err error) {
 	}
 }
 
-// logFaults logs what is new about a file.
+// logFaults logs what is new about a file; prev is nil for one that was not there.
 func (s *DirSource) logFaults(prev, f *fileState) {
+	if prev == nil {
+		prev = &fileState{}
+	}
 	switch {
 	case slices.Equal(prev.faults, f.faults):
 	case len(f.faults) == 0:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
@@ -36,7 +37,8 @@ func (a *Agent) stateCheck() inspect.Check {
 	case !h.Persistent:
 		c.Reason = "the state is kept in memory and does not survive a restart"
 	case len(h.Quarantined) > 0:
-		c.Reason = fmt.Sprintf("%d stored values could not be loaded and are put aside, the first is %s: %s", len(h.Quarantined), h.Quarantined[0].Key, h.Quarantined[0].Reason)
+		c.Reason = fmt.Sprintf("%s put aside, the first is %s: %s", plural(len(h.Quarantined), "1 stored value could not be loaded and is", "%d stored values could not be loaded and are"),
+			h.Quarantined[0].Key, h.Quarantined[0].Reason)
 	default:
 		c.Degraded, c.Reason = false, "every change is on disk"
 	}
@@ -45,18 +47,42 @@ func (a *Agent) stateCheck() inspect.Check {
 
 func (a *Agent) filesCheck() inspect.Check {
 	c := inspect.Check{Name: "resource-files", OK: true, Reason: "all files are in force"}
-	faulty, conflicts := 0, 0
+	faulty, missing, conflicts := 0, 0, 0
 	for _, f := range a.dir.Files() {
 		if len(f.Faults) > 0 {
 			faulty++
 		}
+		if f.Missing != "" {
+			missing++
+		}
 		conflicts += len(f.Conflicts)
 	}
-	if faulty+conflicts > 0 {
+	var what []string
+	for _, x := range []struct {
+		n         int
+		one, many string
+	}{
+		{faulty, "1 file has faults", "%d files have faults"},
+		{missing, "1 file is gone or empty and kept for a moment", "%d files are gone or empty and kept for a moment"},
+		{conflicts, "1 resource is in conflict", "%d resources are in conflict"},
+	} {
+		if x.n > 0 {
+			what = append(what, plural(x.n, x.one, x.many))
+		}
+	}
+	if len(what) > 0 {
 		c.Degraded = true
-		c.Reason = fmt.Sprintf("%d files have faults and %d resources are in conflict; nearside status lists them", faulty, conflicts)
+		c.Reason = strings.Join(what, ", ") + "; nearside status lists what and why"
 	}
 	return c
+}
+
+// plural chooses the form of a phrase for a number; many holds %d for it.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return fmt.Sprintf(many, n)
 }
 
 func (a *Agent) reconcileCheck() inspect.Check {
@@ -64,5 +90,5 @@ func (a *Agent) reconcileCheck() inspect.Check {
 	if last == nil {
 		return inspect.Check{Name: "config", Reason: "no config was made yet"}
 	}
-	return inspect.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d, with %d problems", last.Revision, len(last.Problems))}
+	return inspect.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d, with %s", last.Revision, plural(len(last.Problems), "1 problem", "%d problems"))}
 }

@@ -107,7 +107,9 @@ func TestStatusScreen(t *testing.T) {
 		}
 		o.Files = func() []inspect.FileStatus {
 			return []inspect.FileStatus{{Path: "/r/a.yaml", Faults: []resource.Fault{{File: "/r/a.yaml", Line: 3, Reason: "no good"}},
-				Conflicts: map[string]string{"Mesh/m": "api"}}}
+				Conflicts: map[string]string{"Mesh/m": "api"}},
+				{Path: "/r/b.yaml", Missing: inspect.MissingVanished, KeptUntil: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)},
+				{Path: "/r/c.yaml", Missing: inspect.MissingEmpty}}
 		}
 		o.Last = func() *inspect.Last {
 			l := &inspect.Last{Revision: 2, At: time.Now(), Took: 5 * time.Millisecond}
@@ -119,7 +121,8 @@ func TestStatusScreen(t *testing.T) {
 	})
 	out, _ := output(t, socket, exitNo, "status")
 	contains(t, out, "nearside v1 on n (zone z), pid 7", "NOT READY", "ok   state: well", "FAIL xds: socket is gone", "2 at revision 2 (2 api)",
-		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m belongs to api", "problems   12", "… and 2 more")
+		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m belongs to api",
+		"WARN /r/b.yaml: vanished, what it had stays in force until 03:04:05.006", "WARN /r/c.yaml: empty, what it had stays in force until the directory can be read", "problems   12", "… and 2 more")
 	out, _ = output(t, socket, exitNo, "status", "-o", "yaml")
 	contains(t, out, "ready: false")
 	out, errs := output(t, socket, exitFailed, "healthcheck")
