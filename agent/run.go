@@ -229,15 +229,17 @@ func (a *Agent) inspectOptions(cfg *Config, gid int, token string) inspect.Optio
 // flushEvery is how often what the disk did not take is written again.
 const flushEvery = 5 * time.Second
 
-// keep writes what is pending and answers hangups, until ctx ends.
+// keep writes what is pending, gives back memory and answers hangups, until ctx ends.
 func (a *Agent) keep(ctx context.Context) {
 	t := time.NewTicker(flushEvery)
 	defer t.Stop()
+	var memory trimmer
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			memory.look()
 			// Nothing may be pending on a disk that takes no writes; that it takes them again is found out all the same.
 			if h := a.store.Health(); h.Pending > 0 || h.Err != nil {
 				if err := a.store.Flush(); err == nil {
