@@ -47,6 +47,9 @@ func settle(t *testing.T, fn func(t *testing.T, u *unwatched)) {
 	})
 }
 
+// later lets time go by, on the clock of the bubble that the source is in.
+func later(d time.Duration) { <-time.After(d) }
+
 func (u *unwatched) path(name string) string { return filepath.Join(u.dir, name) }
 
 // look has the source scan after what was done to the files.
@@ -105,13 +108,13 @@ func TestDirWriterThatPauses(t *testing.T) {
 					u.look(h.do(u.path("a.yaml")))
 					u.holds("a@a.yaml b@a.yaml z@z.yaml")
 					u.missing("a.yaml", h.how, time.Second)
-					time.Sleep(999 * time.Millisecond)
+					later(999 * time.Millisecond)
 					u.look() // looking again does not start the time anew
 					u.holds("a@a.yaml b@a.yaml z@z.yaml")
 					u.missing("a.yaml", h.how, time.Millisecond)
 					write(t, u.path("a.yaml"), c.content)
 					u.look()
-					time.Sleep(time.Hour)
+					later(time.Hour)
 					u.holds(c.want)
 					u.missing("a.yaml", "", 0)
 					if got := u.store.Snapshot().Revision() - before; got != c.revisions {
@@ -128,9 +131,9 @@ func TestDirStaysHollow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			settle(t, func(t *testing.T, u *unwatched) {
 				u.look(h.do(u.path("a.yaml")))
-				time.Sleep(time.Second - time.Nanosecond)
+				later(time.Second - time.Nanosecond)
 				u.holds("a@a.yaml b@a.yaml z@z.yaml")
-				time.Sleep(time.Nanosecond) // without anything that asks for a scan
+				later(time.Nanosecond) // without anything that asks for a scan
 				u.holds("z@z.yaml")
 				u.missing("a.yaml", "", 0)
 				if i := slices.IndexFunc(u.source.Files(), func(f inspect.FileStatus) bool { return f.Path == u.path("a.yaml") }); (i >= 0) != (h.how == inspect.MissingEmpty) {
@@ -149,18 +152,18 @@ func TestDirHollowInTurns(t *testing.T) {
 	settle(t, func(t *testing.T, u *unwatched) {
 		before := u.store.Snapshot().Revision()
 		u.look(os.Truncate(u.path("a.yaml"), 0))
-		time.Sleep(600 * time.Millisecond)
+		later(600 * time.Millisecond)
 		u.look(os.Remove(u.path("a.yaml")))
 		u.missing("a.yaml", inspect.MissingVanished, 400*time.Millisecond) // one absence
 		write(t, u.path("a.yaml"), "---\ntype: Mesh\nname: a\n---\ntype: Me")
 		u.look()
-		time.Sleep(time.Hour)
+		later(time.Hour)
 		u.holds("a@a.yaml b@a.yaml z@z.yaml") // a fault keeps it for as long as it lasts
 		u.look(os.Remove(u.path("a.yaml")))
 		u.missing("a.yaml", inspect.MissingVanished, time.Second) // another absence
 		write(t, u.path("a.yaml"), meshes("a", "b"))
 		u.look()
-		time.Sleep(time.Hour)
+		later(time.Hour)
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
 		if got := u.store.Snapshot().Revision(); got != before {
 			t.Errorf("revision %d, want %d", got, before)
@@ -198,7 +201,7 @@ func TestDirRenamedFile(t *testing.T) {
 		write(t, u.path("x.yaml"), meshes("b+"))
 		u.look(os.Remove(u.path("c.yaml")))
 		u.holds("a@c.yaml b+@x.yaml z@z.yaml")
-		time.Sleep(time.Second)
+		later(time.Second)
 		u.holds("b+@x.yaml z@z.yaml")
 		if flapped(u.store, meshKey("b")) {
 			t.Error("a resource was deleted while it moved")
@@ -221,7 +224,7 @@ func TestDirHeir(t *testing.T) {
 			t.Errorf("revision %d, want %d", got, before)
 		}
 		u.look(os.Remove(u.path("a.yaml")))
-		time.Sleep(time.Second)
+		later(time.Second)
 		u.holds("a+@m.yaml z@z.yaml")
 		if flapped(u.store, meshKey("a")) {
 			t.Error("a resource was deleted before its heir had it")
@@ -236,15 +239,15 @@ func TestDirSwapped(t *testing.T) {
 		u.look(os.Rename(u.dir, away), os.Mkdir(u.dir, 0o755))
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
 		u.missing("z.yaml", inspect.MissingVanished, time.Second)
-		time.Sleep(900 * time.Millisecond)
+		later(900 * time.Millisecond)
 		u.look(os.Remove(u.dir))
-		time.Sleep(time.Hour) // nothing is deleted for a directory that cannot be seen
+		later(time.Hour) // nothing is deleted for a directory that cannot be seen
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
 		u.look(os.Mkdir(u.dir, 0o755))
 		u.missing("z.yaml", inspect.MissingVanished, time.Second) // a new one may be filled yet
 		before := u.store.Snapshot().Revision()
 		u.look(os.Remove(u.dir), os.Rename(away, u.dir))
-		time.Sleep(time.Hour)
+		later(time.Hour)
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
 		if got := u.store.Snapshot().Revision(); got != before {
 			t.Errorf("revision %d, want %d", got, before)
@@ -268,7 +271,7 @@ func TestDirMountedVersions(t *testing.T) {
 		u.look(swap("..2", "a"), os.Remove(u.path("z.yaml")))
 		u.holds("a@a.yaml z@z.yaml")
 		u.missing("z.yaml", inspect.MissingVanished, time.Second)
-		time.Sleep(time.Second)
+		later(time.Second)
 		u.holds("a@a.yaml")
 	})
 }

@@ -131,6 +131,41 @@ func TestFilesOfOneBatch(t *testing.T) {
 	}
 }
 
+// TestMoveBetweenFiles has two files exchange what they hold in one batch, and a resource of another source among what
+// is to be moved, which keeps all of it from happening.
+func TestMoveBetweenFiles(t *testing.T) {
+	s := memory(t)
+	mustPut(t, s, fileA, "a", "one")
+	mustPut(t, s, fileB, "b", "two")
+	mustPut(t, s, api, "x", "theirs")
+	swap := []store.Op{{Put: res("a", "one"), Source: fileB}, {Put: res("b", "two!"), Source: fileA}}
+	files := store.Source{Kind: store.SourceFile}
+	before := contents(s)
+	_, err := s.Apply(store.Batch{Source: files, Ops: append(swap, store.Op{Put: res("x", "ours"), Source: fileB})})
+	var conflict *store.ConflictError
+	if !errors.As(err, &conflict) {
+		t.Fatalf("error %v", err)
+	}
+	want(t, "conflicts", len(conflict.Conflicts), 1)
+	want(t, "conflict", conflict.Conflicts[0], store.Conflict{Key: key("x"), Owner: api, Wanted: fileB})
+	want(t, "contents", contents(s), before)
+
+	if _, err := s.Apply(store.Batch{Source: files, Ops: swap}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "contents", contents(s), "a=one@4 file:/etc/b.yaml\nb=two!@5 file:/etc/a.yaml\nx=theirs@3 api")
+	for _, n := range []string{"a", "b"} {
+		for _, r := range s.History(key(n)) {
+			if r.Deleted {
+				t.Errorf("%s was deleted at revision %d on its way", n, r.Revision)
+			}
+		}
+	}
+	if _, err := s.Apply(store.Batch{Source: api, Ops: []store.Op{{Delete: key("a")}}}); !errors.As(err, &conflict) {
+		t.Errorf("the API deletes what a file has: %v", err)
+	}
+}
+
 func TestIfRevision(t *testing.T) {
 	s := memory(t)
 	at := func(n uint64) *uint64 { return &n }
