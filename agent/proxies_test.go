@@ -1,0 +1,524 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// served is the types that a proxy asks for, in the order in which Envoy does when it comes back. Routes stand in the
+// listeners.
+var served = []string{draft.TypeCluster, draft.TypeEndpoint, draft.TypeListener}
+
+// short is the last word of a type URL.
+func short(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
+
+// proxyClient is a proxy that takes everything and keeps it from one stream to the next.
+type proxyClient struct {
+	t       *testing.T
+	node    *core.Node
+	conn    *grpc.ClientConn
+	has     map[string]map[string]string // type, name: version, or the bytes with state of the world
+	version map[string]string            // type: state of the world
+	nonce   map[string]string
+	end     context.CancelFunc
+
+	delta discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	sotw  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+}
+
+func newProxyClient(t *testing.T, n *core.Node) *proxyClient {
+	p := &proxyClient{t: t, node: n, has: map[string]map[string]string{}, version: map[string]string{}}
+	for _, url := range served {
+		p.has[url] = map[string]string{}
+	}
+	return p
+}
+
+// dial is how to reach the unix socket of an agent.
+func dial(t *testing.T, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// names is what the proxy asks for by name: the endpoints of its clusters, which have their names here.
+func (p *proxyClient) names(url string) []string {
+	if url != draft.TypeEndpoint {
+		return nil
+	}
+	var out []string
+	for name := range p.has[draft.TypeCluster] {
+		if !strings.HasPrefix(name, "localhost:") {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// connect opens a stream and asks for everything at once, saying what the proxy has.
+func (p *proxyClient) connect(conn *grpc.ClientConn, delta bool) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	p.t.Cleanup(cancel)
+	p.end, p.nonce, p.delta, p.sotw = cancel, map[string]string{}, nil, nil
+	var err error
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	if delta {
+		p.delta, err = ads.DeltaAggregatedResources(ctx)
+	} else {
+		p.sotw, err = ads.StreamAggregatedResources(ctx)
+	}
+	do(p.t, err)
+	for _, url := range served {
+		names := p.names(url)
+		if url == draft.TypeEndpoint && len(names) == 0 {
+			continue
+		}
+		if delta {
+			do(p.t, p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: p.node, TypeUrl: url, ResourceNamesSubscribe: names, InitialResourceVersions: maps.Clone(p.has[url])}))
+		} else {
+			do(p.t, p.sotw.Send(&discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: url, ResourceNames: names, VersionInfo: p.version[url]}))
+		}
+	}
+}
+
+// recv takes one response, acknowledges it, asks for what new clusters need, and returns it as
+// "Cluster a b -c".
+func (p *proxyClient) recv() (string, error) {
+	if p.delta != nil {
+		return p.recvDelta()
+	}
+	return p.recvSotw()
+}
+
+func (p *proxyClient) recvDelta() (string, error) {
+	resp, err := p.delta.Recv()
+	if err != nil {
+		return "", err
+	}
+	words, before := []string{short(resp.TypeUrl)}, p.names(draft.TypeEndpoint)
+	for _, r := range resp.Resources {
+		words = append(words, r.Name)
+		p.has[resp.TypeUrl][r.Name] = r.Version
+	}
+	for _, name := range resp.RemovedResources {
+		words = append(words, "-"+name)
+		delete(p.has[resp.TypeUrl], name)
+	}
+	if err := p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}); err != nil {
+		return "", err
+	}
+	added := slices.DeleteFunc(p.names(draft.TypeEndpoint), func(name string) bool { return slices.Contains(before, name) })
+	if len(added) > 0 {
+		if err := p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeEndpoint, ResourceNamesSubscribe: added}); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(words, " "), nil
+}
+
+func (p *proxyClient) recvSotw() (string, error) {
+	resp, err := p.sotw.Recv()
+	if err != nil {
+		return "", err
+	}
+	words, before := []string{short(resp.TypeUrl)}, p.names(draft.TypeEndpoint)
+	if resp.TypeUrl != draft.TypeEndpoint {
+		clear(p.has[resp.TypeUrl])
+	}
+	for _, r := range resp.Resources {
+		name := nameOf(p.t, r)
+		words = append(words, name)
+		p.has[resp.TypeUrl][name] = string(r.Value)
+	}
+	p.version[resp.TypeUrl], p.nonce[resp.TypeUrl] = resp.VersionInfo, resp.Nonce
+	ask := []string{resp.TypeUrl}
+	if !slices.Equal(before, p.names(draft.TypeEndpoint)) {
+		ask = append(ask, draft.TypeEndpoint)
+	}
+	for _, url := range ask {
+		if err := p.sotw.Send(&discoveryv3.DiscoveryRequest{TypeUrl: url, ResourceNames: p.names(url), VersionInfo: p.version[url], ResponseNonce: p.nonce[url]}); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(words, " "), nil
+}
+
+// nameOf returns the name of a resource.
+func nameOf(t *testing.T, r *anypb.Any) string {
+	t.Helper()
+	m, err := r.UnmarshalNew()
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch m := m.(type) {
+	case interface{ GetName() string }:
+		return m.GetName()
+	case interface{ GetClusterName() string }:
+		return m.GetClusterName()
+	}
+	t.Fatalf("%s has no name", r.TypeUrl)
+	return ""
+}
+
+// until takes responses until cond holds and returns them.
+func (p *proxyClient) until(what string, cond func() bool) (got []string) {
+	p.t.Helper()
+	for !cond() {
+		line, err := p.recv()
+		if err != nil {
+			p.t.Fatalf("%s, waiting for %s: %v; after %q", p.node.Id, what, err, got)
+		}
+		got = append(got, line)
+	}
+	return got
+}
+
+// next takes one response.
+func (p *proxyClient) next() string {
+	p.t.Helper()
+	line, err := p.recv()
+	if err != nil {
+		p.t.Fatalf("%s: %v", p.node.Id, err)
+	}
+	return line
+}
+
+// inSync waits until an agent has all acknowledgements of a node.
+func inSync(t *testing.T, a *agent.Agent, id string) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond) // no event tells of an acknowledgement
+	defer tick.Stop()
+	await(t, id+" is in sync", tick.C, func() bool {
+		return slices.ContainsFunc(a.Proxies(), func(p xds.ProxyStatus) bool { return p.NodeID == id && p.InSync })
+	})
+}
+
+// TestRestartSendsNothing stops an agent and starts it again on the same directories: a delta and a state-of-the-world
+// client that come back with what they had are sent nothing but the next change.
+func TestRestartSendsNothing(t *testing.T) {
+	dir := shortDir(t)
+	do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	write(t, filepath.Join(dir, "resources", "web.yaml"), webFile("svc-1", "svc-2")) // from a file, and the rest over the API
+	r := up(t, dir, agent.Deps{})
+	byAPI(t, r.Store(), endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2"))
+	other := strings.NewReplacer("name: web\n", "name: other\n", "10.0.0.1", "10.0.0.9").Replace(webFile("svc-1", "svc-2"))
+	byAPI(t, r.Store(), other[strings.Index(other, "---\ntype: Dataplane"):])
+
+	clients := map[bool]*proxyClient{true: newProxyClient(t, &core.Node{Id: "default.web", UserAgentName: "envoy"}), false: newProxyClient(t, &core.Node{Id: "default.other", UserAgentName: "envoy"})}
+	for delta, p := range clients {
+		p.connect(dial(t, r.Addrs().XDS), delta)
+		p.until("all of the first config", func() bool {
+			return len(p.has[draft.TypeCluster]) == 3 && len(p.has[draft.TypeEndpoint]) == 2 && len(p.has[draft.TypeListener]) == 3
+		})
+		inSync(t, r.Agent, p.node.Id)
+	}
+	do(t, r.stop())
+
+	r = up(t, dir, agent.Deps{})
+	for delta, p := range clients {
+		p.connect(dial(t, r.Addrs().XDS), delta)
+		inSync(t, r.Agent, p.node.Id) // without a response
+	}
+	byAPI(t, r.Store(), endpoint(2, 0, "10.0.0.22"))
+	for _, p := range clients {
+		if got := p.next(); got != "ClusterLoadAssignment svc-2" {
+			t.Errorf("%s: the first response after the restart is %q, want the change alone", p.node.Id, got)
+		}
+	}
+	for _, p := range r.Proxies() {
+		sent := 0
+		for _, e := range p.Events {
+			if e.Kind == "sent" {
+				sent++
+			}
+		}
+		if sent != 1 {
+			t.Errorf("%s was sent %d responses, want 1: %+v", p.NodeID, sent, p.Events)
+		}
+	}
+}
+
+// TestFiftyProxies: each of 50 proxies gets its own config, and only its own changes.
+func TestFiftyProxies(t *testing.T) {
+	const n = 50
+	a := runAgent(t)
+	var docs strings.Builder
+	docs.WriteString("type: Mesh\nname: default\n" + endpoint(0, 0, "10.0.0.1"))
+	for k := 1; k <= n; k++ {
+		docs.WriteString(endpoint(k, 0, fmt.Sprintf("10.0.1.%d", k)))
+		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.9.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 20000, tags: {kuma.io/service: svc-0}}, {port: %d, tags: {kuma.io/service: svc-%d}}]}}\n", k, k, 20000+k, k)
+	}
+	apply(t, a, docs.String())
+
+	conn := dial(t, a.Addrs().XDS)
+	clients := make([]*proxyClient, n+1)
+	for k := 1; k <= n; k++ {
+		p := newProxyClient(t, &core.Node{Id: fmt.Sprintf("default.web-%d", k), UserAgentName: "envoy"})
+		clients[k] = p
+		p.connect(conn, k%2 == 0)
+		p.until("its config", func() bool { return len(p.has[draft.TypeEndpoint]) == 2 && len(p.has[draft.TypeListener]) == 3 })
+		own := fmt.Sprintf("svc-%d", k)
+		for url, want := range map[string][]string{
+			draft.TypeCluster:  {"localhost:80", own, "svc-0"},
+			draft.TypeEndpoint: {own, "svc-0"},
+			draft.TypeListener: {fmt.Sprintf("inbound:10.9.0.%d:80", k), "outbound:127.0.0.1:20000", fmt.Sprintf("outbound:127.0.0.1:%d", 20000+k)},
+		} {
+			slices.Sort(want)
+			if got := slices.Sorted(maps.Keys(p.has[url])); !slices.Equal(got, want) {
+				t.Errorf("%s has %s %q, want %q", p.node.Id, short(url), got, want)
+			}
+		}
+		inSync(t, a, p.node.Id)
+	}
+	// A change for one, then one for all: each proxy hears of those that concern it, in order, and of nothing else.
+	apply(t, a, endpoint(7, 0, "10.0.2.7"))
+	if got := clients[7].next(); got != "ClusterLoadAssignment svc-7" {
+		t.Fatalf("web-7 got %q", got)
+	}
+	apply(t, a, endpoint(0, 0, "10.0.2.0"))
+	for _, p := range clients[1:] {
+		if got := p.next(); got != "ClusterLoadAssignment svc-0" {
+			t.Errorf("%s got %q, want the change for all", p.node.Id, got)
+		}
+	}
+}
+
+// TestLateNodeIsServed connects before its Dataplane is there.
+func TestLateNodeIsServed(t *testing.T) {
+	a := runAgent(t)
+	apply(t, a, "type: Mesh\nname: default\n")
+	p := newProxyClient(t, &core.Node{Id: "default.web"})
+	p.connect(dial(t, a.Addrs().XDS), true)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	await(t, "the status says that the node is unknown", tick.C, func() bool {
+		all := a.Proxies()
+		return len(all) == 1 && all[0].NodeID == "default.web" && all[0].State == xds.StateUnknown
+	})
+	apply(t, a, dataplaneText("default", "web", "10.0.0.1"))
+	if got := p.next(); got != "Cluster localhost:80" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// nodeParts is the parts of an agent that serve proxies, put together as it does, on a network in memory, so that time can
+// be that of synctest.
+type nodeParts struct {
+	store *store.Store
+	conn  *grpc.ClientConn
+}
+
+func startParts(t *testing.T) *nodeParts {
+	s := memory(t)
+	envoys := agent.NewEnvoySource(agent.EnvoyOptions{Registry: kinds.Registry(), Store: s})
+	var r *agent.Reconciler
+	server := xds.NewServer(xds.ServerOptions{Handler: envoys, Changed: func() { r.Trigger() }})
+	r = agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: server, Problems: envoys.Problems})
+	r.Pass()
+	server.Ready()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	l := bufconn.Listen(1 << 20)
+	ended := make(chan error, 3)
+	go func() { ended <- server.Serve(ctx, l) }()
+	go func() { envoys.Run(ctx); ended <- nil }()
+	go func() { r.Run(ctx); ended <- nil }()
+	conn, err := grpc.NewClient("passthrough:///agent", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	do(t, err)
+	t.Cleanup(func() {
+		conn.Close()
+		cancel()
+		for range 3 {
+			do(t, <-ended)
+		}
+	})
+	return &nodeParts{store: s, conn: conn}
+}
+
+// TestUnknownNodeIsTold: a node that stays unknown is told so, with the remedy, and is served at once when it comes
+// back after that was applied.
+func TestUnknownNodeIsTold(t *testing.T) {
+	for _, delta := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			n := startParts(t)
+			byAPI(t, n.store, meshes("default"))
+			p := newProxyClient(t, &core.Node{Id: "default.web"})
+			p.connect(n.conn, delta)
+			began := time.Now()
+			_, err := p.recv()
+			if status.Code(err) != codes.NotFound {
+				t.Fatalf("ended with %v, want NotFound", err)
+			}
+			for _, want := range []string{`"default.web"`, `Dataplane named "web"`, `mesh "default"`, "metadata"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error %q does not say %s", err, want)
+				}
+			}
+			if took := time.Since(began); took > 15*time.Second {
+				t.Errorf("told after %s; Envoy waits 15 s for its first config", took)
+			}
+			byAPI(t, n.store, dataplaneText("default", "web", "10.0.0.1"))
+			p.connect(n.conn, delta)
+			began = time.Now()
+			if got := p.next(); got != "Cluster localhost:80" {
+				t.Errorf("got %q", got)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("served after %s", took)
+			}
+			p.end()
+		})
+	}
+}
+
+// TestEnvoyIsAnEndpoint: the Dataplane that an Envoy brings is an endpoint of its service for others, until its stream
+// has been gone for the grace time; the proxy whose Dataplane is deleted while it is connected becomes unknown.
+func TestEnvoyIsAnEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startParts(t)
+		byAPI(t, n.store, webFile("brought"))
+		watcher := newProxyClient(t, &core.Node{Id: "default.web", UserAgentName: "envoy"})
+		var addresses []string
+		// changed takes responses until there is one of endpoints.
+		changed := func(want ...string) {
+			t.Helper()
+			for {
+				resp, err := watcher.delta.Recv()
+				do(t, err)
+				do(t, watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}))
+				if resp.TypeUrl != draft.TypeEndpoint {
+					continue
+				}
+				addresses = nil
+				for _, r := range resp.Resources {
+					var a endpointv3.ClusterLoadAssignment
+					do(t, r.Resource.UnmarshalTo(&a))
+					for _, group := range a.Endpoints {
+						for _, e := range group.LbEndpoints {
+							addresses = append(addresses, e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
+						}
+					}
+				}
+				slices.Sort(addresses)
+				if !slices.Equal(addresses, want) {
+					t.Fatalf("endpoints %q, want %q", addresses, want)
+				}
+				return
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var err error
+		watcher.delta, err = discoveryv3.NewAggregatedDiscoveryServiceClient(n.conn).DeltaAggregatedResources(ctx)
+		do(t, err)
+		do(t, watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: watcher.node, TypeUrl: draft.TypeEndpoint, ResourceNamesSubscribe: []string{"brought"}}))
+		changed()
+
+		guest := newProxyClient(t, &core.Node{Id: "default.brought", Metadata: metadata(t, dataplaneText("default", "brought", "10.7.0.1"))})
+		guest.connect(n.conn, true)
+		if got := guest.next(); got != "Cluster localhost:80" {
+			t.Errorf("the guest got %q", got)
+		}
+		changed("10.7.0.1")
+		guest.end()
+		gone := time.Now()
+		changed()
+		if took := time.Since(gone); took < 30*time.Second || took > 31*time.Second {
+			t.Errorf("gone after %s, want the grace time of 30 s", took)
+		}
+
+		// It comes back on other terms, and stays over a short break.
+		guest.node.Metadata = metadata(t, dataplaneText("default", "brought", "10.7.0.2"))
+		guest.connect(n.conn, false)
+		changed("10.7.0.2")
+		guest.end()
+		time.Sleep(29 * time.Second)
+		guest.node.Metadata = metadata(t, dataplaneText("default", "brought", "10.7.0.3"))
+		guest.connect(n.conn, false)
+		changed("10.7.0.3")
+		guest.end()
+
+		// And the proxy that watched is deleted.
+		_, err = n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}}}})
+		do(t, err)
+		for err == nil {
+			_, err = watcher.delta.Recv()
+		}
+		if status.Code(err) != codes.NotFound {
+			t.Errorf("the deleted proxy ended with %v", err)
+		}
+	})
+}
+
+// TestConnectDuringPass: a proxy that comes while a pass is under way is served by the next one, without any change of
+// the store; and one that a defect keeps without a config does not make the loop spin.
+func TestConnectDuringPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := twoProxies(t), newPublisher("default.web")
+		started, gate := make(chan struct{}), make(chan struct{})
+		blocked := false
+		r := agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p,
+			Generate: func(v *mesh.View, name string, f xds.Flavor, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
+				if name == "web" {
+					if !blocked {
+						blocked = true
+						close(started)
+						<-gate
+					}
+					panic("boom")
+				}
+				return xds.Generate(v, name, f, prev, memo)
+			}})
+		go r.Run(t.Context())
+		<-started
+		p.connect("default.web", "default.other")
+		r.Trigger()
+		close(gate)
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		if p.has["default.other"] == nil {
+			t.Fatal("the proxy that came during a pass has no config")
+		}
+		if n := p.take(); n != 2 {
+			t.Errorf("%d passes, want 2", n)
+		}
+		time.Sleep(time.Hour)
+		if n := p.take(); n != 0 {
+			t.Errorf("%d passes without a trigger", n)
+		}
+	})
+}
