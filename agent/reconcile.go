@@ -207,13 +207,13 @@ func (p *pass) generateAll(views map[string]*mesh.View) map[xds.NodeKey]*draft.S
 		s := p.r.proxies[key]
 		if s == nil {
 			s = &proxyState{}
-			p.r.proxies[key] = s
 		}
 		s.seen = p.now
 		if known := p.generate(views, key, s); !known {
-			s.proxy = nil
+			delete(p.r.proxies, key) // anyone may make up node ids, so nothing is kept of them
 			publish[key] = nil
 		} else if s.proxy != nil {
+			p.r.proxies[key] = s
 			publish[key] = s.proxy.Sealed
 		}
 	}

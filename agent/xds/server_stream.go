@@ -243,7 +243,7 @@ func (st *adsStream) watchGrace() {
 			n.mu.Unlock()
 			if !known {
 				st.kill("unknown", status.Errorf(codes.NotFound,
-					"node id %q is not known: apply a Dataplane named %q in mesh %q, or start the proxy with its Dataplane in the node metadata (nearside bootstrap --dataplane FILE)",
+					"node id %q is not known: apply a Dataplane named %q in mesh %q, or start the proxy with its Dataplane in the node metadata (nearside bootstrap --dataplane FILE); if it is there, nearside status says why no config could be made",
 					n.key.ID, n.name, n.mesh))
 			}
 		})
