@@ -145,6 +145,9 @@ func (c *Client) failed(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err // without the URL, which is made up
+		if u.Timeout() && c.http.Timeout > 0 {
+			return &UnreachableError{Socket: c.socket, Err: fmt.Errorf("the answer is not there after %s", c.http.Timeout)}
+		}
 	}
 	if errors.Is(err, context.Canceled) {
 		return err

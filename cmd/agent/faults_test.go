@@ -126,8 +126,14 @@ func TestFullStateDisk(t *testing.T) {
 	})
 
 	remount(0, "size=16m")
+	if code, _, errs := d.nearside(bigDoc("again"), "apply", "-f", "-"); code != exitOK {
+		t.Errorf("a write when there is room: %s", errs)
+	}
 	d.says("the state is written to disk again")
-	eventually(t, "the state is well again", func() bool { return !d.stateCheck().Degraded })
+	if c := d.stateCheck(); c.Degraded {
+		t.Errorf("readiness: %+v", c)
+	}
+	written["again"] = true
 	if code := d.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -382,6 +388,26 @@ func TestLongSocketPath(t *testing.T) {
 		t.Errorf("status: exit code %d", code)
 	}
 	contains(t, errs, "the path has 115 bytes, and the system takes at most 107")
+}
+
+// An agent that is stopped, or far too busy, is named as such after the time that was given.
+func TestAgentThatHangs(t *testing.T) {
+	t.Parallel()
+	d := start(t, quickTemp(t))
+	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs := d.nearside("", "healthcheck", "--timeout", "200ms")
+	if code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	contains(t, errs, "no agent answers at "+d.socket()+": the answer is not there after 200ms")
+	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := d.nearside("", "healthcheck"); code != exitOK {
+		t.Error(errs)
+	}
 }
 
 // The agent outlives who reads its log.
