@@ -129,6 +129,7 @@ func NewServer(o ServerOptions) *Server {
 func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 	gs := grpc.NewServer(
 		grpc.Creds(peerCredentials{}),
+		grpc.ForceServerCodecV2(newSharedCodec()),
 		grpc.MaxConcurrentStreams(s.opts.MaxStreams),
 		grpc.MaxRecvMsgSize(s.opts.RecvBytes),
 		grpc.ConnectionTimeout(5*time.Second),
