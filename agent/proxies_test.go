@@ -43,7 +43,6 @@ func short(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 type proxyClient struct {
 	t       *testing.T
 	node    *core.Node
-	conn    *grpc.ClientConn
 	has     map[string]map[string]string // type, name: version, or the bytes with state of the world
 	version map[string]string            // type: state of the world
 	nonce   map[string]string
