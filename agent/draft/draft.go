@@ -51,6 +51,8 @@ type Listener struct {
 	Tags    map[string]string
 	Message *listenerv3.Listener
 	Chains  []*Chain
+
+	only [1]*listenerv3.FilterChain // room for the chain of most listeners
 }
 
 // Chain is one filter chain. Its filters are Network, then the terminal filter: HTTP or TCP.
@@ -59,6 +61,9 @@ type Chain struct {
 	Network []Extension
 	HTTP    *HTTP
 	TCP     *tcpv3.TcpProxy
+
+	last packedFilter // room for the terminal filter, which is the only one of most chains
+	only [1]*listenerv3.Filter
 }
 
 // HTTP is an HTTP connection manager. Message holds everything but the filters and the inline routes.

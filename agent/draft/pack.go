@@ -15,9 +15,10 @@ import (
 // typePrefix makes a type URL of a message's name.
 const typePrefix = "type.googleapis.com/"
 
-// hcmURL is the type URL of the connection manager, and fieldRouteConfig its field for inline routes.
+// The type URLs of the terminal filters, and the connection manager's field for inline routes.
 const (
 	hcmURL           = typePrefix + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+	tcpURL           = typePrefix + "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
 	fieldRouteConfig = 4
 )
 
@@ -143,19 +144,18 @@ func appendCluster(b []byte, c *Cluster) ([]byte, error) {
 	return b, nil
 }
 
-// appendListener appends the wire form of a listener.
-func appendListener(b []byte, l *Listener) ([]byte, error) {
-	if len(l.Chains) > 0 {
-		l.Message.FilterChains = make([]*listenerv3.FilterChain, len(l.Chains))
-	}
+// appendListener appends the wire form of a listener. scratch is room that may be used until it returns.
+func appendListener(b []byte, l *Listener, scratch *[]byte) ([]byte, error) {
+	*scratch = (*scratch)[:0]
+	l.Message.FilterChains = l.only[:0]
 	for i, c := range l.Chains {
 		if c.Message == nil {
 			c.Message = &listenerv3.FilterChain{}
 		}
-		if err := packChain(c); err != nil {
+		if err := packChain(c, scratch); err != nil {
 			return b, fmt.Errorf("filter chain %d %q: %w", i, c.Message.GetName(), err)
 		}
-		l.Message.FilterChains[i] = c.Message
+		l.Message.FilterChains = append(l.Message.FilterChains, c.Message)
 	}
 	b, err := appendMessage(b, l.Message)
 	if err == nil && l.Tags != nil {
@@ -164,43 +164,45 @@ func appendListener(b []byte, l *Listener) ([]byte, error) {
 	return b, err
 }
 
-// filter is the messages around one packed network filter, allocated together.
-type filter struct {
+// packedFilter is the messages around one packed network filter, allocated together.
+type packedFilter struct {
 	message listenerv3.Filter
 	config  listenerv3.Filter_TypedConfig
+	packed  anypb.Any
 }
 
-func packChain(c *Chain) error {
-	n := len(c.Network)
-	if c.HTTP != nil || c.TCP != nil {
-		n++
-	}
-	filters := make([]filter, 0, n)
-	c.Message.Filters = make([]*listenerv3.Filter, 0, n)
-	add := func(name string, a *anypb.Any, err error) error {
+func (f *packedFilter) set(name string, a *anypb.Any) *listenerv3.Filter {
+	f.config.TypedConfig = a
+	f.message.Name, f.message.ConfigType = name, &f.config
+	return &f.message
+}
+
+func packChain(c *Chain, scratch *[]byte) error {
+	c.Message.Filters = c.only[:0]
+	for _, e := range c.Network {
+		a, err := e.Pack()
 		if err != nil {
 			return err
 		}
-		filters = append(filters, filter{config: listenerv3.Filter_TypedConfig{TypedConfig: a}})
-		f := &filters[len(filters)-1]
-		f.message.Name, f.message.ConfigType = name, &f.config
-		c.Message.Filters = append(c.Message.Filters, &f.message)
-		return nil
+		c.Message.Filters = append(c.Message.Filters, new(packedFilter).set(e.Name, a))
 	}
-	for _, e := range c.Network {
-		a, err := e.Pack()
-		if err := add(e.Name, a, err); err != nil {
-			return err
-		}
-	}
+	from := len(*scratch)
+	name, url := NameHCM, hcmURL
+	var err error
 	switch {
 	case c.HTTP != nil:
-		a, err := c.HTTP.Pack()
-		return add(NameHCM, a, err)
+		*scratch, err = c.HTTP.append(*scratch)
 	case c.TCP != nil:
-		a, err := Extension{Name: NameTCPProxy, Message: c.TCP}.Pack()
-		return add(NameTCPProxy, a, err)
+		name, url = NameTCPProxy, tcpURL
+		*scratch, err = appendMessage(*scratch, c.TCP)
+	default:
+		return nil
 	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	c.last.packed.TypeUrl, c.last.packed.Value = url, (*scratch)[from:]
+	c.Message.Filters = append(c.Message.Filters, c.last.set(name, &c.last.packed))
 	return nil
 }
 

@@ -35,8 +35,9 @@ func Seal(d *Draft, intern func(typeURL string, r *Resource) *Resource) (*Sealed
 		b, err := appendCluster(s.scratch[:0], c)
 		s.add(rc, c.Message.GetName(), b, err)
 	}
+	var filters []byte
 	for _, l := range d.Listeners {
-		b, err := appendListener(s.scratch[:0], l)
+		b, err := appendListener(s.scratch[:0], l, &filters)
 		s.add(rl, l.Message.GetName(), b, err)
 	}
 	for _, e := range d.Endpoints {

@@ -84,7 +84,7 @@ var noEndpoints = &EndpointSet{}
 // tagService returns the service of a tag value; one that nothing offers yet is an empty TCP service.
 func (v *View) tagService(name string) *Service {
 	id := ServiceID{Kind: KindTag, Name: name}
-	if s := v.byID[id]; s != nil {
+	if s := v.Service(id); s != nil {
 		return s
 	}
 	return &Service{ID: id, Tag: name, Port: vipPort, Protocol: ProtocolTCP, Endpoints: noEndpoints, Index: -1}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -64,7 +65,7 @@ type ServiceID struct {
 }
 
 func (a ServiceID) compare(b ServiceID) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 }
 
 // Service is one destination that a proxy can have a cluster for.

@@ -34,10 +34,8 @@ type View struct {
 	Catalog [32]byte
 
 	mesh       *resource.Resource
-	dataplanes []*resource.Resource // sorted by name
-	byName     map[string]*resource.Resource
-	services   []*Service // sorted by kind, then name
-	byID       map[ServiceID]*Service
+	dataplanes []*resource.Resource        // sorted by name
+	services   []*Service                  // sorted by kind, then name
 	real       map[resource.Key][]*Service // the ports of each real service, by its key
 	egress     bool                        // the zone has a ZoneEgress
 }
@@ -65,12 +63,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v := &View{
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
-		byID:       map[ServiceID]*Service{},
 		real:       map[resource.Key][]*Service{},
-	}
-	v.byName = make(map[string]*resource.Resource, len(v.dataplanes))
-	for _, d := range v.dataplanes {
-		v.byName[d.Name] = d
 	}
 	for _, e := range set.Kind("ZoneEgress") {
 		if s, ok := e.Spec.(*resource.ZoneEgress); ok && (s.Zone == "" || s.Zone == o.Zone) {
@@ -82,7 +75,10 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v.addMeshServices(ix, set.InMesh("MeshService", name))
 	v.addMeshExternalServices(set.InMesh("MeshExternalService", name))
 	v.addMultiZoneServices(set.InMesh("MeshMultiZoneService", name))
-	slices.SortFunc(v.services, func(a, b *Service) int { return a.ID.compare(b.ID) })
+	byID := func(a, b *Service) int { return a.ID.compare(b.ID) }
+	if !slices.IsSortedFunc(v.services, byID) {
+		slices.SortFunc(v.services, byID)
+	}
 	for i, s := range v.services {
 		s.Index = i
 	}
@@ -93,7 +89,13 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 }
 
 // Dataplane returns the dataplane of that name, or nil.
-func (v *View) Dataplane(name string) *resource.Resource { return v.byName[name] }
+func (v *View) Dataplane(name string) *resource.Resource {
+	i, ok := slices.BinarySearchFunc(v.dataplanes, name, func(r *resource.Resource, name string) int { return strings.Compare(r.Name, name) })
+	if !ok {
+		return nil
+	}
+	return v.dataplanes[i]
+}
 
 // Dataplanes returns all dataplanes of the mesh, sorted by name. The slice must not be changed.
 func (v *View) Dataplanes() []*resource.Resource { return v.dataplanes }
@@ -102,7 +104,13 @@ func (v *View) Dataplanes() []*resource.Resource { return v.dataplanes }
 func (v *View) Services() []*Service { return v.services }
 
 // Service returns a service, or nil.
-func (v *View) Service(id ServiceID) *Service { return v.byID[id] }
+func (v *View) Service(id ServiceID) *Service {
+	i, ok := slices.BinarySearchFunc(v.services, id, func(s *Service, id ServiceID) int { return s.ID.compare(id) })
+	if !ok {
+		return nil
+	}
+	return v.services[i]
+}
 
 func (v *View) warnf(k resource.Key, format string, args ...any) {
 	v.Warnings = append(v.Warnings, Warning{Resource: k, Reason: fmt.Sprintf(format, args...)})
@@ -110,7 +118,6 @@ func (v *View) warnf(k resource.Key, format string, args ...any) {
 
 func (v *View) add(s *Service) {
 	v.services = append(v.services, s)
-	v.byID[s.ID] = s
 	if s.Resource != (resource.Key{}) {
 		v.real[s.Resource] = append(v.real[s.Resource], s)
 	}
@@ -122,9 +129,13 @@ func (v *View) reuse(prev *View) {
 	if prev == nil {
 		return
 	}
-	for _, s := range v.services {
-		if old := prev.byID[s.ID]; old != nil && old.Endpoints.equal(s.Endpoints) {
-			s.Endpoints = old.Endpoints
+	i := 0
+	for _, s := range v.services { // both lists are sorted
+		for i < len(prev.services) && prev.services[i].ID.compare(s.ID) < 0 {
+			i++
+		}
+		if i < len(prev.services) && prev.services[i].ID == s.ID && prev.services[i].Endpoints.equal(s.Endpoints) {
+			s.Endpoints = prev.services[i].Endpoints
 		}
 	}
 }

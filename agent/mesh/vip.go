@@ -19,7 +19,7 @@ const vipSlots = 1 << 24 // addresses in one /8
 // assignVIPs gives every service its virtual address: the one in its status where it has one, else a hash of its
 // name, so that all nodes agree without talking. A collision moves to the next free address, in the order of names.
 func (v *View) assignVIPs() {
-	taken := map[netip.Addr]vipOwner{}
+	taken := make(map[netip.Addr]vipOwner, len(v.services))
 	warned := map[vipOwner]bool{}
 	for _, s := range v.services {
 		if s.wantVIP.IsValid() {

@@ -72,7 +72,7 @@ func Generate(v *mesh.View, name string, f Flavor, prev *Proxy, memo *Memo) (*Pr
 			return next, nil
 		}
 	}
-	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, clusters: map[string]bool{}, p: &Proxy{
+	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
 		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog,
 	}}
 	g.run()

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -55,13 +56,15 @@ func seconds(d time.Duration) *durationpb.Duration { return durationpb.New(d) }
 
 // statName makes a name fit for a statistic: Envoy splits names at dots, and colons end up in none of its tags.
 func statName(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if c == '.' || c == ':' || c == '[' || c == ']' {
-			b[i] = '_'
-		}
+	if !strings.ContainsAny(s, ".:[]") {
+		return s
 	}
-	return string(b)
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(".:[]", r) {
+			return '_'
+		}
+		return r
+	}, s)
 }
 
 func bindTo(host string) *corev3.BindConfig {

@@ -64,6 +64,7 @@ type httpParts struct {
 func (g *generator) outbounds(list []mesh.Outbound) {
 	g.d.Listeners = slices.Grow(g.d.Listeners, len(list))
 	g.d.Clusters = slices.Grow(g.d.Clusters, len(list))
+	g.p.refs = make([]endpointRef, 0, len(list))
 	parts := make([]outboundParts, len(list))
 	https := 0
 	for i := range list {
