@@ -79,30 +79,25 @@ func (n *proxyNode) refresh() {
 }
 
 // heldList returns the config's list of a type with the last accepted bytes in place of those that the client is
-// known to reject, and the version of the list that it replaces; "" when nothing is to be replaced (ENVOY rule P2).
+// known to reject, and the version of the list that it replaces; "" when nothing is to be replaced (ENVOY rule P2). What
+// the client never accepted in any form is sent as it is: there is nothing to protect, and a new start is a new
+// chance, for a port that was taken for example.
 func (n *proxyNode) heldList(rank int) (version string, list []*draft.Resource) {
-	if len(n.rejected[rank]) == 0 {
-		return "", nil
-	}
 	var instead []*draft.Resource
-	without := map[string]struct{}{}
 	current := n.cfg.Resources[rank]
 	for name, rej := range n.rejected[rank] {
 		if r := findResource(current, name); r == nil || r.Version != rej.version {
 			continue
 		}
-		switch a := findResource(n.accepted[rank], name); {
-		case a == nil:
-			without[name] = struct{}{}
-		case a.Version != rej.version:
+		if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.version {
 			instead = append(instead, a)
 		}
 	}
-	if len(instead)+len(without) == 0 {
+	if len(instead) == 0 {
 		return "", nil
 	}
 	slices.SortFunc(instead, compareResources)
-	return n.cfg.Versions[rank], mergeLists(current, instead, func(name string) bool { _, ok := without[name]; return ok })
+	return n.cfg.Versions[rank], mergeLists(current, instead, nil)
 }
 
 // acknowledged takes note that a client accepted a response.

@@ -115,7 +115,7 @@ func TestNackRestart(t *testing.T) {
 				}
 				c := a.sotw(node("default.web"))
 				c.ask(lds)
-				c.wantAck(map[string]string{"LDS a=1 ab=1": "LDS 1 1", "LDS a=2 ab=1": "LDS 2 1"}[line])
+				c.wantAck(map[string]string{"LDS a=1 ab=1": "LDS 1 1", "LDS a=2 ab=1 new=1": "LDS 2 1 1"}[line])
 				if reason != "" {
 					a.push(next)
 					c.nack(c.want("LDS 2 2 1"), reason)
@@ -124,10 +124,14 @@ func TestNackRestart(t *testing.T) {
 				c.wantAck("RDS", "x")
 			}
 			first("LDS a=1 ab=1", "listener ab: bind failed; listener new: bad")
-			first("LDS a=2 ab=1", "") // "a" is not named, although it stands in "ab"
 			held := typeStatus(t, a.status("default.web"), lds).Held
 			if len(held) != 2 || held[0].Name != "ab" || held[1].Name != "new" || held[1].AcceptedVersion != "" {
 				t.Errorf("held: %+v", held)
+			}
+			first("LDS a=2 ab=1 new=1", "") // "a" is not named, although it stands in "ab"; "new" gets another chance
+			held = typeStatus(t, a.status("default.web"), lds).Held
+			if len(held) != 1 || held[0].Name != "ab" {
+				t.Errorf("held after the restart: %+v", held)
 			}
 			if p := a.status("default.web"); p.InSync {
 				t.Error("in sync while resources are held")
