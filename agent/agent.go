@@ -37,6 +37,8 @@ type Deps struct {
 	Reload LoadOptions
 	// Notify tells the service manager of a change of state, as sd_notify(3). Nil: systemd, where NOTIFY_SOCKET is set.
 	Notify func(state string)
+	// Stopping is called once when the agent begins to stop, before it waits for what is under way. Nil: nothing.
+	Stopping func()
 	// Generate replaces the making of configs in tests of faults. Nil: [xds.Generate].
 	Generate GenerateFunc
 }

@@ -87,6 +87,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.keep(ctx); return nil })
 	g.Go(func() error {
 		<-ctx.Done()
+		if a.deps.Stopping != nil {
+			a.deps.Stopping()
+		}
 		a.log.Info("the agent is stopping")
 		a.deps.Notify(daemon.SdNotifyStopping)
 		return nil

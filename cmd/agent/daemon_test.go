@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -226,3 +227,33 @@ func meshDoc(name string, n int) string {
 // webDoc is a mesh with the proxy web.
 const webDoc = "type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 192.0.2.1\n" +
 	"  inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}]\n"
+
+// TestSecondSignal stops an agent while a client keeps a request open, which it would wait for, and then stops it once
+// more: now it ends at once.
+func TestSecondSignal(t *testing.T) {
+	d := start(t, quickTemp(t))
+	c, err := net.Dial("unix", filepath.Join(d.dir, "run/nearside.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("PUT /meshes/default HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err != nil { // the agent asks for the body, so it is in the request
+		t.Fatal(err)
+	}
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		if err := d.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		if s == syscall.SIGTERM {
+			d.says("the agent is stopping")
+		}
+	}
+	<-d.ended
+	var exit *exec.ExitError
+	if !errors.As(d.err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("the agent ended with %v, want the second signal", d.err)
+	}
+}

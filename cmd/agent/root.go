@@ -100,6 +100,7 @@ Exit codes: 0 success, 1 failed, 2 the answer is no, 64 usage, 65 invalid input 
 		Args:          group,
 		RunE:          help,
 	}
+	root.Version = buildVersion().Version // for --version
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Value.String() == "" {

@@ -52,7 +52,8 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the agent in the foreground",
-		Long: `Runs the agent in the foreground until it gets SIGTERM or SIGINT; its log goes to standard error.
+		Long: `Runs the agent in the foreground until it gets SIGTERM or SIGINT, a second one to stop it at once; its log goes to
+standard error.
 SIGHUP makes it read its config again: what can change without a restart does, and the log says what cannot.
 Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearside or ./nearside-data.`,
 		Example: `  nearside run
@@ -81,6 +82,7 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 			d := agent.Deps{
 				Log: newLog(a.stderr, cfg.Log.Format, level), Level: level,
 				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
+				Stopping: stop, // from here on a second signal ends the process at once
 			}
 			return runAgent(ctx, cfg, d)
 		},
