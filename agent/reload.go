@@ -20,6 +20,11 @@ func (a *Agent) Reload(o LoadOptions) {
 		a.log.Info("the config was read again; nothing has changed")
 		return
 	}
+	live := *now
+	live.Log.Level = next.Log.Level
+	a.cfg.Store(&live)
+	a.setLevel(live.Log.Level)
+	// Said last: who reads it finds it in force.
 	for _, c := range changes {
 		if c.Live {
 			a.log.Info("config key has changed", "key", c.Key, "from", c.From, "to", c.To)
@@ -27,8 +32,4 @@ func (a *Agent) Reload(o LoadOptions) {
 			a.log.Warn("config key has changed and needs a restart of the agent", "key", c.Key, "from", c.From, "to", c.To)
 		}
 	}
-	live := *now
-	live.Log.Level = next.Log.Level
-	a.cfg.Store(&live)
-	a.setLevel(live.Log.Level)
 }
