@@ -49,6 +49,9 @@ type ServerOptions struct {
 	StopTimeout time.Duration
 	// MaxStreams bounds the streams of the server and of each connection; default 4096.
 	MaxStreams uint32
+	// MaxPeerStreams bounds those of one peer, a uid or an address, so that nobody can shut the others out; root is
+	// not bound. Default three quarters of MaxStreams: all Envoys of a node may share a uid.
+	MaxPeerStreams uint32
 	// RecvBytes bounds one request in bytes; default 16 MiB.
 	RecvBytes int
 }
@@ -69,6 +72,7 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	o.FirstRequestTimeout = cmp.Or(o.FirstRequestTimeout, 10*time.Second)
 	o.StopTimeout = cmp.Or(o.StopTimeout, 2*time.Second)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)
+	o.MaxPeerStreams = cmp.Or(o.MaxPeerStreams, max(1, o.MaxStreams/4*3))
 	o.RecvBytes = cmp.Or(o.RecvBytes, 16<<20)
 	return o
 }
@@ -105,6 +109,7 @@ type Server struct {
 	stopping bool
 	nextID   int64
 	streams  map[*adsStream]struct{}
+	peers    map[string]int // number of streams by owner
 	nodes    map[NodeKey]*proxyNode
 	gone     []*proxyNode      // nodes without a stream, the longest gone first
 	claims   map[string]*claim // by node id: who holds it
@@ -118,6 +123,7 @@ func NewServer(o ServerOptions) *Server {
 		metrics: newServerMetrics(o.Registry, o.Log),
 		stubs:   newStubRequests(),
 		streams: map[*adsStream]struct{}{},
+		peers:   map[string]int{},
 		nodes:   map[NodeKey]*proxyNode{},
 		claims:  map[string]*claim{},
 	}

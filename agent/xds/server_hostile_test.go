@@ -14,6 +14,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -107,6 +108,48 @@ func TestTooManyStreams(t *testing.T) {
 	c := a.delta("default.p3")
 	_ = c.str.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("default.p3"), TypeUrl: lds})
 	c.end(codes.ResourceExhausted, "2 streams")
+}
+
+// TestPeerQuota: a peer that has opened all the streams that it may does not shut out another one, and gets new ones
+// for those that it closes.
+func TestPeerQuota(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := newStreamLog()
+	a := startAgent(t, xds.ServerOptions{Handler: log, MaxStreams: 4, MaxPeerStreams: 2}, tcp)
+	a.Ready()
+	greedy := func(i int) *deltaClient {
+		return deltaFrom(t, "127.0.0.1", tcp.Addr(), fmt.Sprintf("default.p%d", i))
+	}
+	first := greedy(0)
+	<-log.opened
+	greedy(1)
+	<-log.opened
+	greedy(2).end(codes.ResourceExhausted, "address 127.0.0.1 has 2 streams")
+	deltaFrom(t, "127.0.0.9", tcp.Addr(), "default.other")
+	<-log.opened
+	if err := first.str.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	<-log.closed
+	for admitted := false; !admitted; { // the place is free once the stream has ended altogether
+		c := greedy(3)
+		refused := make(chan error, 1)
+		go func() {
+			_, err := c.str.Recv()
+			refused <- err
+		}()
+		select {
+		case <-log.opened:
+			admitted = true
+		case err := <-refused:
+			if status.Code(err) != codes.ResourceExhausted {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 func TestGarbage(t *testing.T) {

@@ -165,6 +165,17 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// deltaFrom asks for the listeners of a node from a loopback address.
+func deltaFrom(t *testing.T, ip string, to net.Addr, id string) *deltaClient {
+	conn := dialTo(t, "passthrough:///"+to.String(), withDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+		return d.DialContext(ctx, "tcp", addr)
+	}))
+	c := deltaOn(t, conn, node(id))
+	c.subscribe(lds)
+	return c
+}
+
 // TestImpersonation: two addresses of the loopback stand for two peers.
 func TestImpersonation(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -174,15 +185,7 @@ func TestImpersonation(t *testing.T) {
 	log := newStreamLog()
 	a := startAgent(t, xds.ServerOptions{Handler: log}, tcp)
 	a.Ready()
-	from := func(ip string) *deltaClient {
-		conn := dialTo(t, "passthrough:///"+tcp.Addr().String(), withDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
-			return d.DialContext(ctx, "tcp", addr)
-		}))
-		c := deltaOn(t, conn, node("default.web"))
-		c.subscribe(lds)
-		return c
-	}
+	from := func(ip string) *deltaClient { return deltaFrom(t, ip, tcp.Addr(), "default.web") }
 	owner := from("127.0.0.1")
 	<-log.opened
 	a.push(config("LDS:l=1"))

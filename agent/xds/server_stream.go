@@ -122,10 +122,15 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 		s.mu.Unlock()
 		s.metrics.closed.WithLabelValues("too-many").Inc()
 		return status.Errorf(codes.ResourceExhausted, "%d streams are open, no more are taken", s.opts.MaxStreams)
+	case !st.peer.root() && s.peers[st.peer.owner()] >= int(s.opts.MaxPeerStreams):
+		s.mu.Unlock()
+		s.metrics.closed.WithLabelValues("too-many-of-peer").Inc()
+		return status.Errorf(codes.ResourceExhausted, "%s has %d streams open, no more of it are taken", st.peer.owner(), s.opts.MaxPeerStreams)
 	}
 	s.nextID++
 	st.id = s.nextID
 	s.streams[st] = struct{}{}
+	s.peers[st.peer.owner()]++
 	s.wg.Add(1)
 	s.mu.Unlock()
 
@@ -144,6 +149,9 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 		silent.Stop()
 		s.mu.Lock()
 		delete(s.streams, st)
+		if s.peers[st.peer.owner()]--; s.peers[st.peer.owner()] == 0 {
+			delete(s.peers, st.peer.owner())
+		}
 		s.mu.Unlock()
 		done <- err
 	}()
