@@ -23,7 +23,7 @@ func listenUnix(ctx context.Context, c SocketConfig, gid int) (*net.UnixListener
 	if len(c.Path) > maxSocketBytes {
 		return nil, fmt.Errorf("socket %s: the path has %d bytes, and the system takes at most %d; set a shorter one", c.Path, len(c.Path), maxSocketBytes)
 	}
-	if err := makeDir(filepath.Dir(c.Path), 0o750, gid); err != nil {
+	if err := makeDir(filepath.Dir(c.Path), socketDirMode(c), gid); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", c.Path, err)
 	}
 	if err := clearStale(ctx, c.Path); err != nil {
@@ -104,6 +104,33 @@ func peerPID(c net.Conn) int {
 	return pid
 }
 
+// forAll reports whether a socket lets every user of the node in.
+func forAll(c SocketConfig) bool { return c.Mode&0o006 == 0o006 }
+
+// socketDirMode is the mode of a directory that is made for a socket. Who may use the socket must be able to pass
+// through; to list what else is there takes the group.
+func socketDirMode(c SocketConfig) fs.FileMode {
+	if forAll(c) {
+		return 0o751
+	}
+	return 0o750
+}
+
+// envoyDirName is the directory beside the xDS socket in which Envoys make their admin sockets.
+const envoyDirName = "envoy"
+
+func envoyDir(cfg *Config) string {
+	return filepath.Join(filepath.Dir(cfg.XDS.Socket.Path), envoyDirName)
+}
+
+// envoyDirMode lets those make sockets who may use the xDS socket. Nobody can list or remove those of others.
+func envoyDirMode(c SocketConfig) fs.FileMode {
+	if forAll(c) {
+		return fs.ModeSticky | 0o733
+	}
+	return fs.ModeSticky | 0o770
+}
+
 // makeDir makes a directory with those above it. One that is there stays as it is; a new one gets the group, when gid
 // is not negative, so that its members reach what lies in it.
 func makeDir(dir string, mode fs.FileMode, gid int) error {
@@ -121,13 +148,12 @@ func makeDir(dir string, mode fs.FileMode, gid int) error {
 	} else if !st.IsDir() {
 		return fmt.Errorf("%s is not a directory", dir)
 	}
-	if gid < 0 {
-		return nil
+	if gid >= 0 {
+		if err := os.Chown(dir, -1, gid); err != nil {
+			return fmt.Errorf("give %s to its group: %w", dir, err)
+		}
 	}
-	if err := os.Chown(dir, -1, gid); err != nil {
-		return fmt.Errorf("give %s to its group: %w", dir, err)
-	}
-	return nil
+	return os.Chmod(dir, mode) // past the umask
 }
 
 // groupID resolves the group of the API socket. A group that does not exist, or that the agent's user may not give

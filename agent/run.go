@@ -111,7 +111,12 @@ func (a *Agent) makeDirs(cfg *Config, gid int) {
 		path string
 		mode os.FileMode
 		gid  int
-	}{{cfg.Paths.Run, 0o750, gid}, {cfg.Paths.State, 0o700, -1}, {cfg.Paths.Logs, 0o750, -1}} {
+	}{
+		{cfg.Paths.Run, max(socketDirMode(cfg.API.Socket), socketDirMode(cfg.XDS.Socket)), gid},
+		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(cfg.XDS.Socket), gid},
+		{envoyDir(cfg), envoyDirMode(cfg.XDS.Socket), gid},
+		{cfg.Paths.State, 0o700, -1}, {cfg.Paths.Logs, 0o750, -1},
+	} {
 		if err := makeDir(d.path, d.mode, d.gid); err != nil {
 			a.log.Warn("a directory cannot be made", "dir", d.path, "error", err)
 		}

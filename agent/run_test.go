@@ -267,13 +267,14 @@ func TestSockets(t *testing.T) {
 	if _, err := r.api().Status(t.Context()); err != nil {
 		t.Errorf("through the socket that replaced a stale one: %v", err)
 	}
-	for path, mode := range map[string]os.FileMode{stale: 0o640, filepath.Join(dir, "run/sub/x.sock"): 0o666, filepath.Join(dir, "run/sub"): 0o750, filepath.Join(dir, "state"): 0o700} {
+	for path, mode := range map[string]os.FileMode{stale: 0o640, filepath.Join(dir, "run/sub/x.sock"): 0o666, filepath.Join(dir, "run/sub"): 0o751,
+		filepath.Join(dir, "run/sub/envoy"): os.ModeSticky | 0o733, filepath.Join(dir, "state"): 0o700} {
 		st, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if st.Mode().Perm() != mode {
-			t.Errorf("%s has mode %o, want %o", path, st.Mode().Perm(), mode)
+		if got := st.Mode() & (os.ModePerm | os.ModeSticky); got != mode {
+			t.Errorf("%s has mode %v, want %v", path, got, mode)
 		}
 	}
 	do(t, r.stop())

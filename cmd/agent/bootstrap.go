@@ -40,7 +40,7 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")
 	fl.StringVar(&annotations, "annotations-file", "", "file with annotations for the node metadata")
 	fl.StringVar(&xds, "xds-socket", "", "xDS socket of the agent (default: xds.sock beside its API socket)")
-	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: admin-MESH.NAME.sock beside the xDS socket)")
+	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/MESH.NAME.sock beside the xDS socket, where the agent lets Envoys make theirs)")
 	fl.StringVar(&write, "write", "", "write to this file instead of standard output")
 	_ = cmd.RegisterFlagCompletionFunc("name", a.completeNamesOf("dataplanes"))
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -57,7 +57,7 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 		}
 		switch {
 		case !fl.Changed("admin-socket"):
-			o.AdminSocket = filepath.Join(filepath.Dir(o.XDSSocket), "admin-"+o.Mesh+"."+o.Name+".sock")
+			o.AdminSocket = filepath.Join(filepath.Dir(o.XDSSocket), "envoy", o.Mesh+"."+o.Name+".sock")
 		case admin != "":
 			if o.AdminSocket, err = filepath.Abs(admin); err != nil {
 				return err
