@@ -20,24 +20,50 @@ func (f Fault) Error() string { return fmt.Sprintf("%s %q: %v", shortType(f.Type
 
 func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
-// Seal packs, validates, sorts and hashes a draft. Resources whose message breaks Envoy's own field rules (those that
-// its API carries as validation annotations) are left out and returned as faults. Of several resources with one name
-// the first is kept. intern, when not nil, may replace a resource by an equal one that is already in use.
-//
-// The draft must not be used afterwards.
+// Seal seals a draft in one go; see Sealer.
 func Seal(d *Draft, intern func(typeURL string, r *Resource) *Resource) (*Sealed, []Fault) {
-	s := &sealer{intern: intern, out: &Sealed{Resources: d.Ready}}
+	s := NewSealer(intern)
+	s.Add(d)
+	return s.Finish()
+}
+
+// Sealer packs, validates, sorts and hashes drafts. A large config is made and sealed in parts, each of which fits the
+// caches of a processor and whose memory the next one can use.
+//
+// Resources whose message breaks Envoy's own field rules (those that its API carries as validation annotations) are
+// left out and returned as faults. Of several resources with one name the first is kept.
+type Sealer struct {
+	intern  func(string, *Resource) *Resource
+	out     *Sealed
+	faults  []Fault
+	scratch []byte
+	filters []byte
+}
+
+// NewSealer returns a sealer of one config. intern, when not nil, may replace a resource by an equal one that is
+// already in use.
+func NewSealer(intern func(typeURL string, r *Resource) *Resource) *Sealer {
+	return &Sealer{intern: intern, out: &Sealed{}}
+}
+
+// Grow makes room for n more resources of a type.
+func (s *Sealer) Grow(typeURL string, n int) {
+	rank := Rank(typeURL)
+	s.out.Resources[rank] = slices.Grow(s.out.Resources[rank], n)
+}
+
+// Add seals what a draft holds. The draft must not be used afterwards, but its memory may.
+func (s *Sealer) Add(d *Draft) {
 	rc, rl, re, rr := Rank(TypeCluster), Rank(TypeListener), Rank(TypeEndpoint), Rank(TypeRoute)
-	s.grow(rc, len(d.Clusters))
-	s.grow(rl, len(d.Listeners))
-	s.grow(re, len(d.Endpoints))
+	for rank, list := range d.Ready {
+		s.out.Resources[rank] = append(s.out.Resources[rank], list...)
+	}
 	for _, c := range d.Clusters {
 		b, err := appendCluster(s.scratch[:0], c)
 		s.add(rc, c.Message.GetName(), b, err)
 	}
-	var filters []byte
 	for _, l := range d.Listeners {
-		b, err := appendListener(s.scratch[:0], l, &filters)
+		b, err := appendListener(s.scratch[:0], l, &s.filters)
 		s.add(rl, l.Message.GetName(), b, err)
 	}
 	for _, e := range d.Endpoints {
@@ -48,6 +74,10 @@ func Seal(d *Draft, intern func(typeURL string, r *Resource) *Resource) (*Sealed
 		b, err := appendMessage(s.scratch[:0], r)
 		s.add(rr, r.GetName(), b, err)
 	}
+}
+
+// Finish returns the config and what was left out of it. The sealer must not be used afterwards.
+func (s *Sealer) Finish() (*Sealed, []Fault) {
 	for rank := range s.out.Resources {
 		s.out.Resources[rank], s.out.Versions[rank] = Order(s.out.Resources[rank])
 	}
@@ -85,19 +115,8 @@ func Order(list []*Resource) ([]*Resource, string) {
 	return list, hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-type sealer struct {
-	intern  func(string, *Resource) *Resource
-	out     *Sealed
-	faults  []Fault
-	scratch []byte
-}
-
-func (s *sealer) grow(rank, n int) {
-	s.out.Resources[rank] = slices.Grow(slices.Clip(s.out.Resources[rank]), n)
-}
-
 // add takes the wire form of a resource, which lies in the scratch buffer, or what is wrong with it.
-func (s *sealer) add(rank int, name string, body []byte, err error) {
+func (s *Sealer) add(rank int, name string, body []byte, err error) {
 	s.scratch = body
 	if err != nil {
 		s.faults = append(s.faults, Fault{Type: Types[rank], Name: name, Err: err})

@@ -72,7 +72,7 @@ func Generate(v *mesh.View, name string, f Flavor, prev *Proxy, memo *Memo) (*Pr
 			return next, nil
 		}
 	}
-	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
+	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
 		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog,
 	}}
 	g.run()
@@ -119,7 +119,8 @@ type generator struct {
 	dp       *resource.Dataplane
 	flavor   Flavor
 	memo     *Memo
-	d        *draft.Draft
+	d        *draft.Draft // the part that is being made
+	sealer   *draft.Sealer
 	p        *Proxy
 	clusters map[string]bool // names taken
 	tags     string          // value of the x-kuma-tags header
@@ -155,11 +156,18 @@ func (g *generator) seal() {
 		eps[i] = g.memo.endpoints(&enc, &g.p.refs[i], g.flavor)
 	}
 	g.d.Ready[rank] = eps
-	sealed, faults := draft.Seal(g.d, g.memo.intern)
+	g.flush()
+	sealed, faults := g.sealer.Finish()
 	for _, f := range faults {
 		g.warnf("%v: it is left out", f)
 	}
 	g.p.Sealed = sealed
+}
+
+// flush seals the part that was made and begins another one in its place.
+func (g *generator) flush() {
+	g.sealer.Add(g.d)
+	*g.d = draft.Draft{Listeners: g.d.Listeners[:0], Clusters: g.d.Clusters[:0]}
 }
 
 // claim takes a cluster name; false when it is taken.

@@ -60,23 +60,30 @@ type httpParts struct {
 	duration durationpb.Duration
 }
 
+// partSize is how many outbounds are made and sealed at a time.
+const partSize = 64
+
 // outbounds adds a listener for each address that the workload may dial, and the clusters behind them.
 func (g *generator) outbounds(list []mesh.Outbound) {
-	g.d.Listeners = slices.Grow(g.d.Listeners, len(list))
-	g.d.Clusters = slices.Grow(g.d.Clusters, len(list))
+	g.sealer.Grow(draft.TypeListener, len(list))
+	g.sealer.Grow(draft.TypeCluster, len(list))
 	g.p.refs = make([]endpointRef, 0, len(list))
-	parts := make([]outboundParts, len(list))
-	https := 0
-	for i := range list {
-		if list[i].Service.Protocol.HTTP() {
-			https++
-		}
-	}
-	http := make([]httpParts, https)
 	headers, err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: tagsHeader, Value: g.tags}})
 	if err != nil {
 		g.warnf("the header %s cannot carry the tags: %v: it is left out", tagsHeader, err)
 	}
+	n := min(len(list), partSize)
+	parts, http := make([]outboundParts, n), make([]httpParts, n)
+	for part := range slices.Chunk(list, partSize) {
+		clear(parts)
+		clear(http)
+		g.outboundPart(part, parts, http, headers)
+		g.flush()
+	}
+}
+
+// outboundPart makes the outbounds of one part, in the memory given.
+func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, http []httpParts, headers *draft.Headers) {
 	bind := g.bindToPort()
 	for i := range list {
 		o, p := &list[i], &parts[i]
@@ -92,8 +99,7 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 		p.listener.BindToPort = bind
 		p.chain.Message = &p.match
 		if o.Service.Protocol.HTTP() {
-			p.chain.HTTP = http[0].fill(o, cluster, headers)
-			http = http[1:]
+			p.chain.HTTP = http[i].fill(o, cluster, headers)
 		} else {
 			p.tcpCluster.Cluster = cluster
 			p.tcp.StatPrefix, p.tcp.ClusterSpecifier = statName(cluster), &p.tcpCluster
