@@ -37,6 +37,9 @@ func (m *modelClient) apply(typeURL string, set map[string]string, removed []str
 		m.has[typeURL] = map[string]string{}
 	}
 	for name, body := range set {
+		if _, ok := m.has[cds][name]; typeURL == eds && !ok {
+			continue // on its way when the cluster was removed: nobody watches it any more
+		}
 		if !m.calm && reject == "" && m.rng.IntN(8) == 0 {
 			reject = name + ": no"
 			if typeURL == cds {
