@@ -96,7 +96,13 @@ func TestLoopThatHangs(t *testing.T) {
 	if got := next(t, s, map[string]string{}); got != "a localhost:80" {
 		t.Errorf("clusters: %q", got)
 	}
-	alive(200)
+	// The config is out before the pass that made it has ended.
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	await(t, "/livez answers 200 again", tick.C, func() bool {
+		status, _ := r.request("GET", "http://nearside/livez", "")
+		return status == 200
+	})
 }
 
 // TestReadinessCounts has one and two of everything that can be wrong with files.

@@ -397,6 +397,15 @@ func TestAgentThatHangs(t *testing.T) {
 	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	// The signal is on its way; the kernel says when the process stands.
+	eventually(t, "the agent stands", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		return strings.HasPrefix(rest, "T")
+	})
 	code, _, errs := d.nearside("", "healthcheck", "--timeout", "200ms")
 	if code != exitFailed {
 		t.Errorf("exit code %d", code)
