@@ -20,13 +20,6 @@ func (f Fault) Error() string { return fmt.Sprintf("%s %q: %v", shortType(f.Type
 
 func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
-// Seal seals a draft in one go; see Sealer.
-func Seal(d *Draft, intern func(typeURL string, r *Resource) *Resource) (*Sealed, []Fault) {
-	s := NewSealer(intern)
-	s.Add(d)
-	return s.Finish()
-}
-
 // Sealer packs, validates, sorts and hashes drafts. A large config is made and sealed in parts, each of which fits the
 // caches of a processor and whose memory the next one can use.
 //

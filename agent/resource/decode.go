@@ -53,39 +53,6 @@ func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resour
 	return out, faults
 }
 
-// DecodeStrict decodes the one YAML or JSON document of data into the struct that into points to, as strictly as
-// resources are decoded: names are the json tags, and unknown fields, wrong types and duplicate keys are faults. Fields
-// that the document does not name keep their value. An empty document changes nothing.
-func DecodeStrict(file string, data []byte, into any) Faults {
-	lim := Limits{}.withDefaults()
-	v := reflect.ValueOf(into)
-	if v.Kind() != reflect.Pointer || v.IsNil() {
-		return Faults{{File: file, Reason: fmt.Sprintf("cannot decode into %T: a pointer is needed", into)}}
-	}
-	var faults Faults
-	seen := 0
-	parseStream(data, lim, func(doc document) bool {
-		seen++
-		switch {
-		case doc.err != nil:
-			faults = append(faults, Fault{File: file, Line: doc.err.line, Reason: doc.err.reason})
-		case seen > 1 && doc.root != nil:
-			faults = append(faults, Fault{File: file, Line: doc.root.line, Reason: "a second document follows; only one is read"})
-			return false
-		case doc.root != nil:
-			d := newDecoder(lim)
-			d.check(doc.root, 1)
-			d.value(doc.root, v.Elem())
-			for _, f := range d.faults {
-				f.File = file
-				faults = append(faults, f)
-			}
-		}
-		return true
-	})
-	return faults
-}
-
 // Seal makes a valid, immutable resource of parts made by the program: it validates, gives the digest and copies, so
 // that the result is the one that Decode would have returned.
 func (r *Registry) Seal(res *Resource) (*Resource, Faults) {

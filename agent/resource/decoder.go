@@ -37,10 +37,6 @@ type nodeDecoder interface {
 	decodeNode(d *decoder, n *node)
 }
 
-func newDecoder(lim Limits) *decoder {
-	return &decoder{lim: lim, types: map[reflect.Type]*typeInfo{}}
-}
-
 // Bounds of what one call reports; a hostile document could otherwise cost more in messages than in bytes.
 const (
 	maxDocumentFaults = 1000

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"go.yaml.in/yaml/v3"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -92,61 +90,4 @@ func appendStrings(b []byte, m map[string]string) []byte {
 		b = appendString(b, m[k])
 	}
 	return append(b, '}')
-}
-
-// MarshalYAML returns the same content as Marshal in the same order, as YAML for people.
-func MarshalYAML(r *Resource) ([]byte, error) {
-	b, err := Marshal(r)
-	if err != nil {
-		return nil, err
-	}
-	lim := Limits{}.withDefaults()
-	n, _, _ := parseJSON(b, 1, lim, lim.Nodes)
-	if n == nil {
-		return nil, fmt.Errorf("marshal %s: nested more than %d levels deep", r.Key, lim.Depth)
-	}
-	var buf bytes.Buffer
-	enc := yaml.NewEncoder(&buf)
-	enc.SetIndent(2)
-	if err := enc.Encode(n.yaml()); err != nil {
-		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
-	}
-	if err := enc.Close(); err != nil {
-		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
-	}
-	return buf.Bytes(), nil
-}
-
-// yaml converts a node for the YAML writer.
-func (n *node) yaml() *yaml.Node {
-	scalar := func(tag, text string) *yaml.Node {
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
-	}
-	switch n.kind {
-	case nodeBool:
-		return scalar("!!bool", n.text)
-	case nodeInt:
-		return scalar("!!int", n.text)
-	case nodeFloat:
-		return scalar("!!float", n.text)
-	case nodeString:
-		y := &yaml.Node{}
-		y.SetString(n.text)
-		return y
-	case nodeList:
-		y := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
-		for _, it := range n.items {
-			y.Content = append(y.Content, it.yaml())
-		}
-		return y
-	case nodeMapping:
-		y := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-		for i := range n.pairs {
-			key := &yaml.Node{}
-			key.SetString(n.pairs[i].key)
-			y.Content = append(y.Content, key, n.pairs[i].value.yaml())
-		}
-		return y
-	}
-	return scalar("!!null", "null")
 }

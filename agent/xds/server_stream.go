@@ -11,6 +11,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/config"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -76,7 +77,7 @@ func (a *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryS
 			return err
 		}
 		defer st.close()
-		w := &deltaWire{AggregatedDiscoveryService_DeltaAggregatedResourcesServer: str, st: st, first: first}
+		w := &wire[discovery.DeltaDiscoveryRequest, discovery.DeltaDiscoveryResponse]{exchange: str, st: st, first: first}
 		return delta.NewServer(st.ctx, st, st, st.options()...).DeltaStreamHandler(w, "")
 	})
 }
@@ -92,7 +93,7 @@ func (a *adsService) StreamAggregatedResources(str discovery.AggregatedDiscovery
 			return err
 		}
 		defer st.close()
-		w := &sotwWire{AggregatedDiscoveryService_StreamAggregatedResourcesServer: str, st: st, first: first}
+		w := &wire[discovery.DiscoveryRequest, discovery.DiscoveryResponse]{exchange: str, st: st, first: first}
 		return sotw.NewServer(st.ctx, st, st, append(st.options(), sotw.WithOrderedADS())...).StreamHandler(w, "")
 	})
 }
@@ -285,50 +286,32 @@ func (st *adsStream) checkType(url string) (int, error) {
 	return rank, nil
 }
 
-// deltaWire is the connection of a delta stream as its handler sees it.
-type deltaWire struct {
-	discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+// exchange is the connection of a stream of either protocol.
+type exchange[Req, Resp any] interface {
+	grpc.ServerStream
+	Recv() (*Req, error)
+	Send(*Resp) error
+}
+
+// wire is the connection as the handler of the protocol sees it.
+type wire[Req, Resp any] struct {
+	exchange[Req, Resp]
 	st    *adsStream
-	first *discovery.DeltaDiscoveryRequest
+	first *Req
 }
 
 // Recv returns the next request, the one that was read before first.
-func (w *deltaWire) Recv() (*discovery.DeltaDiscoveryRequest, error) {
+func (w *wire[Req, Resp]) Recv() (*Req, error) {
 	if req := w.first; req != nil {
 		w.first = nil
 		return req, nil
 	}
-	return w.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Recv()
+	return w.exchange.Recv()
 }
 
 // Send sends one response.
-func (w *deltaWire) Send(resp *discovery.DeltaDiscoveryResponse) error {
-	return w.st.deliver(func() error {
-		return w.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Send(resp)
-	})
-}
-
-// sotwWire is the connection of a state-of-the-world stream as its handler sees it.
-type sotwWire struct {
-	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer
-	st    *adsStream
-	first *discovery.DiscoveryRequest
-}
-
-// Recv returns the next request, the one that was read before first.
-func (w *sotwWire) Recv() (*discovery.DiscoveryRequest, error) {
-	if req := w.first; req != nil {
-		w.first = nil
-		return req, nil
-	}
-	return w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Recv()
-}
-
-// Send sends one response.
-func (w *sotwWire) Send(resp *discovery.DiscoveryResponse) error {
-	return w.st.deliver(func() error {
-		return w.AggregatedDiscoveryService_StreamAggregatedResourcesServer.Send(resp)
-	})
+func (w *wire[Req, Resp]) Send(resp *Resp) error {
+	return w.st.deliver(func() error { return w.exchange.Send(resp) })
 }
 
 // deliver sends a response and measures how long after the publication of its config that was done.
