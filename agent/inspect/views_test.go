@@ -164,6 +164,9 @@ func FuzzAPI(f *testing.F) {
 		for _, serve := range []bool{false, true} {
 			var resp *http.Response
 			if serve { // with the rights to write
+				if strings.Contains(u.RawQuery, " ") {
+					continue // no request line: net/http refuses it, in its own words, before the API sees it
+				}
 				if resp, err = a.http.Do(r); err != nil {
 					t.Skip() // the client refused to send it
 				}
