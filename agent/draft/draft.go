@@ -10,6 +10,8 @@ import (
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Draft is the config of one proxy while it is made. The order of its lists has no meaning: sealing sorts.
@@ -37,14 +39,20 @@ const (
 // Service is the mesh name of what a listener or cluster leads to.
 type Service struct {
 	Kind     string // "" for a kuma.io/service tag, else the kind of the real service
-	Name     string // cluster name of the service
+	Name     string // value of the tag, or the cluster name of the real service
 	Protocol string // "http", "http2", "grpc", "tcp" or "tls"
+	// Resource, Section and Port are of a real service: its key, the name of its port ("" for none) and the number.
+	Resource resource.Key
+	Section  string
+	Port     uint32
+	External bool // its endpoints lie outside the mesh
 }
 
 // Listener is one listener. Message holds everything but the filter chains.
 type Listener struct {
 	Kind    ListenerKind
 	Port    uint32  // of the inbound or outbound
+	Inbound int     // index in networking.inbound of an Inbound, else 0
 	Service Service // behind an outbound; of an inbound, by its tag
 	// Tags are what the listener stands for; they become its metadata when it is sealed. Nil for none, must not be
 	// changed.
@@ -57,7 +65,8 @@ type Listener struct {
 
 // Chain is one filter chain. Its filters are Network, then the terminal filter: HTTP or TCP.
 type Chain struct {
-	Message *listenerv3.FilterChain // match, name and transport socket; its filters stay empty
+	Message *listenerv3.FilterChain // match, name and transport socket; its filters stay empty; may be nil
+	TLS     bool                    // the peers have shown a certificate of the mesh
 	Network []Extension
 	HTTP    *HTTP
 	TCP     *tcpv3.TcpProxy
@@ -72,10 +81,24 @@ type HTTP struct {
 	Filters []Extension // the router comes last
 	Routes  *routev3.RouteConfiguration
 	Headers *Headers // added to requests besides those of Routes; nil for none
+	// Origins are, by the name of a route, the route policies that made it, the strongest last. Nil for none.
+	Origins map[string][]resource.Key
 }
+
+// ClusterKind says what a cluster leads to.
+type ClusterKind int
+
+const (
+	OutboundCluster ClusterKind = iota // a service, or a part of its endpoints
+	InboundCluster                     // the workload
+	PassthroughCluster
+	OtherCluster // what a policy needs for itself
+)
 
 // Cluster is one cluster. Message holds everything but the HTTP protocol options.
 type Cluster struct {
+	Kind    ClusterKind
+	Port    uint32 // of an InboundCluster: the port of the first inbound in front of it
 	Service Service
 	Message *clusterv3.Cluster
 	// HTTP is nil for clusters that speak no HTTP. It may be one of the shared values of this package: use EditHTTP

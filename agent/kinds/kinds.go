@@ -9,6 +9,7 @@ package kinds
 import (
 	"fmt"
 
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -16,59 +17,85 @@ import (
 // policies refer to.
 func All() []resource.Descriptor {
 	out := append(resource.Core(), Policies()...)
-	return append(out,
-		resource.Descriptor{Kind: "MeshAccessLogBackend", Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newRawSpec, Inert: true},
-		resource.Descriptor{Kind: "GlobalAccessLogBackend", Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newRawSpec, Inert: true},
-	)
+	for _, r := range Rooms() {
+		out = append(out, r.Refers...)
+	}
+	return out
 }
 
-// Policies returns the descriptors of the policy kinds in the order in which they act, each legacy kind behind the one
-// that replaces it. The kinds of targetRef are those of Kuma 2.9 and, where these are wider, of the design documents.
+// Policies returns the descriptors of the policy kinds in the order in which they act, each legacy kind behind those
+// that replace it.
 func Policies() []resource.Descriptor {
+	var out []resource.Descriptor
+	for _, r := range Rooms() {
+		out = append(out, r.Kinds...)
+		for _, l := range r.Legacy {
+			out = append(out, l.Descriptor)
+		}
+	}
+	return out
+}
+
+// The kinds of targetRef that the policies without a room take: those of Kuma 2.9.
+var (
+	mesh     = []string{"Mesh"}
+	subset   = []string{"Mesh", "MeshSubset", "Dataplane"}
+	proxies  = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"}
+	gateways = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"}
+	services = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"}
+	routed   = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
+	gateway  = []string{"MeshGateway"}
+	outbound = []string{"MeshGateway", "MeshHTTPRoute"}
+)
+
+// Rooms returns the rooms in the order in which they act.
+func Rooms() []policy.Room {
 	type shape = resource.PolicyShape
-	var (
-		mesh     = []string{"Mesh"}
-		subset   = []string{"Mesh", "MeshSubset"}
-		proxies  = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}
-		gateways = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway"}
-		services = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"}
-		routed   = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
-		gateway  = []string{"MeshGateway"}
-		outbound = []string{"MeshGateway", "MeshHTTPRoute"}
-	)
-	return []resource.Descriptor{
+	return []policy.Room{
 		// Routes come first: what acts on a route or a split cluster needs to find it.
-		policy("MeshHTTPRoute", "meshhttproutes", "mhttpr", shape{Top: gateways, To: services, Inline: true}),
-		policy("MeshTCPRoute", "meshtcproutes", "mtcpr", shape{Top: gateways, To: services, Inline: true}),
-		legacy("TrafficRoute", "traffic-routes", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true}),
+		room(
+			inert("MeshHTTPRoute", "meshhttproutes", "mhttpr", shape{Top: gateways, To: services, Inline: true}),
+			inert("MeshTCPRoute", "meshtcproutes", "mtcpr", shape{Top: gateways, To: services, Inline: true}),
+			legacy("TrafficRoute", "traffic-routes", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
 		// Passthrough makes chains and clusters that the kinds below then act on.
-		policy("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: subset, Default: true}),
+		room(inert("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: subset, Default: true})),
 		// What shapes connections and requests. These are independent of each other.
-		policy("MeshTLS", "meshtlses", "mtls", shape{Top: subset, From: mesh}),
-		policy("MeshLoadBalancingStrategy", "meshloadbalancingstrategies", "mlbs", shape{Top: gateways, To: services}),
-		policy("MeshTimeout", "meshtimeouts", "mt", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: routed}),
-		legacy("Timeout", "timeouts", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true}),
-		policy("MeshCircuitBreaker", "meshcircuitbreakers", "mcb", shape{Top: proxies, TopToOnly: gateway, From: mesh, To: services}),
-		legacy("CircuitBreaker", "circuit-breakers", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true}),
-		policy("MeshHealthCheck", "meshhealthchecks", "mhc", shape{Top: gateways, To: services}),
-		policy("MeshRetry", "meshretries", "mr", shape{Top: proxies, TopToOnly: outbound, To: routed}),
-		policy("MeshFaultInjection", "meshfaultinjections", "mfi", shape{Top: proxies, TopToOnly: gateway, From: proxies, To: mesh}),
-		legacy("FaultInjection", "fault-injections", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true}),
-		policy("MeshRateLimit", "meshratelimits", "mrl", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: mesh}),
+		room(inert("MeshTLS", "meshtlses", "mtls", shape{Top: subset, From: mesh})),
+		room(inert("MeshLoadBalancingStrategy", "meshloadbalancingstrategies", "mlbs", shape{Top: gateways, To: services})),
+		room(
+			inert("MeshTimeout", "meshtimeouts", "mt", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: routed}),
+			legacy("Timeout", "timeouts", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
+		room(
+			inert("MeshCircuitBreaker", "meshcircuitbreakers", "mcb", shape{Top: proxies, TopToOnly: gateway, From: mesh, To: services}),
+			legacy("CircuitBreaker", "circuit-breakers", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
+		room(inert("MeshHealthCheck", "meshhealthchecks", "mhc", shape{Top: gateways, To: services})),
+		room(inert("MeshRetry", "meshretries", "mr", shape{Top: proxies, TopToOnly: outbound, To: routed})),
+		room(
+			inert("MeshFaultInjection", "meshfaultinjections", "mfi", shape{Top: proxies, TopToOnly: gateway, From: proxies, To: mesh}),
+			legacy("FaultInjection", "fault-injections", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
+		room(inert("MeshRateLimit", "meshratelimits", "mrl", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: mesh})),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
-		policy("MeshTrafficPermission", "meshtrafficpermissions", "mtp", shape{Top: proxies, From: proxies}),
-		legacy("TrafficPermission", "traffic-permissions", resource.LegacyShape{}),
+		room(
+			inert("MeshTrafficPermission", "meshtrafficpermissions", "mtp", shape{Top: proxies, From: proxies}),
+			legacy("TrafficPermission", "traffic-permissions", resource.LegacyShape{})),
 		// Observation sees what the kinds above have made.
-		policy("MeshMetric", "meshmetrics", "mm", shape{Top: gateways, Default: true}),
-		policy("MeshTrace", "meshtraces", "mtr", shape{Top: gateways, Default: true}),
-		policy("MeshAccessLog", "meshaccesslogs", "mal", shape{
-			Top: proxies, TopFromOnly: []string{"MeshHTTPRoute", "MeshGatewayRoute"}, TopToOnly: gateway,
-			From: proxies, To: services, MeshName: true,
-		}),
-		legacy("TrafficLog", "traffic-logs", resource.LegacyShape{NewConf: newRawConf}),
+		room(inert("MeshMetric", "meshmetrics", "mm", shape{Top: gateways, Default: true})),
+		room(inert("MeshTrace", "meshtraces", "mtr", shape{Top: gateways, Default: true})),
+		{
+			Kinds: []resource.Descriptor{inert("MeshAccessLog", "meshaccesslogs", "mal", shape{
+				Top: proxies, TopFromOnly: []string{"MeshHTTPRoute", "MeshGatewayRoute"}, TopToOnly: gateway,
+				From: proxies, To: services, MeshName: true,
+			})},
+			Legacy: []policy.LegacyKind{{Descriptor: legacy("TrafficLog", "traffic-logs", resource.LegacyShape{NewConf: newRawConf})}},
+			Refers: []resource.Descriptor{
+				{Kind: "MeshAccessLogBackend", Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newRawSpec, Inert: true},
+				{Kind: "GlobalAccessLogBackend", Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newRawSpec, Inert: true},
+			},
+		},
 		// Patches come last, so that they can change all that was made.
-		policy("MeshProxyPatch", "meshproxypatches", "mpp", shape{Top: gateways, Default: true}),
-		legacy("ProxyTemplate", "proxytemplates", resource.LegacyShape{Selectors: true, NewConf: newRawConf, ConfRequired: true}),
+		room(
+			inert("MeshProxyPatch", "meshproxypatches", "mpp", shape{Top: gateways, Default: true}),
+			legacy("ProxyTemplate", "proxytemplates", resource.LegacyShape{Selectors: true, NewConf: newRawConf, ConfRequired: true})),
 	}
 }
 
@@ -85,8 +112,21 @@ func Registry() *resource.Registry {
 func newRawConf() resource.Conf { return new(resource.RawConf) }
 func newRawSpec() resource.Spec { return new(resource.RawSpec) }
 
-// policy declares a kind that no room acts on yet.
-func policy(kind, plural, short string, shape resource.PolicyShape) resource.Descriptor {
+// room makes a room of kinds that nothing acts on yet.
+func room(ds ...resource.Descriptor) policy.Room {
+	var out policy.Room
+	for _, d := range ds {
+		if d.Legacy {
+			out.Legacy = append(out.Legacy, policy.LegacyKind{Descriptor: d})
+		} else {
+			out.Kinds = append(out.Kinds, d)
+		}
+	}
+	return out
+}
+
+// inert declares a kind that no room acts on yet.
+func inert(kind, plural, short string, shape resource.PolicyShape) resource.Descriptor {
 	shape.NewConf = newRawConf
 	d := resource.PolicyDescriptor(kind, plural, short, shape)
 	d.Inert = true

@@ -63,6 +63,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 		for i := range spec.Ports {
 			p := &spec.Ports[i]
 			s := v.realService(r, KindMeshService, "msvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
+			s.Section = p.Name
 			eps := &EndpointSet{}
 			for _, in := range selected {
 				if in.ready && matchesPort(in.spec, p) {

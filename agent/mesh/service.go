@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -75,6 +76,7 @@ type Service struct {
 	Resource resource.Key // the real service; derived ones have a key that is not in the set; zero for tag services
 	Labels   map[string]string
 	Port     uint32 // port at the virtual address
+	Section  string // name of the port of a real service, "" when it has none
 	Protocol Protocol
 	VIP      netip.Addr // virtual address; real services share one between their ports
 	// External is true when endpoints lie outside the mesh: they are part of the cluster, not of EDS.
@@ -175,4 +177,24 @@ func contains(tags, want map[string]string) bool {
 
 func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
+}
+
+// PortSection is how the sectionName of a targetRef names a port of a real service that has no name.
+func PortSection(port uint32) string { return strconv.FormatUint(uint64(port), 10) }
+
+// Selects reports whether a MeshService of the mesh selects an inbound of a dataplane, ready or not.
+func (v *View) Selects(service, dataplane *resource.Resource, in *resource.Inbound) bool {
+	spec, ok := service.Spec.(*resource.MeshService)
+	if !ok {
+		return false
+	}
+	switch sel := &spec.Selector; {
+	case len(sel.DataplaneTags) > 0:
+		return contains(v.InboundTags(in.Tags), sel.DataplaneTags)
+	case sel.DataplaneRef != nil:
+		return dataplane.Name == sel.DataplaneRef.Name
+	case sel.DataplaneLabels != nil:
+		return contains(dataplane.Labels, sel.DataplaneLabels.MatchLabels)
+	}
+	return false
 }

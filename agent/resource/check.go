@@ -13,7 +13,8 @@ var protocols = [...]string{"http", "http2", "grpc", "tcp", "tls", "kafka"}
 
 const maxTagValue = 253
 
-func (v *Validator) port(p uint32) bool {
+// Port checks a port number, and says whether it is one.
+func (v *Validator) Port(p uint32) bool {
 	if p < 1 || p > 65535 {
 		v.Faultf("%d is not a port: 1 to 65535 is allowed", p)
 		return false
@@ -24,11 +25,12 @@ func (v *Validator) port(p uint32) bool {
 // portOrZero allows the zero that stands for a default.
 func (v *Validator) portOrZero(p uint32) {
 	if p != 0 {
-		v.port(p)
+		v.Port(p)
 	}
 }
 
-func (v *Validator) oneOf(s string, allowed ...string) bool {
+// OneOf checks that a value is one of those allowed, and says whether it is.
+func (v *Validator) OneOf(s string, allowed ...string) bool {
 	if slices.Contains(allowed, s) {
 		return true
 	}
@@ -63,8 +65,8 @@ func (v *Validator) bindIP(s string) {
 	}
 }
 
-// host checks an address that others dial: an IP address or a host name.
-func (v *Validator) host(s string) {
+// Host checks an address that others dial: an IP address or a host name.
+func (v *Validator) Host(s string) {
 	if s == "" {
 		v.Faultf("the address is missing: give an IP address or a host name")
 		return
@@ -75,12 +77,12 @@ func (v *Validator) host(s string) {
 		}
 		return
 	}
-	v.hostName(s, "an IP address or a host name")
+	v.HostName(s, "an IP address or a host name")
 }
 
-// hostName checks a DNS name as RFC 1123 section 2.1 has it, with the underscores that service names use and an
+// HostName checks a DNS name as RFC 1123 section 2.1 has it, with the underscores that service names use and an
 // optional dot at the end. The last label has a letter, so that a mistyped IP address does not pass for a name.
-func (v *Validator) hostName(s, wanted string) {
+func (v *Validator) HostName(s, wanted string) {
 	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > maxName {
 		v.Faultf("%s is not %s: a name has 1 to %d characters", quote(s), wanted, maxName)
@@ -146,7 +148,7 @@ func (v *Validator) serviceTags(tags map[string]string) {
 		v.Key(TagService).Faultf("the tag is missing: it names the service")
 	}
 	if p, ok := tags[TagProtocol]; ok && p != "" {
-		v.Key(TagProtocol).oneOf(p, protocols[:]...)
+		v.Key(TagProtocol).OneOf(p, protocols[:]...)
 	}
 }
 

@@ -13,9 +13,9 @@ var backendKinds = [...]string{"MeshService", "MeshExternalService", "MeshMultiZ
 func (d *Dataplane) Validate(v *Validator) {
 	n := &d.Networking
 	v = v.Field("networking")
-	v.Field("address").host(n.Address)
+	v.Field("address").Host(n.Address)
 	if n.AdvertisedAddress != "" {
-		v.Field("advertisedAddress").host(n.AdvertisedAddress)
+		v.Field("advertisedAddress").Host(n.AdvertisedAddress)
 	}
 	if n.Admin != nil {
 		v.Field("admin").Field("port").portOrZero(n.Admin.Port)
@@ -30,7 +30,7 @@ func (d *Dataplane) Validate(v *Validator) {
 		v := v.Field("gateway")
 		v.Field("tags").serviceTags(n.Gateway.Tags)
 		if n.Gateway.Type != "" {
-			v.Field("type").oneOf(n.Gateway.Type, "DELEGATED", "BUILTIN")
+			v.Field("type").OneOf(n.Gateway.Type, "DELEGATED", "BUILTIN")
 		}
 	}
 	n.validateInbounds(v.Field("inbound"))
@@ -57,7 +57,7 @@ func (n *Networking) validateInbounds(list *Validator) {
 			address = in.Address
 			v.Field("address").bindIP(in.Address)
 		}
-		if v.Field("port").port(in.Port) {
+		if v.Field("port").Port(in.Port) {
 			key := endpointKey(address, in.Port)
 			if first, ok := seen[key]; ok {
 				v.Field("port").Faultf("%d is already the port of inbound[%d] on %s: each inbound has its own", in.Port, first, address)
@@ -71,7 +71,7 @@ func (n *Networking) validateInbounds(list *Validator) {
 		}
 		v.Field("tags").serviceTags(in.Tags)
 		if in.State != "" {
-			v.Field("state").oneOf(in.State, InboundReady, InboundNotReady, InboundIgnored)
+			v.Field("state").OneOf(in.State, InboundReady, InboundNotReady, InboundIgnored)
 		}
 		if in.ServiceProbe != nil {
 			in.ServiceProbe.validate(v.Field("serviceProbe"))
@@ -109,7 +109,7 @@ func (n *Networking) validateOutbounds(list *Validator) {
 		} else {
 			v.Field("address").bindIP(address)
 		}
-		if v.Field("port").port(out.Port) {
+		if v.Field("port").Port(out.Port) {
 			key := endpointKey(address, out.Port)
 			if first, ok := seen[key]; ok {
 				v.Field("port").Faultf("%d is already the port of outbound[%d] on %s: each outbound has its own", out.Port, first, address)
@@ -135,7 +135,7 @@ func (n *Networking) validateOutbounds(list *Validator) {
 func (r *OutboundRef) validate(v *Validator) {
 	v.backend(r.Kind, r.Name, r.Namespace, false, r.Labels)
 	if r.Port != 0 {
-		v.Field("port").port(r.Port)
+		v.Field("port").Port(r.Port)
 	} else if r.Kind != "MeshExternalService" {
 		v.Field("port").Faultf("the port is missing: give the number of a port of the %s", orService(r.Kind))
 	}
@@ -150,7 +150,7 @@ func orService(kind string) string {
 
 // backend checks what references to services share: a kind, and a name or labels.
 func (v *Validator) backend(kind, name, namespace string, port bool, labels map[string]string) {
-	v.Field("kind").oneOf(kind, backendKinds[:]...)
+	v.Field("kind").OneOf(kind, backendKinds[:]...)
 	switch {
 	case len(labels) > 0 && (name != "" || namespace != "" || port):
 		v.Field("labels").Faultf("labels select services by themselves: remove them, or remove name, namespace and port")
@@ -170,11 +170,11 @@ func (v *Validator) backend(kind, name, namespace string, port bool, labels map[
 }
 
 func (t *TransparentProxying) validate(v *Validator) {
-	v.Field("redirectPortInbound").port(t.RedirectPortInbound)
-	v.Field("redirectPortOutbound").port(t.RedirectPortOutbound)
+	v.Field("redirectPortInbound").Port(t.RedirectPortInbound)
+	v.Field("redirectPortOutbound").Port(t.RedirectPortOutbound)
 	v.Field("redirectPortInboundV6").portOrZero(t.RedirectPortInboundV6)
 	if t.IPFamilyMode != "" {
-		v.Field("ipFamilyMode").oneOf(t.IPFamilyMode, "UnSpecified", IPFamilyDualStack, IPFamilyIPv4, IPFamilyIPv6)
+		v.Field("ipFamilyMode").OneOf(t.IPFamilyMode, "UnSpecified", IPFamilyDualStack, IPFamilyIPv4, IPFamilyIPv6)
 	}
 	names := func(field string, list []string) {
 		for i, s := range list {
@@ -195,7 +195,7 @@ func (t *TransparentProxying) validate(v *Validator) {
 		r, v := &t.ReachableBackends.Refs[i], v.Field("reachableBackends").Field("refs").Index(i)
 		v.backend(r.Kind, r.Name, r.Namespace, r.Port != nil, r.Labels)
 		if r.Port != nil {
-			v.Field("port").port(*r.Port)
+			v.Field("port").Port(*r.Port)
 		}
 	}
 }

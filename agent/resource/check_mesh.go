@@ -14,7 +14,7 @@ func (m *Mesh) Validate(v *Validator) {
 		m.MTLS.validate(v.Field("mtls"))
 	}
 	if m.MeshServices != nil && m.MeshServices.Mode != "" {
-		v.Field("meshServices").Field("mode").oneOf(m.MeshServices.Mode,
+		v.Field("meshServices").Field("mode").OneOf(m.MeshServices.Mode,
 			MeshServicesDisabled, MeshServicesEverywhere, MeshServicesReachableBackends, MeshServicesExclusive)
 	}
 	for i, s := range m.SkipCreatingInitialPolicies {
@@ -34,9 +34,9 @@ func (m *MTLS) validate(v *Validator) {
 			v.Field("name").Faultf("%s", reason)
 		}
 		seen[b.Name] = i
-		v.Field("type").oneOf(b.Type, "builtin", "provided")
+		v.Field("type").OneOf(b.Type, "builtin", "provided")
 		if b.Mode != "" {
-			v.Field("mode").oneOf(b.Mode, "STRICT", "PERMISSIVE")
+			v.Field("mode").OneOf(b.Mode, "STRICT", "PERMISSIVE")
 		}
 		if b.DPCert != nil && b.DPCert.Rotation != nil && b.DPCert.Rotation.Expiration != "" {
 			if _, err := b.DPCert.Rotation.Lifetime(); err != nil {
@@ -97,8 +97,8 @@ func (z *ZoneEgress) Validate(v *Validator) {
 		}
 	}
 	v = v.Field("networking")
-	v.Field("address").host(z.Networking.Address)
-	v.Field("port").port(z.Networking.Port)
+	v.Field("address").Host(z.Networking.Address)
+	v.Field("port").Port(z.Networking.Port)
 	if z.Networking.Admin != nil {
 		v.Field("admin").Field("port").portOrZero(z.Networking.Admin.Port)
 	}

@@ -72,7 +72,7 @@ func (p *Policy) validateItems(list *Validator, s *PolicyShape, items []PolicyIt
 
 // validate checks the kind against those allowed at this place, and the other fields against the kind.
 func (t *TargetRef) validate(v *Validator, kinds []string, meshName bool) {
-	if !v.Field("kind").oneOf(t.Kind, kinds...) {
+	if !v.Field("kind").OneOf(t.Kind, kinds...) {
 		return
 	}
 	name, labels, tags, section, proxies := false, false, false, false, false
@@ -85,6 +85,8 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName bool) {
 		name, tags = true, true
 	case "MeshService", "MeshExternalService", "MeshMultiZoneService":
 		name, labels, section = true, true, true
+	case "Dataplane":
+		name, labels, section, proxies = true, true, true, true
 	default: // routes
 		name, labels = true, true
 	}
@@ -99,7 +101,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName bool) {
 	refuse(false, t.Mesh != "", "mesh")
 	refuse(proxies, len(t.ProxyTypes) > 0, "proxyTypes")
 	switch {
-	case !name || t.Kind == "Mesh":
+	case !name || t.Kind == "Mesh" || t.Kind == "Dataplane" && t.Name == "":
 	case labels && len(t.Labels) > 0:
 		v.unset(t.Name != "", "name", "labels select by themselves: remove them or the name")
 		v.unset(t.Namespace != "", "namespace", "labels select by themselves: remove them or the namespace")
@@ -122,7 +124,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName bool) {
 		v.Field("tags").tags(t.Tags, false)
 	}
 	for i, p := range t.ProxyTypes {
-		v.Field("proxyTypes").Index(i).oneOf(p, "Sidecar", "Gateway")
+		v.Field("proxyTypes").Index(i).OneOf(p, "Sidecar", "Gateway")
 	}
 }
 

@@ -20,7 +20,7 @@ func (s *ExternalService) Validate(v *Validator) {
 	t.CACert.validate(v.Field("caCert"))
 	v.keyPair(t.ClientCert, t.ClientKey)
 	if t.ServerName != "" {
-		v.Field("serverName").hostName(t.ServerName, "a server name")
+		v.Field("serverName").HostName(t.ServerName, "a server name")
 	}
 }
 
@@ -30,7 +30,7 @@ func (v *Validator) hostPort(s string) {
 		v.Faultf("%s is not an address: write host:port, an IPv6 address in brackets", quote(s))
 		return
 	}
-	v.host(host)
+	v.Host(host)
 	if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
 		v.Faultf("%s is not a port: 1 to 65535 is allowed", quote(port))
 	}
@@ -61,18 +61,18 @@ func (s *MeshService) Validate(v *Validator) {
 		p := &s.Ports[i]
 		v := ports.add(p.Name, p.Port, p.AppProtocol)
 		if p.TargetPort != nil && p.TargetPort.String == "" {
-			v.Field("targetPort").port(p.TargetPort.Int)
+			v.Field("targetPort").Port(p.TargetPort.Int)
 		}
 	}
 	for i, id := range s.Identities {
 		v := v.Field("identities").Index(i)
-		v.Field("type").oneOf(id.Type, "ServiceTag", "SpiffeID")
+		v.Field("type").OneOf(id.Type, "ServiceTag", "SpiffeID")
 		if id.Value == "" {
 			v.Field("value").Faultf("the value is missing")
 		}
 	}
 	if s.State != "" {
-		v.Field("state").oneOf(s.State, "Available", "Unavailable")
+		v.Field("state").OneOf(s.State, "Available", "Unavailable")
 	}
 	s.Status.validate(v.Field("status"))
 }
@@ -91,7 +91,7 @@ func newPortSet(list *Validator) *portSet {
 
 func (s *portSet) add(name string, number uint32, protocol string) *Validator {
 	v := s.list.Index(s.n)
-	if v.Field("port").port(number) {
+	if v.Field("port").Port(number) {
 		if first, ok := s.numbers[number]; ok {
 			v.Field("port").Faultf("%d is already the port of ports[%d]: each port has its own number", number, first)
 		} else {
@@ -109,7 +109,7 @@ func (s *portSet) add(name string, number uint32, protocol string) *Validator {
 		}
 	}
 	if protocol != "" {
-		v.Field("appProtocol").oneOf(protocol, protocols[:]...)
+		v.Field("appProtocol").OneOf(protocol, protocols[:]...)
 	}
 	s.n++
 	return v
@@ -126,7 +126,7 @@ func (s *ServiceStatus) validate(v *Validator) {
 		v.Field("vip").Field("ip").bindIP(s.VIP.IP)
 	}
 	for i, a := range s.Addresses {
-		v.Field("addresses").Index(i).Field("hostname").hostName(a.Hostname, "a host name")
+		v.Field("addresses").Index(i).Field("hostname").HostName(a.Hostname, "a host name")
 	}
 }
 
@@ -137,11 +137,11 @@ var tlsVersions = [...]string{"TLS10", "TLS11", "TLS12", "TLS13"}
 func (s *MeshExternalService) Validate(v *Validator) {
 	m := v.Field("match")
 	if s.Match.Type != "" {
-		m.Field("type").oneOf(s.Match.Type, "HostnameGenerator")
+		m.Field("type").OneOf(s.Match.Type, "HostnameGenerator")
 	}
-	m.Field("port").port(s.Match.Port)
+	m.Field("port").Port(s.Match.Port)
 	if s.Match.Protocol != "" {
-		m.Field("protocol").oneOf(s.Match.Protocol, "tcp", "tls", "http", "http2", "grpc")
+		m.Field("protocol").OneOf(s.Match.Protocol, "tcp", "tls", "http", "http2", "grpc")
 	}
 	if len(s.Endpoints) == 0 && s.Extension == nil {
 		v.Field("endpoints").Faultf("the endpoints are missing: give at least one address")
@@ -164,8 +164,8 @@ func (e MeshExternalEndpoint) validate(v *Validator) {
 		v.unset(e.Port != 0, "port", "a unix socket has no port: remove it")
 		return
 	}
-	v.Field("address").host(e.Address)
-	v.Field("port").port(e.Port)
+	v.Field("address").Host(e.Address)
+	v.Field("port").Port(e.Port)
 }
 
 func (t *MeshExternalTLS) validate(v *Validator) {
@@ -175,7 +175,7 @@ func (t *MeshExternalTLS) validate(v *Validator) {
 			if s == "" || s == "TLSAuto" {
 				return -1
 			}
-			v.Field(field).oneOf(s, append([]string{"TLSAuto"}, tlsVersions[:]...)...)
+			v.Field(field).OneOf(s, append([]string{"TLSAuto"}, tlsVersions[:]...)...)
 			return slices.Index(tlsVersions[:], s)
 		}
 		lo, hi := rank("min", ver.Min), rank("max", ver.Max)
@@ -189,15 +189,15 @@ func (t *MeshExternalTLS) validate(v *Validator) {
 	}
 	v = v.Field("verification")
 	if ver.Mode != "" {
-		v.Field("mode").oneOf(ver.Mode, "Secured", "SkipSAN", "SkipCA", "SkipAll")
+		v.Field("mode").OneOf(ver.Mode, "Secured", "SkipSAN", "SkipCA", "SkipAll")
 	}
 	if ver.ServerName != "" {
-		v.Field("serverName").hostName(ver.ServerName, "a server name")
+		v.Field("serverName").HostName(ver.ServerName, "a server name")
 	}
 	for i, s := range ver.SubjectAltNames {
 		v := v.Field("subjectAltNames").Index(i)
 		if s.Type != "" {
-			v.Field("type").oneOf(s.Type, "Exact", "Prefix")
+			v.Field("type").OneOf(s.Type, "Exact", "Prefix")
 		}
 		if s.Value == "" {
 			v.Field("value").Faultf("the value is missing")

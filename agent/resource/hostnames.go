@@ -98,5 +98,5 @@ func (g *HostnameGenerator) Validate(v *Validator) {
 		}
 		b.WriteString(p.Literal)
 	}
-	at.hostName(b.String(), "a template of host names (x stands for what is filled in)")
+	at.HostName(b.String(), "a template of host names (x stands for what is filled in)")
 }

@@ -1,0 +1,86 @@
+package policy
+
+import (
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Room is what one folder below agent/kinds exports: kinds, and their effect on a proxy.
+type Room struct {
+	// Kinds are those of the new generation.
+	Kinds []resource.Descriptor
+	// Legacy are the kinds that they replace.
+	Legacy []LegacyKind
+	// Refers are further kinds that the policies refer to. A change of one of them is a change of every policy of the
+	// room.
+	Refers []resource.Descriptor
+	// Outbound, when set, is asked for every outbound of the proxy before it has filter chains. It adds them to
+	// o.Listener, with clusters from c.Host.Destination, and returns true; or it returns false and does nothing: then
+	// the next room is asked, and at last the outbound leads to its service.
+	Outbound func(c *Context, o *Outbound) bool
+	// Apply, when set, edits a draft. A large config is made in parts: Apply is called for each of them, with the
+	// listeners and clusters of that part alone.
+	Apply func(c *Context, d *draft.Draft)
+}
+
+// LegacyKind is a kind of the legacy generation.
+type LegacyKind struct {
+	resource.Descriptor
+	// ReplacedBy are the kinds of which a single policy that selects the proxy ends the effect of the legacy kind on
+	// that proxy. Empty: the room decides.
+	ReplacedBy []string
+}
+
+// Outbound is one address that the workload may dial, while its listener is made.
+type Outbound struct {
+	Service  draft.Service
+	Tags     map[string]string // of the outbound as written, nil for real services; must not be changed
+	Listener *draft.Listener   // has no chains yet
+	// Headers are to be set on the HTTP connection managers of the listener: they carry the tags of the proxy.
+	Headers *draft.Headers
+	// Self leads to the service itself, restricted to the tags of the outbound.
+	Self BackendRef
+}
+
+// BackendRef names a destination of a route, as policies write it.
+type BackendRef struct {
+	Kind      string            `json:"kind"` // MeshService, MeshServiceSubset, MeshExternalService or MeshMultiZoneService
+	Name      string            `json:"name,omitempty"`
+	Namespace string            `json:"namespace,omitempty"`
+	Tags      map[string]string `json:"tags,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Port      uint32            `json:"port,omitempty"`
+}
+
+// Destination is what a reference leads to.
+type Destination struct {
+	Cluster string // name of the cluster
+	Service draft.Service
+}
+
+// Host is what the generator does for rooms.
+type Host interface {
+	// Destination returns the cluster for a reference and sees to it that the cluster and its endpoints are part of
+	// the config. from is the policy that holds the reference; its namespace is the default. False when the mesh has
+	// no such service, and then a warning has been noted.
+	Destination(from *resource.Resource, ref BackendRef) (Destination, bool)
+	// Claim takes the name of a resource that a room adds by itself: true the first time for a proxy, in whichever
+	// part, and false afterwards.
+	Claim(typeURL, name string) bool
+	// Warn notes something that the owner of a resource should know. Equal warnings are kept once.
+	Warn(k resource.Key, format string, args ...any)
+}
+
+// Context is what a room sees of the proxy whose draft it edits.
+type Context struct {
+	View      *mesh.View
+	Proxy     *resource.Resource
+	Dataplane *resource.Dataplane
+	Rules     *Rules // of this proxy, for all kinds
+	Host      Host
+	RunDir    string // the agent's run directory: FIFOs and sockets that an Envoy opens lie there
+	// Last is true for the last part of the draft, which is there even when the proxy has no outbounds. What a room
+	// adds once belongs to it.
+	Last bool
+}
