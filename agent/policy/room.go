@@ -30,6 +30,9 @@ type LegacyKind struct {
 	// ReplacedBy are the kinds of which a single policy that selects the proxy ends the effect of the legacy kind on
 	// that proxy. Empty: the room decides.
 	ReplacedBy []string
+	// Arrives is true for kinds about connections that arrive at the proxy; the others are about those that leave.
+	// Explanations depend on it.
+	Arrives bool
 }
 
 // Outbound is one address that the workload may dial, while its listener is made.
