@@ -22,11 +22,41 @@ type MTLS struct {
 
 // MTLSBackend is one certificate authority.
 type MTLSBackend struct {
-	Name   string  `json:"name"`
-	Type   string  `json:"type"`           // builtin or provided
-	Mode   string  `json:"mode,omitempty"` // "", STRICT or PERMISSIVE
-	DPCert *DPCert `json:"dpCert,omitempty"`
-	Conf   *Raw    `json:"conf,omitempty"`
+	Name      string     `json:"name"`
+	Type      string     `json:"type"`           // BackendBuiltin or BackendProvided
+	Mode      string     `json:"mode,omitempty"` // "", ModeStrict or ModePermissive
+	DPCert    *DPCert    `json:"dpCert,omitempty"`
+	RootChain *RootChain `json:"rootChain,omitempty"` // accepted; nothing is requested
+	Conf      *MTLSConf  `json:"conf,omitempty"`
+}
+
+// Types of backends, and how strict they are.
+const (
+	BackendBuiltin  = "builtin"  // the agent makes the authority
+	BackendProvided = "provided" // its certificate and key are given
+	ModeStrict      = "STRICT"
+	ModePermissive  = "PERMISSIVE"
+)
+
+// Permissive reports whether proxies take plain text beside mutual TLS.
+func (b *MTLSBackend) Permissive() bool { return b.Mode == ModePermissive }
+
+// MTLSConf is the conf of a backend: CACert of a builtin one, Cert and Key of one that is provided.
+type MTLSConf struct {
+	CACert *BuiltinCA  `json:"caCert,omitempty"`
+	Cert   *DataSource `json:"cert,omitempty"`
+	Key    *DataSource `json:"key,omitempty"`
+}
+
+// BuiltinCA is about the certificate of an authority that the agent makes.
+type BuiltinCA struct {
+	RSABits    uint32 `json:"RSAbits,omitempty"`    // 0: an ECDSA key
+	Expiration string `json:"expiration,omitempty"` // as Rotation.Expiration
+}
+
+// RootChain is about asking for the certificates of the authority.
+type RootChain struct {
+	RequestTimeout *Duration `json:"requestTimeout,omitempty"`
 }
 
 // DPCert is about the certificates of proxies.
