@@ -17,7 +17,6 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -63,10 +62,10 @@ func TestLoopThatHangs(t *testing.T) {
 	t.Cleanup(free)
 	r := up(t, dir, agent.Deps{
 		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
-		Generate: func(v *mesh.View, name string, f xds.Flavor, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
+		Generate: func(in xds.Input, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
 			once.Do(func() { close(entered) })
 			<-release
-			return xds.Generate(v, name, f, prev, memo)
+			return xds.Generate(in, prev, memo)
 		},
 	})
 	t.Cleanup(free) // before the agent is stopped, which waits for it

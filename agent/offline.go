@@ -3,10 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -76,18 +78,23 @@ func (o *Offline) Stream() ([]byte, error) {
 	return out, nil
 }
 
+// mesh derives a mesh of the set.
+func (o *Offline) mesh(zone, name string) (*xds.Mesh, error) {
+	return xds.NewMesh(o.set, name, mesh.Options{Zone: zone}, kinds.Rooms(), policy.Options{}, nil)
+}
+
 // Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.
 func (o *Offline) Config(zone, meshName, dataplane string, diff bool) (*inspect.Config, []string, error) {
-	v, err := mesh.Build(o.set, meshName, mesh.Options{Zone: zone}, nil)
+	m, err := o.mesh(zone, meshName)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, warnings, err := inspect.ProxyConfig(v, dataplane, diff)
+	c, warnings, err := inspect.ProxyConfig(m, dataplane, diff)
 	if err != nil {
 		return nil, nil, err
 	}
 	var lines []string
-	for _, w := range append(v.Warnings, warnings...) {
+	for _, w := range slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings) {
 		lines = append(lines, w.Resource.String()+": "+w.Reason)
 	}
 	return c, lines, nil

@@ -26,7 +26,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -491,8 +490,8 @@ func TestConnectDuringPass(t *testing.T) {
 		started, gate := make(chan struct{}), make(chan struct{})
 		blocked := false
 		r := agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p,
-			Generate: func(v *mesh.View, name string, f xds.Flavor, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
-				if name == "web" {
+			Generate: func(in xds.Input, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
+				if in.Name == "web" {
 					if !blocked {
 						blocked = true
 						close(started)
@@ -500,7 +499,7 @@ func TestConnectDuringPass(t *testing.T) {
 					}
 					panic("boom")
 				}
-				return xds.Generate(v, name, f, prev, memo)
+				return xds.Generate(in, prev, memo)
 			}})
 		go r.Run(t.Context())
 		<-started

@@ -15,7 +15,9 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -28,13 +30,14 @@ type Publisher interface {
 }
 
 // GenerateFunc makes the config of one proxy, as [xds.Generate] does.
-type GenerateFunc func(v *mesh.View, name string, f xds.Flavor, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error)
+type GenerateFunc func(in xds.Input, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error)
 
 // ReconcileOptions is what a [Reconciler] needs. Store and Publisher are required.
 type ReconcileOptions struct {
 	Store     *store.Store
 	Publisher Publisher
 	Zone      string
+	RunDir    string           // where Envoys find what the agent makes for them; "": /run/nearside
 	Log       *slog.Logger     // nil: nothing is logged
 	Now       func() time.Time // nil: time.Now
 	// Problems are those of the sources, added to each result. Nil: none.
@@ -60,7 +63,8 @@ type Reconciler struct {
 	proxySeconds, passSeconds prometheus.Histogram
 
 	// Of the goroutine that runs the passes.
-	views   map[string]*mesh.View
+	rooms   []policy.Room
+	meshes  map[string]*xds.Mesh
 	proxies map[xds.NodeKey]*proxyState
 	memo    *xds.Memo
 	logged  map[inspect.Problem]bool
@@ -88,7 +92,7 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: xds.NewMemo(),
-		views: map[string]*mesh.View{}, proxies: map[xds.NodeKey]*proxyState{},
+		rooms: kinds.Rooms(), meshes: map[string]*xds.Mesh{}, proxies: map[xds.NodeKey]*proxyState{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
 		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -151,8 +155,8 @@ func (r *Reconciler) Pass() {
 
 	snap := r.o.Store.Snapshot()
 	p := &pass{r: r, now: began}
-	views := p.buildViews(snap.Set())
-	publish := p.generateAll(views)
+	meshes := p.buildMeshes(snap.Set())
+	publish := p.generateAll(meshes)
 	if r.o.Problems != nil {
 		p.problems = append(p.problems, r.o.Problems()...)
 	}
@@ -160,8 +164,8 @@ func (r *Reconciler) Pass() {
 	p.problems = slices.Compact(p.problems)
 
 	ended := r.o.Now()
-	r.views = views
-	r.last.Store(&inspect.Last{Revision: snap.Revision(), Views: views, At: ended, Took: ended.Sub(began), Problems: p.problems})
+	r.meshes = meshes
+	r.last.Store(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems})
 	r.o.Publisher.Publish(publish)
 	r.passSeconds.Observe(ended.Sub(began).Seconds())
 	r.logNew(p.problems)
@@ -178,30 +182,30 @@ func (p *pass) problem(k resource.Key, severity, reason string) {
 	p.problems = append(p.problems, inspect.Problem{Resource: k.String(), Severity: severity, Reason: reason})
 }
 
-// buildViews derives every mesh. One that cannot be derived keeps its last view.
-func (p *pass) buildViews(set *resource.Set) map[string]*mesh.View {
-	out := map[string]*mesh.View{}
+// buildMeshes derives every mesh. One that cannot be derived keeps its last state.
+func (p *pass) buildMeshes(set *resource.Set) map[string]*xds.Mesh {
+	out := map[string]*xds.Mesh{}
 	for _, m := range set.Kind("Mesh") {
-		prev := p.r.views[m.Name]
-		v, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*mesh.View, error) {
-			return mesh.Build(set, m.Name, mesh.Options{Zone: p.r.o.Zone}, prev)
+		prev := p.r.meshes[m.Name]
+		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*xds.Mesh, error) {
+			return xds.NewMesh(set, m.Name, mesh.Options{Zone: p.r.o.Zone}, p.r.rooms, policy.Options{RunDir: p.r.o.RunDir}, prev)
 		})
 		if err != nil {
 			p.problem(m.Key, inspect.SeverityError, err.Error())
-			if v = prev; v == nil {
+			if next = prev; next == nil {
 				continue
 			}
 		}
-		for _, w := range v.Warnings {
+		for _, w := range slices.Concat(next.View.Warnings, next.Policies.Warnings) {
 			p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
 		}
-		out[m.Name] = v
+		out[m.Name] = next
 	}
 	return out
 }
 
 // generateAll derives every connected proxy and returns what to publish.
-func (p *pass) generateAll(views map[string]*mesh.View) map[xds.NodeKey]*draft.Sealed {
+func (p *pass) generateAll(meshes map[string]*xds.Mesh) map[xds.NodeKey]*draft.Sealed {
 	publish := map[xds.NodeKey]*draft.Sealed{}
 	for _, key := range p.r.o.Publisher.Connected() {
 		s := p.r.proxies[key]
@@ -209,7 +213,7 @@ func (p *pass) generateAll(views map[string]*mesh.View) map[xds.NodeKey]*draft.S
 			s = &proxyState{}
 		}
 		s.seen = p.now
-		if known := p.generate(views, key, s); !known {
+		if known := p.generate(meshes, key, s); !known {
 			delete(p.r.proxies, key) // anyone may make up node ids, so nothing is kept of them
 			publish[key] = nil
 		} else if s.proxy != nil {
@@ -226,18 +230,18 @@ func (p *pass) generateAll(views map[string]*mesh.View) map[xds.NodeKey]*draft.S
 }
 
 // generate derives one proxy into s, which keeps what it has when that fails. It reports whether the proxy exists.
-func (p *pass) generate(views map[string]*mesh.View, key xds.NodeKey, s *proxyState) bool {
+func (p *pass) generate(meshes map[string]*xds.Mesh, key xds.NodeKey, s *proxyState) bool {
 	meshName, name, err := xds.ParseNodeID(key.ID)
 	if err != nil {
 		return false
 	}
-	v := views[meshName]
-	if v == nil {
+	m := meshes[meshName]
+	if m == nil {
 		return false
 	}
 	began := time.Now()
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*xds.Proxy, error) {
-		return p.r.o.Generate(v, name, key.Flavor, s.proxy, p.r.memo)
+		return p.r.o.Generate(xds.Input{Mesh: m, Name: name, Flavor: key.Flavor}, s.proxy, p.r.memo)
 	})
 	p.r.proxySeconds.Observe(time.Since(began).Seconds())
 	var notFound *xds.NotFoundError

@@ -11,7 +11,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -128,11 +127,11 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 	s, p, l := twoProxies(t), newPublisher("default.web", "default.other", "default.missing", "nomesh.web", "nonsense"), newLogs()
 	mode := ""
 	r := agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p, Log: l.logger(),
-		Generate: func(v *mesh.View, name string, f xds.Flavor, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
-			if name == "web" && mode == "panic" {
+		Generate: func(in xds.Input, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
+			if in.Name == "web" && mode == "panic" {
 				panic("boom")
 			}
-			return xds.Generate(v, name, f, prev, memo)
+			return xds.Generate(in, prev, memo)
 		}})
 	if got := pass(r); got != nil {
 		t.Fatalf("problems: %q", got)
@@ -183,8 +182,8 @@ func TestReconcileMesh(t *testing.T) {
 	if got := pass(r); len(got) != 1 || got[0] != "warning A: extra" {
 		t.Errorf("problems: %q", got)
 	}
-	if v := r.Last().Views["default"]; v == nil || v.Zone != "east" {
-		t.Errorf("views: %v", r.Last().Views)
+	if v := r.Last().Meshes["default"]; v == nil || v.View.Zone != "east" {
+		t.Errorf("views: %v", r.Last().Meshes)
 	}
 	web := p.has["default.web"]
 	byAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n")

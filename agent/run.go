@@ -168,7 +168,7 @@ func (a *Agent) build(cfg *Config) error {
 		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Registry: a.deps.Metrics,
 	})
 	a.reconciler = NewReconciler(ReconcileOptions{
-		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, Log: a.log, Now: a.deps.Now,
+		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, Log: a.log, Now: a.deps.Now,
 		Problems: a.envoys.Problems, Registry: a.deps.Metrics, Generate: a.deps.Generate,
 	})
 	a.dir = NewDirSource(DirOptions{Dir: cfg.Resources.Dir, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})

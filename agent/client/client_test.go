@@ -19,8 +19,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,9 +47,9 @@ func agent(t *testing.T, change func(*inspect.Options)) *client.Client {
 	o := inspect.Options{
 		Info: inspect.Info{Product: "nearside"}, Registry: reg, Store: st, Access: inspect.Access{UID: os.Getuid(), GID: -1},
 		Last: func() *inspect.Last {
-			l := &inspect.Last{Views: map[string]*mesh.View{}}
-			if v, err := mesh.Build(st.Snapshot().Set(), "default", mesh.Options{}, nil); err == nil {
-				l.Views["default"] = v
+			l := &inspect.Last{Meshes: map[string]*xds.Mesh{}}
+			if m, err := xds.NewMesh(st.Snapshot().Set(), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil); err == nil {
+				l.Meshes["default"] = m
 			}
 			return l
 		},

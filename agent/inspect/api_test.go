@@ -23,8 +23,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -115,13 +117,13 @@ func (a *api) put(source store.Source, docs string) {
 func (a *api) reconcile(problems ...inspect.Problem) {
 	a.t.Helper()
 	snap := a.store.Snapshot()
-	l := &inspect.Last{Revision: snap.Revision(), Views: map[string]*mesh.View{}, At: time.Unix(1, 0), Took: time.Second, Problems: problems}
+	l := &inspect.Last{Revision: snap.Revision(), Meshes: map[string]*xds.Mesh{}, At: time.Unix(1, 0), Took: time.Second, Problems: problems}
 	for _, m := range snap.Set().Kind("Mesh") {
-		v, err := mesh.Build(snap.Set(), m.Name, mesh.Options{}, nil)
+		x, err := xds.NewMesh(snap.Set(), m.Name, mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
 		if err != nil {
 			a.t.Fatal(err)
 		}
-		l.Views[m.Name] = v
+		l.Meshes[m.Name] = x
 	}
 	a.last.Store(l)
 }

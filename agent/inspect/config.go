@@ -9,15 +9,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
-// ProxyConfig renders what the Envoy of a dataplane gets in a view, as _config and `inspect dataplane` show it, and
+// ProxyConfig renders what the Envoy of a dataplane gets in a mesh, as _config and `inspect dataplane` show it, and
 // what was left out of it. With diff the document also holds the patch that leads from the current config to it.
 //
-// Shadow policies change nothing: as long as no registered kind acts on a proxy, the config with them is the config
-// without them, and every diff is empty.
-//
-// It is pure. The error is an *xds.NotFoundError when the view has no such dataplane.
-func ProxyConfig(v *mesh.View, name string, diff bool) (*Config, []mesh.Warning, error) {
-	p, err := xds.Generate(v, name, xds.FlavorEnvoy, nil, nil)
+// It is pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
+func ProxyConfig(m *xds.Mesh, name string, diff bool) (*Config, []mesh.Warning, error) {
+	p, err := xds.Generate(xds.Input{Mesh: m, Name: name, Flavor: xds.FlavorEnvoy}, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -46,11 +43,11 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
 		return problem(http.StatusServiceUnavailable, ProblemNotReady, "Not ready", "the first configs are being computed; repeat the request in a moment")
 	}
 	name, in := r.PathValue("name"), r.PathValue("mesh")
-	v := last.Views[in]
-	if v == nil {
+	m := last.Meshes[in]
+	if m == nil {
 		return notFound("mesh %q does not exist", in)
 	}
-	c, _, err := ProxyConfig(v, name, diff)
+	c, _, err := ProxyConfig(m, name, diff)
 	var missing *xds.NotFoundError
 	switch {
 	case errors.As(err, &missing):

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -48,9 +47,9 @@ type Info struct {
 
 // Last is one finished reconciliation. It is immutable.
 type Last struct {
-	Revision uint64                // of the store when it began
-	Views    map[string]*mesh.View // by mesh
-	At       time.Time             // when it ended
+	Revision uint64               // of the store when it began
+	Meshes   map[string]*xds.Mesh // by name
+	At       time.Time            // when it ended
 	Took     time.Duration
 	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
 	Problems []Problem

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -47,7 +49,7 @@ func TestConfig(t *testing.T) {
 	a.want(a.do("PUT", at, "{}"), 405)
 
 	// Offline gives the same document.
-	v, err := mesh.Build(a.store.Snapshot().Set(), "default", mesh.Options{}, nil)
+	v, err := xds.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 		for i := range spec.Ports {
 			p := &spec.Ports[i]
 			s := v.realService(r, KindMeshService, "msvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
-			s.Section = p.Name
+			s.Section, s.port = p.Name, p
 			eps := &EndpointSet{}
 			for _, in := range selected {
 				if in.ready && matchesPort(in.spec, p) {

@@ -89,6 +89,7 @@ type Service struct {
 
 	wantVIP netip.Addr      // from the status of the resource
 	digest  resource.Digest // of the resource; zero for tag services
+	port    *resource.MeshServicePort
 }
 
 // EndpointSet is the endpoints of a service. Views share it while it does not change, so that equal pointers mean

@@ -38,6 +38,9 @@ type View struct {
 	services   []*Service                  // sorted by kind, then name
 	real       map[resource.Key][]*Service // the ports of each real service, by its key
 	egress     bool                        // the zone has a ZoneEgress
+
+	meshServices map[resource.Key]*resource.Resource
+	gateways     map[string]bool // their values of kuma.io/service
 }
 
 // Warning is something about a resource that its owner should know.
@@ -73,6 +76,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	ix := indexInbounds(v)
 	v.addTagServices(ix, set.InMesh("ExternalService", name))
 	v.addMeshServices(ix, set.InMesh("MeshService", name))
+	v.indexNames(set.InMesh("MeshService", name))
 	v.addMeshExternalServices(set.InMesh("MeshExternalService", name))
 	v.addMultiZoneServices(set.InMesh("MeshMultiZoneService", name))
 	byID := func(a, b *Service) int { return a.ID.compare(b.ID) }

@@ -1,18 +1,180 @@
 package policy
 
-import "github.com/nearside-mesh/nearside/agent/resource"
+import (
+	"cmp"
+	"slices"
+	"strings"
 
-const kindMesh = "Mesh"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
 
-type Index struct {
-	refers map[string][]*resource.Resource
+const (
+	kindMesh  = "Mesh"
+	kindRoute = "MeshHTTPRoute"
+)
+
+// Options are what an index depends on beside the resources. The zero value is safe.
+type Options struct {
+	// Shadow counts policies in that are labelled kuma.io/effect: shadow.
+	Shadow bool
+	// RunDir is the agent's run directory; "" means /run/nearside.
+	RunDir string
 }
 
-func (x *Index) legacyOf(kind string) []*resource.Resource { return nil }
+// Index holds the policies of one mesh, ranked. It is immutable.
+type Index struct {
+	Rooms  []Room
+	View   *mesh.View
+	RunDir string
+	// Warnings are about policies whose top-level targetRef names something that does not exist.
+	Warnings []mesh.Warning
 
-type legacyRules struct{}
+	kinds  []kindIndex // of the new generation, in the order in which they act
+	legacy []legacyIndex
+	byKind map[string]int // index in kinds
+	refers map[string][]*resource.Resource
+	rooms  map[string]int // index in Rooms of a kind
+	real   realServices
+}
 
-func (l *legacyRules) outbound(kind, service string) *resource.Resource      { return nil }
-func (l *legacyRules) inbound(kind string, inbound int) []*resource.Resource { return nil }
-func (l *legacyRules) proxy(kind string) *resource.Resource                  { return nil }
-func (s Subset) Holds(o Subset) bool                                         { return false }
+// kindIndex is the policies of one kind, each stronger than the ones before.
+type kindIndex struct {
+	kind     string
+	policies []*resource.Resource
+}
+
+type legacyIndex struct {
+	kind       string
+	replacedBy []string
+	policies   []*resource.Resource // sorted by name
+}
+
+// NewIndex ranks the policies of the view's mesh.
+func NewIndex(rooms []Room, set *resource.Set, v *mesh.View, o Options) *Index {
+	x := &Index{
+		Rooms: rooms, View: v, RunDir: cmp.Or(o.RunDir, "/run/nearside"),
+		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, rooms: map[string]int{}, real: indexReal(v),
+	}
+	acting := func(kind string) []*resource.Resource {
+		var out []*resource.Resource
+		for _, r := range set.InMesh(kind, v.Name) {
+			if o.Shadow || !r.Shadow() {
+				out = append(out, r)
+			}
+		}
+		return out
+	}
+	for i, room := range rooms {
+		for _, d := range room.Kinds {
+			list := acting(d.Kind)
+			slices.SortStableFunc(list, compareStrength)
+			x.byKind[d.Kind], x.rooms[d.Kind] = len(x.kinds), i
+			x.kinds = append(x.kinds, kindIndex{d.Kind, list})
+		}
+		for _, l := range room.Legacy {
+			x.rooms[l.Kind] = i
+			x.legacy = append(x.legacy, legacyIndex{l.Kind, l.ReplacedBy, acting(l.Kind)})
+		}
+		for _, d := range room.Refers {
+			if d.Scope == resource.ScopeGlobal {
+				x.refers[d.Kind] = set.Kind(d.Kind)
+			} else {
+				x.refers[d.Kind] = set.InMesh(d.Kind, v.Name)
+			}
+		}
+	}
+	for _, k := range x.kinds {
+		for _, r := range k.policies {
+			if reason := x.missingTop(r); reason != "" {
+				x.Warnings = append(x.Warnings, mesh.Warning{Resource: r.Key, Reason: reason})
+			}
+		}
+	}
+	return x
+}
+
+// Policies returns the policies of a kind that act, each stronger than the ones before. The slice must not be changed.
+func (x *Index) Policies(kind string) []*resource.Resource {
+	if i, ok := x.byKind[kind]; ok {
+		return x.kinds[i].policies
+	}
+	return x.legacyOf(kind)
+}
+
+func (x *Index) legacyOf(kind string) []*resource.Resource {
+	for i := range x.legacy {
+		if x.legacy[i].kind == kind {
+			return x.legacy[i].policies
+		}
+	}
+	return nil
+}
+
+// Rules returns what all policies say about a dataplane.
+func (x *Index) Rules(dataplane *resource.Resource) *Rules { return x.Match(dataplane).Rules() }
+
+// strength orders the kinds of targetRef from those that select much to those that select little.
+var strength = map[string]int{
+	"Mesh": 1, "MeshSubset": 2, "MeshGateway": 3, "MeshService": 4, "MeshExternalService": 5, "MeshMultiZoneService": 6,
+	"MeshServiceSubset": 7, "Dataplane": 8, "MeshGatewayRoute": 11, "MeshHTTPRoute": 12,
+}
+
+func refStrength(t *resource.TargetRef) int {
+	if t == nil {
+		return strength[kindMesh]
+	}
+	s := strength[t.Kind]
+	if t.Kind == "Dataplane" { // by labels, by name, one inbound of it
+		if t.Name != "" {
+			s++
+		}
+		if t.SectionName != "" {
+			s++
+		}
+	}
+	return s
+}
+
+// roles orders the values of kuma.io/policy-role: what the owner of a workload says goes over what is said for all.
+var roles = map[string]int{"": 0, "system": 0, "producer": 1, "consumer": 2, "workload-owner": 3}
+
+// compareStrength orders policies of one kind: what stands later goes over what stands earlier.
+func compareStrength(a, b *resource.Resource) int {
+	return cmp.Or(compareReach(a, b), compareNames(a, b))
+}
+
+// compareReach orders policies by whom they select, where they come from and whose they are.
+func compareReach(a, b *resource.Resource) int {
+	s, t := topOf(a), topOf(b)
+	tags := func(t *resource.TargetRef) int {
+		if t == nil || t.Kind != "MeshGateway" {
+			return 0
+		}
+		return len(t.Tags)
+	}
+	local := func(r *resource.Resource) int {
+		if r.Labels[resource.LabelOrigin] == "global" {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(refStrength(s), refStrength(t)),
+		cmp.Compare(local(a), local(b)),
+		cmp.Compare(tags(s), tags(t)),
+		cmp.Compare(roles[a.Labels[resource.LabelPolicyRole]], roles[b.Labels[resource.LabelPolicyRole]]),
+	)
+}
+
+// compareNames lets the name that comes first in the alphabet win.
+func compareNames(a, b *resource.Resource) int {
+	return cmp.Or(strings.Compare(b.DisplayName(), a.DisplayName()), strings.Compare(b.Name, a.Name))
+}
+
+func topOf(r *resource.Resource) *resource.TargetRef {
+	if p, ok := r.Spec.(*resource.Policy); ok {
+		return p.TargetRef
+	}
+	return nil
+}

@@ -58,7 +58,7 @@ func BenchmarkGenerate(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				p, err := xds.Generate(v, "web", xds.FlavorEnvoy, nil, nil)
+				p, err := xds.Generate(input(v, "web"), nil, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -96,7 +96,7 @@ func BenchmarkRefresh(b *testing.B) {
 			if k > 0 {
 				name = fmt.Sprintf("web-%d", k)
 			}
-			if proxies[name], err = xds.Generate(v, name, xds.FlavorEnvoy, proxies[name], memo); err != nil {
+			if proxies[name], err = xds.Generate(input(v, name), proxies[name], memo); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -137,7 +137,7 @@ func BenchmarkUnrelated(b *testing.B) {
 			if k > 0 {
 				name = fmt.Sprintf("web-%d", k)
 			}
-			if proxies[name], err = xds.Generate(v, name, xds.FlavorEnvoy, proxies[name], memo); err != nil {
+			if proxies[name], err = xds.Generate(input(v, name), proxies[name], memo); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -7,8 +7,36 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
+
+// Mesh is one mesh as the configs of its proxies are made from it.
+type Mesh struct {
+	View     *mesh.View
+	Policies *policy.Index // of the same view; nil: none
+}
+
+// NewMesh derives a mesh from a set of resources. Parts of prev, which may be nil, whose inputs did not change are used
+// again. It fails when the set has no mesh of that name.
+func NewMesh(set *resource.Set, name string, o mesh.Options, rooms []policy.Room, p policy.Options, prev *Mesh) (*Mesh, error) {
+	var last *mesh.View
+	if prev != nil {
+		last = prev.View
+	}
+	v, err := mesh.Build(set, name, o, last)
+	if err != nil {
+		return nil, err
+	}
+	return &Mesh{View: v, Policies: policy.NewIndex(rooms, set, v, p)}, nil
+}
+
+// Input is what the config of one proxy is made from.
+type Input struct {
+	*Mesh
+	Name   string // of the dataplane
+	Flavor Flavor
+}
 
 // Proxy is the generated config of one proxy.
 type Proxy struct {
@@ -26,6 +54,8 @@ type Proxy struct {
 	outbounds []mesh.Outbound
 	refs      []endpointRef  // the EDS resources, in the order of their names
 	fixed     []endpointRef  // endpoints that are part of listeners
+	backends  []backend      // what routes lead to beside the outbounds
+	policies  [32]byte       // fingerprint of the policies that were matched
 	notes     []mesh.Warning // of the generator; Warnings has those about the outbounds too
 }
 
@@ -53,7 +83,8 @@ func (e *NotFoundError) Error() string {
 //
 // It fails with a NotFoundError when the view has no such dataplane, and when the dataplane cannot be served at all. A
 // part that cannot be served is left out and named in Warnings.
-func Generate(v *mesh.View, name string, f Flavor, prev *Proxy, memo *Memo) (*Proxy, error) {
+func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
+	v, name, f := in.View, in.Name, in.Flavor
 	r := v.Dataplane(name)
 	if r == nil {
 		return nil, &NotFoundError{Mesh: v.Name, Name: name}
@@ -67,14 +98,25 @@ func Generate(v *mesh.View, name string, f Flavor, prev *Proxy, memo *Memo) (*Pr
 		return nil, fmt.Errorf("mesh %q enables mTLS (backend %q), which this agent cannot serve yet: "+
 			"remove mtls.enabledBackend from the Mesh", v.Name, b.Name)
 	}
-	if prev != nil && prev.Flavor == f && prev.dataplane.Key == r.Key && prev.dataplane.Digest == r.Digest {
+	// A gRPC client that is its own proxy has no filter chains for policies to act on.
+	var match *policy.Match
+	var fingerprint [32]byte
+	if in.Policies != nil && f != FlavorGRPC {
+		match = in.Policies.Match(r)
+		fingerprint = match.Fingerprint
+	}
+	if prev != nil && prev.Flavor == f && prev.dataplane.Key == r.Key && prev.dataplane.Digest == r.Digest && prev.policies == fingerprint {
 		if next := prev.reuse(v, r, dp, memo); next != nil {
 			return next, nil
 		}
 	}
 	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
-		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog,
+		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint,
 	}}
+	if match != nil {
+		g.rooms = in.Policies.Rooms
+		g.c = &policy.Context{View: v, Proxy: r, Dataplane: dp, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}
+	}
 	g.run()
 	return g.p, nil
 }
@@ -124,6 +166,10 @@ type generator struct {
 	p        *Proxy
 	clusters map[string]bool // names taken
 	tags     string          // value of the x-kuma-tags header
+
+	rooms   []policy.Room
+	c       *policy.Context // nil: no policies act
+	claimed map[string]bool // what rooms have added by themselves
 }
 
 func (g *generator) warnf(format string, args ...any) {
@@ -143,11 +189,18 @@ func (g *generator) run() {
 		g.directAccess()
 	}
 	g.seal()
+	if g.c != nil {
+		g.p.notes = append(g.p.notes, g.c.Rules.Warnings...)
+	}
 	g.p.Warnings = slices.Concat(warnings, g.p.notes)
 }
 
 // seal packs the draft and adds the endpoints, which proxies share.
 func (g *generator) seal() {
+	if g.c != nil {
+		g.c.Last = true
+	}
+	g.apply()
 	slices.SortFunc(g.p.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
 	rank := draft.Rank(draft.TypeEndpoint)
 	eps := make([]*draft.Resource, len(g.p.refs))
@@ -156,7 +209,7 @@ func (g *generator) seal() {
 		eps[i] = g.memo.endpoints(&enc, &g.p.refs[i], g.flavor)
 	}
 	g.d.Ready[rank] = eps
-	g.flush()
+	g.sealer.Add(g.d)
 	sealed, faults := g.sealer.Finish()
 	for _, f := range faults {
 		g.warnf("%v: it is left out", f)
@@ -164,8 +217,9 @@ func (g *generator) seal() {
 	g.p.Sealed = sealed
 }
 
-// flush seals the part that was made and begins another one in its place.
+// flush lets the policies act on the part that was made, seals it and begins another one in its place.
 func (g *generator) flush() {
+	g.apply()
 	g.sealer.Add(g.d)
 	*g.d = draft.Draft{Listeners: g.d.Listeners[:0], Clusters: g.d.Clusters[:0]}
 }

@@ -50,7 +50,7 @@ func view(t testing.TB, rs []*resource.Resource, prev *mesh.View) *mesh.View {
 
 func generate(t testing.TB, v *mesh.View, name string, f xds.Flavor, prev *xds.Proxy, memo *xds.Memo) *xds.Proxy {
 	t.Helper()
-	p, err := xds.Generate(v, name, f, prev, memo)
+	p, err := xds.Generate(xds.Input{Mesh: &xds.Mesh{View: v}, Name: name, Flavor: f}, prev, memo)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		last, err := xds.Generate(v, "web", xds.FlavorEnvoy, nil, memo)
+		last, err := xds.Generate(input(v, "web"), nil, memo)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 			if v, err = mesh.Build(resource.NewSet(build()), "default", mesh.Options{}, v); err != nil {
 				t.Fatal(err)
 			}
-			next, err := xds.Generate(v, "web", xds.FlavorEnvoy, last, memo)
+			next, err := xds.Generate(input(v, "web"), last, memo)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,14 +262,14 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fresh, err := xds.Generate(alone, "web", xds.FlavorEnvoy, nil, nil)
+			fresh, err := xds.Generate(input(alone, "web"), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !same(fresh.Sealed, next.Sealed) {
 				t.Fatalf("the incremental result differs from a fresh one (-fresh +incremental):\n%s", cmp.Diff(fresh.Sealed, next.Sealed))
 			}
-			if again, _ := xds.Generate(v, "web", xds.FlavorEnvoy, next, memo); again.Sealed != next.Sealed {
+			if again, _ := xds.Generate(input(v, "web"), next, memo); again.Sealed != next.Sealed {
 				t.Fatal("a second call with the same view made another config")
 			}
 			last = next
@@ -357,11 +357,11 @@ func TestRefusals(t *testing.T) {
 	const mtls = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n---\n" +
 		"type: Dataplane\nmesh: default\nname: web\nnetworking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}\n"
 	v := view(t, decode(t, "mtls", []byte(mtls)), nil)
-	if _, err := xds.Generate(v, "web", xds.FlavorEnvoy, nil, nil); err == nil || !strings.Contains(err.Error(), "mTLS") {
+	if _, err := xds.Generate(input(v, "web"), nil, nil); err == nil || !strings.Contains(err.Error(), "mTLS") {
 		t.Errorf("a mesh with mTLS was served in plain text: %v", err)
 	}
 	var missing *xds.NotFoundError
-	if _, err := xds.Generate(v, "other", xds.FlavorEnvoy, nil, nil); !errors.As(err, &missing) || missing.Name != "other" {
+	if _, err := xds.Generate(input(v, "other"), nil, nil); !errors.As(err, &missing) || missing.Name != "other" {
 		t.Errorf("got %v, want a NotFoundError", err)
 	}
 	if _, err := mesh.Build(resource.NewSet(nil), "default", mesh.Options{}, nil); err == nil || !strings.Contains(err.Error(), `"default"`) {
@@ -388,4 +388,9 @@ func TestSecretsAreHidden(t *testing.T) {
 			t.Errorf("the config holds %s: %v, want %v", text, got, want)
 		}
 	}
+}
+
+// input asks for the Envoy of a dataplane in a mesh without policies.
+func input(v *mesh.View, name string) xds.Input {
+	return xds.Input{Mesh: &xds.Mesh{View: v}, Name: name, Flavor: xds.FlavorEnvoy}
 }

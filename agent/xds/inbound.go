@@ -38,17 +38,17 @@ func (g *generator) inbounds() {
 			g.warnf("networking.inbound[%d]: the address %q is not an IP address: the inbound is left out; set networking.address to an IP", i, host)
 			continue
 		}
-		g.inbound(in, addr)
+		g.inbound(i, in, addr)
 	}
 }
 
-func (g *generator) inbound(in *resource.Inbound, addr netip.Addr) {
+func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 	port := cmp.Or(in.ServicePort, in.Port)
 	cluster := fmt.Sprintf("localhost:%d", port)
 	protocol := mesh.ParseProtocol(in.Tags[resource.TagProtocol])
 	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}
 	l := &draft.Listener{
-		Kind: draft.Inbound, Port: in.Port, Service: service, Tags: g.v.InboundTags(in.Tags),
+		Kind: draft.Inbound, Port: in.Port, Inbound: index, Service: service, Tags: g.v.InboundTags(in.Tags),
 		Message: &listenerv3.Listener{
 			Name:             "inbound:" + hostPort(addr, in.Port),
 			Address:          socketAddress(addr.String(), in.Port),
@@ -69,7 +69,7 @@ func (g *generator) inbound(in *resource.Inbound, addr netip.Addr) {
 	}
 	l.Chains = []*draft.Chain{chain}
 	g.d.Listeners = append(g.d.Listeners, l)
-	g.localCluster(cluster, cmp.Or(in.ServiceAddress, addr.String()), port, service, protocol)
+	g.localCluster(cluster, cmp.Or(in.ServiceAddress, addr.String()), in.Port, port, service, protocol)
 }
 
 // bindToPort is nil, Envoy's default of true, unless connections reach the listener through the redirection.
@@ -81,11 +81,11 @@ func (g *generator) bindToPort() *wrapperspb.BoolValue {
 }
 
 // localCluster leads to the workload.
-func (g *generator) localCluster(name, host string, port uint32, service draft.Service, p mesh.Protocol) {
+func (g *generator) localCluster(name, host string, inbound, port uint32, service draft.Service, p mesh.Protocol) {
 	if !g.claim(name) {
 		return // two inbounds in front of one port of the workload
 	}
-	c := &draft.Cluster{Service: service, Message: &clusterv3.Cluster{
+	c := &draft.Cluster{Kind: draft.InboundCluster, Port: inbound, Service: service, Message: &clusterv3.Cluster{
 		Name:                 name,
 		AltStatName:          statName(name),
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},

@@ -87,8 +87,7 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 	bind := g.bindToPort()
 	for i := range list {
 		o, p := &list[i], &parts[i]
-		service := draft.Service{Kind: o.Service.ID.Kind, Name: o.Service.ID.Name, Protocol: string(o.Service.Protocol)}
-		cluster := clusterName(o)
+		service := serviceOf(o.Service)
 		p.host.Address, p.host.PortSpecifier = o.Address.String(), &p.port
 		p.port.PortValue = o.Port
 		p.socket.SocketAddress = &p.host
@@ -97,6 +96,15 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 		p.listener.Address = &p.address
 		p.listener.TrafficDirection = corev3.TrafficDirection_OUTBOUND
 		p.listener.BindToPort = bind
+		p.draft = draft.Listener{Kind: draft.Outbound, Port: o.Port, Service: service, Tags: o.Tags, Message: &p.listener}
+		if o.Tags == nil {
+			p.draft.Tags = noTags
+		}
+		g.d.Listeners = append(g.d.Listeners, &p.draft)
+		if g.routed(o, &p.draft, headers) {
+			continue
+		}
+		cluster := clusterName(o)
 		p.chain.Message = &p.match
 		if o.Service.Protocol.HTTP() {
 			p.chain.HTTP = http[i].fill(o, cluster, headers)
@@ -106,12 +114,16 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 			p.chain.TCP = &p.tcp
 		}
 		p.chains[0] = &p.chain
-		p.draft = draft.Listener{Kind: draft.Outbound, Port: o.Port, Service: service, Tags: o.Tags, Message: &p.listener, Chains: p.chains[:]}
-		if o.Tags == nil {
-			p.draft.Tags = noTags
-		}
-		g.d.Listeners = append(g.d.Listeners, &p.draft)
+		p.draft.Chains = p.chains[:]
 		g.serviceCluster(o, p, cluster, service)
+	}
+}
+
+// serviceOf names a service in a draft.
+func serviceOf(s *mesh.Service) draft.Service {
+	return draft.Service{
+		Kind: s.ID.Kind, Name: s.ID.Name, Protocol: string(s.Protocol), Resource: s.Resource, Section: s.Section,
+		Port: s.Port, External: s.External,
 	}
 }
 

@@ -28,12 +28,20 @@ func (p *Proxy) reuse(v *mesh.View, r *resource.Resource, dp *resource.Dataplane
 	if !slices.EqualFunc(outbounds, p.outbounds, sameOutbound) || !slices.EqualFunc(fixed, p.fixed, func(a, b endpointRef) bool { return a.set == b.set }) {
 		return nil
 	}
-	services := make(map[string]*mesh.Service, len(outbounds))
+	backends, ok := p.sameBackends(v)
+	if !ok {
+		return nil
+	}
+	services := make(map[string]*mesh.Service, len(outbounds)+len(backends))
+	for i := range backends {
+		services[clusterName(&backends[i].outbound)] = backends[i].outbound.Service
+	}
 	for i := range outbounds {
 		services[clusterName(&outbounds[i])] = outbounds[i].Service
 	}
 	next := *p
 	next.catalog, next.outbounds, next.fixed = v.Catalog, outbounds, fixed
+	next.backends = backends
 	next.Warnings = slices.Concat(warnings, p.notes)
 	next.refs = slices.Clone(p.refs)
 	for i := range next.refs {

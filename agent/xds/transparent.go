@@ -52,7 +52,7 @@ func (g *generator) transparent() {
 			c := originalDst(name)
 			c.AltStatName = statName(name)
 			c.UpstreamBindConfig = bindTo(f.source)
-			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Message: c})
+			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
 			l := passthrough(draft.InboundPassthrough, name, f, port, corev3.TrafficDirection_INBOUND)
 			l.Message.EnableReusePort = sharedFalse
 			g.d.Listeners = append(g.d.Listeners, l)
@@ -64,7 +64,7 @@ func (g *generator) transparent() {
 				c = closed(name)
 			}
 			c.AltStatName = statName(name)
-			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Message: c})
+			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
 			g.d.Listeners = append(g.d.Listeners, passthrough(draft.OutboundPassthrough, name, f, port, corev3.TrafficDirection_OUTBOUND))
 		}
 	}
@@ -153,6 +153,6 @@ func (g *generator) directAccess() {
 		}
 	}
 	if g.claim(directAccessCluster) {
-		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Message: originalDst(directAccessCluster)})
+		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: originalDst(directAccessCluster)})
 	}
 }

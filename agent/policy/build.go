@@ -1,0 +1,382 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// item is one entry of from or to, with the policy around it.
+type item struct {
+	origin Origin
+	ref    *resource.TargetRef
+	conf   resource.Conf
+	subset Subset // whom it is about, by tags
+	tags   bool   // it can be said by tags
+	keys   []resourceID
+}
+
+// Rules merges what was matched.
+func (m *Match) Rules() *Rules {
+	out := &Rules{kinds: make(map[string]*KindRules, len(m.kinds)), legacy: m.legacy, index: m.index}
+	for i := range m.kinds {
+		k := m.index.buildKind(&m.kinds[i])
+		out.kinds[k.Kind] = k
+		out.Warnings = append(out.Warnings, k.Warnings...)
+	}
+	return out
+}
+
+func (x *Index) buildKind(m *matchedKind) *KindRules {
+	k := &KindRules{Kind: m.kind}
+	b := builder{x: x, k: k}
+	for i := range m.policies {
+		k.Policies = append(k.Policies, m.policies[i].policy)
+	}
+	b.proxy(m.policies)
+	to := b.toItems(m.policies)
+	b.to(to)
+	b.toResources(to)
+	b.from(m.policies)
+	slices.SortFunc(k.Warnings, func(a, b mesh.Warning) int {
+		return cmp.Or(a.Resource.Compare(b.Resource), strings.Compare(a.Reason, b.Reason))
+	})
+	k.Warnings = slices.Compact(k.Warnings)
+	return k
+}
+
+// builder makes the rules of one kind for one proxy.
+type builder struct {
+	x *Index
+	k *KindRules
+}
+
+func (b *builder) warnf(p *resource.Resource, format string, args ...any) {
+	b.k.Warnings = append(b.k.Warnings, mesh.Warning{Resource: p.Key, Reason: fmt.Sprintf(format, args...)})
+}
+
+// merge makes one rule of items.
+func merge(s Subset, items []item) *Rule {
+	r := &Rule{Subset: s, Origins: make([]Origin, len(items))}
+	confs := make([]resource.Conf, len(items))
+	for i := range items {
+		confs[i], r.Origins[i] = items[i].conf, items[i].origin
+	}
+	r.Conf = resource.Merge(confs...)
+	return r
+}
+
+func (b *builder) proxy(list []matched) {
+	var items []item
+	for i := range list {
+		if c := list[i].spec.Default; c != nil {
+			items = append(items, item{origin: Origin{Policy: list[i].policy}, conf: c})
+		}
+	}
+	if len(items) > 0 {
+		b.k.Proxy = merge(nil, items)
+	}
+}
+
+// toItems lists what the policies say about destinations, the stronger later.
+func (b *builder) toItems(list []matched) []item {
+	var out []item
+	for i := range list {
+		p, spec := list[i].policy, list[i].spec
+		for j := range spec.To {
+			if spec.To[j].Conf == nil {
+				continue
+			}
+			it := item{origin: Origin{p, j}, ref: &spec.To[j].TargetRef, conf: spec.To[j].Conf}
+			if list[i].sel.Route != nil {
+				out = append(out, b.routeItems(it, list[i].sel.Route)...)
+				continue
+			}
+			b.target(&it)
+			out = append(out, it)
+		}
+	}
+	return out
+}
+
+// target finds out what the targetRef of an item leads to.
+func (b *builder) target(it *item) {
+	t := it.ref
+	switch t.Kind {
+	case kindMesh:
+		it.tags = true
+		it.keys = []resourceID{{key: resource.Key{Kind: kindMesh, Name: b.x.View.Name}}}
+		if t.Name != "" && t.Name != b.x.View.Name {
+			it.tags, it.keys = false, nil
+			b.warnf(it.origin.Policy, "to[%d].targetRef: there is no mesh %q here: the item is without effect; remove the name", it.origin.Item, t.Name)
+		}
+		return
+	case "MeshServiceSubset":
+		it.tags = true
+		it.subset = subsetOf(t.Tags)
+		it.subset = append(Subset{{Key: resource.TagService, Value: t.Name}}, it.subset...)
+		return
+	case "MeshSubset":
+		it.tags, it.subset = true, subsetOf(t.Tags)
+		return
+	}
+	keys := b.x.resolve(it.origin.Policy, t)
+	for _, k := range keys {
+		it.keys = append(it.keys, resourceID{k, t.SectionName})
+	}
+	// A MeshService that is no resource is a value of the tag; one that is one stands for both, unless tags are no
+	// longer services at all.
+	byTag := t.Kind == mesh.KindMeshService && t.Name != "" && t.SectionName == "" && t.Namespace == ""
+	if byTag && (len(keys) == 0 || b.x.View.Spec.ServicesMode() != resource.MeshServicesExclusive) {
+		it.tags = true
+		it.subset = Subset{{Key: resource.TagService, Value: t.Name}}
+	}
+	if len(keys) == 0 && !(it.tags && b.x.offered(t.Name)) {
+		b.warnf(it.origin.Policy, "to[%d].targetRef: there is no %s", it.origin.Item, describe(t))
+	}
+}
+
+// routeItems turns an item of a policy that targets a route into one for each of the route's rules.
+func (b *builder) routeItems(it item, route *resource.Resource) []item {
+	spec, ok := route.Spec.(*resource.Policy)
+	if !ok {
+		return nil
+	}
+	byKey := it
+	byKey.keys = []resourceID{{key: route.Key}}
+	out := []item{byKey}
+	for i := range spec.To {
+		names, ok := spec.To[i].Conf.(RouteConf)
+		if !ok {
+			continue
+		}
+		for _, n := range names.RouteNames() {
+			one := it
+			one.tags = true
+			one.subset = Subset{{Key: resource.TagService, Value: spec.To[i].TargetRef.Name}, {Key: tagRoute, Value: n}}
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// to makes the rules by tags. There are no negations: of the rules that hold a destination the first, which names most
+// tags, decides.
+func (b *builder) to(items []item) {
+	byService := map[string][]item{} // without a service: those about all
+	var services []string
+	for _, it := range items {
+		if !it.tags {
+			continue
+		}
+		name, _ := it.subset.get(resource.TagService)
+		if _, ok := byService[name]; !ok {
+			services = append(services, name)
+		}
+		byService[name] = append(byService[name], it)
+	}
+	order := make(map[Origin]int, len(items))
+	for i := range items {
+		order[items[i].origin] = i
+	}
+	slices.Sort(services)
+	b.k.byService = make(map[string]*Rule, len(services))
+	for _, name := range services {
+		own := byService[name]
+		all := own
+		if name != "" {
+			all = slices.Concat(byService[""], own)
+			slices.SortStableFunc(all, func(a, b item) int { return order[a.origin] - order[b.origin] })
+		}
+		// Beside the items about the whole service each route has its own.
+		var whole []item
+		routes := map[Tag][]item{}
+		var names []Tag
+		for _, it := range all {
+			if len(it.subset) < 2 {
+				whole = append(whole, it)
+				continue
+			}
+			t := it.subset[1]
+			if routes[t] == nil {
+				names = append(names, t)
+			}
+			routes[t] = append(routes[t], it)
+		}
+		if slices.ContainsFunc(own, func(it item) bool { return len(it.subset) < 2 }) {
+			r := merge(own[0].subset[:min(1, len(own[0].subset))], whole)
+			b.k.To, b.k.byService[name] = append(b.k.To, r), r
+		}
+		for _, t := range names {
+			of := slices.Concat(whole, routes[t])
+			slices.SortStableFunc(of, func(a, b item) int { return order[a.origin] - order[b.origin] })
+			b.k.To = append(b.k.To, merge(routes[t][0].subset, of))
+		}
+	}
+	slices.SortStableFunc(b.k.To, func(a, b *Rule) int {
+		return cmp.Or(cmp.Compare(len(b.Subset), len(a.Subset)), a.Subset.compare(b.Subset))
+	})
+}
+
+// toResources makes the rules about resources. What is said of the mesh is said of each of them, and what is said of a
+// service is said of each of its ports.
+func (b *builder) toResources(items []item) {
+	list := slices.DeleteFunc(slices.Clone(items), func(it item) bool { return len(it.keys) == 0 })
+	if len(list) == 0 {
+		return
+	}
+	slices.SortStableFunc(list, func(a, b item) int {
+		return cmp.Or(
+			compareReach(a.origin.Policy, b.origin.Policy),
+			cmp.Compare(refStrength(a.ref), refStrength(b.ref)),
+			compareNames(a.origin.Policy, b.origin.Policy))
+	})
+	about := map[resource.Key][]int{} // the items about each resource, by index
+	ids := map[resourceID]bool{}
+	var everyone []int
+	for i := range list {
+		for _, id := range list[i].keys {
+			ids[id] = true
+			if id.key.Kind == kindMesh {
+				everyone = append(everyone, i)
+			} else {
+				about[id.key] = append(about[id.key], i)
+			}
+		}
+	}
+	b.k.byResource = make(map[resourceID]*ResourceRule, len(ids))
+	for id := range ids {
+		at := everyone
+		if id.key.Kind != kindMesh {
+			at = slices.Concat(everyone, about[id.key])
+			slices.Sort(at)
+		}
+		var of []item
+		for _, i := range at {
+			if list[i].covers(id) {
+				of = append(of, list[i])
+			}
+		}
+		r := &ResourceRule{Rule: *merge(nil, of), Resource: id.key, Section: id.section, Labels: b.x.labels(id.key)}
+		b.k.byResource[id] = r
+		b.k.ToResources = append(b.k.ToResources, r)
+	}
+	slices.SortFunc(b.k.ToResources, func(a, b *ResourceRule) int {
+		return cmp.Or(a.Resource.Compare(b.Resource), strings.Compare(a.Section, b.Section))
+	})
+}
+
+// covers reports whether an item is about a resource, or about all of which it is a part.
+func (it *item) covers(id resourceID) bool {
+	return slices.ContainsFunc(it.keys, func(k resourceID) bool {
+		return k.key.Kind == kindMesh || k.key == id.key && (k.section == "" || k.section == id.section)
+	})
+}
+
+// labels returns the labels of a resource that rules are about.
+func (x *Index) labels(k resource.Key) map[string]string {
+	if ports := x.real.ports[k]; len(ports) > 0 {
+		return ports[0].Labels
+	}
+	return nil
+}
+
+// from makes the rules about clients, for each inbound.
+func (b *builder) from(list []matched) {
+	byInbound := map[int][]item{}
+	routes := map[int]map[*resource.Resource][]item{}
+	most := -1
+	for i := range list {
+		p, spec := list[i].policy, list[i].spec
+		for j := range spec.From {
+			if spec.From[j].Conf == nil {
+				continue
+			}
+			it := item{origin: Origin{p, j}, ref: &spec.From[j].TargetRef, conf: spec.From[j].Conf}
+			if !b.client(&it) {
+				continue
+			}
+			for _, in := range list[i].sel.Inbounds {
+				most = max(most, in)
+				if r := list[i].sel.Route; r != nil {
+					if routes[in] == nil {
+						routes[in] = map[*resource.Resource][]item{}
+					}
+					routes[in][r] = append(routes[in][r], it)
+				} else {
+					byInbound[in] = append(byInbound[in], it)
+				}
+			}
+		}
+	}
+	for in := 0; in <= most; in++ {
+		if byInbound[in] == nil && routes[in] == nil {
+			continue
+		}
+		out := InboundRules{Inbound: in}
+		out.Rules, out.Overflow = b.clients(byInbound[in])
+		for r, items := range routes[in] {
+			rules, overflow := b.clients(items)
+			out.Routes = append(out.Routes, RouteRules{r, rules})
+			out.Overflow = out.Overflow || overflow
+		}
+		slices.SortFunc(out.Routes, func(a, b RouteRules) int { return a.Route.Key.Compare(b.Route.Key) })
+		b.k.From = append(b.k.From, out)
+	}
+}
+
+// client finds the tags of the clients that an item is about.
+func (b *builder) client(it *item) bool {
+	switch t := it.ref; t.Kind {
+	case kindMesh:
+		if t.Name != "" && t.Name != b.x.View.Name {
+			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no mesh %q here: the item is without effect; remove the name", it.origin.Item, t.Name)
+			return false
+		}
+	case "MeshSubset":
+		it.subset = subsetOf(t.Tags)
+	case mesh.KindMeshService, "MeshServiceSubset":
+		tags := map[string]string{resource.TagService: t.Name}
+		for k, v := range t.Tags {
+			if k != resource.TagService {
+				tags[k] = v
+			}
+		}
+		it.subset = subsetOf(tags)
+		if !b.x.offered(t.Name) {
+			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no %s", it.origin.Item, describe(t))
+		}
+	default:
+		b.warnf(it.origin.Policy, "from[%d].targetRef: clients cannot be told by %s: the item is without effect", it.origin.Item, t.Kind)
+		return false
+	}
+	return true
+}
+
+// clients makes disjoint rules of items. Where there are too many combinations the weakest items are left out.
+func (b *builder) clients(items []item) (rules []*Rule, overflow bool) {
+	if len(items) == 0 {
+		return nil, false
+	}
+	for _, group := range partition(items) {
+		tags := valuesOf(group)
+		dropped := map[resource.Key]bool{}
+		for combinations(tags) > maxRules {
+			overflow = true
+			p := group[0].origin.Policy
+			if !dropped[p.Key] {
+				dropped[p.Key] = true
+				b.warnf(p, "the policies of kind %s tell apart more than %d groups of clients by their tags: this one is left out in whole or in part; use fewer tags in from", b.k.Kind, maxRules)
+			}
+			group = group[max(1, len(group)/16):]
+			tags = valuesOf(group)
+		}
+		combine(group, tags, nil, func(s Subset, of []item) { rules = append(rules, merge(s, of)) })
+	}
+	slices.SortStableFunc(rules, func(a, b *Rule) int { return cmp.Compare(b.Subset.positive(), a.Subset.positive()) })
+	return rules, overflow
+}

@@ -1,0 +1,124 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Match is the policies of one proxy, before they are merged.
+type Match struct {
+	// Fingerprint is a hash over everything that the rules of the proxy depend on beside the proxy and the services
+	// that it reaches: equal fingerprints mean equal rules.
+	Fingerprint [32]byte
+
+	index     *Index
+	dataplane *resource.Resource
+	kinds     []matchedKind // those with a policy that selects the proxy, in acting order
+	legacy    *legacyRules
+}
+
+type matchedKind struct {
+	kind     string
+	policies []matched // each stronger than the ones before
+}
+
+type matched struct {
+	policy *resource.Resource
+	spec   *resource.Policy
+	sel    Selection
+}
+
+// Match selects the policies of a dataplane.
+func (x *Index) Match(dataplane *resource.Resource) *Match {
+	m := &Match{index: x, dataplane: dataplane}
+	fp := fingerprint{h: sha256.New()}
+	rooms := map[int]bool{}
+	ruled := map[string]bool{}
+	s := x.selector(dataplane)
+	for i := range x.kinds {
+		k := &x.kinds[i]
+		var list []matched
+		for _, p := range k.policies {
+			spec, ok := p.Spec.(*resource.Policy)
+			if !ok {
+				continue
+			}
+			sel := s.policy(p, spec)
+			if !sel.Proxy {
+				continue
+			}
+			list = append(list, matched{p, spec, sel})
+			fp.policy(x, p, spec, &sel)
+		}
+		if len(list) > 0 {
+			m.kinds = append(m.kinds, matchedKind{k.kind, list})
+			rooms[x.rooms[k.kind]] = true
+			ruled[k.kind] = true
+		}
+	}
+	m.legacy = x.matchLegacy(dataplane, ruled, func(kind string, p *resource.Resource) {
+		rooms[x.rooms[kind]] = true
+		fp.resource(p)
+	})
+	for i := range x.Rooms { // not the map: the order is part of the hash
+		if !rooms[i] {
+			continue
+		}
+		for _, d := range x.Rooms[i].Refers {
+			for _, r := range x.refers[d.Kind] {
+				fp.resource(r)
+			}
+		}
+	}
+	fp.h.Sum(m.Fingerprint[:0])
+	return m
+}
+
+// fingerprint hashes what is matched.
+type fingerprint struct {
+	h hash.Hash
+	b []byte
+}
+
+func (f *fingerprint) resource(r *resource.Resource) {
+	f.b = append(f.b[:0], r.Kind...)
+	f.b = append(f.b, 0)
+	f.b = append(f.b, r.Name...)
+	f.b = append(f.b, 0)
+	f.b = append(f.b, r.Digest[:]...)
+	f.h.Write(f.b)
+}
+
+// policy adds a policy with what it selects and with what its items lead to.
+func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Policy, sel *Selection) {
+	f.resource(p)
+	f.b = f.b[:0]
+	for _, i := range sel.Inbounds {
+		f.b = binary.AppendUvarint(f.b, uint64(i)+1)
+	}
+	f.b = append(f.b, 0)
+	f.h.Write(f.b)
+	if sel.Route != nil {
+		f.resource(sel.Route)
+	}
+	for i := range spec.To {
+		t := &spec.To[i].TargetRef
+		if t.Kind == kindMesh {
+			continue
+		}
+		f.b = append(f.b[:0], 1)
+		for _, k := range x.resolve(p, t) {
+			f.b = append(f.b, k.String()...)
+			f.b = append(f.b, 0)
+			if t.Kind == kindRoute {
+				for _, r := range x.routes(p, t) {
+					f.b = append(f.b, r.Digest[:]...)
+				}
+			}
+		}
+		f.h.Write(f.b)
+	}
+}

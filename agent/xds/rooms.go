@@ -1,0 +1,108 @@
+package xds
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// backend is what a reference of a route led to.
+type backend struct {
+	from     *resource.Resource
+	ref      policy.BackendRef
+	outbound mesh.Outbound
+}
+
+// routed asks the rooms for the chains of an outbound, and reports whether one has made them.
+func (g *generator) routed(o *mesh.Outbound, l *draft.Listener, headers *draft.Headers) bool {
+	if g.c == nil {
+		return false
+	}
+	out := policy.Outbound{Service: l.Service, Tags: o.Tags, Listener: l, Headers: headers, Self: self(o)}
+	for i := range g.rooms {
+		if room := &g.rooms[i]; room.Outbound != nil && room.Outbound(g.c, &out) {
+			return true
+		}
+	}
+	return false
+}
+
+// self refers to what an outbound leads to.
+func self(o *mesh.Outbound) policy.BackendRef {
+	if o.Service.ID.Kind == mesh.KindTag {
+		return policy.BackendRef{Kind: "MeshServiceSubset", Name: o.Service.Tag, Tags: o.Subset}
+	}
+	return policy.BackendRef{Kind: o.Service.ID.Kind, Name: o.Service.Resource.Name, Port: o.Service.Port}
+}
+
+// apply lets the policies act on the part that was made.
+func (g *generator) apply() {
+	if g.c == nil {
+		return
+	}
+	for i := range g.rooms {
+		if g.rooms[i].Apply != nil {
+			g.rooms[i].Apply(g.c, g.d)
+		}
+	}
+}
+
+// Destination implements [policy.Host].
+func (g *generator) Destination(from *resource.Resource, ref policy.BackendRef) (policy.Destination, bool) {
+	o, ok := g.v.Backend(from, mesh.BackendRef(ref))
+	if !ok {
+		g.Warn(from.Key, "there is no %s: what leads there is left out", mesh.BackendRef(ref))
+		return policy.Destination{}, false
+	}
+	if o.Service.Index < 0 {
+		g.Warn(from.Key, "nothing offers %s: what leads there has no endpoints", mesh.BackendRef(ref))
+	}
+	service, cluster := serviceOf(o.Service), clusterName(&o)
+	if !g.clusters[cluster] {
+		g.p.backends = append(g.p.backends, backend{from, ref, o})
+		g.serviceCluster(&o, &outboundParts{}, cluster, service)
+	}
+	return policy.Destination{Cluster: cluster, Service: service}, true
+}
+
+// Claim implements [policy.Host].
+func (g *generator) Claim(typeURL, name string) bool {
+	if typeURL == draft.TypeCluster {
+		return g.claim(name)
+	}
+	if g.claimed == nil {
+		g.claimed = map[string]bool{}
+	}
+	key := typeURL + "\x00" + name
+	taken := g.claimed[key]
+	g.claimed[key] = true
+	return !taken
+}
+
+// maxNotes bounds what is noted about one proxy.
+const maxNotes = 1000
+
+// Warn implements [policy.Host].
+func (g *generator) Warn(k resource.Key, format string, args ...any) {
+	w := mesh.Warning{Resource: k, Reason: fmt.Sprintf(format, args...)}
+	if len(g.p.notes) < maxNotes && !slices.Contains(g.p.notes, w) {
+		g.p.notes = append(g.p.notes, w)
+	}
+}
+
+// sameBackends looks up again what routes lead to, and reports whether listeners and clusters are still the same.
+func (p *Proxy) sameBackends(v *mesh.View) ([]backend, bool) {
+	out := make([]backend, len(p.backends))
+	for i, b := range p.backends {
+		o, ok := v.Backend(b.from, mesh.BackendRef(b.ref))
+		if !ok || !sameOutbound(o, b.outbound) {
+			return nil, false
+		}
+		out[i] = backend{b.from, b.ref, o}
+	}
+	return out, true
+}
