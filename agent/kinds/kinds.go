@@ -9,6 +9,7 @@ package kinds
 import (
 	"fmt"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -75,9 +76,7 @@ func Rooms() []policy.Room {
 			legacy("FaultInjection", "fault-injections", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
 		room(inert("MeshRateLimit", "meshratelimits", "mrl", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: mesh})),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
-		room(
-			inert("MeshTrafficPermission", "meshtrafficpermissions", "mtp", shape{Top: proxies, From: proxies}),
-			legacy("TrafficPermission", "traffic-permissions", resource.LegacyShape{})),
+		trafficpermission.Room(),
 		// Observation sees what the kinds above have made.
 		room(inert("MeshMetric", "meshmetrics", "mm", shape{Top: gateways, Default: true})),
 		room(inert("MeshTrace", "meshtraces", "mtr", shape{Top: gateways, Default: true})),
