@@ -1,0 +1,107 @@
+package resource
+
+import (
+	"regexp"
+	"time"
+)
+
+// The checks that the confs of several policies share. Nil is never reported: what is required is for the conf to say.
+
+// maxHeader bounds the name of a header and maxPattern the length of a regular expression.
+const (
+	maxHeader  = 256
+	maxPattern = 1024
+)
+
+// Timeout checks a time limit: 0s, which means none, or at least a millisecond, the unit in which Envoy counts.
+func (v *Validator) Timeout(d *Duration) {
+	if d != nil && d.Duration > 0 && d.Duration < time.Millisecond {
+		v.Faultf("%s is less than a millisecond, which would be taken as no limit: give 1ms or more, or 0s for no limit", d)
+	}
+}
+
+// Positive checks a time span that has no meaning when it is 0s.
+func (v *Validator) Positive(d *Duration) {
+	if d != nil && d.Duration < time.Millisecond {
+		v.Faultf("%s is too short: give 1ms or more", d)
+	}
+}
+
+// AtLeastOne checks a count that has no meaning when it is 0.
+func (v *Validator) AtLeastOne(n *uint32) {
+	if n != nil && *n == 0 {
+		v.Faultf("0 is not allowed: give 1 or more")
+	}
+}
+
+// Percent checks a whole number of percent.
+func (v *Validator) Percent(n *uint32) {
+	if n != nil && *n > 100 {
+		v.Faultf("%d is not a percentage: 0 to 100 is allowed", *n)
+	}
+}
+
+// Percentage checks a decimal number of percent.
+func (v *Validator) Percentage(d *Decimal) {
+	if d != nil && !(d.value >= 0 && d.value <= 100) {
+		v.Faultf("%s is not a percentage: 0 to 100 is allowed", d.text)
+	}
+}
+
+// HeaderName checks the name of an HTTP header: a token of RFC 9110 section 5.1, in lower case as HTTP/2 has it.
+func (v *Validator) HeaderName(s string) {
+	switch {
+	case s == "":
+		v.Faultf("the name of the header is missing")
+		return
+	case len(s) > maxHeader:
+		v.Faultf("the name of the header has %d characters, at most %d are allowed", len(s), maxHeader)
+		return
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'A' && c <= 'Z':
+			v.Faultf("%s has capital letters: write the name of the header in lower case", quote(s))
+			return
+		case !headerChar(c):
+			v.Faultf("%s is not the name of a header: the character %q is not allowed", quote(s), c)
+			return
+		}
+	}
+}
+
+func headerChar(c byte) bool {
+	if alnum(c) {
+		return true
+	}
+	switch c {
+	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':
+		return true
+	}
+	return false
+}
+
+// HeaderValue checks the value of an HTTP header: no control characters (RFC 9110 section 5.5).
+func (v *Validator) HeaderValue(s string) {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 && c != '\t' || c == 0x7f {
+			v.Faultf("%s has a control character, which no header may have", quote(s))
+			return
+		}
+	}
+}
+
+// Pattern checks a regular expression of the syntax that Envoy takes, which is RE2's.
+func (v *Validator) Pattern(s string) {
+	if len(s) > maxPattern {
+		v.Faultf("the pattern has %d characters, at most %d are allowed", len(s), maxPattern)
+		return
+	}
+	if s == "" {
+		v.Faultf("the pattern is empty: write .* for any value")
+		return
+	}
+	if _, err := regexp.Compile(s); err != nil {
+		v.Faultf("%s is not a regular expression of RE2: %v", quote(s), err)
+	}
+}
