@@ -25,6 +25,7 @@ var floors = []floor{
 	{7, "examples/*", []string{below}, "an example is a program of its own that shows the parts at work"},
 	{7, "agent/house", nil, "the rules of the house are tests alone"},
 	{6, "agent", []string{below}, "the daemon puts the parts together"},
+	{5, "agent/kindtest", []string{below}, "the cases of a kind are run through the whole corridor"},
 	{5, "agent/client", []string{"agent/inspect", "agent/resource"}, "a client knows the API and the resources, never the inside of the agent"},
 	{5, "agent/inspect", []string{"agent/explain", "agent/xds", "agent/policy", "agent/mesh", "agent/store", "agent/resource", "agent/jsonpatch", "agent/audit"}, "the API shows what other packages have decided"},
 	{5, "agent/explain", []string{"agent/xds", "agent/envoy", "agent/policy", "agent/mesh", "agent/resource"}, "an explanation reads finished config and decides nothing"},
@@ -78,7 +79,7 @@ func (f floor) testsMay(own, dir string) bool {
 		return true
 	}
 	o, ok := floorOf(dir)
-	return ok && f.level > 0 && (o.level <= f.level || dir == "agent/kinds")
+	return ok && f.level > 0 && (o.level <= f.level || dir == "agent/kinds" || dir == "agent/kindtest")
 }
 
 // ruleFloors: a package imports only what its row of the table allows.

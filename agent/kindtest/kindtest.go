@@ -1,0 +1,233 @@
+// Package kindtest runs the cases of a policy kind: resources in, what the kind changes of the proxy's config out.
+//
+// A case is a txtar file (https://pkg.go.dev/golang.org/x/tools/txtar):
+//
+//	What the case shows, in words. A line "dataplane: NAME" names the proxy, else it is the first Dataplane; a line
+//	"zone: NAME" the zone.
+//	-- input.yaml --
+//	resources in the universal format; where there is no Mesh the mesh "default" is added
+//	-- changes.txt --
+//	+ TYPE/NAME/path/to/field = value     is there with the policies of the kind
+//	- TYPE/NAME/path/to/field = value     is there without them
+//	! KIND/MESH/NAME: reason              a warning
+//
+// Items of lists that have a name stand under it, others under their index. With UPDATE_GOLDEN=1 in the environment the
+// last part is written instead of compared.
+package kindtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+const (
+	inputFile   = "input.yaml"
+	changesFile = "changes.txt"
+)
+
+// Run runs the cases in a directory. The kinds are those of the room that is tested.
+func Run(t *testing.T, dir string, room policy.Room) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases in %s (%v)", dir, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { run(t, file, room) })
+	}
+}
+
+func run(t *testing.T, file string, room policy.Room) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := txtar.Parse(data)
+	in := part(a, inputFile)
+	if in == nil {
+		t.Fatalf("%s has no part %s", file, inputFile)
+	}
+	got := changes(t, string(a.Comment), in.Data, room)
+	out := part(a, changesFile)
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if out == nil {
+			a.Files = append(a.Files, txtar.File{Name: changesFile})
+			out = &a.Files[len(a.Files)-1]
+		}
+		out.Data = []byte(got)
+		if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want := ""
+	if out != nil {
+		want = string(out.Data)
+	}
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("changes, UPDATE_GOLDEN=1 takes them over (-want +got):\n%s", diff)
+	}
+}
+
+func part(a *txtar.Archive, name string) *txtar.File {
+	for i := range a.Files {
+		if a.Files[i].Name == name {
+			return &a.Files[i]
+		}
+	}
+	return nil
+}
+
+// option reads a line "name: value" of the comment.
+func option(comment, name string) string {
+	for line := range strings.Lines(comment) {
+		if v, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+// changes are what the policies of a room change of the config of one proxy.
+func changes(t *testing.T, comment string, input []byte, room policy.Room) string {
+	t.Helper()
+	rs, faults := kinds.Registry().Decode(inputFile, input)
+	if len(faults) > 0 {
+		t.Fatalf("%v", faults)
+	}
+	own := map[string]bool{}
+	for _, d := range slices.Concat(room.Kinds, room.Refers) {
+		own[d.Kind] = true
+	}
+	for _, l := range room.Legacy {
+		own[l.Kind] = true
+	}
+	name, hasMesh := option(comment, "dataplane"), false
+	var base []*resource.Resource
+	for _, r := range rs {
+		hasMesh = hasMesh || r.Kind == "Mesh"
+		if r.Kind == "Dataplane" && name == "" {
+			name = r.Name
+		}
+		if !own[r.Kind] {
+			base = append(base, r)
+		}
+	}
+	if !hasMesh {
+		m := &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: resource.DefaultMesh}, Spec: &resource.Mesh{}}
+		rs, base = append(rs, m), append(base, m)
+	}
+	zone := option(comment, "zone")
+	before, _ := config(t, base, zone, name)
+	after, warnings := config(t, rs, zone, name)
+	var lines []string
+	for path, v := range before {
+		if w, ok := after[path]; !ok || w != v {
+			lines = append(lines, path+"\x00- "+path+" = "+v)
+		}
+	}
+	for path, v := range after {
+		if w, ok := before[path]; !ok || w != v {
+			lines = append(lines, path+"\x01+ "+path+" = "+v)
+		}
+	}
+	slices.Sort(lines)
+	var b strings.Builder
+	for _, l := range lines {
+		_, text, _ := strings.Cut(strings.Replace(l, "\x01", "\x00", 1), "\x00")
+		b.WriteString(text + "\n")
+	}
+	for _, w := range warnings {
+		if own[w.Resource.Kind] {
+			fmt.Fprintf(&b, "! %s: %s\n", w.Resource, w.Reason)
+		}
+	}
+	return b.String()
+}
+
+// config returns the fields of a proxy's config by their path, and the warnings about its resources.
+func config(t *testing.T, rs []*resource.Resource, zone, name string) (map[string]string, []mesh.Warning) {
+	t.Helper()
+	m, err := xds.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{Zone: zone}, kinds.Rooms(), policy.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := xds.Generate(xds.Input{Mesh: m, Name: name, Flavor: xds.FlavorEnvoy}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := p.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for url, list := range doc {
+		for resourceName, body := range list {
+			var v any
+			d := json.NewDecoder(bytes.NewReader(body))
+			d.UseNumber()
+			if err := d.Decode(&v); err != nil {
+				t.Fatal(err)
+			}
+			flatten(out, url[strings.LastIndexByte(url, '.')+1:]+"/"+resourceName, v)
+		}
+	}
+	warnings := slices.Concat(m.Policies.Warnings, p.Warnings)
+	slices.SortFunc(warnings, func(a, b mesh.Warning) int {
+		if c := a.Resource.Compare(b.Resource); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Reason, b.Reason)
+	})
+	return out, slices.Compact(warnings)
+}
+
+// flatten writes every field below a value under its path.
+func flatten(out map[string]string, path string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if len(v) == 0 {
+			out[path] = "{}"
+		}
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			flatten(out, path+"/"+k, v[k])
+		}
+	case []any:
+		if len(v) == 0 {
+			out[path] = "[]"
+		}
+		seen := map[string]bool{}
+		for i, item := range v {
+			key := fmt.Sprint(i)
+			if o, ok := item.(map[string]any); ok {
+				if n, ok := o["name"].(string); ok && !seen[n] {
+					key = n
+				}
+			}
+			seen[key] = true
+			flatten(out, path+"/"+key, item)
+		}
+	default:
+		b, err := json.Marshal(v)
+		if err != nil {
+			b = fmt.Append(nil, v)
+		}
+		out[path] = string(b)
+	}
+}
