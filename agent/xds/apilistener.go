@@ -55,6 +55,6 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 			EdsClusterConfig:     draft.EDS,
 		}})
-		g.p.refs = append(g.p.refs, endpointRef{cluster, o.Service.Index, o.Service.Endpoints, o.Subset})
+		g.p.refs = append(g.p.refs, endpointRef{cluster: cluster, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
 // Field numbers of envoy.config.endpoint.v3 and what it holds, for the encoder below.
@@ -15,8 +16,12 @@ const (
 	fieldEndpoints   = 2
 	fieldLocality    = 1 // LocalityLbEndpoints
 	fieldLbEndpoints = 2
+	fieldPolicy      = 4
 	fieldGroupWeight = 3
+	fieldPriority    = 5
 	fieldZone        = 2 // core.Locality
+	fieldSubZone     = 3
+	fieldFactor      = 3 // ClusterLoadAssignment.Policy
 	fieldEndpoint    = 1 // LbEndpoint
 	fieldMetadata    = 3
 	fieldWeight      = 4
@@ -37,8 +42,12 @@ type assignment struct {
 	out, group, lb, inner, tags, entry []byte // scratch
 }
 
-func (a *assignment) encode(cluster string, list []mesh.Endpoint, f Flavor) []byte {
+func (a *assignment) encode(cluster string, list []mesh.Endpoint, l *policy.Localities, f Flavor) []byte {
 	a.out = appendString(a.out[:0], fieldClusterName, cluster)
+	if l != nil { // of a policy, and policies act on Envoys alone
+		a.placed(list, l)
+		return slices.Clone(a.out)
+	}
 	for i, zones := 0, zonesOf(list); i < len(zones); i++ {
 		a.inner = a.inner[:0]
 		if zones[i] != "" {
@@ -61,6 +70,59 @@ func (a *assignment) encode(cluster string, list []mesh.Endpoint, f Flavor) []by
 		a.out = appendBytes(a.out, fieldEndpoints, a.group)
 	}
 	return slices.Clone(a.out)
+}
+
+// placed appends the endpoints in the groups that localities put them in, by priority and place.
+func (a *assignment) placed(list []mesh.Endpoint, l *policy.Localities) {
+	places, of := placesOf(list, l)
+	for _, p := range places {
+		a.inner = a.inner[:0]
+		if p.Zone != "" {
+			a.inner = appendString(a.inner, fieldZone, p.Zone)
+		}
+		if p.SubZone != "" {
+			a.inner = appendString(a.inner, fieldSubZone, p.SubZone)
+		}
+		a.group = appendBytes(a.group[:0], fieldLocality, a.inner)
+		for j := range list {
+			if of[j].Locality == p && of[j].ok {
+				a.endpoint(&list[j])
+				a.group = appendBytes(a.group, fieldLbEndpoints, a.lb)
+			}
+		}
+		if p.Weight > 0 {
+			a.inner = appendVarint(a.inner[:0], fieldUInt32, uint64(p.Weight))
+			a.group = appendBytes(a.group, fieldGroupWeight, a.inner)
+		}
+		if p.Priority > 0 {
+			a.group = appendVarint(a.group, fieldPriority, uint64(p.Priority))
+		}
+		a.out = appendBytes(a.out, fieldEndpoints, a.group)
+	}
+	if l.Overprovisioning > 0 {
+		a.inner = appendVarint(a.inner[:0], fieldUInt32, uint64(l.Overprovisioning))
+		a.entry = appendBytes(a.entry[:0], fieldFactor, a.inner)
+		a.out = appendBytes(a.out, fieldPolicy, a.entry)
+	}
+}
+
+// placement is where an endpoint goes, if anywhere.
+type placement struct {
+	policy.Locality
+	ok bool
+}
+
+// placesOf returns the groups in their order, and that of each endpoint.
+func placesOf(list []mesh.Endpoint, l *policy.Localities) (places []policy.Locality, of []placement) {
+	of = make([]placement, len(list))
+	for i := range list {
+		of[i].Locality, of[i].ok = l.Place(list[i].Zone, list[i].Tags)
+		if of[i].ok && !slices.Contains(places, of[i].Locality) {
+			places = append(places, of[i].Locality)
+		}
+	}
+	slices.SortFunc(places, policy.Locality.Compare)
+	return places, of
 }
 
 func zonesOf(list []mesh.Endpoint) []string {

@@ -65,6 +65,8 @@ type endpointRef struct {
 	index   int // of the service in the view, -1 for one that nothing offers
 	set     *mesh.EndpointSet
 	subset  map[string]string
+
+	localities *policy.Localities // nil: every place is as good
 }
 
 // NotFoundError says that a mesh has no dataplane of a name.
@@ -170,6 +172,8 @@ type generator struct {
 	rooms   []policy.Room
 	c       *policy.Context // nil: no policies act
 	claimed map[string]bool // what rooms have added by themselves
+
+	localities map[string]*policy.Localities // by cluster, where rooms have said some
 }
 
 func (g *generator) warnf(format string, args ...any) {
@@ -206,6 +210,7 @@ func (g *generator) seal() {
 	eps := make([]*draft.Resource, len(g.p.refs))
 	var enc assignment
 	for i := range g.p.refs {
+		g.p.refs[i].localities = g.localities[g.p.refs[i].cluster]
 		eps[i] = g.memo.endpoints(&enc, &g.p.refs[i], g.flavor)
 	}
 	g.d.Ready[rank] = eps

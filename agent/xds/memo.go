@@ -19,9 +19,10 @@ type Memo struct {
 type internKey struct{ typeURL, version string }
 
 type assignKey struct {
-	set     weak.Pointer[mesh.EndpointSet]
-	cluster string
-	flavor  Flavor
+	set        weak.Pointer[mesh.EndpointSet]
+	cluster    string
+	localities string
+	flavor     Flavor
 }
 
 // NewMemo returns an empty memo.
@@ -52,7 +53,7 @@ func (m *Memo) endpoints(enc *assignment, ref *endpointRef, f Flavor) *draft.Res
 	if m == nil {
 		return enc.seal(ref, f)
 	}
-	k := assignKey{weak.Make(ref.set), ref.cluster, f}
+	k := assignKey{weak.Make(ref.set), ref.cluster, ref.localities.Key(), f}
 	if have := m.assigned[k].Value(); have != nil {
 		return have
 	}
@@ -62,7 +63,7 @@ func (m *Memo) endpoints(enc *assignment, ref *endpointRef, f Flavor) *draft.Res
 }
 
 func (a *assignment) seal(ref *endpointRef, f Flavor) *draft.Resource {
-	return draft.NewResource(ref.cluster, a.encode(ref.cluster, ref.set.Subset(ref.subset), f))
+	return draft.NewResource(ref.cluster, a.encode(ref.cluster, ref.set.Subset(ref.subset), ref.localities, f))
 }
 
 // sweep drops entries whose resource nobody uses any more, once there are twice as many as after the last sweep.

@@ -177,5 +177,5 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name stri
 	// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
 	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
 	g.d.Clusters = append(g.d.Clusters, &p.cluster)
-	g.p.refs = append(g.p.refs, endpointRef{name, o.Service.Index, o.Service.Endpoints, o.Subset})
+	g.p.refs = append(g.p.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
 }

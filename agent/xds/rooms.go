@@ -83,6 +83,14 @@ func (g *generator) Claim(typeURL, name string) bool {
 	return !taken
 }
 
+// Localities implements [policy.Host].
+func (g *generator) Localities(cluster string, l *policy.Localities) {
+	if g.localities == nil {
+		g.localities = map[string]*policy.Localities{}
+	}
+	g.localities[cluster] = l
+}
+
 // maxNotes bounds what is noted about one proxy.
 const maxNotes = 1000
 
