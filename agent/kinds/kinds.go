@@ -9,6 +9,8 @@ package kinds
 import (
 	"fmt"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -63,17 +65,13 @@ func Rooms() []policy.Room {
 		// What shapes connections and requests. These are independent of each other.
 		room(inert("MeshTLS", "meshtlses", "mtls", shape{Top: subset, From: mesh})),
 		room(inert("MeshLoadBalancingStrategy", "meshloadbalancingstrategies", "mlbs", shape{Top: gateways, To: services})),
-		room(
-			inert("MeshTimeout", "meshtimeouts", "mt", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: routed}),
-			legacy("Timeout", "timeouts", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
+		timeout.Room(),
 		room(
 			inert("MeshCircuitBreaker", "meshcircuitbreakers", "mcb", shape{Top: proxies, TopToOnly: gateway, From: mesh, To: services}),
 			legacy("CircuitBreaker", "circuit-breakers", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
 		room(inert("MeshHealthCheck", "meshhealthchecks", "mhc", shape{Top: gateways, To: services})),
 		room(inert("MeshRetry", "meshretries", "mr", shape{Top: proxies, TopToOnly: outbound, To: routed})),
-		room(
-			inert("MeshFaultInjection", "meshfaultinjections", "mfi", shape{Top: proxies, TopToOnly: gateway, From: proxies, To: mesh}),
-			legacy("FaultInjection", "fault-injections", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
+		faultinjection.Room(),
 		room(inert("MeshRateLimit", "meshratelimits", "mrl", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: mesh})),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
 		trafficpermission.Room(),
