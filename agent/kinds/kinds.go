@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -64,7 +65,7 @@ func Rooms() []policy.Room {
 		room(inert("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: subset, Default: true})),
 		// What shapes connections and requests. These are independent of each other.
 		room(inert("MeshTLS", "meshtlses", "mtls", shape{Top: subset, From: mesh})),
-		room(inert("MeshLoadBalancingStrategy", "meshloadbalancingstrategies", "mlbs", shape{Top: gateways, To: services})),
+		loadbalancing.Room(),
 		timeout.Room(),
 		room(
 			inert("MeshCircuitBreaker", "meshcircuitbreakers", "mcb", shape{Top: proxies, TopToOnly: gateway, From: mesh, To: services}),

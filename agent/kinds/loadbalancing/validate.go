@@ -1,0 +1,160 @@
+package loadbalancing
+
+import (
+	"math"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Bounds of the reference, which lie within those of Envoy (config/cluster/v3/cluster.proto).
+const (
+	maxRingSize     = 8_000_000
+	defaultMinRing  = 1024 // Envoy's own, in force where a conf has none
+	maxTableSize    = 5_000_011
+	minChoiceCount  = 2
+	maxFailover     = 127 // each takes a priority, and Envoy has 0 to 128
+	maxAffinityTags = 9   // nine default weights are the most whose sum fits in 32 bits
+)
+
+// Validate checks the conf by itself; what depends on the targets is checked by checkPolicy.
+func (c *Conf) Validate(v *resource.Validator) {
+	c.LocalityAwareness.validate(v.Field("localityAwareness"))
+	c.LoadBalancer.validate(v.Field("loadBalancer"))
+}
+
+func (l *LocalityAwareness) validate(v *resource.Validator) {
+	if l == nil {
+		return
+	}
+	if l.LocalZone != nil && l.LocalZone.AffinityTags != nil {
+		validateAffinity(v.Field("localZone").Field("affinityTags"), *l.LocalZone.AffinityTags)
+	}
+	l.CrossZone.validate(v.Field("crossZone"))
+}
+
+func validateAffinity(v *resource.Validator, tags []AffinityTag) {
+	weighted, sum, seen := 0, uint64(1), map[string]bool{} // endpoints without affinity weigh 1
+	for i, t := range tags {
+		switch at := v.Index(i).Field("key"); {
+		case t.Key == "":
+			at.Faultf("the key is missing: name the tag that proxy and endpoint have in common")
+		case seen[t.Key]:
+			at.Faultf("the tag %q is given before: it can have one place in the order", t.Key)
+		}
+		seen[t.Key] = true
+		if t.Weight == nil {
+			continue
+		}
+		weighted++
+		sum += uint64(*t.Weight)
+		if *t.Weight == 0 {
+			v.Index(i).Field("weight").Faultf("0 is not a weight: give 1 or more")
+		}
+	}
+	switch {
+	case weighted > 0 && weighted < len(tags):
+		v.Faultf("%d of %d tags have a weight: give all of them one, or none", weighted, len(tags))
+	case weighted == 0 && len(tags) > maxAffinityTags:
+		v.Faultf("%d tags without weights: at most %d are allowed, or give each a weight", len(tags), maxAffinityTags)
+	case sum > math.MaxUint32:
+		v.Faultf("the weights add up to %d: at most %d is allowed", sum-1, uint32(math.MaxUint32)-1)
+	}
+}
+
+func (c *CrossZone) validate(v *resource.Validator) {
+	if c == nil {
+		return
+	}
+	if c.Failover != nil {
+		list := v.Field("failover")
+		if n := len(*c.Failover); n > maxFailover {
+			list.Faultf("%d rules: at most %d are allowed", n, maxFailover)
+		}
+		for i := range *c.Failover {
+			(*c.Failover)[i].validate(list.Index(i))
+		}
+	}
+	if t := c.FailoverThreshold; t != nil {
+		at := v.Field("failoverThreshold").Field("percentage")
+		if t.Percentage == nil {
+			at.Faultf("the value is missing: give a number above 0, at most 100")
+		} else if p := t.Percentage.Float(); !(p > 0 && p <= 100) {
+			at.Faultf("%s is no threshold: give a number above 0, at most 100", t.Percentage)
+		}
+	}
+}
+
+func (f *Failover) validate(v *resource.Validator) {
+	if f.From != nil {
+		validateZones(v.Field("from").Field("zones"), f.From.Zones)
+	}
+	to := v.Field("to")
+	if !to.Field("type").OneOf(f.To.Type, zonesNone, zonesOnly, zonesAny, zonesAnyExcept) {
+		return
+	}
+	var zones []string
+	if f.To.Zones != nil {
+		zones = *f.To.Zones
+	}
+	switch f.To.Type {
+	case zonesNone, zonesAny:
+		if len(zones) > 0 {
+			to.Field("zones").Faultf("%s names no zones: remove them, or give the type %s or %s", f.To.Type, zonesOnly, zonesAnyExcept)
+		}
+	default:
+		validateZones(to.Field("zones"), zones)
+	}
+}
+
+func validateZones(v *resource.Validator, zones []string) {
+	if len(zones) == 0 {
+		v.Faultf("the list is empty: name at least one zone")
+	}
+	for i, z := range zones {
+		if z == "" {
+			v.Index(i).Faultf("the name of the zone is empty")
+		}
+	}
+}
+
+func (l *LoadBalancer) validate(v *resource.Validator) {
+	if l == nil || !v.Field("type").OneOf(l.Type, roundRobin, leastRequest, ringHash, random, maglev) {
+		return
+	}
+	if c := l.LeastRequest; c != nil {
+		at := v.Field("leastRequest")
+		if c.ChoiceCount != nil && *c.ChoiceCount < minChoiceCount {
+			at.Field("choiceCount").Faultf("%d endpoints are no choice: give %d or more", *c.ChoiceCount, minChoiceCount)
+		}
+		if b := c.ActiveRequestBias; b != nil && !(b.Float() >= 0 && b.Float() <= math.MaxFloat64) {
+			at.Field("activeRequestBias").Faultf("%s is not a bias: give a number of 0 or more", b)
+		}
+	}
+	if c := l.RingHash; c != nil {
+		at := v.Field("ringHash")
+		if c.HashFunction != nil {
+			at.Field("hashFunction").OneOf(*c.HashFunction, "XXHash", "MurmurHash2")
+		}
+		if validateSize(at.Field("minRingSize"), c.MinRingSize, maxRingSize) && validateSize(at.Field("maxRingSize"), c.MaxRingSize, maxRingSize) {
+			if reason := c.sizeFault(); reason != "" {
+				at.Field("maxRingSize").Faultf("%s", reason)
+			}
+		}
+		validateHashPolicies(at.Field("hashPolicies"), c.HashPolicies)
+	}
+	if c := l.Maglev; c != nil {
+		at := v.Field("maglev")
+		if validateSize(at.Field("tableSize"), c.TableSize, maxTableSize) && c.TableSize != nil && !prime(*c.TableSize) {
+			at.Field("tableSize").Faultf("%d is not prime, and the table needs a prime number of entries: give one, such as 65537", *c.TableSize)
+		}
+		validateHashPolicies(at.Field("hashPolicies"), c.HashPolicies)
+	}
+}
+
+func validateSize(v *resource.Validator, n *uint32, most uint32) bool {
+	if n == nil || *n >= 1 && *n <= most {
+		return true
+	}
+	v.Faultf("%d entries: 1 to %d is allowed", *n, most)
+	return false
+}
