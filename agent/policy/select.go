@@ -31,7 +31,7 @@ func (x *Index) Select(p, dataplane *resource.Resource) Selection {
 	s := x.selector(dataplane)
 	out := s.policy(p, spec)
 	if !out.Proxy && out.Why == "" {
-		out.Why = s.why(spec.TargetRef)
+		out.Why = s.why(p, spec.TargetRef)
 	}
 	return out
 }
@@ -238,24 +238,18 @@ func (s *selector) behind(route *resource.Resource, spec *resource.Policy) Selec
 }
 
 // why says what a targetRef wants that the dataplane does not have.
-func (s *selector) why(t *resource.TargetRef) string {
+func (s *selector) why(p *resource.Resource, t *resource.TargetRef) string {
 	want := maps.Clone(t.Tags)
 	if want == nil {
 		want = map[string]string{}
 	}
-	if t.Kind == mesh.KindMeshService || t.Kind == "MeshServiceSubset" {
+	if t.Kind == "MeshServiceSubset" || t.Kind == mesh.KindMeshService && t.SectionName == "" && len(s.x.resolve(p, t)) == 0 {
 		want[resource.TagService] = t.Name
 	}
-	have := s.x.View.ProxyTags(s.dp)
-	for _, k := range slices.Sorted(maps.Keys(want)) {
-		if !slices.Contains(have[k], want[k]) && want[k] != "*" {
-			if len(have[k]) == 0 {
-				return fmt.Sprintf("the policy wants the tag %s: %s, the dataplane has no such tag", k, want[k])
-			}
-			return fmt.Sprintf("the tag %s is %s, the policy wants %s", k, strings.Join(have[k], ", "), want[k])
-		}
+	if why := missingTag(want, s.x.View.ProxyTags(s.dp)); why != "" {
+		return why
 	}
-	return fmt.Sprintf("no inbound has all that %s wants", describe(t))
+	return fmt.Sprintf("none of its inbounds is what %s wants", describe(t))
 }
 
 // missingTop says what the top-level targetRef of a policy names that does not exist.
