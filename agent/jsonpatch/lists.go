@@ -1,0 +1,227 @@
+package jsonpatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// pair is an item of the old list and the one of the new list that it becomes.
+type pair struct{ a, b int }
+
+// lists compares two lists. The operations are applied one after the other, so what is removed goes first, from the
+// end; then the new list is walked from its beginning, and everything before the walker is as it shall be.
+func (d *differ) lists(a, b []any) (kept bool) {
+	pairs := match(a, b)
+	next := len(pairs) - 1
+	for i := len(a) - 1; i >= 0; i-- {
+		if next >= 0 && pairs[next].a == i {
+			next--
+			continue
+		}
+		d.out = append(d.out, Operation{Op: Remove, Path: d.join(strconv.Itoa(i))})
+	}
+	next = 0
+	for j, y := range b {
+		if next < len(pairs) && pairs[next].b == j {
+			if d.in(strconv.Itoa(j), a[pairs[next].a], y) {
+				kept = true
+			}
+			next++
+			continue
+		}
+		d.out = append(d.out, Operation{Op: Add, Path: d.join(strconv.Itoa(j)), Value: y})
+	}
+	return kept
+}
+
+// match pairs the items of two lists in an order that both have.
+func match(a, b []any) []pair {
+	pairs := make([]pair, 0, min(len(a), len(b)))
+	for len(pairs) < min(len(a), len(b)) && Equal(a[len(pairs)], b[len(pairs)]) {
+		pairs = append(pairs, pair{len(pairs), len(pairs)})
+	}
+	head := len(pairs)
+	tail := 0
+	for tail < min(len(a), len(b))-head && Equal(a[len(a)-1-tail], b[len(b)-1-tail]) {
+		tail++
+	}
+	pairs = append(pairs, middle(a[head:len(a)-tail], b[head:len(b)-tail], head, a, b)...)
+	for i := range tail {
+		pairs = append(pairs, pair{len(a) - tail + i, len(b) - tail + i})
+	}
+	return pairs
+}
+
+// middle pairs what lies between the equal beginnings and ends; from is the index of its first item. The whole lists
+// decide what the items are known by.
+func middle(a, b []any, from int, wholeA, wholeB []any) []pair {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	if key := keyOf(wholeA, wholeB); key != "" {
+		return shift(anchors(names(a, key), names(b, key)), from)
+	}
+	return shift(fill(anchors(hashes(a), hashes(b)), len(a), len(b)), from)
+}
+
+func shift(pairs []pair, by int) []pair {
+	for i := range pairs {
+		pairs[i].a += by
+		pairs[i].b += by
+	}
+	return pairs
+}
+
+// keyOf returns the member by which the items of both lists are known: all are objects that have it as a string, and
+// no two of a list have the same. "" when there is none.
+func keyOf(a, b []any) string {
+	for _, key := range [...]string{"name", "id", "key", "type"} {
+		if distinct(a, key) && distinct(b, key) {
+			return key
+		}
+	}
+	return ""
+}
+
+func distinct(list []any, key string) bool {
+	seen := make(map[string]bool, len(list))
+	for _, v := range list {
+		o, _ := plain(v).(map[string]any)
+		s, ok := o[key].(string)
+		if !ok || seen[s] {
+			return false
+		}
+		seen[s] = true
+	}
+	return true
+}
+
+func names(list []any, key string) []string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		o, _ := plain(v).(map[string]any)
+		out[i], _ = o[key].(string)
+	}
+	return out
+}
+
+// hashes returns what items without a name are known by: their content, and which one of several equal ones it is.
+func hashes(list []any) []string {
+	out := make([]string, len(list))
+	seen := make(map[uint64]int, len(list))
+	for i, v := range list {
+		h := hash(v)
+		out[i] = fmt.Sprintf("%x/%d", h, seen[h])
+		seen[h]++
+	}
+	return out
+}
+
+// anchors pairs items with the same id, as many as can be paired in the order of both lists: of the items that both
+// have, those on a longest increasing subsequence of their places. Ids are distinct within a list.
+func anchors(a, b []string) []pair {
+	place := make(map[string]int, len(b))
+	for j, id := range b {
+		place[id] = j
+	}
+	var common []pair
+	for i, id := range a {
+		if j, ok := place[id]; ok {
+			common = append(common, pair{i, j})
+		}
+	}
+	// ends[n] is the index in common of the smallest end of a sequence of n+1 pairs; before links each pair to the
+	// one that it follows.
+	var ends []int
+	before := make([]int, len(common))
+	for i, p := range common {
+		n, _ := slices.BinarySearchFunc(ends, p.b, func(e, b int) int { return common[e].b - b })
+		before[i] = -1
+		if n > 0 {
+			before[i] = ends[n-1]
+		}
+		if n == len(ends) {
+			ends = append(ends, i)
+		} else {
+			ends[n] = i
+		}
+	}
+	out := make([]pair, len(ends))
+	i := -1
+	if len(ends) > 0 {
+		i = ends[len(ends)-1]
+	}
+	for n := len(ends) - 1; n >= 0; n-- {
+		out[n], i = common[i], before[i]
+	}
+	return out
+}
+
+// fill pairs, between two anchors, the items that are left, in their order: they are taken for changed ones.
+func fill(anchors []pair, a, b int) []pair {
+	out := make([]pair, 0, min(a, b))
+	i, j := 0, 0
+	for _, p := range append(anchors, pair{a, b}) {
+		for ; i < p.a && j < p.b; i, j = i+1, j+1 {
+			out = append(out, pair{i, j})
+		}
+		if p.a < a {
+			out = append(out, p)
+		}
+		i, j = p.a+1, p.b+1
+	}
+	return out
+}
+
+// Constants of the FNV-1a hash.
+const (
+	offset64 = 14695981039346656037
+	prime64  = 1099511628211
+)
+
+// hash returns the same for equal values. Two values with one hash only make a patch longer.
+func hash(v any) uint64 {
+	switch v := plain(v).(type) {
+	case map[string]any:
+		sum := uint64(offset64)
+		for k, x := range v {
+			sum += mix(hashString(k), hash(x)) // in any order
+		}
+		return mix(sum, 'o')
+	case []any:
+		sum := uint64(offset64)
+		for _, x := range v {
+			sum = mix(sum, hash(x))
+		}
+		return mix(sum, 'l')
+	case string:
+		return hashString(v)
+	case bool:
+		if v {
+			return mix(offset64, 't')
+		}
+		return mix(offset64, 'f')
+	case float64:
+		return mix(math.Float64bits(v), 'n')
+	case json.Number:
+		f, _ := v.Float64()
+		return mix(math.Float64bits(f), 'n')
+	}
+	return offset64
+}
+
+func hashString(s string) uint64 {
+	h := uint64(offset64)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * prime64
+	}
+	return h
+}
+
+func mix(h, x uint64) uint64 {
+	h = (h ^ x) * prime64
+	return h ^ h>>29
+}
