@@ -17,6 +17,9 @@ func (m *Mesh) Validate(v *Validator) {
 		v.Field("meshServices").Field("mode").OneOf(m.MeshServices.Mode,
 			MeshServicesDisabled, MeshServicesEverywhere, MeshServicesReachableBackends, MeshServicesExclusive)
 	}
+	if m.Logging != nil {
+		m.Logging.validate(v.Field("logging"))
+	}
 	for i, s := range m.SkipCreatingInitialPolicies {
 		if s == "" {
 			v.Field("skipCreatingInitialPolicies").Index(i).Faultf("the kind of policy is empty: give a kind or *")
@@ -50,7 +53,7 @@ func (m *MTLS) validate(v *Validator) {
 	}
 }
 
-// Bounds of the RSA keys of authorities, in bits: below, Envoy refuses them; above, making one takes too long.
+// Bounds of the RSA keys of authorities, in bits: below, they can be broken; above, making one takes too long.
 const (
 	minRSABits = 2048
 	maxRSABits = 4096

@@ -132,9 +132,9 @@ func TestStreams(t *testing.T) {
 		"JSON lines":        {`{"type":"Mesh","name":"a"}` + "\n" + `{"type":"Mesh","name":"b"}` + "\n", 2},
 		"JSON in a row":     {`--- {"type":"Mesh","name":"a"} {"type":"Mesh","name":"b"} # end`, 2},
 		"tabs in JSON":      {"{\t\"type\":\t\"Mesh\",\n\t\"name\": \"a\"}", 1},
-		"marker in a value": {"type: Mesh\nname: a\nlogging: |\n  ---\n  x\n", 1},
-		"anchors":           {"type: Mesh\nname: a\nlogging: &x {a: 1}\ntracing: *x\nmetrics: {<<: *x, b: 2}\n", 1},
-		"escapes":           {`{"type":"Mesh","name":"\u0061","labels":{"a":"\u0062"},"logging":"\ud83d\ude00\/\b\f\n\r\t\"\\"}`, 1},
+		"marker in a value": {"type: Mesh\nname: a\nconstraints: |\n  ---\n  x\n", 1},
+		"anchors":           {"type: Mesh\nname: a\nconstraints: &x {a: 1}\ntracing: *x\nmetrics: {<<: *x, b: 2}\n", 1},
+		"escapes":           {`{"type":"Mesh","name":"\u0061","labels":{"a":"\u0062"},"constraints":"\ud83d\ude00\/\b\f\n\r\t\"\\"}`, 1},
 	} {
 		res, faults := r.Decode("", []byte(c.in))
 		if len(faults) > 0 || len(res) != c.want {
@@ -145,7 +145,7 @@ func TestStreams(t *testing.T) {
 
 func TestMergeKeys(t *testing.T) {
 	r := registry(t)
-	res := one(t, r, "type: Mesh\nname: a\nlogging: &x {a: 1, b: 1}\ntracing: &y {b: 2, c: 2}\nmetrics: {<<: [*x, *y], a: 0}\n")
+	res := one(t, r, "type: Mesh\nname: a\nconstraints: &x {a: 1, b: 1}\ntracing: &y {b: 2, c: 2}\nmetrics: {<<: [*x, *y], a: 0}\n")
 	if want := `"metrics":{"a":0,"b":1,"c":2}`; !strings.Contains(canonical(t, res), want) {
 		t.Errorf("%s lacks %s", canonical(t, res), want)
 	}
@@ -154,11 +154,11 @@ func TestMergeKeys(t *testing.T) {
 // TestLimits: what is too large, too deep or too much is refused with its bound, and quickly.
 func TestLimits(t *testing.T) {
 	r := registry(t)
-	bomb := "type: Mesh\nname: bomb\nlogging:\n  a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+	bomb := "type: Mesh\nname: bomb\nconstraints:\n  a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
 	for i := 1; i < 12; i++ {
 		bomb += fmt.Sprintf("  a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
 	}
-	mesh := func(field string) string { return "type: Mesh\nname: m\nlogging: " + field + "\n" }
+	mesh := func(field string) string { return "type: Mesh\nname: m\nconstraints: " + field + "\n" }
 	small := resource.Limits{FileBytes: 1000, DocumentBytes: 200, Documents: 3, Depth: 5, Nodes: 320}
 	for name, c := range map[string]struct {
 		in   string
@@ -171,7 +171,7 @@ func TestLimits(t *testing.T) {
 		"document":          {"type: Mesh\nname: a\n---\n" + mesh(strings.Repeat("x", 200)), small, "more than the 200 that one document", 1},
 		"documents":         {strings.Repeat("---\n{type: Mesh, name: a}\n", 5), small, "more than 3 documents", 3},
 		"YAML depth":        {mesh("[[[[[1]]]]]"), small, "nested too deeply (at most 5 levels)", 0},
-		"JSON depth":        {`{"type":"Mesh","name":"m","logging":[[[[[1]]]]]}`, small, "nested too deeply (at most 5 levels)", 0},
+		"JSON depth":        {`{"type":"Mesh","name":"m","constraints":[[[[[1]]]]]}`, small, "nested too deeply (at most 5 levels)", 0},
 		"depth by alias":    {mesh("{a: &a [[1]], b: &b [*a], c: [*b]}"), small, "nested too deeply", 0},
 		"extreme depth":     {mesh(strings.Repeat("[", 500_000)), resource.Limits{}, "", 0},
 		"nodes":             {mesh("[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"), small, "too many values", 0},
@@ -180,7 +180,7 @@ func TestLimits(t *testing.T) {
 		"canonical size":    {mesh("{a: &a " + strings.Repeat("x", 60) + ", b: [*a, *a, *a]}"), small, "bytes of canonical JSON", 0},
 		"NUL byte":          {"type: Mesh\nname: \x00\n", resource.Limits{}, "not valid YAML", 0},
 		"not UTF-8":         {"type: Mesh\n# fine\nname: \xff\n", resource.Limits{}, "byte 0xff is not UTF-8", 0},
-		"lone surrogate":    {`{"type":"Mesh","name":"m","logging":"\ud800"}`, resource.Limits{}, "not valid YAML", 0},
+		"lone surrogate":    {`{"type":"Mesh","name":"m","constraints":"\ud800"}`, resource.Limits{}, "not valid YAML", 0},
 		"JSON cut":          {`{"type":"Mesh","name":"m"`, resource.Limits{}, "not valid YAML", 0},
 		"text behind JSON":  {`{"type":"Mesh","name":"m"} x`, resource.Limits{}, "is not a resource", 1},
 		"text behind YAML":  {"{type: Mesh, name: m}\n{type: Mesh, name: n}\n", resource.Limits{}, "not valid YAML", 0},

@@ -7,10 +7,10 @@ type Mesh struct {
 	Routing                     *Routing        `json:"routing,omitempty"`
 	MeshServices                *MeshServices   `json:"meshServices,omitempty"`
 	SkipCreatingInitialPolicies []string        `json:"skipCreatingInitialPolicies,omitempty"` // accepted; nearside creates none
-	Logging                     *Raw            `json:"logging,omitempty"`                     // read by the access-log room
-	Metrics                     *Raw            `json:"metrics,omitempty"`                     // accepted, not acted on
-	Tracing                     *Raw            `json:"tracing,omitempty"`                     // accepted, not acted on
-	Constraints                 *Raw            `json:"constraints,omitempty"`                 // accepted, not acted on
+	Logging                     *Logging        `json:"logging,omitempty"`
+	Metrics                     *Raw            `json:"metrics,omitempty"`     // accepted, not acted on
+	Tracing                     *Raw            `json:"tracing,omitempty"`     // accepted, not acted on
+	Constraints                 *Raw            `json:"constraints,omitempty"` // accepted, not acted on
 }
 
 // MTLS switches mutual TLS on.

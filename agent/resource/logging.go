@@ -1,0 +1,121 @@
+package resource
+
+import (
+	"net"
+	"strconv"
+	"strings"
+)
+
+// Logging lists where the access logs of a mesh may go, for TrafficLog policies and for references of MeshAccessLog.
+type Logging struct {
+	// DefaultBackend is the backend of TrafficLogs that name none; "" for no logs.
+	DefaultBackend string           `json:"defaultBackend,omitempty"`
+	Backends       []LoggingBackend `json:"backends,omitempty"`
+}
+
+// LoggingBackend is one place where access logs go.
+type LoggingBackend struct {
+	Name   string       `json:"name"`
+	Format string       `json:"format,omitempty"` // "" for the default of the protocol
+	Type   string       `json:"type"`             // LoggingFile or LoggingTCP
+	Conf   *LoggingConf `json:"conf,omitempty"`
+}
+
+// LoggingConf is the conf of a backend of either type.
+type LoggingConf struct {
+	Path    string `json:"path,omitempty"`    // of a file that Envoy appends to
+	Address string `json:"address,omitempty"` // host:port of a collector that takes lines
+}
+
+// Types of logging backends.
+const (
+	LoggingFile = "file"
+	LoggingTCP  = "tcp"
+)
+
+// Backend returns the backend of that name, or nil.
+func (l *Logging) Backend(name string) *LoggingBackend {
+	if l == nil || name == "" {
+		return nil
+	}
+	for i := range l.Backends {
+		if l.Backends[i].Name == name {
+			return &l.Backends[i]
+		}
+	}
+	return nil
+}
+
+func (l *Logging) validate(v *Validator) {
+	seen := make(map[string]int, len(l.Backends))
+	for i := range l.Backends {
+		b, v := &l.Backends[i], v.Field("backends").Index(i)
+		if first, ok := seen[b.Name]; ok {
+			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", quote(b.Name), first)
+		} else if b.Name == "" {
+			v.Field("name").Faultf("the name is missing")
+		} else {
+			seen[b.Name] = i
+		}
+		if v.Field("type").OneOf(b.Type, LoggingFile, LoggingTCP) {
+			b.validateConf(v.Field("conf"))
+		}
+	}
+	if _, ok := seen[l.DefaultBackend]; l.DefaultBackend != "" && !ok {
+		v.Field("defaultBackend").Faultf("there is no backend %s: give the name of one of the backends", quote(l.DefaultBackend))
+	}
+}
+
+func (b *LoggingBackend) validateConf(v *Validator) {
+	conf := b.Conf
+	if conf == nil {
+		conf = &LoggingConf{}
+	}
+	if b.Type == LoggingFile {
+		if conf.Path == "" || conf.Path[0] == '/' { // Kuma takes relative ones too: Envoy's working directory decides
+			v.Field("path").FilePath(conf.Path)
+		}
+		v.unset(conf.Address != "", "address", "a file has no address: remove it, or set type to %s", LoggingTCP)
+		return
+	}
+	v.Field("address").HostPort(conf.Address)
+	v.unset(conf.Path != "", "path", "a collector has no path: remove it, or set type to %s", LoggingFile)
+}
+
+// HostPort checks the address of something that is dialled: an IP address or a host name, and a port. An IPv6 address
+// stands in brackets (RFC 3986 section 3.2.2).
+func (v *Validator) HostPort(s string) {
+	if s == "" {
+		v.Faultf(`the address is missing: give host:port, for example "127.0.0.1:5000"`)
+		return
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		v.Faultf(`%s is not host:port: write for example "logs.example.com:5000" or "[fd00::1]:5000"`, quote(s))
+		return
+	}
+	v.Host(host)
+	n, err := strconv.ParseUint(port, 10, 32)
+	if err != nil {
+		v.Faultf("%s has no port number behind the colon: 1 to 65535 is allowed", quote(s))
+		return
+	}
+	v.Port(uint32(n))
+}
+
+// FilePath checks the path of a file that Envoy opens.
+func (v *Validator) FilePath(s string) {
+	const maxPath = 4095 // PATH_MAX of Linux without its NUL byte
+	switch {
+	case s == "":
+		v.Faultf("the path is missing: give the file that lines are appended to")
+	case s[0] != '/':
+		v.Faultf("%s is not an absolute path: begin it with /", quote(s))
+	case strings.HasSuffix(s, "/"):
+		v.Faultf("%s is a directory: give a file in it", quote(s))
+	case strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		v.Faultf("%s has control characters: remove them", quote(s))
+	case len(s) > maxPath:
+		v.Faultf("the path has %d bytes, at most %d are allowed", len(s), maxPath)
+	}
+}
