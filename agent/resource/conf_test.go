@@ -19,6 +19,7 @@ type valuesConf struct {
 	Header  *string            `json:"header,omitempty"`
 	Value   string             `json:"value,omitempty"`
 	Pattern *string            `json:"pattern,omitempty"`
+	List    *[]string          `json:"list,omitempty"`
 }
 
 func (c *valuesConf) Validate(v *resource.Validator) {
@@ -70,6 +71,20 @@ func TestDecimal(t *testing.T) {
 	for _, in := range []string{`"5%"`, `"1e3"`, `"0x10"`, `"NaN"`, `"1.2.3"`, `"."`, `""`, `"-"`, `[1]`, `true`, `"` + strings.Repeat("1", 33) + `"`} {
 		if _, faults := decodeValues(t, `{"decimal":`+in+`}`); len(faults) != 1 || faults[0].Field != "spec.default.decimal" {
 			t.Errorf("%s: want one fault at spec.default.decimal, got %v", in, faults)
+		}
+	}
+}
+
+// TestPointerToList: a conf that points to a list says with an empty one that there is to be nothing.
+func TestPointerToList(t *testing.T) {
+	for in, want := range map[string]string{`{"list":[]}`: `{"list":[]}`, `{"list":["a"]}`: `{"list":["a"]}`, `{"list":null}`: `{}`, `{}`: `{}`} {
+		c, faults := decodeValues(t, in)
+		if len(faults) > 0 {
+			t.Errorf("%s: %v", in, faults)
+			continue
+		}
+		if out, err := json.Marshal(c); err != nil || string(out) != want {
+			t.Errorf("%s comes out as %s (%v)", in, out, err)
 		}
 	}
 }

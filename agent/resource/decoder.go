@@ -117,6 +117,9 @@ func (d *decoder) value(n *node, v reflect.Value) {
 		}
 		v.Set(reflect.New(t.Elem()))
 		d.value(n, v.Elem())
+		if e := v.Elem(); e.Kind() == reflect.Slice && e.IsNil() && n.kind == nodeList {
+			e.Set(reflect.MakeSlice(e.Type(), 0, 0)) // who points to a list tells an empty one from none
+		}
 		return
 	}
 	ti := d.info(t)
