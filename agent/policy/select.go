@@ -98,8 +98,7 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 
 // ref selects by a targetRef that is no route.
 func (s *selector) ref(p *resource.Resource, t *resource.TargetRef) Selection {
-	none := func(map[string]string, *resource.Inbound) bool { return false }
-	match := none
+	var match func(map[string]string, *resource.Inbound) bool
 	byTags := func(want map[string]string) func(map[string]string, *resource.Inbound) bool {
 		return func(have map[string]string, _ *resource.Inbound) bool { return hasAll(have, want) }
 	}
