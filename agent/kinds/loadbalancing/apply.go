@@ -64,7 +64,7 @@ func (a *applier) effect(r *policy.Rule) *effect {
 	if l := conf.LoadBalancer; l != nil && l.Type == ringHash && l.RingHash != nil {
 		if reason := l.RingHash.sizeFault(); reason != "" {
 			for _, o := range r.Origins {
-				a.c.Host.Warn(o.Policy.Key, "loadBalancer.ringHash.maxRingSize: merged with other policies, %s: the sizes have no effect", reason)
+				a.c.Host.Warn(o.Policy.Key, "loadBalancer.ringHash.maxRingSize, merged with other policies: %s; the sizes have no effect until then", reason)
 			}
 		}
 	}
