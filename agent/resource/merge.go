@@ -11,6 +11,7 @@ import (
 //
 //	merge:"append"      the items of the later list come behind those of the earlier one
 //	merge:"key=Field"   items of the same Field are merged, others come behind
+//	merge:"first=Field" items of the same Field are merged; those of the later list come first, in its order
 //
 // All confs have one type. They are not changed; the result shares memory with them and must not be changed either.
 // With a single conf the result is that conf; without any it is nil.
@@ -101,6 +102,10 @@ func mergeList(dst, src reflect.Value, how string) {
 		dst.Set(src)
 		return
 	}
+	if key, first := strings.CutPrefix(how, "first="); first {
+		mergeFirst(dst, src, key)
+		return
+	}
 	out := reflect.MakeSlice(dst.Type(), dst.Len(), dst.Len()+src.Len())
 	reflect.Copy(out, dst)
 	index := make(map[string]int, dst.Len())
@@ -122,6 +127,28 @@ func mergeList(dst, src reflect.Value, how string) {
 		both := reflect.New(item.Type()).Elem()
 		both.Set(out.Index(at))
 		mergeInto(both, item, "")
+		out.Index(at).Set(both)
+	}
+	dst.Set(out)
+}
+
+// mergeFirst is for lists of which an earlier item goes before a later one: those of the later list are in front.
+func mergeFirst(dst, src reflect.Value, key string) {
+	out := reflect.MakeSlice(dst.Type(), src.Len(), src.Len()+dst.Len())
+	reflect.Copy(out, src)
+	index := make(map[string]int, src.Len())
+	for i := src.Len() - 1; i >= 0; i-- {
+		index[keyOf(src.Index(i), key)] = i
+	}
+	for i := range dst.Len() {
+		at, known := index[keyOf(dst.Index(i), key)]
+		if !known {
+			out = reflect.Append(out, dst.Index(i))
+			continue
+		}
+		both := reflect.New(dst.Type().Elem()).Elem()
+		both.Set(dst.Index(i))
+		mergeInto(both, out.Index(at), "")
 		out.Index(at).Set(both)
 	}
 	dst.Set(out)
