@@ -68,6 +68,9 @@ type Host interface {
 	// the config. from is the policy that holds the reference; its namespace is the default. False when the mesh has
 	// no such service, and then a warning has been noted.
 	Destination(from *resource.Resource, ref BackendRef) (Destination, bool)
+	// Lookup returns the service that a reference leads to and adds nothing. from is as for Destination. False when the
+	// mesh has no such service, and then a warning has been noted.
+	Lookup(from *resource.Resource, ref BackendRef) (draft.Service, bool)
 	// Claim takes the name of a resource that a room adds by itself: true the first time for a proxy, in whichever
 	// part, and false afterwards.
 	Claim(typeURL, name string) bool

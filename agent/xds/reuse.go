@@ -34,7 +34,9 @@ func (p *Proxy) reuse(v *mesh.View, r *resource.Resource, dp *resource.Dataplane
 	}
 	services := make(map[string]*mesh.Service, len(outbounds)+len(backends))
 	for i := range backends {
-		services[clusterName(&backends[i].outbound)] = backends[i].outbound.Service
+		if o := &backends[i].outbound; o.Service != nil {
+			services[clusterName(o)] = o.Service
+		}
 	}
 	for i := range outbounds {
 		services[clusterName(&outbounds[i])] = outbounds[i].Service

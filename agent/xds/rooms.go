@@ -14,7 +14,7 @@ import (
 type backend struct {
 	from     *resource.Resource
 	ref      policy.BackendRef
-	outbound mesh.Outbound
+	outbound mesh.Outbound // its service is nil where there is none
 }
 
 // routed asks the rooms for the chains of an outbound, and reports whether one has made them.
@@ -53,20 +53,39 @@ func (g *generator) apply() {
 
 // Destination implements [policy.Host].
 func (g *generator) Destination(from *resource.Resource, ref policy.BackendRef) (policy.Destination, bool) {
-	o, ok := g.v.Backend(from, mesh.BackendRef(ref))
+	o, ok := g.backend(from, ref)
 	if !ok {
-		g.Warn(from.Key, "there is no %s: what leads there is left out", mesh.BackendRef(ref))
 		return policy.Destination{}, false
-	}
-	if o.Service.Index < 0 {
-		g.Warn(from.Key, "nothing offers %s: what leads there has no endpoints", mesh.BackendRef(ref))
 	}
 	service, cluster := serviceOf(o.Service), clusterName(&o)
 	if !g.clusters[cluster] {
-		g.p.backends = append(g.p.backends, backend{from, ref, o})
 		g.serviceCluster(&o, &outboundParts{}, cluster, service)
 	}
 	return policy.Destination{Cluster: cluster, Service: service}, true
+}
+
+// Lookup implements [policy.Host].
+func (g *generator) Lookup(from *resource.Resource, ref policy.BackendRef) (draft.Service, bool) {
+	o, ok := g.backend(from, ref)
+	if !ok {
+		return draft.Service{}, false
+	}
+	return serviceOf(o.Service), true
+}
+
+// backend finds what a reference leads to, and notes it: the config has to be made anew when that changes.
+func (g *generator) backend(from *resource.Resource, ref policy.BackendRef) (mesh.Outbound, bool) {
+	o, ok := g.v.Backend(from, mesh.BackendRef(ref))
+	switch {
+	case !ok:
+		g.Warn(from.Key, "there is no %s: what leads there is left out", mesh.BackendRef(ref))
+	case o.Service.Index < 0:
+		g.Warn(from.Key, "nothing offers %s: what leads there has no endpoints", mesh.BackendRef(ref))
+	}
+	if !ok || !g.clusters[clusterName(&o)] {
+		g.p.backends = append(g.p.backends, backend{from, ref, o})
+	}
+	return o, ok
 }
 
 // Claim implements [policy.Host].
@@ -107,7 +126,7 @@ func (p *Proxy) sameBackends(v *mesh.View) ([]backend, bool) {
 	out := make([]backend, len(p.backends))
 	for i, b := range p.backends {
 		o, ok := v.Backend(b.from, mesh.BackendRef(b.ref))
-		if !ok || !sameOutbound(o, b.outbound) {
+		if ok != (b.outbound.Service != nil) || ok && !sameOutbound(o, b.outbound) {
 			return nil, false
 		}
 		out[i] = backend{b.from, b.ref, o}
