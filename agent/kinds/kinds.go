@@ -9,8 +9,10 @@ package kinds
 import (
 	"fmt"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
+	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -67,13 +69,11 @@ func Rooms() []policy.Room {
 		room(inert("MeshTLS", "meshtlses", "mtls", shape{Top: subset, From: mesh})),
 		loadbalancing.Room(),
 		timeout.Room(),
-		room(
-			inert("MeshCircuitBreaker", "meshcircuitbreakers", "mcb", shape{Top: proxies, TopToOnly: gateway, From: mesh, To: services}),
-			legacy("CircuitBreaker", "circuit-breakers", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
+		circuitbreaker.Room(),
 		room(inert("MeshHealthCheck", "meshhealthchecks", "mhc", shape{Top: gateways, To: services})),
 		room(inert("MeshRetry", "meshretries", "mr", shape{Top: proxies, TopToOnly: outbound, To: routed})),
 		faultinjection.Room(),
-		room(inert("MeshRateLimit", "meshratelimits", "mrl", shape{Top: proxies, TopToOnly: outbound, From: mesh, To: mesh})),
+		ratelimit.Room(),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
 		trafficpermission.Room(),
 		// Observation sees what the kinds above have made.
