@@ -2,6 +2,7 @@ package draft
 
 import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -51,6 +52,7 @@ type Service struct {
 // Listener is one listener. Message holds everything but the filter chains.
 type Listener struct {
 	Kind    ListenerKind
+	Origin  string  // who made it, where Kind does not say; see MadeBy
 	Port    uint32  // of the inbound or outbound
 	Inbound int     // index in networking.inbound of an Inbound, else 0
 	Service Service // behind an outbound; of an inbound, by its tag
@@ -98,6 +100,7 @@ const (
 // Cluster is one cluster. Message holds everything but the HTTP protocol options.
 type Cluster struct {
 	Kind    ClusterKind
+	Origin  string // who made it, where Kind does not say; see MadeBy
 	Port    uint32 // of an InboundCluster: the port of the first inbound in front of it
 	Service Service
 	Message *clusterv3.Cluster
@@ -111,6 +114,10 @@ type Extension struct {
 	Name    string
 	Message proto.Message // packed when the draft is sealed
 	Packed  *anypb.Any    // taken as it is when Message is nil; must not be changed
+
+	Discovery *corev3.ExtensionConfigSource // of a filter whose configuration Envoy asks for; then there is no other
+	Optional  bool                          // of an HTTP filter
+	Disabled  bool                          // of an HTTP filter
 }
 
 // EditHTTP returns the cluster's HTTP options for changing: a copy, when they are shared.

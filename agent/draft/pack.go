@@ -15,10 +15,11 @@ import (
 // typePrefix makes a type URL of a message's name.
 const typePrefix = "type.googleapis.com/"
 
-// The type URLs of the terminal filters, and the connection manager's field for inline routes.
+// The type URLs of the terminal filters and of HTTP options, and the connection manager's field for inline routes.
 const (
 	hcmURL           = typePrefix + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 	tcpURL           = typePrefix + "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
+	httpOptionsURL   = typePrefix + NameHTTPOptions
 	fieldRouteConfig = 4
 )
 
@@ -34,7 +35,7 @@ func (e Extension) Pack() (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: typePrefix + string(e.Message.ProtoReflect().Descriptor().FullName()), Value: body}, nil
 }
 
-// Pack returns the connection manager as Any, filters and inline routes included. It must not be used afterwards.
+// Pack returns the connection manager as Any, filters and inline routes included.
 func (h *HTTP) Pack() (*anypb.Any, error) {
 	body, err := h.append(make([]byte, 0, 1024))
 	if err != nil {
@@ -46,7 +47,16 @@ func (h *HTTP) Pack() (*anypb.Any, error) {
 // inlineRoutes stands for the routes that are encoded apart, as the rules want routes to be there.
 var inlineRoutes = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{}}
 
+// append appends the wire form. What it borrows the message for is put back, so that a draft can be encoded and then
+// still be edited.
 func (h *HTTP) append(b []byte) ([]byte, error) {
+	addresses, routes := h.Message.InternalAddressConfig, h.Message.RouteSpecifier
+	b, err := h.appendBorrowed(b)
+	h.Message.InternalAddressConfig, h.Message.RouteSpecifier, h.Message.HttpFilters = addresses, routes, nil
+	return b, err
+}
+
+func (h *HTTP) appendBorrowed(b []byte) ([]byte, error) {
 	var shared [2][]byte
 	if h.Message.InternalAddressConfig == InternalAddresses {
 		h.Message.InternalAddressConfig, shared[0] = nil, internalField
@@ -63,7 +73,7 @@ func (h *HTTP) append(b []byte) ([]byte, error) {
 			if err != nil {
 				return b, err
 			}
-			h.Message.HttpFilters[i] = httpFilter(f.Name, a)
+			h.Message.HttpFilters[i] = f.httpFilter(a)
 		}
 	}
 	if h.Routes != nil {
@@ -105,12 +115,30 @@ func asField(b []byte, from int, n protowire.Number) []byte {
 // sameFilters reports whether a list is one of the shared ones.
 func sameFilters(a, b []Extension) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-func httpFilter(name string, a *anypb.Any) *hcmv3.HttpFilter {
-	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: a}}
+// httpFilter is the filter around its packed configuration.
+func (e Extension) httpFilter(a *anypb.Any) *hcmv3.HttpFilter {
+	f := &hcmv3.HttpFilter{Name: e.Name, IsOptional: e.Optional, Disabled: e.Disabled}
+	switch {
+	case e.Discovery != nil:
+		f.ConfigType = &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: e.Discovery}
+	case a != nil:
+		f.ConfigType = &hcmv3.HttpFilter_TypedConfig{TypedConfig: a}
+	}
+	return f
 }
 
-// appendCluster appends the wire form of a cluster.
+// appendCluster appends the wire form of a cluster. What it borrows the message for is put back.
 func appendCluster(b []byte, c *Cluster) ([]byte, error) {
+	endpoints := c.Message.EdsClusterConfig
+	b, err := appendBorrowedCluster(b, c)
+	c.Message.EdsClusterConfig = endpoints
+	if c.HTTP != nil {
+		delete(c.Message.TypedExtensionProtocolOptions, NameHTTPOptions)
+	}
+	return b, err
+}
+
+func appendBorrowedCluster(b []byte, c *Cluster) ([]byte, error) {
 	var shared [2][]byte
 	switch {
 	case c.HTTP == nil:
@@ -144,8 +172,20 @@ func appendCluster(b []byte, c *Cluster) ([]byte, error) {
 	return b, nil
 }
 
-// appendListener appends the wire form of a listener. scratch is room that may be used until it returns.
+// appendListener appends the wire form of a listener. scratch is room that may be used until it returns. What it
+// borrows the messages for is put back.
 func appendListener(b []byte, l *Listener, scratch *[]byte) ([]byte, error) {
+	b, err := appendBorrowedListener(b, l, scratch)
+	l.Message.FilterChains = nil
+	for _, c := range l.Chains {
+		if c.Message != nil {
+			c.Message.Filters = nil
+		}
+	}
+	return b, err
+}
+
+func appendBorrowedListener(b []byte, l *Listener, scratch *[]byte) ([]byte, error) {
 	*scratch = (*scratch)[:0]
 	l.Message.FilterChains = l.only[:0]
 	for i, c := range l.Chains {
@@ -177,6 +217,17 @@ func (f *packedFilter) set(name string, a *anypb.Any) *listenerv3.Filter {
 	return &f.message
 }
 
+// filter is the network filter around its packed configuration.
+func (e Extension) filter(a *anypb.Any) *listenerv3.Filter {
+	switch {
+	case e.Discovery != nil:
+		return &listenerv3.Filter{Name: e.Name, ConfigType: &listenerv3.Filter_ConfigDiscovery{ConfigDiscovery: e.Discovery}}
+	case a == nil:
+		return &listenerv3.Filter{Name: e.Name}
+	}
+	return new(packedFilter).set(e.Name, a)
+}
+
 func packChain(c *Chain, scratch *[]byte) error {
 	c.Message.Filters = c.only[:0]
 	for _, e := range c.Network {
@@ -184,7 +235,7 @@ func packChain(c *Chain, scratch *[]byte) error {
 		if err != nil {
 			return err
 		}
-		c.Message.Filters = append(c.Message.Filters, new(packedFilter).set(e.Name, a))
+		c.Message.Filters = append(c.Message.Filters, e.filter(a))
 	}
 	from := len(*scratch)
 	name, url := NameHCM, hcmURL

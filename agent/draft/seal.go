@@ -45,7 +45,7 @@ func (s *Sealer) Grow(typeURL string, n int) {
 	s.out.Resources[rank] = slices.Grow(s.out.Resources[rank], n)
 }
 
-// Add seals what a draft holds. The draft must not be used afterwards, but its memory may.
+// Add seals what a draft holds. Nothing of the draft is kept: its memory may be used again.
 func (s *Sealer) Add(d *Draft) {
 	rc, rl, re, rr := Rank(TypeCluster), Rank(TypeListener), Rank(TypeEndpoint), Rank(TypeRoute)
 	for rank, list := range d.Ready {

@@ -80,7 +80,7 @@ func field(m proto.Message) []byte {
 func httpFilters(list []Extension) []*hcmv3.HttpFilter {
 	out := make([]*hcmv3.HttpFilter, len(list))
 	for i, e := range list {
-		out[i] = httpFilter(e.Name, e.Packed)
+		out[i] = e.httpFilter(e.Packed)
 	}
 	return out
 }
