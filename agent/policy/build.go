@@ -317,7 +317,7 @@ func (b *builder) from(list []matched) {
 		if byInbound[in] == nil && routes[in] == nil {
 			continue
 		}
-		out := InboundRules{Inbound: in}
+		out := InboundRules{Inbound: in, items: byInbound[in]}
 		out.Rules, out.Overflow = b.clients(byInbound[in])
 		for r, items := range routes[in] {
 			rules, overflow := b.clients(items)

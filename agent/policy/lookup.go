@@ -18,6 +18,12 @@ type RouteConf interface {
 	RouteNames() []string
 }
 
+// ShownConf is implemented by a conf that rules are shown with in another form than documents have it in.
+type ShownConf interface {
+	// Shown returns what has the JSON to show.
+	Shown() any
+}
+
 // Outbound returns the rule about a destination, nil for none.
 func (k *KindRules) Outbound(s draft.Service) *Rule {
 	if k == nil {

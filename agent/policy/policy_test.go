@@ -338,7 +338,8 @@ func TestDisjoint(t *testing.T) {
 			items = append(items, fmt.Sprintf("{targetRef: %s, default: {add: [i%d]}}", ref, i))
 		}
 		x := index(t, mesht("p", "{kind: Mesh}", "from: ["+strings.Join(items, ", ")+"]"))
-		rules := rulesOf(t, x, "web", "MeshT").Inbound(0).Rules
+		in := rulesOf(t, x, "web", "MeshT").Inbound(0)
+		rules := in.Rules
 		for _, v1 := range append(values, "c") {
 			for _, v2 := range values {
 				for _, v3 := range values {
@@ -356,14 +357,20 @@ func TestDisjoint(t *testing.T) {
 					var got []string
 					n := 0
 					for _, rule := range rules {
-						in := true
-						for _, tag := range rule.Subset {
-							in = in && (client[tag.Key] == tag.Value) != tag.Not
-						}
-						if in {
+						if holds(rule, client) {
 							n++
 							got = rule.Conf.(*conf).Add
 						}
+					}
+					// Of the rules in the other form that hold the client, one is the same.
+					same := len(want) == 0
+					for _, rule := range in.Ordered() {
+						if holds(rule, client) {
+							same = same || strings.Join(rule.Conf.(*conf).Add, " ") == strings.Join(want, " ")
+						}
+					}
+					if !same {
+						r.Fatalf("client %v: %v is not among the rules in order\n%s", client, want, show(in.Ordered()))
 					}
 					if n > 1 || strings.Join(got, " ") != strings.Join(want, " ") {
 						r.Fatalf("client %v: %d rules, got %v, want %v\n%s", client, n, got, want, show(rules))
@@ -372,6 +379,37 @@ func TestDisjoint(t *testing.T) {
 			}
 		}
 	})
+}
+
+// holds reports whether a rule is about a client.
+func holds(r *policy.Rule, client map[string]string) bool {
+	for _, tag := range r.Subset {
+		if (client[tag.Key] == tag.Value) == tag.Not {
+			return false
+		}
+	}
+	return true
+}
+
+// TestOrdered has the form in which the reference shows rules: items that are never about one client are not combined.
+func TestOrdered(t *testing.T) {
+	x := index(t, mesht("p", "{kind: Mesh}", `from: [
+  {targetRef: {kind: Mesh}, default: {a: all}},
+  {targetRef: {kind: MeshService, name: backend}, default: {a: backend}},
+  {targetRef: {kind: MeshServiceSubset, name: web, tags: {version: v1}}, default: {a: web}}]`))
+	want := `{service=web,version=v1} {"a":"web"} p[0] p[2]
+{service=backend} {"a":"backend"} p[0] p[1]
+{service=web,version!=v1} {"a":"all"} p[0]
+{service!=web,version=v1} {"a":"all"} p[0]
+{service!=backend} {"a":"all"} p[0]
+{service!=web,version!=v1} {"a":"all"} p[0]`
+	rules := rulesOf(t, x, "web", "MeshT").Inbound(0).Ordered()
+	if diff := cmp.Diff(want, show(rules)); diff != "" {
+		t.Error(diff)
+	}
+	if !rules[0].Subset.Overlaps(rules[4].Subset) || rules[0].Subset.Overlaps(rules[1].Subset) || rules[1].Subset.Overlaps(rules[4].Subset) {
+		t.Error("overlaps are wrong")
+	}
 }
 
 // everything renders all rules of all proxies.

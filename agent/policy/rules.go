@@ -75,6 +75,8 @@ type InboundRules struct {
 	// Overflow is true when there were too many combinations of tags and weaker policies were left out: a kind that
 	// guards something must then refuse what no rule admits.
 	Overflow bool
+
+	items []item
 }
 
 // RouteRules are rules about the requests of one route.

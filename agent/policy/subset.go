@@ -93,23 +93,12 @@ func partition(items []item) [][]item {
 		return [][]item{items}
 	}
 	// Items that all name the same tag part by its value, which is what long lists are like.
-	for _, t := range items[0].subset {
-		byValue := map[string][]item{}
-		for _, it := range items {
-			v, ok := it.subset.get(t.Key)
-			if !ok {
-				byValue = nil
-				break
-			}
-			byValue[v] = append(byValue[v], it)
+	if parts := byCommonTag(items); len(parts) > 1 {
+		var out [][]item
+		for _, p := range parts {
+			out = append(out, partition(p)...)
 		}
-		if len(byValue) > 1 {
-			var out [][]item
-			for _, v := range slices.Sorted(maps.Keys(byValue)) {
-				out = append(out, partition(byValue[v])...)
-			}
-			return out
-		}
+		return out
 	}
 	if len(items) > maxPairs || slices.ContainsFunc(items, func(it item) bool { return len(it.subset) == 0 }) {
 		return [][]item{items}
