@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
+	"github.com/nearside-mesh/nearside/agent/kinds/trace"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -78,7 +79,7 @@ func Rooms() []policy.Room {
 		trafficpermission.Room(),
 		// Observation sees what the kinds above have made.
 		room(inert("MeshMetric", "meshmetrics", "mm", shape{Top: gateways, Default: true})),
-		room(inert("MeshTrace", "meshtraces", "mtr", shape{Top: gateways, Default: true})),
+		trace.Room(),
 		{
 			Kinds: []resource.Descriptor{inert("MeshAccessLog", "meshaccesslogs", "mal", shape{
 				Top: proxies, TopFromOnly: []string{"MeshHTTPRoute", "MeshGatewayRoute"}, TopToOnly: gateway,
