@@ -103,7 +103,7 @@ func TestRefused(t *testing.T) {
 		{hashing(`{"type":"QueryParameter"}`), lb + "ringHash.hashPolicies[0].queryParameter", "needs it"},
 		{hashing(`{"type":"FilterState"}`), lb + "ringHash.hashPolicies[0].filterState", "needs it"},
 		{hashing(`{"type":"Path"}`), lb + "ringHash.hashPolicies[0].type", `"Path" is not allowed`},
-		{hashing(`{"type":"Header","header":{}}`), lb + "ringHash.hashPolicies[0].header.name", "not the name of a header"},
+		{hashing(`{"type":"Header","header":{}}`), lb + "ringHash.hashPolicies[0].header.name", "missing"},
 		{hashing(`{"type":"Header","header":{"name":"a b"}}`), lb + "ringHash.hashPolicies[0].header.name", "not the name of a header"},
 		{hashing(`{"type":"Cookie","cookie":{"name":"a;b"}}`), lb + "ringHash.hashPolicies[0].cookie.name", "not the name of a cookie"},
 		{hashing(`{"type":"Cookie","cookie":{"name":"a","path":"shop"}}`), lb + "ringHash.hashPolicies[0].cookie.path", "begin with /"},

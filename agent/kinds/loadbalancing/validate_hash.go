@@ -25,8 +25,8 @@ func (p *HashPolicy) validate(v *resource.Validator) {
 	case hashHeader:
 		if p.Header == nil {
 			missing("header")
-		} else if at := v.Field("header").Field("name"); !headerName(p.Header.Name) {
-			at.Faultf("%q is not the name of a header: letters, digits and !#$%%&'*+-.^_`|~ are allowed", p.Header.Name)
+		} else { // pseudo headers have a name too, and Envoy compares in lower case
+			v.Field("header").Field("name").HeaderName(strings.ToLower(strings.TrimPrefix(p.Header.Name, ":")))
 		}
 	case hashCookie:
 		if p.Cookie == nil {
@@ -71,9 +71,7 @@ func (c *Cookie) validate(v *resource.Validator) {
 	}
 }
 
-// headerName allows the pseudo headers of HTTP/2 beside the tokens of RFC 9110, section 5.6.2.
-func headerName(s string) bool { return token(strings.TrimPrefix(s, ":")) }
-
+// token is as RFC 9110 has it, section 5.6.2.
 func token(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		alnum := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
