@@ -11,8 +11,10 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
+	"github.com/nearside-mesh/nearside/agent/kinds/route"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
 	"github.com/nearside-mesh/nearside/agent/kinds/trace"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
@@ -60,10 +62,7 @@ func Rooms() []policy.Room {
 	type shape = resource.PolicyShape
 	return []policy.Room{
 		// Routes come first: what acts on a route or a split cluster needs to find it.
-		room(
-			inert("MeshHTTPRoute", "meshhttproutes", "mhttpr", shape{Top: gateways, To: services, Inline: true}),
-			inert("MeshTCPRoute", "meshtcproutes", "mtcpr", shape{Top: gateways, To: services, Inline: true}),
-			legacy("TrafficRoute", "traffic-routes", resource.LegacyShape{NewConf: newRawConf, ConfRequired: true})),
+		route.Room(),
 		// Passthrough makes chains and clusters that the kinds below then act on.
 		room(inert("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: subset, Default: true})),
 		// What shapes connections and requests. These are independent of each other.
@@ -71,7 +70,7 @@ func Rooms() []policy.Room {
 		loadbalancing.Room(),
 		timeout.Room(),
 		circuitbreaker.Room(),
-		room(inert("MeshHealthCheck", "meshhealthchecks", "mhc", shape{Top: gateways, To: services})),
+		healthcheck.Room(),
 		room(inert("MeshRetry", "meshretries", "mr", shape{Top: proxies, TopToOnly: outbound, To: routed})),
 		faultinjection.Room(),
 		ratelimit.Room(),

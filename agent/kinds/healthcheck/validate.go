@@ -1,0 +1,138 @@
+package healthcheck
+
+import (
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Bounds of a conf.
+const (
+	maxHeaders  = 16 // of each list
+	maxStatuses = 500
+	maxBlocks   = 64       // that are to be received
+	maxPayload  = 64 << 10 // bytes of one block
+	maxText     = 4096     // bytes of a path or name
+)
+
+// Validate checks that there is a probe, and what it is made of.
+func (c *Conf) Validate(v *resource.Validator) {
+	if c.TCP == nil && c.HTTP == nil && c.GRPC == nil {
+		v.Faultf("nothing says how to probe: give at least one of http, tcp, grpc")
+	}
+	v.Field("interval").Positive(c.Interval)
+	v.Field("timeout").Positive(c.Timeout)
+	v.Field("unhealthyThreshold").AtLeastOne(c.UnhealthyThreshold)
+	v.Field("healthyThreshold").AtLeastOne(c.HealthyThreshold)
+	v.Field("initialJitter").Positive(c.InitialJitter)
+	v.Field("intervalJitter").Positive(c.IntervalJitter)
+	v.Field("intervalJitterPercent").Percent(c.IntervalJitterPercent)
+	v.Field("healthyPanicThreshold").Percentage(c.HealthyPanicThreshold)
+	v.Field("noTrafficInterval").Positive(c.NoTrafficInterval)
+	if c.EventLogPath != "" {
+		validatePath(v.Field("eventLogPath"), c.EventLogPath, "the path of the file")
+	}
+	if c.TCP != nil {
+		c.TCP.validate(v.Field("tcp"))
+	}
+	if c.HTTP != nil {
+		c.HTTP.validate(v.Field("http"))
+	}
+	if c.GRPC != nil {
+		validateText(v.Field("grpc").Field("serviceName"), c.GRPC.ServiceName)
+		validateText(v.Field("grpc").Field("authority"), c.GRPC.Authority)
+	}
+}
+
+func (t *TCP) validate(v *resource.Validator) {
+	validateBlock(v.Field("send"), t.Send)
+	at := v.Field("receive")
+	if len(t.Receive) > maxBlocks {
+		at.Faultf("%d blocks are given, at most %d are allowed", len(t.Receive), maxBlocks)
+		return
+	}
+	for i, b := range t.Receive {
+		if len(b) == 0 {
+			at.Index(i).Faultf("the block is empty: give bytes in base64 or remove it")
+		}
+		validateBlock(at.Index(i), b)
+	}
+}
+
+func validateBlock(v *resource.Validator, b []byte) {
+	if len(b) > maxPayload {
+		v.Faultf("the block has %d bytes, at most %d are allowed", len(b), maxPayload)
+	}
+}
+
+func (h *HTTP) validate(v *resource.Validator) {
+	if h.Path != nil {
+		validatePath(v.Field("path"), *h.Path, "the path")
+	}
+	if r := h.RequestHeadersToAdd; r != nil {
+		validateHeaders(v.Field("requestHeadersToAdd").Field("set"), r.Set)
+		validateHeaders(v.Field("requestHeadersToAdd").Field("add"), r.Add)
+	}
+	at := v.Field("expectedStatuses")
+	if len(h.ExpectedStatuses) > maxStatuses {
+		at.Faultf("%d statuses are given, at most %d are allowed", len(h.ExpectedStatuses), maxStatuses)
+		return
+	}
+	for i, s := range h.ExpectedStatuses {
+		if s < 100 || s > 599 {
+			at.Index(i).Faultf("%d is not an HTTP status: 100 to 599 is allowed", s)
+		}
+	}
+}
+
+func validateHeaders(v *resource.Validator, list []Header) {
+	if len(list) > maxHeaders {
+		v.Faultf("%d headers are given, at most %d are allowed", len(list), maxHeaders)
+		return
+	}
+	seen := make(map[string]bool, len(list))
+	for i, h := range list {
+		at := v.Index(i)
+		at.Field("name").HeaderName(h.Name)
+		if h.Name == "host" { // Envoy refuses to change it so
+			at.Field("name").Faultf("the host of the probe is the name of the cluster; remove it")
+		}
+		if seen[h.Name] {
+			at.Field("name").Faultf("%q is given twice: separate its values with a comma", h.Name)
+		}
+		seen[h.Name] = true
+		at.Field("value").HeaderValue(h.Value)
+		validateText(at.Field("value"), h.Value)
+	}
+}
+
+// validatePath checks an absolute path without control characters.
+func validatePath(v *resource.Validator, s, what string) {
+	switch {
+	case s == "":
+		v.Faultf("%s is empty: give one that begins with / or remove the field", what)
+	case s[0] != '/':
+		v.Faultf("%q: %s begins with /", clip(s), what)
+	case strings.ContainsAny(s, "\r\n\x00"):
+		v.Faultf("%s has a line break or a zero byte", what)
+	default:
+		validateText(v, s)
+	}
+}
+
+func validateText(v *resource.Validator, s string) {
+	switch {
+	case len(s) > maxText:
+		v.Faultf("the value has %d bytes, at most %d are allowed", len(s), maxText)
+	case strings.ContainsAny(s, "\r\n\x00"):
+		v.Faultf("the value has a line break or a zero byte")
+	}
+}
+
+func clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
