@@ -19,6 +19,8 @@ type (
 	Faults = resource.Faults
 	// Fault is one of them.
 	Fault = resource.Fault
+	// RulesOptions says what rules are shown with.
+	RulesOptions = inspect.RulesOptions
 	// BootstrapOptions says for which proxy a bootstrap is made.
 	BootstrapOptions = xds.BootstrapOptions
 )
@@ -93,11 +95,61 @@ func (o *Offline) Config(zone, meshName, dataplane string, diff bool) (*inspect.
 	if err != nil {
 		return nil, nil, err
 	}
-	var lines []string
-	for _, w := range slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings) {
-		lines = append(lines, w.Resource.String()+": "+w.Reason)
+	return c, lines(slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings)), nil
+}
+
+// Rules computes what the policies say about a dataplane in a zone, and what is to be said beside the rules.
+func (o *Offline) Rules(zone, meshName, dataplane string, include inspect.RulesOptions) (*inspect.Rules, []string, error) {
+	m, err := o.mesh(zone, meshName)
+	if err != nil {
+		return nil, nil, err
 	}
-	return c, lines, nil
+	r, warnings, err := inspect.ProxyRules(m, dataplane, include)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, lines(warnings), nil
+}
+
+// Policies lists the policies that select a dataplane in a zone, and what is to be said beside the list.
+func (o *Offline) Policies(zone, meshName, dataplane string) (*inspect.Policies, []string, error) {
+	m, err := o.mesh(zone, meshName)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, warnings, err := inspect.ProxyPolicies(m, dataplane)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, lines(warnings), nil
+}
+
+// ExplainPolicy says what a policy does on a dataplane in a zone. The type is the name of its kind.
+func (o *Offline) ExplainPolicy(zone string, q inspect.PolicyQuestion) (*inspect.PolicyExplanation, error) {
+	m, err := o.mesh(zone, q.Mesh)
+	if err != nil {
+		return nil, err
+	}
+	key := resource.Key{Kind: q.Type, Mesh: q.Mesh, Name: q.Name}
+	r := o.set.Get(key)
+	if r == nil {
+		return nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", key, o.Len())
+	}
+	return inspect.ExplainPolicy(m, r, q.Dataplane)
+}
+
+// Kinds lists the kinds that this program knows.
+func Kinds() []inspect.Kind { return inspect.ListKinds(kinds.Registry()) }
+
+// lines writes warnings as commands show them, each once.
+func lines(warnings []mesh.Warning) []string {
+	var out []string
+	for _, w := range warnings {
+		if line := w.Resource.String() + ": " + w.Reason; !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // Dataplane returns the JSON of the one Dataplane that the set must hold, for the node metadata of its Envoy.

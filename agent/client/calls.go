@@ -15,17 +15,27 @@ type (
 	Change   = inspect.Change
 	Check    = inspect.Check
 	Config   = inspect.Config
+	Field    = inspect.RuleField
 	Health   = inspect.Health
 	History  = inspect.History
 	Index    = inspect.Index
 	Item     = inspect.Item
 	Kind     = inspect.Kind
+	Policies = inspect.Policies
 	Proxies  = inspect.Proxies
 	Proxy    = inspect.Proxy
 	Revision = inspect.Revision
 	Rollback = inspect.Rollback
+	Rules    = inspect.Rules
 	Status   = inspect.Status
 	Written  = inspect.Written
+
+	PolicyExplanation = inspect.PolicyExplanation
+	PolicyPlace       = inspect.PolicyPlace
+	PolicyQuestion    = inspect.PolicyQuestion
+	ResourceMeta      = inspect.ResourceMeta
+	Source            = inspect.Source
+	Tag               = inspect.Tag
 )
 
 // ProblemDocument is the type of a [Problem] with a document that is not valid.
@@ -107,6 +117,29 @@ func (c *Client) Config(ctx context.Context, mesh, name string, shadow, diff boo
 		q.Set("include", "diff")
 	}
 	return call[Config](ctx, c, http.MethodGet, path("meshes", mesh, "dataplanes", name, "_config"), q, nil)
+}
+
+// Rules returns what the policies say about a dataplane; include names what the document is to hold besides.
+func (c *Client) Rules(ctx context.Context, mesh, name string, shadow bool, include ...string) (*Rules, error) {
+	q := url.Values{"shadow": {strconv.FormatBool(shadow)}}
+	if len(include) > 0 {
+		q["include"] = include
+	}
+	return call[Rules](ctx, c, http.MethodGet, path("meshes", mesh, "dataplanes", name, "_rules"), q, nil)
+}
+
+// Policies lists the policies that select a dataplane.
+func (c *Client) Policies(ctx context.Context, mesh, name string) (*Policies, error) {
+	return call[Policies](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "policies"), nil, nil)
+}
+
+// ExplainPolicy asks what a policy does on a dataplane.
+func (c *Client) ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyExplanation, error) {
+	body, err := json.Marshal(inspect.Question{Policy: &q})
+	if err != nil {
+		return nil, err
+	}
+	return call[PolicyExplanation](ctx, c, http.MethodPost, "/v1/explain", nil, body)
 }
 
 // Proxies lists the dataplanes and who asks for their config.

@@ -3,6 +3,7 @@ package inspect
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -34,41 +35,54 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
 	if _, e := boolQuery(r, "shadow"); e != nil {
 		return e
 	}
-	diff, e := includeDiff(r)
+	include, e := includes(r, "diff")
 	if e != nil {
 		return e
 	}
-	last := s.opts.Last()
-	if last == nil {
-		return problem(http.StatusServiceUnavailable, ProblemNotReady, "Not ready", "the first configs are being computed; repeat the request in a moment")
+	m, e := s.mesh(r.PathValue("mesh"))
+	if e != nil {
+		return e
 	}
-	name, in := r.PathValue("name"), r.PathValue("mesh")
-	m := last.Meshes[in]
-	if m == nil {
-		return notFound("mesh %q does not exist", in)
-	}
-	c, _, err := ProxyConfig(m, name, diff)
-	var missing *xds.NotFoundError
-	switch {
-	case errors.As(err, &missing):
-		return notFound("%s", err.Error())
-	case err != nil:
-		return problem(http.StatusInternalServerError, ProblemGeneration, "No config", "%s", err.Error())
+	c, _, err := ProxyConfig(m, r.PathValue("name"), include["diff"])
+	if err != nil {
+		return generationError(err)
 	}
 	writeJSON(w, http.StatusOK, c)
 	return nil
 }
 
-// includeDiff reads the query parameter include, a list that may name diff.
-func includeDiff(r *http.Request) (bool, *Error) {
-	diff := false
+// mesh returns a mesh as the last reconciliation left it.
+func (s *Server) mesh(name string) (*xds.Mesh, *Error) {
+	last := s.opts.Last()
+	if last == nil {
+		return nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Not ready", "the first configs are being computed; repeat the request in a moment")
+	}
+	m := last.Meshes[name]
+	if m == nil {
+		return nil, notFound("mesh %q does not exist", name)
+	}
+	return m, nil
+}
+
+// generationError is the answer when something of a proxy cannot be made.
+func generationError(err error) *Error {
+	var missing *xds.NotFoundError
+	if errors.As(err, &missing) {
+		return notFound("%s", err.Error())
+	}
+	return problem(http.StatusInternalServerError, ProblemGeneration, "No config", "%s", err.Error())
+}
+
+// includes reads the query parameter include, a list of what else a document is to hold.
+func includes(r *http.Request, possible ...string) (map[string]bool, *Error) {
+	out := map[string]bool{}
 	for _, v := range r.URL.Query()["include"] {
 		for item := range strings.SplitSeq(v, ",") {
-			if item != "diff" {
-				return false, invalidQuery("include", item, "only \"diff\" can be included")
+			if !slices.Contains(possible, item) {
+				return nil, invalidQuery("include", item, "only "+strings.Join(possible, " and ")+" can be included")
 			}
-			diff = true
+			out[item] = true
 		}
 	}
-	return diff, nil
+	return out, nil
 }

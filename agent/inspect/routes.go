@@ -37,12 +37,15 @@ func (s *Server) routes() http.Handler {
 	get("/v1/names", s.names)
 	get("/v1/dataplanes", s.proxies)
 	get("/v1/dataplanes/{mesh}/{name}/status", s.proxy)
+	get("/v1/dataplanes/{mesh}/{name}/policies", s.policies)
 	get("/v1/history/{plural}/{name}", s.history)
 	get("/v1/history/{plural}/{mesh}/{name}", s.history)
 	post("/v1/apply", s.apply)
 	post("/v1/rollback", s.rollback)
+	post("/v1/explain", s.explain)
 
 	get("/meshes/{mesh}/dataplanes/{name}/_config", s.config)
+	get("/meshes/{mesh}/dataplanes/{name}/_rules", s.rules)
 	one := map[string]handler{http.MethodGet: s.get, http.MethodPut: s.put, http.MethodDelete: s.delete}
 	get("/{plural}", s.list)
 	on("/{plural}/{name}", one)

@@ -120,11 +120,16 @@ func (s *Server) names(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 func (s *Server) kinds(w http.ResponseWriter, _ *http.Request) *Error {
-	out := Kinds{Items: []Kind{}}
-	for _, d := range s.opts.Registry.All() {
-		out.Items = append(out.Items, Kind{Kind: d.Kind, Plural: d.Plural, Short: d.Short,
+	writeJSON(w, http.StatusOK, Kinds{Items: ListKinds(s.opts.Registry)})
+	return nil
+}
+
+// ListKinds lists the kinds of a registry in its order.
+func ListKinds(reg *resource.Registry) []Kind {
+	out := []Kind{}
+	for _, d := range reg.All() {
+		out = append(out, Kind{Kind: d.Kind, Plural: d.Plural, Short: d.Short,
 			Global: d.Scope == resource.ScopeGlobal, Policy: d.Policy, Legacy: d.Legacy})
 	}
-	writeJSON(w, http.StatusOK, out)
-	return nil
+	return out
 }

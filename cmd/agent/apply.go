@@ -122,6 +122,11 @@ type reference struct {
 
 // reference reads TYPE NAME or TYPE/NAME; the agent says what kinds there are.
 func (a *app) reference(ctx context.Context, args []string) (reference, error) {
+	return a.referenceAmong(args, func() ([]client.Kind, error) { return a.client().Kinds(ctx) })
+}
+
+// referenceAmong reads TYPE NAME or TYPE/NAME of the kinds given.
+func (a *app) referenceAmong(args []string, kinds func() ([]client.Kind, error)) (reference, error) {
 	typ, name, _ := strings.Cut(args[0], "/")
 	switch {
 	case len(args) == 2 && name != "":
@@ -132,7 +137,11 @@ func (a *app) reference(ctx context.Context, args []string) (reference, error) {
 	if name == "" {
 		return reference{}, usagef("the NAME of the %s is missing", typ)
 	}
-	kind, err := a.kind(ctx, typ)
+	list, err := kinds()
+	if err != nil {
+		return reference{}, err
+	}
+	kind, err := findKind(list, typ)
 	if err != nil {
 		return reference{}, err
 	}
@@ -149,6 +158,10 @@ func (a *app) kind(ctx context.Context, name string) (client.Kind, error) {
 	if err != nil {
 		return client.Kind{}, err
 	}
+	return findKind(kinds, name)
+}
+
+func findKind(kinds []client.Kind, name string) (client.Kind, error) {
 	var plurals []string
 	for _, k := range kinds {
 		if n := strings.ToLower(name); n != "" && (n == strings.ToLower(k.Kind) || n == strings.ToLower(k.Plural) || n == strings.ToLower(k.Short)) {

@@ -93,14 +93,20 @@ func (a *app) proxyTable(ps []client.Proxy, wide bool) error {
 
 // Types of inspect dataplane.
 const (
-	typeConfig = "config"
-	typeStatus = "status"
+	typeConfig   = "config"
+	typeRules    = "rules"
+	typePolicies = "policies"
+	typeStatus   = "status"
 )
+
+// inspectTypes are those types in the order of the help.
+func inspectTypes() []string { return []string{typeConfig, typeRules, typePolicies, typeStatus} }
 
 // inspection is the flags of inspect dataplane.
 type inspection struct {
 	files        fileFlags
-	typ, include string
+	typ          string
+	include      []string
 	dump, shadow bool
 }
 
@@ -108,14 +114,17 @@ func (a *app) inspectDataplaneCommand() *cobra.Command {
 	var in inspection
 	cmd := &cobra.Command{
 		Use:   "dataplane NAME",
-		Short: "Show what a proxy gets, or how far it is with it",
-		Long: `Shows the xDS config of a proxy (--type=config), or which versions it was sent, has acknowledged and rejected
+		Short: "Show what a proxy gets and why, or how far it is with it",
+		Long: `Shows the xDS config of a proxy (--type=config), what its policies say together (--type=rules), which policies
+select it and what of them is in force (--type=policies), or which versions it was sent, has acknowledged and rejected
 (--type=status).
 
-With -f, the config is computed from these resources alone, without any agent and by the same code; the zone is then
+With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
-the current config to the one shown. -o json has the document of the API: {"xds": {TYPE: {NAME: RESOURCE}}, "diff"}.`,
+what is in force to what is shown. --include=fields adds to each rule which policy each of its fields comes from, which
+the table always has. -o json has the documents of the API.`,
 		Example: `  nearside inspect dataplane web
+  nearside inspect dataplane web --type=rules
   nearside inspect dataplane web --type=status
   nearside inspect dataplane web --shadow --include=diff -o json
   nearside inspect dataplane web -m shop -f resources/ -o json`,
@@ -125,12 +134,12 @@ the current config to the one shown. -o json has the document of the API: {"xds"
 	a.meshFlag(cmd)
 	in.files.add(cmd, "compute offline from these resources")
 	fl := cmd.Flags()
-	fl.StringVar(&in.typ, "type", typeConfig, "what to show: config or status")
+	fl.StringVar(&in.typ, "type", typeConfig, "what to show: "+strings.Join(inspectTypes(), ", "))
 	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
 	fl.BoolVar(&in.shadow, "shadow", false, "count shadow policies in")
-	fl.StringVar(&in.include, "include", "", "what to add: diff")
-	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{typeConfig, typeStatus}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff"}, cobra.ShellCompDirectiveNoFileComp))
+	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(inspectTypes(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
 	output := outputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		format, err := output()
@@ -143,20 +152,38 @@ the current config to the one shown. -o json has the document of the API: {"xds"
 		switch in.typ {
 		case typeConfig:
 			return a.inspectConfig(cmd, &in, args[0], format)
+		case typeRules:
+			return a.inspectRules(cmd, &in, args[0], format)
+		case typePolicies:
+			if in.shadow || len(in.include) > 0 {
+				return usagef("--shadow and --include belong to --type=config and --type=rules")
+			}
+			return a.inspectPolicies(cmd, &in, args[0], format)
 		case typeStatus:
-			if in.shadow || in.include != "" || len(in.files.paths) > 0 {
-				return usagef("--shadow, --include and -f belong to --type=config")
+			if in.shadow || len(in.include) > 0 || len(in.files.paths) > 0 {
+				return usagef("--shadow, --include and -f do not go with --type=status, which is about what the agent has sent")
 			}
 			return a.inspectStatus(cmd, args[0], format)
 		}
-		return usagef("--type %q is not possible; one of %s, %s", in.typ, typeConfig, typeStatus)
+		return usagef("--type %q is not possible; one of %s", in.typ, strings.Join(inspectTypes(), ", "))
 	}
 	return cmd
 }
 
+// includes checks --include and says whether it has one of the items.
+func (in *inspection) includes(item string, possible ...string) (bool, error) {
+	for _, i := range in.include {
+		if !slices.Contains(possible, i) {
+			return false, usagef("--include %q is not possible; with --type=%s only %s can be included", i, in.typ, strings.Join(possible, " and "))
+		}
+	}
+	return slices.Contains(in.include, item), nil
+}
+
 func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format string) error {
-	if in.include != "" && in.include != "diff" {
-		return usagef("--include %q is not possible; only diff can be included", in.include)
+	diff, err := in.includes("diff", "diff")
+	if err != nil {
+		return err
 	}
 	var c *client.Config
 	if len(in.files.paths) > 0 {
@@ -165,15 +192,12 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 			return err
 		}
 		var warnings []string
-		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, in.include == "diff"); err != nil {
+		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, diff); err != nil {
 			return err
 		}
-		for _, w := range warnings {
-			fmt.Fprintln(a.stderr, "warning: "+w)
-		}
+		a.warn(warnings)
 	} else {
-		var err error
-		if c, err = a.client().Config(cmd.Context(), a.mesh, name, in.shadow, in.include == "diff"); err != nil {
+		if c, err = a.client().Config(cmd.Context(), a.mesh, name, in.shadow, diff); err != nil {
 			return err
 		}
 	}
@@ -189,7 +213,7 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 			t.row(typ[strings.LastIndex(typ, ".")+1:], n, fmt.Sprint(len(c.XDS[typ][n])))
 		}
 	}
-	if err := t.flush(); err != nil || in.include == "" {
+	if err := t.flush(); err != nil || !diff {
 		return err
 	}
 	fmt.Fprintf(a.stdout, "\nDIFF: %d operations\n", len(c.Diff))
@@ -197,6 +221,13 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 		fmt.Fprintf(a.stdout, "%s %s\n", op.Op, op.Path)
 	}
 	return nil
+}
+
+// warn writes warnings to standard error.
+func (a *app) warn(warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintln(a.stderr, "warning: "+w)
+	}
 }
 
 func (a *app) inspectStatus(cmd *cobra.Command, name, format string) error {

@@ -1,0 +1,227 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// List is the part of a policy that items stand in.
+type List string
+
+// The lists of a policy. A policy with a default has no items; what it says counts as item 0.
+const (
+	To      List = "to"
+	From    List = "from"
+	Default List = "default"
+)
+
+// Source is a place in a policy.
+type Source struct {
+	Type string `json:"type"`
+	Mesh string `json:"mesh"`
+	Name string `json:"name"`
+	// Field is where the conf begins, "spec.to[0].default": with the path of a value behind it, the value's own place.
+	Field string `json:"field"`
+}
+
+// Field is a field of a merged conf, with all policies that set it.
+type Field struct {
+	Path  string          `json:"path"`  // in the conf, "http.requestTimeout"; lists count as one value
+	Value json.RawMessage `json:"value"` // in force
+	By    []Source        `json:"by"`    // where it comes from; several for a list that was joined
+	Over  []Overridden    `json:"over"`  // what was set and is not in force, in the order of merging
+}
+
+// Overridden is a value that another one took the place of.
+type Overridden struct {
+	Source
+	Value json.RawMessage `json:"value"`
+}
+
+// Fields returns the fields of a merged conf, in the order in which it is written, each with where it comes from.
+func Fields(r *policy.Rule, in List) []Field {
+	if r == nil {
+		return nil
+	}
+	items := itemsOf(r, in)
+	out := []Field{}
+	for _, l := range leavesOf(r.Conf) {
+		f := Field{Path: l.path, Value: l.value, By: []Source{}, Over: []Overridden{}}
+		var setters []int
+		for i := range items {
+			if items[i].value(l.path) != nil {
+				setters = append(setters, i)
+			}
+		}
+		inForce := bearers(r.Conf, items, setters, l)
+		for _, i := range setters {
+			if slices.Contains(inForce, i) {
+				f.By = append(f.By, items[i].source)
+			} else {
+				f.Over = append(f.Over, Overridden{items[i].source, items[i].value(l.path)})
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// item is one of those that a rule was merged from.
+type item struct {
+	source Source
+	conf   resource.Conf
+	leaves []leaf
+}
+
+func (it *item) value(path string) json.RawMessage {
+	for _, l := range it.leaves {
+		if l.path == path {
+			return l.value
+		}
+	}
+	return nil
+}
+
+func itemsOf(r *policy.Rule, in List) []item {
+	out := make([]item, 0, len(r.Origins))
+	for _, o := range r.Origins {
+		conf, source := itemOf(o.Policy, in, o.Item)
+		out = append(out, item{source, conf, leavesOf(conf)})
+	}
+	return out
+}
+
+// itemOf returns the conf of an item and its place.
+func itemOf(p *resource.Resource, in List, i int) (resource.Conf, Source) {
+	s := Source{Type: p.Kind, Mesh: p.Mesh, Name: p.Name}
+	spec, ok := p.Spec.(*resource.Policy)
+	if !ok {
+		return nil, s
+	}
+	list := spec.To
+	switch in {
+	case Default:
+		s.Field = "spec.default"
+		return spec.Default, s
+	case From:
+		list = spec.From
+	}
+	s.Field = fmt.Sprintf("spec.%s[%d]", in, i)
+	if spec.Shape == nil || !spec.Shape.Inline {
+		s.Field += ".default"
+	}
+	if i < 0 || i >= len(list) {
+		return nil, s
+	}
+	return list[i].Conf, s
+}
+
+// maxJoined bounds the items that are merged again, each left out once, to see whom a joined list comes from. Beyond
+// it, all that set the list are named.
+const maxJoined = 64
+
+// bearers returns those of the setters of a field, by index, that its value comes from.
+func bearers(merged resource.Conf, items []item, setters []int, l leaf) []int {
+	if len(setters) < 2 {
+		return setters
+	}
+	last := setters[len(setters)-1:]
+	if bytes.Equal(items[last[0]].value(l.path), l.value) || len(l.value) == 0 || l.value[0] != '[' {
+		return last
+	}
+	if len(items) > maxJoined {
+		return setters
+	}
+	// The list is not the last one alone: items were added to those before, or merged with them.
+	var out []int
+	for _, without := range setters {
+		confs := make([]resource.Conf, 0, len(items)-1)
+		for i := range items {
+			if i != without && items[i].conf != nil {
+				confs = append(confs, items[i].conf)
+			}
+		}
+		rest := item{leaves: leavesOf(resource.Merge(confs...))}
+		if !bytes.Equal(rest.value(l.path), l.value) {
+			out = append(out, without)
+		}
+	}
+	if len(out) == 0 { // what each adds, another adds too
+		return last
+	}
+	return out
+}
+
+// leaf is a value that is no mapping.
+type leaf struct {
+	path  string
+	value json.RawMessage
+}
+
+// leavesOf returns the values of a conf in the order in which it is written. An empty mapping is a value.
+func leavesOf(c resource.Conf) []leaf {
+	if c == nil {
+		return nil
+	}
+	doc := jsonOf(c)
+	if doc == nil {
+		return nil // a decoded conf always has a JSON form
+	}
+	var out []leaf
+	walk(doc, "", &out)
+	return out
+}
+
+// jsonOf is the compact JSON of a value, without HTML escapes; nil when it has none.
+func jsonOf(v any) json.RawMessage {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil
+	}
+	return bytes.TrimRight(b.Bytes(), "\n")
+}
+
+func walk(doc json.RawMessage, path string, out *[]leaf) {
+	if len(doc) < 3 || doc[0] != '{' {
+		if path != "" {
+			*out = append(*out, leaf{path, doc})
+		}
+		return
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	if _, err := d.Token(); err != nil {
+		return
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return
+		}
+		name, _ := key.(string)
+		walk(value, join(path, name), out)
+	}
+}
+
+// join appends a key to a path, in the way that faults of documents name fields.
+func join(path, key string) string {
+	if key == "" || bytes.ContainsFunc([]byte(key), func(r rune) bool {
+		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) {
+		return fmt.Sprintf("%s[%q]", path, key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

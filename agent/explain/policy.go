@@ -1,0 +1,243 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Proxy explains one dataplane. It keeps what it has worked out, and is for one goroutine.
+type Proxy struct {
+	index     *policy.Index
+	rules     *policy.Rules
+	dataplane *resource.Resource
+	spec      *resource.Dataplane
+	warnings  []mesh.Warning
+	services  []*mesh.Service // that the workload can dial, each once
+	fields    map[ruleID][]Field
+}
+
+type ruleID struct {
+	rule *policy.Rule
+	in   List
+}
+
+// NewProxy prepares the explanation of a dataplane of the index's mesh. Warnings are those of its generated config;
+// nil is allowed.
+func NewProxy(x *policy.Index, dataplane *resource.Resource, warnings []mesh.Warning) (*Proxy, error) {
+	spec, ok := dataplane.Spec.(*resource.Dataplane)
+	if !ok {
+		return nil, fmt.Errorf("%s: unexpected spec %T", dataplane.Key, dataplane.Spec)
+	}
+	p := &Proxy{index: x, rules: x.Rules(dataplane), dataplane: dataplane, spec: spec, fields: map[ruleID][]Field{}}
+	p.warnings = slices.Concat(p.rules.Warnings, x.Warnings, warnings)
+	seen := map[mesh.ServiceID]bool{}
+	outbounds, _ := x.View.Outbounds(dataplane)
+	for i := range outbounds {
+		if s := outbounds[i].Service; !seen[s.ID] {
+			seen[s.ID] = true
+			p.services = append(p.services, s)
+		}
+	}
+	slices.SortFunc(p.services, func(a, b *mesh.Service) int {
+		return cmp.Or(cmp.Compare(a.ID.Kind, b.ID.Kind), cmp.Compare(a.ID.Name, b.ID.Name))
+	})
+	return p, nil
+}
+
+// Index is what the dataplane's policies were selected from.
+func (p *Proxy) Index() *policy.Index { return p.index }
+
+// Rules are what all policies say about the dataplane.
+func (p *Proxy) Rules() *policy.Rules { return p.rules }
+
+// Fields returns the fields of a rule of the dataplane, each with where it comes from.
+func (p *Proxy) Fields(r *policy.Rule, in List) []Field {
+	id := ruleID{r, in}
+	f, ok := p.fields[id]
+	if !ok {
+		f = Fields(r, in)
+		p.fields[id] = f
+	}
+	return f
+}
+
+// Warnings returns what is to be said about the policies of a kind, or with a name about one policy, sorted.
+func (p *Proxy) Warnings(kind, name string) []string {
+	out := []string{}
+	for _, w := range p.warnings {
+		if w.Resource.Kind == kind && (name == "" || w.Resource.Name == name) {
+			if name == "" {
+				out = append(out, w.Resource.String()+": "+w.Reason)
+			} else {
+				out = append(out, w.Reason)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Policies explains every policy that acts and selects the dataplane, in the order in which kinds act, of one kind the
+// strongest last. Legacy policies that a policy of the new generation has ended are among them.
+func (p *Proxy) Policies() []Policy {
+	out := []Policy{}
+	for i := range p.index.Rooms {
+		room := &p.index.Rooms[i]
+		for _, d := range room.Kinds {
+			if k := p.rules.Kind(d.Kind); k != nil {
+				for _, r := range k.Policies {
+					out = append(out, p.Policy(r))
+				}
+			}
+		}
+		for j := range room.Legacy {
+			l := &room.Legacy[j]
+			for _, r := range p.index.Policies(l.Kind) {
+				if p.index.SelectLegacy(r, p.dataplane, l.Arrives).Selected {
+					out = append(out, p.Policy(r))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Policy explains one policy of the mesh: whether it selects the dataplane, and what of it is in force.
+func (p *Proxy) Policy(r *resource.Resource) Policy {
+	out := Policy{
+		Policy: refOf(r), Dataplane: refOf(p.dataplane), Shadow: r.Shadow(), Effect: EffectNone,
+		Inbounds: []Inbound{}, Outbounds: []Destination{}, Items: []Item{}, Warnings: p.Warnings(r.Kind, r.Name),
+	}
+	desc, legacy := p.kind(r.Kind)
+	if legacy != nil {
+		out.Legacy = true
+		p.legacy(r, legacy, &out)
+	} else {
+		p.current(r, &out)
+	}
+	switch {
+	case !p.acts(r):
+		p.idle(r, &out)
+	case desc == nil:
+		out.Selected, out.Reason = false, r.Kind+" is not a kind of policy"
+	case desc.Inert && out.Selected:
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%s is stored and checked, but this version does not act on it", r.Kind))
+		out.quench()
+	}
+	if !out.Selected {
+		out.Inbounds, out.Outbounds, out.Items, out.Gateway, out.Route, out.Effect = []Inbound{}, []Destination{}, []Item{}, false, nil, EffectNone
+		return out
+	}
+	out.sum()
+	return out
+}
+
+// kind finds the declaration of a policy kind; the second is nil for the new generation.
+func (p *Proxy) kind(kind string) (*resource.Descriptor, *policy.LegacyKind) {
+	for i := range p.index.Rooms {
+		room := &p.index.Rooms[i]
+		for j := range room.Kinds {
+			if room.Kinds[j].Kind == kind {
+				return &room.Kinds[j], nil
+			}
+		}
+		for j := range room.Legacy {
+			if room.Legacy[j].Kind == kind {
+				return &room.Legacy[j].Descriptor, &room.Legacy[j]
+			}
+		}
+	}
+	return nil, nil
+}
+
+// acts reports whether the index counts a policy.
+func (p *Proxy) acts(r *resource.Resource) bool {
+	return slices.ContainsFunc(p.index.Policies(r.Kind), func(o *resource.Resource) bool {
+		return o.Key == r.Key && o.Digest == r.Digest
+	})
+}
+
+// idle says why a policy does not act.
+func (p *Proxy) idle(r *resource.Resource, out *Policy) {
+	why := "the configs in force were computed without it; repeat the request in a moment"
+	if r.Shadow() {
+		why = "it is a shadow policy: the label " + resource.LabelEffect + ": " + resource.EffectShadow + " keeps it from acting"
+		if out.Selected {
+			why += "; without the label it would act: " + out.Reason
+		} else {
+			why += ", and without the label it would not act either: " + out.Reason
+		}
+	}
+	out.Selected, out.Reason = false, why
+}
+
+// current explains a policy of the new generation.
+func (p *Proxy) current(r *resource.Resource, out *Policy) {
+	spec, ok := r.Spec.(*resource.Policy)
+	if !ok {
+		out.Reason = "it is not a policy with a targetRef"
+		return
+	}
+	sel := p.index.Select(r, p.dataplane)
+	if out.Selected = sel.Proxy; !sel.Proxy {
+		out.Reason = sel.Why
+		return
+	}
+	out.Gateway = sel.Gateway
+	if sel.Route != nil {
+		ref := refOf(sel.Route)
+		out.Route = &ref
+	}
+	out.Inbounds = p.inbounds(sel.Inbounds)
+	out.Reason = p.selects(spec.TargetRef, sel)
+	k := p.rules.Kind(r.Kind)
+	if k == nil {
+		return
+	}
+	for i := range spec.From {
+		out.Items = append(out.Items, p.item(k, r, From, i, &spec.From[i].TargetRef, out))
+	}
+	for i := range spec.To {
+		out.Items = append(out.Items, p.item(k, r, To, i, &spec.To[i].TargetRef, out))
+	}
+	if spec.Default != nil {
+		out.Items = append(out.Items, p.item(k, r, Default, 0, nil, out))
+	}
+}
+
+// selects says in words what a policy selects, and by what.
+func (p *Proxy) selects(t *resource.TargetRef, sel policy.Selection) string {
+	n := len(p.spec.Networking.Inbound)
+	var what string
+	switch {
+	case sel.Gateway:
+		what = "the gateway"
+	case n > 1 && len(sel.Inbounds) > 0 && len(sel.Inbounds) < n:
+		what = fmt.Sprintf("%d of the %d inbounds", len(sel.Inbounds), n)
+	default:
+		what = "the dataplane"
+	}
+	out := fmt.Sprintf("targetRef %s selects %s", words(t), what)
+	if sel.Route != nil {
+		out += fmt.Sprintf(", for the requests of %s alone", sel.Route.Key)
+	}
+	return out
+}
+
+func (p *Proxy) inbounds(list []int) []Inbound {
+	out := make([]Inbound, 0, len(list))
+	for _, i := range list {
+		if i >= 0 && i < len(p.spec.Networking.Inbound) {
+			in := &p.spec.Networking.Inbound[i]
+			out = append(out, Inbound{Port: in.Port, Name: in.Name})
+		}
+	}
+	return out
+}
+
+func refOf(r *resource.Resource) Ref { return Ref{Type: r.Kind, Mesh: r.Mesh, Name: r.Name} }

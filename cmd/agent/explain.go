@@ -1,0 +1,186 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+func (a *app) explainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "explain",
+		Short:   "Say why a proxy behaves as it does",
+		Example: "  nearside explain policy meshtimeout/slow --dataplane web",
+		Args:    group,
+		RunE:    help,
+	}
+	cmd.AddCommand(a.explainPolicyCommand())
+	return cmd
+}
+
+func (a *app) explainPolicyCommand() *cobra.Command {
+	var files fileFlags
+	var dataplane string
+	cmd := &cobra.Command{
+		Use:   "policy TYPE/NAME --dataplane NAME",
+		Short: "Say what a policy does on a dataplane, or why it does nothing",
+		Long: `Says whether a policy selects a dataplane, which of its fields are in force on which inbounds and outbounds, what
+has overridden the others, and what is without effect. When the policy does not act on the dataplane, it says why not.
+
+The exit code is 0 when the policy is selected and 2 when it is not. With -f the answer is computed from these resources
+alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+		Example: `  nearside explain policy meshtimeout/slow --dataplane web
+  nearside explain policy mt slow --dataplane web -m shop -o json
+  nearside explain policy mt/slow --dataplane web -f resources/`,
+		Args:              args(1, 2, "TYPE/NAME or TYPE NAME"),
+		ValidArgsFunction: a.completeTypeAndName,
+	}
+	a.meshFlag(cmd)
+	files.add(cmd, "compute offline from these resources")
+	cmd.Flags().StringVar(&dataplane, "dataplane", "", "name of the dataplane; required")
+	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
+	})
+	output := outputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		if dataplane == "" {
+			return usagef("--dataplane is missing: name the dataplane that the policy is looked at from")
+		}
+		kinds := func() ([]client.Kind, error) { return a.client().Kinds(cmd.Context()) }
+		if len(files.paths) > 0 {
+			kinds = func() ([]client.Kind, error) { return agent.Kinds(), nil }
+		}
+		r, err := a.referenceAmong(args, kinds)
+		if err != nil {
+			return err
+		}
+		if !r.kind.Policy {
+			return usagef("%s is not a kind of policy", r.kind.Kind)
+		}
+		q := client.PolicyQuestion{Type: r.kind.Kind, Mesh: a.mesh, Name: r.name, Dataplane: dataplane}
+		var x *client.PolicyExplanation
+		if len(files.paths) > 0 {
+			o, err := a.offline(&files)
+			if err != nil {
+				return err
+			}
+			x, err = o.ExplainPolicy(a.getenv("NEARSIDE_NODE_ZONE"), q)
+			if err != nil {
+				return err
+			}
+		} else if x, err = a.client().ExplainPolicy(cmd.Context(), q); err != nil {
+			return err
+		}
+		switch format {
+		case "json":
+			err = printJSON(a.stdout, x)
+		case "yaml":
+			err = printYAML(a.stdout, x)
+		default:
+			err = a.policyText(x)
+		}
+		if err == nil && !x.Selected {
+			err = &silentError{exitNo}
+		}
+		return err
+	}
+	return cmd
+}
+
+// policyText writes an explanation for people.
+func (a *app) policyText(x *client.PolicyExplanation) error {
+	verdict := "not selected"
+	switch {
+	case x.Selected && x.Effect == "all":
+		verdict = "selected, all of it is in force"
+	case x.Selected && x.Effect == "part":
+		verdict = "selected, part of it is in force"
+	case x.Selected:
+		verdict = "selected, nothing of it is in force"
+	}
+	fmt.Fprintf(a.stdout, "%s on %s: %s\n  %s\n", x.Policy, x.Dataplane, verdict, x.Reason)
+	if len(x.Inbounds) > 0 {
+		var ports []string
+		for _, in := range x.Inbounds {
+			ports = append(ports, fmt.Sprint(in.Port))
+		}
+		fmt.Fprintf(a.stdout, "  inbounds: %s\n", strings.Join(ports, ", "))
+	}
+	for i := range x.Items {
+		it := &x.Items[i]
+		fmt.Fprintf(a.stdout, "\n%s", it.Field)
+		if it.About != "" {
+			fmt.Fprintf(a.stdout, ", %s", it.About)
+		}
+		if it.Reason != "" {
+			fmt.Fprintf(a.stdout, ": no effect: %s", it.Reason)
+		}
+		fmt.Fprintln(a.stdout)
+		p := rulePrinter{w: a.stdout}
+		for j := range it.Places {
+			placeText(&p, &it.Places[j])
+		}
+		if err := p.flush(); err != nil {
+			return err
+		}
+	}
+	if len(x.Warnings) > 0 {
+		fmt.Fprintln(a.stdout)
+	}
+	for _, w := range x.Warnings {
+		fmt.Fprintf(a.stdout, "warning: %s\n", w)
+	}
+	return nil
+}
+
+// placeText writes what an item does at one place.
+func placeText(out *rulePrinter, p *client.PolicyPlace) {
+	var names []string
+	for _, d := range p.Outbounds {
+		names = append(names, d.String())
+	}
+	about := "the proxy"
+	switch p.On {
+	case "inbound":
+		about = fmt.Sprintf("inbound %d, from %s", p.Inbound.Port, matchersText(p.Matchers, "all clients"))
+		if p.Route != "" {
+			about += ", requests of the route " + p.Route
+		}
+	case "outbounds":
+		about = "outbounds " + some(names)
+	case "route":
+		about = "route " + p.Route
+		if len(names) > 0 {
+			about += " of " + some(names)
+		}
+	}
+	var b strings.Builder
+	t := newTable(&b, "    FIELD", "VALUE", "STATE")
+	for _, f := range p.Fields {
+		path, state := f.Path, "in force"
+		if path == "" {
+			path = "(whole)"
+		}
+		if !f.InForce {
+			state = "not in force"
+			var by []string
+			for _, s := range f.By {
+				by = append(by, s.Type+"/"+place(s))
+			}
+			if len(by) > 0 {
+				state = "overridden by " + strings.Join(by, ", ")
+			}
+		}
+		t.row("    "+path, valueText(f.Value), state)
+	}
+	_ = t.flush() // a strings.Builder takes everything
+	out.add("on "+about, b.String())
+}

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+// inspectRules is inspect dataplane --type=rules.
+func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format string) error {
+	diff, err := in.includes("diff", "diff", "fields")
+	if err != nil {
+		return err
+	}
+	fields, _ := in.includes("fields", "diff", "fields")
+	fields = fields || format == "table"
+	var doc *client.Rules
+	if len(in.files.paths) > 0 {
+		o, err := a.offline(&in.files)
+		if err != nil {
+			return err
+		}
+		var warnings []string
+		if doc, warnings, err = o.Rules(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, agent.RulesOptions{Diff: diff, Fields: fields}); err != nil {
+			return err
+		}
+		a.warn(warnings)
+	} else {
+		var include []string
+		if diff {
+			include = append(include, "diff")
+		}
+		if fields {
+			include = append(include, "fields")
+		}
+		if doc, err = a.client().Rules(cmd.Context(), a.mesh, name, in.shadow, include...); err != nil {
+			return err
+		}
+	}
+	switch format {
+	case "json":
+		return printJSON(a.stdout, doc)
+	case "yaml":
+		return printYAML(a.stdout, doc)
+	}
+	if err := rulesText(a.stdout, doc); err != nil || !diff {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "\nDIFF: %d operations\n", len(doc.Diff))
+	for _, op := range doc.Diff {
+		fmt.Fprintf(a.stdout, "%s %s\n", op.Op, op.Path)
+	}
+	return nil
+}
+
+// rulesText writes rules for people: each with the policies in the order in which they were merged, and of each field
+// where it comes from.
+func rulesText(w io.Writer, doc *client.Rules) error {
+	if len(doc.Rules) == 0 {
+		fmt.Fprintf(w, "no policy selects the dataplane %s\n", doc.Resource.Name)
+		return nil
+	}
+	for i, k := range doc.Rules {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, k.Type)
+		p := rulePrinter{w: w, ordered: true}
+		if r := k.ProxyRule; r != nil {
+			p.rule("proxy", r.Fields, metaNames(r.Origin))
+		}
+		for _, r := range k.ToRules {
+			p.rule("to "+matchersText(r.Matchers, "all services"), r.Fields, metaNames(r.Origin))
+		}
+		for _, r := range k.ToResourceRules {
+			about := r.ResourceMeta.Type + "/" + r.ResourceMeta.Name
+			switch {
+			case r.ResourceMeta.Type == "Mesh":
+				about = "all real services"
+			case r.ResourceSectionName != "":
+				about += ", port " + r.ResourceSectionName
+			}
+			var names []string
+			for _, o := range r.Origin {
+				names = append(names, o.ResourceMeta.Name)
+			}
+			p.rule("to "+about, r.Fields, names)
+		}
+		for _, f := range k.FromRules {
+			for _, r := range f.Rules {
+				about := fmt.Sprintf("inbound %d, from %s", f.Inbound.Port, matchersText(r.Matchers, "all clients"))
+				if r.Route != nil {
+					about += ", requests of " + r.Route.Type + "/" + r.Route.Name
+				}
+				p.rule(about, r.Fields, metaNames(r.Origin))
+			}
+		}
+		if err := p.flush(); err != nil {
+			return err
+		}
+		for _, warning := range k.Warnings {
+			fmt.Fprintf(w, "  warning: %s\n", warning)
+		}
+	}
+	if len(doc.HTTPMatches) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "ROUTE", "MATCHES")
+	for _, m := range doc.HTTPMatches {
+		t.row(m.Hash, short(string(m.Match), 100))
+	}
+	return t.flush()
+}
+
+// rulePrinter writes rules below each other; those that say the same stand together.
+type rulePrinter struct {
+	w io.Writer
+	// ordered keeps the order, as for rules of which the first that holds decides: only neighbours stand together.
+	ordered bool
+	blocks  []ruleBlock
+}
+
+type ruleBlock struct {
+	about []string
+	text  string
+}
+
+func (p *rulePrinter) rule(about string, fields []client.Field, merged []string) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "    merged: %s\n", strings.Join(unique(merged), ", "))
+	t := newTable(&b, "    FIELD", "VALUE", "FROM", "OVER")
+	for _, f := range fields {
+		var by, over []string
+		for _, s := range f.By {
+			by = append(by, place(s))
+		}
+		for _, o := range f.Over {
+			over = append(over, fmt.Sprintf("%s (%s)", place(o.Source), valueText(o.Value)))
+		}
+		t.row("    "+f.Path, valueText(f.Value), strings.Join(by, ", "), strings.Join(over, ", "))
+	}
+	_ = t.flush() // a strings.Builder takes everything
+	p.add(about, b.String())
+}
+
+func (p *rulePrinter) add(about, text string) {
+	first := 0
+	if p.ordered {
+		first = max(0, len(p.blocks)-1)
+	}
+	for i := first; i < len(p.blocks); i++ {
+		if p.blocks[i].text == text {
+			p.blocks[i].about = append(p.blocks[i].about, about)
+			return
+		}
+	}
+	p.blocks = append(p.blocks, ruleBlock{[]string{about}, text})
+}
+
+func (p *rulePrinter) flush() error {
+	for _, b := range p.blocks {
+		if _, err := fmt.Fprintf(p.w, "  %s\n%s", strings.Join(b.about, "\n  "), b.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place names an item of a policy: NAME to[0].
+func place(s client.Source) string {
+	field := strings.TrimPrefix(s.Field, "spec.")
+	if field != "default" {
+		field = strings.TrimSuffix(field, ".default")
+	}
+	return s.Name + " " + field
+}
+
+func metaNames(list []client.ResourceMeta) []string {
+	var out []string
+	for _, m := range list {
+		out = append(out, m.Name)
+	}
+	return out
+}
+
+// unique drops repetitions of neighbours.
+func unique(list []string) []string {
+	var out []string
+	for i, s := range list {
+		if i == 0 || s != list[i-1] {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func matchersText(tags []client.Tag, none string) string {
+	if len(tags) == 0 {
+		return none
+	}
+	var out []string
+	for _, t := range tags {
+		op := "="
+		if t.Not {
+			op = "!="
+		}
+		out = append(out, t.Key+op+t.Value)
+	}
+	return strings.Join(out, ", ")
+}
+
+// valueText is a value for a table: strings without quotes, long ones cut.
+func valueText(raw []byte) string {
+	s := string(raw)
+	if len(s) > 2 && s[0] == '"' && !strings.ContainsAny(s[1:len(s)-1], `\"`) {
+		s = s[1 : len(s)-1]
+	}
+	return short(s, 48)
+}
+
+// short cuts a text to so many characters.
+func short(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	return string(r[:most-1]) + "…"
+}
+
+// inspectPolicies is inspect dataplane --type=policies.
+func (a *app) inspectPolicies(cmd *cobra.Command, in *inspection, name, format string) error {
+	var doc *client.Policies
+	if len(in.files.paths) > 0 {
+		o, err := a.offline(&in.files)
+		if err != nil {
+			return err
+		}
+		var warnings []string
+		if doc, warnings, err = o.Policies(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name); err != nil {
+			return err
+		}
+		a.warn(warnings)
+	} else {
+		var err error
+		if doc, err = a.client().Policies(cmd.Context(), a.mesh, name); err != nil {
+			return err
+		}
+	}
+	switch format {
+	case "json":
+		return printJSON(a.stdout, doc)
+	case "yaml":
+		return printYAML(a.stdout, doc)
+	}
+	t := newTable(a.stdout, "KIND", "NAME", "EFFECT", "INBOUNDS", "OUTBOUNDS", "REASON")
+	for _, p := range doc.Items {
+		var in, out []string
+		for _, i := range p.Inbounds {
+			in = append(in, fmt.Sprint(i.Port))
+		}
+		if p.Gateway {
+			in = append(in, "gateway")
+		}
+		for _, d := range p.Outbounds {
+			out = append(out, d.String())
+		}
+		t.row(p.Type, p.Name, p.Effect, some(in), some(out), p.Reason)
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	for _, p := range doc.Items {
+		for _, warning := range p.Warnings {
+			fmt.Fprintf(a.stdout, "warning: %s/%s: %s\n", p.Type, p.Name, warning)
+		}
+	}
+	return nil
+}
+
+// some lists the first few of many.
+func some(list []string) string {
+	const most = 4
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:most-1], ", "), len(list)-most+1)
+}
