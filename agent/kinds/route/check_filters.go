@@ -1,0 +1,162 @@
+package route
+
+import (
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// maxHeaders bounds each list of a header modifier.
+const maxHeaders = 16
+
+// checkFilters checks the filters of a rule.
+func checkFilters(list *resource.Validator, r *HTTPRule) {
+	prefixes := true // all matches are of a prefix of the path
+	for i := range r.Matches {
+		p := r.Matches[i].Path
+		prefixes = prefixes && p != nil && p.Type == pathPrefix
+	}
+	for i, f := range deref(r.Default.Filters) {
+		f.validate(list.Index(i), prefixes)
+	}
+}
+
+func (f *Filter) validate(v *resource.Validator, prefixes bool) {
+	if !v.Field("type").OneOf(f.Type, requestHeaders, responseHeaders, redirect, rewrite, mirror) {
+		return
+	}
+	for _, part := range []struct {
+		kind, name string
+		set        bool
+	}{
+		{requestHeaders, "requestHeaderModifier", f.RequestHeaderModifier != nil},
+		{responseHeaders, "responseHeaderModifier", f.ResponseHeaderModifier != nil},
+		{redirect, "requestRedirect", f.RequestRedirect != nil},
+		{rewrite, "urlRewrite", f.URLRewrite != nil},
+		{mirror, "requestMirror", f.RequestMirror != nil},
+	} {
+		switch {
+		case part.kind == f.Type && !part.set:
+			v.Field(part.name).Faultf("the filter is missing: type %s needs it", f.Type)
+		case part.kind != f.Type && part.set:
+			v.Field(part.name).Faultf("the type is %s: remove this, or give it as a filter of its own", f.Type)
+		}
+	}
+	f.RequestHeaderModifier.validate(v.Field("requestHeaderModifier"))
+	f.ResponseHeaderModifier.validate(v.Field("responseHeaderModifier"))
+	f.RequestRedirect.validate(v.Field("requestRedirect"), prefixes)
+	f.URLRewrite.validate(v.Field("urlRewrite"), prefixes)
+	f.RequestMirror.validate(v.Field("requestMirror"))
+}
+
+func (m *HeaderModifier) validate(v *resource.Validator) {
+	if m == nil {
+		return
+	}
+	if len(m.Set)+len(m.Add)+len(m.Remove) == 0 {
+		v.Faultf("nothing is changed: give set, add or remove")
+	}
+	seen := map[string]bool{}
+	name := func(at *resource.Validator, s string) {
+		checkMutable(at, s)
+		if seen[s] {
+			at.Faultf("the header %q occurs twice: give each once, values that belong together separated by commas", s)
+		}
+		seen[s] = true
+	}
+	for _, list := range []struct {
+		at      *resource.Validator
+		headers []Header
+	}{{v.Field("set"), m.Set}, {v.Field("add"), m.Add}} {
+		checkCount(list.at, len(list.headers))
+		for i, h := range list.headers {
+			name(list.at.Index(i).Field("name"), h.Name)
+			checkHeaderValue(list.at.Index(i).Field("value"), h.Value)
+		}
+	}
+	checkCount(v.Field("remove"), len(m.Remove))
+	for i, s := range m.Remove {
+		name(v.Field("remove").Index(i), s)
+	}
+}
+
+func checkCount(v *resource.Validator, n int) {
+	if n > maxHeaders {
+		v.Faultf("%d headers are given, at most %d are allowed", n, maxHeaders)
+	}
+}
+
+func (r *Redirect) validate(v *resource.Validator, prefixes bool) {
+	if r == nil {
+		return
+	}
+	if r.Scheme != "" {
+		v.Field("scheme").OneOf(r.Scheme, "http", "https")
+	}
+	if r.Hostname != nil {
+		checkHostname(v.Field("hostname"), *r.Hostname)
+	}
+	r.Path.validate(v.Field("path"), prefixes)
+	if r.Port != nil {
+		v.Field("port").Port(*r.Port)
+	}
+	if r.StatusCode != nil {
+		if _, ok := redirectCode(*r.StatusCode); !ok {
+			v.Field("statusCode").Faultf("%d is not allowed: give one of 301, 302, 303, 307, 308", *r.StatusCode)
+		}
+	}
+}
+
+func (r *Rewrite) validate(v *resource.Validator, prefixes bool) {
+	if r == nil {
+		return
+	}
+	if r.Hostname != nil {
+		checkHostname(v.Field("hostname"), *r.Hostname)
+		if r.HostToBackendHostname {
+			v.Field("hostToBackendHostname").Faultf("hostname is given already: remove one of them")
+		}
+	}
+	r.Path.validate(v.Field("path"), prefixes)
+}
+
+func (p *PathRewrite) validate(v *resource.Validator, prefixes bool) {
+	if p == nil || !v.Field("type").OneOf(p.Type, replaceFullPath, replacePrefixMatch) {
+		return
+	}
+	full, part := v.Field("replaceFullPath"), v.Field("replacePrefixMatch")
+	switch {
+	case p.Type == replaceFullPath && p.ReplaceFullPath == nil:
+		full.Faultf("the path is missing: type %s needs it", p.Type)
+	case p.Type == replacePrefixMatch && p.ReplacePrefixMatch == nil:
+		part.Faultf("the prefix is missing: type %s needs it", p.Type)
+	}
+	checkPath(full, p.ReplaceFullPath)
+	checkPath(part, p.ReplacePrefixMatch)
+	if p.ReplacePrefixMatch != nil && !prefixes {
+		part.Faultf("there is no prefix to replace: all matches of the rule have to be of path type %s", pathPrefix)
+	}
+}
+
+// checkPath checks a path that takes the place of another one.
+func checkPath(v *resource.Validator, s *string) {
+	switch {
+	case s == nil:
+	case !strings.HasPrefix(*s, "/"):
+		v.Faultf("%q is not an absolute path: it begins with /, and / alone removes what was matched", *s)
+	case strings.ContainsAny(*s, "\x00\r\n"):
+		v.Faultf("%q has a line break or a NUL, which no path may have", *s)
+	}
+}
+
+func (m *Mirror) validate(v *resource.Validator) {
+	if m == nil {
+		return
+	}
+	v.Field("percentage").Percentage(m.Percentage)
+	m.BackendRef.validate(v.Field("backendRef"), mesh.KindMeshService, kindSubset)
+	if m.BackendRef.Weight != nil {
+		v.Field("backendRef").Field("weight").Faultf("a mirror has one destination: remove the weight, and give percentage for a share of the requests")
+	}
+}

@@ -1,0 +1,220 @@
+package route
+
+import (
+	"maps"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// legacyRule is one route of a TrafficRoute.
+type legacyRule struct {
+	match  *LegacyMatch // nil: every request
+	modify *LegacyModify
+	shares []share
+}
+
+// legacy makes the chain that a TrafficRoute asks for; false when no destination can be used. The chain speaks HTTP
+// when all destinations do.
+func (r *router) legacy(p *resource.Resource) bool {
+	conf := legacyConf(p)
+	if conf == nil {
+		return false
+	}
+	rest := r.legacyShares(p, conf.Split, conf.Destination)
+	if len(rest) == 0 {
+		return false
+	}
+	rules := make([]legacyRule, 0, len(conf.HTTP)+1)
+	for i := range conf.HTTP {
+		h := &conf.HTTP[i]
+		if s := r.legacyShares(p, h.Split, h.Destination); len(s) > 0 {
+			rules = append(rules, legacyRule{h.Match, h.Modify, s})
+		}
+	}
+	rules = append(rules, legacyRule{shares: rest})
+	protocol, requests := commonProtocol(rules)
+	if !requests {
+		tcp := tcpProxy(r.o.Service.Name, rest)
+		tcp.IdleTimeout = &durationpb.Duration{}
+		r.chain(&draft.Chain{TCP: tcp})
+		return true
+	}
+	routes := make([]*routev3.Route, len(rules))
+	for i := range rules {
+		routes[i] = rules[i].envoy()
+	}
+	m := r.manager(routes, protocol)
+	m.Message.NormalizePath = nil
+	m.Message.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: &durationpb.Duration{}}
+	m.Message.StreamIdleTimeout = &durationpb.Duration{}
+	r.chain(&draft.Chain{HTTP: m})
+	return true
+}
+
+// legacyConf is what a TrafficRoute says.
+func legacyConf(p *resource.Resource) *LegacyConf {
+	if spec, ok := p.Spec.(*resource.LegacyPolicy); ok {
+		c, _ := spec.Conf.(*LegacyConf)
+		return c
+	}
+	return nil
+}
+
+// commonProtocol is what all destinations speak, and whether that carries requests.
+func commonProtocol(rules []legacyRule) (protocol string, requests bool) {
+	protocol, requests = "", true
+	for _, rule := range rules {
+		for _, s := range rule.shares {
+			requests = requests && isHTTP(s.Service.Protocol)
+			switch protocol {
+			case "", s.Service.Protocol:
+				protocol = s.Service.Protocol
+			default:
+				protocol = string(mesh.ProtocolHTTP)
+			}
+		}
+	}
+	return protocol, requests
+}
+
+// legacyShares returns the destinations that can be used.
+func (r *router) legacyShares(p *resource.Resource, split []LegacySplit, tags map[string]string) []share {
+	if len(split) == 0 && len(tags) > 0 {
+		split = []LegacySplit{{Destination: tags}}
+	}
+	out := make([]share, 0, len(split))
+	for _, s := range split {
+		weight := uint32(1)
+		if s.Weight != nil {
+			weight = *s.Weight
+		}
+		if weight == 0 {
+			continue
+		}
+		if d, ok := r.find(p, r.legacyRef(s.Destination), false); ok {
+			out = append(out, share{d, weight})
+		}
+	}
+	return out
+}
+
+// legacyRef names the endpoints with some tags. What a tag leaves open is as the outbound has it.
+func (r *router) legacyRef(tags map[string]string) policy.BackendRef {
+	all := maps.Clone(tags)
+	for k, v := range r.o.Tags {
+		if have, ok := all[k]; !ok || have == "*" {
+			all[k] = v
+		}
+	}
+	maps.DeleteFunc(all, func(_, v string) bool { return v == "*" })
+	out := policy.BackendRef{Kind: kindSubset, Name: all[resource.TagService]}
+	if out.Name == "" {
+		out.Name = r.o.Service.Name
+	}
+	delete(all, resource.TagService)
+	if len(all) > 0 {
+		out.Tags = all
+	}
+	return out
+}
+
+func (l *legacyRule) envoy() *routev3.Route {
+	do := action(l.shares)
+	out := &routev3.Route{Match: l.match.envoy(), Action: &routev3.Route_Route{Route: do}}
+	if l.modify != nil {
+		l.modify.apply(out, do)
+	}
+	return out
+}
+
+func (m *LegacyMatch) envoy() *routev3.RouteMatch {
+	out := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+	if m == nil {
+		return out
+	}
+	if p := m.Path; p != nil {
+		switch {
+		case p.Prefix != nil:
+			out.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: *p.Prefix}
+		case p.Exact != nil:
+			out.PathSpecifier = &routev3.RouteMatch_Path{Path: *p.Exact}
+		case p.Regex != nil:
+			out.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: regex(*p.Regex)}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		s := m.Headers[name]
+		out.Headers = append(out.Headers, s.envoy(name))
+	}
+	if m.Method != nil {
+		out.Headers = append(out.Headers, m.Method.envoy(":method"))
+	}
+	return out
+}
+
+func (s *LegacyString) envoy(header string) *routev3.HeaderMatcher {
+	out := &routev3.HeaderMatcher{Name: header}
+	switch {
+	case s.Prefix != nil:
+		//lint:ignore SA1019 what proxies run today stays byte for byte the same
+		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_PrefixMatch{PrefixMatch: *s.Prefix}
+	case s.Exact != nil:
+		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: exactly(*s.Exact)}
+	case s.Regex != nil:
+		//lint:ignore SA1019 what proxies run today stays byte for byte the same
+		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex(*s.Regex)}
+	}
+	return out
+}
+
+func (m *LegacyModify) apply(out *routev3.Route, do *routev3.RouteAction) {
+	if p := m.Path; p != nil {
+		if p.RewritePrefix != nil {
+			do.PrefixRewrite = *p.RewritePrefix
+		}
+		do.RegexRewrite = p.Regex.envoy()
+	}
+	if h := m.Host; h != nil {
+		switch {
+		case h.Value != nil:
+			do.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: *h.Value}
+		case h.FromPath != nil:
+			do.HostRewriteSpecifier = &routev3.RouteAction_HostRewritePathRegex{HostRewritePathRegex: h.FromPath.envoy()}
+		}
+	}
+	out.RequestHeadersToAdd, out.RequestHeadersToRemove = m.RequestHeaders.envoy()
+	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = m.ResponseHeaders.envoy()
+}
+
+func (r *LegacyRegex) envoy() *matcherv3.RegexMatchAndSubstitute {
+	if r == nil {
+		return nil
+	}
+	return &matcherv3.RegexMatchAndSubstitute{Pattern: regex(r.Pattern), Substitution: r.Substitution}
+}
+
+func (h *LegacyHeaders) envoy() (add []*corev3.HeaderValueOption, remove []string) {
+	if h == nil {
+		return nil, nil
+	}
+	for _, a := range h.Add {
+		how := corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+		if a.Append {
+			how = corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
+		}
+		add = append(add, headerOption(a.Name, a.Value, how))
+	}
+	for _, r := range h.Remove {
+		remove = append(remove, r.Name)
+	}
+	return add, remove
+}

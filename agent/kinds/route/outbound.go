@@ -1,0 +1,194 @@
+package route
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// outbound makes the chain of an outbound that a policy concerns.
+func outbound(c *policy.Context, o *policy.Outbound) bool {
+	requests, connections := c.Rules.Kind(kindHTTP), c.Rules.Kind(kindTCP)
+	http, tcp := requests.Outbound(o.Service), connections.Outbound(o.Service)
+	speaksHTTP := isHTTP(o.Service.Protocol)
+	r := &router{c: c, o: o}
+	if http != nil && speaksHTTP {
+		r.http(http)
+		return true
+	}
+	if http != nil {
+		c.Host.Warn(strongest(http).Key, "%s speaks %s, so there are no requests to route: the rules about it are without effect; give its ports the protocol http, http2 or grpc, or use a MeshTCPRoute", o.Service.Name, o.Service.Protocol)
+	}
+	if tcp != nil && r.tcp(tcp) {
+		return true
+	}
+	// The new kinds take over what they are about, requests or connections, as soon as one of them is there.
+	replaced := connections != nil
+	if speaksHTTP {
+		replaced = requests != nil
+	}
+	if o.Service.Kind != mesh.KindTag || replaced {
+		return false
+	}
+	p := c.Rules.LegacyOutbound(kindLegacy, o.Service.Name)
+	return p != nil && r.legacy(p)
+}
+
+// router makes the chain of one outbound.
+type router struct {
+	c     *policy.Context
+	o     *policy.Outbound
+	known map[string]destination
+}
+
+// destination is what a reference was found to lead to.
+type destination struct {
+	policy.Destination
+	ok bool
+}
+
+// share is a destination and its part of the traffic.
+type share struct {
+	policy.Destination
+	weight uint32
+}
+
+// find returns what a reference leads to, false when that cannot be used: for requests it has to speak HTTP. from is
+// the policy with the reference.
+func (r *router) find(from *resource.Resource, ref policy.BackendRef, requests bool) (policy.Destination, bool) {
+	key := refKey(from, ref)
+	d, known := r.known[key]
+	if !known {
+		if r.known == nil {
+			r.known = map[string]destination{}
+		}
+		var s draft.Service
+		if s, d.ok = r.c.Host.Lookup(from, ref); d.ok && requests && !isHTTP(s.Protocol) {
+			d.ok = false
+			r.c.Host.Warn(from.Key, "%s speaks %s, so requests cannot go there: it is left out; use a destination of http, http2 or grpc", s.Name, s.Protocol)
+		}
+		if d.ok {
+			d.Destination, d.ok = r.c.Host.Destination(from, ref)
+		}
+		r.known[key] = d
+	}
+	return d.Destination, d.ok
+}
+
+// refKey tells references of one outbound apart.
+func refKey(from *resource.Resource, ref policy.BackendRef) string {
+	b := []byte(from.Name + "\x00" + from.Kind + "\x00" + ref.Kind + "\x00" + ref.Name + "\x00" + ref.Namespace + "\x00")
+	b = strconv.AppendUint(b, uint64(ref.Port), 10)
+	for _, tags := range []map[string]string{ref.Tags, ref.Labels} {
+		b = append(b, 0)
+		for _, k := range slices.Sorted(maps.Keys(tags)) {
+			b = append(b, k+"\x00"+tags[k]+"\x00"...)
+		}
+	}
+	return string(b)
+}
+
+// shares returns the destinations of a rule that can be used.
+func (r *router) shares(from *resource.Resource, refs []BackendRef, requests bool) []share {
+	out := make([]share, 0, len(refs))
+	for i := range refs {
+		w := refs[i].weight()
+		if w == 0 {
+			continue
+		}
+		if d, ok := r.find(from, refs[i].ref(), requests); ok {
+			out = append(out, share{d, w})
+		}
+	}
+	return out
+}
+
+// self is the way to the service itself.
+func (r *router) self(from *resource.Resource) (share, bool) {
+	d, ok := r.c.Host.Destination(from, r.o.Self)
+	return share{d, 1}, ok
+}
+
+// tcp makes the chain for connections; false when no destination can be used.
+func (r *router) tcp(rule *policy.Rule) bool {
+	conf, ok := rule.Conf.(*TCPConf)
+	if !ok || len(conf.Rules) == 0 {
+		return false
+	}
+	shares := r.shares(strongest(rule), deref(conf.Rules[0].Default.BackendRefs), false)
+	if len(shares) == 0 {
+		return false
+	}
+	r.chain(&draft.Chain{TCP: tcpProxy(r.o.Service.Name, shares)})
+	return true
+}
+
+// strongest is the policy that was merged last.
+func strongest(rule *policy.Rule) *resource.Resource { return rule.Origins[len(rule.Origins)-1].Policy }
+
+func (r *router) chain(c *draft.Chain) {
+	c.Message = &listenerv3.FilterChain{}
+	r.o.Listener.Chains = append(r.o.Listener.Chains, c)
+}
+
+func tcpProxy(name string, shares []share) *tcpv3.TcpProxy {
+	out := &tcpv3.TcpProxy{StatPrefix: statName(name)}
+	if len(shares) == 1 {
+		out.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: shares[0].Cluster}
+		return out
+	}
+	w := &tcpv3.TcpProxy_WeightedCluster{Clusters: make([]*tcpv3.TcpProxy_WeightedCluster_ClusterWeight, len(shares))}
+	for i, s := range shares {
+		w.Clusters[i] = &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.Cluster, Weight: s.weight}
+	}
+	out.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: w}
+	return out
+}
+
+// manager makes the connection manager around routes, in the shape that outbounds without policies have.
+func (r *router) manager(routes []*routev3.Route, protocol string) *draft.HTTP {
+	name := r.o.Service.Name
+	config := "outbound:" + name
+	if r.o.Service.Kind == mesh.KindMeshExternalService {
+		config = name
+	}
+	out := &draft.HTTP{
+		Message: &hcmv3.HttpConnectionManager{
+			StatPrefix: statName(name), NormalizePath: wrapperspb.Bool(true), InternalAddressConfig: draft.InternalAddresses,
+		},
+		Filters: draft.PlainFilters,
+		Routes: &routev3.RouteConfiguration{
+			Name: config, ValidateClusters: wrapperspb.Bool(false),
+			VirtualHosts: []*routev3.VirtualHost{{Name: name, Domains: []string{"*"}, Routes: routes}},
+		},
+		Headers: r.o.Headers,
+	}
+	if protocol == string(mesh.ProtocolGRPC) {
+		out.Filters = draft.GRPCFilters
+	}
+	return out
+}
+
+func isHTTP(protocol string) bool { return mesh.Protocol(protocol).HTTP() }
+
+// statName makes a name fit for a statistic, as the generator does: Envoy splits names at dots.
+func statName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(".:[]", r) {
+			return '_'
+		}
+		return r
+	}, s)
+}
