@@ -75,8 +75,11 @@ func TestShapes(t *testing.T) {
 		}
 		for list, allowed := range map[string][]string{"from": shape.From, "to": shape.To} {
 			for _, kind := range allowed {
-				doc := spec("Mesh", list, kind)
-				noRefFault(t, r, doc)
+				top := "Mesh"
+				if shape.Inline && kind == "Mesh" {
+					top = "MeshGateway" // a route about the whole mesh is a gateway's
+				}
+				noRefFault(t, r, spec(top, list, kind))
 			}
 			if len(allowed) > 0 {
 				expectFault(t, r, spec("Mesh", list, "Dataplan"), "spec."+list+"[0].targetRef.kind", strings.Join(allowed, ", "))
