@@ -51,7 +51,7 @@ type guard struct {
 func newGuard(c *policy.Context, rules *policy.KindRules, l *draft.Listener) *guard {
 	g := &guard{stat: statName(l.Message.GetName()) + "."} // with the dot that Envoy does not add
 	if in := rules.Inbound(l.Inbound); in != nil {
-		g.enforced, g.shadow = fromRules(c.View.Name, in.Rules)
+		g.enforced, g.shadow = fromRules(c.View.Name, written(in))
 		return g
 	}
 	g.connections = true

@@ -20,11 +20,7 @@ const policyName = kind
 func fromRules(mesh string, rules []*policy.Rule) (enforced, shadow *rbacv3.RBAC) {
 	var allowed, counted []*rbacv3.Principal
 	for _, r := range rules {
-		conf, ok := r.Conf.(*Conf)
-		if !ok {
-			continue
-		}
-		switch d, _ := conf.Action.decision(); d {
+		switch decisionOf(r) {
 		case allow:
 			allowed = append(allowed, ofSubset(mesh, r.Subset))
 		case allowShadowDeny:

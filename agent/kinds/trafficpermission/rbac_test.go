@@ -13,6 +13,8 @@ import (
 	netrbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -77,6 +79,37 @@ func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 	return x.Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "backend-1"}))
 }
 
+// TestForm has the cases in which Kuma's form of the rules is right, and those in which it would admit whom a policy
+// denies.
+func TestForm(t *testing.T) {
+	item := func(ref, action string) string { return `{"targetRef":` + ref + `,"default":{"action":"` + action + `"}}` }
+	all, web, api, front := `{"kind":"Mesh"}`, `{"kind":"MeshService","name":"web"}`, `{"kind":"MeshService","name":"api"}`, `{"kind":"MeshSubset","tags":{"team":"front"}}`
+	for _, c := range []struct {
+		name  string
+		items []string
+		kuma  bool
+	}{
+		{"one rule", []string{item(all, "Allow")}, true},
+		{"one service denied", []string{item(all, "Allow"), item(web, "Deny")}, true},
+		{"two services denied", []string{item(all, "Allow"), item(web, "Deny"), item(api, "Deny")}, false},
+		{"two services allowed", []string{item(all, "Deny"), item(web, "Allow"), item(api, "Allow")}, true},
+		{"two services counted", []string{item(all, "Allow"), item(web, "AllowWithShadowDeny"), item(api, "AllowWithShadowDeny")}, true},
+		{"all but two counted", []string{item(all, "AllowWithShadowDeny"), item(web, "Allow"), item(api, "Allow")}, false},
+		{"a service and a tag", []string{item(all, "Allow"), item(web, "Deny"), item(front, "AllowWithShadowDeny")}, true},
+	} {
+		doc := `{"type":"MeshTrafficPermission","mesh":"default","name":"p","spec":{"targetRef":{"kind":"Mesh"},"from":[` + strings.Join(c.items, ",") + `]}}`
+		in := rulesOf(t, doc).Kind(kind).Inbound(0)
+		want := in.Rules
+		if c.kuma {
+			want = in.Ordered()
+		}
+		got, _ := fromRules("default", written(in))
+		if wanted, _ := fromRules("default", want); !proto.Equal(got, wanted) {
+			t.Errorf("%s: got %v\nwant %v", c.name, got, wanted)
+		}
+	}
+}
+
 // TestStrongestItemDecides makes policies at random and asks for every client whether the filters admit whom the
 // strongest item about the client admits, and nobody else; and the same of what is only counted.
 func TestStrongestItemDecides(t *testing.T) {
@@ -108,7 +141,7 @@ func TestStrongestItemDecides(t *testing.T) {
 			docs = append(docs, fmt.Sprintf(`{"type":"MeshTrafficPermission","mesh":"default","name":"p%d","spec":{"targetRef":%s,"from":[%s]}}`, i, top, strings.Join(items, ",")))
 		}
 		k := rulesOf(t, docs...).Kind(kind)
-		enforced, shadow := fromRules("default", k.Inbound(0).Rules)
+		enforced, shadow := fromRules("default", written(k.Inbound(0)))
 		if err := enforced.ValidateAll(); err != nil {
 			t.Fatal(err)
 		}
