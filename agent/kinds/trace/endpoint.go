@@ -79,7 +79,7 @@ func parseHostPort(s string) (endpoint, error) {
 		if a, err := netip.ParseAddr(host); !ok || err != nil || !a.Is6() || a.Zone() != "" {
 			return endpoint{}, errors.New("brackets stand around an IPv6 address without a zone")
 		}
-	} else if strings.ContainsRune(host, ':') {
+	} else if strings.ContainsAny(host, ":[]") {
 		return endpoint{}, errors.New("write host:port, an IPv6 address in brackets")
 	}
 	e.host = host
