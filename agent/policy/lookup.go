@@ -18,6 +18,27 @@ type RouteConf interface {
 	RouteNames() []string
 }
 
+// PathConf is implemented by the conf of route policies whose requests can be told by their path where they arrive.
+type PathConf interface {
+	// PathMatches returns what is said of the path, once for each match; a match that says nothing of it is one with
+	// the prefix "/".
+	PathMatches() []PathMatch
+}
+
+// PathMatch is a condition on the path of a request, without the query.
+type PathMatch struct {
+	Type  string // PathExact, PathPrefix or PathRegex
+	Value string
+}
+
+// Types of PathMatch. A prefix is of whole elements: /a takes /a and /a/b but not /ab. A regular expression, in the
+// syntax of RE2, is about the whole path.
+const (
+	PathExact  = "Exact"
+	PathPrefix = "PathPrefix"
+	PathRegex  = "RegularExpression"
+)
+
 // ShownConf is implemented by a conf that rules are shown with in another form than documents have it in.
 type ShownConf interface {
 	// Shown returns what has the JSON to show.
