@@ -82,7 +82,9 @@ func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 // TestForm has the cases in which Kuma's form of the rules is right, and those in which it would admit whom a policy
 // denies.
 func TestForm(t *testing.T) {
-	item := func(ref, action string) string { return `{"targetRef":` + ref + `,"default":{"action":"` + action + `"}}` }
+	item := func(ref, action string) string {
+		return `{"targetRef":` + ref + `,"default":{"action":"` + action + `"}}`
+	}
 	all, web, api, front := `{"kind":"Mesh"}`, `{"kind":"MeshService","name":"web"}`, `{"kind":"MeshService","name":"api"}`, `{"kind":"MeshSubset","tags":{"team":"front"}}`
 	for _, c := range []struct {
 		name  string
