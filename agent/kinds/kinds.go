@@ -9,11 +9,14 @@ package kinds
 import (
 	"fmt"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/accesslog"
 	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
 	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
+	"github.com/nearside-mesh/nearside/agent/kinds/meshtls"
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
+	"github.com/nearside-mesh/nearside/agent/kinds/retry"
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
 	"github.com/nearside-mesh/nearside/agent/kinds/trace"
@@ -51,9 +54,7 @@ var (
 	subset   = []string{"Mesh", "MeshSubset", "Dataplane"}
 	proxies  = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"}
 	gateways = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"}
-	services = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"}
 	routed   = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
-	gateway  = []string{"MeshGateway"}
 	outbound = []string{"MeshGateway", "MeshHTTPRoute"}
 )
 
@@ -66,12 +67,12 @@ func Rooms() []policy.Room {
 		// Passthrough makes chains and clusters that the kinds below then act on.
 		room(inert("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: subset, Default: true})),
 		// What shapes connections and requests. These are independent of each other.
-		room(inert("MeshTLS", "meshtlses", "mtls", shape{Top: subset, From: mesh})),
+		meshtls.Room(),
 		loadbalancing.Room(),
 		timeout.Room(),
 		circuitbreaker.Room(),
 		healthcheck.Room(),
-		room(inert("MeshRetry", "meshretries", "mr", shape{Top: proxies, TopToOnly: outbound, To: routed})),
+		retry.Room(),
 		faultinjection.Room(),
 		ratelimit.Room(),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
@@ -79,17 +80,7 @@ func Rooms() []policy.Room {
 		// Observation sees what the kinds above have made.
 		room(inert("MeshMetric", "meshmetrics", "mm", shape{Top: gateways, Default: true})),
 		trace.Room(),
-		{
-			Kinds: []resource.Descriptor{inert("MeshAccessLog", "meshaccesslogs", "mal", shape{
-				Top: proxies, TopFromOnly: []string{"MeshHTTPRoute", "MeshGatewayRoute"}, TopToOnly: gateway,
-				From: proxies, To: services, MeshName: true,
-			})},
-			Legacy: []policy.LegacyKind{{Descriptor: legacy("TrafficLog", "traffic-logs", resource.LegacyShape{NewConf: newRawConf})}},
-			Refers: []resource.Descriptor{
-				{Kind: "MeshAccessLogBackend", Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newRawSpec, Inert: true},
-				{Kind: "GlobalAccessLogBackend", Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newRawSpec, Inert: true},
-			},
-		},
+		accesslog.Room(),
 		// Patches come last, so that they can change all that was made.
 		room(
 			inert("MeshProxyPatch", "meshproxypatches", "mpp", shape{Top: gateways, Default: true}),
@@ -108,7 +99,6 @@ func Registry() *resource.Registry {
 }
 
 func newRawConf() resource.Conf { return new(resource.RawConf) }
-func newRawSpec() resource.Spec { return new(resource.RawSpec) }
 
 // room makes a room of kinds that nothing acts on yet.
 func room(ds ...resource.Descriptor) policy.Room {

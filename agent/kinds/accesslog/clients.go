@@ -1,0 +1,102 @@
+package accesslog
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	celv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+const (
+	nameCEL = "envoy.access_loggers.extension_filters.cel"
+
+	fieldExpression = 1 // of envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter
+)
+
+var urlCEL = typeURL(&celv3.ExpressionFilter{})
+
+// celFilter is a condition in the Common Expression Language. Where an attribute that it asks for does not exist the
+// entry is dropped, so expressions ask first whether it does.
+func celFilter(expression string) *accesslogv3.AccessLogFilter {
+	b := protowire.AppendTag(nil, fieldExpression, protowire.BytesType)
+	b = protowire.AppendString(b, expression)
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{
+		ExtensionFilter: &accesslogv3.ExtensionFilter{
+			Name:       nameCEL,
+			ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: urlCEL, Value: b}},
+		},
+	}}
+}
+
+// ofClients is the condition that a client is one of a subset by its certificate; nil for all clients. What Envoy tells
+// of a connection is the first URI of the certificate, the SPIFFE id with the service. The other tags stand behind it:
+// of requests they are known from the header that the inbound makes of the certificate, of connections they are not,
+// and then the tag that cannot be told is returned.
+func ofClients(mesh string, s policy.Subset, http bool) (*accesslogv3.AccessLogFilter, string) {
+	if len(s) == 0 {
+		return nil, ""
+	}
+	parts := make([]string, len(s))
+	for i, t := range s {
+		if t.Key != resource.TagService && !http {
+			return nil, t.Key
+		}
+		parts[i] = hasTag(mesh, t)
+	}
+	return celFilter(strings.Join(parts, " && ")), ""
+}
+
+func hasTag(mesh string, t policy.Tag) string {
+	var e string
+	if t.Key == resource.TagService {
+		e = fmt.Sprintf("connection.mtls && connection.uri_san_peer_certificate == %s", celString("spiffe://"+mesh+"/"+t.Value))
+	} else {
+		const header = `request.headers["x-forwarded-client-cert"]`
+		uri := "URI=kuma://" + t.Key + "/" + t.Value
+		e = fmt.Sprintf("connection.mtls && (%s.contains(%s) || %s.endsWith(%s))", header, celString(uri+";"), header, celString(uri))
+	}
+	if t.Not {
+		return "!(" + e + ")"
+	}
+	return e
+}
+
+// onlyMesh returns the rule about clients that no item tells apart: what is said of the whole mesh. Nil for none.
+func onlyMesh(rules []*policy.Rule) *policy.Rule {
+	for _, r := range rules {
+		told := false
+		for _, t := range r.Subset {
+			told = told || !t.Not
+		}
+		if !told {
+			return r
+		}
+	}
+	return nil
+}
+
+// ofRoutes is the condition that a request went, or did not go, by one of some routes.
+func ofRoutes(names []string, not bool) *accesslogv3.AccessLogFilter {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = celString(n)
+	}
+	e := "has(xds.route_name) && xds.route_name == " + quoted[0]
+	if len(names) > 1 {
+		e = "has(xds.route_name) && xds.route_name in [" + strings.Join(quoted, ", ") + "]"
+	}
+	if not {
+		e = "!(" + e + ")"
+	}
+	return celFilter(e)
+}
+
+// celString is a string literal of the language, whose escapes are those of Go.
+func celString(s string) string { return strconv.Quote(s) }

@@ -1,0 +1,195 @@
+package accesslog
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Format is what an entry looks like: {type: Plain, plain: TEXT} or {type: Json, json: FIELDS}, or in the form of the
+// design document {type: string, value: TEXT} or {type: json, value: FIELDS}. It is kept as it was written.
+type Format struct{ resource.Raw }
+
+// template is a format that was read.
+type template struct {
+	text      []envoy.Segment // of a text format
+	json      bool
+	keys      []string // of a JSON format, with a value each
+	values    [][]envoy.Segment
+	omitEmpty bool // leave out what has no value, instead of "-"
+}
+
+// maxFields bounds the fields of a JSON format.
+const maxFields = 256
+
+func (f *Format) validate(v *resource.Validator) { f.read(v) }
+
+// template returns the format of a valid document.
+func (f *Format) template() template {
+	var none []resource.Fault
+	return f.read(resource.NewValidator("", &none))
+}
+
+// read reads a format and reports what is wrong with it. The template holds what could be read.
+func (f *Format) read(v *resource.Validator) template {
+	var t template
+	fields, ok := object(f.JSON)
+	if !ok {
+		if _, text := str(f.JSON); text {
+			v.Faultf("a format is no longer a bare string: write {type: Plain, plain: …} or {type: string, value: …}")
+		} else {
+			v.Faultf("a mapping is wanted: write {type: Plain, plain: …} or {type: Json, json: [{key: …, value: …}]}")
+		}
+		return t
+	}
+	if raw, ok := fields["omitEmptyValues"]; ok {
+		switch string(raw) {
+		case "true":
+			t.omitEmpty = true
+		case "false":
+		default:
+			v.Field("omitEmptyValues").Faultf("a boolean is wanted: write true or false without quotes")
+		}
+	}
+	typ, _ := str(fields["type"])
+	if !v.Field("type").OneOf(typ, "Plain", "Json", "string", "json") {
+		return t
+	}
+	t.json = strings.EqualFold(typ, "json")
+	body := map[string]string{"Plain": "plain", "Json": "json"}[typ]
+	if body == "" {
+		body = "value"
+	}
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		switch k {
+		case "type", "omitEmptyValues", body:
+		case "plain", "json", "value":
+			v.Field(k).Faultf("%s does not go with type %s: remove it", k, typ)
+		default:
+			v.Field(clip(k)).Faultf("unknown field; known here: type, plain, json, value, omitEmptyValues")
+		}
+	}
+	if at := v.Field(body); t.json {
+		t.readJSON(at, fields[body])
+	} else {
+		t.readText(at, fields[body])
+	}
+	return t
+}
+
+func (t *template) readText(v *resource.Validator, raw json.RawMessage) {
+	text, ok := str(raw)
+	switch {
+	case raw != nil && !ok:
+		v.Faultf("a string is wanted, with operators as in %%START_TIME%%")
+	case text == "":
+		v.Faultf("the format is missing: give a text with operators, as in %%START_TIME%%")
+	default:
+		t.text = parse(v, text)
+	}
+}
+
+// parse reads a format string and reports what is wrong with it.
+func parse(v *resource.Validator, text string) []envoy.Segment {
+	segs, err := envoy.ParseFormat(text, placeholders[:]...)
+	if err != nil {
+		v.Faultf("%v", err)
+	}
+	return segs
+}
+
+func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
+	items, ok := list(raw)
+	switch {
+	case raw != nil && !ok:
+		v.Faultf("a list of {key: …, value: …} is wanted")
+		return
+	case len(items) == 0:
+		v.Faultf("the fields are missing: give at least one {key: …, value: …}")
+		return
+	case len(items) > maxFields:
+		v.Faultf("%d fields are given, at most %d are allowed", len(items), maxFields)
+		return
+	}
+	var entries []envoy.Field
+	var places []*resource.Validator
+	for i, item := range items {
+		at := v.Index(i)
+		if e, ok := readField(at, item); ok {
+			entries, places = append(entries, e), append(places, at)
+		}
+	}
+	values, faults := envoy.ParseJSONFormat(entries, placeholders[:]...)
+	for _, f := range faults {
+		part := "value"
+		if f.Key {
+			part = "key"
+		}
+		places[f.Index].Field(part).Faultf("%v", f.Err)
+	}
+	for i, e := range entries {
+		t.keys, t.values = append(t.keys, e.Key), append(t.values, values[i])
+	}
+}
+
+// readField reads one entry of a JSON format.
+func readField(v *resource.Validator, raw json.RawMessage) (envoy.Field, bool) {
+	var e envoy.Field
+	fields, ok := object(raw)
+	if !ok {
+		v.Faultf("{key: …, value: …} is wanted")
+		return e, false
+	}
+	good := true
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		if k != "key" && k != "value" {
+			v.Field(clip(k)).Faultf("unknown field; known here: key, value")
+			good = false
+		}
+	}
+	for _, f := range []struct {
+		name string
+		to   *string
+	}{{"key", &e.Key}, {"value", &e.Value}} {
+		s, ok := str(fields[f.name])
+		switch {
+		case fields[f.name] != nil && !ok:
+			v.Field(f.name).Faultf("a string is wanted: write it in quotes")
+		case s == "":
+			v.Field(f.name).Faultf("the %s is missing", f.name)
+		}
+		*f.to = s
+		good = good && s != ""
+	}
+	// Kuma puts both between quotes without escaping them, and refuses what is no JSON then.
+	if s := e.Key + e.Value; good && (strings.Contains(s, `"`) || !json.Valid([]byte(`"`+e.Key+`"`)) || !json.Valid([]byte(`"`+e.Value+`"`))) {
+		v.Faultf("%q: quotation marks, backslashes and line breaks are not allowed in a JSON field", clip(e.Key+": "+e.Value))
+		good = false
+	}
+	return e, good
+}
+
+// object, list and str read canonical JSON of one type; false when it is of another.
+func object(raw json.RawMessage) (map[string]json.RawMessage, bool) {
+	var m map[string]json.RawMessage
+	err := json.Unmarshal(raw, &m)
+	return m, err == nil && m != nil
+}
+
+func list(raw json.RawMessage) ([]json.RawMessage, bool) {
+	var l []json.RawMessage
+	err := json.Unmarshal(raw, &l)
+	return l, err == nil && l != nil
+}
+
+func str(raw json.RawMessage) (string, bool) {
+	var s *string
+	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
+		return "", false
+	}
+	return *s, true
+}

@@ -1,0 +1,156 @@
+package accesslog
+
+import (
+	"fmt"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// maxBackends bounds what one rule writes to.
+const maxBackends = 64
+
+// Validate checks the backends and the filtering.
+func (c *Conf) Validate(v *resource.Validator) {
+	switch {
+	case c.Backends == nil:
+		v.Field("backends").Faultf("the backends are missing: give at least one, or [] to switch the log off for what this selects")
+	case len(*c.Backends) > maxBackends:
+		v.Field("backends").Faultf("%d backends are given, at most %d are allowed", len(*c.Backends), maxBackends)
+	default:
+		for i := range *c.Backends {
+			(*c.Backends)[i].validate(v.Field("backends").Index(i), true)
+		}
+	}
+	if c.Filtering != nil {
+		c.Filtering.validate(v.Field("filtering"))
+	}
+}
+
+// Validate checks the backend; it has a name, and is not itself a reference.
+func (s *BackendSpec) Validate(v *resource.Validator) {
+	if s.Name == "" {
+		v.Field("name").Faultf("the name is missing: references may use it")
+	}
+	s.Backend.validate(v, false)
+}
+
+func (b *Backend) validate(v *resource.Validator, references bool) {
+	types := []string{"File", "Tcp", "OpenTelemetry", "file", "tcp"}
+	if references {
+		types = append(types, "reference")
+	}
+	if !v.Field("type").OneOf(b.Type, types...) {
+		return
+	}
+	k, _ := b.kind()
+	unset := func(set bool, field string) {
+		if set {
+			v.Field(field).Faultf("%s does not go with type %s: remove it", field, b.Type)
+		}
+	}
+	unset(b.File != nil && k != sinkFile, "file")
+	unset(b.TCP != nil && k != sinkTCP, "tcp")
+	unset(b.OpenTelemetry != nil && k != sinkOTel, "openTelemetry")
+	unset(b.Conf != nil && k == sinkOTel, "conf")
+	unset(b.Format != nil && k == sinkOTel, "format")
+	switch k {
+	case reference:
+		b.validateReference(v)
+	case sinkOTel:
+		if b.OpenTelemetry == nil {
+			v.Field("openTelemetry").Faultf("openTelemetry is missing: type %s needs it", b.Type)
+			return
+		}
+		b.OpenTelemetry.validate(v.Field("openTelemetry"))
+	case sinkFile:
+		b.validateForms(v, "file", b.File != nil, b.Type == "File")
+		if f := b.File; f != nil {
+			v.Field("file").Field("path").FilePath(f.Path)
+			b.validateFormat(v, "file", f.Format)
+		}
+		if b.Conf != nil {
+			v.Field("conf").Field("path").FilePath(b.Conf.Path)
+			b.Conf.only(v.Field("conf"), "path", b.Type)
+		}
+	case sinkTCP:
+		b.validateForms(v, "tcp", b.TCP != nil, b.Type == "Tcp")
+		if t := b.TCP; t != nil {
+			v.Field("tcp").Field("address").HostPort(t.Address)
+			b.validateFormat(v, "tcp", t.Format)
+		}
+		if b.Conf != nil {
+			v.Field("conf").Field("address").HostPort(b.Conf.Address)
+			b.Conf.only(v.Field("conf"), "address", b.Type)
+		}
+	}
+	if b.Format != nil && (k == sinkFile || k == sinkTCP) {
+		b.Format.validate(v.Field("format"))
+	}
+}
+
+// validateForms checks that one of the two forms is used: the field of the type, or conf.
+func (b *Backend) validateForms(v *resource.Validator, field string, typed, preferred bool) {
+	switch {
+	case typed && b.Conf != nil:
+		v.Field("conf").Faultf("conf and %s are given: remove one of them", field)
+	case !typed && b.Conf == nil && preferred:
+		v.Field(field).Faultf("%s is missing: type %s needs it", field, b.Type)
+	case !typed && b.Conf == nil:
+		v.Field("conf").Faultf("conf is missing: type %s needs it", b.Type)
+	}
+}
+
+func (b *Backend) validateFormat(v *resource.Validator, field string, f *Format) {
+	if f == nil {
+		return
+	}
+	f.validate(v.Field(field).Field("format"))
+	if b.Format != nil {
+		v.Field("format").Faultf("format is given here and in %s: remove one of them", field)
+	}
+}
+
+// only checks that a conf has nothing but the field of its type.
+func (c *BackendConf) only(v *resource.Validator, field, typ string) {
+	for _, f := range []struct{ name, value string }{{"path", c.Path}, {"address", c.Address}, {"kind", c.Kind}, {"name", c.Name}} {
+		if f.name != field && f.value != "" {
+			v.Field(f.name).Faultf("%s does not go with type %s: remove it", f.name, typ)
+		}
+	}
+}
+
+// validateReference checks what a reference says by itself; whether there is such a backend is for the mesh to say.
+func (b *Backend) validateReference(v *resource.Validator) {
+	if b.Format != nil {
+		v.Field("format").Faultf("the format belongs to the backend that is referred to: give it there")
+	}
+	if b.Conf == nil {
+		if b.Name == "" {
+			v.Field("conf").Faultf("conf is missing: give the kind (%s or %s) and the name of the backend, or the name of one of Mesh.logging as name", kindBackend, kindGlobalBackend)
+		}
+		return
+	}
+	v = v.Field("conf")
+	v.Field("kind").OneOf(b.Conf.Kind, kindBackend, kindGlobalBackend)
+	switch {
+	case b.Conf.Name == "":
+		v.Field("name").Faultf("the name is missing: give that of the %s, or its spec.name", kindBackend)
+	case b.Name != "" && b.Name != b.Conf.Name:
+		v.Field("name").Faultf("%q and the name %q of the backend do not agree: remove one of them", clip(b.Conf.Name), clip(b.Name))
+	}
+	if b.Conf.Path != "" {
+		v.Field("path").Faultf("path does not go with type %s: remove it", b.Type)
+	}
+	if b.Conf.Address != "" {
+		v.Field("address").Faultf("address does not go with type %s: remove it", b.Type)
+	}
+}
+
+// clip cuts a text from a document to a length that fits a message.
+func clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return fmt.Sprintf("%.80s…", s) // counts runes, so none is cut
+}
