@@ -1,0 +1,128 @@
+// Package kinds lists every kind of resource that the agent knows. The list of policies is the order in which they act
+// on a proxy's draft.
+//
+// A kind whose line stands here with a raw conf is stored and validated in the shape that all policies share, and does
+// nothing yet. Its room replaces the line: it exports its own descriptor, made with resource.PolicyDescriptor, with the
+// typed conf in NewConf, and its effect on the draft.
+package kinds
+
+import (
+	"fmt"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/accesslog"
+	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
+	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
+	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
+	"github.com/nearside-mesh/nearside/agent/kinds/meshtls"
+	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
+	"github.com/nearside-mesh/nearside/agent/kinds/retry"
+	"github.com/nearside-mesh/nearside/agent/kinds/route"
+	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
+	"github.com/nearside-mesh/nearside/agent/kinds/trace"
+	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// All returns the descriptors of every kind: the mesh itself, its policies in the order in which they act, and what
+// policies refer to.
+func All() []resource.Descriptor {
+	out := append(resource.Core(), Policies()...)
+	for _, r := range Rooms() {
+		out = append(out, r.Refers...)
+	}
+	return out
+}
+
+// Policies returns the descriptors of the policy kinds in the order in which they act, each legacy kind behind those
+// that replace it.
+func Policies() []resource.Descriptor {
+	var out []resource.Descriptor
+	for _, r := range Rooms() {
+		out = append(out, r.Kinds...)
+		for _, l := range r.Legacy {
+			out = append(out, l.Descriptor)
+		}
+	}
+	return out
+}
+
+// The kinds of targetRef that the policies without a room take: those of Kuma 2.9.
+var (
+	mesh     = []string{"Mesh"}
+	subset   = []string{"Mesh", "MeshSubset", "Dataplane"}
+	proxies  = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"}
+	gateways = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"}
+	routed   = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
+	outbound = []string{"MeshGateway", "MeshHTTPRoute"}
+)
+
+// Rooms returns the rooms in the order in which they act.
+func Rooms() []policy.Room {
+	type shape = resource.PolicyShape
+	return []policy.Room{
+		// Routes come first: what acts on a route or a split cluster needs to find it.
+		route.Room(),
+		// Passthrough makes chains and clusters that the kinds below then act on.
+		room(inert("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: subset, Default: true})),
+		// What shapes connections and requests. These are independent of each other.
+		meshtls.Room(),
+		loadbalancing.Room(),
+		timeout.Room(),
+		circuitbreaker.Room(),
+		healthcheck.Room(),
+		retry.Room(),
+		faultinjection.Room(),
+		ratelimit.Room(),
+		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
+		trafficpermission.Room(),
+		// Observation sees what the kinds above have made.
+		room(inert("MeshMetric", "meshmetrics", "mm", shape{Top: gateways, Default: true})),
+		trace.Room(),
+		accesslog.Room(),
+		// Patches come last, so that they can change all that was made.
+		room(
+			inert("MeshProxyPatch", "meshproxypatches", "mpp", shape{Top: gateways, Default: true}),
+			legacy("ProxyTemplate", "proxytemplates", resource.LegacyShape{Selectors: true, NewConf: newRawConf, ConfRequired: true})),
+	}
+}
+
+// Registry returns a new registry of all kinds. It panics when the list above contradicts itself, which no input can
+// bring about and a test excludes.
+func Registry() *resource.Registry {
+	r, err := resource.NewRegistry(All()...)
+	if err != nil {
+		panic(fmt.Sprintf("the list of kinds is wrong: %v", err))
+	}
+	return r
+}
+
+func newRawConf() resource.Conf { return new(resource.RawConf) }
+
+// room makes a room of kinds that nothing acts on yet.
+func room(ds ...resource.Descriptor) policy.Room {
+	var out policy.Room
+	for _, d := range ds {
+		if d.Legacy {
+			out.Legacy = append(out.Legacy, policy.LegacyKind{Descriptor: d})
+		} else {
+			out.Kinds = append(out.Kinds, d)
+		}
+	}
+	return out
+}
+
+// inert declares a kind that no room acts on yet.
+func inert(kind, plural, short string, shape resource.PolicyShape) resource.Descriptor {
+	shape.NewConf = newRawConf
+	d := resource.PolicyDescriptor(kind, plural, short, shape)
+	d.Inert = true
+	return d
+}
+
+func legacy(kind, plural string, shape resource.LegacyShape) resource.Descriptor {
+	d := resource.LegacyDescriptor(kind, plural, "", shape)
+	d.Inert = true
+	return d
+}
