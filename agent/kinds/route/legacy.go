@@ -41,7 +41,7 @@ func (r *router) legacy(p *resource.Resource) bool {
 		}
 	}
 	rules = append(rules, legacyRule{shares: rest})
-	protocol, requests := commonProtocol(rules)
+	protocol, requests := r.commonProtocol(rules)
 	if !requests {
 		tcp := tcpProxy(r.o.Service.Name, rest)
 		tcp.IdleTimeout = &durationpb.Duration{}
@@ -69,11 +69,15 @@ func legacyConf(p *resource.Resource) *LegacyConf {
 	return nil
 }
 
-// commonProtocol is what all destinations speak, and whether that carries requests.
-func commonProtocol(rules []legacyRule) (protocol string, requests bool) {
-	protocol, requests = "", true
+// commonProtocol is what all destinations speak, and whether that carries requests. Those that nothing offers have no
+// say, unless there are no others.
+func (r *router) commonProtocol(rules []legacyRule) (protocol string, requests bool) {
+	requests = true
 	for _, rule := range rules {
 		for _, s := range rule.shares {
+			if !r.offered(s.Service) {
+				continue
+			}
 			requests = requests && isHTTP(s.Service.Protocol)
 			switch protocol {
 			case "", s.Service.Protocol:
@@ -83,7 +87,7 @@ func commonProtocol(rules []legacyRule) (protocol string, requests bool) {
 			}
 		}
 	}
-	return protocol, requests
+	return protocol, requests && protocol != ""
 }
 
 // legacyShares returns the destinations that can be used.

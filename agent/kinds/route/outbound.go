@@ -77,7 +77,11 @@ func (r *router) find(from *resource.Resource, ref policy.BackendRef, requests b
 		var s draft.Service
 		if s, d.ok = r.c.Host.Lookup(from, ref); d.ok && requests && !isHTTP(s.Protocol) {
 			d.ok = false
-			r.c.Host.Warn(from.Key, "%s speaks %s, so requests cannot go there: it is left out; use a destination of http, http2 or grpc", s.Name, s.Protocol)
+			why := "it speaks " + s.Protocol
+			if !r.offered(s) {
+				why = "nothing offers it, so its protocol is not known"
+			}
+			r.c.Host.Warn(from.Key, "requests cannot go to %s: %s; it is left out, use a destination of http, http2 or grpc", s.Name, why)
 		}
 		if d.ok {
 			d.Destination, d.ok = r.c.Host.Destination(from, ref)
@@ -85,6 +89,11 @@ func (r *router) find(from *resource.Resource, ref policy.BackendRef, requests b
 		r.known[key] = d
 	}
 	return d.Destination, d.ok
+}
+
+// offered reports whether something offers a service, so that its protocol is known.
+func (r *router) offered(s draft.Service) bool {
+	return r.c.View.Service(mesh.ServiceID{Kind: s.Kind, Name: s.Name}) != nil
 }
 
 // refKey tells references of one outbound apart.

@@ -2,6 +2,7 @@ package route
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -30,6 +31,12 @@ type plan struct {
 	changes *resource.Resource // the one with the filters
 }
 
+// entry is a match of a rule.
+type entry struct {
+	match *Match
+	plan  *plan
+}
+
 // filter is a filter and where a mirror leads.
 type filter struct {
 	*Filter
@@ -44,12 +51,7 @@ func (r *router) http(rule *policy.Rule) {
 	}
 	plans := r.plans(conf, rule)
 	origins := make(map[string][]resource.Key, len(plans))
-	type entry struct {
-		match *Match
-		plan  *plan
-	}
 	entries := make([]entry, 0, len(plans)+1)
-	covered := false
 	for i := range plans {
 		p := &plans[i]
 		if !r.resolve(p, rule) {
@@ -58,11 +60,12 @@ func (r *router) http(rule *policy.Rule) {
 		origins[p.name] = p.origins
 		for j := range p.matches {
 			entries = append(entries, entry{&p.matches[j], p})
-			covered = covered || p.matches[j].everything()
 		}
 	}
 	slices.SortStableFunc(entries, func(a, b entry) int { return a.match.compare(b.match) })
-	if !covered {
+	if last := slices.IndexFunc(entries, func(e entry) bool { return e.match.everything() }); last >= 0 {
+		r.warnHidden(rule, entries[last+1:])
+	} else {
 		all := everything()
 		p := &plan{name: routeName([]Match{*all}), matches: []Match{*all}}
 		if r.resolve(p, rule) {
@@ -185,6 +188,20 @@ func (r *router) warnPrefix(from *resource.Resource, f *Filter) {
 	if s := *path.ReplacePrefixMatch; !strings.HasSuffix(s, "/") {
 		r.c.Host.Warn(from.Key, "replacePrefixMatch %q does not end in /: of a path below the prefix the rest follows at once, as in %sx; write %q", s, s, s+"/")
 	}
+}
+
+// warnHidden says that no request reaches some matches. A rule about / goes before patterns and before matches without
+// a path, as it does in Kuma.
+func (r *router) warnHidden(rule *policy.Rule, behind []entry) {
+	hidden := slices.DeleteFunc(slices.Clone(behind), func(e entry) bool { return e.match.everything() })
+	if len(hidden) == 0 {
+		return
+	}
+	about := "no path"
+	if p := hidden[0].match.Path; p != nil {
+		about = fmt.Sprintf("path %q (%s)", p.Value, p.Type)
+	}
+	r.c.Host.Warn(strongest(rule).Key, "%s: no request reaches %d matches, the first of them with %s: those of type %s and those without a path come behind the rule about /; give them a path of type %s", r.o.Service.Name, len(hidden), about, pattern, pathPrefix)
 }
 
 // route makes one route. Every message is its own, as later policies edit them.
