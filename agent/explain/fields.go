@@ -43,32 +43,11 @@ type Overridden struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// Fields returns the fields of a merged conf, in the order in which it is written, each with where it comes from.
-func Fields(r *policy.Rule, in List) []Field {
-	if r == nil {
-		return nil
-	}
-	items := itemsOf(r, in)
-	out := []Field{}
-	for _, l := range leavesOf(r.Conf) {
-		f := Field{Path: l.path, Value: l.value, By: []Source{}, Over: []Overridden{}}
-		var setters []int
-		for i := range items {
-			if items[i].value(l.path) != nil {
-				setters = append(setters, i)
-			}
-		}
-		inForce := bearers(r.Conf, items, setters, l)
-		for _, i := range setters {
-			if slices.Contains(inForce, i) {
-				f.By = append(f.By, items[i].source)
-			} else {
-				f.Over = append(f.Over, Overridden{items[i].source, items[i].value(l.path)})
-			}
-		}
-		out = append(out, f)
-	}
-	return out
+// itemID names an item of a policy.
+type itemID struct {
+	policy resource.Key
+	in     List
+	item   int
 }
 
 // item is one of those that a rule was merged from.
@@ -87,11 +66,47 @@ func (it *item) value(path string) json.RawMessage {
 	return nil
 }
 
-func itemsOf(r *policy.Rule, in List) []item {
-	out := make([]item, 0, len(r.Origins))
+// items reads items of policies, each once: many rules are merged from the same ones.
+type items map[itemID]*item
+
+func (m items) get(p *resource.Resource, in List, i int) *item {
+	id := itemID{p.Key, in, i}
+	it := m[id]
+	if it == nil {
+		conf, source := itemOf(p, in, i)
+		it = &item{source, conf, leavesOf(conf)}
+		m[id] = it
+	}
+	return it
+}
+
+// fields returns the fields of a merged conf, in the order in which it is written, each with where it comes from.
+func (m items) fields(r *policy.Rule, in List) []Field {
+	out := []Field{}
+	if r == nil {
+		return out
+	}
+	of := make([]*item, 0, len(r.Origins))
 	for _, o := range r.Origins {
-		conf, source := itemOf(o.Policy, in, o.Item)
-		out = append(out, item{source, conf, leavesOf(conf)})
+		of = append(of, m.get(o.Policy, in, o.Item))
+	}
+	for _, l := range leavesOf(r.Conf) {
+		f := Field{Path: l.path, Value: l.value, By: []Source{}, Over: []Overridden{}}
+		var setters []int
+		for i := range of {
+			if of[i].value(l.path) != nil {
+				setters = append(setters, i)
+			}
+		}
+		inForce := bearers(of, setters, l)
+		for _, i := range setters {
+			if slices.Contains(inForce, i) {
+				f.By = append(f.By, of[i].source)
+			} else {
+				f.Over = append(f.Over, Overridden{of[i].source, of[i].value(l.path)})
+			}
+		}
+		out = append(out, f)
 	}
 	return out
 }
@@ -126,24 +141,24 @@ func itemOf(p *resource.Resource, in List, i int) (resource.Conf, Source) {
 const maxJoined = 64
 
 // bearers returns those of the setters of a field, by index, that its value comes from.
-func bearers(merged resource.Conf, items []item, setters []int, l leaf) []int {
+func bearers(of []*item, setters []int, l leaf) []int {
 	if len(setters) < 2 {
 		return setters
 	}
 	last := setters[len(setters)-1:]
-	if bytes.Equal(items[last[0]].value(l.path), l.value) || len(l.value) == 0 || l.value[0] != '[' {
+	if bytes.Equal(of[last[0]].value(l.path), l.value) || len(l.value) == 0 || l.value[0] != '[' {
 		return last
 	}
-	if len(items) > maxJoined {
+	if len(of) > maxJoined {
 		return setters
 	}
 	// The list is not the last one alone: items were added to those before, or merged with them.
 	var out []int
 	for _, without := range setters {
-		confs := make([]resource.Conf, 0, len(items)-1)
-		for i := range items {
-			if i != without && items[i].conf != nil {
-				confs = append(confs, items[i].conf)
+		confs := make([]resource.Conf, 0, len(of)-1)
+		for i := range of {
+			if i != without && of[i].conf != nil {
+				confs = append(confs, of[i].conf)
 			}
 		}
 		rest := item{leaves: leavesOf(resource.Merge(confs...))}
@@ -155,73 +170,4 @@ func bearers(merged resource.Conf, items []item, setters []int, l leaf) []int {
 		return last
 	}
 	return out
-}
-
-// leaf is a value that is no mapping.
-type leaf struct {
-	path  string
-	value json.RawMessage
-}
-
-// leavesOf returns the values of a conf in the order in which it is written. An empty mapping is a value.
-func leavesOf(c resource.Conf) []leaf {
-	if c == nil {
-		return nil
-	}
-	doc := jsonOf(c)
-	if doc == nil {
-		return nil // a decoded conf always has a JSON form
-	}
-	var out []leaf
-	walk(doc, "", &out)
-	return out
-}
-
-// jsonOf is the compact JSON of a value, without HTML escapes; nil when it has none.
-func jsonOf(v any) json.RawMessage {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil
-	}
-	return bytes.TrimRight(b.Bytes(), "\n")
-}
-
-func walk(doc json.RawMessage, path string, out *[]leaf) {
-	if len(doc) < 3 || doc[0] != '{' {
-		if path != "" {
-			*out = append(*out, leaf{path, doc})
-		}
-		return
-	}
-	d := json.NewDecoder(bytes.NewReader(doc))
-	if _, err := d.Token(); err != nil {
-		return
-	}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return
-		}
-		name, _ := key.(string)
-		walk(value, join(path, name), out)
-	}
-}
-
-// join appends a key to a path, in the way that faults of documents name fields.
-func join(path, key string) string {
-	if key == "" || bytes.ContainsFunc([]byte(key), func(r rune) bool {
-		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-	}) {
-		return fmt.Sprintf("%s[%q]", path, key)
-	}
-	if path == "" {
-		return key
-	}
-	return path + "." + key
 }

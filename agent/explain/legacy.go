@@ -48,8 +48,9 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	}
 	add := func(place Place, by *resource.Resource) {
 		for _, l := range own {
-			s := Set{Path: l.path, Value: l.value, InForce: by.Key == r.Key, By: []Source{}}
-			if !s.InForce {
+			s := Set{Path: l.path, Value: l.value, Effect: EffectAll, By: []Source{}}
+			if by.Key != r.Key {
+				s.Effect = EffectNone
 				s.By = append(s.By, Source{Type: by.Kind, Mesh: by.Mesh, Name: by.Name, Field: legacyField})
 			}
 			place.Fields = append(place.Fields, s)

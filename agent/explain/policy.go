@@ -18,7 +18,9 @@ type Proxy struct {
 	spec      *resource.Dataplane
 	warnings  []mesh.Warning
 	services  []*mesh.Service // that the workload can dial, each once
+	items     items
 	fields    map[ruleID][]Field
+	places    map[string]map[itemID][]placed // by kind
 }
 
 type ruleID struct {
@@ -33,7 +35,8 @@ func NewProxy(x *policy.Index, dataplane *resource.Resource, warnings []mesh.War
 	if !ok {
 		return nil, fmt.Errorf("%s: unexpected spec %T", dataplane.Key, dataplane.Spec)
 	}
-	p := &Proxy{index: x, rules: x.Rules(dataplane), dataplane: dataplane, spec: spec, fields: map[ruleID][]Field{}}
+	p := &Proxy{index: x, rules: x.Rules(dataplane), dataplane: dataplane, spec: spec,
+		items: items{}, fields: map[ruleID][]Field{}, places: map[string]map[itemID][]placed{}}
 	p.warnings = slices.Concat(p.rules.Warnings, x.Warnings, warnings)
 	seen := map[mesh.ServiceID]bool{}
 	outbounds, _ := x.View.Outbounds(dataplane)
@@ -60,7 +63,7 @@ func (p *Proxy) Fields(r *policy.Rule, in List) []Field {
 	id := ruleID{r, in}
 	f, ok := p.fields[id]
 	if !ok {
-		f = Fields(r, in)
+		f = p.items.fields(r, in)
 		p.fields[id] = f
 	}
 	return f
@@ -164,7 +167,7 @@ func (p *Proxy) acts(r *resource.Resource) bool {
 
 // idle says why a policy does not act.
 func (p *Proxy) idle(r *resource.Resource, out *Policy) {
-	why := "the configs in force were computed without it; repeat the request in a moment"
+	why := "the configs in force were made before it was last written; repeat the request in a moment"
 	if r.Shadow() {
 		why = "it is a shadow policy: the label " + resource.LabelEffect + ": " + resource.EffectShadow + " keeps it from acting"
 		if out.Selected {
@@ -195,18 +198,14 @@ func (p *Proxy) current(r *resource.Resource, out *Policy) {
 	}
 	out.Inbounds = p.inbounds(sel.Inbounds)
 	out.Reason = p.selects(spec.TargetRef, sel)
-	k := p.rules.Kind(r.Kind)
-	if k == nil {
-		return
-	}
 	for i := range spec.From {
-		out.Items = append(out.Items, p.item(k, r, From, i, &spec.From[i].TargetRef, out))
+		out.Items = append(out.Items, p.item(r, From, i, &spec.From[i].TargetRef, out))
 	}
 	for i := range spec.To {
-		out.Items = append(out.Items, p.item(k, r, To, i, &spec.To[i].TargetRef, out))
+		out.Items = append(out.Items, p.item(r, To, i, &spec.To[i].TargetRef, out))
 	}
 	if spec.Default != nil {
-		out.Items = append(out.Items, p.item(k, r, Default, 0, nil, out))
+		out.Items = append(out.Items, p.item(r, Default, 0, nil, out))
 	}
 }
 

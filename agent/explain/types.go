@@ -98,8 +98,8 @@ type Place struct {
 
 // Set is a field that an item sets.
 type Set struct {
-	Path    string          `json:"path"` // in the conf, "http.requestTimeout"; "" for the whole of one without fields
-	Value   json.RawMessage `json:"value"`
-	InForce bool            `json:"inForce"`
-	By      []Source        `json:"by"` // when it is not in force: what is instead
+	Path   string          `json:"path"` // in the conf, "http.requestTimeout"; "" for the whole of one without fields
+	Value  json.RawMessage `json:"value"`
+	Effect string          `json:"effect"` // EffectPart: some entries of a list are in force
+	By     []Source        `json:"by"`     // what else its place is taken by, or a list was joined with
 }

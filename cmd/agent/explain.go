@@ -165,22 +165,30 @@ func placeText(out *rulePrinter, p *client.PolicyPlace) {
 	var b strings.Builder
 	t := newTable(&b, "    FIELD", "VALUE", "STATE")
 	for _, f := range p.Fields {
-		path, state := f.Path, "in force"
+		path, by := f.Path, make([]string, 0, len(f.By))
 		if path == "" {
 			path = "(whole)"
 		}
-		if !f.InForce {
-			state = "not in force"
-			var by []string
-			for _, s := range f.By {
-				by = append(by, s.Type+"/"+place(s))
-			}
-			if len(by) > 0 {
-				state = "overridden by " + strings.Join(by, ", ")
-			}
+		for _, s := range f.By {
+			by = append(by, s.Type+"/"+place(s))
 		}
-		t.row("    "+path, valueText(f.Value), state)
+		t.row("    "+path, valueText(f.Value), fieldState(f.Effect, strings.Join(by, ", ")))
 	}
 	_ = t.flush() // a strings.Builder takes everything
 	out.add("on "+about, b.String())
+}
+
+// fieldState says what became of a field, with what else sets it.
+func fieldState(effect, by string) string {
+	switch {
+	case effect == "all" && by == "":
+		return "in force"
+	case effect == "all":
+		return "in force, joined with " + by
+	case effect == "part":
+		return "in force in part, joined with " + by
+	case by == "":
+		return "not in force"
+	}
+	return "overridden by " + by
 }
