@@ -34,7 +34,8 @@ const (
 	InboundPassthrough
 	OutboundPassthrough
 	DirectAccess
-	API // for gRPC clients
+	API           // for gRPC clients
+	OtherListener // what a policy needs for itself
 )
 
 // Service is the mesh name of what a listener or cluster leads to.

@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/meshtls"
+	"github.com/nearside-mesh/nearside/agent/kinds/metric"
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/kinds/retry"
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
@@ -78,7 +79,7 @@ func Rooms() []policy.Room {
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
 		trafficpermission.Room(),
 		// Observation sees what the kinds above have made.
-		room(inert("MeshMetric", "meshmetrics", "mm", shape{Top: gateways, Default: true})),
+		metric.Room(),
 		trace.Room(),
 		accesslog.Room(),
 		// Patches come last, so that they can change all that was made.
