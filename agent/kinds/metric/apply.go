@@ -28,6 +28,7 @@ import (
 const (
 	adminCluster   = "nearside:metrics:admin"
 	listenerPrefix = "nearside:metrics:prometheus:"
+	origin         = "prometheus" // as patches match it
 	statsPath      = "/stats/prometheus"
 	connectTimeout = 5 * time.Second
 	maxSocketPath  = 107 // bytes, of unix(7)
@@ -122,7 +123,7 @@ func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 		return
 	}
 	if a.c.Host.Claim(draft.TypeCluster, adminCluster) {
-		d.Clusters = append(d.Clusters, &draft.Cluster{Kind: draft.OtherCluster, Message: &clusterv3.Cluster{
+		d.Clusters = append(d.Clusters, &draft.Cluster{Kind: draft.OtherCluster, Origin: origin, Message: &clusterv3.Cluster{
 			Name:                 adminCluster,
 			AltStatName:          statName(adminCluster),
 			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
@@ -137,7 +138,7 @@ func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 	}
 	if name := listenerPrefix + p.client(); a.c.Host.Claim(draft.TypeListener, name) {
 		d.Listeners = append(d.Listeners, &draft.Listener{
-			Kind: draft.OtherListener, Port: p.port(), Chains: []*draft.Chain{{HTTP: a.http(name, p.path())}},
+			Kind: draft.OtherListener, Origin: origin, Port: p.port(), Chains: []*draft.Chain{{HTTP: a.http(name, p.path())}},
 			Message: &listenerv3.Listener{
 				Name: name, Address: socket(host.String(), p.port()),
 				TrafficDirection: corev3.TrafficDirection_INBOUND, EnableReusePort: wrapperspb.Bool(false),

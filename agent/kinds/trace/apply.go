@@ -17,7 +17,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-const connectTimeout = 5 * time.Second
+const (
+	origin         = "mesh-trace" // as patches match it
+	connectTimeout = 5 * time.Second
+)
 
 func apply(c *policy.Context, d *draft.Draft) {
 	rules := c.Rules.Kind(kind)
@@ -87,7 +90,7 @@ func (t *tracer) collector(proxyAddress string) (*draft.Cluster, error) {
 	if err == nil {
 		kind = clusterv3.Cluster_STATIC
 	}
-	c := &draft.Cluster{Kind: draft.OtherCluster, Message: &clusterv3.Cluster{
+	c := &draft.Cluster{Kind: draft.OtherCluster, Origin: origin, Message: &clusterv3.Cluster{
 		Name:                 t.cluster,
 		AltStatName:          strings.ReplaceAll(t.cluster, ":", "_"),
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: kind},
