@@ -2,8 +2,8 @@ package trafficpermission
 
 import "github.com/nearside-mesh/nearside/agent/policy"
 
-// maxCompared bounds how many pairs of rules are held against each other for the form of a filter.
-const maxCompared = 1 << 16
+// maxCompared bounds how many rules of each form are held against those of the other.
+const maxCompared = 256
 
 // written returns the rules of an inbound in the form in which they become principals.
 //
@@ -12,11 +12,11 @@ const maxCompared = 1 << 16
 // for everybody and two that each deny a service, nobody is kept out. So its form is taken, and with it the bytes that
 // Kuma sends, where no client comes off better than the rules have it; else the rules that are disjoint.
 func written(in *policy.InboundRules) []*policy.Rule {
-	if len(in.Rules) < 2 || in.Overflow {
+	if len(in.Rules) < 2 || len(in.Rules) > maxCompared || in.Overflow {
 		return in.Rules
 	}
 	ordered := in.Ordered()
-	if len(in.Rules)*len(ordered) > maxCompared {
+	if len(ordered) > maxCompared {
 		return in.Rules
 	}
 	for _, r := range in.Rules {
