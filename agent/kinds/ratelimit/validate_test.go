@@ -92,7 +92,9 @@ func TestTargets(t *testing.T) {
 			t.Errorf("%s: %v", top, faults)
 		}
 	}
-	from := func(kind string) string { return `"from":[{"targetRef":{"kind":"` + kind + `","name":"n"},` + conf + `}]` }
+	from := func(kind string) string {
+		return `"from":[{"targetRef":{"kind":"` + kind + `","name":"n"},` + conf + `}]`
+	}
 	expect(t, r, doc(`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, to), "spec.to", "without gateways")
 	expect(t, r, doc(`{"kind":"MeshService","name":"backend"}`, to), "spec.to", "a policy on MeshService has no to")
 	expect(t, r, doc(`{"kind":"MeshHTTPRoute","name":"r"}`, from("Mesh")), "spec.from", "has no from")
