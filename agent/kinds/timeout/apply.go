@@ -146,10 +146,14 @@ func (a *applier) outboundHTTP(s draft.Service, h *draft.HTTP, lim *limits) {
 		}
 	}
 	eachRoute(h, func(name string, r *routev3.RouteAction) {
-		if own := a.ofRule(a.rules.Route(s, name, h.Origins[name])); own != nil {
-			own.route(r)
-		} else if lim != nil {
+		switch own := a.ofRule(a.rules.Route(s, name, h.Origins[name])); {
+		case own == nil && lim == nil:
+		case own == nil || own == lim:
 			lim.route(r)
+		case lim == nil:
+			own.route(r)
+		default: // what is open for the route is as for the destination
+			(&limits{request: own.request.or(lim.request), streamIdle: own.streamIdle.or(lim.streamIdle)}).route(r)
 		}
 	})
 }

@@ -49,3 +49,11 @@ func limitOf(d *resource.Duration, otherwise time.Duration) limit {
 	}
 	return limit{span: durationpb.New(d.Duration), given: true}
 }
+
+// or returns the limit, or another one where the policy leaves it open.
+func (l limit) or(other limit) limit {
+	if l.given {
+		return l
+	}
+	return other
+}
