@@ -2,6 +2,7 @@ package resource_test
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 
@@ -123,4 +124,29 @@ func TestSharedChecks(t *testing.T) {
 			t.Errorf("%s: want a fault at %s with %q, got %v", bad.conf, bad.field, bad.reason, faults)
 		}
 	}
+}
+
+// FuzzDecimal decodes any text as a decimal: what is taken is finite, comes out as it went in, and decodes again to the
+// same number.
+func FuzzDecimal(f *testing.F) {
+	for _, seed := range []string{"1.5", "-0", "+.5", "1e9", "0x1p-2", "NaN", "infinity", "1_000", ".", "", "9999999999999999999999999999999"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		in, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, faults := decodeValues(t, `{"decimal":`+string(in)+`}`)
+		if len(faults) > 0 || c == nil || c.Decimal == nil {
+			return
+		}
+		if v := c.Decimal.Float(); math.IsInf(v, 0) || math.IsNaN(v) {
+			t.Errorf("%q is %v", text, v)
+		}
+		out, err := json.Marshal(c.Decimal)
+		if err != nil || string(out) != string(in) {
+			t.Errorf("%s comes out as %s (%v)", in, out, err)
+		}
+	})
 }

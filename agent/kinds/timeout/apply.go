@@ -160,7 +160,7 @@ func (a *applier) outboundHTTP(s draft.Service, h *draft.HTTP, lim *limits) {
 
 // noIdle takes the limit off idle connections of clients: MeshTimeout limits them at the cluster, and the other side
 // closes what it finds idle.
-func noIdle(h *draft.HTTP) { setIdle(h, &durationpb.Duration{}) }
+func noIdle(h *draft.HTTP) { setIdle(h, noLimit) }
 
 // setIdle limits idle connections of clients. The options may be shared with other listeners, so they are replaced.
 func setIdle(h *draft.HTTP, d *durationpb.Duration) {

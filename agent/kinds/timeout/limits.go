@@ -19,6 +19,9 @@ const (
 	defaultHeaders       = 0
 )
 
+// noLimit is 0s, which many messages share and nobody changes.
+var noLimit = &durationpb.Duration{}
+
 // limits is a conf as Envoy's messages, which many listeners and clusters share and nobody changes.
 type limits struct {
 	connect, idle, request, streamIdle, maxStream, maxConnection, headers limit
