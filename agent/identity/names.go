@@ -9,9 +9,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// SPIFFE returns the name that the certificates of a service hold.
-func SPIFFE(mesh, service string) string { return "spiffe://" + mesh + "/" + service }
-
 // Tag returns the name that the certificates of proxies with a tag hold.
 func Tag(key, value string) string { return "kuma://" + key + "/" + value }
 
@@ -23,7 +20,7 @@ func Names(mesh string, tags map[string][]string) ([]string, error) {
 	}
 	var out []string
 	for _, service := range slices.Sorted(slices.Values(tags[resource.TagService])) {
-		out = append(out, SPIFFE(mesh, service))
+		out = append(out, resource.SPIFFEID(mesh, service))
 	}
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		for _, value := range slices.Sorted(slices.Values(tags[key])) {

@@ -60,10 +60,13 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 		}
 		named[r.DisplayName()] = true
 		selected := v.selectInbounds(ix, &spec.Selector)
+		identities := v.identities(spec, selected)
+		ready := spec.Status != nil && spec.Status.TLS != nil && spec.Status.TLS.Status == resource.TLSReady
 		for i := range spec.Ports {
 			p := &spec.Ports[i]
 			s := v.realService(r, KindMeshService, "msvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
 			s.Section, s.port = p.Name, p
+			s.Identities, s.TLSReady = identities, ready
 			eps := &EndpointSet{}
 			for _, in := range selected {
 				if in.ready && matchesPort(in.spec, p) {
@@ -89,6 +92,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 func (v *View) deriveMeshService(name string, ins []*inbound) {
 	ports := map[uint32]*Service{}
 	var order []uint32
+	identities := v.provedBy(ins)
 	for _, in := range ins {
 		s := ports[in.spec.Port]
 		if s == nil {
@@ -97,7 +101,7 @@ func (v *View) deriveMeshService(name string, ins []*inbound) {
 				Resource:  resource.Key{Kind: KindMeshService, Mesh: v.Name, Name: name},
 				Port:      in.spec.Port,
 				Protocol:  in.proto,
-				Endpoints: &EndpointSet{},
+				Endpoints: &EndpointSet{}, Identities: identities,
 			}
 			ports[in.spec.Port] = s
 			order = append(order, in.spec.Port)
@@ -208,9 +212,12 @@ func (v *View) addMultiZoneServices(list []*resource.Resource) {
 			for _, ms := range services {
 				if ms.Port == p.Port && contains(ms.Labels, spec.Selector.MeshService.MatchLabels) {
 					eps.List = append(eps.List, ms.Endpoints.List...)
+					s.Identities = append(s.Identities, ms.Identities...)
 				}
 			}
 			eps.List = dedupe(eps.List)
+			slices.Sort(s.Identities)
+			s.Identities = slices.Compact(s.Identities)
 			s.Endpoints = eps
 			v.add(s)
 		}

@@ -82,6 +82,12 @@ type Service struct {
 	// External is true when endpoints lie outside the mesh: they are part of the cluster, not of EDS.
 	External  bool
 	Endpoints *EndpointSet
+	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a real service prove one, sorted: those that it
+	// lists, else those of all services of the dataplanes that it selects, as in the reference. Tag services have the one
+	// of their tag.
+	Identities []string
+	// TLSReady says that every endpoint of a MeshService takes mutual TLS, by its status.
+	TLSReady bool
 
 	// Index is the place of the service in View.Services; views with the same Catalog have the same services there. It
 	// is -1 for a service that nothing offers.

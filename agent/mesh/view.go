@@ -166,6 +166,9 @@ func (v *View) hash() [32]byte {
 		str(string(s.Protocol))
 		b = append(b, s.VIP.AsSlice()...)
 		b = append(b, s.digest[:]...)
+		for _, id := range s.Identities {
+			str(id)
+		}
 		if s.External {
 			for i := range s.Endpoints.List {
 				e := &s.Endpoints.List[i]

@@ -66,7 +66,7 @@ func (s *MeshService) Validate(v *Validator) {
 	}
 	for i, id := range s.Identities {
 		v := v.Field("identities").Index(i)
-		v.Field("type").OneOf(id.Type, "ServiceTag", "SpiffeID")
+		v.Field("type").OneOf(id.Type, IdentityServiceTag, IdentitySPIFFE)
 		if id.Value == "" {
 			v.Field("value").Faultf("the value is missing")
 		}
@@ -124,6 +124,9 @@ func (s *ServiceStatus) validate(v *Validator) {
 	}
 	if s.VIP != nil {
 		v.Field("vip").Field("ip").bindIP(s.VIP.IP)
+	}
+	if s.TLS != nil && s.TLS.Status != "" {
+		v.Field("tls").Field("status").OneOf(s.TLS.Status, TLSReady, TLSNotReady)
 	}
 	for i, a := range s.Addresses {
 		v.Field("addresses").Index(i).Field("hostname").HostName(a.Hostname, "a host name")

@@ -31,6 +31,10 @@ func nameFault(name string) string {
 	return ""
 }
 
+// SPIFFEID is the name that proxies of a service prove themselves with in their mesh, which is the trust domain
+// (SPIFFE-ID, section 2).
+func SPIFFEID(mesh, service string) string { return "spiffe://" + mesh + "/" + service }
+
 func lower(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 func alnum(c byte) bool { return lower(c) || c >= 'A' && c <= 'Z' }
 

@@ -67,9 +67,15 @@ type MeshServicePort struct {
 
 // MeshServiceIdentity is what the service proves itself with.
 type MeshServiceIdentity struct {
-	Type  string `json:"type"` // ServiceTag
+	Type  string `json:"type"` // IdentityServiceTag or IdentitySPIFFE
 	Value string `json:"value"`
 }
+
+// Types of identities.
+const (
+	IdentityServiceTag = "ServiceTag" // a value of kuma.io/service
+	IdentitySPIFFE     = "SpiffeID"
+)
 
 // ServiceStatus is the status part that real services share. In documents it stands under status beside the spec, in
 // both formats.
@@ -77,11 +83,22 @@ type ServiceStatus struct {
 	VIPs               []VIP     `json:"vips,omitempty"`
 	VIP                *VIP      `json:"vip,omitempty"` // MeshExternalService has one
 	Addresses          []Address `json:"addresses,omitempty"`
-	TLS                *Raw      `json:"tls,omitempty"`
+	TLS                *TLSState `json:"tls,omitempty"`
 	HostnameGenerators []Raw     `json:"hostnameGenerators,omitempty"`
 	DataplaneProxies   *Raw      `json:"dataplaneProxies,omitempty"`
 	MeshServices       []Raw     `json:"meshServices,omitempty"`
 }
+
+// TLSState says whether all endpoints of a MeshService take mutual TLS.
+type TLSState struct {
+	Status string `json:"status,omitempty"` // "", TLSReady or TLSNotReady
+}
+
+// States of TLS.
+const (
+	TLSReady    = "Ready"
+	TLSNotReady = "NotReady"
+)
 
 // VIP is a virtual address.
 type VIP struct {
