@@ -24,6 +24,7 @@ type writer struct {
 	byRoute  bool   // some rule is about requests of a route
 	plans    map[*policy.Rule]*plan
 	legacy   map[*resource.LoggingBackend]*plan
+	scratch  []byte
 }
 
 // apply adds the access logs to the listeners of a draft.
@@ -103,16 +104,21 @@ func (w *writer) outbound(l *draft.Listener) {
 		return
 	}
 	rule := w.rules.Outbound(l.Service)
+	p := w.plan(rule, "to")
 	for _, ch := range l.Chains {
-		var names []string
-		if w.byRoute && ch.HTTP != nil {
-			names = w.routes(l, ch, rule, &v)
+		if !w.byRoute || ch.HTTP == nil {
+			w.log(ch, p, &v)
+			continue
 		}
+		own, names := w.routes(l.Service, ch.HTTP, rule)
 		var rest *accesslogv3.AccessLogFilter
 		if len(names) > 0 {
 			rest = ofRoutes(names, true)
 		}
-		w.log(ch, w.plan(rule, "to"), &v, rest)
+		w.log(ch, p, &v, rest)
+		for _, o := range own {
+			w.log(ch, w.plan(o.rule, "to"), &v, ofRoutes(o.names, false))
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	filev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
@@ -34,43 +33,56 @@ const (
 	fieldInlineString = 3
 )
 
-// fileLog is the config of Envoy's file logger, packed. A proxy has one for every outbound, so its wire form is written
-// directly: building the messages first costs several times as much.
-func fileLog(path, prefix string, t *template, v *values) *anypb.Any {
-	var format []byte
+// fileLog is the config of Envoy's file logger. A proxy has one for every outbound, so its wire form is written
+// directly: building the messages first costs several times as much. scratch is room that may be used until it returns.
+func fileLog(path, prefix string, t *template, v *values, scratch *[]byte) []byte {
+	field, body := protowire.Number(fieldTextSource), (*scratch)[:0]
 	if t.json {
-		format = appendBytes(format, fieldJSONFormat, t.jsonStruct(v))
+		field, body = fieldJSONFormat, t.jsonStruct(body, v)
+	} else {
+		body = append(body, prefix...)
+		body = append(envoy.AppendFormat(body, t.text, v.of), '\n')
 	}
-	if t.omitEmpty {
-		format = protowire.AppendTag(format, fieldOmitEmpty, protowire.VarintType)
-		format = protowire.AppendVarint(format, 1)
-	}
+	*scratch = body
+	inner := len(body) // of the field with the format
 	if !t.json {
-		line := append(make([]byte, 0, 512), prefix...)
-		line = append(envoy.AppendFormat(line, t.text, v.of), '\n')
-		format = appendBytes(format, fieldTextSource, appendBytes(nil, fieldInlineString, line))
+		inner = protowire.SizeTag(fieldInlineString) + protowire.SizeBytes(len(body))
 	}
-	b := make([]byte, 0, len(path)+len(format)+16)
+	format := protowire.SizeTag(field) + protowire.SizeBytes(inner)
+	if t.omitEmpty {
+		format += protowire.SizeTag(fieldOmitEmpty) + 1
+	}
+	size := protowire.SizeTag(fieldPath) + protowire.SizeBytes(len(path)) + protowire.SizeTag(fieldLogFormat) + protowire.SizeBytes(format)
+
+	b := make([]byte, 0, size)
 	b = protowire.AppendTag(b, fieldPath, protowire.BytesType)
 	b = protowire.AppendString(b, path)
-	return &anypb.Any{TypeUrl: urlFile, Value: appendBytes(b, fieldLogFormat, format)}
+	b = appendLength(b, fieldLogFormat, format)
+	if t.omitEmpty { // the library writes what is no oneof first
+		b = protowire.AppendTag(b, fieldOmitEmpty, protowire.VarintType)
+		b = protowire.AppendVarint(b, 1)
+	}
+	b = appendLength(b, field, inner)
+	if !t.json {
+		b = appendLength(b, fieldInlineString, len(body))
+	}
+	return append(b, body...)
 }
 
-func appendBytes(b []byte, field protowire.Number, value []byte) []byte {
-	b = protowire.AppendTag(b, field, protowire.BytesType)
-	return protowire.AppendBytes(b, value)
+// appendLength begins a field whose value has n bytes.
+func appendLength(b []byte, field protowire.Number, n int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(n))
 }
 
-// jsonStruct is a JSON format as google.protobuf.Struct, its fields sorted by key. Envoy adds the line break itself.
-func (t *template) jsonStruct(v *values) []byte {
+// jsonStruct appends a JSON format as google.protobuf.Struct, its fields sorted by key. Envoy adds the line break itself.
+func (t *template) jsonStruct(b []byte, v *values) []byte {
 	order := make([]int, len(t.keys))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(t.keys[a], t.keys[b]) })
-	var out []byte
 	for _, i := range order {
-		out = draft.AppendTag(out, t.keys[i], string(envoy.AppendFormat(nil, t.values[i], v.of)))
+		b = draft.AppendTag(b, t.keys[i], string(envoy.AppendFormat(nil, t.values[i], v.of)))
 	}
-	return out
+	return b
 }

@@ -34,7 +34,8 @@ type logger struct {
 	sink      sink
 	path      string // of the file or FIFO
 	templates [layers]template
-	// packed holds the configs that are the same for every outbound, since they do not name the destination.
+	// named is true for templates that name the destination. What those of outbounds that do not are is kept in packed.
+	named  [layers]bool
 	packed [layers]*anypb.Any
 }
 
@@ -70,7 +71,7 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	case s.text != "":
 		segs, err := envoy.ParseFormat(s.text, placeholders[:]...)
 		if err != nil {
-			w.c.Host.Warn(resource.Key{Kind: "Mesh", Name: w.c.View.Name}, "logging: the format of the backend %q: %v: the backend is left out", s.mesh, err)
+			w.c.Host.Warn(owner, "logging of mesh %s, the format of the backend %q: %v: nothing is logged there", w.c.View.Name, s.mesh, err)
 			return l, false
 		}
 		l.templates = [layers]template{{text: segs}, {text: segs}}
@@ -81,6 +82,9 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	}
 	if s.kind == sinkTCP {
 		l.path = fifo(w.c, s)
+	}
+	for i := range l.templates {
+		l.named[i] = l.templates[i].uses(ofDestination)
 	}
 	return l, true
 }
@@ -93,17 +97,25 @@ func (l *logger) odd() string {
 	return l.templates[connections].aboutRequests()
 }
 
+// packedLog is the messages around one packed logger, allocated together.
+type packedLog struct {
+	message accesslogv3.AccessLog
+	config  accesslogv3.AccessLog_TypedConfig
+	packed  anypb.Any
+}
+
 // entry makes the config of the logger.
-func (l *logger) entry(at layer, v *values) *accesslogv3.AccessLog {
-	packed := l.packed[at]
-	if packed == nil {
-		t := &l.templates[at]
-		packed = fileLog(l.path, l.sink.prefix, t, v)
-		if v.direction == outboundDirection && !t.uses(ofDestination) {
-			l.packed[at] = packed
+func (l *logger) entry(at layer, v *values, scratch *[]byte) *accesslogv3.AccessLog {
+	p := &packedLog{}
+	p.message.Name, p.message.ConfigType = nameFile, &p.config
+	if p.config.TypedConfig = l.packed[at]; p.config.TypedConfig == nil {
+		p.packed.TypeUrl, p.packed.Value = urlFile, fileLog(l.path, l.sink.prefix, &l.templates[at], v, scratch)
+		p.config.TypedConfig = &p.packed
+		if v.direction == outboundDirection && !l.named[at] {
+			l.packed[at] = &p.packed
 		}
 	}
-	return &accesslogv3.AccessLog{Name: nameFile, ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: packed}}
+	return &p.message
 }
 
 // log adds the loggers of a plan to a chain, for entries that also meet further conditions.
@@ -111,25 +123,28 @@ func (w *writer) log(ch *draft.Chain, p *plan, v *values, conditions ...*accessl
 	if p == nil || len(p.loggers) == 0 {
 		return
 	}
-	at := connections
-	if ch.HTTP != nil {
-		at = requests
-	} else if ch.TCP == nil {
+	var at layer
+	var list *[]*accesslogv3.AccessLog
+	switch {
+	case ch.HTTP != nil:
+		at, list = requests, &ch.HTTP.Message.AccessLog
+	case ch.TCP != nil:
+		at, list = connections, &ch.TCP.AccessLog
+	default:
 		return
 	}
 	if at == connections && p.odd != "" {
 		w.c.Host.Warn(p.owner, "%s", p.odd)
 		p.odd = ""
 	}
-	filter := all(slices.Concat(conditions, p.filters[at])...)
-	entries := make([]*accesslogv3.AccessLog, len(p.loggers))
-	for i := range p.loggers {
-		entries[i] = p.loggers[i].entry(at, v)
-		entries[i].Filter = filter
+	var filter *accesslogv3.AccessLogFilter
+	if len(conditions)+len(p.filters[at]) > 0 {
+		filter = all(slices.Concat(conditions, p.filters[at])...)
 	}
-	if at == requests {
-		ch.HTTP.Message.AccessLog = append(ch.HTTP.Message.AccessLog, entries...)
-	} else {
-		ch.TCP.AccessLog = append(ch.TCP.AccessLog, entries...)
+	*list = slices.Grow(*list, len(p.loggers))
+	for i := range p.loggers {
+		e := p.loggers[i].entry(at, v, &w.scratch)
+		e.Filter = filter
+		*list = append(*list, e)
 	}
 }

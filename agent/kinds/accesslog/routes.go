@@ -25,32 +25,41 @@ func aboutRoutes(k *policy.KindRules) bool {
 		slices.ContainsFunc(k.To, func(r *policy.Rule) bool { return len(r.Subset) > 1 })
 }
 
-// routes logs the requests of the routes of a chain that have rules of their own, and returns the names of these
-// routes: what is logged by the rule about the service is then the rest.
-func (w *writer) routes(l *draft.Listener, ch *draft.Chain, rule *policy.Rule, v *values) []string {
-	var rules []*policy.Rule // in the order of the routes
-	names := map[*policy.Rule][]string{}
-	var every []string
-	for _, vh := range ch.HTTP.Routes.GetVirtualHosts() {
+// ownRule is a rule about the requests of some routes.
+type ownRule struct {
+	rule  *policy.Rule
+	names []string // of the routes, sorted
+}
+
+// routes returns the routes of a chain that have rules of their own, by their rule, and the names of all of them: what
+// is logged by the rule about the service is then the rest.
+func (w *writer) routes(s draft.Service, h *draft.HTTP, rule *policy.Rule) (own []ownRule, every []string) {
+	at := map[*policy.Rule]int{}
+	for _, vh := range h.Routes.GetVirtualHosts() {
 		for _, route := range vh.GetRoutes() {
 			name := route.GetName()
-			r := w.rules.Route(l.Service, name, ch.HTTP.Origins[name])
-			if r == rule || r == nil || name == "" || slices.Contains(names[r], name) {
+			r := w.rules.Route(s, name, h.Origins[name])
+			if r == rule || r == nil || name == "" {
 				continue
 			}
-			if names[r] == nil {
-				rules = append(rules, r)
+			i, ok := at[r]
+			if !ok {
+				i = len(own)
+				own, at[r] = append(own, ownRule{rule: r}), i
 			}
-			names[r] = append(names[r], name)
+			own[i].names = append(own[i].names, name)
 			every = append(every, name)
 		}
 	}
-	for _, r := range rules {
-		slices.Sort(names[r])
-		w.log(ch, w.plan(r, "to"), v, ofRoutes(names[r], false))
+	for i := range own {
+		own[i].names = unique(own[i].names)
 	}
-	slices.Sort(every)
-	return every
+	return own, unique(every)
+}
+
+func unique(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // path is the condition that a request that arrives for a service goes by a route: a condition on its path. The list is

@@ -1,0 +1,198 @@
+package accesslog_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	filev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	celv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/kinds/accesslog"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// host notes warnings. Nothing else of it is asked for.
+type host struct {
+	policy.Host
+	warnings []string
+}
+
+func (h *host) Warn(k resource.Key, format string, args ...any) {
+	if s := k.Name + ": " + fmt.Sprintf(format, args...); !slices.Contains(h.warnings, s) {
+		h.warnings = append(h.warnings, s)
+	}
+}
+
+// contextOf is what a room sees of the dataplane "d".
+func contextOf(t testing.TB, docs string) (*policy.Context, *host) {
+	t.Helper()
+	rs, faults := kinds.Registry().Decode("", []byte(docs))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	set := resource.NewSet(rs)
+	v, err := mesh.Build(set, "default", mesh.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, h := v.Dataplane("d"), &host{}
+	rules := policy.NewIndex(kinds.Rooms(), set, v, policy.Options{}).Rules(r)
+	return &policy.Context{View: v, Proxy: r, Dataplane: r.Spec.(*resource.Dataplane), Rules: rules, Host: h, RunDir: "/run/nearside", Last: true}, h
+}
+
+const (
+	withMTLS    = "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n"
+	withoutMTLS = "type: Mesh\nname: default\n"
+	dataplane   = "---\ntype: Dataplane\nmesh: default\nname: d\nnetworking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}\n"
+)
+
+func from(name, items string) string {
+	return "---\ntype: MeshAccessLog\nmesh: default\nname: " + name + "\nspec: {from: [" + items + "]}\n"
+}
+
+func item(target, path string) string {
+	return "{targetRef: {" + target + "}, default: {backends: [{type: File, file: {path: " + path + ", format: {type: Plain, plain: x}}}]}}"
+}
+
+// logs lists the paths that a chain logs to, each with the condition.
+func logs(t *testing.T, list []*accesslogv3.AccessLog) []string {
+	t.Helper()
+	out := []string{}
+	for _, l := range list {
+		f, e := &filev3.FileAccessLog{}, &celv3.ExpressionFilter{}
+		if err := l.GetTypedConfig().UnmarshalTo(f); err != nil {
+			t.Fatal(err)
+		}
+		if l.Filter != nil {
+			if err := l.Filter.GetExtensionFilter().GetTypedConfig().UnmarshalTo(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out = append(out, strings.TrimSuffix(f.Path+" "+e.Expression, " "))
+	}
+	return out
+}
+
+// TestClients: clients are told apart by what they have shown, and by nothing else.
+func TestClients(t *testing.T) {
+	const (
+		web    = `connection.mtls && connection.uri_san_peer_certificate == "spiffe://default/web"`
+		header = `request.headers["x-forwarded-client-cert"]`
+		v2     = `connection.mtls && (` + header + `.contains("URI=kuma://version/v2;") || ` + header + `.endsWith("URI=kuma://version/v2"))`
+	)
+	everyone := item("kind: Mesh", "/all")
+	for name, c := range map[string]struct {
+		docs             string
+		http, tcp, plain []string
+		warn             []string
+	}{
+		"everyone": {withMTLS + from("p", everyone), []string{"/all"}, []string{"/all"}, []string{"/all"}, nil},
+		"one service": {withMTLS + from("p", item("kind: MeshService, name: web", "/web")),
+			[]string{"/web " + web}, []string{"/web " + web}, []string{}, nil},
+		"one service and the others": {withMTLS + from("p", everyone+", "+item("kind: MeshService, name: web", "/web")),
+			[]string{"/web " + web, "/all !(" + web + ")"}, []string{"/web " + web, "/all !(" + web + ")"}, []string{"/all"}, nil},
+		"a part of a service": {withMTLS + from("p", item("kind: MeshServiceSubset, name: web, tags: {version: v2}", "/v2")),
+			[]string{"/v2 " + web + " && " + v2}, []string{}, []string{},
+			[]string{"p: clients of TCP connections cannot be told by the tag version: such a connection is not logged by this policy; tell them by kuma.io/service alone"}},
+		"switched off for one": {withMTLS + from("p", everyone+", {targetRef: {kind: MeshService, name: web}, default: {backends: []}}"),
+			[]string{"/all !(" + web + ")"}, []string{"/all !(" + web + ")"}, []string{"/all"}, nil},
+		"without mTLS": {withoutMTLS + from("p", everyone+", "+item("kind: MeshService, name: web", "/web")), nil, nil, []string{"/all"},
+			[]string{"p: from[1]: mesh default has no mTLS, so clients cannot be told by MeshService: the item is without effect; enable mtls of the Mesh, or give kind Mesh"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, h := contextOf(t, c.docs+dataplane)
+			http := &draft.Chain{TLS: c.http != nil, HTTP: &draft.HTTP{Message: &hcmv3.HttpConnectionManager{}}}
+			tcp := &draft.Chain{TLS: c.tcp != nil, TCP: &tcpv3.TcpProxy{}}
+			plain := &draft.Chain{TCP: &tcpv3.TcpProxy{}}
+			accesslog.Room().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{
+				Kind: draft.Inbound, Message: &listenerv3.Listener{Name: "in"}, Chains: []*draft.Chain{http, tcp, plain, {}},
+			}}})
+			if c.http != nil {
+				if d := cmp.Diff(c.http, logs(t, http.HTTP.Message.AccessLog)); d != "" {
+					t.Errorf("HTTP with TLS (-want +got):\n%s", d)
+				}
+				if d := cmp.Diff(c.tcp, logs(t, tcp.TCP.AccessLog)); d != "" {
+					t.Errorf("TCP with TLS (-want +got):\n%s", d)
+				}
+			}
+			if d := cmp.Diff(c.plain, logs(t, plain.TCP.AccessLog)); d != "" {
+				t.Errorf("plain (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(c.warn, h.warnings); d != "" {
+				t.Errorf("warnings (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestDestinations: one FIFO for each collector of a proxy, whatever refers to it, and those of TrafficLog apart.
+func TestDestinations(t *testing.T) {
+	const logging = "logging: {backends: [{name: a, type: tcp, conf: {address: 'one:1'}}, {name: b, type: file, conf: {path: /b}}]}\n"
+	policies := from("p", "{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}, {type: File, file: {path: /a}}, {type: reference, conf: {kind: MeshAccessLogBackend, name: two}}]}}") +
+		"---\ntype: MeshAccessLogBackend\nmesh: default\nname: two\nspec: {name: x, type: tcp, conf: {address: 'two:2'}}\n" +
+		"---\ntype: MeshAccessLog\nmesh: default\nname: q\nspec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: tcp, conf: {address: 'one:1'}}, {type: reference, name: nowhere}]}}]}\n"
+	legacy := "---\ntype: TrafficLog\nmesh: default\nname: t\nsources: [{match: {kuma.io/service: '*'}}]\ndestinations: [{match: {kuma.io/service: '*'}}]\n"
+	list := func(docs string) []string {
+		ctx, _ := contextOf(t, docs)
+		out := []string{}
+		for _, d := range accesslog.Destinations(ctx) {
+			if !strings.HasPrefix(d.Path, "/run/nearside/access/nearside-default.d-") || !strings.HasSuffix(d.Path, ".fifo") {
+				t.Errorf("the path is %q", d.Path)
+			}
+			out = append(out, d.Address+" "+d.Prefix)
+		}
+		slices.Sort(out)
+		return out
+	}
+	for name, c := range map[string]struct {
+		docs string
+		want []string
+	}{
+		"policies": {withoutMTLS + logging + dataplane + policies + legacy, []string{"one:1 ", "two:2 "}},
+		"legacy":   {withoutMTLS + logging + dataplane + legacy, []string{"one:1 one:1;"}},
+		"nothing":  {withoutMTLS + logging + dataplane, []string{}},
+	} {
+		if d := cmp.Diff(c.want, list(c.docs)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestPathsAgree: what Envoy opens is what the agent makes.
+func TestPathsAgree(t *testing.T) {
+	ctx, _ := contextOf(t, withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}]}}"))
+	ch := &draft.Chain{TCP: &tcpv3.TcpProxy{}}
+	accesslog.Room().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{ch}}}})
+	got := logs(t, ch.TCP.AccessLog)
+	want := accesslog.Destinations(ctx)
+	if len(got) != 1 || len(want) != 1 || got[0] != want[0].Path {
+		t.Errorf("Envoy opens %v, the agent makes %v", got, want)
+	}
+}
+
+// BenchmarkOutbounds is a proxy with many outbounds that are all logged by name.
+func BenchmarkOutbounds(b *testing.B) {
+	ctx, _ := contextOf(b, withoutMTLS+dataplane+"---\ntype: MeshAccessLog\nmesh: default\nname: q\nspec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /a}}]}}]}\n")
+	listeners := make([]*draft.Listener, 1000)
+	for i := range listeners {
+		listeners[i] = &draft.Listener{Kind: draft.Outbound, Service: draft.Service{Name: fmt.Sprintf("service-%d", i)}, Chains: []*draft.Chain{{HTTP: &draft.HTTP{}}}}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, l := range listeners {
+			l.Chains[0].HTTP.Message = &hcmv3.HttpConnectionManager{}
+		}
+		accesslog.Room().Apply(ctx, &draft.Draft{Listeners: listeners})
+	}
+}
