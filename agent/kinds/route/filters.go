@@ -120,21 +120,26 @@ func instead(path string) *matcherv3.RegexMatchAndSubstitute {
 	return &matcherv3.RegexMatchAndSubstitute{Pattern: regex(".*"), Substitution: literal(path)}
 }
 
-// fraction writes a percentage with the smallest denominator that holds it, nil for all.
+// fraction is a share of the requests, nil for all.
 func fraction(p *resource.Decimal) *corev3.RuntimeFractionalPercent {
 	if p == nil {
 		return nil
 	}
+	return &corev3.RuntimeFractionalPercent{DefaultValue: percent(p.Float())}
+}
+
+// percent writes a percentage with the smallest denominator that holds it.
+func percent(p float64) *typev3.FractionalPercent {
 	out := &typev3.FractionalPercent{}
 	for _, d := range []struct {
 		denominator typev3.FractionalPercent_DenominatorType
 		scale       float64
 	}{{typev3.FractionalPercent_HUNDRED, 1}, {typev3.FractionalPercent_TEN_THOUSAND, 100}, {typev3.FractionalPercent_MILLION, 10_000}} {
-		n := p.Float() * d.scale
+		n := p * d.scale
 		out.Denominator, out.Numerator = d.denominator, uint32(math.Round(n))
 		if math.Abs(n-math.Round(n)) < 1e-6 {
 			break
 		}
 	}
-	return &corev3.RuntimeFractionalPercent{DefaultValue: out}
+	return out
 }

@@ -74,21 +74,26 @@ func (r *router) find(from *resource.Resource, ref policy.BackendRef, requests b
 		if r.known == nil {
 			r.known = map[string]destination{}
 		}
-		var s draft.Service
-		if s, d.ok = r.c.Host.Lookup(from, ref); d.ok && requests && !isHTTP(s.Protocol) {
-			d.ok = false
-			why := "it speaks " + s.Protocol
-			if !r.offered(s) {
-				why = "nothing offers it, so its protocol is not known"
-			}
-			r.c.Host.Warn(from.Key, "requests cannot go to %s: %s; it is left out, use a destination of http, http2 or grpc", s.Name, why)
-		}
-		if d.ok {
+		if d.ok = !requests || r.takesRequests(from, ref); d.ok {
 			d.Destination, d.ok = r.c.Host.Destination(from, ref)
 		}
 		r.known[key] = d
 	}
 	return d.Destination, d.ok
+}
+
+// takesRequests reports whether what a reference leads to is there and speaks HTTP.
+func (r *router) takesRequests(from *resource.Resource, ref policy.BackendRef) bool {
+	s, ok := r.c.Host.Lookup(from, ref)
+	if !ok || isHTTP(s.Protocol) {
+		return ok
+	}
+	why := "it speaks " + s.Protocol
+	if !r.offered(s) {
+		why = "nothing offers it, so its protocol is not known"
+	}
+	r.c.Host.Warn(from.Key, "requests cannot go to %s: %s; it is left out, use a destination of http, http2 or grpc", s.Name, why)
+	return false
 }
 
 // offered reports whether something offers a service, so that its protocol is known.

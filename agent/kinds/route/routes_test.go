@@ -14,11 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/mesh"
-	"github.com/nearside-mesh/nearside/agent/policy"
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
 // TestRoutes shows the outbounds of the proxy web-01 with their routes in order, which the cases of TestCases, where
@@ -54,30 +50,9 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// generate makes the config of web-01.
-func generate(t testing.TB, input []byte) *xds.Proxy {
-	t.Helper()
-	rs, faults := kinds.Registry().Decode("input.yaml", input)
-	if len(faults) > 0 {
-		t.Fatalf("%v", faults)
-	}
-	if !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Kind == "Mesh" }) {
-		rs = append(rs, &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: resource.DefaultMesh}, Spec: &resource.Mesh{}})
-	}
-	m, err := xds.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := xds.Generate(xds.Input{Mesh: m, Name: "web-01", Flavor: xds.FlavorEnvoy}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 func show(t *testing.T, input []byte) string {
 	t.Helper()
-	p := generate(t, input)
+	p := kindtest.Generator(t, input, "web-01")()
 	doc, err := p.JSON()
 	if err != nil {
 		t.Fatal(err)
