@@ -19,6 +19,8 @@ type (
 	Faults = resource.Faults
 	// Fault is one of them.
 	Fault = resource.Fault
+	// ConfigOptions says which config of a proxy is shown.
+	ConfigOptions = inspect.ConfigOptions
 	// RulesOptions says what rules are shown with.
 	RulesOptions = inspect.RulesOptions
 	// BootstrapOptions says for which proxy a bootstrap is made.
@@ -86,12 +88,12 @@ func (o *Offline) mesh(zone, name string) (*xds.Mesh, error) {
 }
 
 // Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.
-func (o *Offline) Config(zone, meshName, dataplane string, diff bool) (*inspect.Config, []string, error) {
+func (o *Offline) Config(zone, meshName, dataplane string, include inspect.ConfigOptions) (*inspect.Config, []string, error) {
 	m, err := o.mesh(zone, meshName)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, warnings, err := inspect.ProxyConfig(m, dataplane, diff)
+	c, warnings, err := inspect.ProxyConfig(m, dataplane, include)
 	if err != nil {
 		return nil, nil, err
 	}

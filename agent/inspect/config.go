@@ -10,12 +10,22 @@ import (
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
+// ConfigOptions says which config of a proxy is shown.
+type ConfigOptions struct {
+	Shadow bool // the one that it would have if shadow policies acted
+	Diff   bool // with the patch that leads from the current config to the one that is shown
+}
+
 // ProxyConfig renders what the Envoy of a dataplane gets in a mesh, as _config and `inspect dataplane` show it, and
-// what was left out of it. With diff the document also holds the patch that leads from the current config to it.
+// what was left out of it.
 //
 // It is pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
-func ProxyConfig(m *xds.Mesh, name string, diff bool) (*Config, []mesh.Warning, error) {
-	p, err := xds.Generate(xds.Input{Mesh: m, Name: name, Flavor: xds.FlavorEnvoy}, nil, nil)
+func ProxyConfig(m *xds.Mesh, name string, o ConfigOptions) (*Config, []mesh.Warning, error) {
+	in := xds.Input{Mesh: m, Name: name, Flavor: xds.FlavorEnvoy}
+	if o.Shadow {
+		in.Mesh = m.Shadow()
+	}
+	p, err := xds.Generate(in, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -24,15 +34,26 @@ func ProxyConfig(m *xds.Mesh, name string, diff bool) (*Config, []mesh.Warning, 
 		return nil, nil, err
 	}
 	c := &Config{XDS: doc}
-	if diff {
+	if o.Diff {
 		c.Diff = []Operation{}
+		if in.Mesh != m {
+			in.Mesh = m
+			current, err := xds.Generate(in, nil, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			if c.Diff, err = ConfigDiff(current, p); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
 	return c, p.Warnings, nil
 }
 
 // config is GET /meshes/{mesh}/dataplanes/{name}/_config.
 func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
-	if _, e := boolQuery(r, "shadow"); e != nil {
+	shadow, e := boolQuery(r, "shadow")
+	if e != nil {
 		return e
 	}
 	include, e := includes(r, "diff")
@@ -43,7 +64,7 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	c, _, err := ProxyConfig(m, r.PathValue("name"), include["diff"])
+	c, _, err := ProxyConfig(m, r.PathValue("name"), ConfigOptions{Shadow: shadow, Diff: include["diff"]})
 	if err != nil {
 		return generationError(err)
 	}

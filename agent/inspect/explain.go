@@ -47,7 +47,8 @@ func ExplainPolicy(m *xds.Mesh, policy *resource.Resource, dataplane string) (*P
 
 // rules is GET /meshes/{mesh}/dataplanes/{name}/_rules.
 func (s *Server) rules(w http.ResponseWriter, r *http.Request) *Error {
-	if _, e := boolQuery(r, "shadow"); e != nil {
+	shadow, e := boolQuery(r, "shadow")
+	if e != nil {
 		return e
 	}
 	include, e := includes(r, "diff", "fields")
@@ -58,7 +59,7 @@ func (s *Server) rules(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	doc, _, err := ProxyRules(m, r.PathValue("name"), RulesOptions{Diff: include["diff"], Fields: include["fields"]})
+	doc, _, err := ProxyRules(m, r.PathValue("name"), RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"]})
 	if err != nil {
 		return generationError(err)
 	}

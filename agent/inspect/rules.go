@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -16,6 +17,7 @@ import (
 
 // RulesOptions says what a [Rules] document holds beside the rules.
 type RulesOptions struct {
+	Shadow bool // the rules that there would be if shadow policies acted
 	Diff   bool // the patch that leads from the current rules to those shown
 	Fields bool // of each rule, which policy each field comes from
 }
@@ -25,11 +27,43 @@ type RulesOptions struct {
 //
 // It is pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
 func ProxyRules(m *xds.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warning, error) {
+	shown := m
+	if o.Shadow {
+		shown = m.Shadow()
+	}
+	doc, warnings, err := proxyRules(shown, name, o.Fields)
+	if err != nil || !o.Diff {
+		return doc, warnings, err
+	}
+	doc.Diff = []Operation{}
+	if shown == m {
+		return doc, warnings, nil
+	}
+	current, _, err := proxyRules(m, name, o.Fields)
+	if err != nil {
+		return nil, nil, err
+	}
+	var values [2]any
+	for i, r := range [...][]KindRules{current.Rules, doc.Rules} {
+		b, err := json.Marshal(r)
+		if err != nil {
+			return nil, nil, err
+		}
+		if values[i], err = jsonpatch.Decode(b); err != nil {
+			return nil, nil, err
+		}
+	}
+	doc.Diff = append(doc.Diff, jsonpatch.Diff(values[0], values[1])...)
+	return doc, warnings, nil
+}
+
+// proxyRules renders the rules that act in a mesh.
+func proxyRules(m *xds.Mesh, name string, fields bool) (*Rules, []mesh.Warning, error) {
 	p, warnings, err := explainProxy(m, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &rulesView{view: m.View, p: p, dataplane: m.View.Dataplane(name), fields: o.Fields}
+	r := &rulesView{view: m.View, p: p, dataplane: m.View.Dataplane(name), fields: fields}
 	doc := &Rules{HTTPMatches: []HTTPMatch{}, Resource: r.meta(r.dataplane), Rules: []KindRules{}}
 	for _, room := range p.Index().Rooms {
 		for _, d := range room.Kinds {
@@ -44,9 +78,6 @@ func ProxyRules(m *xds.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warnin
 	slices.SortFunc(doc.Rules, func(a, b KindRules) int { return cmp.Compare(a.Type, b.Type) })
 	slices.SortStableFunc(doc.HTTPMatches, func(a, b HTTPMatch) int { return cmp.Compare(a.Hash, b.Hash) })
 	doc.HTTPMatches = slices.CompactFunc(doc.HTTPMatches, func(a, b HTTPMatch) bool { return a.Hash == b.Hash })
-	if o.Diff {
-		doc.Diff = []Operation{}
-	}
 	warnings = slices.DeleteFunc(warnings, func(w mesh.Warning) bool { return p.Rules().Kind(w.Resource.Kind) != nil })
 	return doc, warnings, nil
 }

@@ -3,6 +3,8 @@ package inspect
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 )
 
 // These are the documents of the API, and of `-o json`. Fields are added, never renamed or removed.
@@ -98,12 +100,7 @@ type Config struct {
 }
 
 // Operation is one step of an RFC 6902 patch.
-type Operation struct {
-	Op    string          `json:"op"`
-	Path  string          `json:"path"`
-	From  string          `json:"from,omitempty"`
-	Value json.RawMessage `json:"value,omitempty"`
-}
+type Operation = jsonpatch.Operation
 
 // Status is GET /v1/status.
 type Status struct {

@@ -27,6 +27,8 @@ type Index struct {
 	Rooms  []Room
 	View   *mesh.View
 	RunDir string
+	// HasShadow is true when shadow policies were left out.
+	HasShadow bool
 	// Warnings are about policies whose top-level targetRef names something that does not exist.
 	Warnings []mesh.Warning
 
@@ -61,6 +63,8 @@ func NewIndex(rooms []Room, set *resource.Set, v *mesh.View, o Options) *Index {
 		for _, r := range set.InMesh(kind, v.Name) {
 			if o.Shadow || !r.Shadow() {
 				out = append(out, r)
+			} else {
+				x.HasShadow = true
 			}
 		}
 		return out

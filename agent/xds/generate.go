@@ -15,6 +15,9 @@ import (
 type Mesh struct {
 	View     *mesh.View
 	Policies *policy.Index // of the same view; nil: none
+
+	set     *resource.Set
+	options policy.Options
 }
 
 // NewMesh derives a mesh from a set of resources. Parts of prev, which may be nil, whose inputs did not change are used
@@ -28,7 +31,19 @@ func NewMesh(set *resource.Set, name string, o mesh.Options, rooms []policy.Room
 	if err != nil {
 		return nil, err
 	}
-	return &Mesh{View: v, Policies: policy.NewIndex(rooms, set, v, p)}, nil
+	return &Mesh{View: v, Policies: policy.NewIndex(rooms, set, v, p), set: set, options: p}, nil
+}
+
+// Shadow returns the mesh in which the policies that are labelled kuma.io/effect: shadow act like the others. It is m
+// where there are none.
+func (m *Mesh) Shadow() *Mesh {
+	if m.Policies == nil || m.options.Shadow || !m.Policies.HasShadow {
+		return m
+	}
+	out := *m
+	out.options.Shadow = true
+	out.Policies = policy.NewIndex(m.Policies.Rooms, m.set, m.View, out.options)
+	return &out
 }
 
 // Input is what the config of one proxy is made from.

@@ -42,7 +42,7 @@ func (p *Proxy) JSON() (map[string]map[string]json.RawMessage, error) {
 		}
 		m := make(map[string]json.RawMessage, len(list))
 		for _, r := range list {
-			j, err := renderJSON(rank, r)
+			j, err := RenderJSON(rank, r)
 			if err != nil {
 				return nil, fmt.Errorf("%s %q: %w", draft.Types[rank], r.Name, err)
 			}
@@ -53,7 +53,8 @@ func (p *Proxy) JSON() (map[string]map[string]json.RawMessage, error) {
 	return out, nil
 }
 
-func renderJSON(rank int, r *draft.Resource) (json.RawMessage, error) {
+// RenderJSON renders one resource, whose type has that rank, as [Proxy.JSON] does.
+func RenderJSON(rank int, r *draft.Resource) (json.RawMessage, error) {
 	m := newMessage(rank)
 	if err := proto.Unmarshal(r.Body, m); err != nil {
 		return nil, err

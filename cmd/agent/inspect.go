@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
 )
 
@@ -192,7 +193,7 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 			return err
 		}
 		var warnings []string
-		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, diff); err != nil {
+		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, agent.ConfigOptions{Shadow: in.shadow, Diff: diff}); err != nil {
 			return err
 		}
 		a.warn(warnings)

@@ -26,7 +26,7 @@ func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format stri
 			return err
 		}
 		var warnings []string
-		if doc, warnings, err = o.Rules(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, agent.RulesOptions{Diff: diff, Fields: fields}); err != nil {
+		if doc, warnings, err = o.Rules(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, agent.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields}); err != nil {
 			return err
 		}
 		a.warn(warnings)
