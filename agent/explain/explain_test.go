@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/tools/txtar"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -34,9 +34,10 @@ type (
 		D *int `json:"d,omitempty"`
 	}
 	keyedConf struct {
-		Key string `json:"key"`
-		X   *int   `json:"x,omitempty"`
-		Y   *int   `json:"y,omitempty"`
+		Key string    `json:"key"`
+		X   *int      `json:"x,omitempty"`
+		Y   *int      `json:"y,omitempty"`
+		In  *deepConf `json:"in,omitempty"`
 	}
 	laneConf struct {
 		Rules []laneRule `json:"rules,omitempty" merge:"key=Matches"`

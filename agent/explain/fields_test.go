@@ -26,6 +26,8 @@ func TestFields(t *testing.T) {
 		{"items are merged", []string{"{keyed: [{key: k, x: 1}]}", "{keyed: [{key: k, y: 1}]}"}, `keyed=[{"key":"k","x":1,"y":1}] by 0,1`},
 		{"all that an item says is replaced", []string{"{keyed: [{key: k, x: 1}]}", "{keyed: [{key: k, x: 2}]}", "{keyed: [{key: l}]}"},
 			`keyed=[{"key":"k","x":2},{"key":"l"}] by 1,2 over 0([{"key":"k","x":1}])`},
+		{"an item with an empty mapping", []string{"{keyed: [{key: k, in: {}}]}", "{keyed: [{key: k, in: {c: 1}}, {key: l}]}"},
+			`keyed=[{"key":"k","in":{"c":1}},{"key":"l"}] by 1 over 0([{"key":"k","in":{}}])`},
 		{"keys that are no words", []string{`{tags: {kuma.io/x: "1", "": "2", a_b-c: "3"}}`}, `tags[""]="2" by 0; tags.a_b-c="3" by 0; tags["kuma.io/x"]="1" by 0`},
 		{"unions change their form", []string{"{free: {m: 1}}", "{free: [1]}"}, "free=[1] by 1"},
 		{"nothing", []string{"{}"}, ""},

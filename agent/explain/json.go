@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -85,13 +85,13 @@ func remains(own, merged json.RawMessage) string {
 	if bytes.Equal(own, merged) {
 		return EffectAll
 	}
-	var a, b []any
+	var a, b []json.RawMessage
 	if json.Unmarshal(own, &a) != nil || json.Unmarshal(merged, &b) != nil {
 		return EffectAll // it was found to decide the value
 	}
 	left := 0
 	for _, x := range a {
-		if slices.ContainsFunc(b, func(y any) bool { return within(x, y) }) {
+		if slices.ContainsFunc(b, func(y json.RawMessage) bool { return within(x, y) }) {
 			left++
 		}
 	}
@@ -101,15 +101,20 @@ func remains(own, merged json.RawMessage) string {
 	return EffectPart
 }
 
-// within reports whether all that x says, y says too.
-func within(x, y any) bool {
-	m, ok := x.(map[string]any)
-	n, also := y.(map[string]any)
-	if !ok || !also {
-		return reflect.DeepEqual(x, y)
+// within reports whether all that x says, y says too. Both are written by the same types, so that equal values are
+// equal bytes.
+func within(x, y json.RawMessage) bool {
+	var a, b []leaf
+	walk(x, "", &a)
+	walk(y, "", &b)
+	if len(a) == 0 || len(b) == 0 { // not mappings, or empty ones
+		return bytes.Equal(x, y) || len(a) == 0 && len(x) > 0 && x[0] == '{' && len(y) > 0 && y[0] == '{'
 	}
-	for k, v := range m {
-		if w, ok := n[k]; !ok || !within(v, w) {
+	for _, l := range a {
+		empty := string(l.value) == "{}" // as is every mapping of that name
+		if !slices.ContainsFunc(b, func(m leaf) bool {
+			return m.path == l.path && bytes.Equal(m.value, l.value) || empty && strings.HasPrefix(m.path, l.path+".")
+		}) {
 			return false
 		}
 	}

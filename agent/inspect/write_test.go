@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
@@ -158,7 +159,16 @@ func TestConcurrentWriters(t *testing.T) {
 // TestInertKindsAreNamed writes a policy that nothing acts on: the answer and the status say so, and a write that
 // changes nothing does not.
 func TestInertKindsAreNamed(t *testing.T) {
-	a := start(t)
+	a := start(t, func(o *inspect.Options) {
+		ds := kinds.All()
+		for i := range ds {
+			ds[i].Inert = ds[i].Kind == "MeshTimeout"
+		}
+		var err error
+		if o.Registry, err = resource.NewRegistry(ds...); err != nil {
+			t.Fatal(err)
+		}
+	})
 	doc := fmt.Sprintf(timeoutUp, "1s")
 	a.want(a.do("PUT", "/meshes/default", meshDoc), 201, `"warnings":[]`)
 	a.want(a.do("PUT", "/meshes/default/meshtimeouts/t1", doc), 201, "MeshTimeout is stored and checked, but this version does not act on it")

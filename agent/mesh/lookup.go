@@ -26,6 +26,9 @@ func (v *View) Labels(r *resource.Resource) map[string]string {
 	if r.Labels[resource.LabelNamespace] != "" {
 		out["kuma.io/env"] = "kubernetes"
 	}
+	if r.Labels[resource.LabelOrigin] == "global" {
+		delete(out, resource.LabelZone) // it is of no zone, unless it says so
+	}
 	maps.Copy(out, r.Labels)
 	return out
 }

@@ -56,6 +56,20 @@ func agentWith(t *testing.T, change func(*inspect.Options)) string {
 	return socket
 }
 
+// withInert is the registry of all kinds, with one of them as if nothing acted on it.
+func withInert(t *testing.T, kind string) *resource.Registry {
+	t.Helper()
+	ds := kinds.All()
+	for i := range ds {
+		ds[i].Inert = ds[i].Inert || ds[i].Kind == kind
+	}
+	reg, err := resource.NewRegistry(ds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reg
+}
+
 // output runs a command line against a socket.
 func output(t *testing.T, socket string, code int, args ...string) (stdout, stderr string) {
 	t.Helper()
@@ -102,6 +116,7 @@ func TestProxyScreens(t *testing.T) {
 
 func TestStatusScreen(t *testing.T) {
 	socket := agentWith(t, func(o *inspect.Options) {
+		o.Registry = withInert(t, "Dataplane")
 		o.Ready = func() []inspect.Check {
 			return []inspect.Check{{Name: "state", OK: true, Reason: "well"}, {Name: "xds", Reason: "socket is gone"}}
 		}
@@ -122,7 +137,8 @@ func TestStatusScreen(t *testing.T) {
 	out, _ := output(t, socket, exitNo, "status")
 	contains(t, out, "nearside v1 on n (zone z), pid 7", "NOT READY", "ok   state: well", "FAIL xds: socket is gone", "2 at revision 2 (2 api)",
 		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m belongs to api",
-		"WARN /r/b.yaml: vanished, what it had stays in force until 03:04:05.006", "WARN /r/c.yaml: empty, what it had stays in force until the directory can be read", "problems   12", "… and 2 more")
+		"WARN /r/b.yaml: vanished, what it had stays in force until 03:04:05.006", "WARN /r/c.yaml: empty, what it had stays in force until the directory can be read", "problems   12", "… and 2 more",
+		"stored, but this version does not act on them: 1 Dataplane")
 	out, _ = output(t, socket, exitNo, "status", "-o", "yaml")
 	contains(t, out, "ready: false")
 	out, errs := output(t, socket, exitFailed, "healthcheck")

@@ -1,0 +1,197 @@
+package inspect_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// TestRulesDocuments asks for the rules of a dataplane over the socket, in the cases of testdata/rules: the comment's
+// last line is MESH/NAME and the query; the document must be the file's, byte by byte but for the indentation.
+func TestRulesDocuments(t *testing.T) {
+	files, err := filepath.Glob("testdata/rules/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			ar, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(ar.Files) != 2 || ar.Files[0].Name != "resources.yaml" || ar.Files[1].Name != "rules.json" {
+				t.Fatal("a case has resources.yaml and rules.json")
+			}
+			lines := strings.Split(strings.TrimSpace(string(ar.Comment)), "\n")
+			dataplane, query, _ := strings.Cut(lines[len(lines)-1], "?")
+			in, name, _ := strings.Cut(dataplane, "/")
+			a := start(t)
+			a.put(store.Source{Kind: store.SourceAPI}, string(ar.Files[0].Data))
+			a.reconcile()
+			got := a.do("GET", "/meshes/"+in+"/dataplanes/"+name+"/_rules?"+query, "")
+			a.want(got, 200)
+			var b bytes.Buffer
+			if err := json.Indent(&b, []byte(got.body), "", " "); err != nil {
+				t.Fatal(err)
+			}
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				ar.Files[1].Data = b.Bytes()
+				if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if want := string(ar.Files[1].Data); b.String() != want {
+				t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+			}
+		})
+	}
+}
+
+func TestRules(t *testing.T) {
+	a := start(t)
+	const at = "/meshes/default/dataplanes/web/_rules"
+	if got := a.do("GET", at, ""); got.status != 503 || !strings.Contains(got.body, "not-ready") {
+		t.Errorf("before the first reconciliation: %+v", got)
+	}
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
+	a.reconcile()
+	a.want(a.do("GET", at, ""), 200, `"httpMatches":[]`, `"rules":[]}`)
+	a.put(store.Source{Kind: store.SourceAPI}, timeout("5s"))
+	a.reconcile()
+	plain := a.do("GET", at, "")
+	a.want(plain, 200, `"conf":{"connectionTimeout":"5s"}`)
+	for _, part := range []string{`"diff"`, `"fields"`, `"proxyRule"`} {
+		if strings.Contains(plain.body, part) {
+			t.Errorf("%s, which nobody asked for: %s", part, plain.body)
+		}
+	}
+	if again := a.do("GET", at+"?shadow=true", ""); again.body != plain.body {
+		t.Error("two answers differ")
+	}
+	for _, q := range []string{"?include=diff", "?shadow=false&include=diff", "?shadow=true&include=diff"} {
+		a.want(a.do("GET", at+q, ""), 200, `"diff":[]`)
+	}
+	a.want(a.do("GET", at+"?include=fields", ""), 200, `"fields":[{"path":"connectionTimeout","value":"5s","by":[{"type":"MeshTimeout","mesh":"default","name":"t1","field":"spec.to[0].default"}],"over":[]}]`)
+	a.want(a.do("GET", at+"?include=fields,diff", ""), 200, `"fields"`, `"diff":[]`)
+	for _, q := range []string{"?shadow=1", "?shadow=", "?shadow=true&shadow=true", "?include=all", "?include=", "?include=diff,"} {
+		field, _, _ := strings.Cut(q[1:], "=")
+		a.want(a.do("GET", at+q, ""), 400, `"field":"`+field+`"`)
+	}
+	a.want(a.do("GET", "/meshes/nope/dataplanes/web/_rules", ""), 404, `mesh \"nope\"`)
+	a.want(a.do("GET", "/meshes/default/dataplanes/nope/_rules", ""), 404, `no dataplane \"nope\"`)
+	a.want(a.do("PUT", at, "{}"), 405)
+
+	// Offline gives the same document.
+	m, err := xds.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, warnings, err := inspect.ProxyRules(m, "web", inspect.RulesOptions{})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(warnings, err)
+	}
+	b, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(b)+"\n" != plain.body {
+		t.Errorf("the rules computed offline are others: %s", b)
+	}
+
+	// A mesh whose policies nobody has indexed has none.
+	doc, _, err = inspect.ProxyRules(&xds.Mesh{View: m.View}, "web", inspect.RulesOptions{})
+	if err != nil || len(doc.Rules) > 0 {
+		t.Errorf("%+v, %v", doc, err)
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	a := start(t)
+	const at = "/v1/dataplanes/default/web/policies"
+	a.want(a.do("GET", at, ""), 503)
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
+	a.reconcile()
+	a.want(a.do("GET", at, ""), 200, `{"mesh":"default","name":"web","total":0,"items":[]}`)
+	a.put(store.Source{Kind: store.SourceAPI}, timeout("5s")+`
+---
+{type: Timeout, name: old, sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}], conf: {connectTimeout: 1s}}
+---
+{type: CircuitBreaker, name: cb, sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}], conf: {thresholds: {maxConnections: 5}}}
+---
+{type: MeshTimeout, name: elsewhere, spec: {targetRef: {kind: MeshService, name: other}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]}}
+---
+{type: MeshTimeout, name: shadow, labels: {kuma.io/effect: shadow}, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]}}
+`)
+	a.reconcile()
+	got := a.do("GET", at, "")
+	a.want(got, 200)
+	var ps inspect.Policies
+	if err := json.Unmarshal([]byte(got.body), &ps); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, p := range ps.Items {
+		s := p.Type + "/" + p.Name + " " + p.Effect
+		if !p.Selected {
+			s += " ended"
+		}
+		for _, d := range p.Outbounds {
+			s += " " + d.String()
+		}
+		lines = append(lines, s)
+	}
+	if got, want := strings.Join(lines, ", "), "MeshTimeout/t1 all web, Timeout/old none ended, CircuitBreaker/cb all web"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	a.want(a.do("GET", "/v1/dataplanes/nope/web/policies", ""), 404, `mesh \"nope\"`)
+	a.want(a.do("GET", "/v1/dataplanes/default/nope/policies", ""), 404, `no dataplane \"nope\"`)
+}
+
+func TestExplain(t *testing.T) {
+	a := start(t)
+	ask := func(body string) answer { return a.do("POST", "/v1/explain", body) }
+	question := `{"policy":{"type":"mt","mesh":"default","name":"t1","dataplane":"web"}}`
+	a.want(ask(question), 503)
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+"\n---\n"+timeout("5s"))
+	a.reconcile()
+	got := ask(question)
+	a.want(got, 200, `"policy":{"type":"MeshTimeout","mesh":"default","name":"t1"}`, `"selected":true`, `"effect":"all"`,
+		`"items":[{"field":"spec.to[0].default","targetRef":{"kind":"Mesh"},"about":"Mesh","effect":"all","places":[{"on":"outbounds","outbounds":[{"name":"web"}]`,
+		`{"path":"connectionTimeout","value":"5s","effect":"all","by":[]}`)
+	a.want(ask(strings.Replace(question, `"mesh":"default",`, "", 1)), 200, got.body)
+
+	a.put(store.Source{Kind: store.SourceAPI}, timeout("6s"))
+	a.want(ask(question), 200, `"selected":false`, "before it was last written", `"items":[]`)
+
+	for body, parts := range map[string][]string{
+		``:              {"empty"},
+		`{}`:            {`"field":"policy"`},
+		`{"policy":[]}`: {"JSON"},
+		`{"policy":{"type":"mt","named":"x"}}`:                    {"named"},
+		`{"connection":{}}`:                                       {"connection"},
+		question + question:                                       {"more than one"},
+		`{"policy":{"type":"nope","name":"t1","dataplane":"w"}}`:  {`"field":"policy.type"`, `\"nope\" is no kind`},
+		`{"policy":{"type":"dp","name":"web","dataplane":"web"}}`: {`"field":"policy.type"`, "Dataplane is not a kind of policy"},
+		`{"policy":{"type":"mt","dataplane":"web"}}`:              {`"field":"policy.name"`},
+		`{"policy":{"type":"mt","name":"t1"}}`:                    {`"field":"policy.dataplane"`},
+	} {
+		a.want(ask(body), 400, parts...)
+	}
+	a.want(ask(strings.Replace(question, "t1", "t9", 1)), 404, "MeshTimeout/default/t9 does not exist")
+	a.want(ask(strings.Replace(question, `"web"`, `"nope"`, 1)), 404, `no dataplane \"nope\"`)
+	a.want(ask(strings.Replace(question, `"mesh":"default"`, `"mesh":"nope"`, 1)), 404, `mesh \"nope\"`)
+	a.want(a.do("GET", "/v1/explain", ""), 405)
+}
