@@ -53,7 +53,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, _, err := inspect.ProxyConfig(v, "web", false)
+	c, _, err := inspect.ProxyConfig(v, "web", inspect.ConfigOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,12 +146,14 @@ func FuzzAPI(f *testing.F) {
 		{"POST", "/v1/apply?dryRun=true", meshDoc + "\n---\n" + web}, {"POST", "/v1/rollback", `{"type":"mt","revision":1}`},
 		{"DELETE", "/meshes/default", ""}, {"GET", "/meshes/default/dataplanes/web/_config?include=diff&shadow=true", ""},
 		{"GET", "/v1/history/meshes/default", ""}, {"GET", "/v1/names?kind=dp", ""}, {"HEAD", "/%2e%2e/%00", ""},
+		{"GET", "/meshes/default/dataplanes/web/_rules?include=diff,fields&shadow=false", ""}, {"GET", "/v1/dataplanes/default/web/policies", ""},
+		{"POST", "/v1/explain", `{"policy":{"type":"mt","name":"t1","dataplane":"web"}}`},
 		{"GET", "//", ""}, {"GET", "/v1/dataplanes/default/web/status", ""}, {"OPTIONS", "/x", "a: &a [*a]"},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
 	}
 	a := start(f, func(o *inspect.Options) { o.Limits.Body = 64 << 10 })
-	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+"\n---\n"+timeout("5s"))
 	a.reconcile()
 	f.Fuzz(func(t *testing.T, method, path, body string) {
 		u, err := url.ParseRequestURI(path)
