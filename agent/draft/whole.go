@@ -58,6 +58,21 @@ func (c *Cluster) Check() error {
 	return err
 }
 
+// Copy returns a listener of which every field, also of its chains and connection managers, can be given another value
+// without changing l. The messages and lists themselves are shared.
+func (l *Listener) Copy() *Listener {
+	out := &Listener{Kind: l.Kind, Origin: l.Origin, Port: l.Port, Inbound: l.Inbound, Service: l.Service, Tags: l.Tags, Message: l.Message}
+	out.Chains = make([]*Chain, len(l.Chains))
+	for i, c := range l.Chains {
+		out.Chains[i] = &Chain{Message: c.Message, TLS: c.TLS, Network: c.Network, HTTP: c.HTTP, TCP: c.TCP}
+		if c.HTTP != nil {
+			h := *c.HTTP
+			out.Chains[i].HTTP = &h
+		}
+	}
+	return out
+}
+
 // SetWhole takes a listener apart. The tags become part of its metadata. The message must not be used afterwards. It
 // fails, and leaves the draft as it was, where a filter's configuration is not what its type URL says.
 func (l *Listener) SetWhole(m *listenerv3.Listener) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/meshtls"
 	"github.com/nearside-mesh/nearside/agent/kinds/metric"
+	"github.com/nearside-mesh/nearside/agent/kinds/proxypatch"
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/kinds/retry"
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
@@ -54,7 +55,6 @@ var (
 	mesh     = []string{"Mesh"}
 	subset   = []string{"Mesh", "MeshSubset", "Dataplane"}
 	proxies  = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"}
-	gateways = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"}
 	routed   = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
 	outbound = []string{"MeshGateway", "MeshHTTPRoute"}
 )
@@ -83,9 +83,7 @@ func Rooms() []policy.Room {
 		trace.Room(),
 		accesslog.Room(),
 		// Patches come last, so that they can change all that was made.
-		room(
-			inert("MeshProxyPatch", "meshproxypatches", "mpp", shape{Top: gateways, Default: true}),
-			legacy("ProxyTemplate", "proxytemplates", resource.LegacyShape{Selectors: true, NewConf: newRawConf, ConfRequired: true})),
+		proxypatch.Room(),
 	}
 }
 
@@ -118,12 +116,6 @@ func room(ds ...resource.Descriptor) policy.Room {
 func inert(kind, plural, short string, shape resource.PolicyShape) resource.Descriptor {
 	shape.NewConf = newRawConf
 	d := resource.PolicyDescriptor(kind, plural, short, shape)
-	d.Inert = true
-	return d
-}
-
-func legacy(kind, plural string, shape resource.LegacyShape) resource.Descriptor {
-	d := resource.LegacyDescriptor(kind, plural, "", shape)
 	d.Inert = true
 	return d
 }
