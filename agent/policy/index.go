@@ -18,6 +18,8 @@ const (
 type Options struct {
 	// Shadow counts policies in that are labelled kuma.io/effect: shadow.
 	Shadow bool
+	// Without is a policy that does not act; zero for none.
+	Without resource.Key
 	// RunDir is the agent's run directory; "" means /run/nearside.
 	RunDir string
 }
@@ -61,10 +63,11 @@ func NewIndex(rooms []Room, set *resource.Set, v *mesh.View, o Options) *Index {
 	acting := func(kind string) []*resource.Resource {
 		var out []*resource.Resource
 		for _, r := range set.InMesh(kind, v.Name) {
-			if o.Shadow || !r.Shadow() {
-				out = append(out, r)
-			} else {
+			switch {
+			case !o.Shadow && r.Shadow():
 				x.HasShadow = true
+			case r.Key != o.Without:
+				out = append(out, r)
 			}
 		}
 		return out

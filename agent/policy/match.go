@@ -18,6 +18,8 @@ type Match struct {
 	dataplane *resource.Resource
 	kinds     []matchedKind // those with a policy that selects the proxy, in acting order
 	legacy    *legacyRules
+
+	legacyPolicies []*resource.Resource
 }
 
 type matchedKind struct {
@@ -29,6 +31,17 @@ type matched struct {
 	policy *resource.Resource
 	spec   *resource.Policy
 	sel    Selection
+}
+
+// Policies returns all policies that were matched, in the order in which they act.
+func (m *Match) Policies() []*resource.Resource {
+	var out []*resource.Resource
+	for i := range m.kinds {
+		for j := range m.kinds[i].policies {
+			out = append(out, m.kinds[i].policies[j].policy)
+		}
+	}
+	return append(out, m.legacyPolicies...)
 }
 
 // Match selects the policies of a dataplane.
@@ -62,6 +75,7 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 	m.legacy = x.matchLegacy(dataplane, ruled, func(kind string, p *resource.Resource) {
 		rooms[x.rooms[kind]] = true
 		fp.resource(p)
+		m.legacyPolicies = append(m.legacyPolicies, p)
 	})
 	for i := range x.Rooms { // not the map: the order is part of the hash
 		if !rooms[i] {
