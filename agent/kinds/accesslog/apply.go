@@ -151,14 +151,20 @@ func (w *writer) inbound(l *draft.Listener) {
 		w.clients(ch, in.Rules, &v)
 		for i := range in.Routes {
 			r := &in.Routes[i]
-			if ch.HTTP == nil {
-				w.c.Host.Warn(r.Route.Key, "inbound %s takes no HTTP, so access logs of the route's requests are without effect there", l.Message.GetName())
+			if len(r.Rules) == 0 {
 				continue
 			}
-			path, ok := w.path(r.Route, l.Service.Name)
-			if ok {
-				w.clients(ch, r.Rules, &v, path...)
+			owner := r.Rules[0].Origins[len(r.Rules[0].Origins)-1].Policy.Key
+			if ch.HTTP == nil {
+				w.c.Host.Warn(owner, "inbound %s takes no HTTP, so the log of requests by %s is without effect there", l.Message.GetName(), r.Route.Key)
+				continue
 			}
+			path, ok := byPath(r.Route, l.Service.Name)
+			if !ok {
+				w.c.Host.Warn(owner, "%s has no paths that requests could be told by: their log is left out", r.Route.Key)
+				continue
+			}
+			w.clients(ch, r.Rules, &v, path...)
 		}
 	}
 }

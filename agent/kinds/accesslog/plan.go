@@ -89,11 +89,8 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	return l, true
 }
 
-// odd is an operator of the format that somebody wrote for requests alone, "" for none.
+// odd is an operator in the format of connections that is about requests alone, "" for none.
 func (l *logger) odd() string {
-	if l.sink.format == nil && l.sink.text == "" {
-		return ""
-	}
 	return l.templates[connections].aboutRequests()
 }
 

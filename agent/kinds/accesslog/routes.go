@@ -62,9 +62,9 @@ func unique(names []string) []string {
 	return slices.Compact(names)
 }
 
-// path is the condition that a request that arrives for a service goes by a route: a condition on its path. The list is
-// empty where the route takes every path. False, with a warning, where nothing is known of the route's paths.
-func (w *writer) path(route *resource.Resource, service string) ([]*accesslogv3.AccessLogFilter, bool) {
+// byPath is the condition that a request that arrives for a service goes by a route: a condition on its path. The list is
+// empty where the route takes every path. False where nothing is known of the route's paths.
+func byPath(route *resource.Resource, service string) ([]*accesslogv3.AccessLogFilter, bool) {
 	var own, others []policy.PathMatch
 	if spec, ok := route.Spec.(*resource.Policy); ok {
 		for i := range spec.To {
@@ -83,7 +83,6 @@ func (w *writer) path(route *resource.Resource, service string) ([]*accesslogv3.
 		own = others
 	}
 	if len(own) == 0 {
-		w.c.Host.Warn(route.Key, "the route has no paths that access logs of its requests could be told by: they are left out")
 		return nil, false
 	}
 	filters := make([]*accesslogv3.AccessLogFilter, 0, len(own))
