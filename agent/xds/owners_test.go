@@ -21,8 +21,6 @@ func TestOwners(t *testing.T) {
 {type: MeshCircuitBreaker, mesh: default, name: c, spec: {targetRef: {kind: MeshService, name: web}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: 7}}}]}}
 ---
 {type: MeshCircuitBreaker, mesh: default, name: elsewhere, spec: {targetRef: {kind: MeshService, name: svc-1}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: 8}}}]}}
----
-{type: CircuitBreaker, mesh: default, name: old, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: svc-1}}], conf: {thresholds: {maxRetries: 4}}}
 `))
 	m := meshOf(t, rs, nil)
 	owners, err := m.Owners("web", xds.FlavorEnvoy, func(id xds.ResourceID) bool { return strings.HasSuffix(id.TypeURL, ".Cluster") })
