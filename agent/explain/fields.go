@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -80,33 +79,41 @@ func (m items) get(p *resource.Resource, in List, i int) *item {
 	return it
 }
 
-// fields returns the fields of a merged conf, in the order in which it is written, each with where it comes from.
-func (m items) fields(r *policy.Rule, in List) []Field {
-	out := []Field{}
+// decided is a field of a merged conf with the items that its value comes from.
+type decided struct {
+	leaf
+	by []*item
+}
+
+// decide finds, for each field of a merged conf, where its value comes from.
+func (m items) decide(r *policy.Rule, in List) []decided {
 	if r == nil {
-		return out
+		return nil
 	}
-	of := make([]*item, 0, len(r.Origins))
-	for _, o := range r.Origins {
-		of = append(of, m.get(o.Policy, in, o.Item))
-	}
-	for _, l := range leavesOf(r.Conf) {
-		f := Field{Path: l.path, Value: l.value, By: []Source{}, Over: []Overridden{}}
-		var setters []int
-		for i := range of {
-			if of[i].value(l.path) != nil {
-				setters = append(setters, i)
+	of := m.of(r, in)
+	leaves := leavesOf(r.Conf)
+	out := make([]decided, len(leaves))
+	var setters []int
+	for i, l := range leaves {
+		setters = setters[:0]
+		for j := range of {
+			if of[j].value(l.path) != nil {
+				setters = append(setters, j)
 			}
 		}
-		inForce := bearers(of, setters, l)
-		for _, i := range setters {
-			if slices.Contains(inForce, i) {
-				f.By = append(f.By, of[i].source)
-			} else {
-				f.Over = append(f.Over, Overridden{of[i].source, of[i].value(l.path)})
-			}
+		out[i].leaf = l
+		for _, j := range bearers(of, setters, l) {
+			out[i].by = append(out[i].by, of[j])
 		}
-		out = append(out, f)
+	}
+	return out
+}
+
+// of returns the items that a rule was merged from, each over the ones before.
+func (m items) of(r *policy.Rule, in List) []*item {
+	out := make([]*item, len(r.Origins))
+	for i, o := range r.Origins {
+		out[i] = m.get(o.Policy, in, o.Item)
 	}
 	return out
 }

@@ -19,11 +19,10 @@ func (p *Proxy) item(r *resource.Resource, in List, i int, t *resource.TargetRef
 		out.About = words(t)
 	}
 	for _, at := range p.placesOf(r.Kind)[itemID{r.Key, in, i}] {
-		place := at.place
+		place := *at.place
 		place.Fields = p.sets(at.rule, in, it)
 		place.Effect = effectOf(place.Fields)
 		out.Places = append(out.Places, place)
-		about.addOutbounds(place.Outbounds)
 	}
 	switch {
 	case len(out.Places) == 0:
@@ -37,36 +36,29 @@ func (p *Proxy) item(r *resource.Resource, in List, i int, t *resource.TargetRef
 
 // sets says which fields of an item are in force in a rule.
 func (p *Proxy) sets(rule *policy.Rule, in List, it *item) []Set {
-	merged := p.Fields(rule, in)
-	out := make([]Set, 0, len(it.leaves))
-	for _, l := range it.leaves {
-		s := Set{Path: l.path, Value: l.value, Effect: EffectNone, By: []Source{}}
-		i := slices.IndexFunc(merged, func(f Field) bool { return f.Path == l.path })
-		if i < 0 { // the value is a mapping in one policy and none in the other: the later took its place
-			s.By = append(s.By, lastOther(merged, l.path)...)
-			out = append(out, s)
+	merged := p.decide(rule, in)
+	out := make([]Set, len(it.leaves))
+	for i, l := range it.leaves {
+		s := &out[i]
+		*s = Set{Path: l.path, Value: l.value, Effect: EffectNone, By: []Source{}}
+		j := slices.IndexFunc(merged, func(d decided) bool { return d.path == l.path })
+		if j < 0 { // the value is a mapping in one policy and none in the other: the later took its place
+			j = slices.IndexFunc(merged, func(d decided) bool {
+				return strings.HasPrefix(d.path, l.path) || strings.HasPrefix(l.path, d.path)
+			})
+		}
+		if j < 0 {
 			continue
 		}
-		for _, by := range merged[i].By {
-			if by == it.source {
-				s.Effect = remains(l.value, merged[i].Value)
+		for _, by := range merged[j].by {
+			if by == it && merged[j].path == l.path {
+				s.Effect = remains(l.value, merged[j].value)
 			} else {
-				s.By = append(s.By, by)
+				s.By = append(s.By, by.source)
 			}
 		}
-		out = append(out, s)
 	}
 	return out
-}
-
-// lastOther returns where the fields come from that stand above or below a path.
-func lastOther(merged []Field, path string) []Source {
-	for _, f := range merged {
-		if strings.HasPrefix(f.Path, path) || strings.HasPrefix(path, f.Path) {
-			return f.By
-		}
-	}
-	return nil
 }
 
 // unplaced says why no rule of the proxy was made from an item.
@@ -88,17 +80,20 @@ func (p *Proxy) unplaced(in List, t *resource.TargetRef, about *Policy) string {
 	return ""
 }
 
-func (out *Policy) addOutbounds(list []Destination) {
-	for _, d := range list {
-		if !slices.Contains(out.Outbounds, d) {
-			out.Outbounds = append(out.Outbounds, d)
-		}
-	}
-}
-
-// sum derives the effect of the policy from those of its items.
+// sum derives the effect and the outbounds of the policy from its items.
 func (out *Policy) sum() {
 	out.Effect = sumOf(out.Items, func(it Item) string { return it.Effect })
+	seen := map[Destination]bool{}
+	for i := range out.Items {
+		for j := range out.Items[i].Places {
+			for _, d := range out.Items[i].Places[j].Outbounds {
+				if !seen[d] {
+					seen[d] = true
+					out.Outbounds = append(out.Outbounds, d)
+				}
+			}
+		}
+	}
 }
 
 // quench takes all that the policy says out of force.

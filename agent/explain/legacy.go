@@ -57,7 +57,6 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 		}
 		place.Effect = effectOf(place.Fields)
 		it.Places = append(it.Places, place)
-		out.addOutbounds(place.Outbounds)
 	}
 	switch {
 	case len(spec.Selectors) > 0:

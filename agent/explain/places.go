@@ -12,7 +12,7 @@ const tagRoute = "__rule-matches-hash__"
 // placed is a rule that an item went into, and what of the proxy it is about.
 type placed struct {
 	rule  *policy.Rule
-	place Place
+	place *Place // shared by all items of the rule
 }
 
 // placesOf returns the rules of a kind that concern the proxy, by the items that they were merged from.
@@ -54,7 +54,7 @@ func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 func (p *Proxy) put(kind string, in List, r *policy.Rule, place Place) {
 	for _, o := range r.Origins {
 		id := itemID{o.Policy.Key, in, o.Item}
-		p.places[kind][id] = append(p.places[kind][id], placed{r, place})
+		p.places[kind][id] = append(p.places[kind][id], placed{r, &place})
 	}
 }
 
@@ -113,9 +113,10 @@ func (p *Proxy) routes(k *policy.KindRules, taken map[*policy.Rule]bool) {
 		if hash == "" || !dials[service] || taken[r] {
 			continue
 		}
+		place := &Place{On: OnRoute, Route: hash, Outbounds: []Destination{{Name: service}}}
 		for _, o := range r.Origins {
 			if id := (itemID{o.Policy.Key, To, o.Item}); !known[id] {
-				p.places[k.Kind][id] = append(p.places[k.Kind][id], placed{r, Place{On: OnRoute, Route: hash, Outbounds: []Destination{{Name: service}}}})
+				p.places[k.Kind][id] = append(p.places[k.Kind][id], placed{r, place})
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type Proxy struct {
 	warnings  []mesh.Warning
 	services  []*mesh.Service // that the workload can dial, each once
 	items     items
-	fields    map[ruleID][]Field
+	decided   map[ruleID][]decided
 	places    map[string]map[itemID][]placed // by kind
 }
 
@@ -36,7 +36,7 @@ func NewProxy(x *policy.Index, dataplane *resource.Resource, warnings []mesh.War
 		return nil, fmt.Errorf("%s: unexpected spec %T", dataplane.Key, dataplane.Spec)
 	}
 	p := &Proxy{index: x, rules: x.Rules(dataplane), dataplane: dataplane, spec: spec,
-		items: items{}, fields: map[ruleID][]Field{}, places: map[string]map[itemID][]placed{}}
+		items: items{}, decided: map[ruleID][]decided{}, places: map[string]map[itemID][]placed{}}
 	p.warnings = slices.Concat(p.rules.Warnings, x.Warnings, warnings)
 	seen := map[mesh.ServiceID]bool{}
 	outbounds, _ := x.View.Outbounds(dataplane)
@@ -58,15 +58,39 @@ func (p *Proxy) Index() *policy.Index { return p.index }
 // Rules are what all policies say about the dataplane.
 func (p *Proxy) Rules() *policy.Rules { return p.rules }
 
-// Fields returns the fields of a rule of the dataplane, each with where it comes from.
+// Fields returns the fields of the merged conf of a rule, in the order in which it is written, each with where it comes
+// from.
 func (p *Proxy) Fields(r *policy.Rule, in List) []Field {
-	id := ruleID{r, in}
-	f, ok := p.fields[id]
-	if !ok {
-		f = p.items.fields(r, in)
-		p.fields[id] = f
+	out := []Field{}
+	if r == nil {
+		return out
 	}
-	return f
+	of := p.items.of(r, in)
+	for _, d := range p.decide(r, in) {
+		f := Field{Path: d.path, Value: d.value, By: []Source{}, Over: []Overridden{}}
+		for _, it := range of {
+			value := it.value(d.path)
+			switch {
+			case value == nil:
+			case slices.Contains(d.by, it):
+				f.By = append(f.By, it.source)
+			default:
+				f.Over = append(f.Over, Overridden{it.source, value})
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func (p *Proxy) decide(r *policy.Rule, in List) []decided {
+	id := ruleID{r, in}
+	d, ok := p.decided[id]
+	if !ok {
+		d = p.items.decide(r, in)
+		p.decided[id] = d
+	}
+	return d
 }
 
 // Warnings returns what is to be said about the policies of a kind, or with a name about one policy, sorted.

@@ -63,7 +63,7 @@ func proxyRules(m *xds.Mesh, name string, fields bool) (*Rules, []mesh.Warning, 
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &rulesView{view: m.View, p: p, dataplane: m.View.Dataplane(name), fields: fields}
+	r := &rulesView{view: m.View, p: p, dataplane: m.View.Dataplane(name), fields: fields, metas: map[*resource.Resource]ResourceMeta{}}
 	doc := &Rules{HTTPMatches: []HTTPMatch{}, Resource: r.meta(r.dataplane), Rules: []KindRules{}}
 	for _, room := range p.Index().Rooms {
 		for _, d := range room.Kinds {
@@ -117,6 +117,7 @@ type rulesView struct {
 	p         *explain.Proxy
 	dataplane *resource.Resource
 	fields    bool
+	metas     map[*resource.Resource]ResourceMeta
 }
 
 func (r *rulesView) kind(k *policy.KindRules) KindRules {
@@ -234,7 +235,12 @@ func (r *rulesView) fieldsOf(t *policy.Rule, in explain.List) []RuleField {
 
 // meta is a resource with the labels that all resources of the mesh have beside their own.
 func (r *rulesView) meta(res *resource.Resource) ResourceMeta {
-	return ResourceMeta{Labels: r.view.Labels(res), Mesh: res.Mesh, Name: res.Name, Type: res.Kind}
+	m, ok := r.metas[res]
+	if !ok { // many rules have the same origins
+		m = ResourceMeta{Labels: r.view.Labels(res), Mesh: res.Mesh, Name: res.Name, Type: res.Kind}
+		r.metas[res] = m
+	}
+	return m
 }
 
 // target is the resource that a rule is about.
