@@ -156,7 +156,7 @@ func (w *writer) inbound(l *draft.Listener) {
 			}
 			owner := r.Rules[0].Origins[len(r.Rules[0].Origins)-1].Policy.Key
 			if ch.HTTP == nil {
-				w.c.Host.Warn(owner, "inbound %s takes no HTTP, so the log of requests by %s is without effect there", l.Message.GetName(), r.Route.Key)
+				w.c.Host.Warn(owner, "%s takes no HTTP, so the log of requests by %s is without effect there", l.Message.GetName(), r.Route.Key)
 				continue
 			}
 			path, ok := byPath(r.Route, l.Service.Name)
@@ -181,11 +181,15 @@ func (w *writer) clients(ch *draft.Chain, rules []*policy.Rule, v *values, condi
 		if p == nil || len(p.loggers) == 0 {
 			continue
 		}
-		who, unknown := ofClients(w.c.View.Name, r.Subset, ch.HTTP != nil)
-		if unknown != "" {
-			w.c.Host.Warn(p.owner, "clients of TCP connections cannot be told by the tag %s: such a connection is not logged by this policy; tell them by %s alone", unknown, resource.TagService)
-			continue
+		subset := r.Subset
+		if ch.HTTP == nil {
+			var unknown string
+			if subset, unknown = tellable(subset); unknown != "" {
+				w.c.Host.Warn(p.owner, "clients of TCP connections cannot be told by the tag %s: what is said of those that have it is without effect there; tell them by %s alone", unknown, resource.TagService)
+				continue
+			}
 		}
+		who := ofClients(w.c.View.Name, subset)
 		w.log(ch, p, v, append(conditions[:len(conditions):len(conditions)], who)...)
 	}
 }

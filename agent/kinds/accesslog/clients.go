@@ -35,24 +35,36 @@ func celFilter(expression string) *accesslogv3.AccessLogFilter {
 	}}
 }
 
-// ofClients is the condition that a client is one of a subset by its certificate; nil for all clients. What Envoy tells
-// of a connection is the first URI of the certificate, the SPIFFE id with the service. The other tags stand behind it:
-// of requests they are known from the header that the inbound makes of the certificate, of connections they are not,
-// and then the tag that cannot be told is returned.
-func ofClients(mesh string, s policy.Subset, http bool) (*accesslogv3.AccessLogFilter, string) {
+// ofClients is the condition that a client is one of a subset by its certificate; nil for all clients.
+func ofClients(mesh string, s policy.Subset) *accesslogv3.AccessLogFilter {
 	if len(s) == 0 {
-		return nil, ""
+		return nil
 	}
 	parts := make([]string, len(s))
 	for i, t := range s {
-		if t.Key != resource.TagService && !http {
-			return nil, t.Key
-		}
 		parts[i] = hasTag(mesh, t)
 	}
-	return celFilter(strings.Join(parts, " && ")), ""
+	return celFilter(strings.Join(parts, " && "))
 }
 
+// tellable is what of a subset can be told of the clients of connections. What Envoy tells of these is the first URI of
+// the certificate, the SPIFFE id with the service; the other tags stand behind it, and are known of requests alone, from
+// the header that the inbound makes of the certificate. Clients that are meant for such a tag cannot be told, and the
+// tag is returned; what is said of clients that do not have it then holds for all.
+func tellable(s policy.Subset) (policy.Subset, string) {
+	out := make(policy.Subset, 0, len(s))
+	for _, t := range s {
+		switch {
+		case t.Key == resource.TagService:
+			out = append(out, t)
+		case !t.Not:
+			return nil, t.Key
+		}
+	}
+	return out, ""
+}
+
+// hasTag is the condition that the certificate of a client has a tag.
 func hasTag(mesh string, t policy.Tag) string {
 	var e string
 	if t.Key == resource.TagService {
