@@ -23,20 +23,20 @@ type writer struct {
 	service  string // that the proxy is known as
 	byRoute  bool   // some rule is about requests of a route
 	plans    map[*policy.Rule]*plan
-	legacy   map[*resource.LoggingBackend]*plan
+	legacy   map[*resource.Resource]*plan
 	scratch  []byte
 }
 
 // apply adds the access logs to the listeners of a draft.
 func apply(c *policy.Context, d *draft.Draft) {
 	rules := c.Rules.Kind(kind)
-	if rules == nil && (!c.Rules.Legacy(legacyKind) || c.View.Spec.Logging == nil) {
+	if rules == nil && !c.Rules.Legacy(legacyKind) {
 		return
 	}
 	w := &writer{
 		c: c, rules: rules, proxy: valuesOf(c), service: serviceOf(c.Dataplane),
 		resolver: resolver{c: c, warn: c.Host.Warn},
-		plans:    map[*policy.Rule]*plan{}, legacy: map[*resource.LoggingBackend]*plan{},
+		plans:    map[*policy.Rule]*plan{}, legacy: map[*resource.Resource]*plan{},
 		byRoute: aboutRoutes(rules),
 	}
 	if c.Last && rules != nil {
