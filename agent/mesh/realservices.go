@@ -28,7 +28,7 @@ func (v *View) zoneOf(r *resource.Resource) string {
 func (v *View) realService(r *resource.Resource, kind, short string, port uint32, appProtocol string, vips []resource.VIP) *Service {
 	s := &Service{
 		ID:       ServiceID{kind, DestinationName(v.Name, r.DisplayName(), r.Namespace(), v.zoneOf(r), short, port)},
-		Resource: r.Key, Labels: r.Labels, Port: port, Protocol: ParseProtocol(appProtocol), digest: r.Digest,
+		Resource: r.Key, FullName: fullName(r), Labels: r.Labels, Port: port, Protocol: ParseProtocol(appProtocol), digest: r.Digest,
 	}
 	for _, vip := range vips {
 		if a, err := netip.ParseAddr(vip.IP); err == nil && a.Is4() {
@@ -37,6 +37,19 @@ func (v *View) realService(r *resource.Resource, kind, short string, port uint32
 		}
 	}
 	return s
+}
+
+// fullName is the name of a service in the server names of mTLS. One that was synced goes by the name that it has at home.
+func fullName(r *resource.Resource) string {
+	switch ns := r.Namespace(); {
+	case r.Kind != KindMeshService:
+		return r.DisplayName()
+	case ns != "":
+		return r.DisplayName() + "." + ns
+	case r.Labels[resource.LabelOrigin] == "global":
+		return r.DisplayName()
+	}
+	return r.Name
 }
 
 func statusVIPs(st *resource.ServiceStatus) []resource.VIP {
@@ -99,6 +112,7 @@ func (v *View) deriveMeshService(name string, ins []*inbound) {
 			s = &Service{
 				ID:        ServiceID{KindMeshService, DestinationName(v.Name, name, "", "", "msvc", in.spec.Port)},
 				Resource:  resource.Key{Kind: KindMeshService, Mesh: v.Name, Name: name},
+				FullName:  name,
 				Port:      in.spec.Port,
 				Protocol:  in.proto,
 				Endpoints: &EndpointSet{}, Identities: identities,

@@ -74,6 +74,7 @@ type Service struct {
 	ID       ServiceID
 	Tag      string       // value of kuma.io/service, tag services only
 	Resource resource.Key // the real service; derived ones have a key that is not in the set; zero for tag services
+	FullName string       // of a real service, as other zones know it: with its Kubernetes namespace, where it has one
 	Labels   map[string]string
 	Port     uint32 // port at the virtual address
 	Section  string // name of the port of a real service, "" when it has none

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -51,6 +52,9 @@ type Input struct {
 	*Mesh
 	Name   string // of the dataplane
 	Flavor Flavor
+	// Secrets are what the proxy of a mesh with mTLS proves itself with. Equal pointers mean equal secrets. With nil,
+	// placeholders stand for them: such a config is to be looked at, and no Envoy accepts it.
+	Secrets *identity.Secrets
 }
 
 // Proxy is the generated config of one proxy.
@@ -67,10 +71,11 @@ type Proxy struct {
 	zone      string
 	catalog   [32]byte
 	outbounds []mesh.Outbound
-	refs      []endpointRef  // the EDS resources, in the order of their names
-	fixed     []endpointRef  // endpoints that are part of listeners
-	backends  []backend      // what routes lead to beside the outbounds
-	policies  [32]byte       // fingerprint of the policies that were matched
+	refs      []endpointRef // the EDS resources, in the order of their names
+	fixed     []endpointRef // endpoints that are part of listeners
+	backends  []backend     // what routes lead to beside the outbounds
+	policies  [32]byte      // fingerprint of the policies that were matched
+	secrets   *identity.Secrets
 	notes     []mesh.Warning // of the generator; Warnings has those about the outbounds too
 }
 
@@ -110,10 +115,15 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: unexpected spec %T", r.Key, r.Spec)
 	}
-	if b := v.Spec.MTLSEnabled(); b != nil {
+	switch b := v.Spec.MTLSEnabled(); {
+	case b == nil:
+		in.Secrets = nil
+	case f == FlavorGRPC:
 		// Plain text where the mesh asks for mutual TLS would be worse than no config.
-		return nil, fmt.Errorf("mesh %q enables mTLS (backend %q), which this agent cannot serve yet: "+
-			"remove mtls.enabledBackend from the Mesh", v.Name, b.Name)
+		return nil, fmt.Errorf("mesh %q enables mTLS (backend %q), for which a gRPC client takes no certificates from this agent: "+
+			"put an Envoy beside the client, or move its Dataplane to a mesh without mTLS", v.Name, b.Name)
+	case in.Secrets == nil:
+		in.Secrets = identity.Placeholder()
 	}
 	// A gRPC client that is its own proxy has no filter chains for policies to act on.
 	var match *policy.Match
@@ -124,17 +134,23 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	}
 	if prev != nil && prev.Flavor == f && prev.dataplane.Key == r.Key && prev.dataplane.Digest == r.Digest && prev.policies == fingerprint {
 		if next := prev.reuse(v, r, dp, memo); next != nil {
-			return next, nil
+			return next.withSecrets(in.Secrets, memo)
 		}
 	}
+	tls, err := newMeshTLS(v)
+	if err != nil {
+		return nil, err
+	}
 	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
-		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint,
-	}}
+		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, secrets: in.Secrets,
+	}, tls: tls}
 	if match != nil {
 		g.rooms = in.Policies.Rooms
 		g.c = &policy.Context{View: v, Proxy: r, Dataplane: dp, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}
 	}
-	g.run()
+	if err := g.run(); err != nil {
+		return nil, err
+	}
 	return g.p, nil
 }
 
@@ -183,6 +199,7 @@ type generator struct {
 	p        *Proxy
 	clusters map[string]bool // names taken
 	tags     string          // value of the x-kuma-tags header
+	tls      *meshTLS        // nil: the mesh has none
 
 	rooms   []policy.Room
 	c       *policy.Context // nil: no policies act
@@ -195,7 +212,7 @@ func (g *generator) warnf(format string, args ...any) {
 	g.p.notes = append(g.p.notes, mesh.Warning{Resource: g.r.Key, Reason: fmt.Sprintf(format, args...)})
 }
 
-func (g *generator) run() {
+func (g *generator) run() error {
 	g.tags = mesh.TagString(g.v.ProxyTags(g.dp))
 	outbounds, warnings := g.v.Outbounds(g.r)
 	g.p.outbounds = outbounds
@@ -207,15 +224,18 @@ func (g *generator) run() {
 		g.transparent()
 		g.directAccess()
 	}
-	g.seal()
+	if err := g.seal(); err != nil {
+		return err
+	}
 	if g.c != nil {
 		g.p.notes = append(g.p.notes, g.c.Rules.Warnings...)
 	}
 	g.p.Warnings = slices.Concat(warnings, g.p.notes)
+	return nil
 }
 
-// seal packs the draft and adds the endpoints, which proxies share.
-func (g *generator) seal() {
+// seal packs the draft and adds the endpoints, which proxies share, and the secrets, when something refers to them.
+func (g *generator) seal() error {
 	if g.c != nil {
 		g.c.Last = true
 	}
@@ -229,12 +249,19 @@ func (g *generator) seal() {
 		eps[i] = g.memo.endpoints(&enc, &g.p.refs[i], g.flavor)
 	}
 	g.d.Ready[rank] = eps
+	if g.tls != nil && g.tls.used {
+		var err error
+		if g.d.Ready[rankSecret], err = secretResources(g.v.Name, g.p.secrets, g.memo); err != nil {
+			return err
+		}
+	}
 	g.sealer.Add(g.d)
 	sealed, faults := g.sealer.Finish()
 	for _, f := range faults {
 		g.warnf("%v: it is left out", f)
 	}
 	g.p.Sealed = sealed
+	return nil
 }
 
 // flush lets the policies act on the part that was made, seals it and begins another one in its place.

@@ -57,17 +57,16 @@ func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 			BindToPort:       g.bindToPort(),
 		},
 	}
-	chain := &draft.Chain{}
-	if protocol.HTTP() {
-		chain.HTTP = inboundHTTP(service.Name, cluster, protocol)
-	} else {
-		chain.TCP = &tcpv3.TcpProxy{
+	l.Chains = g.tls.chains(l.Message, func() *draft.Chain {
+		if protocol.HTTP() {
+			return &draft.Chain{HTTP: inboundHTTP(service.Name, cluster, protocol)}
+		}
+		return &draft.Chain{TCP: &tcpv3.TcpProxy{
 			StatPrefix:       statName(cluster),
 			ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
 			IdleTimeout:      seconds(localIdleTimeout),
-		}
-	}
-	l.Chains = []*draft.Chain{chain}
+		}}
+	})
 	g.d.Listeners = append(g.d.Listeners, l)
 	g.localCluster(cluster, cmp.Or(in.ServiceAddress, addr.String()), in.Port, port, service, protocol)
 }

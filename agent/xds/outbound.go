@@ -12,6 +12,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -40,6 +41,9 @@ type outboundParts struct {
 	cluster     draft.Cluster
 	clusterSpec clusterv3.Cluster
 	clusterType clusterv3.Cluster_Type
+	tlsSocket   corev3.TransportSocket
+	tlsConfig   corev3.TransportSocket_TypedConfig
+	tlsPacked   anypb.Any
 }
 
 // httpParts is what an HTTP outbound has besides.
@@ -174,6 +178,7 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name stri
 	}
 	p.clusterType.Type = clusterv3.Cluster_EDS
 	p.clusterSpec.Name, p.clusterSpec.ClusterDiscoveryType, p.clusterSpec.EdsClusterConfig = name, &p.clusterType, draft.EDS
+	g.tls.service(o, p)
 	// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
 	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
 	g.d.Clusters = append(g.d.Clusters, &p.cluster)

@@ -27,6 +27,7 @@ func redact(m protoreflect.Message) {
 	case *tlsv3.TlsCertificate:
 		hide(x.PrivateKey)
 		hide(x.Password)
+		hide(x.Pkcs12)
 	case *tlsv3.TlsSessionTicketKeys:
 		for _, k := range x.Keys {
 			hide(k)

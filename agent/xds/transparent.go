@@ -153,6 +153,8 @@ func (g *generator) directAccess() {
 		}
 	}
 	if g.claim(directAccessCluster) {
-		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: originalDst(directAccessCluster)})
+		c := originalDst(directAccessCluster)
+		g.tls.anybody(c)
+		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
 	}
 }
