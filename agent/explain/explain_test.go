@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -77,12 +78,25 @@ func rooms() []policy.Room {
 			Legacy: []policy.LegacyKind{{
 				Descriptor: resource.LegacyDescriptor("OldTune", "old-tunes", "", resource.LegacyShape{NewConf: func() resource.Conf { return &oldConf{} }}),
 				ReplacedBy: []string{"Tune"},
+			}, {
+				Descriptor: resource.LegacyDescriptor("OldLane", "old-lanes", "", resource.LegacyShape{NewConf: func() resource.Conf { return &tuneConf{} }}),
+				// A route ends all of it where it leads, a Dead the field a everywhere.
+				Ended: func(r *policy.Rules, s draft.Service, path string) *resource.Resource {
+					if rule := r.Kind("MeshHTTPRoute").Outbound(s); rule != nil {
+						return rule.Origins[len(rule.Origins)-1].Policy
+					}
+					if k := r.Kind("Dead"); k != nil && path == "a" {
+						return k.Policies[0]
+					}
+					return nil
+				},
 			}},
 		},
 		{
 			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Whole", "wholes", "", resource.PolicyShape{Top: all, Default: true, NewConf: tune})},
 			Legacy: []policy.LegacyKind{
 				{Descriptor: resource.LegacyDescriptor("OldGate", "old-gates", "", resource.LegacyShape{}), Arrives: true},
+				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Arrives: true, Together: true},
 				{Descriptor: resource.LegacyDescriptor("OldWhole", "old-wholes", "", resource.LegacyShape{Selectors: true, NewConf: func() resource.Conf { return &oldConf{} }})},
 			},
 		},

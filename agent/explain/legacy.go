@@ -46,32 +46,30 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	if len(own) == 0 {
 		own = []leaf{{"", []byte("{}")}}
 	}
-	add := func(place Place, by *resource.Resource) {
-		for _, l := range own {
-			s := Set{Path: l.path, Value: l.value, Effect: EffectAll, By: []Source{}}
-			if by.Key != r.Key {
-				s.Effect = EffectNone
-				s.By = append(s.By, Source{Type: by.Kind, Mesh: by.Mesh, Name: by.Name, Field: legacyField})
-			}
-			place.Fields = append(place.Fields, s)
-		}
-		place.Effect = effectOf(place.Fields)
+	add := func(place Place, fields []Set) {
+		place.Fields, place.Effect = fields, effectOf(fields)
 		it.Places = append(it.Places, place)
 	}
 	switch {
 	case len(spec.Selectors) > 0:
 		if by := p.rules.LegacyProxy(r.Kind); by != nil {
-			add(Place{On: OnProxy}, by)
+			add(Place{On: OnProxy}, legacySets(own, r, by, nil))
 		}
 	case k.Arrives:
 		out.Inbounds = p.inbounds(sel.Inbounds)
 		for i, in := range sel.Inbounds {
-			if list := p.rules.LegacyInbound(r.Kind, in); slices.ContainsFunc(list, func(o *resource.Resource) bool { return o.Key == r.Key }) {
-				add(Place{On: OnInbound, Inbound: &out.Inbounds[i]}, r)
+			list := p.rules.LegacyInbound(r.Kind, in)
+			if !slices.ContainsFunc(list, func(o *resource.Resource) bool { return o.Key == r.Key }) {
+				continue // it does not act, which is said elsewhere
 			}
+			rules := list[0]
+			if k.Together {
+				rules = r
+			}
+			add(Place{On: OnInbound, Inbound: &out.Inbounds[i]}, legacySets(own, r, rules, nil))
 		}
 	default:
-		p.legacyOutbounds(r, add)
+		p.legacyOutbounds(r, k, own, add)
 		if len(it.Places) == 0 {
 			it.Reason = "no outbound of the dataplane leads to what destinations match"
 		}
@@ -80,24 +78,58 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	out.Items = append(out.Items, it)
 }
 
-// legacyOutbounds groups the outbounds that a policy could rule by the policy that does.
-func (p *Proxy) legacyOutbounds(r *resource.Resource, add func(Place, *resource.Resource)) {
-	var order []*resource.Resource
-	groups := map[*resource.Resource][]Destination{}
+// legacySets says which fields of a legacy policy are in force where a policy of its kind, itself or another, rules. A
+// policy of the new generation that keeps a field from acting goes before both.
+func legacySets(own []leaf, r, rules *resource.Resource, ended func(path string) *resource.Resource) []Set {
+	out := make([]Set, 0, len(own))
+	for _, l := range own {
+		s := Set{Path: l.path, Value: l.value, Effect: EffectNone, By: []Source{}}
+		var end *resource.Resource
+		if ended != nil {
+			end = ended(l.path)
+		}
+		switch {
+		case end != nil:
+			s.By = append(s.By, Source{Type: end.Kind, Mesh: end.Mesh, Name: end.Name, Field: "spec"})
+		case rules.Key != r.Key:
+			s.By = append(s.By, Source{Type: rules.Kind, Mesh: rules.Mesh, Name: rules.Name, Field: legacyField})
+		default:
+			s.Effect = EffectAll
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// legacyOutbounds finds the outbounds that a policy could rule. Those where the same became of it stand together.
+func (p *Proxy) legacyOutbounds(r *resource.Resource, k *policy.LegacyKind, own []leaf, add func(Place, []Set)) {
+	type group struct {
+		to     []Destination
+		fields []Set
+	}
+	var groups []*group
 	for _, s := range p.services {
 		if s.ID.Kind != mesh.KindTag || !policy.LegacyReaches(r, s.ID.Name) {
 			continue
 		}
-		by := p.rules.LegacyOutbound(r.Kind, s.ID.Name)
-		if by == nil {
+		rules := p.rules.LegacyOutbound(r.Kind, s.ID.Name)
+		if rules == nil {
 			continue
 		}
-		if groups[by] == nil {
-			order = append(order, by)
+		fields := legacySets(own, r, rules, func(path string) *resource.Resource { return k.EndedAt(p.rules, s, path) })
+		i := slices.IndexFunc(groups, func(g *group) bool { return slices.EqualFunc(g.fields, fields, sameFate) })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, &group{fields: fields})
 		}
-		groups[by] = append(groups[by], destinationOf(s))
+		groups[i].to = append(groups[i].to, destinationOf(s))
 	}
-	for _, by := range order {
-		add(Place{On: OnOutbounds, Outbounds: groups[by]}, by)
+	for _, g := range groups {
+		add(Place{On: OnOutbounds, Outbounds: g.to}, g.fields)
 	}
+}
+
+// sameFate reports whether the same became of a field of one policy at two places.
+func sameFate(a, b Set) bool {
+	return a.Path == b.Path && a.Effect == b.Effect && slices.Equal(a.By, b.By)
 }

@@ -160,6 +160,61 @@ func TestPolicies(t *testing.T) {
 	a.want(a.do("GET", "/v1/dataplanes/default/nope/policies", ""), 404, `no dataplane \"nope\"`)
 }
 
+// TestLegacyInPart explains legacy policies that the new generation has ended for some destinations or fields.
+func TestLegacyInPart(t *testing.T) {
+	a := start(t)
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+`
+---
+{type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}],
+  outbound: [{port: 10001, tags: {kuma.io/service: backend}}, {port: 10002, tags: {kuma.io/service: redis}}]}}
+---
+{type: Dataplane, mesh: default, name: backend, networking: {address: 192.0.2.2, inbound: [{port: 80, tags: {kuma.io/service: backend, kuma.io/protocol: http}}]}}
+---
+{type: Dataplane, mesh: default, name: redis, networking: {address: 192.0.2.3, inbound: [{port: 80, tags: {kuma.io/service: redis}}]}}
+---
+{type: MeshHTTPRoute, name: r, spec: {to: [{targetRef: {kind: MeshService, name: backend}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}}
+---
+{type: MeshCircuitBreaker, name: c, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: 5}}}]}}
+---
+{type: Timeout, name: t, sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}], conf: {connectTimeout: 1s}}
+---
+{type: CircuitBreaker, name: cb, sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}], conf: {thresholds: {maxConnections: 6}, interval: 3s}}
+---
+{type: TrafficRoute, name: tr, sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}], conf: {destination: {kuma.io/service: "*"}}}
+`)
+	a.reconcile()
+	for what, want := range map[string]string{
+		"timeouts/t":          "backend: connectTimeout by MeshHTTPRoute/r; redis: connectTimeout",
+		"circuit-breakers/cb": "backend: interval by MeshHTTPRoute/r, thresholds.maxConnections by MeshHTTPRoute/r; redis: interval, thresholds.maxConnections by MeshCircuitBreaker/c",
+		"traffic-routes/tr":   `backend: destination["kuma.io/service"] by MeshHTTPRoute/r; redis: destination["kuma.io/service"]`,
+	} {
+		kind, name, _ := strings.Cut(what, "/")
+		got := a.do("POST", "/v1/explain", `{"policy":{"type":"`+kind+`","name":"`+name+`","dataplane":"web"}}`)
+		a.want(got, 200, `"selected":true`, `"effect":"part"`)
+		var x inspect.PolicyExplanation
+		if err := json.Unmarshal([]byte(got.body), &x); err != nil {
+			t.Fatal(err)
+		}
+		var places []string
+		for _, it := range x.Items {
+			for _, p := range it.Places {
+				var fields []string
+				for _, f := range p.Fields {
+					s := f.Path
+					for _, by := range f.By {
+						s += " by " + by.Type + "/" + by.Name
+					}
+					fields = append(fields, s)
+				}
+				places = append(places, p.Outbounds[0].String()+": "+strings.Join(fields, ", "))
+			}
+		}
+		if s := strings.Join(places, "; "); s != want {
+			t.Errorf("%s\ngot  %s\nwant %s", what, s, want)
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	a := start(t)
 	ask := func(body string) answer { return a.do("POST", "/v1/explain", body) }

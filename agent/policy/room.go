@@ -31,8 +31,12 @@ type LegacyKind struct {
 	// that proxy. Empty: the room decides.
 	ReplacedBy []string
 	// Arrives is true for kinds about connections that arrive at the proxy; the others are about those that leave.
-	// Explanations depend on it.
-	Arrives bool
+	// Of the policies about one inbound the strongest rules alone, unless Together is true. Explanations depend on both.
+	Arrives, Together bool
+	// Ended, when set, is for kinds about connections that leave of which the room decides what they still do: it
+	// returns the policy of the new generation that keeps a field of their conf, by its path in JSON, from acting on
+	// the connections to a destination. Nil for none. Explanations depend on it.
+	Ended func(r *Rules, s draft.Service, path string) *resource.Resource
 }
 
 // Outbound is one address that the workload may dial, while its listener is made.

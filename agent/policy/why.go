@@ -94,6 +94,17 @@ func missingTag(want map[string]string, have map[string][]string) string {
 }
 
 // ServiceRule returns the rule about a service of the view, nil for none.
-func (k *KindRules) ServiceRule(s *mesh.Service) *Rule {
-	return k.Outbound(draft.Service{Kind: s.ID.Kind, Name: s.ID.Name, Resource: s.Resource, Section: s.Section, Port: s.Port})
+func (k *KindRules) ServiceRule(s *mesh.Service) *Rule { return k.Outbound(serviceOf(s)) }
+
+// EndedAt returns the policy of the new generation that keeps a field of legacy policies of the kind from acting on the
+// connections to a service of the view, nil for none.
+func (l *LegacyKind) EndedAt(r *Rules, s *mesh.Service, path string) *resource.Resource {
+	if l.Ended == nil {
+		return nil
+	}
+	return l.Ended(r, serviceOf(s), path)
+}
+
+func serviceOf(s *mesh.Service) draft.Service {
+	return draft.Service{Kind: s.ID.Kind, Name: s.ID.Name, Protocol: string(s.Protocol), Resource: s.Resource, Section: s.Section, Port: s.Port, External: s.External}
 }

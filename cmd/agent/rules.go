@@ -174,6 +174,9 @@ func (p *rulePrinter) flush() error {
 
 // place names an item of a policy: NAME to[0].
 func place(s client.Source) string {
+	if s.Field == "spec" { // the policy as a whole
+		return s.Name
+	}
 	field := strings.TrimPrefix(s.Field, "spec.")
 	if field != "default" {
 		field = strings.TrimSuffix(field, ".default")

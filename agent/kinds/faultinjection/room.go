@@ -36,6 +36,7 @@ func Room() policy.Room {
 			}),
 			ReplacedBy: []string{kind},
 			Arrives:    true,
+			Together:   true,
 		}},
 		Apply: apply,
 	}

@@ -44,6 +44,7 @@ func Room() policy.Room {
 			Descriptor: resource.LegacyDescriptor(kindLegacy, "traffic-routes", "", resource.LegacyShape{
 				NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
 			}),
+			Ended: ended,
 		}},
 		Outbound: outbound,
 		Apply:    applyLegacy,

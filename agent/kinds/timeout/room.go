@@ -36,6 +36,7 @@ func Room() policy.Room {
 				NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
 			}),
 			ReplacedBy: []string{kind},
+			Ended:      ended,
 		}},
 		Apply: apply,
 	}
