@@ -170,6 +170,33 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+func TestQuestionsAboutPolicies(t *testing.T) {
+	c := agent(t, nil)
+	ctx := t.Context()
+	if _, err := c.Apply(ctx, []byte(docs+"---\n{type: MeshTimeout, mesh: default, name: t, spec: {from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 5s}}]}}\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Rules(ctx, "default", "web", false, "diff", "fields")
+	if err != nil || len(r.Rules) != 1 || r.Diff == nil || len(r.Rules[0].FromRules) != 1 || len(r.Rules[0].FromRules[0].Rules[0].Fields) != 1 {
+		t.Errorf("rules: %+v, %v", r, err)
+	}
+	if r, err = c.Rules(ctx, "default", "web", true); err != nil || r.Diff != nil || r.Rules[0].FromRules[0].Rules[0].Fields != nil {
+		t.Errorf("rules alone: %+v, %v", r, err)
+	}
+	ps, err := c.Policies(ctx, "default", "web")
+	if err != nil || ps.Total != 1 || ps.Items[0].Name != "t" || ps.Items[0].Effect != "all" {
+		t.Errorf("policies: %+v, %v", ps, err)
+	}
+	x, err := c.ExplainPolicy(ctx, client.PolicyQuestion{Type: "mt", Name: "t", Dataplane: "web"})
+	if err != nil || !x.Selected || x.Items[0].Places[0].Inbound.Port != 80 {
+		t.Errorf("explain: %+v, %v", x, err)
+	}
+	var p *client.Problem
+	if _, err := c.ExplainPolicy(ctx, client.PolicyQuestion{Type: "mt", Name: "gone", Dataplane: "web"}); !errors.As(err, &p) || p.Status != 404 {
+		t.Errorf("a policy that is not there: %v", err)
+	}
+}
+
 func TestListFollowsPages(t *testing.T) {
 	c := agent(t, nil)
 	var b strings.Builder
