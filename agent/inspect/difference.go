@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"encoding/json"
-
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -12,13 +10,17 @@ import (
 // form that [Config] has in XDS. It is not nil; it is empty when the configs are equal. Resources with the same bytes
 // are not looked at.
 func ConfigDiff(from, to *xds.Proxy) (jsonpatch.Patch, error) {
+	r, err := xds.NewRenderer()
+	if err != nil {
+		return nil, err
+	}
 	a, b := map[string]any{}, map[string]any{}
 	for rank, typeURL := range draft.Types {
-		before, err := changed(rank, from.Sealed.Resources[rank], to.Sealed.Resources[rank])
+		before, err := changed(r, rank, from.Sealed.Resources[rank], to.Sealed.Resources[rank])
 		if err != nil {
 			return nil, err
 		}
-		after, err := changed(rank, to.Sealed.Resources[rank], from.Sealed.Resources[rank])
+		after, err := changed(r, rank, to.Sealed.Resources[rank], from.Sealed.Resources[rank])
 		if err != nil {
 			return nil, err
 		}
@@ -34,21 +36,21 @@ func ConfigDiff(from, to *xds.Proxy) (jsonpatch.Patch, error) {
 }
 
 // changed renders the resources of a list that another list does not have with the same bytes. Both are sorted.
-func changed(rank int, list, other []*draft.Resource) (map[string]any, error) {
+func changed(r *xds.Renderer, rank int, list, other []*draft.Resource) (map[string]any, error) {
 	out := map[string]any{}
 	i := 0
-	for _, r := range list {
-		for i < len(other) && other[i].Name < r.Name {
+	for _, res := range list {
+		for i < len(other) && other[i].Name < res.Name {
 			i++
 		}
-		if i < len(other) && other[i].Name == r.Name && other[i].Version == r.Version {
+		if i < len(other) && other[i].Name == res.Name && other[i].Version == res.Version {
 			continue
 		}
-		j, err := xds.RenderJSON(rank, r)
+		j, err := r.Render(rank, res)
 		if err != nil {
 			return nil, err
 		}
-		out[r.Name] = json.RawMessage(j)
+		out[res.Name] = j
 	}
 	return out, nil
 }

@@ -1,73 +1,35 @@
 package xds
 
 import (
+	"fmt"
+
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"github.com/nearside-mesh/nearside/agent/wirejson"
 )
 
-const redacted = "[redacted]"
+// sensitive is the option by which Envoy's API marks fields with private keys and the like.
+const sensitive = "udpa.annotations.sensitive"
 
-// redact replaces private keys and the like in a message, and in what is packed inside it.
-func redact(m protoreflect.Message) {
-	switch x := m.Interface().(type) {
-	case *anypb.Any:
-		inner, err := x.UnmarshalNew()
-		if err != nil {
-			return // shown by its type and bytes, as it came
-		}
-		redact(inner.ProtoReflect())
-		if body, err := (proto.MarshalOptions{Deterministic: true}).Marshal(inner); err == nil {
-			x.Value = body
-		}
-		return
-	case *tlsv3.TlsCertificate:
-		hide(x.PrivateKey)
-		hide(x.Password)
-		hide(x.Pkcs12)
-	case *tlsv3.TlsSessionTicketKeys:
-		for _, k := range x.Keys {
-			hide(k)
-		}
-		return
-	case *tlsv3.GenericSecret:
-		hide(x.Secret)
-		return
+// secrets returns what is hidden when a config is shown: the fields that Envoy's API marks, but not where a secret is
+// kept. It fails when the program does not know the mark, so that nothing is shown for want of it.
+func secrets() (func(protoreflect.FieldDescriptor) wirejson.Secrecy, error) {
+	mark, err := protoregistry.GlobalTypes.FindExtensionByName(sensitive)
+	if err != nil {
+		return nil, fmt.Errorf("secret fields cannot be told from others without the option %s: %w", sensitive, err)
 	}
-	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if fd.Kind() != protoreflect.MessageKind && !fd.IsMap() {
-			return true
+	return func(f protoreflect.FieldDescriptor) wirejson.Secrecy {
+		switch f.FullName() {
+		case "envoy.config.core.v3.DataSource.filename",
+			"envoy.config.core.v3.DataSource.environment_variable",
+			"envoy.config.core.v3.DataSource.watched_directory":
+			return wirejson.Show
 		}
-		switch {
-		case fd.IsList():
-			for i := range v.List().Len() {
-				redact(v.List().Get(i).Message())
-			}
-		case fd.IsMap():
-			if fd.MapValue().Kind() == protoreflect.MessageKind {
-				v.Map().Range(func(_ protoreflect.MapKey, mv protoreflect.Value) bool {
-					redact(mv.Message())
-					return true
-				})
-			}
-		default:
-			redact(v.Message())
+		if marked, ok := proto.GetExtension(f.Options(), mark).(bool); ok && marked {
+			return wirejson.Hide
 		}
-		return true
-	})
-}
-
-func hide(d *corev3.DataSource) {
-	if d == nil {
-		return
-	}
-	switch d.Specifier.(type) {
-	case *corev3.DataSource_InlineBytes:
-		d.Specifier = &corev3.DataSource_InlineBytes{InlineBytes: []byte(redacted)}
-	case *corev3.DataSource_InlineString:
-		d.Specifier = &corev3.DataSource_InlineString{InlineString: redacted}
-	}
+		return wirejson.Inherit
+	}, nil
 }
