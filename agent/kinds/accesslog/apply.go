@@ -17,6 +17,7 @@ const (
 // writer makes the access logs of one part of a config.
 type writer struct {
 	c        *policy.Context
+	d        *draft.Draft
 	rules    *policy.KindRules
 	resolver resolver
 	proxy    values
@@ -25,6 +26,8 @@ type writer struct {
 	plans    map[*policy.Rule]*plan
 	legacy   map[*resource.Resource]*plan
 	scratch  []byte
+	// collectors are those of OpenTelemetry that the proxy sends to, numbered.
+	collectors map[collector]int
 }
 
 // apply adds the access logs to the listeners of a draft.
@@ -34,7 +37,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 		return
 	}
 	w := &writer{
-		c: c, rules: rules, proxy: valuesOf(c), service: serviceOf(c.Dataplane),
+		c: c, d: d, rules: rules, proxy: valuesOf(c), service: serviceOf(c.Dataplane),
 		resolver: resolver{c: c, warn: c.Host.Warn},
 		plans:    map[*policy.Rule]*plan{}, legacy: map[*resource.Resource]*plan{},
 		byRoute: aboutRoutes(rules),

@@ -34,6 +34,7 @@ type logger struct {
 	sink      sink
 	path      string // of the file or FIFO
 	templates [layers]template
+	records   [layers]record // of sinkOTel; the templates are then their texts
 	// named is true for templates that name the destination. What those of outbounds that do not are is kept in packed.
 	named  [layers]bool
 	packed [layers]*anypb.Any
@@ -62,9 +63,6 @@ func (w *writer) newPlan(owner resource.Key, sinks []sink, f *Filtering) *plan {
 func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	l := logger{sink: s, path: s.path}
 	switch {
-	case s.kind == sinkOTel:
-		w.c.Host.Warn(owner, "the OpenTelemetry logger is not part of this build: nothing is logged to %s", s.otel.Endpoint)
-		return l, false
 	case s.format != nil:
 		t := s.format.template()
 		l.templates = [layers]template{t, t}
@@ -82,6 +80,14 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	}
 	if s.kind == sinkTCP {
 		l.path = fifo(w.c, s)
+	}
+	if s.kind == sinkOTel {
+		cluster := w.collectorCluster(s.otel.collector())
+		for i := range l.records {
+			l.records[i] = s.otel.readRecord(l.templates[i].text)
+			l.records[i].cluster = cluster
+			l.templates[i] = l.records[i].template()
+		}
 	}
 	for i := range l.templates {
 		l.named[i] = l.templates[i].uses(ofDestination)
@@ -102,17 +108,29 @@ type packedLog struct {
 }
 
 // entry makes the config of the logger.
-func (l *logger) entry(at layer, v *values, scratch *[]byte) *accesslogv3.AccessLog {
+func (l *logger) entry(at layer, v *values, scratch *[]byte) (*accesslogv3.AccessLog, error) {
 	p := &packedLog{}
 	p.message.Name, p.message.ConfigType = nameFile, &p.config
-	if p.config.TypedConfig = l.packed[at]; p.config.TypedConfig == nil {
+	if l.sink.kind == sinkOTel {
+		p.message.Name = nameOTel
+	}
+	if p.config.TypedConfig = l.packed[at]; p.config.TypedConfig != nil {
+		return &p.message, nil
+	}
+	if l.sink.kind == sinkOTel {
+		packed, err := l.records[at].pack(v)
+		if err != nil {
+			return nil, err
+		}
+		p.config.TypedConfig = packed
+	} else {
 		p.packed.TypeUrl, p.packed.Value = urlFile, fileLog(l.path, l.sink.prefix, &l.templates[at], v, scratch)
 		p.config.TypedConfig = &p.packed
-		if v.direction == outboundDirection && !l.named[at] {
-			l.packed[at] = &p.packed
-		}
 	}
-	return &p.message
+	if v.direction == outboundDirection && !l.named[at] {
+		l.packed[at] = p.config.TypedConfig
+	}
+	return &p.message, nil
 }
 
 // log adds the loggers of a plan to a chain, for entries that also meet further conditions.
@@ -140,7 +158,11 @@ func (w *writer) log(ch *draft.Chain, p *plan, v *values, conditions ...*accessl
 	}
 	*list = slices.Grow(*list, len(p.loggers))
 	for i := range p.loggers {
-		e := p.loggers[i].entry(at, v, &w.scratch)
+		e, err := p.loggers[i].entry(at, v, &w.scratch)
+		if err != nil {
+			w.c.Host.Warn(p.owner, "%v: nothing is logged there", err)
+			continue
+		}
 		e.Filter = filter
 		*list = append(*list, e)
 	}
