@@ -43,6 +43,8 @@ func TestSelect(t *testing.T) {
 		{"{kind: MeshSubset, tags: {version: v1}}", to, "gw", "gateway", ""},
 		{"{kind: MeshService, name: web}", to, "web", "0", ""},
 		{"{kind: MeshService, name: backend-real}", to, "backend-1", "0", ""},
+		{"{kind: MeshService, name: backend, tags: {version: v2}}", to, "backend-2", "0", ""},
+		{"{kind: MeshService, name: backend, tags: {version: v2}}", to, "backend-1", "", "the tag version is v1"},
 		{"{kind: MeshService, labels: {app: b}}", to, "backend-2", "0", ""},
 		{"{kind: MeshService, name: backend-real, sectionName: main}", to, "backend-2", "0", ""},
 		{"{kind: MeshService, name: backend-real, sectionName: '90'}", to, "backend-2", "", "section"},

@@ -170,6 +170,9 @@ func (s *selector) service(p *resource.Resource, t *resource.TargetRef) func(map
 		keys = s.x.resolve(p, t)
 	}
 	return func(have map[string]string, in *resource.Inbound) bool {
+		if !hasAll(have, t.Tags) {
+			return false
+		}
 		if t.Kind == mesh.KindMeshService && t.Name != "" && t.Namespace == "" && t.SectionName == "" && have[resource.TagService] == t.Name {
 			return true
 		}

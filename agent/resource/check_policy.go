@@ -12,8 +12,8 @@ func (p *Policy) Validate(v *Validator) {
 		s = &PolicyShape{}
 	}
 	p.validateTop(v, s)
-	p.validateItems(v.Field("from"), s, p.From, s.From)
-	p.validateItems(v.Field("to"), s, p.To, s.To)
+	p.validateItems(v.Field("from"), s, p.From, s.From, true)
+	p.validateItems(v.Field("to"), s, p.To, s.To, false)
 	if !s.Default && !s.Inline && len(p.From) == 0 && len(p.To) == 0 {
 		switch {
 		case len(s.From) > 0 && len(s.To) > 0:
@@ -48,17 +48,17 @@ func (p *Policy) validateTop(v *Validator, s *PolicyShape) {
 	case slices.Contains(s.TopToOnly, kind) && len(p.From) > 0:
 		v.Field("from").Faultf("a policy on %s has no from: remove it, or give a targetRef of %s", kind, strings.Join(s.Top, ", "))
 	}
-	p.TargetRef.validate(at, slices.Concat(s.Top, s.TopFromOnly, s.TopToOnly), s.MeshName)
+	p.TargetRef.validate(at, slices.Concat(s.Top, s.TopFromOnly, s.TopToOnly), s.MeshName, s.MeshName)
 }
 
-func (p *Policy) validateItems(list *Validator, s *PolicyShape, items []PolicyItem, kinds []string) {
+func (p *Policy) validateItems(list *Validator, s *PolicyShape, items []PolicyItem, kinds []string, arrives bool) {
 	if len(items) > 0 && len(kinds) == 0 {
 		list.Faultf("this kind has no such list; remove it")
 		return
 	}
 	for i := range items {
 		v := list.Index(i)
-		items[i].TargetRef.validate(v.Field("targetRef"), kinds, s.MeshName)
+		items[i].TargetRef.validate(v.Field("targetRef"), kinds, s.MeshName, arrives && s.MeshName)
 		switch {
 		case items[i].Conf == nil:
 			v.Faultf("the conf is missing")
@@ -71,7 +71,7 @@ func (p *Policy) validateItems(list *Validator, s *PolicyShape, items []PolicyIt
 }
 
 // validate checks the kind against those allowed at this place, and the other fields against the kind.
-func (t *TargetRef) validate(v *Validator, kinds []string, meshName bool) {
+func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags bool) {
 	if !v.Field("kind").OneOf(t.Kind, kinds...) {
 		return
 	}
@@ -85,6 +85,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName bool) {
 		name, tags = true, true
 	case "MeshService", "MeshExternalService", "MeshMultiZoneService":
 		name, labels, section = true, true, true
+		tags = serviceTags && t.Kind == "MeshService"
 	case "Dataplane":
 		name, labels, section, proxies = true, true, true, true
 	default: // routes

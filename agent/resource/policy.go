@@ -41,7 +41,7 @@ type PolicyShape struct {
 	TopFromOnly []string
 	// TopToOnly lists further kinds of the top-level targetRef that are allowed only where the policy has no from.
 	TopToOnly []string
-	// MeshName is true where kind Mesh may carry a name, as the design of MeshAccessLog has it.
+	// MeshName is true where kind Mesh may carry a name and kind MeshService tags, as the design of MeshAccessLog has it.
 	MeshName bool
 	From     []string // kinds that a from item may have; empty: from is refused
 	To       []string // kinds that a to item may have; empty: to is refused
