@@ -18,6 +18,7 @@ type item struct {
 	subset Subset // whom it is about, by tags
 	tags   bool   // it can be said by tags
 	keys   []resourceID
+	common int // 1 and up: which of those that are about everything; 0 for others
 }
 
 // Rules merges what was matched.
@@ -61,13 +62,19 @@ func (b *builder) warnf(p *resource.Resource, format string, args ...any) {
 
 // merge makes one rule of items.
 func merge(s Subset, items []item) *Rule {
-	r := &Rule{Subset: s, Origins: make([]Origin, len(items))}
 	confs := make([]resource.Conf, len(items))
 	for i := range items {
-		confs[i], r.Origins[i] = items[i].conf, items[i].origin
+		confs[i] = items[i].conf
 	}
-	r.Conf = resource.Merge(confs...)
-	return r
+	return &Rule{Subset: s, Conf: resource.Merge(confs...), Origins: originsOf(items)}
+}
+
+func originsOf(items []item) []Origin {
+	out := make([]Origin, len(items))
+	for i := range items {
+		out[i] = items[i].origin
+	}
+	return out
 }
 
 func (b *builder) proxy(list []matched) {
@@ -184,6 +191,7 @@ func (b *builder) to(items []item) {
 		order[items[i].origin] = i
 	}
 	slices.Sort(services)
+	everyone := newCommon(byService[""])
 	b.k.byService = make(map[string]*Rule, len(services))
 	for _, name := range services {
 		own := byService[name]
@@ -208,13 +216,13 @@ func (b *builder) to(items []item) {
 			routes[t] = append(routes[t], it)
 		}
 		if slices.ContainsFunc(own, func(it item) bool { return len(it.subset) < 2 }) {
-			r := merge(own[0].subset[:min(1, len(own[0].subset))], whole)
+			r := everyone.merge(own[0].subset[:min(1, len(own[0].subset))], whole)
 			b.k.To, b.k.byService[name] = append(b.k.To, r), r
 		}
 		for _, t := range names {
 			of := slices.Concat(whole, routes[t])
 			slices.SortStableFunc(of, func(a, b item) int { return order[a.origin] - order[b.origin] })
-			b.k.To = append(b.k.To, merge(routes[t][0].subset, of))
+			b.k.To = append(b.k.To, everyone.merge(routes[t][0].subset, of))
 		}
 	}
 	slices.SortStableFunc(b.k.To, func(a, b *Rule) int {
@@ -248,6 +256,14 @@ func (b *builder) toResources(items []item) {
 			}
 		}
 	}
+	all := make([]item, len(everyone))
+	for n, i := range everyone {
+		all[n] = list[i]
+	}
+	common := newCommon(all)
+	for n, i := range everyone {
+		list[i].common = all[n].common
+	}
 	b.k.byResource = make(map[resourceID]*ResourceRule, len(ids))
 	for id := range ids {
 		at := everyone
@@ -261,7 +277,7 @@ func (b *builder) toResources(items []item) {
 				of = append(of, list[i])
 			}
 		}
-		r := &ResourceRule{Rule: *merge(nil, of), Resource: id.key, Section: id.section, Labels: b.x.labels(id.key)}
+		r := &ResourceRule{Rule: *common.merge(nil, of), Resource: id.key, Section: id.section, Labels: b.x.labels(id.key)}
 		b.k.byResource[id] = r
 		b.k.ToResources = append(b.k.ToResources, r)
 	}

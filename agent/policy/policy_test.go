@@ -433,3 +433,48 @@ func everything(t testing.TB, x *policy.Index) string {
 	}
 	return b.String()
 }
+
+// TestManyAboutEverything merges policies about everything with those about one service at every place between them.
+func TestManyAboutEverything(t *testing.T) {
+	var doc strings.Builder
+	for i := range 9 {
+		fmt.Fprintf(&doc, "%s", mesht(fmt.Sprintf("p%d-all", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: Mesh}, default: {a: all%d, add: [all%d]}}]", i, i)))
+		fmt.Fprintf(&doc, "%s", mesht(fmt.Sprintf("p%d-own", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: s%d}, default: {a: own%d, add: [own%d]}}, {targetRef: {kind: MeshService, name: twice}, default: {add: [twice%d]}}]", i, i, i, i)))
+	}
+	k := rulesOf(t, index(t, doc.String()), "web", "MeshT")
+	for i := range 9 {
+		var want, twice []string
+		for j := 8; j >= 0; j-- { // the name that comes first goes over the others
+			if twice = append(twice, fmt.Sprintf("twice%d", j)); j == i {
+				want = append(want, fmt.Sprintf("own%d", i))
+			}
+			want, twice = append(want, fmt.Sprintf("all%d", j)), append(twice, fmt.Sprintf("all%d", j))
+		}
+		got := k.Outbound(draft.Service{Name: fmt.Sprintf("s%d", i)})
+		if diff := cmp.Diff(want, got.Conf.(*conf).Add); diff != "" || len(got.Origins) != 10 || got.Conf.(*conf).A != "all0" {
+			t.Errorf("s%d: %s %s", i, showRule(got), diff)
+		}
+		if diff := cmp.Diff(twice, k.Outbound(draft.Service{Name: "twice"}).Conf.(*conf).Add); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// BenchmarkRules merges n policies about everything and n about one service each.
+func BenchmarkRules(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var doc strings.Builder
+			for i := range n {
+				doc.WriteString(mesht(fmt.Sprintf("a%d", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: Mesh}, default: {a: x%d}}]", i)))
+				doc.WriteString(mesht(fmt.Sprintf("b%d", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: s%d}, default: {b: x%d}}]", i, i)))
+			}
+			x := index(b, doc.String())
+			web := x.View.Dataplane("web")
+			b.ReportAllocs()
+			for b.Loop() {
+				x.Rules(web)
+			}
+		})
+	}
+}
