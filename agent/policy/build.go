@@ -18,7 +18,7 @@ type item struct {
 	subset Subset // whom it is about, by tags
 	tags   bool   // it can be said by tags
 	keys   []resourceID
-	common int // 1 and up: which of those that are about everything; 0 for others
+	rank   int // place in the order of merging
 }
 
 // Rules merges what was matched.
@@ -66,15 +66,11 @@ func merge(s Subset, items []item) *Rule {
 	for i := range items {
 		confs[i] = items[i].conf
 	}
-	return &Rule{Subset: s, Conf: resource.Merge(confs...), Origins: originsOf(items)}
-}
-
-func originsOf(items []item) []Origin {
-	out := make([]Origin, len(items))
+	r := &Rule{Subset: s, Conf: resource.Merge(confs...), Origins: make([]Origin, len(items))}
 	for i := range items {
-		out[i] = items[i].origin
+		r.Origins[i] = items[i].origin
 	}
-	return out
+	return r
 }
 
 func (b *builder) proxy(list []matched) {
@@ -174,10 +170,16 @@ func (b *builder) routeItems(it item, route *resource.Resource) []item {
 // to makes the rules by tags. There are no negations: of the rules that hold a destination the first, which names most
 // tags, decides.
 func (b *builder) to(items []item) {
-	byService := map[string][]item{} // without a service: those about all
+	byService := map[string][]item{}
 	var services []string
-	for _, it := range items {
+	var everyone []item
+	for i, it := range items {
 		if !it.tags {
+			continue
+		}
+		it.rank = i
+		if len(it.subset) == 0 {
+			everyone = append(everyone, it)
 			continue
 		}
 		name, _ := it.subset.get(resource.TagService)
@@ -186,25 +188,19 @@ func (b *builder) to(items []item) {
 		}
 		byService[name] = append(byService[name], it)
 	}
-	order := make(map[Origin]int, len(items))
-	for i := range items {
-		order[items[i].origin] = i
+	common := newCommon(everyone)
+	b.k.byService = make(map[string]*Rule, len(services)+1)
+	if len(everyone) > 0 {
+		r := common.merge(Subset{}, nil)
+		b.k.To, b.k.byService[""] = append(b.k.To, r), r
 	}
 	slices.Sort(services)
-	everyone := newCommon(byService[""])
-	b.k.byService = make(map[string]*Rule, len(services))
 	for _, name := range services {
-		own := byService[name]
-		all := own
-		if name != "" {
-			all = slices.Concat(byService[""], own)
-			slices.SortStableFunc(all, func(a, b item) int { return order[a.origin] - order[b.origin] })
-		}
 		// Beside the items about the whole service each route has its own.
 		var whole []item
 		routes := map[Tag][]item{}
 		var names []Tag
-		for _, it := range all {
+		for _, it := range byService[name] {
 			if len(it.subset) < 2 {
 				whole = append(whole, it)
 				continue
@@ -215,14 +211,14 @@ func (b *builder) to(items []item) {
 			}
 			routes[t] = append(routes[t], it)
 		}
-		if slices.ContainsFunc(own, func(it item) bool { return len(it.subset) < 2 }) {
-			r := everyone.merge(own[0].subset[:min(1, len(own[0].subset))], whole)
+		if len(whole) > 0 {
+			r := common.merge(whole[0].subset, whole)
 			b.k.To, b.k.byService[name] = append(b.k.To, r), r
 		}
 		for _, t := range names {
 			of := slices.Concat(whole, routes[t])
-			slices.SortStableFunc(of, func(a, b item) int { return order[a.origin] - order[b.origin] })
-			b.k.To = append(b.k.To, everyone.merge(routes[t][0].subset, of))
+			slices.SortStableFunc(of, func(a, b item) int { return a.rank - b.rank })
+			b.k.To = append(b.k.To, common.merge(routes[t][0].subset, of))
 		}
 	}
 	slices.SortStableFunc(b.k.To, func(a, b *Rule) int {
@@ -243,41 +239,31 @@ func (b *builder) toResources(items []item) {
 			cmp.Compare(refStrength(a.ref), refStrength(b.ref)),
 			compareNames(a.origin.Policy, b.origin.Policy))
 	})
-	about := map[resource.Key][]int{} // the items about each resource, by index
+	about := map[resource.Key][]item{}
 	ids := map[resourceID]bool{}
-	var everyone []int
+	var everyone []item
 	for i := range list {
-		for _, id := range list[i].keys {
+		it := &list[i]
+		it.rank = i
+		for _, id := range it.keys {
 			ids[id] = true
 			if id.key.Kind == kindMesh {
-				everyone = append(everyone, i)
+				everyone = append(everyone, *it)
 			} else {
-				about[id.key] = append(about[id.key], i)
+				about[id.key] = append(about[id.key], *it)
 			}
 		}
 	}
-	all := make([]item, len(everyone))
-	for n, i := range everyone {
-		all[n] = list[i]
-	}
-	common := newCommon(all)
-	for n, i := range everyone {
-		list[i].common = all[n].common
-	}
+	common := newCommon(everyone)
 	b.k.byResource = make(map[resourceID]*ResourceRule, len(ids))
 	for id := range ids {
-		at := everyone
-		if id.key.Kind != kindMesh {
-			at = slices.Concat(everyone, about[id.key])
-			slices.Sort(at)
-		}
-		var of []item
-		for _, i := range at {
-			if list[i].covers(id) {
-				of = append(of, list[i])
+		var own []item
+		for _, it := range about[id.key] {
+			if it.covers(id) {
+				own = append(own, it)
 			}
 		}
-		r := &ResourceRule{Rule: *common.merge(nil, of), Resource: id.key, Section: id.section, Labels: b.x.labels(id.key)}
+		r := &ResourceRule{Rule: *common.merge(nil, own), Resource: id.key, Section: id.section, Labels: b.x.labels(id.key)}
 		b.k.byResource[id] = r
 		b.k.ToResources = append(b.k.ToResources, r)
 	}

@@ -1,24 +1,31 @@
 package policy
 
-import "github.com/nearside-mesh/nearside/agent/resource"
+import (
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
 
 // common is the items about everything, which stand between those about one destination in the rule of each. What they
 // merge to is made once for every place at which others can come between.
 type common struct {
-	head []resource.Conf // head[i]: the first i of them
-	tail []resource.Conf // tail[i]: those from i on
+	ranks   []int
+	origins []Origin
+	confs   []resource.Conf
+	head    []resource.Conf // head[i]: the first i of them
+	tail    []resource.Conf // tail[i]: those from i on
 }
 
-// newCommon numbers the items.
+// newCommon takes items in their order.
 func newCommon(items []item) *common {
 	n := len(items)
 	c := &common{head: make([]resource.Conf, n+1), tail: make([]resource.Conf, n+1)}
-	for i := range items {
-		items[i].common = i + 1
-		c.head[i+1] = together(c.head[i], items[i].conf)
+	for i, it := range items {
+		c.ranks, c.origins, c.confs = append(c.ranks, it.rank), append(c.origins, it.origin), append(c.confs, it.conf)
+		c.head[i+1] = together(c.head[i], it.conf)
 	}
 	for i := n - 1; i >= 0; i-- {
-		c.tail[i] = together(items[i].conf, c.tail[i+1])
+		c.tail[i] = together(c.confs[i], c.tail[i+1])
 	}
 	return c
 }
@@ -33,26 +40,29 @@ func together(a, b resource.Conf) resource.Conf {
 	return resource.Merge(a, b)
 }
 
-// merge makes one rule of items, among which are all the common ones in their order.
-func (c *common) merge(s Subset, items []item) *Rule {
-	n := len(c.head) - 1
-	from := 0
-	for from < len(items) && items[from].common == from+1 {
-		from++
-	}
-	to := len(items)
-	for to > from && items[to-1].common != 0 && items[to-1].common == n-(len(items)-to) {
-		to--
-	}
-	confs := make([]resource.Conf, 0, to-from+2)
-	if from > 0 {
-		confs = append(confs, c.head[from])
-	}
-	for _, it := range items[from:to] {
+// merge makes one rule of the common items and others, which are in their order.
+func (c *common) merge(s Subset, own []item) *Rule {
+	n := len(c.ranks)
+	r := &Rule{Subset: s, Origins: make([]Origin, 0, n+len(own))}
+	confs := make([]resource.Conf, 0, len(own)+2)
+	at := 0 // how many of the common ones are in
+	for i, it := range own {
+		to, _ := slices.BinarySearch(c.ranks, it.rank)
+		switch {
+		case to == at:
+		case i == 0:
+			confs = append(confs, c.head[to])
+		default:
+			confs = append(confs, c.confs[at:to]...)
+		}
+		r.Origins = append(append(r.Origins, c.origins[at:to]...), it.origin)
 		confs = append(confs, it.conf)
+		at = to
 	}
-	if to < len(items) {
-		confs = append(confs, c.tail[n-(len(items)-to)])
+	if at < n {
+		confs = append(confs, c.tail[at])
 	}
-	return &Rule{Subset: s, Conf: resource.Merge(confs...), Origins: originsOf(items)}
+	r.Origins = append(r.Origins, c.origins[at:]...)
+	r.Conf = resource.Merge(confs...)
+	return r
 }
