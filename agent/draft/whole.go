@@ -45,19 +45,6 @@ func decodeWhole(out proto.Message) func([]byte, error) error {
 	}
 }
 
-// Check returns the fault that sealing the listener would find.
-func (l *Listener) Check() error {
-	var scratch []byte
-	_, err := appendListener(nil, l, &scratch)
-	return err
-}
-
-// Check returns the fault that sealing the cluster would find.
-func (c *Cluster) Check() error {
-	_, err := appendCluster(nil, c)
-	return err
-}
-
 // Copy returns a listener of which every field, also of its chains and connection managers, can be given another value
 // without changing l. The messages and lists themselves are shared.
 func (l *Listener) Copy() *Listener {

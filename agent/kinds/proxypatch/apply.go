@@ -36,10 +36,13 @@ type mergedKey struct {
 type step struct{ plan, change int }
 
 func apply(c *policy.Context, d *draft.Draft) {
-	e := &editor{c: c, d: d, plans: plansOf(c)}
-	if len(e.plans) == 0 {
-		return
+	if plans := plansOf(c); len(plans) > 0 {
+		(&editor{c: c, d: d, plans: plans}).run()
 	}
+}
+
+func (e *editor) run() {
+	d := e.d
 	for i := range e.plans {
 		if e.plans[i].bare {
 			d.Listeners, d.Clusters, d.Routes = d.Listeners[:0], d.Clusters[:0], nil
@@ -70,7 +73,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 		}
 		d.Listeners = kept
 	}
-	if c.Last {
+	if e.c.Last {
 		e.add()
 	}
 }

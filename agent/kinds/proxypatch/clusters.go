@@ -84,42 +84,44 @@ func patchCluster(x *draft.Cluster, ch *change) error {
 	}
 	if ch.patch != nil {
 		after, err := ch.patch.apply(x.Message)
-		if err != nil {
-			return err
+		if err == nil {
+			x.Message = after.(*clusterv3.Cluster)
 		}
-		x.Message = after.(*clusterv3.Cluster)
-		return nil
+		return err
 	}
 	x.Message = proto.Clone(x.Message).(*clusterv3.Cluster)
 	if err := merge(x.Message, ch.value); err != nil {
 		return err
 	}
-	if ch.packs {
-		if err := broken(x.Message); err != nil {
-			return err
-		}
+	if err := broken(x.Message, ch.packs); err != nil {
+		return err
 	}
 	if ch.config.message == nil {
 		return nil
+	}
+	const at = "typedExtensionProtocolOptions: " + draft.NameHTTPOptions
+	if _, ok := ch.config.message.(*httpv3.HttpProtocolOptions); !ok {
+		return fmt.Errorf("%s: the value is of type %s", at, ch.config.message.ProtoReflect().Descriptor().FullName())
 	}
 	options := &httpv3.HttpProtocolOptions{}
 	if x.HTTP != nil {
 		options = proto.Clone(x.HTTP).(*httpv3.HttpProtocolOptions)
 	}
 	x.HTTP = options
-	if _, ok := ch.config.message.(*httpv3.HttpProtocolOptions); !ok {
-		return fmt.Errorf("typedExtensionProtocolOptions: %s: the value is a %s", draft.NameHTTPOptions, ch.config.message.ProtoReflect().Descriptor().FullName())
+	err := merge(options, ch.config)
+	if err == nil {
+		err = broken(options, true)
 	}
-	return merge(options, ch.config)
+	if err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	return nil
 }
 
 // goodCluster returns what is wrong with a cluster after patching, where it was not wrong before.
 func goodCluster(x, before *draft.Cluster) error {
 	if x.Message.GetName() != before.Message.GetName() {
 		return fmt.Errorf("the name becomes %q: a patch cannot rename", x.Message.GetName())
-	}
-	if err := x.Check(); err != nil {
-		return fmt.Errorf("%s", plainError(err))
 	}
 	return firstNew(func(v *resource.Validator) { checkCluster(v, x.Message) }, func(v *resource.Validator) { checkCluster(v, before.Message) })
 }

@@ -47,7 +47,7 @@ const (
 type JSONPatch struct {
 	Op    string       `json:"op"`
 	Path  *string      `json:"path,omitempty"`
-	Value resource.Raw `json:"value,omitempty"`
+	Value resource.Raw `json:"value,omitzero"`
 	From  *string      `json:"from,omitempty"`
 }
 

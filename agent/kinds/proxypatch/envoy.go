@@ -143,18 +143,15 @@ func checkChain(v *resource.Validator, c *draft.Chain) {
 	}
 	at := v.Index(n).Field("typedConfig")
 	list := at.Field("httpFilters")
-	for i, e := range c.HTTP.Filters {
-		pkg := packageOf(e)
-		ends := slices.Contains(endHTTP, pkg)
-		switch last := i == len(c.HTTP.Filters)-1; {
-		case ends && !last:
-			list.Index(i).Faultf("%s answers or forwards every request, but other filters follow: it must be the last", clip(e.Name))
-		case last && !ends && e.Discovery == nil && !slices.Contains(openHTTP, pkg):
-			list.Index(i).Faultf("%s is the last filter, but the router must be", clip(e.Name))
-		}
-	}
-	if len(c.HTTP.Filters) == 0 {
+	last := len(c.HTTP.Filters) - 1
+	end := slices.IndexFunc(c.HTTP.Filters, func(e draft.Extension) bool { return slices.Contains(endHTTP, packageOf(e)) })
+	switch {
+	case last < 0:
 		list.Faultf("the list is empty: the router must be there")
+	case end >= 0 && end < last:
+		list.Index(end).Faultf("%s answers or forwards every request, but other filters follow: it must be the last", clip(c.HTTP.Filters[end].Name))
+	case end < 0 && c.HTTP.Filters[last].Discovery == nil && !slices.Contains(openHTTP, packageOf(c.HTTP.Filters[last])):
+		list.Index(last).Faultf("%s is the last filter, but the router must be", clip(c.HTTP.Filters[last].Name))
 	}
 	if c.HTTP.Routes != nil {
 		checkDomains(at.Field("routeConfig"), c.HTTP.Routes)

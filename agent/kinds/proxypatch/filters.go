@@ -81,7 +81,7 @@ func (e *editor) patchFilter(f draft.Extension, ch *change) (draft.Extension, er
 		return f, nil
 	}
 	if f.Discovery != nil {
-		return f, fmt.Errorf("Envoy asks for the configuration elsewhere: it cannot be patched here")
+		return f, fmt.Errorf("its configuration is discovered: it cannot be patched here")
 	}
 	shared := mergedKey{ch, f.Packed}
 	if have := e.merged[shared]; have != nil && f.Message == nil {
@@ -216,7 +216,7 @@ func unpackTerminal(c *draft.Chain) error {
 func patchManager(h *draft.HTTP, ch *change) error {
 	over, ok := ch.config.message.(*hcmv3.HttpConnectionManager)
 	if ch.patch == nil && !ok {
-		return fmt.Errorf("the value is a %s", ch.config.message.ProtoReflect().Descriptor().FullName())
+		return fmt.Errorf("the value is of type %s", ch.config.message.ProtoReflect().Descriptor().FullName())
 	}
 	whole := len(over.GetHttpFilters()) > 0 || over.GetRouteSpecifier() != nil || ch.patch != nil && ch.patch.touches("httpFilters", "routeConfig", "rds", "scopedRoutes")
 	var m *hcmv3.HttpConnectionManager
@@ -238,7 +238,7 @@ func patchManager(h *draft.HTTP, ch *change) error {
 		if err := merge(m, ch.config); err != nil {
 			return err
 		}
-		if err := broken(m); err != nil {
+		if err := broken(m, packs(over.ProtoReflect())); err != nil {
 			return err
 		}
 	}
@@ -262,11 +262,11 @@ func patchProxy(c *draft.Chain, ch *change) error {
 		return err
 	}
 	if _, ok := ch.config.message.(*tcpv3.TcpProxy); !ok {
-		return fmt.Errorf("the value is a %s", ch.config.message.ProtoReflect().Descriptor().FullName())
+		return fmt.Errorf("the value is of type %s", ch.config.message.ProtoReflect().Descriptor().FullName())
 	}
 	c.TCP = proto.Clone(c.TCP).(*tcpv3.TcpProxy)
 	if err := merge(c.TCP, ch.config); err != nil {
 		return err
 	}
-	return broken(c.TCP)
+	return broken(c.TCP, true)
 }

@@ -213,9 +213,56 @@ func (p place) check(v *resource.Validator, value any) bool {
 	return false
 }
 
-// apply returns the message that the patch makes of m, which stays as it is.
+// apply returns the message that the patch makes of m, which stays as it is. Of a message of which only some fields are
+// concerned, only those take the long way through JSON.
 func (p *patch) apply(m proto.Message) (proto.Message, error) {
-	before, err := protojson.Marshal(m)
+	before := m.ProtoReflect()
+	part := before.New()
+	for _, fd := range p.fields(before) {
+		if before.Has(fd) {
+			part.Set(fd, before.Get(fd))
+		}
+	}
+	after, err := p.through(part.Interface())
+	if err != nil {
+		return nil, err
+	}
+	before.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if !part.Has(fd) {
+			after.ProtoReflect().Set(fd, v)
+		}
+		return true
+	})
+	return after, broken(after, false)
+}
+
+// fields returns the fields of a message that the patch is about: with one of a oneof also the others, since the JSON
+// form refuses two of them.
+func (p *patch) fields(m protoreflect.Message) []protoreflect.FieldDescriptor {
+	all := m.Descriptor().Fields()
+	var out []protoreflect.FieldDescriptor
+	if p.whole {
+		for i := range all.Len() {
+			out = append(out, all.Get(i))
+		}
+		return out
+	}
+	for _, name := range p.first {
+		fd := fieldNamed(m.Descriptor(), name)
+		if fd == nil {
+			continue // what the patch makes of it will be refused
+		}
+		out = append(out, fd)
+		if o := fd.ContainingOneof(); o != nil && m.WhichOneof(o) != nil {
+			out = append(out, m.WhichOneof(o))
+		}
+	}
+	return out
+}
+
+// through applies the patch to the JSON form of a message and checks what is packed in the outcome.
+func (p *patch) through(m proto.Message) (proto.Message, error) {
+	before, err := protojson.MarshalOptions{AllowPartial: true}.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("%s", plainError(err))
 	}
@@ -232,10 +279,11 @@ func (p *patch) apply(m proto.Message) (proto.Message, error) {
 	}
 	out := m.ProtoReflect().New().Interface()
 	var faults []resource.Fault
-	if !read(resource.NewValidator("", &faults), after, doc, out) {
-		return nil, firstOf(faults)
+	v := resource.NewValidator("", &faults)
+	if read(v, after, doc, out) {
+		checkPacked(v, out.ProtoReflect(), false)
 	}
-	return out, broken(out)
+	return out, firstOf(faults)
 }
 
 // patched is the type that JSON Patches of a target start from, nil when it is not known: for filters it is that of

@@ -162,10 +162,8 @@ func patchListener(l *draft.Listener, ch *change) error {
 	if err := merge(l.Message, ch.value); err != nil {
 		return err
 	}
-	if ch.packs {
-		if err := broken(l.Message); err != nil {
-			return err
-		}
+	if err := broken(l.Message, ch.packs); err != nil {
+		return err
 	}
 	for _, fc := range ch.chains {
 		c, err := draft.NewChain(proto.Clone(fc).(*listenerv3.FilterChain))
@@ -201,9 +199,6 @@ func goodListener(l, before *draft.Listener) error {
 	if l.Message.GetName() != before.Message.GetName() {
 		return fmt.Errorf("the name becomes %q: a patch cannot rename", l.Message.GetName())
 	}
-	if err := l.Check(); err != nil {
-		return fmt.Errorf("%s", plainError(err))
-	}
 	return firstNew(func(v *resource.Validator) { checkListener(v, l) }, func(v *resource.Validator) { checkListener(v, before) })
 }
 
@@ -238,8 +233,8 @@ func changeRoutes(r *routev3.RouteConfiguration, ch *change) (*routev3.RouteConf
 			continue
 		}
 		err := merge(h, ch.value)
-		if err == nil && ch.packs {
-			err = broken(h)
+		if err == nil {
+			err = broken(h, ch.packs)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("virtual host %q: %w", h.Name, err)

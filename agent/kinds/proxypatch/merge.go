@@ -97,7 +97,7 @@ func mergeAny(a *anypb.Any, over parsed) (*anypb.Any, error) {
 		return nil, fmt.Errorf("%s: %s", a.GetTypeUrl(), plainError(err))
 	}
 	if want := over.message.ProtoReflect().Descriptor().FullName(); m.ProtoReflect().Descriptor().FullName() != want {
-		return nil, fmt.Errorf("the configuration is a %s, the value is a %s", m.ProtoReflect().Descriptor().FullName(), want)
+		return nil, fmt.Errorf("the configuration is of type %s, the value of type %s", m.ProtoReflect().Descriptor().FullName(), want)
 	}
 	if err := merge(m, over); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func mergeAny(a *anypb.Any, over parsed) (*anypb.Any, error) {
 
 // pack packs a message that obeys Envoy's rules.
 func pack(m proto.Message) (*anypb.Any, error) {
-	if err := broken(m); err != nil {
+	if err := broken(m, true); err != nil {
 		return nil, err
 	}
 	out := &anypb.Any{}
