@@ -1,0 +1,171 @@
+package inspect
+
+import (
+	"encoding/json"
+
+	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// ConfigDiff returns the patch (RFC 6902) that leads from one config of a proxy to another one, as documents of the
+// form that [Config] has in XDS. It is not nil; it is empty when the configs are equal. Resources with the same bytes
+// are not looked at. Nil is a config without resources.
+func ConfigDiff(from, to *xds.Proxy) (jsonpatch.Patch, error) {
+	r, err := xds.NewRenderer()
+	if err != nil {
+		return nil, err
+	}
+	return (&configDiffer{renderer: r}).patch(from, to, xds.Difference(from, to))
+}
+
+// configDiffer compares resources of configs. Many proxies have the same ones: what was compared once is remembered.
+type configDiffer struct {
+	renderer *xds.Renderer
+	pairs    map[pairKey]*pair // nil: nothing is remembered
+}
+
+// pairKey names two resources of one name by their content, which the name is part of.
+type pairKey struct{ typeURL, from, to string }
+
+// pair is a resource as it was and as it is to be.
+type pair struct {
+	patch  jsonpatch.Patch // of {type URL: {name: resource}}
+	value  json.RawMessage // the resource, when it is new
+	fields []FieldDiff     // when it is in both; nobody may change them
+}
+
+// maxPairs bounds what is remembered.
+const maxPairs = 50_000
+
+// pair compares a resource.
+func (d *configDiffer) pair(c *xds.Change) (*pair, error) {
+	k := pairKey{typeURL: c.TypeURL}
+	if c.From != nil {
+		k.from = c.From.Version
+	}
+	if c.To != nil {
+		k.to = c.To.Version
+	}
+	if p := d.pairs[k]; p != nil {
+		return p, nil
+	}
+	from, to, err := d.renderer.Both(c)
+	if err != nil {
+		return nil, err
+	}
+	p := &pair{value: to}
+	path := jsonpatch.FormatPointer([]string{c.TypeURL, c.Name})
+	switch {
+	case from == nil:
+		p.patch = jsonpatch.Patch{{Op: jsonpatch.Add, Path: path, Value: to}}
+	case to == nil:
+		p.patch = jsonpatch.Patch{{Op: jsonpatch.Remove, Path: path}}
+	default:
+		a, err := jsonpatch.Decode(from)
+		if err != nil {
+			return nil, err
+		}
+		b, err := jsonpatch.Decode(to)
+		if err != nil {
+			return nil, err
+		}
+		in := func(v any) any { return map[string]any{c.TypeURL: map[string]any{c.Name: v}} }
+		p.patch = jsonpatch.Diff(in(a), in(b))
+		p.fields = fieldDiffs(a, p.patch, 2)
+	}
+	if d.pairs != nil && len(d.pairs) < maxPairs {
+		d.pairs[k] = p
+	}
+	return p, nil
+}
+
+// patch joins the patches of the resources that change, which are sorted, to one of the whole config.
+func (d *configDiffer) patch(from, to *xds.Proxy, changes []xds.Change) (jsonpatch.Patch, error) {
+	out := jsonpatch.Patch{}
+	for i := 0; i < len(changes); {
+		typeURL := changes[i].TypeURL
+		n := i
+		for n < len(changes) && changes[n].TypeURL == typeURL {
+			n++
+		}
+		path := jsonpatch.FormatPointer([]string{typeURL})
+		// A type without resources is not a member of the document.
+		switch all := map[string]any{}; {
+		case !to.Has(typeURL):
+			out = append(out, jsonpatch.Operation{Op: jsonpatch.Remove, Path: path})
+		default:
+			for ; i < n; i++ {
+				p, err := d.pair(&changes[i])
+				if err != nil {
+					return nil, err
+				}
+				if from.Has(typeURL) {
+					out = append(out, p.patch...)
+				} else {
+					all[changes[i].Name] = p.value
+				}
+			}
+			if !from.Has(typeURL) {
+				out = append(out, jsonpatch.Operation{Op: jsonpatch.Add, Path: path, Value: all})
+			}
+		}
+		i = n
+	}
+	return out, nil
+}
+
+// part tells what changes in a config, the causes left open.
+func (d *configDiffer) part(from, to *xds.Proxy, changes []xds.Change) (PartDiff, error) {
+	out := emptyPart()
+	for i := range changes {
+		c := &changes[i]
+		item := ItemDiff{Type: c.TypeURL, Name: c.Name, Action: actionOf(c.From != nil, c.To != nil), Changes: []FieldDiff{}, By: []explain.Ref{}}
+		if item.Action == ActionChanged {
+			p, err := d.pair(c)
+			if err != nil {
+				return out, err
+			}
+			item.Changes = append(item.Changes, p.fields...)
+		}
+		out.add(item)
+	}
+	var err error
+	out.Patch, err = d.patch(from, to, changes)
+	return out, err
+}
+
+func emptyPart() PartDiff {
+	return PartDiff{Summary: []TypeDiff{}, Patch: []Operation{}, Items: []ItemDiff{}}
+}
+
+// add appends an item and counts it. Items come sorted by type.
+func (p *PartDiff) add(item ItemDiff) {
+	p.count(item.Type, item.Action)
+	p.Items = append(p.Items, item)
+}
+
+func (p *PartDiff) count(typ, action string) {
+	if n := len(p.Summary); n == 0 || p.Summary[n-1].Type != typ {
+		p.Summary = append(p.Summary, TypeDiff{Type: typ})
+	}
+	switch s := &p.Summary[len(p.Summary)-1]; action {
+	case ActionCreated:
+		s.Added++
+	case ActionDeleted:
+		s.Removed++
+	default:
+		s.Changed++
+	}
+}
+
+// actionOf says what becomes of something that was there and is to be there.
+func actionOf(was, is bool) string {
+	switch {
+	case !was:
+		return ActionCreated
+	case !is:
+		return ActionDeleted
+	}
+	return ActionChanged
+}
