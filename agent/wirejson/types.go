@@ -38,7 +38,6 @@ type field struct {
 	message  *message
 	values   protoreflect.EnumValueDescriptors
 	isNull   bool // google.protobuf.NullValue
-	zero     uint64
 	secrecy  Secrecy
 }
 
@@ -136,7 +135,6 @@ func (r *Renderer) newField(d protoreflect.MessageDescriptor, n protowire.Number
 	if e := fd.Enum(); e != nil {
 		f.values = e.Values()
 		f.isNull = e.FullName() == "google.protobuf.NullValue"
-		f.zero = uint64(int64(f.values.Get(0).Number()))
 	}
 	return f
 }

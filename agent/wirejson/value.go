@@ -16,7 +16,7 @@ import (
 func scalar(dst []byte, f *field, o *found, hidden bool) ([]byte, error) {
 	v := o.number
 	if hidden && !f.isText() {
-		v = f.zero
+		v = 0
 	}
 	switch f.kind {
 	case protoreflect.StringKind:
@@ -174,7 +174,7 @@ func (r *Renderer) entriesOf(dst []byte, f *field, lo, hi, depth int, hidden boo
 		case value.message != nil:
 			dst, err = r.message(append(dst, ':'), value.message, e.lo, e.hi, depth+2, hidden)
 		case e.lo == e.hi:
-			dst, err = scalar(append(dst, ':'), value, &found{number: value.zero}, hidden)
+			dst, err = scalar(append(dst, ':'), value, &found{}, hidden)
 		default:
 			dst, err = scalar(append(dst, ':'), value, &r.stack[e.hi-1], hidden)
 		}
