@@ -46,6 +46,7 @@ type proxyClient struct {
 	version map[string]string            // type: state of the world
 	nonce   map[string]string
 	end     context.CancelFunc
+	seen    func(url string, r *discoveryv3.Resource) // nil: nobody looks; delta alone
 
 	delta discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	sotw  discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -130,6 +131,9 @@ func (p *proxyClient) recvDelta() (string, error) {
 	for _, r := range resp.Resources {
 		words = append(words, r.Name)
 		p.has[resp.TypeUrl][r.Name] = r.Version
+		if p.seen != nil {
+			p.seen(resp.TypeUrl, r)
+		}
 	}
 	for _, name := range resp.RemovedResources {
 		words = append(words, "-"+name)

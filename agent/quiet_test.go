@@ -57,7 +57,7 @@ func TestOnlyWhatChangedIsSent(t *testing.T) {
 	apply(t, a, endpoint(1, 0, "10.0.0.11"))
 	expect("an endpoint of svc-1", "web-0 ClusterLoadAssignment svc-1")
 	apply(t, a, endpoint(3, 0, "10.0.0.3")) // nobody reaches svc-3
-	apply(t, a, "type: MeshTimeout\nmesh: default\nname: later\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 2s}\n")
+	apply(t, a, "type: MeshTimeout\nmesh: default\nname: later\nspec:\n  targetRef: {kind: MeshService, name: svc-3}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 2s}\n")
 	apply(t, a, endpoint(2, 0, "10.0.0.12"))
 	expect("an endpoint of svc-2, after changes that concern nobody", "web-0 ClusterLoadAssignment svc-2", "web-1 ClusterLoadAssignment svc-2")
 

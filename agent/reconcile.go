@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -44,6 +45,8 @@ type ReconcileOptions struct {
 	Problems func() []inspect.Problem
 	Registry prometheus.Registerer // nil: no metrics
 	Generate GenerateFunc          // nil: xds.Generate
+	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
+	Certificates *identity.Keeper
 
 	Quiet   time.Duration // without a trigger before a pass; default 5 ms
 	Ceiling time.Duration // from the first trigger to the pass at the latest; default 100 ms
@@ -68,6 +71,7 @@ type Reconciler struct {
 	proxies map[xds.NodeKey]*proxyState
 	memo    *xds.Memo
 	logged  map[inspect.Problem]bool
+	renewAt time.Time // when a pass is due for the sake of certificates; zero: never
 }
 
 type proxyState struct {
@@ -86,6 +90,9 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 	if o.Generate == nil {
 		o.Generate = xds.Generate
 	}
+	if o.Certificates == nil {
+		o.Certificates = identity.Open(identity.Options{Now: o.Now, Log: o.Log})
+	}
 	orDefault(&o.Quiet, 5*time.Millisecond)
 	orDefault(&o.Ceiling, 100*time.Millisecond)
 	orDefault(&o.Keep, 5*time.Minute)
@@ -99,7 +106,7 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 			Name: "nearside_reconcile_seconds", Help: "Time of one pass over all meshes and connected proxies.", Buckets: buckets}),
 	}
 	if o.Registry != nil {
-		o.Registry.MustRegister(r.proxySeconds, r.passSeconds)
+		o.Registry.MustRegister(r.proxySeconds, r.passSeconds, certificates{o.Certificates})
 	}
 	return r
 }
@@ -129,9 +136,12 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer stop()
 	wait := newDebounce(r.o.Quiet, r.o.Ceiling)
 	defer wait.stop()
+	renew := newAlarm(r.o.Now)
+	defer renew.stop()
 	for {
 		wait.done()
 		r.Pass()
+		renew.set(r.renewAt)
 		for acting := false; !acting; {
 			select {
 			case <-ctx.Done():
@@ -142,6 +152,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 				wait.due()
 			case <-wait.C:
 				acting = true
+			case <-renew.C:
+				acting = renew.rings()
 			}
 		}
 	}
@@ -156,7 +168,9 @@ func (r *Reconciler) Pass() {
 	snap := r.o.Store.Snapshot()
 	p := &pass{r: r, now: began}
 	meshes := p.buildMeshes(snap.Set())
+	p.beginCertificates(meshes)
 	publish := p.generateAll(meshes)
+	p.endCertificates(meshes)
 	if r.o.Problems != nil {
 		p.problems = append(p.problems, r.o.Problems()...)
 	}
@@ -241,7 +255,12 @@ func (p *pass) generate(meshes map[string]*xds.Mesh, key xds.NodeKey, s *proxySt
 	}
 	began := time.Now()
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*xds.Proxy, error) {
-		return p.r.o.Generate(xds.Input{Mesh: m, Name: name, Flavor: key.Flavor}, s.proxy, p.r.memo)
+		in := xds.Input{Mesh: m, Name: name, Flavor: key.Flavor}
+		var err error
+		if in.Secrets, err = p.secrets(in); err != nil {
+			return nil, err
+		}
+		return p.r.o.Generate(in, s.proxy, p.r.memo)
 	})
 	p.r.proxySeconds.Observe(time.Since(began).Seconds())
 	var notFound *xds.NotFoundError

@@ -57,6 +57,13 @@ func (p *publisher) Publish(m map[xds.NodeKey]*draft.Sealed) {
 	}
 }
 
+// of returns what a node has.
+func (p *publisher) of(id string) *draft.Sealed {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.has[id]
+}
+
 // take returns the passes so far and sets them back.
 func (p *publisher) take() int {
 	p.mu.Lock()
@@ -186,8 +193,9 @@ func TestReconcileMesh(t *testing.T) {
 		t.Errorf("views: %v", r.Last().Meshes)
 	}
 	web := p.has["default.web"]
-	byAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n")
-	if got := pass(r); len(got) != 2 || !strings.Contains(got[1], "keeps what it has") || p.has["default.web"] != web {
+	byAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: provided, conf: {cert: {secret: c}, key: {secret: k}}}]}\n")
+	if got := pass(r); len(got) != 3 || !strings.Contains(got[1], "error Dataplane/default/web: no new config could be made, the proxy keeps what it has: mtls.backends[0] (ca): conf.cert: ") ||
+		!strings.Contains(got[2], "error Mesh/default: no certificates can be made") || p.has["default.web"] != web {
 		t.Errorf("with a mesh that cannot be served: %q", got)
 	}
 	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: meshKey("default")}}}); err != nil {

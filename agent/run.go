@@ -12,6 +12,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -170,6 +171,7 @@ func (a *Agent) build(cfg *Config) error {
 	a.reconciler = NewReconciler(ReconcileOptions{
 		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, Log: a.log, Now: a.deps.Now,
 		Problems: a.envoys.Problems, Registry: a.deps.Metrics, Generate: a.deps.Generate,
+		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, identityDir), Now: a.deps.Now, Log: a.log}),
 	})
 	a.dir = NewDirSource(DirOptions{Dir: cfg.Resources.Dir, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})
 	return nil
@@ -217,7 +219,7 @@ func (a *Agent) listen(ctx context.Context, cfg *Config, gid int) (ls listeners,
 		*s.to = append(*s.to, l)
 		*s.at = l.Addr()
 		if checkLoopback(l.Addr().String()) != "" {
-			a.log.Warn("xds.tcp is open to the network without authentication: whoever reaches it gets the config of any proxy", "address", l.Addr().String())
+			a.log.Warn("xds.tcp is open to the network without authentication: whoever reaches it gets the config of any proxy, but for its certificates", "address", l.Addr().String())
 		}
 	}
 	a.addrs.API, a.addrs.XDS = cfg.API.Socket.Path, cfg.XDS.Socket.Path

@@ -268,8 +268,13 @@ func (st *adsStream) checkNode(node *core.Node) error {
 }
 
 // checkType returns the rank of a type, -1 for one that is not served. A client may ask for some of those in vain.
+// Secrets hold private keys and leave the agent over the unix socket alone: of others nobody knows who they are.
 func (st *adsStream) checkType(url string) (int, error) {
 	rank := draft.Rank(url)
+	withheld := rank == rankSecret && !st.peer.Local
+	if withheld {
+		rank = -1
+	}
 	if rank >= 0 || url == "" {
 		return rank, nil
 	}
@@ -281,7 +286,11 @@ func (st *adsStream) checkType(url string) (int, error) {
 			st.strange = map[string]struct{}{}
 		}
 		st.strange[url] = struct{}{}
-		st.srv.opts.Log.Debug("type is not served", "node", st.node.key.ID, "type", url)
+		if withheld {
+			st.srv.opts.Log.Warn("a client asks for certificates over TCP, where they are not sent; connect its Envoy to the unix socket", "node", st.node.key.ID, "peer", st.peer.String())
+		} else {
+			st.srv.opts.Log.Debug("type is not served", "node", st.node.key.ID, "type", url)
+		}
 	}
 	return rank, nil
 }

@@ -1,0 +1,402 @@
+package agent_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/identity"
+)
+
+const (
+	ownSecret       = "identity_cert:secret:default"
+	authoritySecret = "mesh_ca:secret:default"
+)
+
+// secureMesh is a mesh with mTLS whose first backend is enabled.
+func secureMesh(backends ...string) string {
+	return "---\ntype: Mesh\nname: default\nmtls:\n  enabledBackend: " + backends[0] + "\n  backends:\n  - {type: builtin, name: " +
+		strings.Join(backends, "}\n  - {type: builtin, name: ") + "}\n"
+}
+
+// securePair is web, which dials backend, and backend.
+func securePair(tags string) string {
+	return "---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web" + tags +
+		"}}], outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}\n" +
+		"---\n{type: Dataplane, mesh: default, name: backend, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: backend}}]}}\n"
+}
+
+// hand is a clock that is set by hand.
+type hand struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (h *hand) Now() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now
+}
+
+func (h *hand) add(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now = h.now.Add(d)
+}
+
+// secureClient is an Envoy that asks for its secrets too.
+type secureClient struct {
+	*proxyClient
+	secrets map[string]*tlsv3.Secret
+}
+
+func newSecureClient(t *testing.T, name string) *secureClient {
+	p := newProxyClient(t, &core.Node{Id: "default." + name, UserAgentName: "envoy"})
+	p.has[draft.TypeSecret] = map[string]string{}
+	c := &secureClient{p, map[string]*tlsv3.Secret{}}
+	p.seen = func(url string, r *discoveryv3.Resource) {
+		if url != draft.TypeSecret {
+			return
+		}
+		s := &tlsv3.Secret{}
+		if err := r.Resource.UnmarshalTo(s); err != nil {
+			t.Error(err)
+		}
+		c.secrets[r.Name] = s
+	}
+	return c
+}
+
+func (c *secureClient) connect(conn *grpc.ClientConn) {
+	c.t.Helper()
+	c.proxyClient.connect(conn, true)
+	do(c.t, c.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeSecret,
+		ResourceNamesSubscribe: []string{ownSecret, authoritySecret}, InitialResourceVersions: maps.Clone(c.has[draft.TypeSecret])}))
+}
+
+// ready takes the first config.
+func (c *secureClient) ready() {
+	c.t.Helper()
+	c.until("its config and secrets", func() bool {
+		return len(c.secrets) == 2 && len(c.has[draft.TypeListener]) > 0 && len(c.has[draft.TypeEndpoint]) == len(c.names(draft.TypeEndpoint))
+	})
+}
+
+func (c *secureClient) key() []byte {
+	return c.secrets[ownSecret].GetTlsCertificate().GetPrivateKey().GetInlineBytes()
+}
+
+func (c *secureClient) chain() []byte {
+	return c.secrets[ownSecret].GetTlsCertificate().GetCertificateChain().GetInlineBytes()
+}
+
+func (c *secureClient) cert() *x509.Certificate {
+	c.t.Helper()
+	pair, err := tls.X509KeyPair(c.chain(), c.key())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return pair.Leaf
+}
+
+// config is what Envoy makes of the secrets and a SAN matcher.
+func (c *secureClient) config(now time.Time, peers string) *tls.Config {
+	c.t.Helper()
+	pair, err := tls.X509KeyPair(c.chain(), c.key())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(c.secrets[authoritySecret].GetValidationContext().GetTrustedCa().GetInlineBytes())
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert, // names are SPIFFE IDs
+		VerifyConnection: func(s tls.ConnectionState) error {
+			between := x509.NewCertPool()
+			for _, c := range s.PeerCertificates[1:] {
+				between.AddCert(c)
+			}
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+			if err == nil && !slices.ContainsFunc(s.PeerCertificates[0].URIs, func(u *url.URL) bool { return strings.HasPrefix(u.String(), peers) }) {
+				err = errors.New("the peer is not " + peers)
+			}
+			return err
+		},
+	}
+}
+
+// talk lets web dial backend.
+func talk(t *testing.T, now time.Time, web, backend *secureClient) error {
+	t.Helper()
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	served := make(chan error, 1)
+	go func() {
+		s := tls.Server(b, backend.config(now, "spiffe://default/"))
+		err := s.Handshake()
+		if err == nil {
+			_, err = s.Write([]byte("hello"))
+		}
+		b.Close()
+		served <- err
+	}()
+	c := tls.Client(a, web.config(now, "spiffe://default/backend"))
+	_, err := io.ReadFull(c, make([]byte, 5))
+	a.Close()
+	return errors.Join(err, <-served)
+}
+
+// TestMutualTLS walks through the life of certificates: two Envoys get theirs and talk, one is renewed, tags change, the
+// backend is changed, the agent is restarted. Each time an Envoy is sent what has changed and nothing else.
+func TestMutualTLS(t *testing.T) {
+	clock := &hand{now: time.Now()}
+	dir := shortDir(t)
+	r := up(t, dir, agent.Deps{Now: clock.Now})
+	byAPI(t, r.Store(), secureMesh("ca-1")+securePair(""))
+	web, backend := newSecureClient(t, "web"), newSecureClient(t, "backend")
+	both := []*secureClient{web, backend}
+	for _, c := range both {
+		c.connect(dial(t, r.Addrs().XDS))
+		c.ready()
+		inSync(t, r.Agent, c.node.Id)
+	}
+	if err := talk(t, clock.Now(), web, backend); err != nil {
+		t.Errorf("web cannot talk to backend: %v", err)
+	}
+	if err := talk(t, clock.Now(), backend, web); err == nil {
+		t.Error("backend was taken for web")
+	}
+
+	// Renewal.
+	old, first := map[*secureClient]*x509.Certificate{}, *backend
+	first.secrets = maps.Clone(backend.secrets)
+	for _, c := range both {
+		old[c] = c.cert()
+	}
+	clock.add(20 * time.Hour)
+	byAPI(t, r.Store(), meshes("unrelated")) // one pass
+	for _, c := range both {
+		if got := c.next(); got != "Secret "+ownSecret {
+			t.Errorf("%s got %q, want its certificate alone", c.node.Id, got)
+		}
+		if n := c.cert(); n.Equal(old[c]) || !n.NotAfter.After(old[c].NotAfter) {
+			t.Errorf("%s has a certificate valid until %v, it was %v", c.node.Id, n.NotAfter, old[c].NotAfter)
+		}
+	}
+	if err := talk(t, clock.Now(), web, &first); err != nil {
+		t.Errorf("web cannot talk to a backend that has the old certificate still: %v", err)
+	}
+
+	// Other tags: a new certificate for web, since its names are others.
+	const inbound = "inbound:10.0.0.1:80" // has the tags in its metadata
+	was := web.has[draft.TypeListener][inbound]
+	byAPI(t, r.Store(), securePair(", team: front"))
+	web.until("a certificate and a listener with the new tag", func() bool {
+		return web.has[draft.TypeListener][inbound] != was && slices.ContainsFunc(web.cert().URIs, func(u *url.URL) bool { return u.String() == "kuma://team/front" })
+	})
+	inSync(t, r.Agent, web.node.Id)
+
+	// Another backend: trusted first, then it signs.
+	byAPI(t, r.Store(), secureMesh("ca-2", "ca-1"))
+	for _, c := range both {
+		c.until("the authorities", func() bool {
+			return bytes.Count(c.secrets[authoritySecret].GetValidationContext().GetTrustedCa().GetInlineBytes(), []byte("BEGIN")) == 2
+		})
+		old[c] = c.cert()
+	}
+	clock.add(time.Minute)
+	byAPI(t, r.Store(), meshes("unrelated+"))
+	if got := web.next(); got != "Secret "+ownSecret || web.cert().Equal(old[web]) {
+		t.Errorf("web got %q", got)
+	}
+	if err := talk(t, clock.Now(), web, backend); err != nil { // backend has not heard of its own new one yet
+		t.Errorf("web with the new authority cannot talk to a backend with the old one: %v", err)
+	}
+	if got := backend.next(); got != "Secret "+ownSecret {
+		t.Errorf("backend got %q", got)
+	}
+	if err := talk(t, clock.Now(), web, backend); err != nil {
+		t.Error(err)
+	}
+
+	noKeys(t, r, both...)
+
+	// A restart sends nothing.
+	for _, c := range both {
+		inSync(t, r.Agent, c.node.Id)
+	}
+	do(t, r.stop())
+	r = up(t, dir, agent.Deps{Now: clock.Now})
+	for _, c := range both {
+		c.connect(dial(t, r.Addrs().XDS))
+		inSync(t, r.Agent, c.node.Id)
+	}
+	byAPI(t, r.Store(), strings.Replace(securePair(", team: front"), "10.0.0.2", "10.0.0.3", 1))
+	if got := web.next(); got != "ClusterLoadAssignment backend" {
+		t.Errorf("the first that web gets after a restart is %q, want the change alone", got)
+	}
+}
+
+// noKeys looks for the private keys of proxies in everything that the agent shows.
+func noKeys(t *testing.T, r *running, clients ...*secureClient) {
+	t.Helper()
+	hc := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", r.Addrs().API) }}}
+	defer hc.CloseIdleConnections()
+	shown := map[string]string{"the log": r.logs.String()}
+	for _, path := range []string{
+		"/v1/status", "/v1/dataplanes", "/v1/dataplanes/default/web/status", "/meshes/default/dataplanes/web/_config", "/meshes/default/dataplanes/web/_rules",
+		"/meshes/default", "/metrics", "/readyz?verbose", "/v1/history/meshes/default",
+	} {
+		resp, err := hc.Get("http://localhost" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s, %v", path, resp.Status, err)
+		}
+		shown[path] = string(body)
+	}
+	for _, c := range clients {
+		pem := c.key()
+		line := strings.Split(string(pem), "\n")[1]
+		for _, bad := range []string{"PRIVATE KEY", line, base64.StdEncoding.EncodeToString(pem)[:60]} {
+			for where, text := range shown {
+				if strings.Contains(text, bad) {
+					t.Errorf("%s shows a private key: %.40s", where, bad)
+				}
+			}
+		}
+	}
+	if !strings.Contains(shown["/meshes/default/dataplanes/web/_config"], `"name":"`+ownSecret+`"`) {
+		t.Error("_config does not name the secret")
+	}
+	for _, want := range []string{
+		`nearside_certificate_expiration_timestamp_seconds{certificate="authority",mesh="default"} `,
+		`nearside_certificate_expiration_timestamp_seconds{certificate="proxy",mesh="default"} `,
+	} {
+		if !strings.Contains(shown["/metrics"], want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	// On disk they are, for the agent alone.
+	n := 0
+	do(t, filepath.Walk(filepath.Join(r.dir, "state", "identity"), func(path string, st os.FileInfo, err error) error {
+		if err == nil && st.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, st.Mode())
+		}
+		n++
+		return err
+	}))
+	if n != 6 { // two directories, two authorities, two proxies
+		t.Errorf("%d files and directories", n)
+	}
+}
+
+// TestSecretsStayOnTheNode: over TCP nobody knows who asks, so that no keys are sent.
+func TestSecretsStayOnTheNode(t *testing.T) {
+	r := up(t, shortDir(t), agent.Deps{}, "xds.tcp=127.0.0.1:0")
+	byAPI(t, r.Store(), secureMesh("ca")+securePair(""))
+	c := newSecureClient(t, "web")
+	conn, err := grpc.NewClient(r.Addrs().XDSTCP.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c.connect(conn)
+	c.until("all but the secrets", func() bool { return len(c.has[draft.TypeListener]) == 2 && len(c.has[draft.TypeEndpoint]) == 1 })
+	inSync(t, r.Agent, c.node.Id)
+	byAPI(t, r.Store(), strings.Replace(securePair(""), "10.0.0.2", "10.0.0.3", 1))
+	if got := c.next(); got != "ClusterLoadAssignment backend" || len(c.secrets) > 0 {
+		t.Errorf("got %q and %d secrets", got, len(c.secrets))
+	}
+	if !strings.Contains(r.logs.String(), "asks for certificates over TCP") {
+		t.Error("nobody is told")
+	}
+}
+
+// TestRenewalWakesTheLoop: certificates are renewed in time although nothing else happens, and the loop sleeps between.
+func TestRenewalWakesTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := memory(t), newPublisher("default.web")
+		byAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, dpCert: {rotation: {expiration: 10h}}}]}\n---\n"+dataplaneText("default", "web", "10.0.0.1"))
+		r := agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p})
+		go r.Run(t.Context())
+		synctest.Wait()
+		rank := draft.Rank(draft.TypeSecret)
+		first := p.of("default.web")
+		if p.take() != 1 || len(first.Resources[rank]) != 2 {
+			t.Fatalf("%d secrets at the start", len(first.Resources[rank]))
+		}
+		time.Sleep(7 * time.Hour)
+		synctest.Wait()
+		if n := p.take(); n != 0 || p.of("default.web") != first {
+			t.Errorf("%d passes in the first seven hours of ten", n)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		second := p.of("default.web")
+		if n := p.take(); n != 1 || second.Versions[rank] == first.Versions[rank] {
+			t.Errorf("%d passes in the eighth hour, renewed: %v", n, second.Versions[rank] != first.Versions[rank])
+		}
+		for other := range draft.Types {
+			if other != rank && first.Versions[other] != second.Versions[other] {
+				t.Errorf("%s has changed too", draft.Types[other])
+			}
+		}
+		var was, is tlsv3.Secret
+		do(t, errors.Join(proto.Unmarshal(first.Resources[rank][1].Body, &was), proto.Unmarshal(second.Resources[rank][1].Body, &is)))
+		if !proto.Equal(&was, &is) {
+			t.Error("the authority has changed")
+		}
+	})
+}
+
+// TestCertificatesCannotBeMade: the mesh and its proxies say why, and what they have stays.
+func TestCertificatesCannotBeMade(t *testing.T) {
+	s, p, dir := memory(t), newPublisher("default.web"), filepath.Join(t.TempDir(), "identity")
+	byAPI(t, s, secureMesh("ca")+"---\n"+dataplaneText("default", "web", "10.0.0.1"))
+	start := func() *agent.Reconciler {
+		return agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p, Certificates: identity.Open(identity.Options{Dir: dir})})
+	}
+	if got := pass(start()); got != nil {
+		t.Fatalf("%q", got)
+	}
+	first := p.has["default.web"]
+	do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o644))
+	r := start()
+	got := pass(r)
+	if len(got) != 2 || !strings.HasPrefix(got[0], "error Dataplane/default/web: no new config could be made, the proxy keeps what it has: mtls.backends[0] (ca): ") ||
+		!strings.HasPrefix(got[1], "error Mesh/default: no certificates can be made, proxies keep those that they have: mtls.backends[0] (ca): ") || !strings.Contains(got[1], "is open to others") {
+		t.Errorf("%q", got)
+	}
+	do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o600))
+	if got := pass(r); got != nil || p.has["default.web"].Versions != first.Versions {
+		t.Errorf("once mended: %q, the same config: %v", got, p.has["default.web"].Versions == first.Versions)
+	}
+}
