@@ -7,6 +7,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
@@ -18,12 +19,33 @@ const (
 	originRaw      = "proxy-template-raw"
 )
 
+// resourceID names a resource that is added.
+type resourceID struct {
+	name string
+	kind protoreflect.FullName
+}
+
+func (c *change) id() resourceID {
+	return resourceID{nameOf(c.value.message), c.value.message.ProtoReflect().Descriptor().FullName()}
+}
+
+// addsResource is true for a change that adds a whole resource.
+func (c *change) addsResource() bool { return c.op == Add && c.target != virtualHosts }
+
 // add adds whole resources, each with what later changes make of it. Of several with one name the last counts.
 func (e *editor) add() {
+	last := map[resourceID]*change{}
+	for i := range e.plans {
+		for _, ch := range e.plans[i].changes {
+			if ch.addsResource() {
+				last[ch.id()] = ch
+			}
+		}
+	}
 	for i := range e.plans {
 		p := &e.plans[i]
 		for j, ch := range p.changes {
-			if ch.op != Add || ch.target == virtualHosts || e.addedLater(ch, step{i, j + 1}) {
+			if !ch.addsResource() || last[ch.id()] != ch {
 				continue
 			}
 			if err := e.addOne(p, ch, step{i, j + 1}); err != nil {
@@ -31,17 +53,6 @@ func (e *editor) add() {
 			}
 		}
 	}
-}
-
-// addedLater reports whether a later change adds another resource in the place of this one.
-func (e *editor) addedLater(ch *change, s step) bool {
-	found := false
-	e.from(s, func(_ *plan, changes []*change) {
-		for _, later := range changes {
-			found = found || later.addsSame(ch)
-		}
-	})
-	return found
 }
 
 func (e *editor) addOne(p *plan, ch *change, next step) error {

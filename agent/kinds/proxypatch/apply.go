@@ -19,11 +19,11 @@ type plan struct {
 
 // editor applies plans to one part of a draft.
 type editor struct {
-	c       *policy.Context
-	d       *draft.Draft
-	plans   []plan
-	targets [resources + 1]bool // there are changes of them
-	merged  map[mergedKey]*anypb.Any
+	c      *policy.Context
+	d      *draft.Draft
+	plans  []plan
+	about  [listeners + 1]concern // clusters, and listeners with all that is in them
+	merged map[mergedKey]*anypb.Any
 }
 
 // mergedKey names the configuration that a change makes of a shared one, which many filters have.
@@ -48,13 +48,13 @@ func (e *editor) run() {
 			d.Listeners, d.Clusters, d.Routes = d.Listeners[:0], d.Clusters[:0], nil
 		}
 		for _, ch := range e.plans[i].changes {
-			e.targets[ch.target] = true
+			e.note(i, ch)
 		}
 	}
-	if e.targets[clusters] {
+	if about := &e.about[clusters]; about.any() {
 		kept := d.Clusters[:0]
 		for _, x := range d.Clusters {
-			if !e.replaced(clusters, x.Message.GetName()) {
+			if !about.added[x.Message.GetName()] {
 				if x = e.cluster(x, step{}); x != nil {
 					kept = append(kept, x)
 				}
@@ -62,10 +62,10 @@ func (e *editor) run() {
 		}
 		d.Clusters = kept
 	}
-	if e.targets[listeners] || e.targets[networkFilters] || e.targets[httpFilters] || e.targets[virtualHosts] {
+	if about := &e.about[listeners]; about.any() {
 		kept := d.Listeners[:0]
 		for _, l := range d.Listeners {
-			if !e.replaced(listeners, l.Message.GetName()) {
+			if !about.added[l.Message.GetName()] {
 				if l = e.listener(l, step{}); l != nil {
 					kept = append(kept, l)
 				}
@@ -107,29 +107,6 @@ func plansOf(c *policy.Context) []plan {
 	}
 	conf.warn(c, r)
 	return []plan{{policy: r, changes: conf.changes(), bare: !slices.Contains(conf.Imports, defaultProfile)}}
-}
-
-// replaced reports whether a policy adds another resource of the name.
-func (e *editor) replaced(t target, name string) bool {
-	for i := range e.plans {
-		for _, ch := range e.plans[i].changes {
-			if ch.adds(t, name) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// from calls fn for each plan from a step on, with the changes that are left of it.
-func (e *editor) from(s step, fn func(p *plan, changes []*change)) {
-	for i := s.plan; i < len(e.plans); i++ {
-		changes := e.plans[i].changes
-		if i == s.plan {
-			changes = changes[s.change:]
-		}
-		fn(&e.plans[i], changes)
-	}
 }
 
 // fault says that a resource stays without a policy.

@@ -198,7 +198,7 @@ func TestFaultLeavesDraft(t *testing.T) {
 				t.Errorf("got %d different warnings, want one for each kind of resource: %q", len(seen), host.list)
 			}
 			for w := range seen {
-				if !strings.HasPrefix(w, "p: default.appendModifications[") || !strings.Contains(w, "stay as if this policy were not there") {
+				if !strings.HasPrefix(w, "p: spec.default.appendModifications[") || !strings.Contains(w, "stay as if this policy were not there") {
 					t.Errorf("the warning does not name the policy: %s", w)
 				}
 			}
@@ -243,5 +243,26 @@ func BenchmarkPatch(b *testing.B) {
 				(&editor{c: &policy.Context{Host: &notes{}}, d: d, plans: p}).run()
 			}
 		})
+	}
+}
+
+// TestOrder: policies act in their order, whether or not they name what they are about.
+func TestOrder(t *testing.T) {
+	about := func(match, timeout string) string {
+		return `    - cluster: {operation: Patch, match: ` + match + `, value: "connectTimeout: ` + timeout + `"}`
+	}
+	all, named := about(`{origin: outbound}`, "1s"), about(`{name: s-0}`, "2s")
+	for want, plans := range map[string][]plan{
+		"s-0: 2s, s-1: 1s":  {planOf(t, "a", all), planOf(t, "b", named)},
+		"s-0: 1s, s-1: 1s":  {planOf(t, "a", named), planOf(t, "b", all)},
+		"s-0: 2s, s-1: 0s":  {planOf(t, "a", about(`{name: s-9}`, "7s")), planOf(t, "b", named)},
+		"s-0: 2s, s-1: 11s": {planOf(t, "a", all), planOf(t, "b", about(`{name: s-1}`, "11s")+"\n"+named)},
+	} {
+		d := part(0, 2)
+		(&editor{c: &policy.Context{Host: &notes{}}, d: d, plans: plans}).run()
+		got := fmt.Sprintf("s-0: %ds, s-1: %ds", d.Clusters[0].Message.ConnectTimeout.GetSeconds(), d.Clusters[1].Message.ConnectTimeout.GetSeconds())
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }

@@ -73,16 +73,6 @@ func (c *change) describe() string {
 	return fmt.Sprintf("%s (%s %s)", c.at, targets[c.target].name, c.op)
 }
 
-// adds is true for a change that adds a whole resource of the name.
-func (c *change) adds(t target, name string) bool {
-	return c.target == t && c.op == Add && nameOf(c.value.message) == name
-}
-
-// addsSame is true for a change that adds a resource in the place of the one that o adds.
-func (c *change) addsSame(o *change) bool {
-	return c.adds(o.target, nameOf(o.value.message)) && c.value.message.ProtoReflect().Descriptor() == o.value.message.ProtoReflect().Descriptor()
-}
-
 // nameOf returns the name of a whole resource.
 func nameOf(m proto.Message) string {
 	switch m := m.(type) {

@@ -1,6 +1,7 @@
 package proxypatch
 
 import (
+	"cmp"
 	"fmt"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -14,7 +15,7 @@ import (
 // cluster returns what the plans make of a cluster from a step on, nil when one of them removes it.
 func (e *editor) cluster(x *draft.Cluster, s step) *draft.Cluster {
 	removed := false
-	e.from(s, func(p *plan, changes []*change) {
+	e.from(s, clusters, x.Message.GetName(), func(p *plan, changes []*change) {
 		if removed {
 			return
 		}
@@ -66,7 +67,7 @@ func clusterStays(x *draft.Cluster, ch *change) string {
 	if ch.match.name != nil {
 		return fmt.Sprintf("the cluster %q stays", x.Message.GetName())
 	}
-	return x.MadeBy() + " clusters stay"
+	return cmp.Or(x.MadeBy(), "other") + " clusters stay"
 }
 
 // patchCluster changes a cluster whose message and HTTP options it replaces.

@@ -1,6 +1,7 @@
 package proxypatch
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -20,7 +21,7 @@ const tagsNamespace = "io.kuma.tags"
 // listener returns what the plans make of a listener from a step on, nil when one of them removes it.
 func (e *editor) listener(l *draft.Listener, s step) *draft.Listener {
 	removed := false
-	e.from(s, func(p *plan, changes []*change) {
+	e.from(s, listeners, l.Message.GetName(), func(p *plan, changes []*change) {
 		if removed {
 			return
 		}
@@ -108,7 +109,7 @@ func listenerStays(l *draft.Listener, ch *change) string {
 	if ch.match.listener != nil || ch.target == listeners && ch.match.name != nil {
 		return fmt.Sprintf("the listener %q stays", l.Message.GetName())
 	}
-	return l.MadeBy() + " listeners stay"
+	return cmp.Or(l.MadeBy(), "other") + " listeners stay"
 }
 
 // patchAny makes one change in a listener, of which it replaces messages and lists.

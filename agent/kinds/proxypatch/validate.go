@@ -20,7 +20,7 @@ func (c *Conf) Validate(v *resource.Validator) {
 		m.change = theOne(list.Index(i), []written{
 			writtenOf(clusters, m.Cluster), writtenOf(listeners, m.Listener), writtenOf(networkFilters, m.NetworkFilter),
 			writtenOf(httpFilters, m.HTTPFilter), writtenOf(virtualHosts, m.VirtualHost),
-		}, fmt.Sprintf("default.appendModifications[%d]", i))
+		}, fmt.Sprintf("spec.default.appendModifications[%d]", i))
 	}
 }
 
