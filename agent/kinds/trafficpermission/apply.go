@@ -44,7 +44,7 @@ type guard struct {
 	stat             string
 	enforced, shadow *rbacv3.RBAC
 	// connections is true when HTTP is guarded by its connections too, as TrafficPermission has it, and not by its
-	// requests.
+	// requests. Where no policy says anything, nobody is admitted, and a request is told so.
 	connections bool
 }
 
@@ -54,10 +54,9 @@ func newGuard(c *policy.Context, rules *policy.KindRules, l *draft.Listener) *gu
 		g.enforced, g.shadow = fromRules(c.View.Name, written(in))
 		return g
 	}
-	g.connections = true
 	var strongest *resource.Resource
 	if list := c.Rules.LegacyInbound(legacyKind, l.Inbound); len(list) > 0 {
-		strongest = list[0]
+		strongest, g.connections = list[0], true
 	}
 	g.enforced = fromLegacy(strongest)
 	return g

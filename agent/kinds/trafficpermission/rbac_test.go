@@ -240,7 +240,7 @@ func inbound(http bool) *draft.Draft {
 	}}
 }
 
-// TestWhereTheGuardStands: HTTP is guarded request by request where a MeshTrafficPermission says so, else by its
+// TestWhereTheGuardStands: HTTP is guarded request by request, unless a TrafficPermission speaks, which is about
 // connections; in either case only where peers are known, only at inbounds, and before everything else.
 func TestWhereTheGuardStands(t *testing.T) {
 	allowAll := `{"type":"MeshTrafficPermission","mesh":"default","name":"p","spec":{"targetRef":{"kind":"Mesh"},"from":[{"targetRef":{"kind":"Mesh"},"default":{"action":"Allow"}}]}}`
@@ -256,7 +256,8 @@ func TestWhereTheGuardStands(t *testing.T) {
 		{"tcp by a MeshTrafficPermission", []string{allowAll, legacyAll}, false, false, policyName},
 		{"http by a TrafficPermission", []string{legacyAll}, true, false, "old"},
 		{"tcp by a TrafficPermission", []string{legacyAll}, false, false, "old"},
-		{"http without permissions", nil, true, false, ""},
+		{"http without permissions", nil, true, true, ""},
+		{"tcp without permissions", nil, false, false, ""},
 	} {
 		d := inbound(c.http)
 		apply(&policy.Context{Rules: rulesOf(t, c.docs...), View: view()}, d)
