@@ -1,0 +1,60 @@
+package envoy
+
+// Severity says what Envoy makes of a fault, the worst first.
+type Severity uint8
+
+const (
+	Reject   Severity = iota // Envoy refuses the resource
+	Unusable                 // Envoy loads it, and it never works
+	Surprise                 // it works otherwise than it reads: a shadowed rule, an ambiguous prefix
+	Lint                     // it could be written better
+)
+
+// String names the severity: reject, broken, surprise or lint.
+func (s Severity) String() string {
+	switch s {
+	case Reject:
+		return "reject"
+	case Unusable:
+		return "broken"
+	case Surprise:
+		return "surprise"
+	}
+	return "lint"
+}
+
+// MarshalText is String, so that a severity is a word in JSON.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Blocks reports whether a resource with such a finding must not be sent.
+func (s Severity) Blocks() bool { return s <= Unusable }
+
+// Finding is something that the check has to say about a resource.
+type Finding struct {
+	Rule     int      // its number in [Rules]
+	Severity Severity //
+	Place             // what is wrong
+	Message  string   // the value, the bound and the remedy
+	// Others are the further places that have a part in it: the other one of two equal chains, the listener with the
+	// same address.
+	Others []Place
+}
+
+// Facts are what is true of the proxy and its host beside the config. The zero value says as little as possible: an
+// unpatched Envoy of any supported version on a host about which nothing is known.
+type Facts struct {
+	// StaticClusters are those of the bootstrap; references to them are good, and CDS cannot replace them.
+	StaticClusters []string
+	// RE2Limit is the runtime value re2.max_program_size.error_level; 0 stands for Envoy's default, 100.
+	RE2Limit uint32
+	// NoIPv6 is true where the host has no IPv6: listeners on it cannot bind.
+	NoIPv6 bool
+	// LowestPort is the lowest port that Envoy may bind; 0 for no bound.
+	LowestPort uint16
+	// Transparent is true where Envoy has CAP_NET_ADMIN, which `transparent` and `freebind` sockets need.
+	Transparent bool
+	// Taken are ports that others than this proxy hold: "address:port" to a word about the holder.
+	Taken map[string]string
+	// Unwritable are the files that Envoy cannot open for its logs, with the reason.
+	Unwritable map[string]string
+}
