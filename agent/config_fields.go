@@ -34,7 +34,7 @@ func (c *Config) fields() []field {
 		{path: "api.tokenFile", doc: "File with the bearer token that allows writes over TCP, below paths.state when relative.", value: pathText{p: &c.API.TokenFile, below: state}},
 		{path: "xds.socket.path", doc: "Unix socket that Envoys take their config from, below paths.run when relative.", value: pathText{p: &c.XDS.Socket.Path, below: run, required: true, socket: true}},
 		{path: "xds.socket.mode", doc: "Permissions of the xDS socket, octal.", value: mode{p: &c.XDS.Socket.Mode}},
-		{path: "xds.tcp", doc: "TCP address for Envoys that cannot open the socket. It has no authentication: keep it on loopback or a private network. Empty: off.", value: text{p: &c.XDS.TCP, check: optional(checkHostPort)}},
+		{path: "xds.tcp", doc: "TCP address for Envoys that cannot open the socket. It has no authentication: keep it on loopback or a private network. Certificates are not sent over it. Empty: off.", value: text{p: &c.XDS.TCP, check: optional(checkHostPort)}},
 		{path: "dns.listen", doc: "UDP and TCP address of the resolver. Empty: off.", value: text{p: &c.DNS.Listen, check: optional(checkHostPort)}},
 		{path: "dns.upstreams", doc: "Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf.", value: textList{p: &c.DNS.Upstreams, check: checkUpstream, max: 16}},
 		{path: "dns.cacheSize", doc: "Answers of upstreams that are kept; 0 keeps none.", value: integer{p: &c.DNS.CacheSize, max: 10_000_000}},
