@@ -50,15 +50,6 @@ func Policies() []resource.Descriptor {
 	return out
 }
 
-// The kinds of targetRef that the policies without a room take: those of Kuma 2.9.
-var (
-	mesh     = []string{"Mesh"}
-	subset   = []string{"Mesh", "MeshSubset", "Dataplane"}
-	proxies  = []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"}
-	routed   = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
-	outbound = []string{"MeshGateway", "MeshHTTPRoute"}
-)
-
 // Rooms returns the rooms in the order in which they act.
 func Rooms() []policy.Room {
 	type shape = resource.PolicyShape
@@ -66,7 +57,7 @@ func Rooms() []policy.Room {
 		// Routes come first: what acts on a route or a split cluster needs to find it.
 		route.Room(),
 		// Passthrough makes chains and clusters that the kinds below then act on.
-		room(inert("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: subset, Default: true})),
+		room(inert("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: []string{"Mesh", "MeshSubset", "Dataplane"}, Default: true})),
 		// What shapes connections and requests. These are independent of each other.
 		meshtls.Room(),
 		loadbalancing.Room(),

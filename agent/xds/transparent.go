@@ -155,6 +155,6 @@ func (g *generator) directAccess() {
 	if g.claim(directAccessCluster) {
 		c := originalDst(directAccessCluster)
 		g.tls.anybody(c)
-		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
+		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Origin: draft.OriginDirectAccess, Message: c})
 	}
 }

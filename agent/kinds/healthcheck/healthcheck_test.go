@@ -23,7 +23,9 @@ func with(field string) string { return to(`{"grpc":{},` + field + `}`) }
 
 func TestRefused(t *testing.T) {
 	const conf = "spec.to[0].default"
-	header := func(list, h string) string { return to(`{"http":{"requestHeadersToAdd":{"` + list + `":[` + h + `]}}}`) }
+	header := func(list, h string) string {
+		return to(`{"http":{"requestHeadersToAdd":{"` + list + `":[` + h + `]}}}`)
+	}
 	many := strings.Repeat(`{"name":"a","value":"b"},`, 17)
 	for _, c := range []struct{ doc, field, reason string }{
 		{to(`{}`), conf, "at least one of http, tcp, grpc"},
