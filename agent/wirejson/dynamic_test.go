@@ -96,7 +96,7 @@ func TestRareParts(t *testing.T) {
 		mt := dynamic(t, file)
 		r := wirejson.New(nil)
 		rendered := 0
-		for seed := range uint64(1500) {
+		for seed := range uint64(800) {
 			rnd := newRandom(seed)
 			m := mt.New()
 			rnd.fill(m, 4)
@@ -114,7 +114,7 @@ func TestRareParts(t *testing.T) {
 			}
 			compare(t, r, mt, wire, nil)
 		}
-		if rendered < 1000 {
+		if rendered < 500 {
 			t.Errorf("%s: only %d messages were rendered", mt.Descriptor().FullName(), rendered)
 		}
 	}

@@ -73,7 +73,7 @@ func compare(t *testing.T, r *wirejson.Renderer, mt protoreflect.MessageType, wi
 // TestLikeTheLibrary renders random messages of the served types, and of all others packed in an Any: as the library
 // has encoded them, and as nobody would.
 func TestLikeTheLibrary(t *testing.T) {
-	rounds := uint64(2000)
+	rounds := uint64(1200)
 	if testing.Short() {
 		rounds = 400
 	}

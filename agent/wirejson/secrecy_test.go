@@ -107,7 +107,7 @@ func hiddenValue(fd protoreflect.FieldDescriptor) protoreflect.Value {
 func TestSecretsLikeTheLibrary(t *testing.T) {
 	r := wirejson.New(some)
 	rendered := 0
-	for seed := range uint64(1500) {
+	for seed := range uint64(800) {
 		rnd := newRandom(seed)
 		m := served[int(seed)%len(served)].ProtoReflect().New()
 		rnd.fill(m, 6)
@@ -128,7 +128,7 @@ func TestSecretsLikeTheLibrary(t *testing.T) {
 			rendered++
 		}
 	}
-	if rendered < 500 {
+	if rendered < 300 {
 		t.Errorf("only %d messages were rendered", rendered)
 	}
 }
