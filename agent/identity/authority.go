@@ -78,6 +78,7 @@ func (b *backend) refreshBuiltin(k *Keeper, spec *resource.MTLSBackend) ([]strin
 		b.list = slices.DeleteFunc(b.list, func(a *authority) bool { return !k.now.Before(a.cert.NotAfter) })
 		b.dirty = b.dirty || len(b.list) < n
 	}
+	warnings := slices.Clone(b.notes)
 	newest := b.newest(k.now)
 	if newest == nil || !k.now.Before(rootRenewal(newest.since, newest.cert.NotAfter)) {
 		made, err := b.make(k, spec)
@@ -85,7 +86,7 @@ func (b *backend) refreshBuiltin(k *Keeper, spec *resource.MTLSBackend) ([]strin
 		case err != nil && newest == nil:
 			return nil, err
 		case err != nil:
-			b.notes = []string{fmt.Sprintf("no successor of the authority can be made: %v", err)}
+			warnings = append(warnings, fmt.Sprintf("no successor of the authority can be made: %v", err))
 			k.due(k.now.Add(retry))
 		default:
 			newest = made
@@ -94,10 +95,10 @@ func (b *backend) refreshBuiltin(k *Keeper, spec *resource.MTLSBackend) ([]strin
 	k.due(rootRenewal(newest.since, newest.cert.NotAfter))
 	b.keep(k)
 	if b.unwritten != nil {
-		return append(slices.Clone(b.notes), fmt.Sprintf("its authority is in memory alone, and a restart makes another one, because it cannot be written: %v; "+
-			"make room or give the agent's user the directory", b.unwritten)), nil
+		warnings = append(warnings, fmt.Sprintf("its authority is in memory alone, and a restart makes another one, because it cannot be written: %v; "+
+			"make room or give the agent's user the directory", b.unwritten))
 	}
-	return b.notes, nil
+	return warnings, nil
 }
 
 // newest returns the youngest authority that is valid, nil for none.

@@ -16,7 +16,7 @@ func Tag(key, value string) string { return "kuma://" + key + "/" + value }
 // one for each value of each tag, sorted. It fails when there is no service, or when a name is not a URI.
 func Names(mesh string, tags map[string][]string) ([]string, error) {
 	if len(tags[resource.TagService]) == 0 {
-		return nil, fmt.Errorf("no inbound has the tag %s, which is what a proxy proves itself with: give it one, or make the dataplane a gateway", resource.TagService)
+		return nil, fmt.Errorf("no inbound in use has the tag %s, which is what a proxy proves itself with: give one the tag", resource.TagService)
 	}
 	var out []string
 	for _, service := range slices.Sorted(slices.Values(tags[resource.TagService])) {
