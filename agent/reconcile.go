@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
@@ -27,7 +26,7 @@ import (
 // Publisher takes the configs that a [Reconciler] makes; [xds.Server] is one.
 type Publisher interface {
 	Connected() []xds.NodeKey
-	Publish(map[xds.NodeKey]*draft.Sealed)
+	Publish(map[xds.NodeKey]xds.Config)
 }
 
 // GenerateFunc makes the config of one proxy, as [xds.Generate] does.
@@ -71,12 +70,14 @@ type Reconciler struct {
 	proxies map[xds.NodeKey]*proxyState
 	memo    *xds.Memo
 	logged  map[inspect.Problem]bool
-	renewAt time.Time // when a pass is due for the sake of certificates; zero: never
+	madeAt  map[string]uint64 // by mesh: revision of the store that it was derived from
+	renewAt time.Time         // when a pass is due for the sake of certificates; zero: never
 }
 
 type proxyState struct {
-	proxy *xds.Proxy
-	seen  time.Time // when it was connected last
+	proxy    *xds.Proxy
+	revision uint64    // of the store that proxy was made from
+	seen     time.Time // when it was connected last
 }
 
 // NewReconciler returns a reconciler that has done nothing yet.
@@ -99,7 +100,7 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: xds.NewMemo(),
-		rooms: kinds.Rooms(), meshes: map[string]*xds.Mesh{}, proxies: map[xds.NodeKey]*proxyState{},
+		rooms: kinds.Rooms(), meshes: map[string]*xds.Mesh{}, madeAt: map[string]uint64{}, proxies: map[xds.NodeKey]*proxyState{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
 		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -166,7 +167,7 @@ func (r *Reconciler) Pass() {
 	defer r.busy.Store(0)
 
 	snap := r.o.Store.Snapshot()
-	p := &pass{r: r, now: began}
+	p := &pass{r: r, now: began, revision: snap.Revision()}
 	meshes := p.buildMeshes(snap.Set())
 	p.beginCertificates(meshes)
 	publish := p.generateAll(meshes)
@@ -189,6 +190,7 @@ func (r *Reconciler) Pass() {
 type pass struct {
 	r        *Reconciler
 	now      time.Time
+	revision uint64 // of the store
 	problems []inspect.Problem
 }
 
@@ -199,28 +201,32 @@ func (p *pass) problem(k resource.Key, severity, reason string) {
 // buildMeshes derives every mesh. One that cannot be derived keeps its last state.
 func (p *pass) buildMeshes(set *resource.Set) map[string]*xds.Mesh {
 	out := map[string]*xds.Mesh{}
+	madeAt := map[string]uint64{}
 	for _, m := range set.Kind("Mesh") {
 		prev := p.r.meshes[m.Name]
 		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*xds.Mesh, error) {
 			return xds.NewMesh(set, m.Name, mesh.Options{Zone: p.r.o.Zone}, p.r.rooms, policy.Options{RunDir: p.r.o.RunDir}, prev)
 		})
+		madeAt[m.Name] = p.revision
 		if err != nil {
 			p.problem(m.Key, inspect.SeverityError, err.Error())
 			if next = prev; next == nil {
 				continue
 			}
+			madeAt[m.Name] = p.r.madeAt[m.Name]
 		}
 		for _, w := range slices.Concat(next.View.Warnings, next.Policies.Warnings) {
 			p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
 		}
 		out[m.Name] = next
 	}
+	p.r.madeAt = madeAt
 	return out
 }
 
 // generateAll derives every connected proxy and returns what to publish.
-func (p *pass) generateAll(meshes map[string]*xds.Mesh) map[xds.NodeKey]*draft.Sealed {
-	publish := map[xds.NodeKey]*draft.Sealed{}
+func (p *pass) generateAll(meshes map[string]*xds.Mesh) map[xds.NodeKey]xds.Config {
+	publish := map[xds.NodeKey]xds.Config{}
 	for _, key := range p.r.o.Publisher.Connected() {
 		s := p.r.proxies[key]
 		if s == nil {
@@ -229,10 +235,10 @@ func (p *pass) generateAll(meshes map[string]*xds.Mesh) map[xds.NodeKey]*draft.S
 		s.seen = p.now
 		if known := p.generate(meshes, key, s); !known {
 			delete(p.r.proxies, key) // anyone may make up node ids, so nothing is kept of them
-			publish[key] = nil
+			publish[key] = xds.Config{Revision: p.revision}
 		} else if s.proxy != nil {
 			p.r.proxies[key] = s
-			publish[key] = s.proxy.Sealed
+			publish[key] = xds.Config{Sealed: s.proxy.Sealed, Revision: s.revision}
 		}
 	}
 	for key, s := range p.r.proxies {
@@ -276,7 +282,7 @@ func (p *pass) generate(meshes map[string]*xds.Mesh, key xds.NodeKey, s *proxySt
 			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
 		return true
 	}
-	s.proxy = next
+	s.proxy, s.revision = next, p.r.madeAt[meshName]
 	for _, w := range next.Warnings {
 		p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
 	}

@@ -20,12 +20,13 @@ type publisher struct {
 	mu        sync.Mutex
 	connected []xds.NodeKey
 	has       map[string]*draft.Sealed
+	revision  map[string]uint64
 	passes    int
 	touched   map[string]int // how often a node got other bytes
 }
 
 func newPublisher(ids ...string) *publisher {
-	p := &publisher{has: map[string]*draft.Sealed{}, touched: map[string]int{}}
+	p := &publisher{has: map[string]*draft.Sealed{}, revision: map[string]uint64{}, touched: map[string]int{}}
 	p.connect(ids...)
 	return p
 }
@@ -45,15 +46,15 @@ func (p *publisher) Connected() []xds.NodeKey {
 	return slices.Clone(p.connected)
 }
 
-func (p *publisher) Publish(m map[xds.NodeKey]*draft.Sealed) {
+func (p *publisher) Publish(m map[xds.NodeKey]xds.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passes++
-	for k, s := range m {
-		if old, ok := p.has[k.ID]; !ok || old != s {
+	for k, c := range m {
+		if old, ok := p.has[k.ID]; !ok || old != c.Sealed {
 			p.touched[k.ID]++
 		}
-		p.has[k.ID] = s
+		p.has[k.ID], p.revision[k.ID] = c.Sealed, c.Revision
 	}
 }
 
@@ -165,6 +166,9 @@ func TestReconcileIsolatesProxies(t *testing.T) {
 	}
 	if p.has["default.web"] != web || p.has["default.other"] == other {
 		t.Error("the proxy with the fault did not keep its config, or the other one did not get its own")
+	}
+	if now := s.Snapshot().Revision(); p.revision["default.web"] != now-2 || p.revision["default.other"] != now || p.revision["default.missing"] != now {
+		t.Errorf("revisions %v, want that of the last good config for web and %d for the others", p.revision, now)
 	}
 	if !strings.Contains(l.String(), "reconcile_test.go") {
 		t.Errorf("the log has no stack: %s", l)

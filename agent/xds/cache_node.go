@@ -22,12 +22,19 @@ type proxyNode struct {
 	mu       sync.Mutex // guards all below and the watches of the streams
 	ready    bool
 	cfg      *draft.Sealed
-	served   bool // had a config at any time
+	revision uint64                            // of the store that cfg was made from
+	lists    [draft.NumTypes][]*draft.Resource // what the streams bring the client to; see hold
+	served   bool                              // had a config at any time
 	pushedAt time.Time
 	streams  []*adsStream
 
 	accepted [draft.NumTypes][]*draft.Resource // the last bytes that the client took, sorted by name
-	rejected [draft.NumTypes]map[string]rejection
+	rejected [draft.NumTypes]map[string]*rejection
+	since    [draft.NumTypes]map[string]uint64 // rejection.since, until the client has taken the resource
+
+	answered uint64                 // the newest revision whose config the client has answered in whole
+	took     [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole
+	cameUp   [draft.NumTypes]uint64 // the first revision with the present list of a type
 
 	about  ProxyStatus // of the newest stream
 	types  [draft.NumTypes]*TypeStatus
@@ -35,18 +42,9 @@ type proxyNode struct {
 	nextEv int
 }
 
-// rejection says that a client refused a resource in certain bytes.
-type rejection struct {
-	version string
-	reason  string
-	at      time.Time
-	// suspectIn is the version of the list that was rejected without naming the resource, which is suspected as long
-	// as the list stands; "" for one that was named.
-	suspectIn string
-}
-
 // setConfig puts a config, or nil for none, in force and says whether streams have to look at it.
-func (n *proxyNode) setConfig(cfg *draft.Sealed, now time.Time) bool {
+func (n *proxyNode) setConfig(cfg *draft.Sealed, revision uint64, now time.Time) bool {
+	n.revision = revision
 	if cfg == n.cfg {
 		return false
 	}
@@ -59,14 +57,13 @@ func (n *proxyNode) setConfig(cfg *draft.Sealed, now time.Time) bool {
 	if old == nil || old.Versions != cfg.Versions {
 		n.pushedAt = now
 	}
-	for rank, names := range n.rejected {
-		for name, rej := range names {
-			r := findResource(cfg.Resources[rank], name)
-			if r == nil || r.Version != rej.version || rej.suspectIn != "" && rej.suspectIn != cfg.Versions[rank] {
-				delete(names, name)
-			}
+	for rank := range cfg.Versions {
+		if old == nil || old.Versions[rank] != cfg.Versions[rank] {
+			n.cameUp[rank] = revision
 		}
 	}
+	n.reconsider(old, cfg)
+	n.hold()
 	return true
 }
 
@@ -78,33 +75,12 @@ func (n *proxyNode) refresh() {
 	}
 }
 
-// heldList returns the config's list of a type with the last accepted bytes in place of those that the client is
-// known to reject, and the version of the list that it replaces; "" when nothing is to be replaced (ENVOY rule P2). What
-// the client never accepted in any form is sent as it is: there is nothing to protect, and a new start is a new
-// chance, for a port that was taken for example.
-func (n *proxyNode) heldList(rank int) (version string, list []*draft.Resource) {
-	var instead []*draft.Resource
-	current := n.cfg.Resources[rank]
-	for name, rej := range n.rejected[rank] {
-		if r := findResource(current, name); r == nil || r.Version != rej.version {
-			continue
-		}
-		if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.version {
-			instead = append(instead, a)
-		}
-	}
-	if len(instead) == 0 {
-		return "", nil
-	}
-	slices.SortFunc(instead, compareResources)
-	return n.cfg.Versions[rank], mergeLists(current, instead, nil)
-}
-
 // acknowledged takes note that a client accepted a response.
 func (n *proxyNode) acknowledged(t *ticket) {
 	n.accept(t, func(*draft.Resource) bool { return true })
 	s := n.status(t.w.rank)
 	s.AckedVersion, s.AckedAt, s.NACK = t.version, n.srv.opts.Now(), nil
+	n.hold()
 	n.record(Event{Kind: "ack", Version: t.version, Nonce: t.nonce}, t)
 }
 
@@ -115,8 +91,11 @@ func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
 	for _, r := range t.send {
 		if took(r) {
 			good = append(good, r)
-			if n.rejected[rank][r.Name].version == r.Version {
+			if n.isRejected(rank, r) {
 				delete(n.rejected[rank], r.Name)
+			}
+			if len(n.since[rank]) > 0 && (n.cfg == nil || findResource(n.cfg.Resources[rank], r.Name) == r) {
+				delete(n.since[rank], r.Name)
 			}
 		}
 	}
@@ -131,7 +110,7 @@ func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
 	// What a client lets go of without a word, as endpoints, is forgotten once there is more than could be current.
 	if n.cfg != nil && len(n.accepted[rank]) > len(n.cfg.Resources[rank]) {
 		n.accepted[rank] = mergeLists(n.accepted[rank], nil, func(name string) bool {
-			return findResource(n.cfg.Resources[rank], name) == nil
+			return findResource(n.cfg.Resources[rank], name) == nil && findResource(t.base, name) == nil
 		})
 	}
 }
@@ -153,7 +132,7 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 	n.accept(t, func(r *draft.Resource) bool { _, is := bad[r.Name]; return !is })
 	reason = clip(reason, maxReason)
 	if n.rejected[rank] == nil {
-		n.rejected[rank] = map[string]rejection{}
+		n.rejected[rank], n.since[rank] = map[string]*rejection{}, map[string]uint64{}
 	}
 	var names []string
 	for _, r := range t.send {
@@ -166,14 +145,19 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 				continue // changed since
 			}
 		}
-		n.rejected[rank][r.Name] = rejection{version: r.Version, reason: reason, at: now, suspectIn: suspectIn}
+		if _, known := n.since[rank][r.Name]; !known {
+			n.since[rank][r.Name] = n.took[rank]
+		}
+		n.rejected[rank][r.Name] = &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.since[rank][r.Name], madeAt: t.madeAt}
 	}
+	n.hold()
 	s := n.status(rank)
-	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames)}
+	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames), Policies: []Blame{}}
 	n.srv.metrics.nacks.WithLabelValues(typeLabels[rank]).Inc()
 	n.record(Event{Kind: "nack", Version: t.version, Nonce: t.nonce, Reason: reason, Resources: names, Count: len(names)}, t)
 	n.srv.opts.Log.Warn("proxy rejected a response", "node", n.key.ID, "flavor", n.key.Flavor,
 		"type", draft.Types[rank], "version", t.version, "reason", reason, "resources", firstNames(names, maxEventNames))
+	n.srv.opts.Rejected()
 }
 
 // delivered takes note that a response is on its way.

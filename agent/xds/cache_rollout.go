@@ -64,9 +64,6 @@ func (st *adsStream) advance() {
 		if w.quietFor != n.cfg.Versions[rank] {
 			w.quietFor = ""
 		}
-		if w.heldFor != n.cfg.Versions[rank] {
-			w.heldFor, w.held = "", nil
-		}
 		if w.ticket != nil {
 			behind[rank] = w.ticket.list != n.cfg.Versions[rank]
 			continue
@@ -102,19 +99,12 @@ func (w *typeWatch) quiet(cfg *draft.Sealed) bool {
 }
 
 // wanted returns the list that the client should have.
-func (st *adsStream) wanted(w *typeWatch) []*draft.Resource {
-	cfg := st.node.cfg
-	if w.heldFor != "" && w.heldFor == cfg.Versions[w.rank] {
-		return w.held
-	}
-	return cfg.Resources[w.rank]
-}
+func (st *adsStream) wanted(w *typeWatch) []*draft.Resource { return st.node.lists[w.rank] }
 
 // begin compares what a client says it has at the start of a subscription with the config.
 func (st *adsStream) begin(w *typeWatch) {
 	n := st.node
 	w.fresh = false
-	w.heldFor, w.held = n.heldList(w.rank)
 	want := st.wanted(w)
 	var known []*draft.Resource
 	switch {
@@ -195,6 +185,7 @@ func (st *adsStream) awaitRemoval(waiting bool) {
 		st.removalTimer = nil
 		st.removalForced = true
 		st.advance()
+		st.node.settle()
 	})
 }
 
@@ -203,7 +194,7 @@ func (st *adsStream) awaitRemoval(waiting bool) {
 func (st *adsStream) hand(w *typeWatch, c change) {
 	n := st.node
 	quiet := w.quiet(n.cfg)
-	t := &ticket{w: w, send: c.send, removed: c.removed, base: c.base, owed: w.owed, list: n.cfg.Versions[w.rank]}
+	t := &ticket{w: w, send: c.send, removed: c.removed, base: c.base, owed: w.owed, list: n.cfg.Versions[w.rank], madeAt: n.cameUp[w.rank]}
 	t.settled = w.settleHoldings(c.base, quiet, c.waiting)
 	switch {
 	case !w.spoken || c.answer || quiet || onlyDue(t.settled, c):

@@ -107,6 +107,7 @@ func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status
 		}
 		w.unacked = append(w.unacked[:i:i], w.unacked[i+1:]...)
 		st.awaitAck(true)
+		defer st.node.settle()
 		if fault == nil {
 			st.node.acknowledged(t)
 			return
@@ -216,6 +217,7 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 	}
 	w.open = true
 	st.advance()
+	n.settle()
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -267,6 +269,7 @@ func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subs
 	}
 	w.open = true
 	st.advance()
+	n.settle()
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()

@@ -50,9 +50,6 @@ type typeWatch struct {
 
 	// quietFor is the version of the list whose response was rejected: as long as it stands only due names are sent.
 	quietFor string
-	// heldFor is the version of the list that the stream started from; while it stands, held is used in its place.
-	heldFor string
-	held    []*draft.Resource
 
 	ticket  *ticket   // handed to the stream, not yet sent
 	unacked []*ticket // sent, neither accepted nor rejected; the oldest first
@@ -70,6 +67,7 @@ type ticket struct {
 	base    []*draft.Resource  // what the client has afterwards
 	version string             // of the response
 	list    string             // version of the config's list that it was made from
+	madeAt  uint64             // revision of the store with which that list came up
 	owed    bool               // it gives the answer that was owed
 	settled map[string]holding // it accounts for these
 	pushed  time.Time          // when its config was published; zero when it answers a request

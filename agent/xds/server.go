@@ -32,6 +32,8 @@ type ServerOptions struct {
 	Handler StreamHandler
 	// Changed is called whenever the set that Connected returns has changed. It must not block; nil for none.
 	Changed func()
+	// Rejected is called whenever a client has rejected something. It must not block; nil for none.
+	Rejected func()
 	// Registry takes the metrics nearside_xds_*; nil leaves them unregistered.
 	Registry prometheus.Registerer
 
@@ -65,6 +67,9 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	}
 	if o.Changed == nil {
 		o.Changed = func() {}
+	}
+	if o.Rejected == nil {
+		o.Rejected = func() {}
 	}
 	o.UnknownGrace = cmp.Or(o.UnknownGrace, 10*time.Second)
 	o.RemovalWait = cmp.Or(o.RemovalWait, 15*time.Second)
@@ -102,7 +107,8 @@ type Server struct {
 	metrics *serverMetrics
 	stubs   *stubRequests
 
-	wg sync.WaitGroup // stream goroutines
+	wg       sync.WaitGroup // stream goroutines
+	watchers watchers
 
 	mu       sync.Mutex // taken before a proxyNode's mu; guards all below
 	ready    bool
@@ -196,14 +202,20 @@ func (s *Server) Ready() {
 	}
 }
 
+// Config is what Publish gives a node.
+type Config struct {
+	Sealed   *draft.Sealed // nil: the node is unknown
+	Revision uint64        // of the store that it was made from, or from a later one without a difference
+}
+
 // Publish sets the config of nodes, each at once. A nil config says that the node is unknown: a connected client keeps
 // what it has, is listed as unknown and is told after UnknownGrace. The configs of other nodes stay as they are.
 //
 // The caller publishes the config of every node that Connected returns whenever Changed was called; one that is the
 // same as before costs a comparison of pointers. Configs published for nodes that are not connected are dropped: a
 // node that comes back after a while waits for a fresh one.
-func (s *Server) Publish(changed map[NodeKey]*draft.Sealed) {
-	for key, cfg := range changed {
+func (s *Server) Publish(configs map[NodeKey]Config) {
+	for key, cfg := range configs {
 		s.mu.Lock()
 		n := s.nodes[key]
 		s.mu.Unlock()
@@ -211,11 +223,13 @@ func (s *Server) Publish(changed map[NodeKey]*draft.Sealed) {
 			continue
 		}
 		n.mu.Lock()
-		if n.setConfig(cfg, time.Now()) {
+		if n.setConfig(cfg.Sealed, cfg.Revision, time.Now()) {
 			n.refresh()
 		}
+		n.settle()
 		n.mu.Unlock()
 	}
+	s.watchers.notify()
 }
 
 // Connected returns the keys of the nodes with a stream, known or not, sorted.

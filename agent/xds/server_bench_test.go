@@ -54,9 +54,9 @@ func BenchmarkPublish(b *testing.B) {
 		n++
 		b.StopTimer()
 		cfg := changed(n)
-		all := map[xds.NodeKey]*draft.Sealed{}
+		all := map[xds.NodeKey]xds.Config{}
 		for _, key := range keys {
-			all[key] = cfg
+			all[key] = xds.Config{Sealed: cfg, Revision: uint64(n)}
 		}
 		b.StartTimer()
 		for _, c := range clients {

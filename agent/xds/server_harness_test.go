@@ -97,8 +97,9 @@ type agent struct {
 	path string
 	stop func()
 
-	mu     sync.Mutex
-	latest *draft.Sealed // what a node that comes is given
+	mu       sync.Mutex
+	latest   *draft.Sealed // what a node that comes is given
+	revision uint64        // that configs are published with
 }
 
 func startAgent(t testing.TB, o xds.ServerOptions, extra ...net.Listener) *agent {
@@ -145,7 +146,7 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o xds.ServerOptions) *agent {
 }
 
 func (a *agent) give(key xds.NodeKey, cfg *draft.Sealed) {
-	a.Publish(map[xds.NodeKey]*draft.Sealed{key: cfg})
+	a.Publish(map[xds.NodeKey]xds.Config{key: {Sealed: cfg, Revision: a.revision}})
 }
 
 // web is the node of most tests.
@@ -156,6 +157,7 @@ func (a *agent) push(cfg *draft.Sealed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.latest = cfg
+	a.revision++
 	a.give(web, cfg)
 }
 

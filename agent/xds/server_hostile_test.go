@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -86,10 +85,10 @@ func TestManyStreams(t *testing.T) {
 	if got := len(a.Connected()); got != n {
 		t.Fatalf("%d connected", got)
 	}
-	all := map[xds.NodeKey]*draft.Sealed{}
+	all := map[xds.NodeKey]xds.Config{}
 	next := config("CDS:a=1", "LDS:l=2")
 	for _, key := range a.Connected() {
-		all[key] = next
+		all[key] = xds.Config{Sealed: next, Revision: 2}
 	}
 	a.Publish(all)
 	for _, c := range clients {

@@ -79,6 +79,7 @@ func (s *Server) opened(st *adsStream) {
 	st.watchGrace()
 	n.mu.Unlock()
 	s.mu.Unlock()
+	s.watchers.notify()
 	if first {
 		s.opts.Changed()
 	}
@@ -99,6 +100,7 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 	if wasOpened {
 		n.record(Event{Kind: "disconnected"}, nil)
 	}
+	n.settle()
 	n.mu.Unlock()
 	if wasOpened {
 		n.connected--
@@ -113,6 +115,7 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 		delete(s.nodes, n.key) // it was never let in
 	}
 	s.mu.Unlock()
+	s.watchers.notify()
 	return last
 }
 

@@ -46,6 +46,7 @@ type NACK struct {
 	Time      time.Time `json:"time"`
 	Reason    string    `json:"reason"`
 	Resources []string  `json:"resources"` // taken to be rejected; at most 64 are named
+	Policies  []Blame   `json:"policies"`  // that shape these, the most likely cause first; empty until they are found
 }
 
 // HeldResource is a resource whose current bytes the client rejected.
@@ -55,7 +56,28 @@ type HeldResource struct {
 	AcceptedVersion string    `json:"acceptedVersion,omitempty"` // in force instead; "" when none ever was
 	Reason          string    `json:"reason"`
 	Time            time.Time `json:"time"`
+	Policies        []Blame   `json:"policies"` // that shape it, the most likely cause first; empty until they are found
 }
+
+// Blame names a policy that shapes a resource which a client rejected.
+type Blame struct {
+	Type string `json:"type"`
+	Mesh string `json:"mesh"`
+	Name string `json:"name"`
+	// Field is the innermost field of the policy that holds all of what shapes the resource.
+	Field string `json:"field,omitempty"`
+	// Evidence is BlameAlone, BlameChanged or BlameShapes.
+	Evidence string `json:"evidence"`
+	// Paths are the places in the resource that the policy shapes, as JSON Pointers; at most 8.
+	Paths []string `json:"paths"`
+}
+
+// How much speaks for it that a policy is what made a client reject a resource.
+const (
+	BlameAlone   = "alone"   // without it the resource would have the bytes that were accepted last
+	BlameChanged = "changed" // it shapes the resource and was changed since that was accepted last
+	BlameShapes  = "shapes"  // it shapes the resource
+)
 
 // Event is one step of the dialogue with a client.
 type Event struct {

@@ -23,9 +23,15 @@ func (n *proxyNode) introduce(st *adsStream) {
 	if known := n.about.NodeID != ""; known && n.about.Peer.owner() != st.peer.owner() {
 		clear(n.accepted[:])
 		clear(n.rejected[:])
+		clear(n.since[:])
+		clear(n.took[:])
 		clear(n.types[:])
 	} else if known && n.about.Version != clip(agentVersion(st.info), 128) {
 		clear(n.rejected[:])
+	}
+	n.hold()
+	if len(n.streams) == 1 {
+		n.answered = 0 // it starts anew
 	}
 	n.about = ProxyStatus{
 		Mesh: n.mesh, Name: n.name, NodeID: n.key.ID, Flavor: n.key.Flavor,
@@ -67,21 +73,24 @@ func (n *proxyNode) record(e Event, t *ticket) {
 	n.nextEv = (n.nextEv + 1) % maxEvents
 }
 
+// state is what the client is at. The mu of the node is held.
+func (n *proxyNode) state(connected bool) string {
+	switch {
+	case !connected:
+		return StateDisconnected
+	case !n.ready:
+		return StateWaiting
+	case n.cfg == nil:
+		return StateUnknown
+	}
+	return StateServing
+}
+
 // snapshot returns the status of a node. The mu of the node is held.
 func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 	p := n.about
 	p.Mesh, p.Name, p.NodeID, p.Flavor = n.mesh, n.name, n.key.ID, n.key.Flavor
-	p.Streams = len(n.streams)
-	switch {
-	case !connected:
-		p.State = StateDisconnected
-	case !n.ready:
-		p.State = StateWaiting
-	case n.cfg == nil:
-		p.State = StateUnknown
-	default:
-		p.State = StateServing
-	}
+	p.Streams, p.State = len(n.streams), n.state(connected)
 	p.InSync = p.State == StateServing && len(n.streams) > 0
 	p.Types = []TypeStatus{}
 	for rank, ts := range n.types {
@@ -92,12 +101,13 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 		if t.NACK != nil {
 			nack := *t.NACK
 			nack.Resources = slices.Clone(nack.Resources)
+			nack.Policies = slices.Clone(nack.Policies)
 			t.NACK = &nack
 		}
 		t.Held = []HeldResource{}
 		for name, rej := range n.rejected[rank] {
-			h := HeldResource{Name: name, RejectedVersion: rej.version, Reason: rej.reason, Time: rej.at}
-			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.version {
+			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, Reason: rej.reason, Time: rej.at, Policies: blameOf(rej)}
+			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}
 			t.Held = append(t.Held, h)
@@ -127,7 +137,7 @@ func (st *adsStream) inSync() bool {
 			continue
 		}
 		asked = true
-		if w.fresh || w.sub == nil || w.ticket != nil || len(w.unacked) > 0 || w.quiet(st.node.cfg) {
+		if !w.answered() || w.quiet(st.node.cfg) {
 			return false
 		}
 		if c := st.pending(w); !c.empty() || c.waiting {

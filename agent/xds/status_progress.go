@@ -1,0 +1,201 @@
+package xds
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+)
+
+// Progress is how far one node is with its config: what [ProxyStatus] says in full, in little.
+type Progress struct {
+	Node     NodeKey
+	Mesh     string
+	Name     string
+	State    string    // StateWaiting, StateUnknown, StateServing or StateDisconnected
+	Revision uint64    // of the store that its config was made from; 0 without a config
+	Opened   time.Time // when its newest stream was opened
+	// Answered is the newest revision whose config it has answered in whole: every type that it asks for is
+	// acknowledged, or rejected and then listed in Rejected. 0 until it has done so since it connected.
+	Answered uint64
+	// Unanswered are the types with a response that it has not answered, in make-before-break order, and SentAt is
+	// when the first of these was sent.
+	Unanswered []string
+	SentAt     time.Time
+	Rejected   []Rejection // sorted by type and name
+}
+
+// Rejection is a resource whose present bytes a client refused. What the config has in its place is held back; all
+// else is sent.
+type Rejection struct {
+	Node NodeKey
+	Mesh string
+	Name string // of the dataplane
+	ID   ResourceID
+	// Resource is as it was refused, Accepted as it was taken last, nil when it never was.
+	Resource, Accepted *draft.Resource
+	Reason             string
+	Time               time.Time
+	// Since is the newest revision of the store that is known to be in force at the client without this trouble, 0 for
+	// none. MadeAt is the one with which the refused bytes came up, or a later one.
+	Since, MadeAt uint64
+	// Blame is who shapes it, once Attributed is set; see [Server.Attribute].
+	Blame      []Blame
+	Attributed bool
+}
+
+// settle takes note of what the client has answered by now. It is called whenever something may have come to an end.
+// The mu of the node is held.
+func (n *proxyNode) settle() {
+	if n.cfg == nil || len(n.streams) == 0 {
+		return
+	}
+	all := true
+	for _, st := range n.streams {
+		if st.subscribing || st.ended {
+			all = false
+			continue
+		}
+		asked := false
+		for rank, w := range st.watches {
+			if w == nil {
+				continue
+			}
+			asked = true
+			switch {
+			case !w.answered():
+				all = false
+			case w.quiet(n.cfg): // answered, if not with a yes
+			default:
+				if c := st.pending(w); !c.empty() || c.waiting {
+					all = false
+				} else {
+					n.took[rank] = n.revision
+				}
+			}
+		}
+		// Envoy asks for listeners only when it has its clusters.
+		all = all && asked && !(st.envoyAgent && st.watches[rankListener] == nil)
+	}
+	if all {
+		n.answered = n.revision
+	}
+	n.srv.watchers.notify()
+}
+
+// answered says that no response is on its way to the client or unanswered by it.
+func (w *typeWatch) answered() bool {
+	return !w.fresh && w.sub != nil && w.ticket == nil && len(w.unacked) == 0
+}
+
+// progress returns how far the node is. The mu of the node is held.
+func (n *proxyNode) progress(connected bool) Progress {
+	p := Progress{Node: n.key, Mesh: n.mesh, Name: n.name, State: n.state(connected), Opened: n.about.ConnectedAt, Rejected: n.rejections()}
+	if n.cfg != nil {
+		p.Revision, p.Answered = n.revision, n.answered
+	}
+	for rank := range draft.Types {
+		for _, st := range n.streams {
+			if w := st.watches[rank]; w == nil || len(w.unacked) == 0 {
+				continue
+			}
+			p.Unanswered = append(p.Unanswered, typeLabels[rank])
+			if at := n.status(rank).SentAt; p.SentAt.IsZero() || at.Before(p.SentAt) {
+				p.SentAt = at
+			}
+			break
+		}
+	}
+	return p
+}
+
+// rejections returns what the client refuses. The mu of the node is held.
+func (n *proxyNode) rejections() []Rejection {
+	var out []Rejection
+	for rank, names := range n.rejected {
+		for name, rej := range names {
+			r := Rejection{
+				Node: n.key, Mesh: n.mesh, Name: n.name, ID: ResourceID{draft.Types[rank], name}, Resource: rej.resource,
+				Reason: rej.reason, Time: rej.at, Since: rej.since, MadeAt: rej.madeAt,
+				Blame: slices.Clone(rej.blame), Attributed: rej.attributed,
+			}
+			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
+				r.Accepted = a
+			}
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b Rejection) int {
+		return cmp.Or(cmp.Compare(draft.Rank(a.ID.TypeURL), draft.Rank(b.ID.TypeURL)), cmp.Compare(a.ID.Name, b.ID.Name))
+	})
+	return out
+}
+
+// Progress returns how far all nodes are, connected or recently so, sorted by node id. It costs far less than Status.
+func (s *Server) Progress() []Progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Progress, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		if n.connected == 0 && n.leftAt.IsZero() {
+			continue // not let in yet
+		}
+		n.mu.Lock()
+		out = append(out, n.progress(n.connected > 0))
+		n.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b Progress) int { return compareKeys(a.Node, b.Node) })
+	return out
+}
+
+// Attribute says which policies shape the resource of a rejection, the most likely cause first; none is possible. It
+// does nothing when the client does not reject the resource in these bytes any more.
+func (s *Server) Attribute(r Rejection, blame []Blame) {
+	s.mu.Lock()
+	n := s.nodes[r.Node]
+	s.mu.Unlock()
+	rank := draft.Rank(r.ID.TypeURL)
+	if n == nil || rank < 0 {
+		return
+	}
+	n.mu.Lock()
+	if n.isRejected(rank, r.Resource) {
+		rej := n.rejected[rank][r.ID.Name]
+		rej.attributed, rej.blame = true, slices.Clone(blame)
+		n.blameNACK(rank)
+	}
+	n.mu.Unlock()
+	s.watchers.notify()
+}
+
+// maxNackBlame bounds the policies that are named for a whole response.
+const maxNackBlame = 16
+
+// blameNACK puts together who shapes the resources of a rejected response: of each first who comes first there.
+func (n *proxyNode) blameNACK(rank int) {
+	nack := n.status(rank).NACK
+	if nack == nil {
+		return
+	}
+	nack.Policies = []Blame{}
+	for place, more := 0, true; more; place++ {
+		more = false
+		for _, name := range nack.Resources {
+			rej := n.rejected[rank][name]
+			if rej == nil || place >= len(rej.blame) {
+				continue
+			}
+			more = true
+			b := rej.blame[place]
+			if len(nack.Policies) < maxNackBlame && !slices.ContainsFunc(nack.Policies, func(o Blame) bool {
+				return o.Type == b.Type && o.Mesh == b.Mesh && o.Name == b.Name
+			}) {
+				nack.Policies = append(nack.Policies, b)
+			}
+		}
+	}
+}
+
+// blameOf returns who shapes a rejected resource, as far as that is known.
+func blameOf(rej *rejection) []Blame { return append([]Blame{}, rej.blame...) }
