@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -264,7 +265,10 @@ func TestMutualTLS(t *testing.T) {
 // noKeys looks for the private keys of proxies in everything that the agent shows.
 func noKeys(t *testing.T, r *running, clients ...*secureClient) {
 	t.Helper()
-	hc := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", r.Addrs().API) }}}
+	hc := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", r.Addrs().API)
+	}}}
 	defer hc.CloseIdleConnections()
 	shown := map[string]string{"the log": r.logs.String()}
 	for _, path := range []string{
