@@ -64,8 +64,9 @@ type Reconciler struct {
 
 	proxySeconds, passSeconds prometheus.Histogram
 
+	rooms []policy.Room
+
 	// Of the goroutine that runs the passes.
-	rooms   []policy.Room
 	meshes  map[string]*xds.Mesh
 	proxies map[xds.NodeKey]*proxyState
 	memo    *xds.Memo
@@ -121,6 +122,12 @@ func (r *Reconciler) Trigger() {
 	case r.trigger <- struct{}{}:
 	default: // one is asked for already
 	}
+}
+
+// NewMesh derives a mesh from a set of resources as a pass does; see [xds.NewMesh]. It is safe for use by many
+// goroutines.
+func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
+	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone}, r.rooms, policy.Options{RunDir: r.o.RunDir}, prev)
 }
 
 // BusySince returns when the pass under way began, the zero time between passes.
@@ -205,7 +212,7 @@ func (p *pass) buildMeshes(set *resource.Set) map[string]*xds.Mesh {
 	for _, m := range set.Kind("Mesh") {
 		prev := p.r.meshes[m.Name]
 		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*xds.Mesh, error) {
-			return xds.NewMesh(set, m.Name, mesh.Options{Zone: p.r.o.Zone}, p.r.rooms, policy.Options{RunDir: p.r.o.RunDir}, prev)
+			return p.r.NewMesh(set, m.Name, prev)
 		})
 		madeAt[m.Name] = p.revision
 		if err != nil {

@@ -230,7 +230,7 @@ func (a *Agent) inspectOptions(cfg *Config, gid int, token string) inspect.Optio
 	return inspect.Options{
 		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
-		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, Proxies: a.xds.Status, Files: a.dir.Files,
+		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Files: a.dir.Files,
 		Live: a.live, Ready: a.readiness, Access: inspect.Access{UID: os.Geteuid(), GID: gid, Token: token},
 		Metrics: a.deps.Metrics, Log: a.log,
 	}

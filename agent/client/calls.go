@@ -15,6 +15,7 @@ type (
 	Change   = inspect.Change
 	Check    = inspect.Check
 	Config   = inspect.Config
+	Diff     = inspect.Diff
 	Field    = inspect.RuleField
 	Health   = inspect.Health
 	History  = inspect.History
@@ -29,6 +30,13 @@ type (
 	Rules    = inspect.Rules
 	Status   = inspect.Status
 	Written  = inspect.Written
+
+	FieldDiff = inspect.FieldDiff
+	ItemDiff  = inspect.ItemDiff
+	PartDiff  = inspect.PartDiff
+	ProxyDiff = inspect.ProxyDiff
+	TypeDiff  = inspect.TypeDiff
+	Ref       = inspect.Ref
 
 	PolicyExplanation = inspect.PolicyExplanation
 	PolicyPlace       = inspect.PolicyPlace
@@ -140,6 +148,27 @@ func (c *Client) ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyEx
 		return nil, err
 	}
 	return call[PolicyExplanation](ctx, c, http.MethodPost, "/v1/explain", nil, body)
+}
+
+// DiffQuestion is what would change.
+type DiffQuestion struct {
+	Stream    []byte   // of documents that would be applied; empty: none
+	Delete    []string // what would be deleted: TYPE/MESH/NAME, or TYPE/NAME of a kind that belongs to no mesh
+	Shadow    bool     // afterwards shadow policies act like the others
+	Mesh      string   // only proxies of this mesh; "": all
+	Dataplane string   // only the proxies of this name; "": all
+}
+
+// Diff asks what would change on the proxies. Nothing is stored.
+func (c *Client) Diff(ctx context.Context, q DiffQuestion) (*Diff, error) {
+	v := url.Values{"shadow": {strconv.FormatBool(q.Shadow)}, "delete": q.Delete}
+	if q.Mesh != "" {
+		v.Set("mesh", q.Mesh)
+	}
+	if q.Dataplane != "" {
+		v.Set("dataplane", q.Dataplane)
+	}
+	return call[Diff](ctx, c, http.MethodPost, "/v1/diff", v, q.Stream)
 }
 
 // Proxies lists the dataplanes and who asks for their config.

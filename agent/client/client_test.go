@@ -33,6 +33,10 @@ const docs = `
 {type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}
 `
 
+func newMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
+	return xds.NewMesh(set, name, mesh.Options{}, kinds.Rooms(), policy.Options{}, prev)
+}
+
 // agent serves the API on a unix socket until the test ends.
 func agent(t *testing.T, change func(*inspect.Options)) *client.Client {
 	t.Helper()
@@ -45,10 +49,10 @@ func agent(t *testing.T, change func(*inspect.Options)) *client.Client {
 		t.Fatal(err)
 	}
 	o := inspect.Options{
-		Info: inspect.Info{Product: "nearside"}, Registry: reg, Store: st, Access: inspect.Access{UID: os.Getuid(), GID: -1},
+		Info: inspect.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh, Access: inspect.Access{UID: os.Getuid(), GID: -1},
 		Last: func() *inspect.Last {
 			l := &inspect.Last{Meshes: map[string]*xds.Mesh{}}
-			if m, err := xds.NewMesh(st.Snapshot().Set(), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil); err == nil {
+			if m, err := newMesh(st.Snapshot().Set(), "default", nil); err == nil {
 				l.Meshes["default"] = m
 			}
 			return l

@@ -255,7 +255,7 @@ func TestServeEndsWithItsListener(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	_, err := inspect.New(inspect.Options{Limits: inspect.Limits{Body: -1}, Access: inspect.Access{UID: -1}})
-	for _, want := range []string{"Registry", "Store", "Last", "Access.UID: -1", "Limits.Body: -1"} {
+	for _, want := range []string{"Registry", "Store", "Last", "NewMesh", "Access.UID: -1", "Limits.Body: -1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not named: %v", want, err)
 		}

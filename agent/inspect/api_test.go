@@ -50,6 +50,10 @@ func registry(t testing.TB) *resource.Registry {
 	return r
 }
 
+func newMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
+	return xds.NewMesh(set, name, mesh.Options{}, kinds.Rooms(), policy.Options{}, prev)
+}
+
 func start(t testing.TB, change ...func(*inspect.Options)) *api {
 	t.Helper()
 	a := &api{t: t, base: "http://nearside"}
@@ -59,7 +63,7 @@ func start(t testing.TB, change ...func(*inspect.Options)) *api {
 	}
 	o := inspect.Options{
 		Info:     inspect.Info{Product: "nearside", Version: "v0", Node: "n1", Zone: "z1", Instance: "i1"},
-		Registry: registry(t), Store: a.store, Last: a.last.Load,
+		Registry: registry(t), Store: a.store, Last: a.last.Load, NewMesh: newMesh,
 		Access: inspect.Access{UID: os.Getuid(), GID: -1}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	for _, f := range change {

@@ -26,6 +26,23 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
+	rs, e := s.decodeAll(body)
+	if e != nil {
+		return e
+	}
+	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
+		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
+	}
+	changes, e := s.write(r, author, rs, dry)
+	if e != nil {
+		return e
+	}
+	writeJSON(w, http.StatusOK, s.written(r, changes, dry, rs))
+	return nil
+}
+
+// decodeAll decodes a stream of documents in which each resource stands once.
+func (s *Server) decodeAll(body []byte) ([]*resource.Resource, *Error) {
 	rs, faults := s.opts.Registry.Decode("", body)
 	seen := map[resource.Key]bool{}
 	for _, res := range rs {
@@ -35,20 +52,21 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 		seen[res.Key] = true
 	}
 	if len(faults) > 0 {
-		return invalidDocument(faults, true)
-	}
-	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
-		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
+		return nil, invalidDocument(faults, true)
 	}
 	if len(rs) == 0 {
-		return invalid("the body holds no document; send resources as JSON or YAML")
+		return nil, invalid("the body holds no document; send resources as JSON or YAML")
 	}
-	changes, e := s.write(r, author, rs, dry)
-	if e != nil {
-		return e
+	return rs, nil
+}
+
+// written answers a write, or with dry one that was not made: then with what it would change on proxies.
+func (s *Server) written(r *http.Request, changes []Change, dry bool, put []*resource.Resource, gone ...resource.Key) Written {
+	out := Written{Changes: changes, Warnings: s.inert(changes), DryRun: dry}
+	if dry {
+		out.Diff = s.preview(r.Context(), put, gone...)
 	}
-	writeJSON(w, http.StatusOK, Written{Changes: changes, Warnings: s.inert(changes), DryRun: dry})
-	return nil
+	return out
 }
 
 func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
@@ -122,7 +140,7 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, Written{Changes: changes, Warnings: s.inert(changes), DryRun: req.DryRun})
+	writeJSON(w, http.StatusOK, s.written(r, changes, req.DryRun, []*resource.Resource{rev.Resource}))
 	return nil
 }
 

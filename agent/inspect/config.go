@@ -76,7 +76,7 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
 func (s *Server) mesh(name string) (*xds.Mesh, *Error) {
 	last := s.opts.Last()
 	if last == nil {
-		return nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Not ready", "the first configs are being computed; repeat the request in a moment")
+		return nil, notReady()
 	}
 	m := last.Meshes[name]
 	if m == nil {

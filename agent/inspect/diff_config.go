@@ -3,7 +3,6 @@ package inspect
 import (
 	"encoding/json"
 
-	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -115,47 +114,53 @@ func (d *configDiffer) patch(from, to *xds.Proxy, changes []xds.Change) (jsonpat
 	return out, nil
 }
 
-// part tells what changes in a config, the causes left open.
-func (d *configDiffer) part(from, to *xds.Proxy, changes []xds.Change) (PartDiff, error) {
-	out := emptyPart()
+// items tells what changes in a config, the causes left open.
+func (d *configDiffer) items(changes []xds.Change) ([]changedItem, error) {
+	out := make([]changedItem, len(changes))
 	for i := range changes {
 		c := &changes[i]
-		item := ItemDiff{Type: c.TypeURL, Name: c.Name, Action: actionOf(c.From != nil, c.To != nil), Changes: []FieldDiff{}, By: []explain.Ref{}}
-		if item.Action == ActionChanged {
+		out[i] = changedItem{typ: c.TypeURL, name: c.Name, action: actionOf(c.From != nil, c.To != nil)}
+		if out[i].action == ActionChanged {
 			p, err := d.pair(c)
 			if err != nil {
-				return out, err
+				return nil, err
 			}
-			item.Changes = append(item.Changes, p.fields...)
+			out[i].fields = p.fields
 		}
-		out.add(item)
 	}
-	var err error
-	out.Patch, err = d.patch(from, to, changes)
-	return out, err
+	return out, nil
 }
 
-func emptyPart() PartDiff {
-	return PartDiff{Summary: []TypeDiff{}, Patch: []Operation{}, Items: []ItemDiff{}}
+// changedItem is a resource of a config, or a rule, that changes. The fields may belong to others too.
+type changedItem struct {
+	typ, name, action string
+	fields            []FieldDiff
 }
 
-// add appends an item and counts it. Items come sorted by type.
-func (p *PartDiff) add(item ItemDiff) {
-	p.count(item.Type, item.Action)
-	p.Items = append(p.Items, item)
-}
-
-func (p *PartDiff) count(typ, action string) {
-	if n := len(p.Summary); n == 0 || p.Summary[n-1].Type != typ {
-		p.Summary = append(p.Summary, TypeDiff{Type: typ})
+// newPart counts items, which are sorted by type.
+func newPart(items []changedItem) PartDiff {
+	p := PartDiff{Summary: []TypeDiff{}, Patch: []Operation{}, Items: []ItemDiff{}}
+	for _, it := range items {
+		if n := len(p.Summary); n == 0 || p.Summary[n-1].Type != it.typ {
+			p.Summary = append(p.Summary, TypeDiff{Type: it.typ})
+		}
+		switch s := &p.Summary[len(p.Summary)-1]; it.action {
+		case ActionCreated:
+			s.Added++
+		case ActionDeleted:
+			s.Removed++
+		default:
+			s.Changed++
+		}
 	}
-	switch s := &p.Summary[len(p.Summary)-1]; action {
-	case ActionCreated:
-		s.Added++
-	case ActionDeleted:
-		s.Removed++
-	default:
-		s.Changed++
+	return p
+}
+
+// tell adds the items to a part.
+func (p *PartDiff) tell(items []changedItem) {
+	for _, it := range items {
+		p.Items = append(p.Items, ItemDiff{Type: it.typ, Name: it.name, Action: it.action,
+			Changes: append([]FieldDiff{}, it.fields...), By: []Ref{}})
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 )
 
@@ -23,7 +22,7 @@ func fieldDiffs(document any, patch jsonpatch.Patch, skip int) []FieldDiff {
 		var words strings.Builder
 		var before any
 		document, before = follow(document, tokens[skip:], &patch[i], &words)
-		f := FieldDiff{Path: strings.TrimPrefix(words.String(), "."), By: []explain.Ref{}}
+		f := FieldDiff{Path: strings.TrimPrefix(words.String(), "."), By: []Ref{}}
 		if patch[i].Op != jsonpatch.Add {
 			f.Before = encode(before)
 		}

@@ -2,8 +2,6 @@ package inspect
 
 import (
 	"encoding/json"
-
-	"github.com/nearside-mesh/nearside/agent/explain"
 )
 
 // Diff answers POST /v1/diff: what would change on the proxies. Lists are never null.
@@ -42,10 +40,10 @@ type ProxyDiff struct {
 	Name   string `json:"name"`
 	Action string `json:"action"` // what becomes of its config: created, changed, unchanged, deleted, or failed
 	// Error says why no new config could be made, when Action is failed: the proxy would keep the one that it has.
-	Error    string        `json:"error,omitempty"`
-	Policies []explain.Ref `json:"policies"` // the resources that cause something of it, sorted
-	Config   PartDiff      `json:"config"`
-	Rules    PartDiff      `json:"rules"`
+	Error    string   `json:"error,omitempty"`
+	Policies []Ref    `json:"policies"` // the resources that cause something of it, sorted
+	Config   PartDiff `json:"config"`
+	Rules    PartDiff `json:"rules"`
 	// Truncated is true when there was too much to tell: patch and items are empty. Unattributed is true when there were
 	// too many resources to find out which of them causes what. Asking for this dataplane alone tells more.
 	Truncated    bool `json:"truncated,omitempty"`
@@ -74,11 +72,11 @@ type TypeDiff struct {
 
 // ItemDiff is a resource of the config, or a rule, that would change.
 type ItemDiff struct {
-	Type    string        `json:"type"`   // URL, or kind of policy
-	Name    string        `json:"name"`   // of the resource, or whom the rule is about
-	Action  string        `json:"action"` // created, changed or deleted
-	Changes []FieldDiff   `json:"changes"`
-	By      []explain.Ref `json:"by"` // the resources that cause it, sorted
+	Type    string      `json:"type"`   // URL, or kind of policy
+	Name    string      `json:"name"`   // of the resource, or whom the rule is about
+	Action  string      `json:"action"` // created, changed or deleted
+	Changes []FieldDiff `json:"changes"`
+	By      []Ref       `json:"by"` // the resources that cause it, sorted
 }
 
 // FieldDiff is a value that would change.
@@ -86,5 +84,5 @@ type FieldDiff struct {
 	Path   string          `json:"path"`             // "filterChains[0].filters[tcp].idleTimeout"; items of lists by name where they have one
 	Before json.RawMessage `json:"before,omitempty"` // absent when there is nothing now
 	After  json.RawMessage `json:"after,omitempty"`  // absent when there would be nothing
-	By     []explain.Ref   `json:"by"`
+	By     []Ref           `json:"by"`
 }

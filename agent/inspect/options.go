@@ -21,6 +21,8 @@ type Options struct {
 	Store    *store.Store
 	// Last returns the result of the last reconciliation, nil before the first.
 	Last func() *Last
+	// NewMesh derives meshes as the reconciliation does, for sets of resources that are not stored.
+	NewMesh NewMesh
 	// Proxies returns who asks for xDS, connected or recently so: [xds.Server.Status]. Nil: nobody.
 	Proxies func() []xds.ProxyStatus
 	// Files returns the state of every resource file, sorted by path. Nil: there is no resource directory.
@@ -149,6 +151,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Last == nil {
 		errs = append(errs, errors.New("inspect.Options.Last: is nil; give a function that returns the last result"))
+	}
+	if o.NewMesh == nil {
+		errs = append(errs, errors.New("inspect.Options.NewMesh: is nil; give a function that derives meshes"))
 	}
 	if o.Access.UID < 0 {
 		errs = append(errs, fmt.Errorf("inspect.Options.Access.UID: %d is not a user id; 0 and above", o.Access.UID))

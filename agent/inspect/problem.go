@@ -68,6 +68,10 @@ func notFound(detail string, args ...any) *Error {
 	return problem(http.StatusNotFound, ProblemNotFound, "Not found", detail, args...)
 }
 
+func notReady() *Error {
+	return problem(http.StatusServiceUnavailable, ProblemNotReady, "Not ready", "the first configs are being computed; repeat the request in a moment")
+}
+
 func invalid(detail string, params ...InvalidParameter) *Error {
 	e := problem(http.StatusBadRequest, ProblemInvalid, "Invalid request", "%s", detail)
 	e.InvalidParameters = append(e.InvalidParameters, params...)

@@ -43,6 +43,7 @@ func (s *Server) routes() http.Handler {
 	post("/v1/apply", s.apply)
 	post("/v1/rollback", s.rollback)
 	post("/v1/explain", s.explain)
+	post("/v1/diff", s.diff)
 
 	get("/meshes/{mesh}/dataplanes/{name}/_config", s.config)
 	get("/meshes/{mesh}/dataplanes/{name}/_rules", s.rules)

@@ -44,6 +44,7 @@ type KindRules struct {
 type (
 	RuleField   = explain.Field
 	PolicyPlace = explain.Place
+	Ref         = explain.Ref
 	Source      = explain.Source
 	Tag         = policy.Tag
 )

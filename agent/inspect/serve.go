@@ -18,6 +18,8 @@ type Server struct {
 	log     *slog.Logger
 	handler http.Handler
 	writing sync.Mutex // held from the checks of a write to its end
+
+	comparing chan struct{} // one slot: who fills it may compare
 }
 
 // New checks the options and builds the server. It opens nothing and starts nothing.
@@ -25,7 +27,7 @@ func New(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log}
+	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

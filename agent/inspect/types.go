@@ -61,6 +61,7 @@ type Written struct {
 	Changes  []Change `json:"changes"` // in the order of the request
 	Warnings []string `json:"warnings"`
 	DryRun   bool     `json:"dryRun,omitempty"`
+	Diff     *Diff    `json:"diff,omitempty"` // of a dry run: what would change on proxies; absent while that cannot be said
 }
 
 // Rollback is the body of POST /v1/rollback.

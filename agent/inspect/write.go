@@ -48,7 +48,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 	if rec, ok := s.opts.Store.Snapshot().Get(a.key); ok && !dry && rec.Revision == changes[0].Revision {
 		w.Header().Set("ETag", etag(rec))
 	}
-	writeJSON(w, status, Written{Changes: changes, Warnings: s.inert(changes), DryRun: dry})
+	writeJSON(w, status, s.written(r, changes, dry, []*resource.Resource{res}))
 	return nil
 }
 
@@ -57,36 +57,47 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
+	change, e := s.remove(r, a, author, dry)
+	if e != nil {
+		return e
+	}
+	out := s.written(r, []Change{change}, dry, nil, a.key)
+	out.Warnings = []string{} // those of a write are about what is there afterwards
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// remove deletes a resource, or finds out whether it can be.
+func (s *Server) remove(r *http.Request, a address, author string, dry bool) (Change, *Error) {
+	change := Change{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Action: ActionDeleted}
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	snap := s.opts.Store.Snapshot()
 	rec, ok := snap.Get(a.key)
 	if !ok {
-		return s.missing(snap, a.key)
+		return change, s.missing(snap, a.key)
 	}
 	if e := preconditions(r, rec, true); e != nil {
-		return e
+		return change, e
 	}
 	if e := ownedByAPI(rec); e != nil {
-		return e
+		return change, e
 	}
 	if a.key.Kind == kindMesh {
 		if e := meshEmpty(snap, a.key.Name); e != nil {
-			return e
+			return change, e
 		}
 	}
-	change := Change{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Action: ActionDeleted}
 	if !dry {
 		recs, err := s.opts.Store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author,
 			Ops: []store.Op{{Delete: a.key, IfRevision: &rec.Revision}}})
 		if err != nil {
-			return s.storeError(err)
+			return change, s.storeError(err)
 		}
 		change.Revision = recs[0].Revision
 		s.log.Info("api: deleted", "resource", a.key.String(), "revision", change.Revision, "author", author)
 	}
-	writeJSON(w, http.StatusOK, Written{Changes: []Change{change}, Warnings: []string{}, DryRun: dry})
-	return nil
+	return change, nil
 }
 
 // meshEmpty refuses to delete a mesh from below its resources.
