@@ -40,6 +40,7 @@ message_type {
   field { name: "by_bool" number: 20 type: TYPE_MESSAGE type_name: ".rare.All.ByBoolEntry" label: LABEL_REPEATED }
   field { name: "by_sint64" number: 21 type: TYPE_MESSAGE type_name: ".rare.All.BySint64Entry" label: LABEL_REPEATED }
   field { name: "by_fixed32" number: 22 type: TYPE_MESSAGE type_name: ".rare.All.ByFixed32Entry" label: LABEL_REPEATED }
+  field { name: "by_uint64" number: 24 type: TYPE_MESSAGE type_name: ".rare.All.ByUint64Entry" label: LABEL_REPEATED }
   field { name: "renamed" number: 23 type: TYPE_INT32 label: LABEL_OPTIONAL json_name: "a \"name\"" }
   oneof_decl { name: "choice" }
   nested_type {
@@ -58,6 +59,11 @@ message_type {
     name: "BySint64Entry" options { map_entry: true }
     field { name: "key" number: 1 type: TYPE_SINT64 label: LABEL_OPTIONAL }
     field { name: "value" number: 2 type: TYPE_BYTES label: LABEL_OPTIONAL }
+  }
+  nested_type {
+    name: "ByUint64Entry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_UINT64 label: LABEL_OPTIONAL }
+    field { name: "value" number: 2 type: TYPE_STRING label: LABEL_OPTIONAL }
   }
   nested_type {
     name: "ByFixed32Entry" options { map_entry: true }

@@ -177,7 +177,7 @@ func (r *random) set(m protoreflect.Message, fd protoreflect.FieldDescriptor, de
 // scalar makes a value, often one at a bound.
 func (r *random) scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	i := pick(r, 0, 1, -1, math.MaxInt32, math.MinInt32, math.MaxInt64, math.MinInt64, int64(r.Uint64()), r.Int64N(1000))
-	f := pick(r, 0, math.Copysign(0, -1), 1, 0.1, -2.5, 1e-7, 1e-10, 1e21, 123456789012, math.MaxFloat64, math.SmallestNonzeroFloat64, r.NormFloat64())
+	f := pick(r, 0, math.Copysign(0, -1), 1, 0.1, -2.5, 1e-6, 1e-7, 1e-10, 1e21, 123456789012, math.MaxFloat64, math.SmallestNonzeroFloat64, r.NormFloat64())
 	if r.one(10) {
 		f = pick(r, math.NaN(), math.Inf(1), math.Inf(-1))
 	}
