@@ -11,6 +11,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -33,7 +35,10 @@ func agentWith(t *testing.T, change func(*inspect.Options)) string {
 		t.Fatal(err)
 	}
 	o := inspect.Options{Info: inspect.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
-		Registry: reg, Store: st, Last: func() *inspect.Last { return nil }}
+		Registry: reg, Store: st, Last: func() *inspect.Last { return nil },
+		NewMesh: func(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
+			return xds.NewMesh(set, name, mesh.Options{}, kinds.Rooms(), policy.Options{}, prev)
+		}}
 	change(&o)
 	srv, err := inspect.New(o)
 	if err != nil {
