@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,9 @@ func (a *app) applyCommand() *cobra.Command {
 		Short: "Create or change resources",
 		Long: `Creates or changes resources. All documents are validated before the first is written, and all are written in one
 step: after a failure nothing has changed. What comes from the agent's resource directory, or from an Envoy, belongs
-there and is refused here.`,
+there and is refused here.
+
+--dry-run checks everything against what is stored and says what would change on each proxy; nearside diff says more.`,
 		Example: `  nearside apply -f timeout.yaml
   nearside apply -R -f policies --dry-run
   nearside get mt -o yaml | sed 's/10s/15s/' | nearside apply -f -`,
@@ -48,7 +51,7 @@ there and is refused here.`,
 		if err != nil {
 			return err
 		}
-		return a.printWritten(w, format)
+		return a.printWritten(w, format, diffSummary)
 	}
 	return cmd
 }
@@ -79,13 +82,13 @@ func (a *app) deleteCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printWritten(w, format)
+		return a.printWritten(w, format, diffSummary)
 	}
 	return cmd
 }
 
-// printWritten shows what a write did.
-func (a *app) printWritten(w *client.Written, format string) error {
+// printWritten shows what a write did; of a dry run, preview shows what it would change on proxies.
+func (a *app) printWritten(w *client.Written, format string, preview func(io.Writer, *client.Diff) error) error {
 	for _, warning := range w.Warnings {
 		fmt.Fprintln(a.stderr, "warning: "+warning)
 	}
@@ -110,7 +113,12 @@ func (a *app) printWritten(w *client.Written, format string) error {
 		}
 		fmt.Fprintln(a.stdout, line)
 	}
-	return nil
+	if w.Diff == nil || format != "text" {
+		return nil
+	}
+	a.diffWarnings(w.Diff)
+	fmt.Fprintln(a.stdout)
+	return preview(a.stdout, w.Diff)
 }
 
 // reference is a resource, or with an empty name a collection, that a command line names.

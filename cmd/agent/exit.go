@@ -38,11 +38,21 @@ type silentError struct{ code int }
 
 func (e *silentError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
+// codedError is an error with a code of its own.
+type codedError struct {
+	err  error
+	code int
+}
+
+func (e *codedError) Error() string { return e.err.Error() }
+func (e *codedError) Unwrap() error { return e.err }
+
 // exitCode is the one place where errors become exit codes.
 func exitCode(err error) int {
 	var (
 		usage       *usageError
 		silent      *silentError
+		coded       *codedError
 		faults      agent.Faults
 		unreachable *client.UnreachableError
 		permission  *client.PermissionError
@@ -53,6 +63,8 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, &silent):
 		return silent.code
+	case errors.As(err, &coded):
+		return coded.code
 	case errors.As(err, &usage):
 		return exitUsage
 	case errors.As(err, &faults):

@@ -52,9 +52,10 @@ func (a *app) rollbackCommand() *cobra.Command {
 	var to uint64
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:               "rollback TYPE NAME --to REVISION",
-		Short:             "Make an earlier revision of a resource the present one",
-		Long:              "Writes the content of an earlier revision as a new one. A resource that was deleted is there again.",
+		Use:   "rollback TYPE NAME --to REVISION",
+		Short: "Make an earlier revision of a resource the present one",
+		Long: `Writes the content of an earlier revision as a new one. A resource that was deleted is there again. --dry-run shows
+what that would change on the proxies.`,
 		Example:           "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",
 		Args:              args(1, 2, "TYPE NAME or TYPE/NAME"),
 		ValidArgsFunction: a.completeTypeAndName,
@@ -79,7 +80,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printWritten(w, format)
+		return a.printWritten(w, format, proxiesText)
 	}
 	return cmd
 }

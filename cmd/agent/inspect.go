@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -217,9 +218,21 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 	if err := t.flush(); err != nil || !diff {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "\nDIFF: %d operations\n", len(c.Diff))
-	for _, op := range c.Diff {
-		fmt.Fprintf(a.stdout, "%s %s\n", op.Op, op.Path)
+	return a.inspectDiff(cmd.Context(), in, name, len(c.Diff), func(p *client.ProxyDiff) { configItems(a.stdout, &p.Config) })
+}
+
+// inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of operations.
+func (a *app) inspectDiff(ctx context.Context, in *inspection, name string, operations int, show func(*client.ProxyDiff)) error {
+	fmt.Fprintf(a.stdout, "\nDIFF: %d operations\n", operations)
+	if operations == 0 {
+		return nil
+	}
+	d, err := a.diff(ctx, &difference{against: in.files, shadow: true, dataplane: name})
+	if err != nil {
+		return err
+	}
+	for i := range d.Proxies {
+		show(&d.Proxies[i])
 	}
 	return nil
 }

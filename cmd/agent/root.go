@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -103,8 +104,8 @@ Exit codes: 0 success, 1 failed, 2 the answer is no, 64 usage, 65 invalid input 
 	root.Version = buildVersion().Version // for --version
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "unix socket of the agent (default: NEARSIDE_SOCKET, else "+client.DefaultSocket+")")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Value.String() == "" {
-			return usagef("--mesh is empty; name a mesh, or leave it out for %q", f.DefValue)
+		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Changed && f.Value.String() == "" {
+			return usagef("--mesh is empty; name a mesh, or leave it out for %q", cmp.Or(f.DefValue, "all"))
 		}
 		return nil
 	}
@@ -113,7 +114,7 @@ Exit codes: 0 success, 1 failed, 2 the answer is no, 64 usage, 65 invalid input 
 	root.AddCommand(
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
 		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
-		a.explainCommand(), a.historyCommand(), a.rollbackCommand(),
+		a.diffCommand(), a.explainCommand(), a.historyCommand(), a.rollbackCommand(),
 		a.statusCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root

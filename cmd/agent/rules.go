@@ -51,11 +51,7 @@ func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format stri
 	if err := rulesText(a.stdout, doc); err != nil || !diff {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "\nDIFF: %d operations\n", len(doc.Diff))
-	for _, op := range doc.Diff {
-		fmt.Fprintf(a.stdout, "%s %s\n", op.Op, op.Path)
-	}
-	return nil
+	return a.inspectDiff(cmd.Context(), in, name, len(doc.Diff), func(p *client.ProxyDiff) { ruleItems(a.stdout, &p.Rules) })
 }
 
 // rulesText writes rules for people: each with the policies in the order in which they were merged, and of each field

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+// Exit codes of diff, as of diff(1). What has a code of its own keeps it.
+const (
+	exitDiffers = 1
+	exitTrouble = 2
+)
+
+// difference is the flags of diff.
+type difference struct {
+	files, against fileFlags
+	deletes        []string
+	shadow, all    bool
+	dataplane      string
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	var d difference
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE|DIR|-…",
+		Short: "Show what files would change on the proxies, and store nothing",
+		Long: `Shows what would change on the proxies if these files were applied: resources, what the policies say together, and
+Envoy's config, each with the resource that causes it. Nothing is stored. With --delete, resources would be deleted too.
+--shadow counts the stored shadow policies in, as if their label were removed, with -f together with the files.
+
+An agent compares the proxies that are connected to it, or every dataplane where none is. With --against the present
+resources come from files, no agent is asked, and all their dataplanes are compared; the zone is then NEARSIDE_NODE_ZONE.
+-m and --dataplane look at fewer.
+
+-o text is for people, summary one line for each proxy, jsonpatch the patches (RFC 6902) of the configs by MESH/NAME,
+json and yaml the document of the API. References that lead nowhere and policies that exclude each other, where the
+change brings them about, are warnings on standard error.
+
+Exit codes: 0 the config of no proxy changes, 1 that of some proxy changes, 2 trouble, 64 usage, 65 invalid input
+document, 69 the agent is not reachable, 77 no permission.`,
+		Example: `  nearside diff -f timeout.yaml
+  nearside diff -f timeout.yaml --dataplane web -o jsonpatch
+  nearside diff --shadow -o summary
+  nearside diff --delete meshtimeout/slow
+  nearside diff -R -f changed/ --against resources/`,
+		Args: args(0, 0, "no arguments; name files with -f"),
+	}
+	fl := cmd.Flags()
+	fl.StringVarP(&a.mesh, "mesh", "m", "", "only proxies of this mesh (default: all); also the mesh of --delete (default: default)")
+	_ = cmd.RegisterFlagCompletionFunc("mesh", a.completeMesh)
+	d.files.add(cmd, "resources that would be applied")
+	d.against.flag = "--against"
+	fl.StringArrayVar(&d.against.paths, "against", nil, "compute offline against these present resources: a file, a folder or -; repeatable")
+	fl.StringArrayVar(&d.deletes, "delete", nil, "TYPE/NAME that would be deleted; repeatable")
+	fl.BoolVar(&d.shadow, "shadow", false, "count shadow policies in")
+	fl.StringVar(&d.dataplane, "dataplane", "", "only this dataplane, connected or not")
+	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
+	})
+	fl.BoolVar(&d.all, "all-nodes", false, "proxies of all nodes; not possible yet")
+	output := outputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		doc, err := a.diff(cmd.Context(), &d)
+		if err == nil {
+			err = a.printDiff(doc, format)
+		}
+		switch {
+		case err != nil:
+			return inTrouble(err)
+		case doc.Changed:
+			return &silentError{exitDiffers}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// inTrouble keeps the code for changes free of errors.
+func inTrouble(err error) error {
+	if exitCode(err) == exitFailed {
+		return &codedError{err, exitTrouble}
+	}
+	return err
+}
+
+// diff asks an agent, or computes.
+func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
+	switch {
+	case d.all:
+		return nil, usagef("--all-nodes is not possible yet: an agent knows the proxies of its own node alone; run the command on each node, or give all resources with --against")
+	case len(d.files.paths) == 0 && len(d.deletes) == 0 && !d.shadow:
+		return nil, usagef("-f is missing: give files, or --shadow or --delete for what is stored")
+	case slices.Contains(d.files.paths, "-") && slices.Contains(d.against.paths, "-"):
+		return nil, usagef("-f - and --against - cannot both read standard input")
+	}
+	d.against.recursive = d.files.recursive
+	var put *agent.Offline
+	if len(d.files.paths) > 0 {
+		var err error
+		if put, err = a.offline(&d.files); err != nil {
+			return nil, err
+		}
+		if put.Len() == 0 {
+			return nil, errors.New("the files hold no resource")
+		}
+	}
+	if len(d.against.paths) > 0 {
+		now, err := a.offline(&d.against)
+		if err != nil {
+			return nil, err
+		}
+		keys, err := a.keys(d.deletes, func() ([]client.Kind, error) { return agent.Kinds(), nil })
+		if err != nil {
+			return nil, err
+		}
+		return now.Diff(ctx, a.getenv("NEARSIDE_NODE_ZONE"), agent.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: a.mesh, Dataplane: d.dataplane})
+	}
+	q := client.DiffQuestion{Shadow: d.shadow, Mesh: a.mesh, Dataplane: d.dataplane}
+	keys, err := a.keys(d.deletes, func() ([]client.Kind, error) { return a.client().Kinds(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		q.Delete = append(q.Delete, k.String())
+	}
+	if put != nil {
+		if q.Stream, err = put.Stream(); err != nil {
+			return nil, err
+		}
+	}
+	return a.client().Diff(ctx, q)
+}
+
+// keys reads TYPE/NAME of what would be deleted.
+func (a *app) keys(list []string, kinds func() ([]client.Kind, error)) ([]agent.ResourceKey, error) {
+	var out []agent.ResourceKey
+	for _, s := range list {
+		r, err := a.referenceAmong([]string{s}, kinds)
+		if err != nil {
+			return nil, fmt.Errorf("--delete %s: %w", s, err)
+		}
+		k := agent.ResourceKey{Kind: r.kind.Kind, Mesh: r.mesh, Name: r.name}
+		if k.Mesh == "" && !r.kind.Global {
+			k.Mesh = "default"
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// diffWarnings writes what a change would bring about.
+func (a *app) diffWarnings(d *client.Diff) {
+	for _, w := range d.Warnings {
+		fmt.Fprintf(a.stderr, "warning: %s: %s\n", w.Resource, w.Reason)
+	}
+}
+
+// printDiff writes a comparison in a format.
+func (a *app) printDiff(d *client.Diff, format string) error {
+	switch format {
+	case "json":
+		return printJSON(a.stdout, d)
+	case "yaml":
+		return printYAML(a.stdout, d)
+	}
+	a.diffWarnings(d)
+	switch format {
+	case "jsonpatch":
+		patches := map[string]any{}
+		for _, p := range d.Proxies {
+			if p.Truncated {
+				return fmt.Errorf("the patches of all proxies are too many; ask for one with --dataplane")
+			}
+			if len(p.Config.Patch) > 0 {
+				patches[p.Mesh+"/"+p.Name] = p.Config.Patch
+			}
+		}
+		return printJSON(a.stdout, patches)
+	case "summary":
+		return diffSummary(a.stdout, d)
+	}
+	return diffText(a.stdout, d)
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+// diffText writes a comparison for people: what becomes of the resources, then the proxies with each change on a line.
+func diffText(w io.Writer, d *client.Diff) error {
+	if len(d.Resources) > 0 {
+		diffResources(w, d)
+		fmt.Fprintln(w)
+	}
+	return proxiesText(w, d)
+}
+
+// proxiesText writes what changes on each proxy; those of which the same is to be said stand together.
+func proxiesText(w io.Writer, d *client.Diff) error {
+	var p rulePrinter
+	for i := range d.Proxies {
+		p.add(d.Proxies[i].Mesh+"/"+d.Proxies[i].Name, proxyDiffText(&d.Proxies[i]))
+	}
+	for _, b := range p.blocks {
+		fmt.Fprintf(w, "%s\n%s\n", strings.Join(b.about, "\n"), b.text)
+	}
+	_, err := fmt.Fprintln(w, diffCount(d))
+	return err
+}
+
+// diffResources writes what becomes of the resources.
+func diffResources(w io.Writer, d *client.Diff) {
+	for _, r := range d.Resources {
+		line := strings.ToLower(r.Type) + "/" + r.Name
+		if r.Mesh != "" {
+			line += " in mesh " + r.Mesh
+		}
+		line += " " + r.Action
+		switch {
+		case r.Action == "activated":
+			line = strings.TrimSuffix(line, r.Action) + "would act without its label kuma.io/effect: shadow"
+		case r.Shadow && r.Action != "deleted":
+			line += ", a shadow policy"
+		}
+		if r.Owner != "" && r.Action != "activated" && r.Action != "unchanged" {
+			line += "; it belongs to " + r.Owner + ", which alone can change it"
+		}
+		fmt.Fprintln(w, line)
+	}
+}
+
+// diffCount says how many proxies change.
+func diffCount(d *client.Diff) string {
+	changed := 0
+	for _, p := range d.Proxies {
+		if p.Action != "unchanged" {
+			changed++
+		}
+	}
+	what := "dataplanes"
+	if d.Scope == "connected" {
+		what = "connected proxies"
+	}
+	return fmt.Sprintf("%d of %d %s change", changed, d.Compared, what)
+}
+
+// proxyDiffText writes what changes on one proxy.
+func proxyDiffText(p *client.ProxyDiff) string {
+	var b strings.Builder
+	switch p.Action {
+	case "created":
+		fmt.Fprintln(&b, "  a new proxy")
+	case "deleted":
+		fmt.Fprintln(&b, "  the proxy would be gone: a client that asks for it gets no config")
+	case "failed":
+		fmt.Fprintf(&b, "  no config can be made, a client would keep what it has: %s\n", p.Error)
+	case "unchanged":
+		fmt.Fprintln(&b, "  the config stays the same")
+	}
+	if p.Truncated {
+		fmt.Fprintf(&b, "  too much to tell beside other proxies; --dataplane %s -m %s tells it\n", p.Name, p.Mesh)
+	}
+	if p.Unattributed {
+		fmt.Fprintf(&b, "  too many resources to say which of them causes what; --dataplane %s -m %s may tell it\n", p.Name, p.Mesh)
+	}
+	configItems(&b, &p.Config)
+	ruleItems(&b, &p.Rules)
+	return b.String()
+}
+
+func configItems(w io.Writer, p *client.PartDiff) {
+	diffItems(w, p.Items, func(it *client.ItemDiff) string { return shortType(it.Type) })
+}
+
+func ruleItems(w io.Writer, p *client.PartDiff) {
+	diffItems(w, p.Items, func(it *client.ItemDiff) string { return "rule of " + it.Type })
+	if len(p.Items) == 0 && len(p.Patch) > 0 {
+		fmt.Fprintln(w, "  the rules say the same, and come from other policies")
+	}
+}
+
+// diffItems writes resources or rules, those of which the same is to be said together.
+func diffItems(w io.Writer, items []client.ItemDiff, kind func(*client.ItemDiff) string) {
+	type block struct {
+		head, text string
+		names      []string
+	}
+	var blocks []block
+	at := map[[2]string]int{}
+	for i := range items {
+		it := &items[i]
+		x := block{head: map[string]string{"created": "+ ", "deleted": "- "}[it.Action] + kind(it), text: fieldsText(it)}
+		k := [2]string{x.head, hostName.ReplaceAllString(x.text, hostless)}
+		n, ok := at[k]
+		if !ok {
+			n = len(blocks)
+			at[k], blocks = n, append(blocks, x)
+		}
+		if blocks[n].text != x.text {
+			blocks[n].text = k[1]
+		}
+		blocks[n].names = append(blocks[n].names, it.Name)
+	}
+	for _, x := range blocks {
+		fmt.Fprintf(w, "  %s %s%s\n", x.head, some(x.names), x.text)
+	}
+}
+
+// hostName is the name of a virtual host, which is often the only thing that tells two outbounds apart.
+var hostName = regexp.MustCompile(`virtualHosts\[[^\]]*\]`)
+
+const hostless = "virtualHosts[…]"
+
+// fieldsText writes the changes of a resource or a rule below its name, or the cause beside it.
+func fieldsText(it *client.ItemDiff) string {
+	if len(it.Changes) == 0 {
+		return byText(it.By)
+	}
+	var b strings.Builder
+	for _, f := range it.Changes {
+		fmt.Fprintf(&b, "\n    %s: %s%s", shortPath(f.Path), fieldText(&f), byText(f.By))
+	}
+	return b.String()
+}
+
+func fieldText(f *client.FieldDiff) string {
+	switch {
+	case f.Before == nil:
+		return "added " + jsonText(f.After)
+	case f.After == nil:
+		return "removed, was " + jsonText(f.Before)
+	}
+	return jsonText(f.Before) + " → " + jsonText(f.After)
+}
+
+func byText(refs []client.Ref) string {
+	if len(refs) == 0 {
+		return ""
+	}
+	names := make([]string, len(refs))
+	for i, r := range refs {
+		names[i] = r.Type + "/" + r.Name
+	}
+	return "  (" + some(names) + ")"
+}
+
+// jsonText is a value on a line: without quotes where it needs none, long ones cut.
+func jsonText(raw json.RawMessage) string {
+	var b bytes.Buffer
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return short(string(raw), 80)
+	}
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return short(string(raw), 80)
+	}
+	s := strings.TrimSuffix(b.String(), "\n")
+	if text, ok := v.(string); ok && text != "" && `"`+text+`"` == s {
+		s = text
+	}
+	return short(s, 80)
+}
+
+// shortPath leaves out of a path what says nothing to people: packing, and the beginnings of Envoy's long names.
+func shortPath(path string) string {
+	if path == "" {
+		return "(whole)"
+	}
+	path = strings.ReplaceAll(path, ".typedConfig", "")
+	return longName.ReplaceAllString(path, "[$1]")
+}
+
+var longName = regexp.MustCompile(`\[envoy\.[^\[\]]*\.([^.\[\]]+)\]`)
+
+func shortType(url string) string { return url[strings.LastIndex(url, ".")+1:] }
+
+// diffSummary writes a line for each proxy.
+func diffSummary(w io.Writer, d *client.Diff) error {
+	if len(d.Proxies) > 0 {
+		if err := summaryTable(w, d); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	_, err := fmt.Fprintln(w, diffCount(d))
+	return err
+}
+
+func summaryTable(w io.Writer, d *client.Diff) error {
+	var types []string
+	for _, p := range d.Proxies {
+		for _, t := range p.Config.Summary {
+			if !slices.Contains(types, t.Type) {
+				types = append(types, t.Type)
+			}
+		}
+	}
+	slices.Sort(types)
+	headers := []string{"MESH", "PROXY", "CONFIG"}
+	for _, t := range types {
+		headers = append(headers, strings.ToUpper(shortType(t)))
+	}
+	t := newTable(w, append(headers, "RULES", "BY")...)
+	for _, p := range d.Proxies {
+		cells := []string{p.Mesh, p.Name, p.Action}
+		for _, typ := range types {
+			cell := ""
+			for _, s := range p.Config.Summary {
+				if s.Type == typ {
+					cell = typeCounts(s)
+				}
+			}
+			cells = append(cells, cell)
+		}
+		var rules, by []string
+		for _, s := range p.Rules.Summary {
+			rules = append(rules, s.Type+" "+typeCounts(s))
+		}
+		for _, r := range p.Policies {
+			by = append(by, r.Type+"/"+r.Name)
+		}
+		t.row(append(cells, some(rules), some(by))...)
+	}
+	return t.flush()
+}
+
+// typeCounts is +added ~changed -removed.
+func typeCounts(s client.TypeDiff) string {
+	var out []string
+	for _, c := range []struct {
+		sign string
+		n    int
+	}{{"+", s.Added}, {"~", s.Changed}, {"-", s.Removed}} {
+		if c.n > 0 {
+			out = append(out, fmt.Sprint(c.sign, c.n))
+		}
+	}
+	return strings.Join(out, " ")
+}
