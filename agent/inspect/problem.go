@@ -3,7 +3,9 @@ package inspect
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -90,8 +92,43 @@ func writeError(w http.ResponseWriter, e *Error) {
 
 func writeJSON(w http.ResponseWriter, status int, v any) { writeBody(w, status, "application/json", v) }
 
+// marshal encodes an answer. A config is mostly JSON already, megabytes of it, which is taken as it is.
+func marshal(v any) ([]byte, error) {
+	c, ok := v.(*Config)
+	if !ok {
+		return json.Marshal(v)
+	}
+	b := []byte(`{"xds":{`)
+	for i, typeURL := range slices.Sorted(maps.Keys(c.XDS)) {
+		b = appendMember(b, i, typeURL)
+		b = append(b, '{')
+		for j, name := range slices.Sorted(maps.Keys(c.XDS[typeURL])) {
+			b = append(appendMember(b, j, name), c.XDS[typeURL][name]...)
+		}
+		b = append(b, '}')
+	}
+	b = append(b, '}')
+	if c.Diff != nil {
+		diff, err := json.Marshal(c.Diff)
+		if err != nil {
+			return nil, err
+		}
+		b = append(appendMember(b, 1, "diff"), diff...)
+	}
+	return append(b, '}'), nil
+}
+
+// appendMember begins member i of an object.
+func appendMember(b []byte, i int, name string) []byte {
+	if i > 0 {
+		b = append(b, ',')
+	}
+	quoted, _ := json.Marshal(name) // a string always has a form
+	return append(append(b, quoted...), ':')
+}
+
 func writeBody(w http.ResponseWriter, status int, media string, v any) {
-	body, err := json.Marshal(v)
+	body, err := marshal(v)
 	if err != nil { // a value of this package that does not marshal is a defect; the client still gets JSON
 		status, media = http.StatusInternalServerError, "application/problem+json"
 		body = []byte(`{"type":"` + ProblemInternal + `","title":"Internal error","status":500,"detail":"the answer could not be encoded","invalid_parameters":[]}`)

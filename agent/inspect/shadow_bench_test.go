@@ -1,7 +1,6 @@
 package inspect_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -63,7 +62,7 @@ func BenchmarkShadowDiff(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			out, err := json.Marshal(c)
+			out, err := inspect.Marshal(c)
 			if err != nil || len(c.Diff) == 0 || len(out) < 1<<20 {
 				b.Fatalf("%d operations, %d bytes, %v", len(c.Diff), len(out), err)
 			}

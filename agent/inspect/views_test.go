@@ -2,12 +2,15 @@ package inspect_test
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
@@ -203,4 +206,30 @@ func FuzzAPI(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestConfigIsTakenAsItIs encodes a config as encoding/json would.
+func TestConfigIsTakenAsItIs(t *testing.T) {
+	for _, c := range []*inspect.Config{
+		{},
+		{XDS: inspect.XDS{"b": {"y": json.RawMessage(`{"a":[1]}`), "x\"": json.RawMessage(`null`)}, "a": {}}},
+		{XDS: inspect.XDS{"a": {"x": json.RawMessage(`1`)}}, Diff: []inspect.Operation{{Op: "remove", Path: "/a"}}},
+		{Diff: []inspect.Operation{}},
+	} {
+		got, err := inspect.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a, b any
+		if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal(want, &b)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(b, a); diff != "" && c.XDS != nil { // without XDS the member is null there and {} here
+			t.Errorf("%s: %s", got, diff)
+		}
+	}
 }

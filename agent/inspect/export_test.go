@@ -1,0 +1,4 @@
+package inspect
+
+// Marshal encodes a document as answers have it.
+var Marshal = marshal
