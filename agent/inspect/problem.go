@@ -98,7 +98,13 @@ func marshal(v any) ([]byte, error) {
 	if !ok {
 		return json.Marshal(v)
 	}
-	b := []byte(`{"xds":{`)
+	n := 1 << 10
+	for _, list := range c.XDS {
+		for name, body := range list {
+			n += len(name) + len(body) + 8
+		}
+	}
+	b := append(make([]byte, 0, n), `{"xds":{`...)
 	for i, typeURL := range slices.Sorted(maps.Keys(c.XDS)) {
 		b = appendMember(b, i, typeURL)
 		b = append(b, '{')

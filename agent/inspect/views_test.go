@@ -60,7 +60,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := json.Marshal(c)
+	b, err := inspect.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
