@@ -232,12 +232,12 @@ func TestExplain(t *testing.T) {
 	a.want(ask(question), 200, `"selected":false`, "before it was last written", `"items":[]`)
 
 	for body, parts := range map[string][]string{
-		``:              {"empty"},
-		`{}`:            {`"field":"policy"`},
-		`{"policy":[]}`: {"JSON"},
-		`{"policy":{"type":"mt","named":"x"}}`:                    {"named"},
-		`{"connection":{}}`:                                       {"connection"},
-		question + question:                                       {"more than one"},
+		``:                                     {"empty"},
+		`{}`:                                   {`"field":"policy"`},
+		`{"policy":[]}`:                        {"JSON"},
+		`{"policy":{"type":"mt","named":"x"}}`: {"named"},
+		`{"connection":{}}`:                    {"connection"},
+		question + question:                    {"more than one"},
 		`{"policy":{"type":"nope","name":"t1","dataplane":"w"}}`:  {`"field":"policy.type"`, `\"nope\" is no kind`},
 		`{"policy":{"type":"dp","name":"web","dataplane":"web"}}`: {`"field":"policy.type"`, "Dataplane is not a kind of policy"},
 		`{"policy":{"type":"mt","dataplane":"web"}}`:              {`"field":"policy.name"`},
