@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -49,12 +50,14 @@ type WithoutSuccessor struct {
 //
 // in which items of lists go by their name where they have one.
 type Change struct {
-	Path string // parts separated by "/": "*" is any part, "**" any number of parts
+	Path string // parts separated by "/": "*" ends a part that begins like this, "**" is any number of parts
 	// Before and After are values as JSON: "" for none, Any for whatever it is.
 	Before, After string
 	Why           string
 	// Same is true where Envoy does the same as before; else the policies say something else.
 	Same bool
+	// If, when set, must hold of the two values, as encoding/json decodes them; then they are compared as a whole.
+	If func(before, after any) bool
 }
 
 // Any stands in a Change for any value, or none.
@@ -76,12 +79,17 @@ func matchPath(pattern, path []string) bool {
 				}
 			}
 			return false
-		case len(path) == 0 || pattern[0] != "*" && pattern[0] != path[0]:
+		case len(path) == 0 || !matchPart(pattern[0], path[0]):
 			return false
 		}
 		pattern, path = pattern[1:], path[1:]
 	}
 	return len(path) == 0
+}
+
+func matchPart(pattern, part string) bool {
+	prefix, open := strings.CutSuffix(pattern, "*")
+	return pattern == part || open && strings.HasPrefix(part, prefix)
 }
 
 // Target returns the targetRef of policies about the proxies, or inbounds, with some tags.
@@ -231,4 +239,52 @@ func (x *Index) Ruled(dataplane *resource.Resource, kinds ...string) []*resource
 		}
 	}
 	return out
+}
+
+// Items returns what a unit about connections that leave says to each of its destinations.
+func (u *Unit) Items(conf resource.Conf) []resource.PolicyItem {
+	if u.All {
+		return []resource.PolicyItem{{TargetRef: resource.TargetRef{Kind: kindMesh}, Conf: conf}}
+	}
+	out := make([]resource.PolicyItem, len(u.To))
+	for i, s := range u.To {
+		out[i] = resource.PolicyItem{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: s}, Conf: conf}
+	}
+	return out
+}
+
+// Reach says what policies about destinations reach beside the values of kuma.io/service, which the legacy generation
+// alone was about; "" for nothing.
+func (in *MigrateInput) Reach(u *Unit) string {
+	real := slices.ContainsFunc(in.Index.View.Services(), func(s *mesh.Service) bool {
+		return s.ID.Kind != mesh.KindTag && (u.All || s.ID.Kind == mesh.KindMeshService && slices.Contains(u.To, s.Resource.Name))
+	})
+	if !real {
+		return ""
+	}
+	return "it is about real services (MeshService, MeshExternalService, MeshMultiZoneService) too, which the legacy policy was not"
+}
+
+// Routed says that the legacy kind does nothing where routes of the new generation lead; "" when there are none.
+func (in *MigrateInput) Routed() string {
+	var names []string
+	for _, kind := range []string{kindRoute, "MeshTCPRoute"} {
+		for _, p := range in.Index.Policies(kind) {
+			names = append(names, p.Key.String())
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return ""
+	case len(names) > 3:
+		names = append(names[:3], "…")
+	}
+	return "where routes of the new generation lead (" + strings.Join(names, ", ") + ") the legacy policy has no effect; this one has"
+}
+
+// AddNote adds a note that is not empty, once.
+func AddNote(list *[]string, note string) {
+	if note != "" && !slices.Contains(*list, note) {
+		*list = append(*list, note)
+	}
 }

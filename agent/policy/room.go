@@ -37,6 +37,8 @@ type LegacyKind struct {
 	// returns the policy of the new generation that keeps a field of their conf, by its path in JSON, from acting on
 	// the connections to a destination. Nil for none. Explanations depend on it.
 	Ended func(r *Rules, s draft.Service, path string) *resource.Resource
+	// Migrate, when set, makes policies of the new generation that say the same as those of the legacy kind.
+	Migrate func(in *MigrateInput) Migration
 }
 
 // Outbound is one address that the workload may dial, while its listener is made.

@@ -1,6 +1,9 @@
 package resource
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // maxDecimal bounds the text of a Decimal: more digits than a float64 can tell apart have no use.
 const maxDecimal = 32
@@ -11,6 +14,12 @@ type Decimal struct {
 	value  float64
 	text   string
 	quoted bool
+}
+
+// NewDecimal returns a number in the form in which Kuma writes it: in quotes where it has a fraction.
+func NewDecimal(f float64) Decimal {
+	text := strconv.FormatFloat(f, 'f', -1, 64)
+	return Decimal{value: f, text: text, quoted: strings.Contains(text, ".")}
 }
 
 // Float returns the number.

@@ -54,9 +54,14 @@ func printYAML(w io.Writer, v any) error {
 	return enc.Close()
 }
 
-// block takes the style of JSON off a document.
+// block takes the style of JSON off a document. Texts that readers of YAML 1.1, such as those of Kubernetes, take for
+// booleans keep their quotes.
 func block(n *yaml.Node) {
 	n.Style = 0
+	switch strings.ToLower(n.Value) {
+	case "y", "yes", "on", "n", "no", "off":
+		n.Style = yaml.DoubleQuotedStyle
+	}
 	for _, c := range n.Content {
 		block(c)
 	}

@@ -114,7 +114,7 @@ Exit codes: 0 success, 1 failed, 2 the answer is no, 64 usage, 65 invalid input 
 	root.AddCommand(
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
 		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
-		a.diffCommand(), a.explainCommand(), a.historyCommand(), a.rollbackCommand(),
+		a.diffCommand(), a.explainCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
 		a.statusCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root

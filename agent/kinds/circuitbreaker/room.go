@@ -32,7 +32,7 @@ func Room() policy.Room {
 		// Replaced half by half, which this room sees to.
 		Legacy: []policy.LegacyKind{{Descriptor: resource.LegacyDescriptor(legacyKind, "circuit-breakers", "", resource.LegacyShape{
 			NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
-		}), Ended: ended}},
+		}), Ended: ended, Migrate: migrate}},
 		Apply: apply,
 	}
 }

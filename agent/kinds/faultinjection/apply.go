@@ -79,10 +79,7 @@ func ofLegacy(policies []*resource.Resource) []draft.Extension {
 		return nil
 	}
 	sorted := slices.Clone(policies)
-	slices.SortFunc(sorted, func(a, b *resource.Resource) int {
-		x, y := sources(a), sources(b)
-		return cmp.Or(cmp.Compare(y.exact, x.exact), cmp.Compare(y.any, x.any), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(sorted, bySources)
 	var out []draft.Extension
 	for _, p := range sorted {
 		spec, ok := p.Spec.(*resource.LegacyPolicy)
@@ -94,6 +91,12 @@ func ofLegacy(policies []*resource.Resource) []draft.Extension {
 		}
 	}
 	return out
+}
+
+// bySources orders FaultInjections as they act.
+func bySources(a, b *resource.Resource) int {
+	x, y := sources(a), sources(b)
+	return cmp.Or(cmp.Compare(y.exact, x.exact), cmp.Compare(y.any, x.any), strings.Compare(a.Name, b.Name))
 }
 
 // named counts the tags of the selector that names most.

@@ -37,6 +37,7 @@ func Room() policy.Room {
 			ReplacedBy: []string{kind},
 			Arrives:    true,
 			Together:   true,
+			Migrate:    migrate,
 		}},
 		Apply: apply,
 	}

@@ -44,7 +44,8 @@ func Room() policy.Room {
 			Descriptor: resource.LegacyDescriptor(kindLegacy, "traffic-routes", "", resource.LegacyShape{
 				NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
 			}),
-			Ended: ended,
+			Ended:   ended,
+			Migrate: migrate,
 		}},
 		Outbound: outbound,
 		Apply:    applyLegacy,

@@ -37,6 +37,7 @@ func Room() policy.Room {
 			}),
 			ReplacedBy: []string{kind},
 			Ended:      ended,
+			Migrate:    migrate,
 		}},
 		Apply: apply,
 	}

@@ -29,6 +29,7 @@ func Room() policy.Room {
 			Descriptor: resource.LegacyDescriptor(legacyKind, "traffic-permissions", "", resource.LegacyShape{}),
 			ReplacedBy: []string{kind},
 			Arrives:    true,
+			Migrate:    migrate,
 		}},
 		Apply: apply,
 	}

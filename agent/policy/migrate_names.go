@@ -1,0 +1,113 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// maxBase bounds the name of a legacy policy in that of its successor, so that with what is added it is a name still.
+const maxBase = 180
+
+// name gives the units of one legacy policy its name, with what tells them apart.
+func name(r *resource.Resource, units []*Unit) {
+	for _, u := range units {
+		u.base = clip(r.Name, maxBase)
+		if len(units) > 1 {
+			u.base += "-" + Slug(u.Match)
+		}
+	}
+}
+
+// Slug writes tags as a part of a name: the service first, then the other values by their keys.
+func Slug(tags map[string]string) string {
+	var parts []string
+	if s := tags[resource.TagService]; s != "" {
+		parts = append(parts, s)
+	}
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		if k != resource.TagService {
+			parts = append(parts, tags[k])
+		}
+	}
+	if len(parts) == 0 {
+		return "all"
+	}
+	word := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, strings.Join(parts, "-"))
+	if word = strings.Trim(clip(word, 48), "-"); word == "" {
+		return "x"
+	}
+	return word
+}
+
+// clip cuts a name so that what is left is one.
+func clip(s string, most int) string {
+	if len(s) > most {
+		s = s[:most]
+	}
+	return strings.TrimRight(s, "-._")
+}
+
+// noPrefix leaves names as they are.
+func noPrefix(int) string { return "" }
+
+// byRank puts a digit before names: 1 for the strongest.
+func byRank(units []*Unit) func(int) string {
+	var ranks []rank
+	for _, u := range units {
+		ranks = append(ranks, u.rank)
+	}
+	ranks = slices.Compact(ranks) // units are sorted by it
+	return func(i int) string {
+		return number(len(ranks)-slices.Index(ranks, units[i].rank), len(ranks))
+	}
+}
+
+// byPlace numbers the names: 1 for the strongest.
+func byPlace(units []*Unit) func(int) string {
+	return func(i int) string { return number(len(units)-i, len(units)) }
+}
+
+// number writes n with as many digits as the largest has, so that the alphabet orders numbers.
+func number(n, largest int) string {
+	return fmt.Sprintf("%0*d-", len(strconv.Itoa(largest)), n)
+}
+
+// names gives each unit a name of its own that is free. They are given in the order of the strength, so that the same
+// units have the same names.
+func (in *MigrateInput) names(units []*Unit, prefix func(int) string, kinds []string) {
+	used := map[string]bool{}
+	free := func(n string) bool {
+		return !used[n] && (in.Taken == nil || !slices.ContainsFunc(kinds, func(k string) bool { return in.Taken(k, n) }))
+	}
+	for i, u := range slices.Backward(units) {
+		base := prefix(i) + u.base
+		u.Name = base
+		for n := 2; !free(u.Name); n++ {
+			u.Name = base + "-" + strconv.Itoa(n)
+		}
+		used[u.Name] = true
+	}
+}
+
+// FreeName returns a name for a new policy of a kind: base, or else base with a number.
+func (in *MigrateInput) FreeName(kind, base string, used map[string]bool) string {
+	u := []*Unit{{base: clip(base, maxBase)}}
+	taken := in.Taken
+	with := MigrateInput{Taken: func(k, n string) bool { return used[n] || taken != nil && taken(k, n) }}
+	with.names(u, noPrefix, []string{kind})
+	used[u[0].Name] = true
+	return u[0].Name
+}

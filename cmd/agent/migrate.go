@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent"
+)
+
+// migration is the flags of migrate.
+type migration struct {
+	files      fileFlags
+	types      []string
+	dataplanes []string
+	dir        string
+	force      bool
+}
+
+func (a *app) migrateCommand() *cobra.Command {
+	var m migration
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Derive new policies from the legacy ones and show what they change",
+		Long: `Makes, for the legacy policies of a mesh, policies of the new generation that say the same, labelled
+kuma.io/effect: shadow so that they touch no proxy, and shows what they change once they are live. Each change has its
+reason; one without is marked and needs a look. Nothing is stored: the policies go to standard output as a stream for
+apply, or with --write into files, and the report goes to standard error. -o json has both in one document.
+
+With -f the answer is computed from these resources alone, without any agent and by the same code; the zone is then
+NEARSIDE_NODE_ZONE. docs/migration.md shows the way from here to the end.`,
+		Example: `  nearside migrate --write policies/
+  nearside migrate --type Timeout --dataplane web
+  nearside migrate | nearside apply -f -
+  nearside migrate -m shop -f resources/ -o json`,
+		Args: args(0, 0, "no arguments"),
+	}
+	a.meshFlag(cmd)
+	m.files.add(cmd, "compute offline from these resources")
+	fl := cmd.Flags()
+	fl.StringSliceVar(&m.types, "type", nil, "legacy TYPE to migrate; repeatable; default all")
+	fl.StringSliceVar(&m.dataplanes, "dataplane", nil, "dataplane whose config is compared; repeatable; default all of the mesh")
+	fl.StringVar(&m.dir, "write", "", "folder to write each new policy into, as a file of its own")
+	fl.BoolVar(&m.force, "force", false, "let --write replace files that hold something else")
+	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
+	})
+	_ = cmd.MarkFlagDirname("write") // fails only for a flag that does not exist
+	output := outputFlag(cmd, "yaml", "json", "name")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		if m.force && m.dir == "" {
+			return usagef("--force belongs to --write, which is missing")
+		}
+		return a.migrate(cmd.Context(), &m, format)
+	}
+	return cmd
+}
+
+func (a *app) migrate(ctx context.Context, m *migration, format string) error {
+	opts := agent.MigrateOptions{Mesh: a.mesh, Dataplanes: m.dataplanes}
+	for _, t := range m.types {
+		k, err := findKind(agent.Kinds(), t)
+		if err != nil {
+			return err
+		}
+		if !k.Legacy {
+			return usagef("--type %q is not a kind of the legacy generation", t)
+		}
+		opts.Kinds = append(opts.Kinds, k.Kind)
+	}
+	var o *agent.Offline
+	var err error
+	if len(m.files.paths) > 0 {
+		opts.Zone = a.getenv("NEARSIDE_NODE_ZONE")
+		o, err = a.offline(&m.files)
+	} else {
+		o, opts.Zone, err = a.stored(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	out, err := o.Migrate(opts)
+	if err != nil {
+		return err
+	}
+	if format != "json" {
+		a.migrationText(out)
+	}
+	if m.dir != "" {
+		if err := a.writePolicies(m, out, format); err != nil {
+			return err
+		}
+	}
+	switch {
+	case format == "json":
+		return printJSON(a.stdout, out)
+	case format == "name":
+		for _, p := range out.Policies {
+			fmt.Fprintln(a.stdout, strings.ToLower(p.Type)+"/"+p.Name)
+		}
+	case m.dir == "":
+		for i, p := range out.Policies {
+			if i > 0 {
+				fmt.Fprintln(a.stdout, "---")
+			}
+			if err := printYAML(a.stdout, p.Resource); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stored reads what the agent holds of the mesh, and the agent's zone.
+func (a *app) stored(ctx context.Context) (*agent.Offline, string, error) {
+	c := a.client()
+	index, err := c.Index(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	kinds, err := c.Kinds(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	var texts []agent.Text
+	for _, k := range kinds {
+		mesh := a.mesh
+		if k.Global {
+			mesh = ""
+		}
+		items, err := c.List(ctx, k.Plural, mesh)
+		if err != nil {
+			return nil, "", err
+		}
+		text := agent.Text{Name: k.Plural + " of the agent"}
+		for _, it := range items {
+			text.Data = append(append(text.Data, it.Resource...), "\n---\n"...)
+		}
+		texts = append(texts, text)
+	}
+	o, faults := agent.ReadOffline(texts)
+	if err := faults.Err(); err != nil {
+		return nil, "", fmt.Errorf("what the agent holds is not understood; use the command of the agent's version: %w", err)
+	}
+	return o, index.Zone, nil
+}
+
+// writePolicies writes each policy into a file of its own. Nothing is written when a file is there that holds something
+// else, unless --force says so.
+func (a *app) writePolicies(m *migration, out *agent.Migration, format string) error {
+	if err := os.MkdirAll(m.dir, 0o755); err != nil {
+		return fmt.Errorf("--write: %w", err)
+	}
+	files := make(map[string][]byte, len(out.Policies))
+	var names, taken []string
+	for _, p := range out.Policies {
+		var b bytes.Buffer
+		if err := printYAML(&b, p.Resource); err != nil {
+			return err
+		}
+		name := filepath.Join(m.dir, strings.ToLower(p.Type)+"-"+p.Name+".yaml")
+		switch have, err := os.ReadFile(name); {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return fmt.Errorf("--write: %w", err)
+		case bytes.Equal(have, b.Bytes()):
+			continue
+		case !m.force:
+			taken = append(taken, name)
+		}
+		names = append(names, name)
+		files[name] = b.Bytes()
+	}
+	if len(taken) > 0 {
+		return fmt.Errorf("--write: %s is there and holds something else (%d files in all); nothing was written: give another folder, or --force", taken[0], len(taken))
+	}
+	for _, name := range names {
+		if err := os.WriteFile(name, files[name], 0o644); err != nil {
+			return fmt.Errorf("--write: %w", err)
+		}
+		if format == "yaml" {
+			fmt.Fprintln(a.stdout, name)
+		}
+	}
+	return nil
+}
+
+// migrationText is the report of a migration, for people.
+func (a *app) migrationText(m *agent.Migration) {
+	w := a.stderr
+	if len(m.Policies)+len(m.Without) == 0 {
+		fmt.Fprintf(w, "no legacy policies act in mesh %s\n", m.Mesh)
+		return
+	}
+	for _, p := range m.Policies {
+		fmt.Fprintf(w, "%s/%s, from %s\n", p.Type, p.Name, strings.Join(p.From, ", "))
+		if p.Stored {
+			fmt.Fprintln(w, "  a shadow policy of this name is stored: applying this one takes its place")
+		}
+		for _, n := range p.Notes {
+			fmt.Fprintf(w, "  note: %s\n", n)
+		}
+	}
+	for _, l := range m.Without {
+		fmt.Fprintf(w, "no policy, from %s: %s\n", l.Policy, l.Why)
+	}
+	for _, warning := range m.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", warning)
+	}
+	changesText(w, "\nwhen the new policies are live", m.Dataplanes, func(p *agent.MigratedProxy) []agent.MigrationChange { return p.Live })
+	changesText(w, "\nwhen the legacy policies are deleted after that", m.Dataplanes, func(p *agent.MigratedProxy) []agent.MigrationChange { return p.Deleted })
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent"
+)
+
+// maxProxies is of how many dataplanes a report for people lists the changes.
+const maxProxies = 20
+
+// changesText lists what changes on dataplanes at one step: by reason, and first what has none.
+func changesText(w io.Writer, title string, proxies []agent.MigratedProxy, of func(*agent.MigratedProxy) []agent.MigrationChange) {
+	var same []string
+	changed := 0
+	for i := range proxies {
+		if len(of(&proxies[i])) == 0 {
+			same = append(same, proxies[i].Name)
+		} else {
+			changed++
+		}
+	}
+	if changed == 0 {
+		fmt.Fprintf(w, "%s: nothing changes on %s\n", title, count(len(proxies), "dataplane"))
+		return
+	}
+	fmt.Fprintf(w, "%s:\n", title)
+	shown := 0
+	for i := range proxies {
+		list := of(&proxies[i])
+		if len(list) == 0 {
+			continue
+		}
+		if shown++; shown > maxProxies {
+			fmt.Fprintf(w, "  … and %d more dataplanes; --dataplane NAME shows one, -o json all\n", changed-maxProxies)
+			break
+		}
+		proxyChanges(w, proxies[i].Name, list)
+	}
+	if len(same) > 0 {
+		fmt.Fprintf(w, "  nothing changes on %s\n", some(same))
+	}
+}
+
+// proxyChanges lists what changes on one dataplane.
+func proxyChanges(w io.Writer, name string, list []agent.MigrationChange) {
+	open := 0
+	var reasons []string
+	by := map[string][]agent.MigrationChange{}
+	for _, c := range list {
+		why := strings.Join(c.Why, "; ")
+		switch {
+		case why == "":
+			open++
+			why = "LOOK AT THIS: no reason is known"
+		case c.Same:
+			why += " (Envoy does the same)"
+		}
+		switch {
+		case by[why] != nil:
+		case len(c.Why) == 0:
+			reasons = slices.Insert(reasons, 0, why) // first of all
+		default:
+			reasons = append(reasons, why)
+		}
+		by[why] = append(by[why], c)
+	}
+	fmt.Fprintf(w, "  %s: %s", name, count(len(list), "change"))
+	if open > 0 {
+		fmt.Fprintf(w, ", %d to look at", open)
+	}
+	fmt.Fprintln(w)
+	for _, why := range reasons {
+		fmt.Fprintf(w, "    %s\n", why)
+		for _, c := range by[why] {
+			fmt.Fprintf(w, "      %s\n", changeText(&c))
+		}
+	}
+}
+
+// changeText is one change in a line.
+func changeText(c *agent.MigrationChange) string {
+	n := len(c.Way)
+	field := strings.Join(c.Way[:min(2, n)], " ")
+	switch {
+	case n > 5:
+		field += " …/" + strings.Join(c.Way[n-2:], "/")
+	case n > 2:
+		field += " " + strings.Join(c.Way[2:], "/")
+	}
+	switch c.Op {
+	case "remove":
+		return "- " + field
+	case "add":
+		return "+ " + field + " " + clipped(string(c.Value))
+	}
+	return "~ " + field + " " + clipped(string(c.Value))
+}
+
+func clipped(s string) string {
+	const most = 100
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
