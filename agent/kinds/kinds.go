@@ -1,9 +1,5 @@
 // Package kinds lists every kind of resource that the agent knows. The list of policies is the order in which they act
 // on a proxy's draft.
-//
-// A kind whose line stands here with a raw conf is stored and validated in the shape that all policies share, and does
-// nothing yet. Its room replaces the line: it exports its own descriptor, made with resource.PolicyDescriptor, with the
-// typed conf in NewConf, and its effect on the draft.
 package kinds
 
 import (
@@ -16,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/meshtls"
 	"github.com/nearside-mesh/nearside/agent/kinds/metric"
+	"github.com/nearside-mesh/nearside/agent/kinds/passthrough"
 	"github.com/nearside-mesh/nearside/agent/kinds/proxypatch"
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/kinds/retry"
@@ -52,12 +49,11 @@ func Policies() []resource.Descriptor {
 
 // Rooms returns the rooms in the order in which they act.
 func Rooms() []policy.Room {
-	type shape = resource.PolicyShape
 	return []policy.Room{
 		// Routes come first: what acts on a route or a split cluster needs to find it.
 		route.Room(),
 		// Passthrough makes chains and clusters that the kinds below then act on.
-		room(inert("MeshPassthrough", "meshpassthroughs", "mp", shape{Top: []string{"Mesh", "MeshSubset", "Dataplane"}, Default: true})),
+		passthrough.Room(),
 		// What shapes connections and requests. These are independent of each other.
 		meshtls.Room(),
 		loadbalancing.Room(),
@@ -86,27 +82,4 @@ func Registry() *resource.Registry {
 		panic(fmt.Sprintf("the list of kinds is wrong: %v", err))
 	}
 	return r
-}
-
-func newRawConf() resource.Conf { return new(resource.RawConf) }
-
-// room makes a room of kinds that nothing acts on yet.
-func room(ds ...resource.Descriptor) policy.Room {
-	var out policy.Room
-	for _, d := range ds {
-		if d.Legacy {
-			out.Legacy = append(out.Legacy, policy.LegacyKind{Descriptor: d})
-		} else {
-			out.Kinds = append(out.Kinds, d)
-		}
-	}
-	return out
-}
-
-// inert declares a kind that no room acts on yet.
-func inert(kind, plural, short string, shape resource.PolicyShape) resource.Descriptor {
-	shape.NewConf = newRawConf
-	d := resource.PolicyDescriptor(kind, plural, short, shape)
-	d.Inert = true
-	return d
 }

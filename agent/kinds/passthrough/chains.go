@@ -1,0 +1,196 @@
+package passthrough
+
+import (
+	"cmp"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+)
+
+// What Envoy's inspectors say about a connection.
+const (
+	transportTLS   = "tls"
+	transportPlain = "raw_buffer"
+	alpnHTTP1      = "http/1.1"
+	alpnHTTP2      = "h2c"
+)
+
+const (
+	noMatch           = "no_match"
+	statusUnavailable = 503
+	// noMatchText is the reference's, word for word: what looks for it in answers goes on to find it.
+	noMatchText = "This response comes from Kuma Sidecar. No routes matched this domain - check configuration of your MeshPassthrough policy.\n"
+)
+
+// compareChains orders chains for those who read them. Envoy does not look at their order.
+func compareChains(a, b *chain) int {
+	return cmp.Or(
+		cmp.Compare(a.protocol.rank(), b.protocol.rank()),
+		cmp.Compare(a.kind(), b.kind()),
+		cmp.Compare(b.port, a.port),
+		cmp.Compare(b.bits(), a.bits()),
+		cmp.Compare(strings.Count(b.value(), "."), strings.Count(a.value(), ".")),
+		cmp.Compare(a.value(), b.value()),
+		cmp.Compare(len(a.ranges), len(b.ranges)),
+	)
+}
+
+func (p protocol) rank() protocol {
+	if p == mysql {
+		return tcp
+	}
+	return p
+}
+
+func (c *chain) kind() targetKind {
+	if c.rule == nil {
+		return domainTarget
+	}
+	return c.rule.kind
+}
+
+func (c *chain) bits() int {
+	if c.rule == nil || c.rule.named() {
+		return 0
+	}
+	return c.rule.prefix.Bits()
+}
+
+func (c *chain) value() string {
+	if c.rule == nil {
+		return ""
+	}
+	return c.rule.text
+}
+
+func (c *chain) name() string {
+	name := resourceName(c.protocol, c.value(), c.port)
+	if c.closure {
+		name += "_closure"
+	}
+	return name
+}
+
+// chainMaker makes Envoy's messages of chains. Ranges that several chains share are made once.
+type chainMaker struct {
+	ranges map[*netip.Prefix][]*corev3.CidrRange
+}
+
+func (m *chainMaker) chain(c *chain) *draft.Chain {
+	name := c.name()
+	match := &listenerv3.FilterChainMatch{TransportProtocol: transportPlain, PrefixRanges: m.prefixes(c)}
+	if c.port != 0 {
+		match.DestinationPort = wrapperspb.UInt32(c.port)
+	}
+	out := &draft.Chain{Message: &listenerv3.FilterChain{Name: name, FilterChainMatch: match}}
+	switch c.protocol.class() {
+	case secure:
+		match.TransportProtocol = transportTLS
+		if c.rule.named() && !c.rule.anywhere() {
+			match.ServerNames = []string{c.rule.text}
+		}
+	case requests:
+		match.ApplicationProtocols = []string{alpnHTTP1, alpnHTTP2}
+		out.HTTP = manager(c, name)
+		return out
+	}
+	out.TCP = &tcpv3.TcpProxy{StatPrefix: statName(name), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: c.rule.cluster()}}
+	return out
+}
+
+func (m *chainMaker) prefixes(c *chain) []*corev3.CidrRange {
+	switch {
+	case len(c.ranges) == 0:
+		return nil
+	case !c.closure: // its own range, in the words of the rule
+		return []*corev3.CidrRange{{AddressPrefix: c.rule.addr, PrefixLen: wrapperspb.UInt32(uint32(c.rule.prefix.Bits()))}}
+	}
+	if list := m.ranges[&c.ranges[0]]; list != nil {
+		return list
+	}
+	list := make([]*corev3.CidrRange, len(c.ranges))
+	for i, p := range c.ranges {
+		list[i] = &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))}
+	}
+	if m.ranges == nil {
+		m.ranges = map[*netip.Prefix][]*corev3.CidrRange{}
+	}
+	m.ranges[&c.ranges[0]] = list
+	return list
+}
+
+// manager makes the connection manager of requests: to an address whatever their Host, or to hosts.
+func manager(c *chain, name string) *draft.HTTP {
+	routes := &routev3.RouteConfiguration{Name: name}
+	if c.rule != nil {
+		routes.VirtualHosts = []*routev3.VirtualHost{virtualHost(c.rule.text, c.rule.cluster(), "*")}
+	} else {
+		routes.VirtualHosts = make([]*routev3.VirtualHost, 0, len(c.hosts)+1)
+		for _, r := range c.hosts {
+			routes.VirtualHosts = append(routes.VirtualHosts, virtualHost(hostName(r), r.cluster(), hostDomains(r, c.port)...))
+		}
+		if c.others != nil {
+			routes.VirtualHosts = append(routes.VirtualHosts, virtualHost(c.others.text, c.others.cluster(), "*"))
+		} else {
+			routes.VirtualHosts = append(routes.VirtualHosts, refusal())
+		}
+	}
+	return &draft.HTTP{
+		Message: &hcmv3.HttpConnectionManager{StatPrefix: statName(name), InternalAddressConfig: draft.InternalAddresses},
+		Filters: draft.PlainFilters,
+		Routes:  routes,
+	}
+}
+
+// hostName names the virtual host of a domain.
+func hostName(r *rule) string {
+	if r.text == noMatch {
+		return r.text + "." // a domain of that name must not be taken for the refusal
+	}
+	return r.text
+}
+
+// hostDomains are the values of Host that mean a domain on a port: clients leave out the port or not (RFC 9110 section
+// 7.2).
+func hostDomains(r *rule, port uint32) []string {
+	switch {
+	case port != 0:
+		return []string{r.text, r.text + ":" + strconv.FormatUint(uint64(port), 10)}
+	case r.kind == domainTarget:
+		return []string{r.text, r.text + ":*"}
+	}
+	return []string{r.text}
+}
+
+func virtualHost(name, cluster string, domains ...string) *routev3.VirtualHost {
+	return &routev3.VirtualHost{Name: name, Domains: domains, Routes: []*routev3.Route{{
+		Match: everything(),
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+		}},
+	}}}
+}
+
+// refusal answers requests to hosts that no rule names.
+func refusal() *routev3.VirtualHost {
+	return &routev3.VirtualHost{Name: noMatch, Domains: []string{"*"}, Routes: []*routev3.Route{{
+		Match: everything(),
+		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{
+			Status: statusUnavailable,
+			Body:   &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: noMatchText}},
+		}},
+	}}}
+}
+
+func everything() *routev3.RouteMatch {
+	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+}
