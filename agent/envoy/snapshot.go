@@ -1,6 +1,13 @@
 package envoy
 
-import "google.golang.org/protobuf/proto"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+)
 
 // Kind is the type of an xDS resource. The kinds are in make-before-break order: what is referred to comes before what
 // refers to it.
@@ -41,7 +48,29 @@ type Resource struct {
 }
 
 // NewResource makes a resource of a message, for patches and tests. The name is that of the message's own field.
-func NewResource(m proto.Message) (*Resource, error) { return newResource(m) }
+func NewResource(m proto.Message) (*Resource, error) {
+	url := typePrefix + string(m.ProtoReflect().Descriptor().FullName())
+	if !slices.Contains(kindURLs[:], url) {
+		return nil, fmt.Errorf("%s is not served as a resource", url)
+	}
+	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body)
+	return &Resource{Name: resourceName(m), Version: hex.EncodeToString(sum[:16]), Body: body}, nil
+}
+
+// resourceName is the name that a resource has in itself.
+func resourceName(m proto.Message) string {
+	switch m := m.(type) {
+	case interface{ GetName() string }:
+		return m.GetName()
+	case interface{ GetClusterName() string }:
+		return m.GetClusterName()
+	}
+	return ""
+}
 
 // Snapshot is the config of one proxy: its resources by kind, in any order. The lists are not changed.
 type Snapshot [NumKinds][]*Resource

@@ -81,7 +81,8 @@ type Step struct {
 type Outcome uint8
 
 const (
-	Forwarded    Outcome = iota // a cluster gets it
+	Accepted     Outcome = iota // an HTTP connection manager takes the connection; what becomes of requests depends on them
+	Forwarded                   // a cluster gets it
 	Answered                    // Envoy answers it itself: a direct response, a redirect
 	Denied                      // a filter refuses it
 	NoListener                  // nothing listens there
@@ -95,7 +96,7 @@ const (
 	numOutcomes
 )
 
-var outcomeNames = [numOutcomes]string{"forwarded", "answered", "denied", "no_listener", "no_chain", "handshake_failed", "timed_out",
+var outcomeNames = [numOutcomes]string{"accepted", "forwarded", "answered", "denied", "no_listener", "no_chain", "handshake_failed", "timed_out",
 	"no_virtual_host", "no_route", "no_cluster", "broken"}
 
 // String names the outcome.
@@ -136,5 +137,5 @@ type Trace struct {
 	Chain    *Place   `json:"chain,omitempty"`
 	Route    *Place   `json:"route,omitempty"`
 	Targets  []Target `json:"targets,omitempty"`
-	Logs     []Place  `json:"logs,omitempty"` // the access logs that would be written
+	Logs     []Log    `json:"logs,omitempty"` // the access logs that would be written
 }
