@@ -59,6 +59,7 @@ type Agent struct {
 	envoys     *EnvoySource
 	reconciler *Reconciler
 	xds        *xds.Server
+	nacks      *nackWatch
 	addrs      Addrs
 	notes      []inspect.Check // what is not as configured since the start
 }

@@ -40,6 +40,8 @@ type ReconcileOptions struct {
 	RunDir    string           // where Envoys find what the agent makes for them; "": /run/nearside
 	Log       *slog.Logger     // nil: nothing is logged
 	Now       func() time.Time // nil: time.Now
+	// Passed is called after each pass. It must not block. Nil: nothing.
+	Passed func()
 	// Problems are those of the sources, added to each result. Nil: none.
 	Problems func() []inspect.Problem
 	Registry prometheus.Registerer // nil: no metrics
@@ -191,6 +193,9 @@ func (r *Reconciler) Pass() {
 	r.o.Publisher.Publish(publish)
 	r.passSeconds.Observe(ended.Sub(began).Seconds())
 	r.logNew(p.problems)
+	if r.o.Passed != nil {
+		r.o.Passed()
+	}
 }
 
 // pass is the work of one Pass.

@@ -85,6 +85,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.dir.Run(ctx); return nil })
 	g.Go(func() error { a.envoys.Run(ctx); return nil })
 	g.Go(func() error { a.reconciler.Run(ctx); return nil })
+	g.Go(func() error { a.nacks.Run(ctx); return nil })
 	g.Go(func() error { a.keep(ctx); return nil })
 	g.Go(func() error {
 		<-ctx.Done()
@@ -166,13 +167,15 @@ func (a *Agent) build(cfg *Config) error {
 	}
 	a.envoys = NewEnvoySource(EnvoyOptions{Registry: a.registry, Store: a.store, Log: a.log})
 	a.xds = xds.NewServer(xds.ServerOptions{
-		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Registry: a.deps.Metrics,
+		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Rejected: func() { a.nacks.Trigger() },
+		Registry: a.deps.Metrics,
 	})
 	a.reconciler = NewReconciler(ReconcileOptions{
 		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, Log: a.log, Now: a.deps.Now,
-		Problems: a.envoys.Problems, Registry: a.deps.Metrics, Generate: a.deps.Generate,
+		Problems: a.envoys.Problems, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, identityDir), Now: a.deps.Now, Log: a.log}),
 	})
+	a.nacks = newNackWatch(a.xds, a.reconciler.Last, a.store, a.registry, a.log)
 	a.dir = NewDirSource(DirOptions{Dir: cfg.Resources.Dir, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})
 	return nil
 }
@@ -230,7 +233,8 @@ func (a *Agent) inspectOptions(cfg *Config, gid int, token string) inspect.Optio
 	return inspect.Options{
 		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
-		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Files: a.dir.Files,
+		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status,
+		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
 		Live: a.live, Ready: a.readiness, Access: inspect.Access{UID: os.Geteuid(), GID: gid, Token: token},
 		Metrics: a.deps.Metrics, Log: a.log,
 	}

@@ -12,6 +12,8 @@ import (
 
 // Documents of the API, so that commands need not know where they are declared.
 type (
+	Applied  = inspect.Applied
+	Blame    = inspect.Blame
 	Change   = inspect.Change
 	Check    = inspect.Check
 	Config   = inspect.Config
@@ -29,6 +31,7 @@ type (
 	Rollback = inspect.Rollback
 	Rules    = inspect.Rules
 	Status   = inspect.Status
+	Wait     = inspect.Wait
 	Written  = inspect.Written
 
 	FieldDiff = inspect.FieldDiff
@@ -46,8 +49,37 @@ type (
 	Tag               = inspect.Tag
 )
 
+// ProblemNotReady is the type of a [Problem] of an agent that is starting or stopping.
+const ProblemNotReady = inspect.ProblemNotReady
+
 // ProblemDocument is the type of a [Problem] with a document that is not valid.
 const ProblemDocument = inspect.ProblemDocument
+
+// States of an [Applied].
+const (
+	StateApplied    = inspect.StateApplied
+	StateGone       = inspect.StateGone
+	StateInert      = inspect.StateInert
+	StatePending    = inspect.StatePending
+	StateRejected   = inspect.StateRejected
+	StateReplaced   = inspect.StateReplaced
+	StateShadow     = inspect.StateShadow
+	StateUnselected = inspect.StateUnselected
+)
+
+// How much speaks for it that a policy is the cause of a rejection.
+const (
+	BlameAlone   = inspect.BlameAlone
+	BlameChanged = inspect.BlameChanged
+)
+
+// What can be waited for, and where.
+const (
+	ForApplied = inspect.ForApplied
+	ForGone    = inspect.ForGone
+	ScopeNode  = inspect.ScopeNode
+	ScopeMesh  = inspect.ScopeMesh
+)
 
 // Index asks who answers.
 func (c *Client) Index(ctx context.Context) (*Index, error) {
@@ -169,6 +201,31 @@ func (c *Client) Diff(ctx context.Context, q DiffQuestion) (*Diff, error) {
 		v.Set("dataplane", q.Dataplane)
 	}
 	return call[Diff](ctx, c, http.MethodPost, "/v1/diff", v, q.Stream)
+}
+
+// Applied says how far the policies of a kind are in force: those of a mesh and of a name, where these are not empty.
+func (c *Client) Applied(ctx context.Context, kind, mesh, name string) ([]Applied, error) {
+	q := url.Values{}
+	for k, v := range map[string]string{"mesh": mesh, "name": name} {
+		if v != "" {
+			q.Set(k, v)
+		}
+	}
+	l, err := call[inspect.AppliedList](ctx, c, http.MethodGet, path("v1", "applied", kind), q, nil)
+	if err != nil {
+		return nil, err
+	}
+	return l.Items, nil
+}
+
+// Wait asks how far a resource is in force, and gets the answer when it is, when a proxy rejects it, or when the time of
+// the question is up.
+func (c *Client) Wait(ctx context.Context, w Wait) (*Applied, error) {
+	body, err := json.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	return call[Applied](ctx, c, http.MethodPost, "/v1/wait", nil, body)
 }
 
 // Proxies lists the dataplanes and who asks for their config.

@@ -25,6 +25,10 @@ type Options struct {
 	NewMesh NewMesh
 	// Proxies returns who asks for xDS, connected or recently so: [xds.Server.Status]. Nil: nobody.
 	Proxies func() []xds.ProxyStatus
+	// Progress says how far these are, and Watch gives a channel that tells of changes of that: [xds.Server.Progress] and
+	// [xds.Server.Watch]. Nil: nobody is connected, nothing changes.
+	Progress func() []xds.Progress
+	Watch    func() (changed <-chan struct{}, stop func())
 	// Files returns the state of every resource file, sorted by path. Nil: there is no resource directory.
 	Files func() []FileStatus
 	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready may depend on

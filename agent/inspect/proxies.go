@@ -102,10 +102,10 @@ func clientState(c *xds.ProxyStatus) (state, reason string) {
 	}
 	for _, t := range c.Types {
 		if t.NACK != nil {
-			return StateRejected, t.NACK.Reason
+			return StateRejected, t.NACK.Reason + because(t.NACK.Policies)
 		}
 		if len(t.Held) > 0 {
-			return StateRejected, fmt.Sprintf("%s: %s", t.Held[0].Name, t.Held[0].Reason)
+			return StateRejected, fmt.Sprintf("%s: %s%s", t.Held[0].Name, t.Held[0].Reason, because(t.Held[0].Policies))
 		}
 	}
 	if c.InSync {

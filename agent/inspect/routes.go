@@ -38,11 +38,13 @@ func (s *Server) routes() http.Handler {
 	get("/v1/dataplanes", s.proxies)
 	get("/v1/dataplanes/{mesh}/{name}/status", s.proxy)
 	get("/v1/dataplanes/{mesh}/{name}/policies", s.policies)
+	get("/v1/applied/{plural}", s.appliedList)
 	get("/v1/history/{plural}/{name}", s.history)
 	get("/v1/history/{plural}/{mesh}/{name}", s.history)
 	post("/v1/apply", s.apply)
 	post("/v1/rollback", s.rollback)
 	post("/v1/explain", s.explain)
+	post("/v1/wait", s.wait)
 	post("/v1/diff", s.diff)
 
 	get("/meshes/{mesh}/dataplanes/{name}/_config", s.config)

@@ -19,6 +19,9 @@ type Server struct {
 	handler http.Handler
 	writing sync.Mutex // held from the checks of a write to its end
 
+	stopping chan struct{} // closed when Serve begins to end
+	stop     func()        // closes it, once
+
 	comparing chan struct{} // one slot: who fills it may compare
 }
 
@@ -31,6 +34,8 @@ func New(o Options) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.stopping = make(chan struct{})
+	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	s.handler = s.guard(s.routes())
 	return s, nil
 }
@@ -67,6 +72,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		})
 	}
 	<-ctx.Done()
+	s.stop() // requests that wait are answered now
 	stop, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer done()
 	if err := srv.Shutdown(stop); err != nil {

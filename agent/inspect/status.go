@@ -70,6 +70,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) *Error {
 		out.Reconcile = &ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds()}
 		out.Problems = append(out.Problems, last.Problems...)
 	}
+	out.Problems = append(out.Problems, s.rejections()...)
 	for _, p := range s.allProxies(snap, last) {
 		out.Proxies[p.State]++
 	}

@@ -20,8 +20,9 @@ type rejection struct {
 	// the resource, 0 when none is known. madeAt is the one with which the list came up that was rejected.
 	since, madeAt uint64
 
-	attributed bool // blame has been worked out, be it that there is none
-	blame      []Blame
+	attributed   bool // blame has been worked out, be it that there is none
+	attributedAt uint64
+	blame        []Blame
 }
 
 // isRejected says whether the client is known to reject a resource in these bytes.

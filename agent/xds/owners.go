@@ -45,7 +45,7 @@ func (m *Mesh) Owners(name string, f Flavor, want func(ResourceID) bool) (map[Re
 		acting = acting[len(acting)-maxOwners:]
 	}
 	for _, r := range acting {
-		without, err := Generate(Input{Mesh: m.without(r.Key), Name: name, Flavor: f}, nil, memo)
+		without, err := Generate(Input{Mesh: m.Without(r.Key), Name: name, Flavor: f}, nil, memo)
 		if err != nil {
 			continue // the proxy cannot be made without it: nothing can be said
 		}
@@ -60,11 +60,23 @@ func (m *Mesh) Owners(name string, f Flavor, want func(ResourceID) bool) (map[Re
 	return out, nil
 }
 
-// without is the mesh without a policy.
-func (m *Mesh) without(k resource.Key) *Mesh {
+// Without is the mesh in which a policy does not act.
+func (m *Mesh) Without(k resource.Key) *Mesh {
 	out := *m
 	out.options.Without = k
 	out.Policies = policy.NewIndex(m.Policies.Rooms, m.set, m.View, out.options)
+	return &out
+}
+
+// With is the mesh in which a policy, which must be one of the mesh, is another one of the same key.
+func (m *Mesh) With(r *resource.Resource) *Mesh {
+	all := m.set.All()
+	if i := slices.IndexFunc(all, func(o *resource.Resource) bool { return o.Key == r.Key }); i >= 0 {
+		all[i] = r
+	}
+	out := *m
+	out.set = resource.NewSet(all)
+	out.Policies = policy.NewIndex(m.Policies.Rooms, out.set, m.View, out.options)
 	return &out
 }
 

@@ -222,8 +222,8 @@ func TestAttribute(t *testing.T) {
 		}
 		return out
 	}
-	a.Attribute(rejected[0], blame("p", "q"))
-	a.Attribute(rejected[1], blame("r", "p"))
+	a.Attribute(rejected[0], blame("p", "q"), 7)
+	a.Attribute(rejected[1], blame("r", "p"), 7)
 	ts := typeStatus(t, a.status("default.web"), lds)
 	named := func(list []xds.Blame) string {
 		var s []string
@@ -236,15 +236,15 @@ func TestAttribute(t *testing.T) {
 		t.Errorf("policies: %s", got)
 	}
 	for _, r := range a.progress("default.web").Rejected {
-		if !r.Attributed {
+		if !r.Attributed || r.AttributedAt != 7 {
 			t.Errorf("not attributed: %+v", r)
 		}
 	}
 	a.push(config("LDS:l=3", "LDS:m=2"))
-	a.Attribute(rejected[0], blame("late"))
+	a.Attribute(rejected[0], blame("late"), 8)
 	if held := typeStatus(t, a.status("default.web"), lds).Held; len(held) != 1 || held[0].Name != "m" || named(held[0].Policies) != "r p" {
 		t.Errorf("held: %+v", held)
 	}
-	a.Attribute(xds.Rejection{Node: xds.NodeKey{ID: "default.nobody"}, ID: rejected[0].ID, Resource: &draft.Resource{}}, nil)
-	a.Attribute(xds.Rejection{Node: web, ID: xds.ResourceID{TypeURL: "nothing"}, Resource: &draft.Resource{}}, nil)
+	a.Attribute(xds.Rejection{Node: xds.NodeKey{ID: "default.nobody"}, ID: rejected[0].ID, Resource: &draft.Resource{}}, nil, 0)
+	a.Attribute(xds.Rejection{Node: web, ID: xds.ResourceID{TypeURL: "nothing"}, Resource: &draft.Resource{}}, nil, 0)
 }

@@ -40,9 +40,11 @@ type Rejection struct {
 	// Since is the newest revision of the store that is known to be in force at the client without this trouble, 0 for
 	// none. MadeAt is the one with which the refused bytes came up, or a later one.
 	Since, MadeAt uint64
-	// Blame is who shapes it, once Attributed is set; see [Server.Attribute].
-	Blame      []Blame
-	Attributed bool
+	// Blame is who shapes it, once Attributed is set, with the policies of the revision AttributedAt; see
+	// [Server.Attribute].
+	Blame        []Blame
+	Attributed   bool
+	AttributedAt uint64
 }
 
 // settle takes note of what the client has answered by now. It is called whenever something may have come to an end.
@@ -118,7 +120,7 @@ func (n *proxyNode) rejections() []Rejection {
 			r := Rejection{
 				Node: n.key, Mesh: n.mesh, Name: n.name, ID: ResourceID{draft.Types[rank], name}, Resource: rej.resource,
 				Reason: rej.reason, Time: rej.at, Since: rej.since, MadeAt: rej.madeAt,
-				Blame: slices.Clone(rej.blame), Attributed: rej.attributed,
+				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
 			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				r.Accepted = a
@@ -149,9 +151,9 @@ func (s *Server) Progress() []Progress {
 	return out
 }
 
-// Attribute says which policies shape the resource of a rejection, the most likely cause first; none is possible. It
-// does nothing when the client does not reject the resource in these bytes any more.
-func (s *Server) Attribute(r Rejection, blame []Blame) {
+// Attribute says which policies of a revision shape the resource of a rejection, the most likely cause first; none is
+// possible. It does nothing when the client does not reject the resource in these bytes any more.
+func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
 	s.mu.Lock()
 	n := s.nodes[r.Node]
 	s.mu.Unlock()
@@ -162,11 +164,21 @@ func (s *Server) Attribute(r Rejection, blame []Blame) {
 	n.mu.Lock()
 	if n.isRejected(rank, r.Resource) {
 		rej := n.rejected[rank][r.ID.Name]
-		rej.attributed, rej.blame = true, slices.Clone(blame)
+		rej.attributed, rej.attributedAt, rej.blame = true, revision, slices.Clone(blame)
 		n.blameNACK(rank)
 	}
 	n.mu.Unlock()
 	s.watchers.notify()
+}
+
+// Causes returns those who are most likely the cause of a rejection: all that something speaks for beside the fact that
+// they shape the resource, else the first.
+func Causes(blame []Blame) []Blame {
+	out := slices.DeleteFunc(slices.Clone(blame), func(b Blame) bool { return b.Evidence == BlameShapes })
+	if len(out) == 0 {
+		out = append(out, blame[:min(len(blame), 1)]...)
+	}
+	return out
 }
 
 // maxNackBlame bounds the policies that are named for a whole response.

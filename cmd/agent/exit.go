@@ -14,6 +14,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitNo          = 2 // the answer is no, problems were found
+	exitTimeout     = 3 // a wait timed out
 	exitUsage       = 64
 	exitInvalid     = 65 // an input document
 	exitUnreachable = 69

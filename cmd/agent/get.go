@@ -121,7 +121,55 @@ func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.It
 			states[p.Mesh+"/"+p.Name] = p.State
 		}
 	}
+	if kind.Policy && format == "wide" {
+		return a.printPolicies(cmd, kind, items, own)
+	}
 	return a.printTable(kind, items, own, states, format == "wide")
+}
+
+// printPolicies writes policies with how far they are in force.
+func (a *app) printPolicies(cmd *cobra.Command, kind client.Kind, items []client.Item, own []column) error {
+	mesh, name := "", ""
+	if len(items) == 1 {
+		d, err := readDocument(items[0])
+		if err != nil {
+			return err
+		}
+		mesh, name = d.Mesh, d.Name
+	}
+	list, err := a.client().Applied(cmd.Context(), kind.Plural, mesh, name)
+	if err != nil {
+		return err
+	}
+	states := map[string]client.Applied{}
+	for _, s := range list {
+		states[s.Mesh+"/"+s.Name] = s
+	}
+	own = append(own, column{"STATE", func(d *document) string { return stateOf(states[d.Mesh+"/"+d.Name]) }})
+	return a.printTable(kind, items, own, nil, true)
+}
+
+// stateOf says in a few words how far a policy is in force.
+func stateOf(s client.Applied) string {
+	switch s.State {
+	case client.StateRejected:
+		r := s.Rejected[0]
+		who := r.Mesh + "/" + r.Name
+		if s.RejectedTotal > 1 {
+			who += fmt.Sprintf(" and %d more", s.RejectedTotal-1)
+		}
+		return fmt.Sprintf("rejected by %s: %s: %s", who, r.Resource, oneLine(r.Reason))
+	case client.StatePending:
+		return "pending on " + proxies(s.LateTotal)
+	case client.StateUnselected:
+		return "selects nothing"
+	case client.StateApplied:
+		if s.Proxies == 0 {
+			return "no proxy here"
+		}
+		return "applied on " + proxies(s.Proxies)
+	}
+	return s.State
 }
 
 func (a *app) printTable(kind client.Kind, items []client.Item, own []column, states map[string]string, wide bool) error {

@@ -278,7 +278,8 @@ func (a *app) inspectStatus(cmd *cobra.Command, name, format string) error {
 		}
 		for _, x := range c.Types {
 			for _, h := range x.Held {
-				fmt.Fprintf(a.stdout, "held: %s: %s\n", h.Name, h.Reason)
+				fmt.Fprintf(a.stdout, "held: %s: %s\n", h.Name, oneLine(h.Reason))
+				printBlame(a.stdout, "  because of ", h.Policies)
 			}
 		}
 	}

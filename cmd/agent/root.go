@@ -90,8 +90,8 @@ func (a *app) root() *cobra.Command {
 		Long: `nearside gives the Envoys of its node their config over xDS, from resources in Kuma's formats.
 
 "nearside run" is the agent. All other commands are its clients, or work on files alone.
-Exit codes: 0 success, 1 failed, 2 the answer is no, 64 usage, 65 invalid input document,
-69 the agent is not reachable, 77 no permission.`,
+Exit codes: 0 success, 1 failed, 2 the answer is no, 3 a wait timed out, 64 usage,
+65 invalid input document, 69 the agent is not reachable, 77 no permission.`,
 		Example: `  nearside run --config /etc/nearside/agent.yaml
   nearside validate -f resources/
   nearside get dataplanes
@@ -115,7 +115,7 @@ Exit codes: 0 success, 1 failed, 2 the answer is no, 64 usage, 65 invalid input 
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
 		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
 		a.diffCommand(), a.explainCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
-		a.statusCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
+		a.waitCommand(), a.statusCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root
 }

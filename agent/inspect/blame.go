@@ -1,0 +1,209 @@
+package inspect
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Bounds of the search for those who shape rejected resources, of one proxy.
+const (
+	maxBlameTrials = 256 // configs that are made
+	maxBlamed      = 16  // policies that are named for one resource
+	maxBlameFields = 3   // of these, for the first ones the field is looked for
+	maxBlamePaths  = 8
+)
+
+// BlameQuestion asks who shapes resources that a client of one proxy rejects.
+type BlameQuestion struct {
+	Mesh     *xds.Mesh // in force
+	Name     string    // of the dataplane
+	Flavor   xds.Flavor
+	Rejected []xds.Rejection
+	// Revision is that of the last change of a policy, 0 for one that is not known. Nil: none is.
+	Revision func(resource.Key) uint64
+	// Decode reads one resource of its canonical form. Nil: no fields are looked for.
+	Decode func([]byte) (*resource.Resource, error)
+}
+
+// FindBlame says which policies shape rejected resources, the most likely cause first: those without which a resource
+// would have the bytes that were accepted last, then those that were changed since, then the others; of the same
+// evidence those that act last, which see what all others have made. Where some were changed since, the others are not
+// looked for. A resource that no policy shapes has an empty list; one that has other bytes in the config of the
+// mesh by now has none.
+//
+// It is pure. The config is made anew for each policy in question, so it is for rejections and not for every pass.
+func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
+	s := &blameSearch{q: q, memo: xds.NewMemo(), out: map[xds.ResourceID][]xds.Blame{}}
+	p, err := s.generate(q.Mesh)
+	if err != nil {
+		return nil, err
+	}
+	for i := range q.Rejected {
+		r := &q.Rejected[i]
+		if now := p.Resource(r.ID); now != nil && now.Version == r.Resource.Version {
+			s.suspects = append(s.suspects, suspect{Rejection: r})
+		}
+	}
+	if len(s.suspects) == 0 {
+		return s.out, nil
+	}
+	s.try()
+	for i := range s.suspects {
+		if err := s.conclude(&s.suspects[i]); err != nil {
+			return nil, err
+		}
+	}
+	return s.out, nil
+}
+
+// blameSearch is the search for one proxy.
+type blameSearch struct {
+	q        BlameQuestion
+	memo     *xds.Memo
+	trials   int
+	suspects []suspect
+	fields   map[resource.Key]string
+	out      map[xds.ResourceID][]xds.Blame
+}
+
+// suspect is a rejected resource with those who shape it.
+type suspect struct {
+	*xds.Rejection
+	owners []owner
+}
+
+type owner struct {
+	policy   *resource.Resource
+	place    int             // in the order of acting
+	without  *draft.Resource // the resource as it would be without the policy; nil: it would not be there
+	evidence string
+}
+
+func (s *blameSearch) generate(m *xds.Mesh) (*xds.Proxy, error) {
+	s.trials++
+	return xds.Generate(xds.Input{Mesh: m, Name: s.q.Name, Flavor: s.q.Flavor}, nil, s.memo)
+}
+
+func (s *blameSearch) revision(k resource.Key) uint64 {
+	if s.q.Revision == nil {
+		return 0
+	}
+	return s.q.Revision(k)
+}
+
+// changed says whether a policy was changed since a resource was accepted.
+func (s *blameSearch) changed(r *suspect, p *resource.Resource) bool {
+	return r.Since > 0 && s.revision(p.Key) > r.Since
+}
+
+// try leaves out one policy after the other: first those that were changed, and the others where that explains nothing.
+func (s *blameSearch) try() {
+	m := s.q.Mesh
+	dp := m.View.Dataplane(s.q.Name)
+	if m.Policies == nil || dp == nil || s.q.Flavor == xds.FlavorGRPC {
+		return
+	}
+	var later []int
+	acting := m.Policies.Match(dp).Policies()
+	for i := len(acting) - 1; i >= 0; i-- {
+		if slices.ContainsFunc(s.suspects, func(r suspect) bool { return s.changed(&r, acting[i]) }) {
+			s.leaveOut(acting[i], i, func(*suspect) bool { return true })
+		} else {
+			later = append(later, i)
+		}
+	}
+	open := func(r *suspect) bool {
+		return !slices.ContainsFunc(r.owners, func(o owner) bool { return o.evidence != xds.BlameShapes })
+	}
+	if slices.ContainsFunc(s.suspects, func(r suspect) bool { return open(&r) }) {
+		for _, i := range later {
+			s.leaveOut(acting[i], i, open)
+		}
+	}
+}
+
+// leaveOut makes a policy an owner of those suspects that would be another thing without it.
+func (s *blameSearch) leaveOut(policy *resource.Resource, place int, of func(*suspect) bool) {
+	if s.trials >= maxBlameTrials {
+		return
+	}
+	p, err := s.generate(s.q.Mesh.Without(policy.Key))
+	if err != nil {
+		return // nothing can be said
+	}
+	for i := range s.suspects {
+		r := &s.suspects[i]
+		without := p.Resource(r.ID)
+		if without != nil && without.Version == r.Resource.Version || !of(r) {
+			continue
+		}
+		o := owner{policy: policy, place: place, without: without, evidence: xds.BlameShapes}
+		switch {
+		case without == nil && r.Accepted == nil, without != nil && r.Accepted != nil && without.Version == r.Accepted.Version:
+			o.evidence = xds.BlameAlone
+		case s.changed(r, policy):
+			o.evidence = xds.BlameChanged
+		}
+		r.owners = append(r.owners, o)
+	}
+}
+
+// conclude ranks the owners of a suspect and finds the fields and places.
+func (s *blameSearch) conclude(r *suspect) error {
+	rank := func(o owner) int {
+		return slices.Index([]string{xds.BlameAlone, xds.BlameChanged, xds.BlameShapes}, o.evidence)
+	}
+	slices.SortStableFunc(r.owners, func(a, b owner) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.place, a.place))
+	})
+	list := []xds.Blame{}
+	for i, o := range r.owners[:min(len(r.owners), maxBlamed)] {
+		b := xds.Blame{Type: o.policy.Kind, Mesh: o.policy.Mesh, Name: o.policy.Name, Evidence: o.evidence, Paths: []string{}}
+		if i < maxBlameFields {
+			var err error
+			if b.Paths, err = s.paths(r, o.without); err != nil {
+				return err
+			}
+			b.Field = s.field(o.policy)
+		}
+		list = append(list, b)
+	}
+	s.out[r.ID] = list
+	return nil
+}
+
+// paths says where in a resource something is other than it would be without a policy.
+func (s *blameSearch) paths(r *suspect, without *draft.Resource) ([]string, error) {
+	out := []string{}
+	if without == nil {
+		return out, nil
+	}
+	renderer, err := xds.NewRenderer()
+	if err != nil {
+		return nil, err
+	}
+	var docs [2]any
+	for i, res := range []*draft.Resource{without, r.Resource} {
+		text, err := renderer.Render(draft.Rank(r.ID.TypeURL), res)
+		if err != nil {
+			return nil, err
+		}
+		if docs[i], err = jsonpatch.Decode(text); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range fieldDiffs(docs[0], jsonpatch.Diff(docs[0], docs[1]), 0) {
+		if len(out) == maxBlamePaths {
+			break
+		}
+		if !slices.Contains(out, f.Path) {
+			out = append(out, f.Path)
+		}
+	}
+	return out, nil
+}

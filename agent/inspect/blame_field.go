@@ -1,0 +1,155 @@
+package inspect
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// maxFieldTrials bounds the configs that are made to find one field.
+const maxFieldTrials = 48
+
+// saysWhom says whether a field, at some depth, says whom a policy is about: without it the policy would be about others.
+func saysWhom(name string, depth int) bool {
+	switch name {
+	case "targetRef":
+		return true
+	case "type", "mesh", "name", "labels", "sources", "destinations", "selectors":
+		return depth == 0
+	}
+	return false
+}
+
+// field returns the innermost field of a policy that holds all of what shapes the suspects: it goes down the document as
+// long as there is one part, and only one, without which they would be another thing. Parts without which the document
+// is not valid cannot be tried.
+func (s *blameSearch) field(policy *resource.Resource) string {
+	if path, ok := s.fields[policy.Key]; ok {
+		return path
+	}
+	if s.fields == nil {
+		s.fields = map[resource.Key]string{}
+	}
+	s.fields[policy.Key] = ""
+	if s.q.Decode == nil {
+		return ""
+	}
+	text, err := resource.Marshal(policy)
+	if err != nil {
+		return ""
+	}
+	doc, err := jsonpatch.Decode(text)
+	if err != nil {
+		return ""
+	}
+	f := fieldSearch{s: s, policy: policy, doc: doc}
+	f.down(doc)
+	s.fields[policy.Key] = f.words()
+	return s.fields[policy.Key]
+}
+
+// fieldSearch goes down one policy.
+type fieldSearch struct {
+	s      *blameSearch
+	policy *resource.Resource
+	doc    any
+	trials int
+	tokens []string
+}
+
+// down goes on from a value that holds all of it.
+func (f *fieldSearch) down(v any) {
+	var names []string
+	switch v := v.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if !saysWhom(name, len(f.tokens)) {
+				names = append(names, name)
+			}
+		}
+	case []any:
+		for i := range v {
+			names = append(names, strconv.Itoa(i))
+		}
+	}
+	found := ""
+	for _, name := range names {
+		if len(names) > 1 && !f.matters(name) {
+			continue
+		}
+		if found != "" {
+			return // it takes more than one
+		}
+		found = name
+	}
+	if found == "" || f.spent() {
+		return
+	}
+	f.tokens = append(f.tokens, found)
+	switch v := v.(type) {
+	case map[string]any:
+		f.down(v[found])
+	case []any:
+		i, _ := strconv.Atoi(found)
+		f.down(v[i])
+	}
+}
+
+// spent says that no more can be tried.
+func (f *fieldSearch) spent() bool {
+	return f.trials > maxFieldTrials || f.s.trials >= maxBlameTrials
+}
+
+// matters says whether the suspects that the policy shapes would be another thing without a part of it.
+func (f *fieldSearch) matters(name string) bool {
+	if f.trials++; f.spent() {
+		return false
+	}
+	patch := jsonpatch.Patch{{Op: jsonpatch.Remove, Path: jsonpatch.FormatPointer(append(slices.Clone(f.tokens), name))}}
+	doc, err := patch.Apply(f.doc)
+	if err != nil {
+		return false
+	}
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return false
+	}
+	r, err := f.s.q.Decode(text)
+	if err != nil || r.Key != f.policy.Key {
+		return false
+	}
+	p, err := f.s.generate(f.s.q.Mesh.With(r))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(f.s.suspects, func(r suspect) bool {
+		if !slices.ContainsFunc(r.owners, func(o owner) bool { return o.policy == f.policy }) {
+			return false
+		}
+		now := p.Resource(r.ID)
+		return now == nil || now.Version != r.Resource.Version
+	})
+}
+
+// words writes the path as documents do: spec.to[0].default.
+func (f *fieldSearch) words() string {
+	var b strings.Builder
+	v := f.doc
+	for _, t := range f.tokens {
+		switch x := v.(type) {
+		case map[string]any:
+			writeKey(&b, t)
+			v = x[t]
+		case []any:
+			i, _ := strconv.Atoi(t)
+			b.WriteString("[" + t + "]")
+			v = x[i]
+		}
+	}
+	return strings.TrimPrefix(b.String(), ".")
+}

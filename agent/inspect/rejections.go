@@ -1,0 +1,104 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// because says in words who most likely made a client reject something; "" when nobody is known.
+func because(blame []xds.Blame) string {
+	var who []string
+	for _, b := range xds.Causes(blame) {
+		w := resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String()
+		if b.Field != "" {
+			w += " (" + b.Field + ")"
+		}
+		who = append(who, w)
+	}
+	if len(who) == 0 {
+		return ""
+	}
+	return "; because of " + strings.Join(who, ", ")
+}
+
+// maxProblemReason bounds what a problem quotes of the message of a client, in bytes.
+const maxProblemReason = 300
+
+// rejections tells what connected clients reject as problems: of the policies that are the likely cause, else of the
+// dataplanes.
+func (s *Server) rejections() []Problem {
+	if s.opts.Progress == nil {
+		return nil
+	}
+	type refusal struct {
+		first   *xds.Rejection
+		field   string
+		proxies map[xds.NodeKey]bool
+	}
+	of := map[string]*refusal{}
+	add := func(who, field string, r *xds.Rejection) {
+		p := of[who]
+		if p == nil {
+			p = &refusal{first: r, field: field, proxies: map[xds.NodeKey]bool{}}
+			of[who] = p
+		}
+		p.proxies[r.Node] = true
+	}
+	progress := s.opts.Progress()
+	for i := range progress {
+		if progress[i].State == xds.StateDisconnected {
+			continue
+		}
+		for j := range progress[i].Rejected {
+			r := &progress[i].Rejected[j]
+			causes := xds.Causes(r.Blame)
+			for _, b := range causes {
+				add(resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(), b.Field, r)
+			}
+			if len(causes) == 0 {
+				add(resource.Key{Kind: kindDataplane, Mesh: r.Mesh, Name: r.Name}.String(), "", r)
+			}
+		}
+	}
+	out := make([]Problem, 0, len(of))
+	for who, p := range of {
+		r := p.first
+		var b strings.Builder
+		if n := len(p.proxies); n == 1 {
+			fmt.Fprintf(&b, "rejected by %s", r.Node.ID)
+		} else {
+			fmt.Fprintf(&b, "rejected by %d proxies, as %s", n, r.Node.ID)
+		}
+		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name, clip(r.Reason))
+		switch {
+		case p.field != "":
+			fmt.Fprintf(&b, "; see %s", p.field)
+		case !r.Attributed:
+			b.WriteString("; the policies behind it are being looked for")
+		case len(r.Blame) == 0:
+			b.WriteString("; no policy shapes it, so it is the Dataplane or its Mesh")
+		}
+		if r.Accepted == nil {
+			b.WriteString("; it is not in force, all else goes on")
+		} else {
+			b.WriteString("; it stays as it was accepted last, all else goes on")
+		}
+		out = append(out, Problem{Resource: who, Severity: SeverityError, Reason: b.String()})
+	}
+	slices.SortFunc(out, func(a, b Problem) int { return cmp.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+// clip shortens the message of a client to a line.
+func clip(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > maxProblemReason {
+		s = strings.ToValidUTF8(s[:maxProblemReason], "") + "…"
+	}
+	return s
+}

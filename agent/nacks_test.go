@@ -1,0 +1,346 @@
+package agent_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// pickyProxy takes everything but resources that hold a word, which it rejects in Envoy's words.
+type pickyProxy struct {
+	t     *testing.T
+	id    string
+	delta bool
+	word  string
+	asked map[string]bool   // types that were asked for
+	nonce map[string]string // state of the world
+	had   map[string]string
+
+	d discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+}
+
+func startPicky(t *testing.T, socket, id, word string, delta bool) *pickyProxy {
+	t.Helper()
+	p := &pickyProxy{t: t, id: id, delta: delta, word: word, nonce: map[string]string{}, had: map[string]string{}}
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(dial(t, socket))
+	var err error
+	if delta {
+		p.d, err = ads.DeltaAggregatedResources(t.Context())
+	} else {
+		p.s, err = ads.StreamAggregatedResources(t.Context())
+	}
+	do(t, err)
+	for _, url := range []string{draft.TypeCluster, draft.TypeListener} {
+		p.answer(url, "", "")
+	}
+	return p
+}
+
+// answer asks, acknowledges or, with a reason, rejects.
+func (p *pickyProxy) answer(url, nonce, reason string) {
+	p.t.Helper()
+	node := &core.Node{Id: p.id, UserAgentName: "envoy"}
+	var fault *rpcstatus.Status
+	if reason != "" {
+		fault = &rpcstatus.Status{Code: int32(codes.Internal), Message: reason}
+	}
+	if p.delta {
+		do(p.t, p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: url, ResponseNonce: nonce, ErrorDetail: fault}))
+		return
+	}
+	do(p.t, p.s.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, VersionInfo: p.nonce[url], ResponseNonce: nonce, ErrorDetail: fault}))
+}
+
+// next takes one response and returns what is new in it: "Listener a b! -c", with a mark where it rejected something.
+func (p *pickyProxy) next() string {
+	p.t.Helper()
+	type item struct {
+		name string
+		body []byte
+	}
+	var url, nonce, version string
+	var items []item
+	var removed []string
+	if p.delta {
+		resp, err := p.d.Recv()
+		do(p.t, err)
+		url, nonce = resp.TypeUrl, resp.Nonce
+		for _, r := range resp.Resources {
+			items = append(items, item{r.Name, r.Resource.Value})
+		}
+		removed = resp.RemovedResources
+	} else {
+		resp, err := p.s.Recv()
+		do(p.t, err)
+		url, nonce, version = resp.TypeUrl, resp.Nonce, resp.VersionInfo
+		for _, r := range resp.Resources {
+			items = append(items, item{nameOf(p.t, r), r.Value})
+		}
+	}
+	words, reason := []string{short(url)}, ""
+	for _, it := range items {
+		key := url + it.name
+		if p.had[key] == string(it.body) {
+			continue // state of the world
+		}
+		if bytes.Contains(it.body, []byte(p.word)) {
+			reason += fmt.Sprintf("Error adding/updating %s(s) %s: it holds the word\n", strings.ToLower(short(url)), it.name)
+			words = append(words, it.name+"!")
+			continue
+		}
+		p.had[key] = string(it.body)
+		words = append(words, it.name)
+	}
+	for _, name := range removed {
+		words = append(words, "-"+name)
+	}
+	if reason == "" {
+		p.nonce[url] = version
+	}
+	p.answer(url, nonce, reason)
+	return strings.Join(words, " ")
+}
+
+func (p *pickyProxy) want(line string) {
+	p.t.Helper()
+	if got := p.next(); got != line {
+		p.t.Fatalf("%s got  %s\nwant %s", p.id, got, line)
+	}
+}
+
+// listenerPatch is a policy that writes a word into the listener of svc-1.
+func listenerPatch(name, word string) string {
+	return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: %s, spec: {targetRef: {kind: MeshService, name: web}, default: {appendModifications: ["+
+		"{cluster: {operation: Patch, match: {name: nothing}, value: 'altStatName: x'}}, "+
+		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:20000'}, value: 'statPrefix: %s'}}]}}}\n", name, word)
+}
+
+// breaker is a policy about the clusters.
+func breaker(n int) string {
+	return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n", n)
+}
+
+// accessLog is a policy about the listener of svc-2.
+func accessLog(path string) string {
+	return fmt.Sprintf("{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: MeshService, name: web}, to: [{targetRef: {kind: MeshService, name: svc-2}, default: {backends: [{type: File, file: {path: %s}}]}}]}}\n", path)
+}
+
+func waitFor(t *testing.T, r *running, typ, name string) *client.Applied {
+	t.Helper()
+	out, err := r.api().Wait(t.Context(), client.Wait{Type: typ, Mesh: "default", Name: name, Timeout: "10s"})
+	do(t, err)
+	return out
+}
+
+// metric returns the value of a gauge or counter, 0 when it is not there.
+func metric(t *testing.T, a *agent.Agent, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := a.Metrics().Gather()
+	do(t, err)
+	for _, f := range families {
+		for _, m := range f.Metric {
+			var have []string
+			for _, l := range m.Label {
+				have = append(have, l.GetValue())
+			}
+			if f.GetName() == name && slices.Equal(have, labels) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// TestRejectedPolicy has a policy that makes a listener which the proxy rejects: the listener stays as it was and is not
+// sent again, everything else goes on, the policy, its field and the reason are named everywhere, and a better policy
+// arrives.
+func TestRejectedPolicy(t *testing.T) {
+	for _, delta := range []bool{true, false} {
+		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
+			r := up(t, shortDir(t), agent.Deps{})
+			byAPI(t, r.Store(), webFile("svc-1", "svc-2"))
+			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
+			p.want("Cluster localhost:80 svc-1 svc-2")
+			p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
+			byAPI(t, r.Store(), breaker(1))
+			p.want("Cluster svc-1 svc-2")
+			if got := waitFor(t, r, "mcb", "limits"); got.State != client.StateApplied || got.Proxies != 1 || got.Acknowledged != 1 {
+				t.Errorf("a good policy: %+v", got)
+			}
+
+			byAPI(t, r.Store(), listenerPatch("bad", "WORD"))
+			p.want("Listener outbound:127.0.0.1:20000!")
+			got := waitFor(t, r, "meshproxypatch", "bad")
+			if got.State != client.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource != "outbound:127.0.0.1:20000" || !strings.Contains(got.Rejected[0].Reason, "it holds the word") {
+				t.Fatalf("the bad policy: %+v", got)
+			}
+			blame := client.Blame{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", Field: "spec.default.appendModifications[1].listener",
+				Evidence: client.BlameAlone, Paths: []string{"statPrefix"}}
+			same := func(where string, list []client.Blame) {
+				t.Helper()
+				if len(list) != 1 || fmt.Sprint(list[0]) != fmt.Sprint(blame) {
+					t.Errorf("%s: %+v, want %+v", where, list, blame)
+				}
+			}
+			same("wait", got.Rejected[0].Policies)
+			status, err := r.api().Proxy(t.Context(), "default", "web")
+			do(t, err)
+			for _, ts := range status.Clients[0].Types {
+				if ts.TypeURL == draft.TypeListener {
+					same("the NACK", ts.NACK.Policies)
+					same("what is held", ts.Held[0].Policies)
+				}
+			}
+			if !strings.Contains(status.Reason, "it holds the word") || !strings.Contains(status.Reason, "MeshProxyPatch/default/bad (spec.default.appendModifications[1].listener)") {
+				t.Errorf("reason of the proxy: %s", status.Reason)
+			}
+			whole, err := r.api().Status(t.Context())
+			do(t, err)
+			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" || !strings.Contains(whole.Problems[0].Reason, "it holds the word") {
+				t.Errorf("problems: %+v", whole.Problems)
+			}
+			list, err := r.api().Applied(t.Context(), "meshproxypatches", "", "")
+			do(t, err)
+			if len(list) != 1 || list[0].State != client.StateRejected {
+				t.Errorf("states: %+v", list)
+			}
+			for state, want := range map[string]float64{"rejected": 1, "active": 0} {
+				if n := metric(t, r.Agent, "nearside_policies", "MeshProxyPatch", state); n != want {
+					t.Errorf("nearside_policies %s: %v, want %v", state, n, want)
+				}
+			}
+			if n := metric(t, r.Agent, "nearside_policies", "MeshCircuitBreaker", "active"); n != 1 {
+				t.Errorf("the good policy counts %v as active", n)
+			}
+
+			// All else goes on and is acknowledged, and the bad bytes are not sent again.
+			byAPI(t, r.Store(), breaker(2))
+			p.want("Cluster svc-1 svc-2")
+			byAPI(t, r.Store(), accessLog("/dev/stdout"))
+			want := "Listener outbound:127.0.0.1:20001"
+			if delta {
+				p.had = map[string]string{} // the names of the rejected response are told once more, in what was accepted
+				want = "Listener outbound:127.0.0.1:20000 outbound:127.0.0.1:20001"
+			}
+			p.want(want)
+			byAPI(t, r.Store(), accessLog("/dev/stderr"))
+			p.want("Listener outbound:127.0.0.1:20001")
+			for kind, name := range map[string]string{"MeshCircuitBreaker": "limits", "MeshAccessLog": "logs", "Dataplane": "web"} {
+				if got := waitFor(t, r, kind, name); got.State != client.StateApplied || got.Acknowledged != 1 {
+					t.Errorf("%s beside the bad policy: %+v", kind, got)
+				}
+			}
+			if got := waitFor(t, r, "meshproxypatch", "bad"); got.State != client.StateRejected {
+				t.Errorf("the bad policy after that: %+v", got)
+			}
+
+			// A name is not part of any bytes.
+			key := resource.Key{Kind: "MeshProxyPatch", Mesh: "default", Name: "bad"}
+			batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: key}, {Put: decoded(t, listenerPatch("renamed", "WORD"))[0]}}}
+			_, err = r.Store().Apply(batch)
+			do(t, err)
+			got = waitFor(t, r, "meshproxypatch", "renamed")
+			if got.State != client.StateRejected || got.Rejected[0].Policies[0].Name != "renamed" {
+				t.Errorf("under another name: %+v", got)
+			}
+
+			byAPI(t, r.Store(), listenerPatch("renamed", "GOOD"))
+			p.want("Listener outbound:127.0.0.1:20000")
+			if got := waitFor(t, r, "meshproxypatch", "renamed"); got.State != client.StateApplied {
+				t.Errorf("the good one: %+v", got)
+			}
+			gone, err := r.api().Wait(t.Context(), client.Wait{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", For: client.ForGone, Timeout: "10s"})
+			do(t, err)
+			if gone.State != client.StateGone {
+				t.Errorf("the one that was deleted: %+v", gone)
+			}
+			whole, err = r.api().Status(t.Context())
+			do(t, err)
+			if slices.ContainsFunc(whole.Problems, func(p inspect.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
+				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
+			}
+			if n := metric(t, r.Agent, "nearside_policies", "MeshProxyPatch", "rejected"); n != 0 {
+				t.Errorf("%v policies are rejected in the end", n)
+			}
+			sent := 0
+			for _, ps := range r.Proxies() {
+				for _, e := range ps.Events {
+					if e.Kind == "nack" {
+						sent++
+					}
+				}
+			}
+			if sent != 1 {
+				t.Errorf("%d responses were rejected, want 1", sent)
+			}
+		})
+	}
+}
+
+// TestRejectedWithoutPolicy: when no policy shapes what is rejected, the Dataplane is named.
+func TestRejectedWithoutPolicy(t *testing.T) {
+	r := up(t, shortDir(t), agent.Deps{})
+	byAPI(t, r.Store(), webFile("svc-1"))
+	p := startPicky(t, r.Addrs().XDS, "default.web", "outbound:127.0.0.1:20000", true)
+	p.want("Cluster localhost:80 svc-1")
+	p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000!")
+	if got := waitFor(t, r, "dataplane", "web"); got.State != client.StateRejected || len(got.Rejected[0].Policies) != 0 {
+		t.Errorf("wait: %+v", got)
+	}
+	whole, err := r.api().Status(t.Context())
+	do(t, err)
+	if len(whole.Problems) != 1 || whole.Problems[0].Resource != "Dataplane/default/web" || !strings.Contains(whole.Problems[0].Reason, "no policy shapes it") {
+		t.Errorf("problems: %+v", whole.Problems)
+	}
+}
+
+// TestManyReject: what many proxies reject alike is put down to the same policy for each.
+func TestManyReject(t *testing.T) {
+	r := up(t, shortDir(t), agent.Deps{})
+	const n = 8
+	var docs strings.Builder
+	docs.WriteString("type: Mesh\nname: default\n")
+	for i := range n {
+		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 20000, tags: {kuma.io/service: svc-1}}]}}\n", i, i+1)
+	}
+	byAPI(t, r.Store(), docs.String())
+	var all []*pickyProxy
+	for i := range n {
+		p := startPicky(t, r.Addrs().XDS, fmt.Sprintf("default.web-%d", i), "WORD", i%2 == 0)
+		p.want("Cluster localhost:80 svc-1")
+		p.want(fmt.Sprintf("Listener inbound:10.0.0.%d:80 outbound:127.0.0.1:20000", i+1))
+		all = append(all, p)
+	}
+	byAPI(t, r.Store(), listenerPatch("bad", "WORD"))
+	for _, p := range all {
+		p.want("Listener outbound:127.0.0.1:20000!")
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	await(t, "all are put down to the policy", tick.C, func() bool {
+		list, err := r.api().Applied(t.Context(), "mpp", "default", "bad")
+		do(t, err)
+		return list[0].RejectedTotal == n && list[0].Proxies == n
+	})
+	whole, err := r.api().Status(t.Context())
+	do(t, err)
+	if len(whole.Problems) != 1 || !strings.Contains(whole.Problems[0].Reason, fmt.Sprintf("rejected by %d proxies", n)) {
+		t.Errorf("problems: %+v", whole.Problems)
+	}
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+func (a *app) waitCommand() *cobra.Command {
+	w := waiting{}
+	cmd := &cobra.Command{
+		Use:   "wait TYPE/NAME",
+		Short: "Wait until the proxies have taken a change",
+		Long: `Waits until every connected proxy of this node that the resource touches has acknowledged its last change, or with
+--for=gone its deletion. A policy touches the proxies that it selects and those that it selected before; any other
+resource may touch every proxy of its mesh.
+
+The exit code is 0 when all have, 2 when a proxy rejects what the resource makes (or when it is a shadow policy, which
+never acts), and 3 when the time is up; then those that are late are named with what they wait for. An agent that
+restarts meanwhile is waited for too.`,
+		Example: `  nearside wait meshtimeout/slow --for=applied
+  nearside apply -f slow.yaml && nearside wait mt/slow --timeout 1m
+  nearside delete mt slow && nearside wait mt/slow --for=gone`,
+		Args:              args(1, 2, "TYPE/NAME or TYPE NAME"),
+		ValidArgsFunction: a.completeTypeAndName,
+	}
+	a.meshFlag(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&w.what, "for", client.ForApplied, "what to wait for: applied, gone")
+	fl.StringVar(&w.scope, "scope", client.ScopeNode, "whose proxies: node")
+	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{client.ForApplied, client.ForGone}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{client.ScopeNode}, cobra.ShellCompDirectiveNoFileComp))
+	output := outputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		switch {
+		case w.what != client.ForApplied && w.what != client.ForGone:
+			return usagef("--for %q is not possible; one of applied, gone", w.what)
+		case w.scope == client.ScopeMesh:
+			return usagef("--scope mesh is not possible: the agents of this version do not know of each other; wait on each node with --scope node")
+		case w.scope != client.ScopeNode:
+			return usagef("--scope %q is not possible; node", w.scope)
+		case w.timeout <= 0:
+			return usagef("--timeout %s is not possible; give a duration above 0", w.timeout)
+		}
+		return a.wait(cmd.Context(), &w, args, format)
+	}
+	return cmd
+}
+
+// waiting is one wait.
+type waiting struct {
+	what, scope string
+	timeout     time.Duration
+
+	last     *client.Applied // the last answer; nil: none yet
+	lost     error           // why there is no newer one; nil while the agent answers
+	terminal io.Writer       // where progress is shown; nil: nowhere
+	shown    string          // there
+}
+
+const (
+	// pollTerminal and pollOther are how long one request may wait for an answer: less where somebody looks on.
+	pollTerminal, pollOther = time.Second, 20 * time.Second
+	// reconnectEvery is how long after an attempt in vain the agent is tried again.
+	reconnectEvery = 200 * time.Millisecond
+)
+
+func (a *app) wait(ctx context.Context, w *waiting, args []string, format string) error {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	if terminal(a.stderr) {
+		w.terminal = a.stderr
+	}
+	var r reference
+	err := a.persist(ctx, w, func() (err error) {
+		r, err = a.reference(ctx, args)
+		return err
+	})
+	if err == nil {
+		err = a.follow(ctx, w, r)
+	}
+	w.show("")
+	if err != nil {
+		return err
+	}
+	return a.printWaited(w, r, format)
+}
+
+// follow asks until it is decided, or ctx ends.
+func (a *app) follow(ctx context.Context, w *waiting, r reference) error {
+	q := client.Wait{Type: r.kind.Kind, Mesh: r.mesh, Name: r.name, For: w.what, Timeout: "0s"}
+	for {
+		err := a.persist(ctx, w, func() error {
+			answer, err := a.client().Wait(ctx, q)
+			if err == nil {
+				w.last = answer
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if w.last == nil || w.last.State != client.StatePending || ctx.Err() != nil {
+			return nil
+		}
+		w.show(fmt.Sprintf("waiting for %s: %s", called(r), howFar(w.last)))
+		q.Late = nil
+		for _, p := range w.last.Late {
+			q.Late = append(q.Late, p.Mesh+"/"+p.Name)
+		}
+		poll := pollOther
+		if w.terminal != nil {
+			poll = pollTerminal
+		}
+		end, _ := ctx.Deadline()
+		left := time.Until(end) - reconnectEvery/4 // so that the answer comes before the end
+		if left <= 0 {
+			return nil
+		}
+		q.Timeout = min(poll, left).String()
+	}
+}
+
+// persist asks an agent until it answers, or ctx ends, which is no error once there has been an answer.
+func (a *app) persist(ctx context.Context, w *waiting, ask func() error) error {
+	for {
+		err := ask()
+		var (
+			unreachable *client.UnreachableError
+			problem     *client.Problem
+		)
+		switch {
+		case err == nil:
+			w.lost = nil
+			return nil
+		case ctx.Err() != nil && w.last != nil:
+			return nil // there is an answer, if not to this question
+		case ctx.Err() != nil && w.lost != nil:
+			return w.lost
+		case errors.As(err, &unreachable), errors.As(err, &problem) && problem.Type == client.ProblemNotReady:
+			if w.lost == nil && w.terminal == nil {
+				fmt.Fprintf(a.stderr, "%v; trying again\n", err)
+			}
+			w.lost = err
+			w.show(err.Error() + "; trying again")
+		default:
+			return err
+		}
+		select {
+		case <-time.After(reconnectEvery):
+		case <-ctx.Done():
+			if w.last == nil {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+// show replaces the line on the terminal.
+func (w *waiting) show(line string) {
+	if w.terminal == nil || line == w.shown {
+		return
+	}
+	fmt.Fprintf(w.terminal, "\r\033[K%s", line)
+	w.shown = line
+}
+
+// terminal says whether somebody looks at what is written.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// called names a resource as get does.
+func called(r reference) string { return strings.ToLower(r.kind.Kind) + "/" + r.name }
+
+// howFar is the progress in one line.
+func howFar(s *client.Applied) string {
+	if s.Proxies+s.LateTotal == 0 && s.Reason != "" {
+		return s.Reason
+	}
+	line := fmt.Sprintf("%d of %d proxies have it", s.Acknowledged, s.Acknowledged+s.LateTotal)
+	if len(s.Late) > 0 {
+		line += fmt.Sprintf(", late is %s/%s", s.Late[0].Mesh, s.Late[0].Name)
+	}
+	return line
+}
+
+// printWaited says how the wait has ended.
+func (a *app) printWaited(w *waiting, r reference, format string) error {
+	s := w.last
+	var err error
+	switch format {
+	case "json":
+		err = printJSON(a.stdout, s)
+	case "yaml":
+		err = printYAML(a.stdout, s)
+	}
+	if err != nil {
+		return err
+	}
+	name := called(r)
+	if r.mesh != "" {
+		name += " in mesh " + r.mesh
+	}
+	switch s.State {
+	case client.StatePending:
+		fmt.Fprintf(a.stderr, "error: after %s %s is not %s", w.timeout, name, w.what)
+		if s.Reason != "" {
+			fmt.Fprintf(a.stderr, ": %s", s.Reason)
+		}
+		if s.LateTotal > 0 {
+			fmt.Fprintf(a.stderr, "; %s late", proxies(s.LateTotal))
+		}
+		fmt.Fprintln(a.stderr)
+		for _, p := range s.Late {
+			fmt.Fprintf(a.stderr, "  %s/%s: %s\n", p.Mesh, p.Name, p.Reason)
+		}
+		if w.lost != nil {
+			fmt.Fprintf(a.stderr, "  this is how it stood when the agent was last heard of: %v\n", w.lost)
+		}
+		return &silentError{exitTimeout}
+	case client.StateRejected:
+		fmt.Fprintf(a.stderr, "error: %s is rejected\n", name)
+		for _, x := range s.Rejected {
+			fmt.Fprintf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, x.TypeURL[strings.LastIndexByte(x.TypeURL, '.')+1:], x.Resource, oneLine(x.Reason))
+			printBlame(a.stderr, "    ", x.Policies)
+		}
+		return &silentError{exitNo}
+	case client.StateShadow, client.StateInert:
+		fmt.Fprintf(a.stderr, "error: %s does not act: %s\n", name, s.Reason)
+		return &silentError{exitNo}
+	}
+	if format != "text" {
+		return nil
+	}
+	line := fmt.Sprintf("%s %s", name, w.what)
+	switch {
+	case s.Reason != "":
+		line += ": " + s.Reason
+	case s.Proxies == 0:
+		line += ": no connected proxy is touched"
+	default:
+		line += fmt.Sprintf(": %s acknowledged revision %d", proxies(s.Acknowledged), s.Revision)
+	}
+	fmt.Fprintln(a.stdout, line)
+	return nil
+}
+
+// proxies is a number of them.
+func proxies(n int) string {
+	if n == 1 {
+		return "1 proxy"
+	}
+	return fmt.Sprintf("%d proxies", n)
+}
