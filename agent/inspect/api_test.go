@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -82,8 +83,8 @@ func start(t testing.TB, change ...func(*inspect.Options)) *api {
 	return a
 }
 
-// serve runs the server until the test ends and points the client at it.
-func (a *api) serve(l net.Listener, network, addr string) {
+// serve runs the server until the test ends, or stop is called, and points the client at it.
+func (a *api) serve(l net.Listener, network, addr string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.srv.Serve(ctx, l) }()
@@ -92,13 +93,15 @@ func (a *api) serve(l net.Listener, network, addr string) {
 		return d.DialContext(ctx, network, addr)
 	}}
 	a.http = &http.Client{Transport: tr, Timeout: 20 * time.Second}
-	a.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		tr.CloseIdleConnections()
 		cancel()
 		if err := <-ended; err != nil {
 			a.t.Errorf("Serve: %v", err)
 		}
 	})
+	a.t.Cleanup(stop)
+	return stop
 }
 
 // put stores a resource under a source, past the API.

@@ -299,11 +299,8 @@ func (x *situation) selected(sub *subject, out *Applied) {
 func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *Error {
 	plural := r.PathValue("plural")
 	d, ok := s.opts.Registry.Lookup(plural)
-	switch {
-	case !ok:
+	if !ok {
 		return notFound("there is no kind %q", plural)
-	case !d.Policy:
-		return notFound("%s is not a kind of policy; POST /v1/wait asks about one resource of any kind", d.Kind)
 	}
 	q := r.URL.Query()
 	x := s.situation(maxListed)

@@ -12,7 +12,7 @@ const (
 	StateUnselected = "unselected" // a policy that selects no dataplane of the mesh
 )
 
-// AppliedList is GET /v1/applied/{plural}: all policies of a kind, sorted by mesh and name.
+// AppliedList is GET /v1/applied/{plural}: all resources of a kind, sorted by mesh and name.
 type AppliedList struct {
 	Total int       `json:"total"`
 	Items []Applied `json:"items"`
