@@ -37,9 +37,11 @@ type ReconcileOptions struct {
 	Store     *store.Store
 	Publisher Publisher
 	Zone      string
-	RunDir    string           // where Envoys find what the agent makes for them; "": /run/nearside
-	Log       *slog.Logger     // nil: nothing is logged
-	Now       func() time.Time // nil: time.Now
+	// AutoReachable derives from permissions what proxies reach.
+	AutoReachable bool
+	RunDir        string           // where Envoys find what the agent makes for them; "": /run/nearside
+	Log           *slog.Logger     // nil: nothing is logged
+	Now           func() time.Time // nil: time.Now
 	// Passed is called after each pass. It must not block. Nil: nothing.
 	Passed func()
 	// Problems are those of the sources, added to each result. Nil: none.
@@ -129,7 +131,7 @@ func (r *Reconciler) Trigger() {
 // NewMesh derives a mesh from a set of resources as a pass does; see [xds.NewMesh]. It is safe for use by many
 // goroutines.
 func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone}, r.rooms, policy.Options{RunDir: r.o.RunDir}, prev)
+	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone}, r.rooms, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 
 // BusySince returns when the pass under way began, the zero time between passes.

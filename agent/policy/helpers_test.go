@@ -48,6 +48,7 @@ func rooms() []policy.Room {
 		{Kinds: []resource.Descriptor{resource.PolicyDescriptor("MeshHTTPRoute", "meshhttproutes", "", resource.PolicyShape{
 			Top: tops, To: tos, Inline: true, NewConf: func() resource.Conf { return new(routes) }})}},
 		{
+			Admits: func(c resource.Conf) bool { return c.(*conf).A == "allow" },
 			Kinds: []resource.Descriptor{resource.PolicyDescriptor("MeshT", "mesht", "", resource.PolicyShape{
 				Top: tops, From: tops, To: tos, MeshName: true, NewConf: newConf})},
 			Legacy: []policy.LegacyKind{{

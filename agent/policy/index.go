@@ -20,6 +20,8 @@ type Options struct {
 	Shadow bool
 	// Without is a policy that does not act; zero for none.
 	Without resource.Key
+	// AutoReachable leaves out of a proxy's config the services whose permissions do not admit it.
+	AutoReachable bool
 	// RunDir is the agent's run directory; "" means /run/nearside.
 	RunDir string
 }
@@ -40,6 +42,7 @@ type Index struct {
 	refers map[string][]*resource.Resource
 	rooms  map[string]int // index in Rooms of a kind
 	real   realServices
+	guard  *guard // nil: what is reachable does not depend on policies
 }
 
 // kindIndex is the policies of one kind, each stronger than the ones before.
@@ -90,6 +93,9 @@ func NewIndex(rooms []Room, set *resource.Set, v *mesh.View, o Options) *Index {
 				x.refers[d.Kind] = set.InMesh(d.Kind, v.Name)
 			}
 		}
+	}
+	if o.AutoReachable {
+		x.guard = x.newGuard()
 	}
 	for _, k := range x.kinds {
 		for _, r := range k.policies {

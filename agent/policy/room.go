@@ -15,6 +15,9 @@ type Room struct {
 	// Refers are further kinds that the policies refer to. A change of one of them is a change of every policy of the
 	// room.
 	Refers []resource.Descriptor
+	// Admits, when set, says that the from rules of Kinds decide who may come in, and whether a client with this
+	// merged conf may.
+	Admits func(resource.Conf) bool
 	// Outbound, when set, is asked for every outbound of the proxy before it has filter chains. It adds them to
 	// o.Listener, with clusters from c.Host.Destination, and returns true; or it returns false and does nothing: then
 	// the next room is asked, and at last the outbound leads to its service.

@@ -47,6 +47,14 @@ func (m *Mesh) Shadow() *Mesh {
 	return &out
 }
 
+// outbounds are what a dataplane may reach.
+func (m *Mesh) outbounds(r *resource.Resource) ([]mesh.Outbound, []mesh.Warning) {
+	if m.Policies == nil {
+		return m.View.Outbounds(r)
+	}
+	return m.Policies.Outbounds(r)
+}
+
 // Input is what the config of one proxy is made from.
 type Input struct {
 	*Mesh
@@ -133,7 +141,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		fingerprint = match.Fingerprint
 	}
 	if prev != nil && prev.Flavor == f && prev.dataplane.Key == r.Key && prev.dataplane.Digest == r.Digest && prev.policies == fingerprint {
-		if next := prev.reuse(v, r, dp, memo); next != nil {
+		if next := prev.reuse(in.Mesh, r, dp, memo); next != nil {
 			return next.withSecrets(in.Secrets, memo)
 		}
 	}
@@ -141,7 +149,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
+	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
 		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, secrets: in.Secrets,
 	}, tls: tls}
 	if match != nil {
@@ -189,6 +197,7 @@ func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 
 // generator builds one draft.
 type generator struct {
+	mesh     *Mesh
 	v        *mesh.View
 	r        *resource.Resource
 	dp       *resource.Dataplane
@@ -214,7 +223,7 @@ func (g *generator) warnf(format string, args ...any) {
 
 func (g *generator) run() error {
 	g.tags = mesh.TagString(g.v.ProxyTags(g.dp))
-	outbounds, warnings := g.v.Outbounds(g.r)
+	outbounds, warnings := g.mesh.outbounds(g.r)
 	g.p.outbounds = outbounds
 	if g.flavor == FlavorGRPC {
 		g.apiListeners(outbounds)

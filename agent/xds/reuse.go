@@ -10,7 +10,8 @@ import (
 
 // reuse returns p brought up to a view, when nothing but endpoints has changed in what the proxy sees of the mesh; nil
 // when it has to be made anew. The dataplane and the flavor are those of p.
-func (p *Proxy) reuse(v *mesh.View, r *resource.Resource, dp *resource.Dataplane, memo *Memo) *Proxy {
+func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, memo *Memo) *Proxy {
+	v := m.View
 	if p.catalog == v.Catalog {
 		for i := range p.fixed {
 			if v.Services()[p.fixed[i].index].Endpoints != p.fixed[i].set {
@@ -23,7 +24,7 @@ func (p *Proxy) reuse(v *mesh.View, r *resource.Resource, dp *resource.Dataplane
 	if p.mesh != v.Spec || p.zone != v.Zone || p.Mesh != v.Name {
 		return nil
 	}
-	outbounds, warnings := v.Outbounds(r)
+	outbounds, warnings := m.outbounds(r)
 	fixed := directServices(v, dp)
 	if !slices.EqualFunc(outbounds, p.outbounds, sameOutbound) || !slices.EqualFunc(fixed, p.fixed, func(a, b endpointRef) bool { return a.set == b.set }) {
 		return nil

@@ -138,5 +138,12 @@ func (a *app) offline(f *fileFlags) (*agent.Offline, error) {
 	if err := faults.Err(); err != nil {
 		return nil, err
 	}
+	switch value := a.getenv("NEARSIDE_AUTO_REACHABLE_BACKENDS"); value {
+	case "", "false":
+	case "true":
+		o.AutoReachable = true
+	default:
+		return nil, usagef("NEARSIDE_AUTO_REACHABLE_BACKENDS is %q; set it to true or false", value)
+	}
 	return o, nil
 }

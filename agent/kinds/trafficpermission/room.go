@@ -31,6 +31,14 @@ func Room() policy.Room {
 			Arrives:    true,
 			Migrate:    migrate,
 		}},
+		Admits: func(c resource.Conf) bool {
+			conf, ok := c.(*Conf)
+			if !ok {
+				return false
+			}
+			d, known := conf.Action.decision()
+			return known && d != deny
+		},
 		Apply: apply,
 	}
 }

@@ -1,0 +1,87 @@
+package policy_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+)
+
+// reachable names the services that a dataplane has outbounds for.
+func reachable(t *testing.T, doc, dataplane string) string {
+	t.Helper()
+	x := indexOf(t, decode(t, doc), policy.Options{AutoReachable: true})
+	outbounds, _ := x.Outbounds(x.View.Dataplane(dataplane))
+	var out []string
+	for _, o := range outbounds {
+		name := o.Service.Tag
+		if o.Service.ID.Kind != mesh.KindTag {
+			name = o.Service.Resource.Kind + "/" + o.Service.Resource.Name
+		}
+		out = append(out, name)
+	}
+	return strings.Join(out, " ")
+}
+
+// TestAutoReachable derives from permissions what a proxy reaches.
+func TestAutoReachable(t *testing.T) {
+	const tp = "transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001"
+	base := func(mtls, services, proxy string) string {
+		return "{type: Mesh, name: default, meshServices: {mode: " + services + "}" + mtls + "}\n---\n" +
+			"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web, team: front}}], " + proxy + "}}\n---\n" +
+			"{type: Dataplane, name: a, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: a, version: v1}}]}}\n---\n" +
+			"{type: Dataplane, name: b, networking: {address: 10.0.0.3, inbound: [{port: 80, tags: {kuma.io/service: b}}]}}\n---\n" +
+			"{type: ExternalService, name: out, networking: {address: 'example.com:80'}, tags: {kuma.io/service: out}}\n---\n"
+	}
+	const mtls = ", mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}"
+	allow := func(name, target, client, action string) string {
+		return mesht(name, target, fmt.Sprintf("from: [{targetRef: %s, default: {a: %s}}]", client, action))
+	}
+	for name, c := range map[string]struct{ doc, want string }{
+		"nothing is permitted":           {base(mtls, "Disabled", tp+"}"), "out"},
+		"no mTLS":                        {base("", "Disabled", tp+"}"), "a b out web"},
+		"all":                            {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow"), "a b out web"},
+		"one service":                    {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: web}", "allow"), "a out"},
+		"by a tag of the client":         {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: MeshService, name: a}", "{kind: MeshSubset, tags: {team: front}}", "allow"), "a out"},
+		"for another client":             {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: MeshService, name: a}", "{kind: MeshService, name: b}", "allow"), "out"},
+		"the stronger denies":            {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow") + allow("q", "{kind: MeshService, name: a}", "{kind: Mesh}", "deny"), "b out web"},
+		"for single workloads":           {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: MeshServiceSubset, name: a, tags: {version: v1}}", "{kind: Mesh}", "allow"), "a out"},
+		"for one workload":               {base(mtls, "Disabled", tp+"}") + allow("p", "{kind: Dataplane, name: b}", "{kind: Mesh}", "allow"), "b out"},
+		"it lists what it reaches":       {base(mtls, "Disabled", tp+", reachableServices: [b]}"), "b"},
+		"it lists its outbounds":         {base(mtls, "Disabled", tp+"}, outbound: [{port: 1000, tags: {kuma.io/service: b}}]"), "b out"},
+		"real services":                  {base(mtls, "Everywhere", tp+"}") + allow("p", "{kind: MeshService, name: a}", "{kind: Mesh}", "allow"), "a out MeshService/a"},
+		"a real service by what it has":  {base(mtls, "Exclusive", tp+"}") + "{type: MeshService, name: r, spec: {selector: {dataplaneTags: {version: v1}}, ports: [{port: 80}]}}\n---\n" + allow("p", "{kind: MeshSubset, tags: {version: v1}}", "{kind: Mesh}", "allow"), "MeshService/a MeshService/b MeshService/web MeshService/r"},
+		"shadow policies permit nothing": {base(mtls, "Disabled", tp+"}") + strings.Replace(allow("p", "{kind: Mesh}", "{kind: Mesh}", "allow"), "name: p,", "name: p, labels: {kuma.io/effect: shadow},", 1), "out"},
+	} {
+		got := strings.Fields(reachable(t, c.doc, "web"))
+		want := strings.Fields(c.want)
+		for _, w := range want {
+			if !strings.Contains(" "+strings.Join(got, " ")+" ", " "+w+" ") {
+				t.Errorf("%s: %s is missing in %v", name, w, got)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestAutoReachableIsFollowed sees a permission that does not select the client by the client's fingerprint.
+func TestAutoReachableIsFollowed(t *testing.T) {
+	const doc = "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}\n---\n" +
+		"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}\n---\n" +
+		"{type: Dataplane, name: a, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n---\n"
+	permission := mesht("p", "{kind: MeshService, name: a}", "from: [{targetRef: {kind: Mesh}, default: {a: allow}}]")
+	fingerprint := func(doc string, auto bool) [32]byte {
+		x := indexOf(t, decode(t, doc), policy.Options{AutoReachable: auto})
+		return x.Match(x.View.Dataplane("web")).Fingerprint
+	}
+	if fingerprint(doc, true) == fingerprint(doc+permission, true) {
+		t.Error("a permission elsewhere is not seen")
+	}
+	if fingerprint(doc, false) != fingerprint(doc+permission, false) {
+		t.Error("a permission elsewhere concerns a proxy that does not depend on it")
+	}
+}
