@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -23,6 +24,8 @@ type (
 	ConfigOptions = inspect.ConfigOptions
 	// RulesOptions says what rules are shown with.
 	RulesOptions = inspect.RulesOptions
+	// QuestionError says what is wrong with a question about a connection or a request.
+	QuestionError = explain.QuestionError
 	// BootstrapOptions says for which proxy a bootstrap is made.
 	BootstrapOptions = xds.BootstrapOptions
 )
@@ -40,6 +43,9 @@ type Text struct {
 type Offline struct {
 	list []*resource.Resource // in the order given
 	set  *resource.Set
+
+	// AutoReachable derives from permissions what proxies reach, as mesh.autoReachableBackends of the agent does.
+	AutoReachable bool
 }
 
 // ReadOffline decodes texts in the order given. It returns every fault of every text; when there are any, the set holds
@@ -84,7 +90,7 @@ func (o *Offline) Stream() ([]byte, error) {
 
 // mesh derives a mesh of the set.
 func (o *Offline) mesh(zone, name string) (*xds.Mesh, error) {
-	return xds.NewMesh(o.set, name, mesh.Options{Zone: zone}, kinds.Rooms(), policy.Options{}, nil)
+	return xds.NewMesh(o.set, name, mesh.Options{Zone: zone}, kinds.Rooms(), policy.Options{AutoReachable: o.AutoReachable}, nil)
 }
 
 // Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.
@@ -138,6 +144,24 @@ func (o *Offline) ExplainPolicy(zone string, q inspect.PolicyQuestion) (*inspect
 		return nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", key, o.Len())
 	}
 	return inspect.ExplainPolicy(m, r, q.Dataplane)
+}
+
+// ExplainConnection says what becomes of a connection of a dataplane in a zone.
+func (o *Offline) ExplainConnection(zone string, q inspect.ConnectionQuestion) (*inspect.Flow, error) {
+	m, err := o.mesh(zone, q.Mesh)
+	if err != nil {
+		return nil, err
+	}
+	return inspect.ExplainConnection(m, &q)
+}
+
+// ExplainRequest says what becomes of an HTTP request of a dataplane in a zone.
+func (o *Offline) ExplainRequest(zone string, q inspect.RequestQuestion) (*inspect.Flow, error) {
+	m, err := o.mesh(zone, q.Mesh)
+	if err != nil {
+		return nil, err
+	}
+	return inspect.ExplainRequest(m, &q)
 }
 
 // Kinds lists the kinds that this program knows.

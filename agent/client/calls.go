@@ -41,6 +41,15 @@ type (
 	TypeDiff  = inspect.TypeDiff
 	Ref       = inspect.Ref
 
+	ConnectionQuestion = inspect.ConnectionQuestion
+	Flow               = inspect.Flow
+	FlowPolicy         = inspect.FlowPolicy
+	FlowStep           = inspect.FlowStep
+	FlowTarget         = inspect.FlowTarget
+	FlowWay            = inspect.FlowWay
+	RequestHeader      = inspect.RequestHeader
+	RequestQuestion    = inspect.RequestQuestion
+
 	PolicyExplanation = inspect.PolicyExplanation
 	PolicyPlace       = inspect.PolicyPlace
 	PolicyQuestion    = inspect.PolicyQuestion
@@ -180,6 +189,24 @@ func (c *Client) ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyEx
 		return nil, err
 	}
 	return call[PolicyExplanation](ctx, c, http.MethodPost, "/v1/explain", nil, body)
+}
+
+// ExplainConnection asks what becomes of a connection.
+func (c *Client) ExplainConnection(ctx context.Context, q ConnectionQuestion) (*Flow, error) {
+	return c.explainFlow(ctx, inspect.Question{Connection: &q})
+}
+
+// ExplainRequest asks what becomes of an HTTP request.
+func (c *Client) ExplainRequest(ctx context.Context, q RequestQuestion) (*Flow, error) {
+	return c.explainFlow(ctx, inspect.Question{Request: &q})
+}
+
+func (c *Client) explainFlow(ctx context.Context, q inspect.Question) (*Flow, error) {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	return call[Flow](ctx, c, http.MethodPost, "/v1/explain", nil, body)
 }
 
 // DiffQuestion is what would change.

@@ -91,8 +91,23 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 	if e := decodeRequest(body, &q); e != nil {
 		return e
 	}
+	asked := 0
+	for _, is := range []bool{q.Policy != nil, q.Connection != nil, q.Request != nil} {
+		if is {
+			asked++
+		}
+	}
+	if asked != 1 {
+		return invalidField("policy", "or connection or request is to be there, and one of them alone: ask about {\"policy\": {\"type\", \"mesh\", \"name\", " +
+			"\"dataplane\"}}, {\"connection\": {\"mesh\", \"from\", \"to\"}} or {\"request\": {\"mesh\", \"from\", \"to\"}}")
+	}
 	if q.Policy == nil {
-		return invalidField("policy", "is missing: ask about {\"type\", \"mesh\", \"name\", \"dataplane\"}")
+		flow, e := s.explainFlow(r, &q)
+		if e != nil {
+			return e
+		}
+		writeJSON(w, http.StatusOK, flow)
+		return nil
 	}
 	x, e := s.explainPolicy(q.Policy)
 	if e != nil {

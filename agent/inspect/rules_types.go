@@ -116,8 +116,22 @@ type PolicyBrief struct {
 
 // Question is the body of POST /v1/explain. Exactly one member is set.
 type Question struct {
-	Policy *PolicyQuestion `json:"policy"`
+	Policy     *PolicyQuestion     `json:"policy,omitempty"`
+	Connection *ConnectionQuestion `json:"connection,omitempty"`
+	Request    *RequestQuestion    `json:"request,omitempty"`
 }
+
+// Questions about connections and requests, and the answer to them.
+type (
+	Flow               = explain.Flow
+	FlowPolicy         = explain.FlowPolicy
+	FlowStep           = explain.FlowStep
+	FlowTarget         = explain.Target
+	FlowWay            = explain.Way
+	ConnectionQuestion = explain.ConnectionQuestion
+	RequestQuestion    = explain.RequestQuestion
+	RequestHeader      = explain.Header
+)
 
 // PolicyQuestion asks what a policy does on a dataplane.
 type PolicyQuestion struct {

@@ -14,11 +14,11 @@ func (a *app) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "explain",
 		Short:   "Say why a proxy behaves as it does",
-		Example: "  nearside explain policy meshtimeout/slow --dataplane web",
+		Example: "  nearside explain connection --from web --to backend:80\n  nearside explain policy meshtimeout/slow --dataplane web",
 		Args:    group,
 		RunE:    help,
 	}
-	cmd.AddCommand(a.explainPolicyCommand())
+	cmd.AddCommand(a.explainConnectionCommand(), a.explainRequestCommand(), a.explainPolicyCommand())
 	return cmd
 }
 

@@ -1,0 +1,267 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Traffic explains connections and requests of the dataplanes of one mesh. It makes the config of each of them once, when
+// it is first needed, and is for one goroutine.
+type Traffic struct {
+	mesh    *xds.Mesh
+	memo    *xds.Memo
+	proxies map[string]*flowProxy
+	inbound map[netip.AddrPort]inboundOf
+	shadow  *Traffic
+}
+
+// flowProxy is a dataplane whose config is followed.
+type flowProxy struct {
+	dataplane *resource.Resource
+	spec      *resource.Dataplane
+	config    *envoy.Config
+	snapshot  *envoy.Snapshot
+	outbounds []mesh.Outbound
+	match     *policy.Match // nil: the mesh has no policies
+	merged    *policy.Rules // made when it is first needed
+	clusters  map[string]*clusterFacts
+}
+
+// inboundOf is the inbound of a dataplane at an address.
+type inboundOf struct {
+	dataplane string
+	listener  netip.AddrPort // where the dataplane itself has it
+}
+
+// NewTraffic prepares explanations.
+func NewTraffic(m *xds.Mesh) *Traffic {
+	return &Traffic{mesh: m, memo: xds.NewMemo(), proxies: map[string]*flowProxy{}}
+}
+
+// Connection explains a connection. It fails with a [QuestionError], and with an xds.NotFoundError when the mesh has no
+// such dataplane.
+func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
+	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
+		in := &inquiry{first: envoy.PlainBytes}
+		if !q.TLS {
+			if q.SNI != nil || len(q.ALPN) > 0 {
+				return nil, &QuestionError{"tls", "is false, and sni and alpn are parts of a TLS handshake: set it, or leave them out"}
+			}
+			return in, nil
+		}
+		in.first, in.alpn = envoy.TLSHello, q.ALPN
+		switch {
+		case q.SNI != nil:
+			in.sni = *q.SNI
+		case d.name:
+			in.sni = d.host
+		}
+		if in.sni != "" {
+			if reason := hostFault(strings.ToLower(in.sni)); reason != "" {
+				return nil, &QuestionError{"sni", fmt.Sprintf("%q %s", clip(in.sni), reason)}
+			}
+		}
+		return in, nil
+	})
+}
+
+// Request explains a request. It fails as [Traffic.Connection] does.
+func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
+	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
+		req := &envoy.Request{Method: cmp.Or(q.Method, "GET"), Path: cmp.Or(q.Path, "/"), Host: authority(q.To)}
+		if !strings.HasPrefix(req.Path, "/") && req.Path != "*" {
+			return nil, &QuestionError{"path", fmt.Sprintf("%q does not begin with a slash", clip(q.Path))}
+		}
+		for i, h := range q.Headers {
+			switch {
+			case h.Name == "" || strings.HasPrefix(h.Name, ":") || strings.ContainsAny(h.Name+h.Value, "\r\n\x00"):
+				return nil, &QuestionError{fmt.Sprintf("headers[%d]", i), fmt.Sprintf("%q: %q cannot be sent; give a header by its name", clip(h.Name), clip(h.Value))}
+			case strings.EqualFold(h.Name, "host"):
+				req.Host = h.Value
+			default:
+				req.Headers = append(req.Headers, envoy.Header{Name: h.Name, Value: h.Value})
+			}
+		}
+		in := &inquiry{first: envoy.HTTP11, req: req}
+		if q.HTTP2 {
+			in.first = envoy.H2C
+		}
+		return in, nil
+	})
+}
+
+// authority is the host of a request to HOST:PORT, without the port that http has by itself (RFC 9110, section 7.2).
+func authority(to string) string {
+	host, _ := strings.CutSuffix(to, ":80")
+	return host
+}
+
+// inquiry is a question as the client's side of it.
+type inquiry struct {
+	first envoy.FirstBytes
+	sni   string
+	alpn  []string
+	req   *envoy.Request // nil for a connection
+}
+
+func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*Flow, error) {
+	p, err := t.proxy(target.From)
+	if err != nil {
+		return nil, err
+	}
+	d, err := p.dial(target)
+	if err != nil {
+		return nil, err
+	}
+	in, err := read(&d)
+	if err != nil {
+		return nil, err
+	}
+	flow := t.follow(p, &d, in)
+	if flow.Verdict != VerdictAllowed {
+		flow.Suggest = t.suggest(p, target, &d, in, flow)
+	}
+	if target.Shadow {
+		if err := t.withShadow(flow, target, read); err != nil {
+			return nil, err
+		}
+	}
+	return flow, nil
+}
+
+// withShadow adds the answer with the shadow policies in force.
+func (t *Traffic) withShadow(flow *Flow, target *Target, read func(*dialled) (*inquiry, error)) error {
+	if t.shadow == nil {
+		if m := t.mesh.Shadow(); m == t.mesh {
+			t.shadow = t
+		} else {
+			t.shadow = NewTraffic(m)
+		}
+	}
+	as := *target
+	as.Shadow = false
+	var err error
+	if flow.Shadow, err = t.shadow.ask(&as, read); err != nil {
+		return err
+	}
+	flow.Parts = partsOf(flow, flow.Shadow)
+	return nil
+}
+
+// partsOf returns the first step of which two flows have another outcome, "" for none.
+func partsOf(a, b *Flow) string {
+	if at := stepParts(&a.Way, &b.Way); at != "" {
+		return at
+	}
+	for i := range min(len(a.Servers), len(b.Servers)) {
+		if at := stepParts(&a.Servers[i], &b.Servers[i]); at != "" {
+			return at
+		}
+	}
+	if a.Verdict != b.Verdict || len(a.Servers) != len(b.Servers) {
+		return "servers"
+	}
+	return ""
+}
+
+func stepParts(a, b *Way) string {
+	for i := range max(len(a.Steps), len(b.Steps)) {
+		switch {
+		case i >= len(a.Steps):
+			return b.Steps[i].At
+		case i >= len(b.Steps):
+			return a.Steps[i].At
+		case a.Steps[i].At != b.Steps[i].At || a.Steps[i].Chose != b.Steps[i].Chose:
+			return a.Steps[i].At
+		}
+	}
+	return ""
+}
+
+// proxy makes the config of a dataplane.
+func (t *Traffic) proxy(name string) (*flowProxy, error) {
+	if p, ok := t.proxies[name]; ok {
+		return p, nil
+	}
+	cfg, err := xds.Generate(xds.Input{Mesh: t.mesh, Name: name, Flavor: xds.FlavorEnvoy}, nil, t.memo)
+	if err != nil {
+		return nil, err
+	}
+	r := t.mesh.View.Dataplane(name)
+	spec, ok := r.Spec.(*resource.Dataplane)
+	if !ok {
+		return nil, fmt.Errorf("%s: unexpected spec %T", r.Key, r.Spec)
+	}
+	p := &flowProxy{dataplane: r, spec: spec, snapshot: cfg.Snapshot(), clusters: map[string]*clusterFacts{}}
+	p.config = envoy.Open(p.snapshot, &envoy.Facts{})
+	p.outbounds, _ = t.mesh.View.Outbounds(r)
+	if t.mesh.Policies != nil {
+		p.match = t.mesh.Policies.Match(r)
+	}
+	t.proxies[name] = p
+	return p, nil
+}
+
+// rules are what the policies say about the dataplane, nil where the mesh has none.
+func (p *flowProxy) rules() *policy.Rules {
+	if p.merged == nil && p.match != nil {
+		p.merged = p.match.Rules()
+	}
+	return p.merged
+}
+
+// follow goes the whole way: through the proxy of the client, and those of the servers that it leads to.
+func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
+	conn := p.connect(d.dst)
+	conn.First, conn.SNI, conn.ALPN = in.first, in.sni, in.alpn
+	trace := p.trace(conn, in.req)
+	a := &about{t: t, p: p, trace: trace, dst: d.dst, in: in, inbound: -1}
+	a.outbound = p.outboundAt(trace)
+	flow := &Flow{Way: *a.way(), Servers: []Way{}}
+	if d.note != "" {
+		flow.Steps = slices.Insert(flow.Steps, 0, FlowStep{At: "address", Saw: d.host, Chose: d.dst.String(), Note: d.note, Eliminated: []Eliminated{}, Policies: a.destination()})
+		flow.collect()
+	}
+	if trace.Outcome == envoy.NoListener && !p.redirected() && !d.dst.Addr().IsLoopback() {
+		flow.Verdict = VerdictAllowed
+		flow.Reason = fmt.Sprintf("the dataplane has no transparent proxy and no outbound at %s: the connection does not go through its proxy, and nothing of the mesh decides about it", d.dst)
+		return flow
+	}
+	if flow.Verdict == VerdictAllowed {
+		t.serve(p, flow, in)
+	}
+	return flow
+}
+
+func (p *flowProxy) trace(conn *envoy.Conn, req *envoy.Request) *envoy.Trace {
+	if req == nil {
+		return p.config.Connection(conn)
+	}
+	return p.config.Request(conn, req)
+}
+
+// outboundAt finds the outbound whose listener took the connection, nil for none.
+func (p *flowProxy) outboundAt(trace *envoy.Trace) *mesh.Outbound {
+	if trace.Listener == nil {
+		return nil
+	}
+	at, ok := strings.CutPrefix(trace.Listener.Resource, "outbound:")
+	if !ok {
+		return nil
+	}
+	for i := range p.outbounds {
+		if o := &p.outbounds[i]; netip.AddrPortFrom(o.Address, uint16(o.Port)).String() == at {
+			return o
+		}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+)
+
+// about is one way through one proxy, and what the mesh knows of it.
+type about struct {
+	t        *Traffic
+	p        *flowProxy
+	trace    *envoy.Trace
+	dst      netip.AddrPort
+	in       *inquiry
+	outbound *mesh.Outbound // whose listener took it; nil for none
+	inbound  int            // index of the inbound whose listener took it, -1 for none
+	client   *flowProxy     // of an inbound
+}
+
+// way tells a trace in the words of the mesh.
+func (a *about) way() *Way {
+	tr := a.trace
+	f := &Way{
+		Reason: tr.Reason, Dataplane: refOf(a.p.dataplane), Address: a.dst.String(), Flag: tr.Flag, Status: tr.Status,
+		Clusters: []FlowCluster{}, Steps: make([]FlowStep, 0, len(tr.Steps)+1), Policies: []FlowPolicy{}, AccessLogs: []FlowLog{},
+	}
+	if tr.Listener != nil {
+		f.Listener = tr.Listener.Resource
+	}
+	f.Verdict = a.verdict()
+	if f.Verdict == VerdictClosed {
+		f.ClosedAt = closedAt(tr.At)
+	}
+	for i := range tr.Steps {
+		s := &tr.Steps[i]
+		switch s.Level {
+		case envoy.LevelChain:
+			f.FilterChain = s.Choice
+		case envoy.LevelVirtualHost:
+			f.VirtualHost = s.Choice
+		case envoy.LevelRoute:
+			f.Route = s.Choice
+		}
+		f.Steps = append(f.Steps, a.step(s))
+	}
+	for i := range tr.Targets {
+		f.Clusters = append(f.Clusters, a.target(&tr.Targets[i], f.Listener))
+	}
+	a.logs(f)
+	if f.Reason == "" {
+		f.Reason = fmt.Sprintf("%s at %s", tr.Outcome, stepName(tr.At))
+	}
+	if tr.Outcome == envoy.Broken && a.in.req == nil && a.in.first != envoy.TLSHello {
+		f.Reason += "; what becomes of requests is another question: ask for a request"
+	}
+	f.Reason += a.because(f)
+	if tr.Outcome == envoy.Answered && f.Verdict == VerdictDenied && isPassthrough(f.Listener) {
+		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s", clip(a.in.req.Host))
+	}
+	f.collect()
+	return f
+}
+
+// because names the policies by which a filter said no, "" where none did.
+func (a *about) because(f *Way) string {
+	if a.trace.Outcome != envoy.Denied || a.client == nil {
+		return ""
+	}
+	i := slices.IndexFunc(f.Steps, func(s FlowStep) bool { return s.At == stepName(a.trace.At) && strings.HasPrefix(s.Chose, "deny") })
+	if i < 0 {
+		return ""
+	}
+	client := strings.Join(a.t.services(a.client), ", ")
+	var by []string
+	for _, p := range f.Steps[i].Policies {
+		by = append(by, p.String())
+	}
+	if len(by) == 0 {
+		return fmt.Sprintf("; no policy lets %s in", client)
+	}
+	return fmt.Sprintf("; what decides about %s: %s", client, strings.Join(by, ", "))
+}
+
+// verdict reads the outcome. A connection that a cluster does not take is closed; a request gets an answer.
+func (a *about) verdict() string {
+	switch a.trace.Outcome {
+	case envoy.Accepted, envoy.Forwarded:
+		return VerdictAllowed
+	case envoy.Answered:
+		if a.trace.Status >= 400 {
+			return VerdictDenied
+		}
+		return VerdictAllowed
+	case envoy.Denied, envoy.NoHost, envoy.NoRoute:
+		return VerdictDenied
+	case envoy.NoCluster:
+		if a.trace.Status != 0 {
+			return VerdictDenied
+		}
+	}
+	return VerdictClosed
+}
+
+// closedAt names a level of the choice of a filter chain.
+func closedAt(l envoy.Level) string {
+	switch l {
+	case envoy.LevelDirectSourceIP, envoy.LevelSourceType, envoy.LevelSourceIP, envoy.LevelSourcePort:
+		return "source"
+	case envoy.LevelDestinationPort, envoy.LevelDestinationIP, envoy.LevelServerName, envoy.LevelTransportProtocol, envoy.LevelApplicationProtocol:
+		return stepName(l)
+	}
+	return ""
+}
+
+// stepName names the question of a step.
+func stepName(l envoy.Level) string {
+	switch l {
+	case envoy.LevelListener:
+		return "listener"
+	case envoy.LevelOriginalDst:
+		return "original-destination"
+	case envoy.LevelInspection:
+		return "listener-filters"
+	case envoy.LevelDestinationPort:
+		return "destination-port"
+	case envoy.LevelDestinationIP:
+		return "destination-ip"
+	case envoy.LevelServerName:
+		return "server-name"
+	case envoy.LevelTransportProtocol:
+		return "transport-protocol"
+	case envoy.LevelApplicationProtocol:
+		return "application-protocol"
+	case envoy.LevelDirectSourceIP:
+		return "direct-source-ip"
+	case envoy.LevelSourceType:
+		return "source-type"
+	case envoy.LevelSourceIP:
+		return "source-ip"
+	case envoy.LevelSourcePort:
+		return "source-port"
+	case envoy.LevelMatcher:
+		return "filter-chain-matcher"
+	case envoy.LevelChain:
+		return "filter-chain"
+	case envoy.LevelTransportSocket:
+		return "transport-socket"
+	case envoy.LevelNetworkFilter:
+		return "network-filter"
+	case envoy.LevelHTTPFilter:
+		return "http-filter"
+	case envoy.LevelVirtualHost:
+		return "virtual-host"
+	case envoy.LevelRoute:
+		return "route"
+	case envoy.LevelCluster:
+		return "cluster"
+	case envoy.LevelEndpoints:
+		return "endpoints"
+	case envoy.LevelAccessLog:
+		return "access-log"
+	}
+	return l.String()
+}
+
+func (a *about) step(s *envoy.Step) FlowStep {
+	out := FlowStep{
+		At: stepName(s.Level), Saw: s.Input, Chose: s.Choice, Candidates: s.Candidates, Eliminated: []Eliminated{}, More: s.More, Note: s.Note,
+		Policies: a.behind(s),
+	}
+	for _, e := range s.Eliminated {
+		out.Eliminated = append(out.Eliminated, Eliminated(e))
+	}
+	return out
+}
+
+func (a *about) target(t *envoy.Target, listener string) FlowCluster {
+	out := FlowCluster{Name: t.Cluster, Weight: t.Weight, Total: t.Total, Endpoints: len(t.Endpoints) + t.More, Addresses: t.Endpoints}
+	if out.Addresses == nil {
+		out.Addresses = []string{}
+	}
+	facts := a.p.cluster(t.Cluster)
+	out.Missing = facts == nil
+	out.Pinned = facts != nil && facts.pinned && isPassthrough(listener)
+	return out
+}
+
+// logs adds the access logs, and a step about them.
+func (a *about) logs(f *Way) {
+	step := FlowStep{At: stepName(envoy.LevelAccessLog), Eliminated: []Eliminated{}}
+	var sinks []string
+	for _, l := range a.trace.Logs {
+		f.AccessLogs = append(f.AccessLogs, FlowLog{Listener: l.Place.Resource, Pointer: l.Place.Pointer, Name: l.Name, Sink: l.Sink, Conditional: l.Conditional})
+		if !slices.Contains(sinks, l.Sink) {
+			sinks = append(sinks, l.Sink)
+		}
+	}
+	if len(sinks) == 0 {
+		return
+	}
+	step.Chose = strings.Join(sinks, ", ")
+	step.Policies = a.behind(&envoy.Step{Level: envoy.LevelAccessLog})
+	f.Steps = append(f.Steps, step)
+}
+
+// collect lists the policies of the steps, each once.
+func (f *Way) collect() {
+	f.Policies = []FlowPolicy{}
+	for i := range f.Steps {
+		for _, p := range f.Steps[i].Policies {
+			if !slices.Contains(f.Policies, p) {
+				f.Policies = append(f.Policies, p)
+			}
+		}
+	}
+}

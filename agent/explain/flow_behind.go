@@ -1,0 +1,187 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Kinds whose part in a flow is found in another way than by the rules about its destination, and those of suggestions.
+const (
+	kindPassthrough = "MeshPassthrough"
+	kindPermission  = "MeshTrafficPermission"
+	kindHTTPRoute   = "MeshHTTPRoute"
+	kindMesh        = "Mesh"
+)
+
+// shapes are the kinds that shape what a step is about.
+func shapes(s *envoy.Step) []string {
+	switch s.Level {
+	case envoy.LevelTransportSocket:
+		return []string{"MeshTLS"}
+	case envoy.LevelNetworkFilter, envoy.LevelHTTPFilter:
+		filter := strings.ToLower(s.Input + " " + s.Choice)
+		switch {
+		case strings.Contains(filter, "rbac"):
+			return []string{kindPermission, "TrafficPermission"}
+		case strings.Contains(filter, "fault"):
+			return []string{"MeshFaultInjection", "FaultInjection"}
+		case strings.Contains(filter, "ratelimit") || strings.Contains(filter, "rate_limit"):
+			return []string{"MeshRateLimit", "RateLimit"}
+		}
+	case envoy.LevelVirtualHost, envoy.LevelRoute:
+		return []string{kindHTTPRoute, "MeshTCPRoute", "TrafficRoute"}
+	case envoy.LevelCluster:
+		return []string{"MeshTCPRoute", "TrafficRoute", "MeshTimeout", "Timeout", "MeshCircuitBreaker", "CircuitBreaker", "MeshHealthCheck", "HealthCheck", "MeshLoadBalancingStrategy"}
+	case envoy.LevelEndpoints:
+		return []string{"MeshLoadBalancingStrategy"}
+	case envoy.LevelAccessLog:
+		return []string{"MeshAccessLog", "TrafficLog"}
+	}
+	return nil
+}
+
+// behind lists what a step follows from.
+func (a *about) behind(s *envoy.Step) []FlowPolicy {
+	out := []FlowPolicy{}
+	passing := a.trace.Listener != nil && isPassthrough(a.trace.Listener.Resource)
+	switch {
+	case s.Level == envoy.LevelListener || s.Level == envoy.LevelOriginalDst:
+		out = append(out, a.destination()...)
+	case passing && (s.Level == envoy.LevelChain || s.Level == a.trace.At || s.Level == envoy.LevelVirtualHost || s.Level == envoy.LevelCluster):
+		out = append(out, a.passthrough()...)
+	case s.Level == envoy.LevelTransportSocket:
+		out = append(out, a.mesh("mtls.enabledBackend"))
+	}
+	for _, kind := range shapes(s) {
+		out = append(out, a.rulesOf(kind)...)
+	}
+	return unique(out)
+}
+
+func unique(list []FlowPolicy) []FlowPolicy {
+	out := list[:0]
+	for _, p := range list {
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (a *about) mesh(field string) FlowPolicy {
+	return FlowPolicy{Ref: Ref{Type: kindMesh, Name: a.t.mesh.View.Name}, Field: field}
+}
+
+func policyOf(r *resource.Resource, field string) FlowPolicy {
+	return FlowPolicy{Ref: refOf(r), Field: field}
+}
+
+// destination is what says that there is an outbound or inbound.
+func (a *about) destination() []FlowPolicy {
+	n := &a.p.spec.Networking
+	switch {
+	case a.inbound >= 0:
+		return []FlowPolicy{policyOf(a.p.dataplane, fmt.Sprintf("networking.inbound[%d]", a.inbound))}
+	case a.outbound == nil:
+		return nil
+	}
+	for i := range n.Outbound {
+		o := &n.Outbound[i]
+		addr, err := netip.ParseAddr(cmp.Or(o.Address, "127.0.0.1"))
+		if err == nil && addr == a.outbound.Address && o.Port == a.outbound.Port {
+			return []FlowPolicy{policyOf(a.p.dataplane, fmt.Sprintf("networking.outbound[%d]", i))}
+		}
+	}
+	if k := a.outbound.Service.Resource; k != (resource.Key{}) {
+		return []FlowPolicy{{Ref: Ref{Type: k.Kind, Mesh: k.Mesh, Name: k.Name}, Field: "spec.ports"}}
+	}
+	return nil // the virtual address of a tag
+}
+
+// rulesOf lists the items of the policies of a kind that are merged into the rule about what the flow is about.
+func (a *about) rulesOf(kind string) []FlowPolicy {
+	rules := a.p.rules()
+	if rules == nil {
+		return nil
+	}
+	var out []FlowPolicy
+	k := rules.Kind(kind)
+	items := func(r *policy.Rule, list List) {
+		if r == nil {
+			return
+		}
+		for _, o := range r.Origins {
+			_, source := itemOf(o.Policy, list, o.Item)
+			out = append(out, policyOf(o.Policy, source.Field))
+		}
+	}
+	if k != nil && k.Proxy != nil {
+		items(k.Proxy, Default)
+	}
+	if a.outbound != nil {
+		s := a.outbound.Service
+		items(k.ServiceRule(s), To)
+		if s.ID.Kind == mesh.KindTag {
+			if p := rules.LegacyOutbound(kind, s.ID.Name); p != nil {
+				out = append(out, policyOf(p, "conf"))
+			}
+		}
+	}
+	if a.inbound >= 0 {
+		items(a.clientRule(k), From)
+		for _, p := range rules.LegacyInbound(kind, a.inbound) {
+			field := "conf"
+			if kind == "TrafficPermission" {
+				field = "sources"
+			}
+			out = append(out, policyOf(p, field))
+			if kind == "TrafficPermission" {
+				break // the strongest alone counts
+			}
+		}
+		if len(out) == 0 && k != nil && kind == kindPermission && k.Inbound(a.inbound) != nil {
+			for _, p := range k.Policies { // none of them speaks of the client
+				out = append(out, policyOf(p, "spec.from"))
+			}
+		}
+	}
+	return out
+}
+
+// clientRule is the rule of a kind about the client of an inbound.
+func (a *about) clientRule(k *policy.KindRules) *policy.Rule {
+	in := k.Inbound(a.inbound)
+	if in == nil || a.client == nil {
+		return nil
+	}
+	var client policy.Subset
+	for key, values := range a.t.mesh.View.ProxyTags(a.client.spec) {
+		for _, v := range values {
+			client = append(client, policy.Tag{Key: key, Value: v})
+		}
+	}
+	for _, r := range in.Rules {
+		if holds(r.Subset, client) {
+			return r
+		}
+	}
+	return nil
+}
+
+// holds reports whether a proxy with these tags is in a subset.
+func holds(s policy.Subset, tags policy.Subset) bool {
+	for _, t := range s {
+		if slices.Contains(tags, policy.Tag{Key: t.Key, Value: t.Value}) == t.Not {
+			return false
+		}
+	}
+	return true
+}

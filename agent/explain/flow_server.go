@@ -1,0 +1,172 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// maxServers bounds the ends of a connection that are looked at.
+const maxServers = 8
+
+// clusterFacts is what matters of a cluster.
+type clusterFacts struct {
+	pinned bool // it looks its addresses up in the DNS
+	tls    *tlsv3.UpstreamTlsContext
+}
+
+// cluster returns what matters of a cluster of the config, nil for one that is not there.
+func (p *flowProxy) cluster(name string) *clusterFacts {
+	if f, ok := p.clusters[name]; ok {
+		return f
+	}
+	var f *clusterFacts
+	list := p.snapshot[envoy.KindCluster]
+	if i := slices.IndexFunc(list, func(r *envoy.Resource) bool { return r.Name == name }); i >= 0 {
+		f = &clusterFacts{}
+		var c clusterv3.Cluster
+		if proto.Unmarshal(list[i].Body, &c) == nil {
+			f.pinned = c.GetType() == clusterv3.Cluster_STRICT_DNS || c.GetType() == clusterv3.Cluster_LOGICAL_DNS
+			if socket := c.GetTransportSocket().GetTypedConfig(); socket != nil {
+				var tls tlsv3.UpstreamTlsContext
+				if socket.UnmarshalTo(&tls) == nil {
+					f.tls = &tls
+				}
+			}
+		}
+	}
+	p.clusters[name] = f
+	return f
+}
+
+// serve follows the way on, through the proxies of the servers.
+func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
+	asked := 0
+	for i := range flow.Clusters {
+		c := &flow.Clusters[i]
+		facts := client.cluster(c.Name)
+		for _, address := range c.Addresses {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil || facts == nil {
+				continue
+			}
+			to, ok := t.inboundAt(at)
+			if !ok || asked == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool { return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane }) {
+				continue
+			}
+			server, err := t.proxy(to.dataplane)
+			if err != nil {
+				continue
+			}
+			asked++
+			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in))
+		}
+	}
+	flow.judge()
+}
+
+// judge takes the verdict of the servers where they are of one mind that it is no.
+func (f *Flow) judge() {
+	for i := range f.Servers {
+		f.Policies = unique(slices.Concat(f.Policies, f.Servers[i].Policies))
+	}
+	no := 0
+	var first *Way
+	for i := range f.Servers {
+		if f.Servers[i].Verdict != VerdictAllowed {
+			no++
+			if first == nil {
+				first = &f.Servers[i]
+			}
+		}
+	}
+	switch {
+	case no == 0:
+	case no == len(f.Servers):
+		f.Verdict, f.Flag, f.Status, f.ClosedAt = first.Verdict, first.Flag, first.Status, first.ClosedAt
+		f.Reason = fmt.Sprintf("the proxy of the client lets it out, and that of %s does not let it in: %s", first.Dataplane.Name, first.Reason)
+	default:
+		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s", no, len(f.Servers), first.Dataplane.Name, first.Reason)
+	}
+}
+
+// arrive follows what the proxy of the client sends through the proxy of a server.
+func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry) *Way {
+	conn := &envoy.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first, SNI: in.sni, ALPN: in.alpn}
+	if tp := server.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortInbound != 0 {
+		port := tp.RedirectPortInbound
+		if at.Addr().Is6() {
+			port = cmp.Or(tp.RedirectPortInboundV6, port)
+		}
+		conn.Entry = netip.AddrPortFrom(at.Addr(), uint16(port))
+	}
+	if in.req != nil {
+		conn.First = envoy.H2C // between the proxies of a mesh requests travel as HTTP/2
+	}
+	if facts.tls != nil {
+		conn.First, conn.SNI = envoy.TLSHello, facts.tls.GetSni()
+		conn.ALPN = facts.tls.GetCommonTlsContext().GetAlpnProtocols()
+		if names := t.mesh.CertificateNames(client.dataplane); names != nil {
+			conn.Peer = &envoy.Peer{URIs: names}
+		}
+	}
+	trace := server.trace(conn, in.req)
+	a := &about{t: t, p: server, trace: trace, dst: at, in: in, client: client, inbound: server.inboundIndex(at)}
+	return a.way()
+}
+
+// inboundAt finds the inbound of the mesh at an address.
+func (t *Traffic) inboundAt(at netip.AddrPort) (inboundOf, bool) {
+	if t.inbound == nil {
+		t.inbound = map[netip.AddrPort]inboundOf{}
+		for _, d := range t.mesh.View.Dataplanes() {
+			spec, ok := d.Spec.(*resource.Dataplane)
+			if !ok {
+				continue
+			}
+			n := &spec.Networking
+			for i := range n.Inbound {
+				own, err := parseIP(cmp.Or(n.Inbound[i].Address, n.Address))
+				if err != nil {
+					continue
+				}
+				seen := own
+				if a, err := parseIP(n.AdvertisedAddress); err == nil {
+					seen = a
+				}
+				port := uint16(n.Inbound[i].Port)
+				if key := netip.AddrPortFrom(seen, port); t.inbound[key] == (inboundOf{}) {
+					t.inbound[key] = inboundOf{d.Name, netip.AddrPortFrom(own, port)}
+				}
+			}
+		}
+	}
+	to, ok := t.inbound[at]
+	return to, ok
+}
+
+// inboundIndex finds the inbound of the dataplane at an address, -1 for none.
+func (p *flowProxy) inboundIndex(at netip.AddrPort) int {
+	n := &p.spec.Networking
+	return slices.IndexFunc(n.Inbound, func(in resource.Inbound) bool {
+		a, err := parseIP(cmp.Or(in.Address, n.Address))
+		return err == nil && netip.AddrPortFrom(a, uint16(in.Port)) == at
+	})
+}
+
+// services are the values of kuma.io/service that a dataplane proves itself with, sorted.
+func (t *Traffic) services(p *flowProxy) []string {
+	return t.mesh.View.ProxyTags(p.spec)[resource.TagService]
+}
+
+// isPassthrough reports whether a listener is that of connections to what the mesh does not know.
+func isPassthrough(listener string) bool { return strings.HasPrefix(listener, "outbound:passthrough:") }

@@ -1,0 +1,195 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+)
+
+// anyAddress stands for the address of a name that is not known here: one that no rule names (TEST-NET-1, RFC 5737).
+const anyAddress = "192.0.2.1"
+
+// clientPort stands for the port that a client gets of its kernel (RFC 6335, section 6).
+const clientPort = 49152
+
+// maxHost bounds a host name, as the DNS does (RFC 1035, section 2.3.4).
+const maxHost = 253
+
+// dialled is what a workload dials.
+type dialled struct {
+	host string         // as the client has it, in lower case
+	name bool           // the host is a name
+	dst  netip.AddrPort // what the kernel sees
+	note string         // how the one became the other
+	any  bool           // nobody knows the address, and one stands for it that no rule names
+}
+
+// dial reads a target and finds the address, of a name by the outbounds of the dataplane.
+func (p *flowProxy) dial(t *Target) (dialled, error) {
+	host, port, err := splitTarget(t.To)
+	if err != nil {
+		return dialled{}, err
+	}
+	d := dialled{host: strings.TrimSuffix(strings.ToLower(host), ".")}
+	addr, err := parseIP(host)
+	if d.name = err != nil; !d.name {
+		d.host = addr.String()
+		if t.IP != "" {
+			return dialled{}, &QuestionError{"ip", fmt.Sprintf("%q is given beside the address %s: leave one of the two out, or give a name in to", t.IP, host)}
+		}
+		d.dst = netip.AddrPortFrom(addr, port)
+		return d, nil
+	}
+	if reason := hostFault(d.host); reason != "" {
+		return dialled{}, &QuestionError{"to", fmt.Sprintf("the host %q %s", clip(host), reason)}
+	}
+	if t.IP != "" {
+		if addr, err = parseIP(t.IP); err != nil {
+			return dialled{}, &QuestionError{"ip", fmt.Sprintf("%q is not an IP address", clip(t.IP))}
+		}
+		d.dst, d.note = netip.AddrPortFrom(addr, port), "the client dials "+t.IP
+		return d, nil
+	}
+	p.resolve(&d, port)
+	return d, nil
+}
+
+func splitTarget(to string) (string, uint16, error) {
+	host, text, err := net.SplitHostPort(to)
+	if err != nil || host == "" {
+		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is not HOST:PORT; give an address as [IPv6]:PORT, IPv4:PORT or NAME:PORT", clip(to))}
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return "", 0, &QuestionError{"to", fmt.Sprintf("the port %q is not a number from 1 to 65535", clip(text))}
+	}
+	return host, uint16(port), nil
+}
+
+// parseIP reads an address as a kernel dials it: an IPv4 address within IPv6 is IPv4.
+func parseIP(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	return a.Unmap().WithZone(""), err
+}
+
+// hostFault says why something is no host name, "" when it is one.
+func hostFault(s string) string {
+	if len(s) > maxHost {
+		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(s), maxHost)
+	}
+	bad := func(c byte) bool {
+		return c != '-' && c != '_' && c != '.' && (c < '0' || c > '9') && (c < 'a' || c > 'z')
+	}
+	for i := range len(s) {
+		if bad(s[i]) {
+			return "is no name: letters, digits, hyphens, underscores and dots are allowed; write one of another script in its xn-- form"
+		}
+	}
+	if s == "" || strings.HasPrefix(s, ".") || strings.Contains(s, "..") {
+		return "is no name: it has an empty part"
+	}
+	return ""
+}
+
+// clip shortens what is repeated in an error.
+func clip(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "…"
+	}
+	return s
+}
+
+// resolve finds the address behind a name.
+func (p *flowProxy) resolve(d *dialled, port uint16) {
+	var known []*mesh.Outbound
+	for i := range p.outbounds {
+		if o := &p.outbounds[i]; slices.Contains(namesOf(o), strings.TrimSuffix(d.host, ".mesh")) {
+			known = append(known, o)
+		}
+	}
+	if len(known) == 0 {
+		d.dst, d.any = netip.AddrPortFrom(netip.MustParseAddr(anyAddress), port), true
+		d.note = fmt.Sprintf("the address of %s is not known here: %s stands for one that no rule names; say with the address which one the client dials", d.host, anyAddress)
+		return
+	}
+	o := known[0]
+	for _, k := range known {
+		if k.Port == uint32(port) {
+			o = k
+			break
+		}
+	}
+	d.dst = netip.AddrPortFrom(o.Address, uint16(o.Port))
+	switch {
+	case o.Port == uint32(port):
+		d.note = fmt.Sprintf("%s has the address %s", d.host, o.Address)
+	case strings.HasSuffix(d.host, ".mesh"):
+		// A name of the mesh is looked up, and the port stays what the client says.
+		d.dst = netip.AddrPortFrom(o.Address, port)
+		d.note = fmt.Sprintf("%s has the address %s, where the service is at port %d", d.host, o.Address, o.Port)
+	default:
+		d.note = fmt.Sprintf("the workload reaches %s at %s", d.host, d.dst)
+	}
+}
+
+// namesOf lists the names by which an outbound is asked for.
+func namesOf(o *mesh.Outbound) []string {
+	s := o.Service
+	out := []string{s.ID.Name}
+	for _, n := range []string{s.Tag, s.Resource.Name, s.FullName} {
+		if n != "" && !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	if s.Tag != "" {
+		// Tags made of Kubernetes names have underscores where names of hosts have dots.
+		out = append(out, strings.ReplaceAll(s.Tag, "_", "."))
+	}
+	if s.External {
+		for i := range s.Endpoints.List {
+			out = append(out, strings.ToLower(s.Endpoints.List[i].Address))
+		}
+	}
+	return out
+}
+
+// connect is the connection of the workload as it reaches its proxy.
+func (p *flowProxy) connect(dst netip.AddrPort) *envoy.Conn {
+	c := &envoy.Conn{Dst: dst, Src: netip.AddrPortFrom(p.addressFor(dst.Addr()), clientPort)}
+	if tp := p.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortOutbound != 0 {
+		// A redirection of the kernel gives connections of the host a loopback address.
+		c.Entry = netip.AddrPortFrom(loopback(dst.Addr()), uint16(tp.RedirectPortOutbound))
+	}
+	return c
+}
+
+// addressFor is the address that a workload dials others from.
+func (p *flowProxy) addressFor(dst netip.Addr) netip.Addr {
+	if dst.IsLoopback() {
+		return dst
+	}
+	if a, err := parseIP(cmp.Or(p.spec.Networking.Address, "")); err == nil && a.Is4() == dst.Is4() {
+		return a
+	}
+	return loopback(dst)
+}
+
+func loopback(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// redirected reports whether what the workload dials comes to its proxy whatever the address.
+func (p *flowProxy) redirected() bool {
+	tp := p.spec.Networking.TransparentProxying
+	return tp != nil && tp.RedirectPortOutbound != 0
+}

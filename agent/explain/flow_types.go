@@ -1,0 +1,143 @@
+package explain
+
+// What becomes of a connection or request.
+const (
+	VerdictAllowed = "allowed"
+	VerdictDenied  = "denied" // a filter chain takes it, and a filter or a route says no
+	VerdictClosed  = "closed" // nothing takes it: the client sees the connection refused, closed or reset
+)
+
+// Target is what a question is about: who dials what.
+type Target struct {
+	Mesh string `json:"mesh"`         // "" means default
+	From string `json:"from"`         // the dataplane whose workload dials
+	To   string `json:"to"`           // HOST:PORT; the host is an IP or a name
+	IP   string `json:"ip,omitempty"` // what the client dials where the host is a name
+	// Shadow asks for the answer with the shadow policies in force too.
+	Shadow bool `json:"shadow,omitempty"`
+}
+
+// ConnectionQuestion asks about a connection: plain bytes that are not HTTP, or TLS.
+type ConnectionQuestion struct {
+	Target
+	TLS bool `json:"tls,omitempty"`
+	// SNI is the server name of the TLS handshake: nil for the host, where it is a name; "" for none.
+	SNI  *string  `json:"sni,omitempty"`
+	ALPN []string `json:"alpn,omitempty"` // of the TLS handshake, the preferred first
+}
+
+// RequestQuestion asks about an HTTP request without TLS.
+type RequestQuestion struct {
+	Target
+	Method  string   `json:"method,omitempty"`  // "" means GET
+	Path    string   `json:"path,omitempty"`    // with the query; "" means /
+	Headers []Header `json:"headers,omitempty"` // one named host takes the place of HOST:PORT
+	HTTP2   bool     `json:"http2,omitempty"`
+}
+
+// Header is a header of a request.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Flow is what becomes of a connection or request, and why. The way is that through the proxy of the client; verdict,
+// reason, flag and policies are about all of it.
+type Flow struct {
+	Way
+	// Servers are the ends of it in the mesh whose config is known here, at most maxServers: where all of them say no,
+	// the verdict is theirs.
+	Servers []Way `json:"servers"`
+	// Suggest is the smallest change of a policy with which the verdict is another, as YAML; "" for none.
+	Suggest string `json:"suggest"`
+	// Shadow is the same with the shadow policies in force, and Parts the first step of which the two have another
+	// outcome, "" where they do not part.
+	Shadow *Flow  `json:"shadow,omitempty"`
+	Parts  string `json:"parts,omitempty"`
+}
+
+// Way is the way through one proxy. Lists are never null.
+type Way struct {
+	Verdict     string        `json:"verdict"`
+	Reason      string        `json:"reason"`
+	Dataplane   Ref           `json:"dataplane"` // whose proxy it is
+	Address     string        `json:"address"`   // that is dialled
+	Listener    string        `json:"listener"`
+	FilterChain string        `json:"filterChain"`
+	VirtualHost string        `json:"virtualHost"`
+	Route       string        `json:"route"`
+	Clusters    []FlowCluster `json:"clusters"` // that may get it
+	// ClosedAt is the level of the choice of a filter chain at which nothing fitted, "" for none.
+	ClosedAt   string       `json:"closedAt"`
+	Flag       string       `json:"flag,omitempty"`   // the response flag that Envoy logs
+	Status     uint32       `json:"status,omitempty"` // of the response that Envoy gives itself
+	Steps      []FlowStep   `json:"steps"`
+	Policies   []FlowPolicy `json:"policies"` // those of the steps, each once
+	AccessLogs []FlowLog    `json:"accessLogs"`
+}
+
+// FlowCluster is a cluster that may get a connection or request.
+type FlowCluster struct {
+	Name   string `json:"name"`
+	Weight uint32 `json:"weight"` // of Total
+	Total  uint32 `json:"total"`
+	// Pinned is true where the cluster finds its addresses by itself: the one that the client has dialled does not
+	// matter.
+	Pinned    bool     `json:"pinned"`
+	Missing   bool     `json:"missing,omitempty"` // the config has no such cluster
+	Endpoints int      `json:"endpoints"`         // how many
+	Addresses []string `json:"addresses"`         // the first of them
+}
+
+// FlowStep is the answer to one question on the way.
+type FlowStep struct {
+	At         string       `json:"at"`
+	Saw        string       `json:"saw,omitempty"` // what was looked up
+	Chose      string       `json:"chose"`         // "" where nothing fitted
+	Candidates []string     `json:"candidates,omitempty"`
+	Eliminated []Eliminated `json:"eliminated"`
+	More       int          `json:"more,omitempty"` // candidates that are not listed
+	Note       string       `json:"note,omitempty"`
+	Policies   []FlowPolicy `json:"policies"`
+}
+
+// Eliminated is a candidate that fell.
+type Eliminated struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// FlowPolicy is a resource that a step follows from.
+type FlowPolicy struct {
+	Ref
+	Field string `json:"field"` // the part of it
+	// Revision is that of the stored resource, 0 where it is not known.
+	Revision uint64 `json:"revision,omitempty"`
+}
+
+// String names the policy and the part of it.
+func (p FlowPolicy) String() string {
+	if p.Mesh == "" {
+		return p.Type + "/" + p.Name + " " + p.Field
+	}
+	return p.Ref.String() + " " + p.Field
+}
+
+// FlowLog is an access log that is written.
+type FlowLog struct {
+	Listener string `json:"listener"` // that has it
+	Pointer  string `json:"pointer"`  // where in it, as a JSON pointer
+	Name     string `json:"name"`     // of the logger
+	Sink     string `json:"sink"`     // the file, or what else takes it
+	// Conditional is true where a filter decides, when all is over.
+	Conditional bool `json:"conditional"`
+}
+
+// QuestionError says what is wrong with a question.
+type QuestionError struct {
+	Field  string // "to"
+	Reason string
+}
+
+// Error names the field.
+func (e *QuestionError) Error() string { return e.Field + ": " + e.Reason }

@@ -1,0 +1,88 @@
+package inspect
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+
+	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// ExplainConnection says what becomes of a connection of a dataplane, and why. It is pure. The error is an
+// *xds.NotFoundError when the mesh has no such dataplane, an *explain.QuestionError when the question makes no sense.
+func ExplainConnection(m *xds.Mesh, q *ConnectionQuestion) (*Flow, error) {
+	return explain.NewTraffic(m).Connection(q)
+}
+
+// ExplainRequest does the same for an HTTP request.
+func ExplainRequest(m *xds.Mesh, q *RequestQuestion) (*Flow, error) {
+	return explain.NewTraffic(m).Request(q)
+}
+
+// explainFlow answers a question about a connection or a request. Of these one is worked on at a time, as of
+// comparisons: each makes configs of several proxies.
+func (s *Server) explainFlow(r *http.Request, q *Question) (*Flow, *Error) {
+	target, member := &explain.Target{}, "connection"
+	if q.Connection != nil {
+		target = &q.Connection.Target
+	} else {
+		target, member = &q.Request.Target, "request"
+	}
+	if target.From == "" {
+		return nil, invalidField(member+".from", "is empty; name the dataplane whose workload dials")
+	}
+	m, e := s.mesh(cmp.Or(target.Mesh, resource.DefaultMesh))
+	if e != nil {
+		return nil, e
+	}
+	select {
+	case s.comparing <- struct{}{}:
+		defer func() { <-s.comparing }()
+	case <-r.Context().Done():
+		return nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Busy", "another question is being worked on; repeat the request in a moment")
+	}
+	var out *Flow
+	var err error
+	if q.Connection != nil {
+		out, err = ExplainConnection(m, q.Connection)
+	} else {
+		out, err = ExplainRequest(m, q.Request)
+	}
+	var bad *explain.QuestionError
+	switch {
+	case errors.As(err, &bad):
+		return nil, invalidField(member+"."+bad.Field, "%s", bad.Reason)
+	case err != nil:
+		return nil, generationError(err)
+	}
+	revisions(out, s.opts.Store.Snapshot())
+	return out, nil
+}
+
+// revisions adds the revisions of stored resources to an explanation.
+func revisions(f *Flow, snap *store.Snapshot) {
+	set := func(list []explain.FlowPolicy) {
+		for i := range list {
+			p := &list[i]
+			if rec, ok := snap.Get(resource.Key{Kind: p.Type, Mesh: p.Mesh, Name: p.Name}); ok {
+				p.Revision = rec.Revision
+			}
+		}
+	}
+	way := func(w *explain.Way) {
+		set(w.Policies)
+		for i := range w.Steps {
+			set(w.Steps[i].Policies)
+		}
+	}
+	way(&f.Way)
+	for i := range f.Servers {
+		way(&f.Servers[i])
+	}
+	if f.Shadow != nil {
+		revisions(f.Shadow, snap)
+	}
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+// flowFlags are those of questions about connections and requests.
+type flowFlags struct {
+	files  fileFlags
+	target client.FlowTarget
+	output func() (string, error)
+}
+
+func (f *flowFlags) add(a *app, cmd *cobra.Command) {
+	a.meshFlag(cmd)
+	f.files.add(cmd, "compute offline from these resources")
+	flags := cmd.Flags()
+	flags.StringVar(&f.target.From, "from", "", "name of the dataplane whose workload dials; required")
+	flags.StringVar(&f.target.To, "to", "", "what it dials, HOST:PORT; the host is an address, a name of the mesh or any other name; required")
+	flags.StringVar(&f.target.IP, "ip", "", "address that the workload dials for the name in --to")
+	flags.BoolVar(&f.target.Shadow, "shadow", false, "also answer with the shadow policies in force, and say where the two part")
+	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
+	})
+	f.output = outputFlag(cmd, "text", "json", "yaml")
+}
+
+// run asks the agent, or the files, and prints the answer.
+func (f *flowFlags) run(a *app, online func() (*client.Flow, error), offline func(*agent.Offline, string) (*client.Flow, error)) error {
+	format, err := f.output()
+	if err != nil {
+		return err
+	}
+	if f.target.From == "" {
+		return usagef("--from is missing: name the dataplane whose workload dials")
+	}
+	if f.target.To == "" {
+		return usagef("--to is missing: give HOST:PORT")
+	}
+	f.target.Mesh = a.mesh
+	var x *client.Flow
+	if len(f.files.paths) > 0 {
+		o, err := a.offline(&f.files)
+		if err != nil {
+			return err
+		}
+		if x, err = offline(o, a.getenv("NEARSIDE_NODE_ZONE")); err != nil {
+			return flowError(err)
+		}
+	} else if x, err = online(); err != nil {
+		return flowError(err)
+	}
+	switch format {
+	case "json":
+		err = printJSON(a.stdout, x)
+	case "yaml":
+		err = printYAML(a.stdout, x)
+	default:
+		err = a.flowText(x)
+	}
+	if err == nil && x.Verdict != "allowed" {
+		err = &silentError{exitNo}
+	}
+	return err
+}
+
+// flowError makes a question that makes no sense an error of the command line.
+func flowError(err error) error {
+	var bad *agent.QuestionError
+	if errors.As(err, &bad) {
+		return usagef("--%s: %s", flagOf(bad.Field), bad.Reason)
+	}
+	var p *client.Problem
+	if errors.As(err, &p) && p.Status == 400 && len(p.InvalidParameters) == 1 {
+		_, field, ok := strings.Cut(p.InvalidParameters[0].Field, ".")
+		if ok {
+			return usagef("--%s: %s", flagOf(field), p.InvalidParameters[0].Reason)
+		}
+	}
+	return err
+}
+
+// flagOf is the flag of a field of a question.
+func flagOf(field string) string {
+	if strings.HasPrefix(field, "headers[") {
+		return "header"
+	}
+	return field
+}
+
+func (a *app) explainConnectionCommand() *cobra.Command {
+	var f flowFlags
+	var q client.ConnectionQuestion
+	var sni string
+	cmd := &cobra.Command{
+		Use:   "connection --from DATAPLANE --to HOST:PORT",
+		Short: "Say what becomes of a connection, and why",
+		Long: `Follows a connection of a workload through its proxy, and through that of the server where it is a dataplane of the
+mesh: which listener takes it, what the listener filters see, at each level of the choice of a filter chain what was
+chosen and what fell and why, the filters with the verdict about the client, the clusters, the access logs, and the
+policies behind each step. At the end stands the verdict, and for a "no" the smallest change of a policy with which it
+is a "yes", tried out before it is told.
+
+The client sends plain bytes that are not HTTP; with --tls it opens a TLS session, which --sni and --alpn imply. Without
+--sni the server name is the host of --to, where that is a name; --sni "" sends none.
+
+The exit code is 0 when the connection is allowed and 2 when it is denied or closed. With -f the answer is computed from
+these resources alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+		Example: `  nearside explain connection --from web --to backend:80
+  nearside explain connection --from web --to api.example.com:443 --tls --ip 203.0.113.7
+  nearside explain connection --from web --to 203.0.113.7:443 --sni api.example.com -f resources/ -o json`,
+		Args: args(0, 0, "no arguments: the question is in the flags"),
+	}
+	f.add(a, cmd)
+	cmd.Flags().BoolVar(&q.TLS, "tls", false, "the client speaks TLS")
+	cmd.Flags().StringVar(&sni, "sni", "", "server name of the TLS handshake")
+	cmd.Flags().StringSliceVar(&q.ALPN, "alpn", nil, "application protocols of the TLS handshake, the preferred first (h2,http/1.1)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("sni") {
+			q.SNI, q.TLS = &sni, true
+		}
+		q.TLS = q.TLS || len(q.ALPN) > 0
+		return f.run(a, func() (*client.Flow, error) {
+			q.Target = f.target
+			return a.client().ExplainConnection(cmd.Context(), q)
+		}, func(o *agent.Offline, zone string) (*client.Flow, error) {
+			q.Target = f.target
+			return o.ExplainConnection(zone, q)
+		})
+	}
+	return cmd
+}
+
+func (a *app) explainRequestCommand() *cobra.Command {
+	var f flowFlags
+	var q client.RequestQuestion
+	var headers []string
+	cmd := &cobra.Command{
+		Use:   "request --from DATAPLANE --to HOST:PORT",
+		Short: "Say what becomes of an HTTP request, and why",
+		Long: `Follows an HTTP request of a workload, without TLS of its own, through its proxy and that of the server: all that
+explain connection shows, and the HTTP filters, the virtual host, the route and the clusters with their weights.
+
+The Host of the request is that of --to; --header host=NAME sends another one. The exit code is 0 when the request is
+allowed and 2 when it is denied or the connection is closed. With -f the answer is computed from these resources alone,
+without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+		Example: `  nearside explain request --from web --to backend:80 --path /orders
+  nearside explain request --from web --to backend:80 --method POST --header x-user=7 --shadow
+  nearside explain request --from web --to www.example.com:80 -f resources/ -o json`,
+		Args: args(0, 0, "no arguments: the question is in the flags"),
+	}
+	f.add(a, cmd)
+	cmd.Flags().StringVar(&q.Method, "method", "GET", "method")
+	cmd.Flags().StringVar(&q.Path, "path", "/", "path, with the query")
+	cmd.Flags().StringArrayVar(&headers, "header", nil, "header as name=value; repeatable")
+	cmd.Flags().BoolVar(&q.HTTP2, "http2", false, "the client speaks HTTP/2")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, h := range headers {
+			name, value, ok := strings.Cut(h, "=")
+			if !ok {
+				return usagef("--header %q is not name=value", h)
+			}
+			q.Headers = append(q.Headers, client.RequestHeader{Name: name, Value: value})
+		}
+		return f.run(a, func() (*client.Flow, error) {
+			q.Target = f.target
+			return a.client().ExplainRequest(cmd.Context(), q)
+		}, func(o *agent.Offline, zone string) (*client.Flow, error) {
+			q.Target = f.target
+			return o.ExplainRequest(zone, q)
+		})
+	}
+	return cmd
+}
