@@ -27,7 +27,6 @@ type pickyProxy struct {
 	id    string
 	delta bool
 	word  string
-	asked map[string]bool   // types that were asked for
 	nonce map[string]string // state of the world
 	had   map[string]string
 

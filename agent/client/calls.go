@@ -34,6 +34,8 @@ type (
 	Wait     = inspect.Wait
 	Written  = inspect.Written
 
+	FieldChange = inspect.FieldChange
+
 	FieldDiff = inspect.FieldDiff
 	ItemDiff  = inspect.ItemDiff
 	PartDiff  = inspect.PartDiff

@@ -88,7 +88,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
 		case !there:
 			item.Action = ActionCreated
 		case i > 0:
-			item.Action = ActionChanged
+			item.Action, item.Fields = ActionChanged, fieldChanges(revs[i-1].Resource, rev.Resource)
 		}
 		there = !rev.Deleted
 		if rev.Resource != nil {

@@ -54,6 +54,8 @@ type Change struct {
 	Name     string `json:"name"`
 	Action   string `json:"action"`
 	Revision uint64 `json:"revision,omitempty"` // 0 in a dry run
+	// Fields are those that a dry run would change; at most 64.
+	Fields []FieldChange `json:"fields,omitempty"`
 }
 
 // Written answers PUT, DELETE, POST /v1/apply and POST /v1/rollback.
@@ -89,6 +91,7 @@ type Revision struct {
 	Author   string          `json:"author,omitempty"`
 	Action   string          `json:"action"`             // created, changed or deleted; of the oldest that is kept, "" when not known
 	Resource json.RawMessage `json:"resource,omitempty"` // nil when it was deleted
+	Fields   []FieldChange   `json:"fields,omitempty"`   // of changed: those that differ from the revision before; at most 64
 }
 
 // XDS is a proxy's config: {type URL: {resource name: resource}}.

@@ -215,6 +215,8 @@ func (s *Server) write(r *http.Request, author string, rs []*resource.Resource, 
 			from, c.Action = rec.Revision, ActionChanged
 			if rec.Digest == res.Digest {
 				c.Action = ActionUnchanged
+			} else if dry {
+				c.Fields = fieldChanges(rec.Resource, res)
 			}
 		}
 		batch.Ops = append(batch.Ops, store.Op{Put: res, IfRevision: &from})

@@ -112,6 +112,11 @@ func (a *app) printWritten(w *client.Written, format string, preview func(io.Wri
 			}
 		}
 		fmt.Fprintln(a.stdout, line)
+		for _, f := range c.Fields {
+			if format == "text" {
+				fmt.Fprintln(a.stdout, "  "+fieldChange(f))
+			}
+		}
 	}
 	if w.Diff == nil || format != "text" {
 		return nil

@@ -13,7 +13,8 @@ func (a *app) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "history TYPE NAME",
 		Short:             "List the revisions of a resource",
-		Long:              "Lists the latest revisions of a resource, oldest first, deletions included; also of one that is deleted.",
+		Long: `Lists the latest revisions of a resource, oldest first, deletions included; also of one that is deleted. Each says
+what was changed, from which source (file, API, Envoy), by whom and when; -o yaml has the exact times and the content.`,
 		Example:           "  nearside history meshtimeout slow\n  nearside history dataplane web -m shop -o yaml",
 		Args:              args(1, 2, "TYPE NAME or TYPE/NAME"),
 		ValidArgsFunction: a.completeTypeAndName,
@@ -39,13 +40,47 @@ func (a *app) historyCommand() *cobra.Command {
 		case "yaml":
 			return printYAML(a.stdout, h)
 		}
-		t := newTable(a.stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE")
+		t := newTable(a.stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
 		for _, rev := range h.Items {
-			t.row(fmt.Sprint(rev.Revision), rev.Action, rev.Source, rev.Author, age(rev.Time))
+			t.row(fmt.Sprint(rev.Revision), rev.Action, rev.Source, rev.Author, age(rev.Time), fields(rev.Fields))
 		}
 		return t.flush()
 	}
 	return cmd
+}
+
+// mostFields is how many fields a table names of one change.
+const mostFields = 3
+
+// fields tells in one cell what a change was about.
+func fields(list []client.FieldChange) string {
+	var s []string
+	for _, f := range list[:min(len(list), mostFields)] {
+		s = append(s, fieldChange(f))
+	}
+	if n := len(list) - mostFields; n > 0 {
+		s = append(s, fmt.Sprintf("%d more", n))
+	}
+	return strings.Join(s, ", ")
+}
+
+// fieldChange is a field with what it was and is, long values cut short.
+func fieldChange(f client.FieldChange) string {
+	const most = 40 // characters of a value
+	value := func(raw []byte) string {
+		r := []rune(string(raw))
+		if len(r) > most {
+			return string(r[:most]) + "…"
+		}
+		return string(r)
+	}
+	switch {
+	case f.Before == nil:
+		return f.Path + " = " + value(f.After)
+	case f.After == nil:
+		return f.Path + " removed"
+	}
+	return f.Path + " " + value(f.Before) + " → " + value(f.After)
 }
 
 func (a *app) rollbackCommand() *cobra.Command {

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+)
+
+// listenerType is what the proxies of these tests ask for.
+const listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+
+// waitProxy is a proxy that answers when the test says so.
+type waitProxy struct {
+	t   *testing.T
+	str discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	has map[string]string
+}
+
+// connect opens a stream as a proxy that has what it had before.
+func (d *daemon) connect(name string, has map[string]string) *waitProxy {
+	d.t.Helper()
+	conn, err := grpc.NewClient("unix://"+d.xds(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	d.t.Cleanup(func() { cancel(); conn.Close() })
+	p := &waitProxy{t: d.t, has: map[string]string{}}
+	if p.str, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx); err != nil {
+		d.t.Fatal(err)
+	}
+	p.send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "default." + name}, TypeUrl: listenerType, InitialResourceVersions: has})
+	return p
+}
+
+func (p *waitProxy) send(req *discoveryv3.DeltaDiscoveryRequest) {
+	p.t.Helper()
+	if err := p.str.Send(req); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// next receives one response; answer acknowledges it or, with a reason, rejects it.
+func (p *waitProxy) next() (answer func(reason string)) {
+	p.t.Helper()
+	resp, err := p.str.Recv()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return func(reason string) {
+		p.t.Helper()
+		req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: listenerType, ResponseNonce: resp.Nonce}
+		if reason != "" {
+			req.ErrorDetail = &rpcstatus.Status{Code: 13, Message: reason}
+		}
+		p.send(req)
+		for _, r := range resp.Resources {
+			p.has[r.Name] = r.Version
+		}
+	}
+}
+
+const slowDoc = "{type: MeshTimeout, mesh: default, name: slow, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: %ds}}}]}}\n"
+
+// TestWait waits for a policy in all ways that it can end.
+func TestWait(t *testing.T) {
+	d := start(t, quickTemp(t))
+	must := func(stdin string, args ...string) string {
+		t.Helper()
+		code, out, errs := d.nearside(stdin, args...)
+		if code != exitOK {
+			t.Fatalf("%v: exit code %d: %s", args, code, errs)
+		}
+		return out
+	}
+	must(webDoc, "apply", "-f", "-")
+	contains(t, must("", "wait", "dp/web"), "dataplane/web in mesh default applied: no connected proxy is touched")
+	p := d.connect("web", nil)
+	p.next()("")
+	contains(t, must("", "wait", "dp/web"), "dataplane/web in mesh default applied: 1 proxy acknowledged revision 2")
+
+	must(fmt.Sprintf(slowDoc, 7), "apply", "-f", "-")
+	answer := p.next()
+	code, out, errs := d.nearside("", "wait", "mt/slow", "--for=applied", "--timeout", "200ms")
+	if code != exitTimeout || out != "" {
+		t.Errorf("while the proxy does not answer: exit code %d, %q", code, out)
+	}
+	contains(t, errs, "error: after 200ms meshtimeout/slow in mesh default is not applied; 1 proxy late", "default/web: it has not answered what it was sent at", "(listener)")
+	contains(t, must("", "get", "mt", "-o", "wide"), "STATE", "pending on 1 proxy")
+	answer("")
+	contains(t, must("", "wait", "meshtimeout", "slow"), "meshtimeout/slow in mesh default applied: 1 proxy acknowledged revision 3")
+	contains(t, must("", "get", "mt", "slow", "-o", "wide"), "applied on 1 proxy")
+
+	must(fmt.Sprintf(slowDoc, 8), "apply", "-f", "-")
+	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: route: bad timeout\n")
+	code, out, errs = d.nearside("", "wait", "mt/slow", "-o", "json")
+	var doc client.Applied
+	if err := json.Unmarshal([]byte(out), &doc); code != exitNo || err != nil || doc.State != client.StateRejected || doc.RejectedTotal != 1 {
+		t.Errorf("rejected: exit code %d, %v, %s", code, err, out)
+	}
+	contains(t, errs, "error: meshtimeout/slow in mesh default is rejected", "default/web: Listener inbound:192.0.2.1:8080: Error adding", "route: bad timeout",
+		"    meshtimeout/slow spec.from[0].default.http.requestTimeout (changed since this was accepted last): filterChains[")
+	contains(t, must("", "get", "mt", "-o", "wide"), "rejected by default/web: inbound:192.0.2.1:8080: Error adding")
+	contains(t, must("", "inspect", "dataplane", "web", "--type=status"), "held: inbound:192.0.2.1:8080: Error adding", "because of meshtimeout/slow spec.from[0].default.http.requestTimeout")
+	contains(t, must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestTimeout")
+
+	if code, _, errs = d.nearside("", "wait", "mt/slow", "--for=gone", "--timeout", "100ms"); code != exitTimeout {
+		t.Errorf("gone while it exists: exit code %d", code)
+	}
+	contains(t, errs, "is not gone: it still exists, at revision 4 from api")
+	must("", "delete", "mt", "slow")
+	p.next()("")
+	contains(t, must("", "wait", "mt/slow", "--for=gone"), "meshtimeout/slow in mesh default gone")
+
+	must(strings.Replace(fmt.Sprintf(slowDoc, 9), "name: slow", "name: shade, labels: {kuma.io/effect: shadow}", 1), "apply", "-f", "-")
+	if code, _, errs = d.nearside("", "wait", "mt/shade"); code != exitNo {
+		t.Errorf("a shadow policy: exit code %d", code)
+	}
+	contains(t, errs, "error: meshtimeout/shade in mesh default does not act: it is labelled kuma.io/effect: shadow")
+	for want, args := range map[string][]string{
+		`the agents of this version do not know of each other`: {"wait", "mt/x", "--scope", "mesh"},
+		`--scope "all" is not possible`:                        {"wait", "mt/x", "--scope", "all"},
+		`--for "ever" is not possible`:                         {"wait", "mt/x", "--for", "ever"},
+		`--timeout -1s is not possible`:                        {"wait", "mt/x", "--timeout", "-1s"},
+		`the NAME of the mt is missing`:                        {"wait", "mt"},
+		`there is no TYPE "nothing"`:                           {"wait", "nothing/x"},
+	} {
+		if code, _, errs := d.nearside("", args...); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit code %d: %s", args, code, errs)
+		}
+	}
+	if code, _, errs := d.nearside("", "wait", "mt/missing"); code != exitFailed || !strings.Contains(errs, "MeshTimeout/default/missing does not exist") {
+		t.Errorf("what does not exist: exit code %d: %s", code, errs)
+	}
+}
+
+// lockedBuffer takes what a command writes while a test looks at it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestWaitOverRestart stops the agent while somebody waits for a proxy that has not answered, and starts it again: the
+// wait goes on until the proxy is back and has the change.
+func TestWaitOverRestart(t *testing.T) {
+	dir := quickTemp(t)
+	d := start(t, dir)
+	for _, doc := range []string{webDoc, fmt.Sprintf(slowDoc, 7)} {
+		if code, _, errs := d.nearside(doc, "apply", "-f", "-"); code != exitOK {
+			t.Fatal(errs)
+		}
+	}
+	p := d.connect("web", nil)
+	p.next()
+	var errs lockedBuffer
+	var out bytes.Buffer
+	ended := make(chan int, 1)
+	a := &app{stdout: &out, stderr: &errs, socket: d.socket(), mesh: "default"}
+	go func() {
+		err := a.wait(t.Context(), &waiting{what: client.ForApplied, timeout: patience, terminal: &errs}, []string{"mt/slow"}, "text")
+		ended <- exitCode(err)
+	}()
+	eventually(t, "the command says whom it waits for", func() bool {
+		return strings.Contains(errs.String(), "waiting for meshtimeout/slow: 0 of 1 proxies have it, late is default/web")
+	})
+	if code := d.end(syscall.SIGTERM); code != 0 {
+		t.Fatalf("the agent ended with %d", code)
+	}
+	eventually(t, "the command notices", func() bool { return strings.Contains(errs.String(), "trying again") })
+	d = start(t, dir)
+	p = d.connect("web", nil)
+	p.next()("")
+	select {
+	case code := <-ended:
+		if code != exitOK || !strings.Contains(out.String(), "applied: 1 proxy acknowledged") {
+			t.Errorf("exit code %d: %s%s", code, out.String(), errs.String())
+		}
+	case <-time.After(patience):
+		t.Fatalf("the wait does not end: %s", errs.String())
+	}
+}
+
+// TestWaitWithoutAgent: an agent that never comes is told of at once, and is the answer in the end.
+func TestWaitWithoutAgent(t *testing.T) {
+	var out, errs bytes.Buffer
+	code := Main([]string{"wait", "mt/slow", "--timeout", "300ms", "--socket", "/nowhere/s"}, strings.NewReader(""), &out, &errs, nil)
+	if code != exitUnreachable {
+		t.Errorf("exit code %d", code)
+	}
+	contains(t, errs.String(), "no agent answers at /nowhere/s", "trying again", "hint: start the agent")
+}
+
+// TestStateColumn has every state of a policy in a table.
+func TestStateColumn(t *testing.T) {
+	for want, s := range map[string]client.Applied{
+		"applied on 2 proxies": {State: client.StateApplied, Proxies: 2},
+		"no proxy here":        {State: client.StateApplied, Selected: 3},
+		"pending on 1 proxy":   {State: client.StatePending, LateTotal: 1},
+		"selects nothing":      {State: client.StateUnselected},
+		"shadow":               {State: client.StateShadow},
+		"inert":                {State: client.StateInert},
+		"replaced":             {State: client.StateReplaced},
+		"rejected by default/web and 1 more: l: a b": {State: client.StateRejected, RejectedTotal: 2,
+			Rejected: []inspect.RejectedResource{{Mesh: "default", Name: "web", Resource: "l", Reason: "a\n b"}}},
+	} {
+		if got := stateOf(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
