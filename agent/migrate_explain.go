@@ -147,7 +147,15 @@ func (e *explainer) why(path []string, before, after any) (why []string, same bo
 		}
 		s.into[""] = string(whole)
 	}
-	if c := e.reason(path, a[""], b[""], func(c *policy.Change) bool { return c.If == nil || c.If(before, after) }); c != nil {
+	holds := func(c *policy.Change) bool {
+		if c.If == nil {
+			return true
+		}
+		x, err := decoded(a[""])
+		y, err2 := decoded(b[""])
+		return err == nil && err2 == nil && c.If(x, y)
+	}
+	if c := e.reason(path, a[""], b[""], holds); c != nil {
 		return []string{c.Why}, c.Same, nil
 	}
 	if err := flatten(before, "", a); err != nil {
@@ -221,6 +229,14 @@ func flatten(v any, way string, into map[string]string) error {
 		into[way] = string(b)
 	}
 	return nil
+}
+
+// decoded is a value without parts that are JSON still; nil for none.
+func decoded(s string) (any, error) {
+	if s == "" {
+		return nil, nil
+	}
+	return jsonpatch.Decode([]byte(s))
 }
 
 // compact is the JSON of a value in which < and & stay readable.

@@ -40,6 +40,7 @@ func Room() policy.Room {
 				NewConf: func() resource.Conf { return new(LegacyConf) },
 			}),
 			ReplacedBy: []string{kind},
+			Migrate:    migrate,
 		}},
 		Refers: []resource.Descriptor{
 			{Kind: kindBackend, Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newBackendSpec},

@@ -250,7 +250,8 @@ func changes(sameLocal, off bool) []policy.Change {
 	} {
 		const why = "a detector that is off by its number, which is not reached"
 		if f[0] != "" {
-			out = append(out, policy.Change{Path: at + "/" + f[0], After: fmt.Sprint(uint32(never)), Same: true, Why: why})
+			out = append(out, policy.Change{Path: at + "/" + f[0], After: fmt.Sprint(uint32(never)), Same: true, Why: why},
+				policy.Change{Path: at + "/" + f[0], Before: "0", After: fmt.Sprint(uint32(never)), Same: true, Why: why})
 		}
 		out = append(out, policy.Change{Path: at + "/" + f[1], Before: "0", After: "100", Same: true, Why: why},
 			policy.Change{Path: at + "/" + f[1], After: "100", Same: true, Why: why})

@@ -35,6 +35,7 @@ func Room() policy.Room {
 				Selectors: true, NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
 			}),
 			ReplacedBy: []string{kind},
+			Migrate:    migrate,
 		}},
 		Apply: apply,
 	}

@@ -74,12 +74,9 @@ func changes() []policy.Change {
 		named   = "the permission goes by the name " + policyName + " in the filter, no longer by that of the TrafficPermission"
 		moved   = "requests of HTTP are guarded one by one: who is refused gets 403 where the connection was closed"
 	)
-	out := []policy.Change{
+	return []policy.Change{
 		{Path: network, Before: policy.Any, Why: moved},
 		{Path: manager, After: policy.Any, Why: moved},
+		{Path: network + "/typedConfig/rules/policies", Before: policy.Any, After: policy.Any, Same: true, Why: named, If: admitSame},
 	}
-	for _, f := range []string{"/typedConfig/rules/policies", "/typedConfig/rules/policies/**"} {
-		out = append(out, policy.Change{Path: network + f, Before: policy.Any, After: policy.Any, Same: true, Why: named})
-	}
-	return out
 }
