@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -43,6 +42,7 @@ func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.now = p
 	for i := range q.Rejected {
 		r := &q.Rejected[i]
 		if now := p.Resource(r.ID); now != nil && now.Version == r.Resource.Version {
@@ -66,6 +66,7 @@ type blameSearch struct {
 	q        BlameQuestion
 	memo     *xds.Memo
 	trials   int
+	now      *xds.Proxy // the config with all policies
 	suspects []suspect
 	fields   map[resource.Key]string
 	out      map[xds.ResourceID][]xds.Blame
@@ -79,8 +80,8 @@ type suspect struct {
 
 type owner struct {
 	policy   *resource.Resource
-	place    int             // in the order of acting
-	without  *draft.Resource // the resource as it would be without the policy; nil: it would not be there
+	place    int        // in the order of acting
+	makes    xds.Change // from the resource as it would be without the policy
 	evidence string
 }
 
@@ -136,15 +137,15 @@ func (s *blameSearch) leaveOut(policy *resource.Resource, place int, of func(*su
 	if err != nil {
 		return // nothing can be said
 	}
-	for i := range s.suspects {
-		r := &s.suspects[i]
-		without := p.Resource(r.ID)
-		if without != nil && without.Version == r.Resource.Version || !of(r) {
+	for _, c := range xds.Difference(p, s.now) {
+		i := slices.IndexFunc(s.suspects, func(r suspect) bool { return r.ID == c.ResourceID })
+		if i < 0 || !of(&s.suspects[i]) {
 			continue
 		}
-		o := owner{policy: policy, place: place, without: without, evidence: xds.BlameShapes}
+		r := &s.suspects[i]
+		o := owner{policy: policy, place: place, makes: c, evidence: xds.BlameShapes}
 		switch {
-		case without == nil && r.Accepted == nil, without != nil && r.Accepted != nil && without.Version == r.Accepted.Version:
+		case c.From == nil && r.Accepted == nil, c.From != nil && r.Accepted != nil && c.From.Version == r.Accepted.Version:
 			o.evidence = xds.BlameAlone
 		case s.changed(r, policy):
 			o.evidence = xds.BlameChanged
@@ -166,7 +167,7 @@ func (s *blameSearch) conclude(r *suspect) error {
 		b := xds.Blame{Type: o.policy.Kind, Mesh: o.policy.Mesh, Name: o.policy.Name, Evidence: o.evidence, Paths: []string{}}
 		if i < maxBlameFields {
 			var err error
-			if b.Paths, err = s.paths(r, o.without); err != nil {
+			if b.Paths, err = pathsOf(&o.makes); err != nil {
 				return err
 			}
 			b.Field = s.field(o.policy)
@@ -177,27 +178,29 @@ func (s *blameSearch) conclude(r *suspect) error {
 	return nil
 }
 
-// paths says where in a resource something is other than it would be without a policy.
-func (s *blameSearch) paths(r *suspect, without *draft.Resource) ([]string, error) {
+// pathsOf says where in a resource a change is.
+func pathsOf(c *xds.Change) ([]string, error) {
 	out := []string{}
-	if without == nil {
+	if c.From == nil {
 		return out, nil
 	}
 	renderer, err := xds.NewRenderer()
 	if err != nil {
 		return nil, err
 	}
-	var docs [2]any
-	for i, res := range []*draft.Resource{without, r.Resource} {
-		text, err := renderer.Render(draft.Rank(r.ID.TypeURL), res)
-		if err != nil {
-			return nil, err
-		}
-		if docs[i], err = jsonpatch.Decode(text); err != nil {
-			return nil, err
-		}
+	from, to, err := renderer.Both(c)
+	if err != nil {
+		return nil, err
 	}
-	for _, f := range fieldDiffs(docs[0], jsonpatch.Diff(docs[0], docs[1]), 0) {
+	a, err := jsonpatch.Decode(from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := jsonpatch.Decode(to)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range fieldDiffs(a, jsonpatch.Diff(a, b), 0) {
 		if len(out) == maxBlamePaths {
 			break
 		}
