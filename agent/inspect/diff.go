@@ -184,6 +184,7 @@ type differ struct {
 	told      int  // operations in the answer
 	work      int  // done to find causes
 	attempted bool // causes of some proxy were looked for
+	known     map[string][]Ref
 	was, are  map[mesh.Warning]bool
 	out       Diff
 }
@@ -201,7 +202,8 @@ func newDiffer(c *Comparison, after *resource.Set) (*differ, error) {
 	}
 	return &differ{
 		c: c, after: after, states: map[string]*meshStates{}, memo: xds.NewMemo(),
-		config: &configDiffer{renderer: r, pairs: map[pairKey]*pair{}},
+		config: &configDiffer{renderer: r, pairs: map[pairKey]*pair{}, alike: map[alikeKey]*pair{}},
+		known:  map[string][]Ref{},
 		was:    map[mesh.Warning]bool{}, are: map[mesh.Warning]bool{},
 		out: Diff{Resources: []DiffResource{}, Proxies: []ProxyDiff{}, Warnings: []Problem{}},
 	}, nil

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -104,24 +106,11 @@ func (d *differ) attribute(x *proxyStates, p *ProxyDiff) error {
 	switch {
 	case len(list) == 1:
 		credit(all, list[0].ref, nil, false)
-	case len(list) > maxCandidates, d.attempted && d.work >= maxCauseWork:
+	case len(list) > maxCandidates:
 		p.Unattributed = len(all) > 0
 	case len(list) > 1:
-		d.attempted = true
-		for _, c := range list {
-			if err := d.attempt(x, d.withoutOne(x.mesh, c), x.to, func(seen outcome) { credit(all, c.ref, seen, false) }); err != nil {
-				return err
-			}
-		}
-		rest := uncredited(all)
-		for i := 0; i < len(list) && len(rest) > 0; i++ {
-			if err := d.attempt(x, d.aloneOne(x.mesh, list[i]), x.from, func(seen outcome) { credit(rest, list[i].ref, seen, true) }); err != nil {
-				return err
-			}
-		}
-		rest = uncredited(rest)
-		for _, c := range list {
-			credit(rest, c.ref, nil, false)
+		if err := d.find(x, p, list, all); err != nil {
+			return err
 		}
 	}
 	for _, part := range [...]*PartDiff{&p.Config, &p.Rules} {
@@ -136,6 +125,74 @@ func (d *differ) attribute(x *proxyStates, p *ProxyDiff) error {
 	}
 	p.Policies = distinct(p.Policies)
 	return nil
+}
+
+// find looks for the causes of effects among several candidates. An effect that another proxy has shown in the same way,
+// with the same candidates, has the same causes: most proxies of a node differ in their names and addresses alone.
+func (d *differ) find(x *proxyStates, p *ProxyDiff, list []*candidate, all []effect) error {
+	key := x.alike(list)
+	var open []effect
+	for _, e := range all {
+		if by, ok := d.known[key(&e)]; ok {
+			*e.by = append(*e.by, by...)
+		} else {
+			open = append(open, e)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	if d.attempted && d.work >= maxCauseWork {
+		p.Unattributed = true
+		return nil
+	}
+	d.attempted = true
+	for _, c := range list {
+		if err := d.attempt(x, open, d.withoutOne(x.mesh, c), x.to, func(seen outcome) { credit(open, c.ref, seen, false) }); err != nil {
+			return err
+		}
+	}
+	rest := uncredited(open)
+	for i := 0; i < len(list) && len(rest) > 0; i++ {
+		if err := d.attempt(x, rest, d.aloneOne(x.mesh, list[i]), x.from, func(seen outcome) { credit(rest, list[i].ref, seen, true) }); err != nil {
+			return err
+		}
+	}
+	rest = uncredited(rest)
+	for _, c := range list {
+		credit(rest, c.ref, nil, false)
+	}
+	for _, e := range open {
+		if len(d.known) < maxKnown {
+			d.known[key(&e)] = slices.Clone(*e.by)
+		}
+	}
+	return nil
+}
+
+// maxKnown bounds the effects whose causes are remembered.
+const maxKnown = 100_000
+
+// alike returns a function that gives effects the same key on proxies of which the same is to be said: what belongs to
+// one proxy alone is left out.
+func (x *proxyStates) alike(list []*candidate) func(*effect) string {
+	var b strings.Builder
+	for _, c := range list {
+		b.WriteString(c.key.String() + "\x00")
+	}
+	candidates := b.String()
+	var pairs []string
+	for i, s := range x.own {
+		pairs = append(pairs, s, "\x00"+strconv.Itoa(i))
+	}
+	mask := strings.NewReplacer(pairs...)
+	return func(e *effect) string {
+		k := candidates + e.item.typ + "\x00" + mask.Replace(e.item.name) + "\x00" + e.action
+		if e.field != nil {
+			k += "\x00" + mask.Replace(e.field.Path) + "\x00" + string(e.field.Before) + "\x00" + string(e.field.After)
+		}
+		return k
+	}
 }
 
 // effect is something that changes and whose causes are looked for.
@@ -252,9 +309,9 @@ func (o outcome) has(e *effect) bool {
 	})
 }
 
-// attempt finds out what becomes of a proxy in a mesh where only a part of the change was made; prev is the config that
-// is most like it. Where nothing can be made, nothing is known.
-func (d *differ) attempt(x *proxyStates, m *xds.Mesh, prev *xds.Proxy, then func(outcome)) error {
+// attempt finds out what becomes of some effects on a proxy in a mesh where only a part of the change was made; prev is
+// the config that is most like it. Where nothing can be made, nothing is known.
+func (d *differ) attempt(x *proxyStates, of []effect, m *xds.Mesh, prev *xds.Proxy, then func(outcome)) error {
 	if m == nil {
 		return nil
 	}
@@ -268,7 +325,12 @@ func (d *differ) attempt(x *proxyStates, m *xds.Mesh, prev *xds.Proxy, then func
 			d.work += len(list)
 		}
 	}
-	items, err := d.config.items(xds.Difference(x.from, p))
+	wanted := make(map[itemID]bool, len(of))
+	for _, e := range of {
+		wanted[e.item] = true
+	}
+	changes := slices.DeleteFunc(xds.Difference(x.from, p), func(c xds.Change) bool { return !wanted[itemID{c.TypeURL, c.Name}] })
+	items, err := d.config.items(changes)
 	if err != nil {
 		return err
 	}

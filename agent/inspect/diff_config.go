@@ -1,7 +1,12 @@
 package inspect
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"hash"
+	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -22,10 +27,20 @@ func ConfigDiff(from, to *xds.Proxy) (jsonpatch.Patch, error) {
 type configDiffer struct {
 	renderer *xds.Renderer
 	pairs    map[pairKey]*pair // nil: nothing is remembered
+	alike    map[alikeKey]*pair
+	// own is what is said of the proxy that is looked at, and of no other one, longest first: its services and addresses
+	// stand in most of its listeners. Where they are not in what changes, other proxies change in the same way.
+	own []string
 }
 
 // pairKey names two resources of one name by their content, which the name is part of.
 type pairKey struct{ typeURL, from, to string }
+
+// alikeKey is two resources as JSON without what belongs to their proxy alone.
+type alikeKey struct {
+	typeURL  string
+	from, to [sha256.Size]byte
+}
 
 // pair is a resource as it was and as it is to be.
 type pair struct {
@@ -49,6 +64,15 @@ func (d *configDiffer) pair(c *xds.Change) (*pair, error) {
 	if p := d.pairs[k]; p != nil {
 		return p, nil
 	}
+	p, err := d.compare(c)
+	if err == nil && d.pairs != nil && len(d.pairs) < maxPairs {
+		d.pairs[k] = p
+	}
+	return p, err
+}
+
+// compare compares a resource that was not compared for this proxy yet.
+func (d *configDiffer) compare(c *xds.Change) (*pair, error) {
 	from, to, err := d.renderer.Both(c)
 	if err != nil {
 		return nil, err
@@ -61,22 +85,57 @@ func (d *configDiffer) pair(c *xds.Change) (*pair, error) {
 	case to == nil:
 		p.patch = jsonpatch.Patch{{Op: jsonpatch.Remove, Path: path}}
 	default:
-		a, err := jsonpatch.Decode(from)
-		if err != nil {
-			return nil, err
+		x, mayShare := alikeKey{typeURL: c.TypeURL}, d.alike != nil && len(d.own) > 0
+		if mayShare {
+			x.from, x.to = d.without(from), d.without(to)
+			if p := d.alike[x]; p != nil {
+				return p, nil
+			}
 		}
-		b, err := jsonpatch.Decode(to)
+		a, b, err := jsonpatch.DecodePair(from, to)
 		if err != nil {
 			return nil, err
 		}
 		in := func(v any) any { return map[string]any{c.TypeURL: map[string]any{c.Name: v}} }
 		p.patch = jsonpatch.Diff(in(a), in(b))
 		p.fields = fieldDiffs(a, p.patch, 2)
-	}
-	if d.pairs != nil && len(d.pairs) < maxPairs {
-		d.pairs[k] = p
+		if mayShare && len(d.alike) < maxPairs && !d.tells(p) {
+			d.alike[x] = p
+		}
 	}
 	return p, nil
+}
+
+// without hashes a resource without what belongs to the proxy alone.
+func (d *configDiffer) without(doc []byte) [sha256.Size]byte {
+	h := sha256.New()
+	writeWithout(h, doc, d.own)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+func writeWithout(h hash.Hash, doc []byte, own []string) {
+	if len(own) == 0 {
+		h.Write(doc)
+		return
+	}
+	for {
+		before, after, found := bytes.Cut(doc, []byte(own[0]))
+		writeWithout(h, before, own[1:])
+		if !found {
+			return
+		}
+		h.Write([]byte{0, byte(len(own))}) // the first stands in no JSON
+		doc = after
+	}
+}
+
+// tells reports whether a pair has words of what belongs to the proxy alone.
+func (d *configDiffer) tells(p *pair) bool {
+	return slices.ContainsFunc(p.fields, func(f FieldDiff) bool {
+		return slices.ContainsFunc(d.own, func(s string) bool {
+			return strings.Contains(f.Path, s) || bytes.Contains(f.Before, []byte(s)) || bytes.Contains(f.After, []byte(s))
+		})
+	})
 }
 
 // patch joins the patches of the resources that change, which are sorted, to one of the whole config.

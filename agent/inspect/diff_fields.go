@@ -41,7 +41,7 @@ func follow(v any, tokens []string, op *jsonpatch.Operation, words *strings.Buil
 		return op.Value, v
 	}
 	token, last := tokens[0], len(tokens) == 1
-	switch v := v.(type) {
+	switch v := opened(v).(type) {
 	case map[string]any:
 		writeKey(words, token)
 		switch {
@@ -89,16 +89,21 @@ func writeKey(words *strings.Builder, key string) {
 
 // writeItem adds an item of a list to a path: by its name, else by its place.
 func writeItem(words *strings.Builder, item any, place int) {
-	if raw, ok := item.(json.RawMessage); ok {
-		item, _ = jsonpatch.Decode(raw)
-	}
-	if o, ok := item.(map[string]any); ok {
+	if o, ok := opened(item).(map[string]any); ok {
 		if name, ok := o["name"].(string); ok && name != "" {
 			words.WriteString("[" + name + "]")
 			return
 		}
 	}
 	words.WriteString("[" + strconv.Itoa(place) + "]")
+}
+
+// opened decodes a part that was left as it was.
+func opened(v any) any {
+	if raw, ok := v.(json.RawMessage); ok {
+		v, _ = jsonpatch.Decode(raw)
+	}
+	return v
 }
 
 // encode writes a JSON value on one line.

@@ -1,9 +1,13 @@
 package inspect
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -50,6 +54,8 @@ func (d *differ) proxy(id ProxyID) error {
 		}
 	}
 	x := &proxyStates{id: id, mesh: m, from: from, to: to}
+	x.own = x.names()
+	d.config.own = x.own
 	if err := x.compare(d); err != nil {
 		return err
 	}
@@ -85,6 +91,7 @@ type proxyStates struct {
 	id                 ProxyID
 	mesh               *meshStates
 	from, to           *xds.Proxy // nil where it does not exist
+	own                []string   // see names
 	changes            []xds.Change
 	config             []changedItem
 	fromRules, toRules *ruleSet
@@ -110,6 +117,33 @@ func (x *proxyStates) compare(d *differ) error {
 	}
 	x.rulesPatch, err = rulesPatch(x.fromRules, x.toRules)
 	return err
+}
+
+// names lists what is said of a proxy and of no other one, longest first: its tags as it tells them to others, its
+// services and addresses. A proxy that is not in both states, or changes in them, has none.
+func (x *proxyStates) names() []string {
+	var out []string
+	for i, m := range [...]*xds.Mesh{x.mesh.from, x.mesh.to} {
+		if m == nil || m.View.Dataplane(x.id.Name) == nil {
+			return nil
+		}
+		dp, ok := m.View.Dataplane(x.id.Name).Spec.(*resource.Dataplane)
+		if !ok {
+			return nil
+		}
+		own := []string{mesh.TagString(m.View.ProxyTags(dp)), dp.Networking.Address}
+		for j := range dp.Networking.Inbound {
+			in := &dp.Networking.Inbound[j]
+			own = append(own, in.Address, in.Tags[resource.TagService])
+		}
+		slices.SortFunc(own, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+		own = slices.DeleteFunc(slices.Compact(own), func(s string) bool { return s == "" })
+		if i > 0 && !slices.Equal(own, out) {
+			return nil
+		}
+		out = own
+	}
+	return out
 }
 
 // mayRule is false when the rules are known to be the same.

@@ -64,6 +64,9 @@ func middle(a, b []any, from int, wholeA, wholeB []any) []pair {
 	if key := keyOf(wholeA, wholeB); key != "" {
 		return shift(anchors(names(a, key), names(b, key)), from)
 	}
+	if len(a) == 1 && len(b) == 1 {
+		return []pair{{from, from}} // as what follows would find, without looking into them
+	}
 	return shift(fill(anchors(hashes(a), hashes(b)), len(a), len(b)), from)
 }
 
