@@ -34,6 +34,7 @@ type flowProxy struct {
 	match     *policy.Match // nil: the mesh has no policies
 	merged    *policy.Rules // made when it is first needed
 	clusters  map[string]*clusterFacts
+	passed    []passthroughOf // what MeshPassthrough says, once it was needed
 }
 
 // inboundOf is the inbound of a dataplane at an address.
@@ -180,7 +181,7 @@ func stepParts(a, b *Way) string {
 			return b.Steps[i].At
 		case i >= len(b.Steps):
 			return a.Steps[i].At
-		case a.Steps[i].At != b.Steps[i].At || a.Steps[i].Chose != b.Steps[i].Chose:
+		case a.Steps[i].At != b.Steps[i].At || a.Steps[i].Chose != b.Steps[i].Chose || a.Steps[i].Note != b.Steps[i].Note:
 			return a.Steps[i].At
 		}
 	}

@@ -51,11 +51,10 @@ func shapes(s *envoy.Step) []string {
 // behind lists what a step follows from.
 func (a *about) behind(s *envoy.Step) []FlowPolicy {
 	out := []FlowPolicy{}
-	passing := a.trace.Listener != nil && isPassthrough(a.trace.Listener.Resource)
 	switch {
 	case s.Level == envoy.LevelListener || s.Level == envoy.LevelOriginalDst:
 		out = append(out, a.destination()...)
-	case passing && (s.Level == envoy.LevelChain || s.Level == a.trace.At || s.Level == envoy.LevelVirtualHost || s.Level == envoy.LevelCluster):
+	case a.passing() && (s.Level == envoy.LevelChain || s.Level == a.trace.At || s.Level == envoy.LevelVirtualHost || s.Level == envoy.LevelCluster):
 		out = append(out, a.passthrough()...)
 	case s.Level == envoy.LevelTransportSocket:
 		out = append(out, a.mesh("mtls.enabledBackend"))
@@ -64,6 +63,11 @@ func (a *about) behind(s *envoy.Step) []FlowPolicy {
 		out = append(out, a.rulesOf(kind)...)
 	}
 	return unique(out)
+}
+
+// passing reports whether the connection goes to no service of the mesh.
+func (a *about) passing() bool {
+	return a.trace.Listener != nil && isPassthrough(a.trace.Listener.Resource)
 }
 
 func unique(list []FlowPolicy) []FlowPolicy {
@@ -134,6 +138,9 @@ func (a *about) rulesOf(kind string) []FlowPolicy {
 				out = append(out, policyOf(p, "conf"))
 			}
 		}
+	}
+	if a.passing() {
+		items(k.ServiceRule(&mesh.Service{}), To) // what is said of all destinations
 	}
 	if a.inbound >= 0 {
 		items(a.clientRule(k), From)

@@ -38,18 +38,11 @@ func (a *about) passthrough() []FlowPolicy {
 		return []FlowPolicy{a.mesh("networking.outbound.passthrough")}
 	}
 	var entries, named, modes []FlowPolicy
-	for _, o := range k.Proxy.Origins {
-		spec, ok := o.Policy.Spec.(*resource.Policy)
-		if !ok || spec.Default == nil {
-			continue
-		}
-		var conf passthroughConf
-		if json.Unmarshal(jsonOf(spec.Default), &conf) != nil {
-			continue
-		}
+	for _, o := range a.p.passing(k.Proxy) {
+		conf := o.conf
 		for i := range conf.AppendMatch {
 			if m := &conf.AppendMatch[i]; m.admits(a) {
-				entries = append(entries, policyOf(o.Policy, fmt.Sprintf("spec.default.appendMatch[%d]", i)))
+				entries = append(entries, policyOf(o.policy, fmt.Sprintf("spec.default.appendMatch[%d]", i)))
 				if slices.ContainsFunc(a.trace.Targets, func(t envoy.Target) bool { return m.names(t.Cluster) }) {
 					named = append(named, entries[len(entries)-1])
 				}
@@ -57,9 +50,9 @@ func (a *about) passthrough() []FlowPolicy {
 		}
 		switch {
 		case conf.Mode != nil:
-			modes = []FlowPolicy{policyOf(o.Policy, "spec.default.passthroughMode")} // over those before
+			modes = []FlowPolicy{policyOf(o.policy, "spec.default.passthroughMode")} // over those before
 		case conf.Enabled != nil:
-			modes = []FlowPolicy{policyOf(o.Policy, "spec.default.enabled")}
+			modes = []FlowPolicy{policyOf(o.policy, "spec.default.enabled")}
 		}
 	}
 	switch {
@@ -75,6 +68,31 @@ func (a *about) passthrough() []FlowPolicy {
 		all = append(all, policyOf(p, "spec.default"))
 	}
 	return all
+}
+
+// passthroughOf is what one policy says.
+type passthroughOf struct {
+	policy *resource.Resource
+	conf   passthroughConf
+}
+
+// passing reads the policies of a rule, once for the proxy.
+func (p *flowProxy) passing(r *policy.Rule) []passthroughOf {
+	if p.passed != nil {
+		return p.passed
+	}
+	p.passed = []passthroughOf{}
+	for _, o := range r.Origins {
+		spec, ok := o.Policy.Spec.(*resource.Policy)
+		if !ok || spec.Default == nil {
+			continue
+		}
+		one := passthroughOf{policy: o.Policy}
+		if json.Unmarshal(jsonOf(spec.Default), &one.conf) == nil {
+			p.passed = append(p.passed, one)
+		}
+	}
+	return p.passed
 }
 
 // admits reports whether an entry is about the destination.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -63,12 +64,19 @@ func (t *Traffic) changes(p *flowProxy, d *dialled, in *inquiry, flow *Flow) []s
 		}
 	}
 	switch {
+	case isPassthrough(flow.Listener) && p.virtual(d.dst.Addr()):
+		return nil // the address is one of the mesh, and nothing is behind it outside
 	case isPassthrough(flow.Listener):
 		return t.passes(p, d, in)
 	case in.req != nil && flow.Verdict == VerdictDenied && len(flow.Servers) == 0:
 		return t.routes(p, in, flow)
 	}
 	return nil
+}
+
+// virtual reports whether an address is that of outbounds.
+func (p *flowProxy) virtual(addr netip.Addr) bool {
+	return slices.ContainsFunc(p.outbounds, func(o mesh.Outbound) bool { return o.Address == addr })
 }
 
 // passes lets out what goes to no service of the mesh.
@@ -120,10 +128,12 @@ func (t *Traffic) permissions(client *flowProxy, server *Way) []string {
 		}
 	}
 	var out []string
-	service := to.spec.Networking.Inbound[i].Tags[resource.TagService]
+	inbound := &to.spec.Networking.Inbound[i]
+	service := inbound.Tags[resource.TagService]
 	for _, top := range []string{
 		fmt.Sprintf("{kind: MeshService, name: %s}", scalar(service)),
 		fmt.Sprintf("{kind: Dataplane, name: %s}", scalar(to.dataplane.Name)),
+		fmt.Sprintf("{kind: Dataplane, name: %s, sectionName: %s}", scalar(to.dataplane.Name), scalar(cmp.Or(inbound.Name, strconv.FormatUint(uint64(inbound.Port), 10)))),
 	} {
 		var b document
 		b.head(kindPermission, t.mesh.View.Name, t.free(kindPermission, "allow-"+from[0]+"-to-"+service))
