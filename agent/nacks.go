@@ -59,8 +59,11 @@ func (n *nackWatch) Run(ctx context.Context) {
 	}
 }
 
-// blamed is what was found for rejections alike: many proxies often reject the same.
-type blamed map[string]map[xds.ResourceID][]xds.Blame
+// blamed is what was found in one look: many proxies often reject the same.
+type blamed struct {
+	alike  map[string]map[xds.ResourceID][]xds.Blame // by blameWork.key
+	fields map[string]string                         // of inspect.BlameQuestion
+}
 
 // look works out what is not worked out yet.
 func (n *nackWatch) look(ctx context.Context) {
@@ -68,7 +71,7 @@ func (n *nackWatch) look(ctx context.Context) {
 	if last == nil {
 		return
 	}
-	found := blamed{}
+	found := &blamed{map[string]map[xds.ResourceID][]xds.Blame{}, map[string]string{}}
 	still := map[xds.NodeKey]bool{}
 	for _, p := range n.server.Progress() {
 		if len(p.Rejected) == 0 {
@@ -126,21 +129,21 @@ func (w *blameWork) key() string {
 }
 
 // workOut attributes the rejections of a node and reports whether all of them are.
-func (n *nackWatch) workOut(w *blameWork, found blamed) bool {
+func (n *nackWatch) workOut(w *blameWork, found *blamed) bool {
 	key := w.key()
-	blame, ok := found[key]
+	blame, ok := found.alike[key]
 	if !ok {
 		var err error
 		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[xds.ResourceID][]xds.Blame, error) {
 			return inspect.FindBlame(inspect.BlameQuestion{
-				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Rejected: w.p.Rejected, Decode: n.decode,
+				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Rejected: w.p.Rejected, Decode: n.decode, Fields: found.fields,
 				Revision: func(k resource.Key) uint64 { rec, _ := w.snap.Get(k); return rec.Revision },
 			})
 		})
 		if err != nil {
 			n.log.Warn("the policies behind a rejection cannot be found", "node", w.p.Node.ID, "error", err)
 		}
-		found[key] = blame
+		found.alike[key] = blame
 	}
 	done := true
 	for _, r := range w.p.Rejected {

@@ -309,6 +309,41 @@ func TestRejectedWithoutPolicy(t *testing.T) {
 	}
 }
 
+// TestRejectedFromTheStart connects a proxy when the bad policy is there already, beside another one that shapes the same
+// listener, and once more after the agent was restarted: raw patches, which act last, are the likely cause.
+func TestRejectedFromTheStart(t *testing.T) {
+	dir := shortDir(t)
+	r := up(t, dir, agent.Deps{})
+	byAPI(t, r.Store(), webFile("svc-1", "svc-2")+"---\n"+listenerPatch("bad", "WORD")+"---\n"+
+		strings.Replace(accessLog("/dev/stdout"), "svc-2", "svc-1", 1)+"---\n"+breaker(1))
+	for range 2 {
+		p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
+		p.want("Cluster localhost:80 svc-1 svc-2")
+		p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000! outbound:127.0.0.1:20001")
+		got := waitFor(t, r, "mpp", "bad")
+		if got.State != client.StateRejected || len(got.Rejected) != 1 {
+			t.Fatalf("wait: %+v", got)
+		}
+		var names []string
+		for _, b := range got.Rejected[0].Policies {
+			names = append(names, b.Name+" "+b.Evidence)
+		}
+		if !slices.Equal(names, []string{"bad shapes", "logs shapes"}) {
+			t.Errorf("policies: %q", names)
+		}
+		if got := waitFor(t, r, "MeshCircuitBreaker", "limits"); got.State != client.StateApplied || got.Acknowledged != 1 {
+			t.Errorf("another policy: %+v", got)
+		}
+		for kind, want := range map[string]float64{"MeshProxyPatch": 1, "MeshAccessLog": 0} {
+			if n := metric(t, r.Agent, "nearside_policies", kind, "rejected"); n != want {
+				t.Errorf("%s: %v are rejected, want %v", kind, n, want)
+			}
+		}
+		do(t, r.stop())
+		r = up(t, dir, agent.Deps{})
+	}
+}
+
 // TestManyReject: what many proxies reject alike is put down to the same policy for each.
 func TestManyReject(t *testing.T) {
 	r := up(t, shortDir(t), agent.Deps{})

@@ -27,6 +27,9 @@ type BlameQuestion struct {
 	Revision func(resource.Key) uint64
 	// Decode reads one resource of its canonical form. Nil: no fields are looked for.
 	Decode func([]byte) (*resource.Resource, error)
+	// Fields, when not nil, keeps the fields that were found, so that they are not looked for again for other proxies
+	// that reject the same.
+	Fields map[string]string
 }
 
 // FindBlame says which policies shape rejected resources, the most likely cause first: those without which a resource
@@ -37,6 +40,9 @@ type BlameQuestion struct {
 //
 // It is pure. The config is made anew for each policy in question, so it is for rejections and not for every pass.
 func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
+	if q.Fields == nil {
+		q.Fields = map[string]string{}
+	}
 	s := &blameSearch{q: q, memo: xds.NewMemo(), out: map[xds.ResourceID][]xds.Blame{}}
 	p, err := s.generate(q.Mesh)
 	if err != nil {
@@ -68,7 +74,6 @@ type blameSearch struct {
 	trials   int
 	now      *xds.Proxy // the config with all policies
 	suspects []suspect
-	fields   map[resource.Key]string
 	out      map[xds.ResourceID][]xds.Blame
 }
 

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -29,16 +30,14 @@ func saysWhom(name string, depth int) bool {
 // long as there is one part, and only one, without which they would be another thing. Parts without which the document
 // is not valid cannot be tried.
 func (s *blameSearch) field(policy *resource.Resource) string {
-	if path, ok := s.fields[policy.Key]; ok {
-		return path
-	}
-	if s.fields == nil {
-		s.fields = map[resource.Key]string{}
-	}
-	s.fields[policy.Key] = ""
 	if s.q.Decode == nil {
 		return ""
 	}
+	key := s.fieldKey(policy)
+	if path, ok := s.q.Fields[key]; ok {
+		return path
+	}
+	s.q.Fields[key] = ""
 	text, err := resource.Marshal(policy)
 	if err != nil {
 		return ""
@@ -49,8 +48,33 @@ func (s *blameSearch) field(policy *resource.Resource) string {
 	}
 	f := fieldSearch{s: s, policy: policy, doc: doc}
 	f.down(doc)
-	s.fields[policy.Key] = f.words()
-	return s.fields[policy.Key]
+	s.q.Fields[key] = f.words()
+	return s.q.Fields[key]
+}
+
+// fieldKey is the same for a policy that shapes resources of the same role, which may be those of other proxies.
+func (s *blameSearch) fieldKey(policy *resource.Resource) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %x", policy.Key, policy.Digest)
+	for _, r := range s.suspects {
+		if r.shapedBy(policy) {
+			fmt.Fprintf(&b, " %s %s", r.ID.TypeURL, role(r.ID.Name))
+		}
+	}
+	return b.String()
+}
+
+// role is a name without the address of the proxy: inbound:10.0.0.1:80 is inbound:80.
+func role(name string) string {
+	first, _, _ := strings.Cut(name, ":")
+	if last := strings.LastIndexByte(name, ':'); last > len(first) {
+		return first + name[last:]
+	}
+	return name
+}
+
+func (r *suspect) shapedBy(policy *resource.Resource) bool {
+	return slices.ContainsFunc(r.owners, func(o owner) bool { return o.policy == policy })
 }
 
 // fieldSearch goes down one policy.
@@ -128,7 +152,7 @@ func (f *fieldSearch) matters(name string) bool {
 		return false
 	}
 	return slices.ContainsFunc(f.s.suspects, func(r suspect) bool {
-		if !slices.ContainsFunc(r.owners, func(o owner) bool { return o.policy == f.policy }) {
+		if !r.shapedBy(f.policy) {
 			return false
 		}
 		now := p.Resource(r.ID)
