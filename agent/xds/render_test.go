@@ -134,7 +134,7 @@ func TestRenderLikeTheLibrary(t *testing.T) {
 			}
 		}
 	}
-	if rendered < 300 {
+	if rendered < 200 { // those of testdata alone
 		t.Errorf("only %d resources were rendered", rendered)
 	}
 }
