@@ -1,17 +1,42 @@
 package envoy
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Checker says what an Envoy would make of configs. It remembers what it found per resource version, so that a config
 // in which little changed is checked fast. The zero value is ready to use; it must not be used by two goroutines at
 // once. One checker may serve many proxies.
 type Checker struct {
-	cache checkCache
+	cache cache
+	set   set
 }
 
 // Check checks a config of a proxy against the rules of [Rules]: each resource by itself with everything that is packed
-// in it, the resources against each other, and the step from prev, which is what the proxy has accepted so far (the zero
-// value for a proxy that starts). The findings are sorted: by kind, name, severity, rule, pointer.
+// in it, the resources against each other, and the step from prev, which is what the proxy has accepted so far (nil or
+// empty for a proxy that starts). facts may be nil. The findings are sorted: by kind, name, severity, rule, pointer.
+//
+// A resource that has a finding which blocks is taken as not there when others refer to it, unless prev has it in an
+// older form, which then stays in force.
+//
+// Messages are decoded by the types that are linked into the program; an extension of a type that is not, and is not
+// among the facts, is one that Envoy does not know either.
 func (c *Checker) Check(prev, next *Snapshot, facts *Facts) []Finding {
-	return c.check(prev, next, facts)
+	if prev == nil {
+		prev = &Snapshot{}
+	}
+	if facts == nil {
+		facts = &Facts{}
+	}
+	c.cache.begin()
+	var checked [NumKinds][]*checked
+	for k := range NumKinds {
+		checked[k] = c.cache.all(k, next[k])
+	}
+	out := c.set.check(&c.cache, prev, next, facts, &checked)
+	slices.SortStableFunc(out, compareFindings)
+	return out
 }
 
 // Check is [Checker.Check] without memory.
@@ -20,14 +45,18 @@ func Check(prev, next *Snapshot, facts *Facts) []Finding {
 	return c.Check(prev, next, facts)
 }
 
-// Rule is one rule that configs are checked against.
-type Rule struct {
-	Number   int
-	Severity Severity // the worst that a breach can have
-	Title    string   // one line
-	// Unchecked is why nothing here checks the rule, "" for one that is checked.
-	Unchecked string
+func compareFindings(a, b Finding) int {
+	return cmp.Or(
+		cmp.Compare(kindOf(a.Type), kindOf(b.Type)), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity),
+		cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Message, b.Message))
 }
 
-// Rules lists the rules, by number.
-func Rules() []Rule { return rules() }
+// kindOf is the kind of a type URL, NumKinds for another.
+func kindOf(url string) Kind {
+	for k := range NumKinds {
+		if kindURLs[k] == url {
+			return k
+		}
+	}
+	return NumKinds
+}

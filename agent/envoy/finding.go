@@ -51,8 +51,10 @@ type Facts struct {
 	NoIPv6 bool
 	// LowestPort is the lowest port that Envoy may bind; 0 for no bound.
 	LowestPort uint16
-	// Transparent is true where Envoy has CAP_NET_ADMIN, which `transparent` and `freebind` sockets need.
-	Transparent bool
+	// NoTransparent is true where Envoy lacks CAP_NET_ADMIN, which transparent sockets need.
+	NoTransparent bool
+	// Extensions are the type URLs of extensions that this Envoy has and the program does not know.
+	Extensions []string
 	// Taken are ports that others than this proxy hold: "address:port" to a word about the holder.
 	Taken map[string]string
 	// Unwritable are the files that Envoy cannot open for its logs, with the reason.

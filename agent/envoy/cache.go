@@ -1,0 +1,165 @@
+package envoy
+
+import (
+	"net/url"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	maxRemembered = 128     // bytes of a packed message that is remembered as having nothing to say about
+	maxPlain      = 4096    // of those
+	minKept       = 1 << 14 // resources that are kept at least
+)
+
+// cache remembers what was found of resources by themselves.
+type cache struct {
+	plans *plans
+	byPtr map[*Resource]*checked
+	byKey map[resourceKey]*checked
+	plain map[anyKey]bool
+	// types and shapes are of resources that differ in names alone; nil is a shape without a template.
+	types  [NumKinds]*shapeType
+	shapes map[string]*template
+	shaper shaper
+	// used counts what the present check has looked up, so that the cache is emptied when most of it is old.
+	used int
+}
+
+type resourceKey struct {
+	kind          Kind
+	name, version string
+}
+
+// anyKey is a packed message in a slot.
+type anyKey struct {
+	slot       slot
+	url, value string
+}
+
+func (c *cache) begin() {
+	if c.plans == nil {
+		c.plans, c.plain = newPlans(), map[anyKey]bool{}
+		c.types, c.shapes = shapeTypes(), map[string]*template{}
+	}
+	if len(c.byPtr) > max(minKept, 4*c.used) {
+		c.byPtr = nil
+	}
+	if len(c.byKey) > max(minKept, 4*c.used) {
+		c.byKey = nil
+	}
+	if c.byPtr == nil {
+		c.byPtr = map[*Resource]*checked{}
+	}
+	if c.byKey == nil {
+		c.byKey = map[resourceKey]*checked{}
+	}
+	c.used = 0
+}
+
+func (c *cache) remember(k anyKey) {
+	if len(c.plain) >= maxPlain {
+		clear(c.plain)
+	}
+	c.plain[k] = true
+}
+
+// all returns what is known of the resources of a kind.
+func (c *cache) all(k Kind, list []*Resource) []*checked {
+	out := make([]*checked, len(list))
+	for i, r := range list {
+		out[i] = c.get(k, r)
+	}
+	c.used += len(list)
+	return out
+}
+
+func (c *cache) get(k Kind, r *Resource) *checked {
+	if known := c.byPtr[r]; known != nil {
+		return known
+	}
+	key := resourceKey{k, r.Name, r.Version}
+	known := c.byKey[key]
+	if known == nil || r.Version == "" {
+		known = c.byShape(k, r)
+		c.byKey[key] = known
+	}
+	c.byPtr[r] = known
+	return known
+}
+
+// byShape checks a resource by itself, or takes what is known of one that differs in names alone.
+func (c *cache) byShape(k Kind, r *Resource) *checked {
+	s := &c.shaper
+	if c.types[k] == nil || !s.take(k, c.types[k], r.Body) || s.names[s.own] != r.Name {
+		return c.examine(k, r)
+	}
+	t, known := c.shapes[string(s.key)]
+	if t != nil {
+		return t.with(s)
+	}
+	out := c.examine(k, r)
+	if !known {
+		if len(c.shapes) >= maxShapes {
+			clear(c.shapes)
+		}
+		c.shapes[string(s.key)] = newTemplate(s, k, out)
+	}
+	return out
+}
+
+// newMessage returns an empty message of a kind.
+func newMessage(k Kind) proto.Message {
+	switch k {
+	case KindSecret:
+		return &tlsv3.Secret{}
+	case KindCluster:
+		return &clusterv3.Cluster{}
+	case KindEndpoint:
+		return &endpointv3.ClusterLoadAssignment{}
+	case KindListener:
+		return &listenerv3.Listener{}
+	}
+	return &routev3.RouteConfiguration{}
+}
+
+// examine checks a resource by itself.
+func (c *cache) examine(k Kind, r *Resource) *checked {
+	out := &checked{}
+	w := &walker{subject: &subject{place: Place{Type: k.URL(), Resource: r.Name}, out: out}, cache: c}
+	m := newMessage(k)
+	if err := decoding().Unmarshal(r.Body, m); err != nil {
+		w.report(0, Reject, "", "it cannot be decoded: %v", err)
+		return out
+	}
+	if strings.HasPrefix(r.Name, xdstpScheme) {
+		if u, err := url.Parse(r.Name); err != nil || strings.Count(u.Path, "/") < 2 {
+			w.report(112, Reject, "name", "%q is no name of the form xdstp://authority/type/id", clip(r.Name))
+		}
+	}
+	if name := resourceName(m); name != r.Name {
+		w.report(nameRule(k), Reject, "", "the resource is named %q and sent as %q: give both one name", clip(name), clip(r.Name))
+	}
+	w.root(m)
+	return out
+}
+
+// xdstpScheme begins names that Envoy reads as URLs.
+const xdstpScheme = "xdstp:"
+
+// nameRule is the rule about a resource of another name than the one asked for.
+func nameRule(k Kind) int {
+	switch k {
+	case KindRoute:
+		return 72
+	case KindEndpoint:
+		return 82
+	}
+	return 111
+}

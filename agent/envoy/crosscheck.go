@@ -1,0 +1,272 @@
+package envoy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// set checks the resources of a config against each other. It is kept for its room.
+type set struct {
+	names  [NumKinds]map[string]status
+	owners map[string]owner
+	gone   map[string]bool // clusters that were reported as removed
+	out    []Finding
+}
+
+// status is what others can expect of a resource.
+type status struct {
+	checked *checked
+	held    bool // it is not sent, and the proxy has no older form of it
+}
+
+// owner is the listener of an address.
+type owner struct {
+	name    string
+	pointer string
+}
+
+// sendOrder is that in which what is held back is found: what is referred to before what refers to it.
+var sendOrder = [...]Kind{KindSecret, KindEndpoint, KindCluster, KindRoute, KindListener}
+
+func (s *set) check(c *cache, prev, next *Snapshot, facts *Facts, all *[NumKinds][]*checked) []Finding {
+	s.out = nil
+	s.gone = nil
+	for _, k := range sendOrder {
+		if s.names[k] == nil {
+			s.names[k] = make(map[string]status, len(next[k]))
+		}
+		clear(s.names[k])
+		before := previous(prev[k], next[k])
+		for i, r := range next[k] {
+			s.one(c, k, r, before[i], prev, facts, all[k][i])
+		}
+		if k == KindListener {
+			s.addresses(next[k], before, all[k])
+		}
+	}
+	out := s.out
+	s.out = nil
+	return out
+}
+
+// one checks a resource in the light of those that were checked before.
+func (s *set) one(c *cache, k Kind, r, before *Resource, prev *Snapshot, facts *Facts, found *checked) {
+	s.out = append(s.out, found.findings...)
+	blocked := found.blocked
+	place := Place{Type: k.URL(), Resource: r.Name}
+	report := func(rule int, severity Severity, pointer, format string, args ...any) {
+		blocked = blocked || severity.Blocks()
+		p := place
+		p.Pointer = pointer
+		s.out = append(s.out, Finding{Rule: rule, Severity: severity, Place: p, Message: fmt.Sprintf(format, args...)})
+	}
+	if _, twice := s.names[k][r.Name]; twice {
+		report(duplicateRule(k), Reject, "", "two resources of this type are named %q", clip(r.Name))
+		return
+	}
+	for i := range found.refs {
+		if s.refer(k, &found.refs[i], place, prev, facts) {
+			blocked = true
+		}
+	}
+	for _, re := range found.regexes {
+		limit := int(facts.RE2Limit)
+		if limit == 0 {
+			limit = 100
+		}
+		switch {
+		case re.size > limit:
+			report(58, Reject, re.pointer, "the program of this regular expression has about %d instructions, re2.max_program_size.error_level allows %d", re.size, limit)
+		case re.size > limit/2:
+			report(58, Surprise, re.pointer, "the program of this regular expression has %d instructions here, and more in RE2: it may be above re2.max_program_size.error_level, %d", re.size, limit)
+		}
+	}
+	for _, f := range found.files {
+		if why, bad := facts.Unwritable[f.path]; bad {
+			report(106, Reject, f.pointer, "Envoy cannot open %q: %s", clip(f.path), why)
+		}
+	}
+	switch k {
+	case KindListener:
+		bindings(found, facts, report)
+		if before != nil && before.Version != r.Version {
+			transition(c.get(k, before), found, report)
+		}
+	case KindCluster:
+		if slices.Contains(facts.StaticClusters, r.Name) {
+			report(91, Unusable, "", "the bootstrap has a cluster %q, which no other can replace", clip(r.Name))
+		}
+	}
+	s.names[k][r.Name] = status{checked: found, held: blocked && before == nil}
+}
+
+func duplicateRule(k Kind) int {
+	switch k {
+	case KindListener:
+		return 26
+	case KindCluster:
+		return 73
+	}
+	return 111
+}
+
+// refer follows a reference and reports whether it blocks.
+func (s *set) refer(k Kind, r *ref, place Place, prev *Snapshot, facts *Facts) bool {
+	place.Pointer = r.pointer
+	report := func(severity Severity, format string, args ...any) bool {
+		s.out = append(s.out, Finding{Rule: r.rule, Severity: severity, Place: place, Message: fmt.Sprintf(format, args...)})
+		return severity.Blocks()
+	}
+	switch r.kind {
+	case extensionType:
+		if slices.Contains(facts.Extensions, r.name) {
+			return false
+		}
+		return report(r.severity, "%q is no type that is known: %s", clip(r.name), r.what)
+	case staticCluster:
+		if slices.Contains(facts.StaticClusters, r.name) {
+			return false
+		}
+		return report(r.severity, "the bootstrap has no cluster %q: %s", clip(r.name), r.what)
+	case KindCluster:
+		if slices.Contains(facts.StaticClusters, r.name) {
+			return false
+		}
+	}
+	target, exists := s.names[r.kind][r.name]
+	switch {
+	case !exists:
+		if r.kind == KindCluster && r.severity.Blocks() && !s.gone[r.name] && findResource(prev[KindCluster], r.name) != nil {
+			if s.gone == nil {
+				s.gone = map[string]bool{}
+			}
+			s.gone[r.name] = true
+			s.out = append(s.out, Finding{Rule: 90, Severity: Unusable, Place: Place{Type: KindCluster.URL(), Resource: r.name}, Others: []Place{place},
+				Message: fmt.Sprintf("cluster %q is removed while it is in use: %s", clip(r.name), r.what)})
+		}
+		return report(r.severity, "%s %q does not exist: %s", kindWord(r.kind), clip(r.name), r.what)
+	case target.held:
+		return report(r.severity, "%s %q is not sent, since Envoy could not use it: %s", kindWord(r.kind), clip(r.name), r.what)
+	case r.secret != "" && target.checked.secret != "" && target.checked.secret != r.secret:
+		s.out = append(s.out, Finding{Rule: 97, Severity: Reject, Place: place,
+			Message: fmt.Sprintf("secret %q is %s, and %s is wanted", clip(r.name), target.checked.secret, r.secret)})
+		return true
+	}
+	return false
+}
+
+func kindWord(k Kind) string {
+	switch k {
+	case KindSecret:
+		return "secret"
+	case KindCluster:
+		return "cluster"
+	case KindEndpoint:
+		return "the endpoint list"
+	case KindRoute:
+		return "the route configuration"
+	}
+	return "listener"
+}
+
+// addresses finds listeners that want the same address. One that the proxy has already keeps it.
+func (s *set) addresses(list, before []*Resource, all []*checked) {
+	if s.owners == nil {
+		s.owners = make(map[string]owner, len(list))
+	}
+	clear(s.owners)
+	for _, settled := range []bool{true, false} {
+		for i, r := range list {
+			if (before[i] != nil && before[i].Version == r.Version) != settled || all[i].blocked {
+				continue
+			}
+			for _, b := range all[i].binds {
+				if b.port == 0 && !strings.HasPrefix(b.address, "unix:") {
+					continue
+				}
+				first, taken := s.owners[b.address]
+				if !taken {
+					s.owners[b.address] = owner{r.Name, b.pointer}
+					continue
+				}
+				s.out = append(s.out, Finding{Rule: 10, Severity: Reject, Place: Place{KindListener.URL(), r.Name, b.pointer},
+					Others:  []Place{{KindListener.URL(), first.name, first.pointer}},
+					Message: fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not", clip(first.name), clip(b.address))})
+			}
+		}
+	}
+}
+
+// bindings checks addresses against the host.
+func bindings(found *checked, facts *Facts, report func(int, Severity, string, string, ...any)) {
+	for _, b := range found.binds {
+		if !b.binds || b.host == "" {
+			continue
+		}
+		key := strings.TrimPrefix(strings.TrimPrefix(b.address, "TCP "), "UDP ")
+		switch {
+		case facts.NoIPv6 && strings.Contains(b.host, ":"):
+			report(25, Reject, b.pointer, "the host has no IPv6, and so no %s", b.host)
+		case b.port != 0 && b.port < uint32(facts.LowestPort):
+			report(25, Reject, b.pointer, "Envoy may not bind port %d: the lowest one is %d", b.port, facts.LowestPort)
+		case b.special && facts.NoTransparent:
+			report(25, Reject, b.pointer, "a transparent socket needs CAP_NET_ADMIN, which Envoy does not have")
+		case facts.Taken[key] != "":
+			report(25, Reject, b.pointer, "%s is in use: %s", key, facts.Taken[key])
+		}
+	}
+}
+
+// transition checks the step from one form of a listener to the next.
+func transition(before, after *checked, report func(int, Severity, string, string, ...any)) {
+	if before.socket == after.socket || before.socket == "" {
+		return
+	}
+	a, optionsBefore, _ := strings.Cut(before.socket, " ")
+	b, optionsAfter, _ := strings.Cut(after.socket, " ")
+	switch {
+	case a != b:
+		report(11, Reject, "/enableReusePort", "reuse_port cannot change while a listener is updated (it was %s): give the listener another name", a)
+	case a == "false" && optionsBefore != optionsAfter:
+		report(12, Reject, "/socketOptions", "socket options cannot change while reuse_port is off: give the listener another name")
+	}
+}
+
+func findResource(list []*Resource, name string) *Resource {
+	i := slices.IndexFunc(list, func(r *Resource) bool { return r.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return list[i]
+}
+
+// previous returns, for each resource of next, that of the same name in prev, nil for none. Lists that are sorted by
+// name, as they are as a rule, are merged.
+func previous(prev, next []*Resource) []*Resource {
+	out := make([]*Resource, len(next))
+	if len(prev) == 0 {
+		return out
+	}
+	byName := func(a, b *Resource) int { return strings.Compare(a.Name, b.Name) }
+	if slices.IsSortedFunc(prev, byName) && slices.IsSortedFunc(next, byName) {
+		j := 0
+		for i, r := range next {
+			for j < len(prev) && prev[j].Name < r.Name {
+				j++
+			}
+			if j < len(prev) && prev[j].Name == r.Name {
+				out[i] = prev[j]
+			}
+		}
+		return out
+	}
+	names := make(map[string]*Resource, len(prev))
+	for _, r := range prev {
+		names[r.Name] = r
+	}
+	for i, r := range next {
+		out[i] = names[r.Name]
+	}
+	return out
+}

@@ -1,0 +1,102 @@
+package envoy
+
+import (
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// fieldRules applies the rules that Envoy's API carries as annotations, to a message and those in it that are not
+// packed. Envoy applies the same ones when it decodes.
+func (w *walker) fieldRules(m proto.Message) {
+	v, ok := m.(interface{ ValidateAll() error })
+	if !ok {
+		return
+	}
+	if err := v.ValidateAll(); err != nil {
+		w.annotated(err, "")
+	}
+}
+
+// annotation is what generated validation returns for a field.
+type annotation interface {
+	Field() string
+	Reason() string
+	Cause() error
+	ErrorName() string
+}
+
+// annotated reports the faults in a validation error, each at its field.
+func (w *walker) annotated(err error, at string) {
+	if all, ok := err.(interface{ AllErrors() []error }); ok {
+		for _, e := range all.AllErrors() {
+			w.annotated(e, at)
+		}
+		return
+	}
+	e, ok := err.(annotation)
+	if !ok {
+		w.report(0, Reject, at, "%v", err)
+		return
+	}
+	part := fieldPointer(e.Field())
+	if at != "" {
+		part = at + "/" + part
+	}
+	if e.Cause() != nil {
+		w.annotated(e.Cause(), part)
+		return
+	}
+	message := strings.TrimSuffix(e.ErrorName(), "ValidationError")
+	w.report(annotatedRule(message, e.Field()), Reject, part, "%s", e.Reason())
+}
+
+// fieldPointer makes a part of a JSON pointer of a field as validation names it: "FilterChains[0]".
+func fieldPointer(field string) string {
+	name, key, indexed := strings.Cut(field, "[")
+	if name != "" {
+		name = strings.ToLower(name[:1]) + name[1:]
+	}
+	name = strings.ReplaceAll(name, "_", "")
+	if !indexed {
+		return name
+	}
+	key = strings.TrimSuffix(key, "]")
+	if _, err := strconv.Atoi(key); err != nil {
+		key = pointerKey(key)
+	}
+	return name + "/" + key
+}
+
+// annotatedRule is the number of a field's rule where it has one of its own, else 0.
+func annotatedRule(message, field string) int {
+	name, _, _ := strings.Cut(field, "[")
+	switch message + "." + name {
+	case "Matcher.MatcherType", "Matcher_MatcherList.Matchers", "Matcher_MatcherTree.TreeType", "Matcher_MatcherTree_MatchMap.Map":
+		return 35
+	case "HttpConnectionManager.RouteSpecifier":
+		return 43
+	case "RouteMatch.PathSeparatedPrefix":
+		return 59
+	case "LocalityLbEndpoints.Priority":
+		return 84
+	case "OutlierDetection.MaxEjectionPercent", "OutlierDetection.EnforcingConsecutive_5Xx", "OutlierDetection.EnforcingSuccessRate":
+		return 85
+	case "HttpProtocolOptions.UpstreamProtocolOptions":
+		return 87
+	case "Cluster.ConnectTimeout":
+		return 89
+	case "Policy.Permissions", "Policy.Principals", "Permission_Set.Rules", "Principal_Set.Ids", "Permission.Rule", "Principal.Identifier":
+		return 99
+	case "RBAC.StatPrefix":
+		return 100
+	case "FaultAbort.HttpStatus", "FaultAbort.ErrorType", "FaultDelay.FixedDelay", "FaultDelay.FaultDelaySecifier":
+		return 103
+	case "FileAccessLog.Path":
+		return 106
+	case "AccessLogFilter.FilterSpecifier", "AndFilter.Filters", "OrFilter.Filters", "ResponseFlagFilter.Flags":
+		return 107
+	}
+	return 0
+}

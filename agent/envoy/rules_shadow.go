@@ -1,0 +1,135 @@
+package envoy
+
+import (
+	"net/netip"
+	"slices"
+)
+
+const (
+	maxShadows   = 16      // findings of one listener
+	shadowBudget = 1 << 17 // leaves that are looked at
+)
+
+// shadows finds chains that do not get connections which they ask for, since another chain names a more specific port or
+// address: Envoy takes that and does not come back. Whoever reads the chains as a list of what is admitted is surprised.
+type shadows struct {
+	s     *subject
+	x     *chainIndex
+	left  int
+	found map[[2]int]bool
+}
+
+func checkShadows(s *subject, x *chainIndex) {
+	sh := &shadows{s: s, x: x, left: shadowBudget, found: map[[2]int]bool{}}
+	ports := make([]uint16, 0, len(x.ports))
+	for p := range x.ports {
+		ports = append(ports, p)
+	}
+	slices.Sort(ports)
+	for _, p := range ports {
+		sh.withinPort(x.ports[p], p)
+		if p != 0 && x.ports[0] != nil {
+			sh.acrossPorts(x.ports[0], x.ports[p], p)
+		}
+	}
+}
+
+// withinPort compares each prefix with those that hold it.
+func (sh *shadows) withinPort(ips *destinationIPs, port uint16) {
+	if p, both := ips.ambiguous(); both {
+		a, b := firstChain(ips.nodes[p]), firstChain(ips.none)
+		sh.s.reportWith([]string{part("filterChains", b)}, 201, Surprise, part("filterChains", a, "filterChainMatch", "prefixRanges"),
+			"%s stands beside filter chains without a prefix, which mean the same: which of them Envoy finds is not defined; leave the prefix out", p)
+	}
+	ips.each(func(p netip.Prefix, names nameLevel) {
+		if !p.IsValid() {
+			return
+		}
+		for _, bits := range ips.lengths[family(p.Addr())] {
+			if bits >= p.Bits() {
+				continue
+			}
+			if covering, err := p.Addr().Prefix(bits); err == nil {
+				if outer, ok := ips.nodes[covering]; ok {
+					sh.compare(outer, names, portText(port), p)
+				}
+			}
+		}
+		if ips.hasNone {
+			sh.compare(ips.none, names, portText(port), p)
+		}
+	})
+}
+
+// acrossPorts compares chains for any port with those of one port: there the former are not looked at.
+func (sh *shadows) acrossPorts(any, one *destinationIPs, port uint16) {
+	any.each(func(p netip.Prefix, names nameLevel) {
+		inner := one.none
+		if p.IsValid() {
+			for _, bits := range one.lengths[family(p.Addr())] {
+				if covering, err := p.Addr().Prefix(min(bits, p.Bits())); err == nil && bits <= p.Bits() && one.nodes[covering] != nil {
+					inner = one.nodes[covering]
+					break
+				}
+			}
+		}
+		sh.compare(names, inner, portText(port), p)
+	})
+}
+
+// compare reports the chains of outer that have no counterpart in inner.
+func (sh *shadows) compare(outer, inner nameLevel, port string, p netip.Prefix) {
+	for _, name := range sortedKeys(outer) {
+		for _, transport := range sortedKeys(outer[name]) {
+			for _, alpn := range sortedKeys(outer[name][transport]) {
+				if sh.left--; sh.left < 0 {
+					return
+				}
+				if inner[name][transport][alpn] == nil {
+					sh.report(firstChain(outer[name][transport][alpn]), inner, port, p)
+				}
+			}
+		}
+	}
+}
+
+func (sh *shadows) report(hidden int, inner nameLevel, port string, p netip.Prefix) {
+	by := firstChain(inner)
+	var others []string
+	if by == NoIndex {
+		// The port is named by chains for other addresses alone.
+		by = hidden
+	} else {
+		others = []string{part("filterChains", by)}
+	}
+	if len(sh.found) >= maxShadows || sh.found[[2]int{hidden, by}] {
+		return
+	}
+	sh.found[[2]int{hidden, by}] = true
+	sh.s.reportWith(others, 202, Surprise, part("filterChains", hidden, "filterChainMatch"),
+		"filter chain %q is not looked at for port %s and prefix %s, which other chains name more specifically: say it there again",
+		clip(chainName(sh.x.chains[hidden], hidden)), port, prefixText(p))
+}
+
+// firstChain is the lowest index of the chains below a node, NoIndex for none.
+func firstChain(n subtree) int {
+	first := NoIndex
+	if n != nil {
+		n.collect(func(c int) {
+			if first == NoIndex || c < first {
+				first = c
+			}
+		})
+	}
+	return first
+}
+
+// sortedKeys lists the keys of a map in their order.
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
