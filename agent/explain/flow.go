@@ -181,7 +181,9 @@ func stepParts(a, b *Way) string {
 			return b.Steps[i].At
 		case i >= len(b.Steps):
 			return a.Steps[i].At
-		case a.Steps[i].At != b.Steps[i].At || a.Steps[i].Chose != b.Steps[i].Chose || a.Steps[i].Note != b.Steps[i].Note:
+		case a.Steps[i].At != b.Steps[i].At || a.Steps[i].Chose != b.Steps[i].Chose:
+			return a.Steps[i].At
+		case a.Steps[i].At == "cluster" && a.Steps[i].Note != b.Steps[i].Note: // the same one, with endpoints or without
 			return a.Steps[i].At
 		}
 	}

@@ -60,6 +60,10 @@ func (a *about) behind(s *envoy.Step) []FlowPolicy {
 		out = append(out, a.mesh("mtls.enabledBackend"))
 	}
 	for _, kind := range shapes(s) {
+		if kind == kindHTTPRoute && s.Level == envoy.LevelRoute {
+			out = append(out, a.routed(s.Choice)...)
+			continue
+		}
 		out = append(out, a.rulesOf(kind)...)
 	}
 	return unique(out)
@@ -88,14 +92,15 @@ func policyOf(r *resource.Resource, field string) FlowPolicy {
 	return FlowPolicy{Ref: refOf(r), Field: field}
 }
 
-// destination is what says that there is an outbound or inbound.
+// destination is what says that there is an outbound or inbound, never nil.
 func (a *about) destination() []FlowPolicy {
+	none := []FlowPolicy{}
 	n := &a.p.spec.Networking
 	switch {
 	case a.inbound >= 0:
 		return []FlowPolicy{policyOf(a.p.dataplane, fmt.Sprintf("networking.inbound[%d]", a.inbound))}
 	case a.outbound == nil:
-		return nil
+		return none
 	}
 	for i := range n.Outbound {
 		o := &n.Outbound[i]
@@ -107,7 +112,7 @@ func (a *about) destination() []FlowPolicy {
 	if k := a.outbound.Service.Resource; k != (resource.Key{}) {
 		return []FlowPolicy{{Ref: Ref{Type: k.Kind, Mesh: k.Mesh, Name: k.Name}, Field: "spec.ports"}}
 	}
-	return nil // the virtual address of a tag
+	return none // the virtual address of a tag
 }
 
 // rulesOf lists the items of the policies of a kind that are merged into the rule about what the flow is about.
@@ -157,6 +162,28 @@ func (a *about) rulesOf(kind string) []FlowPolicy {
 		if len(out) == 0 && k != nil && kind == kindPermission && k.Inbound(a.inbound) != nil {
 			for _, p := range k.Policies { // none of them speaks of the client
 				out = append(out, policyOf(p, "spec.from"))
+			}
+		}
+	}
+	return out
+}
+
+// routed lists the rules of routes that a route by its name is made of.
+func (a *about) routed(name string) []FlowPolicy {
+	rules := a.p.rules()
+	if rules == nil || a.outbound == nil {
+		return nil
+	}
+	r := rules.Kind(kindHTTPRoute).ServiceRule(a.outbound.Service)
+	if r == nil {
+		return nil
+	}
+	var out []FlowPolicy
+	for _, o := range r.Origins {
+		conf, source := itemOf(o.Policy, To, o.Item)
+		if routes, ok := conf.(policy.RouteConf); ok {
+			if i := slices.Index(routes.RouteNames(), name); i >= 0 {
+				out = append(out, policyOf(o.Policy, fmt.Sprintf("%s.rules[%d]", source.Field, i)))
 			}
 		}
 	}

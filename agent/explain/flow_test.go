@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -114,9 +115,10 @@ func text(t *testing.T, traffic *explain.Traffic, q *asked) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", " ")
 	if err := enc.Encode(flow); err != nil {
 		t.Fatal(err)
 	}
-	return b.String()
+	// A line for each step, server, cluster and part, so that differences can be read.
+	return strings.TrimPrefix(regexp.MustCompile(`"(reason|dataplane|clusters|closedAt|steps|accessLogs|servers|suggest|shadow|parts)":|"listener":"[^"]*","filterChain|\{"(at|verdict)":`).
+		ReplaceAllString(b.String(), "\n$0"), "\n")
 }

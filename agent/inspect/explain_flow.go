@@ -58,7 +58,10 @@ func (s *Server) explainFlow(r *http.Request, q *Question) (*Flow, *Error) {
 	case err != nil:
 		return nil, generationError(err)
 	}
-	revisions(out, s.opts.Store.Snapshot())
+	// A store that has moved on since may have other resources under these names.
+	if snap, last := s.opts.Store.Snapshot(), s.opts.Last(); last != nil && last.Revision == snap.Revision() {
+		revisions(out, snap)
+	}
 	return out, nil
 }
 
