@@ -34,7 +34,8 @@ type flowProxy struct {
 	match     *policy.Match // nil: the mesh has no policies
 	merged    *policy.Rules // made when it is first needed
 	clusters  map[string]*clusterFacts
-	passed    []passthroughOf // what MeshPassthrough says, once it was needed
+	owners    map[xds.ResourceID][]FlowPolicy // patches, once they were needed
+	passed    []passthroughOf                 // what MeshPassthrough says, once it was needed
 }
 
 // inboundOf is the inbound of a dataplane at an address.

@@ -213,3 +213,37 @@ func BenchmarkFlow(b *testing.B) {
 		})
 	}
 }
+
+// A patch is behind the resources that it changes, and no others.
+func TestPatches(t *testing.T) {
+	docs := secured + permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow") + `---
+type: MeshProxyPatch
+mesh: default
+name: quick
+spec:
+  targetRef: {kind: MeshService, name: web}
+  default:
+    appendModifications:
+    - cluster: {operation: Patch, match: {name: backend}, value: "connectTimeout: 1s"}
+`
+	for ask, want := range map[string]int{"request backend:80": 1, "connection db:5432": 0} {
+		flow, err := question(t, ask).ask(explain.NewTraffic(meshOf(t, docs)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for _, s := range flow.Steps {
+			for _, p := range s.Policies {
+				if p.Type == "MeshProxyPatch" {
+					got++
+					if s.At != "cluster" || p.Name != "quick" || p.Field != "spec.default.appendModifications" {
+						t.Errorf("%s: the step %s is by %s", ask, s.At, p)
+					}
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %d steps are by the patch, want %d", ask, got, want)
+		}
+	}
+}

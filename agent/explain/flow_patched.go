@@ -1,0 +1,42 @@
+package explain
+
+import (
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Kinds whose policies may change anything of a config.
+const (
+	kindPatch    = "MeshProxyPatch"
+	kindTemplate = "ProxyTemplate"
+)
+
+// patched lists the patches that shape a resource: those without which it would have other bytes. It is found out once,
+// when the dataplane has any.
+func (p *flowProxy) patched(m *xds.Mesh, id xds.ResourceID) []FlowPolicy {
+	rules := p.rules()
+	if rules == nil || rules.Kind(kindPatch) == nil && rules.LegacyProxy(kindTemplate) == nil {
+		return nil
+	}
+	if p.owners == nil {
+		p.owners = map[xds.ResourceID][]FlowPolicy{}
+		owners, err := m.Owners(p.dataplane.Name, xds.FlavorEnvoy, func(id xds.ResourceID) bool {
+			return id.TypeURL == envoy.KindListener.URL() || id.TypeURL == envoy.KindCluster.URL()
+		})
+		if err != nil {
+			return nil // the config was made before, and is made no other way
+		}
+		for id, list := range owners {
+			for _, o := range list {
+				ref := Ref{Type: o.Policy.Kind, Mesh: o.Policy.Mesh, Name: o.Policy.Name}
+				switch o.Policy.Kind {
+				case kindPatch:
+					p.owners[id] = append(p.owners[id], FlowPolicy{Ref: ref, Field: "spec.default.appendModifications"})
+				case kindTemplate:
+					p.owners[id] = append(p.owners[id], FlowPolicy{Ref: ref, Field: "conf"})
+				}
+			}
+		}
+	}
+	return p.owners[id]
+}
