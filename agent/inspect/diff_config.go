@@ -99,7 +99,7 @@ func (d *configDiffer) compare(c *xds.Change) (*pair, error) {
 		in := func(v any) any { return map[string]any{c.TypeURL: map[string]any{c.Name: v}} }
 		p.patch = jsonpatch.Diff(in(a), in(b))
 		p.fields = fieldDiffs(a, p.patch, 2)
-		if mayShare && len(d.alike) < maxPairs && !d.tells(p) {
+		if mayShare && len(d.alike) < maxPairs && !d.tells(c.Name, p) {
 			d.alike[x] = p
 		}
 	}
@@ -129,10 +129,10 @@ func writeWithout(h hash.Hash, doc []byte, own []string) {
 	}
 }
 
-// tells reports whether a pair has words of what belongs to the proxy alone.
-func (d *configDiffer) tells(p *pair) bool {
-	return slices.ContainsFunc(p.fields, func(f FieldDiff) bool {
-		return slices.ContainsFunc(d.own, func(s string) bool {
+// tells reports whether a pair of resources of a name has words of what belongs to the proxy alone.
+func (d *configDiffer) tells(name string, p *pair) bool {
+	return slices.ContainsFunc(d.own, func(s string) bool {
+		return strings.Contains(name, s) || slices.ContainsFunc(p.fields, func(f FieldDiff) bool {
 			return strings.Contains(f.Path, s) || bytes.Contains(f.Before, []byte(s)) || bytes.Contains(f.After, []byte(s))
 		})
 	})
