@@ -52,7 +52,7 @@ func (a *applier) listener(l *draft.Listener) {
 		return
 	}
 	if a.effect.mode == ModeAll {
-		a.d.Clusters[own].Message = openCluster(name)
+		a.d.Clusters[own].Message = openCluster(name, statName(name))
 		return
 	}
 	set := a.effect.v4
@@ -91,12 +91,11 @@ func (a *applier) clusters(c *chain) {
 }
 
 func (a *applier) cluster(r *rule) {
-	name := r.cluster()
-	if a.made[name] {
+	if a.made[r.name] {
 		return
 	}
-	a.made[name] = true
-	if a.c.Host.Claim(draft.TypeCluster, name) {
+	a.made[r.name] = true
+	if a.c.Host.Claim(draft.TypeCluster, r.name) {
 		a.d.Clusters = append(a.d.Clusters, newCluster(r, a.c.Dataplane))
 	}
 }

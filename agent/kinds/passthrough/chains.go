@@ -33,15 +33,28 @@ const (
 
 // compareChains orders chains for those who read them. Envoy does not look at their order.
 func compareChains(a, b *chain) int {
-	return cmp.Or(
-		cmp.Compare(a.protocol.rank(), b.protocol.rank()),
-		cmp.Compare(a.kind(), b.kind()),
-		cmp.Compare(b.port, a.port),
-		cmp.Compare(b.bits(), a.bits()),
-		cmp.Compare(strings.Count(b.value(), "."), strings.Count(a.value(), ".")),
-		cmp.Compare(a.value(), b.value()),
-		cmp.Compare(len(a.ranges), len(b.ranges)),
-	)
+	if c := cmp.Compare(a.protocol.rank(), b.protocol.rank()); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.kind(), b.kind()); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(b.port, a.port); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(b.specific(), a.specific()); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.value(), b.value()); c != 0 {
+		return c
+	}
+	if a.closure != b.closure {
+		if a.closure {
+			return 1
+		}
+		return -1
+	}
+	return 0
 }
 
 func (p protocol) rank() protocol {
@@ -58,9 +71,13 @@ func (c *chain) kind() targetKind {
 	return c.rule.kind
 }
 
-func (c *chain) bits() int {
-	if c.rule == nil || c.rule.named() {
+// specific is the length of a prefix, or the number of dots in a domain.
+func (c *chain) specific() int {
+	switch {
+	case c.rule == nil:
 		return 0
+	case c.rule.named():
+		return strings.Count(c.rule.text, ".")
 	}
 	return c.rule.prefix.Bits()
 }
@@ -73,11 +90,24 @@ func (c *chain) value() string {
 }
 
 func (c *chain) name() string {
-	name := resourceName(c.protocol, c.value(), c.port)
+	var name string
+	if c.rule != nil && c.rule.port == c.port {
+		name = c.rule.name
+	} else {
+		name = resourceName(c.protocol, c.value(), c.port)
+	}
 	if c.closure {
 		name += "_closure"
 	}
 	return name
+}
+
+// statistics is what all chains of a rule count under.
+func (c *chain) statistics() string {
+	if c.rule != nil {
+		return c.rule.stat
+	}
+	return statName(resourceName(c.protocol, "", c.port))
 }
 
 // chainMaker makes Envoy's messages of chains. Ranges that several chains share are made once.
@@ -85,26 +115,41 @@ type chainMaker struct {
 	ranges map[*netip.Prefix][]*corev3.CidrRange
 }
 
+// parts are the messages that most chains have, allocated together.
+type parts struct {
+	chain   draft.Chain
+	message listenerv3.FilterChain
+	match   listenerv3.FilterChainMatch
+	port    wrapperspb.UInt32Value
+	tcp     tcpv3.TcpProxy
+	cluster tcpv3.TcpProxy_Cluster
+}
+
 func (m *chainMaker) chain(c *chain) *draft.Chain {
-	name := c.name()
-	match := &listenerv3.FilterChainMatch{TransportProtocol: transportPlain, PrefixRanges: m.prefixes(c)}
+	p := &parts{}
+	p.chain.Message = &p.message
+	p.message.Name, p.message.FilterChainMatch = c.name(), &p.match
+	p.match.TransportProtocol, p.match.PrefixRanges = transportPlain, m.prefixes(c)
 	if c.port != 0 {
-		match.DestinationPort = wrapperspb.UInt32(c.port)
+		p.port.Value = c.port
+		p.match.DestinationPort = &p.port
 	}
-	out := &draft.Chain{Message: &listenerv3.FilterChain{Name: name, FilterChainMatch: match}}
 	switch c.protocol.class() {
-	case secure:
-		match.TransportProtocol = transportTLS
-		if c.rule.named() && !c.rule.anywhere() {
-			match.ServerNames = []string{c.rule.text}
-		}
 	case requests:
-		match.ApplicationProtocols = []string{alpnHTTP1, alpnHTTP2}
-		out.HTTP = manager(c, name)
-		return out
+		p.match.ApplicationProtocols = []string{alpnHTTP1, alpnHTTP2}
+		p.chain.HTTP = manager(c)
+		return &p.chain
+	case secure:
+		p.match.TransportProtocol = transportTLS
+		if c.rule.named() && !c.rule.anywhere() {
+			p.match.ServerNames = []string{c.rule.text}
+		}
 	}
-	out.TCP = &tcpv3.TcpProxy{StatPrefix: statName(name), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: c.rule.cluster()}}
-	return out
+	p.tcp.StatPrefix = c.rule.stat
+	p.cluster.Cluster = c.rule.name
+	p.tcp.ClusterSpecifier = &p.cluster
+	p.chain.TCP = &p.tcp
+	return &p.chain
 }
 
 func (m *chainMaker) prefixes(c *chain) []*corev3.CidrRange {
@@ -129,23 +174,23 @@ func (m *chainMaker) prefixes(c *chain) []*corev3.CidrRange {
 }
 
 // manager makes the connection manager of requests: to an address whatever their Host, or to hosts.
-func manager(c *chain, name string) *draft.HTTP {
-	routes := &routev3.RouteConfiguration{Name: name}
+func manager(c *chain) *draft.HTTP {
+	routes := &routev3.RouteConfiguration{Name: c.name()}
 	if c.rule != nil {
-		routes.VirtualHosts = []*routev3.VirtualHost{virtualHost(c.rule.text, c.rule.cluster(), "*")}
+		routes.VirtualHosts = []*routev3.VirtualHost{virtualHost(c.rule.text, c.rule.name, "*")}
 	} else {
 		routes.VirtualHosts = make([]*routev3.VirtualHost, 0, len(c.hosts)+1)
 		for _, r := range c.hosts {
-			routes.VirtualHosts = append(routes.VirtualHosts, virtualHost(hostName(r), r.cluster(), hostDomains(r, c.port)...))
+			routes.VirtualHosts = append(routes.VirtualHosts, virtualHost(hostName(r), r.name, hostDomains(r, c.port)...))
 		}
 		if c.others != nil {
-			routes.VirtualHosts = append(routes.VirtualHosts, virtualHost(c.others.text, c.others.cluster(), "*"))
+			routes.VirtualHosts = append(routes.VirtualHosts, virtualHost(c.others.text, c.others.name, "*"))
 		} else {
 			routes.VirtualHosts = append(routes.VirtualHosts, refusal())
 		}
 	}
 	return &draft.HTTP{
-		Message: &hcmv3.HttpConnectionManager{StatPrefix: statName(name), InternalAddressConfig: draft.InternalAddresses},
+		Message: &hcmv3.HttpConnectionManager{StatPrefix: c.statistics(), InternalAddressConfig: draft.InternalAddresses},
 		Filters: draft.PlainFilters,
 		Routes:  routes,
 	}
@@ -172,25 +217,29 @@ func hostDomains(r *rule, port uint32) []string {
 }
 
 func virtualHost(name, cluster string, domains ...string) *routev3.VirtualHost {
-	return &routev3.VirtualHost{Name: name, Domains: domains, Routes: []*routev3.Route{{
-		Match: everything(),
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
-		}},
-	}}}
+	p := &struct {
+		host    routev3.VirtualHost
+		route   routev3.Route
+		match   routev3.RouteMatch
+		prefix  routev3.RouteMatch_Prefix
+		action  routev3.Route_Route
+		to      routev3.RouteAction
+		cluster routev3.RouteAction_Cluster
+	}{}
+	p.prefix.Prefix, p.match.PathSpecifier = "/", &p.prefix
+	p.cluster.Cluster, p.to.ClusterSpecifier = cluster, &p.cluster
+	p.action.Route, p.route.Action, p.route.Match = &p.to, &p.action, &p.match
+	p.host.Name, p.host.Domains, p.host.Routes = name, domains, []*routev3.Route{&p.route}
+	return &p.host
 }
 
 // refusal answers requests to hosts that no rule names.
 func refusal() *routev3.VirtualHost {
 	return &routev3.VirtualHost{Name: noMatch, Domains: []string{"*"}, Routes: []*routev3.Route{{
-		Match: everything(),
+		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{
 			Status: statusUnavailable,
 			Body:   &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: noMatchText}},
 		}},
 	}}}
-}
-
-func everything() *routev3.RouteMatch {
-	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 }

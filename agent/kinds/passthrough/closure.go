@@ -50,7 +50,7 @@ func (s *ruleSet) plan(n *notes) []*chain {
 	if p.cut {
 		n.cut(s)
 	}
-	slices.SortStableFunc(p.out, compareChains)
+	slices.SortFunc(p.out, compareChains)
 	return p.out
 }
 
@@ -274,7 +274,7 @@ func (w *wider) visit(c *cell) {
 		if in.requests.protocol.class() == requests {
 			w.hold(in.requests, c.prefix)
 		}
-	case v.httpAny != nil || len(v.hosts) > 0 && !v.covered:
+	case v.httpAny != nil || len(v.hosts) > 0:
 		w.noRequests = append(w.noRequests, c.prefix)
 	}
 	switch {

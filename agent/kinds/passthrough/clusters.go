@@ -1,7 +1,6 @@
 package passthrough
 
 import (
-	"fmt"
 	"net/netip"
 	"strconv"
 	"time"
@@ -10,6 +9,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -23,10 +23,6 @@ const connectTimeout = 5 * time.Second
 // pinned reports whether the proxy itself resolves the domain that a client names.
 func (r *rule) pinned() bool { return r.kind == domainTarget && r.port != 0 }
 
-// cluster is the name of the cluster of a rule. Copies of its chain on other ports lead there too, so that it counts
-// all that the rule permits.
-func (r *rule) cluster() string { return resourceName(r.protocol, r.text, r.port) }
-
 // resourceName is the name of a cluster or chain, as the dashboards of the reference know it.
 func resourceName(p protocol, value string, port uint32) string {
 	if p == mysql {
@@ -36,10 +32,10 @@ func resourceName(p protocol, value string, port uint32) string {
 	if port != 0 {
 		on = strconv.FormatUint(uint64(port), 10)
 	}
-	if value == "" {
-		return fmt.Sprintf("meshpassthrough_%s_%s", p, on)
+	if value != "" {
+		value += "_"
 	}
-	return fmt.Sprintf("meshpassthrough_%s_%s_%s", p, value, on)
+	return "meshpassthrough_" + p.String() + "_" + value + on
 }
 
 // statName is a name as one part of the name of a statistic.
@@ -55,8 +51,7 @@ func statName(s string) string {
 
 // newCluster makes the cluster of a rule.
 func newCluster(r *rule, dp *resource.Dataplane) *draft.Cluster {
-	name := r.cluster()
-	out := &draft.Cluster{Kind: draft.PassthroughCluster, Origin: origin, Message: openCluster(name)}
+	out := &draft.Cluster{Kind: draft.PassthroughCluster, Origin: origin, Message: openCluster(r.name, r.stat)}
 	if r.pinned() {
 		pin(out.Message, r, dp)
 	}
@@ -67,10 +62,10 @@ func newCluster(r *rule, dp *resource.Dataplane) *draft.Cluster {
 }
 
 // openCluster leads to the address that the workload dialled.
-func openCluster(name string) *clusterv3.Cluster {
+func openCluster(name, stat string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
-		AltStatName:          statName(name),
+		AltStatName:          stat,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
 		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
 		ConnectTimeout:       durationpb.New(connectTimeout),
@@ -93,6 +88,7 @@ func closedCluster(name string) *clusterv3.Cluster {
 func pin(c *clusterv3.Cluster, r *rule, dp *resource.Dataplane) {
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 	c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+	c.WaitForWarmOnInit = wrapperspb.Bool(false) // the mesh is not held up by a name outside that does not resolve
 	if a, err := netip.ParseAddr(dp.Networking.Address); err != nil || a.Is4() {
 		c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY // a proxy without an IPv6 address cannot dial one
 	}

@@ -65,6 +65,9 @@ type rule struct {
 	protocol protocol
 	port     uint32 // 0: all ports
 	sources  []source
+	// name is that of the cluster, and stat what statistics have for it. Copies of the rule's chain on other ports lead
+	// there too, so that it counts all that the rule permits.
+	name, stat string
 }
 
 // identity is what two rules have in common that admit the same connections of one address family.
@@ -105,7 +108,8 @@ func ruleOf(m *Match, from source) (*rule, bool) {
 	if !ok || err != nil || port > maxPort || m.Port != nil && port == 0 || t.named() && p.class() == plain {
 		return nil, false
 	}
-	return &rule{target: t, protocol: p, port: port, sources: []source{from}}, true
+	name := resourceName(p, t.text, port)
+	return &rule{target: t, protocol: p, port: port, sources: []source{from}, name: name, stat: statName(name)}, true
 }
 
 const maxPort = 65535

@@ -1,0 +1,216 @@
+package passthrough_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// asked is one match as a naive reader understands it.
+type asked struct {
+	protocol, value string
+	port            uint16 // 0: all
+}
+
+func (a asked) text() string {
+	s := a.protocol + " " + a.value
+	if a.port == 0 {
+		return s
+	}
+	if addr, err := netip.ParseAddr(a.value); err == nil && addr.Is6() {
+		s = a.protocol + " [" + a.value + "]"
+	}
+	return fmt.Sprintf("%s:%d", s, a.port)
+}
+
+// address returns the addresses of a match; false for a domain.
+func (a asked) address() (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(a.value)
+	if err != nil {
+		addr, err := netip.ParseAddr(a.value)
+		if err != nil {
+			return p, false
+		}
+		p = netip.PrefixFrom(addr, addr.BitLen())
+	}
+	if p.Addr().Is4In6() {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p, true
+}
+
+func (a asked) requests() bool {
+	return a.protocol != "tls" && a.protocol != "tcp" && a.protocol != "mysql"
+}
+
+// admits is the reading of one match, whatever others there are. silent is true where nothing is inspected.
+func (a asked) admits(c conn, silent bool) bool {
+	if a.port != 0 && a.port != c.to.Port() {
+		return false
+	}
+	prefix, byAddress := a.address()
+	if byAddress && !prefix.Contains(c.to.Addr()) {
+		return false
+	}
+	if silent {
+		return a.protocol == "tcp" || a.protocol == "mysql"
+	}
+	switch {
+	case c.sends == sendsNothing:
+		return false
+	case a.protocol == "tls":
+		return c.sends == sendsTLS && (byAddress || names(a.value, c.name))
+	case a.protocol == "tcp":
+		return c.sends != sendsTLS
+	}
+	host := strings.TrimSuffix(c.name, fmt.Sprintf(":%d", c.to.Port()))
+	return (c.sends == sendsHTTP1 || c.sends == sendsHTTP2) && (byAddress || names(a.value, host))
+}
+
+// names reports whether a name is of a domain.
+func names(domain, name string) bool {
+	domain, name = strings.ToLower(domain), strings.ToLower(name)
+	if below, ok := strings.CutPrefix(domain, "*"); ok {
+		return below == "" || strings.HasSuffix(name, below) && len(name) > len(below)
+	}
+	return name == domain
+}
+
+var (
+	addresses = []string{
+		"10.0.0.1", "10.0.0.1/32", "10.0.0.2", "10.0.0.0/30", "10.0.0.3/24", "10.0.0.0/8", "0.0.0.0/0", "::ffff:10.0.0.2", "::ffff:10.0.0.0/126",
+		"2001:db8::1", "2001:DB8:0::1", "2001:db8::/64", "2001:db8::/32", "::/0",
+	}
+	domains = []string{"a.com", "A.com", "b.a.com", "*.a.com", "*.b.a.com", "c.org", "*"}
+	ports   = []uint16{0, 80, 443, 3306}
+)
+
+// connections are all those that the matches can tell apart, and some more.
+func connections() []conn {
+	var out []conn
+	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.77", "10.9.0.1", "1.1.1.1", "2001:db8::1", "2001:db8::2", "2001:db8:1::1", "fd00::1"} {
+		for _, port := range []uint16{80, 443, 3306, 8080} {
+			to := netip.AddrPortFrom(netip.MustParseAddr(a), port)
+			for _, name := range []string{"", "a.com", "x.a.com", "b.a.com", "x.b.a.com", "c.org", "d.org"} {
+				out = append(out, conn{to, sendsTLS, name})
+				if name != "" {
+					out = append(out, conn{to, sendsHTTP1, name}, conn{to, sendsHTTP2, fmt.Sprintf("%s:%d", strings.ToUpper(name), port)}, conn{to, sendsHTTP10, name})
+				}
+			}
+			out = append(out, conn{to, sendsBytes, ""}, conn{to, sendsNothing, ""})
+		}
+	}
+	return out
+}
+
+// drawMatch draws a match that validation accepts. protocols are those that it may have.
+func drawMatch(t *rapid.T, protocols []string) asked {
+	a := asked{protocol: rapid.SampledFrom(protocols).Draw(t, "protocol"), port: rapid.SampledFrom(ports).Draw(t, "port")}
+	if a.protocol == "tcp" || a.protocol == "mysql" || rapid.Bool().Draw(t, "by address") {
+		a.value = rapid.SampledFrom(addresses).Draw(t, "address")
+	} else {
+		a.value = rapid.SampledFrom(domains).Draw(t, "domain")
+	}
+	if a.port == 0 && (a.protocol == "mysql" || a.requests() && strings.HasPrefix(a.value, "*")) {
+		a.port = 80
+	}
+	return a
+}
+
+// drawPolicies draws matches, each in a policy of its own so that none contradicts another of its policy, and the
+// documents.
+func drawPolicies(t *rapid.T, protocols []string) ([]asked, string) {
+	list := make([]asked, rapid.IntRange(1, 12).Draw(t, "matches"))
+	docs := base
+	for i := range list {
+		list[i] = drawMatch(t, protocols)
+		docs += matched(fmt.Sprintf("p%02d", i), list[i].text())
+	}
+	return list, docs
+}
+
+// admitted reports whether some match admits a connection.
+func admitted(list []asked, c conn) bool {
+	silent := slices.ContainsFunc(list, func(a asked) bool {
+		p, _ := a.address()
+		return a.protocol == "mysql" && a.port == c.to.Port() && p.Addr().Is6() == c.to.Addr().Is6()
+	})
+	return slices.ContainsFunc(list, func(a asked) bool { return a.admits(c, silent) })
+}
+
+// TestSomeMatchAdmits: a connection is let through exactly when some match admits it, whatever others there are.
+func TestSomeMatchAdmits(t *testing.T) {
+	all := connections()
+	rapid.Check(t, func(rt *rapid.T) {
+		request := rapid.SampledFrom([]string{"http", "http2", "grpc"}).Draw(rt, "of requests")
+		list, docs := drawPolicies(rt, []string{"tls", "tls", "tcp", "tcp", request, request, "mysql"})
+		e, _ := newEnvoy(t, docs)
+		for _, c := range all {
+			v := e.decide(c)
+			if want := admitted(list, c); v.allowed() != want {
+				rt.Fatalf("%v\n%s: %+v, want admitted %t", list, c, v, want)
+			}
+			if v.allowed() && !reaches(list, c, v.cluster) {
+				rt.Fatalf("%v\n%s leads to %s, whose match does not admit it", list, c, v.cluster)
+			}
+		}
+	})
+}
+
+// reaches reports whether a cluster is that of a match that admits a connection.
+func reaches(list []asked, c conn, cluster string) bool {
+	silent := strings.Contains(cluster, "_tcp_") // what it admits there is said by admitted
+	return slices.ContainsFunc(list, func(a asked) bool {
+		protocol, port := a.protocol, fmt.Sprint(a.port)
+		if protocol == "mysql" {
+			protocol = "tcp"
+		}
+		if a.port == 0 {
+			port = "*"
+		}
+		value := a.value
+		if _, ok := a.address(); !ok {
+			value = strings.ToLower(value)
+		}
+		return cluster == "meshpassthrough_"+protocol+"_"+value+"_"+port && a.admits(c, silent)
+	})
+}
+
+// TestContradictionsCostNothingElse: whatever policies say against each other, Envoy takes what is made of it, nothing
+// is let through that no match admits, and what is not about requests is not concerned.
+func TestContradictionsCostNothingElse(t *testing.T) {
+	all := connections()
+	rapid.Check(t, func(rt *rapid.T) {
+		list, docs := drawPolicies(rt, []string{"tls", "tcp", "http", "http2", "grpc", "mysql"})
+		e, _ := newEnvoy(t, docs)
+		rest := slices.DeleteFunc(slices.Clone(list), asked.requests)
+		for _, c := range all {
+			v := e.decide(c)
+			if v.allowed() && !admitted(list, c) {
+				rt.Fatalf("%v\n%s is let through by %+v", list, c, v)
+			}
+			if !v.allowed() && admitted(rest, c) && c.sends != sendsHTTP1 && c.sends != sendsHTTP2 {
+				rt.Fatalf("%v\n%s: %+v, and a match that is not about requests admits it", list, c, v)
+			}
+		}
+	})
+}
+
+// TestOrderDoesNotMatter: validation says the same of the matches of a policy in any order.
+func TestOrderDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(2, 8).Draw(rt, "matches")
+		texts := make([]string, n)
+		for i := range texts {
+			texts[i] = drawMatch(rt, []string{"tls", "tcp", "http", "http2", "grpc", "mysql"}).text()
+		}
+		other := rapid.Permutation(texts).Draw(rt, "other order")
+		if a, b := len(faultsOf(matched("p", texts...))) > 0, len(faultsOf(matched("p", other...))) > 0; a != b {
+			rt.Fatalf("%q is refused: %t, %q: %t", texts, a, other, b)
+		}
+	})
+}
