@@ -195,6 +195,13 @@ func TestQuestionsAboutPolicies(t *testing.T) {
 	if err != nil || !x.Selected || x.Items[0].Places[0].Inbound.Port != 80 {
 		t.Errorf("explain: %+v, %v", x, err)
 	}
+	target := client.FlowTarget{From: "web", To: "198.51.100.1:443"}
+	if flow, err := c.ExplainConnection(ctx, client.ConnectionQuestion{Target: target, TLS: true}); err != nil || flow.Verdict != "allowed" || flow.Address != target.To {
+		t.Errorf("explain a connection: %+v, %v", flow, err)
+	}
+	if flow, err := c.ExplainRequest(ctx, client.RequestQuestion{Target: target}); err != nil || flow.Verdict != "allowed" || len(flow.Steps) == 0 {
+		t.Errorf("explain a request: %+v, %v", flow, err)
+	}
 	var p *client.Problem
 	if _, err := c.ExplainPolicy(ctx, client.PolicyQuestion{Type: "mt", Name: "gone", Dataplane: "web"}); !errors.As(err, &p) || p.Status != 404 {
 		t.Errorf("a policy that is not there: %v", err)

@@ -247,3 +247,59 @@ spec:
 		}
 	}
 }
+
+// Who goes to a server of the mesh past its service has no certificate, and does not come in.
+func TestPastTheService(t *testing.T) {
+	docs := secured + permission("all", "{kind: Mesh}", "{kind: Mesh}", "Allow") + `---
+type: Dataplane
+mesh: default
+name: job
+networking:
+  address: 10.0.0.7
+  inbound: [{port: 80, tags: {kuma.io/service: job}}]
+  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}
+`
+	for ask, allowed := range map[string]bool{
+		"request backend:80 from=job":           true,
+		"request 10.0.0.2:80 from=job":          false,
+		"request 10.0.0.2:80 from=job http2":    false,
+		"connection 10.0.0.2:80 from=job tls":   false,
+		"connection 192.0.2.4:5432 from=job":    false,
+		"connection 198.51.100.9:5432 from=job": true, // a stranger decides for himself
+	} {
+		flow, err := question(t, ask).ask(explain.NewTraffic(meshOf(t, docs)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := flow.Verdict == "allowed"; got != allowed {
+			t.Errorf("%s: %s: %s", ask, flow.Verdict, flow.Reason)
+		}
+		if !allowed && (len(flow.Servers) != 1 || flow.Servers[0].Verdict != "closed") {
+			t.Errorf("%s: servers %+v", ask, flow.Servers)
+		}
+	}
+}
+
+// FuzzTarget asks about whatever can be written: there is an answer, or an error that names the field.
+func FuzzTarget(f *testing.F) {
+	for _, seed := range []string{"a:1", "[::1]:80", "10.0.0.1:443", "[fe80::1%eth0]:1", "[::ffff:1.2.3.4]:5", "a.:7", "*:1", ":", "a:+1"} {
+		f.Add(seed, "", "a.b")
+	}
+	f.Add("backend:80", "1.2.3.4", "x")
+	traffic := explain.NewTraffic(meshOf(f, redirected("tls Domain *.b 443")))
+	f.Fuzz(func(t *testing.T, to, ip, sni string) {
+		target := explain.Target{From: "web", To: to, IP: ip}
+		flow, err := traffic.Connection(&explain.ConnectionQuestion{Target: target, TLS: true, SNI: &sni})
+		var bad *explain.QuestionError
+		if err != nil && (!errors.As(err, &bad) || bad.Field == "" || bad.Reason == "") {
+			t.Error(err)
+		}
+		if err == nil && (flow.Verdict == "" || flow.Reason == "") {
+			t.Errorf("%+v", flow)
+		}
+		flow, err = traffic.Request(&explain.RequestQuestion{Target: target, Path: ip, Headers: []explain.Header{{Name: "host", Value: sni}}})
+		if err != nil && !errors.As(err, &bad) || err == nil && flow.Verdict == "" {
+			t.Errorf("%+v, %v", flow, err)
+		}
+	})
+}

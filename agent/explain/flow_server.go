@@ -68,7 +68,7 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 				continue
 			}
 			asked++
-			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in))
+			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in, isPassthrough(flow.Listener)))
 		}
 	}
 	flow.judge()
@@ -99,8 +99,9 @@ func (f *Flow) judge() {
 	}
 }
 
-// arrive follows what the proxy of the client sends through the proxy of a server.
-func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry) *Way {
+// arrive follows what the proxy of the client sends through the proxy of a server: what the client has sent, where
+// its proxy passes it on untouched.
+func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, untouched bool) *Way {
 	conn := &envoy.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first, SNI: in.sni, ALPN: in.alpn}
 	if tp := server.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortInbound != 0 {
 		port := tp.RedirectPortInbound
@@ -109,7 +110,7 @@ func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *cl
 		}
 		conn.Entry = netip.AddrPortFrom(at.Addr(), uint16(port))
 	}
-	if in.req != nil {
+	if in.req != nil && !untouched {
 		conn.First = envoy.H2C // between the proxies of a mesh requests travel as HTTP/2
 	}
 	if facts.tls != nil {

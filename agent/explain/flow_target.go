@@ -116,7 +116,7 @@ func (p *flowProxy) resolve(d *dialled, port uint16) {
 	}
 	if len(known) == 0 {
 		d.dst, d.any = netip.AddrPortFrom(netip.MustParseAddr(anyAddress), port), true
-		d.note = fmt.Sprintf("the address of %s is not known here: %s stands for one that no rule names; say with the address which one the client dials", d.host, anyAddress)
+		d.note = fmt.Sprintf("the address of %s is not known here: %s stands for one that no rule names; give the one that the client dials (ip) to be sure", d.host, anyAddress)
 		return
 	}
 	o := known[0]
