@@ -61,41 +61,12 @@ func isSection(fs []field, key string) bool {
 
 // suggest names the key that is meant, when one is near.
 func suggest(key string, fs []field) string {
-	best, bestDistance := "", 4
-	for _, f := range fs {
-		if strings.EqualFold(f.path, key) {
-			return fmt.Sprintf("; did you mean %s?", f.path)
-		}
-		if d := distance(strings.ToLower(key), strings.ToLower(f.path), bestDistance); d < bestDistance {
-			best, bestDistance = f.path, d
-		}
+	paths := make([]string, len(fs))
+	for i := range fs {
+		paths[i] = fs[i].path
 	}
-	if best == "" {
-		return ""
+	if near := resource.Nearest(key, paths); near != "" {
+		return fmt.Sprintf("; did you mean %s?", near)
 	}
-	return fmt.Sprintf("; did you mean %s?", best)
-}
-
-// distance is the Levenshtein distance of two texts, or limit when it is at least that.
-func distance(a, b string, limit int) int {
-	if max(len(a)-len(b), len(b)-len(a)) >= limit || len(a) > 128 {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return min(row[len(b)], limit)
+	return ""
 }

@@ -188,7 +188,7 @@ func (d *decoder) unknown(p *pair, names []string) {
 	}
 	d.userField(p.key)
 	defer d.pop()
-	if near := nearest(p.key, names); near != "" {
+	if near := Nearest(p.key, names); near != "" {
 		d.faultf(p.line, "unknown field %s; did you mean %q?", quote(p.key), near)
 		return
 	}

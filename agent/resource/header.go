@@ -80,7 +80,7 @@ func (r *Registry) kind(d *decoder, root *node, field string) (Descriptor, bool)
 	for _, x := range r.list {
 		kinds = append(kinds, x.Kind)
 	}
-	switch near := nearest(name, kinds); {
+	switch near := Nearest(name, kinds); {
 	case name == "" && len(d.faults) > 0 && d.faults[len(d.faults)-1].Field == field: // the wrong type is reported
 	case name == "":
 		d.faultf(line, "the kind is missing; give one of %s", strings.Join(kinds, ", "))

@@ -162,8 +162,8 @@ func plain(n *node) any {
 	return nil
 }
 
-// nearest returns the name that a misspelt one likely means, or "".
-func nearest(name string, names []string) string {
+// Nearest returns the name that a misspelt one was likely meant to be, "" when none is near.
+func Nearest(name string, names []string) string {
 	if len(name) > 64 {
 		return ""
 	}

@@ -136,41 +136,13 @@ func fieldNamed(md protoreflect.MessageDescriptor, name string) protoreflect.Fie
 	return md.Fields().ByTextName(name)
 }
 
-// nearest returns the field whose name differs from a wrong one only in case, underscores or at most two letters.
+// nearest returns the field that a misspelt name was likely meant to be, "" when none is near.
 func nearest(name string, md protoreflect.MessageDescriptor) string {
-	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
-	best, most := "", 3
-	for i := range md.Fields().Len() {
-		n := md.Fields().Get(i).JSONName()
-		if d := distance(plain(name), plain(n), most); d < most {
-			best, most = n, d
-		}
+	names := make([]string, md.Fields().Len())
+	for i := range names {
+		names[i] = md.Fields().Get(i).JSONName()
 	}
-	return best
-}
-
-// distance is the number of letters to insert, delete or replace between two words (Levenshtein), or at least limit.
-func distance(a, b string, limit int) int {
-	if len(a) > 64 || max(len(a), len(b))-min(len(a), len(b)) >= limit {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
+	return resource.Nearest(strings.ReplaceAll(name, "_", ""), names)
 }
 
 // enumNames lists the first values of an enum.
