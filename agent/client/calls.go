@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
 )
@@ -218,6 +219,7 @@ type DiffQuestion struct {
 	Shadow    bool     // afterwards shadow policies act like the others
 	Mesh      string   // only proxies of this mesh; "": all
 	Dataplane string   // only the proxies of this name; "": all
+	Omit      []string // parts that are left empty: items, patch
 }
 
 // Diff asks what would change on the proxies. Nothing is stored.
@@ -228,6 +230,9 @@ func (c *Client) Diff(ctx context.Context, q DiffQuestion) (*Diff, error) {
 	}
 	if q.Dataplane != "" {
 		v.Set("dataplane", q.Dataplane)
+	}
+	if len(q.Omit) > 0 {
+		v.Set("omit", strings.Join(q.Omit, ","))
 	}
 	return call[Diff](ctx, c, http.MethodPost, "/v1/diff", v, q.Stream)
 }

@@ -96,11 +96,16 @@ func generationError(err error) *Error {
 
 // includes reads the query parameter include, a list of what else a document is to hold.
 func includes(r *http.Request, possible ...string) (map[string]bool, *Error) {
+	return itemsQuery(r, "include", "included", possible...)
+}
+
+// itemsQuery reads a query parameter that is a list.
+func itemsQuery(r *http.Request, name, done string, possible ...string) (map[string]bool, *Error) {
 	out := map[string]bool{}
-	for _, v := range r.URL.Query()["include"] {
+	for _, v := range r.URL.Query()[name] {
 		for item := range strings.SplitSeq(v, ",") {
 			if !slices.Contains(possible, item) {
-				return nil, invalidQuery("include", item, "only "+strings.Join(possible, " and ")+" can be included")
+				return nil, invalidQuery(name, item, "only "+strings.Join(possible, " and ")+" can be "+done)
 			}
 			out[item] = true
 		}

@@ -222,9 +222,9 @@ func (d *differ) mesh(name string) (*meshStates, error) {
 			return nil, err
 		}
 	}
-	s.candidates = d.candidatesIn(name)
 	s.to = s.from
-	if slices.ContainsFunc(s.candidates, func(x *candidate) bool { return x.set }) {
+	var other bool
+	if s.candidates, other = d.candidatesIn(name); other && (d.c.Shadow || len(s.candidates) > 0) {
 		if s.to, err = d.build(d.after, name, s.from); err != nil {
 			return nil, err
 		}

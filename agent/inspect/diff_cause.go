@@ -24,8 +24,6 @@ type candidate struct {
 	ref     Ref
 	key     resource.Key
 	was, is *resource.Resource // as it acts before and after the change; nil: it does not
-	set     bool               // it is another one in the set, and does not only begin to act
-	policy  bool
 
 	without, alone attempt
 }
@@ -36,16 +34,17 @@ type attempt struct {
 	done bool
 }
 
-// candidatesIn lists what of the change concerns a mesh.
-func (d *differ) candidatesIn(mesh string) []*candidate {
-	var out []*candidate
+// candidatesIn lists what of the change acts in a mesh, and reports whether the mesh has other resources afterwards: a
+// shadow policy may come and go without acting.
+func (d *differ) candidatesIn(mesh string) (out []*candidate, other bool) {
 	for i := range d.out.Resources {
 		r := &d.out.Resources[i]
 		if r.Action == ActionUnchanged || r.Mesh != mesh && (r.Mesh != "" || r.Type == kindMesh && r.Name != mesh) {
 			continue
 		}
+		other = other || r.Action != ActionActivated
 		k := resource.Key{Kind: r.Type, Mesh: r.Mesh, Name: r.Name}
-		c := &candidate{ref: Ref{Type: r.Type, Mesh: r.Mesh, Name: r.Name}, key: k, set: r.Action != ActionActivated}
+		c := &candidate{ref: Ref{Type: r.Type, Mesh: r.Mesh, Name: r.Name}, key: k}
 		if c.was = d.c.Set.Get(k); c.was != nil && c.was.Shadow() {
 			c.was = nil
 		}
@@ -56,7 +55,7 @@ func (d *differ) candidatesIn(mesh string) []*candidate {
 			out = append(out, c)
 		}
 	}
-	return out
+	return out, other
 }
 
 // withoutOne is the mesh after the change, but for one resource.

@@ -31,6 +31,10 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 			*f.to = v[0]
 		}
 	}
+	omit, e := itemsQuery(r, "omit", "omitted", "items", "patch")
+	if e != nil {
+		return e
+	}
 	for _, v := range q["delete"] {
 		k, e := s.key(v)
 		if e != nil {
@@ -50,6 +54,16 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 	d, e := s.compare(r.Context(), c)
 	if e != nil {
 		return e
+	}
+	for i := range d.Proxies {
+		for _, part := range [...]*PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
+			if omit["items"] {
+				part.Items = []ItemDiff{}
+			}
+			if omit["patch"] {
+				part.Patch = []Operation{}
+			}
+		}
 	}
 	writeJSON(w, http.StatusOK, d)
 	return nil

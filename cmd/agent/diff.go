@@ -24,6 +24,7 @@ type difference struct {
 	deletes        []string
 	shadow, all    bool
 	dataplane      string
+	omit           []string // of the answer
 }
 
 func (a *app) diffCommand() *cobra.Command {
@@ -71,6 +72,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 		if err != nil {
 			return err
 		}
+		d.omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[format]
 		doc, err := a.diff(cmd.Context(), &d)
 		if err == nil {
 			err = a.printDiff(doc, format)
@@ -126,7 +128,7 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 		}
 		return now.Diff(ctx, a.getenv("NEARSIDE_NODE_ZONE"), agent.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: a.mesh, Dataplane: d.dataplane})
 	}
-	q := client.DiffQuestion{Shadow: d.shadow, Mesh: a.mesh, Dataplane: d.dataplane}
+	q := client.DiffQuestion{Shadow: d.shadow, Mesh: a.mesh, Dataplane: d.dataplane, Omit: d.omit}
 	keys, err := a.keys(d.deletes, func() ([]client.Kind, error) { return a.client().Kinds(ctx) })
 	if err != nil {
 		return nil, err

@@ -82,6 +82,9 @@ func proxyDiffText(p *client.ProxyDiff) string {
 		fmt.Fprintf(&b, "  no config can be made, a client would keep what it has: %s\n", p.Error)
 	case "unchanged":
 		fmt.Fprintln(&b, "  the config stays the same")
+		if !p.Truncated && len(p.Rules.Items) == 0 {
+			fmt.Fprintln(&b, "  the rules say the same, and come from other policies")
+		}
 	}
 	if p.Truncated {
 		fmt.Fprintf(&b, "  too much to tell beside other proxies; --dataplane %s -m %s tells it\n", p.Name, p.Mesh)
@@ -100,9 +103,6 @@ func configItems(w io.Writer, p *client.PartDiff) {
 
 func ruleItems(w io.Writer, p *client.PartDiff) {
 	diffItems(w, p.Items, func(it *client.ItemDiff) string { return "rule of " + it.Type })
-	if len(p.Items) == 0 && len(p.Patch) > 0 {
-		fmt.Fprintln(w, "  the rules say the same, and come from other policies")
-	}
 }
 
 // diffItems writes resources or rules, those of which the same is to be said together.

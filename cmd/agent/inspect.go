@@ -227,7 +227,7 @@ func (a *app) inspectDiff(ctx context.Context, in *inspection, name string, oper
 	if operations == 0 {
 		return nil
 	}
-	d, err := a.diff(ctx, &difference{against: in.files, shadow: true, dataplane: name})
+	d, err := a.diff(ctx, &difference{against: in.files, shadow: true, dataplane: name, omit: []string{"patch"}})
 	if err != nil {
 		return err
 	}
