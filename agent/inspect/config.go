@@ -25,7 +25,11 @@ func ProxyConfig(m *xds.Mesh, name string, o ConfigOptions) (*Config, []mesh.War
 	if o.Shadow {
 		in.Mesh = m.Shadow()
 	}
-	p, err := xds.Generate(in, nil, nil)
+	var memo *xds.Memo
+	if o.Diff && in.Mesh != m {
+		memo = xds.NewMemo() // most of two configs is the same
+	}
+	p, err := xds.Generate(in, nil, memo)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -38,7 +42,7 @@ func ProxyConfig(m *xds.Mesh, name string, o ConfigOptions) (*Config, []mesh.War
 		c.Diff = []Operation{}
 		if in.Mesh != m {
 			in.Mesh = m
-			current, err := xds.Generate(in, nil, nil)
+			current, err := xds.Generate(in, nil, memo)
 			if err != nil {
 				return nil, nil, err
 			}
