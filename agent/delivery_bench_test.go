@@ -77,8 +77,9 @@ func newDeltaClient(ctx context.Context, b testing.TB, socket, id string, got fu
 	return c
 }
 
-// run reads until the stream ends. Endpoints are subscribed to by the names of the clusters, as Envoy does.
+// run reads until the stream ends. Endpoints are subscribed to by the names of the clusters, each once, as Envoy does.
 func (c *deltaClient) run() {
+	subscribed := map[string]bool{}
 	for {
 		r, err := c.stream.Recv()
 		if err != nil {
@@ -91,7 +92,8 @@ func (c *deltaClient) run() {
 		}
 		var names []string
 		for _, x := range r.Resources {
-			if r.TypeUrl == draft.TypeCluster && strings.HasPrefix(x.Name, "svc-") {
+			if r.TypeUrl == draft.TypeCluster && strings.HasPrefix(x.Name, "svc-") && !subscribed[x.Name] {
+				subscribed[x.Name] = true
 				names = append(names, x.Name)
 			}
 			c.got(x)
