@@ -208,6 +208,33 @@ func TestQuestionsAboutPolicies(t *testing.T) {
 	}
 }
 
+func TestDiff(t *testing.T) {
+	c := agent(t, nil)
+	ctx := t.Context()
+	if _, err := c.Apply(ctx, []byte(docs), false); err != nil {
+		t.Fatal(err)
+	}
+	slow := []byte("{type: MeshTimeout, mesh: default, name: t, labels: {kuma.io/effect: shadow}, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 5s}}]}}")
+	if d, err := c.Diff(ctx, client.DiffQuestion{Stream: slow}); err != nil || d.Changed || d.Scope != "all" || len(d.Resources) != 1 {
+		t.Errorf("a shadow policy: %+v, %v", d, err)
+	}
+	d, err := c.Diff(ctx, client.DiffQuestion{Stream: slow, Shadow: true, Mesh: "default", Dataplane: "web"})
+	if err != nil || !d.Changed || d.Scope != "named" || len(d.Proxies) != 1 || len(d.Proxies[0].Config.Patch) == 0 || len(d.Proxies[0].Config.Items) == 0 {
+		t.Errorf("with shadow policies: %+v, %v", d, err)
+	}
+	d, err = c.Diff(ctx, client.DiffQuestion{Stream: slow, Shadow: true, Omit: []string{"items", "patch"}})
+	if err != nil || !d.Changed || len(d.Proxies[0].Config.Patch) != 0 || len(d.Proxies[0].Config.Items) != 0 || len(d.Proxies[0].Config.Summary) == 0 {
+		t.Errorf("without its parts: %+v, %v", d, err)
+	}
+	if d, err = c.Diff(ctx, client.DiffQuestion{Delete: []string{"Dataplane/default/web"}}); err != nil || d.Proxies[0].Action != "deleted" {
+		t.Errorf("a deletion: %+v, %v", d, err)
+	}
+	var p *client.Problem
+	if _, err := c.Diff(ctx, client.DiffQuestion{Stream: []byte("{type: Mesh}")}); !errors.As(err, &p) || p.Type != client.ProblemDocument {
+		t.Errorf("a document that is not valid: %v", err)
+	}
+}
+
 func TestListFollowsPages(t *testing.T) {
 	c := agent(t, nil)
 	var b strings.Builder

@@ -99,6 +99,7 @@ func (c *Comparison) after() (*resource.Set, []DiffResource, *Error) {
 			tell(r, ActionCreated)
 		case was.Digest != r.Digest:
 			tell(r, ActionChanged)
+			out[len(out)-1].Fields = fieldChanges(was, r)
 		default:
 			tell(r, ActionUnchanged)
 		}

@@ -43,7 +43,7 @@ func TestDiff(t *testing.T) {
 	// Nobody is connected: all.
 	got := a.do("POST", "/v1/diff", slow("9s"))
 	a.want(got, 200, `"changed":true`, `"scope":"all"`, `"compared":3`,
-		`"resources":[{"type":"MeshTimeout","mesh":"default","name":"t1","action":"changed","shadow":false,"owner":"file:/r/a.yaml"}]`,
+		`"resources":[{"type":"MeshTimeout","mesh":"default","name":"t1","action":"changed","shadow":false,"owner":"file:/r/a.yaml","fields":[{"path":"spec.to[0].default.connectionTimeout","before":"5s","after":"9s"}]}]`,
 		`"policies":[{"type":"MeshTimeout","mesh":"default","name":"t1"}]`,
 		`"patch":[{"op":"replace","path":"/type.googleapis.com~1envoy.config.cluster.v3.Cluster/svc-1/connectTimeout","value":"9s"}`,
 		`{"path":"connectTimeout","before":"5s","after":"9s","by":[{"type":"MeshTimeout","mesh":"default","name":"t1"}]}`,

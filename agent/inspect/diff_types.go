@@ -32,6 +32,8 @@ type DiffResource struct {
 	Action string `json:"action"`          // created, changed, unchanged, deleted or activated
 	Shadow bool   `json:"shadow"`          // it is a shadow policy: it acts where shadow policies are counted in
 	Owner  string `json:"owner,omitempty"` // the source that alone may change it, when that is not the API
+	// Fields are those that differ, when it changes; at most 64.
+	Fields []FieldChange `json:"fields,omitempty"`
 }
 
 // ProxyDiff is what would change on one proxy.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,8 @@ type difference struct {
 	files, against fileFlags
 	deletes        []string
 	shadow, all    bool
-	dataplane      string
+	mesh           string // "": all
+	dataplane      string // "": all
 	omit           []string // of the answer
 }
 
@@ -54,7 +56,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 		Args: args(0, 0, "no arguments; name files with -f"),
 	}
 	fl := cmd.Flags()
-	fl.StringVarP(&a.mesh, "mesh", "m", "", "only proxies of this mesh (default: all); also the mesh of --delete (default: default)")
+	fl.StringVarP(&d.mesh, "mesh", "m", "", "only proxies of this mesh (default: all); also the mesh of --delete (default: default)")
 	_ = cmd.RegisterFlagCompletionFunc("mesh", a.completeMesh)
 	d.files.add(cmd, "resources that would be applied")
 	d.against.flag = "--against"
@@ -63,7 +65,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 	fl.BoolVar(&d.shadow, "shadow", false, "count shadow policies in")
 	fl.StringVar(&d.dataplane, "dataplane", "", "only this dataplane, connected or not")
 	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
+		return a.names(cmd, "dataplanes", d.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	fl.BoolVar(&d.all, "all-nodes", false, "proxies of all nodes; not possible yet")
 	output := outputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
@@ -72,6 +74,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 		if err != nil {
 			return err
 		}
+		a.mesh = cmp.Or(d.mesh, "default")
 		d.omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[format]
 		doc, err := a.diff(cmd.Context(), &d)
 		if err == nil {
@@ -126,9 +129,9 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 		if err != nil {
 			return nil, err
 		}
-		return now.Diff(ctx, a.getenv("NEARSIDE_NODE_ZONE"), agent.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: a.mesh, Dataplane: d.dataplane})
+		return now.Diff(ctx, a.getenv("NEARSIDE_NODE_ZONE"), agent.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane})
 	}
-	q := client.DiffQuestion{Shadow: d.shadow, Mesh: a.mesh, Dataplane: d.dataplane, Omit: d.omit}
+	q := client.DiffQuestion{Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane, Omit: d.omit}
 	keys, err := a.keys(d.deletes, func() ([]client.Kind, error) { return a.client().Kinds(ctx) })
 	if err != nil {
 		return nil, err
@@ -141,7 +144,11 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 			return nil, err
 		}
 	}
-	return a.client().Diff(ctx, q)
+	doc, err := a.client().Diff(ctx, q)
+	if err == nil && doc.Scope == "all" {
+		fmt.Fprintln(a.stderr, "note: no proxy is connected to the agent, so every dataplane was compared")
+	}
+	return doc, err
 }
 
 // keys reads TYPE/NAME of what would be deleted.
@@ -152,11 +159,7 @@ func (a *app) keys(list []string, kinds func() ([]client.Kind, error)) ([]agent.
 		if err != nil {
 			return nil, fmt.Errorf("--delete %s: %w", s, err)
 		}
-		k := agent.ResourceKey{Kind: r.kind.Kind, Mesh: r.mesh, Name: r.name}
-		if k.Mesh == "" && !r.kind.Global {
-			k.Mesh = "default"
-		}
-		out = append(out, k)
+		out = append(out, agent.ResourceKey{Kind: r.kind.Kind, Mesh: r.mesh, Name: r.name})
 	}
 	return out, nil
 }

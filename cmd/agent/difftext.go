@@ -52,6 +52,9 @@ func diffResources(w io.Writer, d *client.Diff) {
 			line += "; it belongs to " + r.Owner + ", which alone can change it"
 		}
 		fmt.Fprintln(w, line)
+		for _, f := range r.Fields {
+			fmt.Fprintln(w, "  "+fieldChange(f))
+		}
 	}
 }
 

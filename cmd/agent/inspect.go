@@ -123,8 +123,9 @@ select it and what of them is in force (--type=policies), or which versions it w
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
-what is in force to what is shown. --include=fields adds to each rule which policy each of its fields comes from, which
-the table always has. -o json has the documents of the API.`,
+what is in force to what is shown; the table tells it in words, with the policy that causes each change. --include=fields
+adds to each rule which policy each of its fields comes from, which the table always has. -o json has the documents of
+the API.`,
 		Example: `  nearside inspect dataplane web
   nearside inspect dataplane web --type=rules
   nearside inspect dataplane web --type=status
@@ -227,7 +228,7 @@ func (a *app) inspectDiff(ctx context.Context, in *inspection, name string, oper
 	if operations == 0 {
 		return nil
 	}
-	d, err := a.diff(ctx, &difference{against: in.files, shadow: true, dataplane: name, omit: []string{"patch"}})
+	d, err := a.diff(ctx, &difference{against: in.files, shadow: true, mesh: a.mesh, dataplane: name, omit: []string{"patch"}})
 	if err != nil {
 		return err
 	}
