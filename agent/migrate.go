@@ -65,8 +65,12 @@ type MigrationChange struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
-	// Way is the path for people: type, name of the resource, and fields; items of lists go by their names.
-	Way []string `json:"way"`
+	// Type is the URL of the resource's type, Name its name, and Field the field in it, as [inspect.FieldDiff] names it.
+	Type  string `json:"type"`
+	Name  string `json:"name"`
+	Field string `json:"field"`
+	// Before is what was there, absent for nothing.
+	Before json.RawMessage `json:"before,omitempty"`
 	// Why is empty for a change that no kind has a reason for: one that has to be looked at.
 	Why []string `json:"why"`
 	// Same is true where Envoy does the same as before.

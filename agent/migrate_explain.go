@@ -43,9 +43,21 @@ func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 	if err != nil {
 		return out, err
 	}
-	path, before, err := e.find(tokens, op)
+	path, field, before, err := e.find(tokens, op)
 	if err != nil {
 		return out, err
+	}
+	out.Field = field
+	if len(tokens) > 0 {
+		out.Type = tokens[0]
+	}
+	if len(tokens) > 1 {
+		out.Name = tokens[1]
+	}
+	if op.Op != jsonpatch.Add {
+		if out.Before, err = compact(before); err != nil {
+			return out, err
+		}
 	}
 	var after any
 	if op.Op != jsonpatch.Remove {
@@ -54,7 +66,6 @@ func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 			return out, err
 		}
 	}
-	out.Way = path
 	if e.doc, err = (jsonpatch.Patch{op}).Apply(e.doc); err != nil {
 		return out, err
 	}
@@ -62,42 +73,49 @@ func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 	return out, err
 }
 
-// find follows the tokens of an operation. It returns the way in the form that changes are explained in, and what is at
-// its end before the operation, nil for nothing.
-func (e *explainer) find(tokens []string, op jsonpatch.Operation) (path []string, at any, err error) {
+// find follows the tokens of an operation. It returns the way in the form that changes are explained in, the part of it
+// within the resource for people, and what is at its end before the operation, nil for nothing.
+func (e *explainer) find(tokens []string, op jsonpatch.Operation) (path []string, field string, at any, err error) {
 	at = e.doc
+	var words strings.Builder
 	for i, t := range tokens {
 		if at, err = plain(at); err != nil {
-			return nil, nil, err
+			return nil, "", nil, err
 		}
-		last := i == len(tokens)-1
 		switch v := at.(type) {
 		case map[string]any:
-			if i == 0 {
-				path = append(path, t[strings.LastIndexByte(t, '.')+1:])
-			} else {
-				path = append(path, t)
-			}
 			at = v[t]
+			switch {
+			case i == 0:
+				t = t[strings.LastIndexByte(t, '.')+1:]
+			case i > 1 && strings.ContainsAny(t, ".[]/ "):
+				words.WriteString("[" + t + "]")
+			case i > 1:
+				words.WriteString("." + t)
+			}
+			path = append(path, t)
 		case []any:
 			n, err := strconv.Atoi(t)
-			added := last && op.Op == jsonpatch.Add
+			added := i == len(tokens)-1 && op.Op == jsonpatch.Add
 			if err != nil || n < 0 || n >= len(v) && !added {
-				return nil, nil, fmt.Errorf("%s: there is no item %s", op.Path, t)
+				return nil, "", nil, fmt.Errorf("%s: there is no item %s", op.Path, t)
 			}
+			var name string
 			if added {
-				path, at = append(path, itemName(append(slices.Clone(v), op.Value), len(v), n)), nil
+				name, at = itemName(append(slices.Clone(v), op.Value), len(v), n), nil
 			} else {
-				path, at = append(path, itemName(v, n, n)), v[n]
+				name, at = itemName(v, n, n), v[n]
 			}
+			path = append(path, name)
+			words.WriteString("[" + name + "]")
 		default:
-			return nil, nil, fmt.Errorf("%s: nothing is at %s", op.Path, t)
+			return nil, "", nil, fmt.Errorf("%s: nothing is at %s", op.Path, t)
 		}
 	}
 	if op.Op == jsonpatch.Add {
 		at = nil
 	}
-	return path, at, nil
+	return path, strings.TrimPrefix(words.String(), "."), at, nil
 }
 
 // itemName is what an item of a list goes by: its name where no other has it, else its index, shown.

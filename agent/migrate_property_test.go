@@ -184,7 +184,7 @@ func property(t *testing.T, kind string, mtls bool, make func(r *rand.Rand) []st
 		for _, p := range m.Dataplanes {
 			for _, c := range slices.Concat(p.Live, p.Deleted) {
 				if len(c.Why) == 0 {
-					t.Errorf("seed %d, %s: no reason for %s %v", seed, p.Name, c.Op, c.Way)
+					t.Errorf("seed %d, %s: no reason for %s %s %s", seed, p.Name, c.Op, c.Name, c.Field)
 				}
 			}
 		}
@@ -473,7 +473,8 @@ func faults(t *testing.T, l *listenerv3.Listener, tags string) string {
 func headerFits(t *testing.T, m *routev3.HeaderMatcher, tags string) bool {
 	pattern := m.GetStringMatch().GetSafeRegex().GetRegex()
 	if pattern == "" {
-		pattern = m.GetSafeRegexMatch().GetRegex() //nolint:staticcheck // what FaultInjection has
+		//lint:ignore SA1019 what FaultInjection has
+		pattern = m.GetSafeRegexMatch().GetRegex()
 	}
 	if m.Name != "x-kuma-tags" || pattern == "" {
 		t.Fatalf("unexpected matcher %v", m)

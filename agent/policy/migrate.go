@@ -95,10 +95,24 @@ func matchPart(pattern, part string) bool {
 // Target returns the targetRef of policies about the proxies, or inbounds, with some tags.
 func (x *Index) Target(tags map[string]string) resource.TargetRef {
 	t := ClientTarget(tags)
+	if t.Kind == kindMesh && x.bare() {
+		return subsetTarget(tags) // the legacy generation selects inbounds and gateways
+	}
 	if t.Kind == "MeshService" && x.View.Real(resource.Key{Kind: t.Kind, Mesh: x.View.Name, Name: t.Name}) != nil {
 		return subsetTarget(tags) // else the resource of that name would be meant too
 	}
 	return t
+}
+
+// bare reports whether some dataplane has neither an inbound that is served nor a gateway: of the targetRefs only Mesh
+// selects it.
+func (x *Index) bare() bool {
+	return slices.ContainsFunc(x.View.Dataplanes(), func(r *resource.Resource) bool {
+		dp, ok := r.Spec.(*resource.Dataplane)
+		return ok && dp.Networking.Gateway == nil && !slices.ContainsFunc(dp.Networking.Inbound, func(in resource.Inbound) bool {
+			return in.State != resource.InboundIgnored
+		})
+	})
 }
 
 // ClientTarget returns the targetRef of an item about the clients with some tags.

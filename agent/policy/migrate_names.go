@@ -13,11 +13,15 @@ import (
 // maxBase bounds the name of a legacy policy in that of its successor, so that with what is added it is a name still.
 const maxBase = 180
 
-// name gives the units of one legacy policy its name, with what tells them apart.
-func name(r *resource.Resource, units []*Unit) {
+// nameUnits gives units the names of their policies, with what tells those of one policy apart.
+func nameUnits(units []*Unit) {
+	of := map[*resource.Resource]int{}
 	for _, u := range units {
-		u.base = clip(r.Name, maxBase)
-		if len(units) > 1 {
+		of[u.Policy]++
+	}
+	for _, u := range units {
+		u.base = clip(u.Policy.Name, maxBase)
+		if of[u.Policy] > 1 {
 			u.base += "-" + Slug(u.Match)
 		}
 	}

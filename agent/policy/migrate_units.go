@@ -64,13 +64,14 @@ func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 		for _, u := range units {
 			AddNote(&u.Notes, acting.Note)
 		}
-		name(r, units)
 		p.Units = append(p.Units, units...)
 	}
 	meet := func(a, b *Unit) bool { return a.All || b.All || slices.ContainsFunc(a.To, b.leads) }
 	if o.Arrives {
 		meet = func(a, b *Unit) bool { return Meet(a.Match, b.Match) }
 	}
+	p.Units = needed(sorted(p.Units), meet)
+	nameUnits(p.Units)
 	in.order(p.Units, meet, o.Kinds)
 	return p
 }
@@ -102,10 +103,11 @@ func (in *MigrateInput) Acting(o PlanOptions) Acting {
 
 func (u *Unit) leads(service string) bool { return slices.Contains(u.To, service) }
 
-// Dominated reports whether a stronger unit is about all connections of the proxies of u to a service.
+// Dominated reports whether a unit that goes over u is about all connections of the proxies of u to a service.
 func (p *Plan) Dominated(u *Unit, service string) bool {
-	at := slices.Index(p.Units, u)
-	return slices.ContainsFunc(p.Units[at+1:], func(s *Unit) bool { return (s.All || s.leads(service)) && Covers(s.Match, u.Match) })
+	return slices.ContainsFunc(p.Units, func(s *Unit) bool {
+		return s != u && (s.All || s.leads(service)) && Covers(s.Match, u.Match) && under(u, s)
+	})
 }
 
 // Group makes units that stand for several legacy policies each: one for each set of tags. What has all the tags of
@@ -115,6 +117,7 @@ func (in *MigrateInput) Group(matches []map[string]string, base func(match map[s
 	for i, m := range matches {
 		out[i] = &Unit{Match: m, rank: rank{exact: len(m)}, base: clip(base(m), maxBase)}
 	}
+	out = sorted(out)
 	in.order(out, func(weak, strong *Unit) bool { return Covers(weak.Match, strong.Match) }, kinds)
 	return out
 }
@@ -246,12 +249,39 @@ func rankIn(m map[string]string) rank {
 	return r
 }
 
-// order sorts units by their strength, gives them targetRefs and names under which the new generation has the same
-// order, and notes what is weaker than each.
-func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds []string) {
+// sorted orders units by their strength, the weakest first.
+func sorted(units []*Unit) []*Unit {
 	slices.SortStableFunc(units, func(a, b *Unit) int {
 		return cmp.Or(a.rank.compare(b.rank), strings.Compare(b.policyName(), a.policyName()))
 	})
+	return units
+}
+
+// needed leaves out units for whose connections a weaker one of the same policy does as well: no other policy stands
+// between the two.
+func needed(units []*Unit, meet func(a, b *Unit) bool) []*Unit {
+	var out []*Unit
+	for _, u := range units {
+		does := false
+		for _, v := range slices.Backward(out) {
+			if v.Policy != u.Policy && meet(v, u) {
+				break
+			}
+			if v.Policy == u.Policy && v.All == u.All && slices.Equal(v.To, u.To) && Covers(v.Match, u.Match) {
+				does = true
+				break
+			}
+		}
+		if !does {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// order gives units, which are sorted, targetRefs and names under which the new generation has the same order, and
+// notes what is weaker than each.
+func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds []string) {
 	for i, strong := range units {
 		strong.Target = in.Index.Target(strong.Match)
 		for _, weak := range units[:i] {

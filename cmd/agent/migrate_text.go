@@ -1,12 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/client"
 )
 
 // maxProxies is of how many dataplanes a report for people lists the changes.
@@ -47,7 +49,7 @@ func changesText(w io.Writer, title string, proxies []agent.MigratedProxy, of fu
 
 // proxyChanges lists what changes on one dataplane.
 func proxyChanges(w io.Writer, name string, list []agent.MigrationChange) {
-	open := 0
+	open, same := 0, 0
 	var reasons []string
 	by := map[string][]agent.MigrationChange{}
 	for _, c := range list {
@@ -57,6 +59,7 @@ func proxyChanges(w io.Writer, name string, list []agent.MigrationChange) {
 			open++
 			why = "LOOK AT THIS: no reason is known"
 		case c.Same:
+			same++
 			why += " (Envoy does the same)"
 		}
 		switch {
@@ -69,8 +72,11 @@ func proxyChanges(w io.Writer, name string, list []agent.MigrationChange) {
 		by[why] = append(by[why], c)
 	}
 	fmt.Fprintf(w, "  %s: %s", name, count(len(list), "change"))
-	if open > 0 {
+	switch {
+	case open > 0:
 		fmt.Fprintf(w, ", %d to look at", open)
+	case same == len(list):
+		fmt.Fprint(w, ", without effect")
 	}
 	fmt.Fprintln(w)
 	for _, why := range reasons {
@@ -81,31 +87,13 @@ func proxyChanges(w io.Writer, name string, list []agent.MigrationChange) {
 	}
 }
 
-// changeText is one change in a line.
+// changeText is one change in a line, as diff writes it.
 func changeText(c *agent.MigrationChange) string {
-	n := len(c.Way)
-	field := strings.Join(c.Way[:min(2, n)], " ")
-	switch {
-	case n > 5:
-		field += " …/" + strings.Join(c.Way[n-2:], "/")
-	case n > 2:
-		field += " " + strings.Join(c.Way[2:], "/")
+	if c.Op != "remove" && c.Value == nil {
+		c.Value = json.RawMessage("null")
 	}
-	switch c.Op {
-	case "remove":
-		return "- " + field
-	case "add":
-		return "+ " + field + " " + clipped(string(c.Value))
-	}
-	return "~ " + field + " " + clipped(string(c.Value))
-}
-
-func clipped(s string) string {
-	const most = 100
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return s
+	f := client.FieldDiff{Path: c.Field, Before: c.Before, After: c.Value}
+	return fmt.Sprintf("%s %s %s: %s", shortType(c.Type), c.Name, shortPath(f.Path), fieldText(&f))
 }
 
 func count(n int, what string) string {

@@ -2,6 +2,7 @@ package faultinjection
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -165,6 +166,7 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 	}
 	groups = needed(groups, func(g map[string]string) []*old { return with(list, g, from) })
 	var out []resource.PolicyItem
+	policy.AddNote(notes, m.several(groups))
 	for _, g := range groups {
 		if len(g) == 0 {
 			policy.AddNote(notes, "what is said to all clients is said to those outside the mesh too, which send no tags; FaultInjection was about clients with tags alone")
@@ -180,6 +182,29 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 		out = append(out, resource.PolicyItem{TargetRef: policy.ClientTarget(g), Conf: &Conf{HTTP: &faults}})
 	}
 	return out
+}
+
+// several says which dataplanes are in several groups by having several values of a tag; "" for none.
+func (m *migration) several(groups []map[string]string) string {
+	for _, d := range m.in.Index.View.Dataplanes() {
+		dp, ok := d.Spec.(*resource.Dataplane)
+		if !ok {
+			continue
+		}
+		tags := m.in.Index.View.ProxyTags(dp)
+		for _, k := range slices.Sorted(maps.Keys(tags)) {
+			told := map[string]bool{}
+			for _, g := range groups {
+				if v, ok := g[k]; ok && slices.Contains(tags[k], v) {
+					told[v] = true
+				}
+			}
+			if len(told) > 1 {
+				return fmt.Sprintf("a client that has several values of %s, such as the dataplane %s, gets the faults of each group that it is in, some of them twice", k, d.Name)
+			}
+		}
+	}
+	return ""
 }
 
 // changes explains what MeshFaultInjection writes otherwise than FaultInjection.

@@ -33,12 +33,10 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		}
 		var notes []string
 		patch := conf.successor(&notes)
-		targets, why := m.targets(r, acting.Policies, &notes)
-		if len(patch.AppendModifications) == 0 {
-			targets, why = nil, "it changes nothing"
-			if len(notes) > 0 {
-				why = strings.Join(notes, "; ")
-			}
+		var targets []aim
+		why := strings.Join(append([]string{"it changes nothing"}, notes...), "; ")
+		if len(patch.AppendModifications) > 0 {
+			targets, why = m.targets(r, acting.Policies, &notes)
 		}
 		if len(targets) == 0 {
 			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: why})
@@ -127,7 +125,7 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 		}
 	}
 	if len(out) > 0 {
-		policy.AddNote(notes, "a stronger template acts on some of the dataplanes that this one selects, and patches add up: the policies are about the dataplanes on which it acts today, and others that come later need their own")
+		policy.AddNote(notes, "patches add up, so each dataplane is selected once: the policies are about the dataplanes on which the template acts today, and others that come later need their own")
 	}
 	return out, "it has no effect: other templates go before it on every dataplane that it selects; delete it"
 }

@@ -14,7 +14,7 @@ import (
 // sends everything to the service itself says what happens without it, and becomes a route only where it stands above
 // another one.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	m := &migration{in: in, made: map[*policy.Unit]map[string]*migrated{}, plan: in.Plan(policy.PlanOptions{
+	m := &migration{in: in, hidden: map[resource.Key]bool{}, made: map[*policy.Unit]map[string]*migrated{}, plan: in.Plan(policy.PlanOptions{
 		Kinds: []string{kindHTTP, kindTCP, kindBalancing},
 		Ended: func(d *resource.Resource) *resource.Resource {
 			http, tcp := in.Index.Ruled(d, kindHTTP), in.Index.Ruled(d, kindTCP)
@@ -32,9 +32,14 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			out.Policies = append(out.Policies, p)
 		}
 	}
-	for _, r := range in.Policies {
-		if !said[r.Key] && !slices.ContainsFunc(out.Without, func(w policy.WithoutSuccessor) bool { return w.Policy == r.Key }) {
-			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: "it says what happens without it: requests and connections go to the service that they are for"})
+	for _, u := range m.plan.Units {
+		if key := u.Policy.Key; !said[key] {
+			said[key] = true
+			why := "it says what happens without it: requests and connections go to the service that they are for"
+			if m.hidden[key] {
+				why = "others go before it for every service that there is today"
+			}
+			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: key, Why: why})
 		}
 	}
 	return out
@@ -46,6 +51,8 @@ type migration struct {
 	plan *policy.Plan
 	made map[*policy.Unit]map[string]*migrated // by service
 	bal  balancing
+	// hidden are the policies that say something, but of whose services others are nearer to all.
+	hidden map[resource.Key]bool
 }
 
 // migrated is what a unit says about one service.
@@ -71,6 +78,9 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 	}
 	made := map[string]*migrated{}
 	m.made[u] = made
+	if len(services) == 0 && (len(conf.HTTP) > 0 || balancerOf(conf.LoadBalancer) != nil) {
+		m.hidden[u.Policy.Key] = true
+	}
 	http, tcp := policy.Migrated{Kind: kindHTTP}, policy.Migrated{Kind: kindTCP}
 	to := func(p *policy.Migrated, service string, c resource.Conf) {
 		if p.Spec == nil {

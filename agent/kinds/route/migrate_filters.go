@@ -24,7 +24,7 @@ func (t *translation) filters(at string, h *LegacyHTTP) []Filter {
 	if p := m.Path; p != nil {
 		if p.RewritePrefix != nil {
 			to := *p.RewritePrefix
-			if !strings.HasSuffix(to, "/") && h.Match.Path.Prefix != nil && *h.Match.Path.Prefix != "/" {
+			if !strings.HasSuffix(to, "/") && !strings.HasSuffix(*h.Match.Path.Prefix, "/") {
 				to += "/" // what follows the prefix comes behind it without its slash
 				t.notef("the prefix becomes %q, so that what follows it is kept apart: of the path %s itself, without more, it is %s too", to, *h.Match.Path.Prefix, to)
 			}

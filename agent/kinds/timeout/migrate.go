@@ -142,8 +142,8 @@ func (m *migration) to(u *policy.Unit, old *LegacyConf) []resource.PolicyItem {
 		}
 	}
 	if len(others) > 0 {
-		policy.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several: what is said to all destinations is for %s; services of %s have items of their own, and those that come later need them too",
-			m.most, strings.Join(others, " and ")))
+		policy.AddNote(&u.Notes, fmt.Sprintf("MeshTimeout has one field for all protocols where Timeout has several: what is said to all destinations is for %s; a service of %s needs an item of its own, as those that exist have it",
+			m.most, strings.Join(others, " or ")))
 	}
 	return out
 }

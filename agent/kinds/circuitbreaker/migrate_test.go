@@ -1,0 +1,12 @@
+package circuitbreaker_test
+
+import (
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
+	"github.com/nearside-mesh/nearside/agent/kindtest"
+)
+
+func TestMigrations(t *testing.T) {
+	kindtest.RunMigrations(t, "testdata/migrate", circuitbreaker.Room())
+}

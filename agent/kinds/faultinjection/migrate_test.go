@@ -1,0 +1,12 @@
+package faultinjection_test
+
+import (
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	"github.com/nearside-mesh/nearside/agent/kindtest"
+)
+
+func TestMigrations(t *testing.T) {
+	kindtest.RunMigrations(t, "testdata/migrate", faultinjection.Room())
+}

@@ -1,0 +1,12 @@
+package trafficpermission_test
+
+import (
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
+	"github.com/nearside-mesh/nearside/agent/kindtest"
+)
+
+func TestMigrations(t *testing.T) {
+	kindtest.RunMigrations(t, "testdata/migrate", trafficpermission.Room())
+}
