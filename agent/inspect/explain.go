@@ -98,7 +98,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 		}
 	}
 	if asked != 1 {
-		return invalidField("policy", "or connection or request is to be there, and one of them alone: ask about {\"policy\": {\"type\", \"mesh\", \"name\", " +
+		return invalidField("policy", "or connection or request is to be there, and one of them alone: ask about {\"policy\": {\"type\", \"mesh\", \"name\", "+
 			"\"dataplane\"}}, {\"connection\": {\"mesh\", \"from\", \"to\"}} or {\"request\": {\"mesh\", \"from\", \"to\"}}")
 	}
 	if q.Policy == nil {

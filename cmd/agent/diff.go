@@ -24,8 +24,8 @@ type difference struct {
 	files, against fileFlags
 	deletes        []string
 	shadow, all    bool
-	mesh           string // "": all
-	dataplane      string // "": all
+	mesh           string   // "": all
+	dataplane      string   // "": all
 	omit           []string // of the answer
 }
 

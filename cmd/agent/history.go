@@ -11,8 +11,8 @@ import (
 
 func (a *app) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:               "history TYPE NAME",
-		Short:             "List the revisions of a resource",
+		Use:   "history TYPE NAME",
+		Short: "List the revisions of a resource",
 		Long: `Lists the latest revisions of a resource, oldest first, deletions included; also of one that is deleted. Each says
 what was changed, from which source (file, API, Envoy), by whom and when; -o yaml has the exact times and the content.`,
 		Example:           "  nearside history meshtimeout slow\n  nearside history dataplane web -m shop -o yaml",
