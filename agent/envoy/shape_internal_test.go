@@ -343,7 +343,7 @@ func TestShapesAreNotTooWide(t *testing.T) {
 		kind      Kind
 		good, bad proto.Message
 	}{
-		"a server name that is too long": {KindCluster, tls("a"), tls(strings.Repeat("a", 256))},
+		"a server name that is too long": {KindCluster, tls("b"), tls(strings.Repeat("a", 256))},
 		"a metadata key that is empty":   {KindEndpoint, noted("a"), noted("")},
 		"ipv4_compat of IPv4":            {KindListener, dual("::"), dual("10.0.0.1")},
 	} {
