@@ -34,11 +34,17 @@ type Comparison struct {
 	Mesh      string    // only proxies of this mesh; "": all
 	Dataplane string    // only the proxies of this name; "": all
 	Connected []ProxyID // without Dataplane, only these; where none is in the mesh: every dataplane
+
+	// MaxTold bounds the changes that are told of all proxies together; 200,000. MaxTried bounds the xDS resources that
+	// are made to find causes; 60,000. The first proxy is always told, and its causes are always looked for. Zero takes the
+	// values named here.
+	MaxTold, MaxTried int
 }
 
 // Compare finds out what a change does to proxies. It touches nothing. The error is an [*Error] when the change is not
 // possible or there is no such dataplane, and that of the context when it ends.
 func Compare(ctx context.Context, c Comparison) (*Diff, error) {
+	c.MaxTold, c.MaxTried = cmp.Or(c.MaxTold, 200_000), cmp.Or(c.MaxTried, 60_000)
 	after, resources, e := c.after()
 	if e != nil {
 		return nil, e
@@ -100,6 +106,8 @@ func (c *Comparison) after() (*resource.Set, []DiffResource, *Error) {
 		case was.Digest != r.Digest:
 			tell(r, ActionChanged)
 			out[len(out)-1].Fields = fieldChanges(was, r)
+		case c.Shadow && r.Shadow():
+			tell(r, ActionActivated)
 		default:
 			tell(r, ActionUnchanged)
 		}

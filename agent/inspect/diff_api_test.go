@@ -212,6 +212,50 @@ func TestDryRunTellsDiff(t *testing.T) {
 	}
 }
 
+// TestDiffBounds compares more than is told, and than causes are looked for.
+func TestDiffBounds(t *testing.T) {
+	now := services + "\n---\n" + strings.NewReplacer("web", "web-2", "10.1.0.3", "10.1.0.4", "10003", "10004").Replace(services[strings.LastIndex(services, "{type: Dataplane"):])
+	c := inspect.Comparison{Set: resource.NewSet(decode(t, now)), NewMesh: newMesh, Connected: []inspect.ProxyID{
+		{Mesh: "default", Name: "web", Flavor: xds.FlavorEnvoy}, {Mesh: "default", Name: "web-2", Flavor: xds.FlavorEnvoy}},
+		Put: decode(t, slow("9s")+"\n---\n{type: MeshRetry, mesh: default, name: r, spec: {to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: 3}}}]}}")}
+	compare := func() []inspect.ProxyDiff {
+		d, err := inspect.Compare(context.Background(), c)
+		if err != nil || len(d.Proxies) != 2 || !d.Changed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		return d.Proxies
+	}
+	for _, p := range compare() {
+		if p.Truncated || p.Unattributed {
+			t.Errorf("%s: %+v", p.Name, p)
+		}
+	}
+	c.MaxTried = 1
+	switch ps := compare(); {
+	case ps[0].Unattributed || len(ps[0].Policies) != 2:
+		t.Errorf("the first: %+v", ps[0])
+	case !ps[1].Unattributed || ps[1].Truncated || len(ps[1].Config.Items) == 0: // it has an outbound that the first does not have
+		t.Errorf("the second: %+v", ps[1])
+	}
+	c.MaxTold = 1
+	switch ps := compare(); {
+	case ps[0].Truncated || len(ps[0].Config.Items) == 0:
+		t.Errorf("the first: %+v", ps[0])
+	case !ps[1].Truncated || len(ps[1].Config.Items)+len(ps[1].Config.Patch)+len(ps[1].Rules.Items) > 0 || len(ps[1].Config.Summary) == 0 || ps[1].Action != inspect.ActionChanged:
+		t.Errorf("the second: %+v", ps[1])
+	}
+
+	var b strings.Builder
+	for i := range 65 {
+		b.WriteString(slow("9s", "t1", fmt.Sprintf("t%d", i)) + "\n---\n")
+	}
+	c = inspect.Comparison{Set: c.Set, NewMesh: newMesh, Put: decode(t, b.String()), Dataplane: "web"}
+	d, err := inspect.Compare(context.Background(), c)
+	if err != nil || !d.Proxies[0].Unattributed || len(d.Proxies[0].Config.Items[0].By) > 0 {
+		t.Errorf("more resources than are tried: %+v, %v", d, err)
+	}
+}
+
 // TestDiffEnds ends a comparison with its context, and lets one wait for another.
 func TestDiffEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())

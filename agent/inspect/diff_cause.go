@@ -12,12 +12,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
-// Bounds of the search for causes: resources of the change that are tried for one proxy, and xDS resources that are
-// made for all proxies together. The first proxy is always looked at.
-const (
-	maxCandidates = 64
-	maxCauseWork  = 60_000
-)
+// maxCandidates bounds the resources of the change that are tried for one proxy.
+const maxCandidates = 64
 
 // candidate is a resource of the change that may cause something.
 type candidate struct {
@@ -141,7 +137,7 @@ func (d *differ) find(x *proxyStates, p *ProxyDiff, list []*candidate, all []eff
 	if len(open) == 0 {
 		return nil
 	}
-	if d.attempted && d.work >= maxCauseWork {
+	if d.attempted && d.work >= d.c.MaxTried {
 		p.Unattributed = true
 		return nil
 	}

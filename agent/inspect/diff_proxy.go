@@ -11,9 +11,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
-// maxTold bounds the operations of all patches of an answer: beyond it, proxies are only counted up.
-const maxTold = 200_000
-
 // proxy compares one proxy.
 func (d *differ) proxy(id ProxyID) error {
 	m, err := d.mesh(id.Mesh)
@@ -168,7 +165,7 @@ func (x *proxyStates) tell(d *differ, p *ProxyDiff) error {
 			n += 1 + len(list[i].fields)
 		}
 	}
-	if d.told > 0 && d.told+n > maxTold {
+	if d.told > 0 && d.told+n > d.c.MaxTold {
 		p.Truncated = true
 		return nil
 	}

@@ -150,6 +150,7 @@ func FuzzAPI(f *testing.F) {
 		{"DELETE", "/meshes/default", ""}, {"GET", "/meshes/default/dataplanes/web/_config?include=diff&shadow=true", ""},
 		{"GET", "/v1/history/meshes/default", ""}, {"GET", "/v1/names?kind=dp", ""}, {"HEAD", "/%2e%2e/%00", ""},
 		{"GET", "/meshes/default/dataplanes/web/_rules?include=diff,fields&shadow=false", ""}, {"GET", "/v1/dataplanes/default/web/policies", ""},
+		{"POST", "/v1/diff?shadow=true&dataplane=web&omit=patch", timeout("9s")}, {"POST", "/v1/diff?delete=mt/default/t1&mesh=default", ""},
 		{"POST", "/v1/explain", `{"policy":{"type":"mt","name":"t1","dataplane":"web"}}`},
 		{"GET", "//", ""}, {"GET", "/v1/dataplanes/default/web/status", ""}, {"OPTIONS", "/x", "a: &a [*a]"},
 	} {

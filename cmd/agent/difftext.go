@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/nearside-mesh/nearside/agent/client"
 )
@@ -28,7 +29,7 @@ func proxiesText(w io.Writer, d *client.Diff) error {
 		p.add(d.Proxies[i].Mesh+"/"+d.Proxies[i].Name, proxyDiffText(&d.Proxies[i]))
 	}
 	for _, b := range p.blocks {
-		fmt.Fprintf(w, "%s\n%s\n", strings.Join(b.about, "\n"), b.text)
+		fmt.Fprintln(w, visible(strings.Join(b.about, "\n")+"\n"+b.text))
 	}
 	_, err := fmt.Fprintln(w, diffCount(d))
 	return err
@@ -71,6 +72,16 @@ func diffCount(d *client.Diff) string {
 		what = "connected proxies"
 	}
 	return fmt.Sprintf("%d of %d %s change", changed, d.Compared, what)
+}
+
+// visible takes what moves the cursor or changes colours out of a text of many lines.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
 }
 
 // proxyDiffText writes what changes on one proxy.
