@@ -41,7 +41,7 @@ func rulesOf(m *xds.Mesh, name string) (*ruleSet, error) {
 		return nil, err
 	}
 	r := &rulesView{view: m.View, p: p, dataplane: dp, metas: map[*resource.Resource]ResourceMeta{}}
-	out.kinds = r.kinds()
+	out.kinds = r.kinds(func(*policy.KindRules) {})
 	for i := range out.kinds {
 		out.kinds[i].Warnings = []string{}
 		out.list(&out.kinds[i])
@@ -198,13 +198,14 @@ func rulesPatch(from, to *ruleSet) (jsonpatch.Patch, error) {
 	return append(jsonpatch.Patch{}, jsonpatch.Diff(docs[0], docs[1])...), nil
 }
 
-// kinds renders the rules of every kind, sorted by kind.
-func (r *rulesView) kinds() []KindRules {
-	var out []KindRules
+// kinds renders the rules of every kind, sorted by kind, and shows each to also, in the order in which kinds act.
+func (r *rulesView) kinds(also func(*policy.KindRules)) []KindRules {
+	out := []KindRules{}
 	for _, room := range r.p.Index().Rooms {
 		for _, d := range room.Kinds {
 			if k := r.p.Rules().Kind(d.Kind); k != nil {
 				out = append(out, r.kind(k))
+				also(k)
 			}
 		}
 	}

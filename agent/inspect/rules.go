@@ -64,18 +64,8 @@ func proxyRules(m *xds.Mesh, name string, fields bool) (*Rules, []mesh.Warning, 
 		return nil, nil, err
 	}
 	r := &rulesView{view: m.View, p: p, dataplane: m.View.Dataplane(name), fields: fields, metas: map[*resource.Resource]ResourceMeta{}}
-	doc := &Rules{HTTPMatches: []HTTPMatch{}, Resource: r.meta(r.dataplane), Rules: []KindRules{}}
-	for _, room := range p.Index().Rooms {
-		for _, d := range room.Kinds {
-			k := p.Rules().Kind(d.Kind)
-			if k == nil {
-				continue
-			}
-			doc.Rules = append(doc.Rules, r.kind(k))
-			doc.HTTPMatches = append(doc.HTTPMatches, httpMatches(k)...)
-		}
-	}
-	slices.SortFunc(doc.Rules, func(a, b KindRules) int { return cmp.Compare(a.Type, b.Type) })
+	doc := &Rules{HTTPMatches: []HTTPMatch{}, Resource: r.meta(r.dataplane)}
+	doc.Rules = r.kinds(func(k *policy.KindRules) { doc.HTTPMatches = append(doc.HTTPMatches, httpMatches(k)...) })
 	slices.SortStableFunc(doc.HTTPMatches, func(a, b HTTPMatch) int { return cmp.Compare(a.Hash, b.Hash) })
 	doc.HTTPMatches = slices.CompactFunc(doc.HTTPMatches, func(a, b HTTPMatch) bool { return a.Hash == b.Hash })
 	warnings = slices.DeleteFunc(warnings, func(w mesh.Warning) bool { return p.Rules().Kind(w.Resource.Kind) != nil })
