@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +17,7 @@ import (
 
 // explainer follows a patch from one config to another and finds the reasons for its operations.
 type explainer struct {
-	doc     any // as the operations before have left it
+	docs    map[string]map[string]any // the resources by type and name, as the operations before have left them
 	changes []policy.Change
 }
 
@@ -25,58 +26,80 @@ func newExplainer(from *xds.Proxy, changes []policy.Change) (*explainer, error) 
 	if err != nil {
 		return nil, err
 	}
-	doc := make(map[string]any, len(j))
+	docs := make(map[string]map[string]any, len(j))
 	for typeURL, list := range j {
-		m := make(map[string]any, len(list))
+		docs[typeURL] = make(map[string]any, len(list))
 		for name, body := range list {
-			m[name] = body
+			docs[typeURL][name] = body
 		}
-		doc[typeURL] = m
 	}
-	return &explainer{doc: doc, changes: changes}, nil
+	return &explainer{docs: docs, changes: changes}, nil
 }
 
-// next explains one operation and applies it.
+// next explains one operation and carries it out.
 func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 	out := MigrationChange{Op: op.Op, Path: op.Path, Why: []string{}}
 	tokens, err := jsonpatch.ParsePointer(op.Path)
 	if err != nil {
 		return out, err
 	}
-	path, field, before, err := e.find(tokens, op)
-	if err != nil {
-		return out, err
+	if len(tokens) == 0 {
+		return out, errors.New("the patch replaces a config as a whole")
 	}
-	out.Field = field
-	if len(tokens) > 0 {
-		out.Type = tokens[0]
-	}
-	if len(tokens) > 1 {
-		out.Name = tokens[1]
-	}
-	if op.Op != jsonpatch.Add {
-		if out.Before, err = compact(before); err != nil {
-			return out, err
-		}
-	}
-	var after any
+	out.Type = tokens[0]
+	path := []string{out.Type[strings.LastIndexByte(out.Type, '.')+1:]}
+	var before, after any
 	if op.Op != jsonpatch.Remove {
 		after = op.Value
 		if out.Value, err = compact(op.Value); err != nil {
 			return out, err
 		}
 	}
-	if e.doc, err = (jsonpatch.Patch{op}).Apply(e.doc); err != nil {
-		return out, err
+	switch list := e.docs[out.Type]; {
+	case len(tokens) == 1: // all resources of a type
+		if list != nil {
+			before = list
+		}
+		delete(e.docs, out.Type)
+		if all, ok := after.(map[string]any); ok {
+			e.docs[out.Type] = maps.Clone(all)
+		}
+	case len(tokens) == 2:
+		out.Name = tokens[1]
+		path = append(path, out.Name)
+		before = list[out.Name]
+		switch {
+		case after == nil:
+			delete(list, out.Name)
+		case list == nil:
+			e.docs[out.Type] = map[string]any{out.Name: after}
+		default:
+			list[out.Name] = after
+		}
+	default:
+		out.Name = tokens[1]
+		var inside []string
+		if inside, out.Field, before, err = find(list[out.Name], tokens[2:], op); err != nil {
+			return out, err
+		}
+		path = append(append(path, out.Name), inside...)
+		op.Path = jsonpatch.FormatPointer(tokens[2:])
+		if list[out.Name], err = (jsonpatch.Patch{op}).Apply(list[out.Name]); err != nil {
+			return out, err
+		}
+	}
+	if op.Op != jsonpatch.Add {
+		if out.Before, err = compact(before); err != nil {
+			return out, err
+		}
 	}
 	out.Why, out.Same, err = e.why(path, before, after)
 	return out, err
 }
 
-// find follows the tokens of an operation. It returns the way in the form that changes are explained in, the part of it
-// within the resource for people, and what is at its end before the operation, nil for nothing.
-func (e *explainer) find(tokens []string, op jsonpatch.Operation) (path []string, field string, at any, err error) {
-	at = e.doc
+// find follows the tokens of an operation in a resource. It returns the way in the form that changes are explained in
+// and in the form for people, and what is at its end before the operation, nil for nothing.
+func find(at any, tokens []string, op jsonpatch.Operation) (path []string, field string, before any, err error) {
 	var words strings.Builder
 	for i, t := range tokens {
 		if at, err = plain(at); err != nil {
@@ -85,15 +108,12 @@ func (e *explainer) find(tokens []string, op jsonpatch.Operation) (path []string
 		switch v := at.(type) {
 		case map[string]any:
 			at = v[t]
-			switch {
-			case i == 0:
-				t = t[strings.LastIndexByte(t, '.')+1:]
-			case i > 1 && strings.ContainsAny(t, ".[]/ "):
+			path = append(path, t)
+			if strings.ContainsAny(t, ".[]/ ") {
 				words.WriteString("[" + t + "]")
-			case i > 1:
+			} else {
 				words.WriteString("." + t)
 			}
-			path = append(path, t)
 		case []any:
 			n, err := strconv.Atoi(t)
 			added := i == len(tokens)-1 && op.Op == jsonpatch.Add

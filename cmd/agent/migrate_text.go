@@ -11,8 +11,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/client"
 )
 
-// maxProxies is of how many dataplanes a report for people lists the changes.
-const maxProxies = 20
+// A report for people lists the changes of so many dataplanes, and so many of each reason.
+const (
+	maxProxies   = 20
+	maxPerReason = 20
+)
 
 // changesText lists what changes on dataplanes at one step: by reason, and first what has none.
 func changesText(w io.Writer, title string, proxies []agent.MigratedProxy, of func(*agent.MigratedProxy) []agent.MigrationChange) {
@@ -81,7 +84,11 @@ func proxyChanges(w io.Writer, name string, list []agent.MigrationChange) {
 	fmt.Fprintln(w)
 	for _, why := range reasons {
 		fmt.Fprintf(w, "    %s\n", why)
-		for _, c := range by[why] {
+		for i, c := range by[why] {
+			if i == maxPerReason {
+				fmt.Fprintf(w, "      … and %d more; -o json has all\n", len(by[why])-i)
+				break
+			}
 			fmt.Fprintf(w, "      %s\n", changeText(&c))
 		}
 	}
