@@ -52,6 +52,8 @@ func (s *set) check(c *cache, prev, next *Snapshot, facts *Facts, all *[NumKinds
 
 // one checks a resource in the light of those that were checked before.
 func (s *set) one(c *cache, k Kind, r, before *Resource, prev *Snapshot, facts *Facts, found *checked) {
+	from := len(s.out)
+	defer func() { s.bound(from) }()
 	s.out = append(s.out, found.findings...)
 	blocked := found.blocked
 	place := Place{Type: k.URL(), Resource: r.Name}
@@ -99,6 +101,14 @@ func (s *set) one(c *cache, k Kind, r, before *Resource, prev *Snapshot, facts *
 		}
 	}
 	s.names[k][r.Name] = status{checked: found, held: blocked && before == nil}
+}
+
+// bound cuts what was said about a resource, from an index on, to what one can read: the worst stays.
+func (s *set) bound(from int) {
+	if len(s.out)-from > maxFindings {
+		slices.SortStableFunc(s.out[from:], func(a, b Finding) int { return int(a.Severity) - int(b.Severity) })
+		s.out = s.out[:from+maxFindings]
+	}
 }
 
 func duplicateRule(k Kind) int {

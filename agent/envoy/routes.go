@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"fmt"
-	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
@@ -186,12 +185,4 @@ func (m *RouteMatch) choose(roll uint64) {
 			at -= w
 		}
 	}
-}
-
-// chosen returns the cluster that gets the request.
-func (m *RouteMatch) chosen() (WeightedCluster, bool) {
-	if i := slices.IndexFunc(m.Clusters, func(c WeightedCluster) bool { return c.Chosen }); i >= 0 {
-		return m.Clusters[i], true
-	}
-	return WeightedCluster{}, false
 }

@@ -1,5 +1,7 @@
 package envoy
 
+//lint:file-ignore SA1019 fields that Envoy still reads are checked
+
 import (
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
@@ -39,6 +41,7 @@ func checkPermission(s *subject, m *rbacv3.Permission) {
 // checkPrincipal checks one principal; those in it are checked by themselves.
 func checkPrincipal(s *subject, m *rbacv3.Principal) {
 	switch r := m.GetIdentifier().(type) {
+	//lint:ignore SA1019 Envoy still takes it, and a patch may have it
 	case *rbacv3.Principal_SourceIp:
 		checkRange(s, 101, r.SourceIp, "sourceIp")
 	case *rbacv3.Principal_DirectRemoteIp:
