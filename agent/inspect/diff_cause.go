@@ -87,11 +87,10 @@ const maxKnown = 100_000
 // alike returns a function that gives effects the same key on proxies of which the same is to be said: what belongs to
 // one proxy alone is left out.
 func (x *proxyStates) alike(list []*candidate) func(*effect) string {
-	var b strings.Builder
+	candidates := x.id.Mesh + "\x00"
 	for _, c := range list {
-		b.WriteString(c.key.String() + "\x00")
+		candidates += c.key.String() + "\x00"
 	}
-	candidates := b.String()
 	var pairs []string
 	for i, s := range x.own {
 		pairs = append(pairs, s, "\x00"+strconv.Itoa(i))
@@ -124,7 +123,7 @@ func effectsIn(p *ProxyDiff) []effect {
 		for i := range part.Items {
 			it := &part.Items[i]
 			e := effect{item: itemID{it.Type, it.Name}, action: it.Action, by: &it.By}
-			if it.Action != ActionChanged {
+			if it.Action != ActionChanged || len(it.Changes) == 0 {
 				out = append(out, e)
 			}
 			for j := range it.Changes {
