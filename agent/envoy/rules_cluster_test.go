@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 older fields are what some rules are about
+
 package envoy_test
 
 import (
@@ -98,7 +100,6 @@ func clusterCases() []ruleCase {
 		{86, "a table", envoy.Reject, "static", "/maglevLbConfig/tableSize", "not a prime", func(b *base) {
 			b.static.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(100)}}
 		}},
-		//lint:ignore SA1019 the older field is what the rule is about
 		{87, "old and new", envoy.Reject, "eds", "/typedExtensionProtocolOptions", "keep one of both", func(b *base) { b.eds.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{} }},
 		{87, "no protocol", envoy.Reject, "eds", "/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/upstreamProtocolOptions", "required", func(b *base) {
 			b.options.UpstreamProtocolOptions = nil

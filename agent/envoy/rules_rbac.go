@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Envoy still takes source_ip, and a patch may have it
+
 package envoy
 
 //lint:file-ignore SA1019 fields that Envoy still reads are checked
@@ -41,7 +43,6 @@ func checkPermission(s *subject, m *rbacv3.Permission) {
 // checkPrincipal checks one principal; those in it are checked by themselves.
 func checkPrincipal(s *subject, m *rbacv3.Principal) {
 	switch r := m.GetIdentifier().(type) {
-	//lint:ignore SA1019 Envoy still takes it, and a patch may have it
 	case *rbacv3.Principal_SourceIp:
 		checkRange(s, 101, r.SourceIp, "sourceIp")
 	case *rbacv3.Principal_DirectRemoteIp:
