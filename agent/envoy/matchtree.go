@@ -195,6 +195,15 @@ func (t *matchTree) evaluate(in matchInputs, step func(Step)) *anypb.Any {
 			}
 		}
 	}
+	if len(t.list) > 0 && step != nil {
+		s := Step{Level: LevelMatcher}
+		for i := range t.list[:min(len(t.list), maxListed)] {
+			s.Candidates = append(s.Candidates, entryText(i))
+		}
+		s.More = len(t.list) - len(s.Candidates)
+		s.note("none of the entries leads to a filter chain")
+		step(s)
+	}
 	if t.kind != 0 {
 		if a := t.lookUp(in, step); a != nil {
 			return a
@@ -245,9 +254,13 @@ func (t *matchTree) lookUp(in matchInputs, step func(Step)) *anypb.Any {
 			}
 		}
 	case 'i':
-		return t.lookUpIP(value, tried)
+		if a := t.lookUpIP(value, tried); a != nil {
+			return a
+		}
 	case 'n':
-		return t.lookUpName(value, tried)
+		if a := t.lookUpName(value, tried); a != nil {
+			return a
+		}
 	}
 	if step != nil {
 		step(Step{Level: LevelMatcher, Input: shortURL(t.input.GetTypeUrl()) + " " + clip(value), Candidates: t.candidates()})

@@ -306,7 +306,7 @@ func TestShapesForget(t *testing.T) {
 	for i := range 3 * maxShapes {
 		c.begin()
 		m := &clusterv3.Cluster{Name: "a", ConnectTimeout: durationpb.New(1e9), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-			MaxRequestsPerConnection: wrapperspb.UInt32(uint32(i + 1))}
+			PerConnectionBufferLimitBytes: wrapperspb.UInt32(uint32(i + 1))}
 		r, err := NewResource(m)
 		if err != nil {
 			t.Fatal(err)

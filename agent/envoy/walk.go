@@ -87,7 +87,9 @@ func (w *walk) inspect() *Trace {
 		return w.end(out, LevelInspection, "", "%s", m.outcomeText())
 	}
 	if step.Note != "" {
-		step.Choice = w.socket.seen.Transport
+		if step.Choice = w.socket.seen.Transport; step.Choice == "" {
+			step.Choice = transportRaw
+		}
 		w.step(step)
 	}
 	return nil
