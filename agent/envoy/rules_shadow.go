@@ -7,7 +7,7 @@ import (
 
 const (
 	maxShadows   = 16      // findings of one listener
-	shadowBudget = 1 << 17 // leaves that are looked at
+	shadowBudget = 1 << 15 // leaves that are looked at
 )
 
 // shadows finds chains that do not get connections which they ask for, since another chain names a more specific port or
@@ -36,8 +36,8 @@ func checkShadows(s *subject, x *chainIndex) {
 
 // withinPort compares each prefix with those that hold it.
 func (sh *shadows) withinPort(ips *destinationIPs, port uint16) {
-	if p, both := ips.ambiguous(); both {
-		a, b := firstChain(ips.nodes[p]), firstChain(ips.none)
+	p, both := ips.ambiguous()
+	if a, b := firstChain(ips.nodes[p]), firstChain(ips.none); both && a != NoIndex && b != NoIndex {
 		sh.s.reportWith([]string{part("filterChains", b)}, 201, Surprise, part("filterChains", a, "filterChainMatch", "prefixRanges"),
 			"%s stands beside filter chains without a prefix, which mean the same: which of them Envoy finds is not defined; leave the prefix out", p)
 	}
@@ -79,6 +79,9 @@ func (sh *shadows) acrossPorts(any, one *destinationIPs, port uint16) {
 
 // compare reports the chains of outer that have no counterpart in inner.
 func (sh *shadows) compare(outer, inner nameLevel, port string, p netip.Prefix) {
+	if sh.left <= 0 {
+		return
+	}
 	for _, name := range sortedKeys(outer) {
 		for _, transport := range sortedKeys(outer[name]) {
 			for _, alpn := range sortedKeys(outer[name][transport]) {
@@ -94,18 +97,25 @@ func (sh *shadows) compare(outer, inner nameLevel, port string, p netip.Prefix) 
 }
 
 func (sh *shadows) report(hidden int, inner nameLevel, port string, p netip.Prefix) {
-	by := firstChain(inner)
-	var others []string
-	if by == NoIndex {
-		// The port is named by chains for other addresses alone.
-		by = hidden
-	} else {
-		others = []string{part("filterChains", by)}
+	if hidden == NoIndex {
+		return // all below it could not be read
 	}
-	if len(sh.found) >= maxShadows || sh.found[[2]int{hidden, by}] {
+	by := firstChain(inner)
+	if by == NoIndex {
+		by = hidden // the port is named by chains for other addresses alone
+	}
+	if sh.found[[2]int{hidden, by}] {
+		return
+	}
+	if len(sh.found) == maxShadows {
+		sh.left = 0
 		return
 	}
 	sh.found[[2]int{hidden, by}] = true
+	var others []string
+	if by != hidden {
+		others = []string{part("filterChains", by)}
+	}
 	sh.s.reportWith(others, 202, Surprise, part("filterChains", hidden, "filterChainMatch"),
 		"filter chain %q is not looked at for port %s and prefix %s, which other chains name more specifically: say it there again",
 		clip(chainName(sh.x.chains[hidden], hidden)), port, prefixText(p))
