@@ -55,7 +55,7 @@ func (sh *shadows) withinPort(ips *destinationIPs, port uint16) {
 				}
 			}
 		}
-		if ips.hasNone {
+		if ips.hasNone && p.Bits() > 0 {
 			sh.compare(ips.none, names, portText(port), p)
 		}
 	})

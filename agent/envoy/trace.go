@@ -26,8 +26,8 @@ const (
 	LevelVirtualHost                      //
 	LevelRoute                            //
 	LevelCluster                          //
-	LevelEndpoints                        //
-	LevelAccessLog                        //
+	LevelEndpoints                        // for those who follow a target further
+	LevelAccessLog                        // likewise: a trace lists its logs apart
 	numLevels
 )
 
