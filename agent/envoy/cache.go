@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -15,13 +16,13 @@ import (
 const (
 	maxRemembered = 128     // bytes of a packed message that is remembered as having nothing to say about
 	maxPlain      = 4096    // of those
-	minKept       = 1 << 14 // resources that are kept at least
+	minKept       = 1 << 13 // results that are kept at least
 )
 
-// cache remembers what was found of resources by themselves.
+// cache remembers what was found of resources by themselves. It keeps no resource alive but those of the last config.
 type cache struct {
 	plans *plans
-	byPtr map[*Resource]*checked
+	last  [NumKinds]results
 	byKey map[resourceKey]*checked
 	plain map[anyKey]bool
 	// types and shapes are of resources that differ in names alone; nil is a shape without a template.
@@ -30,6 +31,12 @@ type cache struct {
 	shaper shaper
 	// used counts what the present check has looked up, so that the cache is emptied when most of it is old.
 	used int
+}
+
+// results are those of a list of resources, in its order.
+type results struct {
+	list []*Resource
+	of   []*checked
 }
 
 type resourceKey struct {
@@ -48,14 +55,8 @@ func (c *cache) begin() {
 		c.plans, c.plain = newPlans(), map[anyKey]bool{}
 		c.types, c.shapes = shapeTypes(), map[string]*template{}
 	}
-	if len(c.byPtr) > max(minKept, 4*c.used) {
-		c.byPtr = nil
-	}
 	if len(c.byKey) > max(minKept, 4*c.used) {
 		c.byKey = nil
-	}
-	if c.byPtr == nil {
-		c.byPtr = map[*Resource]*checked{}
 	}
 	if c.byKey == nil {
 		c.byKey = map[resourceKey]*checked{}
@@ -70,27 +71,37 @@ func (c *cache) remember(k anyKey) {
 	c.plain[k] = true
 }
 
-// all returns what is known of the resources of a kind.
+// all returns what is known of the resources of a kind. As a rule the list is like the last one but for a few.
 func (c *cache) all(k Kind, list []*Resource) []*checked {
 	out := make([]*checked, len(list))
+	last := c.last[k]
+	j := 0
 	for i, r := range list {
-		out[i] = c.get(k, r)
+		for skip := j; skip < min(j+4, len(last.list)); skip++ {
+			if last.list[skip] == r {
+				out[i], j = last.of[skip], skip+1
+				break
+			}
+		}
+		if out[i] == nil {
+			out[i] = c.get(k, r)
+			if j < len(last.list) && last.list[j].Name == r.Name {
+				j++ // another form of it
+			}
+		}
 	}
+	c.last[k] = results{slices.Clone(list), out}
 	c.used += len(list)
 	return out
 }
 
 func (c *cache) get(k Kind, r *Resource) *checked {
-	if known := c.byPtr[r]; known != nil {
-		return known
-	}
 	key := resourceKey{k, r.Name, r.Version}
 	known := c.byKey[key]
 	if known == nil || r.Version == "" {
 		known = c.byShape(k, r)
 		c.byKey[key] = known
 	}
-	c.byPtr[r] = known
 	return known
 }
 

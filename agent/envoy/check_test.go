@@ -112,6 +112,21 @@ func TestCheckerRemembers(t *testing.T) {
 				t.Fatalf("what an earlier check gave out has changed:\n%s", d)
 			}
 			last, kept, prev = got, slices.Clone(got), next
+			// The same resources in another order, some of them gone, some of them twice.
+			other := &envoy.Snapshot{}
+			for k := range next {
+				for _, r := range next[k] {
+					for range rapid.SampledFrom([]int{1, 1, 1, 0, 2}).Draw(t, "times") {
+						other[k] = append(other[k], r)
+					}
+				}
+				if rapid.Bool().Draw(t, "reversed") {
+					slices.Reverse(other[k])
+				}
+			}
+			if d := cmp.Diff(envoy.Check(next, other, facts), warm.Check(next, other, facts)); d != "" {
+				t.Fatalf("fresh and warm, in another order (-, +):\n%s", d)
+			}
 		}
 	})
 }

@@ -1,10 +1,10 @@
 package envoy
 
 import (
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // fieldRules applies the rules that Envoy's API carries as annotations, to a message and those in it that are not
@@ -15,7 +15,7 @@ func (w *walker) fieldRules(m proto.Message) {
 		return
 	}
 	if err := v.ValidateAll(); err != nil {
-		w.annotated(err, "")
+		w.annotated(err, "", m.ProtoReflect().Descriptor())
 	}
 }
 
@@ -27,11 +27,12 @@ type annotation interface {
 	ErrorName() string
 }
 
-// annotated reports the faults in a validation error, each at its field.
-func (w *walker) annotated(err error, at string) {
+// annotated reports the faults in a validation error of a message, each at its field. d is the message's type, nil where
+// it is not known.
+func (w *walker) annotated(err error, at string, d protoreflect.MessageDescriptor) {
 	if all, ok := err.(interface{ AllErrors() []error }); ok {
 		for _, e := range all.AllErrors() {
-			w.annotated(e, at)
+			w.annotated(e, at, d)
 		}
 		return
 	}
@@ -40,33 +41,38 @@ func (w *walker) annotated(err error, at string) {
 		w.report(0, Reject, at, "%v", err)
 		return
 	}
-	part := fieldPointer(e.Field())
+	part, inner := fieldPointer(e.Field(), d)
 	if at != "" {
 		part = at + "/" + part
 	}
 	if e.Cause() != nil {
-		w.annotated(e.Cause(), part)
+		w.annotated(e.Cause(), part, inner)
 		return
 	}
 	message := strings.TrimSuffix(e.ErrorName(), "ValidationError")
 	w.report(annotatedRule(message, e.Field()), Reject, part, "%s", e.Reason())
 }
 
-// fieldPointer makes a part of a JSON pointer of a field as validation names it: "FilterChains[0]".
-func fieldPointer(field string) string {
+// fieldPointer makes a part of a JSON pointer of a field as validation names it, "FilterChains[0]", and returns the type
+// of the message in it. Validation names fields as Go does, and oneofs like fields.
+func fieldPointer(field string, d protoreflect.MessageDescriptor) (string, protoreflect.MessageDescriptor) {
 	name, key, indexed := strings.Cut(field, "[")
-	if name != "" {
+	name = strings.ReplaceAll(name, "_", "")
+	var inner protoreflect.MessageDescriptor
+	known := false
+	for i := 0; d != nil && i < d.Fields().Len() && !known; i++ {
+		if f := d.Fields().Get(i); strings.EqualFold(f.JSONName(), name) {
+			name, known = f.JSONName(), true
+			inner, _ = messageOf(f)
+		}
+	}
+	if !known && name != "" {
 		name = strings.ToLower(name[:1]) + name[1:]
 	}
-	name = strings.ReplaceAll(name, "_", "")
 	if !indexed {
-		return name
+		return name, inner
 	}
-	key = strings.TrimSuffix(key, "]")
-	if _, err := strconv.Atoi(key); err != nil {
-		key = pointerKey(key)
-	}
-	return name + "/" + key
+	return name + "/" + pointerKey(strings.TrimSuffix(key, "]")), inner
 }
 
 // annotatedRule is the number of a field's rule where it has one of its own, else 0.

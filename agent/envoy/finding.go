@@ -45,6 +45,9 @@ type Finding struct {
 type Facts struct {
 	// StaticClusters are those of the bootstrap; references to them are good, and CDS cannot replace them.
 	StaticClusters []string
+	// SecretsLater is true where the secrets of the config are made when it is sent, as when it is checked without the
+	// authority that makes them: they are taken as good and as there.
+	SecretsLater bool
 	// RE2Limit is the runtime value re2.max_program_size.error_level; 0 stands for Envoy's default, 100.
 	RE2Limit uint32
 	// NoIPv6 is true where the host has no IPv6: listeners on it cannot bind.

@@ -94,6 +94,9 @@ func clusterCases() []ruleCase {
 		{85, "101 percent", envoy.Reject, "static", "/outlierDetection/maxEjectionPercent", "100", func(b *base) {
 			b.static.OutlierDetection = &clusterv3.OutlierDetection{MaxEjectionPercent: wrapperspb.UInt32(101)}
 		}},
+		{85, "a field whose name Go writes in its own way", envoy.Reject, "static", "/outlierDetection/enforcingConsecutive5xx", "100", func(b *base) {
+			b.static.OutlierDetection = &clusterv3.OutlierDetection{EnforcingConsecutive_5Xx: wrapperspb.UInt32(101)}
+		}},
 		{86, "a ring", envoy.Reject, "static", "/ringHashLbConfig", "above the maximum", func(b *base) {
 			b.static.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{MaximumRingSize: wrapperspb.UInt64(100)}}
 		}},
@@ -194,6 +197,10 @@ func clusterGoodCases() []goodCase {
 		}},
 		{92, "a chain and its key apart", func(b *base) {
 			b.cert.GetTlsCertificate().PrivateKey = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: "/key"}}
+		}},
+		{98, "secrets that are made later", func(b *base) {
+			b.facts.SecretsLater = true
+			b.cert.Type, b.without = nil, []proto.Message{b.ca}
 		}},
 		{95, "authorities by SDS", func(b *base) {
 			b.upstream.CommonTlsContext.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{

@@ -3,6 +3,7 @@ package envoy
 import (
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 const (
@@ -77,7 +78,30 @@ func (sh *shadows) acrossPorts(any, one *destinationIPs, port uint16) {
 	})
 }
 
-// compare reports the chains of outer that have no counterpart in inner.
+// admits reports whether a connection that a chain asks for with these keys finds a chain here, that one or another. An
+// empty name stands for a client without one, an empty transport protocol for every one.
+func (l nameLevel) admits(key, transport, alpn string) bool {
+	if transport == "" {
+		return l.admits(key, transportTLS, alpn) && l.admits(key, transportRaw, alpn)
+	}
+	if strings.HasPrefix(key, ".") {
+		key = "x" + key // a name that the wildcard stands for
+	}
+	transports, _, ok := l.find(key)
+	if !ok {
+		return false
+	}
+	protocols, ok := transports[transport]
+	if !ok {
+		if protocols, ok = transports[""]; !ok {
+			return false
+		}
+	}
+	_, _, ok = protocols.find([]string{alpn})
+	return ok
+}
+
+// compare reports the chains of outer whose connections find nothing in inner.
 func (sh *shadows) compare(outer, inner nameLevel, port string, p netip.Prefix) {
 	if sh.left <= 0 {
 		return
@@ -88,7 +112,7 @@ func (sh *shadows) compare(outer, inner nameLevel, port string, p netip.Prefix) 
 				if sh.left--; sh.left < 0 {
 					return
 				}
-				if inner[name][transport][alpn] == nil {
+				if !inner.admits(name, transport, alpn) {
 					sh.report(firstChain(outer[name][transport][alpn]), inner, port, p)
 				}
 			}
@@ -117,7 +141,7 @@ func (sh *shadows) report(hidden int, inner nameLevel, port string, p netip.Pref
 		others = []string{part("filterChains", by)}
 	}
 	sh.s.reportWith(others, 202, Surprise, part("filterChains", hidden, "filterChainMatch"),
-		"filter chain %q is not looked at for port %s and prefix %s, which other chains name more specifically: say it there again",
+		"filter chain %q is not looked at for port %s and prefix %s, which other chains name more specifically, and none of them takes its connections: say it there again",
 		clip(chainName(sh.x.chains[hidden], hidden)), port, prefixText(p))
 }
 

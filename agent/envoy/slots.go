@@ -36,9 +36,7 @@ func slotOf(f protoreflect.FieldDescriptor) slot {
 		return accessLoggerSlot
 	case "envoy.config.trace.v3.Tracing.Http.typed_config":
 		return tracerSlot
-	case "envoy.config.route.v3.RouteConfiguration.TypedPerFilterConfigEntry.value", "envoy.config.route.v3.VirtualHost.TypedPerFilterConfigEntry.value",
-		"envoy.config.route.v3.Route.TypedPerFilterConfigEntry.value", "envoy.config.route.v3.WeightedCluster.ClusterWeight.TypedPerFilterConfigEntry.value",
-		"envoy.config.route.v3.RouteConfiguration.typed_per_filter_config", "envoy.config.route.v3.VirtualHost.typed_per_filter_config",
+	case "envoy.config.route.v3.RouteConfiguration.typed_per_filter_config", "envoy.config.route.v3.VirtualHost.typed_per_filter_config",
 		"envoy.config.route.v3.Route.typed_per_filter_config", "envoy.config.route.v3.WeightedCluster.ClusterWeight.typed_per_filter_config":
 		return perFilterSlot
 	}
