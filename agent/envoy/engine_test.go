@@ -131,6 +131,8 @@ func TestInspection(t *testing.T) {
 		{"no end", []*listenerv3.ListenerFilter{tls}, func(l *listenerv3.Listener) { l.ListenerFiltersTimeout = durationpb.New(0) }, envoy.Conn{First: envoy.ServerFirst}, envoy.TimedOut, ""},
 		{"not", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: not(portPredicate(1))}}, nil, envoy.Conn{First: envoy.TLSHello, SNI: "a"}, envoy.Accepted, "tls a  1.1.1.1:1"},
 		{"any", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_AnyMatch{AnyMatch: true}}}}, nil, envoy.Conn{First: envoy.TLSHello}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: both(portPredicate(1), not(portPredicate(2)))}}, nil, envoy.Conn{First: envoy.TLSHello}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"not both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: both(portPredicate(1), portPredicate(2))}}, nil, envoy.Conn{First: envoy.TLSHello, SNI: "a"}, envoy.Accepted, "tls a  1.1.1.1:1"},
 		{"no PROXY header", []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})}, nil, envoy.Conn{First: envoy.PlainBytes}, envoy.Denied, ""},
 		{"a PROXY header that may be missing", []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{AllowRequestsWithoutProxyProtocol: true})}, nil, envoy.Conn{First: envoy.PlainBytes}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
 		{"IPv4 in IPv6", nil, nil, envoy.Conn{Dst: netip.MustParseAddrPort("[::ffff:1.1.1.1]:1")}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
@@ -154,6 +156,50 @@ func TestInspection(t *testing.T) {
 
 func not(p *listenerv3.ListenerFilterChainMatchPredicate) *listenerv3.ListenerFilterChainMatchPredicate {
 	return &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: p}}
+}
+
+func both(p ...*listenerv3.ListenerFilterChainMatchPredicate) *listenerv3.ListenerFilterChainMatchPredicate {
+	return &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_AndMatch{
+		AndMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: p},
+	}}
+}
+
+// TestProxyHeader: a PROXY header changes the source, and not the peer of the socket.
+func TestProxyHeader(t *testing.T) {
+	l := envoy.NewListener(&listenerv3.Listener{
+		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})}, FilterChains: []*listenerv3.FilterChain{{}},
+	})
+	conn := &envoy.Conn{Dst: netip.MustParseAddrPort("1.1.1.1:1"), Src: netip.MustParseAddrPort("2.2.2.2:2"), DirectSrc: netip.MustParseAddrPort("3.3.3.3:3")}
+	if m := l.Find(conn); m.Seen.Src != conn.Src || m.Seen.Direct != conn.DirectSrc {
+		t.Errorf("with a header: %+v", m.Seen)
+	}
+	conn.DirectSrc = conn.Src
+	if m := l.Find(conn); m.Outcome != envoy.Denied {
+		t.Errorf("without one: %v", m.Outcome)
+	}
+	plain := envoy.NewListener(&listenerv3.Listener{FilterChains: []*listenerv3.FilterChain{{}}})
+	conn.DirectSrc = netip.MustParseAddrPort("3.3.3.3:3")
+	if m := plain.Find(conn); m.Seen.Src != conn.DirectSrc {
+		t.Errorf("without the filter the source is %v", m.Seen.Src)
+	}
+}
+
+// TestAmbiguous: which of two prefixes of no bits wins is not known, and said.
+func TestAmbiguous(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		chains    []*listenerv3.FilterChain
+		ambiguous bool
+	}{
+		{"both", []*listenerv3.FilterChain{chain("none", "tls"), chain("zero", "tcp 0.0.0.0/0")}, true},
+		{"none", []*listenerv3.FilterChain{chain("none", "tls"), chain("ten", "tcp 10.0.0.0/8")}, false},
+		{"zero", []*listenerv3.FilterChain{chain("zero", "tcp 0.0.0.0/0"), chain("ten", "tls 10.0.0.0/8")}, false},
+	} {
+		got := envoy.Open(snapshot(t, passthrough(c.chains...)), nil).Connection(through("10.0.0.1:1", envoy.PlainBytes, ""))
+		if step := findStep(got, envoy.LevelDestinationIP); step == nil || (step.Note != "") != c.ambiguous {
+			t.Errorf("%s: %+v", c.name, step)
+		}
+	}
 }
 
 // TestHandOff: a listener that owns the original destination gets the connection, bound or not.

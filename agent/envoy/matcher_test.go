@@ -10,6 +10,7 @@ import (
 	networkv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
 	ipv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/input_matchers/ip/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
 )
@@ -74,6 +75,8 @@ func TestMatchers(t *testing.T) {
 	inRange.GetSinglePredicate().Matcher = &xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate_CustomMatch{
 		CustomMatch: typedExtension("ip", &ipv3.Ip{StatPrefix: "x", CidrRanges: parseAll("10.0.0.0/8")}),
 	}
+	strange := single(ip, nil)
+	strange.GetSinglePredicate().Matcher = &xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate_CustomMatch{CustomMatch: typedExtension("x", wrapperspb.String("x"))}
 	and := &xdsmatcherv3.Matcher_MatcherList_Predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_AndMatcher{AndMatcher: &xdsmatcherv3.Matcher_MatcherList_Predicate_PredicateList{
 		Predicate: []*xdsmatcherv3.Matcher_MatcherList_Predicate{inRange, single(port, equals("443"))},
 	}}}
@@ -108,6 +111,8 @@ func TestMatchers(t *testing.T) {
 		{"and, in part", listOf(entry(and, toChain("one"))), "10.0.0.1:80", "", ""},
 		{"not", listOf(entry(notAnd, toChain("one"))), "10.0.0.1:80", "", "one"},
 		{"a missing input fits nothing, and so its contrary fits", listOf(entry(noSNI, toChain("one"))), "10.0.0.1:80", "", "one"},
+		{"a matcher that is not known", listOf(entry(strange, toChain("one")), entry(single(port, equals("443")), toChain("two"))), "1.1.1.1:443", "", "two"},
+		{"an input that is not known", listOf(entry(single(wrapperspb.String("x"), equals("443")), toChain("one"))), "1.1.1.1:443", "", ""},
 		{"keep matching", listOf(entry(single(port, equals("443")), keep), entry(single(port, equals("443")), toChain("two"))), "1.1.1.1:443", "", "two"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -130,6 +130,18 @@ func TestRouteMatches(t *testing.T) {
 		{"the rest", with(func(m *routev3.RouteMatch) {
 			m.RuntimeFraction = &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 10}}
 		}), envoy.Request{Roll: 110}, false},
+		{"no cookie", with(func(m *routev3.RouteMatch) {
+			m.Cookies = []*routev3.CookieMatcher{{Name: "c", StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "v"}}, InvertMatch: true}}
+		}), envoy.Request{}, false},
+		{"no client certificate", with(func(m *routev3.RouteMatch) {
+			m.TlsContext = &routev3.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(true)}
+		}), envoy.Request{}, false},
+		{"no client certificate, and none is wanted", with(func(m *routev3.RouteMatch) {
+			m.TlsContext = &routev3.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(false), Validated: wrapperspb.Bool(false)}
+		}), envoy.Request{}, true},
+		{"no validated client certificate", with(func(m *routev3.RouteMatch) {
+			m.TlsContext = &routev3.RouteMatch_TlsContextMatchOptions{Validated: wrapperspb.Bool(true)}
+		}), envoy.Request{}, false},
 		{"metadata", with(func(m *routev3.RouteMatch) { m.DynamicMetadata = []*matcherv3.MetadataMatcher{{Filter: "x"}} }), envoy.Request{}, false},
 		{"CONNECT", &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}}, envoy.Request{Method: "CONNECT"}, true},
 	} {
@@ -311,5 +323,21 @@ func TestRequestPlaces(t *testing.T) {
 	secure.First = envoy.TLSHello
 	if got := envoy.Open(snapshot(t, inbound(m)), nil).Connection(&secure); got.Outcome != envoy.Broken || !strings.Contains(got.Reason, "TLS") {
 		t.Errorf("TLS to a plain filter chain: %v (%s)", got.Outcome, got.Reason)
+	}
+}
+
+// TestWhyHosts: of each virtual host that is not chosen an explanation says why.
+func TestWhyHosts(t *testing.T) {
+	m := manager(host("all", "c", "*"), host("exact", "c", "a.b.com"), host("suffix", "c", "x.com", "*.b.com"), host("prefix", "c", "a.*"), host("other", "c", "c.com", "*.c.com", "d.*"))
+	got := envoy.Open(snapshot(t, inbound(m), originalDst("c")), nil).Request(toInbound, &envoy.Request{Host: "A.b.com"})
+	want := []envoy.Eliminated{
+		{Name: "all", Why: "fits with *, but a.b.com is more specific and final"},
+		{Name: "suffix", Why: "fits with *.b.com, but a.b.com is more specific and final"},
+		{Name: "prefix", Why: "fits with a.*, but a.b.com is more specific and final"},
+		{Name: "other", Why: "wants c.com, *.c.com, d.*"},
+	}
+	step := findStep(got, envoy.LevelVirtualHost)
+	if step == nil || step.Choice != "exact" || step.Note != "by domain a.b.com" || !slices.Equal(step.Eliminated, want) {
+		t.Errorf("%+v", step)
 	}
 }
