@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -35,6 +36,18 @@ func TestHeldBackKeepsTheOlderForm(t *testing.T) {
 	}
 	if got, want := resources(nil), []string{"static", "in"}; !slices.Equal(got, want) {
 		t.Errorf("without one these are held back: %v, want %v", got, want)
+	}
+}
+
+// TestNeverThere: a cluster that the proxy never had is not one that is removed.
+func TestNeverThere(t *testing.T) {
+	certificate, key := keyPair(t)
+	b := newBase(certificate, key)
+	b.tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: "never"}
+	s := snapshot(t, b.messages()...)
+	found := envoy.Check(s, s, b.facts)
+	if len(found) != 1 || found[0].Rule != 31 {
+		t.Errorf("%+v", found)
 	}
 }
 

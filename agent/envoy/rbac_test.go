@@ -79,6 +79,8 @@ func TestRBAC(t *testing.T) {
 		{"the destination", allowing(&rbacv3.Permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: cidr("10.0.0.1")}}, nil), nil, false, nil, true, true},
 		{"the port", allowing(&rbacv3.Permission{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: 81}}, nil), nil, false, nil, false, true},
 		{"a range of ports", allowing(&rbacv3.Permission{Rule: &rbacv3.Permission_DestinationPortRange{DestinationPortRange: &typev3.Int32Range{Start: 80, End: 81}}}, nil), nil, false, nil, true, true},
+		{"the end of a range of ports", allowing(&rbacv3.Permission{Rule: &rbacv3.Permission_DestinationPortRange{DestinationPortRange: &typev3.Int32Range{Start: 79, End: 80}}}, nil), nil, false, nil, false, true},
+		{"the path of a connection", allowing(&rbacv3.Permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: &matcherv3.PathMatcher{Rule: &matcherv3.PathMatcher_Path{Path: textIs("/")}}}}, nil), nil, false, nil, false, true},
 		{"the server name", allowing(&rbacv3.Permission{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: textIs("a.com")}}, nil), nil, true, nil, true, true},
 		{"the path without the query", allowing(&rbacv3.Permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: &matcherv3.PathMatcher{Rule: &matcherv3.PathMatcher_Path{Path: textIs("/x")}}}}, nil), nil, false, get, true, true},
 		{"metadata", allowing(nil, metadata), nil, false, nil, false, false},

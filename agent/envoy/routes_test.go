@@ -273,6 +273,17 @@ func TestRequests(t *testing.T) {
 			m.HttpFilters = append([]*hcmv3.HttpFilter{denying}, m.HttpFilters...)
 			m.GetRouteConfig().VirtualHosts[0].TypedPerFilterConfig = map[string]*anypb.Any{"rbac": pack(&routev3.FilterConfig{Disabled: true})}
 		}), envoy.Request{Host: "a.com"}, envoy.Forwarded, envoy.LevelCluster, 0, ""},
+		{"off, but for the route", byHost(func(m *hcmv3.HttpConnectionManager) {
+			off := httpFilter("rbac", &httprbacv3.RBAC{Rules: deny})
+			off.Disabled = true
+			m.HttpFilters = append([]*hcmv3.HttpFilter{off}, m.HttpFilters...)
+			m.GetRouteConfig().VirtualHosts[0].TypedPerFilterConfig = map[string]*anypb.Any{"rbac": pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: deny}})}
+		}), envoy.Request{Host: "a.com"}, envoy.Denied, envoy.LevelHTTPFilter, 403, "UAEX"},
+		{"off", byHost(func(m *hcmv3.HttpConnectionManager) {
+			off := httpFilter("rbac", &httprbacv3.RBAC{Rules: deny})
+			off.Disabled = true
+			m.HttpFilters = append([]*hcmv3.HttpFilter{off}, m.HttpFilters...)
+		}), envoy.Request{Host: "a.com"}, envoy.Forwarded, envoy.LevelCluster, 0, ""},
 		{"other rules for the route", byHost(func(m *hcmv3.HttpConnectionManager) {
 			m.HttpFilters = append([]*hcmv3.HttpFilter{denying}, m.HttpFilters...)
 			m.GetRouteConfig().VirtualHosts[0].Routes[0].TypedPerFilterConfig = map[string]*anypb.Any{"rbac": pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: allowAll()}})}
@@ -301,6 +312,12 @@ func TestRequests(t *testing.T) {
 // TestRequestPlaces: the parts of the config that decide are named as they stand in it, those of RDS in their own resource.
 func TestRequestPlaces(t *testing.T) {
 	got := envoy.Open(snapshot(t, inbound(manager(host("x", "c", "x"), host("a", "c", "a.com"))), originalDst("c")), nil).Request(toInbound, &envoy.Request{Host: "a.com"})
+	if step := findStep(got, envoy.LevelRoute); step == nil || step.Choice != "#0" {
+		t.Errorf("a route without a name is called %+v", step)
+	}
+	if step := findStep(got, envoy.LevelChain); step == nil || step.Choice != "#0" {
+		t.Errorf("a filter chain without a name is called %+v", step)
+	}
 	if want := "/filterChains/0/filters/0/typedConfig/routeConfig/virtualHosts/1/routes/0"; got.Route == nil || got.Route.Pointer != want || got.Route.Resource != "in" {
 		t.Errorf("the route is %+v, want %s", got.Route, want)
 	}
@@ -314,6 +331,9 @@ func TestRequestPlaces(t *testing.T) {
 	got = envoy.Open(snapshot(t, inbound(m), originalDst("c")), nil).Request(toInbound, &envoy.Request{Host: "a.com"})
 	if got.Outcome != envoy.NoHost {
 		t.Errorf("without the routes: %v", got.Outcome)
+	}
+	if step := findStep(got, envoy.LevelRoute); step != nil {
+		t.Errorf("without the routes a route is chosen: %+v", step)
 	}
 	got = envoy.Open(snapshot(t, inbound(m)), nil).Connection(toInbound)
 	if got.Outcome != envoy.Accepted {
