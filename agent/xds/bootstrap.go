@@ -15,6 +15,9 @@ import (
 // maxSocketPath is the longest path of a unix socket in bytes (sun_path of unix(7) less the final NUL).
 const maxSocketPath = 107
 
+// xdsCluster is the cluster of the bootstrap that leads to the agent.
+const xdsCluster = "nearside-xds"
+
 // maxBootstrapPart bounds the Dataplane and the annotations of a bootstrap in bytes, so that a request fits RecvBytes.
 const maxBootstrapPart = 1 << 20
 

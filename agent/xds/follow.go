@@ -3,6 +3,7 @@ package xds
 import (
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -12,8 +13,12 @@ import (
 // Snapshot returns the config in the form in which package envoy reads it. The resources are those of the config, not
 // copies.
 func (p *Proxy) Snapshot() *envoy.Snapshot {
+	return snapshot(p.Sealed)
+}
+
+func snapshot(s *draft.Sealed) *envoy.Snapshot {
 	out := &envoy.Snapshot{}
-	for rank, list := range p.Sealed.Resources {
+	for rank, list := range s.Resources {
 		kind := make([]*envoy.Resource, len(list))
 		for i, r := range list {
 			kind[i] = (*envoy.Resource)(r)
