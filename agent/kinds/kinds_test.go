@@ -14,6 +14,7 @@ import (
 // wanted are the kinds that users are promised.
 var wanted = strings.Fields(`
 	Mesh Dataplane MeshService MeshExternalService MeshMultiZoneService HostnameGenerator ExternalService ZoneEgress
+	ZoneIngress
 	MeshAccessLog MeshAccessLogBackend GlobalAccessLogBackend MeshPassthrough MeshTimeout MeshCircuitBreaker
 	MeshFaultInjection MeshTrafficPermission MeshHTTPRoute MeshTCPRoute MeshProxyPatch MeshRetry MeshHealthCheck
 	MeshRateLimit MeshLoadBalancingStrategy MeshTLS MeshMetric MeshTrace

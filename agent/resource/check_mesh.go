@@ -144,18 +144,3 @@ func lifetime(s string) (time.Duration, error) {
 	}
 	return sum, nil
 }
-
-// Validate checks the egress.
-func (z *ZoneEgress) Validate(v *Validator) {
-	if z.Zone != "" {
-		if reason := nameFault(z.Zone); reason != "" {
-			v.Field("zone").Faultf("%s", reason)
-		}
-	}
-	v = v.Field("networking")
-	v.Field("address").Host(z.Networking.Address)
-	v.Field("port").Port(z.Networking.Port)
-	if z.Networking.Admin != nil {
-		v.Field("admin").Field("port").portOrZero(z.Networking.Admin.Port)
-	}
-}

@@ -12,5 +12,6 @@ func Core() []Descriptor {
 		{Kind: "MeshMultiZoneService", Plural: "meshmultizoneservices", Short: "mzsvc", New: func() Spec { return new(MeshMultiZoneService) }},
 		{Kind: "HostnameGenerator", Plural: "hostnamegenerators", Short: "hg", Scope: ScopeGlobal, New: func() Spec { return new(HostnameGenerator) }},
 		{Kind: "ZoneEgress", Plural: "zoneegresses", Scope: ScopeGlobal, SpecAtTop: true, New: func() Spec { return new(ZoneEgress) }},
+		{Kind: "ZoneIngress", Plural: "zoneingresses", Scope: ScopeGlobal, SpecAtTop: true, New: func() Spec { return new(ZoneIngress) }},
 	}
 }

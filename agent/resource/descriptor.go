@@ -20,7 +20,7 @@ type Descriptor struct {
 	Short  string // Kuma's short name where it has one ("dp", "mt"), else ""
 	Scope  Scope
 	// SpecAtTop is true for kinds whose universal form has its fields beside type, mesh and name instead of below
-	// spec: Mesh, Dataplane, ExternalService, ZoneEgress and the legacy policies.
+	// spec: Mesh, Dataplane, ExternalService, ZoneEgress, ZoneIngress and the legacy policies.
 	SpecAtTop bool
 	// New returns an empty spec to decode into.
 	New func() Spec

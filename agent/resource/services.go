@@ -197,19 +197,6 @@ type HostnameSelector struct {
 	MeshMultiZoneService *LabelSelector `json:"meshMultiZoneService,omitempty"`
 }
 
-// ZoneEgress is a proxy through which traffic leaves the zone.
-type ZoneEgress struct {
-	Zone       string               `json:"zone,omitempty"`
-	Networking ZoneEgressNetworking `json:"networking"`
-}
-
-// ZoneEgressNetworking is where it listens.
-type ZoneEgressNetworking struct {
-	Address string `json:"address"`
-	Port    uint32 `json:"port"`
-	Admin   *Admin `json:"admin,omitempty"`
-}
-
 // statusHolder is a spec whose kind has a status. It is a field of the spec in Go and stands beside it in documents.
 type statusHolder interface{ status() **ServiceStatus }
 

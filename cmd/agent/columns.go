@@ -63,7 +63,7 @@ func columnsOf(k client.Kind) []column {
 		return []column{{"MTLS", func(d *document) string { return d.MTLS.EnabledBackend }}}
 	case "Dataplane":
 		return []column{{"SERVICES", services}, {"ADDRESS", address}}
-	case "ZoneEgress":
+	case "ZoneEgress", "ZoneIngress":
 		return []column{{"ADDRESS", address}}
 	case "ExternalService":
 		return []column{{"SERVICE", service}, {"ADDRESS", address}}
