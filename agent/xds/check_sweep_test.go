@@ -1,0 +1,161 @@
+package xds_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// findingLine is a finding as one line.
+func findingLine(f envoy.Finding) string {
+	return fmt.Sprintf("%v %d %s/%s%s: %s", f.Severity, f.Rule, short(f.Type), f.Resource, f.Pointer, f.Message)
+}
+
+// checked checks a proxy as one that starts, then as one that has accepted what accepted gives, by name. The steps must
+// not find anything that the start did not.
+func checked(t *testing.T, c *envoy.Checker, p *xds.Proxy, accepted map[string]*draft.Sealed) []string {
+	t.Helper()
+	lines := func(from *draft.Sealed) []string {
+		var out []string
+		for _, f := range p.Check(c, from) {
+			out = append(out, findingLine(f))
+		}
+		return out
+	}
+	start := lines(nil)
+	for name, from := range accepted {
+		for _, line := range lines(from) {
+			// That the step removes what is in use is another way to say that it is not there.
+			if !slices.Contains(start, line) && !strings.HasPrefix(line, "broken 90 ") {
+				t.Errorf("%s, coming from %s: %s", p.Name, name, line)
+			}
+		}
+	}
+	return start
+}
+
+// withoutPolicies is an input of which no kind of the rooms acts.
+func (in meshInput) withoutPolicies() meshInput {
+	return meshInput{in.name, slices.DeleteFunc(slices.Clone(in.resources), func(r *resource.Resource) bool {
+		return r.Kind != "Mesh" && r.Kind != "Dataplane" && !strings.HasSuffix(r.Kind, "Service") && r.Kind != "HostnameGenerator"
+	})}
+}
+
+// sweep checks every proxy of an input, with one checker for all of them and with one of its own, and returns what is
+// found as lines of proxies.
+func sweep(t *testing.T, shared *envoy.Checker, in meshInput) (lines []string, proxies int) {
+	t.Helper()
+	bare := map[string]*draft.Sealed{}
+	in.withoutPolicies().proxies(t, xds.FlavorEnvoy, func(p *xds.Proxy) { bare[p.Mesh+"."+p.Name] = p.Sealed })
+	in.proxies(t, xds.FlavorEnvoy, func(p *xds.Proxy) {
+		proxies++
+		accepted := map[string]*draft.Sealed{"itself": p.Sealed}
+		if from := bare[p.Mesh+"."+p.Name]; from != nil {
+			accepted["no policies"] = from
+		}
+		found := checked(t, shared, p, accepted)
+		if d := cmp.Diff(found, checked(t, &envoy.Checker{}, p, nil)); d != "" {
+			t.Errorf("%s %s: a checker that has seen other proxies finds something else (-shared +own):\n%s", in.name, p.Name, d)
+		}
+		for _, f := range found {
+			lines = append(lines, p.Name+" "+f)
+		}
+	})
+	slices.Sort(lines)
+	return slices.Compact(lines), proxies
+}
+
+const expectedFindings = "testdata/check/findings.txt"
+
+// TestCheckOfOwnInputs runs the check over the config of every proxy of every input in the repository. What it finds
+// stands in a file that is to be read line by line: there is nothing in it but what the input asks for, as a patch that
+// takes away a cluster which is in use. UPDATE_GOLDEN=1 rewrites it.
+func TestCheckOfOwnInputs(t *testing.T) {
+	var b bytes.Buffer
+	var shared envoy.Checker
+	total := 0
+	for _, in := range ownInputs(t) {
+		lines, n := sweep(t, &shared, in)
+		total += n
+		if len(lines) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "%s\n", strings.TrimPrefix(in.name, "../"))
+		for _, line := range lines {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
+	}
+	if total < 300 {
+		t.Errorf("only %d configs were checked", total)
+	}
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(expectedFindings, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(expectedFindings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), b.String()); d != "" {
+		t.Errorf("findings, UPDATE_GOLDEN=1 takes them over (-want +got):\n%s", d)
+	}
+}
+
+// TestCheckOfConformanceInputs: of the reference cases one asks for something of which there is anything to say, and
+// that does not block: a domain that Envoy takes and never matches.
+func TestCheckOfConformanceInputs(t *testing.T) {
+	var shared envoy.Checker
+	for _, in := range conformanceInputs(t) {
+		lines, n := sweep(t, &shared, in)
+		if n == 0 && strings.Contains(string(in.documents()), "Dataplane") {
+			t.Errorf("%s: no proxy was checked", in.name)
+		}
+		for _, line := range lines {
+			if !strings.Contains(line, `surprise 5 Listener/outbound:passthrough:ipv`) || !strings.Contains(line, `"*.example.*" has a second *`) {
+				t.Errorf("%s: %s", in.name, line)
+			}
+		}
+	}
+}
+
+// documents are the kinds and names of an input.
+func (in meshInput) documents() []byte {
+	var b bytes.Buffer
+	for _, r := range in.resources {
+		fmt.Fprintln(&b, r.Key)
+	}
+	return b.Bytes()
+}
+
+// TestCheckOfLargeMesh: the mesh of the benchmarks has nothing to find, as it is made here and by the script of the
+// reference where that is at hand.
+func TestCheckOfLargeMesh(t *testing.T) {
+	inputs := []meshInput{{"large", append(bigMesh(100, 2), policies(t, 5)...)}}
+	const script = "../../../shared/bench/xds/gen.py"
+	if _, err := os.Stat(script); err == nil {
+		if out, err := exec.Command("python3", script, "100", "--local", "2").Output(); err == nil {
+			inputs = append(inputs, inputOf(t, script, out))
+		} else {
+			t.Logf("%s does not run: %v", script, err)
+		}
+	}
+	for _, in := range inputs {
+		lines, n := sweep(t, &envoy.Checker{}, in)
+		if n != 203 || len(lines) > 0 {
+			t.Errorf("%s: %d proxies, %d findings: %.1000q", in.name, n, len(lines), lines)
+		}
+	}
+}
