@@ -11,9 +11,9 @@ import (
 // proxyNode is what the server knows of one node. It outlives the streams of the node for a while, so that a proxy
 // which restarts is not given again what it rejected.
 type proxyNode struct {
-	srv        *Server
-	key        NodeKey
-	mesh, name string
+	srv *Server
+	key NodeKey
+	ref ProxyRef
 
 	// Guarded by the mu of the server.
 	connected int       // streams that were opened

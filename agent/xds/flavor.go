@@ -22,7 +22,7 @@ const (
 
 // NodeKey names one config: a proxy, in the form that one kind of client takes.
 type NodeKey struct {
-	ID     string // "<mesh>.<name>"
+	ID     string // see ProxyRef.NodeID
 	Flavor Flavor
 }
 
@@ -40,16 +40,24 @@ func ParseNodeID(id string) (mesh, name string, err error) {
 	if !ok || mesh == "" || name == "" {
 		return "", "", fmt.Errorf("node id %q: want <mesh>.<name of the Dataplane>", id)
 	}
+	if err := checkNodeID(id); err != nil {
+		return "", "", err
+	}
+	return mesh, name, nil
+}
+
+// checkNodeID refuses characters that no node id has.
+func checkNodeID(id string) error {
 	if !utf8.ValidString(id) {
-		return "", "", fmt.Errorf("node id %q: not UTF-8", id)
+		return fmt.Errorf("node id %q: not UTF-8", id)
 	}
 	if i := strings.IndexFunc(id, func(r rune) bool {
 		return r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r)
 	}); i >= 0 {
 		r, _ := utf8.DecodeRuneInString(id[i:])
-		return "", "", fmt.Errorf("node id %q: the character %q is not allowed", id, r)
+		return fmt.Errorf("node id %q: the character %q is not allowed", id, r)
 	}
-	return mesh, name, nil
+	return nil
 }
 
 // flavorOf tells the kind of client from the user agent that it gives; gRPC libraries say "gRPC Go", "gRPC C-core" …

@@ -22,7 +22,7 @@ type claim struct {
 }
 
 // register puts a stream under its node, unless another peer uses the node id.
-func (s *Server) register(st *adsStream, key NodeKey, mesh, name string) error {
+func (s *Server) register(st *adsStream, key NodeKey, ref ProxyRef) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[key.ID]
@@ -46,7 +46,7 @@ func (s *Server) register(st *adsStream, key NodeKey, mesh, name string) error {
 
 	n := s.nodes[key]
 	if n == nil {
-		n = &proxyNode{srv: s, key: key, mesh: mesh, name: name}
+		n = &proxyNode{srv: s, key: key, ref: ref}
 		s.nodes[key] = n
 	}
 	n.mu.Lock()

@@ -185,14 +185,14 @@ func (st *adsStream) kill(reason string, err error) {
 // open registers the stream under the node of its first request and tells the handler.
 func (st *adsStream) open(node *core.Node) error {
 	s := st.srv
-	mesh, name, err := ParseNodeID(node.GetId())
+	ref, err := ParseProxyRef(node.GetId())
 	if err != nil {
 		s.metrics.closed.WithLabelValues("bad-node-id").Inc()
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	key := NodeKey{ID: node.GetId(), Flavor: flavorOf(node)}
 	st.info, st.envoyAgent = node, node.GetUserAgentName() == "envoy"
-	if err := s.register(st, key, mesh, name); err != nil {
+	if err := s.register(st, key, ref); err != nil {
 		s.metrics.closed.WithLabelValues("denied").Inc()
 		return err
 	}
@@ -252,8 +252,7 @@ func (st *adsStream) watchGrace() {
 			n.mu.Unlock()
 			if !known {
 				st.kill("unknown", status.Errorf(codes.NotFound,
-					"node id %q is not known: apply a Dataplane named %q in mesh %q, or start the proxy with its Dataplane in the node metadata (nearside bootstrap --dataplane FILE); if it is there, nearside status says why no config could be made",
-					n.key.ID, n.name, n.mesh))
+					"node id %q is not known: %s; if it is there, nearside status says why no config could be made", n.key.ID, n.ref.remedy()))
 			}
 		})
 	}

@@ -12,6 +12,7 @@ const (
 
 // ProxyStatus is what the server knows of one node, connected or recently so.
 type ProxyStatus struct {
+	Type        ProxyType    `json:"type,omitempty"`
 	Mesh        string       `json:"mesh"`
 	Name        string       `json:"name"`
 	NodeID      string       `json:"nodeID"`

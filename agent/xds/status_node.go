@@ -34,7 +34,7 @@ func (n *proxyNode) introduce(st *adsStream) {
 		n.answered = 0 // it starts anew
 	}
 	n.about = ProxyStatus{
-		Mesh: n.mesh, Name: n.name, NodeID: n.key.ID, Flavor: n.key.Flavor,
+		Type: n.ref.Type, Mesh: n.ref.Mesh, Name: n.ref.Name, NodeID: n.key.ID, Flavor: n.key.Flavor,
 		UserAgent: clip(st.info.GetUserAgentName(), 128), Version: clip(agentVersion(st.info), 128),
 		Peer: st.peer, ConnectedAt: st.start, Delta: st.delta,
 	}
@@ -89,7 +89,7 @@ func (n *proxyNode) state(connected bool) string {
 // snapshot returns the status of a node. The mu of the node is held.
 func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 	p := n.about
-	p.Mesh, p.Name, p.NodeID, p.Flavor = n.mesh, n.name, n.key.ID, n.key.Flavor
+	p.Type, p.Mesh, p.Name, p.NodeID, p.Flavor = n.ref.Type, n.ref.Mesh, n.ref.Name, n.key.ID, n.key.Flavor
 	p.Streams, p.State = len(n.streams), n.state(connected)
 	p.InSync = p.State == StateServing && len(n.streams) > 0
 	p.Types = []TypeStatus{}

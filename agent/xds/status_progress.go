@@ -93,7 +93,7 @@ func (w *typeWatch) answered() bool {
 
 // progress returns how far the node is. The mu of the node is held.
 func (n *proxyNode) progress(connected bool) Progress {
-	p := Progress{Node: n.key, Mesh: n.mesh, Name: n.name, State: n.state(connected), Opened: n.about.ConnectedAt, Rejected: n.rejections()}
+	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.about.ConnectedAt, Rejected: n.rejections()}
 	if n.cfg != nil {
 		p.Revision, p.Answered = n.revision, n.answered
 	}
@@ -118,7 +118,7 @@ func (n *proxyNode) rejections() []Rejection {
 	for rank, names := range n.rejected {
 		for name, rej := range names {
 			r := Rejection{
-				Node: n.key, Mesh: n.mesh, Name: n.name, ID: ResourceID{draft.Types[rank], name}, Resource: rej.resource,
+				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: ResourceID{draft.Types[rank], name}, Resource: rej.resource,
 				Reason: rej.reason, Time: rej.at, Since: rej.since, MadeAt: rej.madeAt,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
