@@ -22,6 +22,7 @@ type (
 	Field    = inspect.RuleField
 	Health   = inspect.Health
 	History  = inspect.History
+	InForce  = inspect.InForce
 	Index    = inspect.Index
 	Item     = inspect.Item
 	Kind     = inspect.Kind

@@ -36,6 +36,8 @@ type Proxy struct {
 	Dataplane bool              `json:"dataplane"`        // a Dataplane of that name exists
 	Clients   []xds.ProxyStatus `json:"clients"`          // at most one per flavor, connected or recently so
 	Problems  []Problem         `json:"problems"`         // with its Dataplane
+	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in lists of proxies.
+	InForce []InForce `json:"inForce,omitempty"`
 }
 
 // allProxies joins the Dataplanes with those who ask for their config.
@@ -133,12 +135,16 @@ func (s *Server) proxies(w http.ResponseWriter, _ *http.Request) *Error {
 
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *Error {
 	mesh, name := r.PathValue("mesh"), r.PathValue("name")
-	snap := s.opts.Store.Snapshot()
-	for _, p := range s.allProxies(snap, s.opts.Last()) {
-		if p.Mesh == mesh && p.Name == name {
-			writeJSON(w, http.StatusOK, p)
-			return nil
+	snap, last := s.opts.Store.Snapshot(), s.opts.Last()
+	for _, p := range s.allProxies(snap, last) {
+		if p.Mesh != mesh || p.Name != name {
+			continue
 		}
+		if last != nil && last.Meshes[mesh] != nil {
+			p.InForce, _ = ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
+		}
+		writeJSON(w, http.StatusOK, p)
+		return nil
 	}
 	if e := meshExists(snap, mesh); e != nil {
 		return e

@@ -25,6 +25,9 @@ type Room struct {
 	// Apply, when set, edits a draft. A large config is made in parts: Apply is called for each of them, with the
 	// listeners and clusters of that part alone.
 	Apply func(c *Context, d *draft.Draft)
+	// InForce, when set, says what of Kinds is in force for a proxy as a whole; nil where that does not concern it. c has
+	// View, Proxy, Dataplane and Rules.
+	InForce func(c *Context) *InForce
 }
 
 // LegacyKind is a kind of the legacy generation.

@@ -118,8 +118,8 @@ func (a *app) inspectDataplaneCommand() *cobra.Command {
 		Use:   "dataplane NAME",
 		Short: "Show what a proxy gets and why, or how far it is with it",
 		Long: `Shows the xDS config of a proxy (--type=config), what its policies say together (--type=rules), which policies
-select it and what of them is in force (--type=policies), or which versions it was sent, has acknowledged and rejected
-(--type=status).
+select it and what of them is in force (--type=policies), or which versions it was sent, has acknowledged and rejected,
+and what it may reach outside the mesh (--type=status).
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
@@ -284,5 +284,5 @@ func (a *app) inspectStatus(cmd *cobra.Command, name, format string) error {
 			}
 		}
 	}
-	return nil
+	return a.inForce(p.InForce)
 }

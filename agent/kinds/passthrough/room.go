@@ -39,6 +39,7 @@ func Room() policy.Room {
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   checkPolicy,
 		})},
-		Apply: apply,
+		Apply:   apply,
+		InForce: inForce,
 	}
 }

@@ -1,0 +1,32 @@
+package policy
+
+import "github.com/nearside-mesh/nearside/agent/resource"
+
+// InForce is what the policies of one kind let a proxy do as a whole, for those who look at the proxy.
+type InForce struct {
+	Kind    string  // of the policies
+	Mode    string  // in the kind's own words
+	Decides Written // what gives the mode, which is the Mesh where no policy does
+	// Permits are what may be done where the mode leaves that to be said, in the order of protocol, value and port.
+	Permits []Permit
+}
+
+// Permit is one thing that a proxy may do, whoever asks for it.
+type Permit struct {
+	Protocol string
+	Value    string // the destination, as policies write it
+	Port     uint32 // 0: all ports
+	Cluster  string // whose statistics count it
+	// Pinned is true where the proxy looks the destination up by itself, so that no address that the workload dials
+	// leads anywhere else.
+	Pinned     bool
+	Reaches    string // which addresses it leads to, in words
+	IPv4, IPv6 bool   // the address families in which it acts
+	Sources    []Written
+}
+
+// Written is a field of a resource that says something.
+type Written struct {
+	Resource resource.Key
+	Field    string // its path, as in spec.default.appendMatch[0]
+}
