@@ -176,26 +176,31 @@ func (t *TransparentProxying) validate(v *Validator) {
 	if t.IPFamilyMode != "" {
 		v.Field("ipFamilyMode").OneOf(t.IPFamilyMode, "UnSpecified", IPFamilyDualStack, IPFamilyIPv4, IPFamilyIPv6)
 	}
-	names := func(field string, list []string) {
-		for i, s := range list {
-			switch at := v.Field(field).Index(i); {
-			case s == "":
-				at.Faultf("the name of a service is empty")
-			case s != "*" && !tagChars(s, false):
-				at.Faultf("%s is not the name of a service: a value of the tag %s is wanted", quote(s), TagService)
-			}
-		}
-	}
-	names("directAccessServices", t.DirectAccessServices)
-	names("reachableServices", t.ReachableServices)
+	serviceNames(v.Field("directAccessServices"), t.DirectAccessServices)
+	serviceNames(v.Field("reachableServices"), t.ReachableServices)
 	if t.ReachableBackends == nil {
 		return
 	}
 	for i := range t.ReachableBackends.Refs {
-		r, v := &t.ReachableBackends.Refs[i], v.Field("reachableBackends").Field("refs").Index(i)
-		v.backend(r.Kind, r.Name, r.Namespace, r.Port != nil, r.Labels)
-		if r.Port != nil {
-			v.Field("port").Port(*r.Port)
+		t.ReachableBackends.Refs[i].validate(v.Field("reachableBackends").Field("refs").Index(i))
+	}
+}
+
+// serviceNames checks a list of values of kuma.io/service.
+func serviceNames(v *Validator, list []string) {
+	for i, s := range list {
+		switch at := v.Index(i); {
+		case s == "":
+			at.Faultf("the name of a service is empty")
+		case s != "*" && !tagChars(s, false):
+			at.Faultf("%s is not the name of a service: a value of the tag %s is wanted", quote(s), TagService)
 		}
+	}
+}
+
+func (r *ReachableBackendRef) validate(v *Validator) {
+	v.backend(r.Kind, r.Name, r.Namespace, r.Port != nil, r.Labels)
+	if r.Port != nil {
+		v.Field("port").Port(*r.Port)
 	}
 }

@@ -3,6 +3,9 @@ package resource
 // Dataplane is one workload's proxy: what it listens for and what it wants to reach.
 type Dataplane struct {
 	Networking Networking `json:"networking"`
+
+	// Notes are about annotations that it came with and that are not in force. They are no part of the document.
+	Notes []string `json:"-"`
 }
 
 // Networking is the proxy's place in the network.

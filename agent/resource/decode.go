@@ -95,6 +95,7 @@ func (r *Registry) document(d *decoder, root *node) (*Resource, string) {
 		d.path = d.path[:0]
 	}
 	d.status(h, res.Spec)
+	d.annotate(h, res.Spec)
 	d.validate(h, root, res)
 	if len(d.faults) > 0 {
 		return nil, id

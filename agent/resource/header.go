@@ -19,6 +19,9 @@ type header struct {
 	spec       *node // nil when there is none
 	specPath   []string
 	status     *node
+
+	annotations   map[string]string // of the Kubernetes format
+	annotationsAt int               // their line
 }
 
 // id names the resource in messages; a name that is not one is quoted, as it may hold anything.
@@ -215,7 +218,7 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 			d.name(meta, namespace, "namespace")
 		}
 		h.labels = d.labelsOf(meta, "labels")
-		d.annotations(meta)
+		h.annotations, h.annotationsAt = d.labelsOf(meta, "annotations"), meta.lineOf("annotations")
 	}
 	d.pop()
 	h.key = Key{Kind: desc.Kind, Name: name}
@@ -232,9 +235,6 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 	}
 	return h, true
 }
-
-// annotations are ignored, whatever they hold, but they must be annotations.
-func (d *decoder) annotations(meta *node) { d.labelsOf(meta, "annotations") }
 
 // mesh completes and checks the mesh of the key: from the field, or from the label that newer Kubernetes kinds use. The
 // label goes into the key, so that both formats give the same resource.

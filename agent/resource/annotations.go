@@ -1,0 +1,239 @@
+package resource
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Annotations that say what a proxy may reach.
+const (
+	AnnotationReachableBackends = "kuma.io/reachable-backends"
+	AnnotationReachableServices = "kuma.io/transparent-proxying-reachable-services"
+)
+
+// Bounds of what is read from one annotation.
+const (
+	maxAnnotation       = 64 << 10
+	maxAnnotationNodes  = 20_000 // values, aliases expanded
+	maxAnnotationDepth  = 16
+	maxAnnotationFaults = 20
+)
+
+// Reach is what annotations say that a proxy may reach, in the form of the fields of TransparentProxying. Nil means
+// that nothing is said.
+type Reach struct {
+	Services []string
+	Backends *ReachableBackends
+	// Notes are about what leads nowhere, each with its field path.
+	Notes []string
+
+	path string // where the annotations stand
+}
+
+// IsZero reports whether nothing is said.
+func (r *Reach) IsZero() bool { return r.Services == nil && r.Backends == nil }
+
+// ParseReach reads the annotations that say what a proxy may reach; the others are not looked at. path is where they
+// stand, as in "metadata.annotations". An annotation with a fault says nothing, and the other one still holds. A
+// reference to a kind that is no service leads nowhere: it is left out and noted.
+func ParseReach(path string, annotations map[string]string) (Reach, Faults) {
+	out := Reach{path: path}
+	var faults Faults
+	if text, ok := annotations[AnnotationReachableServices]; ok {
+		v := NewValidator(path, (*[]Fault)(&faults)).Key(AnnotationReachableServices)
+		out.Services = parseServiceList(v, text)
+	}
+	if text, ok := annotations[AnnotationReachableBackends]; ok {
+		var found Faults
+		out.Backends, out.Notes, found = parseBackends(NewValidator(path, nil).Key(AnnotationReachableBackends).path, text)
+		faults = append(faults, found...)
+	}
+	return out, faults
+}
+
+// parseServiceList reads names between commas, nil when there is a fault.
+func parseServiceList(v *Validator, text string) []string {
+	switch {
+	case len(text) > maxAnnotation:
+		v.Faultf("it has %d bytes; at most %d are allowed", len(text), maxAnnotation)
+		return nil
+	case strings.TrimSpace(text) == "":
+		v.Faultf("it is empty: name services with commas between them, or leave the annotation out for all")
+		return nil
+	}
+	var faults []Fault
+	list := strings.Split(text, ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	serviceNames(NewValidator(v.path, &faults), list)
+	if len(faults) > 0 {
+		*v.sink = append(*v.sink, bounded(faults)...)
+		return nil
+	}
+	return list
+}
+
+// parseBackends reads the YAML of refs. The result is nil when there is a fault.
+func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
+	var faults Faults
+	v := NewValidator(path, (*[]Fault)(&faults))
+	if len(text) > maxAnnotation {
+		v.Faultf("it has %d bytes; at most %d are allowed", len(text), maxAnnotation)
+		return nil, nil, faults
+	}
+	lim := Limits{Depth: maxAnnotationDepth, Nodes: maxAnnotationNodes * documentShare}.withDefaults()
+	root, err := parseYAML([]byte(text), 1, lim, maxAnnotationNodes)
+	switch {
+	case err != nil:
+		v.Faultf("line %d of its value: %s", max(1, err.line), err.reason)
+		return nil, nil, faults
+	case root == nil || root.kind == nodeNull || root.kind == nodeMapping && root.get("refs") == nil && len(root.pairs) == 0:
+		v.Faultf("it is empty: list what is reachable in refs, as in {refs: [{kind: MeshService, name: backend}]}; " +
+			"refs: [] makes nothing reachable, without the annotation all is")
+		return nil, nil, faults
+	}
+	out := new(ReachableBackends)
+	d := &decoder{lim: lim, types: map[reflect.Type]*typeInfo{}}
+	d.check(root, 1)
+	d.value(root, reflect.ValueOf(out).Elem())
+	for _, f := range d.faults {
+		f.Field = joined(path, f.Field)
+		faults = append(faults, f)
+	}
+	if len(faults) > 0 {
+		return nil, nil, lineless(bounded(faults))
+	}
+	if refs := root.get("refs"); refs == nil || refs.kind == nodeNull {
+		v.Field("refs").Faultf("the list is missing: refs: [] makes nothing reachable")
+		return nil, nil, faults
+	}
+	var notes []string
+	out.Refs = slices.DeleteFunc(slices.Clone(out.Refs), func(r ReachableBackendRef) bool {
+		return r.Kind != "" && !slices.Contains(backendKinds[:], r.Kind)
+	})
+	at := v.Field("refs")
+	known := 0
+	for i, n := range root.get("refs").items {
+		kind := n.get("kind")
+		if kind != nil && kind.kind == nodeString && kind.text != "" && !slices.Contains(backendKinds[:], kind.text) {
+			if len(notes) < maxAnnotationFaults {
+				notes = append(notes, fmt.Sprintf("%s.kind: %s", at.Index(i).path, unknownBackendKind(kind.text)))
+			}
+			continue
+		}
+		out.Refs[known].validate(at.Index(i))
+		known++
+	}
+	if len(faults) > 0 {
+		return nil, nil, bounded(faults)
+	}
+	return out, notes, nil
+}
+
+func unknownBackendKind(kind string) string {
+	out := fmt.Sprintf("%s is no kind of service, the reference leads nowhere: give one of %s", quote(kind), strings.Join(backendKinds[:], ", "))
+	if near := Nearest(kind, backendKinds[:]); near != "" {
+		out += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return out
+}
+
+// joined puts a field path behind another.
+func joined(path, field string) string {
+	if field == "" || field[0] == '[' {
+		return path + field
+	}
+	return path + "." + field
+}
+
+func bounded(faults []Fault) []Fault {
+	if more := len(faults) - maxAnnotationFaults; more > 0 {
+		faults = append(faults[:maxAnnotationFaults:maxAnnotationFaults], Fault{Field: faults[0].Field, Reason: fmt.Sprintf("and %d further faults", more)})
+	}
+	return faults
+}
+
+// lineless drops lines, which are those of the annotation and not of the document around it.
+func lineless(faults Faults) Faults {
+	for i := range faults {
+		faults[i].Line = 0
+	}
+	return faults
+}
+
+// Restrict returns the dataplane with what annotations say put into its fields, r itself where nothing is said. A field
+// that is there holds, and what an annotation says otherwise is noted in [Dataplane.Notes].
+func (a *Reach) Restrict(r *Resource) *Resource {
+	dp, ok := r.Spec.(*Dataplane)
+	if !ok || a.IsZero() && len(a.Notes) == 0 {
+		return r
+	}
+	out, spec := *r, *dp
+	spec.Notes = slices.Clip(dp.Notes)
+	out.Spec = &spec
+	a.into(&spec)
+	if b, err := Marshal(&out); err == nil {
+		sum := sha256.Sum256(b)
+		out.Digest = Digest(sum[:])
+	}
+	return &out
+}
+
+// into puts what is said into the fields of a dataplane, whose transparent proxying is not shared afterwards.
+func (a *Reach) into(dp *Dataplane) {
+	dp.Notes = append(dp.Notes, a.Notes...)
+	note := func(said bool, annotation, reason string) {
+		if said {
+			dp.Notes = append(dp.Notes, fmt.Sprintf("%s[%q]: without effect: %s", a.path, annotation, reason))
+		}
+	}
+	if dp.Networking.TransparentProxying == nil {
+		const none = "the dataplane has no networking.transparentProxying, and reaches the outbounds that it lists"
+		note(a.Backends != nil, AnnotationReachableBackends, none)
+		note(a.Services != nil, AnnotationReachableServices, none)
+		return
+	}
+	tp := *dp.Networking.TransparentProxying
+	dp.Networking.TransparentProxying = &tp
+	const overruled = "networking.transparentProxying.%s says otherwise and holds; leave one of the two out"
+	if tp.ReachableBackends == nil {
+		tp.ReachableBackends = a.Backends
+	} else {
+		note(a.Backends != nil && !sameRefs(tp.ReachableBackends, a.Backends), AnnotationReachableBackends, fmt.Sprintf(overruled, "reachableBackends"))
+	}
+	if len(tp.ReachableServices) == 0 {
+		tp.ReachableServices = a.Services
+	} else {
+		note(a.Services != nil && !slices.Equal(tp.ReachableServices, a.Services), AnnotationReachableServices, fmt.Sprintf(overruled, "reachableServices"))
+	}
+}
+
+func sameRefs(a, b *ReachableBackends) bool {
+	return slices.EqualFunc(a.Refs, b.Refs, func(x, y ReachableBackendRef) bool {
+		return x.Kind == y.Kind && x.Name == y.Name && x.Namespace == y.Namespace && maps.Equal(x.Labels, y.Labels) &&
+			(x.Port == nil) == (y.Port == nil) && (x.Port == nil || *x.Port == *y.Port)
+	})
+}
+
+// annotate puts the annotations of a Kubernetes document into its dataplane.
+func (d *decoder) annotate(h *header, spec Spec) {
+	dp, ok := spec.(*Dataplane)
+	if !ok || h.annotations == nil {
+		return
+	}
+	reach, faults := ParseReach("metadata.annotations", h.annotations)
+	for _, f := range faults {
+		if !d.full() {
+			f.Line = h.annotationsAt
+			d.faults = append(d.faults, f)
+		}
+	}
+	if len(faults) == 0 && (!reach.IsZero() || len(reach.Notes) > 0) {
+		reach.into(dp)
+	}
+}
