@@ -164,7 +164,9 @@ func (s *set) refer(k Kind, r *ref, place Place, prev *Snapshot, facts *Facts) b
 		}
 		return report(r.severity, "%s %q does not exist: %s", kindWord(r.kind), clip(r.name), r.what)
 	case target.held:
-		return report(r.severity, "%s %q is not sent, since Envoy could not use it: %s", kindWord(r.kind), clip(r.name), r.what)
+		blocks := report(r.severity, "%s %q is not sent, since Envoy could not use it: %s", kindWord(r.kind), clip(r.name), r.what)
+		s.out[len(s.out)-1].Others = []Place{{Type: r.kind.URL(), Resource: r.name}}
+		return blocks
 	case r.secret != "" && target.checked.secret != "" && target.checked.secret != r.secret:
 		s.out = append(s.out, Finding{Rule: 97, Severity: Reject, Place: place,
 			Message: fmt.Sprintf("secret %q is %s, and %s is wanted", clip(r.name), target.checked.secret, r.secret)})
