@@ -94,7 +94,7 @@ func TestServiceModes(t *testing.T) {
 		v := build(t, doc+dataplane("a", "10.0.0.1", "a", "")+service("s", "app: x", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}")+
 			dataplane("web", "10.0.0.2", "web", fmt.Sprintf(tp, c.more)))
 		out, warnings := v.Outbounds(v.Dataplane("web"))
-		if len(warnings) > 0 {
+		if len(warnings) > 0 && c.want != "" { // what leads nowhere is told
 			t.Error(warnings)
 		}
 		var got []string

@@ -20,7 +20,11 @@ type Outbound struct {
 
 // Outbounds returns what a dataplane may reach, sorted by address and port: its virtual addresses when it has a
 // transparent proxy, and the outbounds it lists. Of two for one address the listed one wins.
-func (v *View) Outbounds(r *resource.Resource) ([]Outbound, []Warning) {
+func (v *View) Outbounds(r *resource.Resource) ([]Outbound, []Warning) { return v.OutboundsIf(r, nil) }
+
+// OutboundsIf is [View.Outbounds] without the virtual addresses of services that keep says no to. It is asked about
+// those alone that no list of the dataplane decides about; nil keeps all.
+func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Outbound, []Warning) {
 	dp, ok := r.Spec.(*resource.Dataplane)
 	if !ok {
 		return nil, nil
@@ -50,18 +54,21 @@ func (v *View) Outbounds(r *resource.Resource) ([]Outbound, []Warning) {
 		}
 		out = append(out, ob)
 	}
-	if dp.Networking.TransparentProxying != nil {
-		out = append(out, v.virtual(r, dp)...)
+	for _, n := range dp.Notes {
+		warn("%s", n)
+	}
+	if reach := v.Reach(r); reach.tp != nil {
+		out = reach.virtual(out, keep)
+		reach.hints(warn)
 	}
 	slices.SortStableFunc(out, func(a, b Outbound) int {
 		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
 	})
 	out = slices.CompactFunc(out, func(a, b Outbound) bool { return a.Address == b.Address && a.Port == b.Port })
-	out = slices.DeleteFunc(out, func(o Outbound) bool {
-		// HTTP to an external service is routed by the egress; there is nothing to listen for without one.
-		return o.Service.ID.Kind == KindMeshExternalService && o.Service.Protocol.HTTP() && !v.egress
-	})
-	return out, warnings
+	return slices.DeleteFunc(out, func(o Outbound) bool {
+		_, no := v.Unserved(o.Service)
+		return no
+	}), warnings
 }
 
 // subset returns the tags beside the service, nil when there are none.
@@ -95,7 +102,7 @@ func (v *View) tagService(name string) *Service {
 func (v *View) backend(from *resource.Resource, ref *resource.OutboundRef) *Service {
 	if len(ref.Labels) > 0 {
 		for _, s := range v.services {
-			if s.ID.Kind == ref.Kind && (ref.Port == 0 || s.Port == ref.Port) && contains(s.Labels, ref.Labels) {
+			if s.ID.Kind == ref.Kind && (ref.Port == 0 || s.Port == ref.Port) && v.labelled(s, ref.Labels) {
 				return s
 			}
 		}
@@ -136,54 +143,4 @@ func describe(ref *resource.OutboundRef) string {
 		s += fmt.Sprintf(" with port %d", ref.Port)
 	}
 	return s
-}
-
-// virtual returns the outbounds at virtual addresses that a dataplane may reach.
-func (v *View) virtual(r *resource.Resource, dp *resource.Dataplane) []Outbound {
-	tp := dp.Networking.TransparentProxying
-	mode := v.Spec.ServicesMode()
-	out := make([]Outbound, 0, len(v.services))
-	for _, s := range v.services {
-		if !s.VIP.IsValid() {
-			continue
-		}
-		ob := Outbound{Address: s.VIP, Port: s.Port, Service: s}
-		if s.ID.Kind == KindTag {
-			if mode == resource.MeshServicesExclusive {
-				continue
-			}
-			if len(tp.ReachableServices) > 0 && !slices.Contains(tp.ReachableServices, s.Tag) {
-				continue
-			}
-			ob.Tags = map[string]string{resource.TagService: s.Tag}
-		} else if !v.reachable(r, tp, s, mode) {
-			continue
-		}
-		out = append(out, ob)
-	}
-	return out
-}
-
-// reachable reports whether the references of a dataplane admit a real service. Without references every real service
-// is reachable, except in the mode that wants them spelled out.
-func (v *View) reachable(r *resource.Resource, tp *resource.TransparentProxying, s *Service, mode string) bool {
-	if tp.ReachableBackends == nil {
-		return s.ID.Kind != KindMeshService || (mode != resource.MeshServicesReachableBackends && mode != resource.MeshServicesDisabled)
-	}
-	for i := range tp.ReachableBackends.Refs {
-		ref := &tp.ReachableBackends.Refs[i]
-		if ref.Kind != s.ID.Kind || (ref.Port != nil && *ref.Port != s.Port) {
-			continue
-		}
-		if len(ref.Labels) > 0 {
-			if contains(s.Labels, ref.Labels) {
-				return true
-			}
-			continue
-		}
-		if slices.Contains(qualified(r, ref.Name, ref.Namespace), s.Resource.Name) {
-			return true
-		}
-	}
-	return false
 }

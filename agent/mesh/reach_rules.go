@@ -1,0 +1,207 @@
+package mesh
+
+import (
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Cause says by what a dataplane reaches a service at its virtual address, or what keeps it from that.
+type Cause string
+
+// Causes. Those of the policies are given by the policies.
+const (
+	CauseOpen     Cause = "open"     // nothing restricts what the dataplane reaches
+	CauseListed   Cause = "listed"   // by name, in reachableServices or reachableBackends.refs
+	CauseLabels   Cause = "labels"   // by the labels of an entry of reachableBackends.refs
+	CauseOutbound Cause = "outbound" // an outbound of the dataplane leads to it, at an address of its own
+
+	CausePermission   Cause = "permission"    // a permission admits the dataplane
+	CauseNoSubject    Cause = "no-subject"    // permissions restrict what is reached, and none can be about this service
+	CauseNoPermission Cause = "no-permission" // none admits the dataplane
+
+	CauseNotListed Cause = "not-listed" // there is a list, and the service is not on it
+	CauseMode      Cause = "mode"       // the mode of the mesh leaves its kind out
+	CauseNoAddress Cause = "no-address" // it has no virtual address
+	CauseNoEgress  Cause = "no-egress"  // it is outside of the mesh, and there is no egress to lead there
+	CauseNoProxy   Cause = "no-proxy"   // the dataplane has no transparent proxy
+)
+
+// Verdict says whether a dataplane reaches a service, and why.
+type Verdict struct {
+	Reachable bool
+	Cause     Cause
+	Entry     int // of the list or the outbounds, where one decides; else -1
+}
+
+// Reach is what one dataplane lists of what it reaches, read once.
+type Reach struct {
+	view      *View
+	dataplane *resource.Resource
+	tp        *resource.TransparentProxying // nil: it has no transparent proxy
+	mode      string
+	services  map[string]int // index in reachableServices by name; nil: all
+	byName    map[resource.Key][]int
+	byLabels  []int // entries of refs by labels
+}
+
+// Reach reads what a dataplane lists.
+func (v *View) Reach(r *resource.Resource) *Reach {
+	out := &Reach{view: v, dataplane: r, mode: v.Spec.ServicesMode()}
+	dp, ok := r.Spec.(*resource.Dataplane)
+	if !ok || dp.Networking.TransparentProxying == nil {
+		return out
+	}
+	out.tp = dp.Networking.TransparentProxying
+	if n := len(out.tp.ReachableServices); n > 0 {
+		out.services = make(map[string]int, n)
+		for i, s := range slices.Backward(out.tp.ReachableServices) {
+			out.services[s] = i
+		}
+	}
+	if out.tp.ReachableBackends != nil {
+		out.byName = map[resource.Key][]int{}
+		for i := range out.tp.ReachableBackends.Refs {
+			ref := &out.tp.ReachableBackends.Refs[i]
+			if len(ref.Labels) > 0 {
+				out.byLabels = append(out.byLabels, i)
+				continue
+			}
+			for _, name := range qualified(r, ref.Name, ref.Namespace) {
+				k := resource.Key{Kind: ref.Kind, Mesh: v.Name, Name: name}
+				out.byName[k] = append(out.byName[k], i)
+			}
+		}
+	}
+	return out
+}
+
+// Of says whether the dataplane reaches a service of the view at its virtual address, by what it lists alone. Where it
+// lists nothing that is about the service the cause is CauseOpen, and something else may restrict it.
+func (r *Reach) Of(s *Service) Verdict {
+	no := func(c Cause) Verdict { return Verdict{Cause: c, Entry: -1} }
+	switch {
+	case r.tp == nil:
+		return no(CauseNoProxy)
+	case !s.VIP.IsValid():
+		return no(CauseNoAddress)
+	case s.ID.Kind == KindTag && r.mode == resource.MeshServicesExclusive:
+		return no(CauseMode)
+	case s.ID.Kind == KindTag && r.services == nil:
+		return Verdict{Reachable: true, Cause: CauseOpen, Entry: -1}
+	case s.ID.Kind == KindTag:
+		if i, ok := r.services[s.Tag]; ok {
+			return Verdict{Reachable: true, Cause: CauseListed, Entry: i}
+		}
+		return no(CauseNotListed)
+	case r.byName == nil:
+		// Without references every real service is reachable, except in the mode that wants them spelled out.
+		if s.ID.Kind == KindMeshService && (r.mode == resource.MeshServicesReachableBackends || r.mode == resource.MeshServicesDisabled) {
+			return no(CauseMode)
+		}
+		return Verdict{Reachable: true, Cause: CauseOpen, Entry: -1}
+	}
+	return r.listed(s)
+}
+
+// listed looks for the first reference that selects a real service.
+func (r *Reach) listed(s *Service) Verdict {
+	out := Verdict{Cause: CauseNotListed, Entry: -1}
+	refs := r.tp.ReachableBackends.Refs
+	for _, i := range r.byName[s.Resource] {
+		if refs[i].Port == nil || *refs[i].Port == s.Port {
+			out = Verdict{Reachable: true, Cause: CauseListed, Entry: i}
+			break
+		}
+	}
+	for _, i := range r.byLabels {
+		if out.Reachable && out.Entry < i {
+			break
+		}
+		if refs[i].Kind == s.ID.Kind && r.view.labelled(s, refs[i].Labels) {
+			return Verdict{Reachable: true, Cause: CauseLabels, Entry: i}
+		}
+	}
+	return out
+}
+
+// labelled reports whether a real service has labels: its own, and those that every resource has by itself.
+func (v *View) labelled(s *Service, want map[string]string) bool {
+	for k, val := range want {
+		have, ok := s.Labels[k]
+		if !ok {
+			have, ok = v.impliedLabel(s, k)
+		}
+		if !ok || have != val && val != "*" {
+			return false
+		}
+	}
+	return true
+}
+
+// impliedLabel is the value of a label that a real service has without its being written.
+func (v *View) impliedLabel(s *Service, key string) (string, bool) {
+	switch key {
+	case resource.LabelDisplayName:
+		return s.Resource.Name, true
+	case resource.LabelMesh:
+		return v.Name, true
+	case resource.LabelOrigin:
+		return "zone", true
+	case resource.LabelZone:
+		return v.Zone, s.Labels[resource.LabelOrigin] != "global"
+	case "kuma.io/env":
+		if s.Labels[resource.LabelNamespace] != "" {
+			return "kubernetes", true
+		}
+		return "universal", true
+	}
+	return "", false
+}
+
+// virtual adds the outbounds at virtual addresses that the dataplane reaches.
+func (r *Reach) virtual(out []Outbound, keep func(*Service) bool) []Outbound {
+	for _, s := range r.view.services {
+		verdict := r.Of(s)
+		if !verdict.Reachable || verdict.Cause == CauseOpen && keep != nil && !keep(s) {
+			continue
+		}
+		ob := Outbound{Address: s.VIP, Port: s.Port, Service: s}
+		if s.ID.Kind == KindTag {
+			ob.Tags = map[string]string{resource.TagService: s.Tag}
+		}
+		out = append(out, ob)
+	}
+	return out
+}
+
+// EachOutbound calls f for each outbound of the dataplane that leads to a service, in their order.
+func (v *View) EachOutbound(r *resource.Resource, f func(i int, s *Service)) {
+	dp, ok := r.Spec.(*resource.Dataplane)
+	if !ok {
+		return
+	}
+	for i := range dp.Networking.Outbound {
+		o := &dp.Networking.Outbound[i]
+		if o.BackendRef == nil {
+			f(i, v.tagService(o.Tags[resource.TagService]))
+		} else if s := v.backend(r, o.BackendRef); s != nil {
+			f(i, s)
+		}
+	}
+}
+
+// Unserved says why no dataplane of this zone has an outbound to a service, whatever it lists; false where it may have.
+func (v *View) Unserved(s *Service) (Cause, bool) {
+	// HTTP to an external service is routed by the egress; there is nothing to listen for without one.
+	if s.ID.Kind == KindMeshExternalService && s.Protocol.HTTP() && !v.egress {
+		return CauseNoEgress, true
+	}
+	return "", false
+}
+
+// Lists reports what a dataplane lists of what it reaches: services by tag, and real services.
+func Lists(dp *resource.Dataplane) (services, backends bool) {
+	tp := dp.Networking.TransparentProxying
+	return tp != nil && len(tp.ReachableServices) > 0, tp != nil && tp.ReachableBackends != nil
+}
