@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	engine "github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/kinds/passthrough"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
@@ -269,17 +270,39 @@ func BenchmarkRoom(b *testing.B) {
 	}
 }
 
-// BenchmarkGenerate makes the whole config of a proxy with 200 matches.
-func BenchmarkGenerate(b *testing.B) {
-	for name, matches := range map[string][]string{
+// manyMatches are 200 matches: of all kinds, and such that half of them have a closure over the other half.
+func manyMatches() map[string][]string {
+	return map[string][]string{
 		"mixed":   mixed(200),
 		"closure": append(octets(100, "tcp 10.0.%d.%d:443"), numbered(100, "tls n%d.example.com:443")...),
-	} {
+	}
+}
+
+// BenchmarkGenerate makes the whole config of a proxy with 200 matches.
+func BenchmarkGenerate(b *testing.B) {
+	for name, matches := range manyMatches() {
 		b.Run(name, func(b *testing.B) {
 			generate := kindtest.Generator(b, []byte(base+matched("p", matches...)), "d")
 			b.ReportAllocs()
 			for b.Loop() {
 				generate()
+			}
+		})
+	}
+}
+
+// BenchmarkCheck checks that config, by a checker that knows nothing.
+func BenchmarkCheck(b *testing.B) {
+	for name, matches := range manyMatches() {
+		b.Run(name, func(b *testing.B) {
+			p := kindtest.Generator(b, []byte(base+matched("p", matches...)), "d")()
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, f := range p.Check(&engine.Checker{}, nil) {
+					if f.Severity.Blocks() {
+						b.Fatal(f)
+					}
+				}
 			}
 		})
 	}
