@@ -8,11 +8,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
-// rejection says that a client refused a resource in certain bytes.
+// rejection says that a client, or the check of the agent before it, refused a resource in certain bytes.
 type rejection struct {
 	resource *draft.Resource // as it was refused
 	reason   string
 	at       time.Time
+	rule     int        // of the check; 0: the client refused it
+	cause    ResourceID // see Refusal
+	out      bool       // the client has no form of it, so it is not sent at all; of the check alone
 	// suspectIn is the version of the list that was rejected without naming the resource, which is suspected as long
 	// as the list stands; "" for one that was named.
 	suspectIn string
@@ -36,20 +39,25 @@ var holdOrder = [...]int{rankListener, rankRoute, rankCluster, rankEndpoint, ran
 
 // hold works out the lists that the client should have: those of the config, with the last accepted bytes in place of
 // those that it is known to reject (ENVOY rule P2), and with what these bytes refer to although the config has it no
-// longer. What the client never accepted in any form is left as it is: there is nothing to protect, and with the next
-// change it gets another chance, since a port may be free by then.
+// longer. What it rejects and never accepted in any form is left as it is: there is nothing to protect, and with the
+// next change it gets another chance, since a port may be free by then. What the check refuses is not sent in any case.
 func (n *proxyNode) hold() {
 	if n.cfg == nil {
 		return
 	}
-	n.lists = n.cfg.Resources
+	n.lists, n.leftOut = n.cfg.Resources, [draft.NumTypes]bool{}
 	if !n.troubled() {
 		return
 	}
 	var old [draft.NumTypes][]*draft.Resource // in force beside the config
 	for _, rank := range holdOrder {
 		current := n.cfg.Resources[rank]
+		var out func(string) bool
+		old[rank], out = n.withhold(rank)
 		for name, rej := range n.rejected[rank] {
+			if n.unfit[rank][name] != nil {
+				continue
+			}
 			r, a := findResource(current, name), findResource(n.accepted[rank], name)
 			if r != nil && a != nil && r.Version == rej.resource.Version && a.Version != r.Version {
 				old[rank] = append(old[rank], a)
@@ -60,17 +68,17 @@ func (n *proxyNode) hold() {
 				old[rank] = append(old[rank], a)
 			}
 		}
-		if len(old[rank]) > 0 {
+		if len(old[rank]) > 0 || n.leftOut[rank] {
 			slices.SortFunc(old[rank], compareResources)
-			n.lists[rank] = mergeLists(current, old[rank], nil)
+			n.lists[rank] = mergeLists(current, old[rank], out)
 		}
 	}
 }
 
-// troubled says whether the client rejects anything.
+// troubled says whether the client, or the check, refuses anything.
 func (n *proxyNode) troubled() bool {
-	for _, names := range n.rejected {
-		if len(names) > 0 {
+	for rank := range draft.Types {
+		if len(n.rejected[rank])+len(n.unfit[rank]) > 0 {
 			return true
 		}
 	}

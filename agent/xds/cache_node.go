@@ -32,6 +32,12 @@ type proxyNode struct {
 	rejected [draft.NumTypes]map[string]*rejection
 	since    [draft.NumTypes]map[string]uint64 // rejection.since, until the client has taken the resource
 
+	refusals []Refusal                             // of the check of the agent, with the config
+	unfit    [draft.NumTypes]map[string]*rejection // the same; see withhold
+	leftOut  [draft.NumTypes]bool                  // some of unfit are not sent at all
+	foreign  [draft.NumTypes]bool                  // state of the world: the client came with other resources than those known
+	epoch    uint64                                // see Server.Accepted
+
 	answered uint64                 // the newest revision whose config the client has answered in whole
 	took     [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole
 	cameUp   [draft.NumTypes]uint64 // the first revision with the present list of a type
@@ -43,10 +49,16 @@ type proxyNode struct {
 }
 
 // setConfig puts a config, or nil for none, in force and says whether streams have to look at it.
-func (n *proxyNode) setConfig(cfg *draft.Sealed, revision uint64, now time.Time) bool {
-	n.revision = revision
+func (n *proxyNode) setConfig(c Config, now time.Time) bool {
+	n.revision = c.Revision
+	cfg, revision := c.Sealed, c.Revision
 	if cfg == n.cfg {
-		return false
+		if cfg == nil || slices.Equal(c.Refused, n.refusals) {
+			return false
+		}
+		n.refuse(c.Refused, now)
+		n.hold()
+		return true
 	}
 	old := n.cfg
 	n.cfg = cfg
@@ -63,6 +75,7 @@ func (n *proxyNode) setConfig(cfg *draft.Sealed, revision uint64, now time.Time)
 		}
 	}
 	n.reconsider(old, cfg)
+	n.refuse(c.Refused, now)
 	n.hold()
 	return true
 }
@@ -132,7 +145,7 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 	n.accept(t, func(r *draft.Resource) bool { _, is := bad[r.Name]; return !is })
 	reason = clip(reason, maxReason)
 	if n.rejected[rank] == nil {
-		n.rejected[rank], n.since[rank] = map[string]*rejection{}, map[string]uint64{}
+		n.rejected[rank] = map[string]*rejection{}
 	}
 	var names []string
 	for _, r := range t.send {
@@ -145,12 +158,13 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 				continue // changed since
 			}
 		}
-		if _, known := n.since[rank][r.Name]; !known {
-			n.since[rank][r.Name] = n.took[rank]
-		}
-		n.rejected[rank][r.Name] = &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.since[rank][r.Name], madeAt: t.madeAt}
+		n.rejected[rank][r.Name] = &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.trouble(rank, r.Name), madeAt: t.madeAt}
 	}
 	n.hold()
+	if len(n.refusals) > 0 {
+		n.forgot() // some may count on what was just refused
+		n.srv.opts.Changed()
+	}
 	s := n.status(rank)
 	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames), Policies: []Blame{}}
 	n.srv.metrics.nacks.WithLabelValues(typeLabels[rank]).Inc()

@@ -72,8 +72,9 @@ func (st *adsStream) advance() {
 		waiting = waiting || c.waiting
 		switch {
 		case c.empty():
-			w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
+			settled := w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
 			w.base, w.owed = c.base, false
+			n.confirm(w, settled)
 		case !w.open || c.adds() && st.mustWait(w, behind):
 			behind[rank] = c.adds()
 		default:
@@ -105,6 +106,10 @@ func (st *adsStream) wanted(w *typeWatch) []*draft.Resource { return st.node.lis
 func (st *adsStream) begin(w *typeWatch) {
 	n := st.node
 	w.fresh = false
+	if w.full() && (w.claimed == "" || len(n.accepted[w.rank]) == 0) {
+		n.foreign[w.rank] = w.claimed != "" && w.claimed != st.version(w, st.wanted(w))
+		n.hold()
+	}
 	want := st.wanted(w)
 	var known []*draft.Resource
 	switch {

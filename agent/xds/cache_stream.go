@@ -56,7 +56,7 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 	st.subscribing = true
 	w := st.watches[rank]
 	if w == nil {
-		w = &typeWatch{rank: rank, delta: true, fresh: true}
+		w = &typeWatch{node: n, rank: rank, delta: true, fresh: true}
 		st.watches[rank] = w
 		n.status(rank)
 		if len(req.GetInitialResourceVersions()) > maxNames {
@@ -87,7 +87,7 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) e
 	defer n.mu.Unlock()
 	w := st.watches[rank]
 	if w == nil {
-		st.watches[rank] = &typeWatch{rank: rank, fresh: true}
+		st.watches[rank] = &typeWatch{node: n, rank: rank, fresh: true}
 		n.status(rank)
 		return nil
 	}

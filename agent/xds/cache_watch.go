@@ -29,6 +29,7 @@ const (
 
 // typeWatch is what one stream knows and has of one type. It is guarded by the mu of the node.
 type typeWatch struct {
+	node  *proxyNode
 	rank  int
 	delta bool
 	// sub is the subscription as the stream handler keeps it, nil before the first watch. See adsStream.subscribing.
@@ -256,7 +257,7 @@ func (w *typeWatch) changeDue() change {
 }
 
 // surplus returns what the client has and the list does not: resources of the base, and names of holdings, both sorted
-// and without those that it is not subscribed to.
+// and without those that it is not subscribed to or that are spared.
 func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, over []string) {
 	if !sameList(w.base, want) {
 		j := 0
@@ -269,8 +270,8 @@ func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, ove
 			}
 		}
 	}
-	for name := range w.over {
-		if findResource(want, name) == nil && findResource(left, name) == nil {
+	for name, h := range w.over {
+		if findResource(want, name) == nil && findResource(left, name) == nil && !w.spared(name, h) {
 			over = append(over, name)
 		}
 	}
@@ -300,7 +301,7 @@ func (w *typeWatch) settleHoldings(base []*draft.Resource, quiet, waiting bool) 
 	for name, h := range w.over {
 		switch {
 		case quiet && h.kind != holdsDue:
-		case waiting && h.kind != holdsDue && findResource(base, name) == nil:
+		case (waiting && h.kind != holdsDue || w.spared(name, h)) && findResource(base, name) == nil:
 		default:
 			if settled == nil {
 				settled = map[string]holding{}

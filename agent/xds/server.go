@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -106,6 +107,7 @@ type Server struct {
 	opts    ServerOptions
 	metrics *serverMetrics
 	stubs   *stubRequests
+	epochs  atomic.Uint64 // counts up for proxyNode.epoch
 
 	wg       sync.WaitGroup // stream goroutines
 	watchers watchers
@@ -124,15 +126,16 @@ type Server struct {
 // NewServer returns a server that holds all streams until Ready is called.
 func NewServer(o ServerOptions) *Server {
 	o = o.withDefaults()
-	return &Server{
+	s := &Server{
 		opts:    o,
-		metrics: newServerMetrics(o.Registry, o.Log),
 		stubs:   newStubRequests(),
 		streams: map[*adsStream]struct{}{},
 		peers:   map[string]int{},
 		nodes:   map[NodeKey]*proxyNode{},
 		claims:  map[string]*claim{},
 	}
+	s.metrics = newServerMetrics(o.Registry, held{s}, o.Log)
+	return s
 }
 
 // Serve accepts connections on the listeners until ctx ends, then tells the streams, waits StopTimeout for them to end
@@ -206,6 +209,9 @@ func (s *Server) Ready() {
 type Config struct {
 	Sealed   *draft.Sealed // nil: the node is unknown
 	Revision uint64        // of the store that it was made from, or from a later one without a difference
+	// Refused are the resources of Sealed that must not be sent, each once, worked out with what [Server.Accepted] gave.
+	// It must not be changed.
+	Refused []Refusal
 }
 
 // Publish sets the config of nodes, each at once. A nil config says that the node is unknown: a connected client keeps
@@ -223,7 +229,7 @@ func (s *Server) Publish(configs map[NodeKey]Config) {
 			continue
 		}
 		n.mu.Lock()
-		if n.setConfig(cfg.Sealed, cfg.Revision, time.Now()) {
+		if n.setConfig(cfg, time.Now()) {
 			n.refresh()
 		}
 		n.settle()

@@ -99,6 +99,7 @@ type agent struct {
 
 	mu       sync.Mutex
 	latest   *draft.Sealed // what a node that comes is given
+	refused  []xds.Refusal // of latest
 	revision uint64        // that configs are published with
 }
 
@@ -146,19 +147,28 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o xds.ServerOptions) *agent {
 }
 
 func (a *agent) give(key xds.NodeKey, cfg *draft.Sealed) {
-	a.Publish(map[xds.NodeKey]xds.Config{key: {Sealed: cfg, Revision: a.revision}})
+	a.Publish(map[xds.NodeKey]xds.Config{key: {Sealed: cfg, Revision: a.revision, Refused: a.refused}})
 }
 
 // web is the node of most tests.
 var web = xds.NodeKey{ID: "default.web", Flavor: xds.FlavorEnvoy}
 
-// push publishes a config for web.
-func (a *agent) push(cfg *draft.Sealed) {
+// push publishes a config for web, of which the check refuses some resources, given as "TYPE:name".
+func (a *agent) push(cfg *draft.Sealed, refused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.latest = cfg
+	a.latest, a.refused = cfg, refusals(refused...)
 	a.revision++
 	a.give(web, cfg)
+}
+
+func refusals(words ...string) (out []xds.Refusal) {
+	for _, word := range words {
+		kind, name, _ := strings.Cut(word, ":")
+		url := map[string]string{"CDS": cds, "EDS": eds, "LDS": lds, "RDS": rds}[kind]
+		out = append(out, xds.Refusal{ID: xds.ResourceID{TypeURL: url, Name: name}, Rule: 20, Reason: name + " is unfit"})
+	}
+	return out
 }
 
 func (a *agent) status(id string) xds.ProxyStatus {

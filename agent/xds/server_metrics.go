@@ -4,11 +4,14 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
 // serverMetrics are the metrics of one server. No label depends on a client.
 type serverMetrics struct {
 	nacks    *prometheus.CounterVec // type
+	refused  *prometheus.CounterVec // type
 	proxies  prometheus.Gauge
 	delivery prometheus.Histogram
 	closed   *prometheus.CounterVec // reason
@@ -17,10 +20,13 @@ type serverMetrics struct {
 // typeLabels are the values of the label "type", by rank.
 var typeLabels = [...]string{"secret", "cluster", "endpoint", "listener", "route"}
 
-func newServerMetrics(r prometheus.Registerer, log *slog.Logger) *serverMetrics {
+// newServerMetrics registers the metrics; held collects what is held back.
+func newServerMetrics(r prometheus.Registerer, held prometheus.Collector, log *slog.Logger) *serverMetrics {
 	m := &serverMetrics{
 		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nearside_xds_nacks_total", Help: "Responses that a proxy rejected, by resource type."}, []string{"type"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nearside_xds_refused_total", Help: "Resources that the agent's own check refused before a proxy was sent them, by resource type."}, []string{"type"}),
 		proxies: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nearside_xds_connected_proxies", Help: "Nodes with an xDS stream, known or not."}),
 		delivery: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -31,13 +37,43 @@ func newServerMetrics(r prometheus.Registerer, log *slog.Logger) *serverMetrics 
 	}
 	for _, t := range typeLabels {
 		m.nacks.WithLabelValues(t)
+		m.refused.WithLabelValues(t)
 	}
 	if r != nil {
-		for _, c := range []prometheus.Collector{m.nacks, m.proxies, m.delivery, m.closed} {
+		for _, c := range []prometheus.Collector{m.nacks, m.refused, held, m.proxies, m.delivery, m.closed} {
 			if err := r.Register(c); err != nil {
 				log.Error("xDS metric is not exported", "error", err)
 			}
 		}
 	}
 	return m
+}
+
+var heldDesc = prometheus.NewDesc("nearside_xds_held_resources",
+	"Resources that are held back from connected proxies, by resource type and by who refused them: the proxy or the agent's own check.", []string{"type", "by"}, nil)
+
+// held counts what is held back whenever metrics are read.
+type held struct{ s *Server }
+
+func (h held) Describe(ch chan<- *prometheus.Desc) { ch <- heldDesc }
+
+func (h held) Collect(ch chan<- prometheus.Metric) {
+	var proxy, check [draft.NumTypes]int
+	h.s.mu.Lock()
+	for _, n := range h.s.nodes {
+		if n.connected == 0 {
+			continue
+		}
+		n.mu.Lock()
+		for rank := range draft.Types {
+			p, c := n.heldBy(rank)
+			proxy[rank], check[rank] = proxy[rank]+p, check[rank]+c
+		}
+		n.mu.Unlock()
+	}
+	h.s.mu.Unlock()
+	for rank, label := range typeLabels {
+		ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(proxy[rank]), label, HeldByProxy)
+		ch <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(check[rank]), label, HeldByCheck)
+	}
 }

@@ -12,6 +12,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
 // modelClient does what Envoy does with its clusters, endpoints and listeners, and checks that no listener ever refers
@@ -39,6 +41,9 @@ func (m *modelClient) apply(typeURL string, set map[string]string, removed []str
 	for name, body := range set {
 		if _, ok := m.has[cds][name]; typeURL == eds && !ok {
 			continue // on its way when the cluster was removed: nobody watches it any more
+		}
+		if strings.HasSuffix(body, "bad") {
+			m.fault = "it was sent " + body
 		}
 		if !m.calm && reject == "" && m.rng.IntN(8) == 0 {
 			reject = name + ": no"
@@ -102,12 +107,42 @@ func randomConfig(rng *rand.Rand, revision int) []string {
 	return words
 }
 
+// pushUnfit publishes a config, as the check does one of which it refuses some at random: what has the word in its
+// bytes, and the listeners that need a cluster which the client does not have in any form.
+func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
+	had, _ := a.Accepted(web)
+	has := func(c string) bool {
+		return had != nil && slices.ContainsFunc(had.Resources[draft.Rank(cds)], func(r *draft.Resource) bool { return r.Name == c })
+	}
+	var refused []string
+	missing := map[string]bool{}
+	for i, w := range words {
+		name, _, _ := strings.Cut(w, "=")
+		_, cluster, _ := strings.Cut(w, ".")
+		cluster, _, _ = strings.Cut(cluster, "/")
+		switch {
+		case strings.HasPrefix(w, "EDS"):
+		case rng.IntN(4) == 0:
+			words[i] += "bad"
+			refused = append(refused, name)
+			if c, ok := strings.CutPrefix(name, "CDS:"); ok && !has(c) {
+				missing[c] = true
+			}
+		case missing[cluster]:
+			refused = append(refused, name)
+		}
+	}
+	a.push(config(words...), refused...)
+}
+
 // TestModel pushes random configs at a client that takes or rejects them at random: whatever the interleaving, no
-// listener is ever without its cluster, and in the end the client has the last config.
+// listener is ever without its cluster, and in the end the client has the last config. With the check, nothing is sent
+// that it refuses.
 func TestModel(t *testing.T) {
-	for _, kind := range []string{"delta", "sotw"} {
+	for _, kind := range []string{"delta", "sotw", "delta checked", "sotw checked"} {
 		for seed := range uint64(25) {
 			t.Run(fmt.Sprintf("%s/%d", kind, seed), func(t *testing.T) {
+				kind, checked := strings.CutSuffix(kind, " checked")
 				rng := rand.New(rand.NewPCG(seed, 1))
 				a := serving(t, config(randomConfig(rng, 0)...))
 				m := newModelClient(rand.New(rand.NewPCG(seed, 2)))
@@ -127,7 +162,11 @@ func TestModel(t *testing.T) {
 				}
 				for i := range 60 {
 					if i%2 == 1 && i < 40 {
-						a.push(config(randomConfig(rng, i)...))
+						if words := randomConfig(rng, i); checked {
+							a.pushUnfit(rng, words)
+						} else {
+							a.push(config(words...))
+						}
 					}
 					if i == 40 {
 						break

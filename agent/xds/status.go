@@ -50,11 +50,19 @@ type NACK struct {
 	Policies  []Blame   `json:"policies"`  // that shape these, the most likely cause first; empty until they are found
 }
 
-// HeldResource is a resource whose current bytes the client rejected.
+// Who found a resource unfit.
+const (
+	HeldByProxy = "proxy" // the client rejected it
+	HeldByCheck = "check" // the agent's own check, so that the client was not sent it
+)
+
+// HeldResource is a resource whose current bytes the client rejected, or was not sent because it would.
 type HeldResource struct {
 	Name            string    `json:"name"`
 	RejectedVersion string    `json:"rejectedVersion"`
 	AcceptedVersion string    `json:"acceptedVersion,omitempty"` // in force instead; "" when none ever was
+	By              string    `json:"by"`                        // HeldByProxy or HeldByCheck
+	Rule            int       `json:"rule,omitempty"`            // of the check
 	Reason          string    `json:"reason"`
 	Time            time.Time `json:"time"`
 	Policies        []Blame   `json:"policies"` // that shape it, the most likely cause first; empty until they are found
@@ -83,7 +91,7 @@ const (
 // Event is one step of the dialogue with a client.
 type Event struct {
 	Time      time.Time `json:"time"`
-	Kind      string    `json:"kind"` // "connected", "disconnected", "sent", "ack", "nack"
+	Kind      string    `json:"kind"` // "connected", "disconnected", "held", "sent", "ack", "nack"
 	TypeURL   string    `json:"typeUrl,omitempty"`
 	Version   string    `json:"version,omitempty"`
 	Nonce     string    `json:"nonce,omitempty"`

@@ -26,6 +26,10 @@ func (n *proxyNode) introduce(st *adsStream) {
 		clear(n.since[:])
 		clear(n.took[:])
 		clear(n.types[:])
+		clear(n.foreign[:])
+		if n.forgot(); len(n.refusals) > 0 {
+			n.cfg = nil // what may be sent of it has to be worked out anew
+		}
 	} else if known && n.about.Version != clip(agentVersion(st.info), 128) {
 		clear(n.rejected[:])
 	}
@@ -105,8 +109,11 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 			t.NACK = &nack
 		}
 		t.Held = []HeldResource{}
-		for name, rej := range n.rejected[rank] {
-			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, Reason: rej.reason, Time: rej.at, Policies: blameOf(rej)}
+		for name, rej := range n.troubles(rank) {
+			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: HeldByProxy, Reason: rej.reason, Time: rej.at, Policies: blameOf(rej)}
+			if rej.rule != 0 {
+				h.By, h.Rule = HeldByCheck, rej.rule
+			}
 			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}

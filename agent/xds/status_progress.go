@@ -26,8 +26,8 @@ type Progress struct {
 	Rejected   []Rejection // sorted by type and name
 }
 
-// Rejection is a resource whose present bytes a client refused. What the config has in its place is held back; all
-// else is sent.
+// Rejection is a resource whose present bytes a client refused, or the check of the agent before they were sent. What
+// the config has in its place is held back; all else is sent.
 type Rejection struct {
 	Node NodeKey
 	Mesh string
@@ -37,6 +37,10 @@ type Rejection struct {
 	Resource, Accepted *draft.Resource
 	Reason             string
 	Time               time.Time
+	// Rule is that of the check which refused it, 0 where the client did. Cause is the refused resource that it needs
+	// and that alone is at fault; the zero value for none.
+	Rule  int
+	Cause ResourceID
 	// Since is the newest revision of the store that is known to be in force at the client without this trouble, 0 for
 	// none. MadeAt is the one with which the refused bytes came up, or a later one.
 	Since, MadeAt uint64
@@ -115,11 +119,11 @@ func (n *proxyNode) progress(connected bool) Progress {
 // rejections returns what the client refuses. The mu of the node is held.
 func (n *proxyNode) rejections() []Rejection {
 	var out []Rejection
-	for rank, names := range n.rejected {
-		for name, rej := range names {
+	for rank := range draft.Types {
+		for name, rej := range n.troubles(rank) {
 			r := Rejection{
 				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: ResourceID{draft.Types[rank], name}, Resource: rej.resource,
-				Reason: rej.reason, Time: rej.at, Since: rej.since, MadeAt: rej.madeAt,
+				Reason: rej.reason, Time: rej.at, Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
 			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
@@ -152,7 +156,7 @@ func (s *Server) Progress() []Progress {
 }
 
 // Attribute says which policies of a revision shape the resource of a rejection, the most likely cause first; none is
-// possible. It does nothing when the client does not reject the resource in these bytes any more.
+// possible. It does nothing when the resource is not refused in these bytes any more.
 func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
 	s.mu.Lock()
 	n := s.nodes[r.Node]
@@ -162,8 +166,7 @@ func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
 		return
 	}
 	n.mu.Lock()
-	if n.isRejected(rank, r.Resource) {
-		rej := n.rejected[rank][r.ID.Name]
+	if rej := n.troubles(rank)[r.ID.Name]; rej != nil && rej.resource.Version == r.Resource.Version {
 		rej.attributed, rej.attributedAt, rej.blame = true, revision, slices.Clone(blame)
 		n.blameNACK(rank)
 	}

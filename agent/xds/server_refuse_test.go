@@ -1,0 +1,313 @@
+package xds_test
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// sample returns the value of a counter or gauge with these label values.
+func sample(t *testing.T, reg *prometheus.Registry, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			if labelValues(m) == strings.Join(labels, " ") {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no %s %q", name, labels)
+	return 0
+}
+
+func labelValues(m *dto.Metric) string {
+	var out []string
+	for _, l := range m.Label {
+		out = append(out, l.GetValue())
+	}
+	return strings.Join(out, " ")
+}
+
+// TestHeldByCheck: what the check refuses stays at the client as it accepted it last, everything else goes on, and the next
+// good bytes go out. What the client never had in any form is not sent before it is good.
+func TestHeldByCheck(t *testing.T) {
+	for _, kind := range []string{"delta", "sotw"} {
+		t.Run(kind, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			a := servingWith(t, config("CDS:c=1", "LDS:a=1", "LDS:l=1"), xds.ServerOptions{Registry: reg})
+			var want func(delta, sotw string)
+			if kind == "delta" {
+				c := a.delta("default.web")
+				c.subscribe(cds)
+				c.subscribe(lds)
+				want = func(line, _ string) { t.Helper(); c.wantAck(line) }
+			} else {
+				c := a.sotw(node("default.web"))
+				c.ask(cds)
+				c.ask(lds)
+				want = func(_, line string) { t.Helper(); c.wantAck(line) }
+			}
+			want("CDS c=1", "CDS 1")
+			want("LDS a=1 l=1", "LDS 1 1")
+			a.reached("default.web", 0)
+
+			a.push(config("CDS:c=1", "CDS:new=1", "LDS:a=2", "LDS:l=2", "LDS:new=1"), "CDS:new", "LDS:l", "LDS:new")
+			want("LDS a=2", "LDS 2 1")
+			p := a.reached("default.web", 1)
+			if len(p.Rejected) != 3 {
+				t.Fatalf("rejected: %+v", p.Rejected)
+			}
+			if l := p.Rejected[1]; l.ID.Name != "l" || l.Rule != 20 || l.Reason != "l is unfit" || string(l.Resource.Body) != "2" || l.Accepted == nil || string(l.Accepted.Body) != "1" || l.MadeAt != 1 {
+				t.Errorf("of the check: %+v", l)
+			}
+			if n := p.Rejected[2]; n.ID.Name != "new" || n.Accepted != nil {
+				t.Errorf("never accepted: %+v", n)
+			}
+			s := a.status("default.web")
+			held := typeStatus(t, s, lds).Held
+			if s.InSync || len(held) != 2 || held[0].By != xds.HeldByCheck || held[0].Rule != 20 || held[0].AcceptedVersion == "" || held[1].AcceptedVersion != "" {
+				t.Errorf("in sync %t, held: %+v", s.InSync, held)
+			}
+			e := slices.DeleteFunc(s.Events, func(e xds.Event) bool { return e.Kind != "held" })
+			if len(e) != 2 || e[0].Count != 1 || e[1].Count != 2 || e[1].Resources[1] != "new" || e[1].Reason != "l is unfit" {
+				t.Errorf("events: %+v", e)
+			}
+			for _, c := range []struct {
+				name   string
+				labels []string
+				want   float64
+			}{
+				{"nearside_xds_refused_total", []string{"listener"}, 2}, {"nearside_xds_refused_total", []string{"cluster"}, 1}, {"nearside_xds_refused_total", []string{"route"}, 0},
+				{"nearside_xds_held_resources", []string{"check", "listener"}, 2}, {"nearside_xds_held_resources", []string{"proxy", "listener"}, 0},
+			} {
+				if got := sample(t, reg, c.name, c.labels...); got != c.want {
+					t.Errorf("%s %q: %v, want %v", c.name, c.labels, got, c.want)
+				}
+			}
+
+			a.push(config("CDS:c=1", "CDS:new=1", "LDS:a=3", "LDS:l=2", "LDS:new=1"), "CDS:new", "LDS:l", "LDS:new")
+			want("LDS a=3", "LDS 3 1")
+			if n := sample(t, reg, "nearside_xds_refused_total", "listener"); n != 2 {
+				t.Errorf("refused once more: %v", n)
+			}
+			a.push(config("CDS:c=1", "CDS:new=2", "LDS:a=3", "LDS:l=3", "LDS:new=2"))
+			want("CDS new=2", "CDS 1 2")
+			want("LDS l=3 new=2", "LDS 3 3 2")
+			if p := a.reached("default.web", 3); len(p.Rejected) != 0 {
+				t.Errorf("rejected in the end: %+v", p.Rejected)
+			}
+			if n := sample(t, reg, "nearside_xds_held_resources", "check", "listener"); n != 0 {
+				t.Errorf("%v are held in the end", n)
+			}
+		})
+	}
+}
+
+// TestRefusedClusterKeepsOld: the routes and listeners of a config go with the form of a cluster that the client has, and
+// a listener that stays keeps the cluster that it needs.
+func TestRefusedClusterKeepsOld(t *testing.T) {
+	a := serving(t, config("CDS:c=1", "CDS:old=1", "LDS:l=l.old", "RDS:r=r.c"))
+	c := a.delta("default.web")
+	c.subscribe(cds)
+	c.wantAck("CDS c=1 old=1")
+	c.subscribe(lds)
+	c.wantAck("LDS l=l.old")
+	c.subscribe(rds, "r")
+	c.wantAck("RDS r=r.c")
+	a.push(config("CDS:c=2", "LDS:l=l.new", "RDS:r=r.c+"), "CDS:c", "LDS:l")
+	c.wantAck("RDS r=r.c+")
+	// An Envoy that starts anew gets what the last one had.
+	d := a.delta("default.web")
+	d.subscribe(cds)
+	d.wantAck("CDS c=1 old=1")
+	d.subscribe(lds)
+	d.wantAck("LDS l=l.old")
+	// Refused without a change of its own: it stays, and so does what it needs.
+	a.push(config("CDS:c=2", "LDS:l=l.old", "RDS:r=r.c+"), "CDS:c", "LDS:l")
+	a.push(config("CDS:c=3", "LDS:l=l.old", "RDS:r=r.c+"), "LDS:l")
+	c.wantAck("CDS c=3")
+	d.wantAck("CDS c=3")
+	a.push(config("CDS:c=3", "LDS:l=l.c", "RDS:r=r.c+"))
+	c.wantAck("LDS l=l.c")
+	c.wantAck("CDS -old")
+}
+
+// TestRefusedInFlight: what was sent and is not answered yet is what the client has, so it is not taken away.
+func TestRefusedInFlight(t *testing.T) {
+	var changed atomic.Int32
+	a := servingWith(t, config("LDS:a=1"), xds.ServerOptions{Changed: func() { changed.Add(1) }})
+	c := a.delta("default.web")
+	c.subscribe(lds)
+	c.wantAck("LDS a=1")
+	a.push(config("LDS:a=1", "LDS:l=1", "LDS:m=1"))
+	resp := c.want("LDS l=1 m=1")
+	had, epoch := a.Accepted(web)
+	if list := had.Resources[draft.Rank(lds)]; len(list) != 3 {
+		t.Errorf("accepted or on its way: %v", list)
+	}
+	a.push(config("LDS:a=1", "LDS:l=2", "LDS:m=2"), "LDS:l", "LDS:m")
+	before := changed.Load()
+	c.nack(resp, "m: no") // so l is in force, and m is not
+	c.wantAck("LDS l=1 -m") // the names of a rejected response are told once more
+	a.push(config("LDS:a=2", "LDS:l=2", "LDS:m=2"), "LDS:l", "LDS:m")
+	c.wantAck("LDS a=2")
+	if _, now := a.Accepted(web); now == epoch || changed.Load() == before {
+		t.Error("nobody is told that less is known than the check counted on")
+	}
+	a.push(config("LDS:a=2", "LDS:l=3", "LDS:m=3"))
+	c.wantAck("LDS l=3 m=3")
+	if d, n := a.Accepted(xds.NodeKey{ID: "default.nobody"}); d != nil || n != 0 {
+		t.Errorf("of nobody: %v %d", d, n)
+	}
+}
+
+// TestRefusedAfterRestart: an agent that has just started does not know what an Envoy has. A delta client that lists a
+// refused name is left it, and what it may need, until there is a good form.
+func TestRefusedAfterRestart(t *testing.T) {
+	had := config("CDS:c=1", "CDS:old=1", "LDS:a=1", "LDS:l=l.old")
+	cfg := config("CDS:c=1", "LDS:a=1", "LDS:l=l.bad")
+	start := func(t *testing.T) (*agent, *deltaClient) {
+		a := serving(t, nil)
+		a.push(cfg, "LDS:l")
+		a.mu.Lock()
+		a.refused = refusals("LDS:l")
+		a.mu.Unlock()
+		c := a.delta("default.web")
+		c.resume(cds, versionsOf(had, cds))
+		c.resume(lds, versionsOf(had, lds))
+		return a, c
+	}
+	probe := func(c *deltaClient) { // nothing else comes
+		c.t.Helper()
+		c.subscribe(rds, "probe")
+		c.wantAck("RDS -probe")
+	}
+	t.Run("mended", func(t *testing.T) {
+		a, c := start(t)
+		probe(c)
+		a.push(config("CDS:c=2", "LDS:a=2", "LDS:l=l.bad"), "LDS:l")
+		c.wantAck("CDS c=2")
+		c.wantAck("LDS a=2")
+		if p := a.reached("default.web", 2); len(p.Rejected) != 1 {
+			t.Errorf("rejected: %+v", p.Rejected)
+		}
+		a.push(config("CDS:c=2", "LDS:a=2", "LDS:l=l.c"))
+		c.wantAck("LDS l=l.c")
+		c.wantAck("CDS -old")
+	})
+	t.Run("as it was", func(t *testing.T) {
+		a, c := start(t)
+		probe(c)
+		a.push(config("CDS:c=1", "CDS:old=1", "LDS:a=1", "LDS:l=l.old"))
+		probe(c)
+		a.push(cfg, "LDS:l") // now it is known
+		probe(c)
+		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Accepted == nil {
+			t.Errorf("rejected: %+v", r)
+		}
+		a.push(config("CDS:c=1", "LDS:a=1", "LDS:l=l.c"))
+		c.wantAck("LDS l=l.c")
+		c.wantAck("CDS -old")
+	})
+	t.Run("gone", func(t *testing.T) {
+		a, c := start(t)
+		probe(c)
+		a.push(config("CDS:c=1", "LDS:a=1"))
+		c.wantAck("LDS -l")
+		c.wantAck("CDS -old")
+	})
+	t.Run("not there", func(t *testing.T) {
+		a := serving(t, nil)
+		a.push(cfg, "LDS:l")
+		c := a.delta("default.web")
+		c.subscribe(cds)
+		c.wantAck("CDS c=1")
+		c.subscribe(lds, "l", "a")
+		c.wantAck("LDS a=1 -l")
+	})
+}
+
+// TestRefusedAfterRestartStateOfTheWorld: a client that comes with another config than the agent knows would lose what is
+// left out, so it is sent the listener as it is and keeps its own by rejecting it. One without a config goes without.
+func TestRefusedAfterRestartStateOfTheWorld(t *testing.T) {
+	a := serving(t, nil)
+	push := func(words ...string) { a.push(config(words...), "LDS:l") }
+	push("LDS:a=1", "LDS:l=bad")
+	c := a.sotw(node("default.web"))
+	c.version[lds] = "of another agent"
+	c.ask(lds)
+	c.nack(c.want("LDS 1 bad"), "l: bad")
+	push("LDS:a=2", "LDS:l=bad")
+	c.wantAck("LDS 2 bad")
+	// Now it is known to have it in these bytes: they were not rejected after all.
+	push("LDS:a=2", "LDS:l=bad2")
+	push("LDS:a=3", "LDS:l=bad2")
+	c.wantAck("LDS 3 bad")
+
+	b := serving(t, nil)
+	b.push(config("LDS:a=1", "LDS:l=bad"), "LDS:l")
+	d := b.sotw(node("default.web"))
+	d.ask(lds)
+	d.wantAck("LDS 1")
+}
+
+// TestRefusedOfAnotherPeer: what one peer accepted is not known of the next one, so what may be sent is worked out anew
+// before it is sent anything.
+func TestRefusedOfAnotherPeer(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := newStreamLog()
+	a := startAgent(t, xds.ServerOptions{Handler: log}, tcp)
+	a.Ready()
+	c := deltaFrom(t, "127.0.0.1", tcp.Addr(), "default.web")
+	<-log.opened
+	a.push(config("LDS:l=1"))
+	c.wantAck("LDS l=1")
+	a.push(config("LDS:l=2"), "LDS:l")
+	_, epoch := a.Accepted(web)
+	if err := c.str.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	a.wait(func() bool { return len(a.Connected()) == 0 })
+	d := deltaFrom(t, "127.0.0.9", tcp.Addr(), "default.web")
+	<-log.opened
+	a.wait(func() bool { return len(a.Connected()) == 1 })
+	if had, now := a.Accepted(web); had != nil || now == epoch {
+		t.Errorf("accepted by another peer: %+v", had)
+	}
+	if s := a.progress("default.web").State; s != xds.StateUnknown {
+		t.Errorf("state %s before the check has been made anew", s)
+	}
+	a.push(config("LDS:l=2", "LDS:m=1"), "LDS:l")
+	d.wantAck("LDS m=1")
+}
+
+// TestRefusedNames has names that nothing of the config has, and types that are not served.
+func TestRefusedNames(t *testing.T) {
+	a := serving(t, config("LDS:l=1"))
+	c := a.delta("default.web")
+	c.subscribe(lds)
+	c.wantAck("LDS l=1")
+	a.push(config("LDS:l=2"), "LDS:none", "CDS:none", "NONE:l", "")
+	c.wantAck("LDS l=2")
+	if p := a.reached("default.web", 1); len(p.Rejected) != 0 {
+		t.Errorf("rejected: %+v", p.Rejected)
+	}
+}
