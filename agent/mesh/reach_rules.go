@@ -139,11 +139,10 @@ func (v *View) labelled(s *Service, want map[string]string) bool {
 	return true
 }
 
-// impliedLabel is the value of a label that a real service has without its being written.
+// impliedLabel is the value of a label that a real service has without its being written. The name to display is not one:
+// as in the reference, a universal document has it where it is written, and a Kubernetes object always.
 func (v *View) impliedLabel(s *Service, key string) (string, bool) {
 	switch key {
-	case resource.LabelDisplayName:
-		return s.Resource.Name, true
 	case resource.LabelMesh:
 		return v.Name, true
 	case resource.LabelOrigin:

@@ -103,7 +103,7 @@ func reads(v *mesh.View, dp *resource.Resource, tp *resource.TransparentProxying
 			continue
 		}
 		if len(ref.Labels) > 0 {
-			have := map[string]string{"kuma.io/display-name": s.Resource.Name, "kuma.io/zone": v.Zone}
+			have := map[string]string{"kuma.io/zone": v.Zone}
 			maps.Copy(have, s.Labels)
 			all := true
 			for k, want := range ref.Labels {
@@ -144,7 +144,7 @@ func TestRestrictedIsFiltered(t *testing.T) {
 			case 0:
 				ref += ", labels: {app: " + name.Draw(rt, "label") + "}"
 			case 1:
-				ref += ", labels: {kuma.io/display-name: " + name.Draw(rt, "label") + ", kuma.io/zone: default}"
+				ref += ", labels: {app: " + name.Draw(rt, "label") + ", kuma.io/zone: default}"
 			case 2:
 				ref += ", port: 80, name: " + name.Draw(rt, "name")
 			default:
