@@ -3,12 +3,10 @@ package xds_test
 import (
 	"net"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -26,21 +24,17 @@ func sample(t *testing.T, reg *prometheus.Registry, name string, labels ...strin
 			continue
 		}
 		for _, m := range f.Metric {
-			if labelValues(m) == strings.Join(labels, " ") {
+			var have []string
+			for _, l := range m.Label {
+				have = append(have, l.GetValue())
+			}
+			if slices.Equal(have, labels) {
 				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}
 	t.Fatalf("no %s %q", name, labels)
 	return 0
-}
-
-func labelValues(m *dto.Metric) string {
-	var out []string
-	for _, l := range m.Label {
-		out = append(out, l.GetValue())
-	}
-	return strings.Join(out, " ")
 }
 
 // TestHeldByCheck: what the check refuses stays at the client as it accepted it last, everything else goes on, and the next
@@ -162,7 +156,7 @@ func TestRefusedInFlight(t *testing.T) {
 	}
 	a.push(config("LDS:a=1", "LDS:l=2", "LDS:m=2"), "LDS:l", "LDS:m")
 	before := changed.Load()
-	c.nack(resp, "m: no") // so l is in force, and m is not
+	c.nack(resp, "m: no")   // so l is in force, and m is not
 	c.wantAck("LDS l=1 -m") // the names of a rejected response are told once more
 	a.push(config("LDS:a=2", "LDS:l=2", "LDS:m=2"), "LDS:l", "LDS:m")
 	c.wantAck("LDS a=2")
