@@ -68,6 +68,9 @@ const ProblemNotReady = inspect.ProblemNotReady
 // ProblemDocument is the type of a [Problem] with a document that is not valid.
 const ProblemDocument = inspect.ProblemDocument
 
+// ProblemWouldBreak is the type of a [Problem] with a change that would break proxies.
+const ProblemWouldBreak = inspect.ProblemWouldBreak
+
 // States of an [Applied].
 const (
 	StateApplied    = inspect.StateApplied

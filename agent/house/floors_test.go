@@ -27,7 +27,7 @@ var floors = []floor{
 	{6, "agent", []string{below}, "the daemon puts the parts together"},
 	{5, "agent/kindtest", []string{below}, "the cases of a kind are run through the whole corridor"},
 	{5, "agent/client", []string{"agent/inspect", "agent/resource"}, "a client knows the API and the resources, never the inside of the agent"},
-	{5, "agent/inspect", []string{"agent/explain", "agent/xds", "agent/policy", "agent/mesh", "agent/store", "agent/resource", "agent/jsonpatch", "agent/audit"}, "the API shows what other packages have decided"},
+	{5, "agent/inspect", []string{"agent/explain", "agent/xds", "agent/envoy", "agent/policy", "agent/mesh", "agent/store", "agent/resource", "agent/jsonpatch", "agent/audit"}, "the API shows what other packages have decided"},
 	{5, "agent/explain", []string{"agent/xds", "agent/envoy", "agent/policy", "agent/mesh", "agent/resource"}, "an explanation reads finished config and decides nothing"},
 	{4, "agent/xds", []string{"agent/draft", "agent/policy", "agent/mesh", "agent/resource", "agent/envoy", "agent/identity", "agent/wirejson"}, "the corridor knows no policy by name and no store"},
 	{4, "agent/kinds", []string{"agent/policy", "agent/resource", "agent/kinds/*"}, "the list of kinds is a list, not a place for logic"},

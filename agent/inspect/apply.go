@@ -33,11 +33,11 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
 		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
 	}
-	changes, e := s.write(r, author, rs, dry)
+	changes, warnings, e := s.writeChecked(r, author, rs, dry)
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, s.written(r, changes, dry, rs))
+	writeJSON(w, http.StatusOK, s.written(r, changes, dry, warnings, rs))
 	return nil
 }
 
@@ -61,8 +61,8 @@ func (s *Server) decodeAll(body []byte) ([]*resource.Resource, *Error) {
 }
 
 // written answers a write, or with dry one that was not made: then with what it would change on proxies.
-func (s *Server) written(r *http.Request, changes []Change, dry bool, put []*resource.Resource, gone ...resource.Key) Written {
-	out := Written{Changes: changes, Warnings: s.inert(changes), DryRun: dry}
+func (s *Server) written(r *http.Request, changes []Change, dry bool, warnings []string, put []*resource.Resource, gone ...resource.Key) Written {
+	out := Written{Changes: changes, Warnings: append(s.inert(changes), warnings...), DryRun: dry}
 	if dry {
 		out.Diff = s.preview(r.Context(), put, gone...)
 	}
@@ -136,11 +136,11 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	changes, e := s.write(r, author, []*resource.Resource{rev.Resource}, req.DryRun)
+	changes, warnings, e := s.writeChecked(r, author, []*resource.Resource{rev.Resource}, req.DryRun)
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, s.written(r, changes, req.DryRun, []*resource.Resource{rev.Resource}))
+	writeJSON(w, http.StatusOK, s.written(r, changes, req.DryRun, warnings, []*resource.Resource{rev.Resource}))
 	return nil
 }
 

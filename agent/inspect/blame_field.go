@@ -38,18 +38,25 @@ func (s *blameSearch) field(policy *resource.Resource) string {
 		return path
 	}
 	s.q.Fields[key] = ""
-	text, err := resource.Marshal(policy)
-	if err != nil {
-		return ""
-	}
-	doc, err := jsonpatch.Decode(text)
-	if err != nil {
-		return ""
-	}
-	f := fieldSearch{s: s, policy: policy, doc: doc}
-	f.down(doc)
-	s.q.Fields[key] = f.words()
+	s.q.Fields[key] = findField(policy, s.q.Decode, s.differs(policy), func() bool { return s.trials >= maxBlameTrials })
 	return s.q.Fields[key]
+}
+
+// differs says whether the suspects that a policy shapes would be another thing with a policy in its place.
+func (s *blameSearch) differs(policy *resource.Resource) func(*resource.Resource) bool {
+	return func(instead *resource.Resource) bool {
+		p, err := s.generate(s.q.Mesh.With(instead))
+		if err != nil {
+			return false
+		}
+		return slices.ContainsFunc(s.suspects, func(r suspect) bool {
+			if !r.shapedBy(policy) {
+				return false
+			}
+			now := p.Resource(r.ID)
+			return now == nil || now.Version != r.Resource.Version
+		})
+	}
 }
 
 // fieldKey is the same for a policy that shapes resources of the same role, which may be those of other proxies.
@@ -77,13 +84,31 @@ func (r *suspect) shapedBy(policy *resource.Resource) bool {
 	return slices.ContainsFunc(r.owners, func(o owner) bool { return o.policy == policy })
 }
 
+// findField returns the innermost field of a policy without which differs is true of what is left, "" for none. spent
+// ends the search.
+func findField(policy *resource.Resource, decode func([]byte) (*resource.Resource, error), differs func(*resource.Resource) bool, spent func() bool) string {
+	text, err := resource.Marshal(policy)
+	if err != nil {
+		return ""
+	}
+	doc, err := jsonpatch.Decode(text)
+	if err != nil {
+		return ""
+	}
+	f := fieldSearch{policy: policy, doc: doc, decode: decode, differs: differs, over: spent}
+	f.down(doc)
+	return f.words()
+}
+
 // fieldSearch goes down one policy.
 type fieldSearch struct {
-	s      *blameSearch
-	policy *resource.Resource
-	doc    any
-	trials int
-	tokens []string
+	policy  *resource.Resource
+	doc     any
+	decode  func([]byte) (*resource.Resource, error)
+	differs func(*resource.Resource) bool
+	over    func() bool
+	trials  int
+	tokens  []string
 }
 
 // down goes on from a value that holds all of it.
@@ -126,10 +151,10 @@ func (f *fieldSearch) down(v any) {
 
 // spent says that no more can be tried.
 func (f *fieldSearch) spent() bool {
-	return f.trials > maxFieldTrials || f.s.trials >= maxBlameTrials
+	return f.trials > maxFieldTrials || f.over()
 }
 
-// matters says whether the suspects that the policy shapes would be another thing without a part of it.
+// matters says whether it would be another thing without a part of the policy.
 func (f *fieldSearch) matters(name string) bool {
 	if f.trials++; f.spent() {
 		return false
@@ -143,21 +168,8 @@ func (f *fieldSearch) matters(name string) bool {
 	if err != nil {
 		return false
 	}
-	r, err := f.s.q.Decode(text)
-	if err != nil || r.Key != f.policy.Key {
-		return false
-	}
-	p, err := f.s.generate(f.s.q.Mesh.With(r))
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(f.s.suspects, func(r suspect) bool {
-		if !r.shapedBy(f.policy) {
-			return false
-		}
-		now := p.Resource(r.ID)
-		return now == nil || now.Version != r.Resource.Version
-	})
+	r, err := f.decode(text)
+	return err == nil && r.Key == f.policy.Key && f.differs(r)
 }
 
 // words writes the path as documents do: spec.to[0].default.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // diff is POST /v1/diff: a stream of documents, and in the query what else would change. It stores nothing, so every
@@ -104,13 +103,7 @@ func (s *Server) compare(ctx context.Context, c Comparison) (*Diff, *Error) {
 	if last.Revision == snap.Revision() {
 		c.Made = last.Meshes
 	}
-	if s.opts.Proxies != nil {
-		for _, p := range s.opts.Proxies() {
-			if p.State != xds.StateDisconnected {
-				c.Connected = append(c.Connected, ProxyID{Mesh: p.Mesh, Name: p.Name, Flavor: p.Flavor})
-			}
-		}
-	}
+	c.Connected = s.connected()
 	d, err := Compare(ctx, c)
 	var e *Error
 	switch {

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -29,6 +31,8 @@ type Options struct {
 	// [xds.Server.Watch]. Nil: nobody is connected, nothing changes.
 	Progress func() []xds.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
+	// Try asks an Envoy of this host about the configs that a change makes; see [Verification.Try]. Nil: none is asked.
+	Try func(context.Context, *xds.Proxy) ([]envoy.Finding, error)
 	// Files returns the state of every resource file, sorted by path. Nil: there is no resource directory.
 	Files func() []FileStatus
 	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready may depend on
@@ -53,9 +57,10 @@ type Info struct {
 
 // Last is one finished reconciliation. It is immutable.
 type Last struct {
-	Revision uint64               // of the store when it began
-	Meshes   map[string]*xds.Mesh // by name
-	At       time.Time            // when it ended
+	Revision uint64                 // of the store when it began
+	Meshes   map[string]*xds.Mesh   // by name
+	Proxies  map[ProxyID]*xds.Proxy // what was made for clients
+	At       time.Time              // when it ended
 	Took     time.Duration
 	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
 	Problems []Problem

@@ -21,8 +21,9 @@ type Error struct {
 
 // InvalidParameter is one field of a request that was refused.
 type InvalidParameter struct {
-	Field  string `json:"field"`
-	Reason string `json:"reason"`
+	Document string `json:"document,omitempty"` // Kind/mesh/name, where the resource that is the cause has to be told
+	Field    string `json:"field"`
+	Reason   string `json:"reason"`
 }
 
 // Error returns the title, the detail and the fields that it does not name.
@@ -35,7 +36,13 @@ func (e *Error) Error() string {
 		if strings.Contains(e.Detail, p.Reason) {
 			continue // told already
 		}
-		s += "\n  " + p.Field + ": " + p.Reason
+		s += "\n  "
+		for _, where := range []string{p.Document, p.Field} {
+			if where != "" {
+				s += where + ": "
+			}
+		}
+		s += p.Reason
 	}
 	return s
 }
@@ -56,6 +63,7 @@ const (
 	ProblemStorage    = "/problems/insufficient-storage"
 	ProblemNotReady   = "/problems/not-ready"
 	ProblemGeneration = "/problems/generation-failed"
+	ProblemWouldBreak = "/problems/would-break"
 	ProblemInternal   = "/problems/internal"
 )
 

@@ -23,6 +23,7 @@ type Server struct {
 	stop     func()        // closes it, once
 
 	comparing chan struct{} // one slot: who fills it may compare
+	verifying chan struct{} // one slot: who fills it may check a change
 }
 
 // New checks the options and builds the server. It opens nothing and starts nothing.
@@ -30,7 +31,7 @@ func New(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1)}
+	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1), verifying: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -36,7 +36,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	changes, e := s.write(r, author, []*resource.Resource{res}, dry)
+	changes, warnings, e := s.writeChecked(r, author, []*resource.Resource{res}, dry)
 	if e != nil {
 		return e
 	}
@@ -48,7 +48,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 	if rec, ok := s.opts.Store.Snapshot().Get(a.key); ok && !dry && rec.Revision == changes[0].Revision {
 		w.Header().Set("ETag", etag(rec))
 	}
-	writeJSON(w, status, s.written(r, changes, dry, []*resource.Resource{res}))
+	writeJSON(w, status, s.written(r, changes, dry, warnings, []*resource.Resource{res}))
 	return nil
 }
 
@@ -57,12 +57,19 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	change, e := s.remove(r, a, author, dry)
+	change, e := s.remove(r, a, author, true)
 	if e != nil {
 		return e
 	}
-	out := s.written(r, []Change{change}, dry, nil, a.key)
-	out.Warnings = []string{} // those of a write are about what is there afterwards
+	// A deletion is never refused for what it breaks: it may be the way out of something worse. Whom it breaks is told.
+	v := s.verify(r.Context(), nil, a.key)
+	if !dry {
+		if change, e = s.remove(r, a, author, false); e != nil {
+			return e
+		}
+	}
+	out := s.written(r, []Change{change}, dry, nil, nil, a.key)
+	out.Warnings = deleteWarnings(v) // those of a write are about what is there afterwards
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }

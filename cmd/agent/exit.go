@@ -74,7 +74,7 @@ func exitCode(err error) int {
 		return exitUnreachable
 	case errors.As(err, &permission):
 		return exitPermission
-	case errors.As(err, &problem) && problem.Type == client.ProblemDocument:
+	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak):
 		return exitInvalid
 	}
 	return exitFailed

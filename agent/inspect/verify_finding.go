@@ -1,0 +1,256 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Finding is something that the check has to say about a change, told once for all proxies on which it is alike. Lists
+// are never null.
+type Finding struct {
+	Severity string `json:"severity"` // reject, broken or surprise
+	Rule     int    `json:"rule"`     // its number in package envoy; 0 with By "envoy"
+	Title    string `json:"title"`    // what holds of a good config
+	By       string `json:"by"`       // FoundByCheck or FoundByEnvoy
+	envoy.Place
+	Message string        `json:"message"` // the value, the bound and the remedy
+	Others  []envoy.Place `json:"others"`  // what has a part in it
+	// Proxies are the first of those on which it is found, as MESH/NAME; Total is how many there are. Type, name and
+	// message are those of the first.
+	Proxies []string `json:"proxies"`
+	Total   int      `json:"total"`
+	Causes  []Cause  `json:"causes"` // empty where none was found
+}
+
+// Who has found something.
+const (
+	FoundByCheck = "check"
+	FoundByEnvoy = "envoy" // the real one
+)
+
+// RuleOfEnvoy is the number of the rule of findings that an Envoy has reported.
+const RuleOfEnvoy = -1
+
+// Cause is a resource without which something would not be found.
+type Cause struct {
+	Ref
+	Field  string `json:"field,omitempty"` // the innermost that holds all of it
+	Change bool   `json:"change"`          // it is part of the change
+}
+
+// Blocks reports whether Envoy refuses the resource or cannot use it.
+func (f *Finding) Blocks() bool { return f.Severity != envoy.Surprise.String() }
+
+// String is the finding in one line, without its causes.
+func (f *Finding) String() string {
+	var b strings.Builder
+	if f.Type != "" {
+		b.WriteString(f.Type[strings.LastIndexByte(f.Type, '.')+1:] + " " + f.Resource)
+		if f.Pointer != "" {
+			b.WriteString(" at " + f.Pointer)
+		}
+		b.WriteString(": ")
+	}
+	b.WriteString(f.Message)
+	if f.By == FoundByEnvoy {
+		b.WriteString(" (said by Envoy)")
+	} else {
+		fmt.Fprintf(&b, " (rule %d: %s)", f.Rule, f.Title)
+	}
+	b.WriteString(", on " + strings.Join(f.Proxies, ", "))
+	if more := f.Total - len(f.Proxies); more > 0 {
+		fmt.Fprintf(&b, " and %d more", more)
+	}
+	return b.String()
+}
+
+// maxFindingProxies bounds the proxies that a finding names.
+const maxFindingProxies = 3
+
+// verifiedGroup is what is found alike on several proxies.
+type verifiedGroup struct {
+	finding Finding
+	found   envoy.Finding // on the first
+	mesh    *verifiedMesh
+	id      ProxyID
+	known   bool
+}
+
+// add groups findings of a proxy.
+func (c *verifier) add(m *verifiedMesh, id ProxyID, list []envoy.Finding, known bool) {
+	mask := maskOf(m.to, id.Name)
+	for i := range list {
+		f := &list[i]
+		key := fmt.Sprintf("%s\x00%t\x00%s", id.Mesh, known, alikeFinding(f, mask))
+		g := c.byKey[key]
+		if g == nil {
+			if len(c.groups) >= maxGroups {
+				c.out.More++
+				continue
+			}
+			g = &verifiedGroup{finding: told(f), found: *f, mesh: m, id: id, known: known}
+			c.byKey[key] = g
+			c.groups = append(c.groups, g)
+		}
+		if name := id.Mesh + "/" + id.Name; len(g.finding.Proxies) < maxFindingProxies && !slices.Contains(g.finding.Proxies, name) {
+			g.finding.Proxies = append(g.finding.Proxies, name)
+		}
+		g.finding.Total++
+	}
+}
+
+// maxGroups bounds the findings that are kept while proxies are looked at.
+const maxGroups = 5000
+
+// told is a finding as it is told.
+func told(f *envoy.Finding) Finding {
+	out := Finding{Severity: f.Severity.String(), Rule: f.Rule, By: FoundByCheck, Place: f.Place, Message: f.Message,
+		Others: append([]envoy.Place{}, f.Others...), Proxies: []string{}, Causes: []Cause{}}
+	if f.Rule == RuleOfEnvoy {
+		out.Rule, out.By = 0, FoundByEnvoy
+		return out
+	}
+	rules := envoy.Rules()
+	if i, ok := slices.BinarySearchFunc(rules, f.Rule, func(r envoy.Rule, n int) int { return cmp.Compare(r.Number, n) }); ok {
+		out.Title = rules[i].Title
+	}
+	return out
+}
+
+// maskOf replaces what is said of one proxy and of no other one.
+func maskOf(m *xds.Mesh, name string) *strings.Replacer {
+	if m == nil {
+		return strings.NewReplacer()
+	}
+	both := &meshStates{from: m, to: m}
+	var pairs []string
+	for i, own := range (&proxyStates{id: ProxyID{Name: name}, mesh: both}).names() {
+		pairs = append(pairs, own, fmt.Sprintf("\x01%d", i))
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// alikeFinding is the same for a finding on other proxies.
+func alikeFinding(f *envoy.Finding, mask *strings.Replacer) string {
+	return fmt.Sprintf("%d\x00%d\x00%s\x00%s\x00%s\x00%s", f.Rule, f.Severity, f.Type, mask.Replace(f.Resource), f.Pointer, mask.Replace(f.Message))
+}
+
+// fresh returns the findings of after that are not among those before: first the same is looked for, then the same in
+// another place of the resource, which an item more in a list may have moved, then the same but for numbers.
+func fresh(before, after []envoy.Finding) []envoy.Finding {
+	words := func(f *envoy.Finding) string {
+		return fmt.Sprintf("%d\x00%d\x00%s\x00%s\x00", f.Rule, f.Severity, f.Type, f.Resource)
+	}
+	for _, key := range []func(*envoy.Finding) string{
+		func(f *envoy.Finding) string { return words(f) + f.Pointer + "\x00" + f.Message },
+		func(f *envoy.Finding) string { return words(f) + f.Message },
+		func(f *envoy.Finding) string { return words(f) + withoutNumbers(f.Message) },
+	} {
+		there := map[string]int{}
+		for i := range before {
+			there[key(&before[i])]++
+		}
+		taken := map[string]int{}
+		after = slices.DeleteFunc(slices.Clone(after), func(f envoy.Finding) bool {
+			k := key(&f)
+			taken[k]++
+			return taken[k] <= there[k]
+		})
+		before = slices.DeleteFunc(slices.Clone(before), func(f envoy.Finding) bool {
+			k := key(&f)
+			taken[k]--
+			return taken[k] >= 0
+		})
+	}
+	return after
+}
+
+// withoutNumbers is a text in which each number is a sign.
+func withoutNumbers(s string) string {
+	var b strings.Builder
+	number := false
+	for _, r := range s {
+		if digit := r >= '0' && r <= '9'; !digit {
+			b.WriteRune(r)
+			number = false
+		} else if !number {
+			b.WriteByte('#')
+			number = true
+		}
+	}
+	return b.String()
+}
+
+// newcomer is a proxy that the change brings, with what is to be said about it.
+type newcomer struct {
+	id    ProxyID
+	mesh  *verifiedMesh
+	found []envoy.Finding
+}
+
+// settleNewcomers tells what is new with newcomers from what other proxies of their mesh have already: one more replica
+// of a service is not the cause of what is wrong with all.
+func (c *verifier) settleNewcomers(ctx context.Context) error {
+	known := map[string]map[string]bool{} // by mesh
+	for _, n := range c.newcomers {
+		if known[n.id.Mesh] == nil {
+			known[n.id.Mesh] = c.knownIn(ctx, n.id.Mesh, n.mesh)
+		}
+		mask := maskOf(n.mesh.to, n.id.Name)
+		var was, is []envoy.Finding
+		for i := range n.found {
+			if known[n.id.Mesh][alikeFinding(&n.found[i], mask)] {
+				was = append(was, n.found[i])
+			} else {
+				is = append(is, n.found[i])
+			}
+		}
+		c.add(n.mesh, n.id, was, true)
+		c.add(n.mesh, n.id, is, false)
+	}
+	return nil
+}
+
+// knownIn is what there is to be said about the proxies of a mesh before the change.
+func (c *verifier) knownIn(ctx context.Context, name string, m *verifiedMesh) map[string]bool {
+	out := map[string]bool{}
+	if m.from == nil {
+		return out
+	}
+	for _, id := range c.v.Proxies {
+		if id.Mesh != name || ctx.Err() != nil {
+			continue
+		}
+		list := c.findingsBefore(ctx, m, id, c.inForce(id))
+		mask := maskOf(m.from, id.Name)
+		for i := range list {
+			out[alikeFinding(&list[i], mask)] = true
+		}
+	}
+	return out
+}
+
+// finish finds the causes and sorts what is told.
+func (c *verifier) finish(ctx context.Context) {
+	slices.SortStableFunc(c.groups, func(a, b *verifiedGroup) int {
+		return cmp.Or(cmp.Compare(a.found.Severity, b.found.Severity), cmp.Compare(a.id.Mesh, b.id.Mesh), cmp.Compare(a.found.Type, b.found.Type),
+			cmp.Compare(a.found.Resource, b.found.Resource), cmp.Compare(a.found.Rule, b.found.Rule), cmp.Compare(a.found.Pointer, b.found.Pointer))
+	})
+	for _, g := range c.groups {
+		switch {
+		case g.known && len(c.out.Known) < c.v.MaxFindings:
+			c.out.Known = append(c.out.Known, g.finding)
+		case !g.known && len(c.out.Findings) < c.v.MaxFindings:
+			g.finding.Causes = c.causes(ctx, g)
+			c.out.Findings = append(c.out.Findings, g.finding)
+		default:
+			c.out.More++
+		}
+	}
+}
