@@ -24,6 +24,7 @@ type inbound struct {
 type inboundIndex struct {
 	services []string // sorted
 	by       map[string][]*inbound
+	all      []*inbound
 }
 
 func indexInbounds(v *View) *inboundIndex {
@@ -34,7 +35,7 @@ func indexInbounds(v *View) *inboundIndex {
 		}
 	}
 	all := make([]inbound, 0, n)
-	ix := &inboundIndex{by: make(map[string][]*inbound, n/2)}
+	ix := &inboundIndex{by: make(map[string][]*inbound, n/2), all: make([]*inbound, 0, n)}
 	for _, d := range v.dataplanes {
 		spec, ok := d.Spec.(*resource.Dataplane)
 		if !ok {
@@ -57,6 +58,7 @@ func indexInbounds(v *View) *inboundIndex {
 				proto: ParseProtocol(in.Tags[resource.TagProtocol]), ready: Ready(in),
 				ep: Endpoint{Address: addr, Port: in.Port, Zone: cmp.Or(in.Tags[resource.TagZone], v.Zone), Tags: in.Tags, Resource: d, Index: i},
 			})
+			ix.all = append(ix.all, &all[len(all)-1])
 			ix.by[service] = append(ix.by[service], &all[len(all)-1])
 		}
 	}

@@ -21,10 +21,10 @@ func (v *View) Serves(port *Service, in *resource.Inbound) bool {
 // Labels returns the labels of a resource with those that every resource of the mesh has: what is written goes first.
 func (v *View) Labels(r *resource.Resource) map[string]string {
 	out := map[string]string{
-		"kuma.io/env": "universal", resource.LabelMesh: v.Name, resource.LabelOrigin: "zone", resource.LabelZone: v.Zone,
+		resource.LabelEnv: "universal", resource.LabelMesh: v.Name, resource.LabelOrigin: "zone", resource.LabelZone: v.Zone,
 	}
 	if r.Labels[resource.LabelNamespace] != "" {
-		out["kuma.io/env"] = "kubernetes"
+		out[resource.LabelEnv] = "kubernetes"
 	}
 	if r.Labels[resource.LabelOrigin] == "global" {
 		delete(out, resource.LabelZone) // it is of no zone, unless it says so

@@ -72,7 +72,7 @@ func (s *MeshService) Validate(v *Validator) {
 		}
 	}
 	if s.State != "" {
-		v.Field("state").OneOf(s.State, "Available", "Unavailable")
+		v.Field("state").OneOf(s.State, ServiceAvailable, ServiceUnavailable)
 	}
 	s.Status.validate(v.Field("status"))
 }

@@ -21,6 +21,8 @@ const (
 	LabelNamespace   = "k8s.kuma.io/namespace"
 	LabelEffect      = "kuma.io/effect"
 	LabelPolicyRole  = "kuma.io/policy-role"
+	LabelEnv         = "kuma.io/env"        // universal or kubernetes
+	LabelManagedBy   = "kuma.io/managed-by" // what made the resource
 
 	EffectShadow = "shadow"
 	// DefaultMesh is the mesh of a document that names none.

@@ -40,6 +40,12 @@ type MeshService struct {
 	Status     *ServiceStatus        `json:"-"` // VIPs and hostnames are honoured when given
 }
 
+// States of a MeshService: whether something in its zone serves it.
+const (
+	ServiceAvailable   = "Available"
+	ServiceUnavailable = "Unavailable"
+)
+
 // MeshServiceSelector selects dataplanes: one of the fields.
 type MeshServiceSelector struct {
 	DataplaneTags   map[string]string  `json:"dataplaneTags,omitempty"`

@@ -1,0 +1,135 @@
+package mesh
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// maxServiceName is the most characters that the name of a MeshService has, as the reference has it.
+const maxServiceName = 63
+
+// managedByTags is the value of kuma.io/managed-by that MeshServices have which are made of tags.
+const managedByTags = "meshservice-generator"
+
+// deriveMeshServices makes a MeshService of each kuma.io/service tag of universal dataplanes that none has the name of,
+// as the reference does: named as the tag, selecting by it, with a port for each inbound of the first dataplane.
+func (v *View) deriveMeshServices(ix *inboundIndex, named map[string]bool) {
+	for _, name := range ix.services {
+		if named[name] {
+			continue
+		}
+		key := resource.Key{Kind: KindMeshService, Mesh: v.Name, Name: name}
+		if reason := notDerived(name); reason != "" {
+			v.warnf(key, "none is made of the tag %s: %s; it is a tag service alone", resource.TagService, reason)
+			continue
+		}
+		v.deriveMeshService(key, ix.by[name])
+	}
+}
+
+// notDerived says why a tag cannot name a MeshService, "" when it can.
+func notDerived(name string) string {
+	if len(name) > maxServiceName {
+		return fmt.Sprintf("the name has %d characters, at most %d are allowed", len(name), maxServiceName)
+	}
+	for i := range len(name) {
+		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_' {
+			return fmt.Sprintf("%q is not a name: only lower-case letters, digits, '-', '.' and '_' are allowed", name)
+		}
+	}
+	return ""
+}
+
+// deriveMeshService takes the ports of the first dataplane by name. (The reference takes the oldest, which not all nodes
+// would agree on.) Inbounds of others at these ports are endpoints; their other ports are left out and told.
+func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
+	own := ins[:1]
+	for len(own) < len(ins) && ins[len(own)].dp == ins[0].dp {
+		own = ins[:len(own)+1]
+	}
+	labels, identities := v.derivedLabels(key), v.provedBy(ins)
+	var ports []*Service
+	for _, in := range own {
+		port := in.spec.Port
+		if slices.ContainsFunc(ports, func(s *Service) bool { return s.Port == port }) {
+			continue // the same port on another address of the dataplane
+		}
+		s := &Service{
+			ID:       ServiceID{KindMeshService, DestinationName(v.Name, key.Name, "", "", "msvc", port)},
+			Resource: key, Derived: true, FullName: key.Name, Labels: labels,
+			Port: port, Section: derivedSection(in.spec), Protocol: in.proto, Identities: identities,
+		}
+		s.setEndpoints(ins, func(in *inbound) bool { return in.spec.Port == port })
+		ports = append(ports, s)
+	}
+	slices.SortFunc(ports, func(a, b *Service) int { return int(a.Port) - int(b.Port) })
+	for _, s := range ports {
+		v.add(s)
+	}
+	v.judgeDerived(key, own, ins)
+}
+
+func derivedSection(in *resource.Inbound) string {
+	if in.Name != "" {
+		return in.Name
+	}
+	return strconv.FormatUint(uint64(in.Port), 10)
+}
+
+// derivedLabels are those that the reference gives, and the zone, which it gives in later versions. The name of the
+// cluster has no zone.
+func (v *View) derivedLabels(key resource.Key) map[string]string {
+	if v.last != nil && v.last.Zone == v.Zone {
+		if before := v.last.real[key]; len(before) > 0 && before[0].Derived {
+			return before[0].Labels
+		}
+	}
+	return map[string]string{
+		resource.LabelMesh: v.Name, resource.LabelDisplayName: key.Name, resource.LabelManagedBy: managedByTags,
+		resource.LabelEnv: "universal", resource.LabelOrigin: "zone", resource.LabelZone: v.Zone,
+	}
+}
+
+// judgeDerived tells of dataplanes whose ports are not those of the first.
+func (v *View) judgeDerived(key resource.Key, own, ins []*inbound) {
+	var others []string
+	for i := len(own); i < len(ins); {
+		n := 1
+		for i+n < len(ins) && ins[i+n].dp == ins[i].dp {
+			n++
+		}
+		if !slices.EqualFunc(own, ins[i:i+n], samePort) {
+			others = append(others, ins[i].dp.Name)
+		}
+		i += n
+	}
+	if len(others) > 0 {
+		v.warnf(key, "it is made of the tag %s, and dataplanes with the tag differ in their ports: those of %s count, "+
+			"what %s has beside them is left out; give all the same ports, names and protocols, or write the MeshService",
+			resource.TagService, own[0].dp.Name, list(others, ", "))
+	}
+}
+
+// samePort reports whether two inbounds make the same port of a derived service.
+func samePort(a, b *inbound) bool {
+	return a.spec.Port == b.spec.Port && a.proto == b.proto && derivedSection(a.spec) == derivedSection(b.spec)
+}
+
+// Derived returns the MeshService that a key names when it is made of tags, as a document would have it; nil for others.
+// It has no digest and is not part of any set.
+func (v *View) Derived(k resource.Key) *resource.Resource {
+	ports := v.real[k]
+	if len(ports) == 0 || !ports[0].Derived {
+		return nil
+	}
+	spec := &resource.MeshService{Selector: resource.MeshServiceSelector{DataplaneTags: map[string]string{resource.TagService: k.Name}}}
+	for _, s := range ports {
+		spec.Ports = append(spec.Ports, resource.MeshServicePort{Name: s.Section, Port: s.Port,
+			TargetPort: &resource.IntOrString{Int: s.Port}, AppProtocol: string(s.Protocol)})
+	}
+	return &resource.Resource{Key: k, Labels: maps.Clone(ports[0].Labels), Spec: spec}
+}

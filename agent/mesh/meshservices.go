@@ -1,0 +1,147 @@
+package mesh
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// addMeshServices adds the ports of each MeshService. Unless the mesh disables real services, tag services without a
+// MeshService of that name get a derived one.
+func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
+	f := v.newFinder(ix, list)
+	named := make(map[string]bool, len(list))
+	for _, r := range list {
+		spec, ok := r.Spec.(*resource.MeshService)
+		if !ok {
+			continue
+		}
+		named[r.Name] = true
+		selected := f.find(&spec.Selector)
+		identities := v.identities(spec, selected)
+		ready := spec.Status != nil && spec.Status.TLS != nil && spec.Status.TLS.Status == resource.TLSReady
+		unmatched := make([]bool, len(spec.Ports))
+		for i := range spec.Ports {
+			p := &spec.Ports[i]
+			s := v.realService(r, KindMeshService, "msvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
+			s.Section, s.port = p.Name, p
+			s.Identities, s.TLSReady = identities, ready
+			s.setEndpoints(selected, func(in *inbound) bool { return matchesPort(in.spec, p) })
+			unmatched[i] = len(s.Endpoints.List)+s.NotReady == 0
+			v.add(s)
+		}
+		if v.local(r) {
+			v.judge(r, spec, len(selected), unmatched)
+		}
+	}
+	if v.Spec.ServicesMode() != resource.MeshServicesDisabled {
+		v.deriveMeshServices(ix, named)
+	}
+}
+
+// setEndpoints gives a service those of the inbounds that match.
+func (s *Service) setEndpoints(list []*inbound, match func(*inbound) bool) {
+	eps := &EndpointSet{}
+	for i, in := range list {
+		switch {
+		case !match(in):
+		case !in.ready:
+			s.NotReady++
+		default:
+			if eps.List == nil {
+				eps.List = make([]Endpoint, 0, len(list)-i)
+			}
+			eps.List = append(eps.List, in.ep)
+		}
+	}
+	s.Endpoints = eps
+}
+
+// judge says what of a MeshService cannot be meant as it is written.
+func (v *View) judge(r *resource.Resource, spec *resource.MeshService, selected int, unmatched []bool) {
+	sel := &spec.Selector
+	switch {
+	case len(spec.Ports) == 0:
+		v.warnf(r.Key, "spec.ports: there is none, and only ports can be reached: give at least one")
+		return
+	case len(sel.DataplaneTags) == 0 && sel.DataplaneLabels == nil && sel.DataplaneRef == nil:
+		v.warnf(r.Key, "spec.selector: it is empty and selects nothing: give dataplaneTags, dataplaneLabels or dataplaneRef")
+		return
+	case selected == 0:
+		v.warnf(r.Key, "spec.selector: no inbound of a dataplane has %s: the service has no endpoints", describeSelector(sel))
+		return
+	case everything(sel):
+		v.warnf(r.Key, "spec.selector: %s is what every dataplane has: all %d inbounds of the mesh are selected; "+
+			"name a tag or a label that tells the service from others", describeSelector(sel), selected)
+	}
+	var ports []string
+	for i, none := range unmatched {
+		if none {
+			ports = append(ports, fmt.Sprintf("ports[%d] %s", i, describePort(&spec.Ports[i])))
+		}
+	}
+	if len(ports) > 0 {
+		v.warnf(r.Key, "spec.%s: none of the %d selected inbounds is behind it: set targetPort to the port or the name of one",
+			list(ports, ", spec."), selected)
+	}
+}
+
+// everything reports whether a selector tells nothing apart.
+func everything(sel *resource.MeshServiceSelector) bool {
+	for _, v := range sel.DataplaneTags {
+		if v != "*" {
+			return false
+		}
+	}
+	if len(sel.DataplaneTags) > 0 {
+		return true
+	}
+	return sel.DataplaneLabels != nil && len(sel.DataplaneLabels.MatchLabels) == 0
+}
+
+func describeSelector(sel *resource.MeshServiceSelector) string {
+	switch {
+	case len(sel.DataplaneTags) > 0:
+		return "the tags " + describePairs(sel.DataplaneTags)
+	case sel.DataplaneRef != nil:
+		return fmt.Sprintf("the name %q", sel.DataplaneRef.Name)
+	case len(sel.DataplaneLabels.MatchLabels) == 0:
+		return "no label in particular"
+	}
+	return "the labels " + describePairs(sel.DataplaneLabels.MatchLabels)
+}
+
+func describePort(p *resource.MeshServicePort) string {
+	target := "port " + strconv.FormatUint(uint64(p.Port), 10)
+	if t := p.TargetPort; t != nil && t.String != "" {
+		target = fmt.Sprintf("targetPort %q", t.String)
+	} else if t != nil {
+		target = "targetPort " + strconv.FormatUint(uint64(t.Int), 10)
+	}
+	if p.Name == "" {
+		return "(" + target + ")"
+	}
+	return fmt.Sprintf("(%q, %s)", p.Name, target)
+}
+
+// maxListed is how many names a message has; the others are counted.
+const maxListed = 5
+
+// list joins names for a message.
+func list(names []string, sep string) string {
+	if len(names) <= maxListed {
+		return strings.Join(names, sep)
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], sep), len(names)-maxListed)
+}
+
+// describePairs writes tags or labels for a message.
+func describePairs(m map[string]string) string {
+	var out []string
+	for _, k := range sortedKeys(m) {
+		out = append(out, k+"="+m[k])
+	}
+	return list(out, ", ")
+}
