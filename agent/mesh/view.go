@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -19,6 +20,7 @@ const DefaultZone = "default"
 // Options are the facts about the node that a view depends on. The zero value is safe.
 type Options struct {
 	Zone string // zone of this node; "" means DefaultZone
+	VIPs VIPOptions
 }
 
 // View is one mesh as a proxy's config is made from it.
@@ -32,13 +34,15 @@ type View struct {
 	// Catalog is a hash over everything that listeners, clusters and routes depend on; endpoints reached by EDS are
 	// not part of it.
 	Catalog [32]byte
+	// IPv6 says that proxies listen at the IPv6 addresses of services too; else a resolver must not answer with them.
+	IPv6 bool
 
+	vips       *VIPs
 	mesh       *resource.Resource
 	dataplanes []*resource.Resource        // sorted by name
 	services   []*Service                  // sorted by kind, then name
 	real       map[resource.Key][]*Service // the ports of each real service, by its key
 	egress     bool                        // the zone has a ZoneEgress
-	last       *View                       // the view before, only while this one is made
 
 	meshServices map[resource.Key]*resource.Resource
 	gateways     map[string]bool // their values of kuma.io/service
@@ -67,9 +71,8 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v := &View{
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
-		real:       map[resource.Key][]*Service{}, last: prev,
+		real:       map[resource.Key][]*Service{},
 	}
-	defer func() { v.last = nil }()
 	for _, e := range set.Kind("ZoneEgress") {
 		if s, ok := e.Spec.(*resource.ZoneEgress); ok && (s.Zone == "" || s.Zone == o.Zone) {
 			v.egress = true
@@ -85,11 +88,10 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	if !slices.IsSortedFunc(v.services, byID) {
 		slices.SortFunc(v.services, byID)
 	}
-	v.dropTwins()
 	for i, s := range v.services {
 		s.Index = i
 	}
-	v.assignVIPs()
+	v.assignVIPs(&o.VIPs)
 	v.reuse(prev)
 	v.Catalog = v.hash()
 	return v, nil
@@ -158,8 +160,11 @@ func (v *View) hash() [32]byte {
 	str(v.Name)
 	str(v.Zone)
 	b = append(b, v.mesh.Digest[:]...)
-	if v.egress {
-		b = append(b, 1)
+	for _, is := range [...]bool{v.egress, v.IPv6} {
+		b = append(b, 0)
+		if is {
+			b[len(b)-1] = 1
+		}
 	}
 	for _, s := range v.services {
 		str(s.ID.Kind)
@@ -167,7 +172,10 @@ func (v *View) hash() [32]byte {
 		str(s.Tag)
 		b = binary.AppendUvarint(b, uint64(s.Port))
 		str(string(s.Protocol))
-		b = append(b, s.VIP.AsSlice()...)
+		for _, vip := range [...]netip.Addr{s.VIP, s.VIP6} {
+			b = append(b, byte(vip.BitLen()))
+			b = append(b, vip.AsSlice()...)
+		}
 		b = append(b, s.digest[:]...)
 		for _, id := range s.Identities {
 			str(id)

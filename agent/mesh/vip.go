@@ -1,85 +1,65 @@
 package mesh
 
 import (
-	"encoding/binary"
-	"hash/fnv"
 	"net/netip"
-
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"time"
 )
 
-// Each kind of service has a range of virtual addresses of its own (240.0.0.0/4 is reserved by RFC 1112 and never
-// routed, so no real destination is hidden).
-var vipRanges = map[string]byte{
-	KindTag: 240, KindMeshService: 241, KindMeshExternalService: 242, KindMeshMultiZoneService: 243,
+// VIPRange is where the virtual addresses of one kind of service come from.
+type VIPRange struct{ V4, V6 netip.Prefix }
+
+// VIPRanges are the ranges of all kinds of services. A zero prefix stands for the one of [DefaultVIPRanges].
+type VIPRanges struct {
+	Tag, MeshService, MeshExternalService, MeshMultiZoneService VIPRange
 }
 
-const vipSlots = 1 << 24 // addresses in one /8
-
-// assignVIPs gives every service its virtual address: the one in its status where it has one, else a hash of its
-// name, so that all nodes agree without talking. A collision moves to the next free address, in the order of names.
-func (v *View) assignVIPs() {
-	taken := make(map[netip.Addr]vipOwner, len(v.services))
-	warned := map[vipOwner]bool{}
-	for _, s := range v.services {
-		if s.wantVIP.IsValid() {
-			me := ownerOf(s)
-			if o, ok := taken[s.wantVIP]; ok && o != me {
-				if !warned[me] {
-					v.warnf(s.Resource, "the virtual address %s in its status is already used by %s: it gets another one",
-						s.wantVIP, o.name)
-					warned[me] = true
-				}
-				continue
-			}
-			taken[s.wantVIP] = me
-			s.VIP = s.wantVIP
+// DefaultVIPRanges are those of the reference: parts of 240.0.0.0/4, which is reserved (RFC 1112, section 4) and never
+// routed, and of fd00::/8, which is for local use (RFC 4193), so that no real destination is hidden.
+func DefaultVIPRanges() VIPRanges {
+	at := func(n byte) VIPRange {
+		return VIPRange{
+			V4: netip.PrefixFrom(netip.AddrFrom4([4]byte{240 + n}), 8),
+			V6: netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0xfd, n}), 64),
 		}
 	}
-	for _, s := range v.services {
-		if s.VIP.IsValid() {
-			continue
+	return VIPRanges{Tag: at(0), MeshService: at(1), MeshExternalService: at(2), MeshMultiZoneService: at(3)}
+}
+
+// kinds returns the ranges by kind of service.
+func (r VIPRanges) kinds() map[string]VIPRange {
+	return map[string]VIPRange{KindTag: r.Tag, KindMeshService: r.MeshService,
+		KindMeshExternalService: r.MeshExternalService, KindMeshMultiZoneService: r.MeshMultiZoneService}
+}
+
+// VIPOptions say how services get their virtual addresses. The zero value is safe: the default ranges, and no memory.
+type VIPOptions struct {
+	Ranges VIPRanges
+	// IPv6 makes proxies listen at the IPv6 addresses as well, where their transparent proxy takes that family. Services
+	// have those addresses in any case.
+	IPv6  bool
+	Known *VIPs // what the last view left; nil: nothing
+	// Now and Hold say when the addresses of services that go become free: Hold after they are missed. Entries of Known
+	// that are due at Now are forgotten.
+	Now  time.Time
+	Hold time.Duration
+}
+
+// pools are the ranges by kind and family.
+func (o *VIPOptions) pools() map[string]*[families]vipPool {
+	out := map[string]*[families]vipPool{}
+	have, standard := o.Ranges.kinds(), DefaultVIPRanges().kinds()
+	for kind, std := range standard {
+		r := have[kind]
+		if !r.V4.IsValid() {
+			r.V4 = std.V4
 		}
-		o := ownerOf(s)
-		slot := slotOf(v.Name, o)
-		for range vipSlots {
-			a := vipAt(vipRanges[s.ID.Kind], slot)
-			if have, ok := taken[a]; !ok || have == o {
-				taken[a] = o
-				s.VIP = a
-				break
-			}
-			slot = (slot + 1) % vipSlots
+		if !r.V6.IsValid() {
+			r.V6 = std.V6
 		}
-		if !s.VIP.IsValid() {
-			v.warnf(s.Resource, "the range %d.0.0.0/8 of virtual addresses is full", vipRanges[s.ID.Kind])
-		}
+		out[kind] = &[families]vipPool{newVIPPool(r.V4), newVIPPool(r.V6)}
 	}
+	return out
 }
 
-// vipOwner is what has a virtual address: a tag service, or a real service with all its ports.
-type vipOwner struct{ kind, name string }
-
-func ownerOf(s *Service) vipOwner {
-	if s.Resource != (resource.Key{}) {
-		return vipOwner{s.ID.Kind, s.Resource.Name}
-	}
-	return vipOwner{s.ID.Kind, s.Tag}
-}
-
-func slotOf(mesh string, o vipOwner) uint32 {
-	h := fnv.New64a()
-	for _, s := range []string{mesh, o.kind, o.name} {
-		h.Write([]byte(s))
-		h.Write([]byte{0})
-	}
-	x := h.Sum64()
-	return uint32(x^x>>24^x>>48) % vipSlots
-}
-
-func vipAt(first byte, slot uint32) netip.Addr {
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], slot)
-	b[0] = first
-	return netip.AddrFrom4(b)
-}
+// VIPs returns the memory of the virtual addresses of this view. It is the pointer that was given where nothing changed.
+func (v *View) VIPs() *VIPs { return v.vips }

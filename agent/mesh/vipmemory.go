@@ -1,0 +1,177 @@
+package mesh
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// VIPs is what is remembered of the virtual addresses of one mesh: who has which, and who had it until lately. It is
+// immutable; [View.VIPs] is the memory after a view was built, to be given to the next in [VIPOptions.Known].
+type VIPs struct {
+	entries []vipEntry // sorted by owner
+	due     time.Time
+	ranges  VIPRanges // that hold all addresses
+	checked bool
+}
+
+// VIPEntry is the addresses of one service. One that is invalid is not remembered.
+type VIPEntry struct {
+	Kind string // of the service: KindTag …
+	Name string // of its resource, or the value of kuma.io/service
+	V4   netip.Addr
+	V6   netip.Addr
+	Gone time.Time // when the addresses of a service that is gone become free; zero while it lives
+}
+
+// vipOwner is what has a virtual address: a tag service, or a real service with all its ports.
+type vipOwner struct{ kind, name string }
+
+func (o vipOwner) compare(p vipOwner) int {
+	return cmp.Or(strings.Compare(o.kind, p.kind), strings.Compare(o.name, p.name))
+}
+
+// family numbers the two kinds of addresses.
+type family int
+
+const (
+	v4 family = iota
+	v6
+	families
+)
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return v4
+	}
+	return v6
+}
+
+type vipEntry struct {
+	owner vipOwner
+	addr  [families]netip.Addr
+	gone  int64 // in Unix milliseconds; 0 while the service lives
+}
+
+// NewVIPs makes a memory of entries in any order. Of two entries for one service, or of two services with one address,
+// the first is believed; so an entry that was tampered with can cost a service its address, and never share one.
+func NewVIPs(list []VIPEntry) *VIPs {
+	m := &VIPs{entries: make([]vipEntry, 0, len(list))}
+	taken := make(map[vipOwner]bool, len(list))
+	at := make(map[netip.Addr]bool, 2*len(list))
+	for _, e := range list {
+		o := vipOwner{e.Kind, e.Name}
+		if taken[o] {
+			continue
+		}
+		taken[o] = true
+		in := vipEntry{owner: o}
+		if !e.Gone.IsZero() {
+			if in.gone = e.Gone.UnixMilli(); in.gone == 0 {
+				in.gone = 1
+			}
+		}
+		for f, a := range [families]netip.Addr{e.V4, e.V6} {
+			if a.IsValid() && familyOf(a) == family(f) && a.Zone() == "" && !a.Is4In6() && !at[a] {
+				at[a] = true
+				in.addr[f] = a
+			}
+		}
+		m.entries = append(m.entries, in)
+	}
+	slices.SortFunc(m.entries, func(a, b vipEntry) int { return a.owner.compare(b.owner) })
+	return m
+}
+
+// Len is the number of services that are remembered.
+func (m *VIPs) Len() int {
+	if m == nil {
+		return 0
+	}
+	return len(m.entries)
+}
+
+// Entries returns all that is remembered, sorted by kind and name.
+func (m *VIPs) Entries() []VIPEntry {
+	if m == nil {
+		return nil
+	}
+	out := make([]VIPEntry, len(m.entries))
+	for i := range m.entries {
+		e := &m.entries[i]
+		out[i] = VIPEntry{Kind: e.owner.kind, Name: e.owner.name, V4: e.addr[v4], V6: e.addr[v6]}
+		if e.gone != 0 {
+			out[i].Gone = time.UnixMilli(e.gone)
+		}
+	}
+	return out
+}
+
+// Due is when an address becomes free that a service without one waits for; zero when none waits.
+func (m *VIPs) Due() time.Time {
+	if m == nil {
+		return time.Time{}
+	}
+	return m.due
+}
+
+// Release returns the memory after the mesh itself is gone: every address becomes free at a time, unless it is due
+// earlier. It is nil when nothing is left at now.
+func (m *VIPs) Release(now, free time.Time) *VIPs {
+	if m == nil {
+		return nil
+	}
+	out := &VIPs{ranges: m.ranges, checked: m.checked}
+	changed := false
+	for _, e := range m.entries {
+		if e.gone == 0 {
+			e.gone, changed = free.UnixMilli(), true
+		}
+		if e.gone <= now.UnixMilli() {
+			changed = true
+			continue
+		}
+		out.entries = append(out.entries, e)
+	}
+	switch {
+	case len(out.entries) == 0:
+		return nil
+	case !changed:
+		return m
+	}
+	return out
+}
+
+// find returns the place of an owner, or where it would be.
+func (m *VIPs) find(o vipOwner) (int, bool) {
+	return slices.BinarySearchFunc(m.entries, o, func(e vipEntry, o vipOwner) int { return e.owner.compare(o) })
+}
+
+// within returns the memory without the addresses that lie outside of the ranges, as they do when the ranges are others
+// than they were. It is m where there are none.
+func (m *VIPs) within(ranges VIPRanges, pools map[string]*[families]vipPool) *VIPs {
+	switch {
+	case m == nil:
+		return &VIPs{ranges: ranges, checked: true}
+	case m.checked && m.ranges == ranges:
+		return m
+	}
+	out := &VIPs{entries: make([]vipEntry, 0, len(m.entries)), due: m.due, ranges: ranges, checked: true}
+	for _, e := range m.entries {
+		pool := pools[e.owner.kind]
+		if pool == nil {
+			continue
+		}
+		for f := range families {
+			if !pool[f].holds(e.addr[f]) {
+				e.addr[f] = netip.Addr{}
+			}
+		}
+		if e.addr[v4].IsValid() || e.addr[v6].IsValid() {
+			out.entries = append(out.entries, e)
+		}
+	}
+	return out
+}
