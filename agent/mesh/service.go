@@ -72,18 +72,21 @@ func (a ServiceID) compare(b ServiceID) int {
 // Service is one destination that a proxy can have a cluster for.
 type Service struct {
 	ID       ServiceID
-	Tag      string       // value of kuma.io/service, tag services only
-	Resource resource.Key // the real service; derived ones have a key that is not in the set; zero for tag services
-	FullName string       // of a real service, as other zones know it: with its Kubernetes namespace, where it has one
-	Labels   map[string]string
-	Port     uint32 // port at the virtual address
-	Section  string // name of the port of a real service, "" when it has none
+	Tag      string            // value of kuma.io/service, tag services only
+	Resource resource.Key      // the real service; zero for tag services
+	Derived  bool              // from kuma.io/service tags: Resource is not in the set
+	FullName string            // of a real service, as other zones know it: with its Kubernetes namespace, where it has one
+	Labels   map[string]string // of a real service, with those that all resources of the mesh have
+	Port     uint32            // port at the virtual address
+	Section  string            // name of the port of a real service, "" when it has none
 	Protocol Protocol
 	VIP      netip.Addr // virtual IPv4 address; real services share one between their ports
 	VIP6     netip.Addr // virtual IPv6 address; proxies listen there only when View.IPv6 is set
 	// External is true when endpoints lie outside the mesh: they are part of the cluster, not of EDS.
 	External  bool
 	Endpoints *EndpointSet
+	// NotReady is how many endpoints there are beside those, which take no traffic now.
+	NotReady int
 	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a real service prove one, sorted: those that it
 	// lists, else those of all services of the dataplanes that it selects, as in the reference. Tag services have the one
 	// of their tag.
@@ -97,7 +100,23 @@ type Service struct {
 
 	claimed []resource.VIP  // addresses from the status of the resource
 	digest  resource.Digest // of the resource; zero for tag services
+	res     *resource.Resource
 	port    *resource.MeshServicePort
+}
+
+// HasLabels reports whether a real service has all the given labels. Its display name counts as the label of that name,
+// whether or not it is written.
+func (s *Service) HasLabels(want map[string]string) bool {
+	for k, v := range want {
+		have, ok := s.Labels[k]
+		if !ok && k == resource.LabelDisplayName {
+			have, ok = s.Resource.Name, true // without that label, the name is the display name
+		}
+		if !ok || have != v {
+			return false
+		}
+	}
+	return true
 }
 
 // EndpointSet is the endpoints of a service. Views share it while it does not change, so that equal pointers mean

@@ -43,6 +43,7 @@ type View struct {
 	services   []*Service                  // sorted by kind, then name
 	real       map[resource.Key][]*Service // the ports of each real service, by its key
 	egress     bool                        // the zone has a ZoneEgress
+	last       *View                       // the view before, only while this one is made
 
 	meshServices map[resource.Key]*resource.Resource
 	gateways     map[string]bool // their values of kuma.io/service
@@ -71,8 +72,9 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v := &View{
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
-		real:       map[resource.Key][]*Service{},
+		real:       map[resource.Key][]*Service{}, last: prev,
 	}
+	defer func() { v.last = nil }()
 	for _, e := range set.Kind("ZoneEgress") {
 		if s, ok := e.Spec.(*resource.ZoneEgress); ok && (s.Zone == "" || s.Zone == o.Zone) {
 			v.egress = true
@@ -88,6 +90,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	if !slices.IsSortedFunc(v.services, byID) {
 		slices.SortFunc(v.services, byID)
 	}
+	v.dropTwins()
 	for i, s := range v.services {
 		s.Index = i
 	}

@@ -325,9 +325,10 @@ func TestStatusPins(t *testing.T) {
 		return service(name, "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}") + status
 	}
 	pin := func(a string) string { return "status: {vips: [{ip: " + a + "}]}\n" }
+	one := meshDoc + dataplane("a", "10.0.0.1", "a", "")
 	n := &vipNode{now: time.Unix(1e9, 0)}
-	before := addressesOf(t, n.view(t, decode(meshDoc+svc("a", "")+svc("b", ""))))
-	v := n.view(t, decode(meshDoc+svc("a", "")+svc("b", pin(before["a"].v4))))
+	before := addressesOf(t, n.view(t, decode(one+svc("a", "")+svc("b", ""))))
+	v := n.view(t, decode(one+svc("a", "")+svc("b", pin(before["a"].v4))))
 	pinned := addressesOf(t, v)
 	if pinned["b"].v4 != before["a"].v4 || pinned["a"].v4 == before["a"].v4 {
 		t.Errorf("got %v, want b at the address %s and a elsewhere", pinned, before["a"].v4)
@@ -335,11 +336,11 @@ func TestStatusPins(t *testing.T) {
 	if len(v.Warnings) != 1 || v.Warnings[0].Resource.Name != "a" {
 		t.Errorf("got %v, want one warning about a, which moved", v.Warnings)
 	}
-	if after := addressesOf(t, n.view(t, decode(meshDoc+svc("a", "")+svc("b", "")))); cmp.Diff(after, pinned, cmp.AllowUnexported(vips{})) != "" {
+	if after := addressesOf(t, n.view(t, decode(one+svc("a", "")+svc("b", "")))); cmp.Diff(after, pinned, cmp.AllowUnexported(vips{})) != "" {
 		t.Errorf("without the status: %v, want nothing to move from %v", after, pinned)
 	}
 	// a comes first by name; b has it.
-	v = n.view(t, decode(meshDoc+svc("a", pin(pinned["b"].v4))+svc("b", pin(pinned["b"].v4))))
+	v = n.view(t, decode(one+svc("a", pin(pinned["b"].v4))+svc("b", pin(pinned["b"].v4))))
 	if after := addressesOf(t, v); after["b"] != pinned["b"] || after["a"] != pinned["a"] || len(v.Warnings) != 1 || v.Warnings[0].Resource.Name != "a" {
 		t.Errorf("two of one address: %v with %v; want nothing to move from %v, and a warning about a", after, v.Warnings, pinned)
 	}
