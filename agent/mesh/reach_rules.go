@@ -170,6 +170,10 @@ func (r *Reach) virtual(out []Outbound, keep func(*Service) bool) []Outbound {
 			ob.Tags = map[string]string{resource.TagService: s.Tag}
 		}
 		out = append(out, ob)
+		if r.view.IPv6 && s.VIP6.IsValid() && r.tp.IPFamilyMode != resource.IPFamilyIPv4 {
+			ob.Address = s.VIP6
+			out = append(out, ob)
+		}
 	}
 	return out
 }
