@@ -25,10 +25,14 @@ type cache struct {
 	last  [NumKinds]results
 	byKey map[resourceKey]*checked
 	plain map[anyKey]bool
+	// repeats are the packed messages of the present check.
+	repeats repeats
 	// types and shapes are of resources that differ in names alone; nil is a shape without a template.
 	types  [NumKinds]*shapeType
 	shapes map[string]*template
-	shaper shaper
+	// filters are the types of network filters that have shapes, by URL.
+	filters map[string]*shapeType
+	shaper  shaper
 	// used counts what the present check has looked up, so that the cache is emptied when most of it is old.
 	used int
 }
@@ -54,7 +58,9 @@ func (c *cache) begin() {
 	if c.plans == nil {
 		c.plans, c.plain = newPlans(), map[anyKey]bool{}
 		c.types, c.shapes = shapeTypes(), map[string]*template{}
+		c.filters = filterTypes(c.types[KindListener])
 	}
+	c.repeats = repeats{shaper: c.repeats.shaper}
 	if len(c.byKey) > max(minKept, 4*c.used) {
 		c.byKey = nil
 	}

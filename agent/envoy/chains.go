@@ -33,13 +33,18 @@ type (
 	portLevel      map[uint16]*destinationIPs
 	destinationIPs struct{ prefixMap[nameLevel] }
 	// nameLevel has wildcards under their suffix: ".example.com".
-	nameLevel      map[string]transportLevel
-	transportLevel map[string]protocolLevel
-	protocolLevel  map[string]*directIPs
-	directIPs      struct{ prefixMap[*sourceTypes] }
-	sourceTypes    [3]sourceIPs // by listenerv3.FilterChainMatch_ConnectionSourceType
-	sourceIPs      struct{ prefixMap[sourcePorts] }
-	sourcePorts    map[uint32]int // index of the chain
+	nameLevel      map[string]*transportLevel
+	transportLevel struct{ table[protocolLevel] }
+	protocolLevel  struct{ table[directIPs] }
+	directIPs      struct {
+		// only is the index of the chain, plus 1, where one is all there is and it asks for nothing about the source; as
+		// a rule that is so, and then there is no tree.
+		only int
+		tree *prefixMap[*sourceTypes]
+	}
+	sourceTypes [3]sourceIPs // by listenerv3.FilterChainMatch_ConnectionSourceType
+	sourceIPs   struct{ prefixMap[sourcePorts] }
+	sourcePorts map[uint32]int // index of the chain
 )
 
 // indexChains makes the tree of a listener's chains. What cannot be read of a criterion is left out: Envoy would refuse
@@ -55,6 +60,16 @@ func indexChains(chains []*listenerv3.FilterChain) *chainIndex {
 // full reports whether chains were left out for there being too many leaves.
 func (x *chainIndex) full() bool { return x.leaves >= MaxLeaves }
 
+// wanted is what a chain asks for, read.
+type wanted struct {
+	*listenerv3.FilterChainMatch
+	chain          int
+	names          []string // their keys
+	protocols      []string
+	direct, source []netip.Prefix
+	anySource      bool // it asks for nothing about the source
+}
+
 func (x *chainIndex) add(i int, m *listenerv3.FilterChainMatch) {
 	port := uint16(m.GetDestinationPort().GetValue())
 	ips := x.ports[port]
@@ -62,14 +77,17 @@ func (x *chainIndex) add(i int, m *listenerv3.FilterChainMatch) {
 		ips = &destinationIPs{}
 		x.ports[port] = ips
 	}
-	direct, source := parseRanges(m.GetDirectSourcePrefixRanges()), parseRanges(m.GetSourcePrefixRanges())
-	newNames := func() nameLevel { return nameLevel{} }
-	destination := parseRanges(m.GetPrefixRanges())
-	if len(m.GetPrefixRanges()) == 0 {
-		x.addNames(i, m, ips.atNone(newNames), direct, source, func() string { return leafText(port, netip.Prefix{}) })
+	w := &wanted{
+		FilterChainMatch: m, chain: i, names: texts(orNone(m.GetServerNames()), nameKey), protocols: orNone(m.GetApplicationProtocols()),
+		direct: parseRanges(m.GetDirectSourcePrefixRanges()), source: parseRanges(m.GetSourcePrefixRanges()),
+		anySource: len(m.GetDirectSourcePrefixRanges())+len(m.GetSourcePrefixRanges())+len(m.GetSourcePorts()) == 0 && m.GetSourceType() == 0,
 	}
-	for _, p := range destination {
-		x.addNames(i, m, ips.at(p, newNames), direct, source, func() string { return leafText(port, p) })
+	newNames := func() nameLevel { return nameLevel{} }
+	if len(m.GetPrefixRanges()) == 0 {
+		x.addNames(w, ips.atNone(newNames), port, netip.Prefix{})
+	}
+	for _, p := range parseRanges(m.GetPrefixRanges()) {
+		x.addNames(w, ips.at(p, newNames), port, p)
 	}
 }
 
@@ -90,66 +108,97 @@ func nameKey(name string) string {
 	return name
 }
 
-func (x *chainIndex) addNames(i int, m *listenerv3.FilterChainMatch, names nameLevel, direct, source []netip.Prefix, leaf func() string) {
-	for _, name := range orNone(m.GetServerNames()) {
-		key := nameKey(name)
-		if names[key] == nil {
-			names[key] = transportLevel{}
+func (x *chainIndex) addNames(w *wanted, names nameLevel, port uint16, prefix netip.Prefix) {
+	for n, key := range w.names {
+		transports := names[key]
+		if transports == nil {
+			transports = &transportLevel{}
+			names[key] = transports
 		}
-		protocols := names[key][m.GetTransportProtocol()]
-		if protocols == nil {
-			protocols = protocolLevel{}
-			names[key][m.GetTransportProtocol()] = protocols
-		}
-		for _, alpn := range orNone(m.GetApplicationProtocols()) {
-			ips := protocols[alpn]
-			if ips == nil {
-				ips = &directIPs{}
-				protocols[alpn] = ips
+		protocols := transports.at(w.GetTransportProtocol())
+		for _, alpn := range w.protocols {
+			ips := protocols.at(alpn)
+			if x.addOnly(w, ips) {
+				continue
 			}
-			about := func() string { return namesText(leaf(), name, m.GetTransportProtocol(), alpn) }
+			about := func() string {
+				return namesText(leafText(port, prefix), orNone(w.GetServerNames())[n], w.GetTransportProtocol(), alpn)
+			}
 			newTypes := func() *sourceTypes { return &sourceTypes{} }
-			if len(m.GetDirectSourcePrefixRanges()) == 0 {
-				x.addSources(i, m, ips.atNone(newTypes), source, about)
+			tree := ips.grow()
+			if len(w.GetDirectSourcePrefixRanges()) == 0 {
+				x.addSources(w, tree.atNone(newTypes), about)
 			}
-			for _, p := range direct {
-				x.addSources(i, m, ips.at(p, newTypes), source, func() string { return about() + ", direct source " + p.String() })
+			for _, p := range w.direct {
+				x.addSources(w, tree.at(p, newTypes), func() string { return about() + ", direct source " + p.String() })
 			}
 		}
 	}
 }
 
-func (x *chainIndex) addSources(i int, m *listenerv3.FilterChainMatch, types *sourceTypes, source []netip.Prefix, about func() string) {
-	t := int(m.GetSourceType())
+// addOnly notes a chain that asks for nothing about the source where there is no other.
+func (x *chainIndex) addOnly(w *wanted, ips *directIPs) bool {
+	if !w.anySource || ips.only != 0 || ips.tree != nil || x.full() {
+		return false
+	}
+	ips.only = w.chain + 1
+	x.leaves++
+	return true
+}
+
+// grow returns the tree, made of the only chain where there was none.
+func (l *directIPs) grow() *prefixMap[*sourceTypes] {
+	if l.tree == nil {
+		l.tree = &prefixMap[*sourceTypes]{}
+		if l.only != 0 {
+			types := l.tree.atNone(func() *sourceTypes { return &sourceTypes{} })
+			types[0].atNone(func() sourcePorts { return sourcePorts{} })[0] = l.only - 1
+			l.only = 0
+		}
+	}
+	return l.tree
+}
+
+// grown is the tree for looking something up.
+func (l *directIPs) grown() *prefixMap[*sourceTypes] {
+	if l.tree != nil {
+		return l.tree
+	}
+	alone := directIPs{only: l.only}
+	return alone.grow()
+}
+
+func (x *chainIndex) addSources(w *wanted, types *sourceTypes, about func() string) {
+	t := int(w.GetSourceType())
 	if t < 0 || t >= len(types) {
 		return // the API's own rules refuse it
 	}
 	newPorts := func() sourcePorts { return sourcePorts{} }
-	if len(m.GetSourcePrefixRanges()) == 0 {
-		x.addPorts(i, m, types[t].atNone(newPorts), about)
+	if len(w.GetSourcePrefixRanges()) == 0 {
+		x.addPorts(w, types[t].atNone(newPorts), about)
 	}
-	for _, p := range source {
-		x.addPorts(i, m, types[t].at(p, newPorts), func() string { return about() + ", source " + p.String() })
+	for _, p := range w.source {
+		x.addPorts(w, types[t].at(p, newPorts), func() string { return about() + ", source " + p.String() })
 	}
 }
 
-func (x *chainIndex) addPorts(i int, m *listenerv3.FilterChainMatch, ports sourcePorts, about func() string) {
-	for _, port := range orNone(m.GetSourcePorts()) {
+func (x *chainIndex) addPorts(w *wanted, ports sourcePorts, about func() string) {
+	for _, port := range orNone(w.GetSourcePorts()) {
 		if x.full() {
 			return
 		}
 		first, taken := ports[port]
 		if !taken {
-			ports[port] = i
+			ports[port] = w.chain
 			x.leaves++
 			continue
 		}
-		if pair := [2]int{first, i}; !x.paired[pair] {
+		if pair := [2]int{first, w.chain}; !x.paired[pair] {
 			if x.paired == nil {
 				x.paired = map[[2]int]bool{}
 			}
 			x.paired[pair] = true
-			x.conflicts = append(x.conflicts, conflict{first: first, second: i, leaf: about()})
+			x.conflicts = append(x.conflicts, conflict{first: first, second: w.chain, leaf: about()})
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestWhy(t *testing.T) {
 // TestTraceEqualsFind: what is explained is what is found, and every chain that is not chosen fell at one step.
 func TestTraceEqualsFind(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := passthrough(drawChains(t)...)
+		l := passthrough(withoutConflicts(drawChains(t))...)
 		config := envoy.Open(sealed(l), nil)
 		for range 10 {
 			conn := &envoy.Conn{
@@ -88,6 +88,23 @@ func TestTraceEqualsFind(t *testing.T) {
 			}
 		}
 	})
+}
+
+// withoutConflicts leaves out chains that ask for what an earlier one asks for: Envoy would refuse the listener.
+func withoutConflicts(chains []*listenerv3.FilterChain) []*listenerv3.FilterChain {
+	var out []*listenerv3.FilterChain
+	seen := map[row]bool{}
+	for _, c := range chains {
+		rows := rowsOf([]*listenerv3.FilterChain{c})
+		if slices.ContainsFunc(rows, func(r row) bool { return seen[r] }) {
+			continue
+		}
+		for _, r := range rows {
+			seen[r] = true
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 func sealed(l *listenerv3.Listener) *envoy.Snapshot {

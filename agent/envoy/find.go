@@ -32,19 +32,22 @@ func (x *chainIndex) find(s *Seen, rec *levels) (int, Level) {
 		return NoIndex, LevelServerName
 	}
 	transport := s.Transport
-	protocols, ok := transports[transport]
-	if !ok {
+	protocols := transports.get(transport)
+	if protocols == nil {
 		transport = ""
-		protocols, ok = transports[""]
+		protocols = transports.get("")
 	}
-	if !rec.text(LevelTransportProtocol, transport, ok, protocols) {
+	if !rec.text(LevelTransportProtocol, transport, protocols != nil, protocols) {
 		return NoIndex, LevelTransportProtocol
 	}
 	direct, alpn, ok := protocols.find(s.Protocols)
 	if !rec.text(LevelApplicationProtocol, alpn, ok, direct) {
 		return NoIndex, LevelApplicationProtocol
 	}
-	types, prefix, ok := direct.find(s.Direct.Addr())
+	if direct.tree == nil && rec == nil {
+		return direct.only - 1, LevelChain
+	}
+	types, prefix, ok := direct.grown().find(s.Direct.Addr())
 	if !rec.prefix(LevelDirectSourceIP, prefix, ok, types) {
 		return NoIndex, LevelDirectSourceIP
 	}
@@ -69,11 +72,11 @@ func (x *chainIndex) find(s *Seen, rec *levels) (int, Level) {
 }
 
 // find takes the exact name, the longest suffix, or what asks for no name.
-func (l nameLevel) find(name string) (transportLevel, string, bool) {
+func (l nameLevel) find(name string) (*transportLevel, string, bool) {
 	if n, ok := l[name]; ok {
 		return n, name, true
 	}
-	var found transportLevel
+	var found *transportLevel
 	key := ""
 	wildcardKeys(name, func(k string) bool {
 		found = l[k]
@@ -88,14 +91,14 @@ func (l nameLevel) find(name string) (transportLevel, string, bool) {
 }
 
 // find takes the first of the client's protocols that exists, in the client's order.
-func (l protocolLevel) find(protocols []string) (*directIPs, string, bool) {
+func (l *protocolLevel) find(protocols []string) (*directIPs, string, bool) {
 	for _, p := range protocols {
-		if n, ok := l[p]; ok {
+		if n := l.get(p); n != nil {
 			return n, p, true
 		}
 	}
-	n, ok := l[""]
-	return n, "", ok
+	n := l.get("")
+	return n, "", n != nil
 }
 
 // find takes local or external if any chain below is of that type, else any.

@@ -325,7 +325,7 @@ func (t *matchTree) candidates() []string {
 			out = append(out, r.prefix.String())
 		}
 	case 'n':
-		out = sortedValues(t.children)
+		out = sortedValues(sortedKeys(t.children))
 	default:
 		out = slices.Clone(t.longest)
 	}

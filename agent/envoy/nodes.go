@@ -37,10 +37,33 @@ func (l portLevel) values() []string {
 
 func (l *destinationIPs) collect(fn func(int)) { collectPrefixes(&l.prefixMap, fn) }
 func (l *destinationIPs) values() []string     { return prefixValues(&l.prefixMap) }
-func (l *directIPs) collect(fn func(int))      { collectPrefixes(&l.prefixMap, fn) }
-func (l *directIPs) values() []string          { return prefixValues(&l.prefixMap) }
 func (l *sourceIPs) collect(fn func(int))      { collectPrefixes(&l.prefixMap, fn) }
 func (l *sourceIPs) values() []string          { return prefixValues(&l.prefixMap) }
+
+func (l *directIPs) collect(fn func(int)) {
+	if l.tree == nil {
+		if l.only != 0 {
+			fn(l.only - 1)
+		}
+		return
+	}
+	collectPrefixes(l.tree, fn)
+}
+
+func (l *directIPs) values() []string {
+	if l.tree == nil {
+		return []string{anyValue}[:min(l.only, 1)]
+	}
+	return prefixValues(l.tree)
+}
+
+// ambiguous is that of the tree.
+func (l *directIPs) ambiguous() (netip.Prefix, bool) {
+	if l.tree == nil {
+		return netip.Prefix{}, false
+	}
+	return l.tree.ambiguous()
+}
 
 func collectPrefixes[T subtree](m *prefixMap[T], fn func(int)) {
 	for _, n := range m.nodes {
@@ -81,19 +104,19 @@ func (l nameLevel) values() []string {
 	return texts(names, valueText)
 }
 
-func (l transportLevel) collect(fn func(int)) {
-	for _, n := range l {
-		n.collect(fn)
+func (l *transportLevel) collect(fn func(int)) {
+	for i := range l.items {
+		l.items[i].value.collect(fn)
 	}
 }
-func (l transportLevel) values() []string { return sortedValues(l) }
+func (l *transportLevel) values() []string { return sortedValues(l.keys()) }
 
-func (l protocolLevel) collect(fn func(int)) {
-	for _, n := range l {
-		n.collect(fn)
+func (l *protocolLevel) collect(fn func(int)) {
+	for i := range l.items {
+		l.items[i].value.collect(fn)
 	}
 }
-func (l protocolLevel) values() []string { return sortedValues(l) }
+func (l *protocolLevel) values() []string { return sortedValues(l.keys()) }
 
 func (t *sourceTypes) collect(fn func(int)) {
 	for i := range t {
@@ -133,11 +156,7 @@ func prefixValues[T any](m *prefixMap[T]) []string {
 }
 
 // sortedValues lists keys in their order, "" last.
-func sortedValues[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
+func sortedValues(keys []string) []string {
 	slices.SortFunc(keys, func(a, b string) int {
 		if (a == "") != (b == "") {
 			return less(b == "")

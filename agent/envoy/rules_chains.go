@@ -86,8 +86,16 @@ func checkMatch(s *subject, m *listenerv3.FilterChainMatch, at string) {
 // checkRanges checks CIDR ranges, by the rule about them in that place.
 func checkRanges(s *subject, rule int, ranges []*corev3.CidrRange, at string) {
 	for i, r := range ranges {
-		checkRange(s, rule, r, at+"/"+strconv.Itoa(i))
+		if !plainRange(r) {
+			checkRange(s, rule, r, at+"/"+strconv.Itoa(i))
+		}
 	}
+}
+
+// plainRange reports whether there is nothing to say about a range. There can be very many of them.
+func plainRange(r *corev3.CidrRange) bool {
+	p, err := parseRange(r)
+	return err == nil && r.GetPrefixLen() != nil && int(r.GetPrefixLen().GetValue()) <= p.Addr().BitLen()
 }
 
 func checkRange(s *subject, rule int, r *corev3.CidrRange, at string) {

@@ -91,33 +91,52 @@ func (l nameLevel) admits(key, transport, alpn string) bool {
 	if !ok {
 		return false
 	}
-	protocols, ok := transports[transport]
-	if !ok {
-		if protocols, ok = transports[""]; !ok {
+	protocols := transports.get(transport)
+	if protocols == nil {
+		if protocols = transports.get(""); protocols == nil {
 			return false
 		}
 	}
-	_, _, ok = protocols.find([]string{alpn})
-	return ok
+	return protocols.get(alpn) != nil || protocols.get("") != nil
 }
 
 // compare reports the chains of outer whose connections find nothing in inner.
 func (sh *shadows) compare(outer, inner nameLevel, port string, p netip.Prefix) {
-	if sh.left <= 0 {
+	if sh.left <= 0 || sh.allAdmitted(outer, inner) {
 		return
 	}
 	for _, name := range sortedKeys(outer) {
-		for _, transport := range sortedKeys(outer[name]) {
-			for _, alpn := range sortedKeys(outer[name][transport]) {
+		transports := outer[name]
+		for _, transport := range slices.Sorted(slices.Values(transports.keys())) {
+			protocols := transports.get(transport)
+			for _, alpn := range slices.Sorted(slices.Values(protocols.keys())) {
 				if sh.left--; sh.left < 0 {
 					return
 				}
 				if !inner.admits(name, transport, alpn) {
-					sh.report(firstChain(outer[name][transport][alpn]), inner, port, p)
+					sh.report(firstChain(protocols.get(alpn)), inner, port, p)
 				}
 			}
 		}
 	}
+}
+
+// allAdmitted reports whether there is nothing to report, as it is as a rule. It looks in any order, for as long as the
+// budget holds, which then is spent.
+func (sh *shadows) allAdmitted(outer, inner nameLevel) bool {
+	left := sh.left
+	for name, transports := range outer {
+		for i := range transports.items {
+			transport := &transports.items[i]
+			for j := range transport.value.items {
+				if left--; left < 0 || !inner.admits(name, transport.key, transport.value.items[j].key) {
+					return false
+				}
+			}
+		}
+	}
+	sh.left = left
+	return true
 }
 
 func (sh *shadows) report(hidden int, inner nameLevel, port string, p netip.Prefix) {

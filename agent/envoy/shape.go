@@ -21,15 +21,16 @@ import (
 type role uint8
 
 const (
-	byShape   role = iota // not a name: its bytes belong to the shape
-	inside                // a message in which there are names
-	packedIn              // a message in an Any, of one of several types
-	plainName             // that only has to be there
-	ownName               // of the resource
-	refName               // of another resource
-	domain                // of a virtual host
-	format                // a format string without a fault
-	ipv4                  // an address that the listener owns
+	byShape     role = iota // not a name: its bytes belong to the shape
+	inside                  // a message in which there are names
+	packedIn                // a message in an Any, of one of several types
+	plainName               // that only has to be there
+	ownName                 // of the resource
+	refName                 // of another resource
+	domain                  // of a virtual host
+	format                  // a format string without a fault
+	ipv4                    // an address that the listener owns
+	hostAddress             // of an endpoint: an IP address or a host name, of which rules ask which it is
 	portNumber
 	metadata // that no rule looks at
 )
@@ -86,6 +87,16 @@ func (s *shaper) take(k Kind, t *shapeType, body []byte) bool {
 	return !s.failed && len(s.key) <= maxShapeSize && s.own >= 0
 }
 
+// takeInner is take for a message inside a resource, which has no name of its own.
+func (s *shaper) takeInner(t *shapeType, body []byte) bool {
+	if t == nil {
+		return false
+	}
+	*s = shaper{key: s.key[:0], names: s.names[:0], refs: s.refs[:0], own: -1}
+	s.message(t, body, 0)
+	return !s.failed && len(s.key) <= maxShapeSize
+}
+
 func (s *shaper) message(t *shapeType, body []byte, depth int) {
 	for len(body) > 0 && !s.failed {
 		num, typ, n := protowire.ConsumeTag(body)
@@ -140,6 +151,16 @@ func (s *shaper) value(f shapeField, tag, field, value []byte, depth int) {
 	case format:
 		if _, err := ParseFormat(string(value)); err == nil && utf8.Valid(value) {
 			s.key = append(append(s.key, markName), tag...)
+			return
+		}
+	case hostAddress:
+		if isName(value, false) {
+			mark := byte('n')
+			if _, err := netip.ParseAddr(string(value)); err == nil {
+				mark = 'i'
+			}
+			s.name(f.role, tag, value)
+			s.key = append(s.key, mark)
 			return
 		}
 	default:

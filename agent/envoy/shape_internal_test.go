@@ -176,6 +176,23 @@ func drawCluster(s *script) proto.Message {
 			ServiceName: s.name("service"), EdsConfig: &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}},
 		},
 	}
+	if s.pick(3, "endpoints") == 0 {
+		// Of a static cluster rules ask more than of one with DNS.
+		kind := []clusterv3.Cluster_DiscoveryType{clusterv3.Cluster_STATIC, clusterv3.Cluster_STRICT_DNS}[s.pick(2, "type")]
+		host := []string{"address", "name"}[s.pick(2, "host")]
+		a := &corev3.SocketAddress{PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}
+		if host == "name" {
+			a.Address = pickOf(s, "host", goodNames, append(badHosts, badNames...))
+		} else {
+			a.Address = pickOf(s, "host", append(addresses, "::1"), badNames)
+		}
+		c.ClusterDiscoveryType, c.EdsClusterConfig = &clusterv3.Cluster_Type{Type: kind}, nil
+		c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: s.name("assigned"), Endpoints: []*endpointv3.LocalityLbEndpoints{{
+			LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: a}},
+			}}}},
+		}}}
+	}
 	if s.pick(2, "tls") == 0 {
 		c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: mustPack(&tlsv3.UpstreamTlsContext{
 			Sni: s.name("sni"),
@@ -184,7 +201,7 @@ func drawCluster(s *script) proto.Message {
 					DefaultValidationContext: &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{
 						SanType: tlsv3.SubjectAltNameMatcher_URI, Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s.name("san")}},
 					}}},
-					ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "a", SdsConfig: c.EdsClusterConfig.EdsConfig},
+					ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "a", SdsConfig: &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}},
 				},
 			}},
 		})}}
@@ -242,6 +259,53 @@ func TestShapesHaveOneResult(t *testing.T) {
 	})
 	if taken < 500 {
 		t.Fatalf("only %d results were taken from shapes: the test says nothing", taken)
+	}
+}
+
+// TestRepeatsHaveOneResult: a listener whose filter chains have filters that are equal, or differ in a name, is found to be
+// what it is without a memory of filters.
+func TestRepeatsHaveOneResult(t *testing.T) {
+	repeated := 0
+	rapid.Check(t, func(t *rapid.T) {
+		l := &listenerv3.Listener{Name: "l", Address: socketAddressOf(&script{t: t})}
+		for range 3 {
+			s := &script{t: t}
+			first := drawListener(s).(*listenerv3.Listener)
+			l.FilterChains = append(l.FilterChains, first.FilterChains...)
+			for range 3 {
+				next := first
+				if rapid.Bool().Draw(t, "another name") {
+					again := &script{t: t, replay: true, choices: s.choices, replace: rapid.SampledFrom(s.names).Draw(t, "changes")}
+					next = drawListener(again).(*listenerv3.Listener)
+				}
+				l.FilterChains = append(l.FilterChains, proto.CloneOf(next).FilterChains...)
+			}
+		}
+		for i, c := range l.FilterChains {
+			c.FilterChainMatch = &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(uint32(i + 1))}
+		}
+		body, err := proto.Marshal(l)
+		if err != nil {
+			return // a text that is not UTF-8 cannot be written
+		}
+		r := &Resource{Name: "l", Body: body}
+		var without, with cache
+		without.begin()
+		without.repeats.count = maxRepeats
+		want := without.examine(KindListener, r)
+		with.begin()
+		got := with.examine(KindListener, r)
+		repeated += len(l.FilterChains) - with.repeats.count
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(checked{}, ref{}, bind{}, sized{}, sink{})); d != "" {
+			t.Fatalf("%v: without and with a memory (-, +):\n%s", l, d)
+		}
+		with.begin()
+		if with.repeats.known != nil {
+			t.Fatal("the filters of one check are remembered in the next")
+		}
+	})
+	if repeated < 300 {
+		t.Fatalf("only %d filters were remembered: the test says nothing", repeated)
 	}
 }
 

@@ -61,8 +61,25 @@ func shapeTypes() [NumKinds]*shapeType {
 			"matcher": in(typeWith(&matcherv3.StringMatcher{}, names{"exact": name})),
 		})),
 	}))
+	// assigned are endpoints; of those in a cluster rules ask whether they are named by IP addresses.
+	assigned := func(clusterName, address shapeField) *shapeType {
+		return typeWith(&endpointv3.ClusterLoadAssignment{}, names{
+			"cluster_name": clusterName,
+			"endpoints": in(typeWith(&endpointv3.LocalityLbEndpoints{}, names{
+				"lb_endpoints": in(typeWith(&endpointv3.LbEndpoint{}, names{
+					"metadata": extra,
+					"endpoint": in(typeWith(&endpointv3.Endpoint{}, names{
+						"address": in(typeWith(&corev3.Address{}, names{
+							"socket_address": in(typeWith(&corev3.SocketAddress{}, names{"address": address})),
+						})),
+					})),
+				})),
+			})),
+		})
+	}
 	cluster := typeWith(&clusterv3.Cluster{}, names{
-		"name": own, "alt_stat_name": name, "metadata": extra,
+		"load_assignment": in(assigned(name, shapeField{role: hostAddress})),
+		"name":            own, "alt_stat_name": name, "metadata": extra,
 		"eds_cluster_config": in(typeWith(&clusterv3.Cluster_EdsClusterConfig{}, names{"service_name": ref})),
 		"transport_socket": in(typeWith(&corev3.TransportSocket{}, names{
 			"typed_config": packing(typed{&tlsv3.UpstreamTlsContext{}, names{
@@ -75,25 +92,21 @@ func shapeTypes() [NumKinds]*shapeType {
 			}}),
 		})),
 	})
-	endpoints := typeWith(&endpointv3.ClusterLoadAssignment{}, names{
-		"cluster_name": own,
-		"endpoints": in(typeWith(&endpointv3.LocalityLbEndpoints{}, names{
-			"lb_endpoints": in(typeWith(&endpointv3.LbEndpoint{}, names{
-				"metadata": extra,
-				"endpoint": in(typeWith(&endpointv3.Endpoint{}, names{
-					"address": in(typeWith(&corev3.Address{}, names{
-						"socket_address": in(typeWith(&corev3.SocketAddress{}, names{"address": name})),
-					})),
-				})),
-			})),
-		})),
-	})
+	endpoints := assigned(own, name)
 	var out [NumKinds]*shapeType
 	routesAlone := *routes
 	routesAlone.fields = append([]shapeField(nil), routes.fields...)
 	routesAlone.fields[1] = own
 	out[KindListener], out[KindCluster], out[KindEndpoint], out[KindRoute] = listener, cluster, endpoints, &routesAlone
 	return out
+}
+
+// filterTypes are the types of network filters in a listener, by URL.
+func filterTypes(listener *shapeType) map[string]*shapeType {
+	chains := (&listenerv3.Listener{}).ProtoReflect().Descriptor().Fields().ByName("filter_chains")
+	filters := chains.Message().Fields().ByName("filters")
+	config := filters.Message().Fields().ByName("typed_config")
+	return listener.field(chains.Number()).of.field(filters.Number()).of.field(config.Number()).of.packed
 }
 
 // names are fields by their name in the API.

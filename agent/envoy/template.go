@@ -22,27 +22,34 @@ func newTemplate(s *shaper, k Kind, c *checked) *template {
 	if len(c.binds) == 1 && (c.binds[0].host != s.ip.String() || c.binds[0].port != s.port) {
 		return nil
 	}
-	t := &template{checked: c, names: slices.Clone(s.names), refs: make([]int, len(c.refs))}
+	refs, ok := s.origins(c.refs, k == KindCluster)
+	if !ok {
+		return nil
+	}
+	return &template{checked: c, names: slices.Clone(s.names), refs: refs}
+}
+
+// origins returns the indexes of the names that references come from, -1 for one that belongs to the shape. It fails
+// where that is not sure. The endpoints of a cluster may be asked for by its own name.
+func (s *shaper) origins(refs []ref, cluster bool) ([]int, bool) {
+	out := make([]int, len(refs))
 	left := slices.Clone(s.refs)
-	for i, r := range c.refs {
-		t.refs[i] = slices.Index(s.names, r.name)
-		if t.refs[i] < 0 {
+	for i, r := range refs {
+		out[i] = slices.Index(s.names, r.name)
+		if out[i] < 0 {
 			continue
 		}
-		j := slices.Index(left, t.refs[i])
+		j := slices.Index(left, out[i])
 		switch {
 		case j >= 0:
 			left = slices.Delete(left, j, j+1)
-		case k == KindCluster && r.kind == KindEndpoint && t.refs[i] == s.own:
+		case cluster && r.kind == KindEndpoint && out[i] == s.own:
 			// Without a service name the endpoints are asked for by the cluster's own.
 		default:
-			return nil // it comes from a field that belongs to the shape and is like a name by chance
+			return nil, false // it comes from a field that belongs to the shape and is like a name by chance
 		}
 	}
-	if len(left) > 0 {
-		return nil
-	}
-	return t
+	return out, len(left) == 0
 }
 
 // with makes what is known of another resource of the shape.

@@ -92,10 +92,16 @@ func (w *walker) value(m protoreflect.Message, f *planField) {
 
 // packed checks a message in an Any: that its type is known and fits the place, and the message itself.
 func (w *walker) packed(a *anypb.Any, f *planField) {
-	key := anyKey{f.slot, a.GetTypeUrl(), string(a.GetValue())}
-	small := len(a.GetValue()) <= maxRemembered
-	if small && w.cache.plain[key] {
+	if f.slot == networkFilterSlot && w.anys == 0 {
+		w.repeated(a, f)
 		return
+	}
+	small := len(a.GetValue()) <= maxRemembered
+	var key anyKey
+	if small {
+		if key = (anyKey{f.slot, a.GetTypeUrl(), string(a.GetValue())}); w.cache.plain[key] {
+			return
+		}
 	}
 	before := w.weight()
 	w.unpack(a, f)
