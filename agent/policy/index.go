@@ -22,6 +22,8 @@ type Options struct {
 	Without resource.Key
 	// AutoReachable leaves out of a proxy's config the services whose permissions do not admit it.
 	AutoReachable bool
+	// Prev is an index of the same mesh, whose work on what did not change since is used again; nil for none.
+	Prev *Index
 	// RunDir is the agent's run directory; "" means /run/nearside.
 	RunDir string
 }
@@ -43,6 +45,8 @@ type Index struct {
 	rooms  map[string]int // index in Rooms of a kind
 	real   realServices
 	guard  *guard // nil: what is reachable does not depend on policies
+	auto   bool   // it would depend on them in a mesh with mutual TLS
+	autoBy string // what says so
 }
 
 // kindIndex is the policies of one kind, each stronger than the ones before.
@@ -94,8 +98,12 @@ func NewIndex(rooms []Room, set *resource.Set, v *mesh.View, o Options) *Index {
 			}
 		}
 	}
-	if o.AutoReachable {
-		x.guard = x.newGuard()
+	if x.auto, x.autoBy = x.autoReachable(set, o); x.auto {
+		var prev *guard
+		if o.Prev != nil {
+			prev = o.Prev.guard
+		}
+		x.guard = x.newGuard(set, prev)
 	}
 	for _, k := range x.kinds {
 		for _, r := range k.policies {

@@ -51,9 +51,6 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 	rooms := map[int]bool{}
 	ruled := map[string]bool{}
 	s := x.selector(dataplane)
-	if x.guard != nil && derives(s.dp) {
-		fp.h.Write(x.guard.digest[:])
-	}
 	for i := range x.kinds {
 		k := &x.kinds[i]
 		var list []matched

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -9,25 +10,37 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
+// LabelAutoReachable of a Mesh says, with "true" or "false", whether permissions restrict what its proxies reach,
+// whatever the agent's config says.
+const LabelAutoReachable = "nearside.io/auto-reachable-backends"
+
 // guard derives from the policies of the kind that says who may come in which services a proxy may reach: a service
-// that admits no inbound of the proxy needs no config there. It looks at services by the tags that they select
-// workloads by, so that no workload is looked at.
+// that admits no inbound of the proxy needs no config there. For each service it stands for a proxy with the tags that
+// the service selects workloads by, so that no workload is looked at. What it has worked out is not about any client.
 type guard struct {
-	admits func(resource.Conf) bool
-	// Policies by the kuma.io/service that they are about, under "" those that name none.
-	byService map[string][]guarded
-	digest    [32]byte
+	admits   func(resource.Conf) bool
+	digest   [32]byte // of the policies with what they want
+	catalog  [32]byte // of the services
+	policies []*guarded
+	words    vocabulary
+	buckets  buckets
+
+	classes []*class
+	byTags  map[string]*class
+	of      [][]*class // by Service.Index; nil: no permission can be about the service
 }
 
-// guarded is a policy with the tags that it wants of an inbound.
+// guarded is a policy with the tags that it wants of an inbound: those of one of the entries.
 type guarded struct {
-	want  map[string]string
-	items []item
-	rank  int
+	policy *resource.Resource
+	want   []map[string]string
+	items  []item
+	moving bool // what it wants depends on the workloads
 }
 
-// newGuard is nil when the mesh has no mutual TLS, without which nobody is kept out, or no kind that guards.
-func (x *Index) newGuard() *guard {
+// newGuard is nil when the mesh has no mutual TLS, without which nobody is kept out, or no kind that guards. What prev,
+// which may be nil, has worked out and still holds is used again.
+func (x *Index) newGuard(set *resource.Set, prev *guard) *guard {
 	if x.View.Spec.MTLSEnabled() == nil {
 		return nil
 	}
@@ -35,44 +48,92 @@ func (x *Index) newGuard() *guard {
 		if room.Admits == nil {
 			continue
 		}
-		g := &guard{admits: room.Admits, byService: map[string][]guarded{}}
-		fp := fingerprint{h: sha256.New()}
-		b := builder{x: x, k: &KindRules{}}
-		for _, d := range room.Kinds {
-			for i, p := range x.Policies(d.Kind) {
-				fp.resource(p)
-				g.add(&b, p, i)
-			}
+		g := &guard{admits: room.Admits, catalog: x.View.Catalog}
+		g.read(x, room, prev)
+		if prev != nil && prev.digest == g.digest && prev.catalog == g.catalog {
+			return prev
 		}
-		fp.h.Sum(g.digest[:0])
+		g.words, g.buckets = newVocabulary(g.policies), newBuckets(g.policies)
+		g.classify(x, set, prev)
 		return g
 	}
 	return nil
 }
 
-func (g *guard) add(b *builder, p *resource.Resource, rank int) {
+// read finds out what each policy wants. Those of prev that are the same are taken over.
+func (g *guard) read(x *Index, room Room, prev *guard) {
+	before := map[*resource.Resource]*guarded{}
+	if prev != nil && prev.catalog == g.catalog {
+		for _, p := range prev.policies {
+			before[p.policy] = p
+		}
+	}
+	fp := fingerprint{h: sha256.New()}
+	b := builder{x: x, k: &KindRules{}}
+	var places *workloads
+	for _, d := range room.Kinds {
+		for _, r := range x.Policies(d.Kind) {
+			fp.resource(r)
+			p := before[r]
+			if p == nil || p.moving {
+				if p == nil {
+					p = &guarded{policy: r, items: b.admitting(r)}
+				} else {
+					p = &guarded{policy: r, items: p.items}
+				}
+				p.target(x, &places)
+			}
+			if p.moving {
+				for _, w := range p.want {
+					fp.h.Write([]byte(w[resource.TagService]))
+					fp.h.Write([]byte{0})
+				}
+				if old := before[r]; old != nil && slices.EqualFunc(old.want, p.want, maps.Equal) {
+					p = old
+				}
+			}
+			g.policies = append(g.policies, p)
+		}
+	}
+	fp.h.Sum(g.digest[:0])
+}
+
+// admitting are the entries of from of a policy that say something of clients.
+func (b *builder) admitting(p *resource.Resource) []item {
 	spec, ok := p.Spec.(*resource.Policy)
 	if !ok {
-		return
+		return nil
 	}
-	var items []item
+	var out []item
 	for i := range spec.From {
 		it := item{origin: Origin{p, i}, ref: &spec.From[i].TargetRef, conf: spec.From[i].Conf}
 		if it.conf != nil && b.client(&it) {
-			items = append(items, it)
+			out = append(out, it)
 		}
+	}
+	return out
+}
+
+// target finds out which tags a policy wants of an inbound.
+func (p *guarded) target(x *Index, places **workloads) {
+	spec, ok := p.policy.Spec.(*resource.Policy)
+	if !ok || len(p.items) == 0 {
+		return
 	}
 	t := spec.TargetRef
 	if t == nil {
 		t = wholeMesh
 	}
 	put := func(want map[string]string) {
-		s := want[resource.TagService]
-		g.byService[s] = append(g.byService[s], guarded{want, items, rank})
+		if !slices.ContainsFunc(p.want, func(w map[string]string) bool { return maps.Equal(w, want) }) {
+			p.want = append(p.want, want)
+		}
 	}
 	switch t.Kind {
 	case kindMesh:
-		put(nil)
+		if t.Name == "" || t.Name == x.View.Name {
+			put(nil)
+		}
 	case "MeshSubset":
 		put(t.Tags)
 	case mesh.KindMeshService, "MeshServiceSubset":
@@ -81,122 +142,69 @@ func (g *guard) add(b *builder, p *resource.Resource, rank int) {
 			want = map[string]string{}
 		}
 		want[resource.TagService] = t.Name
-		put(want)
-		for _, k := range b.x.resolve(p, t) { // a real service is known by what it selects
-			if r := b.x.View.Real(k); r != nil {
-				put(selectorTags(r))
+		if t.Name != "" {
+			put(want)
+		}
+		if t.Kind == mesh.KindMeshService {
+			for _, k := range x.resolve(p.policy, t) { // a real service is known by what it selects
+				put(x.realTags(k))
 			}
 		}
 	case "Dataplane":
 		// One workload of a service that admits the client is enough to dial it.
-		for _, d := range b.x.View.Dataplanes() {
-			sel := b.x.Select(p, d)
-			dp, _ := d.Spec.(*resource.Dataplane)
-			for _, i := range sel.Inbounds {
-				put(map[string]string{resource.TagService: dp.Networking.Inbound[i].Tags[resource.TagService]})
-			}
+		p.moving = true
+		if *places == nil {
+			*places = &workloads{x: x}
+		}
+		for _, service := range (*places).services(p.policy, t) {
+			put(map[string]string{resource.TagService: service})
 		}
 	}
 }
 
-// selectorTags are the tags by which a MeshService selects workloads.
-func selectorTags(r *resource.Resource) map[string]string {
+// realTags are the tags of the stand-in for a MeshService: those by which it selects workloads, with its zone and
+// origin.
+func (x *Index) realTags(k resource.Key) map[string]string {
+	r := x.View.Real(k)
+	if r == nil { // one that is derived selects by its name
+		return map[string]string{resource.TagService: k.Name, resource.TagZone: x.View.Zone, resource.LabelOrigin: "zone"}
+	}
+	out := map[string]string{}
 	if spec, ok := r.Spec.(*resource.MeshService); ok {
-		return spec.Selector.DataplaneTags
+		maps.Copy(out, spec.Selector.DataplaneTags)
 	}
-	return nil
+	labels := x.View.Labels(r)
+	for _, k := range []string{resource.TagZone, resource.LabelOrigin} {
+		if out[k] == "" && labels[k] != "" {
+			out[k] = labels[k]
+		}
+	}
+	return out
 }
 
-// admitted reports whether a service with these tags admits some client of these sets of tags. Of the tags that a
-// policy wants only those count that the service is known by: the others are of single workloads.
-func (g *guard) admitted(service map[string]string, clients []map[string]string) bool {
-	var about []guarded
-	for _, list := range [...][]guarded{g.byService[""], g.byService[service[resource.TagService]]} {
-		for _, p := range list {
-			matches := true
-			for k, v := range p.want {
-				if have, ok := service[k]; ok && have != v && v != "*" {
-					matches = false
-				}
-			}
-			if matches {
-				about = append(about, p)
-			}
-		}
-		if service[resource.TagService] == "" {
-			break // both lists are one
-		}
+// tagTags are the tags of the stand-in for a value of kuma.io/service. One that is made of the names of a Kubernetes
+// service tells those too. The zone is not known: a value is offered in any.
+func tagTags(service string) map[string]string {
+	out := map[string]string{resource.TagService: service}
+	if name, ns, port, ok := kubernetesService(service); ok {
+		out["k8s.kuma.io/service-name"], out[resource.LabelNamespace], out["k8s.kuma.io/service-port"] = name, ns, port
 	}
-	slices.SortStableFunc(about, func(a, b guarded) int { return a.rank - b.rank })
-	for _, tags := range clients {
-		if tags == nil {
-			continue
-		}
-		var confs []resource.Conf
-		for _, p := range about {
-			for _, it := range p.items {
-				if !slices.ContainsFunc(it.subset, func(t Tag) bool { return tags[t.Key] != t.Value }) {
-					confs = append(confs, it.conf)
-				}
-			}
-		}
-		if len(confs) > 0 && g.admits(resource.Merge(confs...)) {
-			return true
-		}
-	}
-	return false
+	return out
 }
 
-// Outbounds returns what a dataplane may reach, as [mesh.View.Outbounds] does. With AutoReachable it leaves out the
-// virtual addresses of services whose permissions admit none of its inbounds, unless the dataplane itself lists what
-// it reaches. Services outside the mesh stay: no permission can be about them.
-func (x *Index) Outbounds(dataplane *resource.Resource) ([]mesh.Outbound, []mesh.Warning) {
-	all, warnings := x.View.Outbounds(dataplane)
-	dp, ok := dataplane.Spec.(*resource.Dataplane)
-	if x.guard == nil || !ok || !derives(dp) {
-		return all, warnings
+// autoReachable reports whether permissions restrict what the proxies of the mesh reach, and by what that is so.
+func (x *Index) autoReachable(set *resource.Set, o Options) (on bool, by string) {
+	m := set.Get(resource.Key{Kind: kindMesh, Name: x.View.Name})
+	if m != nil {
+		switch v, ok := m.Labels[LabelAutoReachable]; {
+		case v == "true":
+			return true, fmt.Sprintf("the label %s of the mesh", LabelAutoReachable)
+		case v == "false":
+			return false, fmt.Sprintf("the label %s of the mesh", LabelAutoReachable)
+		case ok:
+			x.Warnings = append(x.Warnings, mesh.Warning{Resource: m.Key, Reason: fmt.Sprintf(
+				"labels[%q]: %q is neither true nor false: the agent's config (mesh.autoReachableBackends) decides", LabelAutoReachable, v)})
+		}
 	}
-	clients := tagSets(x.View, dp)
-	known := map[mesh.ServiceID]bool{}
-	return slices.DeleteFunc(all, func(o mesh.Outbound) bool {
-		s := o.Service
-		if !s.VIP.IsValid() || o.Address != s.VIP && o.Address != s.VIP6 || s.External {
-			return false
-		}
-		ok, seen := known[s.ID]
-		if !seen {
-			ok = x.admits(s, clients)
-			known[s.ID] = ok
-		}
-		return !ok
-	}), warnings
-}
-
-// derives reports whether what a dataplane reaches is left to the permissions.
-func derives(dp *resource.Dataplane) bool {
-	tp := dp.Networking.TransparentProxying
-	return tp != nil && len(tp.ReachableServices) == 0 && tp.ReachableBackends == nil
-}
-
-func (x *Index) admits(s *mesh.Service, clients []map[string]string) bool {
-	switch s.ID.Kind {
-	case mesh.KindTag:
-		return x.guard.admitted(x.View.InboundTags(map[string]string{resource.TagService: s.Tag}), clients)
-	case mesh.KindMeshService:
-		tags := map[string]string{resource.TagService: s.Resource.Name} // one that is derived selects by its name
-		if r := x.View.Real(s.Resource); r != nil {
-			tags = selectorTags(r)
-		}
-		tags = x.View.InboundTags(tags)
-		tags[resource.LabelOrigin] = "zone"
-		return x.guard.admitted(tags, clients)
-	case mesh.KindMeshMultiZoneService:
-		for i := range s.Endpoints.List {
-			if x.guard.admitted(s.Endpoints.List[i].Tags, clients) {
-				return true
-			}
-		}
-		return len(s.Endpoints.List) == 0
-	}
-	return true
+	return o.AutoReachable, "the agent's config (mesh.autoReachableBackends)"
 }

@@ -68,20 +68,54 @@ func TestAutoReachable(t *testing.T) {
 	}
 }
 
-// TestAutoReachableIsFollowed sees a permission that does not select the client by the client's fingerprint.
+// TestAutoReachableIsFollowed sees a permission that does not select the client: not by its rules, but by what it
+// reaches.
 func TestAutoReachableIsFollowed(t *testing.T) {
 	const doc = "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}\n---\n" +
 		"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}\n---\n" +
 		"{type: Dataplane, name: a, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n---\n"
 	permission := mesht("p", "{kind: MeshService, name: a}", "from: [{targetRef: {kind: Mesh}, default: {a: allow}}]")
-	fingerprint := func(doc string, auto bool) [32]byte {
+	of := func(doc string, auto bool) (rules, reach [32]byte) {
 		x := indexOf(t, decode(t, doc), policy.Options{AutoReachable: auto})
-		return x.Match(x.View.Dataplane("web")).Fingerprint
+		web := x.View.Dataplane("web")
+		return x.Match(web).Fingerprint, x.ReachDigest(web)
 	}
-	if fingerprint(doc, true) == fingerprint(doc+permission, true) {
-		t.Error("a permission elsewhere is not seen")
+	rules, reach := of(doc, true)
+	if r, with := of(doc+permission, true); r != rules || with == reach {
+		t.Error("a permission elsewhere is not seen, or concerns the rules")
 	}
-	if fingerprint(doc, false) != fingerprint(doc+permission, false) {
+	if r, with := of(doc+permission, false); r != rules || with != [32]byte{} {
 		t.Error("a permission elsewhere concerns a proxy that does not depend on it")
+	}
+	listed := strings.Replace(doc, "redirectPortOutbound: 15001", "redirectPortOutbound: 15001, reachableServices: [a], reachableBackends: {refs: []}", 1)
+	if _, with := of(listed+permission, true); with != [32]byte{} {
+		t.Error("a permission concerns a proxy that lists what it reaches")
+	}
+}
+
+// TestAutoReachableOfMesh takes the label of the mesh over the agent's config.
+func TestAutoReachableOfMesh(t *testing.T) {
+	const doc = "{type: Mesh, name: default%s%s}\n---\n" +
+		"{type: Dataplane, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}], transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}\n---\n"
+	const mtls = ", mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}"
+	label := func(v string) string { return fmt.Sprintf(", labels: {nearside.io/auto-reachable-backends: '%s'}", v) }
+	for _, c := range []struct {
+		label, mtls string
+		agent, want bool
+		why, warned string
+	}{
+		{"", mtls, false, false, "the agent's config (mesh.autoReachableBackends)", ""},
+		{"", mtls, true, true, "the agent's config (mesh.autoReachableBackends)", ""},
+		{label("true"), mtls, false, true, "the label nearside.io/auto-reachable-backends of the mesh", ""},
+		{label("false"), mtls, true, false, "the label nearside.io/auto-reachable-backends of the mesh", ""},
+		{label("yes"), mtls, true, true, "the agent's config (mesh.autoReachableBackends)", `"yes" is neither true nor false`},
+		{label("true"), "", false, false, "the label nearside.io/auto-reachable-backends of the mesh has it on, but the mesh has no mutual TLS, and so keeps nobody out", ""},
+	} {
+		x := indexOf(t, decode(t, fmt.Sprintf(doc, c.label, c.mtls)), policy.Options{AutoReachable: c.agent})
+		on, why := x.AutoReachable()
+		outbounds, _ := x.Outbounds(x.View.Dataplane("web"))
+		if on != c.want || why != c.why || on != (len(outbounds) == 0) || warned(x.Warnings, c.warned) != (c.warned != "") {
+			t.Errorf("%q %v: %v %q %v, %d outbounds", c.label, c.agent, on, why, x.Warnings, len(outbounds))
+		}
 	}
 }

@@ -32,7 +32,11 @@ func NewMesh(set *resource.Set, name string, o mesh.Options, rooms []policy.Room
 	if err != nil {
 		return nil, err
 	}
-	return &Mesh{View: v, Policies: policy.NewIndex(rooms, set, v, p), set: set, options: p}, nil
+	again := p
+	if prev != nil {
+		again.Prev = prev.Policies
+	}
+	return &Mesh{View: v, Policies: policy.NewIndex(rooms, set, v, again), set: set, options: p}, nil
 }
 
 // Shadow returns the mesh in which the policies that are labelled kuma.io/effect: shadow act like the others. It is m
@@ -53,6 +57,14 @@ func (m *Mesh) outbounds(r *resource.Resource) ([]mesh.Outbound, []mesh.Warning)
 		return m.View.Outbounds(r)
 	}
 	return m.Policies.Outbounds(r)
+}
+
+// reach is a hash over what decides, beside the services, what a dataplane may reach.
+func (m *Mesh) reach(r *resource.Resource) [32]byte {
+	if m.Policies == nil {
+		return [32]byte{}
+	}
+	return m.Policies.ReachDigest(r)
 }
 
 // Input is what the config of one proxy is made from.
@@ -83,6 +95,7 @@ type Proxy struct {
 	fixed     []endpointRef // endpoints that are part of listeners
 	backends  []backend     // what routes lead to beside the outbounds
 	policies  [32]byte      // fingerprint of the policies that were matched
+	reach     [32]byte      // hash of what else decides about the outbounds
 	secrets   *identity.Secrets
 	notes     []mesh.Warning // of the generator; Warnings has those about the outbounds too
 }
@@ -150,7 +163,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		return nil, err
 	}
 	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
-		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, secrets: in.Secrets,
+		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
 	}, tls: tls}
 	if match != nil {
 		g.rooms = in.Policies.Rooms

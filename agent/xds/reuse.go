@@ -11,8 +11,8 @@ import (
 // reuse returns p brought up to a view, when nothing but endpoints has changed in what the proxy sees of the mesh; nil
 // when it has to be made anew. The dataplane and the flavor are those of p.
 func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, memo *Memo) *Proxy {
-	v := m.View
-	if p.catalog == v.Catalog {
+	v, reach := m.View, m.reach(r)
+	if p.catalog == v.Catalog && p.reach == reach {
 		for i := range p.fixed {
 			if v.Services()[p.fixed[i].index].Endpoints != p.fixed[i].set {
 				return nil
@@ -43,7 +43,7 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 		services[clusterName(&outbounds[i])] = outbounds[i].Service
 	}
 	next := *p
-	next.catalog, next.outbounds, next.fixed = v.Catalog, outbounds, fixed
+	next.catalog, next.reach, next.outbounds, next.fixed = v.Catalog, reach, outbounds, fixed
 	next.backends = backends
 	next.Warnings = slices.Concat(warnings, p.notes)
 	next.refs = slices.Clone(p.refs)
