@@ -53,6 +53,7 @@ func (v verdict) allowed() bool { return v.cluster != "" }
 type envoy struct {
 	listeners map[bool]*listener // by IPv6
 	clusters  map[string]*clusterv3.Cluster
+	real      *real
 }
 
 type listener struct {
@@ -73,7 +74,7 @@ func newEnvoy(t testing.TB, docs string) (*envoy, []string) {
 		}
 		warnings = append(warnings, w.Resource.Name+": "+w.Reason)
 	}
-	e := &envoy{listeners: map[bool]*listener{}, clusters: map[string]*clusterv3.Cluster{}}
+	e := &envoy{listeners: map[bool]*listener{}, clusters: map[string]*clusterv3.Cluster{}, real: newReal(t, p)}
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeCluster)] {
 		c := &clusterv3.Cluster{}
 		if err := proto.Unmarshal(r.Body, c); err != nil {

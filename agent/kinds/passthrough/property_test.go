@@ -149,8 +149,12 @@ func TestSomeMatchAdmits(t *testing.T) {
 		request := rapid.SampledFrom([]string{"http", "http2", "grpc"}).Draw(rt, "of requests")
 		list, docs := drawPolicies(rt, []string{"tls", "tls", "tcp", "tcp", request, request, "mysql"})
 		e, _ := newEnvoy(t, docs)
-		for _, c := range all {
+		some := rapid.IntRange(0, 14).Draw(rt, "asked of the engine too")
+		for i, c := range all {
 			v := e.decide(c)
+			if i%15 == some {
+				e.agree(rt, c)
+			}
 			if want := admitted(list, c); v.allowed() != want {
 				rt.Fatalf("%v\n%s: %+v, want admitted %t", list, c, v, want)
 			}

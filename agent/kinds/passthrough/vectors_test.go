@@ -79,7 +79,7 @@ func TestVectors(t *testing.T) {
 			if v.want.cluster != "" {
 				v.want.cluster = prefix + v.want.cluster
 			}
-			if d := cmp.Diff(v.want, e.decide(v.conn), cmp.AllowUnexported(verdict{})); d != "" {
+			if d := cmp.Diff(v.want, e.agree(t, v.conn), cmp.AllowUnexported(verdict{})); d != "" {
 				t.Errorf("%s (-want +got):\n%s", v.conn, d)
 			}
 		})
@@ -214,7 +214,7 @@ func TestKnownDefects(t *testing.T) {
 				t.Errorf("want a warning with %q, got %q", c.warning, warnings)
 			}
 			for _, conn := range c.allowed {
-				if v := e.decide(conn); !v.allowed() {
+				if v := e.agree(t, conn); !v.allowed() {
 					t.Errorf("%s: %+v", conn, v)
 				}
 			}

@@ -1,0 +1,89 @@
+package passthrough_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	engine "github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// real is the same proxy as the engine and the check of package envoy see it: what a user is told about a connection,
+// and what the agent goes by when it decides whether a config may be sent.
+type real struct {
+	config *engine.Config
+	found  []engine.Finding
+}
+
+// newReal checks the config of a proxy and fails the test where it would be held back.
+func newReal(t testing.TB, p *xds.Proxy) *real {
+	t.Helper()
+	r := &real{config: engine.Open(p.Snapshot(), nil), found: p.Check(&engine.Checker{}, nil)}
+	for _, f := range r.found {
+		if f.Severity.Blocks() {
+			t.Fatalf("it would be held back: %v", f)
+		}
+	}
+	return r
+}
+
+// decide follows a connection with the engine.
+func (r *real) decide(c conn) verdict {
+	first := map[string]engine.FirstBytes{
+		sendsTLS: engine.TLSHello, sendsHTTP1: engine.HTTP11, sendsHTTP2: engine.H2C, sendsHTTP10: engine.HTTP10,
+		sendsBytes: engine.PlainBytes, sendsNothing: engine.ServerFirst,
+	}[c.sends]
+	entry := netip.MustParseAddrPort("127.0.0.1:15001")
+	if c.to.Addr().Is6() {
+		entry = netip.MustParseAddrPort("[::1]:15001")
+	}
+	asked := &engine.Conn{Dst: c.to, Src: netip.MustParseAddrPort("192.168.0.1:40000"), Entry: entry, First: first}
+	var trace *engine.Trace
+	switch c.sends {
+	case sendsHTTP1, sendsHTTP2, sendsHTTP10:
+		trace = r.config.Request(asked, &engine.Request{Host: c.name})
+	default:
+		asked.SNI = c.name
+		trace = r.config.Connection(asked)
+	}
+	v := verdict{}
+	for _, s := range trace.Steps {
+		if s.Level == engine.LevelChain {
+			if v.chain = s.Choice; strings.HasPrefix(v.chain, "#") {
+				v.chain = "" // it has no name
+			}
+		}
+	}
+	switch trace.Outcome {
+	case engine.Forwarded:
+		v.cluster = trace.Targets[0].Cluster
+	case engine.Answered, engine.NoHost, engine.Accepted:
+		v.refused = true
+	case engine.TimedOut:
+		v.closedAt = "listener-filters"
+	case engine.NoCluster:
+		v.closedAt = "cluster"
+	default:
+		v.closedAt = map[engine.Level]string{
+			engine.LevelDestinationPort: "destination-port", engine.LevelDestinationIP: "destination-ip", engine.LevelServerName: "server-name",
+			engine.LevelTransportProtocol: "transport-protocol", engine.LevelApplicationProtocol: "application-protocol",
+		}[trace.At]
+	}
+	return v
+}
+
+// agree compares what the engine says of a connection with what is written here from the text.
+func (e *envoy) agree(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, c conn) verdict {
+	t.Helper()
+	v := e.decide(c)
+	if d := cmp.Diff(v, e.real.decide(c), cmp.AllowUnexported(verdict{})); d != "" {
+		t.Fatalf("%s: from the text (-) and by the engine (+):\n%s", c, d)
+	}
+	return v
+}
