@@ -28,9 +28,6 @@ func (v *View) addMultiZoneServices(all []*resource.Resource) {
 		for k, val := range s.Labels {
 			byLabel.put(k, val, s)
 		}
-		if _, written := s.Labels[resource.LabelDisplayName]; !written {
-			byLabel.put(resource.LabelDisplayName, s.Resource.Name, s)
-		}
 	}
 	for _, r := range all {
 		spec, ok := r.Spec.(*resource.MeshMultiZoneService)
@@ -38,7 +35,7 @@ func (v *View) addMultiZoneServices(all []*resource.Resource) {
 			continue
 		}
 		want := spec.Selector.MeshService.MatchLabels
-		selected := filter(byLabel.smallest(want, services), func(s *Service) bool { return s.HasLabels(want) })
+		selected := filter(byLabel.smallest(want, services), func(s *Service) bool { return contains(s.Labels, want) })
 		v.addMultiZoneService(r, spec, selected)
 	}
 }

@@ -1,6 +1,7 @@
 package mesh_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"testing"
 
@@ -9,9 +10,9 @@ import (
 )
 
 // digest makes resources that the tests build without a decoder differ by content.
-func digest(parts ...any) (d resource.Digest) {
-	copy(d[:], fmt.Sprintf("%x", fmt.Sprint(parts...)))
-	return d
+func digest(parts ...any) resource.Digest {
+	sum := sha256.Sum256(fmt.Appendln(nil, parts...))
+	return resource.Digest(sum[:16])
 }
 
 // bigMesh has the tag services s0, s1, … with so many endpoints each, and a MeshService for each.

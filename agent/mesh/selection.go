@@ -130,13 +130,13 @@ func filter[T any](list []T, keep func(T) bool) []T {
 	return out
 }
 
-// eachLabel calls f with the labels that a resource has, those that every resource of the mesh has among them, and its
-// display name as one. The order is not fixed.
+// eachLabel calls f with the labels that a resource has, those that every resource of the mesh has among them. The order is
+// not fixed.
 func (v *View) eachLabel(r *resource.Resource, f func(key, value string)) {
 	for k, val := range r.Labels {
 		f(k, val)
 	}
-	for _, k := range [...]string{resource.LabelMesh, resource.LabelOrigin, resource.LabelZone, resource.LabelEnv, resource.LabelDisplayName} {
+	for _, k := range [...]string{resource.LabelMesh, resource.LabelOrigin, resource.LabelZone, resource.LabelEnv} {
 		if _, written := r.Labels[k]; written {
 			continue
 		}
@@ -163,8 +163,6 @@ func (v *View) label(r *resource.Resource, key string) (string, bool) {
 			return "kubernetes", true
 		}
 		return "universal", true
-	case resource.LabelDisplayName:
-		return r.Name, true
 	}
 	return "", false
 }

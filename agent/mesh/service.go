@@ -104,21 +104,6 @@ type Service struct {
 	port    *resource.MeshServicePort
 }
 
-// HasLabels reports whether a real service has all the given labels. Its display name counts as the label of that name,
-// whether or not it is written.
-func (s *Service) HasLabels(want map[string]string) bool {
-	for k, v := range want {
-		have, ok := s.Labels[k]
-		if !ok && k == resource.LabelDisplayName {
-			have, ok = s.Resource.Name, true // without that label, the name is the display name
-		}
-		if !ok || have != v {
-			return false
-		}
-	}
-	return true
-}
-
 // EndpointSet is the endpoints of a service. Views share it while it does not change, so that equal pointers mean
 // equal endpoints.
 type EndpointSet struct {

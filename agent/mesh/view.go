@@ -43,7 +43,8 @@ type View struct {
 	services   []*Service                  // sorted by kind, then name
 	real       map[resource.Key][]*Service // the ports of each real service, by its key
 	egress     bool                        // the zone has a ZoneEgress
-	last       *View                       // the view before, only while this one is made
+	names      *nameTable
+	last       *View // the view before, only while this one is made
 
 	meshServices map[resource.Key]*resource.Resource
 	gateways     map[string]bool // their values of kuma.io/service
@@ -95,6 +96,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 		s.Index = i
 	}
 	v.assignVIPs(&o.VIPs)
+	v.nameServices(set.Kind("HostnameGenerator"))
 	v.reuse(prev)
 	v.Catalog = v.hash()
 	return v, nil

@@ -1,0 +1,156 @@
+package mesh
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Bounds of the names of a mesh. What goes beyond them is left out and told.
+const (
+	maxNamesOfService = 32      // that generators give to one service
+	maxNames          = 200_000 // of all services
+)
+
+// Origin says where a service has a hostname from.
+type Origin string
+
+// Origins of hostnames. Of two services that want one name, the one whose origin stands first here has it; of two with one
+// origin, that of the first generator, then the first service, by name. A name that an operator gave is therefore never
+// taken by a tag that some dataplane carries.
+const (
+	OriginStatus    Origin = "status"    // the status of the resource
+	OriginGenerator Origin = "generator" // a HostnameGenerator
+	OriginTag       Origin = "tag"       // the kuma.io/service tag, as SERVICE.mesh
+)
+
+// Hostname is a name by which workloads find a service. Every name of a mesh has one owner.
+type Hostname struct {
+	Name      string       // lower case, no dot at the end
+	Kind      string       // of the service
+	Resource  resource.Key // the real service; zero for tag services
+	Tag       string       // value of kuma.io/service, tag services only
+	VIPs      []netip.Addr // of the service, IPv4 first; empty when it has none
+	Zone      string       // of the service, "" when it is of none
+	Origin    Origin
+	Generator resource.Key // of OriginGenerator
+	Contested bool         // another service wants the name too, and does not have it
+}
+
+// Reasons of a [HostnameStatus].
+const (
+	HostnameGenerated  = "Generated"
+	HostnameCollision  = "Collision"     // another service has the name
+	HostnameTemplate   = "TemplateError" // the template asks for what the service does not have
+	HostnameInvalid    = "InvalidName"   // the template gives what is no DNS name
+	HostnameOutOfRange = "LimitReached"  // the service, or the mesh, has too many names
+)
+
+// HostnameStatus is what became of one name that a service was to have.
+type HostnameStatus struct {
+	Hostname  string // "" when the template gives none
+	Origin    Origin
+	Generator resource.Key // of OriginGenerator
+	Generated bool         // the service has the name
+	Reason    string
+	Message   string // for people: why not, and what to do; "" when Generated
+}
+
+// Hostnames returns every name of the mesh, sorted. Views share the list while nothing of it changes; it must not be changed.
+func (v *View) Hostnames() []Hostname { return v.names.list }
+
+// HostnamesOf returns what became of every name that a service was to have: that of its status first, then those of
+// generators in their order. The ports of a real service have the same names. The slice must not be changed.
+func (v *View) HostnamesOf(s *Service) []HostnameStatus { return v.names.status[nameKeyOf(s)] }
+
+// nameKey is what has names: a tag service, or a real service with all its ports.
+type nameKey struct{ kind, name string }
+
+func (k nameKey) compare(o nameKey) int {
+	return cmp.Or(strings.Compare(k.kind, o.kind), strings.Compare(k.name, o.name))
+}
+
+func nameKeyOf(s *Service) nameKey {
+	if s.ID.Kind == KindTag {
+		return nameKey{KindTag, s.Tag}
+	}
+	return nameKey{s.ID.Kind, s.Resource.Name}
+}
+
+// named is a service as far as names depend on it.
+type named struct {
+	nameKey
+	resource resource.Key
+	res      *resource.Resource // nil for tag services and those that are made of tags
+	labels   map[string]string
+	vips     [2]netip.Addr
+}
+
+// nameTable is the names of a mesh, and what they were made of.
+type nameTable struct {
+	zone       string
+	services   []named // sorted
+	generators []*resource.Resource
+
+	list     []Hostname // sorted by name
+	status   map[nameKey][]HostnameStatus
+	warnings []Warning
+}
+
+// nameServices gives services their names, or takes over those of the view before when nothing differs that they depend on.
+func (v *View) nameServices(generators []*resource.Resource) {
+	t := &nameTable{zone: v.Zone, services: v.nameable(), generators: generators}
+	if v.last != nil && v.last.names.sameInput(t) {
+		t = v.last.names
+	} else {
+		v.makeNames(t)
+	}
+	v.names = t
+	v.Warnings = append(v.Warnings, t.warnings...)
+}
+
+// nameable lists the services that may have names.
+func (v *View) nameable() []named {
+	out := make([]named, 0, len(v.services))
+	for _, s := range v.services {
+		k := nameKeyOf(s)
+		switch {
+		case len(out) > 0 && out[len(out)-1].nameKey == k: // another port
+			continue
+		case s.ID.Kind == KindTag && v.Spec.ServicesMode() == resource.MeshServicesExclusive:
+			continue // nothing listens for it
+		}
+		out = append(out, named{nameKey: k, resource: s.Resource, res: s.res, labels: s.Labels, vips: [2]netip.Addr{s.VIP, s.VIP6}})
+	}
+	slices.SortFunc(out, func(a, b named) int { return a.compare(b.nameKey) })
+	return slices.CompactFunc(out, func(a, b named) bool { return a.nameKey == b.nameKey })
+}
+
+// sameInput reports whether another table would come out the same.
+func (t *nameTable) sameInput(o *nameTable) bool {
+	same := func(a, b *resource.Resource) bool {
+		return a == b || a != nil && b != nil && a.Key == b.Key && a.Digest == b.Digest
+	}
+	return t.zone == o.zone && slices.EqualFunc(t.generators, o.generators, same) &&
+		slices.EqualFunc(t.services, o.services, func(a, b named) bool {
+			return a.nameKey == b.nameKey && a.vips == b.vips && same(a.res, b.res)
+		})
+}
+
+// find returns the owner of a name.
+func (t *nameTable) find(name string) *Hostname {
+	i, ok := slices.BinarySearchFunc(t.list, name, func(h Hostname, name string) int { return strings.Compare(h.Name, name) })
+	if !ok {
+		return nil
+	}
+	return &t.list[i]
+}
+
+// Hostname returns the name that a lookup asks for, in any case and with or without a dot at the end; nil when the mesh has
+// none of that name. It must not be changed.
+func (v *View) Hostname(name string) *Hostname {
+	return v.names.find(strings.ToLower(strings.TrimSuffix(name, ".")))
+}
