@@ -42,7 +42,7 @@ func (s *set) check(c *cache, prev, next *Snapshot, facts *Facts, all *[NumKinds
 			s.one(c, k, r, before[i], prev, facts, all[k][i])
 		}
 		if k == KindListener {
-			s.addresses(next[k], before, all[k])
+			s.addresses(c, next[k], before, all[k])
 		}
 	}
 	out := s.out
@@ -189,19 +189,28 @@ func kindWord(k Kind) string {
 	return "listener"
 }
 
-// addresses finds listeners that want the same address. One that the proxy has already keeps it.
-func (s *set) addresses(list, before []*Resource, all []*checked) {
+// addresses finds listeners that want the same address. One that has it already keeps it, also while another form of the
+// listener is on its way or is held back.
+func (s *set) addresses(c *cache, list, before []*Resource, all []*checked) {
 	if s.owners == nil {
 		s.owners = make(map[string]owner, len(list))
 	}
 	clear(s.owners)
 	for _, settled := range []bool{true, false} {
 		for i, r := range list {
-			if (before[i] != nil && before[i].Version == r.Version) != settled || all[i].blocked {
-				continue
+			has := all[i]
+			if before[i] == nil {
+				has = &checked{}
+			} else if before[i].Version != r.Version {
+				has = c.get(KindListener, before[i])
 			}
-			for _, b := range all[i].binds {
-				if b.port == 0 && !strings.HasPrefix(b.address, "unix:") {
+			wants := all[i].binds
+			if all[i].blocked {
+				wants = has.binds // it stays as it is
+			}
+			for _, b := range wants {
+				had := slices.ContainsFunc(has.binds, func(o bind) bool { return o.address == b.address })
+				if had != settled || b.port == 0 && !strings.HasPrefix(b.address, "unix:") {
 					continue
 				}
 				first, taken := s.owners[b.address]
