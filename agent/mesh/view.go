@@ -21,6 +21,8 @@ const DefaultZone = "default"
 type Options struct {
 	Zone string // zone of this node; "" means DefaultZone
 	VIPs VIPOptions
+	// Sidecars are what proxies say in their annotations that they reach, by the name of the dataplane.
+	Sidecars map[string]*resource.Reach
 }
 
 // View is one mesh as a proxy's config is made from it.
@@ -45,6 +47,8 @@ type View struct {
 	egress     bool                        // the zone has a ZoneEgress
 	names      *nameTable
 	last       *View // the view before, only while this one is made
+
+	sidecars sidecars
 
 	meshServices map[resource.Key]*resource.Resource
 	gateways     map[string]bool // their values of kuma.io/service
@@ -81,6 +85,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 			v.egress = true
 		}
 	}
+	v.dataplanes = v.restrict(v.dataplanes, o.Sidecars, prev)
 	ix := indexInbounds(v)
 	v.addTagServices(ix, set.InMesh("ExternalService", name))
 	v.addMeshServices(ix, set.InMesh("MeshService", name))
