@@ -85,3 +85,27 @@ func TestServerFirstCostsItsPort(t *testing.T) {
 		t.Errorf("the inspection is told as %+v", step)
 	}
 }
+
+// TestServerFirstCostsAllPorts: what is for all ports loses the port of MySQL, which is said as it is: there is nothing
+// that could be said again for the port.
+func TestServerFirstCostsAllPorts(t *testing.T) {
+	l := passthrough(chain("mysql", "tcp 10.0.0.1 :3306"), chain("tls", "tls 10.0.0.2"), chain("domain", "tls a.com :3306"))
+	l.ListenerFilters = []*listenerv3.ListenerFilter{
+		listenerFilter("dst", &originaldstv3.OriginalDst{}),
+		listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 3306), listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306),
+	}
+	found := envoy.Check(nil, snapshot(t, l, originalDst("mysql"), originalDst("tls"), originalDst("domain")), nil)
+	want := map[string]string{
+		"/filterChains/1/filterChainMatch/transportProtocol": `no connection to port 3306 fits filter chain "tls": transport protocol tls needs the tls_inspector, which is off for port 3306`,
+		"/filterChains/2/filterChainMatch/serverNames":       `no connection fits filter chain "domain": server names need the tls_inspector, which is off for port 3306`,
+	}
+	for _, f := range found {
+		if f.Rule != 27 || f.Severity != envoy.Surprise || want[f.Pointer] != f.Message {
+			t.Errorf("%+v", f)
+		}
+		delete(want, f.Pointer)
+	}
+	if len(want) > 0 {
+		t.Errorf("not found: %v", want)
+	}
+}

@@ -51,7 +51,7 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 		s.report(4, Surprise, "filterChains", "the filter chains ask for more than %d combinations: what lies beyond is not checked", MaxLeaves)
 	}
 	if len(index.conflicts) == 0 {
-		checkShadows(s, index)
+		checkShadows(s, m, index)
 	}
 }
 

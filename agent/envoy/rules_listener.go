@@ -177,32 +177,22 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 	if m.GetFilterChainMatcher() != nil {
 		return
 	}
-	var tls, http *listenerv3.ListenerFilter
-	restored, opaque := false, false // before the inspectors; filters that may set anything
+	restored := false
 	for i, f := range m.GetListenerFilters() {
-		switch f.GetTypedConfig().GetTypeUrl() {
-		case originalDstURL:
-			restored = true
-		case tlsInspectorURL:
-			tls = f
-		case httpInspectorURL:
-			http = f
-		case proxyProtocolURL:
-		default:
-			opaque = true
-		}
+		restored = restored || f.GetTypedConfig().GetTypeUrl() == originalDstURL
 		if f.GetFilterDisabled() != nil && !restored && m.GetUseOriginalDst().GetValue() {
 			s.report(29, Surprise, part("listenerFilters", i, "filterDisabled"),
 				"this asks for the port before the original destination is restored, so it sees the port of the redirection: put original_dst first")
 		}
 	}
-	if opaque {
+	tls, http, known := inspectorsOf(m)
+	if !known {
 		return
 	}
 	dead := 0
 	var report []func(Severity)
 	for i, c := range m.GetFilterChains() {
-		why, field := needsInspector(c.GetFilterChainMatch(), tls, http)
+		why, field := needsInspector(c.GetFilterChainMatch(), c.GetFilterChainMatch().GetDestinationPort().GetValue(), tls, http)
 		if why != "" {
 			dead++
 			report = append(report, func(sev Severity) {
@@ -219,14 +209,32 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 	}
 }
 
-// needsInspector says which listener filter a match needs that is not there or off for its port, and for what field.
-func needsInspector(m *listenerv3.FilterChainMatch, tls, http *listenerv3.ListenerFilter) (why, field string) {
+// inspectorsOf returns the inspectors of a listener, nil for none. They are not known where another filter may set what
+// they do.
+func inspectorsOf(m *listenerv3.Listener) (tls, http *listenerv3.ListenerFilter, known bool) {
+	for _, f := range m.GetListenerFilters() {
+		switch f.GetTypedConfig().GetTypeUrl() {
+		case tlsInspectorURL:
+			tls = f
+		case httpInspectorURL:
+			http = f
+		case originalDstURL, proxyProtocolURL:
+		default:
+			return nil, nil, false
+		}
+	}
+	return tls, http, true
+}
+
+// needsInspector says which listener filter a match needs that is not there or off for a port (0: for any), and for what
+// field.
+func needsInspector(m *listenerv3.FilterChainMatch, port uint32, tls, http *listenerv3.ListenerFilter) (why, field string) {
 	off := func(f *listenerv3.ListenerFilter) string {
 		if f == nil {
 			return "is missing"
 		}
-		if p := m.GetDestinationPort(); p != nil && disabled(f.GetFilterDisabled(), netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(p.GetValue())), 0) {
-			return fmt.Sprintf("is off for port %d", p.GetValue())
+		if port != 0 && disabled(f.GetFilterDisabled(), netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port)), 0) {
+			return fmt.Sprintf("is off for port %d", port)
 		}
 		return ""
 	}

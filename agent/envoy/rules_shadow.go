@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
 const (
@@ -15,13 +17,14 @@ const (
 // address: Envoy takes that and does not come back. Whoever reads the chains as a list of what is admitted is surprised.
 type shadows struct {
 	s     *subject
+	m     *listenerv3.Listener
 	x     *chainIndex
 	left  int
 	found map[[2]int]bool
 }
 
-func checkShadows(s *subject, x *chainIndex) {
-	sh := &shadows{s: s, x: x, left: shadowBudget, found: map[[2]int]bool{}}
+func checkShadows(s *subject, m *listenerv3.Listener, x *chainIndex) {
+	sh := &shadows{s: s, m: m, x: x, left: shadowBudget, found: map[[2]int]bool{}}
 	ports := make([]uint16, 0, len(x.ports))
 	for p := range x.ports {
 		ports = append(ports, p)
@@ -52,12 +55,12 @@ func (sh *shadows) withinPort(ips *destinationIPs, port uint16) {
 			}
 			if covering, err := p.Addr().Prefix(bits); err == nil {
 				if outer, ok := ips.nodes[covering]; ok {
-					sh.compare(outer, names, portText(port), p)
+					sh.compare(outer, names, port, p)
 				}
 			}
 		}
 		if ips.hasNone && p.Bits() > 0 {
-			sh.compare(ips.none, names, portText(port), p)
+			sh.compare(ips.none, names, port, p)
 		}
 	})
 }
@@ -74,7 +77,7 @@ func (sh *shadows) acrossPorts(any, one *destinationIPs, port uint16) {
 				}
 			}
 		}
-		sh.compare(names, inner, portText(port), p)
+		sh.compare(names, inner, port, p)
 	})
 }
 
@@ -101,7 +104,7 @@ func (l nameLevel) admits(key, transport, alpn string) bool {
 }
 
 // compare reports the chains of outer whose connections find nothing in inner.
-func (sh *shadows) compare(outer, inner nameLevel, port string, p netip.Prefix) {
+func (sh *shadows) compare(outer, inner nameLevel, port uint16, p netip.Prefix) {
 	if sh.left <= 0 || sh.allAdmitted(outer, inner) {
 		return
 	}
@@ -139,7 +142,7 @@ func (sh *shadows) allAdmitted(outer, inner nameLevel) bool {
 	return true
 }
 
-func (sh *shadows) report(hidden int, inner nameLevel, port string, p netip.Prefix) {
+func (sh *shadows) report(hidden int, inner nameLevel, port uint16, p netip.Prefix) {
 	if hidden == NoIndex {
 		return // all below it could not be read
 	}
@@ -155,13 +158,24 @@ func (sh *shadows) report(hidden int, inner nameLevel, port string, p netip.Pref
 		return
 	}
 	sh.found[[2]int{hidden, by}] = true
+	at := part("filterChains", hidden, "filterChainMatch")
+	if tls, http, known := inspectorsOf(sh.m); known {
+		m := sh.x.chains[hidden].GetFilterChainMatch()
+		if why, field := needsInspector(m, uint32(port), tls, http); why != "" {
+			// To say it again for the port would not help.
+			if own, _ := needsInspector(m, m.GetDestinationPort().GetValue(), tls, http); own == "" {
+				sh.s.report(27, Surprise, at+"/"+field, "no connection to port %s fits filter chain %q: %s", portText(port), clip(chainName(sh.x.chains[hidden], hidden)), why)
+			}
+			return
+		}
+	}
 	var others []string
 	if by != hidden {
 		others = []string{part("filterChains", by)}
 	}
-	sh.s.reportWith(others, 202, Surprise, part("filterChains", hidden, "filterChainMatch"),
+	sh.s.reportWith(others, 202, Surprise, at,
 		"filter chain %q is not looked at for port %s and prefix %s, which other chains name more specifically, and none of them takes its connections: say it there again",
-		clip(chainName(sh.x.chains[hidden], hidden)), port, prefixText(p))
+		clip(chainName(sh.x.chains[hidden], hidden)), portText(port), prefixText(p))
 }
 
 // firstChain is the lowest index of the chains below a node, NoIndex for none.

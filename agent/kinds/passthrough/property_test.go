@@ -148,7 +148,12 @@ func TestSomeMatchAdmits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		request := rapid.SampledFrom([]string{"http", "http2", "grpc"}).Draw(rt, "of requests")
 		list, docs := drawPolicies(rt, []string{"tls", "tls", "tcp", "tcp", request, request, "mysql"})
-		e, _ := newEnvoy(t, docs)
+		e, warnings := newEnvoy(t, docs)
+		for _, f := range e.real.found {
+			if f.Rule != 27 || !strings.Contains(strings.Join(warnings, "\n"), "shadowed") {
+				rt.Fatalf("%v\nthe check finds %v, of which no warning tells: %q", list, f, warnings)
+			}
+		}
 		some := rapid.IntRange(0, 14).Draw(rt, "asked of the engine too")
 		for i, c := range all {
 			v := e.decide(c)
