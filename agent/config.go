@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Config is the agent's own config with all defaults filled in and all paths absolute. The keys, their bounds and
@@ -21,6 +23,7 @@ type Config struct {
 	Gossip    GossipConfig
 	Trust     TrustConfig
 	Mesh      MeshConfig
+	VIPs      VIPsConfig
 	Log       LogConfig
 }
 
@@ -114,6 +117,18 @@ type TrustConfig struct {
 // MeshConfig holds defaults of every mesh.
 type MeshConfig struct {
 	AutoReachableBackends bool
+	FlatNetwork           bool // dataplanes of other zones are reached directly, also where there is an ingress
+}
+
+// VIPsConfig is about the virtual addresses of services. Each range is one IPv4 prefix, one IPv6 prefix, or both; what
+// is missing is that of [mesh.DefaultVIPRanges].
+type VIPsConfig struct {
+	Families             string // IPv4 or DualStack: at which of them proxies listen
+	ReleaseAfter         int    // seconds
+	Tag                  []string
+	MeshService          []string
+	MeshExternalService  []string
+	MeshMultiZoneService []string
 }
 
 // LogConfig is about the agent's own log on stderr.
@@ -149,7 +164,12 @@ func defaults(hostname string) *Config {
 		AuditLog: AuditLogConfig{Profile: "Default", RotationConfig: rotation},
 		Gossip:   GossipConfig{Cluster: "default"},
 		Trust:    TrustConfig{Mode: "off"},
-		Log:      LogConfig{Level: "info", Format: "text"},
+		VIPs: VIPsConfig{
+			Families: resource.IPFamilyIPv4, ReleaseAfter: 3600,
+			Tag: []string{"240.0.0.0/8", "fd00:fd00::/64"}, MeshService: []string{"241.0.0.0/8", "fd00:fd01::/64"},
+			MeshExternalService: []string{"242.0.0.0/8", "fd00:fd02::/64"}, MeshMultiZoneService: []string{"243.0.0.0/8", "fd00:fd03::/64"},
+		},
+		Log: LogConfig{Level: "info", Format: "text"},
 	}
 }
 

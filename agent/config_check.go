@@ -38,6 +38,7 @@ func (c *Config) Validate() resource.Faults {
 	if c.Trust.Mode != "off" && c.Trust.Mode != "" && c.Trust.File == "" {
 		fault("trust.file", "is empty, and trust.mode %s needs it; name the trust file", c.Trust.Mode)
 	}
+	out = append(out, c.VIPs.faults()...)
 	if c.Gossip.Bind == "" && len(c.Gossip.Join) > 0 {
 		fault("gossip.join", "names members, and gossip.bind is empty; set the address to join from")
 	}

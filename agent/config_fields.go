@@ -1,5 +1,7 @@
 package agent
 
+import "github.com/nearside-mesh/nearside/agent/resource"
+
 // field is one key of the config: its place, its words and its value. The decoder, the environment, --set, the JSON
 // Schema, "config show" and the validation all work on the lists of fields.
 type field struct {
@@ -52,6 +54,13 @@ func (c *Config) fields() []field {
 		field{path: "trust.mode", doc: "What happens to records without a valid signature.", value: text{p: &c.Trust.Mode, oneOf: []string{"off", "warn", "enforce"}}},
 		field{path: "trust.file", doc: "Trust file, below paths.state when relative.", value: pathText{p: &c.Trust.File, below: state}},
 		field{path: "mesh.autoReachableBackends", doc: "Derive reachable backends from MeshTrafficPermission.", value: boolean{p: &c.Mesh.AutoReachableBackends}},
+		field{path: "mesh.flatNetwork", doc: "Reach the dataplanes of other zones directly, also where their zone has a ZoneIngress.", value: boolean{p: &c.Mesh.FlatNetwork}},
+		field{path: "vips.families", doc: "Families of virtual addresses that transparent proxies listen at: IPv4 or DualStack.", value: text{p: &c.VIPs.Families, oneOf: []string{resource.IPFamilyIPv4, resource.IPFamilyDualStack}}},
+		field{path: "vips.releaseAfter", doc: "Seconds that the virtual address of a service that is gone stays its own.", value: integer{p: &c.VIPs.ReleaseAfter, max: 30 * 24 * 3600}},
+		c.VIPs.field("tag", "kuma.io/service tags", &c.VIPs.Tag),
+		c.VIPs.field("meshService", "MeshServices", &c.VIPs.MeshService),
+		c.VIPs.field("meshExternalService", "MeshExternalServices", &c.VIPs.MeshExternalService),
+		c.VIPs.field("meshMultiZoneService", "MeshMultiZoneServices", &c.VIPs.MeshMultiZoneService),
 		field{path: "log.level", doc: "Least severity that is logged to stderr.", live: true, value: text{p: &c.Log.Level, oneOf: []string{"debug", "info", "warn", "error"}}},
 		field{path: "log.format", doc: "Form of the log on stderr.", value: text{p: &c.Log.Format, oneOf: []string{"text", "json"}}},
 	)

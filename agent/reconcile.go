@@ -39,9 +39,14 @@ type ReconcileOptions struct {
 	Zone      string
 	// AutoReachable derives from permissions what proxies reach.
 	AutoReachable bool
-	RunDir        string           // where Envoys find what the agent makes for them; "": /run/nearside
-	Log           *slog.Logger     // nil: nothing is logged
-	Now           func() time.Time // nil: time.Now
+	// VIPs say how services get virtual addresses; VIPFile is where they are remembered, "" for only in memory.
+	VIPs    mesh.VIPOptions
+	VIPFile string
+	// FlatNetwork says that the dataplanes of other zones are reached directly, also where their zones have ingresses.
+	FlatNetwork bool
+	RunDir      string           // where Envoys find what the agent makes for them; "": /run/nearside
+	Log         *slog.Logger     // nil: nothing is logged
+	Now         func() time.Time // nil: time.Now
 	// Passed is called after each pass. It must not block. Nil: nothing.
 	Passed func()
 	// Problems are those of the sources, added to each result. Nil: none.
@@ -69,6 +74,7 @@ type Reconciler struct {
 	proxySeconds, passSeconds prometheus.Histogram
 
 	rooms []policy.Room
+	vips  *vipKeeper
 
 	// Of the goroutine that runs the passes.
 	meshes  map[string]*xds.Mesh
@@ -76,7 +82,7 @@ type Reconciler struct {
 	memo    *xds.Memo
 	logged  map[inspect.Problem]bool
 	madeAt  map[string]uint64 // by mesh: revision of the store that it was derived from
-	renewAt time.Time         // when a pass is due for the sake of certificates; zero: never
+	renewAt time.Time         // when a pass is due for the sake of certificates or virtual addresses; zero: never
 }
 
 type proxyState struct {
@@ -105,7 +111,7 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: xds.NewMemo(),
-		rooms: kinds.Rooms(), meshes: map[string]*xds.Mesh{}, madeAt: map[string]uint64{}, proxies: map[xds.NodeKey]*proxyState{},
+		rooms: kinds.Rooms(), vips: openVIPs(o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*xds.Mesh{}, madeAt: map[string]uint64{}, proxies: map[xds.NodeKey]*proxyState{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
 		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -131,7 +137,7 @@ func (r *Reconciler) Trigger() {
 // NewMesh derives a mesh from a set of resources as a pass does; see [xds.NewMesh]. It is safe for use by many
 // goroutines.
 func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone}, r.rooms, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
+	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, VIPs: r.vips.options(name)}, r.rooms, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 
 // BusySince returns when the pass under way began, the zero time between passes.
@@ -180,9 +186,13 @@ func (r *Reconciler) Pass() {
 	snap := r.o.Store.Snapshot()
 	p := &pass{r: r, now: began, revision: snap.Revision()}
 	meshes := p.buildMeshes(snap.Set())
+	due := p.r.vips.keep(meshes)
 	p.beginCertificates(meshes)
 	publish := p.generateAll(meshes)
 	p.endCertificates(meshes)
+	if !due.IsZero() && (r.renewAt.IsZero() || due.Before(r.renewAt)) {
+		r.renewAt = due
+	}
 	if r.o.Problems != nil {
 		p.problems = append(p.problems, r.o.Problems()...)
 	}

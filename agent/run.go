@@ -171,7 +171,8 @@ func (a *Agent) build(cfg *Config) error {
 		Registry: a.deps.Metrics,
 	})
 	a.reconciler = NewReconciler(ReconcileOptions{
-		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends, Log: a.log, Now: a.deps.Now,
+		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
+		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.options(), VIPFile: filepath.Join(cfg.Paths.State, vipFile), Log: a.log, Now: a.deps.Now,
 		Problems: a.envoys.Problems, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, identityDir), Now: a.deps.Now, Log: a.log}),
 	})
