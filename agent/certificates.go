@@ -51,7 +51,7 @@ func (p *pass) secrets(in xds.Input) (*identity.Secrets, error) {
 func (p *pass) endCertificates(meshes map[string]*xds.Mesh) {
 	p.r.renewAt = p.r.o.Certificates.End(func(mesh, dataplane string) bool {
 		m := meshes[mesh]
-		return m != nil && m.View.Dataplane(dataplane) != nil
+		return m != nil && (m.View.Dataplane(dataplane) != nil || p.atBorder(dataplane))
 	})
 }
 

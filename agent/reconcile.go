@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,8 @@ type ReconcileOptions struct {
 	Generate GenerateFunc          // nil: xds.Generate
 	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
 	Certificates *identity.Keeper
+	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
+	SystemCA string
 
 	Quiet   time.Duration // without a trigger before a pass; default 5 ms
 	Ceiling time.Duration // from the first trigger to the pass at the latest; default 100 ms
@@ -140,6 +143,8 @@ func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *xds.Mesh) (*x
 	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, VIPs: r.vips.options(name)}, r.rooms, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 
+func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }
+
 // BusySince returns when the pass under way began, the zero time between passes.
 func (r *Reconciler) BusySince() time.Time {
 	if ns := r.busy.Load(); ns != 0 {
@@ -184,7 +189,7 @@ func (r *Reconciler) Pass() {
 	defer r.busy.Store(0)
 
 	snap := r.o.Store.Snapshot()
-	p := &pass{r: r, now: began, revision: snap.Revision()}
+	p := &pass{r: r, now: began, revision: snap.Revision(), set: snap.Set()}
 	meshes := p.buildMeshes(snap.Set())
 	due := p.r.vips.keep(meshes)
 	p.beginCertificates(meshes)
@@ -215,6 +220,7 @@ type pass struct {
 	r        *Reconciler
 	now      time.Time
 	revision uint64 // of the store
+	set      *resource.Set
 	problems []inspect.Problem
 }
 
@@ -275,10 +281,14 @@ func (p *pass) generateAll(meshes map[string]*xds.Mesh) map[xds.NodeKey]xds.Conf
 
 // generate derives one proxy into s, which keeps what it has when that fails. It reports whether the proxy exists.
 func (p *pass) generate(meshes map[string]*xds.Mesh, key xds.NodeKey, s *proxyState) bool {
-	meshName, name, err := xds.ParseNodeID(key.ID)
+	ref, err := xds.ParseProxyRef(key.ID)
 	if err != nil {
 		return false
 	}
+	if ref.Type != xds.ProxyDataplane {
+		return p.generateZone(meshes, key, ref, s)
+	}
+	meshName, name := ref.Mesh, ref.Name
 	m := meshes[meshName]
 	if m == nil {
 		return false
@@ -294,14 +304,11 @@ func (p *pass) generate(meshes map[string]*xds.Mesh, key xds.NodeKey, s *proxySt
 	})
 	p.r.proxySeconds.Observe(time.Since(began).Seconds())
 	var notFound *xds.NotFoundError
-	var defect *defectError
-	switch {
-	case errors.As(err, &notFound):
+	if errors.As(err, &notFound) {
 		return false
-	case errors.As(err, &defect):
-		p.r.memo = xds.NewMemo() // it may have been left half-changed
 	}
 	if err != nil {
+		p.defect(err)
 		p.problem(resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}, inspect.SeverityError,
 			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
 		return true
@@ -311,6 +318,14 @@ func (p *pass) generate(meshes map[string]*xds.Mesh, key xds.NodeKey, s *proxySt
 		p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
 	}
 	return true
+}
+
+// defect gives up what a defect may have left half-changed.
+func (p *pass) defect(err error) {
+	var defect *defectError
+	if errors.As(err, &defect) {
+		p.r.memo = xds.NewMemo()
+	}
 }
 
 // defectError is a panic in a pure function: a defect of the agent that one input brought to light.

@@ -152,9 +152,9 @@ func namesOf(o *mesh.Outbound) []string {
 		// Tags made of Kubernetes names have underscores where names of hosts have dots.
 		out = append(out, strings.ReplaceAll(s.Tag, "_", "."))
 	}
-	if s.External {
-		for i := range s.Endpoints.List {
-			out = append(out, strings.ToLower(s.Endpoints.List[i].Address))
+	if s.Outside != nil && s.ID.Kind == mesh.KindTag {
+		for i := range s.Outside.List {
+			out = append(out, strings.ToLower(s.Outside.List[i].Address))
 		}
 	}
 	return out

@@ -197,7 +197,7 @@ func (v *View) EachOutbound(r *resource.Resource, f func(i int, s *Service)) {
 // Unserved says why no dataplane of this zone has an outbound to a service, whatever it lists; false where it may have.
 func (v *View) Unserved(s *Service) (Cause, bool) {
 	// HTTP to an external service is routed by the egress; there is nothing to listen for without one.
-	if s.ID.Kind == KindMeshExternalService && s.Protocol.HTTP() && !v.egress {
+	if s.ID.Kind == KindMeshExternalService && s.Protocol.HTTP() && len(v.egress.List) == 0 {
 		return CauseNoEgress, true
 	}
 	return "", false

@@ -120,8 +120,11 @@ func (v *View) addMeshExternalServices(list []*resource.Resource) {
 		}
 		s := v.realService(r, KindMeshExternalService, "extsvc", spec.Match.Port, spec.Match.Protocol, statusVIPs(spec.Status))
 		s.Endpoints = &EndpointSet{}
-		v.warnf(r.Key, "traffic to a MeshExternalService leaves through a ZoneEgress, which this agent does not "+
-			"configure yet: it is not reachable")
+		reason := v.notReached()
+		if reason != "" {
+			v.warnf(r.Key, "%s", reason)
+		}
+		v.leaves(s, outsideOf(r, spec), reason == "")
 		v.add(s)
 	}
 }

@@ -87,6 +87,10 @@ type Service struct {
 	Endpoints *EndpointSet
 	// NotReady is how many endpoints there are beside those, which take no traffic now.
 	NotReady int
+	// Outside is where an external service really is; nil for services of the mesh.
+	Outside *EndpointSet
+	// Egress is true for an external service that is reached through the egresses of the zone, which Endpoints are then.
+	Egress bool
 	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a real service prove one, sorted: those that it
 	// lists, else those of all services of the dataplanes that it selects, as in the reference. Tag services have the one
 	// of their tag.

@@ -51,7 +51,7 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 	for _, name := range slices.Compact(names) {
 		s := &Service{ID: ServiceID{Kind: KindTag, Name: name}, Tag: name, Port: vipPort}
 		eps := ext[name]
-		s.External = len(eps) > 0
+		s.External = len(eps) > 0 && !v.ThroughEgress()
 		p, known := proto[name]
 		list := make([]Endpoint, 0, len(eps)+len(ix.by[name]))
 		list = append(list, eps...)
@@ -66,6 +66,12 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 			}
 		}
 		s.Protocol, s.Endpoints = p, &EndpointSet{List: list}
+		if len(eps) > 0 {
+			v.leaves(s, eps, !s.External)
+			if s.Egress && len(list) > len(eps) {
+				v.warnf(eps[0].Resource.Key, "dataplanes have the tag %s: %s too, and are not reached under it: this service leaves through the ZoneEgress", resource.TagService, name)
+			}
+		}
 		v.add(s)
 	}
 }

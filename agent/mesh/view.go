@@ -44,7 +44,7 @@ type View struct {
 	dataplanes []*resource.Resource        // sorted by name
 	services   []*Service                  // sorted by kind, then name
 	real       map[resource.Key][]*Service // the ports of each real service, by its key
-	egress     bool                        // the zone has a ZoneEgress
+	egress     *EndpointSet                // the egresses of the zone
 	names      *nameTable
 	last       *View // the view before, only while this one is made
 
@@ -80,11 +80,8 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 		real:       map[resource.Key][]*Service{}, last: prev,
 	}
 	defer func() { v.last = nil }()
-	for _, e := range set.Kind("ZoneEgress") {
-		if s, ok := e.Spec.(*resource.ZoneEgress); ok && (s.Zone == "" || s.Zone == o.Zone) {
-			v.egress = true
-		}
-	}
+	v.egress = v.egresses(set, prev)
+	v.noteEgress()
 	v.dataplanes = v.restrict(v.dataplanes, o.Sidecars, prev)
 	ix := indexInbounds(v)
 	v.addTagServices(ix, set.InMesh("ExternalService", name))
@@ -170,7 +167,7 @@ func (v *View) hash() [32]byte {
 	str(v.Name)
 	str(v.Zone)
 	b = append(b, v.mesh.Digest[:]...)
-	for _, is := range [...]bool{v.egress, v.IPv6} {
+	for _, is := range [...]bool{len(v.egress.List) > 0, v.IPv6} {
 		b = append(b, 0)
 		if is {
 			b[len(b)-1] = 1

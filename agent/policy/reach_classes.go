@@ -167,7 +167,7 @@ func (g *guard) classify(x *Index, set *resource.Set, prev *guard) {
 	byKey := map[resource.Key]*class{}
 	for i, s := range services {
 		switch {
-		case s.ID.Kind == mesh.KindTag && !s.External:
+		case s.ID.Kind == mesh.KindTag && s.Outside == nil:
 			g.of[i] = []*class{classOf(tagTags(s.Tag))}
 		case s.ID.Kind == mesh.KindMeshService:
 			c := byKey[s.Resource]

@@ -17,16 +17,24 @@ import (
 
 // externalCluster holds its endpoints itself: by name they are resolved by the proxy, else they are static.
 func (g *generator) externalCluster(o *mesh.Outbound, name string, service draft.Service) {
-	c := &draft.Cluster{Service: service, Message: &clusterv3.Cluster{Name: name}}
+	c := outsideCluster(name, o.Service.Endpoints.Subset(o.Subset), g.dp.Networking.Address, g.Warn)
+	c.Service = service
+	httpOptions(c, o.Service.Protocol)
+	g.d.Clusters = append(g.d.Clusters, c)
+}
+
+// outsideCluster makes the cluster of endpoints outside the mesh for a proxy at an address.
+func outsideCluster(name string, list []mesh.Endpoint, proxy string, warn warnFunc) *draft.Cluster {
+	c := &draft.Cluster{Message: &clusterv3.Cluster{Name: name}}
 	kind := clusterv3.Cluster_STATIC
 	group := &endpointv3.LocalityLbEndpoints{}
-	for _, e := range o.Service.Endpoints.Subset(o.Subset) {
+	for _, e := range list {
 		if spec, ok := e.Resource.Spec.(*resource.ExternalService); ok {
 			if tls := spec.Networking.TLS; tls != nil && tls.Enabled {
-				m, err := g.transportMatch(&e, tls)
+				m, err := transportMatch(&e, tls)
 				if err != nil {
 					// Plain text where TLS was asked for would be worse than one endpoint less.
-					g.warnf("%s: networking.tls: %v: the endpoint is left out", e.Resource.Key, err)
+					warn(e.Resource.Key, "networking.tls: %v: the endpoint is left out", err)
 					continue
 				}
 				c.Message.TransportSocketMatches = append(c.Message.TransportSocketMatches, m)
@@ -37,21 +45,28 @@ func (g *generator) externalCluster(o *mesh.Outbound, name string, service draft
 		}
 		group.LbEndpoints = append(group.LbEndpoints, lbEndpoint(&e))
 	}
-	c.Message.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-	if a, err := netip.ParseAddr(g.dp.Networking.Address); kind == clusterv3.Cluster_STRICT_DNS && (err != nil || a.Is4()) {
-		c.Message.DnsLookupFamily = clusterv3.Cluster_V4_ONLY // a proxy without an IPv6 address cannot dial one
-	}
+	resolve(c.Message, kind, proxy)
 	c.Message.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	if len(group.LbEndpoints) > 0 {
 		c.Message.LoadAssignment.Endpoints = []*endpointv3.LocalityLbEndpoints{group}
 	}
-	httpOptions(c, o.Service.Protocol)
-	g.d.Clusters = append(g.d.Clusters, c)
+	return c
+}
+
+// warnFunc notes something that the owner of a resource should know.
+type warnFunc func(k resource.Key, format string, args ...any)
+
+// resolve says how the endpoints of a cluster are found by a proxy at an address.
+func resolve(c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, proxy string) {
+	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
+	if a, err := netip.ParseAddr(proxy); kind == clusterv3.Cluster_STRICT_DNS && (err != nil || a.Is4()) {
+		c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY // a proxy without an IPv6 address cannot dial one
+	}
 }
 
 // transportMatch is the TLS context of one endpoint, chosen by the endpoint's tags. Envoy offers the ALPN protocol of
 // the cluster's HTTP version by itself.
-func (g *generator) transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Cluster_TransportSocketMatch, error) {
+func transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Cluster_TransportSocketMatch, error) {
 	name := cmp.Or(t.ServerName, e.Address)
 	ctx := &tlsv3.UpstreamTlsContext{Sni: name, AllowRenegotiation: t.AllowRenegotiation}
 	if _, err := netip.ParseAddr(name); err == nil {

@@ -79,7 +79,7 @@ type Input struct {
 
 // Proxy is the generated config of one proxy.
 type Proxy struct {
-	Mesh   string
+	Mesh   string // "" at the border of a zone
 	Name   string
 	Flavor Flavor
 	Sealed *draft.Sealed
@@ -98,6 +98,7 @@ type Proxy struct {
 	reach     [32]byte      // hash of what else decides about the outbounds
 	secrets   *identity.Secrets
 	notes     []mesh.Warning // of the generator; Warnings has those about the outbounds too
+	border    *zoneState     // of a proxy at the border of a zone, which has none of the above
 }
 
 // endpointRef is one EDS resource of a proxy.

@@ -179,6 +179,14 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name stri
 	p.clusterType.Type = clusterv3.Cluster_EDS
 	p.clusterSpec.Name, p.clusterSpec.ClusterDiscoveryType, p.clusterSpec.EdsClusterConfig = name, &p.clusterType, draft.EDS
 	g.tls.service(o, p)
+	if o.Service.Egress {
+		// The egress hands on what the service speaks, and knows no subsets by tags: the server name has them.
+		p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec}
+		httpOptions(&p.cluster, o.Service.Protocol)
+		g.d.Clusters = append(g.d.Clusters, &p.cluster)
+		g.p.refs = append(g.p.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints})
+		return
+	}
 	// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
 	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
 	g.d.Clusters = append(g.d.Clusters, &p.cluster)

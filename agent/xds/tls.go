@@ -138,7 +138,7 @@ func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*dr
 // service gives the cluster of a service of the mesh its TLS context, in the memory given. In permissive mode a client
 // sends plain text to whoever is not known to take TLS.
 func (t *meshTLS) service(o *mesh.Outbound, p *outboundParts) {
-	if t == nil || t.permissive && !o.Service.TLSReady {
+	if t == nil || t.permissive && !o.Service.TLSReady && !o.Service.Egress {
 		return
 	}
 	t.used = true
@@ -159,6 +159,8 @@ func (t *meshTLS) anybody(c *clusterv3.Cluster) {
 // identities are what the proxies of a service prove themselves with: at least one ID, if it is one that nobody has.
 func (t *meshTLS) identities(s *mesh.Service) []string {
 	switch {
+	case s.Egress:
+		return []string{resource.SPIFFEID(t.mesh, mesh.EgressService)}
 	case s.ID.Kind == mesh.KindTag:
 		return []string{resource.SPIFFEID(t.mesh, s.ID.Name)}
 	case len(s.Identities) == 0:

@@ -108,7 +108,7 @@ func directServices(v *mesh.View, dp *resource.Dataplane) []endpointRef {
 	var out []endpointRef
 	all := slices.Contains(tp.DirectAccessServices, "*")
 	for _, s := range v.Services() {
-		if s.ID.Kind == mesh.KindTag && !s.External && (all || slices.Contains(tp.DirectAccessServices, s.Tag)) {
+		if s.ID.Kind == mesh.KindTag && s.Outside == nil && (all || slices.Contains(tp.DirectAccessServices, s.Tag)) {
 			out = append(out, endpointRef{cluster: s.ID.Name, index: s.Index, set: s.Endpoints})
 		}
 	}

@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/identity"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// generateZone derives a proxy at the border of the zone from all meshes into s, which keeps what it has when that
+// fails. It reports whether the proxy exists.
+func (p *pass) generateZone(meshes map[string]*xds.Mesh, key xds.NodeKey, ref xds.ProxyRef, s *proxyState) bool {
+	r := p.set.Get(ref.Key())
+	if r == nil {
+		return false
+	}
+	began := time.Now()
+	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*xds.Proxy, error) {
+		in := xds.ZoneInput{Resource: r, Zone: p.r.zone(), Meshes: sortedMeshes(meshes), Flavor: key.Flavor, SystemCA: p.r.o.SystemCA}
+		in.Secrets = p.zoneSecrets(in.Meshes, ref)
+		return xds.GenerateZone(in, s.proxy, p.r.memo)
+	})
+	p.r.proxySeconds.Observe(time.Since(began).Seconds())
+	if err != nil {
+		p.defect(err)
+		p.problem(r.Key, inspect.SeverityError, fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
+		return true
+	}
+	s.proxy, s.revision = next, p.revision
+	for _, at := range p.r.madeAt {
+		s.revision = min(s.revision, at)
+	}
+	for _, w := range next.Warnings {
+		p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
+	}
+	return true
+}
+
+// zoneSecrets returns what a proxy at the border of the zone proves itself with in each mesh with mTLS. One that has none
+// is a problem, and its connections fail; the others of the proxy do not.
+func (p *pass) zoneSecrets(meshes []*xds.Mesh, ref xds.ProxyRef) map[string]*identity.Secrets {
+	out := map[string]*identity.Secrets{}
+	if ref.Type != xds.ProxyEgress {
+		return out // it hands on what it cannot read
+	}
+	for _, m := range meshes {
+		if m.View.Spec.MTLSEnabled() == nil {
+			continue
+		}
+		// A name that no dataplane has.
+		secrets, err := p.r.o.Certificates.Proxy(m.View.Name, ref.NodeID(), map[string][]string{resource.TagService: {mesh.EgressService}})
+		if err != nil {
+			p.problem(ref.Key(), inspect.SeverityError, fmt.Sprintf("it has no certificate of mesh %q, whose connections fail: %v", m.View.Name, err))
+			continue
+		}
+		out[m.View.Name] = secrets
+	}
+	return out
+}
+
+// atBorder reports whether a certificate is that of a proxy at the border of the zone that exists.
+func (p *pass) atBorder(name string) bool {
+	ref, err := xds.ParseProxyRef(name)
+	return err == nil && ref.Type != xds.ProxyDataplane && p.set.Get(ref.Key()) != nil
+}
+
+func sortedMeshes(meshes map[string]*xds.Mesh) []*xds.Mesh {
+	out := make([]*xds.Mesh, 0, len(meshes))
+	for _, name := range slices.Sorted(maps.Keys(meshes)) {
+		out = append(out, meshes[name])
+	}
+	return out
+}
+
+// systemAuthorities are the files in which systems keep the authorities that they trust: Debian and Alpine, Fedora, SUSE,
+// OpenELEC.
+var systemAuthorities = [...]string{
+	"/etc/ssl/certs/ca-certificates.crt",
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+	"/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/ssl/ca-bundle.pem",
+	"/etc/ssl/cert.pem",
+}
+
+// systemCA returns the first of them that there is; "" for none.
+func systemCA() string {
+	for _, path := range systemAuthorities {
+		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+			return path
+		}
+	}
+	return ""
+}
