@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -31,7 +32,8 @@ type EnvoyOptions struct {
 	Log      *slog.Logger  // nil: nothing is logged
 	Grace    time.Duration // that a Dataplane stays after the last stream of its node; default 30 s
 	Bytes    int           // of a Dataplane in the metadata; default 64 KiB
-	Nodes    int           // Dataplanes from metadata at once; default 4096
+	Nodes    int           // nodes with a Dataplane or annotations in their metadata at once; default 4096
+	Changed  func()        // called when what proxies say that they reach has changed; must not block. Nil: nothing
 }
 
 func (o EnvoyOptions) withDefaults() EnvoyOptions {
@@ -46,7 +48,8 @@ func (o EnvoyOptions) withDefaults() EnvoyOptions {
 
 // EnvoySource keeps the Dataplanes that Envoys bring in their node metadata in the store, as long as a stream of the
 // node is open and for a grace time after it. Where a file or the API has a Dataplane of that name, that one holds
-// until it is deleted. It is an [xds.StreamHandler].
+// until it is deleted. As long it keeps what the annotations in the metadata say that the proxy reaches, whoever has
+// the Dataplane. It is an [xds.StreamHandler].
 type EnvoySource struct {
 	o    EnvoyOptions
 	wake chan struct{} // one slot: a deadline was set
@@ -55,6 +58,8 @@ type EnvoySource struct {
 
 	mu    sync.Mutex
 	nodes map[string]*envoyNode // by node id; those with a stream and those in their grace time
+
+	sidecars atomic.Pointer[map[string]map[string]*resource.Reach] // by mesh and dataplane; immutable
 }
 
 type envoyNode struct {
@@ -62,6 +67,7 @@ type envoyNode struct {
 	want     *resource.Resource // what its metadata says; nil when it says nothing, or before it came back
 	conflict string             // why want is not in the store
 	deadline time.Time          // end of the grace time; zero while a stream is open
+	said     sidecarReach       // by its annotations
 }
 
 // NewEnvoySource returns a source in which the Dataplanes that an earlier run left in the store begin their grace time.
@@ -83,7 +89,11 @@ func (s *EnvoySource) Opened(st xds.Stream) error {
 		s.o.Log.Warn("xds stream is refused", "node", id, "peer", st.Peer.String(), "error", err)
 		return status.Error(codes.InvalidArgument, clipTo(err.Error(), maxStatusBytes))
 	}
-	if err := s.join(id, want); err != nil {
+	said := reachOf(st.Node)
+	for _, f := range said.faults {
+		s.o.Log.Warn("an annotation of a node cannot be used", "node", id, "reason", f.String())
+	}
+	if err := s.join(id, want, said); err != nil {
 		return err
 	}
 	if want == nil {
@@ -134,12 +144,12 @@ func (s *EnvoySource) decode(id string, n *core.Node) (*resource.Resource, error
 }
 
 // join counts a stream in.
-func (s *EnvoySource) join(id string, want *resource.Resource) error {
+func (s *EnvoySource) join(id string, want *resource.Resource, said sidecarReach) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[id]
 	if n == nil {
-		if len(s.nodes) >= s.o.Nodes && want != nil {
+		if len(s.nodes) >= s.o.Nodes && (want != nil || said.reach != nil || said.faults != nil) {
 			return status.Errorf(codes.ResourceExhausted, "node %q: %d nodes are known already, which is the most; try again later", id, len(s.nodes))
 		}
 		n = &envoyNode{}
@@ -150,6 +160,8 @@ func (s *EnvoySource) join(id string, want *resource.Resource) error {
 	if want != nil {
 		n.want = want
 	}
+	n.said = said.over(n.said)
+	s.publishReach()
 	return nil
 }
 
@@ -164,7 +176,7 @@ func (s *EnvoySource) leave(id string) {
 	if n.streams--; n.streams > 0 {
 		return
 	}
-	if _, ok := s.owned(id); !ok {
+	if _, ok := s.owned(id); !ok && n.said.reach == nil {
 		delete(s.nodes, id)
 		return
 	}
@@ -230,7 +242,8 @@ func (s *EnvoySource) signal() {
 	}
 }
 
-// Problems lists the Dataplanes that are not used because another source has them, sorted.
+// Problems lists the Dataplanes that are not used because another source has them, sorted, and the annotations that
+// cannot be.
 func (s *EnvoySource) Problems() []inspect.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +254,7 @@ func (s *EnvoySource) Problems() []inspect.Problem {
 				Reason: "the Dataplane in the node metadata of its Envoy is not used: " + n.conflict})
 		}
 	}
-	return out
+	return s.reachProblems(out)
 }
 
 // Run deletes Dataplanes at the end of their grace time and brings in those that another source has given up, until
@@ -293,6 +306,7 @@ func (s *EnvoySource) expire(now time.Time) (next time.Time) {
 		}
 		delete(s.nodes, id)
 	}
+	s.publishReach()
 	return next
 }
 

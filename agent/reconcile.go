@@ -52,6 +52,8 @@ type ReconcileOptions struct {
 	Passed func()
 	// Problems are those of the sources, added to each result. Nil: none.
 	Problems func() []inspect.Problem
+	// Sidecars are what proxies of a mesh say that they reach, by dataplane. Nil: nothing.
+	Sidecars func(mesh string) map[string]*resource.Reach
 	Registry prometheus.Registerer // nil: no metrics
 	Generate GenerateFunc          // nil: xds.Generate
 	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
@@ -140,7 +142,11 @@ func (r *Reconciler) Trigger() {
 // NewMesh derives a mesh from a set of resources as a pass does; see [xds.NewMesh]. It is safe for use by many
 // goroutines.
 func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, VIPs: r.vips.options(name)}, r.rooms, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
+	var sidecars map[string]*resource.Reach
+	if r.o.Sidecars != nil {
+		sidecars = r.o.Sidecars(name)
+	}
+	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, VIPs: r.vips.options(name), Sidecars: sidecars}, r.rooms, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 
 func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }

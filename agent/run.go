@@ -165,7 +165,7 @@ func (a *Agent) build(cfg *Config) error {
 	if err := a.measure(); err != nil {
 		return err
 	}
-	a.envoys = NewEnvoySource(EnvoyOptions{Registry: a.registry, Store: a.store, Log: a.log})
+	a.envoys = NewEnvoySource(EnvoyOptions{Registry: a.registry, Store: a.store, Log: a.log, Changed: func() { a.reconciler.Trigger() }})
 	a.xds = xds.NewServer(xds.ServerOptions{
 		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Rejected: func() { a.nacks.Trigger() },
 		Registry: a.deps.Metrics,
@@ -173,7 +173,7 @@ func (a *Agent) build(cfg *Config) error {
 	a.reconciler = NewReconciler(ReconcileOptions{
 		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.options(), VIPFile: filepath.Join(cfg.Paths.State, vipFile), Log: a.log, Now: a.deps.Now,
-		Problems: a.envoys.Problems, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
+		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, identityDir), Now: a.deps.Now, Log: a.log}),
 		SystemCA:     systemCA(),
 	})
