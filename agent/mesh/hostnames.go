@@ -33,7 +33,7 @@ type Hostname struct {
 	Kind      string       // of the service
 	Resource  resource.Key // the real service; zero for tag services
 	Tag       string       // value of kuma.io/service, tag services only
-	VIPs      []netip.Addr // of the service, IPv4 first; empty when it has none
+	VIPs      []netip.Addr // of the service at which proxies listen, IPv4 first; empty when it has none
 	Zone      string       // of the service, "" when it is of none
 	Origin    Origin
 	Generator resource.Key // of OriginGenerator
@@ -123,7 +123,11 @@ func (v *View) nameable() []named {
 		case s.ID.Kind == KindTag && v.Spec.ServicesMode() == resource.MeshServicesExclusive:
 			continue // nothing listens for it
 		}
-		out = append(out, named{nameKey: k, resource: s.Resource, res: s.res, labels: s.Labels, vips: [2]netip.Addr{s.VIP, s.VIP6}})
+		n := named{nameKey: k, resource: s.Resource, res: s.res, labels: s.Labels, vips: [2]netip.Addr{s.VIP}}
+		if v.IPv6 {
+			n.vips[1] = s.VIP6
+		}
+		out = append(out, n)
 	}
 	slices.SortFunc(out, func(a, b named) int { return a.compare(b.nameKey) })
 	return slices.CompactFunc(out, func(a, b named) bool { return a.nameKey == b.nameKey })

@@ -72,9 +72,9 @@ func (v *View) judge(r *resource.Resource, spec *resource.MeshService, selected 
 	case selected == 0:
 		v.warnf(r.Key, "spec.selector: no inbound of a dataplane has %s: the service has no endpoints", describeSelector(sel))
 		return
-	case everything(sel):
-		v.warnf(r.Key, "spec.selector: %s is what every dataplane has: all %d inbounds of the mesh are selected; "+
-			"name a tag or a label that tells the service from others", describeSelector(sel), selected)
+	case sel.DataplaneLabels != nil && len(sel.DataplaneLabels.MatchLabels) == 0 && len(sel.DataplaneTags) == 0 && sel.DataplaneRef == nil:
+		v.warnf(r.Key, "spec.selector.dataplaneLabels.matchLabels: it is empty, which every dataplane meets: all %d inbounds of the mesh "+
+			"are selected; name a label that tells the service from others", selected)
 	}
 	var ports []string
 	for i, none := range unmatched {
@@ -88,27 +88,15 @@ func (v *View) judge(r *resource.Resource, spec *resource.MeshService, selected 
 	}
 }
 
-// everything reports whether a selector tells nothing apart.
-func everything(sel *resource.MeshServiceSelector) bool {
-	for _, v := range sel.DataplaneTags {
-		if v != "*" {
-			return false
-		}
-	}
-	if len(sel.DataplaneTags) > 0 {
-		return true
-	}
-	return sel.DataplaneLabels != nil && len(sel.DataplaneLabels.MatchLabels) == 0
-}
-
 func describeSelector(sel *resource.MeshServiceSelector) string {
 	switch {
 	case len(sel.DataplaneTags) > 0:
 		return "the tags " + describePairs(sel.DataplaneTags)
 	case sel.DataplaneRef != nil:
 		return fmt.Sprintf("the name %q", sel.DataplaneRef.Name)
-	case len(sel.DataplaneLabels.MatchLabels) == 0:
-		return "no label in particular"
+	}
+	if len(sel.DataplaneLabels.MatchLabels) == 0 {
+		return "any labels"
 	}
 	return "the labels " + describePairs(sel.DataplaneLabels.MatchLabels)
 }

@@ -43,11 +43,14 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 		}
 		ob := Outbound{Address: addr, Port: o.Port, Tags: o.Tags}
 		if o.BackendRef != nil {
-			ob.Service = v.backend(r, o.BackendRef)
-			if ob.Service == nil {
-				warn("networking.outbound[%d].backendRef: there is no %s: the outbound is left out", i, describe(o.BackendRef))
+			found := v.backends(r, o.BackendRef)
+			if say := judgeBackends(o.BackendRef, found); say != "" {
+				warn("networking.outbound[%d].backendRef: %s", i, say)
+			}
+			if len(found) == 0 {
 				continue
 			}
+			ob.Service = found[0]
 		} else {
 			ob.Service = v.tagService(o.Tags[resource.TagService])
 			ob.Subset = subset(o.Tags)
@@ -95,52 +98,4 @@ func (v *View) tagService(name string) *Service {
 		return s
 	}
 	return &Service{ID: id, Tag: name, Port: vipPort, Protocol: ProtocolTCP, Endpoints: noEndpoints, Index: -1}
-}
-
-// backend finds the service port that a reference of a dataplane names. A reference without a namespace means the
-// dataplane's own. Of several that labels select, the first by name is taken.
-func (v *View) backend(from *resource.Resource, ref *resource.OutboundRef) *Service {
-	if len(ref.Labels) > 0 {
-		for _, s := range v.services {
-			if s.ID.Kind == ref.Kind && (ref.Port == 0 || s.Port == ref.Port) && v.labelled(s, ref.Labels) {
-				return s
-			}
-		}
-		return nil
-	}
-	for _, name := range qualified(from, ref.Name, ref.Namespace) {
-		for _, s := range v.real[resource.Key{Kind: ref.Kind, Mesh: v.Name, Name: name}] {
-			if ref.Port == 0 || s.Port == ref.Port {
-				return s
-			}
-		}
-	}
-	return nil
-}
-
-// qualified returns the resource names that a reference can mean, the most specific first.
-func qualified(from *resource.Resource, name, namespace string) []string {
-	if namespace != "" {
-		return []string{name + "." + namespace}
-	}
-	if ns := from.Namespace(); ns != "" {
-		return []string{name + "." + ns, name}
-	}
-	return []string{name}
-}
-
-func describe(ref *resource.OutboundRef) string {
-	s := ref.Kind
-	if len(ref.Labels) > 0 {
-		s += fmt.Sprintf(" with labels %v", ref.Labels)
-	} else {
-		s += fmt.Sprintf(" %q", ref.Name)
-	}
-	if ref.Namespace != "" {
-		s += fmt.Sprintf(" in namespace %q", ref.Namespace)
-	}
-	if ref.Port != 0 {
-		s += fmt.Sprintf(" with port %d", ref.Port)
-	}
-	return s
 }

@@ -30,7 +30,7 @@ func TestListsThatLeadNowhere(t *testing.T) {
 		"a port":            {"reachableBackends: {refs: [{kind: MeshService, name: redis, port: 82}]}", `refs[0]: MeshService "redis" has no port 82; it has 80, 81`},
 		"a namespace":       {"reachableBackends: {refs: [{kind: MeshService, name: queue}]}", `refs[0]: there is no MeshService "queue"; there is one in namespace "shop"`},
 		"another namespace": {"reachableBackends: {refs: [{kind: MeshService, name: queue, namespace: shopp}]}", `in namespace "shopp"; there is one in namespace "shop"`},
-		"labels":            {"reachableBackends: {refs: [{kind: MeshService, labels: {app: z}}]}", `refs[0]: there is no MeshService with labels map[app:z]`},
+		"labels":            {"reachableBackends: {refs: [{kind: MeshService, labels: {app: z}}]}", `refs[0]: there is no MeshService with labels app=z`},
 	} {
 		v := build(t, doc+dataplane("web", "10.0.0.2", "web", fmt.Sprintf(reachTP, c.lists)))
 		_, warnings := v.Outbounds(v.Dataplane("web"))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kinds of service that a dataplane may refer to.
+// Kinds of service that a dataplane refers to.
 var backendKinds = [...]string{"MeshService", "MeshExternalService", "MeshMultiZoneService"}
 
 // Validate checks the dataplane. A part of it that speaks of other resources is checked where these are known.
@@ -150,7 +150,10 @@ func orService(kind string) string {
 
 // backend checks what references to services share: a kind, and a name or labels.
 func (v *Validator) backend(kind, name, namespace string, port bool, labels map[string]string) {
-	v.Field("kind").OneOf(kind, backendKinds[:]...)
+	// A kind that is not known may be one of a later version: it leads nowhere, and the view says so.
+	if kind == "" || len(kind) > maxLabelName || strings.ContainsFunc(kind, func(r rune) bool { return r > 127 || !alnum(byte(r)) }) {
+		v.Field("kind").OneOf(kind, backendKinds[:]...)
+	}
 	switch {
 	case len(labels) > 0 && (name != "" || namespace != "" || port):
 		v.Field("labels").Faultf("labels select services by themselves: remove them, or remove name, namespace and port")
