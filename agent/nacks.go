@@ -164,7 +164,11 @@ func (n *nackWatch) report(r xds.Rejection, blame []xds.Blame) {
 		if slices.ContainsFunc(r.Blame, func(o xds.Blame) bool { return o.Type == b.Type && o.Name == b.Name }) {
 			continue // it was known before
 		}
-		n.log.Warn("a proxy rejects what a policy makes", "policy", resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(),
+		message := "a proxy rejects what a policy makes"
+		if r.By == xds.HeldByCheck {
+			message = "what a policy makes is held back from a proxy"
+		}
+		n.log.Warn(message, "policy", resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(),
 			"field", b.Field, "evidence", b.Evidence, "node", r.Node.ID, "resource", r.ID.Name, "reason", r.Reason)
 	}
 }

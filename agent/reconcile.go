@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
@@ -27,6 +28,8 @@ import (
 // Publisher takes the configs that a [Reconciler] makes; [xds.Server] is one.
 type Publisher interface {
 	Connected() []xds.NodeKey
+	Accepted(xds.NodeKey) *draft.Sealed
+	Epoch(xds.NodeKey) uint64
 	Publish(map[xds.NodeKey]xds.Config)
 }
 
@@ -56,6 +59,7 @@ type ReconcileOptions struct {
 	Sidecars func(mesh string) map[string]*resource.Reach
 	Registry prometheus.Registerer // nil: no metrics
 	Generate GenerateFunc          // nil: xds.Generate
+	Check    CheckFunc             // nil: the check of [xds.Proxy]
 	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
 	Certificates *identity.Keeper
 	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
@@ -76,7 +80,7 @@ type Reconciler struct {
 	last    atomic.Pointer[inspect.Last]
 	busy    atomic.Int64 // start of the pass under way in Unix ns; 0 between passes
 
-	proxySeconds, passSeconds prometheus.Histogram
+	proxySeconds, checkSeconds, passSeconds prometheus.Histogram
 
 	rooms []policy.Room
 	vips  *vipKeeper
@@ -85,6 +89,7 @@ type Reconciler struct {
 	meshes  map[string]*xds.Mesh
 	proxies map[xds.NodeKey]*proxyState
 	memo    *xds.Memo
+	checker *envoy.Checker
 	logged  map[inspect.Problem]bool
 	madeAt  map[string]uint64 // by mesh: revision of the store that it was derived from
 	renewAt time.Time         // when a pass is due for the sake of certificates or virtual addresses; zero: never
@@ -94,6 +99,7 @@ type proxyState struct {
 	proxy    *xds.Proxy
 	revision uint64    // of the store that proxy was made from
 	seen     time.Time // when it was connected last
+	verdict  verdict
 }
 
 // NewReconciler returns a reconciler that has done nothing yet.
@@ -107,6 +113,9 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 	if o.Generate == nil {
 		o.Generate = xds.Generate
 	}
+	if o.Check == nil {
+		o.Check = (*xds.Proxy).Check
+	}
 	if o.Certificates == nil {
 		o.Certificates = identity.Open(identity.Options{Now: o.Now, Log: o.Log})
 	}
@@ -115,15 +124,17 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 	orDefault(&o.Keep, 5*time.Minute)
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
-		o: o, trigger: make(chan struct{}, 1), memo: xds.NewMemo(),
+		o: o, trigger: make(chan struct{}, 1), memo: xds.NewMemo(), checker: &envoy.Checker{},
 		rooms: kinds.Rooms(), vips: openVIPs(o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*xds.Mesh{}, madeAt: map[string]uint64{}, proxies: map[xds.NodeKey]*proxyState{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
+		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nearside_xds_check_seconds", Help: "Time to check the config of one proxy before it is sent.", Buckets: buckets}),
 		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_reconcile_seconds", Help: "Time of one pass over all meshes and connected proxies.", Buckets: buckets}),
 	}
 	if o.Registry != nil {
-		o.Registry.MustRegister(r.proxySeconds, r.passSeconds, certificates{o.Certificates})
+		o.Registry.MustRegister(r.proxySeconds, r.checkSeconds, r.passSeconds, certificates{o.Certificates})
 	}
 	return r
 }
@@ -204,6 +215,7 @@ func (r *Reconciler) Pass() {
 	if !due.IsZero() && (r.renewAt.IsZero() || due.Before(r.renewAt)) {
 		r.renewAt = due
 	}
+	p.tellSurprises()
 	if r.o.Problems != nil {
 		p.problems = append(p.problems, r.o.Problems()...)
 	}
@@ -228,6 +240,8 @@ type pass struct {
 	revision uint64 // of the store
 	set      *resource.Set
 	problems []inspect.Problem
+
+	surprises map[string]*surprise // by what is the same on other proxies
 }
 
 func (p *pass) problem(k resource.Key, severity, reason string) {
@@ -274,7 +288,7 @@ func (p *pass) generateAll(meshes map[string]*xds.Mesh) map[xds.NodeKey]xds.Conf
 			publish[key] = xds.Config{Revision: p.revision}
 		} else if s.proxy != nil {
 			p.r.proxies[key] = s
-			publish[key] = xds.Config{Sealed: s.proxy.Sealed, Revision: s.revision}
+			publish[key] = xds.Config{Sealed: s.proxy.Sealed, Revision: s.revision, Refused: p.check(key, s)}
 		}
 	}
 	for key, s := range p.r.proxies {
@@ -332,25 +346,6 @@ func (p *pass) defect(err error) {
 	if errors.As(err, &defect) {
 		p.r.memo = xds.NewMemo()
 	}
-}
-
-// defectError is a panic in a pure function: a defect of the agent that one input brought to light.
-type defectError struct{ what any }
-
-func (e *defectError) Error() string {
-	return fmt.Sprintf("a defect of the agent: %v; its log has the place, please report it", e.what)
-}
-
-// guard calls f and turns a panic into an error, so that one mesh or proxy never harms another.
-func guard[T any](log *slog.Logger, what string, f func() (T, error)) (out T, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			log.Error("a defect was met; what it concerns keeps its last state", "at", what, "panic", v, "stack", string(debug.Stack()))
-			var none T
-			out, err = none, &defectError{v}
-		}
-	}()
-	return f()
 }
 
 func compareProblems(a, b inspect.Problem) int {

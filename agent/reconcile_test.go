@@ -46,6 +46,9 @@ func (p *publisher) Connected() []xds.NodeKey {
 	return slices.Clone(p.connected)
 }
 
+func (p *publisher) Accepted(xds.NodeKey) *draft.Sealed { return nil }
+func (p *publisher) Epoch(xds.NodeKey) uint64           { return 0 }
+
 func (p *publisher) Publish(m map[xds.NodeKey]xds.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -89,6 +89,12 @@ const (
 	BlameChanged = inspect.BlameChanged
 )
 
+// Who refused a resource.
+const (
+	HeldByProxy = inspect.HeldByProxy
+	HeldByCheck = inspect.HeldByCheck
+)
+
 // What can be waited for, and where.
 const (
 	ForApplied = inspect.ForApplied

@@ -130,7 +130,7 @@ func (a *Applied) late(x *situation, p LateProxy) {
 func (a *Applied) reject(x *situation, r *xds.Rejection) {
 	if a.RejectedTotal++; len(a.Rejected) < x.most {
 		a.Rejected = append(a.Rejected, RejectedResource{Mesh: r.Mesh, Name: r.Name, TypeURL: r.ID.TypeURL, Resource: r.ID.Name,
-			Reason: r.Reason, Policies: append([]Blame{}, r.Blame...)})
+			By: r.By, Reason: r.Reason, Policies: append([]Blame{}, r.Blame...)})
 	}
 }
 

@@ -47,18 +47,25 @@ type LateProxy struct {
 	Reason string `json:"reason"`
 }
 
-// RejectedResource is a resource of a proxy's config that its client refused.
+// RejectedResource is a resource of a proxy's config that its client refused, or the check before it.
 type RejectedResource struct {
 	Mesh     string  `json:"mesh"`
 	Name     string  `json:"name"` // of the dataplane
 	TypeURL  string  `json:"typeUrl"`
 	Resource string  `json:"resource"`
+	By       string  `json:"by"` // "proxy", or "check": the agent's own check, so that the client was not sent it
 	Reason   string  `json:"reason"`
 	Policies []Blame `json:"policies"` // that shape it, the most likely cause first
 }
 
 // Blame names a policy that shapes what a client rejected.
 type Blame = xds.Blame
+
+// Who refused a resource.
+const (
+	HeldByProxy = xds.HeldByProxy
+	HeldByCheck = xds.HeldByCheck
+)
 
 // How much speaks for it that a policy is the cause of a rejection.
 const (

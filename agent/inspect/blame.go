@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -38,6 +39,9 @@ type BlameQuestion struct {
 // looked for. A resource that no policy shapes has an empty list; one that has other bytes in the config of the
 // mesh by now has none.
 //
+// Of what the agent's own check refuses those come first without which it does not. What follows from another refused
+// resource alone is put down to those behind that one.
+//
 // It is pure. The config is made anew for each policy in question, so it is for rejections and not for every pass.
 func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
 	if q.Fields == nil {
@@ -51,17 +55,27 @@ func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
 	s.now = p
 	for i := range q.Rejected {
 		r := &q.Rejected[i]
-		if now := p.Resource(r.ID); now != nil && now.Version == r.Resource.Version {
+		if now := p.Resource(r.ID); now != nil && now.Version == r.Resource.Version && r.Cause == (xds.ResourceID{}) {
 			s.suspects = append(s.suspects, suspect{Rejection: r})
 		}
 	}
 	if len(s.suspects) == 0 {
 		return s.out, nil
 	}
+	if slices.ContainsFunc(s.suspects, func(r suspect) bool { return r.By == xds.HeldByCheck }) {
+		s.had = p.Had(q.Rejected)
+	}
+	s.unfit = s.refused(p)
 	s.try()
 	for i := range s.suspects {
 		if err := s.conclude(&s.suspects[i]); err != nil {
 			return nil, err
+		}
+	}
+	for i := range q.Rejected {
+		r := &q.Rejected[i]
+		if list, ok := s.out[r.Cause]; ok && r.Cause != (xds.ResourceID{}) {
+			s.out[r.ID] = list
 		}
 	}
 	return s.out, nil
@@ -74,6 +88,9 @@ type blameSearch struct {
 	trials   int
 	now      *xds.Proxy // the config with all policies
 	suspects []suspect
+	checker  envoy.Checker
+	had      *xds.Proxy              // what the client has, as far as that can be told; nil when nothing is asked of the check
+	unfit    map[xds.ResourceID]bool // what the check refuses of the config with all policies, nil when nothing is asked of it
 	out      map[xds.ResourceID][]xds.Blame
 }
 
@@ -93,6 +110,18 @@ type owner struct {
 func (s *blameSearch) generate(m *xds.Mesh) (*xds.Proxy, error) {
 	s.trials++
 	return xds.Generate(xds.Input{Mesh: m, Name: s.q.Name, Flavor: s.q.Flavor}, nil, s.memo)
+}
+
+// refused returns what the check refuses of a config, nil when no suspect is one of the check.
+func (s *blameSearch) refused(p *xds.Proxy) map[xds.ResourceID]bool {
+	if s.had == nil {
+		return nil
+	}
+	out := map[xds.ResourceID]bool{}
+	for _, r := range xds.Refusals(p.Check(&s.checker, s.had.Sealed)) {
+		out[r.ID] = true
+	}
+	return out
 }
 
 func (s *blameSearch) revision(k resource.Key) uint64 {
@@ -142,6 +171,7 @@ func (s *blameSearch) leaveOut(policy *resource.Resource, place int, of func(*su
 	if err != nil {
 		return // nothing can be said
 	}
+	unfit := s.refused(p)
 	for _, c := range xds.Difference(p, s.now) {
 		i := slices.IndexFunc(s.suspects, func(r suspect) bool { return r.ID == c.ResourceID })
 		if i < 0 || !of(&s.suspects[i]) {
@@ -150,9 +180,14 @@ func (s *blameSearch) leaveOut(policy *resource.Resource, place int, of func(*su
 		r := &s.suspects[i]
 		o := owner{policy: policy, place: place, makes: c, evidence: xds.BlameShapes}
 		switch {
+		case s.unfit[r.ID]:
+			if !unfit[r.ID] {
+				o.evidence = xds.BlameAlone
+			}
 		case c.From == nil && r.Accepted == nil, c.From != nil && r.Accepted != nil && c.From.Version == r.Accepted.Version:
 			o.evidence = xds.BlameAlone
-		case s.changed(r, policy):
+		}
+		if o.evidence == xds.BlameShapes && s.changed(r, policy) {
 			o.evidence = xds.BlameChanged
 		}
 		r.owners = append(r.owners, o)

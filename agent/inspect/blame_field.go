@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // maxFieldTrials bounds the configs that are made to find one field.
@@ -42,16 +43,21 @@ func (s *blameSearch) field(policy *resource.Resource) string {
 	return s.q.Fields[key]
 }
 
-// differs says whether the suspects that a policy shapes would be another thing with a policy in its place.
+// differs says whether the suspects that a policy shapes would be another thing with a policy in its place; of those that
+// the check refuses for this policy alone, whether it would not.
 func (s *blameSearch) differs(policy *resource.Resource) func(*resource.Resource) bool {
 	return func(instead *resource.Resource) bool {
 		p, err := s.generate(s.q.Mesh.With(instead))
 		if err != nil {
 			return false
 		}
+		unfit := s.refused(p)
 		return slices.ContainsFunc(s.suspects, func(r suspect) bool {
 			if !r.shapedBy(policy) {
 				return false
+			}
+			if s.unfit[r.ID] && s.alone(policy, &r) {
+				return !unfit[r.ID]
 			}
 			now := p.Resource(r.ID)
 			return now == nil || now.Version != r.Resource.Version
@@ -65,7 +71,7 @@ func (s *blameSearch) fieldKey(policy *resource.Resource) string {
 	fmt.Fprintf(&b, "%s %x", policy.Key, policy.Digest)
 	for _, r := range s.suspects {
 		if r.shapedBy(policy) {
-			fmt.Fprintf(&b, " %s %s", r.ID.TypeURL, role(r.ID.Name))
+			fmt.Fprintf(&b, " %s %s %s", r.By, r.ID.TypeURL, role(r.ID.Name))
 		}
 	}
 	return b.String()
@@ -78,6 +84,11 @@ func role(name string) string {
 		return first + name[last:]
 	}
 	return name
+}
+
+// alone says whether a suspect of the check would not be one without a policy.
+func (s *blameSearch) alone(policy *resource.Resource, r *suspect) bool {
+	return slices.ContainsFunc(r.owners, func(o owner) bool { return o.policy == policy && o.evidence == xds.BlameAlone })
 }
 
 func (r *suspect) shapedBy(policy *resource.Resource) bool {

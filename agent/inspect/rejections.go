@@ -29,8 +29,8 @@ func because(blame []xds.Blame) string {
 // maxProblemReason bounds what a problem quotes of the message of a client, in bytes.
 const maxProblemReason = 300
 
-// rejections tells what connected clients reject as problems: of the policies that are the likely cause, else of the
-// dataplanes.
+// rejections tells what is held back from connected clients as problems, be it that they reject it or that the check
+// does: of the policies that are the likely cause, else of the dataplanes.
 func (s *Server) rejections() []Problem {
 	if s.opts.Progress == nil {
 		return nil
@@ -39,15 +39,23 @@ func (s *Server) rejections() []Problem {
 		first   *xds.Rejection
 		field   string
 		proxies map[xds.NodeKey]bool
+		others  map[xds.ResourceID]bool // beside the first
 	}
-	of := map[string]*refusal{}
+	of := map[[2]string]*refusal{} // by whom, and by who refuses
 	add := func(who, field string, r *xds.Rejection) {
-		p := of[who]
+		p := of[[2]string{who, r.By}]
 		if p == nil {
-			p = &refusal{first: r, field: field, proxies: map[xds.NodeKey]bool{}}
-			of[who] = p
+			p = &refusal{first: r, field: field, proxies: map[xds.NodeKey]bool{}, others: map[xds.ResourceID]bool{}}
+			of[[2]string{who, r.By}] = p
+		}
+		if p.first.Cause != (xds.ResourceID{}) && r.Node == p.first.Node && r.ID == p.first.Cause {
+			p.others[p.first.ID] = true
+			p.first, p.field = r, field
 		}
 		p.proxies[r.Node] = true
+		if r.ID != p.first.ID && r.Node == p.first.Node {
+			p.others[r.ID] = true
+		}
 	}
 	progress := s.opts.Progress()
 	for i := range progress {
@@ -66,13 +74,17 @@ func (s *Server) rejections() []Problem {
 		}
 	}
 	out := make([]Problem, 0, len(of))
-	for who, p := range of {
+	for key, p := range of {
 		r := p.first
 		var b strings.Builder
+		verb := "rejected by "
+		if r.By == xds.HeldByCheck {
+			verb = "held back from "
+		}
 		if n := len(p.proxies); n == 1 {
-			fmt.Fprintf(&b, "rejected by %s", r.Node.ID)
+			b.WriteString(verb + r.Node.ID)
 		} else {
-			fmt.Fprintf(&b, "rejected by %d proxies, as %s", n, r.Node.ID)
+			fmt.Fprintf(&b, "%s%d proxies, as %s", verb, n, r.Node.ID)
 		}
 		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name, clip(r.Reason))
 		switch {
@@ -83,14 +95,19 @@ func (s *Server) rejections() []Problem {
 		case len(r.Blame) == 0:
 			b.WriteString("; no policy shapes it, so it is the Dataplane or its Mesh")
 		}
+		if n := len(p.others); n > 0 {
+			fmt.Fprintf(&b, "; and %d more resources there", n)
+		}
 		if r.Accepted == nil {
 			b.WriteString("; it is not in force, all else goes on")
 		} else {
 			b.WriteString("; it stays as it was accepted last, all else goes on")
 		}
-		out = append(out, Problem{Resource: who, Severity: SeverityError, Reason: b.String()})
+		out = append(out, Problem{Resource: key[0], Severity: SeverityError, Reason: b.String()})
 	}
-	slices.SortFunc(out, func(a, b Problem) int { return cmp.Compare(a.Resource, b.Resource) })
+	slices.SortFunc(out, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Reason, b.Reason))
+	})
 	return out
 }
 

@@ -13,7 +13,8 @@ type rejection struct {
 	resource *draft.Resource // as it was refused
 	reason   string
 	at       time.Time
-	rule     int        // of the check; 0: the client refused it
+	check    bool       // the check refused it
+	rule     int        // of the check
 	cause    ResourceID // see Refusal
 	out      bool       // the client has no form of it, so it is not sent at all; of the check alone
 	// suspectIn is the version of the list that was rejected without naming the resource, which is suspected as long

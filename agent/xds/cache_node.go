@@ -36,7 +36,7 @@ type proxyNode struct {
 	unfit    [draft.NumTypes]map[string]*rejection // the same; see withhold
 	leftOut  [draft.NumTypes]bool                  // some of unfit are not sent at all
 	foreign  [draft.NumTypes]bool                  // state of the world: the client came with other resources than those known
-	epoch    uint64                                // see Server.Accepted
+	epoch    uint64                                // see Server.Epoch
 
 	answered uint64                 // the newest revision whose config the client has answered in whole
 	took     [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole

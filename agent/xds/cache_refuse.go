@@ -41,7 +41,7 @@ func (n *proxyNode) refuse(list []Refusal, now time.Time) {
 			if was == nil || was.resource.Version != r.Version {
 				names[rank] = append(names[rank], r.Name)
 			}
-			was = &rejection{resource: r, at: now, since: n.trouble(rank, r.Name), madeAt: n.cameUp[rank], cause: f.Cause}
+			was = &rejection{check: true, resource: r, at: now, since: n.trouble(rank, r.Name), madeAt: n.cameUp[rank], cause: f.Cause}
 		}
 		was.rule, was.reason = f.Rule, clip(f.Reason, maxReason)
 		n.unfit[rank][r.Name] = was
@@ -56,6 +56,14 @@ func (n *proxyNode) refuse(list []Refusal, now time.Time) {
 		n.srv.opts.Log.Warn("resources are held back from a proxy", "node", n.key.ID, "flavor", n.key.Flavor,
 			"type", draft.Types[rank], "resources", firstNames(list, maxEventNames), "count", len(list), "reason", reason)
 	}
+}
+
+// by says who refused.
+func (r *rejection) by() string {
+	if r.check {
+		return HeldByCheck
+	}
+	return HeldByProxy
 }
 
 // trouble returns rejection.since of a name: there is trouble with it from now on, if there was none before.
@@ -154,16 +162,12 @@ func (n *proxyNode) confirm(w *typeWatch, settled map[string]holding) {
 // Accepted returns what the client of a node has: what it has accepted last of each name, and what is on its way to it.
 // The result has no versions of lists. It is nil when nothing is known.
 //
-// Of a refused resource the client keeps the form in here, so refusals are worked out with it. The number is another one
-// when some of it may be lost since, and they have to be worked out anew; [ServerOptions.Changed] was called then.
-func (s *Server) Accepted(key NodeKey) (*draft.Sealed, uint64) {
-	s.mu.Lock()
-	n := s.nodes[key]
-	s.mu.Unlock()
+// Of a refused resource the client keeps the form in here, so refusals are worked out with it.
+func (s *Server) Accepted(key NodeKey) *draft.Sealed {
+	n := s.lockNode(key)
 	if n == nil {
-		return nil, 0
+		return nil
 	}
-	n.mu.Lock()
 	defer n.mu.Unlock()
 	out, some := &draft.Sealed{}, false
 	for rank := range draft.Types {
@@ -171,9 +175,31 @@ func (s *Server) Accepted(key NodeKey) (*draft.Sealed, uint64) {
 		some = some || len(out.Resources[rank]) > 0
 	}
 	if !some {
-		out = nil
+		return nil
 	}
-	return out, n.epoch
+	return out
+}
+
+// Epoch returns a number that is another one when some of what Accepted has returned for a node since it was this one
+// may be lost, so that refusals have to be worked out anew. [ServerOptions.Changed] is called then.
+func (s *Server) Epoch(key NodeKey) uint64 {
+	n := s.lockNode(key)
+	if n == nil {
+		return 0
+	}
+	defer n.mu.Unlock()
+	return n.epoch
+}
+
+// lockNode returns a node with its mu held, nil when it is not known.
+func (s *Server) lockNode(key NodeKey) *proxyNode {
+	s.mu.Lock()
+	n := s.nodes[key]
+	s.mu.Unlock()
+	if n != nil {
+		n.mu.Lock()
+	}
+	return n
 }
 
 // forgot takes note that less is known of the client than refusals were worked out with.

@@ -107,7 +107,7 @@ type Server struct {
 	opts    ServerOptions
 	metrics *serverMetrics
 	stubs   *stubRequests
-	epochs  atomic.Uint64 // counts up for proxyNode.epoch
+	epochs  atomic.Uint64 // counts up; see Server.Epoch
 
 	wg       sync.WaitGroup // stream goroutines
 	watchers watchers

@@ -110,7 +110,7 @@ func randomConfig(rng *rand.Rand, revision int) []string {
 // pushUnfit publishes a config, as the check does one of which it refuses some at random: what has the word in its
 // bytes, and the listeners that need a cluster which the client does not have in any form.
 func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
-	had, _ := a.Accepted(web)
+	had := a.Accepted(web)
 	has := func(c string) bool {
 		return had != nil && slices.ContainsFunc(had.Resources[draft.Rank(cds)], func(r *draft.Resource) bool { return r.Name == c })
 	}

@@ -66,7 +66,7 @@ func TestHeldByCheck(t *testing.T) {
 			if len(p.Rejected) != 3 {
 				t.Fatalf("rejected: %+v", p.Rejected)
 			}
-			if l := p.Rejected[1]; l.ID.Name != "l" || l.Rule != 20 || l.Reason != "l is unfit" || string(l.Resource.Body) != "2" || l.Accepted == nil || string(l.Accepted.Body) != "1" || l.MadeAt != 1 {
+			if l := p.Rejected[1]; l.ID.Name != "l" || l.By != xds.HeldByCheck || l.Rule != 20 || l.Reason != "l is unfit" || string(l.Resource.Body) != "2" || l.Accepted == nil || string(l.Accepted.Body) != "1" || l.MadeAt != 1 {
 				t.Errorf("of the check: %+v", l)
 			}
 			if n := p.Rejected[2]; n.ID.Name != "new" || n.Accepted != nil {
@@ -150,7 +150,7 @@ func TestRefusedInFlight(t *testing.T) {
 	c.wantAck("LDS a=1")
 	a.push(config("LDS:a=1", "LDS:l=1", "LDS:m=1"))
 	resp := c.want("LDS l=1 m=1")
-	had, epoch := a.Accepted(web)
+	had, epoch := a.Accepted(web), a.Epoch(web)
 	if list := had.Resources[draft.Rank(lds)]; len(list) != 3 {
 		t.Errorf("accepted or on its way: %v", list)
 	}
@@ -160,13 +160,13 @@ func TestRefusedInFlight(t *testing.T) {
 	c.wantAck("LDS l=1 -m") // the names of a rejected response are told once more
 	a.push(config("LDS:a=2", "LDS:l=2", "LDS:m=2"), "LDS:l", "LDS:m")
 	c.wantAck("LDS a=2")
-	if _, now := a.Accepted(web); now == epoch || changed.Load() == before {
+	if a.Epoch(web) == epoch || changed.Load() == before {
 		t.Error("nobody is told that less is known than the check counted on")
 	}
 	a.push(config("LDS:a=2", "LDS:l=3", "LDS:m=3"))
 	c.wantAck("LDS l=3 m=3")
-	if d, n := a.Accepted(xds.NodeKey{ID: "default.nobody"}); d != nil || n != 0 {
-		t.Errorf("of nobody: %v %d", d, n)
+	if nobody := (xds.NodeKey{ID: "default.nobody"}); a.Accepted(nobody) != nil || a.Epoch(nobody) != 0 {
+		t.Error("of nobody something is known")
 	}
 }
 
@@ -275,7 +275,7 @@ func TestRefusedOfAnotherPeer(t *testing.T) {
 	a.push(config("LDS:l=1"))
 	c.wantAck("LDS l=1")
 	a.push(config("LDS:l=2"), "LDS:l")
-	_, epoch := a.Accepted(web)
+	epoch := a.Epoch(web)
 	if err := c.str.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestRefusedOfAnotherPeer(t *testing.T) {
 	d := deltaFrom(t, "127.0.0.9", tcp.Addr(), "default.web")
 	<-log.opened
 	a.wait(func() bool { return len(a.Connected()) == 1 })
-	if had, now := a.Accepted(web); had != nil || now == epoch {
+	if had := a.Accepted(web); had != nil || a.Epoch(web) == epoch {
 		t.Errorf("accepted by another peer: %+v", had)
 	}
 	if s := a.progress("default.web").State; s != xds.StateUnknown {

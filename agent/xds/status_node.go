@@ -110,10 +110,7 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 		}
 		t.Held = []HeldResource{}
 		for name, rej := range n.troubles(rank) {
-			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: HeldByProxy, Reason: rej.reason, Time: rej.at, Policies: blameOf(rej)}
-			if rej.rule != 0 {
-				h.By, h.Rule = HeldByCheck, rej.rule
-			}
+			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule, Reason: rej.reason, Time: rej.at, Policies: blameOf(rej)}
 			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}

@@ -37,8 +37,9 @@ type Rejection struct {
 	Resource, Accepted *draft.Resource
 	Reason             string
 	Time               time.Time
-	// Rule is that of the check which refused it, 0 where the client did. Cause is the refused resource that it needs
-	// and that alone is at fault; the zero value for none.
+	// By is HeldByProxy or HeldByCheck, Rule that of the check. Cause is the refused resource that it needs and that
+	// alone is at fault; the zero value for none.
+	By    string
 	Rule  int
 	Cause ResourceID
 	// Since is the newest revision of the store that is known to be in force at the client without this trouble, 0 for
@@ -123,7 +124,7 @@ func (n *proxyNode) rejections() []Rejection {
 		for name, rej := range n.troubles(rank) {
 			r := Rejection{
 				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: ResourceID{draft.Types[rank], name}, Resource: rej.resource,
-				Reason: rej.reason, Time: rej.at, Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
+				Reason: rej.reason, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
 			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {

@@ -158,7 +158,11 @@ func stateOf(s client.Applied) string {
 		if s.RejectedTotal > 1 {
 			who += fmt.Sprintf(" and %d more", s.RejectedTotal-1)
 		}
-		return fmt.Sprintf("rejected by %s: %s: %s", who, r.Resource, oneLine(r.Reason))
+		verb := "rejected by"
+		if r.By == client.HeldByCheck {
+			verb = "held back from"
+		}
+		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, oneLine(r.Reason))
 	case client.StatePending:
 		return "pending on " + proxies(s.LateTotal)
 	case client.StateUnselected:
