@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // maxSocketPath is the longest path of a unix socket in bytes (sun_path of unix(7) less the final NUL).
@@ -182,7 +184,8 @@ func checkAnnotations(annotations map[string]string) error {
 	if size > maxBootstrapPart {
 		return fmt.Errorf("annotations: %d bytes, at most %d are allowed", size, maxBootstrapPart)
 	}
-	return nil
+	_, faults := resource.ParseReach("annotations", annotations)
+	return faults.Err()
 }
 
 // yamlString quotes a string for YAML. The escapes of Go's ASCII form are all escapes of YAML's double-quoted style

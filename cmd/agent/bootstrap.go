@@ -27,7 +27,8 @@ node id MESH.NAME, which stays the same over restarts. It needs no running agent
 
 With --dataplane, the Envoy brings its Dataplane in its node metadata, and the agent has it as long as the Envoy is
 connected; without, the Dataplane comes from the resource directory or the API.
---annotations-file takes the downward API of Kubernetes (lines key="value") or a YAML mapping of strings.
+--annotations-file takes the downward API of Kubernetes (lines key="value") or a YAML mapping of strings. Of these
+kuma.io/reachable-backends and kuma.io/transparent-proxying-reachable-services say what the proxy reaches, and are checked.
 Envoy must be able to create its admin socket; --admin-socket "" leaves the admin interface out.`,
 		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml
   nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml --admin-socket /run/envoy/web.sock --write web.yaml`,
@@ -76,6 +77,11 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 			if o.Annotations, err = readAnnotations(annotations); err != nil {
 				return fmt.Errorf("--annotations-file %s: %w", annotations, err)
 			}
+			notes, err := agent.ReachNotes(o.Annotations)
+			if err != nil {
+				return fmt.Errorf("--annotations-file %s: %w", annotations, err)
+			}
+			a.warn(notes)
 		}
 		b, err := agent.Bootstrap(o)
 		if err != nil {
