@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -116,6 +117,21 @@ func TestPassthroughThroughSockets(t *testing.T) {
 		{what: "Host still allowed", to: www, say: get, name: "www.example.com", want: "www", pinned: true},
 		{what: "no family has a match", to: boxV6, say: aLine, want: isClosed},
 	})
+	// Another policy adds to it, and takes away with it what it has added.
+	more := passthroughOf("Matched", `{type: CIDR, value: 10.10.0.0/16, port: 5432, protocol: tcp}`, `{type: IP, value: 10.20.0.8, port: 9000, protocol: tcp}`)
+	j.apply(strings.Replace(more, "name: outside", "name: more", 1))
+	j.visits("two policies", []visit{
+		{what: "of the first", to: www, say: get, name: "www.example.com", want: "www", pinned: true},
+		{what: "of the second", to: database, say: aLine, want: "database"},
+		{what: "of both", to: boxBeside, say: aLine, want: "beside the box"},
+		{what: "of neither", to: box, say: aLine, want: isClosed},
+	})
+	j.remove(resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: "more"})
+	j.visits("one policy again", []visit{
+		{what: "of the one that is gone", to: database, say: aLine, want: isClosed},
+		{what: "of both", to: boxBeside, say: aLine, want: "beside the box"},
+	})
+
 	// What the policy says goes over an open mesh.
 	j.apply("type: Mesh\nname: default\n")
 	j.apply(passthroughOf("None"))
