@@ -37,8 +37,10 @@ func shapes(s *envoy.Step) []string {
 		case strings.Contains(filter, "ratelimit") || strings.Contains(filter, "rate_limit"):
 			return []string{"MeshRateLimit", "RateLimit"}
 		}
-	case envoy.LevelVirtualHost, envoy.LevelRoute:
+	case envoy.LevelVirtualHost:
 		return []string{kindHTTPRoute, "MeshTCPRoute", "TrafficRoute"}
+	case envoy.LevelRoute:
+		return []string{kindHTTPRoute, "MeshTCPRoute", "TrafficRoute", "MeshTimeout", "Timeout", "MeshRetry", "Retry"}
 	case envoy.LevelCluster:
 		return []string{"MeshTCPRoute", "TrafficRoute", "MeshTimeout", "Timeout", "MeshCircuitBreaker", "CircuitBreaker", "MeshHealthCheck", "HealthCheck", "MeshLoadBalancingStrategy"}
 	case envoy.LevelEndpoints:
