@@ -28,6 +28,16 @@ type (
 	QuestionError = explain.QuestionError
 	// BootstrapOptions says for which proxy a bootstrap is made.
 	BootstrapOptions = xds.BootstrapOptions
+	// ProxyType says what a proxy is there for.
+	ProxyType = xds.ProxyType
+	// ProxyRef names one proxy.
+	ProxyRef = xds.ProxyRef
+)
+
+// The proxies at the border of a zone.
+const (
+	ProxyEgress  = xds.ProxyEgress
+	ProxyIngress = xds.ProxyIngress
 )
 
 // Bootstrap returns the bootstrap of an Envoy as YAML.

@@ -282,6 +282,16 @@ func (c *Client) Proxy(ctx context.Context, mesh, name string) (*Proxy, error) {
 	return call[Proxy](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "status"), nil, nil)
 }
 
+// ZoneProxy returns a proxy at the border of a zone. Plural is that of its kind: zoneegresses or zoneingresses.
+func (c *Client) ZoneProxy(ctx context.Context, plural, name string) (*Proxy, error) {
+	return call[Proxy](ctx, c, http.MethodGet, path("v1", plural, name, "status"), nil, nil)
+}
+
+// ZoneConfig returns what its Envoy gets.
+func (c *Client) ZoneConfig(ctx context.Context, plural, name string) (*Config, error) {
+	return call[Config](ctx, c, http.MethodGet, path(plural, name, "_config"), nil, nil)
+}
+
 // Status returns the health of the agent and what it holds.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return call[Status](ctx, c, http.MethodGet, "/v1/status", nil, nil)

@@ -137,6 +137,8 @@ func (a *Applied) reject(x *situation, r *xds.Rejection) {
 // reaches says whether a proxy is in a mesh that the subject is about.
 func (sub *subject) reaches(p *xds.Progress) bool {
 	switch {
+	case p.Mesh == "": // a proxy at the border of the zone is made from all meshes
+		return true
 	case sub.key.Kind == kindMesh:
 		return p.Mesh == sub.key.Name
 	case sub.key.Mesh != "":
@@ -246,6 +248,9 @@ func (x *situation) whyLate(sub *subject, p *xds.Progress) string {
 	case p.Revision < sub.revision:
 		if x.last != nil {
 			who := resource.Key{Kind: kindDataplane, Mesh: p.Mesh, Name: p.Name}.String()
+			if ref, err := xds.ParseProxyRef(p.Node.ID); err == nil {
+				who = ref.Key().String()
+			}
 			for _, prob := range x.last.Problems {
 				if prob.Severity == SeverityError && (prob.Resource == who || prob.Resource == (resource.Key{Kind: kindMesh, Name: p.Mesh}).String()) {
 					return prob.Reason

@@ -62,6 +62,8 @@ type Last struct {
 	Proxies  map[ProxyID]*xds.Proxy // what was made for clients
 	At       time.Time              // when it ended
 	Took     time.Duration
+	Zone     string // of the node
+	SystemCA string // see [xds.ZoneInput]
 	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
 	Problems []Problem
 }

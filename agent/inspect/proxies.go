@@ -29,6 +29,7 @@ type Proxies struct {
 
 // Proxy is GET /v1/dataplanes/{mesh}/{name}/status: one proxy and how far it is with its config.
 type Proxy struct {
+	Type      xds.ProxyType     `json:"type,omitempty"` // of proxies at the border of a zone, which have no mesh
 	Mesh      string            `json:"mesh"`
 	Name      string            `json:"name"`
 	State     string            `json:"state"`
@@ -43,21 +44,21 @@ type Proxy struct {
 // allProxies joins the Dataplanes with those who ask for their config.
 func (s *Server) allProxies(snap *store.Snapshot, last *Last) []Proxy {
 	byKey := map[resource.Key]*Proxy{}
-	at := func(mesh, name string) *Proxy {
-		k := resource.Key{Kind: kindDataplane, Mesh: mesh, Name: name}
+	at := func(ref xds.ProxyRef) *Proxy {
+		k := ref.Key()
 		p := byKey[k]
 		if p == nil {
-			p = &Proxy{Mesh: mesh, Name: name, Clients: []xds.ProxyStatus{}, Problems: []Problem{}}
+			p = &Proxy{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Clients: []xds.ProxyStatus{}, Problems: []Problem{}}
 			byKey[k] = p
 		}
 		return p
 	}
 	for _, res := range snap.Set().Kind(kindDataplane) {
-		at(res.Mesh, res.Name).Dataplane = true
+		at(xds.ProxyRef{Mesh: res.Mesh, Name: res.Name}).Dataplane = true
 	}
 	if s.opts.Proxies != nil {
 		for _, c := range s.opts.Proxies() {
-			p := at(c.Mesh, c.Name)
+			p := at(xds.ProxyRef{Type: c.Type, Mesh: c.Mesh, Name: c.Name})
 			p.Clients = append(p.Clients, c)
 		}
 	}
@@ -81,7 +82,7 @@ func (s *Server) allProxies(snap *store.Snapshot, last *Last) []Proxy {
 		out = append(out, *p)
 	}
 	slices.SortFunc(out, func(a, b Proxy) int {
-		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 	})
 	return out
 }
@@ -100,6 +101,9 @@ func clientState(c *xds.ProxyStatus) (state, reason string) {
 	case xds.StateWaiting:
 		return StatePending, "the agent has not loaded its state yet"
 	case xds.StateUnknown:
+		if c.Type != xds.ProxyDataplane {
+			return StateUnknown, fmt.Sprintf("node id %q asks for a %s that does not exist; apply it, or mend the node id in the bootstrap", c.NodeID, c.Type.Kind())
+		}
 		return StateUnknown, fmt.Sprintf("node id %q asks for a Dataplane that does not exist; apply it, or mend the node id in the bootstrap", c.NodeID)
 	}
 	for _, t := range c.Types {

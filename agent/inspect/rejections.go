@@ -69,7 +69,11 @@ func (s *Server) rejections() []Problem {
 				add(resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(), b.Field, r)
 			}
 			if len(causes) == 0 {
-				add(resource.Key{Kind: kindDataplane, Mesh: r.Mesh, Name: r.Name}.String(), "", r)
+				who := resource.Key{Kind: kindDataplane, Mesh: r.Mesh, Name: r.Name}
+				if ref, err := xds.ParseProxyRef(r.Node.ID); err == nil {
+					who = ref.Key()
+				}
+				add(who.String(), "", r)
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // handler answers one method of one path with a document or a problem.
@@ -47,6 +49,10 @@ func (s *Server) routes() http.Handler {
 	post("/v1/wait", s.wait)
 	post("/v1/diff", s.diff)
 
+	get("/v1/zoneegresses/{name}/status", s.zoneProxy(xds.ProxyEgress))
+	get("/v1/zoneingresses/{name}/status", s.zoneProxy(xds.ProxyIngress))
+	get("/zoneegresses/{name}/_config", s.zoneConfig(xds.ProxyEgress))
+	get("/zoneingresses/{name}/_config", s.zoneConfig(xds.ProxyIngress))
 	get("/meshes/{mesh}/dataplanes/{name}/_config", s.config)
 	get("/meshes/{mesh}/dataplanes/{name}/_rules", s.rules)
 	one := map[string]handler{http.MethodGet: s.get, http.MethodPut: s.put, http.MethodDelete: s.delete}

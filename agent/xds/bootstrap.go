@@ -25,7 +25,8 @@ const maxBootstrapPart = 1 << 20
 
 // BootstrapOptions says for which proxy a bootstrap is made.
 type BootstrapOptions struct {
-	Mesh, Name  string            // the node id is "<mesh>.<name>"
+	Type        ProxyType         // at the border of a zone there is neither mesh nor Dataplane
+	Mesh, Name  string            // of the resource; see ProxyRef.NodeID
 	Cluster     string            // node.cluster: the service of the proxy; the name when empty
 	XDSSocket   string            // absolute path of the agent's xDS socket, at most 107 bytes
 	AdminSocket string            // absolute path of Envoy's admin socket, at most 107 bytes; no admin when empty
@@ -38,11 +39,16 @@ type BootstrapOptions struct {
 // give the same bytes. Faults are reported all at once.
 func Bootstrap(o BootstrapOptions) ([]byte, error) {
 	var faults []error
-	id := o.Mesh + "." + o.Name
+	id := ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
 	if strings.Contains(o.Mesh, ".") {
 		faults = append(faults, fmt.Errorf("mesh %q: a mesh name has no dot, since the node id is split at the first", o.Mesh))
-	} else if _, _, err := ParseNodeID(id); err != nil {
+	} else if ref, err := ParseProxyRef(id); err != nil {
 		faults = append(faults, err)
+	} else if ref.Type != o.Type {
+		faults = append(faults, fmt.Errorf("mesh %q: the name is missing", o.Mesh))
+	}
+	if o.Type != ProxyDataplane && (o.Mesh != "" || len(o.Dataplane) > 0) {
+		faults = append(faults, fmt.Errorf("proxy of the type %s: it has no mesh and no Dataplane: remove them", o.Type))
 	}
 	cluster := o.Cluster
 	if cluster == "" {
@@ -70,13 +76,16 @@ func Bootstrap(o BootstrapOptions) ([]byte, error) {
 
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "node:\n  id: %s\n  cluster: %s\n", yamlString(id), yamlString(cluster))
-	if dataplane != "" || len(o.Annotations) > 0 {
+	if dataplane != "" || len(o.Annotations) > 0 || o.Type != ProxyDataplane {
 		b.WriteString("  metadata:\n")
 		if len(o.Annotations) > 0 {
 			b.WriteString("    annotations:\n")
 			for _, k := range slices.Sorted(maps.Keys(o.Annotations)) {
 				fmt.Fprintf(&b, "      %s: %s\n", yamlString(k), yamlString(o.Annotations[k]))
 			}
+		}
+		if o.Type != ProxyDataplane {
+			fmt.Fprintf(&b, "    dataplane.proxyType: %s\n", yamlString(string(o.Type)))
 		}
 		if dataplane != "" {
 			fmt.Fprintf(&b, "    dataplane.resource: %s\n", yamlString(dataplane))

@@ -46,3 +46,32 @@ func FuzzProxyRef(f *testing.F) {
 		}
 	})
 }
+
+// TestBootstrapAtTheBorder: the bootstrap says which proxy it is for, in a node id that is read as such.
+func TestBootstrapAtTheBorder(t *testing.T) {
+	for _, typ := range []xds.ProxyType{xds.ProxyEgress, xds.ProxyIngress} {
+		o := xds.BootstrapOptions{Type: typ, Name: "out", XDSSocket: "/run/xds.sock"}
+		out, err := xds.Bootstrap(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := readBootstrap(t, out).GetNode()
+		ref, err := xds.ParseProxyRef(node.GetId())
+		if err != nil || ref != (xds.ProxyRef{Type: typ, Name: "out"}) || node.GetMetadata().GetFields()["dataplane.proxyType"].GetStringValue() != string(typ) {
+			t.Errorf("%s: node %v, %+v, %v", typ, node, ref, err)
+		}
+		for _, change := range []func(o *xds.BootstrapOptions){
+			func(o *xds.BootstrapOptions) { o.Mesh = "default" },
+			func(o *xds.BootstrapOptions) { o.Dataplane = []byte("{}") },
+			func(o *xds.BootstrapOptions) { o.Name = "" },
+			func(o *xds.BootstrapOptions) { o.Type = "other" },
+			func(o *xds.BootstrapOptions) { o.Type = xds.ProxyDataplane },
+		} {
+			bad := o
+			change(&bad)
+			if out, err := xds.Bootstrap(bad); err == nil {
+				t.Errorf("%+v is accepted: %s", bad, out)
+			}
+		}
+	}
+}

@@ -18,6 +18,7 @@ func (a *app) bootstrapCommand() *cobra.Command {
 	var (
 		o                                         agent.BootstrapOptions
 		dataplane, annotations, xds, admin, write string
+		typ                                       string
 	)
 	cmd := &cobra.Command{
 		Use:   "bootstrap --name DPP",
@@ -27,28 +28,43 @@ node id MESH.NAME, which stays the same over restarts. It needs no running agent
 
 With --dataplane, the Envoy brings its Dataplane in its node metadata, and the agent has it as long as the Envoy is
 connected; without, the Dataplane comes from the resource directory or the API.
+With --proxy-type egress or ingress it is for the proxy of a ZoneEgress or ZoneIngress of that name, which has no mesh; its
+node id is .egress.NAME or .ingress.NAME.
 --annotations-file takes the downward API of Kubernetes (lines key="value") or a YAML mapping of strings. Of these
 kuma.io/reachable-backends and kuma.io/transparent-proxying-reachable-services say what the proxy reaches, and are checked.
 Envoy must be able to create its admin socket; --admin-socket "" leaves the admin interface out.`,
 		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml
-  nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml --admin-socket /run/envoy/web.sock --write web.yaml`,
+  nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml --admin-socket /run/envoy/web.sock --write web.yaml
+  nearside bootstrap --proxy-type egress --name egress-1 > egress.yaml && envoy -c egress.yaml`,
 		Args: args(0, 0, "no arguments; name the proxy with --name"),
 	}
 	a.meshFlag(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&o.Name, "name", "", "name of the Dataplane (required)")
+	fl.StringVar(&o.Name, "name", "", "name of the Dataplane, ZoneEgress or ZoneIngress (required)")
+	fl.StringVar(&typ, "proxy-type", proxyDataplane, "what the proxy is there for: "+strings.Join(proxyTypes(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("proxy-type", cobra.FixedCompletions(proxyTypes(), cobra.ShellCompDirectiveNoFileComp))
 	fl.StringVar(&o.Cluster, "cluster", "", "node.cluster of the Envoy (default: the name)")
 	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")
 	fl.StringVar(&annotations, "annotations-file", "", "file with annotations for the node metadata")
 	fl.StringVar(&xds, "xds-socket", "", "xDS socket of the agent (default: xds.sock beside its API socket)")
-	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/MESH.NAME.sock beside the xDS socket, where the agent lets Envoys make theirs)")
+	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/NODE-ID.sock beside the xDS socket, where the agent lets Envoys make theirs)")
 	fl.StringVar(&write, "write", "", "write to this file instead of standard output")
 	_ = cmd.RegisterFlagCompletionFunc("name", a.completeNamesOf("dataplanes"))
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if o.Name == "" {
 			return usagef("--name is missing: name the Dataplane of the Envoy")
 		}
-		o.Mesh = a.mesh
+		switch typ {
+		case proxyDataplane:
+			o.Mesh = a.mesh
+		case string(agent.ProxyEgress), string(agent.ProxyIngress):
+			if cmd.Flags().Changed("mesh") || dataplane != "" {
+				return usagef("--mesh and --dataplane do not go with --proxy-type %s, which is for all meshes", typ)
+			}
+			o.Type = agent.ProxyType(typ)
+		default:
+			return usagef("--proxy-type %q is not possible; one of %s", typ, strings.Join(proxyTypes(), ", "))
+		}
 		if xds == "" {
 			xds = filepath.Join(filepath.Dir(client.FindSocket(a.socket, a.getenv, os.Geteuid())), "xds.sock")
 		}
@@ -58,7 +74,7 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 		}
 		switch {
 		case !fl.Changed("admin-socket"):
-			o.AdminSocket = filepath.Join(filepath.Dir(o.XDSSocket), "envoy", o.Mesh+"."+o.Name+".sock")
+			o.AdminSocket = filepath.Join(filepath.Dir(o.XDSSocket), "envoy", agent.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()+".sock")
 		case admin != "":
 			if o.AdminSocket, err = filepath.Abs(admin); err != nil {
 				return err
@@ -98,6 +114,14 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 		return nil
 	}
 	return cmd
+}
+
+// proxyDataplane is the proxy type of a Dataplane.
+const proxyDataplane = "dataplane"
+
+// proxyTypes are the values of --proxy-type.
+func proxyTypes() []string {
+	return []string{proxyDataplane, string(agent.ProxyEgress), string(agent.ProxyIngress)}
 }
 
 // readAnnotations reads annotations as the downward API of Kubernetes writes them, one key="value" to a line with Go's

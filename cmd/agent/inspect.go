@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,7 +22,8 @@ func (a *app) inspectCommand() *cobra.Command {
 		Args:    group,
 		RunE:    help,
 	}
-	cmd.AddCommand(a.inspectDataplanesCommand(), a.inspectDataplaneCommand())
+	cmd.AddCommand(a.inspectDataplanesCommand(), a.inspectDataplaneCommand(),
+		a.inspectZoneCommand(agent.ProxyEgress, "zoneegresses"), a.inspectZoneCommand(agent.ProxyIngress, "zoneingresses"))
 	return cmd
 }
 
@@ -48,10 +50,8 @@ does not exist) or disconnected (no client on this node).`,
 		if err != nil {
 			return err
 		}
-		if !all {
-			ps.Items = slices.DeleteFunc(ps.Items, func(p client.Proxy) bool { return p.Mesh != a.mesh })
-			ps.Total = len(ps.Items)
-		}
+		ps.Items = slices.DeleteFunc(ps.Items, func(p client.Proxy) bool { return p.Mesh == "" || !all && p.Mesh != a.mesh })
+		ps.Total = len(ps.Items)
 		switch format {
 		case "json":
 			return printJSON(a.stdout, ps)
@@ -204,6 +204,14 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 			return err
 		}
 	}
+	if err := a.printConfig(c, format); err != nil || !diff || format != "table" {
+		return err
+	}
+	return a.inspectDiff(cmd.Context(), in, name, len(c.Diff), func(p *client.ProxyDiff) { configItems(a.stdout, &p.Config) })
+}
+
+// printConfig writes a config.
+func (a *app) printConfig(c *client.Config, format string) error {
 	switch format {
 	case "json":
 		return printJSON(a.stdout, c)
@@ -216,10 +224,7 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 			t.row(typ[strings.LastIndex(typ, ".")+1:], n, fmt.Sprint(len(c.XDS[typ][n])))
 		}
 	}
-	if err := t.flush(); err != nil || !diff {
-		return err
-	}
-	return a.inspectDiff(cmd.Context(), in, name, len(c.Diff), func(p *client.ProxyDiff) { configItems(a.stdout, &p.Config) })
+	return t.flush()
 }
 
 // inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of operations.
@@ -250,13 +255,18 @@ func (a *app) inspectStatus(cmd *cobra.Command, name, format string) error {
 	if err != nil {
 		return err
 	}
+	return a.printProxy(p, format)
+}
+
+// printProxy writes how far a proxy is with its config.
+func (a *app) printProxy(p *client.Proxy, format string) error {
 	switch format {
 	case "json":
 		return printJSON(a.stdout, p)
 	case "yaml":
 		return printYAML(a.stdout, p)
 	}
-	fmt.Fprintf(a.stdout, "%s/%s: %s", p.Mesh, p.Name, p.State)
+	fmt.Fprintf(a.stdout, "%s/%s: %s", cmp.Or(p.Mesh, p.Type.Kind()), p.Name, p.State)
 	if p.Reason != "" {
 		fmt.Fprintf(a.stdout, ": %s", p.Reason)
 	}

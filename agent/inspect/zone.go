@@ -1,0 +1,70 @@
+package inspect
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// ZoneConfig renders what the Envoy of a proxy at the border of a zone gets, as _config and `inspect zoneegress` show it,
+// and what was left out of it. It is pure.
+func ZoneConfig(in xds.ZoneInput) (*Config, []mesh.Warning, error) {
+	p, err := xds.GenerateZone(in, nil, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	doc, err := p.JSON()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Config{XDS: doc}, p.Warnings, nil
+}
+
+// zoneConfig is GET /zoneegresses/{name}/_config, and the same of ingresses.
+func (s *Server) zoneConfig(t xds.ProxyType) handler {
+	return func(w http.ResponseWriter, r *http.Request) *Error {
+		last := s.opts.Last()
+		if last == nil {
+			return notReady()
+		}
+		key := resource.Key{Kind: t.Kind(), Name: r.PathValue("name")}
+		res := s.opts.Store.Snapshot().Set().Get(key)
+		if res == nil {
+			return notFound("%s does not exist", key)
+		}
+		in := xds.ZoneInput{Resource: res, Zone: last.Zone, Flavor: xds.FlavorEnvoy, SystemCA: last.SystemCA}
+		for _, name := range slices.Sorted(maps.Keys(last.Meshes)) {
+			in.Meshes = append(in.Meshes, last.Meshes[name])
+		}
+		c, _, err := ZoneConfig(in)
+		if err != nil {
+			return generationError(err)
+		}
+		writeJSON(w, http.StatusOK, c)
+		return nil
+	}
+}
+
+// zoneProxy is GET /v1/zoneegresses/{name}/status, and the same of ingresses.
+func (s *Server) zoneProxy(t xds.ProxyType) handler {
+	return func(w http.ResponseWriter, r *http.Request) *Error {
+		ref := xds.ProxyRef{Type: t, Name: r.PathValue("name")}
+		snap := s.opts.Store.Snapshot()
+		for _, p := range s.allProxies(snap, s.opts.Last()) {
+			if p.Type == ref.Type && p.Name == ref.Name {
+				writeJSON(w, http.StatusOK, p)
+				return nil
+			}
+		}
+		if snap.Set().Get(ref.Key()) == nil {
+			return notFound("%s does not exist, and no client asks for it", ref.Key())
+		}
+		writeJSON(w, http.StatusOK, Proxy{Type: t, Name: ref.Name, State: StateDisconnected, Clients: []xds.ProxyStatus{}, Problems: []Problem{},
+			Reason: "no Envoy on this node takes its config; start one with the output of nearside bootstrap --proxy-type " + string(t)})
+		return nil
+	}
+}
