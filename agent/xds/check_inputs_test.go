@@ -51,7 +51,7 @@ func ownInputs(tb testing.TB) []meshInput {
 // conformanceInputs are those of the reference cases; the test is skipped where there are none.
 func conformanceInputs(tb testing.TB) []meshInput {
 	tb.Helper()
-	files, err := filepath.Glob(filepath.Join(conformanceCases, "*/input.yaml"))
+	files, err := conformanceFiles()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -63,6 +63,10 @@ func conformanceInputs(tb testing.TB) []meshInput {
 		out = append(out, inputOf(tb, file, concat(tb, []string{file})))
 	}
 	return out
+}
+
+func conformanceFiles() ([]string, error) {
+	return filepath.Glob(filepath.Join(conformanceCases, "*/input.yaml"))
 }
 
 func glob(tb testing.TB, pattern string) []string {
