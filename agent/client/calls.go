@@ -32,6 +32,7 @@ type (
 	Revision = inspect.Revision
 	Rollback = inspect.Rollback
 	Rules    = inspect.Rules
+	Service  = inspect.Service
 	Status   = inspect.Status
 	Wait     = inspect.Wait
 	Written  = inspect.Written
@@ -61,6 +62,9 @@ type (
 	Source            = inspect.Source
 	Tag               = inspect.Tag
 )
+
+// HostnameCollision is the reason of a hostname that belongs to another service.
+const HostnameCollision = inspect.HostnameCollision
 
 // ProblemNotReady is the type of a [Problem] of an agent that is starting or stopping.
 const ProblemNotReady = inspect.ProblemNotReady
@@ -290,6 +294,28 @@ func (c *Client) ZoneProxy(ctx context.Context, plural, name string) (*Proxy, er
 // ZoneConfig returns what its Envoy gets.
 func (c *Client) ZoneConfig(ctx context.Context, plural, name string) (*Config, error) {
 	return call[Config](ctx, c, http.MethodGet, path(plural, name, "_config"), nil, nil)
+}
+
+// Services lists the services of a mesh, or with an empty mesh those of all. Kind and name choose among them where they are
+// not empty.
+func (c *Client) Services(ctx context.Context, mesh, kind, name string) ([]Service, error) {
+	out := []Service{}
+	for {
+		q := url.Values{"size": {"1000"}, "offset": {strconv.Itoa(len(out))}}
+		for k, v := range map[string]string{"mesh": mesh, "kind": kind, "name": name} {
+			if v != "" {
+				q.Set(k, v)
+			}
+		}
+		page, err := call[inspect.Services](ctx, c, http.MethodGet, "/v1/services", q, nil)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Items...)
+		if page.Next == nil || len(page.Items) == 0 {
+			return out, nil
+		}
+	}
 }
 
 // Status returns the health of the agent and what it holds.

@@ -40,6 +40,7 @@ func (s *Server) routes() http.Handler {
 	get("/v1/dataplanes", s.proxies)
 	get("/v1/dataplanes/{mesh}/{name}/status", s.proxy)
 	get("/v1/dataplanes/{mesh}/{name}/policies", s.policies)
+	get("/v1/services", s.services)
 	get("/v1/applied/{plural}", s.appliedList)
 	get("/v1/history/{plural}/{name}", s.history)
 	get("/v1/history/{plural}/{mesh}/{name}", s.history)
@@ -55,6 +56,7 @@ func (s *Server) routes() http.Handler {
 	get("/zoneingresses/{name}/_config", s.zoneConfig(xds.ProxyIngress))
 	get("/meshes/{mesh}/dataplanes/{name}/_config", s.config)
 	get("/meshes/{mesh}/dataplanes/{name}/_rules", s.rules)
+	get("/meshes/{mesh}/{plural}/{name}/_hostnames", s.hostnames)
 	one := map[string]handler{http.MethodGet: s.get, http.MethodPut: s.put, http.MethodDelete: s.delete}
 	get("/{plural}", s.list)
 	on("/{plural}/{name}", one)

@@ -262,7 +262,7 @@ func (m *nameMaker) warnFailed() {
 		for _, f := range m.failed[i:n] {
 			what = append(what, fmt.Sprintf("%s: %s", describeNamed(f.service), f.reason))
 		}
-		m.warnf(m.failed[i].generator, "spec.template: it gives no hostname to %d services: %s", n-i, list(what, "; "))
+		m.warnf(m.failed[i].generator, "spec.template: it makes no hostname for %s", list(what, "; "))
 		i = n
 	}
 }

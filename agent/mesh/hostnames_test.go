@@ -166,7 +166,7 @@ func TestHostnameStatus(t *testing.T) {
 	}
 	got := warningsOf(v, "HostnameGenerator")
 	if len(got) != 5 || !slices.Contains(got, "g5-same: "+both) ||
-		!slices.Contains(got, "g1-label: spec.template: it gives no hostname to 1 services: MeshService/default/b: the service has no label v, which the template asks for") {
+		!slices.Contains(got, "g1-label: spec.template: it makes no hostname for MeshService/default/b: the service has no label v, which the template asks for") {
 		t.Errorf("warnings of generators: %q", got)
 	}
 }

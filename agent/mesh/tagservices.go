@@ -63,6 +63,8 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 			}
 			if in.ready {
 				list = append(list, in.ep)
+			} else {
+				s.NotReady++
 			}
 		}
 		s.Protocol, s.Endpoints = p, &EndpointSet{List: list}

@@ -124,6 +124,9 @@ func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.It
 	if kind.Policy && format == "wide" {
 		return a.printPolicies(cmd, kind, items, own)
 	}
+	if isService(kind) && format == "wide" {
+		return a.printServices(cmd, kind, items, own)
+	}
 	return a.printTable(kind, items, own, states, format == "wide")
 }
 

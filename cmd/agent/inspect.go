@@ -22,7 +22,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		Args:    group,
 		RunE:    help,
 	}
-	cmd.AddCommand(a.inspectDataplanesCommand(), a.inspectDataplaneCommand(),
+	cmd.AddCommand(a.inspectDataplanesCommand(), a.inspectDataplaneCommand(), a.inspectServicesCommand(),
 		a.inspectZoneCommand(agent.ProxyEgress, "zoneegresses"), a.inspectZoneCommand(agent.ProxyIngress, "zoneingresses"))
 	return cmd
 }

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+func (a *app) inspectServicesCommand() *cobra.Command {
+	var all bool
+	var files fileFlags
+	cmd := &cobra.Command{
+		Use:   "services",
+		Short: "List the services of a mesh with their addresses, names and endpoints",
+		Long: `Lists every service of a mesh as this node sees it: the values of kuma.io/service (ServiceTag), MeshServices, those that
+are made of tags among them (they are in no list of resources), MeshExternalServices and MeshMultiZoneServices. ENDPOINTS
+is how many take traffic, of how many, for each port. HOSTNAMES are those that a service has. Below the table stands what
+services do not have of what they were to have, and why.
+
+With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
+NEARSIDE_NODE_ZONE.`,
+		Example: "  nearside inspect services\n  nearside inspect services -A -o wide\n  nearside inspect services -f resources/ -o json",
+		Args:    args(0, 0, "no arguments"),
+	}
+	a.meshFlag(cmd)
+	files.add(cmd, "compute offline from these resources")
+	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
+	output := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		mesh := a.mesh
+		if all {
+			mesh = ""
+		}
+		var list []client.Service
+		if len(files.paths) > 0 {
+			if all {
+				return usagef("-f computes one mesh; leave -A out and name the mesh with -m")
+			}
+			o, err := a.offline(&files)
+			if err != nil {
+				return err
+			}
+			if list, err = o.Services(a.getenv("NEARSIDE_NODE_ZONE"), mesh); err != nil {
+				return err
+			}
+		} else if list, err = a.client().Services(cmd.Context(), mesh, "", ""); err != nil {
+			return err
+		}
+		switch format {
+		case "json":
+			return printJSON(a.stdout, serviceList{len(list), list})
+		case "yaml":
+			return printYAML(a.stdout, serviceList{len(list), list})
+		case "name":
+			for _, s := range list {
+				fmt.Fprintln(a.stdout, strings.ToLower(s.Kind)+"/"+s.Name)
+			}
+			return nil
+		}
+		return a.serviceTable(list, format == "wide")
+	}
+	return cmd
+}
+
+// serviceList is the whole list, as the pages of the API have it.
+type serviceList struct {
+	Total int              `json:"total"`
+	Items []client.Service `json:"items"`
+}
+
+func (a *app) serviceTable(list []client.Service, wide bool) error {
+	headers := []string{"MESH", "KIND", "NAME", "PORTS", "ENDPOINTS", "VIPS", "HOSTNAMES"}
+	if wide {
+		headers = append(headers, "CLUSTERS", "LABELS")
+	}
+	t := newTable(a.stdout, headers...)
+	for _, s := range list {
+		kind := s.Kind
+		if s.Derived {
+			kind += " (derived)"
+		}
+		cells := []string{s.Mesh, kind, s.Name, servicePorts(&s), serviceEndpoints(&s), serviceVIPs(&s), serviceNames(&s)}
+		if wide {
+			var clusters []string
+			for _, p := range s.Ports {
+				clusters = append(clusters, p.Cluster)
+			}
+			cells = append(cells, strings.Join(clusters, ","), pairs(s.Labels))
+		}
+		t.row(cells...)
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	a.serviceReasons(list)
+	return nil
+}
+
+// serviceReasons writes what is not as it was to be.
+func (a *app) serviceReasons(list []client.Service) {
+	first := true
+	say := func(s *client.Service, text string) {
+		if first {
+			fmt.Fprintln(a.stdout)
+			first = false
+		}
+		fmt.Fprintf(a.stdout, "%s/%s/%s: %s\n", s.Kind, s.Mesh, s.Name, oneLine(text))
+	}
+	for i := range list {
+		s := &list[i]
+		for _, r := range s.Reasons {
+			say(s, r)
+		}
+		for _, h := range s.Hostnames {
+			if h.Generated || h.Reason == client.HostnameCollision && len(s.Reasons) > 0 { // which are among the reasons
+				continue
+			}
+			what := "no hostname"
+			if h.Hostname != "" {
+				what = "not the hostname " + h.Hostname
+			}
+			if h.Generator != "" {
+				what += " by " + h.Generator
+			}
+			say(s, what+": "+h.Message)
+		}
+	}
+}
+
+// servicePorts writes the ports of a service with their names and protocols.
+func servicePorts(s *client.Service) string {
+	var out []string
+	for _, p := range s.Ports {
+		out = append(out, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
+	}
+	return strings.Join(out, ",")
+}
+
+// serviceEndpoints writes ready/total, once where it is the same for all ports.
+func serviceEndpoints(s *client.Service) string {
+	var out []string
+	same := true
+	for _, p := range s.Ports {
+		e := fmt.Sprintf("%d/%d", p.Ready, p.Total)
+		same = same && (len(out) == 0 || out[0] == e)
+		out = append(out, e)
+	}
+	if same && len(out) > 0 {
+		return out[0]
+	}
+	return strings.Join(out, ",")
+}
+
+func serviceVIPs(s *client.Service) string {
+	return joined(s.VIPs, netip.Addr.String)
+}
+
+// serviceNames writes the hostnames that a service has.
+func serviceNames(s *client.Service) string {
+	var out []string
+	for _, h := range s.Hostnames {
+		if h.Generated {
+			out = append(out, h.Hostname)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+func joined[T any](list []T, text func(T) string) string {
+	var out []string
+	for _, x := range list {
+		out = append(out, text(x))
+	}
+	return strings.Join(out, ",")
+}
+
+// isService reports whether a kind is one of services, of which wide tables show what was computed.
+func isService(k client.Kind) bool {
+	return k.Kind == "MeshService" || k.Kind == "MeshExternalService" || k.Kind == "MeshMultiZoneService"
+}
+
+// printServices writes services with what the agent computed of them: addresses, names and endpoints.
+func (a *app) printServices(cmd *cobra.Command, kind client.Kind, items []client.Item, own []column) error {
+	mesh, name := "", ""
+	if len(items) == 1 {
+		d, err := readDocument(items[0])
+		if err != nil {
+			return err
+		}
+		mesh, name = d.Mesh, d.Name
+	}
+	list, err := a.client().Services(cmd.Context(), mesh, kind.Kind, name)
+	if err != nil {
+		return err
+	}
+	by := make(map[string]*client.Service, len(list))
+	for i := range list {
+		by[list[i].Mesh+"/"+list[i].Name] = &list[i]
+	}
+	for _, c := range []struct {
+		header string
+		cell   func(*client.Service) string
+	}{{"ENDPOINTS", serviceEndpoints}, {"VIPS", serviceVIPs}, {"HOSTNAMES", serviceNames}} {
+		own = append(own, column{c.header, func(d *document) string {
+			if s := by[d.Mesh+"/"+d.Name]; s != nil {
+				return c.cell(s)
+			}
+			return "" // written since the agent last looked
+		}})
+	}
+	return a.printTable(kind, items, own, nil, true)
+}
