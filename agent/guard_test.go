@@ -3,12 +3,17 @@ package agent_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // unfit is a policy that gives a listener the address of another one, which Envoy rejects.
@@ -106,5 +111,196 @@ func TestUnfitShadow(t *testing.T) {
 	p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
 	if got := waitFor(t, r, "Dataplane", "web"); got.State != client.StateApplied || len(r.Last().Problems) != 0 {
 		t.Errorf("%+v %+v", got, r.Last().Problems)
+	}
+}
+
+// serviceBeyond is a service outside the mesh, with a certificate to check it against, "" for none.
+func serviceBeyond(ca string) string {
+	if ca != "" {
+		ca = ", tls: {enabled: true, caCert: {inlineString: " + ca + "}}"
+	}
+	return "{type: ExternalService, mesh: default, name: api, tags: {kuma.io/service: api, kuma.io/protocol: tcp}, networking: {address: '10.9.9.9:443'" + ca + "}}\n"
+}
+
+// TestUnfitCluster: a cluster that Envoy would reject stays as it was, and what refers to it goes on; one that it never
+// had is not sent, nor is what refers to it, and both come once it is mended.
+func TestUnfitCluster(t *testing.T) {
+	logs := "{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: api}, default: {backends: [{type: File, file: {path: /dev/stdout}}]}}]}}\n"
+	for _, delta := range []bool{true, false} {
+		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
+			r := up(t, shortDir(t), agent.Deps{})
+			byAPI(t, r.Store(), webFile("api")+"---\n"+serviceBeyond(""))
+			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
+			p.want("Cluster api localhost:80")
+			p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
+			byAPI(t, r.Store(), serviceBeyond("garbage")+"---\n"+logs)
+			p.want("Listener outbound:127.0.0.1:20000")
+			got := waitFor(t, r, "ExternalService", "api")
+			if got.State != client.StateRejected || len(got.Rejected) != 1 || got.Rejected[0].Resource != "api" || !strings.Contains(got.Rejected[0].Reason, "rule 92") {
+				t.Errorf("the service: %+v", got)
+			}
+
+			// A proxy that comes anew, to an agent that does not know what it had.
+			byAPI(t, r.Store(), strings.ReplaceAll(strings.SplitAfterN(webFile("api"), "---\n", 3)[2], "web", "new"))
+			n := startPicky(t, r.Addrs().XDS, "default.new", "WORD", delta)
+			n.want("Cluster localhost:80")
+			n.want("Listener inbound:10.0.0.1:80")
+			whole, err := r.api().Status(t.Context())
+			do(t, err)
+			var about []string
+			for _, x := range whole.Problems {
+				if x.Resource == "Dataplane/default/new" {
+					about = append(about, x.Reason)
+				}
+			}
+			if len(about) != 1 || !strings.HasPrefix(about[0], "held back from default.new: Cluster api: not sent: ") || !strings.Contains(about[0], "and 1 more") || !strings.Contains(about[0], "it is not in force") {
+				t.Errorf("problems: %q", about)
+			}
+
+			byAPI(t, r.Store(), serviceBeyond(""))
+			n.want("Cluster api")
+			n.want("Listener outbound:127.0.0.1:20000")
+			if got := waitFor(t, r, "Dataplane", "new"); got.State != client.StateApplied {
+				t.Errorf("in the end: %+v", got)
+			}
+		})
+	}
+}
+
+// TestUnfitStep: what only the step from the form that the client has makes unfit is held back from that client alone.
+func TestUnfitStep(t *testing.T) {
+	r := up(t, shortDir(t), agent.Deps{})
+	byAPI(t, r.Store(), webFile("svc-1")+"---\n"+strings.ReplaceAll(strings.SplitAfterN(webFile("svc-1"), "---\n", 3)[2], "name: web", "name: new"))
+	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
+	p.want("Cluster localhost:80 svc-1")
+	p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
+	byAPI(t, r.Store(), strings.Replace(listenerPatch("step", "x"), "statPrefix: x", "enableReusePort: false", 1))
+	got := waitFor(t, r, "mpp", "step")
+	if got.State != client.StateRejected || !strings.Contains(got.Rejected[0].Reason, "rule 11") || got.Rejected[0].Policies[0].Evidence != client.BlameAlone {
+		t.Errorf("the policy: %+v", got)
+	}
+	n := startPicky(t, r.Addrs().XDS, "default.new", "WORD", true)
+	n.want("Cluster localhost:80 svc-1")
+	n.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	await(t, "it is in force at the new one", tick.C, func() bool {
+		list, err := r.api().Applied(t.Context(), "mpp", "default", "step")
+		do(t, err)
+		return list[0].RejectedTotal == 1 && list[0].Acknowledged == 1
+	})
+}
+
+// TestUnfitAfterRestart: an agent that starts anew with a bad policy leaves a proxy the listener that it has.
+func TestUnfitAfterRestart(t *testing.T) {
+	dir := shortDir(t)
+	r := up(t, dir, agent.Deps{})
+	byAPI(t, r.Store(), webFile("svc-1", "svc-2"))
+	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
+	p.want("Cluster localhost:80 svc-1 svc-2")
+	p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
+	byAPI(t, r.Store(), unfit("bad", 20000, 20001))
+	waitFor(t, r, "mpp", "bad")
+	do(t, r.stop())
+
+	r = up(t, dir, agent.Deps{})
+	p.resume(r.Addrs().XDS)
+	byAPI(t, r.Store(), breaker(1))
+	p.want("Cluster svc-1 svc-2")
+	if got := waitFor(t, r, "mpp", "bad"); got.State != client.StateRejected || got.Rejected[0].Policies[0].Name != "bad" {
+		t.Errorf("after the restart: %+v", got)
+	}
+	byAPI(t, r.Store(), mended("bad", 20000))
+	p.want("Listener outbound:127.0.0.1:20000")
+}
+
+// checked returns a reconciler for some proxies, and counts their checks.
+func checked(t *testing.T, n int, check func(*xds.Proxy) []envoy.Finding) (*agent.Reconciler, *publisher, *int) {
+	var docs strings.Builder
+	var ids []string
+	docs.WriteString("{type: Mesh, name: default}\n")
+	for i := range n {
+		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n", i, i+1)
+		ids = append(ids, fmt.Sprintf("default.web-%d", i))
+	}
+	s, p := memory(t), newPublisher(ids...)
+	byAPI(t, s, docs.String())
+	count := 0
+	return agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p, Check: func(x *xds.Proxy, c *envoy.Checker, had *draft.Sealed) []envoy.Finding {
+		if count++; had != p.accepted {
+			t.Errorf("checked against %v", had)
+		}
+		return append(x.Check(c, had), check(x)...)
+	}}), p, &count
+}
+
+// TestCheckedOnce: a config is checked when it is another one, or when less is known of what the client has. What is to
+// be said of many proxies is said once, and never too much.
+func TestCheckedOnce(t *testing.T) {
+	const n = 50
+	r, p, count := checked(t, n, func(x *xds.Proxy) []envoy.Finding {
+		address := "10.0.0." + fmt.Sprint(atoi(t, strings.TrimPrefix(x.Name, "web-"))+1)
+		f := envoy.Finding{Rule: 29, Severity: envoy.Surprise, Message: "odd at " + address, Place: envoy.Place{Type: draft.TypeListener, Resource: "inbound:" + address + ":80", Pointer: "/x"}}
+		lint := f
+		lint.Severity = envoy.Lint
+		return []envoy.Finding{f, lint}
+	})
+	p.accepted = &draft.Sealed{}
+	first := pass(r)
+	if *count != n || len(first) != 1 || !strings.HasPrefix(first[0], "warning Dataplane/default/web-0: Listener inbound:10.0.0.1:80 at /x: odd at 10.0.0.1 (rule 29: ") || !strings.HasSuffix(first[0], "; so it is with 49 more proxies") {
+		t.Errorf("%d checks, problems %q", *count, first)
+	}
+	if again := pass(r); *count != n || !slices.Equal(again, first) {
+		t.Errorf("%d checks without a change, problems %q", *count, again)
+	}
+	p.epoch++
+	if pass(r); *count != 2*n {
+		t.Errorf("%d checks after something was lost, want %d", *count, 2*n)
+	}
+	if len(p.refused["default.web-0"]) != 0 {
+		t.Errorf("refused: %+v", p.refused)
+	}
+
+	r, _, _ = checked(t, n, func(x *xds.Proxy) (out []envoy.Finding) {
+		for i := range 1000 {
+			out = append(out, envoy.Finding{Rule: 29, Severity: envoy.Surprise, Message: x.Name + fmt.Sprint(i), Place: envoy.Place{Type: draft.TypeListener, Resource: "l"}})
+		}
+		return out
+	})
+	if all := pass(r); len(all) > 200 || !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more places") }) {
+		t.Errorf("%d problems, as %q", len(all), all[0])
+	}
+}
+
+func atoi(t *testing.T, s string) int {
+	n, err := strconv.Atoi(s)
+	do(t, err)
+	return n
+}
+
+// TestCheckPanics: a defect of the check never costs a proxy its config, and is told.
+func TestCheckPanics(t *testing.T) {
+	bad := true
+	r, p, _ := checked(t, 2, func(x *xds.Proxy) []envoy.Finding {
+		if x.Name == "web-0" && bad {
+			panic("oh")
+		}
+		return []envoy.Finding{{Rule: 5, Severity: envoy.Reject, Message: "no", Place: envoy.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.2:80"}}}
+	})
+	got := pass(r)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web-0: its config could not be checked and is sent unchecked: a defect of the agent: oh") {
+		t.Errorf("problems: %q", got)
+	}
+	if p.of("default.web-0") == nil || len(p.refused["default.web-0"]) != 0 {
+		t.Errorf("web-0: %+v %+v", p.of("default.web-0"), p.refused["default.web-0"])
+	}
+	want := xds.Refusal{ID: xds.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
+	if list := p.refused["default.web-1"]; len(list) != 1 || list[0] != want {
+		t.Errorf("web-1: %+v", list)
+	}
+	bad = false
+	p.epoch++
+	if got := pass(r); len(got) != 0 {
+		t.Errorf("problems later: %q", got)
 	}
 }

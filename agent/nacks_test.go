@@ -29,6 +29,7 @@ type pickyProxy struct {
 	word  string
 	nonce map[string]string // state of the world
 	had   map[string]string
+	vers  map[string]map[string]string // delta: of what it took, by type
 
 	d discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -36,19 +37,35 @@ type pickyProxy struct {
 
 func startPicky(t *testing.T, socket, id, word string, delta bool) *pickyProxy {
 	t.Helper()
-	p := &pickyProxy{t: t, id: id, delta: delta, word: word, nonce: map[string]string{}, had: map[string]string{}}
+	p := &pickyProxy{t: t, id: id, delta: delta, word: word, nonce: map[string]string{}, had: map[string]string{}, vers: map[string]map[string]string{}}
+	p.connect(socket)
+	for _, url := range []string{draft.TypeCluster, draft.TypeListener} {
+		p.answer(url, "", "")
+	}
+	return p
+}
+
+// connect opens a stream.
+func (p *pickyProxy) connect(socket string) {
+	p.t.Helper()
+	t := p.t
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(dial(t, socket))
 	var err error
-	if delta {
+	if p.delta {
 		p.d, err = ads.DeltaAggregatedResources(t.Context())
 	} else {
 		p.s, err = ads.StreamAggregatedResources(t.Context())
 	}
 	do(t, err)
+}
+
+// resume opens a stream to another agent, and says on it what it has.
+func (p *pickyProxy) resume(socket string) {
+	p.t.Helper()
+	p.connect(socket)
 	for _, url := range []string{draft.TypeCluster, draft.TypeListener} {
-		p.answer(url, "", "")
+		do(p.t, p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &core.Node{Id: p.id, UserAgentName: "envoy"}, TypeUrl: url, InitialResourceVersions: p.vers[url]}))
 	}
-	return p
 }
 
 // answer asks, acknowledges or, with a reason, rejects.
@@ -70,8 +87,9 @@ func (p *pickyProxy) answer(url, nonce, reason string) {
 func (p *pickyProxy) next() string {
 	p.t.Helper()
 	type item struct {
-		name string
-		body []byte
+		name    string
+		version string
+		body    []byte
 	}
 	var url, nonce, version string
 	var items []item
@@ -81,7 +99,7 @@ func (p *pickyProxy) next() string {
 		do(p.t, err)
 		url, nonce = resp.TypeUrl, resp.Nonce
 		for _, r := range resp.Resources {
-			items = append(items, item{r.Name, r.Resource.Value})
+			items = append(items, item{r.Name, r.Version, r.Resource.Value})
 		}
 		removed = resp.RemovedResources
 	} else {
@@ -89,7 +107,7 @@ func (p *pickyProxy) next() string {
 		do(p.t, err)
 		url, nonce, version = resp.TypeUrl, resp.Nonce, resp.VersionInfo
 		for _, r := range resp.Resources {
-			items = append(items, item{nameOf(p.t, r), r.Value})
+			items = append(items, item{nameOf(p.t, r), "", r.Value})
 		}
 	}
 	words, reason := []string{short(url)}, ""
@@ -104,9 +122,14 @@ func (p *pickyProxy) next() string {
 			continue
 		}
 		p.had[key] = string(it.body)
+		if p.vers[url] == nil {
+			p.vers[url] = map[string]string{}
+		}
+		p.vers[url][it.name] = it.version
 		words = append(words, it.name)
 	}
 	for _, name := range removed {
+		delete(p.vers[url], name)
 		words = append(words, "-"+name)
 	}
 	if reason == "" {

@@ -23,10 +23,13 @@ type publisher struct {
 	revision  map[string]uint64
 	passes    int
 	touched   map[string]int // how often a node got other bytes
+	refused   map[string][]xds.Refusal
+	accepted  *draft.Sealed
+	epoch     uint64
 }
 
 func newPublisher(ids ...string) *publisher {
-	p := &publisher{has: map[string]*draft.Sealed{}, revision: map[string]uint64{}, touched: map[string]int{}}
+	p := &publisher{has: map[string]*draft.Sealed{}, revision: map[string]uint64{}, touched: map[string]int{}, refused: map[string][]xds.Refusal{}}
 	p.connect(ids...)
 	return p
 }
@@ -46,8 +49,8 @@ func (p *publisher) Connected() []xds.NodeKey {
 	return slices.Clone(p.connected)
 }
 
-func (p *publisher) Accepted(xds.NodeKey) *draft.Sealed { return nil }
-func (p *publisher) Epoch(xds.NodeKey) uint64           { return 0 }
+func (p *publisher) Accepted(xds.NodeKey) *draft.Sealed { return p.accepted }
+func (p *publisher) Epoch(xds.NodeKey) uint64           { return p.epoch }
 
 func (p *publisher) Publish(m map[xds.NodeKey]xds.Config) {
 	p.mu.Lock()
@@ -57,7 +60,7 @@ func (p *publisher) Publish(m map[xds.NodeKey]xds.Config) {
 		if old, ok := p.has[k.ID]; !ok || old != c.Sealed {
 			p.touched[k.ID]++
 		}
-		p.has[k.ID], p.revision[k.ID] = c.Sealed, c.Revision
+		p.has[k.ID], p.revision[k.ID], p.refused[k.ID] = c.Sealed, c.Revision, c.Refused
 	}
 }
 

@@ -37,6 +37,7 @@ type proxyNode struct {
 	leftOut  [draft.NumTypes]bool                  // some of unfit are not sent at all
 	foreign  [draft.NumTypes]bool                  // state of the world: the client came with other resources than those known
 	epoch    uint64                                // see Server.Epoch
+	stale    bool                                  // refusals are to be worked out anew before anything is sent
 
 	answered uint64                 // the newest revision whose config the client has answered in whole
 	took     [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole
@@ -51,10 +52,12 @@ type proxyNode struct {
 // setConfig puts a config, or nil for none, in force and says whether streams have to look at it.
 func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	n.revision = c.Revision
+	again := n.stale
+	n.stale = false
 	cfg, revision := c.Sealed, c.Revision
 	if cfg == n.cfg {
 		if cfg == nil || slices.Equal(c.Refused, n.refusals) {
-			return false
+			return again
 		}
 		n.refuse(c.Refused, now)
 		n.hold()

@@ -180,8 +180,9 @@ func (s *Server) Accepted(key NodeKey) *draft.Sealed {
 	return out
 }
 
-// Epoch returns a number that is another one when some of what Accepted has returned for a node since it was this one
-// may be lost, so that refusals have to be worked out anew. [ServerOptions.Changed] is called then.
+// Epoch returns a number that is another one when refusals have to be worked out anew: some of what Accepted has returned
+// for a node since it was this one may be lost, or a client that came has said what it has. [ServerOptions.Changed] is
+// called then.
 func (s *Server) Epoch(key NodeKey) uint64 {
 	n := s.lockNode(key)
 	if n == nil {
@@ -202,7 +203,7 @@ func (s *Server) lockNode(key NodeKey) *proxyNode {
 	return n
 }
 
-// forgot takes note that less is known of the client than refusals were worked out with.
+// forgot takes note that something else is known of the client than what refusals were worked out with.
 func (n *proxyNode) forgot() { n.epoch = n.srv.epochs.Add(1) }
 
 // heldBy counts the resources of a type that are held back from the client: by its own rejections and by the check.

@@ -48,7 +48,7 @@ const (
 // wait for the acknowledgement of the types that may have referred to them. The mu of the node is held.
 func (st *adsStream) advance() {
 	n := st.node
-	if !n.ready || n.cfg == nil || st.ended || st.subscribing {
+	if !n.ready || n.cfg == nil || n.stale || st.ended || st.subscribing {
 		return
 	}
 	var behind [draft.NumTypes]bool // types with additions that cannot be sent yet
@@ -58,7 +58,9 @@ func (st *adsStream) advance() {
 			continue
 		}
 		if w.fresh {
-			st.begin(w)
+			if st.begin(w); n.stale {
+				return
+			}
 		}
 		// Once the list has moved on, coming back to it is a change like any other.
 		if w.quietFor != n.cfg.Versions[rank] {
@@ -120,6 +122,13 @@ func (st *adsStream) begin(w *typeWatch) {
 				known = append(known, r)
 			}
 		}
+		for name, u := range n.unfit[w.rank] {
+			if h, ok := w.over[name]; ok && h.version == u.resource.Version {
+				known = append(known, u.resource) // it took it from another agent
+			}
+		}
+		slices.SortFunc(known, compareResources)
+		known = slices.CompactFunc(known, func(a, b *draft.Resource) bool { return a.Name == b.Name })
 	case w.claimed != "" && w.claimed == st.version(w, want):
 		w.base = want
 		for _, r := range want {
@@ -139,7 +148,13 @@ func (st *adsStream) begin(w *typeWatch) {
 		}
 		st.warming = nil
 	}
-	n.accepted[w.rank] = mergeLists(n.accepted[w.rank], known, nil)
+	before := n.accepted[w.rank]
+	n.accepted[w.rank] = mergeLists(before, known, nil)
+	if len(n.refusals) > 0 && !sameList(n.accepted[w.rank], before) {
+		n.stale = true // they were worked out without knowing that
+		n.forgot()
+		n.srv.opts.Changed()
+	}
 }
 
 // pending returns what the client needs of a type now.

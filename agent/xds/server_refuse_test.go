@@ -170,17 +170,42 @@ func TestRefusedInFlight(t *testing.T) {
 	}
 }
 
+// rechecking starts an agent that publishes what was pushed last whenever the server asks for it.
+func rechecking(t *testing.T) *agent {
+	t.Helper()
+	changed := make(chan struct{}, 1)
+	a := servingWith(t, nil, xds.ServerOptions{Changed: func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}})
+	done, ended := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(done); <-ended })
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-changed:
+				a.mu.Lock()
+				a.give(web, a.latest)
+				a.mu.Unlock()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return a
+}
+
 // TestRefusedAfterRestart: an agent that has just started does not know what an Envoy has. A delta client that lists a
 // refused name is left it, and what it may need, until there is a good form.
 func TestRefusedAfterRestart(t *testing.T) {
 	had := config("CDS:c=1", "CDS:old=1", "LDS:a=1", "LDS:l=l.old")
 	cfg := config("CDS:c=1", "LDS:a=1", "LDS:l=l.bad")
 	start := func(t *testing.T) (*agent, *deltaClient) {
-		a := serving(t, nil)
+		a := rechecking(t)
 		a.push(cfg, "LDS:l")
-		a.mu.Lock()
-		a.refused = refusals("LDS:l")
-		a.mu.Unlock()
 		c := a.delta("default.web")
 		c.resume(cds, versionsOf(had, cds))
 		c.resume(lds, versionsOf(had, lds))
@@ -224,6 +249,18 @@ func TestRefusedAfterRestart(t *testing.T) {
 		a.push(config("CDS:c=1", "LDS:a=1"))
 		c.wantAck("LDS -l")
 		c.wantAck("CDS -old")
+	})
+	t.Run("has it", func(t *testing.T) {
+		a := rechecking(t)
+		a.push(cfg, "LDS:l")
+		c := a.delta("default.web")
+		c.resume(lds, versionsOf(cfg, lds))
+		probe(c)
+		a.push(config("CDS:c=1", "LDS:a=1", "LDS:l=l.worse"), "LDS:l")
+		probe(c)
+		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Accepted == nil || string(r[0].Accepted.Body) != "l.bad" {
+			t.Errorf("rejected: %+v", r)
+		}
 	})
 	t.Run("not there", func(t *testing.T) {
 		a := serving(t, nil)

@@ -55,7 +55,7 @@ type Rejection struct {
 // settle takes note of what the client has answered by now. It is called whenever something may have come to an end.
 // The mu of the node is held.
 func (n *proxyNode) settle() {
-	if n.cfg == nil || len(n.streams) == 0 {
+	if n.cfg == nil || n.stale || len(n.streams) == 0 {
 		return
 	}
 	all := true
