@@ -63,7 +63,9 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 			Resource: key, Derived: true, FullName: key.Name, Labels: labels,
 			Port: port, Section: derivedSection(in.spec), Protocol: in.proto, Identities: identities,
 		}
-		s.setEndpoints(ins, func(in *inbound) bool { return in.spec.Port == port })
+		match := func(in *inbound) bool { return in.spec.Port == port }
+		s.setEndpoints(ins, match)
+		v.throughIngresses(s, ins, match)
 		ports = append(ports, s)
 	}
 	slices.SortFunc(ports, func(a, b *Service) int { return int(a.Port) - int(b.Port) })

@@ -17,6 +17,7 @@ type inbound struct {
 	service string
 	proto   Protocol
 	ready   bool
+	behind  bool // an ingress of its zone
 	ep      Endpoint
 }
 
@@ -53,10 +54,11 @@ func indexInbounds(v *View) *inboundIndex {
 					"other proxies cannot reach this inbound; set networking.address to an IP", i, addr)
 				continue
 			}
+			zone := cmp.Or(in.Tags[resource.TagZone], v.Zone)
 			all = append(all, inbound{
 				dp: d, spec: in, index: i, service: service,
-				proto: ParseProtocol(in.Tags[resource.TagProtocol]), ready: Ready(in),
-				ep: Endpoint{Address: addr, Port: in.Port, Zone: cmp.Or(in.Tags[resource.TagZone], v.Zone), Tags: in.Tags, Resource: d, Index: i},
+				proto: ParseProtocol(in.Tags[resource.TagProtocol]), ready: Ready(in), behind: v.behindIngress(zone),
+				ep: Endpoint{Address: addr, Port: in.Port, Zone: zone, Tags: in.Tags, Resource: d, Index: i},
 			})
 			ix.all = append(ix.all, &all[len(all)-1])
 			ix.by[service] = append(ix.by[service], &all[len(all)-1])

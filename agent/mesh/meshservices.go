@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +20,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 			continue
 		}
 		named[r.Name] = true
-		selected := f.find(&spec.Selector)
+		selected := v.ofItsZone(r, f.find(&spec.Selector))
 		identities := v.identities(spec, selected)
 		ready := spec.Status != nil && spec.Status.TLS != nil && spec.Status.TLS.Status == resource.TLSReady
 		unmatched := make([]bool, len(spec.Ports))
@@ -28,8 +29,10 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 			s := v.realService(r, KindMeshService, "msvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
 			s.Section, s.port = p.Name, p
 			s.Identities, s.TLSReady = identities, ready
-			s.setEndpoints(selected, func(in *inbound) bool { return matchesPort(in.spec, p) })
-			unmatched[i] = len(s.Endpoints.List)+s.NotReady == 0
+			match := func(in *inbound) bool { return matchesPort(in.spec, p) }
+			s.setEndpoints(selected, match)
+			v.throughIngresses(s, selected, match)
+			unmatched[i] = !slices.ContainsFunc(selected, match)
 			v.add(s)
 		}
 		if v.local(r) {
@@ -46,7 +49,7 @@ func (s *Service) setEndpoints(list []*inbound, match func(*inbound) bool) {
 	eps := &EndpointSet{}
 	for i, in := range list {
 		switch {
-		case !match(in):
+		case in.behind || !match(in):
 		case !in.ready:
 			s.NotReady++
 		default:

@@ -93,14 +93,14 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 	}
 }
 
-// dedupe drops endpoints that two selected services share.
+// dedupe drops endpoints that two selected services share. Instances behind one ingress are added up.
 func dedupe(list []Endpoint) []Endpoint {
 	type addr struct {
 		host string
 		port uint32
 	}
 	seen := make(map[addr]bool, len(list))
-	return slices.DeleteFunc(list, func(e Endpoint) bool {
+	return slices.DeleteFunc(Distinct(list), func(e Endpoint) bool {
 		k := addr{e.Address, e.Port}
 		if seen[k] {
 			return true

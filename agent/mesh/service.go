@@ -122,6 +122,7 @@ type Endpoint struct {
 	Tags     map[string]string  // as written, with kuma.io/service; must not be changed
 	Resource *resource.Resource // Dataplane, ExternalService or MeshExternalService it comes from
 	Index    int                // of the inbound or endpoint in it
+	Weight   uint32             // 0 counts as 1; an ingress has the number of instances behind it
 }
 
 // EachTag calls f with the tags that other proxies see of the endpoint, sorted: its own without the service, with its
@@ -163,6 +164,10 @@ func (e *Endpoint) has(want map[string]string) bool {
 
 func (s *EndpointSet) equal(o *EndpointSet) bool {
 	return slices.EqualFunc(s.List, o.List, func(a, b Endpoint) bool {
+		if a.Ingress() { // what else it leads to does not count
+			return b.Ingress() && a.Resource.Key == b.Resource.Key && a.Weight == b.Weight && maps.Equal(a.Tags, b.Tags) &&
+				a.Address == b.Address && a.Port == b.Port && a.Zone == b.Zone
+		}
 		return (a.Resource == b.Resource || a.Resource.Digest == b.Resource.Digest) && a.Index == b.Index &&
 			a.Address == b.Address && a.Port == b.Port && a.Zone == b.Zone
 	})

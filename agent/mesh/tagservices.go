@@ -46,7 +46,7 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 		}
 		proto[name] = p
 	}
-	names := slices.Concat(ix.services, sortedKeys(ext))
+	names := slices.Concat(ix.services, sortedKeys(ext), sortedKeys(v.zones.tags))
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		s := &Service{ID: ServiceID{Kind: KindTag, Name: name}, Tag: name, Port: vipPort}
@@ -56,18 +56,18 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 		list := make([]Endpoint, 0, len(eps)+len(ix.by[name]))
 		list = append(list, eps...)
 		for _, in := range ix.by[name] {
-			if known {
-				p = common(p, in.proto)
-			} else {
-				p, known = in.proto, true
-			}
-			if in.ready {
+			p, known = joined(p, known, in.proto)
+			if in.ready && !in.behind {
 				list = append(list, in.ep)
 			} else {
 				s.NotReady++
 			}
 		}
+		for i := range v.zones.tags[name] {
+			p, known = joined(p, known, ParseProtocol(v.zones.tags[name][i].Tags[resource.TagProtocol]))
+		}
 		s.Protocol, s.Endpoints = p, &EndpointSet{List: list}
+		v.addTagsOfZones(s)
 		if len(eps) > 0 {
 			v.leaves(s, eps, !s.External)
 			if s.Egress && len(list) > len(eps) {
@@ -76,4 +76,12 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 		}
 		v.add(s)
 	}
+}
+
+// joined is the protocol that all endpoints so far and one more understand.
+func joined(p Protocol, known bool, next Protocol) (Protocol, bool) {
+	if !known {
+		return next, true
+	}
+	return common(p, next), true
 }

@@ -21,6 +21,8 @@ const DefaultZone = "default"
 type Options struct {
 	Zone string // zone of this node; "" means DefaultZone
 	VIPs VIPOptions
+	// FlatNetwork says that dataplanes of other zones are reached directly, also where their zone has an ingress.
+	FlatNetwork bool
 	// Sidecars are what proxies say in their annotations that they reach, by the name of the dataplane.
 	Sidecars map[string]*resource.Reach
 }
@@ -46,6 +48,7 @@ type View struct {
 	real       map[resource.Key][]*Service // the ports of each real service, by its key
 	egress     *EndpointSet                // the egresses of the zone
 	names      *nameTable
+	zones      zones
 	last       *View // the view before, only while this one is made
 
 	sidecars sidecars
@@ -83,7 +86,9 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v.egress = v.egresses(set, prev)
 	v.noteEgress()
 	v.dataplanes = v.restrict(v.dataplanes, o.Sidecars, prev)
+	v.indexZones(set.Kind("ZoneIngress"), o.FlatNetwork)
 	ix := indexInbounds(v)
+	v.offered(ix)
 	v.addTagServices(ix, set.InMesh("ExternalService", name))
 	v.addMeshServices(ix, set.InMesh("MeshService", name))
 	v.indexNames(set.InMesh("MeshService", name))

@@ -277,8 +277,8 @@ func TestAddressesInStatus(t *testing.T) {
 		{"mapped", "", "{ip: '::ffff:241.0.0.9'}", "241.0.0.9", "", ""},
 		{"twice", "", "{ip: 241.0.0.9}, {ip: 241.0.0.9}", "241.0.0.9", "", ""},
 		{"several", "", "{ip: 241.0.0.9}, {ip: 241.0.0.8}", "241.0.0.9", "", "241.0.0.9 is used and 241.0.0.8 is not"},
-		{"of another kind", "", "{ip: 243.0.0.9}", "", "", "lies in the range of MeshMultiZoneService"},
-		{"of tags", "", "{ip: 240.0.0.9}", "", "", "lies in the range of kuma.io/service"},
+		{"of another kind", "", "{ip: 243.0.0.9}", "243.0.0.9", "", "lies in the range of MeshMultiZoneService"},
+		{"of tags", "", "{ip: 240.0.0.9}", "240.0.0.9", "", "lies in the range of kuma.io/service"},
 		{"outside", "", "{ip: 10.96.0.7}", "10.96.0.7", "", "outside of the ranges"},
 		{"of a cluster", "k8s.kuma.io/namespace: ns", "{ip: 10.96.0.7}", "10.96.0.7", "", ""},
 		{"loopback", "", "{ip: 127.0.0.1}", "", "", "cannot be a virtual address"},
@@ -343,6 +343,27 @@ func TestStatusPins(t *testing.T) {
 	v = n.view(t, decode(one+svc("a", pin(pinned["b"].v4))+svc("b", pin(pinned["b"].v4))))
 	if after := addressesOf(t, v); after["b"] != pinned["b"] || after["a"] != pinned["a"] || len(v.Warnings) != 1 || v.Warnings[0].Resource.Name != "a" {
 		t.Errorf("two of one address: %v with %v; want nothing to move from %v, and a warning about a", after, v.Warnings, pinned)
+	}
+}
+
+// TestStatusOfAnotherKind lets a MeshService have, by its status, the address that a tag service chose: the tag service
+// gets another one, whether it has the address already or comes later.
+func TestStatusOfAnotherKind(t *testing.T) {
+	first := (&vipNode{}).see(t, []string{"web"})["web"].v4
+	doc := meshDoc + dataplane("d", "10.0.0.1", "web", "") +
+		service("pinned", "", "dataplaneTags: {kuma.io/service: web}", "{port: 80, targetPort: 8080}") + "status: {vips: [{ip: " + first + "}]}\n"
+	rs, faults := kinds.Registry().Decode("test", []byte(doc))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	for _, n := range []*vipNode{{}, {now: time.Unix(1e9, 0)}} {
+		if !n.now.IsZero() {
+			n.see(t, []string{"web"})
+		}
+		have := addressesOf(t, n.view(t, resource.NewSet(rs)))
+		if have["pinned"].v4 != first || have["web"].v4 == first || !strings.HasPrefix(have["web"].v4, "240.") {
+			t.Errorf("got %v, want pinned at %s and web elsewhere", have, first)
+		}
 	}
 }
 

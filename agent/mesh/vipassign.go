@@ -32,10 +32,11 @@ type vipAssigner struct {
 	o      *VIPOptions
 	pools  map[string]*[families]vipPool
 	known  *VIPs
-	fates  []fate     // of the entries of known
-	claims []claim    // in the order of services
-	held   []vipEntry // of services that went and may come back, sorted by owner
-	dirty  bool       // the memory changes
+	fates  []fate                  // of the entries of known
+	claims []claim                 // in the order of services
+	pins   map[netip.Addr]vipOwner // who has which address by its status
+	held   []vipEntry              // of services that went and may come back, sorted by owner
+	dirty  bool                    // the memory changes
 	due    time.Time
 }
 
@@ -49,9 +50,9 @@ func (v *View) assignVIPs(o *VIPOptions) {
 	a.dirty = a.known != o.Known
 	a.fates = make([]fate, len(a.known.entries))
 	a.enumerate(slices.ContainsFunc(v.services, func(s *Service) bool { return len(s.claimed) > 0 }))
-	pins := a.pin()
-	a.hold(pins)
-	a.choose(a.keep(pins))
+	a.pins = a.pin()
+	a.hold()
+	a.choose(a.keep())
 	for i := range a.claims {
 		c := &a.claims[i]
 		for _, s := range v.services[c.from:c.to] {
@@ -113,7 +114,7 @@ func (a *vipAssigner) had(c *claim, f family) netip.Addr {
 }
 
 // hold finds the addresses that wait for services that went to come back.
-func (a *vipAssigner) hold(pins map[netip.Addr]vipOwner) {
+func (a *vipAssigner) hold() {
 	now := a.o.Now.UnixMilli()
 	for i, how := range a.fates {
 		if how != missed {
@@ -125,7 +126,7 @@ func (a *vipAssigner) hold(pins map[netip.Addr]vipOwner) {
 			e.gone = a.o.Now.Add(a.o.Hold).UnixMilli()
 		}
 		for f := range families {
-			if _, pinned := pins[e.addr[f]]; pinned {
+			if _, pinned := a.pins[e.addr[f]]; pinned {
 				e.addr[f] = netip.Addr{}
 			}
 		}
@@ -139,7 +140,7 @@ func (a *vipAssigner) hold(pins map[netip.Addr]vipOwner) {
 }
 
 // keep leaves services what they have, and returns those that lack an address, sorted.
-func (a *vipAssigner) keep(pins map[netip.Addr]vipOwner) (fresh [families][]*claim) {
+func (a *vipAssigner) keep() (fresh [families][]*claim) {
 	for i := range a.claims {
 		c := &a.claims[i]
 		for f := range families {
@@ -147,7 +148,7 @@ func (a *vipAssigner) keep(pins map[netip.Addr]vipOwner) (fresh [families][]*cla
 				continue
 			}
 			had := a.had(c, f)
-			if by, ok := pins[had]; ok && by != c.owner {
+			if by, ok := a.pins[had]; ok && by != c.owner {
 				a.v.warnf(a.key(c), "its virtual address %s is that of %s %q by its status: it gets another one", had, by.kind, by.name)
 				had = netip.Addr{}
 			}

@@ -76,6 +76,7 @@ type takenVIPs struct {
 	fates   []fate     // of those; what was kept counts
 	claims  []*claim   // of the kind
 	held    []vipEntry // of the kind, with an address of the family
+	pins    map[netip.Addr]vipOwner
 	n       int        // addresses of the pool that somebody has
 	asked   int
 	set     map[netip.Addr]bool
@@ -87,7 +88,7 @@ const lookThrough = 6
 func (a *vipAssigner) taken(kind string, f family, pool *vipPool) *takenVIPs {
 	from, _ := a.known.find(vipOwner{kind: kind})
 	to, _ := a.known.find(vipOwner{kind: kind + "\x00"})
-	t := &takenVIPs{f: f, entries: a.known.entries[from:to], fates: a.fates[from:to]}
+	t := &takenVIPs{f: f, pins: a.pins, entries: a.known.entries[from:to], fates: a.fates[from:to]}
 	for _, how := range t.fates {
 		if how == kept {
 			t.n++
@@ -107,10 +108,18 @@ func (a *vipAssigner) taken(kind string, f family, pool *vipPool) *takenVIPs {
 		}
 	}
 	t.n += len(t.held)
+	for addr, o := range a.pins {
+		if o.kind != kind && pool.holds(addr) {
+			t.n++
+		}
+	}
 	return t
 }
 
 func (t *takenVIPs) has(addr netip.Addr) bool {
+	if _, pinned := t.pins[addr]; pinned {
+		return true
+	}
 	if t.set != nil {
 		return t.set[addr]
 	}

@@ -67,14 +67,14 @@ func (a *vipAssigner) wanted(c *claim, warn bool) (out [families]netip.Addr) {
 		switch of := a.rangeOf(addr); {
 		case addr.Zone() != "" || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast():
 			say("status: %s cannot be a virtual address; give one of a network: it is not used", vip.IP)
-		case of != c.owner.kind && of != noKind:
-			say("status: the virtual address %s lies in the range of %s: it is not used", addr, kindName(of))
 		case out[f].IsValid():
 			if out[f] != addr {
 				say("status: of several virtual addresses of one family, %s is used and %s is not", out[f], addr)
 			}
 		default:
-			if of == noKind && a.v.services[c.from].Labels[resource.LabelNamespace] == "" {
+			if of != c.owner.kind && of != noKind {
+				say("status: the virtual address %s lies in the range of %s: it is used, and no service of that kind gets it", addr, kindName(of))
+			} else if of == noKind && a.v.services[c.from].Labels[resource.LabelNamespace] == "" {
 				say("status: the virtual address %s lies outside of the ranges of this agent: it is used, and hides what else has it", addr)
 			}
 			out[f] = addr

@@ -86,8 +86,8 @@ type Host interface {
 	// Claim takes the name of a resource that a room adds by itself: true the first time for a proxy, in whichever
 	// part, and false afterwards.
 	Claim(typeURL, name string) bool
-	// Localities says where the proxy prefers the endpoints of an EDS cluster to be; nil, as without a call: anywhere.
-	// The last call for a cluster counts.
+	// Localities says where the proxy prefers the endpoints of an EDS cluster to be; nil: anywhere. The last call for a
+	// cluster counts. Without one it is the zone of the proxy where the mesh or the kind of service asks for that.
 	Localities(cluster string, l *Localities)
 	// Warn notes something that the owner of a resource should know. Equal warnings are kept once.
 	Warn(k resource.Key, format string, args ...any)

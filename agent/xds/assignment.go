@@ -44,6 +44,7 @@ type assignment struct {
 
 func (a *assignment) encode(cluster string, list []mesh.Endpoint, l *policy.Localities, f Flavor) []byte {
 	a.out = appendString(a.out[:0], fieldClusterName, cluster)
+	list = mesh.Distinct(list)
 	if l != nil { // of a policy, and policies act on Envoys alone
 		a.placed(list, l)
 		return slices.Clone(a.out)
@@ -59,7 +60,7 @@ func (a *assignment) encode(cluster string, list []mesh.Endpoint, l *policy.Loca
 			if list[j].Zone == zones[i] {
 				a.endpoint(&list[j])
 				a.group = appendBytes(a.group, fieldLbEndpoints, a.lb)
-				n++
+				n += uint64(max(list[j].Weight, 1))
 			}
 		}
 		if f == FlavorGRPC {
@@ -148,7 +149,7 @@ func (a *assignment) endpoint(e *mesh.Endpoint) {
 		}
 		a.lb = appendBytes(a.lb, fieldMetadata, a.inner)
 	}
-	a.inner = appendVarint(a.inner[:0], fieldUInt32, 1)
+	a.inner = appendVarint(a.inner[:0], fieldUInt32, uint64(max(e.Weight, 1)))
 	a.lb = appendBytes(a.lb, fieldWeight, a.inner)
 
 	a.inner = appendString(a.inner[:0], fieldHost, e.Address)

@@ -228,7 +228,8 @@ type generator struct {
 	c       *policy.Context // nil: no policies act
 	claimed map[string]bool // what rooms have added by themselves
 
-	localities map[string]*policy.Localities // by cluster, where rooms have said some
+	localities map[string]*policy.Localities // by cluster, where rooms have said some, or none
+	localFirst *policy.Localities            // the zone of the proxy, then the others
 }
 
 func (g *generator) warnf(format string, args ...any) {
@@ -268,7 +269,7 @@ func (g *generator) seal() error {
 	eps := make([]*draft.Resource, len(g.p.refs))
 	var enc assignment
 	for i := range g.p.refs {
-		g.p.refs[i].localities = g.localities[g.p.refs[i].cluster]
+		g.p.refs[i].localities = g.localitiesOf(&g.p.refs[i])
 		eps[i] = g.memo.endpoints(&enc, &g.p.refs[i], g.flavor)
 	}
 	g.d.Ready[rank] = eps

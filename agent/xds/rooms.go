@@ -110,6 +110,26 @@ func (g *generator) Localities(cluster string, l *policy.Localities) {
 	g.localities[cluster] = l
 }
 
+// localitiesOf says where the endpoints of a cluster are preferred to be: what a room has said, else in the zone of the
+// proxy, where the mesh asks for that and for a MeshMultiZoneService.
+func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
+	if l, said := g.localities[ref.cluster]; said || g.flavor == FlavorGRPC {
+		return l
+	}
+	r := g.v.Spec.Routing
+	aware := r != nil && r.LocalityAwareLoadBalancing
+	if ref.index >= 0 && g.v.Services()[ref.index].ID.Kind == mesh.KindMeshMultiZoneService {
+		aware = true
+	}
+	if !aware {
+		return nil
+	}
+	if g.localFirst == nil {
+		g.localFirst = policy.NewLocalities(policy.Localities{Zone: g.v.Zone, Failover: []policy.Failover{{Priority: 1, Except: true}}})
+	}
+	return g.localFirst
+}
+
 // maxNotes bounds what is noted about one proxy.
 const maxNotes = 1000
 

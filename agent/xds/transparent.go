@@ -128,8 +128,8 @@ func (g *generator) directAccess() {
 	for _, ref := range g.p.fixed {
 		protocol := g.v.Services()[ref.index].Protocol
 		for _, e := range ref.set.List {
-			if e.Resource.Key == g.r.Key {
-				continue // its own inbounds have listeners at these addresses
+			if e.Resource.Key == g.r.Key || e.Ingress() {
+				continue // its own inbounds have listeners at these addresses, and nobody dials an ingress
 			}
 			addr, err := netip.ParseAddr(e.Address)
 			if err != nil || taken[netip.AddrPortFrom(addr, uint16(e.Port))] {

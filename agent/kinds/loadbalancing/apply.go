@@ -86,12 +86,10 @@ func (e *effect) apply(c *policy.Context, cluster *draft.Cluster) {
 	if e.conf.LoadBalancer != nil {
 		e.conf.LoadBalancer.apply(m)
 	}
-	switch {
-	case e.localities == nil:
-	case m.LoadAssignment != nil:
-		place(m.LoadAssignment, e.localities)
-	default:
+	if m.LoadAssignment == nil {
 		c.Host.Localities(m.Name, e.localities)
+	} else if e.localities != nil {
+		place(m.LoadAssignment, e.localities)
 	}
 }
 
