@@ -57,9 +57,11 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 		list = append(list, eps...)
 		for _, in := range ix.by[name] {
 			p, known = joined(p, known, in.proto)
-			if in.ready && !in.behind {
+			switch {
+			case in.behind:
+			case in.ready:
 				list = append(list, in.ep)
-			} else {
+			default:
 				s.NotReady++
 			}
 		}
