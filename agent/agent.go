@@ -39,6 +39,8 @@ type Deps struct {
 	Notify func(state string)
 	// Stopping is called once when the agent begins to stop, before it waits for what is under way. Nil: nothing.
 	Stopping func()
+	// EnvoyBin is the path of an Envoy that is asked about the configs that writes over the API make. "": none.
+	EnvoyBin string
 	// Generate replaces the making of configs in tests of faults. Nil: [xds.Generate].
 	Generate GenerateFunc
 }

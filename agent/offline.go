@@ -53,28 +53,34 @@ type Text struct {
 type Offline struct {
 	list []*resource.Resource // in the order given
 	set  *resource.Set
+	from map[resource.Key]place
 
 	// AutoReachable derives from permissions what proxies reach, as mesh.autoReachableBackends of the agent does.
 	AutoReachable bool
 }
 
+// place is where a resource stands. The document is its number in a file without faults.
+type place struct {
+	file     string
+	document int
+}
+
 // ReadOffline decodes texts in the order given. It returns every fault of every text; when there are any, the set holds
 // what is good. A resource that stands twice is a fault.
 func ReadOffline(texts []Text) (*Offline, Faults) {
-	o := &Offline{}
+	o := &Offline{from: map[resource.Key]place{}}
 	var faults Faults
 	reg := kinds.Registry()
-	from := map[resource.Key]string{}
 	for _, t := range texts {
 		rs, fs := reg.Decode(t.Name, t.Data)
 		faults = append(faults, fs...)
-		for _, r := range rs {
-			if first, twice := from[r.Key]; twice {
+		for i, r := range rs {
+			if first, twice := o.from[r.Key]; twice {
 				faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(),
-					Reason: fmt.Sprintf("%s stands here and in %s; keep one of the two", r.Key, first)})
+					Reason: fmt.Sprintf("%s stands here and in %s; keep one of the two", r.Key, first.file)})
 				continue
 			}
-			from[r.Key] = t.Name
+			o.from[r.Key] = place{t.Name, i + 1}
 			o.list = append(o.list, r)
 		}
 	}

@@ -34,5 +34,22 @@ func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*ins
 	if with.Put != nil {
 		c.Put = with.Put.list
 	}
-	return inspect.Compare(ctx, c)
+	d, err := inspect.Compare(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	put := with.Put
+	if put == nil {
+		put = &Offline{}
+	}
+	after := *put
+	after.AutoReachable = o.AutoReachable
+	v, err := after.Verify(ctx, VerifyOptions{Zone: zone, Against: o, Delete: with.Delete, Shadow: with.Shadow, Only: func(mesh, name string) bool {
+		return (with.Mesh == "" || with.Mesh == mesh) && (with.Dataplane == "" || with.Dataplane == name)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	d.Findings = v.Findings
+	return d, nil
 }

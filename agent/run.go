@@ -238,7 +238,7 @@ func (a *Agent) inspectOptions(cfg *Config, gid int, token string) inspect.Optio
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status,
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
 		Live: a.live, Ready: a.readiness, Access: inspect.Access{UID: os.Geteuid(), GID: gid, Token: token},
-		Metrics: a.deps.Metrics, Log: a.log,
+		Metrics: a.deps.Metrics, Log: a.log, NewTry: a.newTry(),
 	}
 }
 

@@ -214,7 +214,7 @@ func newDiffer(c *Comparison, after *resource.Set) (*differ, error) {
 		config: &configDiffer{renderer: r, pairs: map[pairKey]*pair{}, alike: map[alikeKey]*pair{}},
 		known:  map[string][]Ref{},
 		was:    map[mesh.Warning]bool{}, are: map[mesh.Warning]bool{},
-		out: Diff{Resources: []DiffResource{}, Proxies: []ProxyDiff{}, Warnings: []Problem{}},
+		out: Diff{Resources: []DiffResource{}, Proxies: []ProxyDiff{}, Warnings: []Problem{}, Findings: []Finding{}},
 	}, nil
 }
 

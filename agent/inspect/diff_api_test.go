@@ -270,7 +270,7 @@ func TestDiffEnds(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 
-	entered, leave := make(chan struct{}), make(chan struct{})
+	entered, leave := make(chan struct{}, 8), make(chan struct{})
 	a := start(t, func(o *inspect.Options) {
 		o.NewMesh = func(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
 			entered <- struct{}{}

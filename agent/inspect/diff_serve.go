@@ -54,6 +54,7 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
+	s.verifyDiff(r.Context(), &c, d)
 	for i := range d.Proxies {
 		for _, part := range [...]*PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
 			if omit["items"] {

@@ -12,6 +12,9 @@ type Diff struct {
 	Compared  int            `json:"compared"`  // how many
 	Proxies   []ProxyDiff    `json:"proxies"`   // those whose config or rules would change, sorted by mesh and name
 	Warnings  []Problem      `json:"warnings"`  // that there would be and are not now, sorted
+	// Findings are what the check would have to say, and has not now: where one blocks, the change would be refused.
+	// The comparison inside the answer to a write has none, since that says them itself.
+	Findings []Finding `json:"findings"`
 }
 
 // Which proxies a [Diff] is about.

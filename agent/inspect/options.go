@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -31,8 +29,9 @@ type Options struct {
 	// [xds.Server.Watch]. Nil: nobody is connected, nothing changes.
 	Progress func() []xds.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
-	// Try asks an Envoy of this host about the configs that a change makes; see [Verification.Try]. Nil: none is asked.
-	Try func(context.Context, *xds.Proxy) ([]envoy.Finding, error)
+	// NewTry returns, for one change, what asks an Envoy of this host about the configs that it makes; see
+	// [Verification.Try]. Nil: none is asked.
+	NewTry func() Try
 	// Files returns the state of every resource file, sorted by path. Nil: there is no resource directory.
 	Files func() []FileStatus
 	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready may depend on

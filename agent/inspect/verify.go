@@ -28,12 +28,15 @@ type Verification struct {
 	Decode func([]byte) (*resource.Resource, error) // reads a resource of its canonical form; nil: no fields are looked for
 	// Try asks an Envoy of this host about a config. What it finds is told with the rest, its errors are notes. Nil: no
 	// Envoy is asked.
-	Try      func(context.Context, *xds.Proxy) ([]envoy.Finding, error)
+	Try      Try
 	Progress func(done, all int) // is told after each proxy; nil: nobody
 	// MaxTrials bounds the configs that are made to find causes; 512. MaxFindings those that are told; 200. Zero takes the
 	// values named here.
 	MaxTrials, MaxFindings int
 }
+
+// Try asks an Envoy about the config of a proxy. Its findings have [RuleOfEnvoy].
+type Try func(context.Context, *xds.Proxy) ([]envoy.Finding, error)
 
 // Verified is the answer: what would be new, told once for all proxies on which it is alike.
 type Verified struct {
@@ -66,8 +69,11 @@ func Verify(ctx context.Context, v Verification) (*Verified, error) {
 	if v.Set == nil {
 		v.Set = resource.NewSet(nil)
 	}
-	c := &verifier{v: &v, memo: xds.NewMemo(), meshes: map[string]*verifiedMesh{}, byKey: map[string]*verifiedGroup{},
+	c := &verifier{v: &v, memo: xds.NewMemo(), meshes: map[string]*verifiedMesh{}, changed: map[resource.Key]bool{}, byKey: map[string]*verifiedGroup{},
 		out: Verified{Of: len(v.Proxies), Findings: []Finding{}, Known: []Finding{}, Notes: []Problem{}}}
+	for _, k := range v.Change {
+		c.changed[k] = true
+	}
 	for _, id := range v.Proxies {
 		if ctx.Err() != nil {
 			break
@@ -94,6 +100,7 @@ type verifier struct {
 	checker   envoy.Checker // of the configs after the change
 	before    envoy.Checker // of those before it: one that serves both would forget between the two
 	meshes    map[string]*verifiedMesh
+	changed   map[resource.Key]bool
 	byKey     map[string]*verifiedGroup
 	groups    []*verifiedGroup
 	newcomers []newcomer

@@ -60,7 +60,7 @@ func (c *verifier) causes(ctx context.Context, g *verifiedGroup) []Cause {
 }
 
 // changes reports whether a resource is part of the change.
-func (c *verifier) changes(k resource.Key) bool { return slices.Contains(c.v.Change, k) }
+func (c *verifier) changes(k resource.Key) bool { return c.changed[k] }
 
 // exchange is the mesh after the change, but for one policy.
 func (m *verifiedMesh) exchange(k resource.Key, was, is *resource.Resource) *xds.Mesh {
@@ -79,6 +79,7 @@ type causeSearch struct {
 	ctx          context.Context
 	g            *verifiedGroup
 	whole        *xds.Proxy // the config after the change
+	inField      bool       // parts of a policy are tried
 	tried        []resource.Key
 	gone, shapes []suspectCause
 }
@@ -130,8 +131,12 @@ func (s *causeSearch) without(m *xds.Mesh) (gone, shapes bool) {
 		a, b := s.whole.Resource(id), p.Resource(id)
 		shapes = a != nil && (b == nil || a.Version != b.Version)
 	}
-	if s.g.found.Rule == RuleOfEnvoy { // an Envoy for each trial would be too much
-		return shapes, shapes
+	if s.g.found.Rule == RuleOfEnvoy {
+		if s.inField || s.c.v.Try == nil { // an Envoy for each part would be too much
+			return shapes, shapes
+		}
+		said, err := s.c.v.Try(s.ctx, p)
+		return err == nil && len(fresh(said, []envoy.Finding{s.g.found})) > 0, shapes
 	}
 	return len(fresh(s.c.rules(&s.c.checker, p, s.c.inForce(s.g.id)), []envoy.Finding{s.g.found})) > 0, shapes
 }
@@ -140,9 +145,9 @@ func (s *causeSearch) without(m *xds.Mesh) (gone, shapes bool) {
 func (s *causeSearch) others() {
 	own, mesh := resource.Key{Kind: kindDataplane, Mesh: s.g.id.Mesh, Name: s.g.id.Name}, meshKey(s.g.id.Mesh)
 	list := make([]resource.Key, 0, maxOthers)
+	policies := policyKinds(s.g.mesh.to)
 	for _, k := range append([]resource.Key{own, mesh}, s.c.v.Change...) {
-		policy := s.g.mesh.to.Policies != nil && s.c.policyKinds(s.g.mesh.to)[k.Kind]
-		if s.c.changes(k) && !policy && !slices.Contains(list, k) && (k.Mesh == s.g.id.Mesh || k == mesh) && len(list) < maxOthers {
+		if s.c.changes(k) && !policies[k.Kind] && !slices.Contains(list, k) && (k.Mesh == s.g.id.Mesh || k == mesh) && len(list) < maxOthers {
 			list = append(list, k)
 		}
 	}
@@ -166,8 +171,11 @@ func (s *causeSearch) others() {
 }
 
 // policyKinds are the kinds of policies that act in a mesh.
-func (c *verifier) policyKinds(m *xds.Mesh) map[string]bool {
+func policyKinds(m *xds.Mesh) map[string]bool {
 	out := map[string]bool{}
+	if m.Policies == nil {
+		return out
+	}
 	for i := range m.Policies.Rooms {
 		kindsOf(&m.Policies.Rooms[i], out)
 	}
@@ -177,9 +185,11 @@ func (c *verifier) policyKinds(m *xds.Mesh) map[string]bool {
 // field returns the innermost field of a policy that holds all of the cause.
 func (s *causeSearch) field(f suspectCause) string {
 	m := s.g.mesh.to
-	if s.c.v.Decode == nil || f.is == nil || s.spent() || m.Policies == nil || !s.c.policyKinds(m)[f.key.Kind] {
+	if s.c.v.Decode == nil || f.is == nil || s.spent() || !policyKinds(m)[f.key.Kind] {
 		return ""
 	}
+	s.inField = true
+	defer func() { s.inField = false }()
 	return findField(f.is, s.c.v.Decode, func(instead *resource.Resource) bool {
 		gone, _ := s.without(m.With(instead))
 		return gone

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -24,7 +25,7 @@ func (s *Server) writeChecked(r *http.Request, author string, rs []*resource.Res
 	if e != nil {
 		return nil, nil, e
 	}
-	v := s.verify(r.Context(), rs)
+	v := s.verify(r.Context(), &Comparison{Put: rs})
 	if e := refusal(v); e != nil {
 		return nil, nil, e
 	}
@@ -36,27 +37,37 @@ func (s *Server) writeChecked(r *http.Request, author string, rs []*resource.Res
 	return changes, verifyWarnings(v), nil
 }
 
-// verify checks a write against the proxies concerned. The store may change meanwhile; then it is done once more, and
-// what comes later is found when configs are made. Nil: nothing changes, or nothing can be said.
-func (s *Server) verify(ctx context.Context, put []*resource.Resource, gone ...resource.Key) *Verified {
+// verifyDiff adds to a comparison what the check has to say about the change.
+func (s *Server) verifyDiff(ctx context.Context, c *Comparison, d *Diff) {
+	if v := s.verify(ctx, c); v != nil {
+		d.Findings = append(d.Findings, v.Findings...)
+	}
+}
+
+// verify checks a change against the proxies concerned. The store may change meanwhile; then it is done once more, and
+// what comes later is found when configs are made. Nil: nothing changes.
+func (s *Server) verify(ctx context.Context, c *Comparison) *Verified {
+	unknown := func(reason string) *Verified {
+		return &Verified{Notes: []Problem{{Resource: "the change", Severity: SeverityWarning, Reason: reason}}}
+	}
 	ctx, cancel := context.WithTimeout(ctx, verifyTime)
 	defer cancel()
 	select { // one at a time: it may take all of a processor for a while
 	case s.verifying <- struct{}{}:
 		defer func() { <-s.verifying }()
 	case <-ctx.Done():
-		return &Verified{Notes: []Problem{{Resource: "check", Severity: SeverityWarning, Reason: "other changes were being checked all the time"}}}
+		return unknown("others were being checked all the time")
 	}
 	var out *Verified
 	for range 2 {
 		snap := s.opts.Store.Snapshot()
-		v := s.verification(snap.Set(), snap.Revision(), put, gone)
+		v := s.verification(snap, c)
 		if v == nil {
 			return nil
 		}
 		var err error
 		if out, err = Verify(ctx, *v); err != nil {
-			return &Verified{Notes: []Problem{{Resource: "check", Severity: SeverityWarning, Reason: err.Error()}}}
+			return unknown(err.Error())
 		}
 		if s.opts.Store.Snapshot().Revision() == snap.Revision() {
 			break
@@ -66,38 +77,43 @@ func (s *Server) verify(ctx context.Context, put []*resource.Resource, gone ...r
 }
 
 // verification is the question whether a change breaks proxies; nil when it changes nothing.
-func (s *Server) verification(set *resource.Set, revision uint64, put []*resource.Resource, gone []resource.Key) *Verification {
-	v := &Verification{Set: set, NewMesh: s.opts.NewMesh, Try: s.opts.Try, Decode: s.decodeCanonical}
-	for _, k := range gone {
+func (s *Server) verification(snap *store.Snapshot, c *Comparison) *Verification {
+	set := snap.Set()
+	v := &Verification{Set: set, Shadow: c.Shadow, NewMesh: s.opts.NewMesh, Decode: s.decodeCanonical}
+	for _, k := range c.Delete {
 		if set.Get(k) != nil {
 			v.Change = append(v.Change, k)
 		}
 	}
-	for _, r := range put {
+	for _, r := range c.Put {
 		if was := set.Get(r.Key); was == nil || was.Digest != r.Digest {
 			v.Change = append(v.Change, r.Key)
 		}
 	}
-	if len(v.Change) == 0 {
+	if len(v.Change) == 0 && !c.Shadow {
 		return nil
 	}
-	v.After = resource.NewSet(slices.Concat(slices.DeleteFunc(set.All(), func(r *resource.Resource) bool { return slices.Contains(gone, r.Key) }), put))
+	kept := slices.DeleteFunc(set.All(), func(r *resource.Resource) bool { return slices.Contains(c.Delete, r.Key) })
+	v.After = resource.NewSet(slices.Concat(kept, c.Put))
 	if last := s.opts.Last(); last != nil {
-		if last.Revision == revision {
+		if last.Revision == snap.Revision() {
 			v.Made = last.Meshes
 		}
 		v.InForce = func(id ProxyID) *xds.Proxy { return last.Proxies[id] }
 	}
-	v.Proxies = s.concerned(v)
+	if s.opts.NewTry != nil {
+		v.Try = s.opts.NewTry()
+	}
+	v.Proxies = s.concerned(v, c)
 	return v
 }
 
 // concerned lists the proxies that a change may concern: those that are connected, where none is every dataplane, and
 // the dataplanes of the change.
-func (s *Server) concerned(v *Verification) []ProxyID {
-	c := Comparison{Set: v.Set, Connected: s.connected()}
-	_, out := c.proxies(v.After)
-	meshes, all := map[string]bool{}, false
+func (s *Server) concerned(v *Verification, c *Comparison) []ProxyID {
+	whom := Comparison{Set: v.Set, Connected: s.connected(), Mesh: c.Mesh, Dataplane: c.Dataplane}
+	_, out := whom.proxies(v.After)
+	meshes, all := map[string]bool{}, c.Shadow
 	for _, k := range v.Change {
 		switch {
 		case k.Kind == kindMesh:
@@ -107,7 +123,8 @@ func (s *Server) concerned(v *Verification) []ProxyID {
 		default:
 			meshes[k.Mesh] = true
 		}
-		if k.Kind == kindDataplane && !slices.ContainsFunc(out, func(id ProxyID) bool { return id.Mesh == k.Mesh && id.Name == k.Name }) {
+		known := func(id ProxyID) bool { return id.Mesh == k.Mesh && id.Name == k.Name }
+		if k.Kind == kindDataplane && c.Dataplane == "" && (c.Mesh == "" || c.Mesh == k.Mesh) && !slices.ContainsFunc(out, known) {
 			out = append(out, ProxyID{Mesh: k.Mesh, Name: k.Name, Flavor: xds.FlavorEnvoy})
 		}
 	}
@@ -211,7 +228,10 @@ func deleteWarnings(v *Verified) []string {
 	return append(out, verifyWarnings(v)...)
 }
 
-// warning is a finding in one line with what causes it.
+// Line is the finding in one line with what causes it.
+func (f *Finding) Line() string { return f.warning("") }
+
+// warning is the line with something more before what was found.
 func (f *Finding) warning(intro string) string {
 	p := f.parameter()
 	who := p.Document

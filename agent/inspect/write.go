@@ -62,7 +62,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 		return e
 	}
 	// A deletion is never refused for what it breaks: it may be the way out of something worse. Whom it breaks is told.
-	v := s.verify(r.Context(), nil, a.key)
+	v := s.verify(r.Context(), &Comparison{Delete: []resource.Key{a.key}})
 	if !dry {
 		if change, e = s.remove(r, a, author, false); e != nil {
 			return e

@@ -20,6 +20,9 @@ const maxSocketPath = 107
 // xdsCluster is the cluster of the bootstrap that leads to the agent.
 const xdsCluster = "nearside-xds"
 
+// StaticClusters returns the names of the clusters that the bootstrap has.
+func StaticClusters() []string { return []string{xdsCluster} }
+
 // maxBootstrapPart bounds the Dataplane and the annotations of a bootstrap in bytes, so that a request fits RecvBytes.
 const maxBootstrapPart = 1 << 20
 

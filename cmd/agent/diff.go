@@ -169,6 +169,19 @@ func (a *app) diffWarnings(d *client.Diff) {
 	for _, w := range d.Warnings {
 		fmt.Fprintf(a.stderr, "warning: %s: %s\n", w.Resource, w.Reason)
 	}
+	refused := 0
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if f.Blocks() {
+			refused++
+			fmt.Fprintf(a.stderr, "would break: %s\n", f.Line())
+		} else {
+			fmt.Fprintf(a.stderr, "warning: %s\n", f.Line())
+		}
+	}
+	if refused > 0 {
+		fmt.Fprintln(a.stderr, "apply would refuse this: Envoy could not use what it makes")
+	}
 }
 
 // printDiff writes a comparison in a format.

@@ -138,12 +138,17 @@ func (a *app) offline(f *fileFlags) (*agent.Offline, error) {
 	if err := faults.Err(); err != nil {
 		return nil, err
 	}
+	return o, a.reachable(o)
+}
+
+// reachable says how what proxies reach is derived, by the environment.
+func (a *app) reachable(o *agent.Offline) error {
 	switch value := a.getenv("NEARSIDE_AUTO_REACHABLE_BACKENDS"); value {
 	case "", "false":
 	case "true":
 		o.AutoReachable = true
 	default:
-		return nil, usagef("NEARSIDE_AUTO_REACHABLE_BACKENDS is %q; set it to true or false", value)
+		return usagef("NEARSIDE_AUTO_REACHABLE_BACKENDS is %q; set it to true or false", value)
 	}
-	return o, nil
+	return nil
 }

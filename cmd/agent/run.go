@@ -82,6 +82,7 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 			d := agent.Deps{
 				Log: newLog(a.stderr, cfg.Log.Format, level), Level: level,
 				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
+				EnvoyBin: a.getenv(agent.EnvoyVariable),
 				Stopping: stop, // from here on a second signal ends the process at once
 			}
 			return runAgent(ctx, cfg, d)

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,50 +13,139 @@ import (
 
 // validation is the document of validate -o json.
 type validation struct {
-	Valid     bool         `json:"valid"`
-	Files     int          `json:"files"`
-	Resources int          `json:"resources"` // that are good
-	Faults    agent.Faults `json:"faults"`
+	Valid     bool            `json:"valid"`
+	Files     int             `json:"files"`
+	Resources int             `json:"resources"` // that are good
+	Faults    agent.Faults    `json:"faults"`
+	Warnings  agent.Faults    `json:"warnings"` // what works otherwise than it reads
+	Proxies   int             `json:"proxies"`  // whose config was checked
+	Findings  []agent.Finding `json:"findings"` // of the check, those that are faults first
+	Notes     []string        `json:"notes"`    // what could not be checked
 }
 
 func (a *app) validateCommand() *cobra.Command {
 	var f fileFlags
+	var noProxies, askEnvoy bool
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE|DIR|-",
 		Short: "Check resources without any agent",
 		Long: `Decodes and validates resources as the agent does, without one. Every fault of every document is printed on
 standard error with file, line, document, field path and remedy; exit code 65 when there is one.
+
+Where the documents are good, the configs of all Dataplanes among them are made and checked as an agent does before it
+sends them: what Envoy would refuse or could not use is a fault of the document that causes it, and what it would use
+otherwise than it reads is a warning. The zone is NEARSIDE_NODE_ZONE. --no-proxies leaves this out.
+
+With ENVOY_BIN in the environment, that Envoy loads the configs too, in its validate mode, up to 64 of them; --envoy takes
+the envoy on the PATH where ENVOY_BIN is not set. What it refuses is a fault. Log files are /dev/null for it, and
+certificates are made up.
+
 With -o json, standard output has {"valid", "files", "resources", "faults": [{"file", "document", "line", "resource",
-"field", "reason"}]}.`,
+"field", "reason"}], "warnings": [the same], "proxies", "findings", "notes"}.`,
 		Example: `  nearside validate -f resources/
   nearside get meshtimeouts -o yaml | nearside validate -f -
-  nearside validate -R -f policies -o json | jq .faults`,
+  nearside validate -R -f policies -o json | jq .faults
+  ENVOY_BIN=/usr/bin/envoy nearside validate -f resources/`,
 		Args: args(0, 0, "no arguments; name files with -f"),
 	}
 	f.add(cmd, "resources to check")
+	cmd.Flags().BoolVar(&noProxies, "no-proxies", false, "check the documents alone, and no config that they make")
+	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
 	output := outputFlag(cmd, "text", "json")
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		format, err := output()
 		if err != nil {
 			return err
+		}
+		if noProxies && askEnvoy {
+			return usagef("--no-proxies leaves nothing that --envoy could be asked about; give one of the two")
 		}
 		texts, err := f.read(a.stdin)
 		if err != nil {
 			return err
 		}
 		o, faults := agent.ReadOffline(texts)
-		if format == "json" {
-			v := validation{Valid: len(faults) == 0, Files: len(texts), Resources: o.Len(), Faults: faults}
-			if v.Faults == nil {
-				v.Faults = agent.Faults{}
+		if err := a.reachable(o); err != nil {
+			return err
+		}
+		v := &agent.Verified{Findings: []agent.Finding{}}
+		if len(faults) == 0 && !noProxies {
+			if v, err = a.verify(cmd.Context(), o, askEnvoy); err != nil {
+				return err
 			}
-			if err := printJSON(a.stdout, v); err != nil {
+			faults = v.Faults
+		}
+		for _, w := range v.Warnings {
+			fmt.Fprintf(a.stderr, "warning: %s\n", w)
+		}
+		for _, n := range v.Notes {
+			fmt.Fprintf(a.stderr, "note: %s\n", n)
+		}
+		if format == "json" {
+			doc := validation{Valid: len(faults) == 0, Files: len(texts), Resources: o.Len(), Faults: faults, Warnings: v.Warnings,
+				Proxies: v.Proxies, Findings: v.Findings, Notes: v.Notes}
+			doc.Faults, doc.Warnings = listed(doc.Faults), listed(doc.Warnings)
+			if doc.Notes == nil {
+				doc.Notes = []string{}
+			}
+			if err := printJSON(a.stdout, doc); err != nil {
 				return err
 			}
 		} else if len(faults) == 0 {
-			fmt.Fprintf(a.stderr, "%d resources in %d files are valid\n", o.Len(), len(texts))
+			line := fmt.Sprintf("%d resources in %d files are valid", o.Len(), len(texts))
+			switch {
+			case noProxies:
+			case v.Proxies == 0:
+				line += "; there is no Dataplane of a mesh among them, so no config was checked"
+			default:
+				line += fmt.Sprintf(", and so are the configs of %s", proxies(v.Proxies))
+			}
+			fmt.Fprintln(a.stderr, line)
 		}
 		return faults.Err()
 	}
 	return cmd
+}
+
+// listed is a list that is not null in JSON.
+func listed(f agent.Faults) agent.Faults {
+	if f == nil {
+		return agent.Faults{}
+	}
+	return f
+}
+
+// verify checks the configs that resources make.
+func (a *app) verify(ctx context.Context, o *agent.Offline, askEnvoy bool) (*agent.Verified, error) {
+	with := agent.VerifyOptions{Zone: a.getenv("NEARSIDE_NODE_ZONE")}
+	var err error
+	if with.Envoy, err = agent.FindEnvoy(a.getenv, askEnvoy); err != nil {
+		return nil, err
+	}
+	done := func() {}
+	if terminal(a.stderr) {
+		with.Progress, done = progress(a.stderr, "checking the configs of proxies")
+	}
+	v, err := o.Verify(ctx, with)
+	done()
+	return v, err
+}
+
+// progressEvery is how often a terminal is told how far something is; what takes less shows nothing.
+const progressEvery = 200 * time.Millisecond
+
+// progress shows how far something is in one line of a terminal, which done takes away.
+func progress(w io.Writer, what string) (told func(n, all int), done func()) {
+	last, shown := time.Now(), false
+	told = func(n, all int) {
+		if time.Since(last) >= progressEvery {
+			fmt.Fprintf(w, "\r\033[K%s: %d of %d", what, n, all)
+			last, shown = time.Now(), true
+		}
+	}
+	return told, func() {
+		if shown {
+			fmt.Fprint(w, "\r\033[K")
+		}
+	}
 }

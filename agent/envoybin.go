@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// EnvoyBinary is an Envoy of this host that is asked about configs, in its validate mode: it loads a config and opens no
+// socket. Make one for each question; it must not be used by two goroutines at once.
+type EnvoyBinary struct {
+	Path    string        // of the program
+	Timeout time.Duration // for one config; 0: 10 s
+	Most    int           // configs that are tried, each distinct one once; 0: 64
+
+	known map[[sha256.Size]byte][]envoy.Finding
+	runs  int
+	told  bool // that there were more than Most
+	certs *throwaway
+}
+
+// EnvoyVariable names the environment variable with the path of the Envoy that is asked.
+const EnvoyVariable = "ENVOY_BIN"
+
+// FindEnvoy returns the Envoy that the environment names, and with onPath where it names none the one on the PATH; nil
+// for none. A name that leads to no program is an error.
+func FindEnvoy(getenv func(string) string, onPath bool) (*EnvoyBinary, error) {
+	name := getenv(EnvoyVariable)
+	if name == "" && onPath {
+		name = "envoy"
+	}
+	if name == "" {
+		return nil, nil
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, fmt.Errorf("no Envoy can be asked: %w; set %s to the path of one", err, EnvoyVariable)
+	}
+	return &EnvoyBinary{Path: path}, nil
+}
+
+// Try has the Envoy load the config of a proxy: what it refuses is a finding with [inspect.RuleOfEnvoy]. An error says
+// why nothing was found out. Configs beyond Most are one error together, and then nothing.
+func (e *EnvoyBinary) Try(ctx context.Context, p *xds.Proxy) ([]envoy.Finding, error) {
+	orDefault(&e.Timeout, 10*time.Second)
+	if e.Most == 0 {
+		e.Most = 64
+	}
+	if e.certs == nil {
+		var err error
+		if e.certs, err = newThrowaway(); err != nil {
+			return nil, err
+		}
+	}
+	cfg, err := staticFrom(p.Snapshot())
+	if err != nil {
+		return nil, fmt.Errorf("Envoy was not asked: %w", err)
+	}
+	name, text, err := cfg.bootstrap(p.Mesh, p.Name, e.certs)
+	if err != nil {
+		return nil, fmt.Errorf("Envoy was not asked: the config cannot be written down: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	if out, ok := e.known[sum]; ok {
+		return out, nil
+	}
+	if e.runs >= e.Most {
+		if e.told {
+			return nil, nil
+		}
+		e.told = true
+		return nil, fmt.Errorf("%s was asked about %d configs; this one and further ones were not tried", e.Path, e.runs)
+	}
+	e.runs++
+	said, refused, err := e.run(ctx, name, text)
+	if err != nil {
+		return nil, err
+	}
+	var out []envoy.Finding
+	if refused {
+		message, place := complaint(said, cfg)
+		out = []envoy.Finding{{Rule: inspect.RuleOfEnvoy, Severity: envoy.Reject, Place: place, Message: message}}
+	}
+	if e.known == nil {
+		e.known = map[[sha256.Size]byte][]envoy.Finding{}
+	}
+	e.known[sum] = out
+	return out, nil
+}
+
+// Bounds of what an agent asks an Envoy for one write.
+const (
+	mostTries = 8
+	tryTime   = 3 * time.Second
+)
+
+// newTry asks the Envoy that the agent was given, one for each write; nil when it was given none.
+func (a *Agent) newTry() func() inspect.Try {
+	if a.deps.EnvoyBin == "" {
+		return nil
+	}
+	path, err := exec.LookPath(a.deps.EnvoyBin)
+	if err != nil {
+		a.log.Error("the Envoy of "+EnvoyVariable+" cannot be started; configs are checked without it", "path", a.deps.EnvoyBin, "error", err)
+		a.notes = append(a.notes, inspect.Check{Name: "envoy", OK: true, Degraded: true,
+			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v", EnvoyVariable, err)})
+		return nil
+	}
+	return func() inspect.Try { return (&EnvoyBinary{Path: path, Timeout: tryTime, Most: mostTries}).Try }
+}
+
+// Runs is how often the Envoy was started.
+func (e *EnvoyBinary) Runs() int { return e.runs }
+
+// run starts Envoy on a config and returns what it has said when it refuses the config.
+func (e *EnvoyBinary) run(ctx context.Context, name string, text []byte) (said string, refused bool, err error) {
+	dir, err := os.MkdirTemp("", "nearside-envoy-")
+	if err != nil {
+		return "", false, fmt.Errorf("Envoy was not asked: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, name)
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return "", false, fmt.Errorf("Envoy was not asked: %w", err)
+	}
+	limited, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	var out lastBytes
+	cmd := exec.CommandContext(limited, e.Path, "--mode", "validate", "--log-level", "warning", "-c", file)
+	cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that all of it can be ended
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return "", false, nil
+	case ctx.Err() != nil:
+		return "", false, fmt.Errorf("Envoy was not heard out: %w", context.Cause(ctx))
+	case limited.Err() != nil:
+		return "", false, fmt.Errorf("%s has no answer after %s", e.Path, e.Timeout)
+	case errors.As(err, &exit) && exit.ExitCode() > 0:
+		return string(bytes.ReplaceAll(out.b, []byte(file), []byte(name))), true, nil
+	}
+	return "", false, fmt.Errorf("%s did not end well: %w", e.Path, err)
+}
+
+// lastBytes keeps the end of what is written.
+type lastBytes struct{ b []byte }
+
+// maxSaid bounds what is kept of the output of an Envoy.
+const maxSaid = 64 << 10
+
+var _ io.Writer = (*lastBytes)(nil)
+
+func (w *lastBytes) Write(p []byte) (int, error) {
+	w.b = append(w.b, p[max(0, len(p)-maxSaid):]...)
+	if len(w.b) > maxSaid {
+		w.b = append(w.b[:0], w.b[len(w.b)-maxSaid:]...)
+	}
+	return len(p), nil
+}
