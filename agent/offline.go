@@ -135,13 +135,14 @@ func (o *Offline) Rules(zone, meshName, dataplane string, include inspect.RulesO
 	return r, lines(warnings), nil
 }
 
-// Policies lists the policies that select a dataplane in a zone, and what is to be said beside the list.
-func (o *Offline) Policies(zone, meshName, dataplane string) (*inspect.Policies, []string, error) {
+// Policies lists the policies that select a dataplane in a zone and says what it reaches, of services by the name backend
+// each, and what is to be said beside the list.
+func (o *Offline) Policies(zone, meshName, dataplane, backend string) (*inspect.Policies, []string, error) {
 	m, err := o.mesh(zone, meshName)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, warnings, err := inspect.ProxyPolicies(m, dataplane)
+	p, warnings, err := inspect.ProxyPolicies(m, dataplane, backend)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,7 +160,7 @@ func (o *Offline) ExplainPolicy(zone string, q inspect.PolicyQuestion) (*inspect
 	if r == nil {
 		return nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", key, o.Len())
 	}
-	return inspect.ExplainPolicy(m, r, q.Dataplane)
+	return inspect.ExplainPolicy(m, r, q.Dataplane, q.Backend)
 }
 
 // ExplainConnection says what becomes of a connection of a dataplane in a zone.

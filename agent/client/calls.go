@@ -58,6 +58,7 @@ type (
 	PolicyExplanation = inspect.PolicyExplanation
 	PolicyPlace       = inspect.PolicyPlace
 	PolicyQuestion    = inspect.PolicyQuestion
+	Reachability      = inspect.Reachability
 	ResourceMeta      = inspect.ResourceMeta
 	Source            = inspect.Source
 	Tag               = inspect.Tag
@@ -195,8 +196,12 @@ func (c *Client) Rules(ctx context.Context, mesh, name string, shadow bool, incl
 }
 
 // Policies lists the policies that select a dataplane.
-func (c *Client) Policies(ctx context.Context, mesh, name string) (*Policies, error) {
-	return call[Policies](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "policies"), nil, nil)
+func (c *Client) Policies(ctx context.Context, mesh, name, backend string) (*Policies, error) {
+	var q url.Values
+	if backend != "" {
+		q = url.Values{"backend": {backend}}
+	}
+	return call[Policies](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "policies"), q, nil)
 }
 
 // ExplainPolicy asks what a policy does on a dataplane.
@@ -276,9 +281,14 @@ func (c *Client) Wait(ctx context.Context, w Wait) (*Applied, error) {
 	return call[Applied](ctx, c, http.MethodPost, "/v1/wait", nil, body)
 }
 
-// Proxies lists the dataplanes and who asks for their config.
-func (c *Client) Proxies(ctx context.Context) (*Proxies, error) {
-	return call[Proxies](ctx, c, http.MethodGet, "/v1/dataplanes", nil, nil)
+// Proxies lists the dataplanes and who asks for their config. With "reach" in include, what each saves by not reaching all
+// services is worked out.
+func (c *Client) Proxies(ctx context.Context, include ...string) (*Proxies, error) {
+	var q url.Values
+	if len(include) > 0 {
+		q = url.Values{"include": {strings.Join(include, ",")}}
+	}
+	return call[Proxies](ctx, c, http.MethodGet, "/v1/dataplanes", q, nil)
 }
 
 // Proxy returns one of them.

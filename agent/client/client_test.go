@@ -187,7 +187,7 @@ func TestQuestionsAboutPolicies(t *testing.T) {
 	if r, err = c.Rules(ctx, "default", "web", true); err != nil || r.Diff != nil || r.Rules[0].FromRules[0].Rules[0].Fields != nil {
 		t.Errorf("rules alone: %+v, %v", r, err)
 	}
-	ps, err := c.Policies(ctx, "default", "web")
+	ps, err := c.Policies(ctx, "default", "web", "")
 	if err != nil || ps.Total != 1 || ps.Items[0].Name != "t" || ps.Items[0].Effect != "all" {
 		t.Errorf("policies: %+v, %v", ps, err)
 	}

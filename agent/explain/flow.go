@@ -128,7 +128,11 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	if err != nil {
 		return nil, err
 	}
+	missing, why := p.unreachable(t, &d)
 	flow := t.follow(p, &d, in)
+	if missing != nil {
+		t.notReached(p, flow, missing, why)
+	}
 	if flow.Verdict != VerdictAllowed {
 		flow.Suggest = t.suggest(p, target, &d, in, flow)
 	}

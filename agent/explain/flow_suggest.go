@@ -33,7 +33,7 @@ func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry,
 		if err != nil {
 			continue
 		}
-		if then.follow(q, d, in).Verdict == VerdictAllowed {
+		if missing, _ := q.unreachable(then, d); missing == nil && then.follow(q, d, in).Verdict == VerdictAllowed {
 			return doc
 		}
 	}
@@ -64,6 +64,10 @@ func (t *Traffic) changes(p *flowProxy, d *dialled, in *inquiry, flow *Flow) []s
 		}
 	}
 	switch {
+	case flow.missing != nil && flow.closed:
+		return nil
+	case flow.missing != nil:
+		return t.admitting(p, flow.missing)
 	case isPassthrough(flow.Listener) && p.virtual(d.dst.Addr()):
 		return nil // the address is one of the mesh, and nothing is behind it outside
 	case isPassthrough(flow.Listener):

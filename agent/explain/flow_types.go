@@ -1,5 +1,7 @@
 package explain
 
+import "github.com/nearside-mesh/nearside/agent/mesh"
+
 // What becomes of a connection or request.
 const (
 	VerdictAllowed = "allowed"
@@ -54,6 +56,9 @@ type Flow struct {
 	// outcome, "" where they do not part.
 	Shadow *Flow  `json:"shadow,omitempty"`
 	Parts  string `json:"parts,omitempty"`
+
+	missing *mesh.Service // that is dialled and that the dataplane does not reach; nil for none
+	closed  bool          // no policy would let it reach that
 }
 
 // Way is the way through one proxy. Lists are never null.

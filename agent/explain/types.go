@@ -52,6 +52,9 @@ type Policy struct {
 	Effect    string        `json:"effect"` // EffectAll, EffectPart or EffectNone
 	Items     []Item        `json:"items"`  // in the order of the document; empty when not selected
 	Warnings  []string      `json:"warnings"`
+	// Reach is, where permissions restrict what proxies reach, what the dataplane reaches or not by this one, and the
+	// services that were asked for.
+	Reach *Reachability `json:"reach,omitempty"`
 }
 
 // Inbound is a port that the workload serves.

@@ -11,14 +11,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
-// ProxyPolicies lists the policies that select a dataplane, with what of them is in force. It is pure. The error is an
-// *xds.NotFoundError when the mesh has no such dataplane.
-func ProxyPolicies(m *xds.Mesh, name string) (*Policies, []mesh.Warning, error) {
+// ProxyPolicies lists the policies that select a dataplane, with what of them is in force, and what the dataplane
+// reaches; backend is as for [explain.Proxy.Reach]. It is pure. The error is an *xds.NotFoundError when the mesh has no
+// such dataplane.
+func ProxyPolicies(m *xds.Mesh, name, backend string) (*Policies, []mesh.Warning, error) {
 	p, warnings, err := explainProxy(m, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &Policies{Mesh: m.View.Name, Name: name, Items: []PolicyBrief{}}
+	out := &Policies{Mesh: m.View.Name, Name: name, Items: []PolicyBrief{}, Reach: p.Reach(backend, nil)}
 	listed := map[explain.Ref]bool{}
 	for _, x := range p.Policies() {
 		listed[x.Policy] = true
@@ -35,13 +36,15 @@ func ProxyPolicies(m *xds.Mesh, name string) (*Policies, []mesh.Warning, error) 
 }
 
 // ExplainPolicy says whether a policy selects a dataplane and what of it is in force, or why not. The policy need not
-// be one that acts. It is pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
-func ExplainPolicy(m *xds.Mesh, policy *resource.Resource, dataplane string) (*PolicyExplanation, error) {
+// be one that acts. backend is as for [explain.Proxy.ReachBy]. It is pure. The error is an *xds.NotFoundError when the mesh
+// has no such dataplane.
+func ExplainPolicy(m *xds.Mesh, policy *resource.Resource, dataplane, backend string) (*PolicyExplanation, error) {
 	p, _, err := explainProxy(m, dataplane)
 	if err != nil {
 		return nil, err
 	}
 	x := p.Policy(policy)
+	p.ReachBy(policy, backend, &x)
 	return &x, nil
 }
 
@@ -73,7 +76,7 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	doc, _, err := ProxyPolicies(m, r.PathValue("name"))
+	doc, _, err := ProxyPolicies(m, r.PathValue("name"), r.URL.Query().Get("backend"))
 	if err != nil {
 		return generationError(err)
 	}
@@ -139,7 +142,7 @@ func (s *Server) explainPolicy(q *PolicyQuestion) (*PolicyExplanation, *Error) {
 	if !ok {
 		return nil, s.missing(snap, resource.Key{Kind: d.Kind, Mesh: in, Name: q.Name})
 	}
-	x, err := ExplainPolicy(m, rec.Resource, q.Dataplane)
+	x, err := ExplainPolicy(m, rec.Resource, q.Dataplane, q.Backend)
 	if err != nil {
 		return nil, generationError(err)
 	}

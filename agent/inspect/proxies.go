@@ -39,6 +39,7 @@ type Proxy struct {
 	Problems  []Problem         `json:"problems"`         // with its Dataplane
 	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in lists of proxies.
 	InForce []InForce `json:"inForce,omitempty"`
+	Reach   *Saving   `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
 }
 
 // allProxies joins the Dataplanes with those who ask for their config.
@@ -131,8 +132,20 @@ func lastSent(c *xds.ProxyStatus) time.Time {
 	return at
 }
 
-func (s *Server) proxies(w http.ResponseWriter, _ *http.Request) *Error {
-	all := s.allProxies(s.opts.Store.Snapshot(), s.opts.Last())
+func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *Error {
+	include, e := includes(r, "reach")
+	if e != nil {
+		return e
+	}
+	last := s.opts.Last()
+	all := s.allProxies(s.opts.Store.Snapshot(), last)
+	if include["reach"] && last != nil {
+		for i := range all {
+			if m := last.Meshes[all[i].Mesh]; m != nil && r.Context().Err() == nil {
+				all[i].Reach = s.savings.saving(m, all[i].Name)
+			}
+		}
+	}
 	writeJSON(w, http.StatusOK, Proxies{Total: len(all), Items: all})
 	return nil
 }

@@ -124,7 +124,7 @@ func TestPolicies(t *testing.T) {
 	a.want(a.do("GET", at, ""), 503)
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
 	a.reconcile()
-	a.want(a.do("GET", at, ""), 200, `{"mesh":"default","name":"web","total":0,"items":[]}`)
+	a.want(a.do("GET", at, ""), 200, `{"mesh":"default","name":"web","total":0,"items":[],"reach":{"total":1,"reachable":1,"auto":false,`)
 	a.put(store.Source{Kind: store.SourceAPI}, timeout("5s")+`
 ---
 {type: Timeout, name: old, sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: "*"}}], conf: {connectTimeout: 1s}}

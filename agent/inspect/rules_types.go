@@ -99,6 +99,8 @@ type Policies struct {
 	Name  string        `json:"name"`
 	Total int           `json:"total"`
 	Items []PolicyBrief `json:"items"`
+	// Reach says which services the dataplane reaches, and why.
+	Reach *explain.Reachability `json:"reach"`
 }
 
 // PolicyBrief is one of them. What it lacks against a [PolicyExplanation] is asked for with POST /v1/explain.
@@ -139,6 +141,7 @@ type PolicyQuestion struct {
 	Mesh      string `json:"mesh"` // "" means default
 	Name      string `json:"name"`
 	Dataplane string `json:"dataplane"`
+	Backend   string `json:"backend,omitempty"` // name of a service of which is to be said whether the dataplane reaches it
 }
 
 // PolicyExplanation answers a [PolicyQuestion].

@@ -93,7 +93,7 @@ func (r *Reach) why(ref *resource.ReachableBackendRef, near bool) string {
 // near names a service of a kind that may have been meant, in another namespace or by a similar name, and "" when
 // none is near.
 func (r *Reach) near(look bool, kind, name, namespace string) string {
-	if !look {
+	if !look || len(name) < 3 {
 		return ""
 	}
 	var names []string

@@ -165,15 +165,21 @@ func (r *Reach) virtual(out []Outbound, keep func(*Service) bool) []Outbound {
 		if !verdict.Reachable || verdict.Cause == CauseOpen && keep != nil && !keep(s) {
 			continue
 		}
-		ob := Outbound{Address: s.VIP, Port: s.Port, Service: s}
-		if s.ID.Kind == KindTag {
-			ob.Tags = map[string]string{resource.TagService: s.Tag}
-		}
+		ob := r.view.VirtualOutbound(s)
 		out = append(out, ob)
 		if r.view.IPv6 && s.VIP6.IsValid() && r.tp.IPFamilyMode != resource.IPFamilyIPv4 {
 			ob.Address = s.VIP6
 			out = append(out, ob)
 		}
+	}
+	return out
+}
+
+// VirtualOutbound is the outbound at the virtual address of a service.
+func (v *View) VirtualOutbound(s *Service) Outbound {
+	out := Outbound{Address: s.VIP, Port: s.Port, Service: s}
+	if s.ID.Kind == KindTag {
+		out.Tags = map[string]string{resource.TagService: s.Tag}
 	}
 	return out
 }

@@ -19,6 +19,7 @@ type Mesh struct {
 
 	set     *resource.Set
 	options policy.Options
+	only    *[]mesh.Outbound // instead of what a dataplane reaches; nil: that
 }
 
 // NewMesh derives a mesh from a set of resources. Parts of prev, which may be nil, whose inputs did not change are used
@@ -53,7 +54,10 @@ func (m *Mesh) Shadow() *Mesh {
 
 // outbounds are what a dataplane may reach.
 func (m *Mesh) outbounds(r *resource.Resource) ([]mesh.Outbound, []mesh.Warning) {
-	if m.Policies == nil {
+	switch {
+	case m.only != nil:
+		return *m.only, nil
+	case m.Policies == nil:
 		return m.View.Outbounds(r)
 	}
 	return m.Policies.Outbounds(r)

@@ -24,12 +24,15 @@ func (a *app) explainCommand() *cobra.Command {
 
 func (a *app) explainPolicyCommand() *cobra.Command {
 	var files fileFlags
-	var dataplane string
+	var dataplane, backend string
 	cmd := &cobra.Command{
 		Use:   "policy TYPE/NAME --dataplane NAME",
 		Short: "Say what a policy does on a dataplane, or why it does nothing",
 		Long: `Says whether a policy selects a dataplane, which of its fields are in force on which inbounds and outbounds, what
 has overridden the others, and what is without effect. When the policy does not act on the dataplane, it says why not.
+
+Where permissions restrict what proxies reach, a permission is told with the services that the dataplane reaches by it or
+not, and --backend adds what decides about one service.
 
 The exit code is 0 when the policy is selected and 2 when it is not. With -f the answer is computed from these resources
 alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
@@ -42,6 +45,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	a.meshFlag(cmd)
 	files.add(cmd, "compute offline from these resources")
 	cmd.Flags().StringVar(&dataplane, "dataplane", "", "name of the dataplane; required")
+	cmd.Flags().StringVar(&backend, "backend", "", "service of which is said whether the dataplane reaches it: NAME, KIND/NAME or KIND/NAME:PORT")
 	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
@@ -65,7 +69,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		if !r.kind.Policy {
 			return usagef("%s is not a kind of policy", r.kind.Kind)
 		}
-		q := client.PolicyQuestion{Type: r.kind.Kind, Mesh: a.mesh, Name: r.name, Dataplane: dataplane}
+		q := client.PolicyQuestion{Type: r.kind.Kind, Mesh: a.mesh, Name: r.name, Dataplane: dataplane, Backend: backend}
 		var x *client.PolicyExplanation
 		if len(files.paths) > 0 {
 			o, err := a.offline(&files)
@@ -85,7 +89,10 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		case "yaml":
 			err = printYAML(a.stdout, x)
 		default:
-			err = a.policyText(x)
+			if err = a.policyText(x); err == nil && x.Reach != nil {
+				fmt.Fprintln(a.stdout)
+				err = reachText(a.stdout, x.Reach, backend)
+			}
 		}
 		if err == nil && !x.Selected {
 			err = &silentError{exitNo}

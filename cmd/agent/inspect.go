@@ -34,7 +34,10 @@ func (a *app) inspectDataplanesCommand() *cobra.Command {
 		Short: "List the proxies and how far they are with their config",
 		Long: `Lists every Dataplane of a mesh and every client that asks this agent for config. STATE is synced, pending (an
 answer is outstanding), rejected (it refused something and keeps what it had), unknown (it asks for a Dataplane that
-does not exist) or disconnected (no client on this node).`,
+does not exist) or disconnected (no client on this node).
+
+-o wide adds how many services each reaches of those that it would reach without lists and permissions (CLUSTERS), and
+about how many bytes of config that saves (SAVED).`,
 		Example: "  nearside inspect dataplanes\n  nearside inspect dataplanes -A -o wide",
 		Args:    args(0, 0, "no arguments"),
 	}
@@ -46,7 +49,11 @@ does not exist) or disconnected (no client on this node).`,
 		if err != nil {
 			return err
 		}
-		ps, err := a.client().Proxies(cmd.Context())
+		var include []string
+		if format == "wide" {
+			include = []string{"reach"}
+		}
+		ps, err := a.client().Proxies(cmd.Context(), include...)
 		if err != nil {
 			return err
 		}
@@ -71,12 +78,16 @@ does not exist) or disconnected (no client on this node).`,
 func (a *app) proxyTable(ps []client.Proxy, wide bool) error {
 	headers := []string{"MESH", "NAME", "STATE", "CLIENT", "CONNECTED"}
 	if wide {
-		headers = append(headers, "NODE", "PEER", "RESOURCES")
+		headers = append(headers, "NODE", "PEER", "RESOURCES", "CLUSTERS", "SAVED")
 	}
 	t := newTable(a.stdout, append(headers, "REASON")...)
 	for _, p := range ps {
 		if len(p.Clients) == 0 {
-			t.row(append(append([]string{p.Mesh, p.Name, p.State}, make([]string, len(headers)-3)...), p.Reason)...)
+			cells := append([]string{p.Mesh, p.Name, p.State}, make([]string, len(headers)-3)...)
+			if wide {
+				copy(cells[len(cells)-2:], savingCells(&p))
+			}
+			t.row(append(cells, p.Reason)...)
 		}
 		for _, c := range p.Clients {
 			cells := []string{p.Mesh, p.Name, p.State, strings.TrimSpace(c.UserAgent + " " + c.Version), age(c.ConnectedAt)}
@@ -85,7 +96,7 @@ func (a *app) proxyTable(ps []client.Proxy, wide bool) error {
 				for _, t := range c.Types {
 					n += t.Resources
 				}
-				cells = append(cells, c.NodeID, c.Peer.String(), fmt.Sprint(n))
+				cells = append(append(cells, c.NodeID, c.Peer.String(), fmt.Sprint(n)), savingCells(&p)...)
 			}
 			t.row(append(cells, p.Reason)...)
 		}
@@ -109,6 +120,7 @@ type inspection struct {
 	files        fileFlags
 	typ          string
 	include      []string
+	backend      string
 	dump, shadow bool
 }
 
@@ -118,7 +130,7 @@ func (a *app) inspectDataplaneCommand() *cobra.Command {
 		Use:   "dataplane NAME",
 		Short: "Show what a proxy gets and why, or how far it is with it",
 		Long: `Shows the xDS config of a proxy (--type=config), what its policies say together (--type=rules), which policies
-select it and what of them is in force (--type=policies), or which versions it was sent, has acknowledged and rejected,
+select it, what of them is in force and which services it reaches (--type=policies), or which versions it was sent, has acknowledged and rejected,
 and what it may reach outside the mesh (--type=status).
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
@@ -141,6 +153,7 @@ the API.`,
 	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
 	fl.BoolVar(&in.shadow, "shadow", false, "count shadow policies in")
 	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
+	fl.StringVar(&in.backend, "backend", "", "service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(inspectTypes(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
 	output := outputFlag(cmd, "table", "json", "yaml")
@@ -151,6 +164,9 @@ the API.`,
 		}
 		if in.dump && fl.Changed("type") && in.typ != typeConfig {
 			return usagef("--config-dump is the same as --type=config; leave one of the two out")
+		}
+		if in.backend != "" && in.typ != typePolicies {
+			return usagef("--backend belongs to --type=policies")
 		}
 		switch in.typ {
 		case typeConfig:

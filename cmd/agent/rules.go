@@ -241,13 +241,13 @@ func (a *app) inspectPolicies(cmd *cobra.Command, in *inspection, name, format s
 			return err
 		}
 		var warnings []string
-		if doc, warnings, err = o.Policies(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name); err != nil {
+		if doc, warnings, err = o.Policies(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, in.backend); err != nil {
 			return err
 		}
 		a.warn(warnings)
 	} else {
 		var err error
-		if doc, err = a.client().Policies(cmd.Context(), a.mesh, name); err != nil {
+		if doc, err = a.client().Policies(cmd.Context(), a.mesh, name, in.backend); err != nil {
 			return err
 		}
 	}
@@ -279,7 +279,8 @@ func (a *app) inspectPolicies(cmd *cobra.Command, in *inspection, name, format s
 			fmt.Fprintf(a.stdout, "warning: %s/%s: %s\n", p.Type, p.Name, warning)
 		}
 	}
-	return nil
+	fmt.Fprintln(a.stdout)
+	return reachText(a.stdout, doc.Reach, in.backend)
 }
 
 // some lists the first few of many.

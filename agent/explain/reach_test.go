@@ -1,0 +1,90 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/explain"
+)
+
+// transparent is a mesh in which permissions restrict what web reaches, with a list of its own for services by tag.
+const transparent = `type: Mesh
+name: default
+labels: {nearside.io/auto-reachable-backends: "true"}
+meshServices: {mode: Everywhere}
+mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}
+---
+type: Dataplane
+mesh: default
+name: web
+networking:
+  address: 10.0.0.1
+  inbound: [{port: 80, tags: {kuma.io/service: web}}]
+  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, reachableServices: [db, queue]}
+---
+{type: Dataplane, mesh: default, name: db-1, networking: {address: 10.0.0.2, inbound: [{port: 5432, tags: {kuma.io/service: db}}]}}
+---
+{type: Dataplane, mesh: default, name: q-1, networking: {address: 10.0.0.3, inbound: [{port: 5672, tags: {kuma.io/service: queue}}], transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}}}
+`
+
+// TestReach says for every service why a dataplane reaches it or not, by reason and one by one.
+func TestReach(t *testing.T) {
+	m := meshOf(t, transparent+permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: web}", "Allow")+
+		permission("q", "{kind: MeshService, name: queue}", "{kind: Mesh}", "Deny"))
+	p, err := explain.NewProxy(m.Policies, m.View.Dataplane("web"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := p.Reach("queue", nil)
+	var got []string
+	for _, g := range r.Groups {
+		got = append(got, g.Examples[0].String()+": "+g.Reason)
+	}
+	want := []string{
+		"MeshService/db:5432: admitted by MeshTrafficPermission/p spec.from[0]",
+		"db: listed in networking.transparentProxying.reachableServices[0]",
+		"queue: listed in networking.transparentProxying.reachableServices[1]",
+		"MeshService/web:80: no permission admits the dataplane",
+		"MeshService/queue:5672: not admitted: MeshTrafficPermission/q spec.from[0] decides",
+		"web: not listed in networking.transparentProxying.reachableServices, which has 2 entries",
+	}
+	for _, w := range want {
+		if !strings.Contains(strings.Join(got, "\n"), w) {
+			t.Errorf("%s is missing in\n%s", w, strings.Join(got, "\n"))
+		}
+	}
+	if len(got) != len(want) || r.Total != 6 || r.Reachable != 3 || !r.Auto || len(r.Items) != 2 || !r.Items[0].Reachable || r.Items[1].Reachable {
+		t.Errorf("%+v", r)
+	}
+	if by := p.Reach("", m.Policies.Policies("MeshTrafficPermission")[0]); len(by.Groups) != 1 || by.Groups[0].Count != 1 {
+		t.Errorf("by one policy: %+v", by.Groups)
+	}
+}
+
+// TestDialUnreachable asks for connections to services that the proxy has no config for.
+func TestDialUnreachable(t *testing.T) {
+	for ask, c := range map[string]struct{ reason, suggest string }{
+		"connection db:5432":    {"the dataplane does not reach MeshService/db:5432: no permission admits the dataplane", "targetRef: {kind: MeshService, name: db}\n  from:\n  - targetRef: {kind: MeshService, name: web}"},
+		"connection web.mesh:1": {"the dataplane does not reach web: not listed in networking.transparentProxying.reachableServices, which has one entry; to reach it, add web to networking.transparentProxying.reachableServices", ""},
+	} {
+		docs := transparent
+		if c.suggest == "" {
+			docs = strings.Replace(docs, "mode: Everywhere", "mode: Disabled", 1)
+			docs = strings.Replace(docs, "[db, queue]", "[db]", 1)
+		} else {
+			docs = strings.Replace(docs, "mode: Everywhere", "mode: Exclusive", 1)
+		}
+		flow, err := question(t, ask).ask(explain.NewTraffic(meshOf(t, docs)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if flow.Verdict == explain.VerdictAllowed || flow.Reason != c.reason || !strings.Contains(flow.Suggest, c.suggest) || (c.suggest == "") != (flow.Suggest == "") {
+			t.Errorf("%s: %s: %s\n%s", ask, flow.Verdict, flow.Reason, flow.Suggest)
+		}
+		if flow.Suggest != "" {
+			if then, err := question(t, ask).ask(explain.NewTraffic(meshOf(t, docs+"---\n"+flow.Suggest))); err != nil || then.Verdict != explain.VerdictAllowed {
+				t.Errorf("with the change: %v %v", then, err)
+			}
+		}
+	}
+}
