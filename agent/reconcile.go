@@ -157,7 +157,7 @@ func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *xds.Mesh) (*x
 	if r.o.Sidecars != nil {
 		sidecars = r.o.Sidecars(name)
 	}
-	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, VIPs: r.vips.options(name), Sidecars: sidecars}, r.rooms, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
+	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: r.vips.options(name), Sidecars: sidecars}, r.rooms, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 
 func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }
