@@ -98,7 +98,7 @@ func flapped(s *store.Store, k resource.Key) bool {
 	return slices.ContainsFunc(s.History(k), func(r store.Revision) bool { return r.Deleted })
 }
 
-func decoded(t *testing.T, text string) []*resource.Resource {
+func decoded(t testing.TB, text string) []*resource.Resource {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("test", []byte(text))
 	if faults != nil {
