@@ -77,7 +77,7 @@ type takenVIPs struct {
 	claims  []*claim   // of the kind
 	held    []vipEntry // of the kind, with an address of the family
 	pins    map[netip.Addr]vipOwner
-	n       int        // addresses of the pool that somebody has
+	n       int // addresses of the pool that somebody has
 	asked   int
 	set     map[netip.Addr]bool
 }
