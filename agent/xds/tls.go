@@ -91,11 +91,9 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 		return nil, err
 	}
 	t.downstream = tlsSocket(server)
-	inspector, err := draft.Extension{Name: nameTLSInspector, Message: &inspectorv3.TlsInspector{}}.Pack()
-	if err != nil {
+	if t.inspector, err = newTLSInspector(); err != nil {
 		return nil, err
 	}
-	t.inspector = &listenerv3.ListenerFilter{Name: nameTLSInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: inspector}}
 	deterministic := proto.MarshalOptions{Deterministic: true}
 	t.common, err = deterministic.Marshal(&tlsv3.CommonTlsContext{AlpnProtocols: []string{meshProtocol}, TlsCertificateSdsSecretConfigs: certificates})
 	if err != nil {
@@ -103,6 +101,15 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 	}
 	t.trusted, err = deterministic.Marshal(&tlsv3.CommonTlsContext_CombinedCertificateValidationContext{ValidationContextSdsSecretConfig: sds(authoritySecret(v.Name))})
 	return t, err
+}
+
+// newTLSInspector makes the listener filter that tells TLS and its server name.
+func newTLSInspector() (*listenerv3.ListenerFilter, error) {
+	a, err := draft.Extension{Name: nameTLSInspector, Message: &inspectorv3.TlsInspector{}}.Pack()
+	if err != nil {
+		return nil, err
+	}
+	return &listenerv3.ListenerFilter{Name: nameTLSInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: a}}, nil
 }
 
 func tlsSocket(a *anypb.Any) *corev3.TransportSocket {

@@ -56,6 +56,11 @@ func GenerateZone(in ZoneInput, prev *Proxy, memo *Memo) (*Proxy, error) {
 			return nil, fmt.Errorf("%s: it belongs to zone %q, and this agent to zone %q: start its Envoy beside an agent of its zone", in.Resource.Key, spec.Zone, in.Zone)
 		}
 		return generateEgress(in, spec, prev, memo)
+	case *resource.ZoneIngress:
+		if spec.Zone != "" && spec.Zone != in.Zone {
+			return nil, fmt.Errorf("%s: it belongs to zone %q, and this agent to zone %q: start its Envoy beside an agent of its zone", in.Resource.Key, spec.Zone, in.Zone)
+		}
+		return generateIngress(in, spec, prev, memo)
 	}
 	return nil, fmt.Errorf("%s: no proxy can be made of it", in.Resource.Key)
 }
