@@ -242,7 +242,7 @@ func (m *nameMaker) warn() {
 	}
 	slices.SortFunc(order, resource.Key.Compare)
 	for _, k := range order {
-		m.warnf(k, "two services want one hostname: %s; change one of the templates, selectors or names", list(told[k], "; "))
+		m.warnf(k, "two services want one hostname: %s; change a template, a selector, a name or a tag", list(told[k], "; "))
 	}
 	m.warnFailed()
 	if m.overflow {

@@ -158,7 +158,7 @@ func TestHostnameStatus(t *testing.T) {
 		t.Error(diff)
 	}
 	const both = "two services want one hostname: x.mesh for MeshService/default/b (it belongs to MeshService/default/a, " +
-		"which has it from HostnameGenerator/g5-same); change one of the templates, selectors or names"
+		"which has it from HostnameGenerator/g5-same); change a template, a selector, a name or a tag"
 	for _, w := range []string{"a: " + both, "b: " + both} {
 		if !slices.Contains(warningsOf(v, "MeshService"), w) {
 			t.Errorf("%v has no %q", warningsOf(v, "MeshService"), w)
