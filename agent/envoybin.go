@@ -54,6 +54,32 @@ func FindEnvoy(getenv func(string) string, onPath bool) (*EnvoyBinary, error) {
 // Try has the Envoy load the config of a proxy: what it refuses is a finding with [inspect.RuleOfEnvoy]. An error says
 // why nothing was found out. Configs beyond Most are one error together, and then nothing.
 func (e *EnvoyBinary) Try(ctx context.Context, p *xds.Proxy) ([]envoy.Finding, error) {
+	cfg, err := staticFrom(p.Snapshot())
+	if err != nil {
+		return nil, fmt.Errorf("Envoy was not asked: %w", err)
+	}
+	return e.try(ctx, p.Mesh, p.Name, cfg)
+}
+
+// TryConfig is Try for a config as the API shows it. Where a key is hidden in it, a certificate that is made up stands in
+// its place.
+func (e *EnvoyBinary) TryConfig(ctx context.Context, mesh, name string, c *inspect.Config) ([]Finding, error) {
+	cfg, err := staticFromJSON(c.XDS)
+	if err != nil {
+		return nil, fmt.Errorf("Envoy was not asked: %w", err)
+	}
+	found, err := e.try(ctx, mesh, name, cfg)
+	var out []Finding
+	for i := range found {
+		f := inspect.Told(&found[i])
+		f.Proxies, f.Total = append(f.Proxies, mesh+"/"+name), 1
+		out = append(out, f)
+	}
+	return out, err
+}
+
+// try has the Envoy load a config, unless it has done so before.
+func (e *EnvoyBinary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig) ([]envoy.Finding, error) {
 	orDefault(&e.Timeout, 10*time.Second)
 	if e.Most == 0 {
 		e.Most = 64
@@ -64,11 +90,7 @@ func (e *EnvoyBinary) Try(ctx context.Context, p *xds.Proxy) ([]envoy.Finding, e
 			return nil, err
 		}
 	}
-	cfg, err := staticFrom(p.Snapshot())
-	if err != nil {
-		return nil, fmt.Errorf("Envoy was not asked: %w", err)
-	}
-	name, text, err := cfg.bootstrap(p.Mesh, p.Name, e.certs)
+	name, text, err := cfg.bootstrap(mesh, proxy, e.certs)
 	if err != nil {
 		return nil, fmt.Errorf("Envoy was not asked: the config cannot be written down: %w", err)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -116,6 +117,10 @@ func (s *staticConfig) settle(m proto.Message, certs *throwaway) {
 		}
 	case *tlsv3.SdsSecretConfig:
 		m.SdsConfig = nil
+	case *tlsv3.TlsCertificate:
+		if bytes.Equal(m.GetPrivateKey().GetInlineBytes(), []byte(hiddenKey)) {
+			m.CertificateChain, m.PrivateKey = inline(certs.cert), inline(certs.key)
+		}
 	case *tlsv3.Secret:
 		switch m.Type.(type) {
 		case *tlsv3.Secret_TlsCertificate:

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -223,5 +224,30 @@ spec:
 	var again *agent.Verified
 	if again, err = offline(t, verified+strings.ReplaceAll(cluster, "NAME", "one")+strings.ReplaceAll(cluster, "NAME", "two")).Verify(t.Context(), agent.VerifyOptions{}); err != nil || again.Faults[0] != f {
 		t.Errorf("%v: another answer: %+v", err, again)
+	}
+}
+
+// A config as the API shows it, in which keys are hidden, is made whole with a certificate that is made up.
+func TestEnvoyIsAskedAboutAConfigThatIsShown(t *testing.T) {
+	c, _, err := offline(t, verified).Config("", "default", "web", agent.ConfigOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := filepath.Join(t.TempDir(), "seen")
+	e := fakeEnvoy(t, `cp "$6" `+seen+`; echo "cluster backend: not today"; exit 1`)
+	found, err := e.TryConfig(t.Context(), "default", "web", c)
+	if err != nil || len(found) != 1 || found[0].Resource != "backend" || !slices.Equal(found[0].Proxies, []string{"default/web"}) {
+		t.Fatalf("%v: %+v", err, found)
+	}
+	b, err := os.ReadFile(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(b); strings.Contains(text, "redacted") || !strings.Contains(text, "trustedCa") || !strings.Contains(text, "privateKey") {
+		t.Errorf("the config is %s", text)
+	}
+	c.XDS["x"] = map[string]json.RawMessage{"y": json.RawMessage("{}")}
+	if _, err := e.TryConfig(t.Context(), "default", "web", c); err == nil {
+		t.Error("a type that nobody knows")
 	}
 }

@@ -26,7 +26,7 @@ func (a *Agent) live() []inspect.Check {
 // readiness says whether proxies get their config. What is worse than it should be without stopping that, a full disk or a
 // file with faults, is told as a reason and does not make the node unready.
 func (a *Agent) readiness() []inspect.Check {
-	return append([]inspect.Check{a.stateCheck(), a.filesCheck(), a.reconcileCheck()}, a.notes...)
+	return append([]inspect.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck()}, a.notes...)
 }
 
 func (a *Agent) stateCheck() inspect.Check {

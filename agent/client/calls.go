@@ -37,6 +37,8 @@ type (
 	Wait     = inspect.Wait
 	Written  = inspect.Written
 
+	StatusProblem = inspect.Problem
+
 	FieldChange = inspect.FieldChange
 
 	FieldDiff = inspect.FieldDiff

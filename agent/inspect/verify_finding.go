@@ -94,7 +94,7 @@ func (c *verifier) add(m *verifiedMesh, id ProxyID, list []envoy.Finding, known 
 				c.out.More++
 				continue
 			}
-			g = &verifiedGroup{finding: told(f), found: *f, mesh: m, id: id, known: known}
+			g = &verifiedGroup{finding: Told(f), found: *f, mesh: m, id: id, known: known}
 			c.byKey[key] = g
 			c.groups = append(c.groups, g)
 		}
@@ -108,8 +108,8 @@ func (c *verifier) add(m *verifiedMesh, id ProxyID, list []envoy.Finding, known 
 // maxGroups bounds the findings that are kept while proxies are looked at.
 const maxGroups = 5000
 
-// told is a finding as it is told.
-func told(f *envoy.Finding) Finding {
+// Told is a finding of package envoy as it is told, without proxies and causes.
+func Told(f *envoy.Finding) Finding {
 	out := Finding{Severity: f.Severity.String(), Rule: f.Rule, By: FoundByCheck, Place: f.Place, Message: f.Message,
 		Others: append([]envoy.Place{}, f.Others...), Proxies: []string{}, Causes: []Cause{}}
 	if f.Rule == RuleOfEnvoy {

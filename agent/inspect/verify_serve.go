@@ -133,14 +133,14 @@ func (s *Server) concerned(v *Verification, c *Comparison) []ProxyID {
 	return out
 }
 
-// connected lists the clients that take their config from this agent.
+// connected lists the clients that take the config of a dataplane from this agent.
 func (s *Server) connected() []ProxyID {
 	var out []ProxyID
 	if s.opts.Proxies == nil {
 		return nil
 	}
 	for _, p := range s.opts.Proxies() {
-		if p.State != xds.StateDisconnected {
+		if p.Type == "" && p.State != xds.StateDisconnected { // of a mesh
 			out = append(out, ProxyID{Mesh: p.Mesh, Name: p.Name, Flavor: p.Flavor})
 		}
 	}

@@ -115,7 +115,7 @@ Exit codes: 0 success, 1 failed, 2 the answer is no, 3 a wait timed out, 64 usag
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
 		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
 		a.diffCommand(), a.explainCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
-		a.waitCommand(), a.statusCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
+		a.waitCommand(), a.statusCommand(), a.checkCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root
 }

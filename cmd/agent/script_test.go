@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -25,6 +26,8 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"waitfor": waitfor,
+
 			"ready": ready,
 			"code":  code,
 		},
@@ -56,5 +59,25 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 	err := ts.Exec("sh", append([]string{"-c", script, "sh"}, args...)...)
 	if err != nil {
 		ts.Fatalf("%v", err)
+	}
+}
+
+// waitfor runs a command until its standard output matches, whatever its exit code: waitfor REGEXP COMMAND….
+func waitfor(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: waitfor REGEXP command…")
+	}
+	want := regexp.MustCompile("(?m)" + args[0])
+	late := time.After(20 * time.Second)
+	for {
+		_ = ts.Exec(args[1], args[2:]...)
+		if want.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		select {
+		case <-late:
+			ts.Fatalf("%q is not said: %s", args[0], ts.ReadFile("stdout"))
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+// States of a check, as they are printed.
+const (
+	checkOK   = "ok"
+	checkWarn = "WARN" // it works, and needs a look
+	checkFail = "FAIL"
+)
+
+// selfCheck is one line of check.
+type selfCheck struct {
+	Name   string `json:"name"`
+	State  string `json:"state"` // ok, WARN or FAIL
+	Reason string `json:"reason"`
+	Hint   string `json:"hint,omitempty"` // what to do, where something is to be done
+}
+
+// selfTest is the document of check -o json.
+type selfTest struct {
+	OK     bool        `json:"ok"` // none failed
+	Checks []selfCheck `json:"checks"`
+}
+
+func (t *selfTest) add(state, name, hint, reason string, args ...any) {
+	if state == checkOK {
+		hint = ""
+	}
+	t.OK = t.OK && state != checkFail
+	t.Checks = append(t.Checks, selfCheck{Name: name, State: state, Reason: fmt.Sprintf(reason, args...), Hint: hint})
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	var askEnvoy bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Test the agent and what depends on it",
+		Long: `Asks the running agent and looks at its sockets: one line for each check, "ok", "WARN" (it works, and needs a look) or
+"FAIL", with a hint below what is not ok. Exit code 2 when a check has failed, 69 when no agent answers.
+
+With ENVOY_BIN in the environment, that Envoy loads the config of each connected proxy in its validate mode, up to 64 of
+them; --envoy takes the envoy on the PATH where ENVOY_BIN is not set.
+
+With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", "hint"}]}.`,
+		Example: "  nearside check\n  nearside check -o json | jq '.checks[] | select(.state != \"ok\")'\n  ENVOY_BIN=/usr/bin/envoy nearside check",
+		Args:    args(0, 0, "no arguments"),
+	}
+	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
+	output := outputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		format, err := output()
+		if err != nil {
+			return err
+		}
+		t, err := a.selfTest(cmd.Context(), askEnvoy)
+		if err != nil {
+			return err
+		}
+		switch format {
+		case "json":
+			err = printJSON(a.stdout, t)
+		case "yaml":
+			err = printYAML(a.stdout, t)
+		default:
+			printChecks(a.stdout, t)
+		}
+		if err == nil && !t.OK {
+			return &silentError{exitNo}
+		}
+		return err
+	}
+	return cmd
+}
+
+func printChecks(w io.Writer, t *selfTest) {
+	for _, c := range t.Checks {
+		fmt.Fprintf(w, "%-4s %s: %s\n", c.State, c.Name, oneLine(c.Reason))
+		if c.Hint != "" {
+			fmt.Fprintf(w, "     hint: %s\n", c.Hint)
+		}
+	}
+}
+
+// selfTest makes all checks.
+func (a *app) selfTest(ctx context.Context, askEnvoy bool) (*selfTest, error) {
+	bin, err := agent.FindEnvoy(a.getenv, askEnvoy)
+	if err != nil {
+		return nil, err
+	}
+	c := a.client()
+	s, err := c.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	proxies, err := c.Proxies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &selfTest{OK: true}
+	own := buildVersion().Version
+	if s.Info.Version == own {
+		t.add(checkOK, "agent", "", "%s %s on %s answers, up %s", s.Info.Product, s.Info.Version, s.Info.Node, age(s.Info.Started))
+	} else {
+		t.add(checkWarn, "agent", "restart the agent after an upgrade, or use the command that came with it",
+			"%s %s on %s answers, and this command is %s", s.Info.Product, s.Info.Version, s.Info.Node, own)
+	}
+	checkReadiness(t, s)
+	checkFiles(t, s)
+	checkProxies(t, proxies.Items)
+	checkProblems(t, s)
+	checkClock(t, s)
+	checkSockets(t, c.Socket())
+	if bin != nil {
+		a.checkEnvoy(ctx, t, bin, proxies.Items)
+	}
+	return t, nil
+}
+
+// checkReadiness tells what the agent checks by itself, but for what is told in more words below.
+func checkReadiness(t *selfTest, s *client.Status) {
+	hints := map[string]string{
+		"state":  "make room below paths.state, or make it writable for the agent's user; nearside config show names it",
+		"space":  "make room on that file system",
+		"config": "the agent is starting; its log says what it waits for",
+		"envoy":  "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
+	}
+	for _, c := range s.Checks {
+		hint := hints[c.Name]
+		if hint == "" {
+			hint = "the reason says what to do; docs/operations.md has more"
+		}
+		switch {
+		case c.Name == "resource-files":
+		case !c.OK:
+			t.add(checkFail, c.Name, hint, "%s", c.Reason)
+		case c.Degraded:
+			t.add(checkWarn, c.Name, hint, "%s", c.Reason)
+		default:
+			t.add(checkOK, c.Name, "", "%s", c.Reason)
+		}
+	}
+	if n := len(s.Store.Inert); n > 0 {
+		t.add(checkWarn, "inert", "update nearside, or delete what has no effect", "stored, but this version does not act on them: %s", counts(s.Store.Inert))
+	}
+}
+
+// checkFiles tells of the first file that is not in force as it is.
+func checkFiles(t *selfTest, s *client.Status) {
+	bad, missing, first, lost := 0, 0, "", ""
+	for _, f := range s.Files {
+		if len(f.Faults)+len(f.Conflicts) > 0 {
+			if bad++; bad == 1 && len(f.Faults) > 0 {
+				first = f.Faults[0].String()
+			} else if bad == 1 {
+				first = f.Path + ": a resource of it belongs to another source"
+			}
+		}
+		if f.Missing != "" {
+			if missing++; missing == 1 {
+				lost = f.Path + ": " + f.Missing
+			}
+		}
+	}
+	switch {
+	case bad > 0:
+		t.add(checkFail, "files", "nearside status lists every fault; nearside validate -f tries a file before it is put there", "%d of %d files are not in force as they are: %s", bad, len(s.Files), first)
+	case missing > 0:
+		t.add(checkWarn, "files", "put the file back, or wait until what it had is given up", "%d of %d files are gone, what they had is still in force: %s", missing, len(s.Files), lost)
+	default:
+		t.add(checkOK, "files", "", "%d, all in force", len(s.Files))
+	}
+}
+
+// checkProxies tells who does not have its config.
+func checkProxies(t *selfTest, list []client.Proxy) {
+	by := map[string][]client.Proxy{}
+	for _, p := range list {
+		by[p.State] = append(by[p.State], p)
+	}
+	total := map[string]int{}
+	for state, list := range by {
+		total[state] = len(list)
+	}
+	t.add(checkOK, "proxies", "", "%s", counts(total))
+	for _, x := range []struct{ state, level, name, hint string }{
+		{"rejected", checkFail, "rejected", "nearside inspect dataplane NAME -m MESH --type=status says what is held and which policy is behind it"},
+		{"unknown", checkWarn, "unknown", "apply the Dataplane, or start its Envoy with it: nearside bootstrap --dataplane FILE"},
+		{"pending", checkWarn, "pending", "it is well if it ends soon; nearside inspect dataplane NAME -m MESH --type=status says what is outstanding"},
+	} {
+		if found := by[x.state]; len(found) > 0 {
+			names := []string{}
+			for _, p := range found[:min(len(found), 3)] {
+				names = append(names, strings.TrimPrefix(p.Mesh+"/"+p.Name, "/"))
+			}
+			if more := len(found) - len(names); more > 0 {
+				names = append(names, fmt.Sprintf("%d more", more))
+			}
+			reason := strings.Join(names, ", ")
+			if found[0].Reason != "" {
+				reason += ": " + found[0].Reason
+			}
+			t.add(x.level, x.name, x.hint, "%s", reason)
+		}
+	}
+}
+
+// checkProblems tells how many problems there are, and the first.
+func checkProblems(t *selfTest, s *client.Status) {
+	for _, x := range []struct{ severity, level, name, none string }{
+		{"error", checkFail, "problems", "nothing is left out or held back"},
+		{"warning", checkWarn, "warnings", "everything works as it reads"},
+	} {
+		list := slices.DeleteFunc(slices.Clone(s.Problems), func(p client.StatusProblem) bool { return p.Severity != x.severity })
+		if len(list) == 0 {
+			t.add(checkOK, x.name, "", "%s", x.none)
+			continue
+		}
+		more := ""
+		if n := len(list) - 1; n > 0 {
+			more = fmt.Sprintf("; and %d more", n)
+		}
+		t.add(x.level, x.name, "nearside status lists them", "%s: %s%s", list[0].Resource, list[0].Reason, more)
+	}
+}
+
+// checkEnvoy has a real Envoy load the config of each connected proxy.
+func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *agent.EnvoyBinary, list []client.Proxy) {
+	tried, bad := 0, false
+	for _, p := range list {
+		if p.Mesh == "" || p.State == "disconnected" || p.State == "unknown" {
+			continue
+		}
+		cfg, err := a.client().Config(ctx, p.Mesh, p.Name, false, false)
+		var found []agent.Finding
+		if err == nil {
+			found, err = bin.TryConfig(ctx, p.Mesh, p.Name, cfg)
+		}
+		tried++
+		if err != nil {
+			bad = true
+			t.add(checkWarn, "envoy", "run nearside check again; ENVOY_BIN must name an Envoy of the version of the proxies", "%s/%s: %v", p.Mesh, p.Name, err)
+		}
+		for i := range found {
+			bad = true
+			t.add(checkFail, "envoy", "nearside inspect dataplane NAME --type=config shows the resource; mend the policy behind it, and report that the check has let it through", "%s", found[i].Line())
+		}
+	}
+	if !bad {
+		t.add(checkOK, "envoy", "", "%s takes the configs of %s that are connected", bin.Path, plural(tried, "proxy", "proxies"))
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+func TestCheckTellsWhatIsWrong(t *testing.T) {
+	socket := agentWith(t, func(o *inspect.Options) {
+		o.Registry = withInert(t, "Dataplane")
+		o.Ready = func() []inspect.Check {
+			return []inspect.Check{{Name: "state", OK: true, Degraded: true, Reason: "the state is kept in memory"}, {Name: "config", Reason: "no config was made yet"},
+				{Name: "resource-files", OK: true, Degraded: true, Reason: "told below"}}
+		}
+		o.Files = func() []inspect.FileStatus {
+			return []inspect.FileStatus{{Path: "/r/a.yaml", Missing: inspect.MissingVanished}, {Path: "/r/b.yaml"}}
+		}
+		o.Last = func() *inspect.Last {
+			return &inspect.Last{At: time.Now().Add(time.Hour), Problems: []inspect.Problem{
+				{Resource: "MeshTimeout/default/t", Severity: inspect.SeverityError, Reason: "left out"}, {Resource: "MeshTimeout/default/u", Severity: inspect.SeverityError, Reason: "left out"},
+				{Resource: "Dataplane/default/web", Severity: inspect.SeverityWarning, Reason: "Listener x is shadowed"}}}
+		}
+		o.Proxies = func() []xds.ProxyStatus {
+			return []xds.ProxyStatus{
+				{Mesh: "default", Name: "web", Flavor: xds.FlavorEnvoy, State: xds.StateServing, Streams: 1, Types: []xds.TypeStatus{{TypeURL: "x", NACK: &xds.NACK{Reason: "bad filter"}}}},
+				{Mesh: "default", Name: "lost", Flavor: xds.FlavorEnvoy, State: xds.StateUnknown, Streams: 1}}
+		}
+	})
+	if err := os.Chmod(socket, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for dir := filepath.Dir(socket); dir != os.TempDir(); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, _ := output(t, socket, exitNo, "check")
+	contains(t, out,
+		"WARN agent: nearside v1 on n answers, and this command is ", "     hint: restart the agent after an upgrade",
+		"WARN state: the state is kept in memory\n     hint: make room below paths.state", "FAIL config: no config was made yet\n     hint: ",
+		"WARN inert: stored, but this version does not act on them: 1 Dataplane",
+		"WARN files: 1 of 2 files are gone, what they had is still in force: /r/a.yaml: vanished",
+		"ok   proxies: 1 rejected, 1 unknown", "FAIL rejected: default/web: bad filter\n     hint: nearside inspect dataplane", "WARN unknown: default/lost",
+		"FAIL problems: MeshTimeout/default/t: left out; and 1 more\n     hint: nearside status lists them", "WARN warnings: Dataplane/default/web: Listener x is shadowed",
+		"WARN clock: it says ", "it was set back", "WARN api-socket: ", `mode 0666: everybody on the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")
+	doc, _ := output(t, socket, exitNo, "check", "-o", "json")
+	contains(t, doc, `"ok": false`, `"state": "FAIL"`, `"hint": "nearside status lists them"`)
+	if err := os.Chmod(socket, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 { // others cannot even ask
+		out, _ = output(t, socket, exitNo, "check")
+		contains(t, out, "FAIL api-socket: ", "mode 0400: nobody can connect")
+	}
+}
+
+func TestClock(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		now, started, made time.Time
+		state              string
+	}{
+		{now, now.Add(-time.Hour), now.Add(time.Second), checkOK},
+		{now, now.Add(time.Hour), now, checkWarn},
+		{now, now.Add(-time.Hour), now.Add(time.Minute), checkWarn},
+		{time.Unix(1000, 0), time.Unix(0, 0), time.Unix(0, 0), checkFail},
+	} {
+		s := &client.Status{Reconcile: &inspect.ReconcileStatus{At: c.made}}
+		s.Info.Started = c.started
+		got := &selfTest{OK: true}
+		clockAt(got, s, c.now)
+		if len(got.Checks) != 1 || got.Checks[0].State != c.state || got.OK == (c.state == checkFail) {
+			t.Errorf("at %s: %+v, want %s", c.now, got, c.state)
+		}
+	}
+}
+
+func TestCheckAsksEnvoy(t *testing.T) {
+	dir := t.TempDir()
+	socket := agentWith(t, func(o *inspect.Options) {
+		st := o.Store
+		o.Last = func() *inspect.Last {
+			set := st.Snapshot().Set()
+			m, err := o.NewMesh(set, "default", nil)
+			if err != nil {
+				t.Error(err)
+			}
+			return &inspect.Last{Revision: st.Snapshot().Revision(), Meshes: map[string]*xds.Mesh{"default": m}, At: time.Now()}
+		}
+		o.Proxies = func() []xds.ProxyStatus {
+			return []xds.ProxyStatus{{Mesh: "default", Name: "web", Flavor: xds.FlavorEnvoy, State: xds.StateServing, Streams: 1}}
+		}
+	})
+	write(t, dir+"/envoy", "#!/bin/sh\ngrep -q 'inbound:192.0.2.1:80' \"$6\" || exit 0\necho 'listener inbound:192.0.2.1:80: not today' >&2\nexit 1\n")
+	if err := os.Chmod(dir+"/envoy", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	out, _ := output(t, socket, exitNo, "check", "--envoy")
+	contains(t, out, "FAIL envoy: Listener inbound:192.0.2.1:80: listener inbound:192.0.2.1:80: not today (said by Envoy), on default/web\n     hint: ")
+	write(t, dir+"/envoy", "#!/bin/sh\nkill -9 $$\n")
+	out, _ = output(t, socket, exitOK, "check", "--envoy")
+	contains(t, out, "WARN envoy: default/web: ", "did not end well")
+}
