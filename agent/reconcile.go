@@ -314,6 +314,9 @@ func (p *pass) generate(meshes map[string]*xds.Mesh, key xds.NodeKey, s *proxySt
 	if m == nil {
 		return false
 	}
+	if said := p.r.o.Sidecars; said != nil && s.proxy == nil && said(meshName)[name] != m.View.Said(name) && m.View.Dataplane(name) != nil {
+		return true // it came while the mesh was derived; its first config is that of the next pass, which is on its way
+	}
 	began := time.Now()
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*xds.Proxy, error) {
 		in := xds.Input{Mesh: m, Name: name, Flavor: key.Flavor}

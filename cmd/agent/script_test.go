@@ -30,6 +30,8 @@ func TestScripts(t *testing.T) {
 
 			"ready": ready,
 			"code":  code,
+
+			"clusters": clusters,
 		},
 	})
 }
