@@ -304,3 +304,30 @@ func TestCheckPanics(t *testing.T) {
 		t.Errorf("problems later: %q", got)
 	}
 }
+
+// TestUnfitZoneProxy: what an egress cannot take is held back from it like from any other, and waited for by nobody.
+func TestUnfitZoneProxy(t *testing.T) {
+	r := up(t, shortDir(t), agent.Deps{})
+	egress := "---\n{type: ZoneEgress, name: out, networking: {address: 10.0.0.9, port: 10002}}\n"
+	mesh := "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}, routing: {zoneEgress: true}}\n"
+	byAPI(t, r.Store(), mesh+egress+"---\n"+serviceBeyond("garbage"))
+	p := startPicky(t, r.Addrs().XDS, ".egress.out", "WORD", true)
+	p.want("Cluster")
+	p.want("Listener") // what leads nowhere else is not sent either
+	if got := waitFor(t, r, "ExternalService", "api"); got.State != client.StateRejected || got.Rejected[0].Resource != "default:api" || got.Rejected[0].By != client.HeldByCheck {
+		t.Errorf("the service: %+v", got)
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	var problems []inspect.Problem
+	await(t, "it is said what it is about", tick.C, func() bool {
+		whole, err := r.api().Status(t.Context())
+		do(t, err)
+		problems = whole.Problems
+		return slices.ContainsFunc(problems, func(p inspect.Problem) bool {
+			return p.Resource == "ZoneEgress/out" && strings.Contains(p.Reason, "no policy shapes it")
+		})
+	})
+	byAPI(t, r.Store(), serviceBeyond(""))
+	p.want("Cluster default:api")
+}

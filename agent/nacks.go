@@ -78,6 +78,12 @@ func (n *nackWatch) look(ctx context.Context) {
 			continue
 		}
 		still[p.Node] = true
+		if ref, err := xds.ParseProxyRef(p.Node.ID); err == nil && ref.Type != xds.ProxyDataplane {
+			for _, r := range p.Rejected {
+				n.server.Attribute(r, nil, last.Revision) // no policy selects it
+			}
+			continue
+		}
 		m := last.Meshes[p.Mesh]
 		if m == nil || m.View.Dataplane(p.Name) == nil || p.Revision > last.Revision {
 			continue // what it has is not, or no longer, what the last pass has made

@@ -97,7 +97,7 @@ func (s *Server) rejections() []Problem {
 		case !r.Attributed:
 			b.WriteString("; the policies behind it are being looked for")
 		case len(r.Blame) == 0:
-			b.WriteString("; no policy shapes it, so it is the Dataplane, its Mesh or a service that it reaches")
+			b.WriteString("; no policy shapes it, so it is this resource, its Mesh or a service that it leads to")
 		}
 		if n := len(p.others); n > 0 {
 			fmt.Fprintf(&b, "; and %d more resources there", n)
