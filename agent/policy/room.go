@@ -25,6 +25,9 @@ type Room struct {
 	// Apply, when set, edits a draft. A large config is made in parts: Apply is called for each of them, with the
 	// listeners and clusters of that part alone.
 	Apply func(c *Context, d *draft.Draft)
+	// Exits, when set, lists what a policy of Kinds lets out through the egresses of the zone, where the mesh leaves
+	// through them.
+	Exits func(p *resource.Resource) []Exit
 	// InForce, when set, says what of Kinds is in force for a proxy as a whole; nil where that does not concern it. c has
 	// View, Proxy, Dataplane and Rules.
 	InForce func(c *Context) *InForce
@@ -89,6 +92,9 @@ type Host interface {
 	// Localities says where the proxy prefers the endpoints of an EDS cluster to be; nil: anywhere. The last call for a
 	// cluster counts. Without one it is the zone of the proxy where the mesh or the kind of service asks for that.
 	Localities(cluster string, l *Localities)
+	// Egress makes a cluster lead to the egresses of the zone, with mutual TLS and a server name by which they know what
+	// is asked for. The mesh must leave through them.
+	Egress(c *draft.Cluster, serverName string)
 	// Warn notes something that the owner of a resource should know. Equal warnings are kept once.
 	Warn(k resource.Key, format string, args ...any)
 }

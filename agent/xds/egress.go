@@ -36,7 +36,8 @@ type egressMesh struct {
 	view   *mesh.View
 	tls    *meshTLS
 	chosen map[string][]map[string]string // choices of tags beside the service, by value of kuma.io/service
-	used   bool                           // some chain is of this mesh
+	exits  []egressExit
+	used   bool // some chain is of this mesh
 }
 
 // egressChainParts are the messages of a chain, allocated together.
@@ -56,7 +57,7 @@ func generateEgress(in ZoneInput, spec *resource.ZoneEgress, prev *Proxy, memo *
 		if m.View.Spec.MTLSEnabled() == nil {
 			continue // nobody could prove to be of it
 		}
-		meshes = append(meshes, &egressMesh{Mesh: m, view: m.View, chosen: chosenTags(m)})
+		meshes = append(meshes, &egressMesh{Mesh: m, view: m.View, chosen: chosenTags(m), exits: exitsOf(m)})
 	}
 	fingerprint := egressFingerprint(&in, meshes)
 	if p, err := prev.reuseZone(&in, fingerprint, memo); p != nil || err != nil {
@@ -90,6 +91,9 @@ func (e *egress) mesh(m *egressMesh) (err error) {
 		if s.Egress {
 			e.external(m, s)
 		}
+	}
+	for i := range m.exits {
+		e.exit(m, &m.exits[i])
 	}
 	if m.used {
 		e.listener.Message.ListenerFilters = []*listenerv3.ListenerFilter{m.tls.inspector}
@@ -136,6 +140,16 @@ func egressFingerprint(in *ZoneInput, meshes []*egressMesh) [sha256.Size]byte {
 	str(in.SystemCA)
 	for _, m := range meshes {
 		str(m.view.Name)
+		for i := range m.exits {
+			x := &m.exits[i]
+			str(x.ServerName)
+			str(x.Name)
+			str(x.Host)
+			str(x.Within.String())
+			str(x.owner.Name)
+			b = binary.AppendUvarint(b, uint64(x.Port))
+		}
+		str("")
 		for _, s := range m.view.Services() {
 			if !s.Egress {
 				continue

@@ -51,7 +51,7 @@ func (e *egress) external(m *egressMesh, s *mesh.Service) {
 		} else {
 			chain.TCP = externalTCP(name)
 		}
-		e.listener.Chains = append(e.listener.Chains, chain)
+		e.listener.Chains, m.used = append(e.listener.Chains, chain), true
 	}
 }
 
@@ -195,7 +195,6 @@ func (m *egressMesh) chain(name, sni string) *draft.Chain {
 	p.chain = draft.Chain{TLS: true, Message: &p.message}
 	p.message.Name, p.message.FilterChainMatch, p.message.TransportSocket = name, &p.match, m.tls.downstream
 	p.match.TransportProtocol, p.match.ServerNames = transportTLS, []string{strings.ToLower(sni)}
-	m.used = true
 	return &p.chain
 }
 

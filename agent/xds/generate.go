@@ -108,7 +108,7 @@ type Proxy struct {
 // endpointRef is one EDS resource of a proxy.
 type endpointRef struct {
 	cluster string
-	index   int // of the service in the view, -1 for one that nothing offers
+	index   int // of the service in the view, -1 for one that nothing offers, atEgress for the egresses
 	set     *mesh.EndpointSet
 	subset  map[string]string
 
@@ -189,14 +189,20 @@ func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 	var refs []endpointRef // made when the first difference shows
 	var list []*draft.Resource
 	for i := range p.refs {
-		ref := p.refs[i]
-		if ref.index < 0 || services[ref.index].Endpoints == ref.set {
+		ref, now := p.refs[i], p.refs[i].set
+		switch {
+		case ref.index == atEgress:
+			now = v.Egresses()
+		case ref.index >= 0:
+			now = services[ref.index].Endpoints
+		}
+		if now == ref.set {
 			continue
 		}
 		if list == nil {
 			refs, list = slices.Clone(p.refs), slices.Clone(old)
 		}
-		refs[i].set = services[ref.index].Endpoints
+		refs[i].set = now
 		list[i] = memo.endpoints(&enc, &refs[i], p.Flavor)
 	}
 	if list == nil {

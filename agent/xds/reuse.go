@@ -49,6 +49,9 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 	next.refs = slices.Clone(p.refs)
 	for i := range next.refs {
 		ref := &next.refs[i]
+		if ref.index == atEgress {
+			continue
+		}
 		// One that nothing offered is a new value in each view, with the same endpoints: none.
 		ref.index = services[ref.cluster].Index
 	}

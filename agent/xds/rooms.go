@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -128,6 +130,23 @@ func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
 		g.localFirst = policy.NewLocalities(policy.Localities{Zone: g.v.Zone, Failover: []policy.Failover{{Priority: 1, Except: true}}})
 	}
 	return g.localFirst
+}
+
+// egressEndpoints is the load assignment that clusters share which lead to the egresses. No service has such a name.
+const egressEndpoints = "egress/endpoints"
+
+// atEgress is the index of an endpointRef to the egresses.
+const atEgress = -2
+
+// Egress implements [policy.Host].
+func (g *generator) Egress(c *draft.Cluster, serverName string) {
+	c.Message.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+	c.Message.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+	c.Message.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: draft.ADS, ServiceName: egressEndpoints}
+	c.Message.TransportSocket = g.tls.egress(serverName)
+	if g.claim(egressEndpoints) {
+		g.p.refs = append(g.p.refs, endpointRef{cluster: egressEndpoints, index: atEgress, set: g.v.Egresses()})
+	}
 }
 
 // maxNotes bounds what is noted about one proxy.

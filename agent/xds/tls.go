@@ -163,6 +163,12 @@ func (t *meshTLS) anybody(c *clusterv3.Cluster) {
 	}
 }
 
+// egress is the TLS context of connections to the egresses of the zone.
+func (t *meshTLS) egress(sni string) *corev3.TransportSocket {
+	t.used = true
+	return tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL, Value: t.upstream(sni, resource.SPIFFEID(t.mesh, mesh.EgressService))})
+}
+
 // identities are what the proxies of a service prove themselves with: at least one ID, if it is one that nobody has.
 func (t *meshTLS) identities(s *mesh.Service) []string {
 	switch {

@@ -69,7 +69,7 @@ func (a *applier) listener(l *draft.Listener) {
 	}
 	a.d.Clusters = slices.Delete(a.d.Clusters, own, own+1) // nothing leads there any more
 	l.Chains = make([]*draft.Chain, len(chains))
-	var m chainMaker
+	m := chainMaker{through: a.c.View.ThroughEgress()}
 	for i, c := range chains {
 		l.Chains[i] = m.chain(c)
 		a.clusters(c)
@@ -96,7 +96,11 @@ func (a *applier) cluster(r *rule) {
 	}
 	a.made[r.name] = true
 	if a.c.Host.Claim(draft.TypeCluster, r.name) {
-		a.d.Clusters = append(a.d.Clusters, newCluster(r, a.c.Dataplane))
+		c := newCluster(r, a.c.Dataplane)
+		if a.c.View.ThroughEgress() {
+			c = a.egressCluster(r)
+		}
+		a.d.Clusters = append(a.d.Clusters, c)
 	}
 }
 

@@ -180,6 +180,8 @@ func (*host) Lookup(*resource.Resource, policy.BackendRef) (draft.Service, bool)
 }
 func (*host) Claim(string, string) bool             { return true }
 func (*host) Localities(string, *policy.Localities) {}
+
+func (*host) Egress(*draft.Cluster, string) {}
 func (h *host) Warn(k resource.Key, format string, args ...any) {
 	h.warnings = append(h.warnings, k.Name+": "+fmt.Sprintf(format, args...))
 }

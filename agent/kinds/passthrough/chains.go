@@ -112,7 +112,8 @@ func (c *chain) statistics() string {
 
 // chainMaker makes Envoy's messages of chains. Ranges that several chains share are made once.
 type chainMaker struct {
-	ranges map[*netip.Prefix][]*corev3.CidrRange
+	ranges  map[*netip.Prefix][]*corev3.CidrRange
+	through bool // what leaves does so through the egresses of the zone
 }
 
 // parts are the messages that most chains have, allocated together.
@@ -137,8 +138,10 @@ func (m *chainMaker) chain(c *chain) *draft.Chain {
 	switch c.protocol.class() {
 	case requests:
 		p.match.ApplicationProtocols = []string{alpnHTTP1, alpnHTTP2}
-		p.chain.HTTP = manager(c)
-		return &p.chain
+		if !m.through || c.rule == nil || c.rule.fixed() {
+			p.chain.HTTP = manager(c)
+			return &p.chain
+		}
 	case secure:
 		p.match.TransportProtocol = transportTLS
 		if c.rule.named() && !c.rule.anywhere() {
@@ -148,6 +151,9 @@ func (m *chainMaker) chain(c *chain) *draft.Chain {
 	p.tcp.StatPrefix = c.rule.stat
 	p.cluster.Cluster = c.rule.name
 	p.tcp.ClusterSpecifier = &p.cluster
+	if m.through && !c.rule.fixed() {
+		p.tcp.TunnelingConfig = tunnel()
+	}
 	p.chain.TCP = &p.tcp
 	return &p.chain
 }

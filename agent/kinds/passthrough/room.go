@@ -40,6 +40,7 @@ func Room() policy.Room {
 			Check:   checkPolicy,
 		})},
 		Apply:   apply,
+		Exits:   exits,
 		InForce: inForce,
 	}
 }
