@@ -169,11 +169,16 @@ func (x *Index) realTags(k resource.Key) map[string]string {
 	if r == nil { // one that is derived selects by its name
 		return map[string]string{resource.TagService: k.Name, resource.TagZone: x.View.Zone, resource.LabelOrigin: "zone"}
 	}
-	out := map[string]string{}
+	out := make(map[string]string, 4)
 	if spec, ok := r.Spec.(*resource.MeshService); ok {
 		maps.Copy(out, spec.Selector.DataplaneTags)
 	}
-	labels := x.View.Labels(r)
+	var labels map[string]string
+	if ports := x.real.ports[k]; len(ports) > 0 {
+		labels = ports[0].Labels
+	} else {
+		labels = x.View.Labels(r)
+	}
 	for _, k := range []string{resource.TagZone, resource.LabelOrigin} {
 		if out[k] == "" && labels[k] != "" {
 			out[k] = labels[k]

@@ -3,7 +3,6 @@ package policy
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -37,32 +36,45 @@ func newVocabulary(policies []*guarded) vocabulary {
 	return out
 }
 
-func (w vocabulary) equal(o vocabulary) bool {
-	return maps.EqualFunc(w, o, func(a, b map[string]bool) bool { return maps.Equal(a, b) })
+// holds reports whether w has every word of o.
+func (w vocabulary) holds(o vocabulary) bool {
+	for k, values := range o {
+		for v := range values {
+			if !w[k][v] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
-// project reduces tags to what policies speak of, and writes that as a key.
-func (w vocabulary) project(keys []string, tags map[string]string) (string, map[string]string) {
-	var b strings.Builder
-	var out map[string]string
-	for _, k := range keys {
-		v, ok := tags[k]
-		if !ok {
-			continue
-		}
-		if !w[k][v] {
-			v = otherValue
-		}
-		if out == nil {
-			out = make(map[string]string, len(keys))
-		}
-		out[k] = v
-		b.WriteString(k)
-		b.WriteByte(0)
-		b.WriteString(v)
-		b.WriteByte(1)
+// value is what a value of a tag is to policies.
+func (w vocabulary) value(key, value string) string {
+	if w[key][value] {
+		return value
 	}
-	return b.String(), out
+	return otherValue
+}
+
+// key writes tags, reduced to what policies speak of.
+func (w vocabulary) key(b []byte, keys []string, tags map[string]string) []byte {
+	for _, k := range keys {
+		if v, ok := tags[k]; ok {
+			b = append(append(append(append(b, k...), 0), w.value(k, v)...), 1)
+		}
+	}
+	return b
+}
+
+// project reduces tags to what policies speak of.
+func (w vocabulary) project(tags map[string]string) map[string]string {
+	out := map[string]string{}
+	for k, v := range tags {
+		if w[k] != nil {
+			out[k] = w.value(k, v)
+		}
+	}
+	return out
 }
 
 // ranked is a policy by one of the entries that it wants.
@@ -143,31 +155,35 @@ func fits(tags, want map[string]string) bool {
 	return true
 }
 
-// classify puts the services into classes and finds the policies of each. Where the services and what policies speak of
-// are as in prev, only the classes are looked at that a changed policy is about.
+// classify puts the services into classes and finds the policies of each. Where the services are as in prev, and policies
+// speak of nothing that they did not speak of then, only the classes are looked at that a changed policy is about.
 func (g *guard) classify(x *Index, set *resource.Set, prev *guard) {
-	if prev != nil && prev.catalog == g.catalog && prev.words.equal(g.words) {
+	if prev != nil && prev.catalog == g.catalog && prev.words.holds(g.words) {
+		g.words = prev.words
 		g.follow(prev)
 		return
 	}
 	g.byTags = map[string]*class{}
 	keys := slices.Sorted(maps.Keys(g.words))
+	var b []byte
 	classOf := func(tags map[string]string) *class {
-		key, projected := g.words.project(keys, tags)
-		c := g.byTags[key]
+		b = g.words.key(b[:0], keys, tags)
+		c := g.byTags[string(b)]
 		if c == nil {
+			projected := g.words.project(tags)
 			c = &class{tags: projected, policies: g.buckets.about(projected)}
-			g.byTags[key] = c
+			g.byTags[string(b)] = c
 			g.classes = append(g.classes, c)
 		}
 		return c
 	}
+	exclusive := x.View.Spec.ServicesMode() == resource.MeshServicesExclusive // where tags are no services
 	services := x.View.Services()
 	g.of = make([][]*class, len(services))
 	byKey := map[resource.Key]*class{}
 	for i, s := range services {
 		switch {
-		case s.ID.Kind == mesh.KindTag && s.Outside == nil:
+		case s.ID.Kind == mesh.KindTag && s.Outside == nil && !exclusive:
 			g.of[i] = []*class{classOf(tagTags(s.Tag))}
 		case s.ID.Kind == mesh.KindMeshService:
 			c := byKey[s.Resource]
