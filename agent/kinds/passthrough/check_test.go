@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	engine "github.com/nearside-mesh/nearside/agent/envoy"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // real is the same proxy as the engine and the check of package envoy see it: what a user is told about a connection,
@@ -18,8 +18,14 @@ type real struct {
 	found  []engine.Finding
 }
 
+// generated is a config that was made.
+type generated interface {
+	Snapshot() *engine.Snapshot
+	Check(*engine.Checker, *draft.Sealed) []engine.Finding
+}
+
 // newReal checks the config of a proxy and fails the test where it would be held back.
-func newReal(t testing.TB, p *xds.Proxy) *real {
+func newReal(t testing.TB, p generated) *real {
 	t.Helper()
 	r := &real{config: engine.Open(p.Snapshot(), nil), found: p.Check(&engine.Checker{}, nil)}
 	for _, f := range r.found {
