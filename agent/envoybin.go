@@ -56,7 +56,7 @@ func FindEnvoy(getenv func(string) string, onPath bool) (*EnvoyBinary, error) {
 func (e *EnvoyBinary) Try(ctx context.Context, p *xds.Proxy) ([]envoy.Finding, error) {
 	cfg, err := staticFrom(p.Snapshot())
 	if err != nil {
-		return nil, fmt.Errorf("Envoy was not asked: %w", err)
+		return nil, fmt.Errorf("the Envoy was not asked: %w", err)
 	}
 	return e.try(ctx, p.Mesh, p.Name, cfg)
 }
@@ -66,7 +66,7 @@ func (e *EnvoyBinary) Try(ctx context.Context, p *xds.Proxy) ([]envoy.Finding, e
 func (e *EnvoyBinary) TryConfig(ctx context.Context, mesh, name string, c *inspect.Config) ([]Finding, error) {
 	cfg, err := staticFromJSON(c.XDS)
 	if err != nil {
-		return nil, fmt.Errorf("Envoy was not asked: %w", err)
+		return nil, fmt.Errorf("the Envoy was not asked: %w", err)
 	}
 	found, err := e.try(ctx, mesh, name, cfg)
 	var out []Finding
@@ -92,7 +92,7 @@ func (e *EnvoyBinary) try(ctx context.Context, mesh, proxy string, cfg *staticCo
 	}
 	name, text, err := cfg.bootstrap(mesh, proxy, e.certs)
 	if err != nil {
-		return nil, fmt.Errorf("Envoy was not asked: the config cannot be written down: %w", err)
+		return nil, fmt.Errorf("the Envoy was not asked: the config cannot be written down: %w", err)
 	}
 	sum := sha256.Sum256(text)
 	if out, ok := e.known[sum]; ok {
@@ -150,12 +150,12 @@ func (e *EnvoyBinary) Runs() int { return e.runs }
 func (e *EnvoyBinary) run(ctx context.Context, name string, text []byte) (said string, refused bool, err error) {
 	dir, err := os.MkdirTemp("", "nearside-envoy-")
 	if err != nil {
-		return "", false, fmt.Errorf("Envoy was not asked: %w", err)
+		return "", false, fmt.Errorf("the Envoy was not asked: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, name)
 	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return "", false, fmt.Errorf("Envoy was not asked: %w", err)
+		return "", false, fmt.Errorf("the Envoy was not asked: %w", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
@@ -172,7 +172,7 @@ func (e *EnvoyBinary) run(ctx context.Context, name string, text []byte) (said s
 	case err == nil:
 		return "", false, nil
 	case ctx.Err() != nil:
-		return "", false, fmt.Errorf("Envoy was not heard out: %w", context.Cause(ctx))
+		return "", false, fmt.Errorf("the Envoy was not heard out: %w", context.Cause(ctx))
 	case limited.Err() != nil:
 		return "", false, fmt.Errorf("%s has no answer after %s", e.Path, e.Timeout)
 	case errors.As(err, &exit) && exit.ExitCode() > 0:

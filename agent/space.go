@@ -12,7 +12,7 @@ const minSpace = 64 << 20
 
 // spaceCheck tells when one of the agent's directories is nearly full, before a write fails.
 func (a *Agent) spaceCheck() inspect.Check {
-	c := inspect.Check{Name: "space", OK: true}
+	c := inspect.Check{Name: "space", OK: true, Reason: "there is room for state and logs"}
 	cfg := a.cfg.Load()
 	for _, d := range []struct{ key, path string }{{"paths.state", cfg.Paths.State}, {"paths.logs", cfg.Paths.Logs}} {
 		free, err := freeSpace(d.path)
@@ -23,8 +23,6 @@ func (a *Agent) spaceCheck() inspect.Check {
 			c.Degraded = true
 			c.Reason = fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; make room", d.path, free>>20, minSpace>>20, d.key)
 			return c
-		case c.Reason == "":
-			c.Reason = fmt.Sprintf("%d MiB are left at %s", free>>20, d.path)
 		}
 	}
 	return c

@@ -109,7 +109,7 @@ func TestFullStateDisk(t *testing.T) {
 	if code != exitOK {
 		t.Errorf("status: exit code %d", code)
 	}
-	contains(t, out, "WARN state: ", "no space left on device")
+	contains(t, out, "WARN state: ", "no space left on device", "WARN space: ")
 	put, err := unixHTTP(d.socket()).Post("http://x/v1/apply", "application/json", strings.NewReader(bigDoc("again")))
 	if err != nil {
 		t.Fatal(err)
