@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
@@ -41,11 +42,13 @@ func (a *about) passthrough() []FlowPolicy {
 	for _, o := range a.p.passing(k.Proxy) {
 		conf := o.conf
 		for i := range conf.AppendMatch {
-			if m := &conf.AppendMatch[i]; m.admits(a) {
-				entries = append(entries, policyOf(o.policy, fmt.Sprintf("spec.default.appendMatch[%d]", i)))
-				if slices.ContainsFunc(a.trace.Targets, func(t envoy.Target) bool { return m.names(t.Cluster) }) {
-					named = append(named, entries[len(entries)-1])
-				}
+			m, entry := &conf.AppendMatch[i], policyOf(o.policy, fmt.Sprintf("spec.default.appendMatch[%d]", i))
+			if m.admits(a) {
+				entries = append(entries, entry)
+			}
+			// Where nothing is inspected, an entry for plain bytes lets TLS pass too.
+			if slices.ContainsFunc(a.trace.Targets, func(t envoy.Target) bool { return m.names(t.Cluster) }) {
+				named = append(named, entry)
 			}
 		}
 		switch {
@@ -149,9 +152,9 @@ func (m *passthroughMatch) names(cluster string) bool {
 	if !ok {
 		return false
 	}
-	_, rest, _ = strings.Cut(rest, "_")
+	protocol, rest, _ := strings.Cut(rest, "_")
 	i := strings.LastIndexByte(rest, '_')
-	if i < 0 {
+	if i < 0 || protocol != strings.Replace(cmp.Or(m.Protocol, "tcp"), "mysql", "tcp", 1) || rest[i+1:] != m.on() {
 		return false
 	}
 	value := rest[:i]
@@ -160,6 +163,14 @@ func (m *passthroughMatch) names(cluster string) bool {
 		return a == b
 	}
 	return strings.EqualFold(strings.TrimSuffix(value, "."), strings.TrimSuffix(m.Value, "."))
+}
+
+// on is the port in the name of the cluster.
+func (m *passthroughMatch) on() string {
+	if m.Port == nil {
+		return "*"
+	}
+	return strconv.FormatUint(uint64(*m.Port), 10)
 }
 
 // networkOf reads an address or a network, the zero value for neither.

@@ -105,6 +105,7 @@ func TestVectors(t *testing.T) {
 	six := redirected("tls IP b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6 443", "tcp CIDR 2001:db8::/32 0")
 	my := redirected("mysql IP 10.0.0.1 3306", "tcp IP 10.0.0.3 3306")
 	my = strings.Replace(my, "{kind: Mesh}", "{kind: Dataplane, name: web}", 1)
+	beside := strings.Replace(redirected("mysql IP 10.1.1.1 3306", "tcp CIDR 10.0.0.0/8 0", "tcp CIDR 10.0.0.0/8 99"), "{kind: Mesh}", "{kind: Dataplane, name: web}", 1)
 	none := redirected()
 	for _, tc := range []struct {
 		name, docs, ask string
@@ -149,6 +150,8 @@ func TestVectors(t *testing.T) {
 		{"26", six, "connection [b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443 sni=any.example", "allowed", "meshpassthrough_tls_b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6_443", 0, ""},
 		{"a network of IPv6", six, "connection [2001:db8:7::9]:25", "allowed", "meshpassthrough_tcp_2001:db8::/32_*", 1, ""},
 		{"mysql", my, "connection 10.0.0.1:3306", "allowed", "meshpassthrough_tcp_10.0.0.1_3306", 0, ""},
+		{"TLS where mysql switches inspection off", beside, "connection 10.1.1.2:3306 tls", "allowed", "meshpassthrough_tcp_10.0.0.0/8_*", 1, ""},
+		{"one network on a port and on all", beside, "connection 10.1.1.2:99", "allowed", "meshpassthrough_tcp_10.0.0.0/8_99", 2, ""},
 		{"all passes", none, "connection 8.8.8.8:53", "allowed", "outbound:passthrough:ipv4", -1, ""},
 		{"all of IPv6 passes", none, "connection [2001:db8::1]:53", "allowed", "outbound:passthrough:ipv6", -1, ""},
 	} {
