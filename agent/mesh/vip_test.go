@@ -42,9 +42,13 @@ type vipNode struct {
 const vipHold = time.Hour
 
 func (n *vipNode) view(t require, set *resource.Set) *mesh.View {
+	before := n.known.Entries()
 	v, err := mesh.Build(set, "default", mesh.Options{VIPs: mesh.VIPOptions{Ranges: n.ranges, Known: n.known, Now: n.now, Hold: vipHold}}, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, n.known.Entries(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Fatalf("building a view changed the memory that it was given: %s", diff)
 	}
 	n.known = v.VIPs()
 	return v
@@ -258,9 +262,13 @@ func TestMemoryIsKept(t *testing.T) {
 	if n.see(t, []string{"b"}); n.known == before || n.known.Len() != 2 {
 		t.Errorf("a service went, and the memory has %d entries; want another with two", n.known.Len())
 	}
+	held := n.known.Entries()
 	gone := n.known.Release(n.now, n.now.Add(time.Minute))
 	if gone.Len() != 2 || gone.Release(n.now.Add(2*time.Hour), n.now) != nil {
 		t.Errorf("the memory of a mesh that is gone has %d entries for a while, then none: %v", gone.Len(), gone.Entries())
+	}
+	if !slices.Equal(held, n.known.Entries()) {
+		t.Errorf("releasing a memory changed it to %v, from %v", n.known.Entries(), held)
 	}
 }
 

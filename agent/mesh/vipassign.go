@@ -35,7 +35,7 @@ type vipAssigner struct {
 	fates  []fate                  // of the entries of known
 	claims []claim                 // in the order of services
 	pins   map[netip.Addr]vipOwner // who has which address by its status
-	held   []vipEntry              // of services that went and may come back, sorted by owner
+	held   []*vipEntry             // of services that went and may come back, sorted by owner
 	dirty  bool                    // the memory changes
 	due    time.Time
 }
@@ -49,7 +49,7 @@ func (v *View) assignVIPs(o *VIPOptions) {
 	a.known = o.Known.within(o.Ranges, a.pools)
 	a.dirty = a.known != o.Known
 	a.fates = make([]fate, len(a.known.entries))
-	a.enumerate(slices.ContainsFunc(v.services, func(s *Service) bool { return len(s.claimed) > 0 }))
+	a.enumerate(slices.ContainsFunc(v.services, func(s *Service) bool { return s.ID.Kind != KindTag && len(s.claimed) > 0 }))
 	a.pins = a.pin()
 	a.hold()
 	a.choose(a.keep())
@@ -84,7 +84,7 @@ func (a *vipAssigner) enumerate(all bool) {
 			a.claims = append(a.claims, claim{owner: o, from: from, to: to, entry: -1})
 			continue
 		}
-		e := &a.known.entries[at]
+		e := a.known.entries[at]
 		if all || e.gone != 0 || !e.addr[v4].IsValid() || !e.addr[v6].IsValid() {
 			a.fates[at] = claimed
 			a.claims = append(a.claims, claim{owner: o, from: from, to: to, entry: at})
@@ -99,10 +99,10 @@ func (a *vipAssigner) enumerate(all bool) {
 }
 
 func ownerOf(s *Service) vipOwner {
-	if s.Resource.Name != "" {
-		return vipOwner{s.ID.Kind, s.Resource.Name}
+	if s.ID.Kind == KindTag {
+		return vipOwner{KindTag, s.Tag}
 	}
-	return vipOwner{s.ID.Kind, s.Tag}
+	return vipOwner{s.ID.Kind, s.Resource.Name}
 }
 
 // had is the address that the memory has for a claim; invalid when there is none.
@@ -121,7 +121,7 @@ func (a *vipAssigner) hold() {
 			continue
 		}
 		a.fates[i] = freed
-		e := a.known.entries[i]
+		e := *a.known.entries[i]
 		if e.gone == 0 {
 			e.gone = a.o.Now.Add(a.o.Hold).UnixMilli()
 		}
@@ -131,8 +131,8 @@ func (a *vipAssigner) hold() {
 			}
 		}
 		if e.gone > now && (e.addr[v4].IsValid() || e.addr[v6].IsValid()) {
-			a.held = append(a.held, e)
-			a.dirty = a.dirty || e != a.known.entries[i]
+			a.held = append(a.held, &e)
+			a.dirty = a.dirty || e != *a.known.entries[i]
 		} else {
 			a.dirty = true
 		}
@@ -173,17 +173,17 @@ func (a *vipAssigner) key(c *claim) resource.Key {
 
 // remember returns the memory of the view.
 func (a *vipAssigner) remember() *VIPs {
-	var others []vipEntry // beside those that were kept
+	var others []*vipEntry // beside those that were kept
 	for i := range a.claims {
 		c := &a.claims[i]
-		e := vipEntry{owner: c.owner}
+		e := &vipEntry{owner: c.owner}
 		for f := range families {
 			if a.pools[c.owner.kind][f].holds(c.addr[f]) {
 				e.addr[f] = c.addr[f]
 			}
 		}
 		has := e.addr[v4].IsValid() || e.addr[v6].IsValid()
-		a.dirty = a.dirty || c.entry < 0 && has || c.entry >= 0 && e != a.known.entries[c.entry]
+		a.dirty = a.dirty || c.entry < 0 && has || c.entry >= 0 && *e != *a.known.entries[c.entry]
 		if has {
 			others = append(others, e)
 		}
@@ -192,8 +192,8 @@ func (a *vipAssigner) remember() *VIPs {
 		return a.known
 	}
 	others = append(others, a.held...)
-	slices.SortFunc(others, func(x, y vipEntry) int { return x.owner.compare(y.owner) })
-	next := &VIPs{entries: make([]vipEntry, 0, len(a.known.entries)+len(others)), due: a.due, ranges: a.o.Ranges, checked: true}
+	slices.SortFunc(others, func(x, y *vipEntry) int { return x.owner.compare(y.owner) })
+	next := &VIPs{entries: make([]*vipEntry, 0, len(a.known.entries)+len(others)), due: a.due, ranges: a.o.Ranges, checked: true}
 	from := 0
 	for i, e := range others {
 		if i > 0 && others[i-1].owner == e.owner {
@@ -208,7 +208,7 @@ func (a *vipAssigner) remember() *VIPs {
 }
 
 // appendKept appends the entries of a part of the memory that were kept.
-func (a *vipAssigner) appendKept(out []vipEntry, from, to int) []vipEntry {
+func (a *vipAssigner) appendKept(out []*vipEntry, from, to int) []*vipEntry {
 	for from < to {
 		n := from
 		for n < to && a.fates[n] == kept {

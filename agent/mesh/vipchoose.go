@@ -72,10 +72,10 @@ func kindName(kind string) string {
 // is made when there are more.
 type takenVIPs struct {
 	f       family
-	entries []vipEntry // of the memory, of the kind
-	fates   []fate     // of those; what was kept counts
-	claims  []*claim   // of the kind
-	held    []vipEntry // of the kind, with an address of the family
+	entries []*vipEntry // of the memory, of the kind
+	fates   []fate      // of those; what was kept counts
+	claims  []*claim    // of the kind
+	held    []*vipEntry // of the kind, with an address of the family
 	pins    map[netip.Addr]vipOwner
 	n       int // addresses of the pool that somebody has
 	asked   int
@@ -130,7 +130,7 @@ func (t *takenVIPs) has(addr netip.Addr) bool {
 			}
 		}
 		return slices.ContainsFunc(t.claims, func(c *claim) bool { return c.addr[t.f] == addr }) ||
-			slices.ContainsFunc(t.held, func(e vipEntry) bool { return e.addr[t.f] == addr })
+			slices.ContainsFunc(t.held, func(e *vipEntry) bool { return e.addr[t.f] == addr })
 	}
 	t.set = make(map[netip.Addr]bool, t.n+len(t.claims))
 	for i := range t.entries {

@@ -11,7 +11,7 @@ import (
 // VIPs is what is remembered of the virtual addresses of one mesh: who has which, and who had it until lately. It is
 // immutable; [View.VIPs] is the memory after a view was built, to be given to the next in [VIPOptions.Known].
 type VIPs struct {
-	entries []vipEntry // sorted by owner
+	entries []*vipEntry // sorted by owner; the next memory shares those that stay as they are
 	due     time.Time
 	ranges  VIPRanges // that hold all addresses
 	checked bool
@@ -58,7 +58,7 @@ type vipEntry struct {
 // NewVIPs makes a memory of entries in any order. Of two entries for one service, or of two services with one address,
 // the first is believed; so an entry that was tampered with can cost a service its address, and never share one.
 func NewVIPs(list []VIPEntry) *VIPs {
-	m := &VIPs{entries: make([]vipEntry, 0, len(list))}
+	m := &VIPs{entries: make([]*vipEntry, 0, len(list))}
 	taken := make(map[vipOwner]bool, len(list))
 	at := make(map[netip.Addr]bool, 2*len(list))
 	for _, e := range list {
@@ -67,7 +67,7 @@ func NewVIPs(list []VIPEntry) *VIPs {
 			continue
 		}
 		taken[o] = true
-		in := vipEntry{owner: o}
+		in := &vipEntry{owner: o}
 		if !e.Gone.IsZero() {
 			if in.gone = e.Gone.UnixMilli(); in.gone == 0 {
 				in.gone = 1
@@ -81,7 +81,7 @@ func NewVIPs(list []VIPEntry) *VIPs {
 		}
 		m.entries = append(m.entries, in)
 	}
-	slices.SortFunc(m.entries, func(a, b vipEntry) int { return a.owner.compare(b.owner) })
+	slices.SortFunc(m.entries, func(a, b *vipEntry) int { return a.owner.compare(b.owner) })
 	return m
 }
 
@@ -99,8 +99,7 @@ func (m *VIPs) Entries() []VIPEntry {
 		return nil
 	}
 	out := make([]VIPEntry, len(m.entries))
-	for i := range m.entries {
-		e := &m.entries[i]
+	for i, e := range m.entries {
 		out[i] = VIPEntry{Kind: e.owner.kind, Name: e.owner.name, V4: e.addr[v4], V6: e.addr[v6]}
 		if e.gone != 0 {
 			out[i].Gone = time.UnixMilli(e.gone)
@@ -127,7 +126,9 @@ func (m *VIPs) Release(now, free time.Time) *VIPs {
 	changed := false
 	for _, e := range m.entries {
 		if e.gone == 0 {
-			e.gone, changed = free.UnixMilli(), true
+			waits := *e
+			waits.gone, changed = free.UnixMilli(), true
+			e = &waits
 		}
 		if e.gone <= now.UnixMilli() {
 			changed = true
@@ -146,7 +147,7 @@ func (m *VIPs) Release(now, free time.Time) *VIPs {
 
 // find returns the place of an owner, or where it would be.
 func (m *VIPs) find(o vipOwner) (int, bool) {
-	return slices.BinarySearchFunc(m.entries, o, func(e vipEntry, o vipOwner) int { return e.owner.compare(o) })
+	return slices.BinarySearchFunc(m.entries, o, func(e *vipEntry, o vipOwner) int { return e.owner.compare(o) })
 }
 
 // within returns the memory without the addresses that lie outside of the ranges, as they do when the ranges are others
@@ -158,15 +159,17 @@ func (m *VIPs) within(ranges VIPRanges, pools map[string]*[families]vipPool) *VI
 	case m.checked && m.ranges == ranges:
 		return m
 	}
-	out := &VIPs{entries: make([]vipEntry, 0, len(m.entries)), due: m.due, ranges: ranges, checked: true}
+	out := &VIPs{entries: make([]*vipEntry, 0, len(m.entries)), due: m.due, ranges: ranges, checked: true}
 	for _, e := range m.entries {
 		pool := pools[e.owner.kind]
 		if pool == nil {
 			continue
 		}
 		for f := range families {
-			if !pool[f].holds(e.addr[f]) {
-				e.addr[f] = netip.Addr{}
+			if e.addr[f].IsValid() && !pool[f].holds(e.addr[f]) {
+				without := *e
+				without.addr[f] = netip.Addr{}
+				e = &without
 			}
 		}
 		if e.addr[v4].IsValid() || e.addr[v6].IsValid() {
