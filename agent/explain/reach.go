@@ -167,6 +167,9 @@ func (p *Proxy) why(s *mesh.Service, v policy.ReachVerdict) Why {
 		}
 	case mesh.CauseNotListed:
 		out.Field, out.Reason = list, fmt.Sprintf("not listed in %s, which has %s", list, count(entries, "entry", "entries"))
+		if tp := p.spec.Networking.TransparentProxying; s.ID.Kind != mesh.KindTag && tp != nil && tp.ReachableBackends == nil {
+			out.Reason = "the dataplane restricts itself to " + tpPath + ".reachableServices, and has no reachableBackends"
+		}
 	case mesh.CauseMode:
 		out.Field = "meshServices.mode"
 		out.Reason = fmt.Sprintf("the mode of the mesh, %s, leaves it out", p.index.View.Spec.ServicesMode())

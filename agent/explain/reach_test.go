@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/explain"
 )
 
-// transparent is a mesh in which permissions restrict what web reaches, with a list of its own for services by tag.
+// transparent is a mesh in which permissions restrict what web reaches, with a list of its own for real services.
 const transparent = `type: Mesh
 name: default
 labels: {nearside.io/auto-reachable-backends: "true"}
@@ -20,7 +20,7 @@ name: web
 networking:
   address: 10.0.0.1
   inbound: [{port: 80, tags: {kuma.io/service: web}}]
-  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, reachableServices: [db, queue]}
+  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, reachableBackends: {refs: [{kind: MeshService, name: db}, {kind: MeshService, name: queue}]}}
 ---
 {type: Dataplane, mesh: default, name: db-1, networking: {address: 10.0.0.2, inbound: [{port: 5432, tags: {kuma.io/service: db}}]}}
 ---
@@ -41,19 +41,19 @@ func TestReach(t *testing.T) {
 		got = append(got, g.Examples[0].String()+": "+g.Reason)
 	}
 	want := []string{
-		"MeshService/db:5432: admitted by MeshTrafficPermission/p spec.from[0]",
-		"db: listed in networking.transparentProxying.reachableServices[0]",
-		"queue: listed in networking.transparentProxying.reachableServices[1]",
-		"MeshService/web:80: no permission admits the dataplane",
-		"MeshService/queue:5672: not admitted: MeshTrafficPermission/q spec.from[0] decides",
-		"web: not listed in networking.transparentProxying.reachableServices, which has 2 entries",
+		"db: admitted by MeshTrafficPermission/p spec.from[0]",
+		"MeshService/db:5432: listed in networking.transparentProxying.reachableBackends.refs[0]",
+		"MeshService/queue:5672: listed in networking.transparentProxying.reachableBackends.refs[1]",
+		"web: no permission admits the dataplane",
+		"queue: not admitted: MeshTrafficPermission/q spec.from[0] decides",
+		"MeshService/web:80: not listed in networking.transparentProxying.reachableBackends.refs, which has 2 entries",
 	}
 	for _, w := range want {
 		if !strings.Contains(strings.Join(got, "\n"), w) {
 			t.Errorf("%s is missing in\n%s", w, strings.Join(got, "\n"))
 		}
 	}
-	if len(got) != len(want) || r.Total != 6 || r.Reachable != 3 || !r.Auto || len(r.Items) != 2 || !r.Items[0].Reachable || r.Items[1].Reachable {
+	if len(got) != len(want) || r.Total != 6 || r.Reachable != 3 || !r.Auto || len(r.Items) != 2 || r.Items[0].Reachable || !r.Items[1].Reachable {
 		t.Errorf("%+v", r)
 	}
 	if by := p.Reach("", m.Policies.Policies("MeshTrafficPermission")[0]); len(by.Groups) != 1 || by.Groups[0].Count != 1 {
@@ -63,17 +63,14 @@ func TestReach(t *testing.T) {
 
 // TestDialUnreachable asks for connections to services that the proxy has no config for.
 func TestDialUnreachable(t *testing.T) {
-	for ask, c := range map[string]struct{ reason, suggest string }{
-		"connection db:5432":    {"the dataplane does not reach MeshService/db:5432: no permission admits the dataplane", "targetRef: {kind: MeshService, name: db}\n  from:\n  - targetRef: {kind: MeshService, name: web}"},
-		"connection web.mesh:1": {"the dataplane does not reach web: not listed in networking.transparentProxying.reachableServices, which has one entry; to reach it, add web to networking.transparentProxying.reachableServices", ""},
+	const listed = "reachableBackends: {refs: [{kind: MeshService, name: db}, {kind: MeshService, name: queue}]}"
+	for ask, c := range map[string]struct{ mode, lists, reason, suggest string }{
+		"connection db:5432":    {"Exclusive", "", "the dataplane does not reach MeshService/db:5432: no permission admits the dataplane", "targetRef: {kind: MeshService, name: db}\n  from:\n  - targetRef: {kind: MeshService, name: web}"},
+		"connection queue:5672": {"Exclusive", "reachableServices: [db]", "the dataplane does not reach MeshService/queue:5672: the dataplane restricts itself to networking.transparentProxying.reachableServices, and has no reachableBackends; to reach it, add {kind: MeshService, name: queue, port: 5672} to networking.transparentProxying.reachableBackends.refs", ""},
+		"connection web.mesh:1": {"Disabled", "reachableServices: [db]", "the dataplane does not reach web: not listed in networking.transparentProxying.reachableServices, which has one entry; to reach it, add web to networking.transparentProxying.reachableServices", ""},
 	} {
-		docs := transparent
-		if c.suggest == "" {
-			docs = strings.Replace(docs, "mode: Everywhere", "mode: Disabled", 1)
-			docs = strings.Replace(docs, "[db, queue]", "[db]", 1)
-		} else {
-			docs = strings.Replace(docs, "mode: Everywhere", "mode: Exclusive", 1)
-		}
+		docs := strings.Replace(transparent, "mode: Everywhere", "mode: "+c.mode, 1)
+		docs = strings.Replace(docs, ", "+listed, strings.TrimSuffix(", "+c.lists, ", "), 1)
 		flow, err := question(t, ask).ask(explain.NewTraffic(meshOf(t, docs)))
 		if err != nil {
 			t.Fatal(err)

@@ -76,7 +76,7 @@ func (x *savings) saving(m *xds.Mesh, name string) *Saving {
 		case v.Reachable:
 			out.Clusters++
 		case v.Cause != mesh.CauseNotListed && v.Cause != mesh.CauseNoPermission:
-		case s.ID.Kind == mesh.KindMeshService && (mode == resource.MeshServicesDisabled || mode == resource.MeshServicesReachableBackends):
+		case s.ID.Kind != mesh.KindTag && mode == resource.MeshServicesReachableBackends, s.ID.Kind == mesh.KindMeshService && mode == resource.MeshServicesDisabled:
 			// The mode leaves it out where it is not listed.
 		default:
 			k := serviceSort{s.ID.Kind, s.Protocol.HTTP()}

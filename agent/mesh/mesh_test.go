@@ -74,12 +74,16 @@ func TestSelectors(t *testing.T) {
 func TestServiceModes(t *testing.T) {
 	const tp = "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001%s}\n"
 	for _, c := range []struct{ mode, more, want string }{
-		{"", "", "a web"},
-		{"Disabled", "", "a web"},
+		{"", "", "a web default_m__default_mzsvc_80 default_x__default_extsvc_90"},
+		{"Disabled", "", "a web default_m__default_mzsvc_80 default_x__default_extsvc_90"},
 		{"Disabled", ", reachableServices: [a]", "a"},
 		{"Disabled", ", reachableServices: [nothing]", ""},
-		{"Everywhere", "", "a web default_a___msvc_8080 default_s__default_msvc_80 default_web___msvc_8080"},
-		{"Exclusive", "", "default_a___msvc_8080 default_s__default_msvc_80 default_web___msvc_8080"},
+		{"Everywhere", ", reachableServices: [a]", "a"},
+		{"Everywhere", ", reachableServices: [a], reachableBackends: {refs: [{kind: MeshMultiZoneService, name: m}]}", "a default_m__default_mzsvc_80"},
+		{"Everywhere", ", reachableBackends: {refs: []}", "a web"},
+		{"Everywhere", "", "a web default_m__default_mzsvc_80 default_x__default_extsvc_90 default_a___msvc_8080 default_s__default_msvc_80 default_web___msvc_8080"},
+		{"Exclusive", ", reachableServices: [a]", ""},
+		{"Exclusive", "", "default_m__default_mzsvc_80 default_x__default_extsvc_90 default_a___msvc_8080 default_s__default_msvc_80 default_web___msvc_8080"},
 		{"Exclusive", ", reachableBackends: {refs: [{kind: MeshService, name: s}]}", "default_s__default_msvc_80"},
 		{"Exclusive", ", reachableBackends: {refs: [{kind: MeshService, name: s, port: 81}]}", ""},
 		{"Exclusive", ", reachableBackends: {refs: [{kind: MeshService, labels: {app: x}}]}", "default_s__default_msvc_80"},
@@ -92,6 +96,8 @@ func TestServiceModes(t *testing.T) {
 			doc += "meshServices: {mode: " + c.mode + "}\n"
 		}
 		v := build(t, doc+dataplane("a", "10.0.0.1", "a", "")+service("s", "app: x", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}")+
+			"---\n{type: MeshMultiZoneService, mesh: default, name: m, labels: {kuma.io/zone: default}, spec: {selector: {meshService: {matchLabels: {app: x}}}, ports: [{port: 80, appProtocol: tcp}]}}\n"+
+			"---\n{type: MeshExternalService, mesh: default, name: x, spec: {match: {type: HostnameGenerator, port: 90, protocol: tcp}, endpoints: [{address: x.example, port: 90}]}}\n"+
 			dataplane("web", "10.0.0.2", "web", fmt.Sprintf(tp, c.more)))
 		out, warnings := v.Outbounds(v.Dataplane("web"))
 		if len(warnings) > 0 && c.want != "" { // what leads nowhere is told

@@ -28,6 +28,11 @@ func (r *Reach) hints(warn func(format string, args ...any)) {
 		near++
 		warn("%s", entry(near <= maxNear))
 	}
+	if r.mode == resource.MeshServicesExclusive && r.services != nil && r.tp.ReachableBackends == nil {
+		warn("networking.transparentProxying.reachableServices: it is without reachableBackends, and makes nothing reachable: the mode of " +
+			"the mesh, Exclusive, leaves tag services out; list MeshServices in reachableBackends.refs, or leave reachableServices out for all")
+		return
+	}
 	for i, name := range r.tp.ReachableServices {
 		if r.view.Service(ServiceID{Kind: KindTag, Name: name}) == nil {
 			tell(func(near bool) string {

@@ -95,9 +95,13 @@ func (r *Reach) Of(s *Service) Verdict {
 		}
 		return no(CauseNotListed)
 	case r.byName == nil:
-		// Without references every real service is reachable, except in the mode that wants them spelled out.
-		if s.ID.Kind == KindMeshService && (r.mode == resource.MeshServicesReachableBackends || r.mode == resource.MeshServicesDisabled) {
+		// Without references every real service is reachable, except in the mode that wants them spelled out, and, as in
+		// the reference, of a dataplane that restricts itself to values of kuma.io/service.
+		switch {
+		case r.mode == resource.MeshServicesReachableBackends || r.mode == resource.MeshServicesDisabled && s.ID.Kind == KindMeshService:
 			return no(CauseMode)
+		case r.services != nil:
+			return no(CauseNotListed)
 		}
 		return Verdict{Reachable: true, Cause: CauseOpen, Entry: -1}
 	}
@@ -209,8 +213,12 @@ func (v *View) Unserved(s *Service) (Cause, bool) {
 	return "", false
 }
 
-// Lists reports what a dataplane lists of what it reaches: services by tag, and real services.
+// Lists reports of which services a list of the dataplane decides whether it reaches them: those by tag, and real ones.
 func Lists(dp *resource.Dataplane) (services, backends bool) {
 	tp := dp.Networking.TransparentProxying
-	return tp != nil && len(tp.ReachableServices) > 0, tp != nil && tp.ReachableBackends != nil
+	if tp == nil {
+		return false, false
+	}
+	services = len(tp.ReachableServices) > 0
+	return services, services || tp.ReachableBackends != nil
 }

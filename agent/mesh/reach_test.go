@@ -96,7 +96,13 @@ func reads(v *mesh.View, dp *resource.Resource, tp *resource.TransparentProxying
 		return len(tp.ReachableServices) == 0
 	}
 	if tp.ReachableBackends == nil {
-		return s.ID.Kind != "MeshService" || v.Spec.ServicesMode() == "Everywhere" || v.Spec.ServicesMode() == "Exclusive"
+		switch v.Spec.ServicesMode() {
+		case "ReachableBackends":
+			return false
+		case "Disabled":
+			return s.ID.Kind != "MeshService" && len(tp.ReachableServices) == 0
+		}
+		return len(tp.ReachableServices) == 0
 	}
 	for _, ref := range tp.ReachableBackends.Refs {
 		if ref.Kind != s.Resource.Kind || ref.Port != nil && *ref.Port != s.Port {
