@@ -39,7 +39,8 @@ func TestConstants(t *testing.T) {
 	}
 }
 
-// TestSealIsolatesFaults seals a good and two bad resources: the good one is there, the bad ones are named.
+// TestSealIsolatesFaults seals a good and three bad resources: the bad ones are named, and those that have a wire form are
+// there, since a client that has another form of them would lose it.
 func TestSealIsolatesFaults(t *testing.T) {
 	bad := cluster("bad")
 	bad.Message.ConnectTimeout = durationpb.New(-1)
@@ -48,21 +49,23 @@ func TestSealIsolatesFaults(t *testing.T) {
 		TCP:     &tcpv3.TcpProxy{StatPrefix: "x", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "good"}},
 	}
 	listener := &draft.Listener{Message: &listenerv3.Listener{Name: "l"}, Chains: []*draft.Chain{chain}}
-	s, faults := draft.Seal(&draft.Draft{Clusters: []*draft.Cluster{bad, cluster("good")}, Listeners: []*draft.Listener{listener}}, nil)
-	if len(faults) != 2 {
-		t.Fatalf("got faults %v, want 2", faults)
+	unsayable := cluster("\xff")
+	s, faults := draft.Seal(&draft.Draft{Clusters: []*draft.Cluster{bad, unsayable, cluster("good")}, Listeners: []*draft.Listener{listener}}, nil)
+	if len(faults) != 3 {
+		t.Fatalf("got faults %v, want 3", faults)
 	}
-	for i, want := range []string{`Cluster "bad"`, `Listener "l": filter chain 0`} {
-		if !strings.Contains(faults[i].Error(), want) {
-			t.Errorf("fault %q does not name %s", faults[i].Error(), want)
+	for i, want := range []string{`Cluster "bad": `, `Cluster "\xff": `, `Listener "l": filter chain 0`} {
+		if !strings.Contains(faults[i].Error(), want) || faults[i].Left != (i == 1) {
+			t.Errorf("fault %q (left out: %t) does not name %s", faults[i].Error(), faults[i].Left, want)
 		}
 	}
 	got := s.Resources[draft.Rank(draft.TypeCluster)]
-	if len(got) != 1 || got[0].Name != "good" {
-		t.Errorf("got clusters %v, want good alone", got)
+	if len(got) != 2 || got[0].Name != "bad" || got[1].Name != "good" {
+		t.Errorf("got clusters %v, want bad and good", got)
 	}
-	if n := len(s.Resources[draft.Rank(draft.TypeListener)]); n != 0 {
-		t.Errorf("got %d listeners, want none", n)
+	var l listenerv3.Listener
+	if list := s.Resources[draft.Rank(draft.TypeListener)]; len(list) != 1 || proto.Unmarshal(list[0].Body, &l) != nil || len(l.FilterChains[0].Filters) != 2 {
+		t.Errorf("got listeners %v, want l with both filters", list)
 	}
 }
 

@@ -23,12 +23,22 @@ const (
 	fieldRouteConfig = 4
 )
 
+// rigour says whether messages are validated, by the rules that Envoy's API carries, before they are encoded.
+type rigour bool
+
+const (
+	strict rigour = true
+	loose  rigour = false // so that what breaks a rule can be shown to the check, which holds it back
+)
+
 // Pack returns the extension's configuration as Any.
-func (e Extension) Pack() (*anypb.Any, error) {
+func (e Extension) Pack() (*anypb.Any, error) { return e.pack(strict) }
+
+func (e Extension) pack(how rigour) (*anypb.Any, error) {
 	if e.Message == nil {
 		return e.Packed, nil
 	}
-	body, err := appendMessage(nil, e.Message)
+	body, err := appendMessage(nil, e.Message, how)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Name, err)
 	}
@@ -37,7 +47,7 @@ func (e Extension) Pack() (*anypb.Any, error) {
 
 // Pack returns the connection manager as Any, filters and inline routes included.
 func (h *HTTP) Pack() (*anypb.Any, error) {
-	body, err := h.append(make([]byte, 0, 1024))
+	body, err := h.append(make([]byte, 0, 1024), strict)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", NameHCM, err)
 	}
@@ -49,14 +59,14 @@ var inlineRoutes = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev
 
 // append appends the wire form. What it borrows the message for is put back, so that a draft can be encoded and then
 // still be edited.
-func (h *HTTP) append(b []byte) ([]byte, error) {
+func (h *HTTP) append(b []byte, how rigour) ([]byte, error) {
 	addresses, routes := h.Message.InternalAddressConfig, h.Message.RouteSpecifier
-	b, err := h.appendBorrowed(b)
+	b, err := h.appendBorrowed(b, how)
 	h.Message.InternalAddressConfig, h.Message.RouteSpecifier, h.Message.HttpFilters = addresses, routes, nil
 	return b, err
 }
 
-func (h *HTTP) appendBorrowed(b []byte) ([]byte, error) {
+func (h *HTTP) appendBorrowed(b []byte, how rigour) ([]byte, error) {
 	var shared [2][]byte
 	if h.Message.InternalAddressConfig == InternalAddresses {
 		h.Message.InternalAddressConfig, shared[0] = nil, internalField
@@ -69,7 +79,7 @@ func (h *HTTP) appendBorrowed(b []byte) ([]byte, error) {
 	default:
 		h.Message.HttpFilters = make([]*hcmv3.HttpFilter, len(h.Filters))
 		for i, f := range h.Filters {
-			a, err := f.Pack()
+			a, err := f.pack(how)
 			if err != nil {
 				return b, err
 			}
@@ -79,8 +89,10 @@ func (h *HTTP) appendBorrowed(b []byte) ([]byte, error) {
 	if h.Routes != nil {
 		h.Message.RouteSpecifier = inlineRoutes
 	}
-	if err := h.Message.Validate(); err != nil {
-		return b, err
+	if how == strict {
+		if err := h.Message.Validate(); err != nil {
+			return b, err
+		}
 	}
 	if h.Routes != nil {
 		h.Message.RouteSpecifier = nil
@@ -91,7 +103,7 @@ func (h *HTTP) appendBorrowed(b []byte) ([]byte, error) {
 	}
 	if h.Routes != nil {
 		from := len(b)
-		if b, err = appendMessage(b, h.Routes); err != nil {
+		if b, err = appendMessage(b, h.Routes, how); err != nil {
 			return b, err
 		}
 		if h.Headers != nil {
@@ -128,9 +140,9 @@ func (e Extension) httpFilter(a *anypb.Any) *hcmv3.HttpFilter {
 }
 
 // appendCluster appends the wire form of a cluster. What it borrows the message for is put back.
-func appendCluster(b []byte, c *Cluster) ([]byte, error) {
+func appendCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
 	endpoints := c.Message.EdsClusterConfig
-	b, err := appendBorrowedCluster(b, c)
+	b, err := appendBorrowedCluster(b, c, how)
 	c.Message.EdsClusterConfig = endpoints
 	if c.HTTP != nil {
 		delete(c.Message.TypedExtensionProtocolOptions, NameHTTPOptions)
@@ -138,7 +150,7 @@ func appendCluster(b []byte, c *Cluster) ([]byte, error) {
 	return b, err
 }
 
-func appendBorrowedCluster(b []byte, c *Cluster) ([]byte, error) {
+func appendBorrowedCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
 	var shared [2][]byte
 	switch {
 	case c.HTTP == nil:
@@ -147,7 +159,7 @@ func appendBorrowedCluster(b []byte, c *Cluster) ([]byte, error) {
 	case c.HTTP == HTTP2Options:
 		shared[0] = http2Field
 	default:
-		a, err := Extension{Name: "HTTP options", Message: c.HTTP}.Pack()
+		a, err := Extension{Name: "HTTP options", Message: c.HTTP}.pack(how)
 		if err != nil {
 			return b, err
 		}
@@ -156,8 +168,10 @@ func appendBorrowedCluster(b []byte, c *Cluster) ([]byte, error) {
 		}
 		c.Message.TypedExtensionProtocolOptions[NameHTTPOptions] = a
 	}
-	if err := c.Message.Validate(); err != nil {
-		return b, err
+	if how == strict {
+		if err := c.Message.Validate(); err != nil {
+			return b, err
+		}
 	}
 	if c.Message.EdsClusterConfig == EDS {
 		c.Message.EdsClusterConfig, shared[1] = nil, edsField
@@ -174,8 +188,8 @@ func appendBorrowedCluster(b []byte, c *Cluster) ([]byte, error) {
 
 // appendListener appends the wire form of a listener. scratch is room that may be used until it returns. What it
 // borrows the messages for is put back.
-func appendListener(b []byte, l *Listener, scratch *[]byte) ([]byte, error) {
-	b, err := appendBorrowedListener(b, l, scratch)
+func appendListener(b []byte, l *Listener, scratch *[]byte, how rigour) ([]byte, error) {
+	b, err := appendBorrowedListener(b, l, scratch, how)
 	l.Message.FilterChains = nil
 	for _, c := range l.Chains {
 		if c.Message != nil {
@@ -185,19 +199,19 @@ func appendListener(b []byte, l *Listener, scratch *[]byte) ([]byte, error) {
 	return b, err
 }
 
-func appendBorrowedListener(b []byte, l *Listener, scratch *[]byte) ([]byte, error) {
+func appendBorrowedListener(b []byte, l *Listener, scratch *[]byte, how rigour) ([]byte, error) {
 	*scratch = (*scratch)[:0]
 	l.Message.FilterChains = l.only[:0]
 	for i, c := range l.Chains {
 		if c.Message == nil {
 			c.Message = &listenerv3.FilterChain{}
 		}
-		if err := packChain(c, scratch); err != nil {
+		if err := packChain(c, scratch, how); err != nil {
 			return b, fmt.Errorf("filter chain %d %q: %w", i, c.Message.GetName(), err)
 		}
 		l.Message.FilterChains = append(l.Message.FilterChains, c.Message)
 	}
-	b, err := appendMessage(b, l.Message)
+	b, err := appendMessage(b, l.Message, how)
 	if err == nil && l.Tags != nil {
 		b = appendListenerTags(b, l.Tags)
 	}
@@ -228,10 +242,10 @@ func (e Extension) filter(a *anypb.Any) *listenerv3.Filter {
 	return new(packedFilter).set(e.Name, a)
 }
 
-func packChain(c *Chain, scratch *[]byte) error {
+func packChain(c *Chain, scratch *[]byte, how rigour) error {
 	c.Message.Filters = c.only[:0]
 	for _, e := range c.Network {
-		a, err := e.Pack()
+		a, err := e.pack(how)
 		if err != nil {
 			return err
 		}
@@ -242,10 +256,10 @@ func packChain(c *Chain, scratch *[]byte) error {
 	var err error
 	switch {
 	case c.HTTP != nil:
-		*scratch, err = c.HTTP.append(*scratch)
+		*scratch, err = c.HTTP.append(*scratch, how)
 	case c.TCP != nil:
 		name, url = NameTCPProxy, tcpURL
-		*scratch, err = appendMessage(*scratch, c.TCP)
+		*scratch, err = appendMessage(*scratch, c.TCP, how)
 	default:
 		return nil
 	}
@@ -257,9 +271,9 @@ func packChain(c *Chain, scratch *[]byte) error {
 	return nil
 }
 
-// appendMessage validates a message by the rules that Envoy's API carries and appends its deterministic wire form.
-func appendMessage(b []byte, m proto.Message) ([]byte, error) {
-	if v, ok := m.(interface{ Validate() error }); ok {
+// appendMessage validates a message and appends its deterministic wire form.
+func appendMessage(b []byte, m proto.Message, how rigour) ([]byte, error) {
+	if v, ok := m.(interface{ Validate() error }); ok && how == strict {
 		if err := v.Validate(); err != nil {
 			return b, err
 		}

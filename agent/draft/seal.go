@@ -6,17 +6,29 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/proto"
 )
 
-// Fault is a resource that could not be sealed. The others of the draft are not harmed.
+// Fault is a resource that breaks Envoy's field rules, or that could not be sealed. The others of the draft are not
+// harmed.
 type Fault struct {
 	Type string // type URL
 	Name string
 	Err  error
+	// Left is true where the resource has no wire form, so that it is not in the config. Else it is, and must be held
+	// back: were it left out, the client would lose the form of it that it has.
+	Left bool
 }
 
-// Error names the resource and what is wrong with it.
-func (f Fault) Error() string { return fmt.Sprintf("%s %q: %v", shortType(f.Type), f.Name, f.Err) }
+// Error names the resource, what is wrong with it and what follows.
+func (f Fault) Error() string {
+	follows := "Envoy would refuse it"
+	if f.Left {
+		follows = "it is left out"
+	}
+	return fmt.Sprintf("%s %q: %v: %s", shortType(f.Type), f.Name, f.Err, follows)
+}
 
 func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
@@ -24,7 +36,7 @@ func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1
 // caches of a processor and whose memory the next one can use.
 //
 // Resources whose message breaks Envoy's own field rules (those that its API carries as validation annotations) are
-// left out and returned as faults. Of several resources with one name the first is kept.
+// returned as faults. Of several resources with one name the first is kept.
 type Sealer struct {
 	intern  func(string, *Resource) *Resource
 	out     *Sealed
@@ -52,24 +64,43 @@ func (s *Sealer) Add(d *Draft) {
 		s.out.Resources[rank] = append(s.out.Resources[rank], list...)
 	}
 	for _, c := range d.Clusters {
-		b, err := appendCluster(s.scratch[:0], c)
+		b, err := appendCluster(s.scratch[:0], c, strict)
+		if err != nil {
+			s.fault(rc, c.Message.GetName(), err)
+			b, err = appendCluster(b[:0], c, loose)
+		}
 		s.add(rc, c.Message.GetName(), b, err)
 	}
 	for _, l := range d.Listeners {
-		b, err := appendListener(s.scratch[:0], l, &s.filters)
+		b, err := appendListener(s.scratch[:0], l, &s.filters, strict)
+		if err != nil {
+			s.fault(rl, l.Message.GetName(), err)
+			b, err = appendListener(b[:0], l, &s.filters, loose)
+		}
 		s.add(rl, l.Message.GetName(), b, err)
 	}
 	for _, e := range d.Endpoints {
-		b, err := appendMessage(s.scratch[:0], e)
-		s.add(re, e.GetClusterName(), b, err)
+		s.addMessage(re, e.GetClusterName(), e)
 	}
 	for _, r := range d.Routes {
-		b, err := appendMessage(s.scratch[:0], r)
-		s.add(rr, r.GetName(), b, err)
+		s.addMessage(rr, r.GetName(), r)
 	}
 }
 
-// Finish returns the config and what was left out of it. The sealer must not be used afterwards.
+func (s *Sealer) addMessage(rank int, name string, m proto.Message) {
+	b, err := appendMessage(s.scratch[:0], m, strict)
+	if err != nil {
+		s.fault(rank, name, err)
+		b, err = appendMessage(b[:0], m, loose)
+	}
+	s.add(rank, name, b, err)
+}
+
+func (s *Sealer) fault(rank int, name string, err error) {
+	s.faults = append(s.faults, Fault{Type: Types[rank], Name: name, Err: err})
+}
+
+// Finish returns the config and what is wrong in it. The sealer must not be used afterwards.
 func (s *Sealer) Finish() (*Sealed, []Fault) {
 	for rank := range s.out.Resources {
 		s.out.Resources[rank], s.out.Versions[rank] = Order(s.out.Resources[rank])
@@ -108,11 +139,13 @@ func Order(list []*Resource) ([]*Resource, string) {
 	return list, hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// add takes the wire form of a resource, which lies in the scratch buffer, or what is wrong with it.
+// add takes the wire form of a resource, which lies in the scratch buffer, or why there is none: then its fault stands
+// last.
 func (s *Sealer) add(rank int, name string, body []byte, err error) {
 	s.scratch = body
 	if err != nil {
-		s.faults = append(s.faults, Fault{Type: Types[rank], Name: name, Err: err})
+		last := &s.faults[len(s.faults)-1]
+		last.Err, last.Left = err, true
 		return
 	}
 	r := NewResource(name, slices.Clone(body))

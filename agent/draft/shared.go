@@ -92,7 +92,7 @@ type Headers struct {
 
 // NewHeaders returns headers to add. It fails where a name or value is not allowed.
 func NewHeaders(list ...*corev3.HeaderValueOption) (*Headers, error) {
-	b, err := appendMessage(nil, &routev3.RouteConfiguration{RequestHeadersToAdd: list})
+	b, err := appendMessage(nil, &routev3.RouteConfiguration{RequestHeadersToAdd: list}, strict)
 	if err != nil {
 		return nil, err
 	}

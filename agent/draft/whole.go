@@ -21,19 +21,19 @@ import (
 func (l *Listener) Whole() (*listenerv3.Listener, error) {
 	out := &listenerv3.Listener{}
 	var scratch []byte
-	return out, decodeWhole(out)(appendListener(nil, l, &scratch))
+	return out, decodeWhole(out)(appendListener(nil, l, &scratch, strict))
 }
 
 // Whole returns the connection manager as Envoy gets it, with filters and inline routes. It fails where sealing would.
 func (h *HTTP) Whole() (*hcmv3.HttpConnectionManager, error) {
 	out := &hcmv3.HttpConnectionManager{}
-	return out, decodeWhole(out)(h.append(nil))
+	return out, decodeWhole(out)(h.append(nil, strict))
 }
 
 // Whole returns the cluster as Envoy gets it, with the HTTP options. It fails where sealing would.
 func (c *Cluster) Whole() (*clusterv3.Cluster, error) {
 	out := &clusterv3.Cluster{}
-	return out, decodeWhole(out)(appendCluster(nil, c))
+	return out, decodeWhole(out)(appendCluster(nil, c, strict))
 }
 
 func decodeWhole(out proto.Message) func([]byte, error) error {

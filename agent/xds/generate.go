@@ -292,7 +292,7 @@ func (g *generator) seal() error {
 	g.sealer.Add(g.d)
 	sealed, faults := g.sealer.Finish()
 	for _, f := range faults {
-		g.warnf("%v: it is left out", f)
+		g.warnf("%v", f)
 	}
 	g.p.Sealed = sealed
 	return nil
