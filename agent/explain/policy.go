@@ -39,7 +39,7 @@ func NewProxy(x *policy.Index, dataplane *resource.Resource, warnings []mesh.War
 		items: items{}, decided: map[ruleID][]decided{}, places: map[string]map[itemID][]placed{}}
 	p.warnings = slices.Concat(p.rules.Warnings, x.Warnings, warnings)
 	seen := map[mesh.ServiceID]bool{}
-	outbounds, _ := x.View.Outbounds(dataplane)
+	outbounds, _ := x.Outbounds(dataplane)
 	for i := range outbounds {
 		if s := outbounds[i].Service; !seen[s.ID] {
 			seen[s.ID] = true

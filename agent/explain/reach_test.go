@@ -85,3 +85,18 @@ func TestDialUnreachable(t *testing.T) {
 		}
 	}
 }
+
+// TestReachedOutbounds counts of the outbounds that a policy is about those alone that the proxy has.
+func TestReachedOutbounds(t *testing.T) {
+	docs := strings.Replace(transparent, "refs: [{kind: MeshService, name: db}, {kind: MeshService, name: queue}]", "refs: []", 1)
+	m := meshOf(t, docs+permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: web}", "Allow")+
+		"---\n{type: MeshTimeout, mesh: default, name: t, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 3s}}]}}\n")
+	p, err := explain.NewProxy(m.Policies, m.View.Dataplane("web"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := p.Policy(m.Policies.Policies("MeshTimeout")[0])
+	if len(got.Outbounds) != 1 || got.Outbounds[0].String() != "db" || len(got.Items) != 1 || len(got.Items[0].Places) != 1 || len(got.Items[0].Places[0].Outbounds) != 1 {
+		t.Errorf("%+v; want db alone, which the permission admits", got)
+	}
+}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -145,10 +147,31 @@ func readAnnotations(path string) (map[string]string, error) {
 		if len(out) > 0 {
 			return nil, fmt.Errorf("line %d is not key=\"value\"", i+1)
 		}
-		if err := yaml.Unmarshal(data, &out); err != nil {
-			return nil, fmt.Errorf("neither lines key=\"value\" nor a YAML mapping of strings: %w", err)
+		return mappedAnnotations(path, data)
+	}
+	return out, nil
+}
+
+// mappedAnnotations reads them from a YAML mapping.
+func mappedAnnotations(path string, data []byte) (map[string]string, error) {
+	var nodes map[string]yaml.Node
+	if err := yaml.Unmarshal(data, &nodes); err != nil {
+		return nil, fmt.Errorf("neither lines key=\"value\" nor a YAML mapping of strings: %w", err)
+	}
+	out := make(map[string]string, len(nodes))
+	var faults agent.Faults
+	for _, key := range slices.Sorted(maps.Keys(nodes)) {
+		node := nodes[key]
+		var text string
+		if err := node.Decode(&text); err != nil {
+			faults = append(faults, agent.Fault{File: path, Line: node.Line, Field: fmt.Sprintf("annotations[%q]", key),
+				Reason: "it is not a text: as in Kubernetes, write its YAML as one text, behind a | and on lines of its own"})
+			continue
 		}
-		break
+		out[key] = text
+	}
+	if len(faults) > 0 {
+		return nil, faults
 	}
 	return out, nil
 }
