@@ -22,6 +22,9 @@ type Room struct {
 	// o.Listener, with clusters from c.Host.Destination, and returns true; or it returns false and does nothing: then
 	// the next room is asked, and at last the outbound leads to its service.
 	Outbound func(c *Context, o *Outbound) bool
+	// Destinations, when set, lists what a policy of Kinds leads outbounds to beside their own services, and nothing else
+	// becomes a destination of one: the proxies at the border of a zone are made for it.
+	Destinations func(p *resource.Resource) []BackendRef
 	// Apply, when set, edits a draft. A large config is made in parts: Apply is called for each of them, with the
 	// listeners and clusters of that part alone.
 	Apply func(c *Context, d *draft.Draft)
@@ -46,6 +49,8 @@ type LegacyKind struct {
 	// returns the policy of the new generation that keeps a field of their conf, by its path in JSON, from acting on
 	// the connections to a destination. Nil for none. Explanations depend on it.
 	Ended func(r *Rules, s draft.Service, path string) *resource.Resource
+	// Destinations, when set, lists what a policy leads an outbound with these tags to, as that of a room does.
+	Destinations func(p *resource.Resource, outbound map[string]string) []BackendRef
 	// Migrate, when set, makes policies of the new generation that say the same as those of the legacy kind.
 	Migrate func(in *MigrateInput) Migration
 }

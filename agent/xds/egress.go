@@ -4,16 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
-	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -35,7 +33,7 @@ type egressMesh struct {
 	*Mesh
 	view   *mesh.View
 	tls    *meshTLS
-	chosen map[string][]map[string]string // choices of tags beside the service, by value of kuma.io/service
+	chosen *policy.Choices
 	exits  []egressExit
 	used   bool // some chain is of this mesh
 }
@@ -57,7 +55,7 @@ func generateEgress(in ZoneInput, spec *resource.ZoneEgress, prev *Proxy, memo *
 		if m.View.Spec.MTLSEnabled() == nil {
 			continue // nobody could prove to be of it
 		}
-		meshes = append(meshes, &egressMesh{Mesh: m, view: m.View, chosen: chosenTags(m), exits: exitsOf(m)})
+		meshes = append(meshes, &egressMesh{Mesh: m, view: m.View, chosen: memo.choices(m), exits: exitsOf(m)})
 	}
 	fingerprint := egressFingerprint(&in, meshes)
 	if p, err := prev.reuseZone(&in, fingerprint, memo); p != nil || err != nil {
@@ -91,6 +89,9 @@ func (e *egress) mesh(m *egressMesh) (err error) {
 		if s.Egress {
 			e.external(m, s)
 		}
+	}
+	if at := m.chosen.Cut; at != (resource.Key{}) {
+		e.warn(e.in.Resource.Key, tooManyChoices, m.view.Name, at)
 	}
 	for i := range m.exits {
 		e.exit(m, &m.exits[i])
@@ -140,6 +141,7 @@ func egressFingerprint(in *ZoneInput, meshes []*egressMesh) [sha256.Size]byte {
 	str(in.SystemCA)
 	for _, m := range meshes {
 		str(m.view.Name)
+		str(m.chosen.Cut.String())
 		for i := range m.exits {
 			x := &m.exits[i]
 			str(x.ServerName)
@@ -162,7 +164,7 @@ func egressFingerprint(in *ZoneInput, meshes []*egressMesh) [sha256.Size]byte {
 				str(ep.Resource.Name)
 				b = append(b, ep.Resource.Digest[:]...)
 			}
-			for _, choice := range m.chosen[s.Tag] {
+			for _, choice := range m.subsets(s) {
 				str(mesh.TagString(single(choice)))
 			}
 			str("")
@@ -174,43 +176,6 @@ func egressFingerprint(in *ZoneInput, meshes []*egressMesh) [sha256.Size]byte {
 	}
 	h.Write(b)
 	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// chosenTags are the tags by which outbounds and routes of a mesh choose among the endpoints of services outside it. A
-// proxy asks for each choice by a server name of its own.
-func chosenTags(m *Mesh) map[string][]map[string]string {
-	seen := map[string]bool{}
-	out := map[string][]map[string]string{}
-	add := func(tags map[string]string) {
-		name := tags[resource.TagService]
-		if len(tags) < 2 || name == "" {
-			return
-		}
-		if s := m.View.Service(mesh.ServiceID{Name: name}); s == nil || !s.Egress {
-			return
-		}
-		key := mesh.TagString(single(tags))
-		if seen[key] {
-			return
-		}
-		seen[key] = true
-		choice := maps.Clone(tags)
-		delete(choice, resource.TagService)
-		out[name] = append(out[name], choice)
-	}
-	for _, r := range m.View.Dataplanes() {
-		if dp, ok := r.Spec.(*resource.Dataplane); ok {
-			for i := range dp.Networking.Outbound {
-				add(dp.Networking.Outbound[i].Tags)
-			}
-		}
-	}
-	for _, list := range out {
-		slices.SortFunc(list, func(a, b map[string]string) int {
-			return strings.Compare(mesh.TagString(single(a)), mesh.TagString(single(b)))
-		})
-	}
-	return out
 }
 
 func single(tags map[string]string) map[string][]string {

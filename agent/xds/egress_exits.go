@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -37,17 +38,16 @@ func exitsOf(m *Mesh) []egressExit {
 			continue
 		}
 		for _, d := range room.Kinds {
-			for _, p := range m.set.InMesh(d.Kind, m.View.Name) {
-				if p.Shadow() {
-					continue
-				}
+			for _, p := range m.Policies.Policies(d.Kind) {
 				for _, x := range room.Exits(p) {
 					out = append(out, egressExit{x, p.Key})
 				}
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b egressExit) int { return strings.Compare(a.ServerName, b.ServerName) })
+	slices.SortStableFunc(out, func(a, b egressExit) int {
+		return cmp.Or(strings.Compare(a.ServerName, b.ServerName), a.owner.Compare(b.owner))
+	})
 	return slices.CompactFunc(out, func(a, b egressExit) bool { return a.ServerName == b.ServerName })
 }
 

@@ -160,7 +160,7 @@ func externalTCP(cluster string) *tcpv3.TcpProxy {
 func (m *egressMesh) subsets(s *mesh.Service) []map[string]string {
 	out := []map[string]string{nil}
 	if s.ID.Kind == mesh.KindTag {
-		out = append(out, m.chosen[s.Tag]...)
+		out = append(out, m.chosen.Of(s.Tag)...)
 	}
 	return out
 }

@@ -51,8 +51,8 @@ func generateIngress(in ZoneInput, spec *resource.ZoneIngress, prev *Proxy, memo
 	if err != nil {
 		return nil, fmt.Errorf("%s: networking.address: an ingress cannot listen at %q: give an IP address", in.Resource.Key, spec.Networking.Address)
 	}
-	arrivals := in.arrivals()
-	fingerprint := ingressFingerprint(&in, arrivals)
+	arrivals, cut := in.arrivals(memo)
+	fingerprint := ingressFingerprint(&in, arrivals, cut)
 	if p, err := prev.reuseZone(&in, fingerprint, memo); p != nil || err != nil {
 		return p, err
 	}
@@ -67,20 +67,31 @@ func generateIngress(in ZoneInput, spec *resource.ZoneIngress, prev *Proxy, memo
 	for i := range arrivals {
 		g.add(&arrivals[i])
 	}
+	for _, c := range cut {
+		g.warn(in.Resource.Key, tooManyChoices, c.mesh, c.from)
+	}
 	if g.left > 0 {
 		g.warn(in.Resource.Key, "more than %d services and choices of tags: %d are not reachable through the ingress", maxIngressChains, g.left)
 	}
 	return g.p, g.seal()
 }
 
+// cutChoices says where choices of tags were cut off.
+type cutChoices struct {
+	mesh string
+	from resource.Key
+}
+
 // arrivals lists what other zones can ask for, of all meshes with mutual TLS: without it there is no server name.
-func (in *ZoneInput) arrivals() []arrival {
-	var out []arrival
+func (in *ZoneInput) arrivals(memo *Memo) (out []arrival, cut []cutChoices) {
 	for _, m := range in.Meshes {
 		if m.View.Spec.MTLSEnabled() == nil {
 			continue
 		}
-		choices := ingressChoices(m.View)
+		choices := memo.choices(m)
+		if choices.Cut != (resource.Key{}) {
+			cut = append(cut, cutChoices{m.View.Name, choices.Cut})
+		}
 		for _, s := range m.View.Services() {
 			if s.External || s.ID.Kind == mesh.KindMeshExternalService {
 				continue
@@ -99,49 +110,17 @@ func (in *ZoneInput) arrivals() []arrival {
 				owner = list[0].Resource.Key
 			}
 			out = append(out, arrival{m.View.Name, mesh.Outbound{Service: s}, list, owner})
-			for _, tags := range choices[s.ID] {
-				some := (&mesh.EndpointSet{List: list}).Subset(tags)
-				if len(some) > 0 {
+			if s.ID.Kind != mesh.KindTag {
+				continue
+			}
+			for _, tags := range choices.Of(s.Tag) {
+				if some := (&mesh.EndpointSet{List: list}).Subset(tags); len(some) > 0 {
 					out = append(out, arrival{m.View.Name, mesh.Outbound{Service: s, Subset: tags}, some, owner})
 				}
 			}
 		}
 	}
-	return out
-}
-
-// ingressChoices are the tags by which outbounds of a mesh choose among the endpoints of a service. A proxy asks for each
-// choice by a server name of its own.
-func ingressChoices(v *mesh.View) map[mesh.ServiceID][]map[string]string {
-	out := map[mesh.ServiceID][]map[string]string{}
-	seen := map[string]bool{}
-	for _, r := range v.Dataplanes() {
-		dp, ok := r.Spec.(*resource.Dataplane)
-		if !ok {
-			continue
-		}
-		for i := range dp.Networking.Outbound {
-			tags := dp.Networking.Outbound[i].Tags
-			if len(tags) < 2 || seen[mesh.TagString(single(tags))] {
-				continue
-			}
-			seen[mesh.TagString(single(tags))] = true
-			subset := make(map[string]string, len(tags)-1)
-			for k, val := range tags {
-				if k != resource.TagService {
-					subset[k] = val
-				}
-			}
-			id := mesh.ServiceID{Kind: mesh.KindTag, Name: tags[resource.TagService]}
-			out[id] = append(out[id], subset)
-		}
-	}
-	for _, list := range out {
-		slices.SortFunc(list, func(a, b map[string]string) int {
-			return strings.Compare(mesh.TagString(single(a)), mesh.TagString(single(b)))
-		})
-	}
-	return out
+	return out, cut
 }
 
 // add adds the chain, the cluster and the endpoints of one arrival.
@@ -206,7 +185,7 @@ func (g *ingress) warn(k resource.Key, format string, args ...any) {
 }
 
 // ingressFingerprint is a hash of all that an ingress is made from.
-func ingressFingerprint(in *ZoneInput, arrivals []arrival) [sha256.Size]byte {
+func ingressFingerprint(in *ZoneInput, arrivals []arrival, cut []cutChoices) [sha256.Size]byte {
 	h := sha256.New()
 	var b []byte
 	str := func(s string) {
@@ -216,6 +195,11 @@ func ingressFingerprint(in *ZoneInput, arrivals []arrival) [sha256.Size]byte {
 	b = append(b, in.Resource.Digest[:]...)
 	str(in.Resource.Name)
 	str(in.Zone)
+	for _, c := range cut {
+		str(c.mesh)
+		str(c.from.String())
+	}
+	str("")
 	for i := range arrivals {
 		a := &arrivals[i]
 		s := a.outbound.Service

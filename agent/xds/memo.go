@@ -5,6 +5,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
 // Memo remembers sealed resources as long as some proxy uses them, so that proxies with the same bytes share them. It
@@ -13,6 +14,14 @@ type Memo struct {
 	resources map[internKey]weak.Pointer[draft.Resource]
 	assigned  map[assignKey]weak.Pointer[draft.Resource]
 	limit     int // entries at which dead ones are dropped
+	chosen    map[string]chosen
+}
+
+// chosen are the choices of tags of a mesh as it was last.
+type chosen struct {
+	view     weak.Pointer[mesh.View]
+	policies weak.Pointer[policy.Index]
+	choices  *policy.Choices
 }
 
 // internKey names the bytes of a resource; its name is among them.
@@ -31,7 +40,21 @@ func NewMemo() *Memo {
 		resources: map[internKey]weak.Pointer[draft.Resource]{},
 		assigned:  map[assignKey]weak.Pointer[draft.Resource]{},
 		limit:     4096,
+		chosen:    map[string]chosen{},
 	}
+}
+
+// choices returns the choices of tags that proxies of a mesh may make. All proxies at the border of the zone need them.
+func (m *Memo) choices(of *Mesh) *policy.Choices {
+	if m == nil {
+		return policy.NewChoices(of.View, of.Policies)
+	}
+	have, view, policies := m.chosen[of.View.Name], weak.Make(of.View), weak.Make(of.Policies)
+	if have.choices == nil || have.view != view || have.policies != policies {
+		have = chosen{view, policies, policy.NewChoices(of.View, of.Policies)}
+		m.chosen[of.View.Name] = have
+	}
+	return have.choices
 }
 
 // intern returns the resource in use that equals r, or r.

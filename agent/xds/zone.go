@@ -65,6 +65,9 @@ func GenerateZone(in ZoneInput, prev *Proxy, memo *Memo) (*Proxy, error) {
 	return nil, fmt.Errorf("%s: no proxy can be made of it", in.Resource.Key)
 }
 
+// tooManyChoices tells that not all choices of tags of a mesh were found.
+const tooManyChoices = "the outbounds and routes of mesh %q choose among endpoints by too many combinations of tags: those from %s on are not reachable through this proxy; use fewer"
+
 // reuseZone returns p with the present secrets, p itself when they are the same; nil when something else has changed.
 func (p *Proxy) reuseZone(in *ZoneInput, fingerprint [sha256.Size]byte, memo *Memo) (*Proxy, error) {
 	if p == nil || p.border == nil || p.border.fingerprint != fingerprint {

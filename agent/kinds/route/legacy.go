@@ -92,38 +92,49 @@ func (r *router) commonProtocol(rules []legacyRule) (protocol string, requests b
 
 // legacyShares returns the destinations that can be used.
 func (r *router) legacyShares(p *resource.Resource, split []LegacySplit, tags map[string]string) []share {
-	if len(split) == 0 && len(tags) > 0 {
-		split = []LegacySplit{{Destination: tags}}
-	}
+	split = splitOf(split, tags)
 	out := make([]share, 0, len(split))
 	for _, s := range split {
-		weight := uint32(1)
-		if s.Weight != nil {
-			weight = *s.Weight
-		}
-		if weight == 0 {
+		if s.weight() == 0 {
 			continue
 		}
-		if d, ok := r.find(p, r.legacyRef(s.Destination), false); ok {
-			out = append(out, share{d, weight})
+		ref := legacyRef(s.Destination, r.o.Tags)
+		if ref.Name == "" {
+			ref.Name = r.o.Service.Name
+		}
+		if d, ok := r.find(p, ref, false); ok {
+			out = append(out, share{d, s.weight()})
 		}
 	}
 	return out
 }
 
+// splitOf is a split, or the one destination that stands instead of it.
+func splitOf(split []LegacySplit, tags map[string]string) []LegacySplit {
+	if len(split) == 0 && len(tags) > 0 {
+		return []LegacySplit{{Destination: tags}}
+	}
+	return split
+}
+
+func (s *LegacySplit) weight() uint32 {
+	if s.Weight == nil {
+		return 1
+	}
+	return *s.Weight
+}
+
 // legacyRef names the endpoints with some tags. What a tag leaves open is as the outbound has it.
-func (r *router) legacyRef(tags map[string]string) policy.BackendRef {
-	all := maps.Clone(tags)
-	for k, v := range r.o.Tags {
+func legacyRef(tags, outbound map[string]string) policy.BackendRef {
+	all := make(map[string]string, len(tags)+len(outbound))
+	maps.Copy(all, tags)
+	for k, v := range outbound {
 		if have, ok := all[k]; !ok || have == "*" {
 			all[k] = v
 		}
 	}
 	maps.DeleteFunc(all, func(_, v string) bool { return v == "*" })
 	out := policy.BackendRef{Kind: kindSubset, Name: all[resource.TagService]}
-	if out.Name == "" {
-		out.Name = r.o.Service.Name
-	}
 	delete(all, resource.TagService)
 	if len(all) > 0 {
 		out.Tags = all

@@ -45,9 +45,10 @@ func Room() policy.Room {
 				NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
 			}),
 			Ended:   ended,
-			Migrate: migrate,
+			Migrate: migrate, Destinations: legacyDestinations,
 		}},
-		Outbound: outbound,
-		Apply:    applyLegacy,
+		Outbound:     outbound,
+		Destinations: destinations,
+		Apply:        applyLegacy,
 	}
 }
