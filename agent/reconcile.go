@@ -289,7 +289,8 @@ func (p *pass) generateAll(meshes map[string]*xds.Mesh) map[xds.NodeKey]xds.Conf
 			publish[key] = xds.Config{Revision: p.revision}
 		} else if s.proxy != nil {
 			p.r.proxies[key] = s
-			publish[key] = xds.Config{Sealed: s.proxy.Sealed, Revision: s.revision, Refused: p.check(key, s)}
+			refused := p.check(key, s)
+			publish[key] = xds.Config{Sealed: s.proxy.Sealed, Revision: s.revision, Refused: refused, Epoch: s.verdict.epoch}
 		}
 	}
 	for key, s := range p.r.proxies {

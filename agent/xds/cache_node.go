@@ -60,6 +60,7 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 			return again
 		}
 		n.refuse(c.Refused, now)
+		n.doubt(c.Epoch)
 		n.hold()
 		return true
 	}
@@ -79,6 +80,7 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	}
 	n.reconsider(old, cfg)
 	n.refuse(c.Refused, now)
+	n.doubt(c.Epoch)
 	n.hold()
 	return true
 }
@@ -164,10 +166,8 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 		n.rejected[rank][r.Name] = &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.trouble(rank, r.Name), madeAt: t.madeAt}
 	}
 	n.hold()
-	if len(n.refusals) > 0 {
-		n.forgot() // some may count on what was just refused
-		n.srv.opts.Changed()
-	}
+	n.forgot()
+	n.doubt(0) // some may count on what was just refused
 	s := n.status(rank)
 	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames), Policies: []Blame{}}
 	n.srv.metrics.nacks.WithLabelValues(typeLabels[rank]).Inc()

@@ -206,6 +206,15 @@ func (s *Server) lockNode(key NodeKey) *proxyNode {
 // forgot takes note that something else is known of the client than what refusals were worked out with.
 func (n *proxyNode) forgot() { n.epoch = n.srv.epochs.Add(1) }
 
+// doubt has refusals worked out anew, and holds back everything until then, where something else is known of the client
+// since the epoch in which they were.
+func (n *proxyNode) doubt(epoch uint64) {
+	if len(n.refusals) > 0 && n.epoch != epoch {
+		n.stale = true
+		n.srv.opts.Changed()
+	}
+}
+
 // heldBy counts the resources of a type that are held back from the client: by its own rejections and by the check.
 func (n *proxyNode) heldBy(rank int) (proxy, check int) {
 	for name := range n.rejected[rank] {

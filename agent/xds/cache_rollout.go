@@ -150,10 +150,9 @@ func (st *adsStream) begin(w *typeWatch) {
 	}
 	before := n.accepted[w.rank]
 	n.accepted[w.rank] = mergeLists(before, known, nil)
-	if len(n.refusals) > 0 && !sameList(n.accepted[w.rank], before) {
-		n.stale = true // they were worked out without knowing that
+	if !sameList(n.accepted[w.rank], before) {
 		n.forgot()
-		n.srv.opts.Changed()
+		n.doubt(0) // refusals were worked out without knowing that
 	}
 }
 
@@ -227,6 +226,9 @@ func (st *adsStream) hand(w *typeWatch, c change) {
 	w.spoken = true
 	t.version = st.version(w, c.base)
 	w.owed, w.open, w.ticket = false, false, t
+	if len(c.removed) > 0 {
+		n.forgot() // what is worked out right now may count on it
+	}
 	if w.rank == rankCluster && st.node.key.Flavor == FlavorEnvoy {
 		st.rewarm(c.updated)
 	}

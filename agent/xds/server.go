@@ -31,7 +31,8 @@ type ServerOptions struct {
 	Now func() time.Time
 	// Handler is told of streams; nil for none.
 	Handler StreamHandler
-	// Changed is called whenever the set that Connected returns has changed. It must not block; nil for none.
+	// Changed is called whenever the set that Connected returns has changed, or refusals have to be worked out anew. It must
+	// not block, nor call the server; nil for none.
 	Changed func()
 	// Rejected is called whenever a client has rejected something. It must not block; nil for none.
 	Rejected func()
@@ -212,6 +213,9 @@ type Config struct {
 	// Refused are the resources of Sealed that must not be sent, each once, worked out with what [Server.Accepted] gave.
 	// It must not be changed.
 	Refused []Refusal
+	// Epoch is what [Server.Epoch] gave before that. Where it is another one by now, the refusals may count on what is lost:
+	// nothing is sent, and Changed is called.
+	Epoch uint64
 }
 
 // Publish sets the config of nodes, each at once. A nil config says that the node is unknown: a connected client keeps

@@ -98,9 +98,10 @@ type agent struct {
 	stop func()
 
 	mu       sync.Mutex
-	latest   *draft.Sealed // what a node that comes is given
-	refused  []xds.Refusal // of latest
-	revision uint64        // that configs are published with
+	latest   *draft.Sealed                    // what a node that comes is given
+	refused  []xds.Refusal                    // of latest
+	judge    func(had *draft.Sealed) []string // works them out with what the client has; nil: they are known
+	revision uint64                           // that configs are published with
 }
 
 func startAgent(t testing.TB, o xds.ServerOptions, extra ...net.Listener) *agent {
@@ -147,7 +148,11 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o xds.ServerOptions) *agent {
 }
 
 func (a *agent) give(key xds.NodeKey, cfg *draft.Sealed) {
-	a.Publish(map[xds.NodeKey]xds.Config{key: {Sealed: cfg, Revision: a.revision, Refused: a.refused}})
+	epoch := a.Epoch(key)
+	if a.judge != nil {
+		a.refused = refusals(a.judge(a.Accepted(key))...)
+	}
+	a.Publish(map[xds.NodeKey]xds.Config{key: {Sealed: cfg, Revision: a.revision, Refused: a.refused, Epoch: epoch}})
 }
 
 // web is the node of most tests.
@@ -157,7 +162,7 @@ var web = xds.NodeKey{ID: "default.web", Flavor: xds.FlavorEnvoy}
 func (a *agent) push(cfg *draft.Sealed, refused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.latest, a.refused = cfg, refusals(refused...)
+	a.latest, a.refused, a.judge = cfg, refusals(refused...), nil
 	a.revision++
 	a.give(web, cfg)
 }

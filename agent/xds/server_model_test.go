@@ -110,29 +110,37 @@ func randomConfig(rng *rand.Rand, revision int) []string {
 // pushUnfit publishes a config, as the check does one of which it refuses some at random: what has the word in its
 // bytes, and the listeners that need a cluster which the client does not have in any form.
 func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
-	had := a.Accepted(web)
-	has := func(c string) bool {
-		return had != nil && slices.ContainsFunc(had.Resources[draft.Rank(cds)], func(r *draft.Resource) bool { return r.Name == c })
-	}
-	var refused []string
-	missing := map[string]bool{}
+	bad := map[string]bool{}
 	for i, w := range words {
-		name, _, _ := strings.Cut(w, "=")
-		_, cluster, _ := strings.Cut(w, ".")
-		cluster, _, _ = strings.Cut(cluster, "/")
-		switch {
-		case strings.HasPrefix(w, "EDS"):
-		case rng.IntN(4) == 0:
+		if !strings.HasPrefix(w, "EDS") && rng.IntN(4) == 0 {
 			words[i] += "bad"
-			refused = append(refused, name)
-			if c, ok := strings.CutPrefix(name, "CDS:"); ok && !has(c) {
-				missing[c] = true
-			}
-		case missing[cluster]:
-			refused = append(refused, name)
+			bad[words[i]] = true
 		}
 	}
-	a.push(config(words...), refused...)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.latest = config(words...)
+	a.judge = func(had *draft.Sealed) (refused []string) {
+		missing := map[string]bool{}
+		for _, w := range words {
+			name, _, _ := strings.Cut(w, "=")
+			_, cluster, _ := strings.Cut(w, ".")
+			cluster, _, _ = strings.Cut(cluster, "/")
+			switch {
+			case bad[w]:
+				refused = append(refused, name)
+				c, ok := strings.CutPrefix(name, "CDS:")
+				if ok && (had == nil || !slices.ContainsFunc(had.Resources[draft.Rank(cds)], func(r *draft.Resource) bool { return r.Name == c })) {
+					missing[c] = true
+				}
+			case !strings.HasPrefix(w, "EDS") && missing[cluster]:
+				refused = append(refused, name)
+			}
+		}
+		return refused
+	}
+	a.revision++
+	a.give(web, a.latest)
 }
 
 // TestModel pushes random configs at a client that takes or rejects them at random: whatever the interleaving, no
@@ -144,7 +152,8 @@ func TestModel(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", kind, seed), func(t *testing.T) {
 				kind, checked := strings.CutSuffix(kind, " checked")
 				rng := rand.New(rand.NewPCG(seed, 1))
-				a := serving(t, config(randomConfig(rng, 0)...))
+				a := rechecking(t)
+				a.push(config(randomConfig(rng, 0)...))
 				m := newModelClient(rand.New(rand.NewPCG(seed, 2)))
 				final := append(randomConfig(rng, 99), "LDS:last=last.x/99", "CDS:x=99", "EDS:x=x.99")
 				for i, w := range final { // all of it new, so that all of what was rejected is sent again

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -156,10 +157,10 @@ func TestRefusedInFlight(t *testing.T) {
 	}
 	a.push(config("LDS:a=1", "LDS:l=2", "LDS:m=2"), "LDS:l", "LDS:m")
 	before := changed.Load()
-	c.nack(resp, "m: no")   // so l is in force, and m is not
-	c.wantAck("LDS l=1 -m") // the names of a rejected response are told once more
+	c.nack(resp, "m: no") // so l is in force, and m is not
+	a.wait(func() bool { return changed.Load() > before })
 	a.push(config("LDS:a=2", "LDS:l=2", "LDS:m=2"), "LDS:l", "LDS:m")
-	c.wantAck("LDS a=2")
+	c.wantAck("LDS a=2 l=1 -m") // the names of a rejected response are told once more
 	if a.Epoch(web) == epoch || changed.Load() == before {
 		t.Error("nobody is told that less is known than the check counted on")
 	}
@@ -167,6 +168,53 @@ func TestRefusedInFlight(t *testing.T) {
 	c.wantAck("LDS l=3 m=3")
 	if nobody := (xds.NodeKey{ID: "default.nobody"}); a.Accepted(nobody) != nil || a.Epoch(nobody) != 0 {
 		t.Error("of nobody something is known")
+	}
+}
+
+// TestRefusedWithWhatIsLost: what the client had when it was worked out what to hold back is taken from it before that is
+// published, so nothing is sent before it has been worked out anew.
+func TestRefusedWithWhatIsLost(t *testing.T) {
+	lose := map[string]func(c *deltaClient, resp *discoveryv3.DeltaDiscoveryResponse){
+		"removed":  func(c *deltaClient, resp *discoveryv3.DeltaDiscoveryResponse) { c.ack(resp); c.wantAck("CDS -c") },
+		"rejected": func(c *deltaClient, resp *discoveryv3.DeltaDiscoveryResponse) { c.nack(resp, "c: no") },
+	}
+	for how, lose := range lose {
+		t.Run(how, func(t *testing.T) {
+			var changed atomic.Int32
+			a := servingWith(t, config("CDS:d=1"), xds.ServerOptions{Changed: func() { changed.Add(1) }})
+			c := a.delta("default.web")
+			c.subscribe(cds)
+			c.wantAck("CDS d=1")
+			c.subscribe(lds)
+			c.wantAck("LDS")
+			var resp *discoveryv3.DeltaDiscoveryResponse
+			a.push(config("CDS:c=1", "CDS:d=1"))
+			if resp = c.want("CDS c=1"); how == "removed" {
+				c.ack(resp)
+				a.push(config("CDS:c=1", "CDS:d=1", "LDS:l=l.c"))
+				c.wantAck("LDS l=l.c")
+				a.push(config("CDS:d=1"))
+				resp = c.want("LDS -l") // after which c goes
+			}
+			epoch, had := a.Epoch(web), a.Accepted(web)
+			if list := had.Resources[draft.Rank(cds)]; len(list) != 2 {
+				t.Fatalf("the client has %v", list)
+			}
+			lose(c, resp)
+			a.wait(func() bool { return a.Epoch(web) != epoch })
+			before := changed.Load()
+			next := config("CDS:c=2", "CDS:d=1", "LDS:l=l.c")
+			a.Publish(map[xds.NodeKey]xds.Config{web: {Sealed: next, Revision: 7, Refused: refusals("CDS:c"), Epoch: epoch}})
+			if changed.Load() == before {
+				t.Error("nobody is asked to work it out anew")
+			}
+			a.push(next, "CDS:c", "LDS:l")
+			if how == "rejected" {
+				c.wantAck("CDS -c") // the names of a rejected response are told once more
+			}
+			a.push(config("CDS:c=2", "CDS:d=1", "LDS:l=l.c", "LDS:m=m.d"), "CDS:c", "LDS:l")
+			c.wantAck("LDS m=m.d")
+		})
 	}
 }
 
@@ -276,7 +324,7 @@ func TestRefusedAfterRestart(t *testing.T) {
 // TestRefusedAfterRestartStateOfTheWorld: a client that comes with another config than the agent knows would lose what is
 // left out, so it is sent the listener as it is and keeps its own by rejecting it. One without a config goes without.
 func TestRefusedAfterRestartStateOfTheWorld(t *testing.T) {
-	a := serving(t, nil)
+	a := rechecking(t)
 	push := func(words ...string) { a.push(config(words...), "LDS:l") }
 	push("LDS:a=1", "LDS:l=bad")
 	c := a.sotw(node("default.web"))
