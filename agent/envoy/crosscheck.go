@@ -53,6 +53,7 @@ func (s *set) check(c *cache, prev, next *Snapshot, facts *Facts, all *[NumKinds
 // one checks a resource in the light of those that were checked before.
 func (s *set) one(c *cache, k Kind, r, before *Resource, prev *Snapshot, facts *Facts, found *checked) {
 	if k == KindSecret && facts.SecretsLater {
+		s.names[k][r.Name] = status{checked: found}
 		return
 	}
 	from := len(s.out)
@@ -144,10 +145,6 @@ func (s *set) refer(k Kind, r *ref, place Place, prev *Snapshot, facts *Facts) b
 		return report(r.severity, "the bootstrap has no cluster %q: %s", clip(r.name), r.what)
 	case KindCluster:
 		if slices.Contains(facts.StaticClusters, r.name) {
-			return false
-		}
-	case KindSecret:
-		if facts.SecretsLater {
 			return false
 		}
 	}

@@ -45,8 +45,8 @@ type Finding struct {
 type Facts struct {
 	// StaticClusters are those of the bootstrap; references to them are good, and CDS cannot replace them.
 	StaticClusters []string
-	// SecretsLater is true where the secrets of the config are made when it is sent, as when it is checked without the
-	// authority that makes them: they are taken as good and as there.
+	// SecretsLater is true where what the secrets of the config hold is made when it is sent, as when it is checked without
+	// the authority that makes it: it is taken as good. What refers to a secret that the config has not is found.
 	SecretsLater bool
 	// RE2Limit is the runtime value re2.max_program_size.error_level; 0 stands for Envoy's default, 100.
 	RE2Limit uint32

@@ -151,6 +151,10 @@ func clusterCases() []ruleCase {
 		{98, "no secret", envoy.Unusable, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsCertificateSdsSecretConfigs/0", `"gone"`, func(b *base) {
 			b.upstream.CommonTlsContext.TlsCertificateSdsSecretConfigs[0].Name = "gone"
 		}},
+		{98, "no secret, though they are made later", envoy.Unusable, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsCertificateSdsSecretConfigs/0", `"gone"`, func(b *base) {
+			b.facts.SecretsLater = true
+			b.upstream.CommonTlsContext.TlsCertificateSdsSecretConfigs[0].Name = "gone"
+		}},
 		{111, "a secret twice", envoy.Reject, "ca", "", "two resources", func(b *base) { b.more = append(b.more, proto.Clone(b.ca)) }},
 		{111, "a cluster by another name", envoy.Reject, "other", "", `named "static"`, func(b *base) { b.edit = rename(envoy.KindCluster, "static") }},
 		{112, "no URL", envoy.Reject, "xdstp://x", "/name", "xdstp://authority", func(b *base) {
@@ -200,7 +204,8 @@ func clusterGoodCases() []goodCase {
 		}},
 		{98, "secrets that are made later", func(b *base) {
 			b.facts.SecretsLater = true
-			b.cert.Type, b.without = nil, []proto.Message{b.ca}
+			b.cert.GetTlsCertificate().PrivateKey = inlineText("later")
+			b.ca.GetValidationContext().TrustedCa = inlineText("later")
 		}},
 		{95, "authorities by SDS", func(b *base) {
 			b.upstream.CommonTlsContext.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{

@@ -2,9 +2,11 @@ package xds
 
 import (
 	"math"
+	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/identity"
 )
 
 // Check says what the Envoy of p would make of its config, given what it has accepted so far (nil for one that starts);
@@ -17,8 +19,15 @@ func (p *Proxy) Check(c *envoy.Checker, accepted *draft.Sealed) []envoy.Finding 
 	if accepted != nil {
 		prev = snapshot(accepted)
 	}
-	return c.Check(prev, p.Snapshot(), &facts)
+	// These hold for every Envoy that starts with the bootstrap of this package.
+	return c.Check(prev, p.Snapshot(), &envoy.Facts{StaticClusters: []string{xdsCluster}, RE2Limit: math.MaxUint32, SecretsLater: p.placeholders()})
 }
 
-// facts hold for every Envoy that starts with the bootstrap of this package.
-var facts = envoy.Facts{StaticClusters: []string{xdsCluster}, RE2Limit: math.MaxUint32, SecretsLater: true}
+// placeholders reports whether something in the config stands for a secret: nobody has yet made one, and at the border of a
+// zone what other meshes need is sent all the same.
+func (p *Proxy) placeholders() bool {
+	if p.border != nil {
+		return slices.Contains(p.border.secrets, identity.Placeholder())
+	}
+	return p.secrets == identity.Placeholder()
+}
