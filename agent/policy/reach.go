@@ -33,9 +33,24 @@ type guard struct {
 // guarded is a policy with the tags that it wants of an inbound: those of one of the entries.
 type guarded struct {
 	policy *resource.Resource
-	want   []map[string]string
+	want   []wanted
 	items  []item
 	moving bool // what it wants depends on the workloads
+}
+
+// wanted is tags that a policy wants. Those of tags count where a service is known by such a tag at all; those of name
+// have to be there, since the policy calls a service by its name.
+type wanted struct{ tags, name map[string]string }
+
+func (w wanted) equal(o wanted) bool { return maps.Equal(w.tags, o.tags) && maps.Equal(w.name, o.name) }
+
+// each calls f with all tags, in no order.
+func (w wanted) each(f func(key, value string)) {
+	for _, m := range [...]map[string]string{w.tags, w.name} {
+		for k, v := range m {
+			f(k, v)
+		}
+	}
 }
 
 // newGuard is nil when the mesh has no mutual TLS, without which nobody is kept out, or no kind that guards. What prev,
@@ -85,10 +100,12 @@ func (g *guard) read(x *Index, room Room, prev *guard) {
 			}
 			if p.moving {
 				for _, w := range p.want {
-					fp.h.Write([]byte(w[resource.TagService]))
-					fp.h.Write([]byte{0})
+					for _, k := range slices.Sorted(maps.Keys(w.tags)) {
+						fp.h.Write([]byte(k + "\x00" + w.tags[k] + "\x00"))
+					}
+					fp.h.Write([]byte{1})
 				}
-				if old := before[r]; old != nil && slices.EqualFunc(old.want, p.want, maps.Equal) {
+				if old := before[r]; old != nil && slices.EqualFunc(old.want, p.want, wanted.equal) {
 					p = old
 				}
 			}
@@ -124,30 +141,27 @@ func (p *guarded) target(x *Index, places **workloads) {
 	if t == nil {
 		t = wholeMesh
 	}
-	put := func(want map[string]string) {
-		if !slices.ContainsFunc(p.want, func(w map[string]string) bool { return maps.Equal(w, want) }) {
+	put := func(want wanted) {
+		if !slices.ContainsFunc(p.want, want.equal) {
 			p.want = append(p.want, want)
 		}
 	}
 	switch t.Kind {
 	case kindMesh:
 		if t.Name == "" || t.Name == x.View.Name {
-			put(nil)
+			put(wanted{})
 		}
 	case "MeshSubset":
-		put(t.Tags)
+		put(wanted{tags: t.Tags})
 	case mesh.KindMeshService, "MeshServiceSubset":
-		want := maps.Clone(t.Tags)
-		if want == nil {
-			want = map[string]string{}
-		}
-		want[resource.TagService] = t.Name
 		if t.Name != "" {
-			put(want)
+			put(wanted{tags: t.Tags, name: map[string]string{resource.TagService: t.Name}})
 		}
 		if t.Kind == mesh.KindMeshService {
 			for _, k := range x.resolve(p.policy, t) { // a real service is known by what it selects
-				put(x.realTags(k))
+				if tags := x.realTags(k); t.Name == "" || len(t.Tags) > 0 || tags[resource.TagService] != t.Name { // else it is put
+					put(wanted{name: tags})
+				}
 			}
 		}
 	case "Dataplane":
@@ -156,9 +170,7 @@ func (p *guarded) target(x *Index, places **workloads) {
 		if *places == nil {
 			*places = &workloads{x: x}
 		}
-		for _, service := range (*places).services(p.policy, t) {
-			put(map[string]string{resource.TagService: service})
-		}
+		p.want = (*places).wants(p.policy, t)
 	}
 }
 

@@ -25,12 +25,12 @@ func newVocabulary(policies []*guarded) vocabulary {
 	out := vocabulary{}
 	for _, p := range policies {
 		for _, w := range p.want {
-			for k, v := range w {
+			w.each(func(k, v string) {
 				if out[k] == nil {
 					out[k] = map[string]bool{}
 				}
 				out[k][v] = true
-			}
+			})
 		}
 	}
 	return out
@@ -80,7 +80,7 @@ func (w vocabulary) project(tags map[string]string) map[string]string {
 // ranked is a policy by one of the entries that it wants.
 type ranked struct {
 	p    *guarded
-	want map[string]string
+	want wanted
 	rank int
 }
 
@@ -96,21 +96,28 @@ func newBuckets(policies []*guarded) buckets {
 	for rank, p := range policies {
 		for _, want := range p.want {
 			r := ranked{p, want, rank}
-			if len(want) == 0 {
+			k, v, ok := want.first()
+			if !ok {
 				out.all = append(out.all, r)
 				continue
-			}
-			k := resource.TagService
-			if _, ok := want[k]; !ok {
-				k = slices.Min(slices.Collect(maps.Keys(want)))
 			}
 			if out.byTag[k] == nil {
 				out.byTag[k] = map[string][]ranked{}
 			}
-			out.byTag[k][want[k]] = append(out.byTag[k][want[k]], r)
+			out.byTag[k][v] = append(out.byTag[k][v], r)
 		}
 	}
 	return out
+}
+
+// first is the tag by which an entry is filed: kuma.io/service, else the first by name; none of an entry without tags.
+func (w wanted) first() (key, value string, ok bool) {
+	w.each(func(k, v string) {
+		if !ok || k == resource.TagService || key != resource.TagService && k < key {
+			key, value, ok = k, v, true
+		}
+	})
+	return key, value, ok
 }
 
 // about returns the policies that are about services with these tags, each stronger than the ones before. Of the tags
@@ -146,8 +153,14 @@ func (b *buckets) about(tags map[string]string) []*guarded {
 	return out
 }
 
-func fits(tags, want map[string]string) bool {
-	for k, v := range want {
+// fits reports whether what a policy wants is met by the tags of a service.
+func fits(tags map[string]string, want wanted) bool {
+	for k, v := range want.name {
+		if have, ok := tags[k]; !ok || have != v && v != "*" {
+			return false
+		}
+	}
+	for k, v := range want.tags {
 		if have, ok := tags[k]; ok && have != v && v != "*" {
 			return false
 		}
@@ -228,7 +241,7 @@ func (g *guard) follow(prev *guard) {
 	g.classes = slices.Clone(prev.classes)
 	for i, c := range g.classes {
 		if slices.ContainsFunc(changed, func(p *guarded) bool {
-			return slices.ContainsFunc(p.want, func(w map[string]string) bool { return fits(c.tags, w) })
+			return slices.ContainsFunc(p.want, func(w wanted) bool { return fits(c.tags, w) })
 		}) {
 			n := &class{tags: c.tags, policies: g.buckets.about(c.tags)}
 			next[c], g.classes[i] = n, n

@@ -149,17 +149,16 @@ func standsFor(x *policy.Index, t *resource.TargetRef, tags map[string]string) b
 	case t.Kind == "MeshSubset":
 		return trimmed(t.Tags)
 	case t.Kind == "MeshServiceSubset":
-		return trimmed(map[string]string{"kuma.io/service": t.Name}) && trimmed(t.Tags)
+		return tags["kuma.io/service"] == t.Name && trimmed(t.Tags)
 	case t.Name == "by-app":
-		return trimmed(map[string]string{"app": "a", "kuma.io/zone": "default", "kuma.io/origin": "zone"}) || trimmed(map[string]string{"kuma.io/service": "by-app"})
-	case t.Kind == "MeshService":
-		// A real service of that name, derived of the tag, is in the zone of the node.
-		return trimmed(map[string]string{"kuma.io/service": t.Name})
+		return tags["app"] == "a" && tags["kuma.io/zone"] == "default"
+	case t.Kind == "MeshService": // names are not trimmed
+		return tags["kuma.io/service"] == t.Name
 	case t.Kind == "Dataplane":
 		for _, d := range x.View.Dataplanes() {
 			if (t.Name == "" || d.Name == t.Name) && (len(t.Labels) == 0 || d.Labels["app"] == t.Labels["app"]) {
 				for _, in := range d.Spec.(*resource.Dataplane).Networking.Inbound {
-					if trimmed(map[string]string{"kuma.io/service": in.Tags["kuma.io/service"]}) {
+					if trimmed(in.Tags) {
 						return true
 					}
 				}

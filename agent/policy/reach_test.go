@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,6 +117,33 @@ func TestAutoReachableOfMesh(t *testing.T) {
 		outbounds, _ := x.Outbounds(x.View.Dataplane("web"))
 		if on != c.want || why != c.why || on != (len(outbounds) == 0) || warned(x.Warnings, c.warned) != (c.warned != "") {
 			t.Errorf("%q %v: %v %q %v, %d outbounds", c.label, c.agent, on, why, x.Warnings, len(outbounds))
+		}
+	}
+}
+
+// TestNamesAreNotTrimmed has services that select workloads by other tags than kuma.io/service: a permission that calls a
+// service by its name, or a dataplane, says nothing about them.
+func TestNamesAreNotTrimmed(t *testing.T) {
+	const docs = reachBase + "{type: Dataplane, name: a, networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: a, app: a}}]}}\n---\n" +
+		"{type: Dataplane, name: c, networking: {address: 10.0.1.2, inbound: [{port: 80, tags: {kuma.io/service: c, app: c}}]}}\n---\n"
+	for top, want := range map[string]string{
+		"{kind: MeshService, name: c}":                           "c default_c___msvc_80",
+		"{kind: MeshService, name: by-app}":                      "default_both__default_mzsvc_80 default_by-app__default_msvc_80 default_by-app__default_msvc_81",
+		"{kind: MeshServiceSubset, name: c, tags: {version: x}}": "c default_c___msvc_80",
+		"{kind: Dataplane, name: c}":                             "c default_c___msvc_80",
+		"{kind: Dataplane, name: a}":                             "a default_a___msvc_80 default_both__default_mzsvc_80 default_by-app__default_msvc_80 default_by-app__default_msvc_81",
+	} {
+		allow := mesht("p", top, "from: [{targetRef: {kind: Mesh}, default: {a: allow}}]")
+		x := indexOf(t, decode(t, docs+allow), policy.Options{AutoReachable: true})
+		var got []string
+		for _, n := range reachedBy(x) {
+			if _, name, _ := strings.Cut(n, "/"); !strings.Contains(name, "none") && name != "out" {
+				got = append(got, name)
+			}
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: reached are %v, want %s", top, got, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -12,23 +13,61 @@ import (
 type workloads struct {
 	x       *Index
 	byLabel map[string]map[string][]*resource.Resource // made when it is first needed
+	keys    []string                                   // of tags by which services are known; made when first needed
 }
 
-// services are the values of kuma.io/service of the inbounds that a policy with a targetRef of kind Dataplane selects,
-// sorted.
-func (w *workloads) services(p *resource.Resource, t *resource.TargetRef) []string {
-	found := map[string]bool{}
+// wants are the tags of the inbounds that a policy with a targetRef of kind Dataplane selects, as far as services select
+// workloads by them, sorted.
+func (w *workloads) wants(p *resource.Resource, t *resource.TargetRef) []wanted {
+	if w.keys == nil {
+		w.keys = w.x.selectorKeys()
+	}
+	found := map[string]map[string]string{}
 	for _, d := range w.candidates(p, t) {
 		dp, ok := d.Spec.(*resource.Dataplane)
 		if !ok {
 			continue
 		}
 		for _, i := range w.x.Select(p, d).Inbounds {
-			found[dp.Networking.Inbound[i].Tags[resource.TagService]] = true
+			have := dp.Networking.Inbound[i].Tags
+			var b []byte
+			for _, k := range w.keys {
+				b = append(append(b, have[k]...), 0)
+			}
+			if have[resource.TagService] == "" || found[string(b)] != nil {
+				continue
+			}
+			tags := make(map[string]string, len(w.keys))
+			for _, k := range w.keys {
+				if v, ok := have[k]; ok {
+					tags[k] = v
+				}
+			}
+			found[string(b)] = tags
 		}
 	}
-	delete(found, "")
-	return slices.Sorted(maps.Keys(found))
+	out := make([]wanted, 0, len(found))
+	for _, k := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, wanted{tags: found[k]})
+	}
+	return out
+}
+
+// selectorKeys are the tags by which services are known and that dataplanes have, sorted. The zone is not one: a dataplane
+// here is of this one, whether it says so or not.
+func (x *Index) selectorKeys() []string {
+	keys := map[string]bool{resource.TagService: true}
+	for _, k := range x.real.keys[mesh.KindMeshService] {
+		if r := x.View.Real(k); r != nil {
+			if spec, ok := r.Spec.(*resource.MeshService); ok {
+				for key := range spec.Selector.DataplaneTags {
+					keys[key] = true
+				}
+			}
+		}
+	}
+	delete(keys, resource.TagZone)
+	return slices.Sorted(maps.Keys(keys))
 }
 
 // candidates are the dataplanes that may be meant.
