@@ -262,6 +262,10 @@ func TestWaitAnswersWhenItHappens(t *testing.T) {
 	if got := a.do("POST", "/v1/wait", strings.Replace(question, "20s", "20ms", 1)); standing(t, got.body) != "pending 1/1 late back" || !strings.Contains(got.body, "has not come back yet") {
 		t.Errorf("when the time is up: %s", got.body)
 	}
+	set.set(proxy("web", 10), proxy("back", 0, in(xds.StateUnknown))) // it is, and its first config is being made
+	if got := a.do("POST", "/v1/wait", strings.Replace(question, "20s", "20ms", 1)); standing(t, got.body) != "pending 1/1 late back" {
+		t.Errorf("before it has a config: %s", got.body)
+	}
 }
 
 // TestWaitEndsWithTheAgent: an open question does not hold up an agent that stops.

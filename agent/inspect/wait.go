@@ -146,7 +146,8 @@ func (s *Server) standing(key resource.Key, q *Wait) (Applied, *Error) {
 	return out, nil
 }
 
-// missed adds proxies that were late and are not connected any more, as long as their Dataplanes exist.
+// missed adds proxies that were late and are not connected any more, or have no config yet after they have come back, as
+// long as their Dataplanes exist.
 func (x *situation) missed(out *Applied, late []string) {
 	for _, id := range late {
 		mesh, name, _ := strings.Cut(id, "/")
@@ -154,7 +155,7 @@ func (x *situation) missed(out *Applied, late []string) {
 			continue
 		}
 		if !slices.ContainsFunc(x.proxies, func(p xds.Progress) bool {
-			return p.Mesh == mesh && p.Name == name && p.State != xds.StateDisconnected
+			return p.Mesh == mesh && p.Name == name && p.State != xds.StateDisconnected && p.State != xds.StateUnknown
 		}) {
 			out.late(x, LateProxy{mesh, name, "it was connected before and has not come back yet"})
 		}
