@@ -51,6 +51,10 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	for len(own) < len(ins) && ins[len(own)].dp == ins[0].dp {
 		own = ins[:len(own)+1]
 	}
+	if v.portsAgain(key, nil, ins) {
+		v.judgeDerived(key, own, ins)
+		return
+	}
 	labels, identities := v.derivedLabels(key), v.provedBy(ins)
 	var ports []*Service
 	for _, in := range own {

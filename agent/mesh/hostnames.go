@@ -102,14 +102,18 @@ type nameTable struct {
 
 // nameServices gives services their names, or takes over those of the view before when nothing differs that they depend on.
 func (v *View) nameServices(generators []*resource.Resource) {
-	t := &nameTable{zone: v.Zone, services: v.nameable(), generators: generators}
-	if v.last != nil && v.last.names.sameInput(t) {
-		t = v.last.names
+	if v.namesStand() && slices.EqualFunc(v.last.names.generators, generators, sameResource) {
+		v.names = v.last.names
 	} else {
-		v.makeNames(t)
+		t := &nameTable{zone: v.Zone, services: v.nameable(), generators: generators}
+		if v.last != nil && v.last.names.sameInput(t) {
+			t = v.last.names
+		} else {
+			v.makeNames(t)
+		}
+		v.names = t
 	}
-	v.names = t
-	v.Warnings = append(v.Warnings, t.warnings...)
+	v.Warnings = append(v.Warnings, v.names.warnings...)
 }
 
 // nameable lists the services that may have names.
@@ -135,13 +139,15 @@ func (v *View) nameable() []named {
 
 // sameInput reports whether another table would come out the same.
 func (t *nameTable) sameInput(o *nameTable) bool {
-	same := func(a, b *resource.Resource) bool {
-		return a == b || a != nil && b != nil && a.Key == b.Key && a.Digest == b.Digest
-	}
-	return t.zone == o.zone && slices.EqualFunc(t.generators, o.generators, same) &&
+	return t.zone == o.zone && slices.EqualFunc(t.generators, o.generators, sameResource) &&
 		slices.EqualFunc(t.services, o.services, func(a, b named) bool {
-			return a.nameKey == b.nameKey && a.vips == b.vips && same(a.res, b.res)
+			return a.nameKey == b.nameKey && a.vips == b.vips && sameResource(a.res, b.res)
 		})
+}
+
+// sameResource reports whether two resources, nil for none, say the same.
+func sameResource(a, b *resource.Resource) bool {
+	return a == b || a != nil && b != nil && a.Key == b.Key && a.Digest == b.Digest
 }
 
 // find returns the owner of a name.

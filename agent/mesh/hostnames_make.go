@@ -33,7 +33,8 @@ type collision struct {
 }
 
 func (v *View) makeNames(t *nameTable) {
-	m := &nameMaker{v: v, t: t, owner: map[string]int{}, tried: map[nameKey]int{}}
+	m := &nameMaker{v: v, t: t, owner: make(map[string]int, len(t.services)), tried: map[nameKey]int{}}
+	t.list = make([]Hostname, 0, len(t.services)) // one for each, as with tags; a generator more makes it grow
 	t.status = make(map[nameKey][]HostnameStatus, len(t.services))
 	m.fromStatus()
 	m.fromGenerators()

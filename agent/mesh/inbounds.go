@@ -18,6 +18,7 @@ type inbound struct {
 	proto   Protocol
 	ready   bool
 	behind  bool // an ingress of its zone
+	partial bool // the dataplane has an inbound that is left out, of which every view warns
 	ep      Endpoint
 }
 
@@ -28,44 +29,84 @@ type inboundIndex struct {
 	all      []*inbound
 }
 
+// indexInbounds takes over the inbounds of dataplanes that are as they were.
 func indexInbounds(v *View) *inboundIndex {
-	n := 0
-	for _, d := range v.dataplanes {
-		if s, ok := d.Spec.(*resource.Dataplane); ok {
-			n += len(s.Networking.Inbound)
-		}
+	var last *inboundIndex
+	var before, came, gone []*inbound // before: what is still to come of those of the last view; both go by name
+	if v.last != nil && v.sameZones() {
+		last = v.last.inbounds
+		before = last.all
 	}
-	all := make([]inbound, 0, n)
-	ix := &inboundIndex{by: make(map[string][]*inbound, n/2), all: make([]*inbound, 0, n)}
+	ix := &inboundIndex{all: make([]*inbound, 0, len(v.dataplanes))}
 	for _, d := range v.dataplanes {
-		spec, ok := d.Spec.(*resource.Dataplane)
-		if !ok {
+		n := 0
+		for n < len(before) && before[n].dp != d && before[n].dp.Name <= d.Name {
+			n++
+		}
+		gone, before = append(gone, before[:n]...), before[n:]
+		n = 0
+		for n < len(before) && before[n].dp == d && !before[n].partial {
+			n++
+		}
+		if n > 0 {
+			ix.all, before = append(ix.all, before[:n]...), before[n:]
 			continue
 		}
-		for i := range spec.Networking.Inbound {
-			in := &spec.Networking.Inbound[i]
-			service := in.Tags[resource.TagService]
-			if service == "" || in.State == resource.InboundIgnored {
-				continue
-			}
-			addr := cmp.Or(spec.Networking.AdvertisedAddress, in.Address, spec.Networking.Address)
-			if _, err := netip.ParseAddr(addr); err != nil {
-				v.warnf(d.Key, "networking.inbound[%d]: the address %q is not an IP address, and endpoints must be: "+
-					"other proxies cannot reach this inbound; set networking.address to an IP", i, addr)
-				continue
-			}
-			zone := cmp.Or(in.Tags[resource.TagZone], v.Zone)
-			all = append(all, inbound{
-				dp: d, spec: in, index: i, service: service,
-				proto: ParseProtocol(in.Tags[resource.TagProtocol]), ready: Ready(in), behind: v.behindIngress(zone),
-				ep: Endpoint{Address: addr, Port: in.Port, Zone: zone, Tags: in.Tags, Resource: d, Index: i},
-			})
-			ix.all = append(ix.all, &all[len(all)-1])
-			ix.by[service] = append(ix.by[service], &all[len(all)-1])
+		from := len(ix.all)
+		if ix.all = v.parseInbounds(ix.all, d); last != nil {
+			came = append(came, ix.all[from:]...)
 		}
 	}
-	ix.services = sortedKeys(ix.by)
+	if last != nil {
+		ix.regroup(last, came, append(gone, before...))
+	} else {
+		ix.group()
+	}
 	return ix
+}
+
+// group makes the groups.
+func (ix *inboundIndex) group() {
+	ix.by = make(map[string][]*inbound, len(ix.all)/2)
+	for _, in := range ix.all {
+		ix.by[in.service] = append(ix.by[in.service], in)
+	}
+	ix.services = sortedKeys(ix.by)
+}
+
+// parseInbounds appends the inbounds of a dataplane that may serve traffic.
+func (v *View) parseInbounds(out []*inbound, d *resource.Resource) []*inbound {
+	spec, ok := d.Spec.(*resource.Dataplane)
+	if !ok {
+		return out
+	}
+	list := make([]inbound, 0, len(spec.Networking.Inbound)) // of one dataplane alone: later views may keep it and no other
+	partial := false
+	for i := range spec.Networking.Inbound {
+		in := &spec.Networking.Inbound[i]
+		service := in.Tags[resource.TagService]
+		if service == "" || in.State == resource.InboundIgnored {
+			continue
+		}
+		addr := cmp.Or(spec.Networking.AdvertisedAddress, in.Address, spec.Networking.Address)
+		if _, err := netip.ParseAddr(addr); err != nil {
+			v.warnf(d.Key, "networking.inbound[%d]: the address %q is not an IP address, and endpoints must be: "+
+				"other proxies cannot reach this inbound; set networking.address to an IP", i, addr)
+			partial = true
+			continue
+		}
+		zone := cmp.Or(in.Tags[resource.TagZone], v.Zone)
+		list = append(list, inbound{
+			dp: d, spec: in, index: i, service: service,
+			proto: ParseProtocol(in.Tags[resource.TagProtocol]), ready: Ready(in), behind: v.behindIngress(zone),
+			ep: Endpoint{Address: addr, Port: in.Port, Zone: zone, Tags: in.Tags, Resource: d, Index: i},
+		})
+	}
+	for i := range list {
+		list[i].partial = partial
+		out = append(out, &list[i])
+	}
+	return out
 }
 
 // Ready reports whether an inbound takes traffic.

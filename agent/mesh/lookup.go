@@ -3,12 +3,23 @@ package mesh
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Real returns the MeshService resource with a key, nil for none and for one that is derived from tags.
-func (v *View) Real(k resource.Key) *resource.Resource { return v.meshServices[k] }
+func (v *View) Real(k resource.Key) *resource.Resource {
+	if k.Kind != KindMeshService || k.Mesh != v.Name {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(v.meshServices, k.Name, func(r *resource.Resource, name string) int { return strings.Compare(r.Name, name) })
+	if !ok {
+		return nil
+	}
+	return v.meshServices[i]
+}
 
 // Gateway reports whether some gateway carries a value of kuma.io/service.
 func (v *View) Gateway(service string) bool { return v.gateways[service] }
@@ -35,10 +46,7 @@ func (v *View) Labels(r *resource.Resource) map[string]string {
 
 // indexNames remembers what is looked up by name: the MeshServices and the services of gateways.
 func (v *View) indexNames(services []*resource.Resource) {
-	v.meshServices = make(map[resource.Key]*resource.Resource, len(services))
-	for _, r := range services {
-		v.meshServices[r.Key] = r
-	}
+	v.meshServices = services
 	for _, d := range v.dataplanes {
 		if spec, ok := d.Spec.(*resource.Dataplane); ok && spec.Networking.Gateway != nil {
 			if v.gateways == nil {

@@ -21,9 +21,12 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 		}
 		named[r.Name] = true
 		selected := v.ofItsZone(r, f.find(&spec.Selector))
-		identities := v.identities(spec, selected)
 		ready := spec.Status != nil && spec.Status.TLS != nil && spec.Status.TLS.Status == resource.TLSReady
-		unmatched := make([]bool, len(spec.Ports))
+		if v.portsAgain(r.Key, r, selected) {
+			v.judge(r, spec, selected)
+			continue
+		}
+		identities := v.identities(spec, selected)
 		for i := range spec.Ports {
 			p := &spec.Ports[i]
 			s := v.realService(r, KindMeshService, "msvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
@@ -32,12 +35,9 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 			match := func(in *inbound) bool { return matchesPort(in.spec, p) }
 			s.setEndpoints(selected, match)
 			v.throughIngresses(s, selected, match)
-			unmatched[i] = !slices.ContainsFunc(selected, match)
 			v.add(s)
 		}
-		if v.local(r) {
-			v.judge(r, spec, len(selected), unmatched)
-		}
+		v.judge(r, spec, selected)
 	}
 	if v.Spec.ServicesMode() != resource.MeshServicesDisabled {
 		v.deriveMeshServices(ix, named)
@@ -59,11 +59,14 @@ func (s *Service) setEndpoints(list []*inbound, match func(*inbound) bool) {
 			eps.List = append(eps.List, in.ep)
 		}
 	}
-	s.Endpoints = eps
+	s.Endpoints, s.from, s.alone = eps, list, true
 }
 
-// judge says what of a MeshService cannot be meant as it is written.
-func (v *View) judge(r *resource.Resource, spec *resource.MeshService, selected int, unmatched []bool) {
+// judge says what of a MeshService of this zone cannot be meant as it is written.
+func (v *View) judge(r *resource.Resource, spec *resource.MeshService, selected []*inbound) {
+	if !v.local(r) {
+		return
+	}
 	sel := &spec.Selector
 	switch {
 	case len(spec.Ports) == 0:
@@ -72,22 +75,22 @@ func (v *View) judge(r *resource.Resource, spec *resource.MeshService, selected 
 	case len(sel.DataplaneTags) == 0 && sel.DataplaneLabels == nil && sel.DataplaneRef == nil:
 		v.warnf(r.Key, "spec.selector: it is empty and selects nothing: give dataplaneTags, dataplaneLabels or dataplaneRef")
 		return
-	case selected == 0:
+	case len(selected) == 0:
 		v.warnf(r.Key, "spec.selector: no inbound of a dataplane has %s: the service has no endpoints", describeSelector(sel))
 		return
 	case sel.DataplaneLabels != nil && len(sel.DataplaneLabels.MatchLabels) == 0 && len(sel.DataplaneTags) == 0 && sel.DataplaneRef == nil:
 		v.warnf(r.Key, "spec.selector.dataplaneLabels.matchLabels: it is empty, which every dataplane meets: all %d inbounds of the mesh "+
-			"are selected; name a label that tells the service from others", selected)
+			"are selected; name a label that tells the service from others", len(selected))
 	}
 	var ports []string
-	for i, none := range unmatched {
-		if none {
+	for i := range spec.Ports {
+		if !slices.ContainsFunc(selected, func(in *inbound) bool { return matchesPort(in.spec, &spec.Ports[i]) }) {
 			ports = append(ports, fmt.Sprintf("ports[%d] %s", i, describePort(&spec.Ports[i])))
 		}
 	}
 	if len(ports) > 0 {
 		v.warnf(r.Key, "spec.%s: none of the %d selected inbounds is behind it: set targetPort to the port or the name of one",
-			list(ports, ", spec."), selected)
+			list(ports, ", spec."), len(selected))
 	}
 }
 

@@ -91,6 +91,9 @@ func (v *View) dropTwins() {
 					"give one of the two another %s", s.Port, s.ID.Name, first.Resource, resource.LabelDisplayName)
 				v.warnf(first.Resource, "%s would have the cluster %s too: its port %d is left out", s.Resource, s.ID.Name, s.Port)
 				v.real[s.Resource] = slices.DeleteFunc(v.real[s.Resource], func(o *Service) bool { return o == s })
+				for _, o := range v.real[s.Resource] {
+					o.alone = false // the next view has to miss the port again
+				}
 			}
 		}
 		kept = append(kept, first)

@@ -62,7 +62,7 @@ func BenchmarkBuild(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if _, err := mesh.Build(moved, "default", mesh.Options{}, prev); err != nil {
+				if _, err := mesh.Build(moved, "default", mesh.Options{VIPs: mesh.VIPOptions{Known: prev.VIPs()}}, prev); err != nil {
 					b.Fatal(err)
 				}
 			}

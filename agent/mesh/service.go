@@ -106,6 +106,8 @@ type Service struct {
 	digest  resource.Digest // of the resource; zero for tag services
 	res     *resource.Resource
 	port    *resource.MeshServicePort
+	from    []*inbound // of which its endpoints are made
+	alone   bool       // of those and nothing else, so that the next view may take it over
 }
 
 // EndpointSet is the endpoints of a service. Views share it while it does not change, so that equal pointers mean
@@ -163,7 +165,7 @@ func (e *Endpoint) has(want map[string]string) bool {
 }
 
 func (s *EndpointSet) equal(o *EndpointSet) bool {
-	return slices.EqualFunc(s.List, o.List, func(a, b Endpoint) bool {
+	return s == o || slices.EqualFunc(s.List, o.List, func(a, b Endpoint) bool {
 		if a.Ingress() { // what else it leads to does not count
 			return b.Ingress() && a.Resource.Key == b.Resource.Key && a.Weight == b.Weight && maps.Equal(a.Tags, b.Tags) &&
 				a.Address == b.Address && a.Port == b.Port && a.Zone == b.Zone

@@ -48,8 +48,17 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 	}
 	names := slices.Concat(ix.services, sortedKeys(ext), sortedKeys(v.zones.tags))
 	slices.Sort(names)
+	var before tagsBefore
+	if last := v.steady(); last != nil {
+		before = last.services
+	}
 	for _, name := range slices.Compact(names) {
-		s := &Service{ID: ServiceID{Kind: KindTag, Name: name}, Tag: name, Port: vipPort}
+		alone := len(ext[name]) == 0 && len(v.zones.tags[name]) == 0
+		if s := before.find(name, ix.by[name]); s != nil && alone {
+			v.add(s.again())
+			continue
+		}
+		s := &Service{ID: ServiceID{Kind: KindTag, Name: name}, Tag: name, Port: vipPort, from: ix.by[name], alone: alone}
 		eps := ext[name]
 		s.External = len(eps) > 0 && !v.ThroughEgress()
 		p, known := proto[name]

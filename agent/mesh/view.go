@@ -53,8 +53,9 @@ type View struct {
 
 	sidecars sidecars
 
-	meshServices map[resource.Key]*resource.Resource
-	gateways     map[string]bool // their values of kuma.io/service
+	inbounds     *inboundIndex
+	meshServices []*resource.Resource // sorted by name
+	gateways     map[string]bool      // their values of kuma.io/service
 }
 
 // Warning is something about a resource that its owner should know.
@@ -80,7 +81,13 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v := &View{
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
-		real:       map[resource.Key][]*Service{}, last: prev,
+		last:       prev,
+	}
+	if prev != nil {
+		v.services = make([]*Service, 0, len(prev.services)+1)
+		v.real = make(map[resource.Key][]*Service, len(prev.real))
+	} else {
+		v.real = map[resource.Key][]*Service{}
 	}
 	defer func() { v.last = nil }()
 	v.egress = v.egresses(set, prev)
@@ -88,6 +95,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v.dataplanes = v.restrict(v.dataplanes, o.Sidecars, prev)
 	v.indexZones(set.Kind("ZoneIngress"), o.FlatNetwork)
 	ix := indexInbounds(v)
+	v.inbounds = ix
 	v.offered(ix)
 	v.addTagServices(ix, set.InMesh("ExternalService", name))
 	v.addMeshServices(ix, set.InMesh("MeshService", name))

@@ -227,6 +227,7 @@ func (v *View) throughIngresses(s *Service, selected []*inbound, match func(*inb
 	if home := s.Labels[resource.LabelZone]; !known && !s.Derived && v.behindIngress(home) {
 		count[home] = 1
 	}
+	s.alone = len(count) == 0
 	for _, zone := range sortedKeys(count) {
 		for _, in := range v.zones.behind[zone] {
 			s.Endpoints.List = append(s.Endpoints.List, in.endpoint(nil, count[zone], -1))
