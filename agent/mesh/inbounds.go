@@ -38,6 +38,7 @@ func indexInbounds(v *View) *inboundIndex {
 		before = last.all
 	}
 	ix := &inboundIndex{all: make([]*inbound, 0, len(v.dataplanes))}
+	var room inboundRoom
 	for _, d := range v.dataplanes {
 		n := 0
 		for n < len(before) && before[n].dp != d && before[n].dp.Name <= d.Name {
@@ -53,7 +54,7 @@ func indexInbounds(v *View) *inboundIndex {
 			continue
 		}
 		from := len(ix.all)
-		if ix.all = v.parseInbounds(ix.all, d); last != nil {
+		if ix.all = v.parseInbounds(ix.all, &room, d); last != nil {
 			came = append(came, ix.all[from:]...)
 		}
 	}
@@ -74,13 +75,25 @@ func (ix *inboundIndex) group() {
 	ix.services = sortedKeys(ix.by)
 }
 
+// inboundRoom is memory for inbounds. It comes in small pieces: later views may keep one inbound of a piece and no other.
+type inboundRoom []inbound
+
+func (r *inboundRoom) take(n int) []inbound {
+	if n > len(*r) {
+		*r = make([]inbound, max(n, 16))
+	}
+	out := (*r)[:0:n]
+	*r = (*r)[n:]
+	return out
+}
+
 // parseInbounds appends the inbounds of a dataplane that may serve traffic.
-func (v *View) parseInbounds(out []*inbound, d *resource.Resource) []*inbound {
+func (v *View) parseInbounds(out []*inbound, room *inboundRoom, d *resource.Resource) []*inbound {
 	spec, ok := d.Spec.(*resource.Dataplane)
 	if !ok {
 		return out
 	}
-	list := make([]inbound, 0, len(spec.Networking.Inbound)) // of one dataplane alone: later views may keep it and no other
+	list := room.take(len(spec.Networking.Inbound))
 	partial := false
 	for i := range spec.Networking.Inbound {
 		in := &spec.Networking.Inbound[i]
