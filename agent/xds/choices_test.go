@@ -16,6 +16,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -208,5 +209,34 @@ func TestRoutesCrossTheBorder(t *testing.T) {
 	})
 	if out == 0 || in == 0 {
 		t.Errorf("no choice of tags crossed the border: %d out, %d in", out, in)
+	}
+}
+
+// TestTooManyChoices: what is beyond the bound is told with the resource from which on it is left out, and the rest works.
+func TestTooManyChoices(t *testing.T) {
+	var refs strings.Builder
+	for i := range 10_001 {
+		fmt.Fprintf(&refs, "{kind: MeshServiceSubset, name: ext, tags: {version: v%d}}, ", i)
+	}
+	docs := borderMesh("m", "routing: {zoneEgress: true}\n") + zoneIn + zoneOut +
+		"---\ntype: ExternalService\nmesh: m\nname: x\ntags: {kuma.io/service: ext, version: v7}\nnetworking: {address: '192.0.2.1:7'}\n"
+	route := func(name, refs string) string {
+		return fmt.Sprintf("---\ntype: MeshTCPRoute\nmesh: m\nname: %s\nspec:\n  targetRef: {kind: Mesh}\n  to: [{targetRef: {kind: MeshService, name: ext}, rules: [{default: {backendRefs: [%s]}}]}]\n", name, refs)
+	}
+	rs := decode(t, "input", []byte(docs+route("long", refs.String())))
+	memo := xds.NewMemo()
+	west, east := zoneOf(t, rs, mesh.DefaultZone), zoneOf(t, rs, "east")
+	out, in := west.egress(t, "out", nil, memo), east.ingressOf(t, "east", nil, memo)
+	for _, p := range []*xds.Proxy{out, in} {
+		if len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0].Reason, "those from MeshTCPRoute/m/long on") {
+			t.Errorf("%s: %v", p.Name, p.Warnings)
+		}
+	}
+	if got := out.Sealed.Resources[draft.Rank(draft.TypeCluster)]; len(got) != 10_001 {
+		t.Errorf("%d clusters", len(got))
+	}
+	few := zoneOf(t, decode(t, "input", []byte(docs+route("long", "{kind: MeshServiceSubset, name: ext, tags: {version: v7}}"))), mesh.DefaultZone)
+	if p := few.egress(t, "out", out, memo); len(p.Warnings) != 0 || len(p.Sealed.Resources[draft.Rank(draft.TypeCluster)]) != 2 {
+		t.Errorf("after it was shortened: %v", p.Warnings)
 	}
 }

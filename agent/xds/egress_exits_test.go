@@ -174,3 +174,17 @@ func TestManyExternalServices(t *testing.T) {
 		t.Errorf("the last of them: %v %s %+v", got.Outcome, got.Reason, got.Targets)
 	}
 }
+
+// TestShadowExits: what a shadow policy would let out has a place at the egress in the shadow alone.
+func TestShadowExits(t *testing.T) {
+	docs := zoneOut + borderMesh("default", "routing: {zoneEgress: true}\n") + transparentWeb +
+		strings.Replace(passthroughOf("{type: IP, value: 192.0.2.1, port: 5432, protocol: tcp}"), "name: some\n", "name: some\nlabels: {kuma.io/effect: shadow}\n", 1)
+	b := newBorder(t, decode(t, "input", []byte(docs)), nil)
+	now := b.egress(t, "out", nil, nil)
+	b.meshes[0] = b.meshes[0].Shadow()
+	shadow := b.egress(t, "out", now, nil)
+	clusters := draft.Rank(draft.TypeCluster)
+	if n, m := len(now.Sealed.Resources[clusters]), len(shadow.Sealed.Resources[clusters]); n != 0 || m != 1 {
+		t.Errorf("%d clusters, in the shadow %d", n, m)
+	}
+}
