@@ -136,7 +136,7 @@ func (v *View) labelled(s *Service, want map[string]string) bool {
 		if !ok {
 			have, ok = v.impliedLabel(s, k)
 		}
-		if !ok || have != val && val != "*" {
+		if !ok || have != val {
 			return false
 		}
 	}
