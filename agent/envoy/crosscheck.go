@@ -24,6 +24,7 @@ type status struct {
 type owner struct {
 	name    string
 	pointer string
+	leaves  bool // it will have another address
 }
 
 // sendOrder is that in which what is held back is found: what is referred to before what refers to it.
@@ -187,7 +188,7 @@ func kindWord(k Kind) string {
 }
 
 // addresses finds listeners that want the same address. One that has it already keeps it, also while another form of the
-// listener is on its way or is held back.
+// listener is on its way or is held back: Envoy gives it to no other one in the same update, not even where the two swap.
 func (s *set) addresses(c *cache, list, before []*Resource, all []*checked) {
 	if s.owners == nil {
 		s.owners = make(map[string]owner, len(list))
@@ -206,21 +207,40 @@ func (s *set) addresses(c *cache, list, before []*Resource, all []*checked) {
 				wants = has.binds // it stays as it is
 			}
 			for _, b := range wants {
-				had := slices.ContainsFunc(has.binds, func(o bind) bool { return o.address == b.address })
-				if had != settled || b.port == 0 && !strings.HasPrefix(b.address, "unix:") {
-					continue
+				if settled == binds(has, b.address) {
+					s.claim(r.Name, b)
 				}
-				first, taken := s.owners[b.address]
-				if !taken {
-					s.owners[b.address] = owner{r.Name, b.pointer}
-					continue
+			}
+			for _, b := range has.binds {
+				if settled && !slices.ContainsFunc(wants, func(o bind) bool { return o.address == b.address }) && s.owners[b.address].name == "" {
+					s.owners[b.address] = owner{r.Name, b.pointer, true}
 				}
-				s.out = append(s.out, Finding{Rule: 10, Severity: Reject, Place: Place{KindListener.URL(), r.Name, b.pointer},
-					Others:  []Place{{KindListener.URL(), first.name, first.pointer}},
-					Message: fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not", clip(first.name), clip(b.address))})
 			}
 		}
 	}
+}
+
+// binds reports whether a listener has an address.
+func binds(l *checked, address string) bool {
+	return slices.ContainsFunc(l.binds, func(b bind) bool { return b.address == address })
+}
+
+// claim gives an address to a listener, or finds that another one has it.
+func (s *set) claim(name string, b bind) {
+	if b.port == 0 && !strings.HasPrefix(b.address, "unix:") {
+		return
+	}
+	first, taken := s.owners[b.address]
+	if !taken {
+		s.owners[b.address] = owner{name, b.pointer, false}
+		return
+	}
+	message := fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not", clip(first.name), clip(b.address))
+	if first.leaves {
+		message = fmt.Sprintf("listener %q has the address %s and leaves it with this change: Envoy gives it to another one only after that; change the two one after the other, with a third address where they swap", clip(first.name), clip(b.address))
+	}
+	s.out = append(s.out, Finding{Rule: 10, Severity: Reject, Place: Place{KindListener.URL(), name, b.pointer},
+		Others: []Place{{KindListener.URL(), first.name, first.pointer}}, Message: message})
 }
 
 // bindings checks addresses against the host.

@@ -57,6 +57,7 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	cfg, revision := c.Sealed, c.Revision
 	if cfg == n.cfg {
 		if cfg == nil || slices.Equal(c.Refused, n.refusals) {
+			n.doubt(c.Epoch)
 			return again
 		}
 		n.refuse(c.Refused, now)
@@ -99,6 +100,10 @@ func (n *proxyNode) acknowledged(t *ticket) {
 	s := n.status(t.w.rank)
 	s.AckedVersion, s.AckedAt, s.NACK = t.version, n.srv.opts.Now(), nil
 	n.hold()
+	if t.w.rank == rankListener && len(t.send) > 0 && len(n.refusals) > 0 {
+		n.forgot() // a listener may have moved off an address that a refused one wants
+		n.srv.opts.Changed()
+	}
 	n.record(Event{Kind: "ack", Version: t.version, Nonce: t.nonce}, t)
 }
 

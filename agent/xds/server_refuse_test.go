@@ -171,6 +171,25 @@ func TestRefusedInFlight(t *testing.T) {
 	}
 }
 
+// TestRefusedUntilAnotherHasMoved: an address is free once the client has taken the new form of the listener that had it, so
+// what was refused before is looked at again then.
+func TestRefusedUntilAnotherHasMoved(t *testing.T) {
+	var changed atomic.Int32
+	a := servingWith(t, config("LDS:l=1", "LDS:m=2"), xds.ServerOptions{Changed: func() { changed.Add(1) }})
+	c := a.delta("default.web")
+	c.subscribe(lds)
+	c.wantAck("LDS l=1 m=2")
+	a.reached("default.web", 0)
+	next := config("LDS:l=2", "LDS:m=3")
+	a.push(next, "LDS:l")
+	resp := c.want("LDS m=3")
+	before, epoch := changed.Load(), a.Epoch(web)
+	c.ack(resp)
+	a.wait(func() bool { return a.Epoch(web) != epoch && changed.Load() > before })
+	a.push(next)
+	c.wantAck("LDS l=2")
+}
+
 // TestRefusedWithWhatIsLost: what the client had when it was worked out what to hold back is taken from it before that is
 // published, so nothing is sent before it has been worked out anew.
 func TestRefusedWithWhatIsLost(t *testing.T) {
