@@ -225,7 +225,7 @@ func drawSeen(t *rapid.T) *envoy.Seen {
 func TestChoiceEqualsNaive(t *testing.T) {
 	compared, chosen := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		for range 25 {
+		for range 12 {
 			chains := drawChains(t)
 			l := envoy.NewListener(&listenerv3.Listener{FilterChains: chains})
 			for range 40 {

@@ -72,7 +72,7 @@ func arrive(t testing.TB, sidecar, in *xds.Proxy, dst string) []string {
 func TestIngressIsFollowed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.StringMatching(`[a-z][a-z0-9-]{0,20}[a-z0-9]`)
-		names := rapid.SliceOfNDistinct(name, 1, 5, rapid.ID).Draw(rt, "services")
+		names := rapid.SliceOfNDistinct(name, 1, 3, rapid.ID).Draw(rt, "services")
 		docs := borderMesh("m", "") + zoneIn
 		var outbounds []string
 		type want struct {
