@@ -209,7 +209,7 @@ func (n *proxyNode) forgot() { n.epoch = n.srv.epochs.Add(1) }
 // doubt has refusals worked out anew, and holds back everything until then, where something else is known of the client
 // since the epoch in which they were.
 func (n *proxyNode) doubt(epoch uint64) {
-	if len(n.refusals) > 0 && n.epoch != epoch {
+	if n.cfg != nil && len(n.refusals) > 0 && n.epoch != epoch {
 		n.stale = true
 		n.srv.opts.Changed()
 	}

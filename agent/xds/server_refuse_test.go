@@ -171,6 +171,24 @@ func TestRefusedInFlight(t *testing.T) {
 	}
 }
 
+// TestRefusedThenUnknown: a node that is unknown now has nothing that could be worked out anew.
+func TestRefusedThenUnknown(t *testing.T) {
+	var changed atomic.Int32
+	a := servingWith(t, config("LDS:l=1"), xds.ServerOptions{Changed: func() { changed.Add(1) }})
+	c := a.delta("default.web")
+	c.subscribe(lds)
+	c.wantAck("LDS l=1")
+	a.reached("default.web", 0)
+	a.push(config("LDS:l=2"), "LDS:l")
+	before := changed.Load()
+	for range 3 {
+		a.Publish(map[xds.NodeKey]xds.Config{web: {Revision: 9}})
+	}
+	if n := changed.Load(); n != before {
+		t.Errorf("it is asked for %d times", n-before)
+	}
+}
+
 // TestRefusedUntilAnotherHasMoved: an address is free once the client has taken the new form of the listener that had it, so
 // what was refused before is looked at again then.
 func TestRefusedUntilAnotherHasMoved(t *testing.T) {
