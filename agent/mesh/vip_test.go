@@ -421,3 +421,30 @@ func BenchmarkVIPs(b *testing.B) {
 		})
 	}
 }
+
+// TestClockWasAhead has a service go while the clock is years ahead. When it is set right, what the service had waits no
+// longer than it is to.
+func TestClockWasAhead(t *testing.T) {
+	for _, gone := range []bool{false, true} { // the service, or its mesh
+		n := &vipNode{now: time.Unix(4e9, 0)}
+		n.see(t, []string{"a", "b"})
+		right := time.Unix(1.8e9, 0)
+		if gone {
+			n.known = n.known.Release(n.now, n.now.Add(vipHold))
+			n.known = n.known.Release(right, right.Add(vipHold))
+			if n.known = n.known.Release(right.Add(vipHold), right.Add(2*vipHold)); n.known != nil {
+				t.Error("the addresses of the mesh wait for ever")
+			}
+			continue
+		}
+		n.see(t, []string{"a"})
+		n.now = right
+		if n.see(t, []string{"a"}); n.known.Len() != 2 {
+			t.Fatal("b has nothing to come back to")
+		}
+		n.now = right.Add(vipHold)
+		if n.see(t, []string{"a"}); n.known.Len() != 1 {
+			t.Error("the address of b waits for ever")
+		}
+	}
+}

@@ -115,15 +115,15 @@ func (a *vipAssigner) had(c *claim, f family) netip.Addr {
 
 // hold finds the addresses that wait for services that went to come back.
 func (a *vipAssigner) hold() {
-	now := a.o.Now.UnixMilli()
+	now, latest := a.o.Now.UnixMilli(), a.o.Now.Add(a.o.Hold).UnixMilli()
 	for i, how := range a.fates {
 		if how != missed {
 			continue
 		}
 		a.fates[i] = freed
 		e := *a.known.entries[i]
-		if e.gone == 0 {
-			e.gone = a.o.Now.Add(a.o.Hold).UnixMilli()
+		if e.gone == 0 || e.gone > latest { // later than that is of a clock that was ahead
+			e.gone = latest
 		}
 		for f := range families {
 			if _, pinned := a.pins[e.addr[f]]; pinned {

@@ -117,7 +117,7 @@ func (m *VIPs) Due() time.Time {
 }
 
 // Release returns the memory after the mesh itself is gone: every address becomes free at a time, unless it is due
-// earlier. It is nil when nothing is left at now.
+// earlier. (One that is due later is of a clock that was ahead.) It is nil when nothing is left at now.
 func (m *VIPs) Release(now, free time.Time) *VIPs {
 	if m == nil {
 		return nil
@@ -125,7 +125,7 @@ func (m *VIPs) Release(now, free time.Time) *VIPs {
 	out := &VIPs{ranges: m.ranges, checked: m.checked}
 	changed := false
 	for _, e := range m.entries {
-		if e.gone == 0 {
+		if e.gone == 0 || e.gone > free.UnixMilli() {
 			waits := *e
 			waits.gone, changed = free.UnixMilli(), true
 			e = &waits
