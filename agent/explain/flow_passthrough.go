@@ -175,6 +175,9 @@ func (m *passthroughMatch) on() string {
 
 // networkOf reads an address or a network, the zero value for neither.
 func networkOf(s string) netip.Prefix {
+	if last := len(s) - 1; last < 0 || !strings.Contains(s, ":") && (s[last] < '0' || s[last] > '9') {
+		return netip.Prefix{} // a name, as most are: nothing needs parsing
+	}
 	if a, err := parseIP(s); err == nil {
 		return netip.PrefixFrom(a, a.BitLen())
 	}
