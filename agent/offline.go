@@ -57,6 +57,8 @@ type Offline struct {
 
 	// AutoReachable derives from permissions what proxies reach, as mesh.autoReachableBackends of the agent does.
 	AutoReachable bool
+	// FlatNetwork reaches the dataplanes of other zones directly, as mesh.flatNetwork of the agent does.
+	FlatNetwork bool
 }
 
 // place is where a resource stands. The document is its number in a file without faults.
@@ -106,7 +108,7 @@ func (o *Offline) Stream() ([]byte, error) {
 
 // mesh derives a mesh of the set.
 func (o *Offline) mesh(zone, name string) (*xds.Mesh, error) {
-	return xds.NewMesh(o.set, name, mesh.Options{Zone: zone}, kinds.Rooms(), policy.Options{AutoReachable: o.AutoReachable}, nil)
+	return xds.NewMesh(o.set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Rooms(), policy.Options{AutoReachable: o.AutoReachable}, nil)
 }
 
 // Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.

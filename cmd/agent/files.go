@@ -143,12 +143,17 @@ func (a *app) offline(f *fileFlags) (*agent.Offline, error) {
 
 // reachable says how what proxies reach is derived, by the environment.
 func (a *app) reachable(o *agent.Offline) error {
-	switch value := a.getenv("NEARSIDE_AUTO_REACHABLE_BACKENDS"); value {
-	case "", "false":
-	case "true":
-		o.AutoReachable = true
-	default:
-		return usagef("NEARSIDE_AUTO_REACHABLE_BACKENDS is %q; set it to true or false", value)
+	for _, v := range []struct {
+		name string
+		to   *bool
+	}{{"NEARSIDE_AUTO_REACHABLE_BACKENDS", &o.AutoReachable}, {"NEARSIDE_MESH_FLAT_NETWORK", &o.FlatNetwork}} {
+		switch value := a.getenv(v.name); value {
+		case "", "false":
+		case "true":
+			*v.to = true
+		default:
+			return usagef("%s is %q; set it to true or false", v.name, value)
+		}
 	}
 	return nil
 }
