@@ -146,7 +146,7 @@ func (a *app) reachable(o *agent.Offline) error {
 	for _, v := range []struct {
 		name string
 		to   *bool
-	}{{"NEARSIDE_AUTO_REACHABLE_BACKENDS", &o.AutoReachable}, {"NEARSIDE_MESH_FLAT_NETWORK", &o.FlatNetwork}} {
+	}{{"NEARSIDE_AUTO_REACHABLE_BACKENDS", &o.AutoReachable}, {"NEARSIDE_MESH_FLATNETWORK", &o.FlatNetwork}} {
 		switch value := a.getenv(v.name); value {
 		case "", "false":
 		case "true":
