@@ -87,6 +87,10 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 			out.Warnings = append(out.Warnings, o.fault(f))
 		}
 	}
+	for _, w := range found.Warnings {
+		at := o.from[w.Resource]
+		out.Warnings = append(out.Warnings, Fault{File: at.file, Document: at.document, Resource: w.Resource.String(), Reason: w.Reason})
+	}
 	for _, n := range found.Notes {
 		out.Notes = append(out.Notes, n.Resource+": "+n.Reason)
 	}

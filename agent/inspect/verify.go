@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -46,6 +47,9 @@ type Verified struct {
 	Known    []Finding // of proxies that the change brings, what others had already
 	More     int       // findings that are left out
 	Notes    []Problem // what could not be checked
+	// Warnings are what the agent itself has to say about resources of the change: what of them has no effect, or
+	// another one than it reads.
+	Warnings []mesh.Warning
 }
 
 // Blocking returns those that Envoy refuses or cannot use.
@@ -153,6 +157,10 @@ func (c *verifier) proxy(ctx context.Context, id ProxyID) error {
 	if err != nil || m.to == nil || m.unaffected(id.Name) {
 		return err
 	}
+	c.warn(m.to.View.Warnings)
+	if m.to.Policies != nil {
+		c.warn(m.to.Policies.Warnings)
+	}
 	now := c.inForce(id)
 	to, failed := c.generate(m.to, id, now)
 	if failed != nil {
@@ -161,7 +169,11 @@ func (c *verifier) proxy(ctx context.Context, id ProxyID) error {
 		}
 		return nil
 	}
-	if to == nil || now != nil && xds.SameConfig(now, to) {
+	if to == nil {
+		return nil
+	}
+	c.warn(to.Warnings)
+	if now != nil && xds.SameConfig(now, to) {
 		return nil
 	}
 	after := c.check(ctx, &c.checker, to, now)
@@ -230,8 +242,20 @@ func (c *verifier) generate(m *xds.Mesh, id ProxyID, prev *xds.Proxy) (*xds.Prox
 	return p, err
 }
 
-// maxNotes bounds what is told of that could not be checked.
+// maxNotes bounds what is told of that could not be checked, and of that has no effect.
 const maxNotes = 20
+
+// warn takes up what there is to be said about resources of the change.
+func (c *verifier) warn(list []mesh.Warning) {
+	for _, w := range list {
+		if len(c.out.Warnings) >= maxNotes {
+			return
+		}
+		if c.changed[w.Resource] && !slices.Contains(c.out.Warnings, w) {
+			c.out.Warnings = append(c.out.Warnings, w)
+		}
+	}
+}
 
 func (c *verifier) note(id ProxyID, reason string) {
 	n := Problem{Resource: resource.Key{Kind: kindDataplane, Mesh: id.Mesh, Name: id.Name}.String(), Severity: SeverityWarning, Reason: reason}

@@ -163,3 +163,12 @@ func TestSurprisesAreWarnings(t *testing.T) {
 	a.want(a.do("POST", "/v1/apply", slow("5s")), 200, `"warnings":[]`)                                                 // it is not new
 	a.want(a.do("POST", "/v1/apply?dryRun=true", strings.Replace(doc, "*.example.*", "*.*", 1)), 200, "has a second *") // and this one is
 }
+
+func TestWhatHasNoEffectIsAWarning(t *testing.T) {
+	a := start(t)
+	a.put(store.Source{Kind: store.SourceAPI}, services) // web has no transparent proxy
+	a.reconcile()
+	doc := "{type: MeshPassthrough, mesh: default, name: p, spec: {targetRef: {kind: Dataplane, name: web}, default: {passthroughMode: Matched, appendMatch: [{type: Domain, value: a.example.com, protocol: tls, port: 443}]}}}"
+	a.want(a.do("POST", "/v1/apply", doc), 200, `"warnings":["MeshPassthrough/default/p: has no effect on Dataplane/default/web: `, `"action":"created"`)
+	a.want(a.do("POST", "/v1/apply", slow("5s")), 200, `"warnings":[]`) // it is not about this one
+}

@@ -29,10 +29,12 @@ func (s *Server) writeChecked(r *http.Request, author string, rs []*resource.Res
 	if e := refusal(v); e != nil {
 		return nil, nil, e
 	}
-	if !dry {
-		if changes, e = s.write(r, author, rs, false); e != nil {
-			return nil, nil, e
+	if dry {
+		if v != nil {
+			v.Warnings = nil // the diff of a dry run has them
 		}
+	} else if changes, e = s.write(r, author, rs, false); e != nil {
+		return nil, nil, e
 	}
 	return changes, verifyWarnings(v), nil
 }
@@ -204,6 +206,9 @@ func verifyWarnings(v *Verified) []string {
 	}
 	for _, f := range v.Known {
 		out = append(out, f.warning("as with other proxies already: "))
+	}
+	for _, w := range v.Warnings {
+		out = append(out, w.Resource.String()+": "+w.Reason)
 	}
 	for _, n := range v.Notes {
 		out = append(out, "not checked: "+n.Resource+": "+n.Reason)
