@@ -117,13 +117,7 @@ func (e *egress) seal(memo *Memo) error {
 	if e.d.Ready[rankSecret], err = zoneSecrets(b.meshes, b.secrets, memo); err != nil {
 		return err
 	}
-	s := draft.NewSealer(memo.intern)
-	s.Add(e.d)
-	sealed, faults := s.Finish()
-	for _, f := range faults {
-		e.warn(e.in.Resource.Key, "%v", f)
-	}
-	e.p.Sealed = sealed
+	e.p.Sealed = e.in.seal(e.d, memo, e.warn)
 	return nil
 }
 

@@ -168,13 +168,7 @@ func (g *ingress) seal() error {
 	}
 	slices.SortFunc(g.eps, func(a, b *draft.Resource) int { return strings.Compare(a.Name, b.Name) })
 	g.d.Ready[draft.Rank(draft.TypeEndpoint)] = g.eps
-	s := draft.NewSealer(g.memo.intern)
-	s.Add(g.d)
-	sealed, faults := s.Finish()
-	for _, f := range faults {
-		g.warn(g.in.Resource.Key, "%v", f)
-	}
-	g.p.Sealed = sealed
+	g.p.Sealed = g.in.seal(g.d, g.memo, g.warn)
 	return nil
 }
 

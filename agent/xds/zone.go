@@ -92,6 +92,17 @@ func (p *Proxy) reuseZone(in *ZoneInput, fingerprint [sha256.Size]byte, memo *Me
 	return &next, nil
 }
 
+// seal seals what was made; what cannot be is told to warn.
+func (in *ZoneInput) seal(d *draft.Draft, memo *Memo, warn func(resource.Key, string, ...any)) *draft.Sealed {
+	s := draft.NewSealer(memo.intern)
+	s.Add(d)
+	sealed, faults := s.Finish()
+	for _, f := range faults {
+		warn(in.Resource.Key, "%v", f)
+	}
+	return sealed
+}
+
 // zoneSecrets seals the secrets of several meshes.
 func zoneSecrets(meshes []string, secrets []*identity.Secrets, memo *Memo) ([]*draft.Resource, error) {
 	var out []*draft.Resource
