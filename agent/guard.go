@@ -41,8 +41,12 @@ func (p *pass) check(key xds.NodeKey, s *proxyState) []xds.Refusal {
 	v := &s.verdict
 	// The epoch is taken first: what is lost between the two is seen with the next pass.
 	if epoch := p.r.o.Publisher.Epoch(key); v.of != s.proxy.Sealed || v.epoch != epoch {
-		*v = p.r.judge(key, s.proxy)
-		v.epoch = epoch
+		if v.epoch == epoch && p.r.stillFit(key, v, s.proxy) {
+			v.of = s.proxy.Sealed
+		} else {
+			*v = p.r.judge(key, s.proxy)
+			v.epoch = epoch
+		}
 	}
 	ref, _ := xds.ParseProxyRef(key.ID) // the proxy exists, so it can be read
 	who := ref.Key()
@@ -56,6 +60,19 @@ func (p *pass) check(key xds.NodeKey, s *proxyState) []xds.Refusal {
 		p.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more places of its config work otherwise than they read", v.more))
 	}
 	return v.refused
+}
+
+// stillFit reports whether a verdict by which all was sent also stands for the next config.
+func (r *Reconciler) stillFit(key xds.NodeKey, v *verdict, proxy *xds.Proxy) bool {
+	about := func(f envoy.Finding) bool { return f.Type == draft.TypeEndpoint }
+	if v.of == nil || v.failed != "" || v.more > 0 || len(v.refused) > 0 || slices.ContainsFunc(v.surprises, about) {
+		return false
+	}
+	fit, err := guard(r.o.Log, "check of the endpoints of proxy "+key.ID, func() (bool, error) { return proxy.StillFit(r.checker, v.of), nil })
+	if err != nil {
+		r.checker = &envoy.Checker{} // it may have been left half-changed
+	}
+	return fit
 }
 
 // judge checks a config against what the client has. One that cannot be checked is sent as it is.

@@ -8,6 +8,11 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -270,6 +275,60 @@ func TestCheckedOnce(t *testing.T) {
 	if all := pass(r); len(all) > 200 || !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more places") }) {
 		t.Errorf("%d problems, as %q", len(all), all[0])
 	}
+}
+
+// TestEndpointsAreCheckedAlone: a change of endpoints alone costs no check of the whole config, unless one of the lists has
+// something wrong with it, and until it has not.
+func TestEndpointsAreCheckedAlone(t *testing.T) {
+	s, p := memory(t), newPublisher("default.web")
+	byAPI(t, s, webFile("svc", "other")+"---\n"+dataplaneText("default", "svc", "10.0.0.2"))
+	count, heavy := 0, uint32(0)
+	r := agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p,
+		Check: func(x *xds.Proxy, c *envoy.Checker, had *draft.Sealed) []envoy.Finding {
+			count++
+			return x.Check(c, had)
+		},
+		Generate: func(in xds.Input, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
+			made, err := xds.Generate(in, prev, memo)
+			if err != nil || heavy == 0 {
+				return made, err
+			}
+			one := &endpointv3.LbEndpoint{LoadBalancingWeight: wrapperspb.UInt32(heavy), HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: "10.0.0.9", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}}}}}}
+			body, err := proto.Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: "svc", Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{one, one}}}})
+			do(t, err)
+			next, sealed, rank := *made, *made.Sealed, draft.Rank(draft.TypeEndpoint)
+			list := slices.Clone(sealed.Resources[rank])
+			list[slices.IndexFunc(list, func(r *draft.Resource) bool { return r.Name == "svc" })] = draft.NewResource("svc", body)
+			sealed.Resources[rank], sealed.Versions[rank] = draft.Order(list)
+			next.Sealed = &sealed
+			return &next, nil
+		}})
+	want := func(what string, checks, refused int) {
+		t.Helper()
+		before := p.of("default.web")
+		if pass(r); count != checks || len(p.refused["default.web"]) != refused || p.of("default.web") == before {
+			t.Fatalf("%s: %d checks and %+v refused, want %d and %d; a new config: %t", what, count, p.refused["default.web"], checks, refused, p.of("default.web") != before)
+		}
+	}
+	want("the first config", 1, 0)
+	p.accepted = p.of("default.web")
+	byAPI(t, s, dataplaneText("default", "svc", "10.0.0.3"))
+	want("another endpoint", 1, 0)
+	byAPI(t, s, dataplaneText("default", "svc", "10.0.0.4"))
+	heavy = 1 << 31
+	want("endpoints that are too heavy", 2, 1)
+	byAPI(t, s, dataplaneText("default", "svc", "10.0.0.5"))
+	want("still", 3, 1)
+	heavy = 1
+	want("endpoints that are not", 4, 0)
+	heavy = 2
+	want("others", 4, 0)
+	byAPI(t, s, webFile("svc"))
+	want("another listener", 5, 0)
+	p.epoch++
+	heavy = 3
+	want("less is known of what the client has", 6, 0)
 }
 
 func atoi(t *testing.T, s string) int {

@@ -60,3 +60,13 @@ func kindOf(url string) Kind {
 	}
 	return NumKinds
 }
+
+// Plain reports whether there is nothing to say about a resource whatever stands beside it: nothing is found in it, and it
+// refers to nothing.
+func (c *Checker) Plain(k Kind, r *Resource) bool {
+	used := c.cache.used
+	c.cache.begin()
+	c.cache.used = used // what the last config needs is kept
+	found := c.cache.get(k, r)
+	return len(found.findings)+len(found.refs)+len(found.regexes)+len(found.files)+len(found.binds) == 0 && !found.blocked
+}

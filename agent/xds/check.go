@@ -31,3 +31,24 @@ func (p *Proxy) placeholders() bool {
 	}
 	return p.secrets == identity.Placeholder()
 }
+
+// StillFit reports whether a config need not be checked where nothing of another one, was, is held back: the two differ in
+// lists of endpoints alone, and those are good by themselves. It is what most changes of a mesh come to, and cheap.
+func (p *Proxy) StillFit(c *envoy.Checker, was *draft.Sealed) bool {
+	rank := draft.Rank(draft.TypeEndpoint)
+	for i, v := range p.Sealed.Versions {
+		if i != rank && v != was.Versions[i] {
+			return false
+		}
+	}
+	list, before := p.Sealed.Resources[rank], was.Resources[rank]
+	if p.Flavor == FlavorGRPC || len(list) != len(before) {
+		return false
+	}
+	for i, r := range list {
+		if r != before[i] && (r.Name != before[i].Name || !c.Plain(envoy.KindEndpoint, (*envoy.Resource)(r))) {
+			return false
+		}
+	}
+	return true
+}
