@@ -142,7 +142,7 @@ func (n *nackWatch) workOut(w *blameWork, found *blamed) bool {
 		var err error
 		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[xds.ResourceID][]xds.Blame, error) {
 			return inspect.FindBlame(inspect.BlameQuestion{
-				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Rejected: w.p.Rejected, Decode: n.decode, Fields: found.fields,
+				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Rejected: w.p.Rejected, Decode: n.registry.DecodeOne, Fields: found.fields,
 				Revision: func(k resource.Key) uint64 { rec, _ := w.snap.Get(k); return rec.Revision },
 			})
 		})
@@ -177,14 +177,6 @@ func (n *nackWatch) report(r xds.Rejection, blame []xds.Blame) {
 		n.log.Warn(message, "policy", resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(),
 			"field", b.Field, "evidence", b.Evidence, "node", r.Node.ID, "resource", r.ID.Name, "reason", r.Reason)
 	}
-}
-
-func (n *nackWatch) decode(text []byte) (*resource.Resource, error) {
-	rs, faults := n.registry.Decode("", text)
-	if err := faults.Err(); err != nil {
-		return nil, err
-	}
-	return rs[0], nil
 }
 
 // pause waits, and reports false when ctx has ended meanwhile.

@@ -44,7 +44,7 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 		NewMesh: func(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
 			return xds.NewMesh(set, name, mesh.Options{Zone: with.Zone, FlatNetwork: o.FlatNetwork}, kinds.Rooms(), policy.Options{AutoReachable: o.AutoReachable}, prev)
 		},
-		Decode: decodeOne,
+		Decode: kinds.Registry().DecodeOne,
 	}
 	if with.Envoy != nil {
 		v.Try = with.Envoy.Try
@@ -123,16 +123,4 @@ func (o *Offline) fault(f *Finding) Fault {
 		}
 	}
 	return out
-}
-
-// decodeOne reads one resource.
-func decodeOne(b []byte) (*resource.Resource, error) {
-	rs, faults := kinds.Registry().Decode("", b)
-	switch {
-	case len(faults) > 0:
-		return nil, faults
-	case len(rs) != 1:
-		return nil, fmt.Errorf("%d resources, want one", len(rs))
-	}
-	return rs[0], nil
 }

@@ -134,6 +134,10 @@ func (c *verifier) mesh(name string) (*verifiedMesh, error) {
 		if c.v.Shadow {
 			m.to = m.to.Shadow()
 		}
+		c.warn(m.to.View.Warnings)
+		if m.to.Policies != nil {
+			c.warn(m.to.Policies.Warnings)
+		}
 	}
 	c.meshes[name] = m
 	return m, nil
@@ -156,10 +160,6 @@ func (c *verifier) proxy(ctx context.Context, id ProxyID) error {
 	m, err := c.mesh(id.Mesh)
 	if err != nil || m.to == nil || m.unaffected(id.Name) {
 		return err
-	}
-	c.warn(m.to.View.Warnings)
-	if m.to.Policies != nil {
-		c.warn(m.to.Policies.Warnings)
 	}
 	now := c.inForce(id)
 	to, failed := c.generate(m.to, id, now)

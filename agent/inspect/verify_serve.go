@@ -81,7 +81,7 @@ func (s *Server) verify(ctx context.Context, c *Comparison) *Verified {
 // verification is the question whether a change breaks proxies; nil when it changes nothing.
 func (s *Server) verification(snap *store.Snapshot, c *Comparison) *Verification {
 	set := snap.Set()
-	v := &Verification{Set: set, Shadow: c.Shadow, NewMesh: s.opts.NewMesh, Decode: s.decodeCanonical}
+	v := &Verification{Set: set, Shadow: c.Shadow, NewMesh: s.opts.NewMesh, Decode: s.opts.Registry.DecodeOne}
 	for _, k := range c.Delete {
 		if set.Get(k) != nil {
 			v.Change = append(v.Change, k)
@@ -147,18 +147,6 @@ func (s *Server) connected() []ProxyID {
 		}
 	}
 	return out
-}
-
-// decodeCanonical reads one resource of its canonical form.
-func (s *Server) decodeCanonical(b []byte) (*resource.Resource, error) {
-	rs, faults := s.opts.Registry.Decode("", b)
-	switch {
-	case len(faults) > 0:
-		return nil, faults
-	case len(rs) != 1:
-		return nil, fmt.Errorf("%d resources, want one", len(rs))
-	}
-	return rs[0], nil
 }
 
 // refusal is the answer to a change that would break proxies, nil for another one.

@@ -54,6 +54,12 @@ func Run(t *testing.T, dir string, room policy.Room) {
 }
 
 func run(t *testing.T, file string, room policy.Room) {
+	golden(t, file, changesFile, func(a *txtar.Archive, input []byte) string { return changes(t, string(a.Comment), input, room) })
+}
+
+// golden compares what is made of the input of a case with one of its parts.
+func golden(t *testing.T, file, expected string, of func(a *txtar.Archive, input []byte) string) {
+	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -63,11 +69,11 @@ func run(t *testing.T, file string, room policy.Room) {
 	if in == nil {
 		t.Fatalf("%s has no part %s", file, inputFile)
 	}
-	got := changes(t, string(a.Comment), in.Data, room)
-	out := part(a, changesFile)
+	got := of(a, in.Data)
+	out := part(a, expected)
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if out == nil {
-			a.Files = append(a.Files, txtar.File{Name: changesFile})
+			a.Files = append(a.Files, txtar.File{Name: expected})
 			out = &a.Files[len(a.Files)-1]
 		}
 		out.Data = []byte(got)
@@ -81,7 +87,7 @@ func run(t *testing.T, file string, room policy.Room) {
 		want = string(out.Data)
 	}
 	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("changes, UPDATE_GOLDEN=1 takes them over (-want +got):\n%s", diff)
+		t.Errorf("%s, UPDATE_GOLDEN=1 takes it over (-want +got):\n%s", expected, diff)
 	}
 }
 

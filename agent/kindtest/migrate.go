@@ -3,13 +3,11 @@ package kindtest
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"go.yaml.in/yaml/v3"
 
@@ -39,35 +37,7 @@ func RunMigrations(t *testing.T, dir string, room policy.Room) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			a := txtar.Parse(data)
-			in := part(a, inputFile)
-			if in == nil {
-				t.Fatalf("%s has no part %s", file, inputFile)
-			}
-			got := migrated(t, in.Data, room)
-			out := part(a, migratedFile)
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if out == nil {
-					a.Files = append(a.Files, txtar.File{Name: migratedFile})
-					out = &a.Files[len(a.Files)-1]
-				}
-				out.Data = []byte(got)
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want := ""
-			if out != nil {
-				want = string(out.Data)
-			}
-			if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
-				t.Errorf("migrated, UPDATE_GOLDEN=1 takes it over (-want +got):\n%s", diff)
-			}
+			golden(t, file, migratedFile, func(_ *txtar.Archive, input []byte) string { return migrated(t, input, room) })
 		})
 	}
 }

@@ -21,14 +21,14 @@ func (v *View) backends(from *resource.Resource, ref *resource.OutboundRef) []*S
 	if len(ref.Labels) > 0 {
 		var out []*Service
 		for _, s := range v.services {
-			if s.ID.Kind == ref.Kind && (ref.Port == 0 || s.Port == ref.Port) && v.labelled(s, ref.Labels) {
+			if s.ID.Kind == ref.Kind && (ref.Port == 0 || s.Port == ref.Port) && s.labelled(ref.Labels) {
 				out = append(out, s)
 			}
 		}
 		slices.SortStableFunc(out, func(a, b *Service) int { return a.Resource.Compare(b.Resource) })
 		return slices.CompactFunc(out, func(a, b *Service) bool { return a.Resource == b.Resource })
 	}
-	for _, name := range qualified(from, ref.Name, ref.Namespace) {
+	for _, name := range Qualified(from, ref.Name, ref.Namespace) {
 		for _, s := range v.real[resource.Key{Kind: ref.Kind, Mesh: v.Name, Name: name}] {
 			if ref.Port == 0 || s.Port == ref.Port {
 				return []*Service{s}
@@ -61,8 +61,9 @@ func serviceKinds() []string {
 	return []string{KindMeshService, KindMeshExternalService, KindMeshMultiZoneService}
 }
 
-// qualified returns the resource names that a reference can mean, the most specific first.
-func qualified(from *resource.Resource, name, namespace string) []string {
+// Qualified returns the resource names that a reference of a resource can mean, the most specific first: without a
+// namespace the resource's own is looked at before none.
+func Qualified(from *resource.Resource, name, namespace string) []string {
 	if namespace != "" {
 		return []string{name + "." + namespace}
 	}

@@ -59,9 +59,9 @@ func (r *Reach) hints(warn func(format string, args ...any)) {
 func (r *Reach) selects(i int) bool {
 	ref := &r.tp.ReachableBackends.Refs[i]
 	if len(ref.Labels) > 0 {
-		return slices.ContainsFunc(r.view.services, func(s *Service) bool { return s.ID.Kind == ref.Kind && r.view.labelled(s, ref.Labels) })
+		return slices.ContainsFunc(r.view.services, func(s *Service) bool { return s.ID.Kind == ref.Kind && s.labelled(ref.Labels) })
 	}
-	for _, name := range qualified(r.dataplane, ref.Name, ref.Namespace) {
+	for _, name := range Qualified(r.dataplane, ref.Name, ref.Namespace) {
 		for _, s := range r.view.real[resource.Key{Kind: ref.Kind, Mesh: r.view.Name, Name: name}] {
 			if ref.Port == nil || *ref.Port == s.Port {
 				return true
@@ -77,7 +77,7 @@ func (r *Reach) why(ref *resource.ReachableBackendRef, near bool) string {
 	if len(ref.Labels) > 0 {
 		return "there is no " + describe(&named)
 	}
-	for _, name := range qualified(r.dataplane, ref.Name, ref.Namespace) {
+	for _, name := range Qualified(r.dataplane, ref.Name, ref.Namespace) {
 		list := r.view.real[resource.Key{Kind: ref.Kind, Mesh: r.view.Name, Name: name}]
 		if len(list) == 0 {
 			continue

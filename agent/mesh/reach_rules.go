@@ -67,7 +67,7 @@ func (v *View) Reach(r *resource.Resource) *Reach {
 				out.byLabels = append(out.byLabels, i)
 				continue
 			}
-			for _, name := range qualified(r, ref.Name, ref.Namespace) {
+			for _, name := range Qualified(r, ref.Name, ref.Namespace) {
 				k := resource.Key{Kind: ref.Kind, Mesh: v.Name, Name: name}
 				out.byName[k] = append(out.byName[k], i)
 			}
@@ -122,44 +122,21 @@ func (r *Reach) listed(s *Service) Verdict {
 		if out.Reachable && out.Entry < i {
 			break
 		}
-		if refs[i].Kind == s.ID.Kind && r.view.labelled(s, refs[i].Labels) {
+		if refs[i].Kind == s.ID.Kind && s.labelled(refs[i].Labels) {
 			return Verdict{Reachable: true, Cause: CauseLabels, Entry: i}
 		}
 	}
 	return out
 }
 
-// labelled reports whether a real service has labels: its own, and those that every resource has by itself.
-func (v *View) labelled(s *Service, want map[string]string) bool {
+// labelled reports whether a real service has labels.
+func (s *Service) labelled(want map[string]string) bool {
 	for k, val := range want {
-		have, ok := s.Labels[k]
-		if !ok {
-			have, ok = v.impliedLabel(s, k)
-		}
-		if !ok || have != val {
+		if have, ok := s.Labels[k]; !ok || have != val {
 			return false
 		}
 	}
 	return true
-}
-
-// impliedLabel is the value of a label that a real service has without its being written. The name to display is not one:
-// as in the reference, a universal document has it where it is written, and a Kubernetes object always.
-func (v *View) impliedLabel(s *Service, key string) (string, bool) {
-	switch key {
-	case resource.LabelMesh:
-		return v.Name, true
-	case resource.LabelOrigin:
-		return "zone", true
-	case resource.LabelZone:
-		return v.Zone, s.Labels[resource.LabelOrigin] != "global"
-	case "kuma.io/env":
-		if s.Labels[resource.LabelNamespace] != "" {
-			return "kubernetes", true
-		}
-		return "universal", true
-	}
-	return "", false
 }
 
 // virtual adds the outbounds at virtual addresses that the dataplane reaches.

@@ -75,7 +75,7 @@ func (w *workloads) candidates(p *resource.Resource, t *resource.TargetRef) []*r
 	all := w.x.View.Dataplanes()
 	if t.Name != "" {
 		var out []*resource.Resource
-		for _, name := range qualified(p, t.Name, t.Namespace) {
+		for _, name := range mesh.Qualified(p, t.Name, t.Namespace) {
 			if d := w.x.View.Dataplane(name); d != nil {
 				out = append(out, d)
 			}

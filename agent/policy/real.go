@@ -47,7 +47,7 @@ func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resour
 			}
 		}
 	} else {
-		for _, name := range qualified(from, t.Name, t.Namespace) {
+		for _, name := range mesh.Qualified(from, t.Name, t.Namespace) {
 			if k := (resource.Key{Kind: t.Kind, Mesh: x.View.Name, Name: name}); x.real.ports[k] != nil {
 				out = append(out, k)
 				break
@@ -66,7 +66,7 @@ func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resour
 
 // routes returns the MeshHTTPRoutes that a targetRef names.
 func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resource.Resource {
-	names := qualified(from, t.Name, t.Namespace)
+	names := mesh.Qualified(from, t.Name, t.Namespace)
 	var out []*resource.Resource
 	for _, r := range x.Policies(kindRoute) {
 		if len(t.Labels) > 0 && hasAll(r.Labels, t.Labels) || len(t.Labels) == 0 && slices.Contains(names, r.Name) {
@@ -75,18 +75,6 @@ func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resour
 	}
 	slices.SortFunc(out, func(a, b *resource.Resource) int { return strings.Compare(a.Name, b.Name) })
 	return out
-}
-
-// qualified returns the resource names that a reference of a policy can mean: without a namespace the policy's own is
-// looked at first.
-func qualified(from *resource.Resource, name, namespace string) []string {
-	if namespace != "" {
-		return []string{name + "." + namespace}
-	}
-	if ns := from.Namespace(); ns != "" {
-		return []string{name + "." + ns, name}
-	}
-	return []string{name}
 }
 
 func hasAll(have, want map[string]string) bool {

@@ -203,7 +203,7 @@ func (s *selector) section(k resource.Key, t *resource.TargetRef, in *resource.I
 
 // self selects one dataplane by name or labels, or one inbound of it by the name or number of its port.
 func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
-	if t.Name != "" && !slices.Contains(qualified(p, t.Name, t.Namespace), s.dataplane.Name) {
+	if t.Name != "" && !slices.Contains(mesh.Qualified(p, t.Name, t.Namespace), s.dataplane.Name) {
 		return Selection{Why: fmt.Sprintf("it is about the dataplane %q", t.Name)}
 	}
 	labels := s.x.View.Labels(s.dataplane)

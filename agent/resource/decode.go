@@ -15,6 +15,18 @@ func (r *Registry) Decode(file string, data []byte) ([]*Resource, Faults) {
 	return r.DecodeLimits(file, data, Limits{})
 }
 
+// DecodeOne decodes a text that must hold exactly one resource.
+func (r *Registry) DecodeOne(data []byte) (*Resource, error) {
+	rs, faults := r.Decode("", data)
+	switch {
+	case len(faults) > 0:
+		return nil, faults
+	case len(rs) != 1:
+		return nil, fmt.Errorf("%d resources, want one", len(rs))
+	}
+	return rs[0], nil
+}
+
 // DecodeLimits is Decode within other limits.
 func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resource, Faults) {
 	lim = lim.withDefaults()

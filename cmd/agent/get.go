@@ -130,15 +130,20 @@ func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.It
 	return a.printTable(kind, items, own, states, format == "wide")
 }
 
+// onlyOne names the one resource of a list, so that no more than it is asked about; "" for a list of others.
+func onlyOne(items []client.Item) (mesh, name string, err error) {
+	if len(items) != 1 {
+		return "", "", nil
+	}
+	d, err := readDocument(items[0])
+	return d.Mesh, d.Name, err
+}
+
 // printPolicies writes policies with how far they are in force.
 func (a *app) printPolicies(cmd *cobra.Command, kind client.Kind, items []client.Item, own []column) error {
-	mesh, name := "", ""
-	if len(items) == 1 {
-		d, err := readDocument(items[0])
-		if err != nil {
-			return err
-		}
-		mesh, name = d.Mesh, d.Name
+	mesh, name, err := onlyOne(items)
+	if err != nil {
+		return err
 	}
 	list, err := a.client().Applied(cmd.Context(), kind.Plural, mesh, name)
 	if err != nil {

@@ -189,13 +189,9 @@ func isService(k client.Kind) bool {
 
 // printServices writes services with what the agent computed of them: addresses, names and endpoints.
 func (a *app) printServices(cmd *cobra.Command, kind client.Kind, items []client.Item, own []column) error {
-	mesh, name := "", ""
-	if len(items) == 1 {
-		d, err := readDocument(items[0])
-		if err != nil {
-			return err
-		}
-		mesh, name = d.Mesh, d.Name
+	mesh, name, err := onlyOne(items)
+	if err != nil {
+		return err
 	}
 	list, err := a.client().Services(cmd.Context(), mesh, kind.Kind, name)
 	if err != nil {
