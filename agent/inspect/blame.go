@@ -224,7 +224,7 @@ func pathsOf(c *xds.Change) ([]string, error) {
 	if c.From == nil {
 		return out, nil
 	}
-	renderer, err := xds.NewRenderer()
+	renderer, err := xds.NewRenderer(nil)
 	if err != nil {
 		return nil, err
 	}

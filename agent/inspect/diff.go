@@ -31,6 +31,8 @@ type Comparison struct {
 	NewMesh NewMesh
 	Made    map[string]*xds.Mesh // meshes that are made of Set already; nil: none
 
+	Rendered xds.RenderCache // of resources that were shown before; nil: none
+
 	Mesh      string    // only proxies of this mesh; "": all
 	Dataplane string    // only the proxies of this name; "": all
 	Connected []ProxyID // without Dataplane, only these; where none is in the mesh: every dataplane
@@ -205,7 +207,7 @@ type meshStates struct {
 }
 
 func newDiffer(c *Comparison, after *resource.Set) (*differ, error) {
-	r, err := xds.NewRenderer()
+	r, err := xds.NewRenderer(c.Rendered)
 	if err != nil {
 		return nil, err
 	}

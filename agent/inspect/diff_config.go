@@ -16,10 +16,14 @@ import (
 // form that [Config] has in XDS. It is not nil; it is empty when the configs are equal. Resources with the same bytes
 // are not looked at. Nil is a config without resources.
 func ConfigDiff(from, to *xds.Proxy) (jsonpatch.Patch, error) {
-	r, err := xds.NewRenderer()
+	r, err := xds.NewRenderer(nil)
 	if err != nil {
 		return nil, err
 	}
+	return configDiff(r, from, to)
+}
+
+func configDiff(r *xds.Renderer, from, to *xds.Proxy) (jsonpatch.Patch, error) {
 	return (&configDiffer{renderer: r}).patch(from, to, xds.Difference(from, to))
 }
 
