@@ -217,7 +217,7 @@ func TestFullDisk(t *testing.T) {
 	if bytes.Equal(first.Certificate(), second.Certificate()) {
 		t.Fatal("it was not renewed")
 	}
-	left, err := filepath.Glob(w.file(".new-*"))
+	left, err := filepath.Glob(w.file(".*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("halves of files are left: %v, %v", left, err)
 	}
