@@ -4,32 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/redact"
 )
-
-// messageType returns the message type of a rank.
-func messageType(rank int) protoreflect.MessageType {
-	switch draft.Types[rank] {
-	case draft.TypeSecret:
-		return (*tlsv3.Secret)(nil).ProtoReflect().Type()
-	case draft.TypeCluster:
-		return (*clusterv3.Cluster)(nil).ProtoReflect().Type()
-	case draft.TypeEndpoint:
-		return (*endpointv3.ClusterLoadAssignment)(nil).ProtoReflect().Type()
-	case draft.TypeListener:
-		return (*listenerv3.Listener)(nil).ProtoReflect().Type()
-	default:
-		return (*routev3.RouteConfiguration)(nil).ProtoReflect().Type()
-	}
-}
 
 // RenderKey names the content of a resource.
 type RenderKey struct{ TypeURL, Version string }
@@ -65,7 +44,11 @@ func (r *Renderer) Render(rank int, res *draft.Resource) (json.RawMessage, error
 			return out, nil
 		}
 	}
-	out, err := r.redact.JSON(messageType(rank), res.Body)
+	t, err := protoregistry.GlobalTypes.FindMessageByURL(key.TypeURL)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.redact.JSON(t, res.Body)
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", draft.Types[rank], res.Name, err)
 	}
