@@ -120,7 +120,7 @@ type migration struct {
 }
 
 func (g *migration) mesh(list []*resource.Resource, p policy.Options) (*xds.Mesh, error) {
-	return xds.NewMesh(resource.NewSet(list), g.opts.Mesh, mesh.Options{Zone: g.opts.Zone}, kinds.Rooms(), p, nil)
+	return xds.NewMesh(resource.NewSet(list), g.opts.Mesh, mesh.Options{Zone: g.opts.Zone}, kinds.Plugins(), p, nil)
 }
 
 // policies makes the new policies, and lists the legacy ones that they stand for or that have no effect.
@@ -133,8 +133,8 @@ func (g *migration) policies(now *xds.Mesh, stored *resource.Set) (added []*reso
 		r := stored.Get(k)
 		return named[k] || r != nil && !r.Shadow()
 	}
-	for _, room := range now.Policies.Rooms {
-		for _, l := range room.Legacy {
+	for _, plugin := range now.Policies.Plugins {
+		for _, l := range plugin.Legacy {
 			list := now.Policies.Policies(l.Kind)
 			if l.Migrate == nil || len(list) == 0 || len(g.opts.Kinds) > 0 && !slices.Contains(g.opts.Kinds, l.Kind) {
 				continue

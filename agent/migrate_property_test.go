@@ -148,7 +148,7 @@ func migrated(t *testing.T, docs []string, kind string) (steps, *agent.Migration
 	left := slices.DeleteFunc(slices.Clone(now), func(r *resource.Resource) bool { return r.Kind == kind })
 	var out steps
 	for i, set := range [][]*resource.Resource{now, slices.Concat(now, added), slices.Concat(left, added)} {
-		if out[i], err = xds.NewMesh(resource.NewSet(set), "default", mesh.Options{}, kinds.Rooms(), policy.Options{Shadow: i > 0}, nil); err != nil {
+		if out[i], err = xds.NewMesh(resource.NewSet(set), "default", mesh.Options{}, kinds.Plugins(), policy.Options{Shadow: i > 0}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

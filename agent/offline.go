@@ -108,7 +108,7 @@ func (o *Offline) Stream() ([]byte, error) {
 
 // mesh derives a mesh of the set.
 func (o *Offline) mesh(zone, name string) (*xds.Mesh, error) {
-	return xds.NewMesh(o.set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Rooms(), policy.Options{AutoReachable: o.AutoReachable}, nil)
+	return xds.NewMesh(o.set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(), policy.Options{AutoReachable: o.AutoReachable}, nil)
 }
 
 // Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.

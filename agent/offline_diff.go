@@ -28,7 +28,7 @@ func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*ins
 	c := inspect.Comparison{
 		Set: o.set, Delete: with.Delete, Shadow: with.Shadow, Mesh: with.Mesh, Dataplane: with.Dataplane,
 		NewMesh: func(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-			return xds.NewMesh(set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Rooms(), policy.Options{AutoReachable: o.AutoReachable}, prev)
+			return xds.NewMesh(set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(), policy.Options{AutoReachable: o.AutoReachable}, prev)
 		},
 	}
 	if with.Put != nil {

@@ -42,7 +42,7 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 	v := inspect.Verification{
 		After: o.set, Shadow: with.Shadow, Progress: with.Progress,
 		NewMesh: func(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-			return xds.NewMesh(set, name, mesh.Options{Zone: with.Zone, FlatNetwork: o.FlatNetwork}, kinds.Rooms(), policy.Options{AutoReachable: o.AutoReachable}, prev)
+			return xds.NewMesh(set, name, mesh.Options{Zone: with.Zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(), policy.Options{AutoReachable: o.AutoReachable}, prev)
 		},
 		Decode: kinds.Registry().DecodeOne,
 	}

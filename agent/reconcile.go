@@ -82,8 +82,8 @@ type Reconciler struct {
 
 	proxySeconds, checkSeconds, passSeconds prometheus.Histogram
 
-	rooms []policy.Room
-	vips  *vipKeeper
+	plugins []policy.Plugin
+	vips    *vipKeeper
 
 	// Of the goroutine that runs the passes.
 	meshes  map[string]*xds.Mesh
@@ -125,7 +125,7 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: xds.NewMemo(), checker: &envoy.Checker{},
-		rooms: kinds.Rooms(), vips: openVIPs(o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*xds.Mesh{}, madeAt: map[string]uint64{}, proxies: map[xds.NodeKey]*proxyState{},
+		plugins: kinds.Plugins(), vips: openVIPs(o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*xds.Mesh{}, madeAt: map[string]uint64{}, proxies: map[xds.NodeKey]*proxyState{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
 		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -157,7 +157,7 @@ func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *xds.Mesh) (*x
 	if r.o.Sidecars != nil {
 		sidecars = r.o.Sidecars(name)
 	}
-	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: r.vips.options(name), Sidecars: sidecars}, r.rooms, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
+	return xds.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: r.vips.options(name), Sidecars: sidecars}, r.plugins, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 
 func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }

@@ -34,7 +34,7 @@ const docs = `
 `
 
 func newMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-	return xds.NewMesh(set, name, mesh.Options{}, kinds.Rooms(), policy.Options{}, prev)
+	return xds.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 }
 
 // agent serves the API on a unix socket until the test ends.

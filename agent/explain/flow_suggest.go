@@ -46,11 +46,11 @@ func (t *Traffic) registry() (*resource.Registry, error) {
 		return nil, fmt.Errorf("the mesh has no policies")
 	}
 	kinds := resource.Core()
-	for i := range t.mesh.Policies.Rooms {
-		room := &t.mesh.Policies.Rooms[i]
-		kinds = append(kinds, room.Kinds...)
-		for j := range room.Legacy {
-			kinds = append(kinds, room.Legacy[j].Descriptor)
+	for i := range t.mesh.Policies.Plugins {
+		plugin := &t.mesh.Policies.Plugins[i]
+		kinds = append(kinds, plugin.Kinds...)
+		for j := range plugin.Legacy {
+			kinds = append(kinds, plugin.Legacy[j].Descriptor)
 		}
 	}
 	return resource.NewRegistry(kinds...)

@@ -26,7 +26,7 @@ func meshOf(t testing.TB, docs string) *xds.Mesh {
 	if err := faults.Err(); err != nil {
 		t.Fatal(err)
 	}
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

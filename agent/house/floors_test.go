@@ -31,7 +31,7 @@ var floors = []floor{
 	{5, "agent/explain", []string{"agent/xds", "agent/envoy", "agent/policy", "agent/mesh", "agent/resource"}, "an explanation reads finished config and decides nothing"},
 	{4, "agent/xds", []string{"agent/draft", "agent/policy", "agent/mesh", "agent/resource", "agent/envoy", "agent/identity", "agent/wirejson"}, "the corridor knows no policy by name and no store"},
 	{4, "agent/kinds", []string{"agent/policy", "agent/resource", "agent/kinds/*"}, "the list of kinds is a list, not a place for logic"},
-	{3, "agent/kinds/*", []string{"agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/envoy", "agent/jsonpatch"}, "a room never knows another room, so that each can be added or deleted alone"},
+	{3, "agent/kinds/*", []string{"agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/envoy", "agent/jsonpatch"}, "a plugin never knows another plugin, so that each can be added or deleted alone"},
 	{2, "agent/policy", []string{"agent/draft", "agent/mesh", "agent/resource"}, "matching and merging are pure functions of resources and the view"},
 	{1, "agent/store", []string{"agent/resource"}, "the store keeps records and does not know what they do"},
 	{1, "agent/mesh", []string{"agent/resource"}, "the view is a pure function of resources"},

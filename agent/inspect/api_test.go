@@ -52,7 +52,7 @@ func registry(t testing.TB) *resource.Registry {
 }
 
 func newMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-	return xds.NewMesh(set, name, mesh.Options{}, kinds.Rooms(), policy.Options{}, prev)
+	return xds.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 }
 
 func start(t testing.TB, change ...func(*inspect.Options)) *api {
@@ -126,7 +126,7 @@ func (a *api) reconcile(problems ...inspect.Problem) {
 	snap := a.store.Snapshot()
 	l := &inspect.Last{Revision: snap.Revision(), Meshes: map[string]*xds.Mesh{}, At: time.Unix(1, 0), Took: time.Second, Problems: problems}
 	for _, m := range snap.Set().Kind("Mesh") {
-		x, err := xds.NewMesh(snap.Set(), m.Name, mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+		x, err := xds.NewMesh(snap.Set(), m.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
 			a.t.Fatal(err)
 		}

@@ -193,8 +193,8 @@ func selects(m *xds.Mesh, r, dp *resource.Resource) bool {
 
 // selectsLegacy says whether a legacy policy selects a dataplane, and whether the new generation has ended it there.
 func selectsLegacy(m *xds.Mesh, r, dp *resource.Resource) (selected, ended bool) {
-	for _, room := range m.Policies.Rooms {
-		for _, l := range room.Legacy {
+	for _, plugin := range m.Policies.Plugins {
+		for _, l := range plugin.Legacy {
 			if l.Kind != r.Kind {
 				continue
 			}

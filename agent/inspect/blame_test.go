@@ -46,7 +46,7 @@ func blameFixture(t *testing.T, docs string) (*xds.Mesh, *xds.Proxy) {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,8 +99,8 @@ func (x *proxyStates) potential() []*candidate {
 		if m == nil || m.Policies == nil {
 			continue
 		}
-		for i := range m.Policies.Rooms {
-			kindsOf(&m.Policies.Rooms[i], kinds)
+		for i := range m.Policies.Plugins {
+			kindsOf(&m.Policies.Plugins[i], kinds)
 		}
 		dp := m.View.Dataplane(x.id.Name)
 		if dp == nil {
@@ -129,12 +129,12 @@ func (x *proxyStates) potential() []*candidate {
 	return out
 }
 
-// kindsOf adds the kinds of policies of a room.
-func kindsOf(room *policy.Room, to map[string]bool) {
-	for _, d := range room.Kinds {
+// kindsOf adds the kinds of policies of a plugin.
+func kindsOf(plugin *policy.Plugin, to map[string]bool) {
+	for _, d := range plugin.Kinds {
 		to[d.Kind] = true
 	}
-	for _, l := range room.Legacy {
+	for _, l := range plugin.Legacy {
 		to[l.Kind] = true
 	}
 }

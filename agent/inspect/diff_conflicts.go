@@ -27,8 +27,8 @@ func conflicts(m *xds.Mesh, of []*candidate) []mesh.Warning {
 		concerned[c.key], kinds[c.key.Kind] = true, true
 	}
 	var out []mesh.Warning
-	for _, room := range m.Policies.Rooms {
-		for _, d := range room.Kinds {
+	for _, plugin := range m.Policies.Plugins {
+		for _, d := range plugin.Kinds {
 			if !kinds[d.Kind] {
 				continue
 			}

@@ -201,8 +201,8 @@ func rulesPatch(from, to *ruleSet) (jsonpatch.Patch, error) {
 // kinds renders the rules of every kind, sorted by kind, and shows each to also, in the order in which kinds act.
 func (r *rulesView) kinds(also func(*policy.KindRules)) []KindRules {
 	out := []KindRules{}
-	for _, room := range r.p.Index().Rooms {
-		for _, d := range room.Kinds {
+	for _, plugin := range r.p.Index().Plugins {
+		for _, d := range plugin.Kinds {
 			if k := r.p.Rules().Kind(d.Kind); k != nil {
 				out = append(out, r.kind(k))
 				also(k)

@@ -48,8 +48,8 @@ func ProxyInForce(m *xds.Mesh, name string) ([]InForce, error) {
 	c := &policy.Context{View: m.View, Proxy: dp, Dataplane: spec, Rules: m.Policies.Rules(dp)}
 	var out []InForce
 	var logs map[string][]FlowLog
-	for i := range m.Policies.Rooms {
-		ask := m.Policies.Rooms[i].InForce
+	for i := range m.Policies.Plugins {
+		ask := m.Policies.Plugins[i].InForce
 		if ask == nil {
 			continue
 		}

@@ -95,7 +95,7 @@ func TestRules(t *testing.T) {
 	a.want(a.do("PUT", at, "{}"), 405)
 
 	// Offline gives the same document.
-	m, err := xds.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+	m, err := xds.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

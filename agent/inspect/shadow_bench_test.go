@@ -52,7 +52,7 @@ func BenchmarkShadowDiff(b *testing.B) {
 		if len(faults) > 0 {
 			b.Fatal(faults[0])
 		}
-		m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+		m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

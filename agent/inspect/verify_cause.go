@@ -176,8 +176,8 @@ func policyKinds(m *xds.Mesh) map[string]bool {
 	if m.Policies == nil {
 		return out
 	}
-	for i := range m.Policies.Rooms {
-		kindsOf(&m.Policies.Rooms[i], out)
+	for i := range m.Policies.Plugins {
+		kindsOf(&m.Policies.Plugins[i], out)
 	}
 	return out
 }

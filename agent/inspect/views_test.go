@@ -52,7 +52,7 @@ func TestConfig(t *testing.T) {
 	a.want(a.do("PUT", at, "{}"), 405)
 
 	// Offline gives the same document.
-	v, err := xds.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+	v, err := xds.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ type meshInput struct {
 	resources []*resource.Resource
 }
 
-// ownInputs are those in the repository: the cases of the rooms and of the generator, and the examples.
+// ownInputs are those in the repository: the cases of the plugins and of the generator, and the examples.
 func ownInputs(tb testing.TB) []meshInput {
 	tb.Helper()
 	var out []meshInput
@@ -113,7 +113,7 @@ func (in meshInput) proxies(tb testing.TB, flavor xds.Flavor, fn func(p *xds.Pro
 		if r.Kind != "Mesh" {
 			continue
 		}
-		m, err := xds.NewMesh(set, r.Name, mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+		m, err := xds.NewMesh(set, r.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
 			tb.Fatalf("%s: %v", in.name, err)
 		}

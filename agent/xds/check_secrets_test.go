@@ -39,7 +39,7 @@ func TestCheckOfRealSecrets(t *testing.T) {
 	for _, in := range inputs {
 		set := resource.NewSet(in.resources)
 		for _, r := range set.Kind("Mesh") {
-			m, err := xds.NewMesh(set, r.Name, mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+			m, err := xds.NewMesh(set, r.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

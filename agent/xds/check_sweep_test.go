@@ -45,7 +45,7 @@ func checked(t *testing.T, c *envoy.Checker, p *xds.Proxy, accepted map[string]*
 	return start
 }
 
-// withoutPolicies is an input of which no kind of the rooms acts.
+// withoutPolicies is an input of which no kind of the plugins acts.
 func (in meshInput) withoutPolicies() meshInput {
 	return meshInput{in.name, slices.DeleteFunc(slices.Clone(in.resources), func(r *resource.Resource) bool {
 		return r.Kind != "Mesh" && r.Kind != "Dataplane" && !strings.HasSuffix(r.Kind, "Service") && r.Kind != "HostnameGenerator"

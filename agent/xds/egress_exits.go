@@ -33,13 +33,13 @@ func exitsOf(m *Mesh) []egressExit {
 		return nil
 	}
 	var out []egressExit
-	for _, room := range m.Policies.Rooms {
-		if room.Exits == nil {
+	for _, plugin := range m.Policies.Plugins {
+		if plugin.Exits == nil {
 			continue
 		}
-		for _, d := range room.Kinds {
+		for _, d := range plugin.Kinds {
 			for _, p := range m.Policies.Policies(d.Kind) {
-				for _, x := range room.Exits(p) {
+				for _, x := range plugin.Exits(p) {
 					out = append(out, egressExit{x, p.Key})
 				}
 			}

@@ -45,7 +45,7 @@ func newBorder(t testing.TB, rs []*resource.Resource, prev *border) *border {
 		if prev != nil && i < len(prev.meshes) {
 			last = prev.meshes[i]
 		}
-		m, err := xds.NewMesh(b.set, r.Name, mesh.Options{}, kinds.Rooms(), policy.Options{}, last)
+		m, err := xds.NewMesh(b.set, r.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, last)
 		if err != nil {
 			t.Fatal(err)
 		}

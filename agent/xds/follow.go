@@ -34,7 +34,7 @@ func (m *Mesh) WithPolicies(list ...*resource.Resource) *Mesh {
 	out := *m
 	out.set = resource.NewSet(slices.Concat(m.set.All(), list))
 	if m.Policies != nil {
-		out.Policies = policy.NewIndex(m.Policies.Rooms, out.set, m.View, m.options)
+		out.Policies = policy.NewIndex(m.Policies.Plugins, out.set, m.View, m.options)
 	}
 	return &out
 }

@@ -24,7 +24,7 @@ type Mesh struct {
 
 // NewMesh derives a mesh from a set of resources. Parts of prev, which may be nil, whose inputs did not change are used
 // again. It fails when the set has no mesh of that name.
-func NewMesh(set *resource.Set, name string, o mesh.Options, rooms []policy.Room, p policy.Options, prev *Mesh) (*Mesh, error) {
+func NewMesh(set *resource.Set, name string, o mesh.Options, plugins []policy.Plugin, p policy.Options, prev *Mesh) (*Mesh, error) {
 	var last *mesh.View
 	if prev != nil {
 		last = prev.View
@@ -37,7 +37,7 @@ func NewMesh(set *resource.Set, name string, o mesh.Options, rooms []policy.Room
 	if prev != nil {
 		again.Prev = prev.Policies
 	}
-	return &Mesh{View: v, Policies: policy.NewIndex(rooms, set, v, again), set: set, options: p}, nil
+	return &Mesh{View: v, Policies: policy.NewIndex(plugins, set, v, again), set: set, options: p}, nil
 }
 
 // Shadow returns the mesh in which the policies that are labelled kuma.io/effect: shadow act like the others. It is m
@@ -48,7 +48,7 @@ func (m *Mesh) Shadow() *Mesh {
 	}
 	out := *m
 	out.options.Shadow = true
-	out.Policies = policy.NewIndex(m.Policies.Rooms, m.set, m.View, out.options)
+	out.Policies = policy.NewIndex(m.Policies.Plugins, m.set, m.View, out.options)
 	return &out
 }
 
@@ -171,7 +171,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
 	}, tls: tls}
 	if match != nil {
-		g.rooms = in.Policies.Rooms
+		g.plugins = in.Policies.Plugins
 		g.c = &policy.Context{View: v, Proxy: r, Dataplane: dp, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}
 	}
 	if err := g.run(); err != nil {
@@ -234,11 +234,11 @@ type generator struct {
 	tags     string          // value of the x-kuma-tags header
 	tls      *meshTLS        // nil: the mesh has none
 
-	rooms   []policy.Room
+	plugins []policy.Plugin
 	c       *policy.Context // nil: no policies act
-	claimed map[string]bool // what rooms have added by themselves
+	claimed map[string]bool // what plugins have added by themselves
 
-	localities map[string]*policy.Localities // by cluster, where rooms have said some, or none
+	localities map[string]*policy.Localities // by cluster, where plugins have said some, or none
 	localFirst *policy.Localities            // the zone of the proxy, then the others
 }
 

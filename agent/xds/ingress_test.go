@@ -22,7 +22,7 @@ func zoneOf(t testing.TB, rs []*resource.Resource, zone string) *border {
 	t.Helper()
 	b := &border{set: resource.NewSet(rs)}
 	for _, r := range b.set.Kind("Mesh") {
-		m, err := xds.NewMesh(b.set, r.Name, mesh.Options{Zone: zone}, kinds.Rooms(), policy.Options{}, nil)
+		m, err := xds.NewMesh(b.set, r.Name, mesh.Options{Zone: zone}, kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

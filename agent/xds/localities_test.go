@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
-// TestLocalitiesStay: what a room says about the places of endpoints holds for endpoints that come later, when nothing
+// TestLocalitiesStay: what a plugin says about the places of endpoints holds for endpoints that come later, when nothing
 // else is made anew, and proxies with other wishes do not get each other's bytes from the memo.
 func TestLocalitiesStay(t *testing.T) {
 	backend := func(name, address, zone string) *resource.Resource {
@@ -29,7 +29,7 @@ func TestLocalitiesStay(t *testing.T) {
 	}
 	wish := policy.NewLocalities(policy.Localities{Zone: "east", Failover: []policy.Failover{{Priority: 7, Zones: []string{"west"}}}})
 	applied := 0
-	room := policy.Room{Apply: func(c *policy.Context, d *draft.Draft) {
+	plugin := policy.Plugin{Apply: func(c *policy.Context, d *draft.Draft) {
 		applied++
 		for _, cluster := range d.Clusters {
 			if cluster.Kind == draft.OutboundCluster {
@@ -38,9 +38,9 @@ func TestLocalitiesStay(t *testing.T) {
 		}
 	}}
 	memo := xds.NewMemo()
-	generate := func(rs []*resource.Resource, rooms []policy.Room, prev *xds.Mesh, prevProxy *xds.Proxy) (*xds.Mesh, *xds.Proxy) {
+	generate := func(rs []*resource.Resource, plugins []policy.Plugin, prev *xds.Mesh, prevProxy *xds.Proxy) (*xds.Mesh, *xds.Proxy) {
 		t.Helper()
-		m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{Zone: "east"}, rooms, policy.Options{}, prev)
+		m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{Zone: "east"}, plugins, policy.Options{}, prev)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,21 +64,21 @@ func TestLocalitiesStay(t *testing.T) {
 		}
 		return out
 	}
-	m, p := generate(rs, []policy.Room{room}, nil, nil)
+	m, p := generate(rs, []policy.Plugin{plugin}, nil, nil)
 	if got := priorities(p); !slices.Equal(got, []uint32{0}) {
 		t.Errorf("at first: priorities %v", got)
 	}
 	before := applied
 	more := append(slices.Clone(rs), backend("b-2", "10.0.1.2", "west"), backend("b-3", "10.0.1.3", "north"))
-	_, next := generate(more, []policy.Room{room}, m, p)
+	_, next := generate(more, []policy.Plugin{plugin}, m, p)
 	if next.Sealed == p.Sealed || applied != before {
-		t.Fatalf("same config: %v, rooms asked again: %v; want endpoints alone made anew", next.Sealed == p.Sealed, applied != before)
+		t.Fatalf("same config: %v, plugins asked again: %v; want endpoints alone made anew", next.Sealed == p.Sealed, applied != before)
 	}
 	if got := priorities(next); !slices.Equal(got, []uint32{0, 7}) {
 		t.Errorf("with new endpoints: priorities %v", got)
 	}
 	_, plain := generate(more, nil, nil, nil)
 	if got := priorities(plain); !slices.Equal(got, []uint32{0, 0, 0}) {
-		t.Errorf("without the room: priorities %v", got)
+		t.Errorf("without the plugin: priorities %v", got)
 	}
 }

@@ -64,7 +64,7 @@ func (m *Mesh) Owners(name string, f Flavor, want func(ResourceID) bool) (map[Re
 func (m *Mesh) Without(k resource.Key) *Mesh {
 	out := *m
 	out.options.Without = k
-	out.Policies = policy.NewIndex(m.Policies.Rooms, m.set, m.View, out.options)
+	out.Policies = policy.NewIndex(m.Policies.Plugins, m.set, m.View, out.options)
 	return &out
 }
 
@@ -76,7 +76,7 @@ func (m *Mesh) With(r *resource.Resource) *Mesh {
 	}
 	out := *m
 	out.set = resource.NewSet(all)
-	out.Policies = policy.NewIndex(m.Policies.Rooms, out.set, m.View, out.options)
+	out.Policies = policy.NewIndex(m.Policies.Plugins, out.set, m.View, out.options)
 	return &out
 }
 

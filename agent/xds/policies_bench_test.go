@@ -46,10 +46,10 @@ func BenchmarkPolicies(b *testing.B) {
 		b.Run(fmt.Sprintf("%d/%d", c.services, c.policies), func(b *testing.B) {
 			rs := slices.Concat(bigMesh(c.services, 0), policies(b, c.policies/4))
 			slices.SortFunc(rs, func(a, b *resource.Resource) int { return a.Key.Compare(b.Key) })
-			rooms := kinds.Rooms()
+			plugins := kinds.Plugins()
 			b.ReportAllocs()
 			for b.Loop() {
-				m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, rooms, policy.Options{}, nil)
+				m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, plugins, policy.Options{}, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

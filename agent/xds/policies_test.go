@@ -55,7 +55,7 @@ func decoded(t testing.TB, doc string) []*resource.Resource {
 
 func meshOf(t testing.TB, rs []*resource.Resource, prev *xds.Mesh) *xds.Mesh {
 	t.Helper()
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, prev)
+	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 	if err != nil {
 		t.Fatal(err)
 	}

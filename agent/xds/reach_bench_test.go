@@ -47,7 +47,7 @@ func five() *resource.ReachableBackends {
 
 func reachMeshOf(tb testing.TB, rs []*resource.Resource, prev *xds.Mesh) *xds.Mesh {
 	tb.Helper()
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, prev)
+	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -175,11 +175,11 @@ func BenchmarkAutoReach(b *testing.B) {
 		return v
 	}
 	v := view(set, nil)
-	rooms := kinds.Rooms()
-	first := policy.NewIndex(rooms, set, v, policy.Options{})
+	plugins := kinds.Plugins()
+	first := policy.NewIndex(plugins, set, v, policy.Options{})
 	index := func(b *testing.B, set *resource.Set, v *mesh.View, prev *policy.Index) {
 		for b.Loop() {
-			x := policy.NewIndex(rooms, set, v, policy.Options{Prev: prev})
+			x := policy.NewIndex(plugins, set, v, policy.Options{Prev: prev})
 			if out, _ := x.Outbounds(v.Dataplane("web")); len(out) != 5 {
 				b.Fatalf("%d outbounds", len(out))
 			}

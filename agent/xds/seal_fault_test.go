@@ -22,7 +22,7 @@ func TestFieldRuleIsHeldBack(t *testing.T) {
 		dataplane("web", "10.0.0.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "web"}}, []resource.Outbound{{Port: 1000, Tags: map[string]string{"kuma.io/service": "backend"}}}),
 		dataplane("backend", "10.0.1.1", resource.Inbound{Port: 80, Tags: map[string]string{"kuma.io/service": "backend"}}, nil),
 	}
-	room := policy.Room{Apply: func(_ *policy.Context, d *draft.Draft) {
+	plugin := policy.Plugin{Apply: func(_ *policy.Context, d *draft.Draft) {
 		for _, c := range d.Clusters {
 			if c.Kind == draft.OutboundCluster {
 				c.Message.ConnectTimeout = durationpb.New(0)
@@ -36,7 +36,7 @@ func TestFieldRuleIsHeldBack(t *testing.T) {
 			}
 		}
 	}}
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, []policy.Room{room}, policy.Options{}, nil)
+	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, []policy.Plugin{plugin}, policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

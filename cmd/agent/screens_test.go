@@ -37,7 +37,7 @@ func agentWith(t *testing.T, change func(*inspect.Options)) string {
 	o := inspect.Options{Info: inspect.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
 		Registry: reg, Store: st, Last: func() *inspect.Last { return nil },
 		NewMesh: func(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-			return xds.NewMesh(set, name, mesh.Options{}, kinds.Rooms(), policy.Options{}, prev)
+			return xds.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 		}}
 	change(&o)
 	srv, err := inspect.New(o)

@@ -26,7 +26,7 @@ import (
 const (
 	nameOTel = "envoy.access_loggers.open_telemetry"
 	logName  = "MeshAccessLog"
-	origin   = "mesh-access-log" // as patches match what the room adds
+	origin   = "mesh-access-log" // as patches match what the plugin adds
 
 	collectorTimeout = 5 * time.Second
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", passthrough.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", passthrough.Plugin()) }
 
 func faultsOf(docs string) resource.Faults {
 	_, faults := kinds.Registry().Decode("", []byte(docs))

@@ -1,4 +1,4 @@
-// Package proxypatch is the room of MeshProxyPatch, and of ProxyTemplate, which it replaces: changes of Envoy's own
+// Package proxypatch is the plugin of MeshProxyPatch, and of ProxyTemplate, which it replaces: changes of Envoy's own
 // messages, for what no other kind says.
 //
 // Its policies act last, on listeners, clusters, virtual hosts, network filters and HTTP filters that all others have
@@ -21,9 +21,9 @@ const (
 	legacyKind = "ProxyTemplate"
 )
 
-// Room returns the room.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshproxypatches", "mpp", resource.PolicyShape{
 			Top:     []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
 			Default: true,

@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", loadbalancing.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", loadbalancing.Plugin()) }
 
 const toBackend = `{"kind":"MeshService","name":"backend"}`
 

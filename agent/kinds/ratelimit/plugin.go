@@ -1,4 +1,4 @@
-// Package ratelimit is the room of MeshRateLimit: how many requests and connections an inbound takes in a span of
+// Package ratelimit is the plugin of MeshRateLimit: how many requests and connections an inbound takes in a span of
 // time. Each proxy counts by itself; clients are not told apart.
 package ratelimit
 
@@ -11,9 +11,9 @@ import (
 
 const kind = "MeshRateLimit"
 
-// Room returns the room.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshratelimits", "mrl", resource.PolicyShape{
 			Top:       []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"},
 			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},

@@ -1,4 +1,4 @@
-// Package loadbalancing is the room of MeshLoadBalancingStrategy: how a proxy chooses among the endpoints of a service.
+// Package loadbalancing is the plugin of MeshLoadBalancingStrategy: how a proxy chooses among the endpoints of a service.
 //
 // It sets the algorithm of the outbound clusters, what requests are hashed by on the routes (and connections, where a
 // service speaks TCP), and where endpoints are preferred to be: the proxy's own zone before others, within the zone by
@@ -13,9 +13,9 @@ import (
 
 const kind = "MeshLoadBalancingStrategy"
 
-// Room declares the kind and its effect.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kind and its effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshloadbalancingstrategies", "mlbs", resource.PolicyShape{
 			Top:     []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
 			To:      []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"},

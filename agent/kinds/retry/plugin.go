@@ -1,4 +1,4 @@
-// Package retry is the room of MeshRetry: which requests a proxy tries again, how often and after which pause, and how
+// Package retry is the plugin of MeshRetry: which requests a proxy tries again, how often and after which pause, and how
 // often it dials for a connection.
 //
 // Its policies act on the routes of HTTP and gRPC outbounds and on the TCP proxies of the others. Where conditions are
@@ -17,9 +17,9 @@ const (
 	kindGateway   = "MeshGateway"
 )
 
-// Room returns the room.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshretries", "mr", resource.PolicyShape{
 			Top:       []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"},
 			TopToOnly: []string{kindGateway, kindHTTPRoute},

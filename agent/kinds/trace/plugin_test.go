@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", trace.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", trace.Plugin()) }
 
 func decode(spec string) ([]*resource.Resource, resource.Faults) {
 	return kinds.Registry().Decode("", fmt.Appendf(nil, `{"type":"MeshTrace","mesh":"default","name":"p","spec":%s}`, spec))

@@ -1,4 +1,4 @@
-// Package route is the room of the kinds that say where requests and connections go: MeshHTTPRoute, MeshTCPRoute, and
+// Package route is the plugin of the kinds that say where requests and connections go: MeshHTTPRoute, MeshTCPRoute, and
 // TrafficRoute, which they replace.
 //
 // It makes the filter chains of the outbounds that a policy concerns. Requests are MeshHTTPRoute's, connections
@@ -25,11 +25,11 @@ const (
 	kindSubset  = "MeshServiceSubset"
 )
 
-// Room returns the room.
-func Room() policy.Room {
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
 	proxies := []string{kindMesh, "MeshSubset", mesh.KindMeshService, kindSubset, kindGateway, "Dataplane"}
 	services := []string{kindMesh, mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService}
-	return policy.Room{
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{
 			resource.PolicyDescriptor(kindHTTP, "meshhttproutes", "mhttpr", resource.PolicyShape{
 				Top: proxies, To: services, Inline: true, Check: checkHTTP,

@@ -1,4 +1,4 @@
-// Package trafficpermission is the room of MeshTrafficPermission, and of TrafficPermission, which it replaces: which
+// Package trafficpermission is the plugin of MeshTrafficPermission, and of TrafficPermission, which it replaces: which
 // clients may reach an inbound.
 //
 // It guards the filter chains whose peers have shown a certificate of the mesh, and no others: without one a client
@@ -16,10 +16,10 @@ const (
 	legacyKind = "TrafficPermission"
 )
 
-// Room returns the room.
-func Room() policy.Room {
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
 	clients := []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}
-	return policy.Room{
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtrafficpermissions", "mtp", resource.PolicyShape{
 			Top:     append(clients[:len(clients):len(clients)], "Dataplane"),
 			From:    clients,

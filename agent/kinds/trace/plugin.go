@@ -1,4 +1,4 @@
-// Package trace is the room of MeshTrace: which requests are traced, and where the spans are sent.
+// Package trace is the plugin of MeshTrace: which requests are traced, and where the spans are sent.
 //
 // The HTTP connection managers of inbounds and outbounds get a tracer, and the proxy one cluster that leads to the
 // collector. Envoy has one tracer for a connection manager, so a policy has one backend, or none: an empty list
@@ -13,9 +13,9 @@ import (
 
 const kind = "MeshTrace"
 
-// Room declares the kind and its effect.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kind and its effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtraces", "mtr", resource.PolicyShape{
 			Top:     []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
 			Default: true,

@@ -1,4 +1,4 @@
-// Package circuitbreaker is the room of MeshCircuitBreaker, and of CircuitBreaker, which it replaces: how many
+// Package circuitbreaker is the plugin of MeshCircuitBreaker, and of CircuitBreaker, which it replaces: how many
 // connections and requests a cluster may have at a time, and when an endpoint that fails is left out for a while.
 //
 // Its policies act on the clusters of outbounds and (MeshCircuitBreaker) on those that lead to the workload. The two
@@ -19,9 +19,9 @@ const (
 	kindTCPRoute  = "MeshTCPRoute"
 )
 
-// Room returns the room.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshcircuitbreakers", "mcb", resource.PolicyShape{
 			Top:       []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"},
 			TopToOnly: []string{"MeshGateway"},
@@ -29,7 +29,7 @@ func Room() policy.Room {
 			To:        []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"},
 			NewConf:   func() resource.Conf { return new(Conf) },
 		})},
-		// Replaced half by half, which this room sees to.
+		// Replaced half by half, which this plugin sees to.
 		Legacy: []policy.LegacyKind{{Descriptor: resource.LegacyDescriptor(legacyKind, "circuit-breakers", "", resource.LegacyShape{
 			NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
 		}), Ended: ended, Migrate: migrate}},

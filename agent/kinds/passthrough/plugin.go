@@ -1,4 +1,4 @@
-// Package passthrough is the room of MeshPassthrough: which connections that belong to no service of the mesh may leave
+// Package passthrough is the plugin of MeshPassthrough: which connections that belong to no service of the mesh may leave
 // through the proxy.
 //
 // The matches of all policies that select a proxy become one set of rules for each address family: written alike, each
@@ -30,9 +30,9 @@ import (
 
 const kind = "MeshPassthrough"
 
-// Room returns the room.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshpassthroughs", "mp", resource.PolicyShape{
 			Top:     []string{kindMesh, kindSubset, kindDataplane},
 			Default: true,

@@ -19,14 +19,14 @@ type backend struct {
 	outbound mesh.Outbound // its service is nil where there is none
 }
 
-// routed asks the rooms for the chains of an outbound, and reports whether one has made them.
+// routed asks the plugins for the chains of an outbound, and reports whether one has made them.
 func (g *generator) routed(o *mesh.Outbound, l *draft.Listener, headers *draft.Headers) bool {
 	if g.c == nil {
 		return false
 	}
 	out := policy.Outbound{Service: l.Service, Tags: o.Tags, Listener: l, Headers: headers, Self: self(o)}
-	for i := range g.rooms {
-		if room := &g.rooms[i]; room.Outbound != nil && room.Outbound(g.c, &out) {
+	for i := range g.plugins {
+		if plugin := &g.plugins[i]; plugin.Outbound != nil && plugin.Outbound(g.c, &out) {
 			return true
 		}
 	}
@@ -46,9 +46,9 @@ func (g *generator) apply() {
 	if g.c == nil {
 		return
 	}
-	for i := range g.rooms {
-		if g.rooms[i].Apply != nil {
-			g.rooms[i].Apply(g.c, g.d)
+	for i := range g.plugins {
+		if g.plugins[i].Apply != nil {
+			g.plugins[i].Apply(g.c, g.d)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (g *generator) Localities(cluster string, l *policy.Localities) {
 	g.localities[cluster] = l
 }
 
-// localitiesOf says where the endpoints of a cluster are preferred to be: what a room has said, else in the zone of the
+// localitiesOf says where the endpoints of a cluster are preferred to be: what a plugin has said, else in the zone of the
 // proxy, where the mesh asks for that and for a MeshMultiZoneService.
 func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
 	if l, said := g.localities[ref.cluster]; said || g.flavor == FlavorGRPC {

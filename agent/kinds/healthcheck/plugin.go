@@ -1,4 +1,4 @@
-// Package healthcheck is the room of MeshHealthCheck: proxies that probe the endpoints of a service and leave out those
+// Package healthcheck is the plugin of MeshHealthCheck: proxies that probe the endpoints of a service and leave out those
 // that do not answer as they should.
 //
 // Its policies act on the clusters of outbounds. The protocol of the service picks the check: http for HTTP and HTTP/2,
@@ -12,9 +12,9 @@ import (
 
 const kind = "MeshHealthCheck"
 
-// Room returns the room.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshhealthchecks", "mhc", resource.PolicyShape{
 			Top:     []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
 			To:      []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"},

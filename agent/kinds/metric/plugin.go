@@ -1,4 +1,4 @@
-// Package metric is the room of MeshMetric: the metrics of a proxy for Prometheus.
+// Package metric is the plugin of MeshMetric: the metrics of a proxy for Prometheus.
 //
 // There is no process beside the proxy that could collect, filter or push metrics: what Envoy serves by itself is what
 // there is. A Prometheus backend is a listener that leads one path to the statistics of Envoy's admin interface and
@@ -23,9 +23,9 @@ import (
 
 const kind = "MeshMetric"
 
-// Room declares the kind and its effect.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kind and its effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshmetrics", "mm", resource.PolicyShape{
 			Top:     []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
 			Default: true,

@@ -1,4 +1,4 @@
-// Package meshtls is the room of MeshTLS: which versions of TLS and which ciphers the proxies of a mesh speak with each
+// Package meshtls is the plugin of MeshTLS: which versions of TLS and which ciphers the proxies of a mesh speak with each
 // other, and whether an inbound also takes connections without a certificate of the mesh.
 //
 // It edits what the generator makes of mTLS and makes none itself: without mTLS it has no effect.
@@ -11,9 +11,9 @@ import (
 
 const kind = "MeshTLS"
 
-// Room returns the room.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtlses", "mtls", resource.PolicyShape{
 			Top:     []string{"Mesh", "MeshSubset", "Dataplane"},
 			From:    []string{"Mesh"},

@@ -1,4 +1,4 @@
-// Package timeout is the room of MeshTimeout, and of Timeout, which it replaces: how long connections and requests may
+// Package timeout is the plugin of MeshTimeout, and of Timeout, which it replaces: how long connections and requests may
 // take or stay idle.
 //
 // Its policies act on outbounds and their clusters, on single routes, and (MeshTimeout) on inbounds and the clusters
@@ -20,9 +20,9 @@ const (
 	kindGateway   = "MeshGateway"
 )
 
-// Room returns the room.
-func Room() policy.Room {
-	return policy.Room{
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtimeouts", "mt", resource.PolicyShape{
 			Top:       []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"},
 			TopToOnly: []string{kindGateway, kindHTTPRoute},

@@ -1,4 +1,4 @@
-// Package accesslog is the room of MeshAccessLog with the backends that it refers to, and of TrafficLog, which it
+// Package accesslog is the plugin of MeshAccessLog with the backends that it refers to, and of TrafficLog, which it
 // replaces: which connections and requests a proxy logs, where to, and in what words.
 //
 // A file is written by Envoy itself. The lines for a TCP collector go through a FIFO in the agent's run directory, one
@@ -23,10 +23,10 @@ const (
 	kindGlobalBackend = "GlobalAccessLogBackend"
 )
 
-// Room returns the room.
-func Room() policy.Room {
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
 	clients := []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}
-	return policy.Room{
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshaccesslogs", "mal", resource.PolicyShape{
 			Top:         []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
 			TopFromOnly: []string{"MeshHTTPRoute", "MeshGatewayRoute"},

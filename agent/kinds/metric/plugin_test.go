@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", metric.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", metric.Plugin()) }
 
 func decode(conf string) ([]*resource.Resource, resource.Faults) {
 	return kinds.Registry().Decode("", fmt.Appendf(nil, `{"type":"MeshMetric","mesh":"default","name":"p","spec":{"default":%s}}`, conf))

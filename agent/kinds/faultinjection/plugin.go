@@ -1,4 +1,4 @@
-// Package faultinjection is the room of MeshFaultInjection, and of FaultInjection, which it replaces: requests that an
+// Package faultinjection is the plugin of MeshFaultInjection, and of FaultInjection, which it replaces: requests that an
 // inbound answers with an error, late or slowly, by chance, to show what their clients make of it.
 //
 // Clients are told by the tags that their proxies send with every request. Whoever sends no tags is hit by the faults
@@ -17,10 +17,10 @@ const (
 	legacyKind = "FaultInjection"
 )
 
-// Room returns the room.
-func Room() policy.Room {
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
 	clients := []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}
-	return policy.Room{
+	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshfaultinjections", "mfi", resource.PolicyShape{
 			Top:       append(clients[:len(clients):len(clients)], "Dataplane"),
 			TopToOnly: []string{"MeshGateway"},
