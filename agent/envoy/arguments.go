@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // checkHeader checks "name" or "name?alternative".
@@ -13,9 +15,9 @@ func checkHeader(arg string) string {
 	case strings.Contains(alternative, "?"):
 		return "at most one alternative is allowed behind the name"
 	case !headerName(name):
-		return fmt.Sprintf("%q is not the name of a header", clip(name))
+		return fmt.Sprintf("%q is not the name of a header", clip.Value(name))
 	case both && !headerName(alternative):
-		return fmt.Sprintf("%q is not the name of a header", clip(alternative))
+		return fmt.Sprintf("%q is not the name of a header", clip.Value(alternative))
 	}
 	return ""
 }
@@ -65,7 +67,7 @@ func checkDuration(arg string) string {
 	case len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "":
 		return "give two points in time and, if wanted, a unit: DS_RX_BEG:DS_TX_END:ms"
 	case len(parts) == 3 && !slices.Contains([]string{"ms", "us", "ns"}, parts[2]):
-		return fmt.Sprintf("%q is not a unit: give ms, us or ns", clip(parts[2]))
+		return fmt.Sprintf("%q is not a unit: give ms, us or ns", clip.Value(parts[2]))
 	}
 	return ""
 }
@@ -86,7 +88,7 @@ func checkFilterState(arg string) string {
 	case key == "":
 		return "the key is empty"
 	case !slices.Contains([]string{"", "PLAIN", "TYPED", "FIELD"}, form):
-		return fmt.Sprintf("%q is not a form: give PLAIN, TYPED or FIELD", clip(form))
+		return fmt.Sprintf("%q is not a form: give PLAIN, TYPED or FIELD", clip.Value(form))
 	case (form == "FIELD") != (field != ""):
 		return "FIELD and the name of the field go together: key:FIELD:name"
 	}

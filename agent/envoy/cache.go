@@ -11,6 +11,8 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 const (
@@ -157,11 +159,11 @@ func (c *cache) examine(k Kind, r *Resource) *checked {
 	}
 	if strings.HasPrefix(r.Name, xdstpScheme) {
 		if u, err := url.Parse(r.Name); err != nil || strings.Count(u.Path, "/") < 2 {
-			w.report(112, Reject, "name", "%q is no name of the form xdstp://authority/type/id", clip(r.Name))
+			w.report(112, Reject, "name", "%q is no name of the form xdstp://authority/type/id", clip.Value(r.Name))
 		}
 	}
 	if name := resourceName(m); name != r.Name {
-		w.report(nameRule(k), Reject, "", "the resource is named %q and sent as %q: give both one name", clip(name), clip(r.Name))
+		w.report(nameRule(k), Reject, "", "the resource is named %q and sent as %q: give both one name", clip.Value(name), clip.Value(r.Name))
 	}
 	w.root(m)
 	return out

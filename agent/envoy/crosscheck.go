@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // set checks the resources of a config against each other. It is kept for its room.
@@ -69,7 +71,7 @@ func (s *set) one(c *cache, k Kind, r, before *Resource, prev *Snapshot, facts *
 		s.out = append(s.out, Finding{Rule: rule, Severity: severity, Place: p, Message: fmt.Sprintf(format, args...)})
 	}
 	if _, twice := s.names[k][r.Name]; twice {
-		report(duplicateRule(k), Reject, "", "two resources of this type are named %q", clip(r.Name))
+		report(duplicateRule(k), Reject, "", "two resources of this type are named %q", clip.Value(r.Name))
 		return
 	}
 	for i := range found.refs {
@@ -91,7 +93,7 @@ func (s *set) one(c *cache, k Kind, r, before *Resource, prev *Snapshot, facts *
 	}
 	for _, f := range found.files {
 		if why, bad := facts.Unwritable[f.path]; bad {
-			report(106, Reject, f.pointer, "Envoy cannot open %q: %s", clip(f.path), why)
+			report(106, Reject, f.pointer, "Envoy cannot open %q: %s", clip.Value(f.path), why)
 		}
 	}
 	switch k {
@@ -102,7 +104,7 @@ func (s *set) one(c *cache, k Kind, r, before *Resource, prev *Snapshot, facts *
 		}
 	case KindCluster:
 		if slices.Contains(facts.StaticClusters, r.Name) {
-			report(91, Unusable, "", "the bootstrap has a cluster %q, which no other can replace", clip(r.Name))
+			report(91, Unusable, "", "the bootstrap has a cluster %q, which no other can replace", clip.Value(r.Name))
 		}
 	}
 	s.names[k][r.Name] = status{checked: found, held: blocked && before == nil}
@@ -138,12 +140,12 @@ func (s *set) refer(k Kind, r *ref, place Place, prev *Snapshot, facts *Facts) b
 		if slices.Contains(facts.Extensions, r.name) {
 			return false
 		}
-		return report(r.severity, "%q is no type that is known: %s", clip(r.name), r.what)
+		return report(r.severity, "%q is no type that is known: %s", clip.Value(r.name), r.what)
 	case staticCluster:
 		if slices.Contains(facts.StaticClusters, r.name) {
 			return false
 		}
-		return report(r.severity, "the bootstrap has no cluster %q: %s", clip(r.name), r.what)
+		return report(r.severity, "the bootstrap has no cluster %q: %s", clip.Value(r.name), r.what)
 	case KindCluster:
 		if slices.Contains(facts.StaticClusters, r.name) {
 			return false
@@ -158,16 +160,16 @@ func (s *set) refer(k Kind, r *ref, place Place, prev *Snapshot, facts *Facts) b
 			}
 			s.gone[r.name] = true
 			s.out = append(s.out, Finding{Rule: 90, Severity: Unusable, Place: Place{Type: KindCluster.URL(), Resource: r.name}, Others: []Place{place},
-				Message: fmt.Sprintf("cluster %q is removed while it is in use: %s", clip(r.name), r.what)})
+				Message: fmt.Sprintf("cluster %q is removed while it is in use: %s", clip.Value(r.name), r.what)})
 		}
-		return report(r.severity, "%s %q does not exist: %s", kindWord(r.kind), clip(r.name), r.what)
+		return report(r.severity, "%s %q does not exist: %s", kindWord(r.kind), clip.Value(r.name), r.what)
 	case target.held:
-		blocks := report(r.severity, "%s %q is not sent, since Envoy could not use it: %s", kindWord(r.kind), clip(r.name), r.what)
+		blocks := report(r.severity, "%s %q is not sent, since Envoy could not use it: %s", kindWord(r.kind), clip.Value(r.name), r.what)
 		s.out[len(s.out)-1].Others = []Place{{Type: r.kind.URL(), Resource: r.name}}
 		return blocks
 	case r.secret != "" && target.checked.secret != "" && target.checked.secret != r.secret:
 		s.out = append(s.out, Finding{Rule: 97, Severity: Reject, Place: place,
-			Message: fmt.Sprintf("secret %q is %s, and %s is wanted", clip(r.name), target.checked.secret, r.secret)})
+			Message: fmt.Sprintf("secret %q is %s, and %s is wanted", clip.Value(r.name), target.checked.secret, r.secret)})
 		return true
 	}
 	return false
@@ -235,9 +237,9 @@ func (s *set) claim(name string, b bind) {
 		s.owners[b.address] = owner{name, b.pointer, false}
 		return
 	}
-	message := fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not", clip(first.name), clip(b.address))
+	message := fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not", clip.Value(first.name), clip.Value(b.address))
 	if first.leaves {
-		message = fmt.Sprintf("listener %q has the address %s and leaves it with this change: Envoy gives it to another one only after that; change the two one after the other, with a third address where they swap", clip(first.name), clip(b.address))
+		message = fmt.Sprintf("listener %q has the address %s and leaves it with this change: Envoy gives it to another one only after that; change the two one after the other, with a third address where they swap", clip.Value(first.name), clip.Value(b.address))
 	}
 	s.out = append(s.out, Finding{Rule: 10, Severity: Reject, Place: Place{KindListener.URL(), name, b.pointer},
 		Others: []Place{{KindListener.URL(), first.name, first.pointer}}, Message: message})

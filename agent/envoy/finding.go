@@ -1,5 +1,7 @@
 package envoy
 
+import "strconv"
+
 // Severity says what Envoy makes of a fault, the worst first.
 type Severity uint8
 
@@ -62,4 +64,23 @@ type Facts struct {
 	Taken map[string]string
 	// Unwritable are the files that Envoy cannot open for its logs, with the reason.
 	Unwritable map[string]string
+}
+
+// part names an element of a repeated field.
+func part(field string, index int, more ...string) string {
+	p := field + "/" + strconv.Itoa(index)
+	for _, m := range more {
+		p += "/" + m
+	}
+	return p
+}
+
+// pointerKey escapes a key for a JSON pointer (RFC 6901, section 3).
+func pointerKey(k string) string {
+	for i := range len(k) {
+		if k[i] == '~' || k[i] == '/' {
+			return pointerEscapes.Replace(k)
+		}
+	}
+	return k
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // MaxFormat is the length in bytes of a format string, a bound of this package: Envoy has none.
@@ -110,7 +112,7 @@ func parseOperator(s string, placeholders []string) (Segment, *FormatError) {
 	}
 	op, ok := findOperator(seg.Operator)
 	if !ok {
-		return seg, &FormatError{Reason: fmt.Sprintf("there is no operator %%%s%%", clip(seg.Operator)), Near: nearest(seg.Operator, placeholders)}
+		return seg, &FormatError{Reason: fmt.Sprintf("there is no operator %%%s%%", clip.Value(seg.Operator)), Near: nearest(seg.Operator, placeholders)}
 	}
 	given := strings.Contains(seg.Raw, "(")
 	switch {
@@ -123,7 +125,7 @@ func parseOperator(s string, placeholders []string) (Segment, *FormatError) {
 	}
 	if op.check != nil && seg.Arg != "" {
 		if reason := op.check(seg.Arg); reason != "" {
-			return seg, &FormatError{Reason: fmt.Sprintf("%s(%s): %s", op.name, clip(seg.Arg), reason)}
+			return seg, &FormatError{Reason: fmt.Sprintf("%s(%s): %s", op.name, clip.Value(seg.Arg), reason)}
 		}
 	}
 	return seg, nil
@@ -184,17 +186,17 @@ func notAnOperator(s string, placeholders []string) *FormatError {
 	case name == "":
 		return &FormatError{Reason: "no operator begins at this %: " + remedy}
 	case name != upper:
-		return &FormatError{Reason: fmt.Sprintf("%%%s is not an operator: their names are in upper case; %s", clip(name), remedy), Near: nearest(upper, placeholders)}
+		return &FormatError{Reason: fmt.Sprintf("%%%s is not an operator: their names are in upper case; %s", clip.Value(name), remedy), Near: nearest(upper, placeholders)}
 	}
 	rest := s[1+len(name):]
-	reason := fmt.Sprintf("the operator %%%s is not closed by %%", clip(name))
+	reason := fmt.Sprintf("the operator %%%s is not closed by %%", clip.Value(name))
 	switch {
 	case strings.HasPrefix(rest, "(") && !strings.Contains(rest, ")"):
-		reason = fmt.Sprintf("the argument of %%%s is not closed: write %%%s(…)%%", clip(name), clip(name))
+		reason = fmt.Sprintf("the argument of %%%s is not closed: write %%%s(…)%%", clip.Value(name), clip.Value(name))
 	case strings.HasPrefix(rest, "(") && strings.Contains(rest[:strings.Index(rest, ")")], "\n"):
-		reason = fmt.Sprintf("the argument of %%%s has a line break: remove it", clip(name))
+		reason = fmt.Sprintf("the argument of %%%s has a line break: remove it", clip.Value(name))
 	case strings.HasPrefix(rest, ":"):
-		reason = fmt.Sprintf("the length of %%%s is not a number from 0 to %d followed by %%", clip(name), maxLength)
+		reason = fmt.Sprintf("the length of %%%s is not a number from 0 to %d followed by %%", clip.Value(name), maxLength)
 	}
 	e := &FormatError{Reason: reason + ", or " + remedy}
 	if _, ok := findOperator(name); !ok && !slices.Contains(placeholders, name) {
@@ -223,13 +225,4 @@ func AppendFormat(b []byte, segs []Segment, value func(placeholder string) strin
 		}
 	}
 	return b
-}
-
-// clip cuts a text from a document to a length that fits a message.
-func clip(s string) string {
-	const most = 60
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // headerMatch is a compiled HeaderMatcher.
@@ -73,11 +75,11 @@ func (h *headerMatch) text() string {
 	switch h.kind {
 	case 'p':
 		if h.present != h.invert {
-			return fmt.Sprintf("header %s present", clip(h.name))
+			return fmt.Sprintf("header %s present", clip.Value(h.name))
 		}
-		return fmt.Sprintf("header %s missing", clip(h.name))
+		return fmt.Sprintf("header %s missing", clip.Value(h.name))
 	case 'r':
-		return fmt.Sprintf("header %s %sin [%d, %d)", clip(h.name), not, h.from, h.to)
+		return fmt.Sprintf("header %s %sin [%d, %d)", clip.Value(h.name), not, h.from, h.to)
 	}
-	return fmt.Sprintf("header %s %s%s", clip(h.name), not, h.value.text())
+	return fmt.Sprintf("header %s %s%s", clip.Value(h.name), not, h.value.text())
 }

@@ -9,6 +9,8 @@ import (
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 const (
@@ -113,7 +115,7 @@ func (w *walk) httpFilters(m *hcmv3.HttpConnectionManager, at Place, s *stream, 
 	for i, f := range m.GetHttpFilters() {
 		config := f.GetTypedConfig()
 		place := at.below("httpFilters", strconv.Itoa(i))
-		step := Step{Level: LevelHTTPFilter, Input: clip(f.GetName()), Choice: shortURL(config.GetTypeUrl()), Place: &place}
+		step := Step{Level: LevelHTTPFilter, Input: clip.Value(f.GetName()), Choice: shortURL(config.GetTypeUrl()), Place: &place}
 		special := o.find(f.GetName())
 		disabled := f.GetDisabled() && special == nil
 		if special.GetTypeUrl() == filterConfigURL {
@@ -178,12 +180,12 @@ func (w *walk) follow(m RouteMatch) *Trace {
 	w.trace.Status = m.Status
 	switch m.Outcome {
 	case NoHost:
-		return w.end(NoHost, LevelVirtualHost, "NR", "no virtual host has the domain %s", clip(w.req.Host))
+		return w.end(NoHost, LevelVirtualHost, "NR", "no virtual host has the domain %s", clip.Value(w.req.Host))
 	case NoRoute:
 		return w.end(NoRoute, LevelRoute, "NR", "no route of the virtual host fits")
 	case Answered:
 		if m.Location != "" {
-			return w.end(Answered, LevelRoute, "", "Envoy answers with %d and Location %s", m.Status, clip(m.Location))
+			return w.end(Answered, LevelRoute, "", "Envoy answers with %d and Location %s", m.Status, clip.Value(m.Location))
 		}
 		if m.Status != 0 {
 			return w.end(Answered, LevelRoute, "", "Envoy answers with %d", m.Status)

@@ -9,6 +9,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // Listener filters that are simulated, by type URL.
@@ -189,13 +191,13 @@ func disabled(p *listenerv3.ListenerFilterChainMatchPredicate, dst netip.AddrPor
 // filterName is the name of a listener filter, or what its type says.
 func filterName(f *listenerv3.ListenerFilter) string {
 	if f.GetName() != "" {
-		return clip(f.GetName())
+		return clip.Value(f.GetName())
 	}
 	return shortURL(f.GetTypedConfig().GetTypeUrl())
 }
 
 // shortURL is the last part of a type's name.
-func shortURL(url string) string { return clip(url[strings.LastIndexByte(url, '.')+1:]) }
+func shortURL(url string) string { return clip.Value(url[strings.LastIndexByte(url, '.')+1:]) }
 
 // note adds a sentence to what is worth knowing. A nil step takes none.
 func (s *Step) note(format string, args ...any) {

@@ -1,6 +1,10 @@
 package envoy
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
+)
 
 // Field is one entry of a JSON format, written as {key: value}.
 type Field struct {
@@ -41,7 +45,7 @@ func ParseJSONFormat(fields []Field, placeholders ...string) ([][]Segment, []*JS
 			faults = append(faults, &JSONError{Index: i, Key: true, Err: fmt.Errorf("it is empty: give the field a name")})
 			continue
 		case double:
-			faults = append(faults, &JSONError{Index: i, Key: true, Err: fmt.Errorf("%q is already the key of field %d: each field has its own", clip(f.Key), first)})
+			faults = append(faults, &JSONError{Index: i, Key: true, Err: fmt.Errorf("%q is already the key of field %d: each field has its own", clip.Value(f.Key), first)})
 			continue
 		}
 		seen[f.Key] = i

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // maxListed bounds the lists of a step; Step.More counts the rest.
@@ -234,5 +236,5 @@ func leafText(port uint16, p netip.Prefix) string {
 }
 
 func namesText(before, name, transport, alpn string) string {
-	return fmt.Sprintf("%s, server name %s, transport protocol %s, application protocol %s", before, clip(valueText(name)), valueText(transport), valueText(alpn))
+	return fmt.Sprintf("%s, server name %s, transport protocol %s, application protocol %s", before, clip.Value(valueText(name)), valueText(transport), valueText(alpn))
 }

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	ipmatcherv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/input_matchers/ip/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // matchTree is a compiled xds.type.matcher.v3.Matcher: a list of predicates, or a lookup of one input. What cannot be
@@ -226,7 +229,7 @@ func (t *matchTree) lookUp(in matchInputs, step func(Step)) *anypb.Any {
 	value, ok, known := in.input(t.input)
 	tried := func(choice string, on *onMatch) *anypb.Any {
 		if step != nil {
-			step(Step{Level: LevelMatcher, Input: shortURL(t.input.GetTypeUrl()) + " " + clip(value), Candidates: t.candidates(), Choice: choice})
+			step(Step{Level: LevelMatcher, Input: shortURL(t.input.GetTypeUrl()) + " " + clip.Value(value), Candidates: t.candidates(), Choice: choice})
 		}
 		return on.evaluate(in, step)
 	}
@@ -263,7 +266,7 @@ func (t *matchTree) lookUp(in matchInputs, step func(Step)) *anypb.Any {
 		}
 	}
 	if step != nil {
-		step(Step{Level: LevelMatcher, Input: shortURL(t.input.GetTypeUrl()) + " " + clip(value), Candidates: t.candidates()})
+		step(Step{Level: LevelMatcher, Input: shortURL(t.input.GetTypeUrl()) + " " + clip.Value(value), Candidates: t.candidates()})
 	}
 	return nil
 }
@@ -325,7 +328,7 @@ func (t *matchTree) candidates() []string {
 			out = append(out, r.prefix.String())
 		}
 	case 'n':
-		out = sortedValues(sortedKeys(t.children))
+		out = sortedValues(slices.Sorted(maps.Keys(t.children)))
 	default:
 		out = slices.Clone(t.longest)
 	}
@@ -362,5 +365,5 @@ func (p *predicate) text(in matchInputs) string {
 		return "predicate"
 	}
 	value, _, _ := in.input(p.input)
-	return shortURL(p.input.GetTypeUrl()) + " " + clip(value)
+	return shortURL(p.input.GetTypeUrl()) + " " + clip.Value(value)
 }

@@ -6,6 +6,8 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	netrbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 const (
@@ -20,7 +22,7 @@ func (w *walk) networkFilters() *Trace {
 	for i, f := range w.match.Chain.GetFilters() {
 		config := f.GetTypedConfig()
 		place := w.chain.below("filters", strconv.Itoa(i))
-		step := Step{Level: LevelNetworkFilter, Input: clip(f.GetName()), Choice: shortURL(config.GetTypeUrl()), Place: &place}
+		step := Step{Level: LevelNetworkFilter, Input: clip.Value(f.GetName()), Choice: shortURL(config.GetTypeUrl()), Place: &place}
 		inside := place.below("typedConfig")
 		switch config.GetTypeUrl() {
 		case hcmURL:

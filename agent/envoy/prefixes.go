@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // prefixMap finds the longest prefix that holds an address.
@@ -126,7 +128,7 @@ func parseRange(r *corev3.CidrRange) (netip.Prefix, error) {
 func parsePrefix(address string, length uint32) (netip.Prefix, error) {
 	a, err := netip.ParseAddr(address)
 	if err != nil || a.Zone() != "" {
-		return netip.Prefix{}, fmt.Errorf("%q is not an IP address without a zone", clip(address))
+		return netip.Prefix{}, fmt.Errorf("%q is not an IP address without a zone", clip.Value(address))
 	}
 	return a.Prefix(int(min(length, uint32(a.BitLen()))))
 }

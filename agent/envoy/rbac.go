@@ -8,6 +8,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // Decision is what RBAC rules say about a connection or request.
@@ -195,7 +197,7 @@ func (d Decision) text() string {
 	}
 	switch {
 	case d.Policy != "":
-		b.WriteString(": policy " + clip(d.Policy) + " fits")
+		b.WriteString(": policy " + clip.Value(d.Policy) + " fits")
 	case d.Action == "ALLOW":
 		b.WriteString(": no policy fits")
 	case d.Action == "":

@@ -6,6 +6,8 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // routeMatch is a compiled RouteMatch.
@@ -56,15 +58,15 @@ func (m *routeMatch) matches(s *stream) (truth, string) {
 		switch p := q.GetQueryParameterMatchSpecifier().(type) {
 		case *routev3.QueryParameterMatcher_StringMatch:
 			if want := compileString(p.StringMatch); !ok || !want.matches(v) {
-				return no, fmt.Sprintf("wants query parameter %s %s", clip(q.GetName()), want.text())
+				return no, fmt.Sprintf("wants query parameter %s %s", clip.Value(q.GetName()), want.text())
 			}
 		case *routev3.QueryParameterMatcher_PresentMatch:
 			if ok != p.PresentMatch {
-				return no, fmt.Sprintf("wants query parameter %s present: %v", clip(q.GetName()), p.PresentMatch)
+				return no, fmt.Sprintf("wants query parameter %s present: %v", clip.Value(q.GetName()), p.PresentMatch)
 			}
 		default:
 			if !ok {
-				return no, fmt.Sprintf("wants query parameter %s", clip(q.GetName()))
+				return no, fmt.Sprintf("wants query parameter %s", clip.Value(q.GetName()))
 			}
 		}
 	}
@@ -83,12 +85,12 @@ func (m *routeMatch) matchesPath(s *stream) (truth, string) {
 		if strings.HasPrefix(folded, m.path) {
 			return yes, ""
 		}
-		return no, fmt.Sprintf("wants path prefix %s", clip(m.path))
+		return no, fmt.Sprintf("wants path prefix %s", clip.Value(m.path))
 	case 'x':
 		if folded == m.path {
 			return yes, ""
 		}
-		return no, fmt.Sprintf("wants path %s", clip(m.path))
+		return no, fmt.Sprintf("wants path %s", clip.Value(m.path))
 	case 'r':
 		if m.regex.matches(path) {
 			return yes, ""
@@ -98,7 +100,7 @@ func (m *routeMatch) matchesPath(s *stream) (truth, string) {
 		if strings.HasPrefix(folded, m.path) && (len(folded) == len(m.path) || folded[len(m.path)] == '/') {
 			return yes, ""
 		}
-		return no, fmt.Sprintf("wants path %s or one below it", clip(m.path))
+		return no, fmt.Sprintf("wants path %s or one below it", clip.Value(m.path))
 	case 'c':
 		return truthOf(connect), "wants CONNECT"
 	}
@@ -128,7 +130,7 @@ func (m *routeMatch) matchesRest(s *stream) (truth, string) {
 	for _, c := range m.source.GetCookies() {
 		v, ok := cookie(s, c.GetName())
 		if want := compileString(c.GetStringMatch()); !ok || want.matches(v) == c.GetInvertMatch() {
-			return no, fmt.Sprintf("wants cookie %s", clip(c.GetName()))
+			return no, fmt.Sprintf("wants cookie %s", clip.Value(c.GetName()))
 		}
 	}
 	if len(m.source.GetDynamicMetadata()) > 0 || len(m.source.GetFilterState()) > 0 {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // Routes chooses the virtual host and the route of requests. It is made once of a message, which must not be changed,
@@ -88,7 +90,7 @@ func (r *Routes) find(s *stream, steps *[]Step) RouteMatch {
 		m.Outcome, m.Status, m.Location = Answered, 301, "https://"+s.host+s.path
 		return m
 	}
-	step := Step{Level: LevelRoute, Input: s.method + " " + clip(s.path)}
+	step := Step{Level: LevelRoute, Input: s.method + " " + clip.Value(s.path)}
 	for i, route := range vhost.GetRoutes() {
 		fits, why := r.routes[m.Host][i].matches(s)
 		if fits == yes {
@@ -153,7 +155,7 @@ func (m *RouteMatch) forward(a *routev3.RouteAction, s *stream, step *Step) {
 	case *routev3.RouteAction_ClusterHeader:
 		name, ok := s.header(c.ClusterHeader)
 		if !ok {
-			step.note("the header %s, which names the cluster, is missing", clip(c.ClusterHeader))
+			step.note("the header %s, which names the cluster, is missing", clip.Value(c.ClusterHeader))
 		}
 		one(name)
 	case *routev3.RouteAction_WeightedClusters:

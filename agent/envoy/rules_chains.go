@@ -1,6 +1,8 @@
 package envoy
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,6 +11,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // checkChains checks how a listener tells its filter chains apart.
@@ -38,20 +42,22 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 		a, b := chains[c.first], chains[c.second]
 		switch {
 		case c.first == c.second:
-			s.report(4, Reject, second, "filter chain %q asks twice for %s: remove one", clip(chainName(b, c.second)), c.leaf)
+			s.report(4, Reject, second, "filter chain %q asks twice for %s: remove one", clip.Value(chainName(b, c.second)), c.leaf)
 		case proto.Equal(a.GetFilterChainMatch(), b.GetFilterChainMatch()):
 			s.reportWith(others, 3, Reject, second, "filter chains %q and %q ask for the same, %s: keep one",
-				clip(chainName(a, c.first)), clip(chainName(b, c.second)), c.leaf)
+				clip.Value(chainName(a, c.first)), clip.Value(chainName(b, c.second)), c.leaf)
 		default:
 			s.reportWith(others, 4, Reject, second, "filter chains %q and %q both ask for %s: keep it in one",
-				clip(chainName(a, c.first)), clip(chainName(b, c.second)), c.leaf)
+				clip.Value(chainName(a, c.first)), clip.Value(chainName(b, c.second)), c.leaf)
 		}
 	}
 	if index.full() {
 		s.report(4, Surprise, "filterChains", "the filter chains ask for more than %d combinations: what lies beyond is not checked", MaxLeaves)
 	}
 	if len(index.conflicts) == 0 {
-		checkShadows(s, m, index)
+		for _, f := range findShadows(m, index) {
+			s.reportWith(f.Others, f.Rule, Surprise, f.At, "%s", f.Message)
+		}
 	}
 }
 
@@ -76,9 +82,9 @@ func checkMatch(s *subject, m *listenerv3.FilterChainMatch, at string) {
 		rest, wildcard := strings.CutPrefix(name, "*.")
 		switch {
 		case !wildcard && strings.Contains(name, "*"):
-			s.report(5, Reject, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a * that is not a whole first label: write *.example.com, or leave server_names out for any", clip(name))
+			s.report(5, Reject, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a * that is not a whole first label: write *.example.com, or leave server_names out for any", clip.Value(name))
 		case strings.Contains(rest, "*"):
-			s.report(5, Surprise, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a second *, which no name fits", clip(name))
+			s.report(5, Surprise, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a second *, which no name fits", clip.Value(name))
 		}
 	}
 }
@@ -104,7 +110,7 @@ func checkRange(s *subject, rule int, r *corev3.CidrRange, at string) {
 	case err != nil:
 		s.report(rule, Reject, at+"/addressPrefix", "%v", err)
 	case length == nil:
-		s.report(rule, Surprise, at+"/prefixLen", "without a length Envoy reads %s as all addresses: give it one", clip(r.GetAddressPrefix()))
+		s.report(rule, Surprise, at+"/prefixLen", "without a length Envoy reads %s as all addresses: give it one", clip.Value(r.GetAddressPrefix()))
 	case int(length.GetValue()) > p.Addr().BitLen():
 		s.report(rule, Surprise, at+"/prefixLen", "a length of %d is read as %d, the whole address %s", length.GetValue(), p.Addr().BitLen(), p.Addr())
 	}
@@ -120,7 +126,7 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 		case c.GetName() == "":
 			s.report(8, Reject, at, "a filter chain that a matcher chooses needs a name")
 		case twice:
-			s.reportWith([]string{part("filterChains", first, "name")}, 8, Reject, at, "filter chain name %q is taken: names are unique where a matcher chooses by them", clip(c.GetName()))
+			s.reportWith([]string{part("filterChains", first, "name")}, 8, Reject, at, "filter chain name %q is taken: names are unique where a matcher chooses by them", clip.Value(c.GetName()))
 		default:
 			names[c.GetName()] = i
 		}
@@ -136,12 +142,12 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 		if !ok {
 			s.report(33, Reject, at, "the action is %s: a filter chain is named by a google.protobuf.StringValue", shortURL(action.GetTypeUrl()))
 		} else if _, exists := names[name]; !exists {
-			s.report(9, Unusable, at, "the matcher leads to the filter chain %q, which does not exist: its connections are closed, without the default chain", clip(name))
+			s.report(9, Unusable, at, "the matcher leads to the filter chain %q, which does not exist: its connections are closed, without the default chain", clip.Value(name))
 		}
 	}, func(input *anypb.Any, key string) {
 		if strings.HasSuffix(input.GetTypeUrl(), "PortInput") {
 			if n, err := strconv.ParseUint(key, 10, 16); err != nil || strconv.FormatUint(n, 10) != key {
-				s.report(38, Surprise, at, "no port is written %q: ports are compared as text, in decimal without zeros in front", clip(key))
+				s.report(38, Surprise, at, "no port is written %q: ports are compared as text, in decimal without zeros in front", clip.Value(key))
 			}
 		}
 	})
@@ -188,11 +194,11 @@ func inspectMatcher(m *xdsmatcherv3.Matcher, depth int, input func(*anypb.Any), 
 	}
 	input(tree.GetInput().GetTypedConfig())
 	for _, children := range []map[string]*xdsmatcherv3.Matcher_OnMatch{tree.GetExactMatchMap().GetMap(), tree.GetPrefixMatchMap().GetMap()} {
-		for _, k := range sortedKeys(children) {
+		for _, k := range slices.Sorted(maps.Keys(children)) {
 			onMatch(children[k])
 		}
 	}
-	for _, k := range sortedKeys(tree.GetExactMatchMap().GetMap()) {
+	for _, k := range slices.Sorted(maps.Keys(tree.GetExactMatchMap().GetMap())) {
 		key(tree.GetInput().GetTypedConfig(), k)
 	}
 	if custom, err := tree.GetCustomMatch().GetTypedConfig().UnmarshalNew(); err == nil {
@@ -236,13 +242,13 @@ func checkServerNameMatcher(s *subject, m *xdsmatcherv3.ServerNameMatcher) {
 		for j, name := range d.GetDomains() {
 			at := part("domainMatchers", i, "domains", strconv.Itoa(j))
 			if first, twice := seen[name]; twice {
-				s.reportWith([]string{first}, 37, Reject, at, "the domain %q stands twice", clip(name))
+				s.reportWith([]string{first}, 37, Reject, at, "the domain %q stands twice", clip.Value(name))
 			} else {
 				seen[name] = at
 			}
 			rest := strings.TrimPrefix(name, "*.")
 			if name != "*" && (rest == "" || strings.Contains(rest, "*")) {
-				s.report(37, Reject, at, "%q is no domain: write example.com, *.example.com or *", clip(name))
+				s.report(37, Reject, at, "%q is no domain: write example.com, *.example.com or *", clip.Value(name))
 			}
 		}
 	}

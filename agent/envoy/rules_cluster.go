@@ -3,14 +3,18 @@ package envoy
 //lint:file-ignore SA1019 fields that Envoy still reads are checked
 
 import (
+	"maps"
 	"math/big"
 	"net/netip"
+	"slices"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 const nameHTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -22,7 +26,7 @@ func checkCluster(s *subject, m *clusterv3.Cluster) {
 	checkBalancer(s, m)
 	checkOutlier(s, m.GetOutlierDetection())
 	old := m.GetHttp2ProtocolOptions() != nil || m.GetHttpProtocolOptions() != nil || m.GetCommonHttpProtocolOptions() != nil || m.GetUpstreamHttpProtocolOptions() != nil
-	for _, key := range sortedKeys(m.GetTypedExtensionProtocolOptions()) {
+	for _, key := range slices.Sorted(maps.Keys(m.GetTypedExtensionProtocolOptions())) {
 		isOptions := m.GetTypedExtensionProtocolOptions()[key].GetTypeUrl() == typePrefix+nameHTTPOptions
 		at := "typedExtensionProtocolOptions/" + pointerKey(key)
 		switch {
@@ -64,7 +68,7 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 			s.report(76, Reject, "lbSubsetConfig", "an ORIGINAL_DST cluster has no subsets: leave lb_subset_config out")
 		}
 		if o := m.GetOriginalDstLbConfig(); o.GetUseHttpHeader() && o.GetHttpHeaderName() != "" && !headerName(o.GetHttpHeaderName()) {
-			s.report(77, Reject, "originalDstLbConfig/httpHeaderName", "%q is not the name of a header", clip(o.GetHttpHeaderName()))
+			s.report(77, Reject, "originalDstLbConfig/httpHeaderName", "%q is not the name of a header", clip.Value(o.GetHttpHeaderName()))
 		}
 	default:
 		checkEndpointAddresses(s, m)
@@ -91,7 +95,7 @@ func checkEndpointAddresses(s *subject, m *clusterv3.Cluster) {
 			case dns && (a.GetPipe() != nil || sa.GetResolverName() != ""):
 				s.report(79, Reject, at, "a %s cluster resolves host names with DNS: give a socket address without resolver_name", m.GetType())
 			case !dns && sa != nil && !isIP(sa):
-				s.report(78, Reject, at, "%q is not an IP address: use STRICT_DNS for host names", clip(sa.GetAddress()))
+				s.report(78, Reject, at, "%q is not an IP address: use STRICT_DNS for host names", clip.Value(sa.GetAddress()))
 			}
 		}
 	}

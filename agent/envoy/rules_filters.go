@@ -2,12 +2,16 @@ package envoy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // terminality says whether a filter ends its chain.
@@ -63,7 +67,7 @@ func checkFilterChain(s *subject, m *listenerv3.FilterChain) {
 		at := part("filters", i)
 		if f.GetTypedConfig() == nil {
 			if f.GetConfigDiscovery() == nil {
-				s.report(23, Reject, at+"/typedConfig", "network filter %q has no typed_config, by whose type Envoy finds it", clip(f.GetName()))
+				s.report(23, Reject, at+"/typedConfig", "network filter %q has no typed_config, by whose type Envoy finds it", clip.Value(f.GetName()))
 			}
 			continue
 		}
@@ -74,9 +78,9 @@ func checkFilterChain(s *subject, m *listenerv3.FilterChain) {
 		last := i == len(filters)-1
 		switch {
 		case last && kind == passes:
-			s.report(20, Reject, at, "the last network filter, %q, passes connections on: put a terminal one behind it, as tcp_proxy", clip(f.GetName()))
+			s.report(20, Reject, at, "the last network filter, %q, passes connections on: put a terminal one behind it, as tcp_proxy", clip.Value(f.GetName()))
 		case !last && kind == ends:
-			s.report(21, Reject, at, "network filter %q ends the chain, but there are %d behind it: move it to the end", clip(f.GetName()), len(filters)-1-i)
+			s.report(21, Reject, at, "network filter %q ends the chain, but there are %d behind it: move it to the end", clip.Value(f.GetName()), len(filters)-1-i)
 		}
 	}
 }
@@ -85,7 +89,7 @@ func checkFilterChain(s *subject, m *listenerv3.FilterChain) {
 func checkTransportSocket(s *subject, m *corev3.TransportSocket) {
 	url := m.GetTypedConfig().GetTypeUrl()
 	if url == "" {
-		s.report(23, Reject, "typedConfig", "transport socket %q has no typed_config, by whose type Envoy finds it", clip(m.GetName()))
+		s.report(23, Reject, "typedConfig", "transport socket %q has no typed_config, by whose type Envoy finds it", clip.Value(m.GetName()))
 		return
 	}
 	switch {
@@ -127,7 +131,7 @@ func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 	for i, u := range m.GetUpgradeConfigs() {
 		key := lowerASCII(u.GetUpgradeType())
 		if first, twice := types[key]; twice {
-			s.reportWith([]string{part("upgradeConfigs", first)}, 44, Reject, part("upgradeConfigs", i), "the upgrade %q is configured twice", clip(u.GetUpgradeType()))
+			s.reportWith([]string{part("upgradeConfigs", first)}, 44, Reject, part("upgradeConfigs", i), "the upgrade %q is configured twice", clip.Value(u.GetUpgradeType()))
 		}
 		types[key] = i
 		if len(u.GetFilters()) > 0 {
@@ -163,7 +167,7 @@ func checkHTTPFilters(s *subject, filters []*hcmv3.HttpFilter, field string, ear
 		at := part(field, i)
 		if f.GetTypedConfig() == nil {
 			if f.GetConfigDiscovery() == nil && !f.GetIsOptional() {
-				s.report(23, Reject, at+"/typedConfig", "HTTP filter %q has no typed_config, by whose type Envoy finds it", clip(f.GetName()))
+				s.report(23, Reject, at+"/typedConfig", "HTTP filter %q has no typed_config, by whose type Envoy finds it", clip.Value(f.GetName()))
 			}
 			continue
 		}
@@ -172,9 +176,9 @@ func checkHTTPFilters(s *subject, filters []*hcmv3.HttpFilter, field string, ear
 		switch {
 		case !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), httpFilters):
 		case last && kind == passes:
-			s.report(late, Reject, at, "the last HTTP filter, %q, passes requests on: put envoy.filters.http.router behind it", clip(f.GetName()))
+			s.report(late, Reject, at, "the last HTTP filter, %q, passes requests on: put envoy.filters.http.router behind it", clip.Value(f.GetName()))
 		case !last && kind == ends:
-			s.report(early, Reject, at, "HTTP filter %q ends the chain, but there are %d behind it: move it to the end", clip(f.GetName()), len(filters)-1-i)
+			s.report(early, Reject, at, "HTTP filter %q ends the chain, but there are %d behind it: move it to the end", clip.Value(f.GetName()), len(filters)-1-i)
 		case kind == ends && f.GetDisabled():
 			s.report(late, Reject, at+"/disabled", "a terminal filter cannot be disabled")
 		}
@@ -192,15 +196,15 @@ func checkOverrideNames(s *subject, m *hcmv3.HttpConnectionManager) {
 		types[f.GetName()] = f.GetTypedConfig().GetTypeUrl()
 	}
 	check := func(overrides anyMap, at string) {
-		for _, name := range sortedKeys(overrides) {
+		for _, name := range slices.Sorted(maps.Keys(overrides)) {
 			url, exists := types[name]
 			own := overrides[name].GetTypeUrl()
 			at := at + "/typedPerFilterConfig/" + pointerKey(name)
 			switch {
 			case !exists:
-				s.report(52, Lint, at, "there is no HTTP filter %q that this could be for", clip(name))
+				s.report(52, Lint, at, "there is no HTTP filter %q that this could be for", clip.Value(name))
 			case own != filterConfigURL && url != "" && packageOf(own) != packageOf(url) && strings.HasPrefix(own, httpFilters):
-				s.report(52, Reject, at, "%s is not a config of the filter %q, which is a %s", shortURL(own), clip(name), shortURL(url))
+				s.report(52, Reject, at, "%s is not a config of the filter %q, which is a %s", shortURL(own), clip.Value(name), shortURL(url))
 			}
 		}
 	}

@@ -5,12 +5,13 @@ package envoy
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // checkListener checks what is about a listener as a whole.
@@ -88,7 +89,7 @@ func own(s *subject, m *listenerv3.Listener, a *corev3.Address, at string) {
 	}
 	addr, err := netip.ParseAddr(sa.GetAddress())
 	if err != nil {
-		s.report(1, Reject, at+"/socketAddress/address", "%q is not an IP address", clip(sa.GetAddress()))
+		s.report(1, Reject, at+"/socketAddress/address", "%q is not an IP address", clip.Value(sa.GetAddress()))
 		return
 	}
 	if sa.GetIpv4Compat() && (!addr.Is6() || addr != netip.IPv6Unspecified() && !addr.Is4In6()) {
@@ -168,7 +169,7 @@ func socketText(m *listenerv3.Listener) string {
 // checkListenerFilter checks one listener filter.
 func checkListenerFilter(s *subject, m *listenerv3.ListenerFilter) {
 	if m.GetTypedConfig() == nil && m.GetConfigDiscovery() == nil {
-		s.report(23, Reject, "typedConfig", "listener filter %q has no typed_config, by whose type Envoy finds it", clip(m.GetName()))
+		s.report(23, Reject, "typedConfig", "listener filter %q has no typed_config, by whose type Envoy finds it", clip.Value(m.GetName()))
 	}
 }
 
@@ -196,7 +197,7 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 		if why != "" {
 			dead++
 			report = append(report, func(sev Severity) {
-				s.report(27, sev, part("filterChains", i, "filterChainMatch", field), "no connection fits filter chain %q: %s", clip(chainName(c, i)), why)
+				s.report(27, sev, part("filterChains", i, "filterChainMatch", field), "no connection fits filter chain %q: %s", clip.Value(chainName(c, i)), why)
 			})
 		}
 	}
@@ -207,49 +208,4 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 	for _, r := range report {
 		r(severity)
 	}
-}
-
-// inspectorsOf returns the inspectors of a listener, nil for none. They are not known where another filter may set what
-// they do.
-func inspectorsOf(m *listenerv3.Listener) (tls, http *listenerv3.ListenerFilter, known bool) {
-	for _, f := range m.GetListenerFilters() {
-		switch f.GetTypedConfig().GetTypeUrl() {
-		case tlsInspectorURL:
-			tls = f
-		case httpInspectorURL:
-			http = f
-		case originalDstURL, proxyProtocolURL:
-		default:
-			return nil, nil, false
-		}
-	}
-	return tls, http, true
-}
-
-// needsInspector says which listener filter a match needs that is not there or off for a port (0: for any), and for what
-// field.
-func needsInspector(m *listenerv3.FilterChainMatch, port uint32, tls, http *listenerv3.ListenerFilter) (why, field string) {
-	off := func(f *listenerv3.ListenerFilter) string {
-		if f == nil {
-			return "is missing"
-		}
-		if port != 0 && disabled(f.GetFilterDisabled(), netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port)), 0) {
-			return fmt.Sprintf("is off for port %d", port)
-		}
-		return ""
-	}
-	noTLS, noHTTP := off(tls), off(http)
-	switch {
-	case len(m.GetServerNames()) > 0 && noTLS != "":
-		return "server names need the tls_inspector, which " + noTLS, "serverNames"
-	case m.GetTransportProtocol() == transportTLS && noTLS != "":
-		return "transport protocol tls needs the tls_inspector, which " + noTLS, "transportProtocol"
-	case len(m.GetApplicationProtocols()) == 0 || slices.Contains(m.GetApplicationProtocols(), ""):
-		return "", ""
-	case m.GetTransportProtocol() == transportRaw && noHTTP != "":
-		return "application protocols of plain connections need the http_inspector, which " + noHTTP, "applicationProtocols"
-	case m.GetTransportProtocol() == "" && noTLS != "" && noHTTP != "":
-		return "application protocols need the tls_inspector or the http_inspector, and the one " + noTLS + ", the other " + noHTTP, "applicationProtocols"
-	}
-	return "", ""
 }

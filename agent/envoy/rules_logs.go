@@ -3,6 +3,9 @@ package envoy
 //lint:file-ignore SA1019 fields that Envoy still reads are checked
 
 import (
+	"maps"
+	"slices"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
 	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
@@ -35,7 +38,7 @@ func checkFormat(s *subject, m *corev3.SubstitutionFormatString) {
 
 // checkJSONFormat checks the values of a JSON format. Keys are literal.
 func checkJSONFormat(s *subject, m *structpb.Struct, at string, formatters []*corev3.TypedExtensionConfig) {
-	for _, k := range sortedKeys(m.GetFields()) {
+	for _, k := range slices.Sorted(maps.Keys(m.GetFields())) {
 		checkJSONValue(s, m.GetFields()[k], at+"/"+pointerKey(k), formatters)
 	}
 }

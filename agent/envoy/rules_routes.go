@@ -5,6 +5,8 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // anyMap is the type of typed_per_filter_config.
@@ -21,12 +23,12 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 			s.reportWith(others, 54, Reject, at, "two virtual hosts take any domain: keep one *")
 			continue
 		}
-		s.reportWith(others, 53, Reject, at, "the domain %q stands twice: Envoy compares domains without regard to case, and each has one virtual host", clip(c.domain))
+		s.reportWith(others, 53, Reject, at, "the domain %q stands twice: Envoy compares domains without regard to case, and each has one virtual host", clip.Value(c.domain))
 	}
 	names := map[string]int{}
 	for i, h := range m.GetVirtualHosts() {
 		if first, twice := names[h.GetName()]; twice && h.GetName() != "" {
-			s.reportWith([]string{part("virtualHosts", first)}, 55, Surprise, part("virtualHosts", i, "name"), "the virtual host name %q is taken: the statistics of both are one", clip(h.GetName()))
+			s.reportWith([]string{part("virtualHosts", first)}, 55, Surprise, part("virtualHosts", i, "name"), "the virtual host name %q is taken: the statistics of both are one", clip.Value(h.GetName()))
 		} else {
 			names[h.GetName()] = i
 		}
@@ -99,7 +101,7 @@ func referToClusters(s *subject, r *routev3.Route, at string, validates bool) {
 func checkVirtualHost(s *subject, m *routev3.VirtualHost) {
 	for i, d := range m.GetDomains() {
 		if d != "*" && (strings.Contains(strings.Trim(d, "*"), "*") || strings.HasPrefix(d, "*") && strings.HasSuffix(d, "*")) {
-			s.report(56, Surprise, part("domains", i), "of the stars in %q Envoy reads the first or the last as any text, and takes the others by letter", clip(d))
+			s.report(56, Surprise, part("domains", i), "of the stars in %q Envoy reads the first or the last as any text, and takes the others by letter", clip.Value(d))
 		}
 	}
 	if m.GetMatcher() != nil && len(m.GetRoutes()) > 0 {
@@ -161,7 +163,7 @@ func checkRetryPolicy(s *subject, m *routev3.RetryPolicy) {
 	}
 	for word := range strings.SplitSeq(m.GetRetryOn(), ",") {
 		if word = strings.TrimSpace(word); word != "" && !retryWords[word] {
-			s.report(67, Surprise, "retryOn", "Envoy does not know the condition %q and passes over it", clip(word))
+			s.report(67, Surprise, "retryOn", "Envoy does not know the condition %q and passes over it", clip.Value(word))
 		}
 	}
 }

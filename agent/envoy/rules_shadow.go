@@ -1,11 +1,15 @@
 package envoy
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 const (
@@ -16,15 +20,24 @@ const (
 // shadows finds chains that do not get connections which they ask for, since another chain names a more specific port or
 // address: Envoy takes that and does not come back. Whoever reads the chains as a list of what is admitted is surprised.
 type shadows struct {
-	s     *subject
 	m     *listenerv3.Listener
 	x     *chainIndex
 	left  int
 	found map[[2]int]bool
+	out   []shadow
 }
 
-func checkShadows(s *subject, m *listenerv3.Listener, x *chainIndex) {
-	sh := &shadows{s: s, m: m, x: x, left: shadowBudget, found: map[[2]int]bool{}}
+// shadow is a finding about filter chains of a listener of which one hides another.
+type shadow struct {
+	Rule    int
+	At      string   // the part of the listener
+	Others  []string // further parts that have to do with it
+	Message string
+}
+
+// findShadows returns the filter chains of a listener that do not get connections which they ask for.
+func findShadows(m *listenerv3.Listener, x *chainIndex) []shadow {
+	sh := &shadows{m: m, x: x, left: shadowBudget, found: map[[2]int]bool{}}
 	ports := make([]uint16, 0, len(x.ports))
 	for p := range x.ports {
 		ports = append(ports, p)
@@ -36,13 +49,18 @@ func checkShadows(s *subject, m *listenerv3.Listener, x *chainIndex) {
 			sh.acrossPorts(x.ports[0], x.ports[p], p)
 		}
 	}
+	return sh.out
+}
+
+func (sh *shadows) add(rule int, at string, others []string, format string, args ...any) {
+	sh.out = append(sh.out, shadow{rule, at, others, fmt.Sprintf(format, args...)})
 }
 
 // withinPort compares each prefix with those that hold it.
 func (sh *shadows) withinPort(ips *destinationIPs, port uint16) {
 	p, both := ips.ambiguous()
 	if a, b := firstChain(ips.nodes[p]), firstChain(ips.none); both && a != NoIndex && b != NoIndex {
-		sh.s.reportWith([]string{part("filterChains", b)}, 201, Surprise, part("filterChains", a, "filterChainMatch", "prefixRanges"),
+		sh.add(201, part("filterChains", a, "filterChainMatch", "prefixRanges"), []string{part("filterChains", b)},
 			"%s stands beside filter chains without a prefix, which mean the same: which of them Envoy finds is not defined; leave the prefix out", p)
 	}
 	ips.each(func(p netip.Prefix, names nameLevel) {
@@ -108,7 +126,7 @@ func (sh *shadows) compare(outer, inner nameLevel, port uint16, p netip.Prefix) 
 	if sh.left <= 0 || sh.allAdmitted(outer, inner) {
 		return
 	}
-	for _, name := range sortedKeys(outer) {
+	for _, name := range slices.Sorted(maps.Keys(outer)) {
 		transports := outer[name]
 		for _, transport := range slices.Sorted(slices.Values(transports.keys())) {
 			protocols := transports.get(transport)
@@ -164,7 +182,7 @@ func (sh *shadows) report(hidden int, inner nameLevel, port uint16, p netip.Pref
 		if why, field := needsInspector(m, uint32(port), tls, http); why != "" {
 			// To say it again for the port would not help.
 			if own, _ := needsInspector(m, m.GetDestinationPort().GetValue(), tls, http); own == "" {
-				sh.s.report(27, Surprise, at+"/"+field, "no connection to port %s fits filter chain %q: %s", portText(port), clip(chainName(sh.x.chains[hidden], hidden)), why)
+				sh.add(27, at+"/"+field, nil, "no connection to port %s fits filter chain %q: %s", portText(port), clip.Value(chainName(sh.x.chains[hidden], hidden)), why)
 			}
 			return
 		}
@@ -173,9 +191,9 @@ func (sh *shadows) report(hidden int, inner nameLevel, port uint16, p netip.Pref
 	if by != hidden {
 		others = []string{part("filterChains", by)}
 	}
-	sh.s.reportWith(others, 202, Surprise, at,
+	sh.add(202, at, others,
 		"filter chain %q is not looked at for port %s and prefix %s, which other chains name more specifically, and none of them takes its connections: say it there again",
-		clip(chainName(sh.x.chains[hidden], hidden)), portText(port), prefixText(p))
+		clip.Value(chainName(sh.x.chains[hidden], hidden)), portText(port), prefixText(p))
 }
 
 // firstChain is the lowest index of the chains below a node, NoIndex for none.
@@ -189,14 +207,4 @@ func firstChain(n subtree) int {
 		})
 	}
 	return first
-}
-
-// sortedKeys lists the keys of a map in their order.
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

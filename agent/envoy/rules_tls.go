@@ -10,6 +10,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // checkCommonTLS checks what both sides of TLS have.
@@ -100,7 +102,7 @@ func checkCertificate(s *subject, m *tlsv3.TlsCertificate) {
 	case m.GetPkcs12() != nil || m.GetPassword() != nil:
 	case given && keyGiven:
 		if _, err := tls.X509KeyPair(chain, key); err != nil {
-			s.report(92, Reject, "", "the certificate and its key cannot be used: %s", clip(err.Error()))
+			s.report(92, Reject, "", "the certificate and its key cannot be used: %s", clip.Value(err.Error()))
 		}
 	case given:
 		if err := checkPEM(chain); err != "" {
@@ -123,7 +125,7 @@ func checkPEM(data []byte) string {
 			continue
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return "the certificate cannot be read: " + clip(err.Error())
+			return "the certificate cannot be read: " + clip.Value(err.Error())
 		}
 	}
 	if n == 0 {
@@ -163,13 +165,13 @@ func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 	for i, c := range m.GetCipherSuites() {
 		for name := range strings.SplitSeq(strings.Trim(c, "[]"), "|") {
 			if !cipherNames[strings.TrimLeft(name, "!-+")] {
-				s.report(96, Reject, part("cipherSuites", i), "BoringSSL knows no cipher suite %q; those of TLS 1.3 are not configured", clip(name))
+				s.report(96, Reject, part("cipherSuites", i), "BoringSSL knows no cipher suite %q; those of TLS 1.3 are not configured", clip.Value(name))
 			}
 		}
 	}
 	for i, c := range m.GetEcdhCurves() {
 		if !curveNames[c] {
-			s.report(96, Reject, part("ecdhCurves", i), "BoringSSL knows no group %q", clip(c))
+			s.report(96, Reject, part("ecdhCurves", i), "BoringSSL knows no group %q", clip.Value(c))
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // notedRegex is the size from which a regular expression is noted: half of Envoy's default limit, since RE2's programs
@@ -26,7 +28,7 @@ func checkPattern(s *subject, pattern string) {
 	}
 	_, size, err := compileRegex(pattern)
 	if err != nil {
-		s.report(rule, Reject, "regex", "%s: RE2 cannot compile it", clip(err.Error()))
+		s.report(rule, Reject, "regex", "%s: RE2 cannot compile it", clip.Value(err.Error()))
 		return
 	}
 	if size >= notedRegex {
@@ -48,7 +50,7 @@ func checkHeaderMatcher(s *subject, m *routev3.HeaderMatcher) {
 func checkHeaderValueOption(s *subject, m *corev3.HeaderValueOption) {
 	name := m.GetHeader().GetKey()
 	if (strings.HasPrefix(name, ":") || lowerASCII(name) == "host") && s.inside("envoy.config.route.v3.RouteConfiguration") {
-		s.report(68, Reject, "header/key", "%q cannot be changed: Envoy keeps pseudo-headers and Host to itself, use a rewrite", clip(name))
+		s.report(68, Reject, "header/key", "%q cannot be changed: Envoy keeps pseudo-headers and Host to itself, use a rewrite", clip.Value(name))
 	}
 	if v := m.GetHeader().GetValue(); strings.Contains(v, "%") {
 		checkFormatText(s, 68, v, "header/value")
@@ -59,7 +61,7 @@ func checkHeaderValueOption(s *subject, m *corev3.HeaderValueOption) {
 func checkHeaderNames(s *subject, names []string, at string) {
 	for i, n := range names {
 		if strings.HasPrefix(n, ":") || lowerASCII(n) == "host" {
-			s.report(68, Reject, part(at, i), "%q cannot be removed: requests need it", clip(n))
+			s.report(68, Reject, part(at, i), "%q cannot be removed: requests need it", clip.Value(n))
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // MaxRegex is the length in bytes of a regular expression that is compiled here, a bound of this package.
@@ -46,15 +48,15 @@ func (m *stringMatch) matches(v string) bool {
 func (m *stringMatch) text() string {
 	switch m.kind {
 	case 'e':
-		return fmt.Sprintf("%q", clip(m.value))
+		return fmt.Sprintf("%q", clip.Value(m.value))
 	case 'p':
-		return fmt.Sprintf("prefix %q", clip(m.value))
+		return fmt.Sprintf("prefix %q", clip.Value(m.value))
 	case 's':
-		return fmt.Sprintf("suffix %q", clip(m.value))
+		return fmt.Sprintf("suffix %q", clip.Value(m.value))
 	case 'c':
-		return fmt.Sprintf("containing %q", clip(m.value))
+		return fmt.Sprintf("containing %q", clip.Value(m.value))
 	case 'r':
-		return fmt.Sprintf("regex %q", clip(m.value))
+		return fmt.Sprintf("regex %q", clip.Value(m.value))
 	}
 	return "nothing"
 }

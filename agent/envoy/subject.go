@@ -138,15 +138,6 @@ func (s *subject) inside(name protoreflect.FullName) bool {
 	return false
 }
 
-// part names an element of a repeated field.
-func part(field string, index int, more ...string) string {
-	p := field + "/" + strconv.Itoa(index)
-	for _, m := range more {
-		p += "/" + m
-	}
-	return p
-}
-
 // ruleFunc checks a message by itself.
 type ruleFunc func(*subject, proto.Message)
 

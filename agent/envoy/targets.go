@@ -10,6 +10,8 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // maxEndpoints bounds the endpoints of a target.
@@ -41,7 +43,7 @@ func (w *walk) forward(clusters []WeightedCluster, total uint64) *Trace {
 		return w.end(NoCluster, LevelCluster, flag, "%s", reason)
 	}
 	if len(clusters) == 1 {
-		return w.end(Forwarded, LevelCluster, "", "cluster %s gets it", clip(clusters[0].Name))
+		return w.end(Forwarded, LevelCluster, "", "cluster %s gets it", clip.Value(clusters[0].Name))
 	}
 	return w.end(Forwarded, LevelCluster, "", "one of %d clusters gets it, by weight", len(clusters))
 }
@@ -54,12 +56,12 @@ func (w *walk) fill(t *Target) string {
 			t.Place, t.Endpoints = &Place{Type: KindCluster.URL(), Resource: t.Cluster}, []string{"of the bootstrap"}
 			return ""
 		}
-		return fmt.Sprintf("cluster %q does not exist", clip(t.Cluster))
+		return fmt.Sprintf("cluster %q does not exist", clip.Value(t.Cluster))
 	}
 	t.Place = &Place{Type: KindCluster.URL(), Resource: t.Cluster}
 	switch {
 	case m.GetClusterType() != nil:
-		t.Endpoints = []string{"of the custom cluster type " + clip(m.GetClusterType().GetName())}
+		t.Endpoints = []string{"of the custom cluster type " + clip.Value(m.GetClusterType().GetName())}
 		return ""
 	case m.GetType() == clusterv3.Cluster_ORIGINAL_DST:
 		t.Endpoints = w.originalDestination(m)
@@ -75,7 +77,7 @@ func (w *walk) fill(t *Target) string {
 		}
 	}
 	if len(t.Endpoints) == 0 {
-		return fmt.Sprintf("cluster %q has no endpoints", clip(t.Cluster))
+		return fmt.Sprintf("cluster %q has no endpoints", clip.Value(t.Cluster))
 	}
 	return ""
 }
@@ -105,16 +107,16 @@ func (w *walk) originalDestination(m *clusterv3.Cluster) []string {
 func addressText(a *corev3.Address) string {
 	switch {
 	case a.GetPipe() != nil:
-		return "unix:" + clip(a.GetPipe().GetPath())
+		return "unix:" + clip.Value(a.GetPipe().GetPath())
 	case a.GetEnvoyInternalAddress() != nil:
-		return "envoy:" + clip(a.GetEnvoyInternalAddress().GetServerListenerName())
+		return "envoy:" + clip.Value(a.GetEnvoyInternalAddress().GetServerListenerName())
 	}
 	s := a.GetSocketAddress()
 	port := s.GetNamedPort()
 	if port == "" {
 		port = strconv.FormatUint(uint64(s.GetPortValue()), 10)
 	}
-	return net.JoinHostPort(clip(s.GetAddress()), port)
+	return net.JoinHostPort(clip.Value(s.GetAddress()), port)
 }
 
 // Log is an access log that is written.
@@ -132,7 +134,7 @@ func (w *walk) logs(list []*accesslogv3.AccessLog, at Place) {
 		sink := shortURL(l.GetTypedConfig().GetTypeUrl())
 		var file filelogv3.FileAccessLog
 		if l.GetTypedConfig().UnmarshalTo(&file) == nil {
-			sink = clip(file.GetPath())
+			sink = clip.Value(file.GetPath())
 		}
 		w.trace.Logs = append(w.trace.Logs, Log{Place: at.below(strconv.Itoa(i)), Name: l.GetName(), Sink: sink, Conditional: l.GetFilter() != nil})
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // hostIndex finds the virtual host of a request: the exact domain, else the longest suffix wildcard, else the longest
@@ -122,16 +124,16 @@ func hostStep(hosts []*routev3.VirtualHost, host string, chosen int, domain stri
 	for i, h := range hosts {
 		if i == chosen {
 			step.Choice = h.GetName()
-			step.note("by domain %s", clip(domain))
+			step.note("by domain %s", clip.Value(domain))
 			continue
 		}
 		if len(step.Eliminated) == maxListed {
 			step.More++
 			continue
 		}
-		why := "wants " + clip(strings.Join(h.GetDomains()[:min(len(h.GetDomains()), 8)], ", "))
+		why := "wants " + clip.Value(strings.Join(h.GetDomains()[:min(len(h.GetDomains()), 8)], ", "))
 		if j := slices.IndexFunc(h.GetDomains(), func(d string) bool { return domainFits(d, host) }); j >= 0 {
-			why = fmt.Sprintf("fits with %s, but %s is more specific and final", clip(h.GetDomains()[j]), clip(domain))
+			why = fmt.Sprintf("fits with %s, but %s is more specific and final", clip.Value(h.GetDomains()[j]), clip.Value(domain))
 		}
 		step.Eliminated = append(step.Eliminated, Eliminated{Name: h.GetName(), Why: why})
 	}

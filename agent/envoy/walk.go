@@ -136,14 +136,4 @@ func (p Place) below(keys ...string) Place {
 	return p
 }
 
-// pointerKey escapes a key for a JSON pointer (RFC 6901, section 3).
-func pointerKey(k string) string {
-	for i := range len(k) {
-		if k[i] == '~' || k[i] == '/' {
-			return pointerEscapes.Replace(k)
-		}
-	}
-	return k
-}
-
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
