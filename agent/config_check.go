@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -24,7 +25,7 @@ func (c *Config) Validate() resource.Faults {
 		case p == "" && t.required:
 			fault(f.path, "is empty; give a path")
 		case p != "" && p[0] != '/':
-			fault(f.path, "%q is not an absolute path", clip(p))
+			fault(f.path, "%q is not an absolute path", clip.Value(p))
 		case t.socket && len(p) > maxSocketBytes:
 			fault(f.path, "%s has %d bytes, and the system takes at most %d for a socket; set a shorter path or a shorter paths.run", p, len(p), maxSocketBytes)
 		}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // The checks of texts. Each returns what is wrong with the value and what is allowed, "" when nothing is wrong.
@@ -42,12 +44,12 @@ func checkDNSName(s string) string {
 	if dnsName(s) {
 		return ""
 	}
-	return fmt.Sprintf("%q is not a valid name; use lower-case letters, digits, '-' and '.', with a letter or digit at both ends", clip(s))
+	return fmt.Sprintf("%q is not a valid name; use lower-case letters, digits, '-' and '.', with a letter or digit at both ends", clip.Value(s))
 }
 
 func checkGroup(s string) string {
 	if strings.ContainsAny(s, ": \t\n\x00/") {
-		return fmt.Sprintf("%q is not a group; give a name or a number", clip(s))
+		return fmt.Sprintf("%q is not a group; give a name or a number", clip.Value(s))
 	}
 	return ""
 }
@@ -55,15 +57,15 @@ func checkGroup(s string) string {
 func checkHostPort(s string) string {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		return fmt.Sprintf("%q is not host:port (an IPv6 address stands in brackets)", clip(s))
+		return fmt.Sprintf("%q is not host:port (an IPv6 address stands in brackets)", clip.Value(s))
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Sprintf("%q has the port %q; want a number from 0 to 65535 (0: any free one)", clip(s), clip(port))
+		return fmt.Sprintf("%q has the port %q; want a number from 0 to 65535 (0: any free one)", clip.Value(s), clip.Value(port))
 	} else if n == 0 && host == "" {
-		return fmt.Sprintf("%q names neither host nor port; give at least one", clip(s))
+		return fmt.Sprintf("%q names neither host nor port; give at least one", clip.Value(s))
 	}
 	if strings.ContainsAny(host, " \t\n/@\x00") {
-		return fmt.Sprintf("%q is not a host name or IP address", clip(host))
+		return fmt.Sprintf("%q is not a host name or IP address", clip.Value(host))
 	}
 	return ""
 }
@@ -76,7 +78,7 @@ func checkLoopback(s string) string {
 	if a, err := netip.ParseAddr(host); err == nil && a.IsLoopback() {
 		return ""
 	}
-	return fmt.Sprintf("%q is not a loopback address, and the API is never served to a network; use 127.0.0.1:PORT or [::1]:PORT", clip(s))
+	return fmt.Sprintf("%q is not a loopback address, and the API is never served to a network; use 127.0.0.1:PORT or [::1]:PORT", clip.Value(s))
 }
 
 func checkUpstream(s string) string {
@@ -86,5 +88,5 @@ func checkUpstream(s string) string {
 	if a, err := netip.ParseAddrPort(s); err == nil && a.Port() != 0 {
 		return ""
 	}
-	return fmt.Sprintf("%q is not an IP address or IP:port", clip(s))
+	return fmt.Sprintf("%q is not an IP address or IP:port", clip.Value(s))
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // textList is a list of strings; a variable or flag writes it with commas between.
@@ -145,7 +147,7 @@ func decodeItem(n *yaml.Node, fs []field) []problem {
 		f := findField(fs, k.Value)
 		switch {
 		case f == nil:
-			out = append(out, problem{k.Line, "." + clip(k.Value), "is not known" + suggest(k.Value, fs) + "; the keys are " + joinPaths(fs)})
+			out = append(out, problem{k.Line, "." + clip.Value(k.Value), "is not known" + suggest(k.Value, fs) + "; the keys are " + joinPaths(fs)})
 			continue
 		case seen[k.Value]:
 			out = append(out, problem{k.Line, "." + k.Value, "stands twice; keep one"})

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -136,7 +137,7 @@ func (l *loader) mapping(file, prefix string, n *yaml.Node) {
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], follow(n.Content[i+1])
-		key := prefix + clip(k.Value)
+		key := prefix + clip.Value(k.Value)
 		if seen[key] {
 			l.fault(file, k.Line, key, "stands twice; keep one")
 			continue
@@ -186,7 +187,7 @@ func (l *loader) unknownEnv(name string) {
 		}
 	}
 	if l.o.Warn != nil {
-		l.o.Warn(fmt.Sprintf("the variable %s sets no key of the config; \"nearside config schema\" lists the keys", clip(name)))
+		l.o.Warn(fmt.Sprintf("the variable %s sets no key of the config; \"nearside config schema\" lists the keys", clip.Value(name)))
 	}
 }
 
@@ -195,12 +196,12 @@ func (l *loader) flags() {
 	for _, kv := range l.o.Set {
 		key, v, ok := strings.Cut(kv, "=")
 		if !ok {
-			l.fault("--set", 0, clip(kv), "has no value; write key=value, as in node.zone=east")
+			l.fault("--set", 0, clip.Value(kv), "has no value; write key=value, as in node.zone=east")
 			continue
 		}
 		f := findField(l.fields, key)
 		if f == nil {
-			l.fault("--set", 0, clip(key), "is not a key of the config"+suggest(key, l.fields))
+			l.fault("--set", 0, clip.Value(key), "is not a key of the config"+suggest(key, l.fields))
 			continue
 		}
 		l.set(f, &yaml.Node{Kind: yaml.ScalarNode, Value: v}, "--set", workDir(l.o.Dir), "flag")

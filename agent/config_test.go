@@ -3,7 +3,6 @@ package agent_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,29 +12,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent"
 )
-
-// load reads a config whose file holds text; "" for no file.
-func load(t *testing.T, file string, env, set []string) (*agent.Config, agent.Origins, []string) {
-	t.Helper()
-	o := agent.LoadOptions{Env: env, Set: set, Dir: t.TempDir(), Hostname: "Host_1.example", UID: func() int { return 0 }}
-	if file != "" {
-		o.File = filepath.Join(o.Dir, "agent.yaml")
-		write(t, o.File, file)
-	}
-	cfg, origins, faults := agent.Load(o)
-	var lines []string
-	for _, f := range faults {
-		lines = append(lines, strings.ReplaceAll(f.String(), o.Dir, "DIR"))
-	}
-	return cfg, origins, lines
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestConfigDefaultsAreValid(t *testing.T) {
 	cfg, origins, faults := load(t, "", nil, nil)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // value is the typed place of one key. parse takes a node of a config file, or a scalar without a tag from a variable
@@ -158,7 +160,7 @@ func (m mode) parse(n *yaml.Node) []problem {
 	}
 	v, err := strconv.ParseUint(strings.TrimPrefix(s, "0o"), 8, 32)
 	if err != nil || v > 0o777 {
-		return wrong(n, `%q is not a set of permissions; want octal digits from "0" to "0777", like "0660"`, clip(s))
+		return wrong(n, `%q is not a set of permissions; want octal digits from "0" to "0777", like "0660"`, clip.Value(s))
 	}
 	*m.p = fs.FileMode(v)
 	return nil
@@ -183,12 +185,12 @@ func (i integer) parse(n *yaml.Node) []problem {
 		return ps
 	}
 	if !loose(n) && n.ShortTag() == "!!str" {
-		return wrong(n, "%q is a text; want %s, without quotes", clip(s), want)
+		return wrong(n, "%q is a text; want %s, without quotes", clip.Value(s), want)
 	}
 	v, err := strconv.Atoi(s)
 	switch {
 	case err != nil:
-		return wrong(n, "%q is not a whole number; want %s", clip(s), want)
+		return wrong(n, "%q is not a whole number; want %s", clip.Value(s), want)
 	case v < 0:
 		return wrong(n, "%d is negative; set a value >= 0, at most %d", v, i.max)
 	case v > i.max:
@@ -213,7 +215,7 @@ func (b boolean) parse(n *yaml.Node) []problem {
 		return ps
 	}
 	if !loose(n) && n.ShortTag() != "!!bool" || s != "true" && s != "false" {
-		return wrong(n, "%q is neither true nor false", clip(s))
+		return wrong(n, "%q is neither true nor false", clip.Value(s))
 	}
 	*b.p = s == "true"
 	return nil
@@ -222,14 +224,3 @@ func (b boolean) parse(n *yaml.Node) []problem {
 func (b boolean) node() *yaml.Node { return scalarNode("!!bool", strconv.FormatBool(*b.p)) }
 
 func (boolean) schema() map[string]any { return map[string]any{"type": "boolean"} }
-
-// clip shortens a value for a message.
-func clip(s string) string { return clipTo(s, 64) }
-
-// clipTo shortens a text to about limit bytes.
-func clipTo(s string, limit int) string {
-	if len(s) > limit {
-		return strings.ToValidUTF8(s[:limit], "") + "…"
-	}
-	return s
-}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -29,15 +30,15 @@ func checkVIPRange(s string) string {
 	}
 	switch {
 	case err != nil || p.Addr().Is4In6():
-		return fmt.Sprintf("%q is not a range of addresses; write it like 240.0.0.0/8 or fd00:fd00::/64", clip(s))
+		return fmt.Sprintf("%q is not a range of addresses; write it like 240.0.0.0/8 or fd00:fd00::/64", clip.Value(s))
 	case p != p.Masked():
-		return fmt.Sprintf("%q has bits behind its length of %d; write %s", clip(s), p.Bits(), p.Masked())
+		return fmt.Sprintf("%q has bits behind its length of %d; write %s", clip.Value(s), p.Bits(), p.Masked())
 	case p.Bits() < low || p.Bits() > high:
-		return fmt.Sprintf("%q has the length /%d; want one from /%d to /%d", clip(s), p.Bits(), low, high)
+		return fmt.Sprintf("%q has the length /%d; want one from /%d to /%d", clip.Value(s), p.Bits(), low, high)
 	}
 	for _, never := range [...]string{"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "::/96", "fe80::/10", "ff00::/8"} {
 		if n := netip.MustParsePrefix(never); n.Overlaps(p) {
-			return fmt.Sprintf("%q overlaps %s, where no service can listen; take another range", clip(s), n)
+			return fmt.Sprintf("%q overlaps %s, where no service can listen; take another range", clip.Value(s), n)
 		}
 	}
 	return ""

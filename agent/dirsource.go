@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,22 +55,14 @@ func (o DirOptions) withDefaults() DirOptions {
 	if o.Watcher == nil {
 		o.Watcher = fsnotify.NewWatcher
 	}
-	orDefault(&o.Quiet, 20*time.Millisecond)
-	orDefault(&o.Ceiling, time.Second)
-	orDefault(&o.Settle, time.Second)
-	orDefault(&o.Poll, 30*time.Second)
-	orDefault(&o.FileBytes, 16<<20)
-	orDefault(&o.TotalBytes, 128<<20)
-	orDefault(&o.Files, 10_000)
+	o.Quiet = cmp.Or(o.Quiet, 20*time.Millisecond)
+	o.Ceiling = cmp.Or(o.Ceiling, time.Second)
+	o.Settle = cmp.Or(o.Settle, time.Second)
+	o.Poll = cmp.Or(o.Poll, 30*time.Second)
+	o.FileBytes = cmp.Or(o.FileBytes, 16<<20)
+	o.TotalBytes = cmp.Or(o.TotalBytes, 128<<20)
+	o.Files = cmp.Or(o.Files, 10_000)
 	return o
-}
-
-// orDefault fills in a zero option.
-func orDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // DirSource keeps the store in line with a directory of resource files.

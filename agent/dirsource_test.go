@@ -91,15 +91,6 @@ func (w *watched) faulty(name string, words ...string) inspect.FileStatus {
 	})
 }
 
-func do(t *testing.T, errs ...error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestDirAppearChangeVanish(t *testing.T) {
 	w := watch(t, t.TempDir(), memory(t), nil)
 	w.write("a.yaml", meshes("a"))

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -80,7 +81,7 @@ func (e *EnvoyBinary) TryConfig(ctx context.Context, mesh, name string, c *inspe
 
 // try has the Envoy load a config, unless it has done so before.
 func (e *EnvoyBinary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig) ([]envoy.Finding, error) {
-	orDefault(&e.Timeout, 10*time.Second)
+	e.Timeout = cmp.Or(e.Timeout, 10*time.Second)
 	if e.Most == 0 {
 		e.Most = 64
 	}
@@ -120,27 +121,6 @@ func (e *EnvoyBinary) try(ctx context.Context, mesh, proxy string, cfg *staticCo
 	}
 	e.known[sum] = out
 	return out, nil
-}
-
-// Bounds of what an agent asks an Envoy for one write.
-const (
-	mostTries = 8
-	tryTime   = 3 * time.Second
-)
-
-// newTry asks the Envoy that the agent was given, one for each write; nil when it was given none.
-func (a *Agent) newTry() func() inspect.Try {
-	if a.deps.EnvoyBin == "" {
-		return nil
-	}
-	path, err := exec.LookPath(a.deps.EnvoyBin)
-	if err != nil {
-		a.log.Error("the Envoy of "+EnvoyVariable+" cannot be started; configs are checked without it", "path", a.deps.EnvoyBin, "error", err)
-		a.notes = append(a.notes, inspect.Check{Name: "envoy", OK: true, Degraded: true,
-			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v", EnvoyVariable, err)})
-		return nil
-	}
-	return func() inspect.Try { return (&EnvoyBinary{Path: path, Timeout: tryTime, Most: mostTries}).Try }
 }
 
 // Runs is how often the Envoy was started.

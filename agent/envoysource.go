@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -40,9 +42,9 @@ func (o EnvoyOptions) withDefaults() EnvoyOptions {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	orDefault(&o.Grace, 30*time.Second)
-	orDefault(&o.Bytes, 64<<10)
-	orDefault(&o.Nodes, 4096)
+	o.Grace = cmp.Or(o.Grace, 30*time.Second)
+	o.Bytes = cmp.Or(o.Bytes, 64<<10)
+	o.Nodes = cmp.Or(o.Nodes, 4096)
 	return o
 }
 
@@ -87,7 +89,7 @@ func (s *EnvoySource) Opened(st xds.Stream) error {
 	want, err := s.decode(id, st.Node)
 	if err != nil {
 		s.o.Log.Warn("xds stream is refused", "node", id, "peer", st.Peer.String(), "error", err)
-		return status.Error(codes.InvalidArgument, clipTo(err.Error(), maxStatusBytes))
+		return status.Error(codes.InvalidArgument, clip.Text(err.Error(), maxStatusBytes))
 	}
 	said := reachOf(st.Node)
 	for _, f := range said.faults {

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,25 +13,9 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
-
-// dataplaneText is a Dataplane as an Envoy brings it.
-func dataplaneText(mesh, name, address string) string {
-	return fmt.Sprintf(`{"type": "Dataplane", "mesh": %q, "name": %q, "networking": {"address": %q, "inbound": [{"port": 80, "tags": {"kuma.io/service": %q}}]}}`,
-		mesh, name, address, name)
-}
-
-func metadata(t testing.TB, v any) *structpb.Struct {
-	t.Helper()
-	m, err := structpb.NewStruct(map[string]any{agent.MetadataDataplane: v, "annotations": map[string]any{"kuma.io/x": "y"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
 
 func stream(t testing.TB, id string, dataplane any) xds.Stream {
 	n := &core.Node{Id: id}
@@ -48,17 +31,6 @@ func newEnvoys(s *store.Store, change func(*agent.EnvoyOptions)) *agent.EnvoySou
 		change(&o)
 	}
 	return agent.NewEnvoySource(o)
-}
-
-var webKey = resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}
-
-// has says where the Dataplane web comes from and its address; "" when it is not there.
-func has(s *store.Store) string {
-	r, ok := s.Snapshot().Get(webKey)
-	if !ok {
-		return ""
-	}
-	return r.Source.String() + " " + r.Spec.(*resource.Dataplane).Networking.Address
 }
 
 func TestEnvoyGrace(t *testing.T) {

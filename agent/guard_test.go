@@ -353,7 +353,7 @@ func TestCheckPanics(t *testing.T) {
 	if p.of("default.web-0") == nil || len(p.refused["default.web-0"]) != 0 {
 		t.Errorf("web-0: %+v %+v", p.of("default.web-0"), p.refused["default.web-0"])
 	}
-	want := xds.Refusal{ID: xds.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
+	want := xds.Refusal{ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
 	if list := p.refused["default.web-1"]; len(list) != 1 || list[0] != want {
 		t.Errorf("web-1: %+v", list)
 	}

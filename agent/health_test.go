@@ -1,11 +1,7 @@
 package agent_test
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,36 +15,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
-
-// request makes a request of the API, over its unix socket where base is "http://nearside", and returns status and body.
-func (r *running) request(method, url, body string, headers ...string) (int, string) {
-	r.t.Helper()
-	tr := &http.Transport{DisableKeepAlives: true}
-	if strings.HasPrefix(url, "http://nearside/") {
-		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", r.Addrs().API)
-		}
-	}
-	req, err := http.NewRequestWithContext(r.t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, h := range headers {
-		k, v, _ := strings.Cut(h, ": ")
-		req.Header.Set(k, v)
-	}
-	resp, err := (&http.Client{Transport: tr, Timeout: patience}).Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return resp.StatusCode, string(b)
-}
 
 // TestLoopThatHangs has a generation that does not come back: the agent says that it is not alive, and why, until it does.
 func TestLoopThatHangs(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -61,8 +62,8 @@ func (n *nackWatch) Run(ctx context.Context) {
 
 // blamed is what was found in one look: many proxies often reject the same.
 type blamed struct {
-	alike  map[string]map[xds.ResourceID][]xds.Blame // by blameWork.key
-	fields map[string]string                         // of inspect.BlameQuestion
+	alike  map[string]map[draft.ResourceID][]xds.Blame // by blameWork.key
+	fields map[string]string                           // of inspect.BlameQuestion
 }
 
 // look works out what is not worked out yet.
@@ -71,7 +72,7 @@ func (n *nackWatch) look(ctx context.Context) {
 	if last == nil {
 		return
 	}
-	found := &blamed{map[string]map[xds.ResourceID][]xds.Blame{}, map[string]string{}}
+	found := &blamed{map[string]map[draft.ResourceID][]xds.Blame{}, map[string]string{}}
 	still := map[xds.NodeKey]bool{}
 	for _, p := range n.server.Progress() {
 		if len(p.Rejected) == 0 {
@@ -140,7 +141,7 @@ func (n *nackWatch) workOut(w *blameWork, found *blamed) bool {
 	blame, ok := found.alike[key]
 	if !ok {
 		var err error
-		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[xds.ResourceID][]xds.Blame, error) {
+		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[draft.ResourceID][]xds.Blame, error) {
 			return inspect.FindBlame(inspect.BlameQuestion{
 				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Rejected: w.p.Rejected, Decode: n.registry.DecodeOne, Fields: found.fields,
 				Revision: func(k resource.Key) uint64 { rec, _ := w.snap.Get(k); return rec.Revision },

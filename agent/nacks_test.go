@@ -153,11 +153,6 @@ func listenerPatch(name, word string) string {
 		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:20000'}, value: 'statPrefix: %s'}}]}}}\n", name, word)
 }
 
-// breaker is a policy about the clusters.
-func breaker(n int) string {
-	return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n", n)
-}
-
 // accessLog is a policy about the listener of svc-2.
 func accessLog(path string) string {
 	return fmt.Sprintf("{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: MeshService, name: web}, to: [{targetRef: {kind: MeshService, name: svc-2}, default: {backends: [{type: File, file: {path: %s}}]}}]}}\n", path)

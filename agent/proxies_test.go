@@ -60,17 +60,6 @@ func newProxyClient(t *testing.T, n *core.Node) *proxyClient {
 	return p
 }
 
-// dial is how to reach the unix socket of an agent.
-func dial(t *testing.T, socket string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
 // names is what the proxy asks for by name: the endpoints of its clusters, which have their names here.
 func (p *proxyClient) names(url string) []string {
 	if url != draft.TypeEndpoint {
@@ -216,16 +205,6 @@ func (p *proxyClient) next() string {
 		p.t.Fatalf("%s: %v", p.node.Id, err)
 	}
 	return line
-}
-
-// inSync waits until an agent has all acknowledgements of a node.
-func inSync(t *testing.T, a *agent.Agent, id string) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond) // no event tells of an acknowledgement
-	defer tick.Stop()
-	await(t, id+" is in sync", tick.C, func() bool {
-		return slices.ContainsFunc(a.Proxies(), func(p xds.ProxyStatus) bool { return p.NodeID == id && p.InSync })
-	})
 }
 
 // TestRestartSendsNothing stops an agent and starts it again on the same directories: a delta and a state-of-the-world

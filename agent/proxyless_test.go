@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,63 +19,9 @@ import (
 	grpcxds "google.golang.org/grpc/xds"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
-
-// runAgent starts an agent on directories of its own and waits until it serves.
-func runAgent(t testing.TB) *agent.Agent {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "ns") // t.TempDir is too long for a socket path in some tests
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, _, faults := agent.Load(agent.LoadOptions{Dir: dir, Hostname: "node-1", File: "", UID: func() int { return 1000 }, Set: []string{
-		"paths.run=" + filepath.Join(dir, "run"), "paths.state=" + filepath.Join(dir, "state"), "paths.logs=" + filepath.Join(dir, "logs"),
-		"resources.dir=" + filepath.Join(dir, "resources"), "api.socket.group=", "api.socket.mode=0600",
-	}})
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	a, err := agent.New(cfg, agent.Deps{Notify: func(string) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		os.RemoveAll(dir)
-	})
-	select {
-	case <-a.Ready():
-	case err := <-done:
-		done <- nil
-		t.Fatalf("the agent did not start: %v", err)
-	}
-	return a
-}
-
-// apply writes documents as an operator would.
-func apply(t testing.TB, a *agent.Agent, documents string) {
-	t.Helper()
-	rs, faults := kinds.Registry().Decode("test", []byte(documents))
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test"}
-	for _, r := range rs {
-		b.Ops = append(b.Ops, store.Op{Put: r})
-	}
-	if _, err := a.Store().Apply(b); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func remove(t testing.TB, a *agent.Agent, k resource.Key) {
 	t.Helper()

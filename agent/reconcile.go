@@ -119,9 +119,9 @@ func NewReconciler(o ReconcileOptions) *Reconciler {
 	if o.Certificates == nil {
 		o.Certificates = identity.Open(identity.Options{Now: o.Now, Log: o.Log})
 	}
-	orDefault(&o.Quiet, 5*time.Millisecond)
-	orDefault(&o.Ceiling, 100*time.Millisecond)
-	orDefault(&o.Keep, 5*time.Minute)
+	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
+	o.Ceiling = cmp.Or(o.Ceiling, 100*time.Millisecond)
+	o.Keep = cmp.Or(o.Keep, 5*time.Minute)
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: xds.NewMemo(), checker: &envoy.Checker{},

@@ -12,148 +12,15 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
-
-// running is an agent on directories of its own.
-type running struct {
-	*agent.Agent
-	t    *testing.T
-	dir  string
-	logs *logs
-	stop func() error // ends the agent and returns what Run did
-}
-
-// begin makes an agent below dir and runs it, without waiting.
-func begin(t *testing.T, dir string, d agent.Deps, set ...string) (r *running, done <-chan error) {
-	t.Helper()
-	cfg, _, faults := agent.Load(options(dir, set...))
-	if faults != nil {
-		t.Fatal(faults)
-	}
-	r = &running{t: t, dir: dir, logs: newLogs()}
-	d.Log = r.logs.logger()
-	if d.Notify == nil {
-		d.Notify = func(string) {}
-	}
-	a, err := agent.New(cfg, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Agent = a
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx); close(ended) }()
-	r.stop = sync.OnceValue(func() error { cancel(); return <-ended })
-	t.Cleanup(func() { _ = r.stop() })
-	return r, ended
-}
-
-func options(dir string, set ...string) agent.LoadOptions {
-	return agent.LoadOptions{Dir: dir, UID: func() int { return 1000 }, Hostname: "node-1", Set: append([]string{"paths.run=run", "paths.state=state", "paths.logs=logs", "resources.dir=resources"}, set...)}
-}
-
-// up runs an agent and waits until it serves.
-func up(t *testing.T, dir string, d agent.Deps, set ...string) *running {
-	t.Helper()
-	r, done := begin(t, dir, d, set...)
-	select {
-	case <-r.Ready():
-		return r
-	case err := <-done:
-		t.Fatalf("the agent did not start: %v", err)
-	case <-time.After(patience):
-		t.Fatal("the agent did not start in time")
-	}
-	return nil
-}
-
-// refused runs an agent that must not start and returns why.
-func refused(t *testing.T, dir string, set ...string) string {
-	t.Helper()
-	r, done := begin(t, dir, agent.Deps{}, set...)
-	select {
-	case <-r.Ready():
-		t.Fatal("the agent has started")
-	case err := <-done:
-		if err == nil {
-			t.Fatal("the agent ended without an error")
-		}
-		return err.Error()
-	case <-time.After(patience):
-		t.Fatal("the agent neither started nor refused")
-	}
-	return ""
-}
-
-func (r *running) api() *client.Client { return client.New(r.Addrs().API, patience) }
-
-// want waits until the store holds exactly these meshes.
-func (r *running) want(meshes string) {
-	r.t.Helper()
-	changed, stop := r.Store().Watch()
-	defer stop()
-	await(r.t, "the store holds "+meshes, changed, func() bool { return held(r.Store()) == meshes })
-}
-
-// ask opens a delta stream for all clusters.
-func (r *running) ask(n *core.Node, has map[string]string) discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
-	r.t.Helper()
-	conn, err := grpc.NewClient("unix://"+r.Addrs().XDS, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	r.t.Cleanup(func() { cancel(); conn.Close() })
-	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	do(r.t, s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: draft.TypeCluster, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: has}))
-	return s
-}
-
-// next receives one response as "name ... -removed ...", acknowledges it and notes the versions.
-func next(t *testing.T, s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, versions map[string]string) string {
-	t.Helper()
-	resp, err := s.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, x := range resp.Resources {
-		out = append(out, x.Name)
-		versions[x.Name] = x.Version
-	}
-	for _, n := range resp.RemovedResources {
-		out = append(out, "-"+n)
-		delete(versions, n)
-	}
-	do(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}))
-	return strings.Join(out, " ")
-}
-
-// webFile is the mesh and the proxy web with outbounds to services.
-func webFile(services ...string) string {
-	var b strings.Builder
-	b.WriteString("---\ntype: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.0.0.1\n  inbound: [{port: 80, tags: {kuma.io/service: web}}]\n  outbound:\n")
-	for i, s := range services {
-		fmt.Fprintf(&b, "  - {port: %d, tags: {kuma.io/service: %s}}\n", 20000+i, s)
-	}
-	return b.String()
-}
 
 // TestFileToEnvoy walks the whole way: a file, a proxy that takes its config, a change of the file, a bad file, a
 // restart that sends nothing.

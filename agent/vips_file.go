@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 )
 
@@ -94,13 +95,13 @@ func decodeVIPs(data []byte) (map[string]*mesh.VIPs, error) {
 			err = errors.New("it is cut off")
 		case number == 1:
 			if text != vipHead {
-				err = fmt.Errorf("the file begins with %q, not with %q", clip(text), vipHead)
+				err = fmt.Errorf("the file begins with %q, not with %q", clip.Value(text), vipHead)
 			}
 		case ended:
 			err = errors.New("something stands behind the end")
 		case strings.HasPrefix(text, vipEnd):
 			if ended = true; text != vipEnd+strconv.Itoa(n) {
-				err = fmt.Errorf("the file has %d services, and %q", n, clip(text))
+				err = fmt.Errorf("the file has %d services, and %q", n, clip.Value(text))
 			}
 		default:
 			var name string
@@ -150,7 +151,7 @@ func decodeVIP(text string) (name string, e mesh.VIPEntry, err error) {
 	if rest[2] != noValue {
 		ms, err := strconv.ParseInt(rest[2], 10, 64)
 		if err != nil {
-			return "", e, fmt.Errorf("%q is not a time in milliseconds", clip(rest[2]))
+			return "", e, fmt.Errorf("%q is not a time in milliseconds", clip.Value(rest[2]))
 		}
 		e.Gone = time.UnixMilli(ms)
 	}

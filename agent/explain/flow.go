@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -34,8 +35,8 @@ type flowProxy struct {
 	match     *policy.Match // nil: the mesh has no policies
 	merged    *policy.Rules // made when it is first needed
 	clusters  map[string]*clusterFacts
-	owners    map[xds.ResourceID][]FlowPolicy // patches, once they were needed
-	passed    []passthroughOf                 // what MeshPassthrough says, once it was needed
+	owners    map[draft.ResourceID][]FlowPolicy // patches, once they were needed
+	passed    []passthroughOf                   // what MeshPassthrough says, once it was needed
 }
 
 // inboundOf is the inbound of a dataplane at an address.

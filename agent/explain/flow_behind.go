@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Kinds whose part in a flow is found in another way than by the rules about its destination, and those of suggestions.
@@ -70,7 +70,7 @@ func (a *about) behind(s *envoy.Step) []FlowPolicy {
 		out = append(out, a.rulesOf(kind)...)
 	}
 	if s.Place != nil && (s.Level == envoy.LevelListener || s.Level == envoy.LevelCluster) {
-		out = append(out, a.p.patched(a.t.mesh, xds.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource})...)
+		out = append(out, a.p.patched(a.t.mesh, draft.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource})...)
 	}
 	return unique(out)
 }

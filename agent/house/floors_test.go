@@ -35,7 +35,7 @@ var floors = []floor{
 	{2, "agent/policy", []string{"agent/draft", "agent/mesh", "agent/resource"}, "matching and merging are pure functions of resources and the view"},
 	{1, "agent/store", []string{"agent/resource"}, "the store keeps records and does not know what they do"},
 	{1, "agent/mesh", []string{"agent/resource"}, "the view is a pure function of resources"},
-	{1, "agent/draft", []string{"agent/resource"}, "a draft is Envoy's messages keyed by mesh names, nothing more"},
+	{1, "agent/draft", []string{"agent/resource", "agent/envoy"}, "a draft is Envoy's messages keyed by mesh names, nothing more"},
 	{1, "agent/identity", []string{"agent/resource"}, "certificates and tokens do not depend on what they are used for"},
 	{1, "agent/audit", nil, "events and profiles are values"},
 	{0, "agent/resource", nil, "the ground floor stands on nothing"},

@@ -65,7 +65,7 @@ func made(revision uint64) func(*xds.Progress) {
 // rejects is a listener that the proxy refuses.
 func rejects(since, madeAt, attributedAt uint64, blame ...xds.Blame) func(*xds.Progress) {
 	return func(p *xds.Progress) {
-		p.Rejected = append(p.Rejected, xds.Rejection{Node: p.Node, Mesh: p.Mesh, Name: p.Name, ID: xds.ResourceID{TypeURL: draft.TypeListener, Name: "l"},
+		p.Rejected = append(p.Rejected, xds.Rejection{Node: p.Node, Mesh: p.Mesh, Name: p.Name, ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "l"},
 			Resource: &draft.Resource{Name: "l"}, Reason: "no good", Since: since, MadeAt: madeAt,
 			Blame: blame, Attributed: attributedAt > 0, AttributedAt: attributedAt})
 	}

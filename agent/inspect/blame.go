@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -43,11 +44,11 @@ type BlameQuestion struct {
 // resource alone is put down to those behind that one.
 //
 // It is pure. The config is made anew for each policy in question, so it is for rejections and not for every pass.
-func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
+func FindBlame(q BlameQuestion) (map[draft.ResourceID][]xds.Blame, error) {
 	if q.Fields == nil {
 		q.Fields = map[string]string{}
 	}
-	s := &blameSearch{q: q, memo: xds.NewMemo(), out: map[xds.ResourceID][]xds.Blame{}}
+	s := &blameSearch{q: q, memo: xds.NewMemo(), out: map[draft.ResourceID][]xds.Blame{}}
 	p, err := s.generate(q.Mesh)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
 	s.now = p
 	for i := range q.Rejected {
 		r := &q.Rejected[i]
-		if now := p.Resource(r.ID); now != nil && now.Version == r.Resource.Version && r.Cause == (xds.ResourceID{}) {
+		if now := p.Resource(r.ID); now != nil && now.Version == r.Resource.Version && r.Cause == (draft.ResourceID{}) {
 			s.suspects = append(s.suspects, suspect{Rejection: r})
 		}
 	}
@@ -74,7 +75,7 @@ func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
 	}
 	for i := range q.Rejected {
 		r := &q.Rejected[i]
-		if list, ok := s.out[r.Cause]; ok && r.Cause != (xds.ResourceID{}) {
+		if list, ok := s.out[r.Cause]; ok && r.Cause != (draft.ResourceID{}) {
 			s.out[r.ID] = list
 		}
 	}
@@ -89,9 +90,9 @@ type blameSearch struct {
 	now      *xds.Proxy // the config with all policies
 	suspects []suspect
 	checker  envoy.Checker
-	had      *xds.Proxy              // what the client has, as far as that can be told; nil when nothing is asked of the check
-	unfit    map[xds.ResourceID]bool // what the check refuses of the config with all policies, nil when nothing is asked of it
-	out      map[xds.ResourceID][]xds.Blame
+	had      *xds.Proxy                // what the client has, as far as that can be told; nil when nothing is asked of the check
+	unfit    map[draft.ResourceID]bool // what the check refuses of the config with all policies, nil when nothing is asked of it
+	out      map[draft.ResourceID][]xds.Blame
 }
 
 // suspect is a rejected resource with those who shape it.
@@ -113,11 +114,11 @@ func (s *blameSearch) generate(m *xds.Mesh) (*xds.Proxy, error) {
 }
 
 // refused returns what the check refuses of a config, nil when no suspect is one of the check.
-func (s *blameSearch) refused(p *xds.Proxy) map[xds.ResourceID]bool {
+func (s *blameSearch) refused(p *xds.Proxy) map[draft.ResourceID]bool {
 	if s.had == nil {
 		return nil
 	}
-	out := map[xds.ResourceID]bool{}
+	out := map[draft.ResourceID]bool{}
 	for _, r := range xds.Refusals(p.Check(&s.checker, s.had.Sealed)) {
 		out[r.ID] = true
 	}

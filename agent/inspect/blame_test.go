@@ -62,12 +62,12 @@ func TestFindBlame(t *testing.T) {
 	_, before := blameFixture(t, blameMesh)
 	m, now := blameFixture(t, blameMesh+badPatch)
 	reg := registry(t)
-	listener := xds.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
-	cluster := xds.ResourceID{TypeURL: draft.TypeCluster, Name: "back"}
-	endpoints := xds.ResourceID{TypeURL: draft.TypeEndpoint, Name: "back"}
+	listener := draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
+	cluster := draft.ResourceID{TypeURL: draft.TypeCluster, Name: "back"}
+	endpoints := draft.ResourceID{TypeURL: draft.TypeEndpoint, Name: "back"}
 	revisions := map[string]uint64{"slow": 10, "limits": 11, "bad": 12}
 	for name, test := range map[string]struct {
-		id       xds.ResourceID
+		id       draft.ResourceID
 		since    uint64
 		accepted bool
 		stale    bool

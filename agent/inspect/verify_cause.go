@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -123,7 +124,7 @@ func (s *causeSearch) without(m *xds.Mesh) (gone, shapes bool) {
 	if p == nil {
 		return true, false
 	}
-	id := xds.ResourceID{TypeURL: s.g.found.Type, Name: s.g.found.Resource}
+	id := draft.ResourceID{TypeURL: s.g.found.Type, Name: s.g.found.Resource}
 	if s.whole == nil {
 		s.whole, _ = s.c.generate(s.g.mesh.to, s.g.id, nil) // it could be made before
 	}

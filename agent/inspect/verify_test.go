@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -149,7 +150,7 @@ func TestVerifyEnds(t *testing.T) {
 
 func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
 	v := change(t, services, slow("5s"))
-	cluster := xds.ResourceID{TypeURL: envoy.KindCluster.URL(), Name: "svc-1"}
+	cluster := draft.ResourceID{TypeURL: envoy.KindCluster.URL(), Name: "svc-1"}
 	m, err := newMesh(v.Set, "default", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -9,10 +9,10 @@ import (
 
 // Accepted returns what an Envoy has of the config once it has taken all of it but the resources that findings block.
 func (p *Proxy) Accepted(findings []envoy.Finding) *Proxy {
-	blocked := map[ResourceID]bool{}
+	blocked := map[draft.ResourceID]bool{}
 	for i := range findings {
 		if f := &findings[i]; f.Severity.Blocks() {
-			blocked[ResourceID{f.Type, f.Resource}] = true
+			blocked[draft.ResourceID{TypeURL: f.Type, Name: f.Resource}] = true
 		}
 	}
 	if len(blocked) == 0 {
@@ -22,7 +22,7 @@ func (p *Proxy) Accepted(findings []envoy.Finding) *Proxy {
 	out := *p.Sealed
 	for rank, typeURL := range draft.Types {
 		out.Resources[rank], out.Versions[rank] = draft.Order(slices.DeleteFunc(slices.Clone(p.Sealed.Resources[rank]), func(r *draft.Resource) bool {
-			return blocked[ResourceID{typeURL, r.Name}]
+			return blocked[draft.ResourceID{TypeURL: typeURL, Name: r.Name}]
 		}))
 	}
 	next.Sealed = &out
@@ -39,7 +39,7 @@ func SameConfig(a, b *Proxy) bool {
 		return true
 	}
 	for rank := range draft.Types {
-		if rank != rankSecret && a.Sealed.Versions[rank] != b.Sealed.Versions[rank] {
+		if rank != draft.RankSecret && a.Sealed.Versions[rank] != b.Sealed.Versions[rank] {
 			return false
 		}
 	}

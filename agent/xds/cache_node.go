@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
@@ -100,7 +101,7 @@ func (n *proxyNode) acknowledged(t *ticket) {
 	s := n.status(t.w.rank)
 	s.AckedVersion, s.AckedAt, s.NACK = t.version, n.srv.opts.Now(), nil
 	n.hold()
-	if t.w.rank == rankListener && len(t.send) > 0 && len(n.refusals) > 0 {
+	if t.w.rank == draft.RankListener && len(t.send) > 0 && len(n.refusals) > 0 {
 		n.forgot() // a listener may have moved off an address that a refused one wants
 		n.srv.opts.Changed()
 	}
@@ -153,7 +154,7 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 		}
 	}
 	n.accept(t, func(r *draft.Resource) bool { _, is := bad[r.Name]; return !is })
-	reason = clip(reason, maxReason)
+	reason = clip.Text(reason, maxReason)
 	if n.rejected[rank] == nil {
 		n.rejected[rank] = map[string]*rejection{}
 	}

@@ -4,17 +4,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
 // Refusal is a resource of a config that the check of the agent itself finds unfit for Envoy. It is not sent: the client
 // keeps the form of it that it has, and one that never had any goes without.
 type Refusal struct {
-	ID     ResourceID
+	ID     draft.ResourceID
 	Rule   int    // its number in envoy.Rules
 	Reason string // for people: what Envoy would do, the place, the value, the bound and the remedy
 	// Cause is the refused resource that this one needs and that alone is at fault; the zero value for none.
-	Cause ResourceID
+	Cause draft.ResourceID
 }
 
 // refuse takes note of what is unfit in the config in force. What was known of a refusal that stands stays known.
@@ -43,7 +44,7 @@ func (n *proxyNode) refuse(list []Refusal, now time.Time) {
 			}
 			was = &rejection{check: true, resource: r, at: now, since: n.trouble(rank, r.Name), madeAt: n.cameUp[rank], cause: f.Cause}
 		}
-		was.rule, was.reason = f.Rule, clip(f.Reason, maxReason)
+		was.rule, was.reason = f.Rule, clip.Text(f.Reason, maxReason)
 		n.unfit[rank][r.Name] = was
 	}
 	for rank, list := range names {

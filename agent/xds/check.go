@@ -17,7 +17,7 @@ func (p *Proxy) Check(c *envoy.Checker, accepted *draft.Sealed) []envoy.Finding 
 	}
 	prev := &envoy.Snapshot{}
 	if accepted != nil {
-		prev = snapshot(accepted)
+		prev = &accepted.Resources
 	}
 	// These hold for every Envoy that starts with the bootstrap of this package.
 	return c.Check(prev, p.Snapshot(), &envoy.Facts{StaticClusters: []string{xdsCluster}, RE2Limit: math.MaxUint32, SecretsLater: p.placeholders()})
@@ -46,7 +46,7 @@ func (p *Proxy) StillFit(c *envoy.Checker, was *draft.Sealed) bool {
 		return false
 	}
 	for i, r := range list {
-		if r != before[i] && (r.Name != before[i].Name || !c.Plain(envoy.KindEndpoint, (*envoy.Resource)(r))) {
+		if r != before[i] && (r.Name != before[i].Name || !c.Plain(envoy.KindEndpoint, r)) {
 			return false
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // Change is a resource of which two configs have different bytes, or which only one of them has.
 type Change struct {
-	ResourceID
+	draft.ResourceID
 	From, To *draft.Resource // nil where a config does not have it
 
 	rank int
@@ -31,32 +31,16 @@ func Difference(from, to *Proxy) []Change {
 	}
 	var out []Change
 	for rank, typeURL := range draft.Types {
-		a, b := from.Sealed.Resources[rank], to.Sealed.Resources[rank]
-		for len(a) > 0 || len(b) > 0 {
-			c := Change{rank: rank, ResourceID: ResourceID{TypeURL: typeURL}}
-			if len(a) > 0 && (len(b) == 0 || a[0].Name <= b[0].Name) {
-				c.From, c.Name = a[0], a[0].Name
-			}
-			if len(b) > 0 && (len(a) == 0 || b[0].Name <= a[0].Name) {
-				c.To, c.Name = b[0], b[0].Name
-			}
-			if c.From != nil {
-				a = a[1:]
-			}
-			if c.To != nil {
-				b = b[1:]
-			}
-			if c.From == nil || c.To == nil || c.From != c.To && c.From.Version != c.To.Version {
-				out = append(out, c)
-			}
-		}
+		draft.Compare(from.Sealed.Resources[rank], to.Sealed.Resources[rank], func(a, b *draft.Resource) {
+			out = append(out, Change{ResourceID: draft.ResourceID{TypeURL: typeURL, Name: cmp.Or(a, b).Name}, From: a, To: b, rank: rank})
+		})
 	}
 	slices.SortStableFunc(out, func(a, b Change) int { return cmp.Compare(a.TypeURL, b.TypeURL) })
 	return out
 }
 
 // Resource returns a resource of the config, nil for one that it does not have; a nil config has none.
-func (p *Proxy) Resource(id ResourceID) *draft.Resource {
+func (p *Proxy) Resource(id draft.ResourceID) *draft.Resource {
 	if p == nil {
 		return nil
 	}

@@ -59,7 +59,7 @@ func TestDifference(t *testing.T) {
 	if !a.Has(draft.TypeCluster) || a.Has(draft.TypeSecret) || a.Has("x") || (*xds.Proxy)(nil).Has(draft.TypeCluster) {
 		t.Error("types that a config has")
 	}
-	if a.Resource(xds.ResourceID{TypeURL: "x", Name: "svc-0"}) != nil || a.Resource(xds.ResourceID{TypeURL: draft.TypeCluster, Name: "x"}) != nil {
+	if a.Resource(draft.ResourceID{TypeURL: "x", Name: "svc-0"}) != nil || a.Resource(draft.ResourceID{TypeURL: draft.TypeCluster, Name: "x"}) != nil {
 		t.Error("a resource that is not there")
 	}
 }

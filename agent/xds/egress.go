@@ -114,7 +114,7 @@ func (e *egress) seal(memo *Memo) error {
 	b := e.p.border
 	b.secrets = e.in.secretsFor(b.meshes)
 	var err error
-	if e.d.Ready[rankSecret], err = zoneSecrets(b.meshes, b.secrets, memo); err != nil {
+	if e.d.Ready[draft.RankSecret], err = zoneSecrets(b.meshes, b.secrets, memo); err != nil {
 		return err
 	}
 	e.p.Sealed = e.in.seal(e.d, memo, e.warn)

@@ -14,6 +14,7 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -173,10 +174,10 @@ func (e *egress) take(sni string, owner resource.Key) bool {
 	lower := strings.ToLower(sni)
 	switch other, taken := e.names[lower]; {
 	case taken:
-		e.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, which TLS does not tell apart: it is left out of the egress; rename one", clip(sni, maxSNI), other)
+		e.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, which TLS does not tell apart: it is left out of the egress; rename one", clip.Text(sni, maxSNI), other)
 		return false
 	case strings.Contains(lower, "*"):
-		e.warn(owner, "its server name %q has a *, which stands for more than itself: it is left out of the egress", clip(sni, maxSNI))
+		e.warn(owner, "its server name %q has a *, which stands for more than itself: it is left out of the egress", clip.Text(sni, maxSNI))
 		return false
 	case len(e.names) == maxEgressChains:
 		if !e.full {

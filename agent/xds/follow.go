@@ -3,30 +3,14 @@ package xds
 import (
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// Snapshot returns the config in the form in which package envoy reads it. The resources are those of the config, not
-// copies.
-func (p *Proxy) Snapshot() *envoy.Snapshot {
-	return snapshot(p.Sealed)
-}
-
-func snapshot(s *draft.Sealed) *envoy.Snapshot {
-	out := &envoy.Snapshot{}
-	for rank, list := range s.Resources {
-		kind := make([]*envoy.Resource, len(list))
-		for i, r := range list {
-			kind[i] = (*envoy.Resource)(r)
-		}
-		out[rank] = kind
-	}
-	return out
-}
+// Snapshot returns the config in the form in which package envoy reads it.
+func (p *Proxy) Snapshot() *envoy.Snapshot { return &p.Sealed.Resources }
 
 // WithPolicies returns the mesh as it would be with these policies, each added or in the place of the one of its key.
 // They must belong to this mesh.

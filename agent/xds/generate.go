@@ -285,7 +285,7 @@ func (g *generator) seal() error {
 	g.d.Ready[rank] = eps
 	if g.tls != nil && g.tls.used {
 		var err error
-		if g.d.Ready[rankSecret], err = secretResources(g.v.Name, g.p.secrets, g.memo); err != nil {
+		if g.d.Ready[draft.RankSecret], err = secretResources(g.v.Name, g.p.secrets, g.memo); err != nil {
 			return err
 		}
 	}

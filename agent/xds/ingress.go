@@ -12,6 +12,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -132,10 +133,10 @@ func (g *ingress) add(a *arrival) {
 		g.warn(a.owner, "its server name, which is made of the mesh, the service and %d tags, is longer than %d bytes: it is not reachable through the ingress; give shorter names", len(a.outbound.Subset), maxSNI)
 		return
 	case strings.Contains(sni, "*"):
-		g.warn(a.owner, "its server name %q has a *, which stands for more than itself: it is not reachable through the ingress", clip(sni, maxSNI))
+		g.warn(a.owner, "its server name %q has a *, which stands for more than itself: it is not reachable through the ingress", clip.Text(sni, maxSNI))
 		return
 	case taken:
-		g.warn(a.owner, "its server name %q is that of %s, or differs from it in the case of letters alone, which TLS does not tell apart: it is not reachable through the ingress; rename one", clip(sni, maxSNI), other)
+		g.warn(a.owner, "its server name %q is that of %s, or differs from it in the case of letters alone, which TLS does not tell apart: it is not reachable through the ingress; rename one", clip.Text(sni, maxSNI), other)
 		return
 	case len(g.names) == maxIngressChains:
 		g.left++

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -23,7 +24,7 @@ func TestOwners(t *testing.T) {
 {type: MeshCircuitBreaker, mesh: default, name: elsewhere, spec: {targetRef: {kind: MeshService, name: svc-1}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: 8}}}]}}
 `))
 	m := meshOf(t, rs, nil)
-	owners, err := m.Owners("web", xds.FlavorEnvoy, func(id xds.ResourceID) bool { return strings.HasSuffix(id.TypeURL, ".Cluster") })
+	owners, err := m.Owners("web", xds.FlavorEnvoy, func(id draft.ResourceID) bool { return strings.HasSuffix(id.TypeURL, ".Cluster") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,13 +41,13 @@ func TestOwners(t *testing.T) {
 	}
 	a, b := proxyOf(t, m, "web", nil, nil), proxyOf(t, meshOf(t, bigMesh(2, 0), nil), "web", nil, nil)
 	var names []string
-	for _, id := range xds.Changed(a, b) {
+	for _, id := range xds.Difference(a, b) {
 		names = append(names, id.TypeURL[strings.LastIndexByte(id.TypeURL, '.')+1:]+"/"+id.Name)
 	}
 	if len(names) == 0 || !slices.IsSorted(names) || !slices.Contains(names, "Cluster/svc-0") {
 		t.Errorf("changed: %v", names)
 	}
-	if len(xds.Changed(a, a)) != 0 {
+	if len(xds.Difference(a, a)) != 0 {
 		t.Error("a config differs from itself")
 	}
 }

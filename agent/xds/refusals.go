@@ -13,15 +13,15 @@ import (
 // Refusals returns the resources of a config that must not be sent, one for each that has a finding which blocks. Of
 // several findings the worst is told; one that only follows from another refused resource comes last.
 func Refusals(findings []envoy.Finding) []Refusal {
-	worst := map[ResourceID]*envoy.Finding{}
-	count := map[ResourceID]int{}
-	var order []ResourceID
+	worst := map[draft.ResourceID]*envoy.Finding{}
+	count := map[draft.ResourceID]int{}
+	var order []draft.ResourceID
 	for i := range findings {
 		f := &findings[i]
 		if !f.Severity.Blocks() {
 			continue
 		}
-		id := ResourceID{f.Type, f.Resource}
+		id := draft.ResourceID{TypeURL: f.Type, Name: f.Resource}
 		count[id]++
 		switch old := worst[id]; {
 		case old == nil:
@@ -45,12 +45,12 @@ func follows(f *envoy.Finding) bool {
 }
 
 // rootOf returns the resource that a finding follows from in the end, the zero value when it follows from none.
-func rootOf(f *envoy.Finding, worst map[ResourceID]*envoy.Finding) (root ResourceID) {
+func rootOf(f *envoy.Finding, worst map[draft.ResourceID]*envoy.Finding) (root draft.ResourceID) {
 	for range draft.Types {
 		if f == nil || !follows(f) {
 			return root
 		}
-		id := ResourceID{f.Others[0].Type, f.Others[0].Resource}
+		id := draft.ResourceID{TypeURL: f.Others[0].Type, Name: f.Others[0].Resource}
 		if worst[id] == nil {
 			return root
 		}
@@ -94,7 +94,7 @@ func FindingText(f *envoy.Finding) string {
 // Had returns a config that holds, in place of what a client refuses of p, or the check before it, the forms that were
 // accepted last. It is there to be compared with: its lists have no versions.
 func (p *Proxy) Had(refused []Rejection) *Proxy {
-	form := make(map[ResourceID]*draft.Resource, len(refused))
+	form := make(map[draft.ResourceID]*draft.Resource, len(refused))
 	for i := range refused {
 		form[refused[i].ID] = refused[i].Accepted
 	}
@@ -102,7 +102,7 @@ func (p *Proxy) Had(refused []Rejection) *Proxy {
 	out.Sealed = &draft.Sealed{}
 	for rank, list := range p.Sealed.Resources {
 		for _, r := range list {
-			if accepted, is := form[ResourceID{draft.Types[rank], r.Name}]; is {
+			if accepted, is := form[draft.ResourceID{TypeURL: draft.Types[rank], Name: r.Name}]; is {
 				r = accepted
 			}
 			if r != nil {

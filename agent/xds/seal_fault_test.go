@@ -44,11 +44,11 @@ func TestFieldRuleIsHeldBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused := map[xds.ResourceID]string{}
+	refused := map[draft.ResourceID]string{}
 	for _, r := range xds.Refusals(p.Check(&envoy.Checker{}, nil)) {
 		refused[r.ID] = r.Reason
 	}
-	for id, want := range map[xds.ResourceID]string{
+	for id, want := range map[draft.ResourceID]string{
 		{TypeURL: cds, Name: "backend"}:             "/connectTimeout: value must be greater than 0s",
 		{TypeURL: lds, Name: "inbound:10.0.0.1:80"}: "statPrefix: value length must be at least 1 runes",
 	} {

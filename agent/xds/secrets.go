@@ -48,7 +48,7 @@ func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
 	}
 	next := *p
 	next.secrets = s
-	old := p.Sealed.Resources[rankSecret]
+	old := p.Sealed.Resources[draft.RankSecret]
 	if len(old) == 0 {
 		return &next, nil // nothing of the config refers to them
 	}
@@ -57,7 +57,7 @@ func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
 		return nil, err
 	}
 	list, version := draft.Order(list)
-	if version == p.Sealed.Versions[rankSecret] {
+	if version == p.Sealed.Versions[draft.RankSecret] {
 		return &next, nil
 	}
 	for i, r := range list {
@@ -66,7 +66,7 @@ func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
 		}
 	}
 	sealed := *p.Sealed
-	sealed.Resources[rankSecret], sealed.Versions[rankSecret] = list, version
+	sealed.Resources[draft.RankSecret], sealed.Versions[draft.RankSecret] = list, version
 	next.Sealed = &sealed
 	return &next, nil
 }

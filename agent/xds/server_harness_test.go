@@ -172,7 +172,7 @@ func refusals(words ...string) (out []xds.Refusal) {
 	for _, word := range words {
 		kind, name, _ := strings.Cut(word, ":")
 		url := map[string]string{"CDS": cds, "EDS": eds, "LDS": lds, "RDS": rds}[kind]
-		out = append(out, xds.Refusal{ID: xds.ResourceID{TypeURL: url, Name: name}, Rule: 20, Reason: name + " is unfit"})
+		out = append(out, xds.Refusal{ID: draft.ResourceID{TypeURL: url, Name: name}, Rule: 20, Reason: name + " is unfit"})
 	}
 	return out
 }

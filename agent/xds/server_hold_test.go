@@ -61,7 +61,7 @@ func TestHeldBack(t *testing.T) {
 			a.push(config("CDS:c=2", "LDS:a=3", "LDS:bad=2"))
 			want("LDS a=3", "LDS 3 1")
 			p := a.reached("default.web", 4)
-			if len(p.Rejected) != 1 || p.Rejected[0].ID != (xds.ResourceID{TypeURL: lds, Name: "bad"}) || p.Rejected[0].Since != 0 || p.Rejected[0].MadeAt != 1 {
+			if len(p.Rejected) != 1 || p.Rejected[0].ID != (draft.ResourceID{TypeURL: lds, Name: "bad"}) || p.Rejected[0].Since != 0 || p.Rejected[0].MadeAt != 1 {
 				t.Errorf("rejected: %+v", p.Rejected)
 			}
 			if ts := typeStatus(t, a.status("default.web"), lds); ts.NACK != nil || len(ts.Held) != 1 || ts.AckedVersion != ts.SentVersion {
@@ -246,5 +246,5 @@ func TestAttribute(t *testing.T) {
 		t.Errorf("held: %+v", held)
 	}
 	a.Attribute(xds.Rejection{Node: xds.NodeKey{ID: "default.nobody"}, ID: rejected[0].ID, Resource: &draft.Resource{}}, nil, 0)
-	a.Attribute(xds.Rejection{Node: web, ID: xds.ResourceID{TypeURL: "nothing"}, Resource: &draft.Resource{}}, nil, 0)
+	a.Attribute(xds.Rejection{Node: web, ID: draft.ResourceID{TypeURL: "nothing"}, Resource: &draft.Resource{}}, nil, 0)
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
@@ -270,7 +271,7 @@ func (st *adsStream) checkNode(node *core.Node) error {
 // Secrets hold private keys and leave the agent over the unix socket alone: of others nobody knows who they are.
 func (st *adsStream) checkType(url string) (int, error) {
 	rank := draft.Rank(url)
-	withheld := rank == rankSecret && !st.peer.Local
+	withheld := rank == draft.RankSecret && !st.peer.Local
 	if withheld {
 		rank = -1
 	}
@@ -279,7 +280,7 @@ func (st *adsStream) checkType(url string) (int, error) {
 	}
 	if _, ok := st.strange[url]; !ok {
 		if len(st.strange) >= 32 || len(url) > 1024 {
-			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %q", clip(url, 200))
+			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %q", clip.Text(url, 200))
 		}
 		if st.strange == nil {
 			st.strange = map[string]struct{}{}

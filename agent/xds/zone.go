@@ -83,7 +83,7 @@ func (p *Proxy) reuseZone(in *ZoneInput, fingerprint [sha256.Size]byte, memo *Me
 	}
 	next, state, sealed := *p, *p.border, *p.Sealed
 	state.secrets = now
-	sealed.Resources[rankSecret], sealed.Versions[rankSecret] = draft.Order(list)
+	sealed.Resources[draft.RankSecret], sealed.Versions[draft.RankSecret] = draft.Order(list)
 	next.border = &state
 	if sealed.Versions == p.Sealed.Versions {
 		return &next, nil
