@@ -2,9 +2,11 @@ package xds_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -29,7 +31,7 @@ type meshInput struct {
 func ownInputs(tb testing.TB) []meshInput {
 	tb.Helper()
 	var out []meshInput
-	for _, pattern := range []string{"../kinds/*/testdata/*.txtar", "../kinds/*/testdata/migrate/*.txtar", "testdata/generate/*.txtar"} {
+	for _, pattern := range []string{"../kinds/*/testdata/*.txtar", "../kinds/*/testdata/migrate/*.txtar", "../generate/testdata/generate/*.txtar"} {
 		for _, file := range glob(tb, pattern) {
 			a, err := txtar.ParseFile(file)
 			if err != nil {
@@ -132,4 +134,20 @@ func (in meshInput) proxies(tb testing.TB, flavor xds.Flavor, fn func(p *xds.Pro
 			}
 		}
 	}
+}
+
+// withoutPolicies is an input of which no kind of the plugins acts.
+func (in meshInput) withoutPolicies() meshInput {
+	return meshInput{in.name, slices.DeleteFunc(slices.Clone(in.resources), func(r *resource.Resource) bool {
+		return r.Kind != "Mesh" && r.Kind != "Dataplane" && !strings.HasSuffix(r.Kind, "Service") && r.Kind != "HostnameGenerator"
+	})}
+}
+
+// documents are the kinds and names of an input.
+func (in meshInput) documents() []byte {
+	var b bytes.Buffer
+	for _, r := range in.resources {
+		fmt.Fprintln(&b, r.Key)
+	}
+	return b.Bytes()
 }

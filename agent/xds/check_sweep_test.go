@@ -13,7 +13,6 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
-	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -43,13 +42,6 @@ func checked(t *testing.T, c *envoy.Checker, p *xds.Proxy, accepted map[string]*
 		}
 	}
 	return start
-}
-
-// withoutPolicies is an input of which no kind of the plugins acts.
-func (in meshInput) withoutPolicies() meshInput {
-	return meshInput{in.name, slices.DeleteFunc(slices.Clone(in.resources), func(r *resource.Resource) bool {
-		return r.Kind != "Mesh" && r.Kind != "Dataplane" && !strings.HasSuffix(r.Kind, "Service") && r.Kind != "HostnameGenerator"
-	})}
 }
 
 // sweep checks every proxy of an input, with one checker for all of them and with one of its own, and returns what is
@@ -129,15 +121,6 @@ func TestCheckOfConformanceInputs(t *testing.T) {
 			}
 		}
 	}
-}
-
-// documents are the kinds and names of an input.
-func (in meshInput) documents() []byte {
-	var b bytes.Buffer
-	for _, r := range in.resources {
-		fmt.Fprintln(&b, r.Key)
-	}
-	return b.Bytes()
 }
 
 // TestCheckOfLargeMesh: the mesh of the benchmarks has nothing to find, as it is made here and by the script of the
