@@ -64,13 +64,13 @@ func (e *EnvoyBinary) Try(ctx context.Context, p *xds.Proxy) ([]envoy.Finding, e
 
 // TryConfig is Try for a config as the API shows it. Where a key is hidden in it, a certificate that is made up stands in
 // its place.
-func (e *EnvoyBinary) TryConfig(ctx context.Context, mesh, name string, c *inspect.Config) ([]Finding, error) {
+func (e *EnvoyBinary) TryConfig(ctx context.Context, mesh, name string, c *inspect.Config) ([]inspect.Finding, error) {
 	cfg, err := staticFromJSON(c.XDS)
 	if err != nil {
 		return nil, fmt.Errorf("the Envoy was not asked: %w", err)
 	}
 	found, err := e.try(ctx, mesh, name, cfg)
-	var out []Finding
+	var out []inspect.Finding
 	for i := range found {
 		f := inspect.Told(&found[i])
 		f.Proxies, f.Total = append(f.Proxies, mesh+"/"+name), 1

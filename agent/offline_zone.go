@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -11,7 +12,7 @@ import (
 
 // ZoneConfig computes what the Envoy of a proxy at the border of a zone would get, and what was left out of it and why.
 func (o *Offline) ZoneConfig(zone string, ref ProxyRef) (*inspect.Config, []string, error) {
-	in := xds.ZoneInput{Resource: o.set.Get(ref.Key()), Zone: cmp.Or(zone, mesh.DefaultZone), Flavor: xds.FlavorEnvoy, SystemCA: systemCA()}
+	in := xds.ZoneInput{Resource: o.set.Get(ref.Key()), Zone: cmp.Or(zone, mesh.DefaultZone), Flavor: xds.FlavorEnvoy, SystemCA: identity.SystemCA()}
 	if in.Resource == nil {
 		return nil, nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", ref.Key(), o.Len())
 	}

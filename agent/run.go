@@ -175,7 +175,7 @@ func (a *Agent) build(cfg *Config) error {
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.options(), VIPFile: filepath.Join(cfg.Paths.State, vipFile), Log: a.log, Now: a.deps.Now,
 		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, identityDir), Now: a.deps.Now, Log: a.log}),
-		SystemCA:     systemCA(),
+		SystemCA:     identity.SystemCA(),
 	})
 	a.nacks = newNackWatch(a.xds, a.reconciler.Last, a.store, a.registry, a.log)
 	a.dir = NewDirSource(DirOptions{Dir: cfg.Resources.Dir, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})

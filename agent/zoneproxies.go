@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -77,24 +76,4 @@ func sortedMeshes(meshes map[string]*xds.Mesh) []*xds.Mesh {
 		out = append(out, meshes[name])
 	}
 	return out
-}
-
-// systemAuthorities are the files in which systems keep the authorities that they trust: Debian and Alpine, Fedora, SUSE,
-// OpenELEC.
-var systemAuthorities = [...]string{
-	"/etc/ssl/certs/ca-certificates.crt",
-	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-	"/etc/pki/tls/certs/ca-bundle.crt",
-	"/etc/ssl/ca-bundle.pem",
-	"/etc/ssl/cert.pem",
-}
-
-// systemCA returns the first of them that there is; "" for none.
-func systemCA() string {
-	for _, path := range systemAuthorities {
-		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
-			return path
-		}
-	}
-	return ""
 }

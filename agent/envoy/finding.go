@@ -84,3 +84,20 @@ func pointerKey(k string) string {
 	}
 	return k
 }
+
+// Place is a part of a resource.
+type Place struct {
+	Type     string `json:"type,omitempty"`     // type URL
+	Resource string `json:"resource,omitempty"` // its name
+	// Pointer is a JSON pointer (RFC 6901) into the resource as JSON, with field names in lowerCamelCase; what is packed
+	// in an Any stands in the Any. "" is the resource itself.
+	Pointer string `json:"pointer,omitempty"`
+}
+
+// below is a place inside the place.
+func (p Place) below(keys ...string) Place {
+	for _, k := range keys {
+		p.Pointer += "/" + pointerKey(k)
+	}
+	return p
+}

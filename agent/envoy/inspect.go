@@ -15,7 +15,6 @@ import (
 
 // Listener filters that are simulated, by type URL.
 const (
-	typePrefix        = "type.googleapis.com/"
 	originalDstURL    = typePrefix + "envoy.extensions.filters.listener.original_dst.v3.OriginalDst"
 	tlsInspectorURL   = typePrefix + "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector"
 	httpInspectorURL  = typePrefix + "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector"

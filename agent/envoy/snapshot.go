@@ -23,6 +23,9 @@ const (
 	NumKinds
 )
 
+// typePrefix begins every type URL.
+const typePrefix = "type.googleapis.com/"
+
 var kindURLs = [NumKinds]string{
 	"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
 	"type.googleapis.com/envoy.config.cluster.v3.Cluster",

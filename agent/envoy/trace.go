@@ -48,15 +48,6 @@ func (l Level) String() string {
 // MarshalText is String, so that a level is a word in JSON.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Place is a part of a resource.
-type Place struct {
-	Type     string `json:"type,omitempty"`     // type URL
-	Resource string `json:"resource,omitempty"` // its name
-	// Pointer is a JSON pointer (RFC 6901) into the resource as JSON, with field names in lowerCamelCase; what is packed
-	// in an Any stands in the Any. "" is the resource itself.
-	Pointer string `json:"pointer,omitempty"`
-}
-
 // Eliminated is a candidate that fell, and why.
 type Eliminated struct {
 	Name string `json:"name"` // of the chain, virtual host or route, else its index

@@ -128,12 +128,4 @@ func chainLabel(c *listenerv3.FilterChain, otherwise string) string {
 	return otherwise
 }
 
-// below is a place inside the place.
-func (p Place) below(keys ...string) Place {
-	for _, k := range keys {
-		p.Pointer += "/" + pointerKey(k)
-	}
-	return p
-}
-
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")

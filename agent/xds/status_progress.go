@@ -123,7 +123,7 @@ func (n *proxyNode) rejections() []Rejection {
 	for rank := range draft.Types {
 		for name, rej := range n.troubles(rank) {
 			r := Rejection{
-				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: draft.ResourceID{draft.Types[rank], name}, Resource: rej.resource,
+				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: draft.ResourceID{TypeURL: draft.Types[rank], Name: name}, Resource: rej.resource,
 				Reason: rej.reason, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
