@@ -1,6 +1,9 @@
 package envoy
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Severity says what Envoy makes of a fault, the worst first.
 type Severity uint8
@@ -101,3 +104,5 @@ func (p Place) below(keys ...string) Place {
 	}
 	return p
 }
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
@@ -127,5 +126,3 @@ func chainLabel(c *listenerv3.FilterChain, otherwise string) string {
 	}
 	return otherwise
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
