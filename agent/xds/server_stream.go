@@ -184,15 +184,15 @@ func (st *adsStream) kill(reason string, err error) {
 }
 
 // open registers the stream under the node of its first request and tells the handler.
-func (st *adsStream) open(node *core.Node) error {
+func (st *adsStream) open(info *core.Node) error {
 	s := st.srv
-	ref, err := ParseProxyRef(node.GetId())
+	ref, err := ParseProxyRef(info.GetId())
 	if err != nil {
 		s.metrics.closed.WithLabelValues("bad-node-id").Inc()
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	key := NodeKey{ID: node.GetId(), Flavor: flavorOf(node)}
-	st.info, st.envoyAgent = node, node.GetUserAgentName() == "envoy"
+	key := NodeKey{ID: info.GetId(), Flavor: flavorOf(info)}
+	st.info, st.envoyAgent = info, info.GetUserAgentName() == "envoy"
 	if err := s.register(st, key, ref); err != nil {
 		s.metrics.closed.WithLabelValues("denied").Inc()
 		return err
