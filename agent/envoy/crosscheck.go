@@ -241,8 +241,8 @@ func (s *set) claim(name string, b bind) {
 	if first.leaves {
 		message = fmt.Sprintf("listener %q has the address %s and leaves it with this change: Envoy gives it to another one only after that; change the two one after the other, with a third address where they swap", clip.Value(first.name), clip.Value(b.address))
 	}
-	s.out = append(s.out, Finding{Rule: 10, Severity: Reject, Place: Place{KindListener.URL(), name, b.pointer},
-		Others: []Place{{KindListener.URL(), first.name, first.pointer}}, Message: message})
+	s.out = append(s.out, Finding{Rule: 10, Severity: Reject, Place: Place{Type: KindListener.URL(), Resource: name, Pointer: b.pointer},
+		Others: []Place{{Type: KindListener.URL(), Resource: first.name, Pointer: first.pointer}}, Message: message})
 }
 
 // bindings checks addresses against the host.

@@ -140,7 +140,7 @@ func TestAppendFormat(t *testing.T) {
 
 func TestJSONFormat(t *testing.T) {
 	segs, faults := envoy.ParseJSONFormat([]envoy.Field{
-		{"a", "%DURATION%"}, {"", "x"}, {"a", "y"}, {"%b", "%NO%"}, {"c", ""},
+		{Key: "a", Value: "%DURATION%"}, {Key: "", Value: "x"}, {Key: "a", Value: "y"}, {Key: "%b", Value: "%NO%"}, {Key: "c", Value: ""},
 	})
 	var got []string
 	for _, f := range faults {

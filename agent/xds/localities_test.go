@@ -38,7 +38,7 @@ func TestLocalitiesStay(t *testing.T) {
 		}
 	}}
 	memo := xds.NewMemo()
-	generate := func(rs []*resource.Resource, plugins []policy.Plugin, prev *xds.Mesh, prevProxy *xds.Proxy) (*xds.Mesh, *xds.Proxy) {
+	both := func(rs []*resource.Resource, plugins []policy.Plugin, prev *xds.Mesh, prevProxy *xds.Proxy) (*xds.Mesh, *xds.Proxy) {
 		t.Helper()
 		m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{Zone: "east"}, plugins, policy.Options{}, prev)
 		if err != nil {
@@ -64,20 +64,20 @@ func TestLocalitiesStay(t *testing.T) {
 		}
 		return out
 	}
-	m, p := generate(rs, []policy.Plugin{plugin}, nil, nil)
+	m, p := both(rs, []policy.Plugin{plugin}, nil, nil)
 	if got := priorities(p); !slices.Equal(got, []uint32{0}) {
 		t.Errorf("at first: priorities %v", got)
 	}
 	before := applied
 	more := append(slices.Clone(rs), backend("b-2", "10.0.1.2", "west"), backend("b-3", "10.0.1.3", "north"))
-	_, next := generate(more, []policy.Plugin{plugin}, m, p)
+	_, next := both(more, []policy.Plugin{plugin}, m, p)
 	if next.Sealed == p.Sealed || applied != before {
 		t.Fatalf("same config: %v, plugins asked again: %v; want endpoints alone made anew", next.Sealed == p.Sealed, applied != before)
 	}
 	if got := priorities(next); !slices.Equal(got, []uint32{0, 7}) {
 		t.Errorf("with new endpoints: priorities %v", got)
 	}
-	_, plain := generate(more, nil, nil, nil)
+	_, plain := both(more, nil, nil, nil)
 	if got := priorities(plain); !slices.Equal(got, []uint32{0, 0, 0}) {
 		t.Errorf("without the plugin: priorities %v", got)
 	}
