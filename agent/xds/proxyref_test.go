@@ -55,10 +55,10 @@ func TestBootstrapAtTheBorder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		node := readBootstrap(t, out).GetNode()
-		ref, err := xds.ParseProxyRef(node.GetId())
-		if err != nil || ref != (xds.ProxyRef{Type: typ, Name: "out"}) || node.GetMetadata().GetFields()["dataplane.proxyType"].GetStringValue() != string(typ) {
-			t.Errorf("%s: node %v, %+v, %v", typ, node, ref, err)
+		info := readBootstrap(t, out).GetNode()
+		ref, err := xds.ParseProxyRef(info.GetId())
+		if err != nil || ref != (xds.ProxyRef{Type: typ, Name: "out"}) || info.GetMetadata().GetFields()["dataplane.proxyType"].GetStringValue() != string(typ) {
+			t.Errorf("%s: node %v, %+v, %v", typ, info, ref, err)
 		}
 		for _, change := range []func(o *xds.BootstrapOptions){
 			func(o *xds.BootstrapOptions) { o.Mesh = "default" },
