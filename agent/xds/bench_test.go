@@ -90,7 +90,7 @@ func BenchmarkRefresh(b *testing.B) {
 		b.Fatal(err)
 	}
 	proxies := map[string]*xds.Proxy{}
-	generate := func() {
+	derive := func() {
 		for k := range 50 {
 			name := "web"
 			if k > 0 {
@@ -101,7 +101,7 @@ func BenchmarkRefresh(b *testing.B) {
 			}
 		}
 	}
-	generate()
+	derive()
 	i := 0
 	b.ReportAllocs()
 	for b.Loop() {
@@ -113,7 +113,7 @@ func BenchmarkRefresh(b *testing.B) {
 		if v, err = mesh.Build(resource.NewSet(rs), "default", mesh.Options{}, v); err != nil {
 			b.Fatal(err)
 		}
-		generate()
+		derive()
 	}
 }
 

@@ -117,25 +117,25 @@ func TestEgressesChange(t *testing.T) {
 	one := newBorder(t, decode(t, "input", []byte(docs+zoneOut)), nil)
 	two := newBorder(t, decode(t, "input", []byte(docs+zoneOut+strings.NewReplacer("name: out", "name: out-2", "10.0.0.9", "10.0.0.8").Replace(zoneOut))), one)
 	none := newBorder(t, decode(t, "input", []byte(docs)), one)
-	generate := func(b *border, prev *xds.Proxy) *xds.Proxy {
+	derive := func(b *border, prev *xds.Proxy) *xds.Proxy {
 		p, err := xds.Generate(xds.Input{Mesh: b.meshes[0], Name: "web", Flavor: xds.FlavorEnvoy}, prev, memo)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	first := generate(one, nil)
+	first := derive(one, nil)
 	sound(t, first)
-	if again := generate(one, first); again != first {
+	if again := derive(one, first); again != first {
 		t.Error("nothing has changed, and the config is made anew")
 	}
-	second := generate(two, first)
+	second := derive(two, first)
 	for rank := range draft.Types {
 		if same := first.Sealed.Versions[rank] == second.Sealed.Versions[rank]; same != (draft.Types[rank] != draft.TypeEndpoint) {
 			t.Errorf("%s: the same with another egress: %v", draft.Types[rank], same)
 		}
 	}
-	if fresh := generate(two, nil); fresh.Sealed.Versions != second.Sealed.Versions {
+	if fresh := derive(two, nil); fresh.Sealed.Versions != second.Sealed.Versions {
 		t.Error("a change of egresses gives other bytes than a fresh start")
 	}
 	for _, r := range second.Sealed.Resources[draft.Rank(draft.TypeEndpoint)] {
@@ -143,7 +143,7 @@ func TestEgressesChange(t *testing.T) {
 			t.Errorf("%s has not both egresses", r.Name)
 		}
 	}
-	closed := generate(none, first)
+	closed := derive(none, first)
 	sound(t, closed)
 	for _, r := range closed.Sealed.Resources[draft.Rank(draft.TypeEndpoint)] {
 		if strings.Contains(string(r.Body), "10.0.0.9") {

@@ -95,7 +95,7 @@ func TestRestrictedProxy(t *testing.T) {
 		"listed": reachMesh(n, nil, five()), "permitted": append(reachMesh(n, auto, nil), permissions2000(t, n)...),
 	} {
 		memo := xds.NewMemo()
-		generate := func(m *xds.Mesh, prev *xds.Proxy) *xds.Proxy {
+		derive := func(m *xds.Mesh, prev *xds.Proxy) *xds.Proxy {
 			t.Helper()
 			p, err := xds.Generate(xds.Input{Mesh: m, Name: "web", Flavor: xds.FlavorEnvoy}, prev, memo)
 			if err != nil {
@@ -104,26 +104,26 @@ func TestRestrictedProxy(t *testing.T) {
 			return p
 		}
 		m := reachMeshOf(t, rs, nil)
-		p := generate(m, nil)
+		p := derive(m, nil)
 		clusters := len(p.Sealed.Resources[1])
 		if p.Bytes() > 60_000 || clusters < 3 || clusters > 10 {
 			t.Errorf("%s: %d bytes, %d clusters", name, p.Bytes(), clusters)
 		}
 		const unrelated, related = 1 + 101*5, 1 // dataplanes of svc-101 and svc-0
 		m2 := reachMeshOf(t, moved(rs, unrelated, 1), m)
-		if p2 := generate(m2, p); p2.Sealed != p.Sealed {
+		if p2 := derive(m2, p); p2.Sealed != p.Sealed {
 			t.Errorf("%s: an endpoint that it does not reach makes a new config", name)
 		}
-		if p2 := generate(reachMeshOf(t, moved(rs, related, 1), m), p); p2.Sealed == p.Sealed || p2.Sealed.Versions[1] != p.Sealed.Versions[1] {
+		if p2 := derive(reachMeshOf(t, moved(rs, related, 1), m), p); p2.Sealed == p.Sealed || p2.Sealed.Versions[1] != p.Sealed.Versions[1] {
 			t.Errorf("%s: an endpoint that it reaches is not seen, or changes clusters", name)
 		}
 		if name == "permitted" {
 			// A permission for others changes nothing, the loss of an own one does.
 			others, own := rs[:len(rs)-1], append(append([]*resource.Resource{}, rs[:len(rs)-2000]...), rs[len(rs)-1999:]...)
-			if p2 := generate(reachMeshOf(t, others, m), p); p2.Sealed != p.Sealed {
+			if p2 := derive(reachMeshOf(t, others, m), p); p2.Sealed != p.Sealed {
 				t.Error("a permission for others makes a new config")
 			}
-			if p2 := generate(reachMeshOf(t, own, m), p); len(p2.Sealed.Resources[1]) != clusters-1 {
+			if p2 := derive(reachMeshOf(t, own, m), p); len(p2.Sealed.Resources[1]) != clusters-1 {
 				t.Errorf("without a permission there are %d clusters, with it %d", len(p2.Sealed.Resources[1]), clusters)
 			}
 		}
@@ -135,7 +135,7 @@ func TestRestrictedProxy(t *testing.T) {
 func BenchmarkReach(b *testing.B) {
 	rs := reachMesh(5000, nil, five())
 	m := reachMeshOf(b, rs, nil)
-	generate := func(m *xds.Mesh, prev *xds.Proxy, memo *xds.Memo) *xds.Proxy {
+	derive := func(m *xds.Mesh, prev *xds.Proxy, memo *xds.Memo) *xds.Proxy {
 		p, err := xds.Generate(xds.Input{Mesh: m, Name: "web", Flavor: xds.FlavorEnvoy}, prev, memo)
 		if err != nil {
 			b.Fatal(err)
@@ -145,17 +145,17 @@ func BenchmarkReach(b *testing.B) {
 	b.Run("first", func(b *testing.B) {
 		var p *xds.Proxy
 		for b.Loop() {
-			p = generate(m, nil, nil)
+			p = derive(m, nil, nil)
 		}
 		b.ReportMetric(float64(p.Bytes())/1e3, "config-KB")
 	})
 	b.Run("unrelated", func(b *testing.B) {
 		memo := xds.NewMemo()
-		p := generate(m, nil, memo)
+		p := derive(m, nil, memo)
 		other := reachMeshOf(b, moved(rs, 1+101*5, 1), m)
 		meshes := [2]*xds.Mesh{other, m}
 		for i := 0; b.Loop(); i++ {
-			if q := generate(meshes[i%2], p, memo); q.Sealed != p.Sealed {
+			if q := derive(meshes[i%2], p, memo); q.Sealed != p.Sealed {
 				b.Fatal("something is sent")
 			}
 		}
