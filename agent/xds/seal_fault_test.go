@@ -49,8 +49,8 @@ func TestFieldRuleIsHeldBack(t *testing.T) {
 		refused[r.ID] = r.Reason
 	}
 	for id, want := range map[draft.ResourceID]string{
-		{TypeURL: cds, Name: "backend"}:             "/connectTimeout: value must be greater than 0s",
-		{TypeURL: lds, Name: "inbound:10.0.0.1:80"}: "statPrefix: value length must be at least 1 runes",
+		{TypeURL: draft.TypeCluster, Name: "backend"}:              "/connectTimeout: value must be greater than 0s",
+		{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.1:80"}: "statPrefix: value length must be at least 1 runes",
 	} {
 		if p.Resource(id) == nil {
 			t.Errorf("%v is not in the config", id)
