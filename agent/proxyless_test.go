@@ -19,6 +19,7 @@ import (
 	grpcxds "google.golang.org/grpc/xds"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
@@ -57,9 +58,9 @@ const caller = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  a
 // TestGRPCClient drives the agent with the xDS client of grpc-go: it resolves a service through the agent's socket,
 // calls it, sees an endpoint added and removed, refuses an update that it cannot use and takes the good one after it.
 func TestGRPCClient(t *testing.T) {
-	a := runAgent(t)
+	a := agenttest.RunAgent(t)
 	one, two := healthServer(t), healthServer(t)
-	apply(t, a, "type: Mesh\nname: default\n"+instance("greeter-1", one)+caller)
+	agenttest.Apply(t, a, "type: Mesh\nname: default\n"+instance("greeter-1", one)+caller)
 
 	bootstrap, err := json.Marshal(map[string]any{
 		"xds_servers": []any{map[string]any{
@@ -106,13 +107,13 @@ func TestGRPCClient(t *testing.T) {
 		}
 	}
 	answers(one)
-	apply(t, a, instance("greeter-2", two))
+	agenttest.Apply(t, a, instance("greeter-2", two))
 	answers(one, two)
 	remove(t, a, resource.Key{Kind: "Dataplane", Mesh: "default", Name: "greeter-1"})
 	answers(two)
 
 	// The client refuses endpoints that name one address twice, keeps what it has, and says why.
-	apply(t, a, instance("greeter-3", two)+instance("greeter-1", one))
+	agenttest.Apply(t, a, instance("greeter-3", two)+instance("greeter-1", one))
 	nack := func() string {
 		for _, p := range a.Proxies() {
 			for _, ty := range p.Types {

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/envoybin"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 )
 
@@ -21,10 +22,10 @@ func (a *Agent) newTry() func() inspect.Try {
 	}
 	path, err := exec.LookPath(a.deps.EnvoyBin)
 	if err != nil {
-		a.log.Error("the Envoy of "+EnvoyVariable+" cannot be started; configs are checked without it", "path", a.deps.EnvoyBin, "error", err)
+		a.log.Error("the Envoy of "+envoybin.EnvoyVariable+" cannot be started; configs are checked without it", "path", a.deps.EnvoyBin, "error", err)
 		a.notes = append(a.notes, inspect.Check{Name: "envoy", OK: true, Degraded: true,
-			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v", EnvoyVariable, err)})
+			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v", envoybin.EnvoyVariable, err)})
 		return nil
 	}
-	return func() inspect.Try { return (&EnvoyBinary{Path: path, Timeout: tryTime, Most: mostTries}).Try }
+	return func() inspect.Try { return (&envoybin.Binary{Path: path, Timeout: tryTime, Most: mostTries}).Try }
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -47,7 +48,7 @@ func (p *proxySet) set(list ...xds.Progress) {
 
 // proxy is one that has answered a revision.
 func proxy(name string, answered uint64, change ...func(*xds.Progress)) xds.Progress {
-	p := xds.Progress{Node: xds.NodeKey{ID: "default." + name, Flavor: xds.FlavorEnvoy}, Mesh: "default", Name: name,
+	p := xds.Progress{Node: node.Key{ID: "default." + name, Flavor: node.FlavorEnvoy}, Mesh: "default", Name: name,
 		State: xds.StateServing, Revision: answered, Answered: answered}
 	for _, f := range change {
 		f(&p)

@@ -7,14 +7,15 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // proxyNode is what the server knows of one node. It outlives the streams of the node for a while, so that a proxy
 // which restarts is not given again what it rejected.
 type proxyNode struct {
 	srv *Server
-	key NodeKey
-	ref ProxyRef
+	key node.Key
+	ref node.Ref
 
 	// Guarded by the mu of the server.
 	connected int       // streams that were opened

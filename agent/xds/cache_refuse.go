@@ -6,6 +6,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // Refusal is a resource of a config that the check of the agent itself finds unfit for Envoy. It is not sent: the client
@@ -164,7 +165,7 @@ func (n *proxyNode) confirm(w *typeWatch, settled map[string]holding) {
 // The result has no versions of lists. It is nil when nothing is known.
 //
 // Of a refused resource the client keeps the form in here, so refusals are worked out with it.
-func (s *Server) Accepted(key NodeKey) *draft.Sealed {
+func (s *Server) Accepted(key node.Key) *draft.Sealed {
 	n := s.lockNode(key)
 	if n == nil {
 		return nil
@@ -184,7 +185,7 @@ func (s *Server) Accepted(key NodeKey) *draft.Sealed {
 // Epoch returns a number that is another one when refusals have to be worked out anew: some of what Accepted has returned
 // for a node since it was this one may be lost, or a client that came has said what it has. [ServerOptions.Changed] is
 // called then.
-func (s *Server) Epoch(key NodeKey) uint64 {
+func (s *Server) Epoch(key node.Key) uint64 {
 	n := s.lockNode(key)
 	if n == nil {
 		return 0
@@ -194,7 +195,7 @@ func (s *Server) Epoch(key NodeKey) uint64 {
 }
 
 // lockNode returns a node with its mu held, nil when it is not known.
-func (s *Server) lockNode(key NodeKey) *proxyNode {
+func (s *Server) lockNode(key node.Key) *proxyNode {
 	s.mu.Lock()
 	n := s.nodes[key]
 	s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // referrers lists, by rank, the types whose resources may refer to one: it is removed only after they have moved off
@@ -220,7 +221,7 @@ func (st *adsStream) hand(w *typeWatch, c change) {
 	if len(c.removed) > 0 {
 		n.forgot() // what is worked out right now may count on it
 	}
-	if w.rank == draft.RankCluster && st.node.key.Flavor == FlavorEnvoy {
+	if w.rank == draft.RankCluster && st.node.key.Flavor == node.FlavorEnvoy {
 		st.rewarm(c.updated)
 	}
 	if !w.push(t) {

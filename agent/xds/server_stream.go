@@ -17,6 +17,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 var errOverrun = status.Error(codes.Internal, "more responses than the stream can take")
@@ -102,7 +103,7 @@ func (a *adsService) StreamAggregatedResources(str discovery.AggregatedDiscovery
 // options returns those of the stream handlers. An empty list means "everything" only of listeners and clusters, and
 // never from gRPC clients.
 func (st *adsStream) options() []config.XDSOption {
-	if st.node.key.Flavor == FlavorGRPC {
+	if st.node.key.Flavor == node.FlavorGRPC {
 		return []config.XDSOption{config.DeactivateLegacyWildcard()}
 	}
 	return []config.XDSOption{config.DeactivateLegacyWildcardForTypes([]string{draft.TypeSecret, draft.TypeEndpoint, draft.TypeRoute})}
@@ -186,12 +187,12 @@ func (st *adsStream) kill(reason string, err error) {
 // open registers the stream under the node of its first request and tells the handler.
 func (st *adsStream) open(info *core.Node) error {
 	s := st.srv
-	ref, err := ParseProxyRef(info.GetId())
+	ref, err := node.ParseRef(info.GetId())
 	if err != nil {
 		s.metrics.closed.WithLabelValues("bad-node-id").Inc()
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	key := NodeKey{ID: info.GetId(), Flavor: flavorOf(info)}
+	key := node.Key{ID: info.GetId(), Flavor: node.FlavorOf(info)}
 	st.info, st.envoyAgent = info, info.GetUserAgentName() == "envoy"
 	if err := s.register(st, key, ref); err != nil {
 		s.metrics.closed.WithLabelValues("denied").Inc()
@@ -253,7 +254,7 @@ func (st *adsStream) watchGrace() {
 			n.mu.Unlock()
 			if !known {
 				st.kill("unknown", status.Errorf(codes.NotFound,
-					"node id %q is not known: %s; if it is there, nearside status says why no config could be made", n.key.ID, n.ref.remedy()))
+					"node id %q is not known: %s; if it is there, nearside status says why no config could be made", n.key.ID, n.ref.Remedy()))
 			}
 		})
 	}

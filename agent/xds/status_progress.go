@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // Progress is how far one node is with its config: what [ProxyStatus] says in full, in little.
 type Progress struct {
-	Node     NodeKey
+	Node     node.Key
 	Mesh     string
 	Name     string
 	State    string    // StateWaiting, StateUnknown, StateServing or StateDisconnected
@@ -29,7 +30,7 @@ type Progress struct {
 // Rejection is a resource whose present bytes a client refused, or the check of the agent before they were sent. What
 // the config has in its place is held back; all else is sent.
 type Rejection struct {
-	Node NodeKey
+	Node node.Key
 	Mesh string
 	Name string // of the dataplane
 	ID   draft.ResourceID
