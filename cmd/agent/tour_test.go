@@ -16,14 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTour runs the commands of README's tour against an agent on a copy of the quickstart, and compares what they
-// print with what README shows, but for times, sizes of columns and the version. UPDATE_GOLDEN=1 writes README anew.
+// TestTour runs the commands of README and docs/tour.md against an agent on a copy of the quickstart, and compares what
+// they print with what the pages show, except for times, sizes of columns and the version. UPDATE_GOLDEN=1 writes the
+// pages anew.
 func TestTour(t *testing.T) {
 	const top = "../.."
-	readme, err := os.ReadFile(filepath.Join(top, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir, err := os.MkdirTemp("", "tour") // a short path, for the sockets
 	if err != nil {
 		t.Fatal(err)
@@ -34,10 +31,16 @@ func TestTour(t *testing.T) {
 	}
 	tour := tour{t: t, dir: dir, quickstart: os.DirFS(filepath.Join(top, "examples/quickstart"))}
 	tour.start()
-	changed := blocks.ReplaceAllStringFunc(string(readme), tour.block)
-	if os.Getenv("UPDATE_GOLDEN") != "" && changed != string(readme) {
-		if err := os.WriteFile(filepath.Join(top, "README.md"), []byte(changed), 0o644); err != nil {
+	for _, page := range []string{"README.md", "docs/tour.md"} {
+		text, err := os.ReadFile(filepath.Join(top, page))
+		if err != nil {
 			t.Fatal(err)
+		}
+		changed := blocks.ReplaceAllStringFunc(string(text), tour.block)
+		if os.Getenv("UPDATE_GOLDEN") != "" && changed != string(text) {
+			if err := os.WriteFile(filepath.Join(top, page), []byte(changed), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -122,7 +125,7 @@ func (r *tour) block(text string) string {
 			return os.Getenv("UPDATE_GOLDEN") != "" || steady(got) == steady(want)
 		})
 		if !same {
-			r.t.Errorf("$ %s (-README +now):\n%s", line, cmp.Diff(steady(want), steady(got)))
+			r.t.Errorf("$ %s (-shown +now):\n%s", line, cmp.Diff(steady(want), steady(got)))
 		}
 		out.WriteString("$ " + line + "\n")
 		if got != "" {
