@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // TestRenderCacheIsBounded puts more into a cache than it holds: what was used last stays, and the whole is bounded.
 func TestRenderCacheIsBounded(t *testing.T) {
 	var c inspect.RenderCache
-	key := func(i int) xds.RenderKey { return xds.RenderKey{TypeURL: "t", Version: fmt.Sprint(i)} }
+	key := func(i int) generate.RenderKey { return generate.RenderKey{TypeURL: "t", Version: fmt.Sprint(i)} }
 	value := json.RawMessage(bytes.Repeat([]byte("x"), 64<<10))
 	const n = 1000
 	for i := range n {

@@ -5,16 +5,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // referenceMesh is the mesh of the reference, with its 20 policies and 4 of them once more as shadow policies.
-func referenceMesh(b *testing.B) *xds.Mesh {
+func referenceMesh(b *testing.B) *generate.Mesh {
 	var doc strings.Builder
 	put := func(format string, args ...any) { fmt.Fprintf(&doc, format+"\n---\n", args...) }
 	put("{type: Mesh, name: default}")
@@ -50,7 +50,7 @@ func referenceMesh(b *testing.B) *xds.Mesh {
 	if len(faults) > 0 {
 		b.Fatal(faults[0])
 	}
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Rooms(), policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
