@@ -48,7 +48,7 @@ var floors = []floor{
 	{1, "agent/store", []string{"agent/resource"}, "the store keeps records and does not know what they do"},
 	{1, "agent/mesh", []string{"agent/resource"}, "the view is a pure function of resources"},
 	{1, "agent/draft", []string{"agent/resource", "agent/envoy"}, "a draft is Envoy's messages keyed by mesh names, nothing more"},
-	{1, "agent/identity", []string{"agent/resource"}, "certificates and tokens do not depend on what they are used for"},
+	{1, "agent/identity", []string{"agent/resource", "agent/files"}, "certificates and tokens do not depend on what they are used for"},
 	{1, "agent/node", []string{"agent/resource"}, "names of clients are values"},
 	{1, "agent/audit", nil, "events and profiles are values"},
 	{0, "agent/resource", nil, "the ground floor stands on nothing"},

@@ -13,8 +13,8 @@ const (
 	renderedOverhead = 160
 )
 
-// RenderCache is an [generate.RenderCache] of bounded size: rendering a config is most of the work of showing it, and of two
-// configs nearly everything is the same. The zero value is empty. It is safe for concurrent use.
+// RenderCache is a [generate.RenderCache] of bounded size: rendering a config is most of the work of showing it, and of
+// two configs nearly everything is the same. The zero value is empty. It is safe for concurrent use.
 type RenderCache struct {
 	mu sync.Mutex
 	// When the recent entries take half of the space, they become the older ones, which are dropped.
