@@ -19,7 +19,7 @@ import (
 
 // listenUnix opens a unix socket with the permissions and the group given. A socket file that nobody answers on is
 // replaced; one that somebody answers on is an error that names the process.
-func listenUnix(ctx context.Context, c SocketConfig, gid int) (*net.UnixListener, error) {
+func listenUnix(ctx context.Context, c Socket, gid int) (*net.UnixListener, error) {
 	if len(c.Path) > maxSocketBytes {
 		return nil, fmt.Errorf("socket %s: the path has %d bytes, and the system takes at most %d; set a shorter one", c.Path, len(c.Path), maxSocketBytes)
 	}
@@ -105,11 +105,11 @@ func peerPID(c net.Conn) int {
 }
 
 // forAll reports whether a socket lets every user of the node in.
-func forAll(c SocketConfig) bool { return c.Mode&0o006 == 0o006 }
+func forAll(c Socket) bool { return c.Mode&0o006 == 0o006 }
 
 // socketDirMode is the mode of a directory that is made for a socket. Who may use the socket must be able to pass
 // through; to list what else is there takes the group.
-func socketDirMode(c SocketConfig) fs.FileMode {
+func socketDirMode(c Socket) fs.FileMode {
 	if forAll(c) {
 		return 0o751
 	}
@@ -124,7 +124,7 @@ func envoyDir(cfg *Config) string {
 }
 
 // envoyDirMode lets those make sockets who may use the xDS socket. Nobody can list or remove those of others.
-func envoyDirMode(c SocketConfig) fs.FileMode {
+func envoyDirMode(c Socket) fs.FileMode {
 	if forAll(c) {
 		return fs.ModeSticky | 0o733
 	}
