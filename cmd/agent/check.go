@@ -58,22 +58,15 @@ With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", 
 		Args:    args(0, 0, "no arguments"),
 	}
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	output := outputFlag(cmd, "text", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		t, err := a.selfTest(cmd.Context(), askEnvoy)
 		if err != nil {
 			return err
 		}
-		switch format {
-		case "json":
-			err = printJSON(a.stdout, t)
-		case "yaml":
-			err = printYAML(a.stdout, t)
-		default:
+		ok, err := a.printed(format, t)
+		if !ok {
 			printChecks(a.stdout, t)
 		}
 		if err == nil && !t.OK {

@@ -68,12 +68,9 @@ document, 69 the agent is not reachable, 77 no permission.`,
 		return a.names(cmd, "dataplanes", d.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	fl.BoolVar(&d.all, "all-nodes", false, "proxies of all nodes; not possible yet")
-	output := outputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "text", "summary", "jsonpatch", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		a.mesh = cmp.Or(d.mesh, "default")
 		d.omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[format]
 		doc, err := a.diff(cmd.Context(), &d)
@@ -186,11 +183,8 @@ func (a *app) diffWarnings(d *client.Diff) {
 
 // printDiff writes a comparison in a format.
 func (a *app) printDiff(d *client.Diff, format string) error {
-	switch format {
-	case "json":
-		return printJSON(a.stdout, d)
-	case "yaml":
-		return printYAML(a.stdout, d)
+	if ok, err := a.printed(format, d); ok {
+		return err
 	}
 	a.diffWarnings(d)
 	switch format {

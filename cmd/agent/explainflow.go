@@ -14,7 +14,7 @@ import (
 type flowFlags struct {
 	files  fileFlags
 	target client.FlowTarget
-	output func() (string, error)
+	format string
 }
 
 func (f *flowFlags) add(a *app, cmd *cobra.Command) {
@@ -25,18 +25,12 @@ func (f *flowFlags) add(a *app, cmd *cobra.Command) {
 	flags.StringVar(&f.target.To, "to", "", "what it dials, HOST:PORT; the host is an address, a name of the mesh or any other name; required")
 	flags.StringVar(&f.target.IP, "ip", "", "address that the workload dials for the name in --to")
 	flags.BoolVar(&f.target.Shadow, "shadow", false, "also answer with the shadow policies in force, and say where the two part")
-	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
-	})
-	f.output = outputFlag(cmd, "text", "json", "yaml")
+	a.completeDataplanes(cmd, "from")
+	outputFlag(cmd, &f.format, "text", "json", "yaml")
 }
 
 // run asks the agent, or the files, and prints the answer.
-func (f *flowFlags) run(a *app, online func() (*client.Flow, error), offline func(*agent.Offline, string) (*client.Flow, error)) error {
-	format, err := f.output()
-	if err != nil {
-		return err
-	}
+func (f *flowFlags) run(a *app, online func() (*client.Flow, error), offline func(*agent.Offline, string) (*client.Flow, []string, error)) error {
 	if f.target.From == "" {
 		return usagef("--from is missing: name the dataplane whose workload dials")
 	}
@@ -44,24 +38,12 @@ func (f *flowFlags) run(a *app, online func() (*client.Flow, error), offline fun
 		return usagef("--to is missing: give HOST:PORT")
 	}
 	f.target.Mesh = a.mesh
-	var x *client.Flow
-	if len(f.files.paths) > 0 {
-		o, err := a.offline(&f.files)
-		if err != nil {
-			return err
-		}
-		if x, err = offline(o, a.getenv("NEARSIDE_NODE_ZONE")); err != nil {
-			return flowError(err)
-		}
-	} else if x, err = online(); err != nil {
+	x, err := answer(a, &f.files, online, offline)
+	if err != nil {
 		return flowError(err)
 	}
-	switch format {
-	case "json":
-		err = printJSON(a.stdout, x)
-	case "yaml":
-		err = printYAML(a.stdout, x)
-	default:
+	ok, err := a.printed(f.format, x)
+	if !ok {
 		err = a.flowText(x)
 	}
 	if err == nil && x.Verdict != "allowed" {
@@ -129,9 +111,10 @@ these resources alone, without any agent and by the same code; the zone is then 
 		return f.run(a, func() (*client.Flow, error) {
 			q.Target = f.target
 			return a.client().ExplainConnection(cmd.Context(), q)
-		}, func(o *agent.Offline, zone string) (*client.Flow, error) {
+		}, func(o *agent.Offline, zone string) (*client.Flow, []string, error) {
 			q.Target = f.target
-			return o.ExplainConnection(zone, q)
+			x, err := o.ExplainConnection(zone, q)
+			return x, nil, err
 		})
 	}
 	return cmd
@@ -171,9 +154,10 @@ without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 		return f.run(a, func() (*client.Flow, error) {
 			q.Target = f.target
 			return a.client().ExplainRequest(cmd.Context(), q)
-		}, func(o *agent.Offline, zone string) (*client.Flow, error) {
+		}, func(o *agent.Offline, zone string) (*client.Flow, []string, error) {
 			q.Target = f.target
-			return o.ExplainRequest(zone, q)
+			x, err := o.ExplainRequest(zone, q)
+			return x, nil, err
 		})
 	}
 	return cmd

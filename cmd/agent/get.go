@@ -27,12 +27,9 @@ has a stream of documents and JSON {"total", "items"}.`,
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	output := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	var format string
+	outputFlag(cmd, &format, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if len(args) == 2 || strings.Contains(args[0], "/") {
 			if all {
 				return usagef("-A lists the resources of all meshes; leave it out to show one by NAME")

@@ -20,12 +20,9 @@ what was changed, from which source (file, API, Envoy), by whom and when; -o yam
 		ValidArgsFunction: a.completeTypeAndName,
 	}
 	a.meshFlag(cmd)
-	output := outputFlag(cmd, "table", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		r, err := a.reference(cmd.Context(), args)
 		if err != nil {
 			return err
@@ -34,11 +31,8 @@ what was changed, from which source (file, API, Envoy), by whom and when; -o yam
 		if err != nil {
 			return err
 		}
-		switch format {
-		case "json":
-			return printJSON(a.stdout, h)
-		case "yaml":
-			return printYAML(a.stdout, h)
+		if ok, err := a.printed(format, h); ok {
+			return err
 		}
 		t := newTable(a.stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
 		for _, rev := range h.Items {
@@ -98,12 +92,9 @@ what that would change on the proxies.`,
 	a.meshFlag(cmd)
 	cmd.Flags().Uint64Var(&to, "to", 0, "revision, as history lists it (required)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
-	output := outputFlag(cmd, "text", "json", "yaml", "name")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if to == 0 {
 			return usagef("--to REVISION is missing; nearside history %s lists the revisions", strings.Join(args, " "))
 		}

@@ -49,16 +49,11 @@ NEARSIDE_NODE_ZONE. docs/migration.md shows the way from here to the end.`,
 	fl.StringSliceVar(&m.dataplanes, "dataplane", nil, "dataplane whose config is compared; repeatable; default all of the mesh")
 	fl.StringVar(&m.dir, "write", "", "folder to write each new policy into, as a file of its own")
 	fl.BoolVar(&m.force, "force", false, "let --write replace files that hold something else")
-	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
-	})
+	a.completeDataplanes(cmd, "dataplane")
 	_ = cmd.MarkFlagDirname("write") // fails only for a flag that does not exist
-	output := outputFlag(cmd, "yaml", "json", "name")
+	var format string
+	outputFlag(cmd, &format, "yaml", "json", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if m.force && m.dir == "" {
 			return usagef("--force belongs to --write, which is missing")
 		}

@@ -22,22 +22,15 @@ func (a *app) statusCommand() *cobra.Command {
 		Example: "  nearside status\n  nearside status -o json | jq .problems",
 		Args:    args(0, 0, "no arguments"),
 	}
-	output := outputFlag(cmd, "text", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		s, err := a.client().Status(cmd.Context())
 		if err != nil {
 			return err
 		}
-		switch format {
-		case "json":
-			err = printJSON(a.stdout, s)
-		case "yaml":
-			err = printYAML(a.stdout, s)
-		default:
+		ok, err := a.printed(format, s)
+		if !ok {
 			printStatus(a.stdout, s)
 		}
 		if err == nil && !s.Ready {

@@ -51,12 +51,9 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 	f.add(cmd, "resources to check")
 	cmd.Flags().BoolVar(&noProxies, "no-proxies", false, "check the documents alone, and no config that they make")
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	output := outputFlag(cmd, "text", "json")
+	var format string
+	outputFlag(cmd, &format, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if noProxies && askEnvoy {
 			return usagef("--no-proxies leaves nothing that --envoy could be asked about; give one of the two")
 		}

@@ -39,12 +39,9 @@ restarts meanwhile is waited for too.`,
 	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{client.ForApplied, client.ForGone}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{client.ScopeNode}, cobra.ShellCompDirectiveNoFileComp))
-	output := outputFlag(cmd, "text", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		switch {
 		case w.what != client.ForApplied && w.what != client.ForGone:
 			return usagef("--for %q is not possible; one of applied, gone", w.what)
