@@ -46,7 +46,7 @@ resources come from files, no agent is asked, and all their dataplanes are compa
 json and yaml the document of the API. References that lead nowhere and policies that exclude each other, where the
 change brings them about, are warnings on standard error.
 
-Exit codes: 0 the config of no proxy changes, 1 that of some proxy changes, 2 trouble, 64 usage, 65 invalid input
+Exit codes: 0 the config of no proxy changes, 1 that of some proxy changes, 2 failed, 64 usage, 65 invalid input
 document, 69 the agent is not reachable, 77 no permission.`,
 		Example: `  nearside diff -f timeout.yaml
   nearside diff -f timeout.yaml --dataplane web -o jsonpatch

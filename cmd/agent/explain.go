@@ -51,7 +51,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if dataplane == "" {
-			return usagef("--dataplane is missing: name the dataplane that the policy is looked at from")
+			return usagef("--dataplane is required")
 		}
 		kinds := func() ([]client.Kind, error) { return a.client().Kinds(cmd.Context()) }
 		if len(files.paths) > 0 {

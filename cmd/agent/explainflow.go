@@ -24,7 +24,7 @@ func (f *flowFlags) add(a *app, cmd *cobra.Command) {
 	flags.StringVar(&f.target.From, "from", "", "name of the dataplane whose workload dials; required")
 	flags.StringVar(&f.target.To, "to", "", "what it dials, HOST:PORT; the host is an address, a name of the mesh or any other name; required")
 	flags.StringVar(&f.target.IP, "ip", "", "address that the workload dials for the name in --to")
-	flags.BoolVar(&f.target.Shadow, "shadow", false, "also answer with the shadow policies in force, and say where the two part")
+	flags.BoolVar(&f.target.Shadow, "shadow", false, "also answer with the shadow policies in force, and show the first difference")
 	a.completeDataplanes(cmd, "from")
 	outputFlag(cmd, &f.format, "text", "json", "yaml")
 }
@@ -32,10 +32,10 @@ func (f *flowFlags) add(a *app, cmd *cobra.Command) {
 // run asks the agent, or the files, and prints the answer.
 func (f *flowFlags) run(a *app, online func() (*client.Flow, error), offline func(*agent.Offline, string) (*client.Flow, []string, error)) error {
 	if f.target.From == "" {
-		return usagef("--from is missing: name the dataplane whose workload dials")
+		return usagef("--from is required: the dataplane whose workload dials")
 	}
 	if f.target.To == "" {
-		return usagef("--to is missing: give HOST:PORT")
+		return usagef("--to is required: HOST:PORT")
 	}
 	f.target.Mesh = a.mesh
 	x, err := answer(a, &f.files, online, offline)
@@ -86,8 +86,8 @@ func (a *app) explainConnectionCommand() *cobra.Command {
 		Long: `Follows a connection of a workload through its proxy, and through that of the server where it is a dataplane of the
 mesh: which listener takes it, what the listener filters see, at each level of the choice of a filter chain what was
 chosen and what fell and why, the filters with the verdict about the client, the clusters, the access logs, and the
-policies behind each step. At the end stands the verdict, and for a "no" the smallest change of a policy with which it
-is a "yes", tried out before it is told.
+policies behind each step. The verdict stands at the end; when it is denied, with the smallest change of a policy that
+allows it, which was tried.
 
 The client sends plain bytes that are not HTTP; with --tls it opens a TLS session, which --sni and --alpn imply. Without
 --sni the server name is the host of --to, where that is a name; --sni "" sends none.

@@ -136,7 +136,7 @@ func onlyOne(items []client.Item) (mesh, name string, err error) {
 	return d.Mesh, d.Name, err
 }
 
-// printPolicies writes policies with how far they are in force.
+// printPolicies writes policies with their state on the proxies.
 func (a *app) printPolicies(cmd *cobra.Command, kind client.Kind, items []client.Item, own []column) error {
 	mesh, name, err := onlyOne(items)
 	if err != nil {
@@ -154,7 +154,7 @@ func (a *app) printPolicies(cmd *cobra.Command, kind client.Kind, items []client
 	return a.printTable(kind, items, own, nil, true)
 }
 
-// stateOf says in a few words how far a policy is in force.
+// stateOf returns the state of a policy on the proxies in a few words.
 func stateOf(s client.Applied) string {
 	switch s.State {
 	case client.StateRejected:
@@ -165,7 +165,7 @@ func stateOf(s client.Applied) string {
 		}
 		verb := "rejected by"
 		if r.By == client.HeldByCheck {
-			verb = "held back from"
+			verb = "withheld from"
 		}
 		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, oneLine(r.Reason))
 	case client.StatePending:

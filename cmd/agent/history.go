@@ -82,7 +82,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "rollback TYPE NAME --to REVISION",
-		Short: "Make an earlier revision of a resource the present one",
+		Short: "Restore a revision of a resource",
 		Long: `Writes the content of an earlier revision as a new one. A resource that was deleted is there again. --dry-run shows
 what that would change on the proxies.`,
 		Example:           "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",

@@ -17,7 +17,7 @@ import (
 func (a *app) inspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "inspect",
-		Short:   "Show what proxies get and whether they took it",
+		Short:   "Show the config of proxies and whether they acknowledged it",
 		Example: "  nearside inspect dataplanes\n  nearside inspect dataplane web --type=config -o json",
 		Args:    group,
 		RunE:    help,
@@ -31,9 +31,9 @@ func (a *app) inspectDataplanesCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "dataplanes",
-		Short: "List the proxies and how far they are with their config",
+		Short: "List the proxies and their sync status",
 		Long: `Lists every Dataplane of a mesh and every client that asks this agent for config. STATE is synced, pending (an
-answer is outstanding), rejected (it refused something and keeps what it had), unknown (it asks for a Dataplane that
+answer is outstanding), rejected (it rejected something and keeps its previous config), unknown (it asks for a Dataplane that
 does not exist) or disconnected (no client on this node).
 
 -o wide adds how many services each reaches of those that it would reach without lists and permissions (CLUSTERS), and
@@ -121,14 +121,14 @@ func (a *app) inspectDataplaneCommand() *cobra.Command {
 	var in inspection
 	cmd := &cobra.Command{
 		Use:   "dataplane NAME",
-		Short: "Show what a proxy gets and why, or how far it is with it",
+		Short: "Show the config of a proxy with its reasons, or its sync status",
 		Long: `Shows the xDS config of a proxy (--type=config), what its policies say together (--type=rules), which policies
 select it, what of them is in force and which services it reaches (--type=policies), or which versions it was sent, has acknowledged and rejected,
 and what it may reach outside the mesh (--type=status).
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
-what is in force to what is shown; the table tells it in words, with the policy that causes each change. --include=fields
+what is in force to what is shown; the table shows it in words, with the policy that causes each change. --include=fields
 adds to each rule which policy each of its fields comes from, which the table always has. -o json has the documents of
 the API.`,
 		Example: `  nearside inspect dataplane web
@@ -246,7 +246,7 @@ func (a *app) warn(warnings []string) {
 	}
 }
 
-// printProxy writes how far a proxy is with its config.
+// printProxy writes the sync status of a proxy.
 func (a *app) printProxy(p *client.Proxy, format string) error {
 	if ok, err := a.printed(format, p); ok {
 		return err
@@ -274,7 +274,7 @@ func (a *app) printProxy(p *client.Proxy, format string) error {
 		}
 		for _, x := range c.Types {
 			for _, h := range x.Held {
-				fmt.Fprintf(a.stdout, "held: %s: %s\n", h.Name, oneLine(h.Reason))
+				fmt.Fprintf(a.stdout, "withheld: %s: %s\n", h.Name, oneLine(h.Reason))
 				printBlame(a.stdout, "  because of ", h.Policies)
 			}
 		}

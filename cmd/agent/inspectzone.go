@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/client"
 )
 
-// inspectZoneCommand shows a proxy at the border of a zone.
+// inspectZoneCommand shows a zone proxy.
 func (a *app) inspectZoneCommand(t agent.ProxyType, plural string) *cobra.Command {
 	var files fileFlags
 	var typ string
@@ -17,7 +17,7 @@ func (a *app) inspectZoneCommand(t agent.ProxyType, plural string) *cobra.Comman
 	name := strings.ToLower(kind)
 	cmd := &cobra.Command{
 		Use:   name + " NAME",
-		Short: "Show what the proxy of a " + kind + " gets, or how far it is with it",
+		Short: "Show the config of a " + kind + ", or its sync status",
 		Long: `Shows the xDS config of the proxy of a ` + kind + ` (--type=config), which is made from all meshes, or which versions it
 was sent, has acknowledged and rejected (--type=status). With -f, the config is computed from these resources alone; the
 zone is then NEARSIDE_NODE_ZONE.`,

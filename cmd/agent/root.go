@@ -87,10 +87,10 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nearside",
 		Short: "Service mesh from the node's side: the agent and its command line",
-		Long: `nearside gives the Envoys of its node their config over xDS, from resources in Kuma's formats.
+		Long: `nearside computes Envoy configuration on the node, from resources in Kuma's formats, and serves it over xDS.
 
 "nearside run" is the agent. All other commands are its clients, or work on files alone.
-Exit codes: 0 success, 1 failed, 2 the answer is no, 3 a wait timed out, 64 usage,
+Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage,
 65 invalid input document, 69 the agent is not reachable, 77 no permission.`,
 		Example: `  nearside run --config /etc/nearside/agent.yaml
   nearside validate -f resources/

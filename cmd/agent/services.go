@@ -20,7 +20,7 @@ func (a *app) inspectServicesCommand() *cobra.Command {
 		Long: `Lists every service of a mesh as this node sees it: the values of kuma.io/service (ServiceTag), MeshServices, those that
 are made of tags among them (they are in no list of resources), MeshExternalServices and MeshMultiZoneServices. ENDPOINTS
 is how many take traffic, of how many, for each port. HOSTNAMES are those that a service has. Below the table stands what
-services do not have of what they were to have, and why.
+services lack, and why.
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE.`,

@@ -17,7 +17,7 @@ type validation struct {
 	Files     int             `json:"files"`
 	Resources int             `json:"resources"` // that are good
 	Faults    agent.Faults    `json:"faults"`
-	Warnings  agent.Faults    `json:"warnings"` // what works otherwise than it reads
+	Warnings  agent.Faults    `json:"warnings"` // for people, of the documents and of the configs
 	Proxies   int             `json:"proxies"`  // whose config was checked
 	Findings  []agent.Finding `json:"findings"` // of the check, those that are faults first
 	Notes     []string        `json:"notes"`    // what could not be checked
@@ -33,8 +33,8 @@ func (a *app) validateCommand() *cobra.Command {
 standard error with file, line, document, field path and remedy; exit code 65 when there is one.
 
 Where the documents are good, the configs of all Dataplanes among them are made and checked as an agent does before it
-sends them: what Envoy would refuse or could not use is a fault of the document that causes it, and what it would use
-otherwise than it reads is a warning. The zone is NEARSIDE_NODE_ZONE. --no-proxies leaves this out.
+sends them: what Envoy would reject or could not use is a fault of the document that causes it. A setting that Envoy would
+ignore or apply with another meaning is a warning. The zone is NEARSIDE_NODE_ZONE. --no-proxies leaves this out.
 
 With ENVOY_BIN in the environment, that Envoy loads the configs too, in its validate mode, up to 64 of them; --envoy takes
 the envoy on the PATH where ENVOY_BIN is not set. What it refuses is a fault. Log files are /dev/null for it, and
@@ -128,10 +128,10 @@ func (a *app) verify(ctx context.Context, o *agent.Offline, askEnvoy bool) (*age
 	return v, err
 }
 
-// progressEvery is how often a terminal is told how far something is; what takes less shows nothing.
+// progressEvery is the interval of progress lines on a terminal; what takes less shows none.
 const progressEvery = 200 * time.Millisecond
 
-// progress shows how far something is in one line of a terminal, which done takes away.
+// progress shows the progress in one line of a terminal, which done removes.
 func progress(w io.Writer, what string) (told func(n, all int), done func()) {
 	last, shown := time.Now(), false
 	told = func(n, all int) {

@@ -18,7 +18,7 @@ func (a *app) waitCommand() *cobra.Command {
 	w := waiting{}
 	cmd := &cobra.Command{
 		Use:   "wait TYPE/NAME",
-		Short: "Wait until the proxies have taken a change",
+		Short: "Wait until the proxies have applied a change",
 		Long: `Waits until every connected proxy of this node that the resource touches has acknowledged its last change, or with
 --for=gone its deletion. A policy touches the proxies that it selects and those that it selected before; any other
 resource may touch every proxy of its mesh.
@@ -232,7 +232,7 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 			fmt.Fprintf(a.stderr, "  %s/%s: %s\n", p.Mesh, p.Name, p.Reason)
 		}
 		if w.lost != nil {
-			fmt.Fprintf(a.stderr, "  this is how it stood when the agent was last heard of: %v\n", w.lost)
+			fmt.Fprintf(a.stderr, "  this is the last answer of the agent: %v\n", w.lost)
 		}
 		return &silentError{exitTimeout}
 	case client.StateRejected:
