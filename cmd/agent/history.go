@@ -60,14 +60,7 @@ func fields(list []client.FieldChange) string {
 
 // fieldChange is a field with what it was and is, long values cut short.
 func fieldChange(f client.FieldChange) string {
-	const most = 40 // characters of a value
-	value := func(raw []byte) string {
-		r := []rune(string(raw))
-		if len(r) > most {
-			return string(r[:most]) + "…"
-		}
-		return string(r)
-	}
+	value := func(raw []byte) string { return short(string(raw), 41) }
 	switch {
 	case f.Before == nil:
 		return f.Path + " = " + value(f.After)

@@ -107,7 +107,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Changed && f.Value.String() == "" {
 			return usagef("--mesh is empty; name a mesh, or leave it out for %q", cmp.Or(f.DefValue, "all"))
 		}
-		for _, name := range [...]string{"type", "output"} {
+		for _, name := range [...]string{"for", "type", "output"} {
 			if f := cmd.Flags().Lookup(name); f != nil {
 				if c, ok := f.Value.(*choice); ok && c.check() != nil {
 					return c.check()

@@ -34,17 +34,14 @@ restarts meanwhile is waited for too.`,
 	}
 	a.meshFlag(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&w.what, "for", client.ForApplied, "what to wait for: applied, gone")
+	choiceFlag(cmd, &choice{&w.what, "--for", []string{client.ForApplied, client.ForGone}}, "for", "", "what to wait for: ")
 	fl.StringVar(&w.scope, "scope", client.ScopeNode, "whose proxies: node")
 	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
-	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{client.ForApplied, client.ForGone}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{client.ScopeNode}, cobra.ShellCompDirectiveNoFileComp))
 	var format string
 	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case w.what != client.ForApplied && w.what != client.ForGone:
-			return usagef("--for %q is not possible; one of applied, gone", w.what)
 		case w.scope == client.ScopeMesh:
 			return usagef("--scope mesh is not possible: the agents of this version do not know of each other; wait on each node with --scope node")
 		case w.scope != client.ScopeNode:
@@ -204,14 +201,7 @@ func howFar(s *client.Applied) string {
 // printWaited says how the wait has ended.
 func (a *app) printWaited(w *waiting, r reference, format string) error {
 	s := w.last
-	var err error
-	switch format {
-	case "json":
-		err = printJSON(a.stdout, s)
-	case "yaml":
-		err = printYAML(a.stdout, s)
-	}
-	if err != nil {
+	if _, err := a.printed(format, s); err != nil {
 		return err
 	}
 	name := called(r)
