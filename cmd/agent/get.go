@@ -169,14 +169,14 @@ func stateOf(s client.Applied) string {
 		}
 		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, oneLine(r.Reason))
 	case client.StatePending:
-		return "pending on " + proxies(s.LateTotal)
+		return "pending on " + counted(s.LateTotal, "proxy")
 	case client.StateUnselected:
 		return "selects nothing"
 	case client.StateApplied:
 		if s.Proxies == 0 {
 			return "no proxy here"
 		}
-		return "applied on " + proxies(s.Proxies)
+		return "applied on " + counted(s.Proxies, "proxy")
 	}
 	return s.State
 }

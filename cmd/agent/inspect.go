@@ -225,7 +225,7 @@ func (a *app) printConfig(c *client.Config, format string) error {
 
 // inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of operations.
 func (a *app) inspectDiff(ctx context.Context, in *inspection, name string, operations int, show func(*client.ProxyDiff)) error {
-	fmt.Fprintf(a.stdout, "\nDIFF: %d operations\n", operations)
+	fmt.Fprintf(a.stdout, "\nDIFF: %s\n", counted(operations, "operation"))
 	if operations == 0 {
 		return nil
 	}
@@ -260,7 +260,7 @@ func (a *app) printProxy(p *client.Proxy, format string) error {
 		fmt.Fprintf(a.stdout, "%s: %s\n", x.Severity, x.Reason)
 	}
 	for _, c := range p.Clients {
-		fmt.Fprintf(a.stdout, "\nnode %s: %s %s, %s, %s ago, %d streams\n", c.NodeID, c.UserAgent, c.Version, c.Peer, age(c.ConnectedAt), c.Streams)
+		fmt.Fprintf(a.stdout, "\nnode %s: %s %s, %s, %s ago, %s\n", c.NodeID, c.UserAgent, c.Version, c.Peer, age(c.ConnectedAt), counted(c.Streams, "stream"))
 		t := newTable(a.stdout, "TYPE", "RESOURCES", "SENT", "ACKED", "REJECTED")
 		for _, x := range c.Types {
 			rejected := ""

@@ -178,7 +178,7 @@ func (a *app) writePolicies(m *migration, out *agent.Migration, format string) e
 		files[name] = b.Bytes()
 	}
 	if len(taken) > 0 {
-		return fmt.Errorf("--write: %s is there and holds something else (%d files in all); nothing was written: give another folder, or --force", taken[0], len(taken))
+		return fmt.Errorf("--write: %s is there and holds something else (%s in all); nothing was written: give another folder, or --force", taken[0], counted(len(taken), "file"))
 	}
 	for _, name := range names {
 		if err := os.WriteFile(name, files[name], 0o644); err != nil {

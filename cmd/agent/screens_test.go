@@ -111,7 +111,7 @@ func TestProxyScreens(t *testing.T) {
 	out, _ := output(t, socket, exitOK, "inspect", "dataplanes", "-o", "wide")
 	contains(t, out, "default   web    rejected   envoy 1.31.0   3h", "default.web", "6 ", "bad filter")
 	out, _ = output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status")
-	contains(t, out, "default/web: rejected: bad filter", "node default.web: envoy 1.31.0", "3h ago, 1 streams",
+	contains(t, out, "default/web: rejected: bad filter", "node default.web: envoy 1.31.0", "3h ago, 1 stream",
 		"Cluster    4           aa     aa      -", "Listener   2           bb     cc      bb: bad filter", "held: inbound:x: bad filter")
 	out, _ = output(t, socket, exitOK, "get", "dp")
 	contains(t, out, "rejected")

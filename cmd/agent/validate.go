@@ -89,13 +89,13 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 				return err
 			}
 		} else if len(faults) == 0 {
-			line := fmt.Sprintf("%d resources in %d files are valid", o.Len(), len(texts))
+			line := fmt.Sprintf("valid: %s in %s", counted(o.Len(), "resource"), counted(len(texts), "file"))
 			switch {
 			case noProxies:
 			case v.Proxies == 0:
-				line += "; there is no Dataplane of a mesh among them, so no config was checked"
+				line += "; no config was checked, since there is no Dataplane of a mesh among them"
 			default:
-				line += fmt.Sprintf(", and so are the configs of %s", proxies(v.Proxies))
+				line += " and the configs of " + counted(v.Proxies, "proxy")
 			}
 			fmt.Fprintln(a.stderr, line)
 		}

@@ -215,7 +215,7 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 			fmt.Fprintf(a.stderr, ": %s", s.Reason)
 		}
 		if s.LateTotal > 0 {
-			fmt.Fprintf(a.stderr, "; %s late", proxies(s.LateTotal))
+			fmt.Fprintf(a.stderr, "; %s late", counted(s.LateTotal, "proxy"))
 		}
 		fmt.Fprintln(a.stderr)
 		for _, p := range s.Late {
@@ -246,16 +246,20 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 	case s.Proxies == 0:
 		line += ": no connected proxy is touched"
 	default:
-		line += fmt.Sprintf(": %s acknowledged revision %d", proxies(s.Acknowledged), s.Revision)
+		line += fmt.Sprintf(": %s acknowledged revision %d", counted(s.Acknowledged, "proxy"), s.Revision)
 	}
 	fmt.Fprintln(a.stdout, line)
 	return nil
 }
 
-// proxies is a number of them.
-func proxies(n int) string {
-	if n == 1 {
-		return "1 proxy"
+// counted is a number with its noun: "1 file", "2 files", "3 proxies".
+func counted(n int, noun string) string {
+	switch stem, y := strings.CutSuffix(noun, "y"); {
+	case n == 1:
+	case y:
+		noun = stem + "ies"
+	default:
+		noun += "s"
 	}
-	return fmt.Sprintf("%d proxies", n)
+	return fmt.Sprintf("%d %s", n, noun)
 }
