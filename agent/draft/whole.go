@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// A draft keeps apart what Envoy's messages hold together, so that rooms find it. Who wants to change a listener,
+// A draft keeps apart what Envoy's messages hold together, so that plugins find it. Who wants to change a listener,
 // cluster or connection manager as a whole takes it with Whole, changes the message, which shares nothing with the
 // draft, and gives it back with SetWhole.
 

@@ -64,13 +64,13 @@ func (c *laneConf) RouteNames() []string {
 	return out
 }
 
-func rooms() []policy.Room {
+func plugins() []policy.Plugin {
 	all := []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane", "MeshHTTPRoute"}
 	to := []string{"Mesh", "MeshService", "MeshMultiZoneService", "MeshHTTPRoute"}
 	tune := func() resource.Conf { return &tuneConf{} }
 	dead := resource.PolicyDescriptor("Dead", "deads", "", resource.PolicyShape{Top: all, To: to, NewConf: tune})
 	dead.Inert = true
-	return []policy.Room{
+	return []policy.Plugin{
 		{Kinds: []resource.Descriptor{resource.PolicyDescriptor("MeshHTTPRoute", "meshhttproutes", "", resource.PolicyShape{
 			Top: all, To: to, Inline: true, NewConf: func() resource.Conf { return &laneConf{} }})}},
 		{
@@ -107,7 +107,7 @@ func rooms() []policy.Room {
 func registry(t testing.TB) *resource.Registry {
 	t.Helper()
 	ds := resource.Core()
-	for _, r := range rooms() {
+	for _, r := range plugins() {
 		ds = append(ds, r.Kinds...)
 		for _, l := range r.Legacy {
 			ds = append(ds, l.Descriptor)
@@ -136,7 +136,7 @@ func proxy(t testing.TB, set *resource.Set, name string, warnings ...mesh.Warnin
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := explain.NewProxy(policy.NewIndex(rooms(), set, v, policy.Options{}), v.Dataplane(name), warnings)
+	p, err := explain.NewProxy(policy.NewIndex(plugins(), set, v, policy.Options{}), v.Dataplane(name), warnings)
 	if err != nil {
 		t.Fatal(err)
 	}

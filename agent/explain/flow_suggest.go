@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -46,11 +46,11 @@ func (t *Traffic) registry() (*resource.Registry, error) {
 		return nil, fmt.Errorf("the mesh has no policies")
 	}
 	kinds := resource.Core()
-	for i := range t.mesh.Policies.Rooms {
-		room := &t.mesh.Policies.Rooms[i]
-		kinds = append(kinds, room.Kinds...)
-		for j := range room.Legacy {
-			kinds = append(kinds, room.Legacy[j].Descriptor)
+	for i := range t.mesh.Policies.Plugins {
+		plugin := &t.mesh.Policies.Plugins[i]
+		kinds = append(kinds, plugin.Kinds...)
+		for j := range plugin.Legacy {
+			kinds = append(kinds, plugin.Legacy[j].Descriptor)
 		}
 	}
 	return resource.NewRegistry(kinds...)
@@ -90,11 +90,11 @@ func (t *Traffic) passes(p *flowProxy, d *dialled, in *inquiry) []string {
 	switch {
 	case in.req != nil:
 		protocol = "http"
-		if in.first == envoy.H2C {
+		if in.first == match.H2C {
 			protocol = "http2"
 		}
 		name = hostOf(in.req.Host)
-	case in.first == envoy.TLSHello:
+	case in.first == match.TLSHello:
 		protocol = "tls"
 	}
 	if _, err := parseIP(name); name != "" && err != nil {

@@ -113,17 +113,17 @@ func (p *Proxy) Warnings(kind, name string) []string {
 // strongest last. Legacy policies that a policy of the new generation has ended are among them.
 func (p *Proxy) Policies() []Policy {
 	out := []Policy{}
-	for i := range p.index.Rooms {
-		room := &p.index.Rooms[i]
-		for _, d := range room.Kinds {
+	for i := range p.index.Plugins {
+		plugin := &p.index.Plugins[i]
+		for _, d := range plugin.Kinds {
 			if k := p.rules.Kind(d.Kind); k != nil {
 				for _, r := range k.Policies {
 					out = append(out, p.Policy(r))
 				}
 			}
 		}
-		for j := range room.Legacy {
-			l := &room.Legacy[j]
+		for j := range plugin.Legacy {
+			l := &plugin.Legacy[j]
 			for _, r := range p.index.Policies(l.Kind) {
 				if p.index.SelectLegacy(r, p.dataplane, l.Arrives).Selected {
 					out = append(out, p.Policy(r))
@@ -166,16 +166,16 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 
 // kind finds the declaration of a policy kind; the second is nil for the new generation.
 func (p *Proxy) kind(kind string) (*resource.Descriptor, *policy.LegacyKind) {
-	for i := range p.index.Rooms {
-		room := &p.index.Rooms[i]
-		for j := range room.Kinds {
-			if room.Kinds[j].Kind == kind {
-				return &room.Kinds[j], nil
+	for i := range p.index.Plugins {
+		plugin := &p.index.Plugins[i]
+		for j := range plugin.Kinds {
+			if plugin.Kinds[j].Kind == kind {
+				return &plugin.Kinds[j], nil
 			}
 		}
-		for j := range room.Legacy {
-			if room.Legacy[j].Kind == kind {
-				return &room.Legacy[j].Descriptor, &room.Legacy[j]
+		for j := range plugin.Legacy {
+			if plugin.Legacy[j].Kind == kind {
+				return &plugin.Legacy[j].Descriptor, &plugin.Legacy[j]
 			}
 		}
 	}

@@ -198,7 +198,7 @@ func count(n int, one, many string) string {
 
 // guards reports whether policies of a kind say what proxies reach.
 func (p *Proxy) guards(kind string) bool {
-	return slices.ContainsFunc(p.index.Rooms, func(r policy.Room) bool {
+	return slices.ContainsFunc(p.index.Plugins, func(r policy.Plugin) bool {
 		return r.Admits != nil && slices.ContainsFunc(r.Kinds, func(d resource.Descriptor) bool { return d.Kind == kind })
 	})
 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // ruleSet is what the policies say about a proxy, as it is compared.
@@ -27,7 +27,7 @@ type oneRule struct {
 }
 
 // rulesOf returns the rules of a proxy; a mesh or a dataplane that is not there has none.
-func rulesOf(m *xds.Mesh, name string) (*ruleSet, error) {
+func rulesOf(m *generate.Mesh, name string) (*ruleSet, error) {
 	out := &ruleSet{}
 	if m == nil || m.Policies == nil {
 		return out, nil
@@ -201,8 +201,8 @@ func rulesPatch(from, to *ruleSet) (jsonpatch.Patch, error) {
 // kinds renders the rules of every kind, sorted by kind, and shows each to also, in the order in which kinds act.
 func (r *rulesView) kinds(also func(*policy.KindRules)) []KindRules {
 	out := []KindRules{}
-	for _, room := range r.p.Index().Rooms {
-		for _, d := range room.Kinds {
+	for _, plugin := range r.p.Index().Plugins {
+		for _, d := range plugin.Kinds {
 			if k := r.p.Rules().Kind(d.Kind); k != nil {
 				out = append(out, r.kind(k))
 				also(k)

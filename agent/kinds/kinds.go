@@ -28,7 +28,7 @@ import (
 // policies refer to.
 func All() []resource.Descriptor {
 	out := append(resource.Core(), Policies()...)
-	for _, r := range Rooms() {
+	for _, r := range Plugins() {
 		out = append(out, r.Refers...)
 	}
 	return out
@@ -38,7 +38,7 @@ func All() []resource.Descriptor {
 // that replace it.
 func Policies() []resource.Descriptor {
 	var out []resource.Descriptor
-	for _, r := range Rooms() {
+	for _, r := range Plugins() {
 		out = append(out, r.Kinds...)
 		for _, l := range r.Legacy {
 			out = append(out, l.Descriptor)
@@ -47,30 +47,30 @@ func Policies() []resource.Descriptor {
 	return out
 }
 
-// Rooms returns the rooms in the order in which they act.
-func Rooms() []policy.Room {
-	return []policy.Room{
+// Plugins returns the plugins in the order in which they act.
+func Plugins() []policy.Plugin {
+	return []policy.Plugin{
 		// Routes come first: what acts on a route or a split cluster needs to find it.
-		route.Room(),
+		route.Plugin(),
 		// Passthrough makes chains and clusters that the kinds below then act on.
-		passthrough.Room(),
+		passthrough.Plugin(),
 		// What shapes connections and requests. These are independent of each other.
-		meshtls.Room(),
-		loadbalancing.Room(),
-		timeout.Room(),
-		circuitbreaker.Room(),
-		healthcheck.Room(),
-		retry.Room(),
-		faultinjection.Room(),
-		ratelimit.Room(),
+		meshtls.Plugin(),
+		loadbalancing.Plugin(),
+		timeout.Plugin(),
+		circuitbreaker.Plugin(),
+		healthcheck.Plugin(),
+		retry.Plugin(),
+		faultinjection.Plugin(),
+		ratelimit.Plugin(),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
-		trafficpermission.Room(),
+		trafficpermission.Plugin(),
 		// Observation sees what the kinds above have made.
-		metric.Room(),
-		trace.Room(),
-		accesslog.Room(),
+		metric.Plugin(),
+		trace.Plugin(),
+		accesslog.Plugin(),
 		// Patches come last, so that they can change all that was made.
-		proxypatch.Room(),
+		proxypatch.Plugin(),
 	}
 }
 

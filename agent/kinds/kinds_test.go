@@ -154,7 +154,7 @@ func TestReferenceInputs(t *testing.T) {
 			t.Errorf("%s: no resource", f)
 		}
 	}
-	// What the shared shape and the core kinds must refuse; the rest belongs to the rooms.
+	// What the shared shape and the core kinds must refuse; the rest belongs to the plugins.
 	shapes := []string{
 		"71-rb-invalid/invalid/bad-01", "71-rb-invalid/invalid/bad-02", "71-rb-invalid/invalid/bad-05", "71-rb-invalid/invalid/bad-06",
 		"45-mal-invalid/invalid/i12", "45-mal-invalid/invalid/i20",

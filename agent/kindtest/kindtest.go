@@ -29,11 +29,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 const (
@@ -41,20 +42,20 @@ const (
 	changesFile = "changes.txt"
 )
 
-// Run runs the cases in a directory. The kinds are those of the room that is tested.
-func Run(t *testing.T, dir string, room policy.Room) {
+// Run runs the cases in a directory. The kinds are those of the plugin that is tested.
+func Run(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no cases in %s (%v)", dir, err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { run(t, file, room) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { run(t, file, plugin) })
 	}
 }
 
-func run(t *testing.T, file string, room policy.Room) {
-	golden(t, file, changesFile, func(a *txtar.Archive, input []byte) string { return changes(t, string(a.Comment), input, room) })
+func run(t *testing.T, file string, plugin policy.Plugin) {
+	golden(t, file, changesFile, func(a *txtar.Archive, input []byte) string { return changes(t, string(a.Comment), input, plugin) })
 }
 
 // golden compares what is made of the input of a case with one of its parts.
@@ -110,18 +111,18 @@ func option(comment, name string) string {
 	return ""
 }
 
-// changes are what the policies of a room change of the config of one proxy.
-func changes(t *testing.T, comment string, input []byte, room policy.Room) string {
+// changes are what the policies of a plugin change of the config of one proxy.
+func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) string {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode(inputFile, input)
 	if len(faults) > 0 {
 		t.Fatalf("%v", faults)
 	}
 	own := map[string]bool{}
-	for _, d := range slices.Concat(room.Kinds, room.Refers) {
+	for _, d := range slices.Concat(plugin.Kinds, plugin.Refers) {
 		own[d.Kind] = true
 	}
-	for _, l := range room.Legacy {
+	for _, l := range plugin.Legacy {
 		own[l.Kind] = true
 	}
 	name, hasMesh := option(comment, "dataplane"), false
@@ -170,11 +171,11 @@ func changes(t *testing.T, comment string, input []byte, room policy.Room) strin
 // config returns the fields of a proxy's config by their path, and the warnings about its resources.
 func config(t *testing.T, rs []*resource.Resource, zone, name string) (map[string]string, []mesh.Warning) {
 	t.Helper()
-	m, err := xds.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{Zone: zone}, kinds.Rooms(), policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{Zone: zone}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := xds.Generate(xds.Input{Mesh: m, Name: name, Flavor: xds.FlavorEnvoy}, nil, nil)
+	p, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

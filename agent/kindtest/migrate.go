@@ -25,11 +25,11 @@ const migratedFile = "migrated.yaml"
 //	-- input.yaml --
 //	resources in the universal format; where there is no Mesh the mesh "default" is added
 //	-- migrated.yaml --
-//	the policies that the room makes of its legacy ones, each below its notes, and why others have no successor
+//	the policies that the plugin makes of its legacy ones, each below its notes, and why others have no successor
 //
 // Each policy has to pass the strict decoder. With UPDATE_GOLDEN=1 in the environment the last part is written instead
 // of compared.
-func RunMigrations(t *testing.T, dir string, room policy.Room) {
+func RunMigrations(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil || len(files) == 0 {
@@ -37,13 +37,13 @@ func RunMigrations(t *testing.T, dir string, room policy.Room) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			golden(t, file, migratedFile, func(_ *txtar.Archive, input []byte) string { return migrated(t, input, room) })
+			golden(t, file, migratedFile, func(_ *txtar.Archive, input []byte) string { return migrated(t, input, plugin) })
 		})
 	}
 }
 
-// migrated is what a room makes of the legacy policies of resources.
-func migrated(t *testing.T, input []byte, room policy.Room) string {
+// migrated is what a plugin makes of the legacy policies of resources.
+func migrated(t *testing.T, input []byte, plugin policy.Plugin) string {
 	t.Helper()
 	reg := kinds.Registry()
 	rs, faults := reg.Decode(inputFile, input)
@@ -58,9 +58,9 @@ func migrated(t *testing.T, input []byte, room policy.Room) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := policy.NewIndex(kinds.Rooms(), set, v, policy.Options{})
+	x := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{})
 	var b strings.Builder
-	for _, l := range room.Legacy {
+	for _, l := range plugin.Legacy {
 		m := l.Migrate(&policy.MigrateInput{Index: x, Policies: x.Policies(l.Kind), Taken: func(kind, name string) bool {
 			return set.Get(resource.Key{Kind: kind, Mesh: resource.DefaultMesh, Name: name}) != nil
 		}})

@@ -50,8 +50,8 @@ func NewChoices(v *mesh.View, x *Index) *Choices {
 		}
 	}
 	if x != nil {
-		for i := range x.Rooms {
-			c.room(x, &x.Rooms[i])
+		for i := range x.Plugins {
+			c.plugin(x, &x.Plugins[i])
 		}
 	}
 	c.out.of = make(map[string][]map[string]string, len(c.found))
@@ -100,17 +100,17 @@ func (c *chooser) outbound(r *resource.Resource, o *resource.Outbound) {
 	}
 }
 
-// room adds the choices of the policies of a room.
-func (c *chooser) room(x *Index, room *Room) {
-	if room.Destinations != nil {
-		for _, d := range room.Kinds {
+// plugin adds the choices of the policies of a plugin.
+func (c *chooser) plugin(x *Index, plugin *Plugin) {
+	if plugin.Destinations != nil {
+		for _, d := range plugin.Kinds {
 			for _, p := range x.Policies(d.Kind) {
-				c.refs(p, room.Destinations(p))
+				c.refs(p, plugin.Destinations(p))
 			}
 		}
 	}
-	for i := range room.Legacy {
-		l := &room.Legacy[i]
+	for i := range plugin.Legacy {
+		l := &plugin.Legacy[i]
 		if l.Destinations == nil {
 			continue
 		}

@@ -11,14 +11,14 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// leading gives the rooms of an index destinations: MeshHTTPRoute those whose service and version its routes name, as
+// leading gives the plugins of an index destinations: MeshHTTPRoute those whose service and version its routes name, as
 // in backend=v1, and Old what its conf says in the same way of each outbound.
 func leading(x *policy.Index) *policy.Index {
 	ref := func(s string) policy.BackendRef {
 		service, version, _ := strings.Cut(s, "=")
 		return policy.BackendRef{Kind: "MeshServiceSubset", Name: service, Tags: map[string]string{"version": version}}
 	}
-	x.Rooms[0].Destinations = func(p *resource.Resource) []policy.BackendRef {
+	x.Plugins[0].Destinations = func(p *resource.Resource) []policy.BackendRef {
 		var out []policy.BackendRef
 		for _, to := range p.Spec.(*resource.Policy).To {
 			for _, n := range to.Conf.(*routes).Names {
@@ -27,7 +27,7 @@ func leading(x *policy.Index) *policy.Index {
 		}
 		return out
 	}
-	x.Rooms[1].Legacy[0].Destinations = func(p *resource.Resource, outbound map[string]string) []policy.BackendRef {
+	x.Plugins[1].Legacy[0].Destinations = func(p *resource.Resource, outbound map[string]string) []policy.BackendRef {
 		var out []policy.BackendRef
 		for _, n := range p.Spec.(*resource.LegacyPolicy).Conf.(*conf).List {
 			r := ref(n)
@@ -145,8 +145,8 @@ func TestChoicesAreBounded(t *testing.T) {
 	}
 	x = leading(index(t, many.String()+outbounds(dps.String())))
 	looked := 0
-	of := x.Rooms[1].Legacy[0].Destinations
-	x.Rooms[1].Legacy[0].Destinations = func(p *resource.Resource, outbound map[string]string) []policy.BackendRef {
+	of := x.Plugins[1].Legacy[0].Destinations
+	x.Plugins[1].Legacy[0].Destinations = func(p *resource.Resource, outbound map[string]string) []policy.BackendRef {
 		looked++
 		return of(p, outbound)
 	}

@@ -42,9 +42,9 @@ var (
 	tos  = []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"}
 )
 
-func rooms() []policy.Room {
+func plugins() []policy.Plugin {
 	newConf := func() resource.Conf { return new(conf) }
-	return []policy.Room{
+	return []policy.Plugin{
 		{Kinds: []resource.Descriptor{resource.PolicyDescriptor("MeshHTTPRoute", "meshhttproutes", "", resource.PolicyShape{
 			Top: tops, To: tos, Inline: true, NewConf: func() resource.Conf { return new(routes) }})}},
 		{
@@ -85,7 +85,7 @@ name: default
 func decode(t testing.TB, doc string) []*resource.Resource {
 	t.Helper()
 	ds := resource.Core()
-	for _, r := range rooms() {
+	for _, r := range plugins() {
 		ds = append(ds, r.Kinds...)
 		for _, l := range r.Legacy {
 			ds = append(ds, l.Descriptor)
@@ -109,7 +109,7 @@ func indexOf(t testing.TB, rs []*resource.Resource, o policy.Options) *policy.In
 	if err != nil {
 		t.Fatal(err)
 	}
-	return policy.NewIndex(rooms(), set, v, o)
+	return policy.NewIndex(plugins(), set, v, o)
 }
 
 func index(t testing.TB, doc string) *policy.Index {

@@ -30,23 +30,23 @@ type Options struct {
 
 // Index holds the policies of one mesh, ranked. It is immutable.
 type Index struct {
-	Rooms  []Room
-	View   *mesh.View
-	RunDir string
+	Plugins []Plugin
+	View    *mesh.View
+	RunDir  string
 	// HasShadow is true when shadow policies were left out.
 	HasShadow bool
 	// Warnings are about policies whose top-level targetRef names something that does not exist.
 	Warnings []mesh.Warning
 
-	kinds  []kindIndex // of the new generation, in the order in which they act
-	legacy []legacyIndex
-	byKind map[string]int // index in kinds
-	refers map[string][]*resource.Resource
-	rooms  map[string]int // index in Rooms of a kind
-	real   realServices
-	guard  *guard // nil: what is reachable does not depend on policies
-	auto   bool   // it would depend on them in a mesh with mutual TLS
-	autoBy string // what says so
+	kinds   []kindIndex // of the new generation, in the order in which they act
+	legacy  []legacyIndex
+	byKind  map[string]int // index in kinds
+	refers  map[string][]*resource.Resource
+	plugins map[string]int // index in Plugins of a kind
+	real    realServices
+	guard   *guard // nil: what is reachable does not depend on policies
+	auto    bool   // it would depend on them in a mesh with mutual TLS
+	autoBy  string // what says so
 }
 
 // kindIndex is the policies of one kind, each stronger than the ones before.
@@ -62,10 +62,10 @@ type legacyIndex struct {
 }
 
 // NewIndex ranks the policies of the view's mesh.
-func NewIndex(rooms []Room, set *resource.Set, v *mesh.View, o Options) *Index {
+func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Index {
 	x := &Index{
-		Rooms: rooms, View: v, RunDir: cmp.Or(o.RunDir, "/run/nearside"),
-		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, rooms: map[string]int{}, real: indexReal(v),
+		Plugins: plugins, View: v, RunDir: cmp.Or(o.RunDir, "/run/nearside"),
+		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, plugins: map[string]int{}, real: indexReal(v),
 	}
 	acting := func(kind string) []*resource.Resource {
 		var out []*resource.Resource
@@ -79,18 +79,18 @@ func NewIndex(rooms []Room, set *resource.Set, v *mesh.View, o Options) *Index {
 		}
 		return out
 	}
-	for i, room := range rooms {
-		for _, d := range room.Kinds {
+	for i, plugin := range plugins {
+		for _, d := range plugin.Kinds {
 			list := acting(d.Kind)
 			slices.SortStableFunc(list, compareStrength)
-			x.byKind[d.Kind], x.rooms[d.Kind] = len(x.kinds), i
+			x.byKind[d.Kind], x.plugins[d.Kind] = len(x.kinds), i
 			x.kinds = append(x.kinds, kindIndex{d.Kind, list})
 		}
-		for _, l := range room.Legacy {
-			x.rooms[l.Kind] = i
+		for _, l := range plugin.Legacy {
+			x.plugins[l.Kind] = i
 			x.legacy = append(x.legacy, legacyIndex{l.Kind, l.ReplacedBy, acting(l.Kind)})
 		}
-		for _, d := range room.Refers {
+		for _, d := range plugin.Refers {
 			if d.Scope == resource.ScopeGlobal {
 				x.refers[d.Kind] = set.Kind(d.Kind)
 			} else {

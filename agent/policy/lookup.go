@@ -14,7 +14,7 @@ const tagRoute = "__rule-matches-hash__"
 
 // RouteConf is implemented by the conf of route policies whose routes other policies can be about.
 type RouteConf interface {
-	// RouteNames returns, for each of the rules, the name that the room gives to its routes.
+	// RouteNames returns, for each of the rules, the name that the plugin gives to its routes.
 	RouteNames() []string
 }
 
@@ -163,7 +163,7 @@ func (r *Rules) Legacy(kind string) bool {
 	return r != nil && r.index != nil && len(r.index.legacyOf(kind)) > 0
 }
 
-// Resources returns the resources of a kind that a room declares in Refers, sorted by name: those of the mesh, or all
+// Resources returns the resources of a kind that a plugin declares in Refers, sorted by name: those of the mesh, or all
 // of a global kind. The slice must not be changed.
 func (r *Rules) Resources(kind string) []*resource.Resource {
 	if r == nil || r.index == nil {

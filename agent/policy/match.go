@@ -48,7 +48,7 @@ func (m *Match) Policies() []*resource.Resource {
 func (x *Index) Match(dataplane *resource.Resource) *Match {
 	m := &Match{index: x, dataplane: dataplane}
 	fp := fingerprint{h: sha256.New()}
-	rooms := map[int]bool{}
+	plugins := map[int]bool{}
 	ruled := map[string]bool{}
 	s := x.selector(dataplane)
 	for i := range x.kinds {
@@ -68,20 +68,20 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 		}
 		if len(list) > 0 {
 			m.kinds = append(m.kinds, matchedKind{k.kind, list})
-			rooms[x.rooms[k.kind]] = true
+			plugins[x.plugins[k.kind]] = true
 			ruled[k.kind] = true
 		}
 	}
 	m.legacy = x.matchLegacy(dataplane, ruled, func(kind string, p *resource.Resource) {
-		rooms[x.rooms[kind]] = true
+		plugins[x.plugins[kind]] = true
 		fp.resource(p)
 		m.legacyPolicies = append(m.legacyPolicies, p)
 	})
-	for i := range x.Rooms { // not the map: the order is part of the hash
-		if !rooms[i] {
+	for i := range x.Plugins { // not the map: the order is part of the hash
+		if !plugins[i] {
 			continue
 		}
-		for _, d := range x.Rooms[i].Refers {
+		for _, d := range x.Plugins[i].Refers {
 			for _, r := range x.refers[d.Kind] {
 				fp.resource(r)
 			}

@@ -59,12 +59,12 @@ func (x *Index) newGuard(set *resource.Set, prev *guard) *guard {
 	if x.View.Spec.MTLSEnabled() == nil {
 		return nil
 	}
-	for _, room := range x.Rooms {
-		if room.Admits == nil {
+	for _, plugin := range x.Plugins {
+		if plugin.Admits == nil {
 			continue
 		}
-		g := &guard{admits: room.Admits, catalog: x.View.Catalog}
-		g.read(x, room, prev)
+		g := &guard{admits: plugin.Admits, catalog: x.View.Catalog}
+		g.read(x, plugin, prev)
 		if prev != nil && prev.digest == g.digest && prev.catalog == g.catalog {
 			return prev
 		}
@@ -76,7 +76,7 @@ func (x *Index) newGuard(set *resource.Set, prev *guard) *guard {
 }
 
 // read finds out what each policy wants. Those of prev that are the same are taken over.
-func (g *guard) read(x *Index, room Room, prev *guard) {
+func (g *guard) read(x *Index, plugin Plugin, prev *guard) {
 	before := map[*resource.Resource]*guarded{}
 	if prev != nil && prev.catalog == g.catalog {
 		for _, p := range prev.policies {
@@ -86,7 +86,7 @@ func (g *guard) read(x *Index, room Room, prev *guard) {
 	fp := fingerprint{h: sha256.New()}
 	b := builder{x: x, k: &KindRules{}}
 	var places *workloads
-	for _, d := range room.Kinds {
+	for _, d := range plugin.Kinds {
 		for _, r := range x.Policies(d.Kind) {
 			fp.resource(r)
 			p := before[r]

@@ -195,7 +195,7 @@ func TestAutoReachableIsTheSpecification(t *testing.T) {
 			if v, err = mesh.Build(s, "default", mesh.Options{}, v); err != nil {
 				rt.Fatal(err)
 			}
-			x = policy.NewIndex(rooms(), s, v, policy.Options{AutoReachable: true, Prev: x})
+			x = policy.NewIndex(plugins(), s, v, policy.Options{AutoReachable: true, Prev: x})
 			rand.New(rand.NewSource(1)).Shuffle(len(docs), func(i, j int) { docs[i], docs[j] = docs[j], docs[i] })
 			fresh := indexOf(t, decode(t, strings.Join(docs, "")), policy.Options{AutoReachable: true})
 

@@ -17,7 +17,7 @@ type TargetRef struct {
 	ProxyTypes  []string          `json:"proxyTypes,omitempty"`
 }
 
-// Policy is the shape shared by all policies of the new generation. The room of a kind supplies the Conf types through
+// Policy is the shape shared by all policies of the new generation. The plugin of a kind supplies the Conf types through
 // the PolicyShape of its descriptor.
 type Policy struct {
 	Shape     *PolicyShape
@@ -52,7 +52,7 @@ type PolicyShape struct {
 	Inline bool
 	// NewConf returns an empty conf to decode into.
 	NewConf func() Conf
-	// Check, when set, is the room's own check of what neither the shape nor one conf can say. It runs last.
+	// Check, when set, is the plugin's own check of what neither the shape nor one conf can say. It runs last.
 	Check func(p *Policy, v *Validator)
 }
 

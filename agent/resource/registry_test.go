@@ -6,7 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// timeoutConf stands for the conf of a room: typed and with a check of its own.
+// timeoutConf stands for the conf of a plugin: typed and with a check of its own.
 type timeoutConf struct {
 	ConnectionTimeout *resource.Duration `json:"connectionTimeout,omitempty"`
 	HTTP              *struct {
@@ -43,7 +43,7 @@ func registry(t testing.TB) *resource.Registry {
 			Top: []string{"Mesh"}, Default: true, NewConf: raw,
 			Check: func(p *resource.Policy, v *resource.Validator) {
 				if c, ok := p.Default.(*resource.RawConf); ok && string(c.JSON) == `{"check":"me"}` {
-					v.Field("default").Field("check").Faultf("found by the room")
+					v.Field("default").Field("check").Faultf("found by the plugin")
 				}
 			},
 		}),

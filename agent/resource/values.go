@@ -18,7 +18,7 @@ func (r Raw) MarshalJSON() ([]byte, error) {
 	return r.JSON, nil
 }
 
-// RawConf is the Conf of a policy that no room acts on yet: a mapping, kept as canonical JSON.
+// RawConf is the Conf of a policy that no plugin acts on yet: a mapping, kept as canonical JSON.
 type RawConf struct{ JSON []byte }
 
 // Validate accepts any mapping.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -55,7 +55,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		}
 		kinds := func() ([]client.Kind, error) { return a.client().Kinds(cmd.Context()) }
 		if len(files.paths) > 0 {
-			kinds = func() ([]client.Kind, error) { return agent.Kinds(), nil }
+			kinds = func() ([]client.Kind, error) { return offline.Kinds(), nil }
 		}
 		r, err := a.referenceAmong(args, kinds)
 		if err != nil {
@@ -67,7 +67,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		q := client.PolicyQuestion{Type: r.kind.Kind, Mesh: a.mesh, Name: r.name, Dataplane: dataplane, Backend: backend}
 		x, err := answer(a, &files, func() (*client.PolicyExplanation, error) {
 			return a.client().ExplainPolicy(cmd.Context(), q)
-		}, func(o *agent.Offline, zone string) (*client.PolicyExplanation, []string, error) {
+		}, func(o *offline.Offline, zone string) (*client.PolicyExplanation, []string, error) {
 			x, err := o.ExplainPolicy(zone, q)
 			return x, nil, err
 		})

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -23,7 +23,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		RunE:    help,
 	}
 	cmd.AddCommand(a.inspectDataplanesCommand(), a.inspectDataplaneCommand(), a.inspectServicesCommand(),
-		a.inspectZoneCommand(agent.ProxyEgress, "zoneegresses"), a.inspectZoneCommand(agent.ProxyIngress, "zoneingresses"))
+		a.inspectZoneCommand(offline.ProxyEgress, "zoneegresses"), a.inspectZoneCommand(offline.ProxyIngress, "zoneingresses"))
 	return cmd
 }
 
@@ -197,8 +197,8 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 	}
 	c, err := answer(a, &in.files, func() (*client.Config, error) {
 		return a.client().Config(cmd.Context(), a.mesh, name, in.shadow, diff)
-	}, func(o *agent.Offline, zone string) (*client.Config, []string, error) {
-		return o.Config(zone, a.mesh, name, agent.ConfigOptions{Shadow: in.shadow, Diff: diff})
+	}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
+		return o.Config(zone, a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff})
 	})
 	if err != nil {
 		return err

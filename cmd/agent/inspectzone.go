@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // inspectZoneCommand shows a zone proxy.
-func (a *app) inspectZoneCommand(t agent.ProxyType, plural string) *cobra.Command {
+func (a *app) inspectZoneCommand(t offline.ProxyType, plural string) *cobra.Command {
 	var files fileFlags
 	var typ string
 	kind := t.Kind()
@@ -42,8 +42,8 @@ zone is then NEARSIDE_NODE_ZONE.`,
 		}
 		c, err := answer(a, &files, func() (*client.Config, error) {
 			return a.client().ZoneConfig(cmd.Context(), plural, args[0])
-		}, func(o *agent.Offline, zone string) (*client.Config, []string, error) {
-			return o.ZoneConfig(zone, agent.ProxyRef{Type: t, Name: args[0]})
+		}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
+			return o.ZoneConfig(zone, offline.ProxyRef{Type: t, Name: args[0]})
 		})
 		if err != nil {
 			return err

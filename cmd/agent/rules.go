@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // inspectRules is inspect dataplane --type=rules.
@@ -28,8 +28,8 @@ func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format stri
 			include = append(include, "fields")
 		}
 		return a.client().Rules(cmd.Context(), a.mesh, name, in.shadow, include...)
-	}, func(o *agent.Offline, zone string) (*client.Rules, []string, error) {
-		return o.Rules(zone, a.mesh, name, agent.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields})
+	}, func(o *offline.Offline, zone string) (*client.Rules, []string, error) {
+		return o.Rules(zone, a.mesh, name, offline.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields})
 	})
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func short(s string, most int) string {
 func (a *app) inspectPolicies(cmd *cobra.Command, in *inspection, name, format string) error {
 	doc, err := answer(a, &in.files, func() (*client.Policies, error) {
 		return a.client().Policies(cmd.Context(), a.mesh, name, in.backend)
-	}, func(o *agent.Offline, zone string) (*client.Policies, []string, error) {
+	}, func(o *offline.Offline, zone string) (*client.Policies, []string, error) {
 		return o.Policies(zone, a.mesh, name, in.backend)
 	})
 	if err != nil {

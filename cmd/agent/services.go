@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 func (a *app) inspectServicesCommand() *cobra.Command {
@@ -42,7 +42,7 @@ NEARSIDE_NODE_ZONE.`,
 		}
 		list, err := answer(a, &files, func() ([]client.Service, error) {
 			return a.client().Services(cmd.Context(), mesh, "", "")
-		}, func(o *agent.Offline, zone string) ([]client.Service, []string, error) {
+		}, func(o *offline.Offline, zone string) ([]client.Service, []string, error) {
 			list, err := o.Services(zone, mesh)
 			return list, nil, err
 		})

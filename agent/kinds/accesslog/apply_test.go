@@ -34,7 +34,7 @@ func (h *host) Warn(k resource.Key, format string, args ...any) {
 	}
 }
 
-// contextOf is what a room sees of the dataplane "d".
+// contextOf is what a plugin sees of the dataplane "d".
 func contextOf(t testing.TB, docs string) (*policy.Context, *host) {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("", []byte(docs))
@@ -47,7 +47,7 @@ func contextOf(t testing.TB, docs string) (*policy.Context, *host) {
 		t.Fatal(err)
 	}
 	r, h := v.Dataplane("d"), &host{}
-	rules := policy.NewIndex(kinds.Rooms(), set, v, policy.Options{}).Rules(r)
+	rules := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{}).Rules(r)
 	return &policy.Context{View: v, Proxy: r, Dataplane: r.Spec.(*resource.Dataplane), Rules: rules, Host: h, RunDir: "/run/nearside", Last: true}, h
 }
 
@@ -118,7 +118,7 @@ func TestClients(t *testing.T) {
 			http := &draft.Chain{TLS: c.http != nil, HTTP: &draft.HTTP{Message: &hcmv3.HttpConnectionManager{}}}
 			tcp := &draft.Chain{TLS: c.tcp != nil, TCP: &tcpv3.TcpProxy{}}
 			plain := &draft.Chain{TCP: &tcpv3.TcpProxy{}}
-			accesslog.Room().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{
+			accesslog.Plugin().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{
 				Kind: draft.Inbound, Message: &listenerv3.Listener{Name: "in"}, Chains: []*draft.Chain{http, tcp, plain, {}},
 			}}})
 			if c.http != nil {
@@ -176,7 +176,7 @@ func TestDestinations(t *testing.T) {
 func TestPathsAgree(t *testing.T) {
 	ctx, _ := contextOf(t, withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}]}}"))
 	ch := &draft.Chain{TCP: &tcpv3.TcpProxy{}}
-	accesslog.Room().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{ch}}}})
+	accesslog.Plugin().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{ch}}}})
 	got := logs(t, ch.TCP.AccessLog)
 	want := accesslog.Destinations(ctx)
 	if len(got) != 1 || len(want) != 1 || got[0] != want[0].Path {
@@ -196,6 +196,6 @@ func BenchmarkOutbounds(b *testing.B) {
 		for _, l := range listeners {
 			l.Chains[0].HTTP.Message = &hcmv3.HttpConnectionManager{}
 		}
-		accesslog.Room().Apply(ctx, &draft.Draft{Listeners: listeners})
+		accesslog.Plugin().Apply(ctx, &draft.Draft{Listeners: listeners})
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -16,10 +16,10 @@ type Format struct{ resource.Raw }
 
 // template is a format that was read.
 type template struct {
-	text      []envoy.Segment // of a text format
+	text      []substitution.Segment // of a text format
 	json      bool
 	keys      []string // of a JSON format, with a value each
-	values    [][]envoy.Segment
+	values    [][]substitution.Segment
 	omitEmpty bool // leave out what has no value, instead of "-"
 }
 
@@ -94,8 +94,8 @@ func (t *template) readText(v *resource.Validator, raw json.RawMessage) {
 }
 
 // parse reads a format string and reports what is wrong with it.
-func parse(v *resource.Validator, text string) []envoy.Segment {
-	segs, err := envoy.ParseFormat(text, placeholders[:]...)
+func parse(v *resource.Validator, text string) []substitution.Segment {
+	segs, err := substitution.ParseFormat(text, placeholders[:]...)
 	if err != nil {
 		v.Faultf("%v", err)
 	}
@@ -115,7 +115,7 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 		v.Faultf("%d fields are given, at most %d are allowed", len(items), maxFields)
 		return
 	}
-	var entries []envoy.Field
+	var entries []substitution.Field
 	var places []*resource.Validator
 	for i, item := range items {
 		at := v.Index(i)
@@ -123,7 +123,7 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 			entries, places = append(entries, e), append(places, at)
 		}
 	}
-	values, faults := envoy.ParseJSONFormat(entries, placeholders[:]...)
+	values, faults := substitution.ParseJSONFormat(entries, placeholders[:]...)
 	for _, f := range faults {
 		part := "value"
 		if f.Key {
@@ -137,8 +137,8 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 }
 
 // readField reads one entry of a JSON format.
-func readField(v *resource.Validator, raw json.RawMessage) (envoy.Field, bool) {
-	var e envoy.Field
+func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, bool) {
+	var e substitution.Field
 	fields, ok := object(raw)
 	if !ok {
 		v.Faultf("{key: …, value: …} is wanted")

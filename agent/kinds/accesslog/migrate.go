@@ -7,7 +7,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -62,7 +62,7 @@ func backendsOf(l *resource.Logging, r *resource.Resource) (Backends, string) {
 	}
 	var format *Format
 	if b.Format != "" {
-		if _, err := envoy.ParseFormat(b.Format, placeholders[:]...); err != nil {
+		if _, err := substitution.ParseFormat(b.Format, placeholders[:]...); err != nil {
 			return nil, fmt.Sprintf("it logs nothing: the format of the backend %q: %v", name, err)
 		}
 		text, err := json.Marshal(map[string]string{"type": "Plain", "plain": b.Format})

@@ -7,4 +7,4 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
-func TestMigrations(t *testing.T) { kindtest.RunMigrations(t, "testdata/migrate", accesslog.Room()) }
+func TestMigrations(t *testing.T) { kindtest.RunMigrations(t, "testdata/migrate", accesslog.Plugin()) }

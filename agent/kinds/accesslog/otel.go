@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -55,7 +55,7 @@ func validateEndpoint(v *resource.Validator, s string) {
 
 // anyValue is an OTLP AnyValue of those that Envoy fills in: a text, a list, or fields with names.
 type anyValue struct {
-	text   []envoy.Segment
+	text   []substitution.Segment
 	list   []anyValue // not nil for a list
 	fields []anyField // not nil for fields
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", circuitbreaker.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", circuitbreaker.Plugin()) }
 
 // to is a MeshCircuitBreaker for all destinations.
 func to(conf string) string {

@@ -8,5 +8,5 @@ import (
 )
 
 func TestMigrations(t *testing.T) {
-	kindtest.RunMigrations(t, "testdata/migrate", circuitbreaker.Room())
+	kindtest.RunMigrations(t, "testdata/migrate", circuitbreaker.Plugin())
 }

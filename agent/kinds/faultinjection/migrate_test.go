@@ -8,5 +8,5 @@ import (
 )
 
 func TestMigrations(t *testing.T) {
-	kindtest.RunMigrations(t, "testdata/migrate", faultinjection.Room())
+	kindtest.RunMigrations(t, "testdata/migrate", faultinjection.Plugin())
 }

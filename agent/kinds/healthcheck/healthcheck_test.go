@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", healthcheck.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", healthcheck.Plugin()) }
 
 // to is a MeshHealthCheck for all destinations.
 func to(conf string) string {

@@ -7,4 +7,4 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", meshtls.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", meshtls.Plugin()) }

@@ -92,7 +92,7 @@ const dataplane = `{"type":"Dataplane","mesh":"default","name":"d","networking":
 // applied lets policies, written as documents, edit a draft.
 func applied(t *testing.T, d *draft.Draft, mtls bool, docs ...string) *notes {
 	t.Helper()
-	reg, err := resource.NewRegistry(append(resource.Core(), Room().Kinds...)...)
+	reg, err := resource.NewRegistry(append(resource.Core(), Plugin().Kinds...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func applied(t *testing.T, d *draft.Draft, mtls bool, docs ...string) *notes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := policy.NewIndex([]policy.Room{Room()}, set, v, policy.Options{}).Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "d"}))
+	rules := policy.NewIndex([]policy.Plugin{Plugin()}, set, v, policy.Options{}).Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "d"}))
 	n := &notes{}
 	apply(&policy.Context{View: v, Rules: rules, Host: n, Last: true}, d)
 	return n

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-	engine "github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/kinds/passthrough"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
@@ -186,7 +186,7 @@ func (h *host) Warn(k resource.Key, format string, args ...any) {
 	h.warnings = append(h.warnings, k.Name+": "+fmt.Sprintf(format, args...))
 }
 
-// contextOf is what the room sees of the dataplane "d".
+// contextOf is what the plugin sees of the dataplane "d".
 func contextOf(t testing.TB, docs string) *policy.Context {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("", []byte(docs))
@@ -199,7 +199,7 @@ func contextOf(t testing.TB, docs string) *policy.Context {
 		t.Fatal(err)
 	}
 	r := v.Dataplane("d")
-	rules := policy.NewIndex(kinds.Rooms(), set, v, policy.Options{}).Rules(r)
+	rules := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{}).Rules(r)
 	return &policy.Context{View: v, Proxy: r, Dataplane: r.Spec.(*resource.Dataplane), Rules: rules, Host: &host{}, Last: true}
 }
 
@@ -255,8 +255,8 @@ func closed(name string) *draft.Cluster {
 	return &draft.Cluster{Kind: draft.PassthroughCluster, Message: &clusterv3.Cluster{Name: name}}
 }
 
-// BenchmarkRoom is the work of the room for one proxy, without sealing.
-func BenchmarkRoom(b *testing.B) {
+// BenchmarkPlugin is the work of the plugin for one proxy, without sealing.
+func BenchmarkPlugin(b *testing.B) {
 	c := contextOf(b, base+matched("p", mixed(200)...))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -265,7 +265,7 @@ func BenchmarkRoom(b *testing.B) {
 			d.Listeners = append(d.Listeners, &draft.Listener{Kind: draft.OutboundPassthrough, Message: &listenerv3.Listener{Name: name}})
 			d.Clusters = append(d.Clusters, closed(name))
 		}
-		passthrough.Room().Apply(c, d)
+		passthrough.Plugin().Apply(c, d)
 		if len(d.Clusters) != 200 {
 			b.Fatal(len(d.Clusters))
 		}
@@ -300,7 +300,7 @@ func BenchmarkCheck(b *testing.B) {
 			p := kindtest.Generator(b, []byte(base+matched("p", matches...)), "d")()
 			b.ReportAllocs()
 			for b.Loop() {
-				for _, f := range p.Check(&engine.Checker{}, nil) {
+				for _, f := range p.Check(&load.Checker{}, nil) {
 					if f.Severity.Blocks() {
 						b.Fatal(f)
 					}

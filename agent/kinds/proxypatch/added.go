@@ -12,7 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
-// The origins of what policies of this room add.
+// The origins of what policies of this plugin add.
 const (
 	originPatch    = "mesh-proxy-patch"
 	originTemplate = "proxy-template-modifications"

@@ -31,7 +31,7 @@ func (n *notes) Warn(k resource.Key, format string, args ...any) {
 // planOf reads modifications as a policy of a name.
 func planOf(t testing.TB, name, modifications string) plan {
 	t.Helper()
-	registry, err := resource.NewRegistry(append(resource.Core(), Room().Kinds...)...)
+	registry, err := resource.NewRegistry(append(resource.Core(), Plugin().Kinds...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,4 +7,4 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", ratelimit.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", ratelimit.Plugin()) }

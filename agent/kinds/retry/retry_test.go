@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", retry.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", retry.Plugin()) }
 
 const head = `{"type":"MeshRetry","mesh":"default","name":"r","spec":`
 

@@ -55,7 +55,7 @@ func applyLegacy(c *policy.Context, d *draft.Draft) {
 	}
 }
 
-// isLegacy reports whether the chains of a listener have the shape that this room gives those of a TrafficRoute.
+// isLegacy reports whether the chains of a listener have the shape that this plugin gives those of a TrafficRoute.
 func isLegacy(l *draft.Listener) bool {
 	for _, ch := range l.Chains {
 		if ch.HTTP != nil && ch.HTTP.Message.NormalizePath == nil || ch.TCP != nil && ch.TCP.IdleTimeout != nil {

@@ -132,7 +132,7 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 	return out
 }
 
-// inline is how the kinds of this room are written: the conf stands beside the targetRef.
+// inline is how the kinds of this plugin are written: the conf stands beside the targetRef.
 var inline = &resource.PolicyShape{Inline: true}
 
 func addNotes(p *policy.Migrated, notes []string) {

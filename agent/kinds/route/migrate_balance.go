@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// kindBalancing says what a TrafficRoute says in loadBalancer. It belongs to another room: its documents are made in
+// kindBalancing says what a TrafficRoute says in loadBalancer. It belongs to another plugin: its documents are made in
 // the form that everybody can write.
 const kindBalancing = "MeshLoadBalancingStrategy"
 

@@ -11,7 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", timeout.Room()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", timeout.Plugin()) }
 
 const (
 	head       = `{"type":"MeshTimeout","mesh":"default","name":"t","spec":`

@@ -60,7 +60,7 @@ func parts(p map[string]any) (name string, inside []map[string]any) {
 	return name, inside
 }
 
-// namesIn collects the names that a principal wants; false when it is of a form that this room does not make.
+// namesIn collects the names that a principal wants; false when it is of a form that this plugin does not make.
 func namesIn(p map[string]any, names *[]string) bool {
 	name, inside := parts(p)
 	if p["any"] == true {

@@ -8,5 +8,5 @@ import (
 )
 
 func TestMigrations(t *testing.T) {
-	kindtest.RunMigrations(t, "testdata/migrate", trafficpermission.Room())
+	kindtest.RunMigrations(t, "testdata/migrate", trafficpermission.Plugin())
 }

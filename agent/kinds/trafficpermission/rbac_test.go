@@ -60,7 +60,7 @@ func certificate(tags map[string]string) []string {
 // rulesOf returns what documents say about the dataplane backend-1, which has the service "backend" at its inbound.
 func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 	t.Helper()
-	reg, err := resource.NewRegistry(append(resource.Core(), Room().Kinds[0], Room().Legacy[0].Descriptor)...)
+	reg, err := resource.NewRegistry(append(resource.Core(), Plugin().Kinds[0], Plugin().Legacy[0].Descriptor)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := policy.NewIndex([]policy.Room{Room()}, set, v, policy.Options{})
+	x := policy.NewIndex([]policy.Plugin{Plugin()}, set, v, policy.Options{})
 	return x.Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "backend-1"}))
 }
 

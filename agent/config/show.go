@@ -1,0 +1,196 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// YAML returns the config as a file that [Load] reads back to the same config. With origins, a comment behind each
+// key says where its value comes from.
+func (c *Config) YAML(origins Origins) ([]byte, error) {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(mappingNode(reflect.ValueOf(c).Elem(), "", origins)); err != nil {
+		return nil, fmt.Errorf("write the config as YAML: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// node returns the value as YAML, which [Load] reads back.
+func (f field) node() *yaml.Node {
+	if mode, ok := f.at.Interface().(fs.FileMode); ok {
+		return scalarNode(fmt.Sprintf("%04o", mode))
+	}
+	n := new(yaml.Node)
+	if err := n.Encode(f.at.Interface()); err != nil {
+		return scalarNode(err.Error()) // plain values always encode
+	}
+	if n.Kind != yaml.SequenceNode {
+		return n
+	}
+	for _, item := range n.Content {
+		item.Style |= yaml.FlowStyle
+	}
+	if f.at.Type().Elem().Kind() == reflect.String {
+		n.Style = yaml.FlowStyle
+	}
+	return n
+}
+
+func scalarNode(v string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}
+}
+
+// mappingNode returns a struct as a mapping, with the origins of its keys as comments.
+func mappingNode(v reflect.Value, prefix string, origins Origins) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.MappingNode}
+	for _, f := range keysOf(v, prefix) {
+		k := scalarNode(strings.TrimPrefix(f.path, prefix))
+		switch {
+		case f.at.Kind() != reflect.Struct:
+			n := f.node()
+			if n.Kind == yaml.SequenceNode && n.Style != yaml.FlowStyle {
+				k.HeadComment = origins[f.path]
+			} else {
+				n.LineComment = origins[f.path]
+			}
+			out.Content = append(out.Content, k, n)
+		case f.at.NumField() > 0:
+			out.Content = append(out.Content, k, mappingNode(f.at, f.path+".", origins))
+		}
+	}
+	return out
+}
+
+// KeyInfo describes one key of the config.
+type KeyInfo struct {
+	Path    string // "dns.cacheSize"
+	Env     string // "NEARSIDE_DNS_CACHESIZE"
+	Doc     string
+	Default string // as YAML; of a privileged agent
+	Live    bool   // a change takes effect on SIGHUP, without a restart
+}
+
+// Keys lists every key of the config in the order of the documentation.
+func Keys() []KeyInfo {
+	var out []KeyInfo
+	for _, f := range defaults("").fields() {
+		out = append(out, KeyInfo{f.path, EnvName(f.path), f.tag.Get("doc"), f.render(), f.has("live")})
+	}
+	return out
+}
+
+// render writes a value in one line of YAML.
+func (f field) render() string {
+	n := f.node()
+	n.Style |= yaml.FlowStyle
+	b, err := yaml.Marshal(n)
+	if err != nil {
+		return err.Error() // nodes of scalars always marshal
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// Schema returns the JSON Schema (2020-12) of the config file.
+func Schema() []byte {
+	root := schemaOf(reflect.ValueOf(defaults("")).Elem(), "")
+	root["$schema"], root["description"] = "https://json-schema.org/draft/2020-12/schema", "Config of the nearside agent."
+	b, err := json.MarshalIndent(root, "", "  ")
+	if err != nil {
+		return []byte(fmt.Sprintf("{%q: %q}", "$comment", err)) // plain maps and texts always marshal
+	}
+	return append(b, '\n')
+}
+
+// schemaOf returns the schema of a mapping: of a section, or with an empty prefix and an item's type of an item.
+func schemaOf(v reflect.Value, prefix string) map[string]any {
+	props, required := map[string]any{}, []string{}
+	item := v.Type() == reflect.TypeFor[Receiver]()
+	for _, f := range keysOf(v, prefix) {
+		name := strings.TrimPrefix(f.path, prefix)
+		if f.at.Kind() == reflect.Struct {
+			props[name] = schemaOf(f.at, f.path+".")
+			continue
+		}
+		s := f.schema()
+		s["description"] = f.tag.Get("doc")
+		props[name] = s
+		if item {
+			if f.has("required") {
+				required = append(required, name)
+			}
+			continue
+		}
+		s["description"] = f.tag.Get("doc") + " Variable: " + EnvName(f.path) + "."
+		var d any
+		if err := f.node().Decode(&d); err == nil && f.path != "node.name" {
+			s["default"] = d
+		}
+	}
+	out := map[string]any{"type": []string{"object", "null"}, "description": "", "additionalProperties": false, "properties": props}
+	if len(props) == 0 {
+		out["description"] = "Reserved; holds nothing yet."
+	}
+	if item {
+		return map[string]any{"type": "object", "additionalProperties": false, "required": required, "properties": props}
+	}
+	return out
+}
+
+// schema returns the schema of one value.
+func (f field) schema() map[string]any {
+	s := map[string]any{}
+	switch f.at.Interface().(type) {
+	case string:
+		s["type"] = "string"
+		if oneOf := f.tag.Get("oneOf"); oneOf != "" {
+			s["enum"] = strings.Split(oneOf, ",")
+		}
+		if f.has("path") {
+			s["maxLength"] = maxPathBytes
+		} else if f.max() > 0 {
+			s["maxLength"] = f.max()
+		}
+		if f.has("required") {
+			s["minLength"] = 1
+		}
+	case int:
+		s["type"], s["minimum"], s["maximum"] = "integer", 0, f.max()
+	case bool:
+		s["type"] = "boolean"
+	case fs.FileMode:
+		s["type"], s["pattern"] = "string", "^(0o)?[0-7]{1,4}$"
+	case []string:
+		s["type"], s["maxItems"], s["items"] = "array", f.max(), map[string]any{"type": "string"}
+	case []Receiver:
+		s["type"], s["maxItems"], s["items"] = "array", f.max(), schemaOf(reflect.ValueOf(Receiver{}), "")
+	}
+	return s
+}
+
+// Change is one key whose value differs between two configs.
+type Change struct {
+	Key  string
+	From string
+	To   string
+	Live bool // takes effect without a restart
+}
+
+// Changes lists the keys that differ, in the order of the documentation.
+func (c *Config) Changes(to *Config) []Change {
+	var out []Change
+	now := to.fields()
+	for i, f := range c.fields() {
+		if from, to := f.render(), now[i].render(); from != to {
+			out = append(out, Change{f.path, from, to, f.has("live")})
+		}
+	}
+	return out
+}

@@ -1,0 +1,54 @@
+// Package route is the plugin of the kinds that say where requests and connections go: MeshHTTPRoute, MeshTCPRoute, and
+// TrafficRoute, which they replace.
+//
+// It makes the filter chains of the outbounds that a policy concerns. Requests are MeshHTTPRoute's, connections
+// MeshTCPRoute's; a MeshHTTPRoute goes before a MeshTCPRoute where both speak of a service of HTTP. As soon as a policy
+// of the new kinds selects a proxy, TrafficRoute has nothing more to say about what that kind routes.
+//
+// A destination that cannot be used is left out with a warning, and a rule without any other destination with it: the
+// requests then go where the next rule leads them. An outbound always has a way to its own service.
+package route
+
+import (
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+const (
+	kindHTTP   = "MeshHTTPRoute"
+	kindTCP    = "MeshTCPRoute"
+	kindLegacy = "TrafficRoute"
+
+	kindMesh    = "Mesh"
+	kindGateway = "MeshGateway"
+	kindSubset  = "MeshServiceSubset"
+)
+
+// Plugin declares the kinds and their effect.
+func Plugin() policy.Plugin {
+	proxies := []string{kindMesh, "MeshSubset", mesh.KindMeshService, kindSubset, kindGateway, "Dataplane"}
+	services := []string{kindMesh, mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService}
+	return policy.Plugin{
+		Kinds: []resource.Descriptor{
+			resource.PolicyDescriptor(kindHTTP, "meshhttproutes", "mhttpr", resource.PolicyShape{
+				Top: proxies, To: services, Inline: true, Check: checkHTTP,
+				NewConf: func() resource.Conf { return new(HTTPConf) },
+			}),
+			resource.PolicyDescriptor(kindTCP, "meshtcproutes", "mtcpr", resource.PolicyShape{
+				Top: proxies, To: services, Inline: true, Check: checkTCP,
+				NewConf: func() resource.Conf { return new(TCPConf) },
+			}),
+		},
+		Legacy: []policy.LegacyKind{{
+			Descriptor: resource.LegacyDescriptor(kindLegacy, "traffic-routes", "", resource.LegacyShape{
+				NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
+			}),
+			Ended:   ended,
+			Migrate: migrate, Destinations: legacyDestinations,
+		}},
+		Outbound:     outbound,
+		Destinations: destinations,
+		Apply:        applyLegacy,
+	}
+}

@@ -1,0 +1,118 @@
+package policy
+
+import (
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Plugin is what one folder below agent/kinds exports: kinds, and their effect on a proxy.
+type Plugin struct {
+	// Kinds are those of the new generation.
+	Kinds []resource.Descriptor
+	// Legacy are the kinds that they replace.
+	Legacy []LegacyKind
+	// Refers are further kinds that the policies refer to. A change of one of them is a change of every policy of the
+	// plugin.
+	Refers []resource.Descriptor
+	// Admits, when set, says that the from rules of Kinds decide who may come in, and whether a client with this
+	// merged conf may.
+	Admits func(resource.Conf) bool
+	// Outbound, when set, is asked for every outbound of the proxy before it has filter chains. It adds them to
+	// o.Listener, with clusters from c.Host.Destination, and returns true; or it returns false and does nothing: then
+	// the next plugin is asked, and at last the outbound leads to its service.
+	Outbound func(c *Context, o *Outbound) bool
+	// Destinations, when set, lists what a policy of Kinds leads outbounds to beside their own services, and nothing else
+	// becomes a destination of one: the proxies at the border of a zone are made for it.
+	Destinations func(p *resource.Resource) []BackendRef
+	// Apply, when set, edits a draft. A large config is made in parts: Apply is called for each of them, with the
+	// listeners and clusters of that part alone.
+	Apply func(c *Context, d *draft.Draft)
+	// Exits, when set, lists what a policy of Kinds lets out through the egresses of the zone, where the mesh leaves
+	// through them.
+	Exits func(p *resource.Resource) []Exit
+	// InForce, when set, says what of Kinds is in force for a proxy as a whole; nil where that does not concern it. c has
+	// View, Proxy, Dataplane and Rules.
+	InForce func(c *Context) *InForce
+}
+
+// LegacyKind is a kind of the legacy generation.
+type LegacyKind struct {
+	resource.Descriptor
+	// ReplacedBy are the kinds of which a single policy that selects the proxy ends the effect of the legacy kind on
+	// that proxy. Empty: the plugin decides.
+	ReplacedBy []string
+	// Arrives is true for kinds about connections that arrive at the proxy; the others are about those that leave.
+	// Of the policies about one inbound the strongest rules alone, unless Together is true. Explanations depend on both.
+	Arrives, Together bool
+	// Ended, when set, is for kinds about connections that leave of which the plugin decides what they still do: it
+	// returns the policy of the new generation that keeps a field of their conf, by its path in JSON, from acting on
+	// the connections to a destination. Nil for none. Explanations depend on it.
+	Ended func(r *Rules, s draft.Service, path string) *resource.Resource
+	// Destinations, when set, lists what a policy leads an outbound with these tags to, as that of a plugin does.
+	Destinations func(p *resource.Resource, outbound map[string]string) []BackendRef
+	// Migrate, when set, makes policies of the new generation that say the same as those of the legacy kind.
+	Migrate func(in *MigrateInput) Migration
+}
+
+// Outbound is one address that the workload may dial, while its listener is made.
+type Outbound struct {
+	Service  draft.Service
+	Tags     map[string]string // of the outbound as written, nil for real services; must not be changed
+	Listener *draft.Listener   // has no chains yet
+	// Headers are to be set on the HTTP connection managers of the listener: they carry the tags of the proxy.
+	Headers *draft.Headers
+	// Self leads to the service itself, restricted to the tags of the outbound.
+	Self BackendRef
+}
+
+// BackendRef names a destination of a route, as policies write it.
+type BackendRef struct {
+	Kind      string            `json:"kind"` // MeshService, MeshServiceSubset, MeshExternalService or MeshMultiZoneService
+	Name      string            `json:"name,omitempty"`
+	Namespace string            `json:"namespace,omitempty"`
+	Tags      map[string]string `json:"tags,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Port      uint32            `json:"port,omitempty"`
+}
+
+// Destination is what a reference leads to.
+type Destination struct {
+	Cluster string // name of the cluster
+	Service draft.Service
+}
+
+// Host is what the generator does for plugins.
+type Host interface {
+	// Destination returns the cluster for a reference and sees to it that the cluster and its endpoints are part of
+	// the config. from is the policy that holds the reference; its namespace is the default. False when the mesh has
+	// no such service, and then a warning has been noted.
+	Destination(from *resource.Resource, ref BackendRef) (Destination, bool)
+	// Lookup returns the service that a reference leads to and adds nothing. from is as for Destination. False when the
+	// mesh has no such service, and then a warning has been noted.
+	Lookup(from *resource.Resource, ref BackendRef) (draft.Service, bool)
+	// Claim takes the name of a resource that a plugin adds by itself: true the first time for a proxy, in whichever
+	// part, and false afterwards.
+	Claim(typeURL, name string) bool
+	// Localities says where the proxy prefers the endpoints of an EDS cluster to be; nil: anywhere. The last call for a
+	// cluster counts. Without one it is the zone of the proxy where the mesh or the kind of service asks for that.
+	Localities(cluster string, l *Localities)
+	// Egress makes a cluster lead to the egresses of the zone, with mutual TLS and a server name by which they know what
+	// is asked for. The mesh must leave through them.
+	Egress(c *draft.Cluster, serverName string)
+	// Warn notes something that the owner of a resource should know. Equal warnings are kept once.
+	Warn(k resource.Key, format string, args ...any)
+}
+
+// Context is what a plugin sees of the proxy whose draft it edits.
+type Context struct {
+	View      *mesh.View
+	Proxy     *resource.Resource
+	Dataplane *resource.Dataplane
+	Rules     *Rules // of this proxy, for all kinds
+	Host      Host
+	RunDir    string // the agent's run directory: FIFOs and sockets that an Envoy opens lie there
+	// Last is true for the last part of the draft, which is there even when the proxy has no outbounds. What a plugin
+	// adds once belongs to it.
+	Last bool
+}
