@@ -44,7 +44,7 @@ var floors = []floor{
 	{4, "agent/kinds", []string{"agent/policy", "agent/resource", "agent/kinds/*"}, "the list of kinds is a list, not a place for logic"},
 	{3, "agent/kinds/*", []string{"agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/envoy", "agent/envoy/*", "agent/jsonpatch", "agent/clip"}, "a plugin never knows another plugin, so that each can be added or deleted alone"},
 	{2, "agent/policy", []string{"agent/draft", "agent/mesh", "agent/resource", "agent/clip"}, "matching and merging are pure functions of resources and the view"},
-	{2, "agent/config", []string{"agent/mesh", "agent/resource", "agent/files", "agent/clip"}, "the config is values, read and checked once"},
+	{2, "agent/config", []string{"agent/mesh", "agent/resource"}, "the config is values, read and checked once"},
 	{1, "agent/store", []string{"agent/resource"}, "the store keeps records and does not know what they do"},
 	{1, "agent/mesh", []string{"agent/resource"}, "the view is a pure function of resources"},
 	{1, "agent/draft", []string{"agent/resource", "agent/envoy"}, "a draft is Envoy's messages keyed by mesh names, nothing more"},

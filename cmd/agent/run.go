@@ -195,14 +195,11 @@ With --origins, a comment behind each value says where it comes from: flag, env,
   nearside config show --origins -o json`,
 		Args: args(0, 0, "no arguments"),
 	}
-	output := outputFlag(cmd, "yaml", "json")
+	var format string
+	outputFlag(cmd, &format, "yaml", "json")
 	c.add(cmd)
 	cmd.Flags().BoolVar(&withOrigins, "origins", false, "say where each value comes from")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		cfg, origins, err := c.load(a)
 		if err != nil {
 			return err
