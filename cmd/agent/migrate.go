@@ -29,7 +29,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Derive new policies from the legacy ones and show what they change",
-		Long: `Makes, for the legacy policies of a mesh, policies of the new generation that say the same, labelled
+		Long: `Makes, for the legacy policies of a mesh, targetRef policies that say the same, labelled
 kuma.io/effect: shadow so that they touch no proxy, and shows what they change once they are live. Each change has its
 reason; one without is marked and needs a look. Nothing is stored: the policies go to standard output as a stream for
 apply, or with --write into files, and the report goes to standard error. -o json has both in one document.
@@ -75,7 +75,7 @@ func (a *app) migrate(ctx context.Context, m *migration, format string) error {
 			return err
 		}
 		if !k.Legacy {
-			return usagef("--type %q is not a kind of the legacy generation", t)
+			return usagef("--type %q is not a kind of source-destination policies (legacy)", t)
 		}
 		opts.Kinds = append(opts.Kinds, k.Kind)
 	}

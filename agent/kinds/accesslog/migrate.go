@@ -14,7 +14,7 @@ import (
 
 // migrate makes a MeshAccessLog of each TrafficLog, with the backend of Mesh.logging in it.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{kind}, Ended: func(d *resource.Resource) *resource.Resource {
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
 		for _, p := range in.Index.Ruled(d, kind) {
 			return p
 		}

@@ -80,8 +80,8 @@ func (a *applier) ofRule(r *policy.Rule) *breaker {
 	return b
 }
 
-// legacy returns what CircuitBreaker says about a destination, nil for nothing. Where a route of the new generation
-// leads, the legacy generation says nothing.
+// legacy returns what CircuitBreaker says about a destination, nil for nothing. Where a MeshHTTPRoute or
+// MeshTCPRoute leads, source-destination policies say nothing.
 func (a *applier) legacy(s draft.Service) *breaker {
 	if a.limits && a.outlier || s.Kind != mesh.KindTag || a.http.Outbound(s) != nil || a.tcp.Outbound(s) != nil {
 		return nil

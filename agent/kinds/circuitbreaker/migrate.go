@@ -30,7 +30,7 @@ const (
 
 // migrate makes a MeshCircuitBreaker of each CircuitBreaker.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{kind}, Ended: func(d *resource.Resource) *resource.Resource {
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
 		list := in.Index.Ruled(d, kind)
 		if limits, outlier := spoken(list); !limits || !outlier {
 			return nil
@@ -135,8 +135,8 @@ func (m *migration) consecutive(field string, c *Consecutive) *Consecutive {
 	return c
 }
 
-// over gives everything of which a weaker policy speaks, so that nothing of it shines through: the legacy generation
-// merges nothing.
+// over gives everything of which a weaker policy speaks, so that nothing of it takes effect: source-destination
+// policies are not merged.
 func (m *migration) over(c, weak *Conf) {
 	if weak == nil {
 		return

@@ -32,7 +32,7 @@ func Plugin() policy.Plugin {
 		// Replaced half by half, which this plugin sees to.
 		Legacy: []policy.LegacyKind{{Descriptor: resource.LegacyDescriptor(legacyKind, "circuit-breakers", "", resource.LegacyShape{
 			NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
-		}), Ended: ended, Migrate: migrate}},
+		}), SupersededBy: ended, Migrate: migrate}},
 		Apply: apply,
 	}
 }

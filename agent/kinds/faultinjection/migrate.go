@@ -24,7 +24,7 @@ type old struct {
 // strongest list replaces the others: so for each group of inbounds and of clients that several policies are about there
 // is a list with the faults of them all.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	acting := in.Acting(policy.PlanOptions{Kinds: []string{kind}, Arrives: true, Ended: func(d *resource.Resource) *resource.Resource {
+	acting := in.Acting(policy.PlanOptions{Kinds: []string{kind}, Inbound: true, SupersededBy: func(d *resource.Resource) *resource.Resource {
 		for _, p := range in.Index.Ruled(d, kind) {
 			return p
 		}

@@ -35,7 +35,7 @@ func Plugin() policy.Plugin {
 				ConfRequired: true,
 			}),
 			ReplacedBy: []string{kind},
-			Arrives:    true,
+			Inbound:    true,
 			Together:   true,
 			Migrate:    migrate,
 		}},

@@ -46,7 +46,7 @@ type legacyApplier struct {
 	made      map[*resource.Resource]*legacyLimits
 }
 
-// of returns the limits for a destination, nil for none. Where a route of the new generation leads, the legacy
+// of returns the limits for a destination, nil for none. Where a MeshHTTPRoute or MeshTCPRoute leads, the legacy
 // generation says nothing.
 func (a *legacyApplier) of(s draft.Service) *legacyLimits {
 	if s.Kind != mesh.KindTag || a.http.Outbound(s) != nil || a.tcp.Outbound(s) != nil {

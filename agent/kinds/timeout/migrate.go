@@ -59,7 +59,7 @@ type migration struct {
 
 // migrate makes a MeshTimeout of each Timeout.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	m := &migration{in: in, plan: in.Plan(policy.PlanOptions{Kinds: []string{kind}, Ended: func(d *resource.Resource) *resource.Resource {
+	m := &migration{in: in, plan: in.Plan(policy.PlanOptions{Kinds: []string{kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
 		for _, p := range in.Index.Ruled(d, kind) {
 			return p
 		}

@@ -35,9 +35,9 @@ func Plugin() policy.Plugin {
 			Descriptor: resource.LegacyDescriptor(legacyKind, "timeouts", "", resource.LegacyShape{
 				NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
 			}),
-			ReplacedBy: []string{kind},
-			Ended:      ended,
-			Migrate:    migrate,
+			ReplacedBy:   []string{kind},
+			SupersededBy: ended,
+			Migrate:      migrate,
 		}},
 		Apply: apply,
 	}

@@ -10,7 +10,7 @@ import (
 // migrate makes a MeshTrafficPermission of each TrafficPermission. Of TrafficPermissions the strongest alone says who
 // may reach an inbound, while MeshTrafficPermissions are merged: one that goes over others denies everybody first.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{kind}, Arrives: true, Ended: func(d *resource.Resource) *resource.Resource {
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{kind}, Inbound: true, SupersededBy: func(d *resource.Resource) *resource.Resource {
 		for _, p := range in.Index.Ruled(d, kind) {
 			return p
 		}

@@ -28,7 +28,7 @@ func Plugin() policy.Plugin {
 		Legacy: []policy.LegacyKind{{
 			Descriptor: resource.LegacyDescriptor(legacyKind, "traffic-permissions", "", resource.LegacyShape{}),
 			ReplacedBy: []string{kind},
-			Arrives:    true,
+			Inbound:    true,
 			Migrate:    migrate,
 		}},
 		Admits: func(c resource.Conf) bool {
