@@ -7,6 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/kinds/accesslog"
 	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
+	circuitbreakerlegacy "github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
 	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
@@ -18,6 +19,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/retry"
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
+	timeoutlegacy "github.com/nearside-mesh/nearside/agent/kinds/timeout/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/trace"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -57,8 +59,8 @@ func Plugins() []policy.Plugin {
 		// What shapes connections and requests. These are independent of each other.
 		meshtls.Plugin(),
 		loadbalancing.Plugin(),
-		timeout.Plugin(),
-		circuitbreaker.Plugin(),
+		timeout.Plugin(timeoutlegacy.Kind()),
+		circuitbreaker.Plugin(circuitbreakerlegacy.Kind()),
 		healthcheck.Plugin(),
 		retry.Plugin(),
 		faultinjection.Plugin(),

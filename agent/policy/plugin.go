@@ -51,6 +51,10 @@ type LegacyKind struct {
 	SupersededBy func(r *Rules, s draft.Service, path string) *resource.Resource
 	// Destinations, when set, lists what a policy leads an outbound with these tags to, as that of a plugin does.
 	Destinations func(p *resource.Resource, outbound map[string]string) []BackendRef
+	// Outbound and Apply, when set, are as those of the plugin. Outbound is called after the plugin's, Apply before it:
+	// what the plugin does takes precedence.
+	Outbound func(c *Context, o *Outbound) bool
+	Apply    func(c *Context, d *draft.Draft)
 	// Migrate, when set, makes targetRef policies that say the same as those of the legacy kind.
 	Migrate func(in *MigrateInput) Migration
 }
