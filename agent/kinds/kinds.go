@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
 	circuitbreakerlegacy "github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	faultinjectionlegacy "github.com/nearside-mesh/nearside/agent/kinds/faultinjection/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/meshtls"
@@ -63,7 +64,7 @@ func Plugins() []policy.Plugin {
 		circuitbreaker.Plugin(circuitbreakerlegacy.Kind()),
 		healthcheck.Plugin(),
 		retry.Plugin(),
-		faultinjection.Plugin(),
+		faultinjection.Plugin(faultinjectionlegacy.Kind()),
 		ratelimit.Plugin(),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
 		trafficpermission.Plugin(),
