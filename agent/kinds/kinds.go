@@ -23,6 +23,7 @@ import (
 	timeoutlegacy "github.com/nearside-mesh/nearside/agent/kinds/timeout/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/trace"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
+	trafficpermissionlegacy "github.com/nearside-mesh/nearside/agent/kinds/trafficpermission/legacy"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -67,7 +68,7 @@ func Plugins() []policy.Plugin {
 		faultinjection.Plugin(faultinjectionlegacy.Kind()),
 		ratelimit.Plugin(),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
-		trafficpermission.Plugin(),
+		trafficpermission.Plugin(trafficpermissionlegacy.Kind()),
 		// Observation sees what the kinds above have made.
 		metric.Plugin(),
 		trace.Plugin(),

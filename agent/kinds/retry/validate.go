@@ -163,7 +163,7 @@ func (p *Predicate) validate(v *resource.Validator) {
 		bounded(at, len(p.Tags), maxTags)
 	case omitPreviousPriorities:
 		if p.UpdateFrequency == nil || *p.UpdateFrequency < 1 {
-			v.Field("updateFrequency").Faultf("%s wants to know after how many attempts priorities are looked at again: give 1 or more", p.Predicate)
+			v.Field("updateFrequency").Faultf("updateFrequency is required with %s and must be at least 1", p.Predicate)
 		}
 	default:
 		v.Field("predicate").OneOf(p.Predicate, omitPreviousHosts, omitHostsWithTags, omitPreviousPriorities)

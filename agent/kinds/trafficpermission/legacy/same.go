@@ -1,4 +1,4 @@
-package trafficpermission
+package legacy
 
 import "slices"
 
