@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/accesslog"
+	accessloglegacy "github.com/nearside-mesh/nearside/agent/kinds/accesslog/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
 	circuitbreakerlegacy "github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
@@ -72,7 +73,7 @@ func Plugins() []policy.Plugin {
 		// Observation sees what the kinds above have made.
 		metric.Plugin(),
 		trace.Plugin(),
-		accesslog.Plugin(),
+		accesslog.Plugin(accessloglegacy.Kind()),
 		// Patches come last, so that they can change all that was made.
 		proxypatch.Plugin(),
 	}

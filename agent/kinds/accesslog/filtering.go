@@ -14,6 +14,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -95,7 +96,7 @@ func grpcStatuses() []string {
 
 func (h *HeaderFilter) validate(v *resource.Validator, name string) {
 	if !headerName(name) {
-		v.Faultf("%q is not the name of a request header: lower-case letters, digits and '-', or :status, :path, :method, :authority or :scheme", clip(name))
+		v.Faultf("%q is not the name of a request header: lower-case letters, digits and '-', or :status, :path, :method, :authority or :scheme", toolkit.Clip(name))
 	}
 	if !v.Field("op").OneOf(h.Op, opEqual, opNot, opAtLeast, opAtMost, opPresent) {
 		return
@@ -109,11 +110,11 @@ func (h *HeaderFilter) validate(v *resource.Validator, name string) {
 	case h.Value == "":
 		at.Faultf("the value is missing: op %s compares with one", h.Op)
 	case name == statusHeader && (err != nil || n < 100 || n > 599):
-		at.Faultf("%q is not an HTTP status: 100 to 599 is allowed", clip(h.Value))
+		at.Faultf("%q is not an HTTP status: 100 to 599 is allowed", toolkit.Clip(h.Value))
 	case (h.Op == opAtLeast || h.Op == opAtMost) && (err != nil || n == math.MaxInt64 || n == math.MinInt64):
-		at.Faultf("%q is not a whole number of 64 bits, as op %s needs it", clip(h.Value), h.Op)
+		at.Faultf("%q is not a whole number of 64 bits, as op %s needs it", toolkit.Clip(h.Value), h.Op)
 	case strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-		at.Faultf("%q has control characters, which no header has", clip(h.Value))
+		at.Faultf("%q has control characters, which no header has", toolkit.Clip(h.Value))
 	}
 }
 

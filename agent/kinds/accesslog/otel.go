@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -26,7 +27,7 @@ func (o *OTel) validate(v *resource.Validator) {
 		for i, a := range o.Attributes {
 			at := v.Field("attributes").Index(i)
 			if first, ok := seen[a.Key]; ok {
-				at.Field("key").Faultf("%q is already the key of attributes[%d]: each attribute has its own", clip(a.Key), first)
+				at.Field("key").Faultf("%q is already the key of attributes[%d]: each attribute has its own", toolkit.Clip(a.Key), first)
 			} else if a.Key == "" {
 				at.Field("key").Faultf("the key is missing")
 			}
@@ -45,7 +46,7 @@ func validateEndpoint(v *resource.Validator, s string) {
 	case s == "":
 		v.Faultf(`the endpoint is missing: give host:port, or a host, for which the port %d is meant`, otlpPort)
 	case strings.Contains(s, "://"):
-		v.Faultf("%q is a URL: give host:port, records are sent by gRPC without TLS", clip(s))
+		v.Faultf("%q is a URL: give host:port, records are sent by gRPC without TLS", toolkit.Clip(s))
 	case err == nil || !strings.ContainsAny(s, ":[]"):
 		v.Host(s)
 	default:
@@ -81,7 +82,7 @@ func readAny(v *resource.Validator, raw json.RawMessage) anyValue {
 		return anyValue{}
 	}
 	for name, inner := range fields {
-		at := v.Field(clip(name))
+		at := v.Field(toolkit.Clip(name))
 		switch name {
 		case "stringValue", "string_value":
 			s, ok := str(inner)
@@ -119,7 +120,7 @@ func valuesIn(v *resource.Validator, raw json.RawMessage) []json.RawMessage {
 	}
 	for _, k := range slices.Sorted(maps.Keys(fields)) {
 		if k != "values" {
-			v.Field(clip(k)).Faultf("unknown field; known here: values")
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: values")
 		}
 	}
 	items, ok := list(fields["values"])
@@ -137,7 +138,7 @@ func readAnyField(v *resource.Validator, raw json.RawMessage) anyField {
 	}
 	for _, k := range slices.Sorted(maps.Keys(fields)) {
 		if k != "key" && k != "value" {
-			v.Field(clip(k)).Faultf("unknown field; known here: key, value")
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: key, value")
 		}
 	}
 	key, _ := str(fields["key"])

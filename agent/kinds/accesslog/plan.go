@@ -127,7 +127,7 @@ func (l *logger) entry(at layer, v *values, scratch *[]byte) (*accesslogv3.Acces
 		p.packed.TypeUrl, p.packed.Value = urlFile, fileLog(l.path, l.sink.prefix, &l.templates[at], v, scratch)
 		p.config.TypedConfig = &p.packed
 	}
-	if v.direction == outboundDirection && !l.named[at] {
+	if v.direction == DirectionOutbound && !l.named[at] {
 		l.packed[at] = p.config.TypedConfig
 	}
 	return &p.message, nil

@@ -1,8 +1,7 @@
 package accesslog
 
 import (
-	"fmt"
-
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -14,11 +13,9 @@ func (c *Conf) Validate(v *resource.Validator) {
 	switch {
 	case c.Backends == nil:
 		v.Field("backends").Faultf("the backends are missing: give at least one, or [] to switch the log off for what this selects")
-	case len(*c.Backends) > maxBackends:
-		v.Field("backends").Faultf("%d backends are given, at most %d are allowed", len(*c.Backends), maxBackends)
-	default:
+	case toolkit.AtMost(v.Field("backends"), len(*c.Backends), maxBackends, "backends"):
 		for i := range *c.Backends {
-			(*c.Backends)[i].validate(v.Field("backends").Index(i), true)
+			(*c.Backends)[i].Check(v.Field("backends").Index(i), true)
 		}
 	}
 	if c.Filtering != nil {
@@ -31,10 +28,11 @@ func (s *BackendSpec) Validate(v *resource.Validator) {
 	if s.Name == "" {
 		v.Field("name").Faultf("the name is missing: references may use it")
 	}
-	s.Backend.validate(v, false)
+	s.Check(v, false)
 }
 
-func (b *Backend) validate(v *resource.Validator, references bool) {
+// Check checks the backend, which may be a reference.
+func (b *Backend) Check(v *resource.Validator, references bool) {
 	types := []string{"File", "Tcp", "OpenTelemetry", "file", "tcp"}
 	if references {
 		types = append(types, "reference")
@@ -136,7 +134,7 @@ func (b *Backend) validateReference(v *resource.Validator) {
 	case b.Conf.Name == "":
 		v.Field("name").Faultf("the name is missing: give that of the %s, or its spec.name", kindBackend)
 	case b.Name != "" && b.Name != b.Conf.Name:
-		v.Field("name").Faultf("%q and the name %q of the backend do not agree: remove one of them", clip(b.Conf.Name), clip(b.Name))
+		v.Field("name").Faultf("%q and the name %q of the backend do not agree: remove one of them", toolkit.Clip(b.Conf.Name), toolkit.Clip(b.Name))
 	}
 	if b.Conf.Path != "" {
 		v.Field("path").Faultf("path does not go with type %s: remove it", b.Type)
@@ -144,13 +142,4 @@ func (b *Backend) validateReference(v *resource.Validator) {
 	if b.Conf.Address != "" {
 		v.Field("address").Faultf("address does not go with type %s: remove it", b.Type)
 	}
-}
-
-// clip cuts a text from a document to a length that fits a message.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return fmt.Sprintf("%.80s…", s) // counts runes, so none is cut
 }
