@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
@@ -17,69 +18,45 @@ type effect struct {
 	weighted   bool               // the weights of localities count
 }
 
-type applier struct {
-	c       *policy.Context
-	effects map[*policy.Rule]*effect
-}
-
 func apply(c *policy.Context, d *draft.Draft) {
 	rules := c.Rules.Kind(kind)
 	if rules == nil {
 		return
 	}
-	a := &applier{c: c, effects: map[*policy.Rule]*effect{}}
-	for _, l := range d.Listeners {
-		if l.Kind != draft.Outbound {
-			continue
-		}
-		if e := a.effect(rules.Outbound(l.Service)); e != nil {
+	effects := map[*Conf]*effect{}
+	of := func(s draft.Service) *effect {
+		r := rules.Outbound(s)
+		return toolkit.Once(effects, toolkit.Conf[Conf](r), func(conf *Conf) *effect { return effectOf(c, r, conf) })
+	}
+	for l := range toolkit.Listeners(d, draft.Outbound) {
+		if e := of(l.Service); e != nil {
 			for _, ch := range l.Chains {
 				e.hash.apply(ch)
 			}
 		}
 	}
-	for _, c := range d.Clusters {
-		if c.Kind != draft.OutboundCluster {
-			continue
-		}
-		if e := a.effect(rules.Outbound(c.Service)); e != nil {
-			e.apply(a.c, c)
+	for cl := range toolkit.Clusters(d, draft.OutboundCluster) {
+		if e := of(cl.Service); e != nil {
+			e.apply(c, cl)
 		}
 	}
 }
 
-// effect works out a rule once; nil for no rule.
-func (a *applier) effect(r *policy.Rule) *effect {
-	if r == nil {
-		return nil
-	}
-	if e, ok := a.effects[r]; ok {
-		return e
-	}
-	conf, ok := r.Conf.(*Conf)
-	if !ok {
-		return nil
-	}
+func effectOf(c *policy.Context, r *policy.Rule, conf *Conf) *effect {
 	e := &effect{conf: conf, hash: newHashing(conf.LoadBalancer)}
 	if l := conf.LoadBalancer; l != nil && l.Type == ringHash && l.RingHash != nil {
 		if reason := l.RingHash.sizeFault(); reason != "" {
-			for _, o := range r.Origins {
-				a.c.Host.Warn(o.Policy.Key, "loadBalancer.ringHash.maxRingSize, merged with other policies: %s; the sizes have no effect until then", reason)
-			}
+			toolkit.WarnOrigins(c, r, "loadBalancer.ringHash.maxRingSize, merged with other policies: %s; the sizes have no effect until then", reason)
 		}
 	}
-	e.localities, e.weighted = localities(a.c, conf.LocalityAwareness)
-	a.effects[r] = e
+	e.localities, e.weighted = localities(c, conf.LocalityAwareness)
 	return e
 }
 
 func (e *effect) apply(c *policy.Context, cluster *draft.Cluster) {
 	m := cluster.Message
 	if e.weighted {
-		if m.CommonLbConfig == nil {
-			m.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{}
-		}
-		m.CommonLbConfig.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
+		toolkit.EditLoadBalancing(m).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
 		}
 	}
@@ -120,10 +97,7 @@ func (l *LoadBalancer) apply(m *clusterv3.Cluster) {
 }
 
 func (l *LeastRequest) config() *clusterv3.Cluster_LeastRequestLbConfig_ {
-	out := &clusterv3.Cluster_LeastRequestLbConfig{}
-	if l.ChoiceCount != nil {
-		out.ChoiceCount = wrapperspb.UInt32(*l.ChoiceCount)
-	}
+	out := &clusterv3.Cluster_LeastRequestLbConfig{ChoiceCount: toolkit.UInt32(l.ChoiceCount)}
 	if l.ActiveRequestBias != nil {
 		out.ActiveRequestBias = &corev3.RuntimeDouble{DefaultValue: l.ActiveRequestBias.Float()}
 	}
@@ -132,7 +106,7 @@ func (l *LeastRequest) config() *clusterv3.Cluster_LeastRequestLbConfig_ {
 
 func (r *RingHash) config() *clusterv3.Cluster_RingHashLbConfig_ {
 	out := &clusterv3.Cluster_RingHashLbConfig{}
-	if r.HashFunction != nil && *r.HashFunction == "MurmurHash2" {
+	if toolkit.Or(r.HashFunction, "") == "MurmurHash2" {
 		out.HashFunction = clusterv3.Cluster_RingHashLbConfig_MURMUR_HASH_2
 	}
 	if r.sizeFault() == "" {

@@ -7,6 +7,7 @@
 package loadbalancing
 
 import (
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -17,8 +18,8 @@ const kind = "MeshLoadBalancingStrategy"
 func Plugin() policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshloadbalancingstrategies", "mlbs", resource.PolicyShape{
-			Top:     []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
-			To:      []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"},
+			Top:     toolkit.Proxies("MeshGateway"),
+			To:      toolkit.Destinations(),
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   checkPolicy,
 		})},

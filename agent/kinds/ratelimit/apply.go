@@ -8,12 +8,10 @@ import (
 	netlimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/local_ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
-	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Names of Envoy's filters. That for connections is known by its type, as Kuma has it.
@@ -29,37 +27,20 @@ func apply(c *policy.Context, d *draft.Draft) {
 		return
 	}
 	if c.Last {
-		warnOfGateways(c, rules)
+		toolkit.WarnToOfGateways(c, rules, "limit requests where they arrive")
 	}
-	for _, l := range d.Listeners {
-		if l.Kind != draft.Inbound {
-			continue
-		}
+	for l := range toolkit.Listeners(d, draft.Inbound) {
 		rule := rules.InboundAll(l.Inbound)
-		if rule == nil {
-			continue
-		}
-		conf, ok := rule.Conf.(*Conf)
-		if !ok || conf.Local == nil {
-			continue
-		}
-		limitRequests(c, rule, conf.Local.HTTP, l.Chains)
-		limitConnections(conf.Local.TCP, l.Chains)
-	}
-}
-
-// warnOfGateways says what is without effect: to is about the listeners of built-in gateways.
-func warnOfGateways(c *policy.Context, rules *policy.KindRules) {
-	for _, p := range rules.Policies {
-		if spec, ok := p.Spec.(*resource.Policy); ok && len(spec.To) > 0 {
-			c.Host.Warn(p.Key, "to has no effect on this proxy: it is about the listeners of built-in gateways; write from to limit requests where they arrive")
+		if conf := toolkit.Conf[Conf](rule); conf != nil && conf.Local != nil {
+			limitRequests(c, rule, conf.Local.HTTP, l.Chains)
+			limitConnections(conf.Local.TCP, l.Chains)
 		}
 	}
 }
 
 // limitRequests gives every route the limit, and every connection manager the filter that looks for it there.
 func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draft.Chain) {
-	if h == nil || h.Disabled != nil && *h.Disabled || !h.RequestRate.set() {
+	if h == nil || toolkit.Or(h.Disabled, false) || !h.RequestRate.set() {
 		return
 	}
 	var limit *anypb.Any
@@ -71,33 +52,22 @@ func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draf
 			m := requests(h)
 			if n := len(m.ResponseHeadersToAdd); n > maxHeaders {
 				m.ResponseHeadersToAdd = m.ResponseHeadersToAdd[:maxHeaders]
-				warn(c, rule, "the policies together give %d headers to answers beyond the limit, Envoy takes %d: the rest is left out", n, maxHeaders)
+				toolkit.WarnOrigins(c, rule, "the policies together give %d headers to answers beyond the limit, Envoy takes %d: the rest is left out", n, maxHeaders)
 			}
 			packed, err := draft.Extension{Name: nameHTTPLimit, Message: m}.Pack()
 			if err != nil {
-				warn(c, rule, "the limit of requests is left out, as Envoy would refuse it: %v", err)
+				toolkit.WarnOrigins(c, rule, "the limit of requests is left out, as Envoy would refuse it: %v", err)
 				return
 			}
 			limit = packed
 		}
-		for _, host := range ch.HTTP.Routes.VirtualHosts {
-			for _, r := range host.Routes {
-				if r.TypedPerFilterConfig == nil {
-					r.TypedPerFilterConfig = make(map[string]*anypb.Any, 1)
-				}
-				r.TypedPerFilterConfig[nameHTTPLimit] = limit
+		for r := range toolkit.Routes(ch.HTTP) {
+			if r.TypedPerFilterConfig == nil {
+				r.TypedPerFilterConfig = make(map[string]*anypb.Any, 1)
 			}
+			r.TypedPerFilterConfig[nameHTTPLimit] = limit
 		}
-		filter := draft.Extension{Name: nameHTTPLimit, Message: &httplimitv3.LocalRateLimit{StatPrefix: "rate_limit"}}
-		at := max(0, len(ch.HTTP.Filters)-1) // the router comes last
-		ch.HTTP.Filters = slices.Concat(ch.HTTP.Filters[:at], []draft.Extension{filter}, ch.HTTP.Filters[at:])
-	}
-}
-
-// warn tells the owners of all policies that made a rule.
-func warn(c *policy.Context, rule *policy.Rule, format string, args ...any) {
-	for _, o := range rule.Origins {
-		c.Host.Warn(o.Policy.Key, format, args...)
+		toolkit.BeforeRouter(ch.HTTP, draft.Extension{Name: nameHTTPLimit, Message: &httplimitv3.LocalRateLimit{StatPrefix: "rate_limit"}})
 	}
 }
 
@@ -138,7 +108,7 @@ func always(key string) *corev3.RuntimeFractionalPercent {
 
 // limitConnections makes the limit the first filter of every chain.
 func limitConnections(t *TCP, chains []*draft.Chain) {
-	if t == nil || t.Disabled != nil && *t.Disabled || !t.ConnectionRate.set() {
+	if t == nil || toolkit.Or(t.Disabled, false) || !t.ConnectionRate.set() {
 		return
 	}
 	for _, ch := range chains {
@@ -156,7 +126,7 @@ func (r *Rate) set() bool { return r != nil && r.Num != nil && r.Interval != nil
 func (r *Rate) bucket() *typev3.TokenBucket {
 	return &typev3.TokenBucket{
 		MaxTokens:     *r.Num,
-		TokensPerFill: wrapperspb.UInt32(*r.Num),
-		FillInterval:  durationpb.New(r.Interval.Duration),
+		TokensPerFill: toolkit.UInt32(r.Num),
+		FillInterval:  toolkit.Duration(r.Interval),
 	}
 }
