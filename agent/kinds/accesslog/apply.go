@@ -27,7 +27,7 @@ type writer struct {
 	plans    map[*policy.Rule]*plan
 	scratch  []byte
 	// collectors are those of OpenTelemetry that the proxy sends to, numbered.
-	collectors map[collector]int
+	collectors map[toolkit.Collector]int
 }
 
 func newWriter(c *policy.Context, d *draft.Draft, rules *policy.KindRules) *writer {

@@ -11,7 +11,6 @@ import (
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
@@ -60,8 +59,7 @@ var responseFlags = [...]string{
 }
 
 func (f *Filtering) validate(v *resource.Validator) {
-	if len(f.Headers) > maxHeaders {
-		v.Field("headers").Faultf("%d headers are given, at most %d are allowed", len(f.Headers), maxHeaders)
+	if !toolkit.AtMost(v.Field("headers"), len(f.Headers), maxHeaders, "headers") {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
@@ -181,20 +179,16 @@ func (h *HeaderFilter) filter(name string) *accesslogv3.AccessLogFilter {
 			StatusCodeFilter: &accesslogv3.StatusCodeFilter{Comparison: comparison(op, value, "nearside.access_log.status")},
 		}}
 	}
-	m := &routev3.HeaderMatcher{Name: name}
+	m := toolkit.Header(name, toolkit.Exactly(h.Value))
 	switch h.Op {
 	case opPresent:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}
+		m = toolkit.HeaderPresent(name, true)
 	case opAtLeast:
 		m.HeaderMatchSpecifier = rangeMatch(n, math.MaxInt64)
 	case opAtMost:
 		m.HeaderMatchSpecifier = rangeMatch(math.MinInt64, n+1) // the end is not part of it
-	default:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
-			MatchPattern: &matcherv3.StringMatcher_Exact{Exact: h.Value},
-		}}
-		// Without the second, a request that lacks the header would match neither eq nor ne.
-		m.InvertMatch, m.TreatMissingHeaderAsEmpty = h.Op == opNot, h.Op == opNot
+	case opNot: // without the second, a request that lacks the header would match neither eq nor ne
+		m.InvertMatch, m.TreatMissingHeaderAsEmpty = true, true
 	}
 	return headerFilter(m)
 }

@@ -118,8 +118,7 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 	case len(items) == 0:
 		v.Faultf("the fields are missing: give at least one {key: …, value: …}")
 		return
-	case len(items) > maxFields:
-		v.Faultf("%d fields are given, at most %d are allowed", len(items), maxFields)
+	case !toolkit.AtMost(v, len(items), maxFields, "fields"):
 		return
 	}
 	var entries []envoy.Field

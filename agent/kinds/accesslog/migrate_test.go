@@ -8,4 +8,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
-func TestMigrations(t *testing.T) { kindtest.RunMigrations(t, "testdata/migrate", accesslog.Plugin(legacykind.Kind())) }
+func TestMigrations(t *testing.T) {
+	kindtest.RunMigrations(t, "testdata/migrate", accesslog.Plugin(legacykind.Kind()))
+}

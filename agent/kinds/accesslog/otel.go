@@ -3,26 +3,19 @@ package accesslog
 import (
 	"encoding/json"
 	"maps"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// otlpPort is the port of OTLP over gRPC (OTLP specification, "OTLP/gRPC Default Port").
-const otlpPort = 4317
-
 // maxAttributes bounds the attributes of a record.
 const maxAttributes = 128
 
 func (o *OTel) validate(v *resource.Validator) {
-	validateEndpoint(v.Field("endpoint"), o.Endpoint)
-	if len(o.Attributes) > maxAttributes {
-		v.Field("attributes").Faultf("%d attributes are given, at most %d are allowed", len(o.Attributes), maxAttributes)
-	} else {
+	toolkit.CheckCollector(v.Field("endpoint"), o.Endpoint)
+	if toolkit.AtMost(v.Field("attributes"), len(o.Attributes), maxAttributes, "attributes") {
 		seen := map[string]int{}
 		for i, a := range o.Attributes {
 			at := v.Field("attributes").Index(i)
@@ -37,20 +30,6 @@ func (o *OTel) validate(v *resource.Validator) {
 	}
 	if o.Body != nil {
 		readBody(v.Field("body"), o.Body.JSON)
-	}
-}
-
-// validateEndpoint accepts host, host:port, and an IPv6 address with or without brackets.
-func validateEndpoint(v *resource.Validator, s string) {
-	switch _, err := netip.ParseAddr(s); {
-	case s == "":
-		v.Faultf(`the endpoint is missing: give host:port, or a host, for which the port %d is meant`, otlpPort)
-	case strings.Contains(s, "://"):
-		v.Faultf("%q is a URL: give host:port, records are sent by gRPC without TLS", toolkit.Clip(s))
-	case err == nil || !strings.ContainsAny(s, ":[]"):
-		v.Host(s)
-	default:
-		v.HostPort(s)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -82,7 +83,8 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 		l.path = fifo(w.c, s)
 	}
 	if s.kind == sinkOTel {
-		cluster := w.collectorCluster(s.otel.collector())
+		at, _ := toolkit.ParseCollector(s.otel.Endpoint) // valid
+		cluster := w.collectorCluster(at)
 		for i := range l.records {
 			l.records[i] = s.otel.readRecord(l.templates[i].text)
 			l.records[i].cluster = cluster

@@ -8,19 +8,15 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -30,7 +26,6 @@ const (
 	listenerPrefix = "nearside:metrics:prometheus:"
 	origin         = "prometheus" // as patches match it
 	statsPath      = "/stats/prometheus"
-	connectTimeout = 5 * time.Second
 	maxSocketPath  = 107 // bytes, of unix(7)
 )
 
@@ -39,8 +34,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if !c.Last || rules == nil || rules.Proxy == nil {
 		return
 	}
-	conf, ok := rules.Proxy.Conf.(*Conf)
-	if !ok || conf.Backends == nil || len(*conf.Backends) == 0 {
+	conf := toolkit.Conf[Conf](rules.Proxy)
+	if conf == nil || len(toolkit.Or(conf.Backends, nil)) == 0 {
 		return
 	}
 	a := applier{c: c, rule: rules.Proxy, conf: conf}
@@ -78,7 +73,7 @@ func hasInclude(c *Conf) bool      { return hasProfiles(c) && c.Sidecar.Profiles
 
 // notes tells about what has no effect.
 func (a *applier) notes() {
-	if len(or(a.conf.Applications, nil)) > 0 {
+	if len(toolkit.Or(a.conf.Applications, nil)) > 0 {
 		a.warn(hasApplications, "applications have no effect: Envoy cannot scrape them; let Prometheus do so")
 	}
 	for i, b := range *a.conf.Backends {
@@ -90,7 +85,7 @@ func (a *applier) notes() {
 		return
 	}
 	p := a.conf.Sidecar.Profiles
-	if len(or(p.Exclude, nil)) > 0 {
+	if len(toolkit.Or(p.Exclude, nil)) > 0 {
 		a.warn(hasExclude, "sidecar.profiles.exclude has no effect: Envoy's filter can only name what is served")
 	}
 	if p.includesRegex() && p.broadest() != profileAll {
@@ -123,24 +118,13 @@ func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 		return
 	}
 	if a.c.Host.Claim(draft.TypeCluster, adminCluster) {
-		d.Clusters = append(d.Clusters, &draft.Cluster{Kind: draft.OtherCluster, Origin: origin, Message: &clusterv3.Cluster{
-			Name:                 adminCluster,
-			AltStatName:          statName(adminCluster),
-			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-			ConnectTimeout:       durationpb.New(connectTimeout),
-			LoadAssignment: &endpointv3.ClusterLoadAssignment{
-				ClusterName: adminCluster,
-				Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
-					HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
-				}}}},
-			},
-		}})
+		d.Clusters = append(d.Clusters, toolkit.StaticCluster(adminCluster, origin, address))
 	}
 	if name := listenerPrefix + p.client(); a.c.Host.Claim(draft.TypeListener, name) {
 		d.Listeners = append(d.Listeners, &draft.Listener{
 			Kind: draft.OtherListener, Origin: origin, Port: p.port(), Chains: []*draft.Chain{{HTTP: a.http(name, p.path())}},
 			Message: &listenerv3.Listener{
-				Name: name, Address: socket(host.String(), p.port()),
+				Name: name, Address: toolkit.Address(host.String(), p.port()),
 				TrafficDirection: corev3.TrafficDirection_INBOUND, EnableReusePort: wrapperspb.Bool(false),
 			},
 		})
@@ -151,15 +135,13 @@ func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 func (a *applier) http(name, path string) *draft.HTTP {
 	return &draft.HTTP{
 		Filters: draft.PlainFilters,
-		Message: &hcmv3.HttpConnectionManager{StatPrefix: statName(name)},
+		Message: &hcmv3.HttpConnectionManager{StatPrefix: toolkit.StatName(name)},
 		Routes: &routev3.RouteConfiguration{
 			Name: name, ValidateClusters: wrapperspb.Bool(false),
 			VirtualHosts: []*routev3.VirtualHost{{Name: name, Domains: []string{"*"}, Routes: []*routev3.Route{{
 				Match: &routev3.RouteMatch{
 					PathSpecifier: &routev3.RouteMatch_Path{Path: path},
-					Headers: []*routev3.HeaderMatcher{{Name: ":method", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
-						StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "GET"}},
-					}}},
+					Headers:       []*routev3.HeaderMatcher{toolkit.Header(":method", toolkit.Exactly("GET"))},
 				},
 				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: adminCluster},
@@ -174,7 +156,7 @@ func (a *applier) http(name, path string) *draft.HTTP {
 // parameter takes it up, and of a parameter that is given twice the first counts.
 func query(s *Sidecar) string {
 	var b strings.Builder
-	if s == nil || !or(s.IncludeUnused, false) {
+	if s == nil || !toolkit.Or(s.IncludeUnused, false) {
 		b.WriteString("usedonly&")
 	}
 	if pattern := s.filter(); pattern != "" {
@@ -186,7 +168,7 @@ func query(s *Sidecar) string {
 // admin is the address of the proxy's admin interface.
 func (a *applier) admin() (*corev3.Address, error) {
 	if port := a.c.Dataplane.Networking.Admin; port != nil && port.Port != 0 {
-		return socket("127.0.0.1", port.Port), nil
+		return toolkit.Address("127.0.0.1", port.Port), nil
 	}
 	// The path that the agent's bootstrap has for the proxy.
 	file := path.Join(a.c.RunDir, "envoy", a.c.Proxy.Mesh+"."+a.c.Proxy.Name+".sock")
@@ -220,12 +202,3 @@ func portTaken(dp *resource.Dataplane, host netip.Addr, port uint32) string {
 	}
 	return ""
 }
-
-func socket(host string, port uint32) *corev3.Address {
-	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
-	}}}
-}
-
-// statName makes a name fit for a statistic: Envoy splits names at dots.
-func statName(s string) string { return strings.NewReplacer(":", "_", ".", "_").Replace(s) }

@@ -17,6 +17,7 @@
 package metric
 
 import (
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -27,7 +28,7 @@ const kind = "MeshMetric"
 func Plugin() policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshmetrics", "mm", resource.PolicyShape{
-			Top:     []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
+			Top:     toolkit.Proxies("MeshGateway"),
 			Default: true,
 			NewConf: func() resource.Conf { return new(Conf) },
 		})},

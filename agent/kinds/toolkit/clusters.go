@@ -38,11 +38,11 @@ func StaticCluster(name, origin string, at *corev3.Address) *draft.Cluster {
 	}}
 }
 
-// HostCluster is a [StaticCluster] whose endpoint may be a name, which Envoy then resolves. A proxy without an IPv6
+// HostCluster is a [StaticCluster] that leads to a collector by name or address. Envoy resolves names. A proxy without an IPv6
 // address asks for IPv4 addresses alone.
-func HostCluster(name, origin, host string, port uint32, proxyAddress string) *draft.Cluster {
-	c := StaticCluster(name, origin, Address(host, port))
-	if _, err := netip.ParseAddr(host); err != nil {
+func HostCluster(name, origin string, at Collector, proxyAddress string) *draft.Cluster {
+	c := StaticCluster(name, origin, Address(at.Host, at.Port))
+	if _, err := netip.ParseAddr(at.Host); err != nil {
 		c.Message.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 		if a, err := netip.ParseAddr(proxyAddress); err != nil || a.Is4() {
 			c.Message.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
