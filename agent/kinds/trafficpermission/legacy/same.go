@@ -1,6 +1,12 @@
 package legacy
 
-import "slices"
+import (
+	"encoding/json"
+	"slices"
+
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+)
 
 // maxNames bounds the names of clients in rules that are held against each other.
 const maxNames = 12
@@ -8,88 +14,67 @@ const maxNames = 12
 // admitSame reports whether the policies of two RBAC filters admit the same clients: for each set of names that a
 // certificate can have.
 func admitSame(before, after any) bool {
-	a, b := principals(before), principals(after)
+	a, known := principals(before)
+	b, alsoKnown := principals(after)
 	var names []string
 	for _, p := range slices.Concat(a, b) {
-		if !namesIn(p, &names) {
-			return false
-		}
+		known = namesIn(p, &names) && known
 	}
-	if len(names) > maxNames {
+	if !known || !alsoKnown || len(names) > maxNames {
 		return false
 	}
 	for set := range 1 << len(names) {
 		has := func(name string) bool { return set&(1<<slices.Index(names, name)) != 0 }
-		if anyMet(a, has) != anyMet(b, has) {
+		holds := func(p *rbacv3.Principal) bool { return met(p, has) }
+		if slices.ContainsFunc(a, holds) != slices.ContainsFunc(b, holds) {
 			return false
 		}
 	}
 	return true
 }
 
-// principals returns those of all policies of a filter.
-func principals(policies any) []map[string]any {
-	var out []map[string]any
-	all, _ := policies.(map[string]any)
-	for _, p := range all {
-		of, _ := p.(map[string]any)
-		list, _ := of["principals"].([]any)
-		for _, x := range list {
-			m, _ := x.(map[string]any)
-			out = append(out, m)
-		}
+// principals returns those of all policies of a filter; false when they cannot be read.
+func principals(policies any) ([]*rbacv3.Principal, bool) {
+	var out []*rbacv3.Principal
+	var m rbacv3.RBAC
+	raw, err := json.Marshal(map[string]any{"policies": policies})
+	if err != nil || protojson.Unmarshal(raw, &m) != nil {
+		return nil, false
 	}
-	return out
+	for _, p := range m.Policies {
+		out = append(out, p.Principals...)
+	}
+	return out, true
 }
 
-// parts takes a principal apart: the name that it wants, or the principals in it.
-func parts(p map[string]any) (name string, inside []map[string]any) {
-	if a, ok := p["authenticated"].(map[string]any); ok {
-		n, _ := a["principalName"].(map[string]any)
-		name, _ = n["exact"].(string)
-	}
-	if not, ok := p["notId"].(map[string]any); ok {
-		inside = append(inside, not)
-	}
-	set, _ := p["andIds"].(map[string]any)
-	ids, _ := set["ids"].([]any)
-	for _, x := range ids {
-		m, _ := x.(map[string]any)
-		inside = append(inside, m)
-	}
-	return name, inside
-}
-
-// namesIn collects the names that a principal wants; false when it is of a form that this plugin does not make.
-func namesIn(p map[string]any, names *[]string) bool {
-	name, inside := parts(p)
-	if p["any"] == true {
+// namesIn collects the names that a principal wants; false when it is of a form that the filters do not have.
+func namesIn(p *rbacv3.Principal, names *[]string) bool {
+	switch id := p.Identifier.(type) {
+	case *rbacv3.Principal_Any:
 		return true
-	}
-	if name != "" && !slices.Contains(*names, name) {
-		*names = append(*names, name)
-	}
-	for _, x := range inside {
-		if !namesIn(x, names) {
-			return false
+	case *rbacv3.Principal_Authenticated_:
+		name := id.Authenticated.GetPrincipalName().GetExact()
+		if !slices.Contains(*names, name) {
+			*names = append(*names, name)
 		}
+		return name != ""
+	case *rbacv3.Principal_NotId:
+		return namesIn(id.NotId, names)
+	case *rbacv3.Principal_AndIds:
+		return !slices.ContainsFunc(id.AndIds.Ids, func(p *rbacv3.Principal) bool { return !namesIn(p, names) })
 	}
-	return name != "" || len(inside) > 0
+	return false
 }
 
-func anyMet(list []map[string]any, has func(string) bool) bool {
-	return slices.ContainsFunc(list, func(p map[string]any) bool { return met(p, has) })
-}
-
-func met(p map[string]any, has func(string) bool) bool {
-	name, inside := parts(p)
-	switch {
-	case p["any"] == true:
-		return true
-	case name != "":
-		return has(name)
-	case p["notId"] != nil:
-		return !met(inside[0], has)
+// met reports whether a client with some names is a principal.
+func met(p *rbacv3.Principal, has func(string) bool) bool {
+	switch id := p.Identifier.(type) {
+	case *rbacv3.Principal_Authenticated_:
+		return has(id.Authenticated.GetPrincipalName().GetExact())
+	case *rbacv3.Principal_NotId:
+		return !met(id.NotId, has)
+	case *rbacv3.Principal_AndIds:
+		return !slices.ContainsFunc(id.AndIds.Ids, func(p *rbacv3.Principal) bool { return !met(p, has) })
 	}
-	return !slices.ContainsFunc(inside, func(x map[string]any) bool { return !met(x, has) })
+	return true // any
 }
