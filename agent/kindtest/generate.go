@@ -15,6 +15,26 @@ import (
 // makes the config of a dataplane: for tests of what the cases do not show, such as the order of routes.
 func Generator(t testing.TB, input []byte, dataplane string) func() *xds.Proxy {
 	t.Helper()
+	rs := resources(t, input)
+	m, err := xds.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() *xds.Proxy { return generate(t, m, dataplane) }
+}
+
+func generate(t testing.TB, m *xds.Mesh, dataplane string) *xds.Proxy {
+	t.Helper()
+	p, err := xds.Generate(xds.Input{Mesh: m, Name: dataplane, Flavor: xds.FlavorEnvoy}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// resources reads the input of a case, and adds the Mesh "default" where there is none.
+func resources(t testing.TB, input []byte) []*resource.Resource {
+	t.Helper()
 	rs, faults := kinds.Registry().Decode(inputFile, input)
 	if len(faults) > 0 {
 		t.Fatalf("%v", faults)
@@ -22,15 +42,5 @@ func Generator(t testing.TB, input []byte, dataplane string) func() *xds.Proxy {
 	if !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Kind == "Mesh" }) {
 		rs = append(rs, &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: resource.DefaultMesh}, Spec: &resource.Mesh{}})
 	}
-	m, err := xds.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func() *xds.Proxy {
-		p, err := xds.Generate(xds.Input{Mesh: m, Name: dataplane, Flavor: xds.FlavorEnvoy}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
+	return rs
 }
