@@ -106,12 +106,7 @@ func (h *HTTP) checker(p mesh.Protocol, tags string) *corev3.HealthCheck_HttpHea
 		})
 	}
 	if r := h.RequestHeadersToAdd; r != nil {
-		for _, x := range r.Add {
-			out.RequestHeadersToAdd = x.append(out.RequestHeadersToAdd, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)
-		}
-		for _, x := range r.Set {
-			out.RequestHeadersToAdd = x.append(out.RequestHeadersToAdd, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
-		}
+		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, r.Options(values)...)
 	}
 	for _, s := range h.ExpectedStatuses {
 		out.ExpectedStatuses = append(out.ExpectedStatuses, &typev3.Int64Range{Start: int64(s), End: int64(s) + 1})
@@ -119,15 +114,11 @@ func (h *HTTP) checker(p mesh.Protocol, tags string) *corev3.HealthCheck_HttpHea
 	return &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: out}
 }
 
-// append adds the values of a header, the first one in the given way and the others behind it.
-func (h *Header) append(list []*corev3.HeaderValueOption, how corev3.HeaderValueOption_HeaderAppendAction) []*corev3.HeaderValueOption {
-	for value := range strings.SplitSeq(h.Value, ",") {
-		list = append(list, &corev3.HeaderValueOption{
-			// Envoy reads values as formats; % stands for itself when doubled.
-			Header:       &corev3.HeaderValue{Key: h.Name, Value: strings.ReplaceAll(strings.TrimSpace(value), "%", "%%")},
-			AppendAction: how,
-		})
-		how = corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
+// values splits the values of a header. Envoy reads them as formats; % stands for itself when doubled.
+func values(s string) []string {
+	list := strings.Split(strings.ReplaceAll(s, "%", "%%"), ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
 	}
 	return list
 }

@@ -109,18 +109,9 @@ func requests(h *HTTP) *httplimitv3.LocalRateLimit {
 		out.Status = &typev3.HttpStatus{Code: typev3.StatusCode(*o.Status)}
 	}
 	if o.Headers != nil {
-		for _, h := range o.Headers.Add {
-			out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd, header(h, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD))
-		}
-		for _, h := range o.Headers.Set {
-			out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd, header(h, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
-		}
+		out.ResponseHeadersToAdd = o.Headers.Options(func(s string) []string { return []string{s} })
 	}
 	return out
-}
-
-func header(h Header, action corev3.HeaderValueOption_HeaderAppendAction) *corev3.HeaderValueOption {
-	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Name, Value: h.Value}, AppendAction: action}
 }
 
 // always is a switch that is on for all requests, unless the runtime says otherwise under a key.
