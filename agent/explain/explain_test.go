@@ -96,7 +96,7 @@ func plugins() []policy.Plugin {
 			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Whole", "wholes", "", resource.PolicyShape{Top: all, Default: true, NewConf: tune})},
 			Legacy: []policy.LegacyKind{
 				{Descriptor: resource.LegacyDescriptor("OldGate", "old-gates", "", resource.LegacyShape{}), Inbound: true},
-				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Inbound: true, Together: true},
+				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Inbound: true, AllApply: true},
 				{Descriptor: resource.LegacyDescriptor("OldWhole", "old-wholes", "", resource.LegacyShape{Selectors: true, NewConf: func() resource.Conf { return &oldConf{} }})},
 			},
 		},

@@ -63,7 +63,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 				continue // it does not act, which is said elsewhere
 			}
 			rules := list[0]
-			if k.Together {
+			if k.AllApply {
 				rules = r
 			}
 			add(Place{On: OnInbound, Inbound: &out.Inbounds[i]}, legacySets(own, r, rules, nil))

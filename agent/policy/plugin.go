@@ -43,8 +43,8 @@ type LegacyKind struct {
 	// that proxy. Empty: the plugin decides.
 	ReplacedBy []string
 	// Inbound is true for kinds of inbound policies, false for kinds of outbound policies. Of the policies about one
-	// inbound the strongest applies alone, unless Together is true. Explanations depend on both.
-	Inbound, Together bool
+	// inbound the strongest applies alone, unless AllApply is true. Explanations depend on both.
+	Inbound, AllApply bool
 	// SupersededBy, when set, is for kinds of outbound policies whose plugin decides what they still do: it returns the
 	// targetRef policy that keeps a field of their conf, by its path in JSON, from acting on the connections to a
 	// destination. Nil for none. Explanations depend on it.

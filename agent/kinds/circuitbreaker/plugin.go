@@ -34,8 +34,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if k == nil {
 		return
 	}
-	made := map[*Conf]*Breaker{}
-	of := func(r *policy.Rule) *Breaker { return toolkit.Once(made, toolkit.Conf[Conf](r), BreakerOf) }
+	memo := map[*Conf]*Breaker{}
+	of := func(r *policy.Rule) *Breaker { return toolkit.Once(memo, toolkit.Conf[Conf](r), BreakerOf) }
 	for cl := range toolkit.Clusters(d, draft.InboundCluster) {
 		of(k.InboundAll(cl.Inbound)).Put(cl.Message)
 	}

@@ -35,7 +35,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if k == nil {
 		return
 	}
-	a := &applier{c: c, made: map[made]*corev3.HealthCheck{}}
+	a := &applier{c: c, memo: map[probe]*corev3.HealthCheck{}}
 	for cl := range toolkit.Clusters(d, draft.OutboundCluster) {
 		if r := k.Outbound(cl.Service); r != nil {
 			a.cluster(cl, r)
@@ -47,10 +47,10 @@ func apply(c *policy.Context, d *draft.Draft) {
 type applier struct {
 	c    *policy.Context
 	tags string // of the proxy, made when the first probe needs it
-	made map[made]*corev3.HealthCheck
+	memo map[probe]*corev3.HealthCheck
 }
 
-type made struct {
+type probe struct {
 	conf     *Conf
 	protocol mesh.Protocol
 }
@@ -63,8 +63,8 @@ func (a *applier) cluster(cl *draft.Cluster, r *policy.Rule) {
 	if conf.HealthyPanicThreshold != nil || conf.FailTrafficOnPanic != nil {
 		a.panic(cl, conf, r)
 	}
-	key := made{conf, mesh.Protocol(cl.Service.Protocol)}
-	check, ok := a.made[key]
+	key := probe{conf, mesh.Protocol(cl.Service.Protocol)}
+	check, ok := a.memo[key]
 	if !ok {
 		if a.tags == "" {
 			a.tags = mesh.TagString(a.c.View.ProxyTags(a.c.Dataplane))
@@ -73,7 +73,7 @@ func (a *applier) cluster(cl *draft.Cluster, r *policy.Rule) {
 		if check, err = checkOf(conf, key.protocol, a.tags); err != nil {
 			toolkit.WarnStrongest(a.c, r, "eventLogPath: %v: endpoints are not probed", err)
 		}
-		a.made[key] = check
+		a.memo[key] = check
 	}
 	if check != nil {
 		cl.Message.HealthChecks = []*corev3.HealthCheck{check}

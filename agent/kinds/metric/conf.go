@@ -50,7 +50,7 @@ type Sidecar struct {
 type Profiles struct {
 	AppendProfiles *[]Profile  `json:"appendProfiles,omitempty"`
 	Exclude        *[]Selector `json:"exclude,omitempty"`
-	Include        *[]Selector `json:"include,omitempty"` // goes over Exclude
+	Include        *[]Selector `json:"include,omitempty"` // takes precedence over Exclude
 }
 
 // Profile names a group.

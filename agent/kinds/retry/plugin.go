@@ -36,9 +36,9 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if k == nil {
 		return
 	}
-	made := map[*Conf]*retries{}
+	memo := map[*Conf]*retries{}
 	of := func(r *policy.Rule) *retries {
-		return toolkit.Once(made, toolkit.Conf[Conf](r), func(conf *Conf) *retries {
+		return toolkit.Once(memo, toolkit.Conf[Conf](r), func(conf *Conf) *retries {
 			return retriesOf(conf, func(format string, args ...any) { toolkit.WarnStrongest(c, r, format, args...) })
 		})
 	}

@@ -14,7 +14,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if k == nil || len(k.To) == 0 && len(k.ToResources) == 0 && len(k.From) == 0 {
 		return // no policy, or what the policies are about does not exist
 	}
-	a := &applier{rules: k, made: map[*Conf]*limits{}}
+	a := &applier{rules: k, memo: map[*Conf]*limits{}}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		a.inbound(l)
 	}
@@ -32,12 +32,12 @@ func apply(c *policy.Context, d *draft.Draft) {
 // applier applies the rules of MeshTimeout to a draft.
 type applier struct {
 	rules *policy.KindRules
-	made  map[*Conf]*limits
+	memo  map[*Conf]*limits
 	open  *limits // of a policy that leaves all open
 }
 
 func (a *applier) ofRule(r *policy.Rule) *limits {
-	return toolkit.Once(a.made, toolkit.Conf[Conf](r), limitsOf)
+	return toolkit.Once(a.memo, toolkit.Conf[Conf](r), limitsOf)
 }
 
 // defaults is what is in force where the policies that select the proxy say nothing about a whole side of it.

@@ -11,10 +11,10 @@ import (
 // endpoint is where a collector listens.
 type endpoint struct {
 	toolkit.Collector
-	written   bool // the port is not a default
-	tls       bool
-	authority string // host and port as the URL has them
-	path      string // with the query, as requests have it
+	explicitPort bool // the port is not a default
+	tls          bool
+	authority    string // host and port as the URL has them
+	path         string // with the query, as requests have it
 }
 
 // parseURL reads the URL of a collector.
@@ -44,7 +44,7 @@ func parseURL(s string) (endpoint, error) {
 		e.path += "?" + u.RawQuery
 	}
 	if p := u.Port(); p != "" {
-		e.written = true
+		e.explicitPort = true
 		if e.Port, err = toolkit.ParsePort(p); err != nil {
 			return endpoint{}, err
 		}

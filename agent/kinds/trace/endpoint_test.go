@@ -9,7 +9,7 @@ import (
 func TestParse(t *testing.T) {
 	for in, want := range map[string]endpoint{
 		"http://z/s":            {Collector: toolkit.Collector{Host: "z", Port: 80}, authority: "z", path: "/s"},
-		"https://z:1/a%20b?c=d": {Collector: toolkit.Collector{Host: "z", Port: 1}, written: true, tls: true, authority: "z:1", path: "/a%20b?c=d"},
+		"https://z:1/a%20b?c=d": {Collector: toolkit.Collector{Host: "z", Port: 1}, explicitPort: true, tls: true, authority: "z:1", path: "/a%20b?c=d"},
 		"https://[fd00::1]":     {Collector: toolkit.Collector{Host: "fd00::1", Port: 443}, tls: true, authority: "[fd00::1]"},
 	} {
 		if got, err := parseURL(in); err != nil || got != want {

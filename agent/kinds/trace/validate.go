@@ -90,7 +90,7 @@ func (d *Datadog) validate(at *resource.Validator) {
 	if e.tls {
 		at.Faultf("the scheme is \"https\": a Datadog agent takes http alone")
 	}
-	if !e.written {
+	if !e.explicitPort {
 		at.Faultf("the port is missing: write it behind the host, such as http://datadog:8126")
 	}
 	if e.path != "" {

@@ -12,6 +12,6 @@ func (a Action) Decision() decision {
 }
 
 var (
-	FromRules = fromRules
-	Written   = written
+	FromRules      = fromRules
+	PrincipalRules = principalRules
 )

@@ -59,7 +59,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 			if ch.TLS && !slices.ContainsFunc(ch.Network, func(e draft.Extension) bool { return e.Name == FilterNetwork }) {
 				var list []*policy.Rule
 				if in := rules.Inbound(l.Inbound); in != nil {
-					list = written(in)
+					list = principalRules(in)
 				}
 				enforced, shadow := fromRules(c.View.Name, list)
 				if ch.HTTP == nil {

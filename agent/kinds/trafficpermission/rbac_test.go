@@ -115,7 +115,7 @@ func TestForm(t *testing.T) {
 		if c.kuma {
 			want = in.Ordered()
 		}
-		got, _ := trafficpermission.FromRules("default", trafficpermission.Written(in))
+		got, _ := trafficpermission.FromRules("default", trafficpermission.PrincipalRules(in))
 		if wanted, _ := trafficpermission.FromRules("default", want); !proto.Equal(got, wanted) {
 			t.Errorf("%s: got %v\nwant %v", c.name, got, wanted)
 		}
@@ -153,7 +153,7 @@ func TestStrongestItemDecides(t *testing.T) {
 			docs = append(docs, fmt.Sprintf(`{"type":"MeshTrafficPermission","mesh":"default","name":"p%d","spec":{"targetRef":%s,"from":[%s]}}`, i, top, strings.Join(items, ",")))
 		}
 		k := rulesOf(t, docs...).Kind(trafficpermission.Kind)
-		enforced, shadow := trafficpermission.FromRules("default", trafficpermission.Written(k.Inbound(0)))
+		enforced, shadow := trafficpermission.FromRules("default", trafficpermission.PrincipalRules(k.Inbound(0)))
 		if err := enforced.ValidateAll(); err != nil {
 			t.Fatal(err)
 		}

@@ -15,11 +15,11 @@ import (
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{Kinds: []string{accesslog.Kind}, SupersededBy: toolkit.SupersededByAny(in, accesslog.Kind)})
 	out := policy.Migration{Without: plan.Without, Changes: changes()}
-	made := map[*policy.Unit]bool{}
+	migrated := map[*policy.Unit]bool{}
 	for _, u := range plan.Units {
 		backends, why := backendsOf(in.Index.View.Spec.Logging, u.Policy)
 		for _, w := range u.Weaker {
-			if made[w] && why != "" { // it keeps what the weaker one would log from being logged
+			if migrated[w] && why != "" { // it keeps what the weaker one would log from being logged
 				policy.AddNote(&u.Notes, why+": the policy switches the log off where a weaker one would write it")
 				backends, why = []accesslog.Backend{}, ""
 			}
@@ -28,7 +28,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: u.Policy.Key, Why: why})
 			continue
 		}
-		made[u] = true
+		migrated[u] = true
 		policy.AddNote(&u.Notes, in.Reach(u))
 		out.Policies = append(out.Policies, policy.Migrated{
 			Kind: accesslog.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,

@@ -41,13 +41,13 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if limits && outlier {
 		return
 	}
-	made := map[*Conf]*circuitbreaker.Breaker{}
+	memo := map[*Conf]*circuitbreaker.Breaker{}
 	for cl := range toolkit.Clusters(d, draft.OutboundCluster) {
 		if cl.Service.Kind != mesh.KindTag || toolkit.SupersedingRoute(c.Rules, cl.Service) != nil {
 			continue
 		}
 		conf := toolkit.LegacyConf[Conf](c.Rules.LegacyOutbound(kind, cl.Service.Name))
-		toolkit.Once(made, conf, func(conf *Conf) *circuitbreaker.Breaker {
+		toolkit.Once(memo, conf, func(conf *Conf) *circuitbreaker.Breaker {
 			b := breakerOf(conf)
 			if limits {
 				b.Limits = nil

@@ -201,12 +201,12 @@ func give[T any](field **T, weak *T, v T) {
 // changes explains what is written in another way. sameLocal is true where nothing depends on errors that are split
 // and have no detector of deviations, and off where detectors are off by their numbers.
 func changes(sameLocal, off bool) []policy.Change {
-	const at, written = "Cluster/*/outlierDetection", "Envoy's default, written out"
+	const at, explicit = "Cluster/*/outlierDetection", "Envoy's default, written out"
 	out := []policy.Change{
 		{Path: at, Before: policy.Any, Same: sameLocal, Why: "CircuitBreaker wrote an outlier detection with every detector off, MeshCircuitBreaker writes none"},
 		{Path: at + "/enforcingLocalOriginSuccessRate", After: "0", Same: sameLocal,
 			Why: "a detector that is off is written so; CircuitBreaker left Envoy's default, which counts with splitExternalAndLocalErrors alone"},
-		{Path: at + "/enforcingFailurePercentageLocalOrigin", After: "0", Same: true, Why: written},
+		{Path: at + "/enforcingFailurePercentageLocalOrigin", After: "0", Same: true, Why: explicit},
 	}
 	for _, f := range []struct {
 		path string
@@ -220,11 +220,11 @@ func changes(sameLocal, off bool) []policy.Change {
 		{"outlierDetection/successRateStdevFactor", defaultDeviation * 1000}, {"outlierDetection/failurePercentageMinimumHosts", defaultHosts},
 		{"outlierDetection/failurePercentageRequestVolume", defaultFailures}, {"outlierDetection/failurePercentageThreshold", defaultThreshold},
 	} {
-		out = append(out, policy.Change{Path: "Cluster/*/" + f.path, After: fmt.Sprint(f.n), Same: true, Why: written})
+		out = append(out, policy.Change{Path: "Cluster/*/" + f.path, After: fmt.Sprint(f.n), Same: true, Why: explicit})
 	}
 	out = append(out,
-		policy.Change{Path: at + "/interval", After: `"10s"`, Same: true, Why: written},
-		policy.Change{Path: at + "/baseEjectionTime", After: `"30s"`, Same: true, Why: written})
+		policy.Change{Path: at + "/interval", After: `"10s"`, Same: true, Why: explicit},
+		policy.Change{Path: at + "/baseEjectionTime", After: `"30s"`, Same: true, Why: explicit})
 	if !off {
 		return out
 	}

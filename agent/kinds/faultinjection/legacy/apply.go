@@ -34,7 +34,7 @@ func Kind() policy.LegacyKind {
 		}),
 		ReplacedBy: []string{faultinjection.Kind},
 		Inbound:    true,
-		Together:   true,
+		AllApply:   true,
 		Apply:      apply,
 		Migrate:    migrate,
 	}

@@ -37,12 +37,12 @@ func apply(c *policy.Context, d *draft.Draft) {
 	if !c.Rules.Legacy(kind) {
 		return
 	}
-	made := map[*Conf]*limits{}
+	memo := map[*Conf]*limits{}
 	of := func(s draft.Service) *limits {
 		if s.Kind != mesh.KindTag || toolkit.SupersedingRoute(c.Rules, s) != nil {
 			return nil
 		}
-		return toolkit.Once(made, toolkit.LegacyConf[Conf](c.Rules.LegacyOutbound(kind, s.Name)), limitsOf)
+		return toolkit.Once(memo, toolkit.LegacyConf[Conf](c.Rules.LegacyOutbound(kind, s.Name)), limitsOf)
 	}
 	for l := range toolkit.Listeners(d, draft.Outbound) {
 		if lim := of(l.Service); lim != nil {

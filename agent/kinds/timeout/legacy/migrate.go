@@ -161,7 +161,7 @@ func (m *migration) classOf(service string, old *Conf) class {
 }
 
 // conf says all that is in force by a Timeout for services of a class, so that neither the defaults of MeshTimeout nor
-// a weaker policy shine through.
+// a weaker policy take effect.
 func (m *migration) conf(u *policy.Unit, old *Conf, c class) *timeout.Conf {
 	idle, streamIdle := openIdle, openStreamIdle
 	if m.unlimited {
@@ -232,10 +232,10 @@ func inbounds() []resource.PolicyItem {
 
 // otherInbounds makes policies for dataplanes of which some inbounds are selected and others not: these would get the
 // defaults of MeshTimeout.
-func (m *migration) otherInbounds(made []policy.Migrated) []policy.Migrated {
+func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated {
 	var out []policy.Migrated
 	used := map[string]bool{}
-	for _, p := range made {
+	for _, p := range policies {
 		used[p.Name] = true
 	}
 	for _, d := range m.in.Index.View.Dataplanes() {
@@ -245,13 +245,13 @@ func (m *migration) otherInbounds(made []policy.Migrated) []policy.Migrated {
 		}
 		seen := map[int]bool{}
 		var from []resource.Key
-		for i := range made {
-			sel := m.in.Index.Select(&resource.Resource{Key: resource.Key{Kind: timeout.Kind, Mesh: d.Mesh, Name: made[i].Name}, Spec: made[i].Spec}, d)
+		for i := range policies {
+			sel := m.in.Index.Select(&resource.Resource{Key: resource.Key{Kind: timeout.Kind, Mesh: d.Mesh, Name: policies[i].Name}, Spec: policies[i].Spec}, d)
 			for _, in := range sel.Inbounds {
 				seen[in] = true
 			}
 			if sel.Proxy {
-				from = append(from, made[i].From...)
+				from = append(from, policies[i].From...)
 			}
 		}
 		served := 0
@@ -278,7 +278,7 @@ func changes() []policy.Change {
 	const (
 		manager  = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/"
 		options  = "Cluster/*/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/commonHttpProtocolOptions/"
-		written  = "Envoy's default, written out"
+		explicit = "Envoy's default, written out"
 		noLimits = "MeshTimeout writes it; 0s is no limit, which Timeout could not set either"
 	)
 	return []policy.Change{
@@ -286,10 +286,10 @@ func changes() []policy.Change {
 		{Path: manager + "requestHeadersTimeout", After: `"0s"`, Same: true, Why: noLimits},
 		{Path: manager + "routeConfig/virtualHosts/*/routes/*/route/idleTimeout", After: policy.Any, Same: true, Why: "streamIdleTimeout is given for each route, too"},
 		{Path: manager + "streamIdleTimeout", Before: policy.Any, Why: "streamIdleTimeout moves: it is given for each route, no longer for the listener"},
-		{Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout", After: `"3600s"`, Same: true, Why: written},
+		{Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout", After: `"3600s"`, Same: true, Why: explicit},
 		{Path: options + "maxConnectionDuration", After: `"0s"`, Same: true, Why: noLimits},
 		{Path: options + "maxStreamDuration", After: `"0s"`, Same: true, Why: "MeshTimeout writes it; 0s is no limit"},
-		{Path: options + "idleTimeout", After: `"3600s"`, Same: true, Why: written},
-		{Path: "Cluster/*/connectTimeout", After: `"5s"`, Same: true, Why: written},
+		{Path: options + "idleTimeout", After: `"3600s"`, Same: true, Why: explicit},
+		{Path: "Cluster/*/connectTimeout", After: `"5s"`, Same: true, Why: explicit},
 	}
 }

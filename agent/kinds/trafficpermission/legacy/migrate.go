@@ -10,7 +10,7 @@ import (
 )
 
 // migrate makes a MeshTrafficPermission of each TrafficPermission. Of TrafficPermissions the strongest alone says who
-// may reach an inbound, while MeshTrafficPermissions are merged: one that goes over others denies everybody first.
+// may reach an inbound, while MeshTrafficPermissions are merged: one that takes precedence over others denies everybody first.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{
 		Kinds: []string{trafficpermission.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, trafficpermission.Kind),
