@@ -16,9 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/files"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/source/directory"
+	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -34,7 +39,7 @@ type Deps struct {
 	// Hangup asks for a reload whenever a value arrives: SIGHUP, in the daemon. Nil: never.
 	Hangup <-chan os.Signal
 	// Reload says where the config is read again from.
-	Reload LoadOptions
+	Reload config.LoadOptions
 	// Notify tells the service manager of a change of state, as sd_notify(3). Nil: systemd, where NOTIFY_SOCKET is set.
 	Notify func(state string)
 	// Stopping is called once when the agent begins to stop, before it waits for what is under way. Nil: nothing.
@@ -42,12 +47,12 @@ type Deps struct {
 	// EnvoyBin is the path of an Envoy that is asked about the configs that writes over the API make. "": none.
 	EnvoyBin string
 	// Generate replaces the making of configs in tests of faults. Nil: [xds.Generate].
-	Generate GenerateFunc
+	Generate reconcile.GenerateFunc
 }
 
 // Agent is one agent. Make it with [New]; run it once with [Agent.Run].
 type Agent struct {
-	cfg      atomic.Pointer[Config] // the live keys may change
+	cfg      atomic.Pointer[config.Config] // the live keys may change
 	deps     Deps
 	log      *slog.Logger
 	registry *resource.Registry
@@ -57,11 +62,11 @@ type Agent struct {
 	ready chan struct{} // closed once everything is served
 	// Set by Run before ready is closed, and not changed after.
 	store      *store.Store
-	dir        *DirSource
-	envoys     *EnvoySource
-	reconciler *Reconciler
+	dir        *directory.Source
+	envoys     *metadata.Source
+	reconciler *reconcile.Reconciler
 	xds        *xds.Server
-	nacks      *nackWatch
+	nacks      *reconcile.NackWatch
 	addrs      Addrs
 	notes      []inspect.Check // what is not as configured since the start
 }
@@ -75,7 +80,7 @@ type Addrs struct {
 }
 
 // New returns an agent for the config. It checks, and touches nothing outside.
-func New(cfg *Config, d Deps) (*Agent, error) {
+func New(cfg *config.Config, d Deps) (*Agent, error) {
 	if err := cfg.Validate().Err(); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
@@ -122,7 +127,7 @@ func (a *Agent) Addrs() Addrs {
 }
 
 // Config returns the config in force.
-func (a *Agent) Config() *Config { return a.cfg.Load() }
+func (a *Agent) Config() *config.Config { return a.cfg.Load() }
 
 // Metrics returns what /metrics serves.
 func (a *Agent) Metrics() prometheus.Gatherer { return a.deps.Metrics }
@@ -212,7 +217,7 @@ func readToken(path string, log *slog.Logger) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	f, err := openRegular(path)
+	f, err := files.OpenRegular(path)
 	if err != nil {
 		return "", fmt.Errorf("api.tokenFile: %w; create it, or unset api.tokenFile for a read-only API over TCP", err)
 	}

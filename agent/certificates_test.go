@@ -29,8 +29,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/identity"
+	"github.com/nearside-mesh/nearside/agent/reconcile"
 )
 
 const (
@@ -92,10 +94,10 @@ func newSecureClient(t *testing.T, name string) *secureClient {
 	return c
 }
 
-func (c *secureClient) connect(conn *grpc.ClientConn) {
+func (c *secureClient) Connect(conn *grpc.ClientConn) {
 	c.t.Helper()
-	c.proxyClient.connect(conn, true)
-	do(c.t, c.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeSecret,
+	c.proxyClient.Connect(conn, true)
+	agenttest.Do(c.t, c.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: draft.TypeSecret,
 		ResourceNamesSubscribe: []string{ownSecret, authoritySecret}, InitialResourceVersions: maps.Clone(c.has[draft.TypeSecret])}))
 }
 
@@ -175,15 +177,15 @@ func talk(t *testing.T, now time.Time, web, backend *secureClient) error {
 // backend is changed, the agent is restarted. Each time an Envoy is sent what has changed and nothing else.
 func TestMutualTLS(t *testing.T) {
 	clock := &hand{now: time.Now()}
-	dir := shortDir(t)
-	r := up(t, dir, agent.Deps{Now: clock.Now})
-	byAPI(t, r.Store(), secureMesh("ca-1")+securePair(""))
+	dir := agenttest.ShortDir(t)
+	r := agenttest.Up(t, dir, agent.Deps{Now: clock.Now})
+	agenttest.ByAPI(t, r.Store(), secureMesh("ca-1")+securePair(""))
 	web, backend := newSecureClient(t, "web"), newSecureClient(t, "backend")
 	both := []*secureClient{web, backend}
 	for _, c := range both {
-		c.connect(dial(t, r.Addrs().XDS))
+		c.Connect(agenttest.Dial(t, r.Addrs().XDS))
 		c.ready()
-		inSync(t, r.Agent, c.node.Id)
+		agenttest.InSync(t, r.Agent, c.node.Id)
 	}
 	if err := talk(t, clock.Now(), web, backend); err != nil {
 		t.Errorf("web cannot talk to backend: %v", err)
@@ -199,7 +201,7 @@ func TestMutualTLS(t *testing.T) {
 		old[c] = c.cert()
 	}
 	clock.add(20 * time.Hour)
-	byAPI(t, r.Store(), meshes("unrelated")) // one pass
+	agenttest.ByAPI(t, r.Store(), agenttest.Meshes("unrelated")) // one pass
 	for _, c := range both {
 		if got := c.next(); got != "Secret "+ownSecret {
 			t.Errorf("%s got %q, want its certificate alone", c.node.Id, got)
@@ -215,14 +217,14 @@ func TestMutualTLS(t *testing.T) {
 	// Other tags: a new certificate for web, since its names are others.
 	const inbound = "inbound:10.0.0.1:80" // has the tags in its metadata
 	was := web.has[draft.TypeListener][inbound]
-	byAPI(t, r.Store(), securePair(", team: front"))
+	agenttest.ByAPI(t, r.Store(), securePair(", team: front"))
 	web.until("a certificate and a listener with the new tag", func() bool {
 		return web.has[draft.TypeListener][inbound] != was && slices.ContainsFunc(web.cert().URIs, func(u *url.URL) bool { return u.String() == "kuma://team/front" })
 	})
-	inSync(t, r.Agent, web.node.Id)
+	agenttest.InSync(t, r.Agent, web.node.Id)
 
 	// Another backend: trusted first, then it signs.
-	byAPI(t, r.Store(), secureMesh("ca-2", "ca-1"))
+	agenttest.ByAPI(t, r.Store(), secureMesh("ca-2", "ca-1"))
 	for _, c := range both {
 		c.until("the authorities", func() bool {
 			return bytes.Count(c.secrets[authoritySecret].GetValidationContext().GetTrustedCa().GetInlineBytes(), []byte("BEGIN")) == 2
@@ -230,7 +232,7 @@ func TestMutualTLS(t *testing.T) {
 		old[c] = c.cert()
 	}
 	clock.add(time.Minute)
-	byAPI(t, r.Store(), meshes("unrelated+"))
+	agenttest.ByAPI(t, r.Store(), agenttest.Meshes("unrelated+"))
 	if got := web.next(); got != "Secret "+ownSecret || web.cert().Equal(old[web]) {
 		t.Errorf("web got %q", got)
 	}
@@ -248,29 +250,29 @@ func TestMutualTLS(t *testing.T) {
 
 	// A restart sends nothing.
 	for _, c := range both {
-		inSync(t, r.Agent, c.node.Id)
+		agenttest.InSync(t, r.Agent, c.node.Id)
 	}
-	do(t, r.stop())
-	r = up(t, dir, agent.Deps{Now: clock.Now})
+	agenttest.Do(t, r.Stop())
+	r = agenttest.Up(t, dir, agent.Deps{Now: clock.Now})
 	for _, c := range both {
-		c.connect(dial(t, r.Addrs().XDS))
-		inSync(t, r.Agent, c.node.Id)
+		c.Connect(agenttest.Dial(t, r.Addrs().XDS))
+		agenttest.InSync(t, r.Agent, c.node.Id)
 	}
-	byAPI(t, r.Store(), strings.Replace(securePair(", team: front"), "10.0.0.2", "10.0.0.3", 1))
+	agenttest.ByAPI(t, r.Store(), strings.Replace(securePair(", team: front"), "10.0.0.2", "10.0.0.3", 1))
 	if got := web.next(); got != "ClusterLoadAssignment backend" {
 		t.Errorf("the first that web gets after a restart is %q, want the change alone", got)
 	}
 }
 
 // noKeys looks for the private keys of proxies in everything that the agent shows.
-func noKeys(t *testing.T, r *running, clients ...*secureClient) {
+func noKeys(t *testing.T, r *agenttest.Running, clients ...*secureClient) {
 	t.Helper()
 	hc := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", r.Addrs().API)
 	}}}
 	defer hc.CloseIdleConnections()
-	shown := map[string]string{"the log": r.logs.String()}
+	shown := map[string]string{"the log": r.Logs.String()}
 	for _, path := range []string{
 		"/v1/status", "/v1/dataplanes", "/v1/dataplanes/default/web/status", "/meshes/default/dataplanes/web/_config", "/meshes/default/dataplanes/web/_rules",
 		"/meshes/default", "/metrics", "/readyz?verbose", "/v1/history/meshes/default",
@@ -310,7 +312,7 @@ func noKeys(t *testing.T, r *running, clients ...*secureClient) {
 	}
 	// On disk they are, for the agent alone.
 	n := 0
-	do(t, filepath.Walk(filepath.Join(r.dir, "state", "identity"), func(path string, st os.FileInfo, err error) error {
+	agenttest.Do(t, filepath.Walk(filepath.Join(r.Dir, "state", "identity"), func(path string, st os.FileInfo, err error) error {
 		if err == nil && st.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s has mode %v", path, st.Mode())
 		}
@@ -324,22 +326,22 @@ func noKeys(t *testing.T, r *running, clients ...*secureClient) {
 
 // TestSecretsStayOnTheNode: over TCP nobody knows who asks, so that no keys are sent.
 func TestSecretsStayOnTheNode(t *testing.T) {
-	r := up(t, shortDir(t), agent.Deps{}, "xds.tcp=127.0.0.1:0")
-	byAPI(t, r.Store(), secureMesh("ca")+securePair(""))
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "xds.tcp=127.0.0.1:0")
+	agenttest.ByAPI(t, r.Store(), secureMesh("ca")+securePair(""))
 	c := newSecureClient(t, "web")
 	conn, err := grpc.NewClient(r.Addrs().XDSTCP.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c.connect(conn)
+	c.Connect(conn)
 	c.until("all but the secrets", func() bool { return len(c.has[draft.TypeListener]) == 2 && len(c.has[draft.TypeEndpoint]) == 1 })
-	inSync(t, r.Agent, c.node.Id)
-	byAPI(t, r.Store(), strings.Replace(securePair(""), "10.0.0.2", "10.0.0.3", 1))
+	agenttest.InSync(t, r.Agent, c.node.Id)
+	agenttest.ByAPI(t, r.Store(), strings.Replace(securePair(""), "10.0.0.2", "10.0.0.3", 1))
 	if got := c.next(); got != "ClusterLoadAssignment backend" || len(c.secrets) > 0 {
 		t.Errorf("got %q and %d secrets", got, len(c.secrets))
 	}
-	if !strings.Contains(r.logs.String(), "asks for certificates over TCP") {
+	if !strings.Contains(r.Logs.String(), "asks for certificates over TCP") {
 		t.Error("nobody is told")
 	}
 }
@@ -347,25 +349,25 @@ func TestSecretsStayOnTheNode(t *testing.T) {
 // TestRenewalWakesTheLoop: certificates are renewed in time although nothing else happens, and the loop sleeps between.
 func TestRenewalWakesTheLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p := memory(t), newPublisher("default.web")
-		byAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, dpCert: {rotation: {expiration: 10h}}}]}\n---\n"+dataplaneText("default", "web", "10.0.0.1"))
-		r := agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p})
+		s, p := agenttest.Memory(t), agenttest.NewPublisher("default.web")
+		agenttest.ByAPI(t, s, "type: Mesh\nname: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin, dpCert: {rotation: {expiration: 10h}}}]}\n---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))
+		r := reconcile.New(reconcile.Options{Store: s, Publisher: p})
 		go r.Run(t.Context())
 		synctest.Wait()
 		rank := draft.Rank(draft.TypeSecret)
-		first := p.of("default.web")
-		if p.take() != 1 || len(first.Resources[rank]) != 2 {
+		first := p.Of("default.web")
+		if p.Take() != 1 || len(first.Resources[rank]) != 2 {
 			t.Fatalf("%d secrets at the start", len(first.Resources[rank]))
 		}
 		time.Sleep(7 * time.Hour)
 		synctest.Wait()
-		if n := p.take(); n != 0 || p.of("default.web") != first {
+		if n := p.Take(); n != 0 || p.Of("default.web") != first {
 			t.Errorf("%d passes in the first seven hours of ten", n)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		second := p.of("default.web")
-		if n := p.take(); n != 1 || second.Versions[rank] == first.Versions[rank] {
+		second := p.Of("default.web")
+		if n := p.Take(); n != 1 || second.Versions[rank] == first.Versions[rank] {
 			t.Errorf("%d passes in the eighth hour, renewed: %v", n, second.Versions[rank] != first.Versions[rank])
 		}
 		for other := range draft.Types {
@@ -374,7 +376,7 @@ func TestRenewalWakesTheLoop(t *testing.T) {
 			}
 		}
 		var was, is tlsv3.Secret
-		do(t, errors.Join(proto.Unmarshal(first.Resources[rank][1].Body, &was), proto.Unmarshal(second.Resources[rank][1].Body, &is)))
+		agenttest.Do(t, errors.Join(proto.Unmarshal(first.Resources[rank][1].Body, &was), proto.Unmarshal(second.Resources[rank][1].Body, &is)))
 		if !proto.Equal(&was, &is) {
 			t.Error("the authority has changed")
 		}
@@ -383,24 +385,24 @@ func TestRenewalWakesTheLoop(t *testing.T) {
 
 // TestCertificatesCannotBeMade: the mesh and its proxies say why, and what they have stays.
 func TestCertificatesCannotBeMade(t *testing.T) {
-	s, p, dir := memory(t), newPublisher("default.web"), filepath.Join(t.TempDir(), "identity")
-	byAPI(t, s, secureMesh("ca")+"---\n"+dataplaneText("default", "web", "10.0.0.1"))
-	start := func() *agent.Reconciler {
-		return agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p, Certificates: identity.Open(identity.Options{Dir: dir})})
+	s, p, dir := agenttest.Memory(t), agenttest.NewPublisher("default.web"), filepath.Join(t.TempDir(), "identity")
+	agenttest.ByAPI(t, s, secureMesh("ca")+"---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))
+	start := func() *reconcile.Reconciler {
+		return reconcile.New(reconcile.Options{Store: s, Publisher: p, Certificates: identity.Open(identity.Options{Dir: dir})})
 	}
-	if got := pass(start()); got != nil {
+	if got := agenttest.Pass(start()); got != nil {
 		t.Fatalf("%q", got)
 	}
-	first := p.has["default.web"]
-	do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o644))
+	first := p.Has["default.web"]
+	agenttest.Do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o644))
 	r := start()
-	got := pass(r)
+	got := agenttest.Pass(r)
 	if len(got) != 2 || !strings.HasPrefix(got[0], "error Dataplane/default/web: no new config could be made, the proxy keeps what it has: mtls.backends[0] (ca): ") ||
 		!strings.HasPrefix(got[1], "error Mesh/default: no certificates can be made, proxies keep those that they have: mtls.backends[0] (ca): ") || !strings.Contains(got[1], "is open to others") {
 		t.Errorf("%q", got)
 	}
-	do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o600))
-	if got := pass(r); got != nil || p.has["default.web"].Versions != first.Versions {
-		t.Errorf("once mended: %q, the same config: %v", got, p.has["default.web"].Versions == first.Versions)
+	agenttest.Do(t, os.Chmod(filepath.Join(dir, "default", "ca-ca.pem"), 0o600))
+	if got := agenttest.Pass(r); got != nil || p.Has["default.web"].Versions != first.Versions {
+		t.Errorf("once mended: %q, the same config: %v", got, p.Has["default.web"].Versions == first.Versions)
 	}
 }

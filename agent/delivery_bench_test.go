@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
@@ -140,8 +141,8 @@ func connectAll(ctx context.Context, b testing.TB, a *agent.Agent, got func(prox
 // it. It reports the median and the 99th percentile of that time, from the start of the write, and how many responses
 // each change caused.
 func BenchmarkDelivery(b *testing.B) {
-	a := runAgent(b)
-	apply(b, a, bigMesh(benchServices, benchProxies))
+	a := agenttest.RunAgent(b)
+	agenttest.Apply(b, a, bigMesh(benchServices, benchProxies))
 	arrived := make(chan struct{}, benchProxies)
 	clients := connectAll(b.Context(), b, a, func(_ int, r *discoveryv3.Resource) {
 		if r.Name == "svc-7" {
@@ -159,7 +160,7 @@ func BenchmarkDelivery(b *testing.B) {
 	for b.Loop() {
 		i := len(times)
 		began := time.Now()
-		apply(b, a, endpoint(7, 1, fmt.Sprintf("10.7.%d.%d", i/250%250, 1+i%250)))
+		agenttest.Apply(b, a, endpoint(7, 1, fmt.Sprintf("10.7.%d.%d", i/250%250, 1+i%250)))
 		for range clients {
 			<-arrived
 		}
@@ -175,8 +176,8 @@ func BenchmarkDelivery(b *testing.B) {
 // BenchmarkMemory reports the memory of an agent with that mesh and 50 connected proxies: resident, of which the
 // clients in the same process are a part, and the heap in use.
 func BenchmarkMemory(b *testing.B) {
-	a := runAgent(b)
-	apply(b, a, bigMesh(benchServices, benchProxies))
+	a := agenttest.RunAgent(b)
+	agenttest.Apply(b, a, bigMesh(benchServices, benchProxies))
 	connectAll(b.Context(), b, a, func(int, *discoveryv3.Resource) {})
 	for b.Loop() {
 		runtime.GC()

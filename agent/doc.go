@@ -1,7 +1,6 @@
-// Package agent is the daemon: its config, its construction, one run group, and the loop that keeps the proxies of the
-// node in line with the resources.
+// Package agent is the daemon: its construction and one run group.
 //
-// [Load] reads the config, [New] puts the parts together and [Agent.Run] runs them until its context ends. Two agents
+// [New] puts the parts together and [Agent.Run] runs them until its context ends. Two agents
 // live in one process when their paths differ. Promises:
 //
 //   - Everything that is stored or lies in the resource directory is loaded before a socket opens.

@@ -14,10 +14,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -39,13 +43,13 @@ func mended(name string, port int) string {
 func TestUnfitPolicy(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
-			r := up(t, shortDir(t), agent.Deps{})
-			byAPI(t, r.Store(), webFile("svc-1", "svc-2"))
+			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2"))
 			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
-			p.want("Cluster localhost:80 svc-1 svc-2")
-			p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
+			p.Want("Cluster localhost:80 svc-1 svc-2")
+			p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
 
-			byAPI(t, r.Store(), unfit("bad", 20000, 20001))
+			agenttest.ByAPI(t, r.Store(), unfit("bad", 20000, 20001))
 			got := waitFor(t, r, "meshproxypatch", "bad")
 			if got.State != client.StateRejected || got.RejectedTotal != 1 {
 				t.Fatalf("the bad policy: %+v", got)
@@ -59,8 +63,8 @@ func TestUnfitPolicy(t *testing.T) {
 			if len(x.Policies) != 1 || fmt.Sprint(x.Policies[0]) != fmt.Sprint(blame) {
 				t.Errorf("policies: %+v, want %+v", x.Policies, blame)
 			}
-			status, err := r.api().Proxy(t.Context(), "default", "web")
-			do(t, err)
+			status, err := r.Api().Proxy(t.Context(), "default", "web")
+			agenttest.Do(t, err)
 			held := 0
 			for _, ts := range status.Clients[0].Types {
 				for _, h := range ts.Held {
@@ -72,8 +76,8 @@ func TestUnfitPolicy(t *testing.T) {
 			if held != 1 || status.State != client.StateRejected || !strings.Contains(status.Reason, "not sent: ") || !strings.Contains(status.Reason, "MeshProxyPatch/default/bad (spec.default.appendModifications[1].listener)") {
 				t.Errorf("%d held; %s: %s", held, status.State, status.Reason)
 			}
-			whole, err := r.api().Status(t.Context())
-			do(t, err)
+			whole, err := r.Api().Status(t.Context())
+			agenttest.Do(t, err)
 			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" || whole.Problems[0].Severity != "error" ||
 				!strings.HasPrefix(whole.Problems[0].Reason, "held back from default.web: Listener outbound:127.0.0.1:20000: not sent: ") || !strings.Contains(whole.Problems[0].Reason, "it stays as it was accepted last") {
 				t.Errorf("problems: %+v", whole.Problems)
@@ -85,21 +89,21 @@ func TestUnfitPolicy(t *testing.T) {
 				}
 			}
 
-			byAPI(t, r.Store(), breaker(2))
-			p.want("Cluster svc-1 svc-2")
-			byAPI(t, r.Store(), accessLog("/dev/stdout"))
-			p.want("Listener outbound:127.0.0.1:20001")
+			agenttest.ByAPI(t, r.Store(), agenttest.Breaker(2))
+			p.Want("Cluster svc-1 svc-2")
+			agenttest.ByAPI(t, r.Store(), accessLog("/dev/stdout"))
+			p.Want("Listener outbound:127.0.0.1:20001")
 			if got := waitFor(t, r, "MeshAccessLog", "logs"); got.State != client.StateApplied || got.Acknowledged != 1 {
 				t.Errorf("beside the bad policy: %+v", got)
 			}
 
-			byAPI(t, r.Store(), mended("bad", 20000))
-			p.want("Listener outbound:127.0.0.1:20000")
+			agenttest.ByAPI(t, r.Store(), mended("bad", 20000))
+			p.Want("Listener outbound:127.0.0.1:20000")
 			if got := waitFor(t, r, "meshproxypatch", "bad"); got.State != client.StateApplied {
 				t.Errorf("the mended one: %+v", got)
 			}
-			whole, err = r.api().Status(t.Context())
-			do(t, err)
+			whole, err = r.Api().Status(t.Context())
+			agenttest.Do(t, err)
 			if slices.ContainsFunc(whole.Problems, func(p inspect.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
 			}
@@ -109,11 +113,11 @@ func TestUnfitPolicy(t *testing.T) {
 
 // TestUnfitShadow: a shadow policy holds nothing back.
 func TestUnfitShadow(t *testing.T) {
-	r := up(t, shortDir(t), agent.Deps{})
-	byAPI(t, r.Store(), webFile("svc-1")+"---\n"+strings.Replace(unfit("bad", 20000, 20001), "name: bad,", "name: bad, labels: {kuma.io/effect: shadow},", 1))
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+strings.Replace(unfit("bad", 20000, 20001), "name: bad,", "name: bad, labels: {kuma.io/effect: shadow},", 1))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
-	p.want("Cluster localhost:80 svc-1")
-	p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
+	p.Want("Cluster localhost:80 svc-1")
+	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
 	if got := waitFor(t, r, "Dataplane", "web"); got.State != client.StateApplied || len(r.Last().Problems) != 0 {
 		t.Errorf("%+v %+v", got, r.Last().Problems)
 	}
@@ -133,25 +137,25 @@ func TestUnfitCluster(t *testing.T) {
 	logs := "{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: api}, default: {backends: [{type: File, file: {path: /dev/stdout}}]}}]}}\n"
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
-			r := up(t, shortDir(t), agent.Deps{})
-			byAPI(t, r.Store(), webFile("api")+"---\n"+serviceBeyond(""))
+			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("api")+"---\n"+serviceBeyond(""))
 			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
-			p.want("Cluster api localhost:80")
-			p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
-			byAPI(t, r.Store(), serviceBeyond("garbage")+"---\n"+logs)
-			p.want("Listener outbound:127.0.0.1:20000")
+			p.Want("Cluster api localhost:80")
+			p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
+			agenttest.ByAPI(t, r.Store(), serviceBeyond("garbage")+"---\n"+logs)
+			p.Want("Listener outbound:127.0.0.1:20000")
 			got := waitFor(t, r, "ExternalService", "api")
 			if got.State != client.StateRejected || len(got.Rejected) != 1 || got.Rejected[0].Resource != "api" || !strings.Contains(got.Rejected[0].Reason, "rule 92") {
 				t.Errorf("the service: %+v", got)
 			}
 
 			// A proxy that comes anew, to an agent that does not know what it had.
-			byAPI(t, r.Store(), strings.ReplaceAll(strings.SplitAfterN(webFile("api"), "---\n", 3)[2], "web", "new"))
+			agenttest.ByAPI(t, r.Store(), strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("api"), "---\n", 3)[2], "web", "new"))
 			n := startPicky(t, r.Addrs().XDS, "default.new", "WORD", delta)
-			n.want("Cluster localhost:80")
-			n.want("Listener inbound:10.0.0.1:80")
-			whole, err := r.api().Status(t.Context())
-			do(t, err)
+			n.Want("Cluster localhost:80")
+			n.Want("Listener inbound:10.0.0.1:80")
+			whole, err := r.Api().Status(t.Context())
+			agenttest.Do(t, err)
 			var about []string
 			for _, x := range whole.Problems {
 				if x.Resource == "Dataplane/default/new" {
@@ -162,9 +166,9 @@ func TestUnfitCluster(t *testing.T) {
 				t.Errorf("problems: %q", about)
 			}
 
-			byAPI(t, r.Store(), serviceBeyond(""))
-			n.want("Cluster api")
-			n.want("Listener outbound:127.0.0.1:20000")
+			agenttest.ByAPI(t, r.Store(), serviceBeyond(""))
+			n.Want("Cluster api")
+			n.Want("Listener outbound:127.0.0.1:20000")
 			if got := waitFor(t, r, "Dataplane", "new"); got.State != client.StateApplied {
 				t.Errorf("in the end: %+v", got)
 			}
@@ -174,53 +178,53 @@ func TestUnfitCluster(t *testing.T) {
 
 // TestUnfitStep: what only the step from the form that the client has makes unfit is held back from that client alone.
 func TestUnfitStep(t *testing.T) {
-	r := up(t, shortDir(t), agent.Deps{})
-	byAPI(t, r.Store(), webFile("svc-1")+"---\n"+strings.ReplaceAll(strings.SplitAfterN(webFile("svc-1"), "---\n", 3)[2], "name: web", "name: new"))
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("svc-1"), "---\n", 3)[2], "name: web", "name: new"))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
-	p.want("Cluster localhost:80 svc-1")
-	p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
-	byAPI(t, r.Store(), strings.Replace(listenerPatch("step", "x"), "statPrefix: x", "enableReusePort: false", 1))
+	p.Want("Cluster localhost:80 svc-1")
+	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
+	agenttest.ByAPI(t, r.Store(), strings.Replace(listenerPatch("step", "x"), "statPrefix: x", "enableReusePort: false", 1))
 	got := waitFor(t, r, "mpp", "step")
 	if got.State != client.StateRejected || !strings.Contains(got.Rejected[0].Reason, "rule 11") || got.Rejected[0].Policies[0].Evidence != client.BlameAlone {
 		t.Errorf("the policy: %+v", got)
 	}
 	n := startPicky(t, r.Addrs().XDS, "default.new", "WORD", true)
-	n.want("Cluster localhost:80 svc-1")
-	n.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
+	n.Want("Cluster localhost:80 svc-1")
+	n.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	await(t, "it is in force at the new one", tick.C, func() bool {
-		list, err := r.api().Applied(t.Context(), "mpp", "default", "step")
-		do(t, err)
+	agenttest.Await(t, "it is in force at the new one", tick.C, func() bool {
+		list, err := r.Api().Applied(t.Context(), "mpp", "default", "step")
+		agenttest.Do(t, err)
 		return list[0].RejectedTotal == 1 && list[0].Acknowledged == 1
 	})
 }
 
 // TestUnfitAfterRestart: an agent that starts anew with a bad policy leaves a proxy the listener that it has.
 func TestUnfitAfterRestart(t *testing.T) {
-	dir := shortDir(t)
-	r := up(t, dir, agent.Deps{})
-	byAPI(t, r.Store(), webFile("svc-1", "svc-2"))
+	dir := agenttest.ShortDir(t)
+	r := agenttest.Up(t, dir, agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2"))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
-	p.want("Cluster localhost:80 svc-1 svc-2")
-	p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
-	byAPI(t, r.Store(), unfit("bad", 20000, 20001))
+	p.Want("Cluster localhost:80 svc-1 svc-2")
+	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
+	agenttest.ByAPI(t, r.Store(), unfit("bad", 20000, 20001))
 	waitFor(t, r, "mpp", "bad")
-	do(t, r.stop())
+	agenttest.Do(t, r.Stop())
 
-	r = up(t, dir, agent.Deps{})
+	r = agenttest.Up(t, dir, agent.Deps{})
 	p.resume(r.Addrs().XDS)
-	byAPI(t, r.Store(), breaker(1))
-	p.want("Cluster svc-1 svc-2")
+	agenttest.ByAPI(t, r.Store(), agenttest.Breaker(1))
+	p.Want("Cluster svc-1 svc-2")
 	if got := waitFor(t, r, "mpp", "bad"); got.State != client.StateRejected || got.Rejected[0].Policies[0].Name != "bad" {
 		t.Errorf("after the restart: %+v", got)
 	}
-	byAPI(t, r.Store(), mended("bad", 20000))
-	p.want("Listener outbound:127.0.0.1:20000")
+	agenttest.ByAPI(t, r.Store(), mended("bad", 20000))
+	p.Want("Listener outbound:127.0.0.1:20000")
 }
 
 // checked returns a reconciler for some proxies, and counts their checks.
-func checked(t *testing.T, n int, check func(*xds.Proxy) []envoy.Finding) (*agent.Reconciler, *publisher, *int) {
+func checked(t *testing.T, n int, check func(*generate.Proxy) []finding.Finding) (*reconcile.Reconciler, *agenttest.Publisher, *int) {
 	var docs strings.Builder
 	var ids []string
 	docs.WriteString("{type: Mesh, name: default}\n")
@@ -228,11 +232,11 @@ func checked(t *testing.T, n int, check func(*xds.Proxy) []envoy.Finding) (*agen
 		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n", i, i+1)
 		ids = append(ids, fmt.Sprintf("default.web-%d", i))
 	}
-	s, p := memory(t), newPublisher(ids...)
-	byAPI(t, s, docs.String())
+	s, p := agenttest.Memory(t), agenttest.NewPublisher(ids...)
+	agenttest.ByAPI(t, s, docs.String())
 	count := 0
-	return agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p, Check: func(x *xds.Proxy, c *envoy.Checker, had *draft.Sealed) []envoy.Finding {
-		if count++; had != p.accepted {
+	return reconcile.New(reconcile.Options{Store: s, Publisher: p, Check: func(x *generate.Proxy, c *load.Checker, had *draft.Sealed) []finding.Finding {
+		if count++; had != p.Forms {
 			t.Errorf("checked against %v", had)
 		}
 		return append(x.Check(c, had), check(x)...)
@@ -243,36 +247,36 @@ func checked(t *testing.T, n int, check func(*xds.Proxy) []envoy.Finding) (*agen
 // be said of many proxies is said once, and never too much.
 func TestCheckedOnce(t *testing.T) {
 	const n = 50
-	r, p, count := checked(t, n, func(x *xds.Proxy) []envoy.Finding {
+	r, p, count := checked(t, n, func(x *generate.Proxy) []finding.Finding {
 		address := "10.0.0." + fmt.Sprint(atoi(t, strings.TrimPrefix(x.Name, "web-"))+1)
-		f := envoy.Finding{Rule: 29, Severity: envoy.Surprise, Message: "odd at " + address, Place: envoy.Place{Type: draft.TypeListener, Resource: "inbound:" + address + ":80", Pointer: "/x"}}
+		f := finding.Finding{Rule: 29, Severity: finding.Surprise, Message: "odd at " + address, Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:" + address + ":80", Pointer: "/x"}}
 		lint := f
-		lint.Severity = envoy.Lint
-		return []envoy.Finding{f, lint}
+		lint.Severity = finding.Lint
+		return []finding.Finding{f, lint}
 	})
-	p.accepted = &draft.Sealed{}
-	first := pass(r)
+	p.Forms = &draft.Sealed{}
+	first := agenttest.Pass(r)
 	if *count != n || len(first) != 1 || !strings.HasPrefix(first[0], "warning Dataplane/default/web-0: Listener inbound:10.0.0.1:80 at /x: odd at 10.0.0.1 (rule 29: ") || !strings.HasSuffix(first[0], "; so it is with 49 more proxies") {
 		t.Errorf("%d checks, problems %q", *count, first)
 	}
-	if again := pass(r); *count != n || !slices.Equal(again, first) {
+	if again := agenttest.Pass(r); *count != n || !slices.Equal(again, first) {
 		t.Errorf("%d checks without a change, problems %q", *count, again)
 	}
-	p.epoch++
-	if pass(r); *count != 2*n {
+	p.Epochs++
+	if agenttest.Pass(r); *count != 2*n {
 		t.Errorf("%d checks after something was lost, want %d", *count, 2*n)
 	}
-	if len(p.refused["default.web-0"]) != 0 {
-		t.Errorf("refused: %+v", p.refused)
+	if len(p.Refused["default.web-0"]) != 0 {
+		t.Errorf("refused: %+v", p.Refused)
 	}
 
-	r, _, _ = checked(t, n, func(x *xds.Proxy) (out []envoy.Finding) {
+	r, _, _ = checked(t, n, func(x *generate.Proxy) (out []finding.Finding) {
 		for i := range 1000 {
-			out = append(out, envoy.Finding{Rule: 29, Severity: envoy.Surprise, Message: x.Name + fmt.Sprint(i), Place: envoy.Place{Type: draft.TypeListener, Resource: "l"}})
+			out = append(out, finding.Finding{Rule: 29, Severity: finding.Surprise, Message: x.Name + fmt.Sprint(i), Place: finding.Place{Type: draft.TypeListener, Resource: "l"}})
 		}
 		return out
 	})
-	if all := pass(r); len(all) > 200 || !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more places") }) {
+	if all := agenttest.Pass(r); len(all) > 200 || !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more places") }) {
 		t.Errorf("%d problems, as %q", len(all), all[0])
 	}
 }
@@ -280,23 +284,23 @@ func TestCheckedOnce(t *testing.T) {
 // TestEndpointsAreCheckedAlone: a change of endpoints alone costs no check of the whole config, unless one of the lists has
 // something wrong with it, and until it has not.
 func TestEndpointsAreCheckedAlone(t *testing.T) {
-	s, p := memory(t), newPublisher("default.web")
-	byAPI(t, s, webFile("svc", "other")+"---\n"+dataplaneText("default", "svc", "10.0.0.2"))
+	s, p := agenttest.Memory(t), agenttest.NewPublisher("default.web")
+	agenttest.ByAPI(t, s, agenttest.WebFile("svc", "other")+"---\n"+agenttest.DataplaneText("default", "svc", "10.0.0.2"))
 	count, heavy := 0, uint32(0)
-	r := agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p,
-		Check: func(x *xds.Proxy, c *envoy.Checker, had *draft.Sealed) []envoy.Finding {
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: p,
+		Check: func(x *generate.Proxy, c *load.Checker, had *draft.Sealed) []finding.Finding {
 			count++
 			return x.Check(c, had)
 		},
-		Generate: func(in xds.Input, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
-			made, err := xds.Generate(in, prev, memo)
+		Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
+			made, err := generate.Generate(in, prev, memo)
 			if err != nil || heavy == 0 {
 				return made, err
 			}
 			one := &endpointv3.LbEndpoint{LoadBalancingWeight: wrapperspb.UInt32(heavy), HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
 				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: "10.0.0.9", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}}}}}}
 			body, err := proto.Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: "svc", Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{one, one}}}})
-			do(t, err)
+			agenttest.Do(t, err)
 			next, sealed, rank := *made, *made.Sealed, draft.Rank(draft.TypeEndpoint)
 			list := slices.Clone(sealed.Resources[rank])
 			list[slices.IndexFunc(list, func(r *draft.Resource) bool { return r.Name == "svc" })] = draft.NewResource("svc", body)
@@ -306,87 +310,87 @@ func TestEndpointsAreCheckedAlone(t *testing.T) {
 		}})
 	want := func(what string, checks, refused int) {
 		t.Helper()
-		before := p.of("default.web")
-		if pass(r); count != checks || len(p.refused["default.web"]) != refused || p.of("default.web") == before {
-			t.Fatalf("%s: %d checks and %+v refused, want %d and %d; a new config: %t", what, count, p.refused["default.web"], checks, refused, p.of("default.web") != before)
+		before := p.Of("default.web")
+		if agenttest.Pass(r); count != checks || len(p.Refused["default.web"]) != refused || p.Of("default.web") == before {
+			t.Fatalf("%s: %d checks and %+v refused, want %d and %d; a new config: %t", what, count, p.Refused["default.web"], checks, refused, p.Of("default.web") != before)
 		}
 	}
 	want("the first config", 1, 0)
-	p.accepted = p.of("default.web")
-	byAPI(t, s, dataplaneText("default", "svc", "10.0.0.3"))
+	p.Forms = p.Of("default.web")
+	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "svc", "10.0.0.3"))
 	want("another endpoint", 1, 0)
-	byAPI(t, s, dataplaneText("default", "svc", "10.0.0.4"))
+	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "svc", "10.0.0.4"))
 	heavy = 1 << 31
 	want("endpoints that are too heavy", 2, 1)
-	byAPI(t, s, dataplaneText("default", "svc", "10.0.0.5"))
+	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "svc", "10.0.0.5"))
 	want("still", 3, 1)
 	heavy = 1
 	want("endpoints that are not", 4, 0)
 	heavy = 2
 	want("others", 4, 0)
-	byAPI(t, s, webFile("svc"))
+	agenttest.ByAPI(t, s, agenttest.WebFile("svc"))
 	want("another listener", 5, 0)
-	p.epoch++
+	p.Epochs++
 	heavy = 3
 	want("less is known of what the client has", 6, 0)
 }
 
 func atoi(t *testing.T, s string) int {
 	n, err := strconv.Atoi(s)
-	do(t, err)
+	agenttest.Do(t, err)
 	return n
 }
 
 // TestCheckPanics: a defect of the check never costs a proxy its config, and is told.
 func TestCheckPanics(t *testing.T) {
 	bad := true
-	r, p, _ := checked(t, 2, func(x *xds.Proxy) []envoy.Finding {
+	r, p, _ := checked(t, 2, func(x *generate.Proxy) []finding.Finding {
 		if x.Name == "web-0" && bad {
 			panic("oh")
 		}
-		return []envoy.Finding{{Rule: 5, Severity: envoy.Reject, Message: "no", Place: envoy.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.2:80"}}}
+		return []finding.Finding{{Rule: 5, Severity: finding.Reject, Message: "no", Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.2:80"}}}
 	})
-	got := pass(r)
+	got := agenttest.Pass(r)
 	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web-0: its config could not be checked and is sent unchecked: a defect of the agent: oh") {
 		t.Errorf("problems: %q", got)
 	}
-	if p.of("default.web-0") == nil || len(p.refused["default.web-0"]) != 0 {
-		t.Errorf("web-0: %+v %+v", p.of("default.web-0"), p.refused["default.web-0"])
+	if p.Of("default.web-0") == nil || len(p.Refused["default.web-0"]) != 0 {
+		t.Errorf("web-0: %+v %+v", p.Of("default.web-0"), p.Refused["default.web-0"])
 	}
-	want := xds.Refusal{ID: xds.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
-	if list := p.refused["default.web-1"]; len(list) != 1 || list[0] != want {
+	want := xds.Refusal{ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
+	if list := p.Refused["default.web-1"]; len(list) != 1 || list[0] != want {
 		t.Errorf("web-1: %+v", list)
 	}
 	bad = false
-	p.epoch++
-	if got := pass(r); len(got) != 0 {
+	p.Epochs++
+	if got := agenttest.Pass(r); len(got) != 0 {
 		t.Errorf("problems later: %q", got)
 	}
 }
 
 // TestUnfitZoneProxy: what an egress cannot take is held back from it like from any other, and waited for by nobody.
 func TestUnfitZoneProxy(t *testing.T) {
-	r := up(t, shortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	egress := "---\n{type: ZoneEgress, name: out, networking: {address: 10.0.0.9, port: 10002}}\n"
 	mesh := "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}, routing: {zoneEgress: true}}\n"
-	byAPI(t, r.Store(), mesh+egress+"---\n"+serviceBeyond("garbage"))
+	agenttest.ByAPI(t, r.Store(), mesh+egress+"---\n"+serviceBeyond("garbage"))
 	p := startPicky(t, r.Addrs().XDS, ".egress.out", "WORD", true)
-	p.want("Cluster")
-	p.want("Listener") // what leads nowhere else is not sent either
+	p.Want("Cluster")
+	p.Want("Listener") // what leads nowhere else is not sent either
 	if got := waitFor(t, r, "ExternalService", "api"); got.State != client.StateRejected || got.Rejected[0].Resource != "default:api" || got.Rejected[0].By != client.HeldByCheck {
 		t.Errorf("the service: %+v", got)
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	var problems []inspect.Problem
-	await(t, "it is said what it is about", tick.C, func() bool {
-		whole, err := r.api().Status(t.Context())
-		do(t, err)
+	agenttest.Await(t, "it is said what it is about", tick.C, func() bool {
+		whole, err := r.Api().Status(t.Context())
+		agenttest.Do(t, err)
 		problems = whole.Problems
 		return slices.ContainsFunc(problems, func(p inspect.Problem) bool {
 			return p.Resource == "ZoneEgress/out" && strings.Contains(p.Reason, "no policy shapes it")
 		})
 	})
-	byAPI(t, r.Store(), serviceBeyond(""))
-	p.want("Cluster default:api")
+	agenttest.ByAPI(t, r.Store(), serviceBeyond(""))
+	p.Want("Cluster default:api")
 }

@@ -1,11 +1,7 @@
 package agent_test
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,61 +13,32 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/generate"
 )
-
-// request makes a request of the API, over its unix socket where base is "http://nearside", and returns status and body.
-func (r *running) request(method, url, body string, headers ...string) (int, string) {
-	r.t.Helper()
-	tr := &http.Transport{DisableKeepAlives: true}
-	if strings.HasPrefix(url, "http://nearside/") {
-		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", r.Addrs().API)
-		}
-	}
-	req, err := http.NewRequestWithContext(r.t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, h := range headers {
-		k, v, _ := strings.Cut(h, ": ")
-		req.Header.Set(k, v)
-	}
-	resp, err := (&http.Client{Transport: tr, Timeout: patience}).Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return resp.StatusCode, string(b)
-}
 
 // TestLoopThatHangs has a generation that does not come back: the agent says that it is not alive, and why, until it does.
 func TestLoopThatHangs(t *testing.T) {
-	dir := shortDir(t)
-	do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	write(t, filepath.Join(dir, "resources", "web.yaml"), webFile("a"))
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	agenttest.Write(t, filepath.Join(dir, "resources", "web.yaml"), agenttest.WebFile("a"))
 	var ahead atomic.Int64
 	entered, release := make(chan struct{}), make(chan struct{})
 	var once, freed sync.Once
 	free := func() { freed.Do(func() { close(release) }) }
 	t.Cleanup(free)
-	r := up(t, dir, agent.Deps{
+	r := agenttest.Up(t, dir, agent.Deps{
 		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
-		Generate: func(in xds.Input, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
+		Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
 			once.Do(func() { close(entered) })
 			<-release
-			return xds.Generate(in, prev, memo)
+			return generate.Generate(in, prev, memo)
 		},
 	})
 	t.Cleanup(free) // before the agent is stopped, which waits for it
 	alive := func(want int, words ...string) {
 		t.Helper()
-		status, body := r.request("GET", "http://nearside/livez", "")
+		status, body := r.Request("GET", "http://nearside/livez", "")
 		if status != want {
 			t.Errorf("/livez: status %d, want %d: %s", status, want, body)
 		}
@@ -82,69 +49,69 @@ func TestLoopThatHangs(t *testing.T) {
 		}
 	}
 	alive(200)
-	s := r.ask(&core.Node{Id: "default.web"}, nil)
+	s := r.Ask(&core.Node{Id: "default.web"}, nil)
 	select {
 	case <-entered:
-	case <-time.After(patience):
+	case <-time.After(agenttest.Patience):
 		t.Fatal("no config was asked for")
 	}
 	alive(200) // a pass under way is none that hangs
 	ahead.Store(int64(31 * time.Second))
 	alive(503, `"name":"reconcile"`, "one reconciliation takes 31s already", "restart the agent")
 	free()
-	if got := next(t, s, map[string]string{}); got != "a localhost:80" {
+	if got := agenttest.Next(t, s, map[string]string{}); got != "a localhost:80" {
 		t.Errorf("clusters: %q", got)
 	}
 	// The config is out before the pass that made it has ended.
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	await(t, "/livez answers 200 again", tick.C, func() bool {
-		status, _ := r.request("GET", "http://nearside/livez", "")
+	agenttest.Await(t, "/livez answers 200 again", tick.C, func() bool {
+		status, _ := r.Request("GET", "http://nearside/livez", "")
 		return status == 200
 	})
 }
 
 // TestReadinessCounts has one and two of everything that can be wrong with files.
 func TestReadinessCounts(t *testing.T) {
-	dir := shortDir(t)
-	do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
 	path := func(n string) string { return filepath.Join(dir, "resources", n) }
-	write(t, path("a.yaml"), meshes("x", "y"))
-	r := up(t, dir, agent.Deps{})
+	agenttest.Write(t, path("a.yaml"), agenttest.Meshes("x", "y"))
+	r := agenttest.Up(t, dir, agent.Deps{})
 	ready := func(want string) {
 		t.Helper()
 		var body string
-		await(t, "readiness says "+want, time.Tick(5*time.Millisecond), func() bool {
+		agenttest.Await(t, "readiness says "+want, time.Tick(5*time.Millisecond), func() bool {
 			var status int
-			if status, body = r.request("GET", "http://nearside/readyz?verbose", ""); status != 200 {
+			if status, body = r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 {
 				t.Fatalf("/readyz: %d %s", status, body)
 			}
 			return strings.Contains(body, want)
 		})
 	}
 	ready("all files are in force")
-	write(t, path("b.yaml"), "type: [")
+	agenttest.Write(t, path("b.yaml"), "type: [")
 	ready(`"1 file has faults; nearside status`)
-	write(t, path("c.yaml"), meshes("x"))
+	agenttest.Write(t, path("c.yaml"), agenttest.Meshes("x"))
 	ready(`"1 file has faults, 1 resource is in conflict;`)
-	write(t, path("d.yaml"), meshes("y")+"---\n")
+	agenttest.Write(t, path("d.yaml"), agenttest.Meshes("y")+"---\n")
 	ready(`"1 file has faults, 2 resources are in conflict;`)
-	write(t, path("c.yaml"), "type: {")
+	agenttest.Write(t, path("c.yaml"), "type: {")
 	ready(`"2 files have faults, 2 resources are in conflict;`)
-	do(t, os.Remove(path("a.yaml")))
+	agenttest.Do(t, os.Remove(path("a.yaml")))
 	ready(`"2 files have faults; nearside status`)
 }
 
 // TestWritesOverTCP has a token file, whose token allows writes and nothing else does.
 func TestWritesOverTCP(t *testing.T) {
-	dir := shortDir(t)
+	dir := agenttest.ShortDir(t)
 	const token = "0123456789abcdef"
-	write(t, filepath.Join(dir, "token"), token+"\n")
-	open := up(t, dir, agent.Deps{}, "api.tcp=127.0.0.1:0", "api.tokenFile="+filepath.Join(dir, "token"))
-	reading := up(t, shortDir(t), agent.Deps{}, "api.tcp=127.0.0.1:0")
+	agenttest.Write(t, filepath.Join(dir, "token"), token+"\n")
+	open := agenttest.Up(t, dir, agent.Deps{}, "api.tcp=127.0.0.1:0", "api.tokenFile="+filepath.Join(dir, "token"))
+	reading := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "api.tcp=127.0.0.1:0")
 	const doc = `{"type": "Mesh", "name": "m"}`
 	for _, c := range []struct {
-		r             *running
+		r             *agenttest.Running
 		method, token string
 		want          int
 	}{
@@ -164,15 +131,15 @@ func TestWritesOverTCP(t *testing.T) {
 		if c.token != "" {
 			headers = []string{"Authorization: Bearer " + c.token}
 		}
-		status, body := c.r.request(c.method, fmt.Sprintf("http://%s/meshes/m", c.r.Addrs().APITCP), doc, headers...)
+		status, body := c.r.Request(c.method, fmt.Sprintf("http://%s/meshes/m", c.r.Addrs().APITCP), doc, headers...)
 		if status != c.want {
 			t.Errorf("%s with the token %q: status %d, want %d: %s", c.method, c.token, status, c.want, body)
 		}
 	}
-	if got := open.Store().History(meshKey("m")); len(got) != 2 || got[0].Author == "" {
+	if got := open.Store().History(agenttest.MeshKey("m")); len(got) != 2 || got[0].Author == "" {
 		t.Errorf("history: %+v", got)
 	}
-	if _, ok := reading.Store().Snapshot().Get(meshKey("m")); ok {
+	if _, ok := reading.Store().Snapshot().Get(agenttest.MeshKey("m")); ok {
 		t.Error("an API that is read-only was written to")
 	}
 }

@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 )
 
 // TestBucketsAreRound keeps bounds like 0.00030000000000000003 out of label values.
 func TestBucketsAreRound(t *testing.T) {
-	a := up(t, shortDir(t), agent.Deps{})
+	a := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	families, err := a.Metrics().Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/inspect"
@@ -38,7 +39,7 @@ type pickyProxy struct {
 func startPicky(t *testing.T, socket, id, word string, delta bool) *pickyProxy {
 	t.Helper()
 	p := &pickyProxy{t: t, id: id, delta: delta, word: word, nonce: map[string]string{}, had: map[string]string{}, vers: map[string]map[string]string{}}
-	p.connect(socket)
+	p.Connect(socket)
 	for _, url := range []string{draft.TypeCluster, draft.TypeListener} {
 		p.answer(url, "", "")
 	}
@@ -46,25 +47,25 @@ func startPicky(t *testing.T, socket, id, word string, delta bool) *pickyProxy {
 }
 
 // connect opens a stream.
-func (p *pickyProxy) connect(socket string) {
+func (p *pickyProxy) Connect(socket string) {
 	p.t.Helper()
 	t := p.t
-	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(dial(t, socket))
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(agenttest.Dial(t, socket))
 	var err error
 	if p.delta {
 		p.d, err = ads.DeltaAggregatedResources(t.Context())
 	} else {
 		p.s, err = ads.StreamAggregatedResources(t.Context())
 	}
-	do(t, err)
+	agenttest.Do(t, err)
 }
 
 // resume opens a stream to another agent, and says on it what it has.
 func (p *pickyProxy) resume(socket string) {
 	p.t.Helper()
-	p.connect(socket)
+	p.Connect(socket)
 	for _, url := range []string{draft.TypeCluster, draft.TypeListener} {
-		do(p.t, p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &core.Node{Id: p.id, UserAgentName: "envoy"}, TypeUrl: url, InitialResourceVersions: p.vers[url]}))
+		agenttest.Do(p.t, p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &core.Node{Id: p.id, UserAgentName: "envoy"}, TypeUrl: url, InitialResourceVersions: p.vers[url]}))
 	}
 }
 
@@ -77,10 +78,10 @@ func (p *pickyProxy) answer(url, nonce, reason string) {
 		fault = &rpcstatus.Status{Code: int32(codes.Internal), Message: reason}
 	}
 	if p.delta {
-		do(p.t, p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: url, ResponseNonce: nonce, ErrorDetail: fault}))
+		agenttest.Do(p.t, p.d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: url, ResponseNonce: nonce, ErrorDetail: fault}))
 		return
 	}
-	do(p.t, p.s.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, VersionInfo: p.nonce[url], ResponseNonce: nonce, ErrorDetail: fault}))
+	agenttest.Do(p.t, p.s.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, VersionInfo: p.nonce[url], ResponseNonce: nonce, ErrorDetail: fault}))
 }
 
 // next takes one response and returns what is new in it: "Listener a b! -c", with a mark where it rejected something.
@@ -96,7 +97,7 @@ func (p *pickyProxy) next() string {
 	var removed []string
 	if p.delta {
 		resp, err := p.d.Recv()
-		do(p.t, err)
+		agenttest.Do(p.t, err)
 		url, nonce = resp.TypeUrl, resp.Nonce
 		for _, r := range resp.Resources {
 			items = append(items, item{r.Name, r.Version, r.Resource.Value})
@@ -104,7 +105,7 @@ func (p *pickyProxy) next() string {
 		removed = resp.RemovedResources
 	} else {
 		resp, err := p.s.Recv()
-		do(p.t, err)
+		agenttest.Do(p.t, err)
 		url, nonce, version = resp.TypeUrl, resp.Nonce, resp.VersionInfo
 		for _, r := range resp.Resources {
 			items = append(items, item{nameOf(p.t, r), "", r.Value})
@@ -139,7 +140,7 @@ func (p *pickyProxy) next() string {
 	return strings.Join(words, " ")
 }
 
-func (p *pickyProxy) want(line string) {
+func (p *pickyProxy) Want(line string) {
 	p.t.Helper()
 	if got := p.next(); got != line {
 		p.t.Fatalf("%s got  %s\nwant %s", p.id, got, line)
@@ -153,20 +154,15 @@ func listenerPatch(name, word string) string {
 		"{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:20000'}, value: 'statPrefix: %s'}}]}}}\n", name, word)
 }
 
-// breaker is a policy about the clusters.
-func breaker(n int) string {
-	return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n", n)
-}
-
 // accessLog is a policy about the listener of svc-2.
 func accessLog(path string) string {
 	return fmt.Sprintf("{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: MeshService, name: web}, to: [{targetRef: {kind: MeshService, name: svc-2}, default: {backends: [{type: File, file: {path: %s}}]}}]}}\n", path)
 }
 
-func waitFor(t *testing.T, r *running, typ, name string) *client.Applied {
+func waitFor(t *testing.T, r *agenttest.Running, typ, name string) *client.Applied {
 	t.Helper()
-	out, err := r.api().Wait(t.Context(), client.Wait{Type: typ, Mesh: "default", Name: name, Timeout: "10s"})
-	do(t, err)
+	out, err := r.Api().Wait(t.Context(), client.Wait{Type: typ, Mesh: "default", Name: name, Timeout: "10s"})
+	agenttest.Do(t, err)
 	return out
 }
 
@@ -174,7 +170,7 @@ func waitFor(t *testing.T, r *running, typ, name string) *client.Applied {
 func metric(t *testing.T, a *agent.Agent, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := a.Metrics().Gather()
-	do(t, err)
+	agenttest.Do(t, err)
 	for _, f := range families {
 		for _, m := range f.Metric {
 			var have []string
@@ -195,19 +191,19 @@ func metric(t *testing.T, a *agent.Agent, name string, labels ...string) float64
 func TestRejectedPolicy(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
-			r := up(t, shortDir(t), agent.Deps{})
-			byAPI(t, r.Store(), webFile("svc-1", "svc-2"))
+			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2"))
 			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
-			p.want("Cluster localhost:80 svc-1 svc-2")
-			p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
-			byAPI(t, r.Store(), breaker(1))
-			p.want("Cluster svc-1 svc-2")
+			p.Want("Cluster localhost:80 svc-1 svc-2")
+			p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
+			agenttest.ByAPI(t, r.Store(), agenttest.Breaker(1))
+			p.Want("Cluster svc-1 svc-2")
 			if got := waitFor(t, r, "mcb", "limits"); got.State != client.StateApplied || got.Proxies != 1 || got.Acknowledged != 1 {
 				t.Errorf("a good policy: %+v", got)
 			}
 
-			byAPI(t, r.Store(), listenerPatch("bad", "WORD"))
-			p.want("Listener outbound:127.0.0.1:20000!")
+			agenttest.ByAPI(t, r.Store(), listenerPatch("bad", "WORD"))
+			p.Want("Listener outbound:127.0.0.1:20000!")
 			got := waitFor(t, r, "meshproxypatch", "bad")
 			if got.State != client.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource != "outbound:127.0.0.1:20000" || !strings.Contains(got.Rejected[0].Reason, "it holds the word") {
 				t.Fatalf("the bad policy: %+v", got)
@@ -221,8 +217,8 @@ func TestRejectedPolicy(t *testing.T) {
 				}
 			}
 			same("wait", got.Rejected[0].Policies)
-			status, err := r.api().Proxy(t.Context(), "default", "web")
-			do(t, err)
+			status, err := r.Api().Proxy(t.Context(), "default", "web")
+			agenttest.Do(t, err)
 			for _, ts := range status.Clients[0].Types {
 				if ts.TypeURL == draft.TypeListener {
 					same("the NACK", ts.NACK.Policies)
@@ -232,13 +228,13 @@ func TestRejectedPolicy(t *testing.T) {
 			if !strings.Contains(status.Reason, "it holds the word") || !strings.Contains(status.Reason, "MeshProxyPatch/default/bad (spec.default.appendModifications[1].listener)") {
 				t.Errorf("reason of the proxy: %s", status.Reason)
 			}
-			whole, err := r.api().Status(t.Context())
-			do(t, err)
+			whole, err := r.Api().Status(t.Context())
+			agenttest.Do(t, err)
 			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" || !strings.Contains(whole.Problems[0].Reason, "it holds the word") {
 				t.Errorf("problems: %+v", whole.Problems)
 			}
-			list, err := r.api().Applied(t.Context(), "meshproxypatches", "", "")
-			do(t, err)
+			list, err := r.Api().Applied(t.Context(), "meshproxypatches", "", "")
+			agenttest.Do(t, err)
 			if len(list) != 1 || list[0].State != client.StateRejected {
 				t.Errorf("states: %+v", list)
 			}
@@ -252,17 +248,17 @@ func TestRejectedPolicy(t *testing.T) {
 			}
 
 			// All else goes on and is acknowledged, and the bad bytes are not sent again.
-			byAPI(t, r.Store(), breaker(2))
-			p.want("Cluster svc-1 svc-2")
-			byAPI(t, r.Store(), accessLog("/dev/stdout"))
+			agenttest.ByAPI(t, r.Store(), agenttest.Breaker(2))
+			p.Want("Cluster svc-1 svc-2")
+			agenttest.ByAPI(t, r.Store(), accessLog("/dev/stdout"))
 			want := "Listener outbound:127.0.0.1:20001"
 			if delta {
 				p.had = map[string]string{} // the names of the rejected response are told once more, in what was accepted
 				want = "Listener outbound:127.0.0.1:20000 outbound:127.0.0.1:20001"
 			}
-			p.want(want)
-			byAPI(t, r.Store(), accessLog("/dev/stderr"))
-			p.want("Listener outbound:127.0.0.1:20001")
+			p.Want(want)
+			agenttest.ByAPI(t, r.Store(), accessLog("/dev/stderr"))
+			p.Want("Listener outbound:127.0.0.1:20001")
 			for kind, name := range map[string]string{"MeshCircuitBreaker": "limits", "MeshAccessLog": "logs", "Dataplane": "web"} {
 				if got := waitFor(t, r, kind, name); got.State != client.StateApplied || got.Acknowledged != 1 {
 					t.Errorf("%s beside the bad policy: %+v", kind, got)
@@ -274,26 +270,26 @@ func TestRejectedPolicy(t *testing.T) {
 
 			// A name is not part of any bytes.
 			key := resource.Key{Kind: "MeshProxyPatch", Mesh: "default", Name: "bad"}
-			batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: key}, {Put: decoded(t, listenerPatch("renamed", "WORD"))[0]}}}
+			batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: key}, {Put: agenttest.Decoded(t, listenerPatch("renamed", "WORD"))[0]}}}
 			_, err = r.Store().Apply(batch)
-			do(t, err)
+			agenttest.Do(t, err)
 			got = waitFor(t, r, "meshproxypatch", "renamed")
 			if got.State != client.StateRejected || got.Rejected[0].Policies[0].Name != "renamed" {
 				t.Errorf("under another name: %+v", got)
 			}
 
-			byAPI(t, r.Store(), listenerPatch("renamed", "GOOD"))
-			p.want("Listener outbound:127.0.0.1:20000")
+			agenttest.ByAPI(t, r.Store(), listenerPatch("renamed", "GOOD"))
+			p.Want("Listener outbound:127.0.0.1:20000")
 			if got := waitFor(t, r, "meshproxypatch", "renamed"); got.State != client.StateApplied {
 				t.Errorf("the good one: %+v", got)
 			}
-			gone, err := r.api().Wait(t.Context(), client.Wait{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", For: client.ForGone, Timeout: "10s"})
-			do(t, err)
+			gone, err := r.Api().Wait(t.Context(), client.Wait{Type: "MeshProxyPatch", Mesh: "default", Name: "bad", For: client.ForGone, Timeout: "10s"})
+			agenttest.Do(t, err)
 			if gone.State != client.StateGone {
 				t.Errorf("the one that was deleted: %+v", gone)
 			}
-			whole, err = r.api().Status(t.Context())
-			do(t, err)
+			whole, err = r.Api().Status(t.Context())
+			agenttest.Do(t, err)
 			if slices.ContainsFunc(whole.Problems, func(p inspect.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
 			}
@@ -317,16 +313,16 @@ func TestRejectedPolicy(t *testing.T) {
 
 // TestRejectedWithoutPolicy: when no policy shapes what is rejected, the Dataplane is named.
 func TestRejectedWithoutPolicy(t *testing.T) {
-	r := up(t, shortDir(t), agent.Deps{})
-	byAPI(t, r.Store(), webFile("svc-1"))
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1"))
 	p := startPicky(t, r.Addrs().XDS, "default.web", "outbound:127.0.0.1:20000", true)
-	p.want("Cluster localhost:80 svc-1")
-	p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000!")
+	p.Want("Cluster localhost:80 svc-1")
+	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000!")
 	if got := waitFor(t, r, "dataplane", "web"); got.State != client.StateRejected || len(got.Rejected[0].Policies) != 0 {
 		t.Errorf("wait: %+v", got)
 	}
-	whole, err := r.api().Status(t.Context())
-	do(t, err)
+	whole, err := r.Api().Status(t.Context())
+	agenttest.Do(t, err)
 	if len(whole.Problems) != 1 || whole.Problems[0].Resource != "Dataplane/default/web" || !strings.Contains(whole.Problems[0].Reason, "no policy shapes it") {
 		t.Errorf("problems: %+v", whole.Problems)
 	}
@@ -335,14 +331,14 @@ func TestRejectedWithoutPolicy(t *testing.T) {
 // TestRejectedFromTheStart connects a proxy when the bad policy is there already, beside another one that shapes the same
 // listener, and once more after the agent was restarted: raw patches, which act last, are the likely cause.
 func TestRejectedFromTheStart(t *testing.T) {
-	dir := shortDir(t)
-	r := up(t, dir, agent.Deps{})
-	byAPI(t, r.Store(), webFile("svc-1", "svc-2")+"---\n"+listenerPatch("bad", "WORD")+"---\n"+
-		strings.Replace(accessLog("/dev/stdout"), "svc-2", "svc-1", 1)+"---\n"+breaker(1))
+	dir := agenttest.ShortDir(t)
+	r := agenttest.Up(t, dir, agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2")+"---\n"+listenerPatch("bad", "WORD")+"---\n"+
+		strings.Replace(accessLog("/dev/stdout"), "svc-2", "svc-1", 1)+"---\n"+agenttest.Breaker(1))
 	for range 2 {
 		p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
-		p.want("Cluster localhost:80 svc-1 svc-2")
-		p.want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000! outbound:127.0.0.1:20001")
+		p.Want("Cluster localhost:80 svc-1 svc-2")
+		p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000! outbound:127.0.0.1:20001")
 		got := waitFor(t, r, "mpp", "bad")
 		if got.State != client.StateRejected || len(got.Rejected) != 1 {
 			t.Fatalf("wait: %+v", got)
@@ -362,41 +358,41 @@ func TestRejectedFromTheStart(t *testing.T) {
 				t.Errorf("%s: %v are rejected, want %v", kind, n, want)
 			}
 		}
-		do(t, r.stop())
-		r = up(t, dir, agent.Deps{})
+		agenttest.Do(t, r.Stop())
+		r = agenttest.Up(t, dir, agent.Deps{})
 	}
 }
 
 // TestManyReject: what many proxies reject alike is put down to the same policy for each.
 func TestManyReject(t *testing.T) {
-	r := up(t, shortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	const n = 8
 	var docs strings.Builder
 	docs.WriteString("type: Mesh\nname: default\n")
 	for i := range n {
 		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.0.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 20000, tags: {kuma.io/service: svc-1}}]}}\n", i, i+1)
 	}
-	byAPI(t, r.Store(), docs.String())
+	agenttest.ByAPI(t, r.Store(), docs.String())
 	var all []*pickyProxy
 	for i := range n {
 		p := startPicky(t, r.Addrs().XDS, fmt.Sprintf("default.web-%d", i), "WORD", i%2 == 0)
-		p.want("Cluster localhost:80 svc-1")
-		p.want(fmt.Sprintf("Listener inbound:10.0.0.%d:80 outbound:127.0.0.1:20000", i+1))
+		p.Want("Cluster localhost:80 svc-1")
+		p.Want(fmt.Sprintf("Listener inbound:10.0.0.%d:80 outbound:127.0.0.1:20000", i+1))
 		all = append(all, p)
 	}
-	byAPI(t, r.Store(), listenerPatch("bad", "WORD"))
+	agenttest.ByAPI(t, r.Store(), listenerPatch("bad", "WORD"))
 	for _, p := range all {
-		p.want("Listener outbound:127.0.0.1:20000!")
+		p.Want("Listener outbound:127.0.0.1:20000!")
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	await(t, "all are put down to the policy", tick.C, func() bool {
-		list, err := r.api().Applied(t.Context(), "mpp", "default", "bad")
-		do(t, err)
+	agenttest.Await(t, "all are put down to the policy", tick.C, func() bool {
+		list, err := r.Api().Applied(t.Context(), "mpp", "default", "bad")
+		agenttest.Do(t, err)
 		return list[0].RejectedTotal == n && list[0].Proxies == n
 	})
-	whole, err := r.api().Status(t.Context())
-	do(t, err)
+	whole, err := r.Api().Status(t.Context())
+	agenttest.Do(t, err)
 	if len(whole.Problems) != 1 || !strings.Contains(whole.Problems[0].Reason, fmt.Sprintf("rejected by %d proxies", n)) {
 		t.Errorf("problems: %+v", whole.Problems)
 	}

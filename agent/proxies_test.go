@@ -24,9 +24,13 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -60,17 +64,6 @@ func newProxyClient(t *testing.T, n *core.Node) *proxyClient {
 	return p
 }
 
-// dial is how to reach the unix socket of an agent.
-func dial(t *testing.T, socket string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
 // names is what the proxy asks for by name: the endpoints of its clusters, which have their names here.
 func (p *proxyClient) names(url string) []string {
 	if url != draft.TypeEndpoint {
@@ -87,9 +80,9 @@ func (p *proxyClient) names(url string) []string {
 }
 
 // connect opens a stream and asks for everything at once, saying what the proxy has.
-func (p *proxyClient) connect(conn *grpc.ClientConn, delta bool) {
+func (p *proxyClient) Connect(conn *grpc.ClientConn, delta bool) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), agenttest.Patience)
 	p.t.Cleanup(cancel)
 	p.end, p.nonce, p.delta, p.sotw = cancel, map[string]string{}, nil, nil
 	var err error
@@ -99,16 +92,16 @@ func (p *proxyClient) connect(conn *grpc.ClientConn, delta bool) {
 	} else {
 		p.sotw, err = ads.StreamAggregatedResources(ctx)
 	}
-	do(p.t, err)
+	agenttest.Do(p.t, err)
 	for _, url := range served {
 		names := p.names(url)
 		if url == draft.TypeEndpoint && len(names) == 0 {
 			continue
 		}
 		if delta {
-			do(p.t, p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: p.node, TypeUrl: url, ResourceNamesSubscribe: names, InitialResourceVersions: maps.Clone(p.has[url])}))
+			agenttest.Do(p.t, p.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: p.node, TypeUrl: url, ResourceNamesSubscribe: names, InitialResourceVersions: maps.Clone(p.has[url])}))
 		} else {
-			do(p.t, p.sotw.Send(&discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: url, ResourceNames: names, VersionInfo: p.version[url]}))
+			agenttest.Do(p.t, p.sotw.Send(&discoveryv3.DiscoveryRequest{Node: p.node, TypeUrl: url, ResourceNames: names, VersionInfo: p.version[url]}))
 		}
 	}
 }
@@ -218,43 +211,33 @@ func (p *proxyClient) next() string {
 	return line
 }
 
-// inSync waits until an agent has all acknowledgements of a node.
-func inSync(t *testing.T, a *agent.Agent, id string) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond) // no event tells of an acknowledgement
-	defer tick.Stop()
-	await(t, id+" is in sync", tick.C, func() bool {
-		return slices.ContainsFunc(a.Proxies(), func(p xds.ProxyStatus) bool { return p.NodeID == id && p.InSync })
-	})
-}
-
 // TestRestartSendsNothing stops an agent and starts it again on the same directories: a delta and a state-of-the-world
 // client that come back with what they had are sent nothing but the next change.
 func TestRestartSendsNothing(t *testing.T) {
-	dir := shortDir(t)
-	do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	write(t, filepath.Join(dir, "resources", "web.yaml"), webFile("svc-1", "svc-2")) // from a file, and the rest over the API
-	r := up(t, dir, agent.Deps{})
-	byAPI(t, r.Store(), endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2"))
-	other := strings.NewReplacer("name: web\n", "name: other\n", "10.0.0.1", "10.0.0.9").Replace(webFile("svc-1", "svc-2"))
-	byAPI(t, r.Store(), other[strings.Index(other, "---\ntype: Dataplane"):])
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	agenttest.Write(t, filepath.Join(dir, "resources", "web.yaml"), agenttest.WebFile("svc-1", "svc-2")) // from a file, and the rest over the API
+	r := agenttest.Up(t, dir, agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2"))
+	other := strings.NewReplacer("name: web\n", "name: other\n", "10.0.0.1", "10.0.0.9").Replace(agenttest.WebFile("svc-1", "svc-2"))
+	agenttest.ByAPI(t, r.Store(), other[strings.Index(other, "---\ntype: Dataplane"):])
 
 	clients := map[bool]*proxyClient{true: newProxyClient(t, &core.Node{Id: "default.web", UserAgentName: "envoy"}), false: newProxyClient(t, &core.Node{Id: "default.other", UserAgentName: "envoy"})}
 	for delta, p := range clients {
-		p.connect(dial(t, r.Addrs().XDS), delta)
+		p.Connect(agenttest.Dial(t, r.Addrs().XDS), delta)
 		p.until("all of the first config", func() bool {
 			return len(p.has[draft.TypeCluster]) == 3 && len(p.has[draft.TypeEndpoint]) == 2 && len(p.has[draft.TypeListener]) == 3
 		})
-		inSync(t, r.Agent, p.node.Id)
+		agenttest.InSync(t, r.Agent, p.node.Id)
 	}
-	do(t, r.stop())
+	agenttest.Do(t, r.Stop())
 
-	r = up(t, dir, agent.Deps{})
+	r = agenttest.Up(t, dir, agent.Deps{})
 	for delta, p := range clients {
-		p.connect(dial(t, r.Addrs().XDS), delta)
-		inSync(t, r.Agent, p.node.Id) // without a response
+		p.Connect(agenttest.Dial(t, r.Addrs().XDS), delta)
+		agenttest.InSync(t, r.Agent, p.node.Id) // without a response
 	}
-	byAPI(t, r.Store(), endpoint(2, 0, "10.0.0.22"))
+	agenttest.ByAPI(t, r.Store(), endpoint(2, 0, "10.0.0.22"))
 	for _, p := range clients {
 		if got := p.next(); got != "ClusterLoadAssignment svc-2" {
 			t.Errorf("%s: the first response after the restart is %q, want the change alone", p.node.Id, got)
@@ -276,21 +259,21 @@ func TestRestartSendsNothing(t *testing.T) {
 // TestFiftyProxies: each of 50 proxies gets its own config, and only its own changes.
 func TestFiftyProxies(t *testing.T) {
 	const n = 50
-	a := runAgent(t)
+	a := agenttest.RunAgent(t)
 	var docs strings.Builder
 	docs.WriteString("type: Mesh\nname: default\n" + endpoint(0, 0, "10.0.0.1"))
 	for k := 1; k <= n; k++ {
 		docs.WriteString(endpoint(k, 0, fmt.Sprintf("10.0.1.%d", k)))
 		fmt.Fprintf(&docs, "---\n{type: Dataplane, mesh: default, name: web-%d, networking: {address: 10.9.0.%d, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 20000, tags: {kuma.io/service: svc-0}}, {port: %d, tags: {kuma.io/service: svc-%d}}]}}\n", k, k, 20000+k, k)
 	}
-	apply(t, a, docs.String())
+	agenttest.Apply(t, a, docs.String())
 
-	conn := dial(t, a.Addrs().XDS)
+	conn := agenttest.Dial(t, a.Addrs().XDS)
 	clients := make([]*proxyClient, n+1)
 	for k := 1; k <= n; k++ {
 		p := newProxyClient(t, &core.Node{Id: fmt.Sprintf("default.web-%d", k), UserAgentName: "envoy"})
 		clients[k] = p
-		p.connect(conn, k%2 == 0)
+		p.Connect(conn, k%2 == 0)
 		p.until("its config", func() bool { return len(p.has[draft.TypeEndpoint]) == 2 && len(p.has[draft.TypeListener]) == 3 })
 		own := fmt.Sprintf("svc-%d", k)
 		for url, want := range map[string][]string{
@@ -303,14 +286,14 @@ func TestFiftyProxies(t *testing.T) {
 				t.Errorf("%s has %s %q, want %q", p.node.Id, short(url), got, want)
 			}
 		}
-		inSync(t, a, p.node.Id)
+		agenttest.InSync(t, a, p.node.Id)
 	}
 	// A change for one, then one for all: each proxy hears of those that concern it, in order, and of nothing else.
-	apply(t, a, endpoint(7, 0, "10.0.2.7"))
+	agenttest.Apply(t, a, endpoint(7, 0, "10.0.2.7"))
 	if got := clients[7].next(); got != "ClusterLoadAssignment svc-7" {
 		t.Fatalf("web-7 got %q", got)
 	}
-	apply(t, a, endpoint(0, 0, "10.0.2.0"))
+	agenttest.Apply(t, a, endpoint(0, 0, "10.0.2.0"))
 	for _, p := range clients[1:] {
 		if got := p.next(); got != "ClusterLoadAssignment svc-0" {
 			t.Errorf("%s got %q, want the change for all", p.node.Id, got)
@@ -320,17 +303,17 @@ func TestFiftyProxies(t *testing.T) {
 
 // TestLateNodeIsServed connects before its Dataplane is there.
 func TestLateNodeIsServed(t *testing.T) {
-	a := runAgent(t)
-	apply(t, a, "type: Mesh\nname: default\n")
+	a := agenttest.RunAgent(t)
+	agenttest.Apply(t, a, "type: Mesh\nname: default\n")
 	p := newProxyClient(t, &core.Node{Id: "default.web"})
-	p.connect(dial(t, a.Addrs().XDS), true)
+	p.Connect(agenttest.Dial(t, a.Addrs().XDS), true)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	await(t, "the status says that the node is unknown", tick.C, func() bool {
+	agenttest.Await(t, "the status says that the node is unknown", tick.C, func() bool {
 		all := a.Proxies()
 		return len(all) == 1 && all[0].NodeID == "default.web" && all[0].State == xds.StateUnknown
 	})
-	apply(t, a, dataplaneText("default", "web", "10.0.0.1"))
+	agenttest.Apply(t, a, agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	if got := p.next(); got != "Cluster localhost:80" {
 		t.Errorf("got %q", got)
 	}
@@ -344,11 +327,11 @@ type nodeParts struct {
 }
 
 func startParts(t *testing.T) *nodeParts {
-	s := memory(t)
-	envoys := agent.NewEnvoySource(agent.EnvoyOptions{Registry: kinds.Registry(), Store: s})
-	var r *agent.Reconciler
+	s := agenttest.Memory(t)
+	envoys := metadata.New(metadata.Options{Registry: kinds.Registry(), Store: s})
+	var r *reconcile.Reconciler
 	server := xds.NewServer(xds.ServerOptions{Handler: envoys, Changed: func() { r.Trigger() }})
-	r = agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: server, Problems: envoys.Problems})
+	r = reconcile.New(reconcile.Options{Store: s, Publisher: server, Problems: envoys.Problems})
 	r.Pass()
 	server.Ready()
 
@@ -360,12 +343,12 @@ func startParts(t *testing.T) *nodeParts {
 	go func() { r.Run(ctx); ended <- nil }()
 	conn, err := grpc.NewClient("passthrough:///agent", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	do(t, err)
+	agenttest.Do(t, err)
 	t.Cleanup(func() {
 		conn.Close()
 		cancel()
 		for range 3 {
-			do(t, <-ended)
+			agenttest.Do(t, <-ended)
 		}
 	})
 	return &nodeParts{store: s, conn: conn}
@@ -377,9 +360,9 @@ func TestUnknownNodeIsTold(t *testing.T) {
 	for _, delta := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			n := startParts(t)
-			byAPI(t, n.store, meshes("default"))
+			agenttest.ByAPI(t, n.store, agenttest.Meshes("default"))
 			p := newProxyClient(t, &core.Node{Id: "default.web"})
-			p.connect(n.conn, delta)
+			p.Connect(n.conn, delta)
 			began := time.Now()
 			_, err := p.recv()
 			if status.Code(err) != codes.NotFound {
@@ -393,8 +376,8 @@ func TestUnknownNodeIsTold(t *testing.T) {
 			if took := time.Since(began); took > 15*time.Second {
 				t.Errorf("told after %s; Envoy waits 15 s for its first config", took)
 			}
-			byAPI(t, n.store, dataplaneText("default", "web", "10.0.0.1"))
-			p.connect(n.conn, delta)
+			agenttest.ByAPI(t, n.store, agenttest.DataplaneText("default", "web", "10.0.0.1"))
+			p.Connect(n.conn, delta)
 			began = time.Now()
 			if got := p.next(); got != "Cluster localhost:80" {
 				t.Errorf("got %q", got)
@@ -412,7 +395,7 @@ func TestUnknownNodeIsTold(t *testing.T) {
 func TestEnvoyIsAnEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startParts(t)
-		byAPI(t, n.store, webFile("brought"))
+		agenttest.ByAPI(t, n.store, agenttest.WebFile("brought"))
 		watcher := newProxyClient(t, &core.Node{Id: "default.web", UserAgentName: "envoy"})
 		var addresses []string
 		// changed takes responses until there is one of endpoints.
@@ -420,15 +403,15 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 			t.Helper()
 			for {
 				resp, err := watcher.delta.Recv()
-				do(t, err)
-				do(t, watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}))
+				agenttest.Do(t, err)
+				agenttest.Do(t, watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}))
 				if resp.TypeUrl != draft.TypeEndpoint {
 					continue
 				}
 				addresses = nil
 				for _, r := range resp.Resources {
 					var a endpointv3.ClusterLoadAssignment
-					do(t, r.Resource.UnmarshalTo(&a))
+					agenttest.Do(t, r.Resource.UnmarshalTo(&a))
 					for _, group := range a.Endpoints {
 						for _, e := range group.LbEndpoints {
 							addresses = append(addresses, e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
@@ -446,12 +429,12 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 		defer cancel()
 		var err error
 		watcher.delta, err = discoveryv3.NewAggregatedDiscoveryServiceClient(n.conn).DeltaAggregatedResources(ctx)
-		do(t, err)
-		do(t, watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: watcher.node, TypeUrl: draft.TypeEndpoint, ResourceNamesSubscribe: []string{"brought"}}))
+		agenttest.Do(t, err)
+		agenttest.Do(t, watcher.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: watcher.node, TypeUrl: draft.TypeEndpoint, ResourceNamesSubscribe: []string{"brought"}}))
 		changed()
 
-		guest := newProxyClient(t, &core.Node{Id: "default.brought", Metadata: metadata(t, dataplaneText("default", "brought", "10.7.0.1"))})
-		guest.connect(n.conn, true)
+		guest := newProxyClient(t, &core.Node{Id: "default.brought", Metadata: agenttest.Metadata(t, agenttest.DataplaneText("default", "brought", "10.7.0.1"))})
+		guest.Connect(n.conn, true)
 		if got := guest.next(); got != "Cluster localhost:80" {
 			t.Errorf("the guest got %q", got)
 		}
@@ -464,19 +447,19 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 		}
 
 		// It comes back on other terms, and stays over a short break.
-		guest.node.Metadata = metadata(t, dataplaneText("default", "brought", "10.7.0.2"))
-		guest.connect(n.conn, false)
+		guest.node.Metadata = agenttest.Metadata(t, agenttest.DataplaneText("default", "brought", "10.7.0.2"))
+		guest.Connect(n.conn, false)
 		changed("10.7.0.2")
 		guest.end()
 		time.Sleep(29 * time.Second)
-		guest.node.Metadata = metadata(t, dataplaneText("default", "brought", "10.7.0.3"))
-		guest.connect(n.conn, false)
+		guest.node.Metadata = agenttest.Metadata(t, agenttest.DataplaneText("default", "brought", "10.7.0.3"))
+		guest.Connect(n.conn, false)
 		changed("10.7.0.3")
 		guest.end()
 
 		// And the proxy that watched is deleted.
 		_, err = n.store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}}}})
-		do(t, err)
+		agenttest.Do(t, err)
 		for err == nil {
 			_, err = watcher.delta.Recv()
 		}
@@ -490,11 +473,11 @@ func TestEnvoyIsAnEndpoint(t *testing.T) {
 // the store; and one that a defect keeps without a config does not make the loop spin.
 func TestConnectDuringPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p := twoProxies(t), newPublisher("default.web")
+		s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web")
 		started, gate := make(chan struct{}), make(chan struct{})
 		blocked := false
-		r := agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p,
-			Generate: func(in xds.Input, prev *xds.Proxy, memo *xds.Memo) (*xds.Proxy, error) {
+		r := reconcile.New(reconcile.Options{Store: s, Publisher: p,
+			Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
 				if in.Name == "web" {
 					if !blocked {
 						blocked = true
@@ -503,23 +486,23 @@ func TestConnectDuringPass(t *testing.T) {
 					}
 					panic("boom")
 				}
-				return xds.Generate(in, prev, memo)
+				return generate.Generate(in, prev, memo)
 			}})
 		go r.Run(t.Context())
 		<-started
-		p.connect("default.web", "default.other")
+		p.Connect("default.web", "default.other")
 		r.Trigger()
 		close(gate)
 		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
-		if p.has["default.other"] == nil {
+		if p.Has["default.other"] == nil {
 			t.Fatal("the proxy that came during a pass has no config")
 		}
-		if n := p.take(); n != 2 {
+		if n := p.Take(); n != 2 {
 			t.Errorf("%d passes, want 2", n)
 		}
 		time.Sleep(time.Hour)
-		if n := p.take(); n != 0 {
+		if n := p.Take(); n != 0 {
 			t.Errorf("%d passes without a trigger", n)
 		}
 	})

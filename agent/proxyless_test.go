@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,63 +19,10 @@ import (
 	grpcxds "google.golang.org/grpc/xds"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
-
-// runAgent starts an agent on directories of its own and waits until it serves.
-func runAgent(t testing.TB) *agent.Agent {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "ns") // t.TempDir is too long for a socket path in some tests
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, _, faults := agent.Load(agent.LoadOptions{Dir: dir, Hostname: "node-1", File: "", UID: func() int { return 1000 }, Set: []string{
-		"paths.run=" + filepath.Join(dir, "run"), "paths.state=" + filepath.Join(dir, "state"), "paths.logs=" + filepath.Join(dir, "logs"),
-		"resources.dir=" + filepath.Join(dir, "resources"), "api.socket.group=", "api.socket.mode=0600",
-	}})
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	a, err := agent.New(cfg, agent.Deps{Notify: func(string) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		os.RemoveAll(dir)
-	})
-	select {
-	case <-a.Ready():
-	case err := <-done:
-		done <- nil
-		t.Fatalf("the agent did not start: %v", err)
-	}
-	return a
-}
-
-// apply writes documents as an operator would.
-func apply(t testing.TB, a *agent.Agent, documents string) {
-	t.Helper()
-	rs, faults := kinds.Registry().Decode("test", []byte(documents))
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test"}
-	for _, r := range rs {
-		b.Ops = append(b.Ops, store.Op{Put: r})
-	}
-	if _, err := a.Store().Apply(b); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func remove(t testing.TB, a *agent.Agent, k resource.Key) {
 	t.Helper()
@@ -113,9 +58,9 @@ const caller = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  a
 // TestGRPCClient drives the agent with the xDS client of grpc-go: it resolves a service through the agent's socket,
 // calls it, sees an endpoint added and removed, refuses an update that it cannot use and takes the good one after it.
 func TestGRPCClient(t *testing.T) {
-	a := runAgent(t)
+	a := agenttest.RunAgent(t)
 	one, two := healthServer(t), healthServer(t)
-	apply(t, a, "type: Mesh\nname: default\n"+instance("greeter-1", one)+caller)
+	agenttest.Apply(t, a, "type: Mesh\nname: default\n"+instance("greeter-1", one)+caller)
 
 	bootstrap, err := json.Marshal(map[string]any{
 		"xds_servers": []any{map[string]any{
@@ -162,13 +107,13 @@ func TestGRPCClient(t *testing.T) {
 		}
 	}
 	answers(one)
-	apply(t, a, instance("greeter-2", two))
+	agenttest.Apply(t, a, instance("greeter-2", two))
 	answers(one, two)
 	remove(t, a, resource.Key{Kind: "Dataplane", Mesh: "default", Name: "greeter-1"})
 	answers(two)
 
 	// The client refuses endpoints that name one address twice, keeps what it has, and says why.
-	apply(t, a, instance("greeter-3", two)+instance("greeter-1", one))
+	agenttest.Apply(t, a, instance("greeter-3", two)+instance("greeter-1", one))
 	nack := func() string {
 		for _, p := range a.Proxies() {
 			for _, ty := range p.Types {

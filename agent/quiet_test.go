@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 )
 
 // TestOnlyWhatChangedIsSent changes an endpoint that one of two proxies uses, then a resource that neither uses, then
 // an endpoint that both use: each proxy hears of its own changes alone, each once.
 func TestOnlyWhatChangedIsSent(t *testing.T) {
-	a := runAgent(t)
+	a := agenttest.RunAgent(t)
 	proxy := func(n int, services ...string) string {
 		var out strings.Builder
 		for i, s := range services {
@@ -21,7 +23,7 @@ func TestOnlyWhatChangedIsSent(t *testing.T) {
 		return fmt.Sprintf("---\ntype: Dataplane\nmesh: default\nname: web-%d\nnetworking:\n  address: 10.9.0.%d\n  inbound:\n"+
 			"  - {port: 80, tags: {kuma.io/service: web}}\n  outbound:\n%s", n, n+1, out.String())
 	}
-	apply(t, a, "type: Mesh\nname: default\n"+endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2")+proxy(0, "svc-1", "svc-2")+proxy(1, "svc-2"))
+	agenttest.Apply(t, a, "type: Mesh\nname: default\n"+endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2")+proxy(0, "svc-1", "svc-2")+proxy(1, "svc-2"))
 
 	names := make(chan string, 100)
 	var clients []*deltaClient
@@ -54,11 +56,11 @@ func TestOnlyWhatChangedIsSent(t *testing.T) {
 		"web-1 Listener inbound:10.9.0.2:80", "web-1 Listener outbound:127.0.0.1:20000")
 	before := [2]int64{clients[0].sent.Load(), clients[1].sent.Load()}
 
-	apply(t, a, endpoint(1, 0, "10.0.0.11"))
+	agenttest.Apply(t, a, endpoint(1, 0, "10.0.0.11"))
 	expect("an endpoint of svc-1", "web-0 ClusterLoadAssignment svc-1")
-	apply(t, a, endpoint(3, 0, "10.0.0.3")) // nobody reaches svc-3
-	apply(t, a, "type: MeshTimeout\nmesh: default\nname: later\nspec:\n  targetRef: {kind: MeshService, name: svc-3}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 2s}\n")
-	apply(t, a, endpoint(2, 0, "10.0.0.12"))
+	agenttest.Apply(t, a, endpoint(3, 0, "10.0.0.3")) // nobody reaches svc-3
+	agenttest.Apply(t, a, "type: MeshTimeout\nmesh: default\nname: later\nspec:\n  targetRef: {kind: MeshService, name: svc-3}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 2s}\n")
+	agenttest.Apply(t, a, endpoint(2, 0, "10.0.0.12"))
 	expect("an endpoint of svc-2, after changes that concern nobody", "web-0 ClusterLoadAssignment svc-2", "web-1 ClusterLoadAssignment svc-2")
 
 	// Empty responses would show here.

@@ -1,15 +1,17 @@
 package agent
 
+import "github.com/nearside-mesh/nearside/agent/config"
+
 // Reload reads the config again, says what has changed, lets the live keys take effect and scans the resource
 // directory. A config with faults changes nothing.
-func (a *Agent) Reload(o LoadOptions) {
+func (a *Agent) Reload(o config.LoadOptions) {
 	select {
 	case <-a.ready:
 	default:
 		return // it is being read right now
 	}
 	a.dir.Rescan()
-	next, _, faults := Load(o)
+	next, _, faults := config.Load(o)
 	if err := faults.Err(); err != nil {
 		a.log.Error("the config has faults and is not taken over", "faults", len(faults), "error", err)
 		return

@@ -12,9 +12,13 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/source/directory"
+	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -108,7 +112,7 @@ const (
 
 // makeDirs makes the directories that are missing. Only the one of the sockets is needed; without the others the
 // agent does less and says so.
-func (a *Agent) makeDirs(cfg *Config, gid int) {
+func (a *Agent) makeDirs(cfg *config.Config, gid int) {
 	for _, d := range []struct {
 		path string
 		mode os.FileMode
@@ -127,7 +131,7 @@ func (a *Agent) makeDirs(cfg *Config, gid int) {
 
 // locks takes the locks on the state and run directories. On a state directory that takes no file the agent goes on
 // in memory, so that the lock of the run directory must do.
-func (a *Agent) locks(cfg *Config) (held []*lockFile, err error) {
+func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 	for _, l := range []struct {
 		path   string
 		needed bool
@@ -161,24 +165,24 @@ func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
 }
 
 // build makes the parts that work on the store.
-func (a *Agent) build(cfg *Config) error {
+func (a *Agent) build(cfg *config.Config) error {
 	if err := a.measure(); err != nil {
 		return err
 	}
-	a.envoys = NewEnvoySource(EnvoyOptions{Registry: a.registry, Store: a.store, Log: a.log, Changed: func() { a.reconciler.Trigger() }})
+	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log, Changed: func() { a.reconciler.Trigger() }})
 	a.xds = xds.NewServer(xds.ServerOptions{
 		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Rejected: func() { a.nacks.Trigger() },
 		Registry: a.deps.Metrics,
 	})
-	a.reconciler = NewReconciler(ReconcileOptions{
+	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
-		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.options(), VIPFile: filepath.Join(cfg.Paths.State, vipFile), Log: a.log, Now: a.deps.Now,
+		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.VipFile), Log: a.log, Now: a.deps.Now,
 		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
-		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, identityDir), Now: a.deps.Now, Log: a.log}),
-		SystemCA:     systemCA(),
+		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),
+		SystemCA:     identity.SystemCA(),
 	})
-	a.nacks = newNackWatch(a.xds, a.reconciler.Last, a.store, a.registry, a.log)
-	a.dir = NewDirSource(DirOptions{Dir: cfg.Resources.Dir, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})
+	a.nacks = reconcile.NewNackWatch(a.xds, a.reconciler.Last, a.store, a.registry, a.log)
+	a.dir = directory.New(directory.Options{Dir: cfg.Resources.Dir, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})
 	return nil
 }
 
@@ -191,7 +195,7 @@ func (l listeners) close() {
 }
 
 // listen opens all sockets, or none.
-func (a *Agent) listen(ctx context.Context, cfg *Config, gid int) (ls listeners, err error) {
+func (a *Agent) listen(ctx context.Context, cfg *config.Config, gid int) (ls listeners, err error) {
 	defer func() {
 		if err != nil {
 			ls.close()
@@ -199,7 +203,7 @@ func (a *Agent) listen(ctx context.Context, cfg *Config, gid int) (ls listeners,
 	}()
 	for _, s := range []struct {
 		to  *[]net.Listener
-		cfg SocketConfig
+		cfg config.SocketConfig
 		gid int
 		tcp string
 		key string
@@ -223,7 +227,7 @@ func (a *Agent) listen(ctx context.Context, cfg *Config, gid int) (ls listeners,
 		}
 		*s.to = append(*s.to, l)
 		*s.at = l.Addr()
-		if checkLoopback(l.Addr().String()) != "" {
+		if config.CheckLoopback(l.Addr().String()) != "" {
 			a.log.Warn("xds.tcp is open to the network without authentication: whoever reaches it gets the config of any proxy, but for its certificates", "address", l.Addr().String())
 		}
 	}
@@ -231,7 +235,7 @@ func (a *Agent) listen(ctx context.Context, cfg *Config, gid int) (ls listeners,
 	return ls, nil
 }
 
-func (a *Agent) inspectOptions(cfg *Config, gid int, token string) inspect.Options {
+func (a *Agent) inspectOptions(cfg *config.Config, gid int, token string) inspect.Options {
 	return inspect.Options{
 		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},

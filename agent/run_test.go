@@ -12,213 +12,82 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
-
-// running is an agent on directories of its own.
-type running struct {
-	*agent.Agent
-	t    *testing.T
-	dir  string
-	logs *logs
-	stop func() error // ends the agent and returns what Run did
-}
-
-// begin makes an agent below dir and runs it, without waiting.
-func begin(t *testing.T, dir string, d agent.Deps, set ...string) (r *running, done <-chan error) {
-	t.Helper()
-	cfg, _, faults := agent.Load(options(dir, set...))
-	if faults != nil {
-		t.Fatal(faults)
-	}
-	r = &running{t: t, dir: dir, logs: newLogs()}
-	d.Log = r.logs.logger()
-	if d.Notify == nil {
-		d.Notify = func(string) {}
-	}
-	a, err := agent.New(cfg, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Agent = a
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx); close(ended) }()
-	r.stop = sync.OnceValue(func() error { cancel(); return <-ended })
-	t.Cleanup(func() { _ = r.stop() })
-	return r, ended
-}
-
-func options(dir string, set ...string) agent.LoadOptions {
-	return agent.LoadOptions{Dir: dir, UID: func() int { return 1000 }, Hostname: "node-1", Set: append([]string{"paths.run=run", "paths.state=state", "paths.logs=logs", "resources.dir=resources"}, set...)}
-}
-
-// up runs an agent and waits until it serves.
-func up(t *testing.T, dir string, d agent.Deps, set ...string) *running {
-	t.Helper()
-	r, done := begin(t, dir, d, set...)
-	select {
-	case <-r.Ready():
-		return r
-	case err := <-done:
-		t.Fatalf("the agent did not start: %v", err)
-	case <-time.After(patience):
-		t.Fatal("the agent did not start in time")
-	}
-	return nil
-}
-
-// refused runs an agent that must not start and returns why.
-func refused(t *testing.T, dir string, set ...string) string {
-	t.Helper()
-	r, done := begin(t, dir, agent.Deps{}, set...)
-	select {
-	case <-r.Ready():
-		t.Fatal("the agent has started")
-	case err := <-done:
-		if err == nil {
-			t.Fatal("the agent ended without an error")
-		}
-		return err.Error()
-	case <-time.After(patience):
-		t.Fatal("the agent neither started nor refused")
-	}
-	return ""
-}
-
-func (r *running) api() *client.Client { return client.New(r.Addrs().API, patience) }
-
-// want waits until the store holds exactly these meshes.
-func (r *running) want(meshes string) {
-	r.t.Helper()
-	changed, stop := r.Store().Watch()
-	defer stop()
-	await(r.t, "the store holds "+meshes, changed, func() bool { return held(r.Store()) == meshes })
-}
-
-// ask opens a delta stream for all clusters.
-func (r *running) ask(n *core.Node, has map[string]string) discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
-	r.t.Helper()
-	conn, err := grpc.NewClient("unix://"+r.Addrs().XDS, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	r.t.Cleanup(func() { cancel(); conn.Close() })
-	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	do(r.t, s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: draft.TypeCluster, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: has}))
-	return s
-}
-
-// next receives one response as "name ... -removed ...", acknowledges it and notes the versions.
-func next(t *testing.T, s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, versions map[string]string) string {
-	t.Helper()
-	resp, err := s.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, x := range resp.Resources {
-		out = append(out, x.Name)
-		versions[x.Name] = x.Version
-	}
-	for _, n := range resp.RemovedResources {
-		out = append(out, "-"+n)
-		delete(versions, n)
-	}
-	do(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}))
-	return strings.Join(out, " ")
-}
-
-// webFile is the mesh and the proxy web with outbounds to services.
-func webFile(services ...string) string {
-	var b strings.Builder
-	b.WriteString("---\ntype: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.0.0.1\n  inbound: [{port: 80, tags: {kuma.io/service: web}}]\n  outbound:\n")
-	for i, s := range services {
-		fmt.Fprintf(&b, "  - {port: %d, tags: {kuma.io/service: %s}}\n", 20000+i, s)
-	}
-	return b.String()
-}
 
 // TestFileToEnvoy walks the whole way: a file, a proxy that takes its config, a change of the file, a bad file, a
 // restart that sends nothing.
 func TestFileToEnvoy(t *testing.T) {
-	dir := shortDir(t)
+	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "resources", "web.yaml")
-	do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	write(t, file, webFile("a"))
-	r := up(t, dir, agent.Deps{})
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	agenttest.Write(t, file, agenttest.WebFile("a"))
+	r := agenttest.Up(t, dir, agent.Deps{})
 	versions := map[string]string{}
-	s := r.ask(&core.Node{Id: "default.web"}, nil)
-	if got := next(t, s, versions); got != "a localhost:80" {
+	s := r.Ask(&core.Node{Id: "default.web"}, nil)
+	if got := agenttest.Next(t, s, versions); got != "a localhost:80" {
 		t.Fatalf("first clusters: %q", got)
 	}
-	write(t, file, webFile("a", "b"))
-	if got := next(t, s, versions); got != "b" {
+	agenttest.Write(t, file, agenttest.WebFile("a", "b"))
+	if got := agenttest.Next(t, s, versions); got != "b" {
 		t.Fatalf("after an outbound was added: %q", got)
 	}
-	write(t, file, "type: [")
-	await(t, "the fault is logged", r.logs.ch, func() bool { return strings.Contains(r.logs.String(), "resource file has faults") })
-	st, err := r.api().Status(t.Context())
+	agenttest.Write(t, file, "type: [")
+	agenttest.Await(t, "the fault is logged", r.Logs.Ch, func() bool { return strings.Contains(r.Logs.String(), "resource file has faults") })
+	st, err := r.Api().Status(t.Context())
 	if err != nil || len(st.Files) != 1 || !st.Files[0].Stale || len(st.Files[0].Faults) == 0 {
 		t.Fatalf("status: %+v %v", st, err)
 	}
 	if !st.Ready {
 		t.Errorf("a bad file makes the node unready: %+v", st.Checks)
 	}
-	do(t, r.stop())
+	agenttest.Do(t, r.Stop())
 
 	// The bad file is still there: its last good content is in force, and the proxy has all of it.
-	r = up(t, dir, agent.Deps{})
-	s = r.ask(&core.Node{Id: "default.web"}, versions)
-	write(t, file, webFile("b"))
-	if got := next(t, s, versions); got != "-a" {
+	r = agenttest.Up(t, dir, agent.Deps{})
+	s = r.Ask(&core.Node{Id: "default.web"}, versions)
+	agenttest.Write(t, file, agenttest.WebFile("b"))
+	if got := agenttest.Next(t, s, versions); got != "-a" {
 		t.Fatalf("first response after a restart: %q, want the change alone", got)
 	}
 }
 
 // TestEnvoyBringsItsDataplane has a node that nobody knows without its metadata.
 func TestEnvoyBringsItsDataplane(t *testing.T) {
-	r := up(t, shortDir(t), agent.Deps{})
-	byAPI(t, r.Store(), meshes("default"))
-	node := &core.Node{Id: "default.web", Metadata: metadata(t, dataplaneText("default", "web", "10.0.0.1"))}
-	if got := next(t, r.ask(node, nil), map[string]string{}); got != "localhost:80" {
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), agenttest.Meshes("default"))
+	node := &core.Node{Id: "default.web", Metadata: agenttest.Metadata(t, agenttest.DataplaneText("default", "web", "10.0.0.1"))}
+	if got := agenttest.Next(t, r.Ask(node, nil), map[string]string{}); got != "localhost:80" {
 		t.Errorf("clusters: %q", got)
 	}
-	if got := has(r.Store()); got != "envoy:default.web 10.0.0.1" {
+	if got := agenttest.Has(r.Store()); got != "envoy:default.web 10.0.0.1" {
 		t.Errorf("stored: %q", got)
 	}
-	_, err := r.ask(&core.Node{Id: "default.forged", Metadata: node.Metadata}, nil).Recv()
+	_, err := r.Ask(&core.Node{Id: "default.forged", Metadata: node.Metadata}, nil).Recv()
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "default.forged") {
 		t.Errorf("a node with the Dataplane of another: %v", err)
 	}
 	// Over the API it is read-only.
-	if _, err := r.api().Apply(t.Context(), []byte(dataplaneText("default", "web", "10.0.0.9")), false); err == nil || !strings.Contains(err.Error(), "envoy:default.web") {
+	if _, err := r.Api().Apply(t.Context(), []byte(agenttest.DataplaneText("default", "web", "10.0.0.9")), false); err == nil || !strings.Contains(err.Error(), "envoy:default.web") {
 		t.Errorf("the API changes the Dataplane of an Envoy: %v", err)
 	}
 }
 
 func TestTwoAgentsInOneProcess(t *testing.T) {
-	a, b := up(t, shortDir(t), agent.Deps{}, "api.tcp=127.0.0.1:0", "xds.tcp=127.0.0.1:0"), up(t, shortDir(t), agent.Deps{})
-	byAPI(t, a.Store(), meshes("a"))
-	byAPI(t, b.Store(), meshes("b"))
-	if held(a.Store()) != "a@api" || held(b.Store()) != "b@api" {
-		t.Errorf("stores: %q %q", held(a.Store()), held(b.Store()))
+	a, b := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "api.tcp=127.0.0.1:0", "xds.tcp=127.0.0.1:0"), agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.ByAPI(t, a.Store(), agenttest.Meshes("a"))
+	agenttest.ByAPI(t, b.Store(), agenttest.Meshes("b"))
+	if agenttest.Held(a.Store()) != "a@api" || agenttest.Held(b.Store()) != "b@api" {
+		t.Errorf("stores: %q %q", agenttest.Held(a.Store()), agenttest.Held(b.Store()))
 	}
 	for _, addr := range []net.Addr{a.Addrs().APITCP, a.Addrs().XDSTCP} {
 		conn, err := net.Dial("tcp", addr.String())
@@ -233,8 +102,8 @@ func TestTwoAgentsInOneProcess(t *testing.T) {
 }
 
 func TestSecondAgentIsRefused(t *testing.T) {
-	dir := shortDir(t)
-	up(t, dir, agent.Deps{})
+	dir := agenttest.ShortDir(t)
+	agenttest.Up(t, dir, agent.Deps{})
 	me := fmt.Sprintf("another agent (pid %d)", os.Getpid())
 	for name, set := range map[string][]string{
 		"same paths":  nil,
@@ -242,29 +111,29 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		"same run":    {"paths.state=state2"},
 		"same socket": {"paths.run=run3", "paths.state=state3", "xds.socket.path=" + filepath.Join(dir, "run", "xds.sock")},
 	} {
-		if got := refused(t, dir, set...); !strings.Contains(got, me) {
+		if got := agenttest.Refused(t, dir, set...); !strings.Contains(got, me) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
 	// The first is unharmed.
-	if _, err := client.New(filepath.Join(dir, "run", "nearside.sock"), patience).Status(t.Context()); err != nil {
+	if _, err := client.New(filepath.Join(dir, "run", "nearside.sock"), agenttest.Patience).Status(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestSockets(t *testing.T) {
-	dir := shortDir(t)
-	do(t, os.Mkdir(filepath.Join(dir, "run"), 0o700))
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "run"), 0o700))
 	stale := filepath.Join(dir, "run", "nearside.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
-	do(t, l.Close())
+	agenttest.Do(t, l.Close())
 
-	r := up(t, dir, agent.Deps{}, "api.socket.mode=0640", "xds.socket.path=sub/x.sock", fmt.Sprintf("api.socket.group=%d", os.Getegid()))
-	if _, err := r.api().Status(t.Context()); err != nil {
+	r := agenttest.Up(t, dir, agent.Deps{}, "api.socket.mode=0640", "xds.socket.path=sub/x.sock", fmt.Sprintf("api.socket.group=%d", os.Getegid()))
+	if _, err := r.Api().Status(t.Context()); err != nil {
 		t.Errorf("through the socket that replaced a stale one: %v", err)
 	}
 	for path, mode := range map[string]os.FileMode{stale: 0o640, filepath.Join(dir, "run/sub/x.sock"): 0o666, filepath.Join(dir, "run/sub"): 0o751,
@@ -277,15 +146,15 @@ func TestSockets(t *testing.T) {
 			t.Errorf("%s has mode %v, want %v", path, got, mode)
 		}
 	}
-	do(t, r.stop())
+	agenttest.Do(t, r.Stop())
 	for _, p := range []string{stale, filepath.Join(dir, "run/sub/x.sock")} {
 		if _, err := os.Lstat(p); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is still there after the end: %v", p, err)
 		}
 	}
 
-	write(t, stale, "precious")
-	if got := refused(t, dir); !strings.Contains(got, "not a socket") {
+	agenttest.Write(t, stale, "precious")
+	if got := agenttest.Refused(t, dir); !strings.Contains(got, "not a socket") {
 		t.Errorf("a file in the place of the socket: %s", got)
 	}
 	if b, err := os.ReadFile(stale); err != nil || string(b) != "precious" {
@@ -294,7 +163,7 @@ func TestSockets(t *testing.T) {
 }
 
 func TestNewRefusesLongSocketPath(t *testing.T) {
-	cfg, _, _ := agent.Load(options("/" + strings.Repeat("x", 100)))
+	cfg, _, _ := config.Load(agenttest.Options("/" + strings.Repeat("x", 100)))
 	if _, err := agent.New(cfg, agent.Deps{}); err == nil || !strings.Contains(err.Error(), "at most 107") {
 		t.Errorf("error: %v", err)
 	}
@@ -302,18 +171,18 @@ func TestNewRefusesLongSocketPath(t *testing.T) {
 
 // TestStopDuringWrites ends the agent while clients write; what was acknowledged is there after a restart.
 func TestStopDuringWrites(t *testing.T) {
-	dir := shortDir(t)
-	r := up(t, dir, agent.Deps{})
+	dir := agenttest.ShortDir(t)
+	r := agenttest.Up(t, dir, agent.Deps{})
 	var mu sync.Mutex
 	acknowledged := map[string]bool{}
 	enough := make(chan struct{})
 	var wg sync.WaitGroup
 	for w := range 4 {
-		api := r.api()
+		api := r.Api()
 		wg.Go(func() {
 			for i := 0; ; i++ {
 				name := fmt.Sprintf("m-%d-%d", w, i)
-				if _, err := api.Apply(context.Background(), []byte(meshes(name)), false); err != nil {
+				if _, err := api.Apply(context.Background(), []byte(agenttest.Meshes(name)), false); err != nil {
 					return
 				}
 				mu.Lock()
@@ -326,13 +195,13 @@ func TestStopDuringWrites(t *testing.T) {
 		})
 	}
 	<-enough
-	if err := r.stop(); err != nil {
+	if err := r.Stop(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
 	wg.Wait()
-	r = up(t, dir, agent.Deps{})
+	r = agenttest.Up(t, dir, agent.Deps{})
 	for name := range acknowledged {
-		if _, ok := r.Store().Snapshot().Get(meshKey(name)); !ok {
+		if _, ok := r.Store().Snapshot().Get(agenttest.MeshKey(name)); !ok {
 			t.Errorf("the acknowledged mesh %s is lost", name)
 		}
 	}
@@ -340,7 +209,7 @@ func TestStopDuringWrites(t *testing.T) {
 
 // TestStopWithIdleClients ends the agent while clients hang on its sockets.
 func TestStopWithIdleClients(t *testing.T) {
-	r := up(t, shortDir(t), agent.Deps{})
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	for _, path := range []string{r.Addrs().API, r.Addrs().XDS} {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
@@ -351,25 +220,25 @@ func TestStopWithIdleClients(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.stop(); err != nil {
+	if err := r.Stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
 }
 
 func TestHangup(t *testing.T) {
-	dir := shortDir(t)
+	dir := agenttest.ShortDir(t)
 	file := filepath.Join(dir, "agent.yaml")
-	write(t, file, "node: {zone: one}\n")
-	o := options(dir)
+	agenttest.Write(t, file, "node: {zone: one}\n")
+	o := agenttest.Options(dir)
 	o.File = file
 	hup := make(chan os.Signal)
-	r := up(t, dir, agent.Deps{Hangup: hup, Reload: o}, "node.zone=one")
+	r := agenttest.Up(t, dir, agent.Deps{Hangup: hup, Reload: o}, "node.zone=one")
 	say := func(words ...string) {
 		t.Helper()
 		hup <- syscall.SIGHUP
-		await(t, "the log says "+strings.Join(words, ", "), r.logs.ch, func() bool {
+		agenttest.Await(t, "the log says "+strings.Join(words, ", "), r.Logs.Ch, func() bool {
 			for _, w := range words {
-				if !strings.Contains(r.logs.String(), w) {
+				if !strings.Contains(r.Logs.String(), w) {
 					return false
 				}
 			}
@@ -377,33 +246,33 @@ func TestHangup(t *testing.T) {
 		})
 	}
 	// The group differs, since an agent without a file has another default.
-	write(t, file, "node: {zone: two}\nlog: {level: debug}\napi: {socket: {group: \"\"}}\n")
+	agenttest.Write(t, file, "node: {zone: two}\nlog: {level: debug}\napi: {socket: {group: \"\"}}\n")
 	say("key=node.zone from=one to=two", "needs a restart", "key=log.level from=info to=debug")
 	if c := r.Config(); c.Node.Zone != "one" || c.Log.Level != "debug" {
 		t.Errorf("after the reload: zone %q, level %q", c.Node.Zone, c.Log.Level)
 	}
-	write(t, file, "nod: {}\n")
+	agenttest.Write(t, file, "nod: {}\n")
 	say("is not taken over", "nod: is not a key")
 	if c := r.Config(); c.Log.Level != "debug" {
 		t.Errorf("a config with faults was taken over: %+v", c.Log)
 	}
 	// The resource directory is scanned anew.
-	do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	write(t, filepath.Join(dir, "resources", "a.yaml"), meshes("a"))
-	r.want("a@a.yaml")
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	agenttest.Write(t, filepath.Join(dir, "resources", "a.yaml"), agenttest.Meshes("a"))
+	r.Want("a@a.yaml")
 }
 
 // TestStateCannotBeWritten runs on a state directory that takes no files.
 func TestStateCannotBeWritten(t *testing.T) {
-	dir := shortDir(t)
-	write(t, filepath.Join(dir, "file"), "")
-	do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	write(t, filepath.Join(dir, "resources", "web.yaml"), webFile("a"))
-	r := up(t, dir, agent.Deps{}, "paths.state=file/state")
-	if got := next(t, r.ask(&core.Node{Id: "default.web"}, nil), map[string]string{}); got != "a localhost:80" {
+	dir := agenttest.ShortDir(t)
+	agenttest.Write(t, filepath.Join(dir, "file"), "")
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	agenttest.Write(t, filepath.Join(dir, "resources", "web.yaml"), agenttest.WebFile("a"))
+	r := agenttest.Up(t, dir, agent.Deps{}, "paths.state=file/state")
+	if got := agenttest.Next(t, r.Ask(&core.Node{Id: "default.web"}, nil), map[string]string{}); got != "a localhost:80" {
 		t.Errorf("clusters: %q", got)
 	}
-	st, err := r.api().Status(t.Context())
+	st, err := r.Api().Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,47 +283,47 @@ func TestStateCannotBeWritten(t *testing.T) {
 	if !said || !st.Ready {
 		t.Errorf("ready %v, checks: %+v", st.Ready, st.Checks)
 	}
-	if _, err := r.api().Apply(t.Context(), []byte(meshes("m")), false); err == nil {
+	if _, err := r.Api().Apply(t.Context(), []byte(agenttest.Meshes("m")), false); err == nil {
 		t.Error("an API write that cannot be durable was acknowledged")
 	}
 }
 
 func TestDamagedState(t *testing.T) {
-	dir := shortDir(t)
-	do(t, os.Mkdir(filepath.Join(dir, "state"), 0o700), os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	write(t, filepath.Join(dir, "state", "nearside.db"), strings.Repeat("garbage ", 10_000))
-	write(t, filepath.Join(dir, "resources", "a.yaml"), meshes("a"))
-	r := up(t, dir, agent.Deps{})
-	if got := held(r.Store()); got != "a@a.yaml" {
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "state"), 0o700), os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	agenttest.Write(t, filepath.Join(dir, "state", "nearside.db"), strings.Repeat("garbage ", 10_000))
+	agenttest.Write(t, filepath.Join(dir, "resources", "a.yaml"), agenttest.Meshes("a"))
+	r := agenttest.Up(t, dir, agent.Deps{})
+	if got := agenttest.Held(r.Store()); got != "a@a.yaml" {
 		t.Errorf("started with %q", got)
 	}
-	st, err := r.api().Status(t.Context())
+	st, err := r.Api().Status(t.Context())
 	if err != nil || !strings.Contains(fmt.Sprint(st.Checks), "set aside") {
 		t.Errorf("status: %+v %v", st, err)
 	}
 }
 
 func TestToken(t *testing.T) {
-	dir := shortDir(t)
+	dir := agenttest.ShortDir(t)
 	token := filepath.Join(dir, "token")
 	set := []string{"api.tcp=127.0.0.1:0", "api.tokenFile=" + token}
-	if got := refused(t, dir, set...); !strings.Contains(got, "api.tokenFile") {
+	if got := agenttest.Refused(t, dir, set...); !strings.Contains(got, "api.tokenFile") {
 		t.Errorf("without the file: %s", got)
 	}
-	write(t, token, "short\n")
-	if got := refused(t, dir, set...); !strings.Contains(got, "at least 16") {
+	agenttest.Write(t, token, "short\n")
+	if got := agenttest.Refused(t, dir, set...); !strings.Contains(got, "at least 16") {
 		t.Errorf("with a short token: %s", got)
 	}
-	write(t, token, "0123456789abcdef\n")
-	up(t, dir, agent.Deps{}, set...)
+	agenttest.Write(t, token, "0123456789abcdef\n")
+	agenttest.Up(t, dir, agent.Deps{}, set...)
 }
 
 func TestNotify(t *testing.T) {
 	var mu sync.Mutex
 	var said []string
-	r := up(t, shortDir(t), agent.Deps{Notify: func(s string) { mu.Lock(); defer mu.Unlock(); said = append(said, s) }})
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{Notify: func(s string) { mu.Lock(); defer mu.Unlock(); said = append(said, s) }})
 	// READY is said once the sockets are open and before anything else goes on.
-	do(t, r.stop())
+	agenttest.Do(t, r.Stop())
 	if got := strings.Join(said, " "); got != "READY=1 STOPPING=1" {
 		t.Errorf("said %q", got)
 	}

@@ -10,16 +10,17 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
 )
 
 // TestShadowGoesLive stores shadow policies while a proxy is connected: it hears nothing. Then their label goes, in one
 // write: the proxy is sent what the diff had announced, byte by byte, in one response for each type, and nothing more.
 func TestShadowGoesLive(t *testing.T) {
-	a := runAgent(t)
+	a := agenttest.RunAgent(t)
 	const web = "---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.9.0.1\n  inbound:\n  - {port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}\n" +
 		"  outbound:\n  - {port: 20001, tags: {kuma.io/service: svc-1}}\n  - {port: 20002, tags: {kuma.io/service: svc-2}}\n"
-	apply(t, a, "type: Mesh\nname: default\n"+endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2")+web+
+	agenttest.Apply(t, a, "type: Mesh\nname: default\n"+endpoint(1, 0, "10.0.0.1")+endpoint(2, 0, "10.0.0.2")+web+
 		"---\n{type: Timeout, mesh: default, name: old, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: 7s}}\n")
 
 	names := make(chan string, 100)
@@ -45,8 +46,8 @@ func TestShadowGoesLive(t *testing.T) {
 			"{type: MeshCircuitBreaker, mesh: default, name: new, %[1]sspec: {to: [{targetRef: {kind: MeshService, name: svc-2}, default: {connectionLimits: {maxConnections: 7}}}]}}", label)
 	}
 	before := c.sent.Load()
-	apply(t, a, policies("labels: {kuma.io/effect: shadow}, "))
-	apply(t, a, endpoint(1, 0, "10.0.0.11")) // what comes next is this
+	agenttest.Apply(t, a, policies("labels: {kuma.io/effect: shadow}, "))
+	agenttest.Apply(t, a, endpoint(1, 0, "10.0.0.11")) // what comes next is this
 	if got := take(1); got[0] != "ClusterLoadAssignment svc-1" || c.sent.Load() != before+1 {
 		t.Fatalf("after shadow policies: %q, %d responses", got, c.sent.Load()-before)
 	}
@@ -79,14 +80,14 @@ func TestShadowGoesLive(t *testing.T) {
 	shadow := config(true)
 
 	before = c.sent.Load()
-	apply(t, a, policies(""))
+	agenttest.Apply(t, a, policies(""))
 	// A cluster that changes waits for its endpoints (Envoy: cluster warming), which are sent with it; they are the same.
 	want := slices.Concat(announced, []string{"ClusterLoadAssignment svc-1", "ClusterLoadAssignment svc-2"})
 	slices.Sort(want)
 	if diff := cmp.Diff(want, take(len(want))); diff != "" {
 		t.Errorf("sent is not what was announced: %s", diff)
 	}
-	apply(t, a, endpoint(2, 0, "10.0.0.12"))
+	agenttest.Apply(t, a, endpoint(2, 0, "10.0.0.12"))
 	if got := take(1); got[0] != "ClusterLoadAssignment svc-2" {
 		t.Errorf("more was sent: %q", got)
 	}

@@ -20,7 +20,7 @@ const (
 )
 
 // due reports whether it is time to trim, given the bytes allocated since the start of the process.
-func (t *trimmer) due(allocated uint64) bool {
+func (t *trimmer) Due(allocated uint64) bool {
 	idle := allocated-t.last < trimIdle
 	t.last = allocated
 	if !idle || allocated-t.done < trimBurst {
@@ -34,7 +34,7 @@ func (t *trimmer) due(allocated uint64) bool {
 func (t *trimmer) look() {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
-	if s[0].Value.Kind() == metrics.KindUint64 && t.due(s[0].Value.Uint64()) {
+	if s[0].Value.Kind() == metrics.KindUint64 && t.Due(s[0].Value.Uint64()) {
 		runtime.GC() // what lies in a sync.Pool outlives one collection
 		debug.FreeOSMemory()
 	}

@@ -23,7 +23,7 @@ func TestTrimIsDueOnceAfterABurst(t *testing.T) {
 		{215 * mb, true}, // what an idle agent leaves in the long run
 		{215 * mb, false},
 	} {
-		if got := m.due(look.allocated); got != look.due {
+		if got := m.Due(look.allocated); got != look.due {
 			t.Errorf("look %d, at %d MiB: due %v, want %v", i, look.allocated/mb, got, look.due)
 		}
 	}

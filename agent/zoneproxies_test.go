@@ -10,9 +10,11 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/reconcile"
 )
 
 // zoneDocs is a mesh with mTLS that leaves through an egress, with services outside it.
@@ -30,51 +32,51 @@ func zoneDocs(services ...string) string {
 // TestEgressEnvoy: the Envoy of an egress takes its config from a running agent, is sent what changes and nothing else,
 // also over a restart, and can be looked at.
 func TestEgressEnvoy(t *testing.T) {
-	dir := shortDir(t)
-	do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
 	file := filepath.Join(dir, "resources", "zone.yaml")
-	write(t, file, zoneDocs("a=192.0.2.1:80", "b=192.0.2.2:80"))
-	r := up(t, dir, agent.Deps{})
+	agenttest.Write(t, file, zoneDocs("a=192.0.2.1:80", "b=192.0.2.2:80"))
+	r := agenttest.Up(t, dir, agent.Deps{})
 	versions := map[string]string{}
-	s := r.ask(&core.Node{Id: ".egress.out"}, nil)
-	if got := next(t, s, versions); got != "default:a default:b" {
+	s := r.Ask(&core.Node{Id: ".egress.out"}, nil)
+	if got := agenttest.Next(t, s, versions); got != "default:a default:b" {
 		t.Fatalf("first clusters: %q", got)
 	}
-	write(t, file, zoneDocs("a=192.0.2.1:80", "b=192.0.2.3:80"))
-	if got := next(t, s, versions); got != "default:b" {
+	agenttest.Write(t, file, zoneDocs("a=192.0.2.1:80", "b=192.0.2.3:80"))
+	if got := agenttest.Next(t, s, versions); got != "default:b" {
 		t.Fatalf("after an address has changed: %q", got)
 	}
 	// A proxy of the mesh does not concern it.
-	byAPI(t, r.Store(), dataplaneText("default", "web", "10.0.0.1"))
-	write(t, file, zoneDocs("a=192.0.2.1:80"))
-	if got := next(t, s, versions); got != "-default:b" {
+	agenttest.ByAPI(t, r.Store(), agenttest.DataplaneText("default", "web", "10.0.0.1"))
+	agenttest.Write(t, file, zoneDocs("a=192.0.2.1:80"))
+	if got := agenttest.Next(t, s, versions); got != "-default:b" {
 		t.Fatalf("after a service went: %q", got)
 	}
 
-	p, err := r.api().ZoneProxy(t.Context(), "zoneegresses", "out")
-	if err != nil || p.Type != xds.ProxyEgress || p.Mesh != "" || len(p.Clients) != 1 || p.Clients[0].NodeID != ".egress.out" {
+	p, err := r.Api().ZoneProxy(t.Context(), "zoneegresses", "out")
+	if err != nil || p.Type != node.ProxyEgress || p.Mesh != "" || len(p.Clients) != 1 || p.Clients[0].NodeID != ".egress.out" {
 		t.Errorf("status of the egress: %+v, %v", p, err)
 	}
-	c, err := r.api().ZoneConfig(t.Context(), "zoneegresses", "out")
+	c, err := r.Api().ZoneConfig(t.Context(), "zoneegresses", "out")
 	if err != nil || len(c.XDS[draft.TypeCluster]) != 1 || len(c.XDS[draft.TypeListener]) != 1 || len(c.XDS[draft.TypeSecret]) != 2 {
 		t.Errorf("config of the egress: %+v, %v", c, err)
 	}
-	if _, err := r.api().ZoneConfig(t.Context(), "zoneegresses", "missing"); err == nil || !strings.Contains(err.Error(), "ZoneEgress/missing does not exist") {
+	if _, err := r.Api().ZoneConfig(t.Context(), "zoneegresses", "missing"); err == nil || !strings.Contains(err.Error(), "ZoneEgress/missing does not exist") {
 		t.Errorf("config of an egress that does not exist: %v", err)
 	}
-	all, err := r.api().Proxies(t.Context())
-	if err != nil || !slices.ContainsFunc(all.Items, func(p inspect.Proxy) bool { return p.Type == xds.ProxyEgress && p.Name == "out" }) {
+	all, err := r.Api().Proxies(t.Context())
+	if err != nil || !slices.ContainsFunc(all.Items, func(p inspect.Proxy) bool { return p.Type == node.ProxyEgress && p.Name == "out" }) {
 		t.Errorf("it is not among the proxies: %+v, %v", all, err)
 	}
-	if w, err := r.api().Wait(t.Context(), inspect.Wait{Type: "ExternalService", Mesh: "default", Name: "a"}); err != nil || w.State != inspect.StateApplied || w.Proxies != 1 {
+	if w, err := r.Api().Wait(t.Context(), inspect.Wait{Type: "ExternalService", Mesh: "default", Name: "a"}); err != nil || w.State != inspect.StateApplied || w.Proxies != 1 {
 		t.Errorf("waiting for a service that the egress leads to: %+v, %v", w, err)
 	}
-	do(t, r.stop())
+	agenttest.Do(t, r.Stop())
 
-	r = up(t, dir, agent.Deps{})
-	s = r.ask(&core.Node{Id: ".egress.out"}, versions)
-	write(t, file, zoneDocs("a=192.0.2.9:80"))
-	if got := next(t, s, versions); got != "default:a" {
+	r = agenttest.Up(t, dir, agent.Deps{})
+	s = r.Ask(&core.Node{Id: ".egress.out"}, versions)
+	agenttest.Write(t, file, zoneDocs("a=192.0.2.9:80"))
+	if got := agenttest.Next(t, s, versions); got != "default:a" {
 		t.Fatalf("first response after a restart: %q, want the change alone", got)
 	}
 }
@@ -82,12 +84,12 @@ func TestEgressEnvoy(t *testing.T) {
 // TestEgressProblems: what is wrong with an egress is told of it, costs no other proxy anything, and an egress that nobody
 // has applied is unknown.
 func TestEgressProblems(t *testing.T) {
-	s := memory(t)
-	byAPI(t, s, zoneDocs("a=192.0.2.1:80")+
-		"---\ntype: ZoneEgress\nname: named\nnetworking: {address: egress.example.com, port: 10002}\n---\n"+dataplaneText("default", "web", "10.0.0.1"))
-	p := newPublisher(".egress.out", ".egress.named", ".egress.missing", ".ingress.out", "default.web", ".out")
-	r := agent.NewReconciler(agent.ReconcileOptions{Store: s, Publisher: p})
-	got := strings.Join(pass(r), "\n")
+	s := agenttest.Memory(t)
+	agenttest.ByAPI(t, s, zoneDocs("a=192.0.2.1:80")+
+		"---\ntype: ZoneEgress\nname: named\nnetworking: {address: egress.example.com, port: 10002}\n---\n"+agenttest.DataplaneText("default", "web", "10.0.0.1"))
+	p := agenttest.NewPublisher(".egress.out", ".egress.named", ".egress.missing", ".ingress.out", "default.web", ".out")
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: p})
+	got := strings.Join(agenttest.Pass(r), "\n")
 	for _, want := range []string{
 		"error ZoneEgress/named: no new config could be made, the proxy keeps what it has: ZoneEgress/named: networking.address: an egress cannot listen at",
 		"warning ZoneEgress/named: networking.address: \"egress.example.com\" is not an IP address",
@@ -97,13 +99,13 @@ func TestEgressProblems(t *testing.T) {
 		}
 	}
 	for id, known := range map[string]bool{".egress.out": true, "default.web": true, ".egress.missing": false, ".ingress.out": false, ".out": false} {
-		if sealed, ok := p.has[id]; !ok || (sealed != nil) != known {
+		if sealed, ok := p.Has[id]; !ok || (sealed != nil) != known {
 			t.Errorf("%s: published %v, config %v", id, ok, sealed != nil)
 		}
 	}
-	before := p.of(".egress.out")
+	before := p.Of(".egress.out")
 	r.Pass()
-	if p.of(".egress.out") != before {
+	if p.Of(".egress.out") != before {
 		t.Error("a pass without a change makes the config anew")
 	}
 	certificate := before.Resources[draft.Rank(draft.TypeSecret)]

@@ -16,13 +16,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,8 +33,8 @@ const docs = `
 {type: Dataplane, mesh: default, name: web, networking: {address: 192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}
 `
 
-func newMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-	return xds.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
+func newMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
+	return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 }
 
 // agent serves the API on a unix socket until the test ends.
@@ -51,7 +51,7 @@ func agent(t *testing.T, change func(*inspect.Options)) *client.Client {
 	o := inspect.Options{
 		Info: inspect.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh, Access: inspect.Access{UID: os.Getuid(), GID: -1},
 		Last: func() *inspect.Last {
-			l := &inspect.Last{Meshes: map[string]*xds.Mesh{}}
+			l := &inspect.Last{Meshes: map[string]*generate.Mesh{}}
 			if m, err := newMesh(st.Snapshot().Set(), "default", nil); err == nil {
 				l.Meshes["default"] = m
 			}

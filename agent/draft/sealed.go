@@ -4,6 +4,12 @@
 // that make it and sealed once: packed, sorted, validated and hashed. The package is pure.
 package draft
 
+import (
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+)
+
 // Type URLs of the resources that an agent serves.
 const (
 	TypeCluster  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -31,17 +37,54 @@ func Rank(typeURL string) int {
 	return -1
 }
 
+// Ranks of the types.
+const (
+	RankSecret   = int(envoy.KindSecret)
+	RankCluster  = int(envoy.KindCluster)
+	RankEndpoint = int(envoy.KindEndpoint)
+	RankListener = int(envoy.KindListener)
+	RankRoute    = int(envoy.KindRoute)
+)
+
 // Resource is one sealed xDS resource. It is immutable and shared between proxies that have the same bytes.
-type Resource struct {
+type Resource = envoy.Resource
+
+// ResourceID names a resource of a proxy's config.
+type ResourceID struct {
+	TypeURL string
 	Name    string
-	Version string // content hash: 16 hex digits over Body
-	Body    []byte // deterministic wire form of the message
 }
 
 // Sealed is the finished config of one proxy, immutable.
 type Sealed struct {
 	// Resources holds the resources by rank of their type (see Types), each list sorted by name.
-	Resources [NumTypes][]*Resource
+	Resources envoy.Snapshot
 	// Versions holds, by rank, a content hash over names and versions of the list; "" never occurs.
 	Versions [NumTypes]string
+}
+
+// Compare calls f for every name whose bytes differ between two lists that are sorted by name, in the order of the names.
+// A resource is nil where its list has none of that name.
+func Compare(a, b []*Resource, f func(a, b *Resource)) {
+	for len(a) > 0 || len(b) > 0 {
+		var x, y *Resource
+		order := 0
+		switch {
+		case len(a) == 0:
+			order = 1
+		case len(b) == 0:
+			order = -1
+		default:
+			order = strings.Compare(a[0].Name, b[0].Name)
+		}
+		if order <= 0 {
+			x, a = a[0], a[1:]
+		}
+		if order >= 0 {
+			y, b = b[0], b[1:]
+		}
+		if order != 0 || x != y && x.Version != y.Version {
+			f(x, y)
+		}
+	}
 }

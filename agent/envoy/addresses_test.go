@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
 )
 
 // TestAddressesThatMove: in one update an address goes to another listener only where the one that has it is removed.
@@ -43,7 +44,7 @@ func TestAddressesThatMove(t *testing.T) {
 		{"a1 b2 c3", "a2 b3 c1", "a b c", "leaves it with this change"},
 	} {
 		var rejected []string
-		for _, f := range envoy.Check(listeners(c.prev), listeners(c.next), nil) {
+		for _, f := range load.Check(listeners(c.prev), listeners(c.next), nil) {
 			if f.Rule == 10 {
 				rejected = append(rejected, f.Resource)
 				if !strings.Contains(f.Message, c.why) {

@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 )
 
 // base is a config with nothing to say about, in parts that a case can break. What is packed is packed by seal.
@@ -49,7 +50,7 @@ type base struct {
 	without  []proto.Message                                 // resources that are left out
 	filters  func([]*listenerv3.Filter) []*listenerv3.Filter // edits those of chain 1 when they are packed
 	edit     func(*envoy.Snapshot)                           // of the sealed resources
-	facts    *envoy.Facts
+	facts    *finding.Facts
 	prev     func(*base) // makes what was accepted before, of another base; nil for nothing
 }
 
@@ -63,7 +64,7 @@ func newBase(certificate, key []byte) *base {
 	bytes := func(b []byte) *corev3.DataSource {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
 	}
-	b := &base{facts: &envoy.Facts{StaticClusters: []string{"xds", "again", "all", "any", "ip", "ip2", "ip3", "one", "two"}}}
+	b := &base{facts: &finding.Facts{StaticClusters: []string{"xds", "again", "all", "any", "ip", "ip2", "ip3", "one", "two"}}}
 	b.file = &filelogv3.FileAccessLog{Path: "/var/log/a.log", AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
 		Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "%DURATION%\n"}}},
 	}}}

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
 // The builders of this file write listeners as a passthrough policy would, but for one that they are shorter.
@@ -168,13 +169,13 @@ func snapshot(t testing.TB, messages ...proto.Message) *envoy.Snapshot {
 }
 
 // through is a connection to an address that is redirected to the passthrough listener.
-func through(dst string, first envoy.FirstBytes, sni string) *envoy.Conn {
+func through(dst string, first match.FirstBytes, sni string) *match.Conn {
 	d := netip.MustParseAddrPort(dst)
 	entry := netip.MustParseAddrPort("127.0.0.1:15001")
 	if d.Addr().Is6() {
 		entry = netip.MustParseAddrPort("[::1]:15001")
 	}
-	return &envoy.Conn{Dst: d, Src: netip.MustParseAddrPort("10.9.9.9:40000"), Entry: entry, First: first, SNI: sni}
+	return &match.Conn{Dst: d, Src: netip.MustParseAddrPort("10.9.9.9:40000"), Entry: entry, First: first, SNI: sni}
 }
 
 func portPredicate(port uint32) *listenerv3.ListenerFilterChainMatchPredicate {

@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
 )
 
 // TestHeldBackKeepsTheOlderForm: what the proxy has accepted before stays when its new form is held back, so that what
@@ -24,7 +26,7 @@ func TestHeldBackKeepsTheOlderForm(t *testing.T) {
 	prev, next := snapshot(t, good.messages()...), snapshot(t, bad.messages()...)
 	resources := func(prev *envoy.Snapshot) []string {
 		var out []string
-		for _, f := range envoy.Check(prev, next, bad.facts) {
+		for _, f := range load.Check(prev, next, bad.facts) {
 			if f.Severity.Blocks() && !slices.Contains(out, f.Resource) {
 				out = append(out, f.Resource)
 			}
@@ -45,7 +47,7 @@ func TestNeverThere(t *testing.T) {
 	b := newBase(certificate, key)
 	b.tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: "never"}
 	s := snapshot(t, b.messages()...)
-	found := envoy.Check(s, s, b.facts)
+	found := load.Check(s, s, b.facts)
 	if len(found) != 1 || found[0].Rule != 31 {
 		t.Errorf("%+v", found)
 	}
@@ -61,7 +63,7 @@ func TestFindingsAreSorted(t *testing.T) {
 	b.hcm.HttpFilters = nil
 	b.eds.EdsClusterConfig.ServiceName = "gone"
 	s := snapshot(t, b.messages()...)
-	want := envoy.Check(nil, s, b.facts)
+	want := load.Check(nil, s, b.facts)
 	if len(want) < 5 {
 		t.Fatalf("only %d findings", len(want))
 	}
@@ -75,7 +77,7 @@ func TestFindingsAreSorted(t *testing.T) {
 		for k := range s {
 			slices.Reverse(s[k])
 		}
-		if d := cmp.Diff(want, envoy.Check(nil, s, b.facts)); d != "" {
+		if d := cmp.Diff(want, load.Check(nil, s, b.facts)); d != "" {
 			t.Fatal(d)
 		}
 	}
@@ -87,10 +89,10 @@ func TestCheckerRemembers(t *testing.T) {
 	certificate, key := keyPair(t)
 	breakers := ruleCases()
 	rapid.Check(t, func(t *rapid.T) {
-		var warm envoy.Checker
+		var warm load.Checker
 		var prev *envoy.Snapshot
-		facts := &envoy.Facts{}
-		var last, kept []envoy.Finding
+		facts := &finding.Facts{}
+		var last, kept []finding.Finding
 		for range 4 {
 			b := newBase(certificate, key)
 			for range rapid.IntRange(0, 2).Draw(t, "broken") {
@@ -117,7 +119,7 @@ func TestCheckerRemembers(t *testing.T) {
 					}
 				}
 			}
-			got, want := warm.Check(prev, next, facts), envoy.Check(prev, next, facts)
+			got, want := warm.Check(prev, next, facts), load.Check(prev, next, facts)
 			if d := cmp.Diff(want, got); d != "" {
 				t.Fatalf("fresh and warm (-, +):\n%s", d)
 			}
@@ -137,7 +139,7 @@ func TestCheckerRemembers(t *testing.T) {
 					slices.Reverse(other[k])
 				}
 			}
-			if d := cmp.Diff(envoy.Check(next, other, facts), warm.Check(next, other, facts)); d != "" {
+			if d := cmp.Diff(load.Check(next, other, facts), warm.Check(next, other, facts)); d != "" {
 				t.Fatalf("fresh and warm, in another order (-, +):\n%s", d)
 			}
 		}
@@ -150,7 +152,7 @@ func TestCheckIsBounded(t *testing.T) {
 	for i := range 500 {
 		l.FilterChains = append(l.FilterChains, chain(fmt.Sprint(i), "tls *x.com"))
 	}
-	if n := len(envoy.Check(nil, snapshot(t, l, originalDst("static")), nil)); n == 0 || n > 150 {
+	if n := len(load.Check(nil, snapshot(t, l, originalDst("static")), nil)); n == 0 || n > 150 {
 		t.Errorf("%d findings", n)
 	}
 }
@@ -172,7 +174,7 @@ func thousand(t testing.TB, n int) *envoy.Snapshot {
 // TestManyServices: a config of a thousand services has nothing to say about, and one change in it is found.
 func TestManyServices(t *testing.T) {
 	s := thousand(t, 1000)
-	var c envoy.Checker
+	var c load.Checker
 	if got := c.Check(nil, s, nil); len(got) != 0 {
 		t.Fatalf("%d findings, the first %+v", len(got), got[0])
 	}
@@ -188,13 +190,13 @@ func BenchmarkCheckCold(b *testing.B) {
 	s := thousand(b, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
-		envoy.Check(nil, s, nil)
+		load.Check(nil, s, nil)
 	}
 }
 
 func BenchmarkCheckOneChanged(b *testing.B) {
 	s := thousand(b, 1000)
-	var c envoy.Checker
+	var c load.Checker
 	c.Check(nil, s, nil)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

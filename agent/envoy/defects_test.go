@@ -9,7 +9,9 @@ import (
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
 // TestKnownDefects: passthrough listeners that other control planes are known to make, as messages: those that Envoy
@@ -24,21 +26,21 @@ func TestKnownDefects(t *testing.T) {
 		name     string
 		chains   []*listenerv3.FilterChain
 		rule     int
-		severity envoy.Severity
+		severity finding.Severity
 		pointer  string
 		other    string
 	}{
-		{"N1 gRPC for any port beside HTTP on 80", []*listenerv3.FilterChain{chain("grpc_80", "http :80"), chain("http_80", "http :80")}, 3, envoy.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N2 an IP and a CIDR of 32 bits", []*listenerv3.FilterChain{chain("ip", "tcp 10.0.0.1 :80"), chain("cidr", "tcp 10.0.0.1/32 :80")}, 3, envoy.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N3 CIDRs of one network", []*listenerv3.FilterChain{chain("one", "tcp 192.168.0.1/24 :80"), chain("two", "tcp 192.168.0.2/24 :80")}, 4, envoy.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N4 a domain in two cases", []*listenerv3.FilterChain{chain("one", "tls Example.com :443"), chain("two", "tls example.com :443")}, 4, envoy.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N5 tcp and mysql for one address", []*listenerv3.FilterChain{chain("tcp", "tcp 10.0.0.1 :3306"), chain("tcp", "tcp 10.0.0.1 :3306")}, 3, envoy.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N6 an address in two spellings", []*listenerv3.FilterChain{v6("one", "2001:db8::1"), v6("two", "2001:db8:0:0::1")}, 4, envoy.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N10 a range of no bits beside none", []*listenerv3.FilterChain{chain("all", "tcp 0.0.0.0/0 :80"), chain("any", "tls :80")}, 201, envoy.Surprise, "/filterChains/0/filterChainMatch/prefixRanges", "/filterChains/1"},
-		{"V1 an address hides a domain", []*listenerv3.FilterChain{chain("domain", "tls a.com :443"), chain("ip", "tcp 10.0.0.1 :443")}, 202, envoy.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
-		{"V3 a range hides the hosts of requests", []*listenerv3.FilterChain{chain("hosts", "http :80"), chain("cidr", "tls 142.250.0.0/15 :80")}, 202, envoy.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
-		{"V4 a range for TLS hides a wider one for TCP", []*listenerv3.FilterChain{chain("wide", "tcp 10.0.0.0/8"), chain("narrow", "tls 10.1.0.0/16")}, 202, envoy.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
-		{"a port hides what is for any", []*listenerv3.FilterChain{chain("any", "tcp 10.0.0.1"), chain("one", "tls a.com :443")}, 202, envoy.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"N1 gRPC for any port beside HTTP on 80", []*listenerv3.FilterChain{chain("grpc_80", "http :80"), chain("http_80", "http :80")}, 3, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N2 an IP and a CIDR of 32 bits", []*listenerv3.FilterChain{chain("ip", "tcp 10.0.0.1 :80"), chain("cidr", "tcp 10.0.0.1/32 :80")}, 3, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N3 CIDRs of one network", []*listenerv3.FilterChain{chain("one", "tcp 192.168.0.1/24 :80"), chain("two", "tcp 192.168.0.2/24 :80")}, 4, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N4 a domain in two cases", []*listenerv3.FilterChain{chain("one", "tls Example.com :443"), chain("two", "tls example.com :443")}, 4, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N5 tcp and mysql for one address", []*listenerv3.FilterChain{chain("tcp", "tcp 10.0.0.1 :3306"), chain("tcp", "tcp 10.0.0.1 :3306")}, 3, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N6 an address in two spellings", []*listenerv3.FilterChain{v6("one", "2001:db8::1"), v6("two", "2001:db8:0:0::1")}, 4, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
+		{"N10 a range of no bits beside none", []*listenerv3.FilterChain{chain("all", "tcp 0.0.0.0/0 :80"), chain("any", "tls :80")}, 201, finding.Surprise, "/filterChains/0/filterChainMatch/prefixRanges", "/filterChains/1"},
+		{"V1 an address hides a domain", []*listenerv3.FilterChain{chain("domain", "tls a.com :443"), chain("ip", "tcp 10.0.0.1 :443")}, 202, finding.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"V3 a range hides the hosts of requests", []*listenerv3.FilterChain{chain("hosts", "http :80"), chain("cidr", "tls 142.250.0.0/15 :80")}, 202, finding.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"V4 a range for TLS hides a wider one for TCP", []*listenerv3.FilterChain{chain("wide", "tcp 10.0.0.0/8"), chain("narrow", "tls 10.1.0.0/16")}, 202, finding.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"a port hides what is for any", []*listenerv3.FilterChain{chain("any", "tcp 10.0.0.1"), chain("one", "tls a.com :443")}, 202, finding.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := passthrough(c.chains...)
@@ -49,7 +51,7 @@ func TestKnownDefects(t *testing.T) {
 			if c.chains[1].Name != c.chains[0].Name {
 				messages = append(messages, originalDst(c.chains[1].Name))
 			}
-			found := envoy.Check(nil, snapshot(t, messages...), nil)
+			found := load.Check(nil, snapshot(t, messages...), nil)
 			if len(found) != 1 {
 				t.Fatalf("%d findings, want one: %+v", len(found), found)
 			}
@@ -69,19 +71,19 @@ func TestServerFirstCostsItsPort(t *testing.T) {
 		listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 3306), listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306),
 	}
 	s := snapshot(t, l, originalDst("mysql"), originalDst("tls"))
-	found := envoy.Check(nil, s, nil)
-	if len(found) != 1 || found[0].Rule != 27 || found[0].Severity != envoy.Surprise || found[0].Pointer != "/filterChains/1/filterChainMatch/serverNames" {
+	found := load.Check(nil, s, nil)
+	if len(found) != 1 || found[0].Rule != 27 || found[0].Severity != finding.Surprise || found[0].Pointer != "/filterChains/1/filterChainMatch/serverNames" {
 		t.Errorf("%+v", found)
 	}
-	config := envoy.Open(s, nil)
-	if got := config.Connection(through("10.0.0.1:3306", envoy.ServerFirst, "")); got.Outcome != envoy.Forwarded {
+	config := match.Open(s, nil)
+	if got := config.Connection(through("10.0.0.1:3306", match.ServerFirst, "")); got.Outcome != match.Forwarded {
 		t.Errorf("MySQL: %v (%s)", got.Outcome, got.Reason)
 	}
-	got := config.Connection(through("10.0.0.2:3306", envoy.TLSHello, "a.com"))
-	if got.Outcome != envoy.NoChain || got.At != envoy.LevelServerName {
+	got := config.Connection(through("10.0.0.2:3306", match.TLSHello, "a.com"))
+	if got.Outcome != match.NoChain || got.At != match.LevelServerName {
 		t.Errorf("TLS beside it: %v at %v", got.Outcome, got.At)
 	}
-	if step := findStep(got, envoy.LevelInspection); step == nil || step.Note != "dst restores 10.0.0.2:3306; tls is off for port 3306; http is off for port 3306" {
+	if step := findStep(got, match.LevelInspection); step == nil || step.Note != "dst restores 10.0.0.2:3306; tls is off for port 3306; http is off for port 3306" {
 		t.Errorf("the inspection is told as %+v", step)
 	}
 }
@@ -94,13 +96,13 @@ func TestServerFirstCostsAllPorts(t *testing.T) {
 		listenerFilter("dst", &originaldstv3.OriginalDst{}),
 		listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 3306), listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306),
 	}
-	found := envoy.Check(nil, snapshot(t, l, originalDst("mysql"), originalDst("tls"), originalDst("domain")), nil)
+	found := load.Check(nil, snapshot(t, l, originalDst("mysql"), originalDst("tls"), originalDst("domain")), nil)
 	want := map[string]string{
 		"/filterChains/1/filterChainMatch/transportProtocol": `no connection to port 3306 fits filter chain "tls": transport protocol tls needs the tls_inspector, which is off for port 3306`,
 		"/filterChains/2/filterChainMatch/serverNames":       `no connection fits filter chain "domain": server names need the tls_inspector, which is off for port 3306`,
 	}
 	for _, f := range found {
-		if f.Rule != 27 || f.Severity != envoy.Surprise || want[f.Pointer] != f.Message {
+		if f.Rule != 27 || f.Severity != finding.Surprise || want[f.Pointer] != f.Message {
 			t.Errorf("%+v", f)
 		}
 		delete(want, f.Pointer)

@@ -20,9 +20,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
-func findStep(t *envoy.Trace, l envoy.Level) *envoy.Step {
+func findStep(t *match.Trace, l match.Level) *match.Step {
 	for i := range t.Steps {
 		if t.Steps[i].Level == l {
 			return &t.Steps[i]
@@ -33,20 +35,20 @@ func findStep(t *envoy.Trace, l envoy.Level) *envoy.Step {
 
 // TestWhy: an explanation says of each chain that fell whether it does not fit or was hidden.
 func TestWhy(t *testing.T) {
-	config := envoy.Open(snapshot(t, passthrough(policies["E"]...), originalDst("tcp_8")), nil)
-	got := config.Connection(through("10.1.0.1:80", envoy.PlainBytes, ""))
-	if got.Outcome != envoy.NoChain || got.Flag != "NR" || got.At != envoy.LevelTransportProtocol {
+	config := match.Open(snapshot(t, passthrough(policies["E"]...), originalDst("tcp_8")), nil)
+	got := config.Connection(through("10.1.0.1:80", match.PlainBytes, ""))
+	if got.Outcome != match.NoChain || got.Flag != "NR" || got.At != match.LevelTransportProtocol {
 		t.Fatalf("%+v", got)
 	}
-	ip := findStep(got, envoy.LevelDestinationIP)
+	ip := findStep(got, match.LevelDestinationIP)
 	if ip == nil || ip.Input != "10.1.0.1" || !slices.Equal(ip.Candidates, []string{"10.1.0.0/16", "10.0.0.0/8"}) || ip.Choice != "10.1.0.0/16" {
 		t.Fatalf("the step is %+v", ip)
 	}
-	if want := []envoy.Eliminated{{Name: "tcp_8", Why: "fits with 10.0.0.0/8, but 10.1.0.0/16 is more specific and final"}}; !slices.Equal(ip.Eliminated, want) {
+	if want := []match.Eliminated{{Name: "tcp_8", Why: "fits with 10.0.0.0/8, but 10.1.0.0/16 is more specific and final"}}; !slices.Equal(ip.Eliminated, want) {
 		t.Errorf("eliminated: %+v, want %+v", ip.Eliminated, want)
 	}
-	last := findStep(got, envoy.LevelTransportProtocol)
-	if last == nil || last.Choice != "" || !slices.Equal(last.Eliminated, []envoy.Eliminated{{Name: "tls_16", Why: "wants tls"}}) {
+	last := findStep(got, match.LevelTransportProtocol)
+	if last == nil || last.Choice != "" || !slices.Equal(last.Eliminated, []match.Eliminated{{Name: "tls_16", Why: "wants tls"}}) {
 		t.Errorf("the step is %+v", last)
 	}
 }
@@ -55,21 +57,21 @@ func TestWhy(t *testing.T) {
 func TestTraceEqualsFind(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := passthrough(withoutConflicts(drawChains(t))...)
-		config := envoy.Open(sealed(l), nil)
+		config := match.Open(sealed(l), nil)
 		for range 10 {
-			conn := &envoy.Conn{
+			conn := &match.Conn{
 				Dst: drawAddrPort(t, "dst", []uint16{80, 443, 3306, 22}), Src: drawAddrPort(t, "src", []uint16{1000, 2000, 3000}),
-				Entry: netip.MustParseAddrPort("127.0.0.1:15001"), First: envoy.FirstBytes(rapid.IntRange(0, 4).Draw(t, "first")),
+				Entry: netip.MustParseAddrPort("127.0.0.1:15001"), First: match.FirstBytes(rapid.IntRange(0, 4).Draw(t, "first")),
 				SNI: rapid.SampledFrom(someHosts).Draw(t, "sni"), ALPN: drawSome(t, "alpn", 2, sample(someALPN, "alpn")),
 			}
-			got, want := config.Connection(conn), envoy.NewListener(l).Find(conn)
-			if (got.Outcome == envoy.NoChain) != (want.Outcome == envoy.NoChain) || want.Outcome == envoy.NoChain && got.At != want.At {
+			got, want := config.Connection(conn), match.NewListener(l).Find(conn)
+			if (got.Outcome == match.NoChain) != (want.Outcome == match.NoChain) || want.Outcome == match.NoChain && got.At != want.At {
 				t.Fatalf("%+v: explained as %v at %v, found %v at %v", conn, got.Outcome, got.At, want.Outcome, want.At)
 			}
 			fell := map[string]int{}
 			for _, s := range got.Steps {
 				for _, e := range s.Eliminated {
-					if s.Level > envoy.LevelInspection && s.Level < envoy.LevelChain {
+					if s.Level > match.LevelInspection && s.Level < match.LevelChain {
 						fell[e.Name]++
 					}
 				}
@@ -83,8 +85,8 @@ func TestTraceEqualsFind(t *testing.T) {
 					t.Fatalf("%+v: chain %s fell %d times, want %d\n%+v", conn, c.Name, fell[c.Name], n, got.Steps)
 				}
 			}
-			if want.Index >= 0 && chosen(got, envoy.LevelChain) != l.FilterChains[want.Index].Name {
-				t.Fatalf("explained as %q, found %q", chosen(got, envoy.LevelChain), l.FilterChains[want.Index].Name)
+			if want.Index >= 0 && chosen(got, match.LevelChain) != l.FilterChains[want.Index].Name {
+				t.Fatalf("explained as %q, found %q", chosen(got, match.LevelChain), l.FilterChains[want.Index].Name)
 			}
 		}
 	})
@@ -125,34 +127,34 @@ func TestInspection(t *testing.T) {
 		name    string
 		filters []*listenerv3.ListenerFilter
 		edit    func(*listenerv3.Listener)
-		conn    envoy.Conn
-		outcome envoy.Outcome
+		conn    match.Conn
+		outcome match.Outcome
 		want    string // transport, server name, protocols, destination
 	}{
-		{"TLS", []*listenerv3.ListenerFilter{tls, http}, nil, envoy.Conn{First: envoy.TLSHello, SNI: "A.com", ALPN: []string{"h2"}}, envoy.Accepted, "tls a.com h2 1.1.1.1:1"},
-		{"no inspector", nil, nil, envoy.Conn{First: envoy.TLSHello, SNI: "a.com"}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"HTTP before TLS", []*listenerv3.ListenerFilter{http, tls}, nil, envoy.Conn{First: envoy.TLSHello, SNI: "a.com"}, envoy.Accepted, "tls a.com  1.1.1.1:1"},
-		{"HTTP/1.0", []*listenerv3.ListenerFilter{tls, http}, nil, envoy.Conn{First: envoy.HTTP10}, envoy.Accepted, "raw_buffer  http/1.0 1.1.1.1:1"},
-		{"h2c", []*listenerv3.ListenerFilter{tls, http}, nil, envoy.Conn{First: envoy.H2C}, envoy.Accepted, "raw_buffer  h2c 1.1.1.1:1"},
-		{"plain", []*listenerv3.ListenerFilter{tls, http}, nil, envoy.Conn{First: envoy.PlainBytes}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"server first", []*listenerv3.ListenerFilter{tls}, nil, envoy.Conn{First: envoy.ServerFirst}, envoy.TimedOut, ""},
-		{"server first, HTTP inspector", []*listenerv3.ListenerFilter{http}, nil, envoy.Conn{First: envoy.ServerFirst}, envoy.TimedOut, ""},
-		{"server first, no inspector", []*listenerv3.ListenerFilter{dst}, nil, envoy.Conn{First: envoy.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:2")}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"server first, off for another port", []*listenerv3.ListenerFilter{listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 2)}, nil, envoy.Conn{First: envoy.ServerFirst}, envoy.TimedOut, ""},
-		{"server first, off for the port", []*listenerv3.ListenerFilter{dst, listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 2, 1)}, nil, envoy.Conn{First: envoy.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"off for the port, before the destination is restored", []*listenerv3.ListenerFilter{listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 1), dst}, nil, envoy.Conn{First: envoy.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, envoy.TimedOut, ""},
+		{"TLS", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.TLSHello, SNI: "A.com", ALPN: []string{"h2"}}, match.Accepted, "tls a.com h2 1.1.1.1:1"},
+		{"no inspector", nil, nil, match.Conn{First: match.TLSHello, SNI: "a.com"}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"HTTP before TLS", []*listenerv3.ListenerFilter{http, tls}, nil, match.Conn{First: match.TLSHello, SNI: "a.com"}, match.Accepted, "tls a.com  1.1.1.1:1"},
+		{"HTTP/1.0", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.HTTP10}, match.Accepted, "raw_buffer  http/1.0 1.1.1.1:1"},
+		{"h2c", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.H2C}, match.Accepted, "raw_buffer  h2c 1.1.1.1:1"},
+		{"plain", []*listenerv3.ListenerFilter{tls, http}, nil, match.Conn{First: match.PlainBytes}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"server first", []*listenerv3.ListenerFilter{tls}, nil, match.Conn{First: match.ServerFirst}, match.TimedOut, ""},
+		{"server first, HTTP inspector", []*listenerv3.ListenerFilter{http}, nil, match.Conn{First: match.ServerFirst}, match.TimedOut, ""},
+		{"server first, no inspector", []*listenerv3.ListenerFilter{dst}, nil, match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:2")}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"server first, off for another port", []*listenerv3.ListenerFilter{listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 2)}, nil, match.Conn{First: match.ServerFirst}, match.TimedOut, ""},
+		{"server first, off for the port", []*listenerv3.ListenerFilter{dst, listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 2, 1)}, nil, match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"off for the port, before the destination is restored", []*listenerv3.ListenerFilter{listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 1), dst}, nil, match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, match.TimedOut, ""},
 		{"going on after the time is up", []*listenerv3.ListenerFilter{tls}, func(l *listenerv3.Listener) {
 			l.ContinueOnListenerFiltersTimeout, l.UseOriginalDst = true, wrapperspb.Bool(true)
 			l.ListenerFiltersTimeout = durationpb.New(time.Second)
-		}, envoy.Conn{First: envoy.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, envoy.Accepted, "raw_buffer   127.0.0.1:9"},
-		{"no end", []*listenerv3.ListenerFilter{tls}, func(l *listenerv3.Listener) { l.ListenerFiltersTimeout = durationpb.New(0) }, envoy.Conn{First: envoy.ServerFirst}, envoy.TimedOut, ""},
-		{"not", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: not(portPredicate(1))}}, nil, envoy.Conn{First: envoy.TLSHello, SNI: "a"}, envoy.Accepted, "tls a  1.1.1.1:1"},
-		{"any", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_AnyMatch{AnyMatch: true}}}}, nil, envoy.Conn{First: envoy.TLSHello}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: both(portPredicate(1), not(portPredicate(2)))}}, nil, envoy.Conn{First: envoy.TLSHello}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"not both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: both(portPredicate(1), portPredicate(2))}}, nil, envoy.Conn{First: envoy.TLSHello, SNI: "a"}, envoy.Accepted, "tls a  1.1.1.1:1"},
-		{"no PROXY header", []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})}, nil, envoy.Conn{First: envoy.PlainBytes}, envoy.Denied, ""},
-		{"a PROXY header that may be missing", []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{AllowRequestsWithoutProxyProtocol: true})}, nil, envoy.Conn{First: envoy.PlainBytes}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
-		{"IPv4 in IPv6", nil, nil, envoy.Conn{Dst: netip.MustParseAddrPort("[::ffff:1.1.1.1]:1")}, envoy.Accepted, "raw_buffer   1.1.1.1:1"},
+		}, match.Conn{First: match.ServerFirst, Entry: netip.MustParseAddrPort("127.0.0.1:9")}, match.Accepted, "raw_buffer   127.0.0.1:9"},
+		{"no end", []*listenerv3.ListenerFilter{tls}, func(l *listenerv3.Listener) { l.ListenerFiltersTimeout = durationpb.New(0) }, match.Conn{First: match.ServerFirst}, match.TimedOut, ""},
+		{"not", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: not(portPredicate(1))}}, nil, match.Conn{First: match.TLSHello, SNI: "a"}, match.Accepted, "tls a  1.1.1.1:1"},
+		{"any", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_AnyMatch{AnyMatch: true}}}}, nil, match.Conn{First: match.TLSHello}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: both(portPredicate(1), not(portPredicate(2)))}}, nil, match.Conn{First: match.TLSHello}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"not both", []*listenerv3.ListenerFilter{{Name: "tls", ConfigType: tls.ConfigType, FilterDisabled: both(portPredicate(1), portPredicate(2))}}, nil, match.Conn{First: match.TLSHello, SNI: "a"}, match.Accepted, "tls a  1.1.1.1:1"},
+		{"no PROXY header", []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})}, nil, match.Conn{First: match.PlainBytes}, match.Denied, ""},
+		{"a PROXY header that may be missing", []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{AllowRequestsWithoutProxyProtocol: true})}, nil, match.Conn{First: match.PlainBytes}, match.Accepted, "raw_buffer   1.1.1.1:1"},
+		{"IPv4 in IPv6", nil, nil, match.Conn{Dst: netip.MustParseAddrPort("[::ffff:1.1.1.1]:1")}, match.Accepted, "raw_buffer   1.1.1.1:1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &listenerv3.Listener{ListenerFilters: c.filters, FilterChains: []*listenerv3.FilterChain{{}}}
@@ -162,9 +164,9 @@ func TestInspection(t *testing.T) {
 			if !c.conn.Dst.IsValid() {
 				c.conn.Dst = netip.MustParseAddrPort("1.1.1.1:1")
 			}
-			m := envoy.NewListener(l).Find(&c.conn)
+			m := match.NewListener(l).Find(&c.conn)
 			got := strings.Join([]string{m.Seen.Transport, m.Seen.ServerName, strings.Join(m.Seen.Protocols, ","), m.Seen.Dst.String()}, " ")
-			if m.Outcome != c.outcome || c.outcome == envoy.Accepted && got != c.want {
+			if m.Outcome != c.outcome || c.outcome == match.Accepted && got != c.want {
 				t.Errorf("%v %q, want %v %q", m.Outcome, got, c.outcome, c.want)
 			}
 		})
@@ -183,18 +185,18 @@ func both(p ...*listenerv3.ListenerFilterChainMatchPredicate) *listenerv3.Listen
 
 // TestProxyHeader: a PROXY header changes the source, and not the peer of the socket.
 func TestProxyHeader(t *testing.T) {
-	l := envoy.NewListener(&listenerv3.Listener{
+	l := match.NewListener(&listenerv3.Listener{
 		ListenerFilters: []*listenerv3.ListenerFilter{listenerFilter("proxy", &proxyprotocolv3.ProxyProtocol{})}, FilterChains: []*listenerv3.FilterChain{{}},
 	})
-	conn := &envoy.Conn{Dst: netip.MustParseAddrPort("1.1.1.1:1"), Src: netip.MustParseAddrPort("2.2.2.2:2"), DirectSrc: netip.MustParseAddrPort("3.3.3.3:3")}
+	conn := &match.Conn{Dst: netip.MustParseAddrPort("1.1.1.1:1"), Src: netip.MustParseAddrPort("2.2.2.2:2"), DirectSrc: netip.MustParseAddrPort("3.3.3.3:3")}
 	if m := l.Find(conn); m.Seen.Src != conn.Src || m.Seen.Direct != conn.DirectSrc {
 		t.Errorf("with a header: %+v", m.Seen)
 	}
 	conn.DirectSrc = conn.Src
-	if m := l.Find(conn); m.Outcome != envoy.Denied {
+	if m := l.Find(conn); m.Outcome != match.Denied {
 		t.Errorf("without one: %v", m.Outcome)
 	}
-	plain := envoy.NewListener(&listenerv3.Listener{FilterChains: []*listenerv3.FilterChain{{}}})
+	plain := match.NewListener(&listenerv3.Listener{FilterChains: []*listenerv3.FilterChain{{}}})
 	conn.DirectSrc = netip.MustParseAddrPort("3.3.3.3:3")
 	if m := plain.Find(conn); m.Seen.Src != conn.DirectSrc {
 		t.Errorf("without the filter the source is %v", m.Seen.Src)
@@ -212,8 +214,8 @@ func TestAmbiguous(t *testing.T) {
 		{"none", []*listenerv3.FilterChain{chain("none", "tls"), chain("ten", "tcp 10.0.0.0/8")}, false},
 		{"zero", []*listenerv3.FilterChain{chain("zero", "tcp 0.0.0.0/0"), chain("ten", "tls 10.0.0.0/8")}, false},
 	} {
-		got := envoy.Open(snapshot(t, passthrough(c.chains...)), nil).Connection(through("10.0.0.1:1", envoy.PlainBytes, ""))
-		if step := findStep(got, envoy.LevelDestinationIP); step == nil || (step.Note != "") != c.ambiguous {
+		got := match.Open(snapshot(t, passthrough(c.chains...)), nil).Connection(through("10.0.0.1:1", match.PlainBytes, ""))
+		if step := findStep(got, match.LevelDestinationIP); step == nil || (step.Note != "") != c.ambiguous {
 			t.Errorf("%s: %+v", c.name, step)
 		}
 	}
@@ -237,19 +239,19 @@ func TestHandOff(t *testing.T) {
 		"240.0.0.1:80": "exact", "240.0.0.2:80": "wildcard", "240.0.0.1:81": everything.Name, "10.0.0.1:9999": "dual",
 		"10.9.9.2:2": "more", "8.8.8.8:53": everything.Name,
 	} {
-		got := envoy.Open(s, nil).Connection(through(dst, envoy.PlainBytes, ""))
-		if got.Listener == nil || got.Listener.Resource != want || got.Outcome != envoy.Forwarded {
+		got := match.Open(s, nil).Connection(through(dst, match.PlainBytes, ""))
+		if got.Listener == nil || got.Listener.Resource != want || got.Outcome != match.Forwarded {
 			t.Errorf("%s: %v by %+v, want %s", dst, got.Outcome, got.Listener, want)
 		}
-		if step := findStep(got, envoy.LevelOriginalDst); step == nil || step.Choice != want {
+		if step := findStep(got, match.LevelOriginalDst); step == nil || step.Choice != want {
 			t.Errorf("%s: the step is %+v", dst, step)
 		}
 	}
-	direct := through("127.0.0.1:15001", envoy.PlainBytes, "")
-	if got := envoy.Open(s, nil).Connection(direct); got.Listener.Resource != everything.Name || findStep(got, envoy.LevelOriginalDst) != nil {
+	direct := through("127.0.0.1:15001", match.PlainBytes, "")
+	if got := match.Open(s, nil).Connection(direct); got.Listener.Resource != everything.Name || findStep(got, match.LevelOriginalDst) != nil {
 		t.Errorf("a connection that nothing redirects: %+v", got.Steps)
 	}
-	if got := envoy.Open(s, nil).Connection(&envoy.Conn{Dst: netip.MustParseAddrPort("240.0.0.1:80")}); got.Outcome != envoy.NoListener {
+	if got := match.Open(s, nil).Connection(&match.Conn{Dst: netip.MustParseAddrPort("240.0.0.1:80")}); got.Outcome != match.NoListener {
 		t.Errorf("a listener that is not bound takes %v", got)
 	}
 }
@@ -267,23 +269,23 @@ func TestHandshake(t *testing.T) {
 		})}}
 		return l
 	}
-	member := &envoy.Peer{URIs: []string{"spiffe://mesh/web"}}
+	member := &match.Peer{URIs: []string{"spiffe://mesh/web"}}
 	for _, c := range []struct {
 		name    string
 		require bool
-		first   envoy.FirstBytes
-		peer    *envoy.Peer
-		want    envoy.Outcome
+		first   match.FirstBytes
+		peer    *match.Peer
+		want    match.Outcome
 	}{
-		{"a member", true, envoy.TLSHello, member, envoy.Forwarded},
-		{"plain", true, envoy.PlainBytes, nil, envoy.HandshakeEnd},
-		{"nobody", true, envoy.TLSHello, nil, envoy.HandshakeEnd},
-		{"nobody, and nobody asks", false, envoy.TLSHello, nil, envoy.Forwarded},
-		{"a stranger", true, envoy.TLSHello, &envoy.Peer{URIs: []string{"https://x"}}, envoy.HandshakeEnd},
-		{"a DNS name", true, envoy.TLSHello, &envoy.Peer{DNS: []string{"spiffe://mesh/web"}}, envoy.HandshakeEnd},
+		{"a member", true, match.TLSHello, member, match.Forwarded},
+		{"plain", true, match.PlainBytes, nil, match.HandshakeEnd},
+		{"nobody", true, match.TLSHello, nil, match.HandshakeEnd},
+		{"nobody, and nobody asks", false, match.TLSHello, nil, match.Forwarded},
+		{"a stranger", true, match.TLSHello, &match.Peer{URIs: []string{"https://x"}}, match.HandshakeEnd},
+		{"a DNS name", true, match.TLSHello, &match.Peer{DNS: []string{"spiffe://mesh/web"}}, match.HandshakeEnd},
 	} {
-		config := envoy.Open(snapshot(t, mesh(c.require), originalDst("static")), nil)
-		got := config.Connection(&envoy.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"), First: c.first, Peer: c.peer})
+		config := match.Open(snapshot(t, mesh(c.require), originalDst("static")), nil)
+		got := config.Connection(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"), First: c.first, Peer: c.peer})
 		if got.Outcome != c.want {
 			t.Errorf("%s: %v (%s), want %v", c.name, got.Outcome, got.Reason, c.want)
 		}
@@ -296,14 +298,14 @@ func TestLocal(t *testing.T) {
 	local.FilterChainMatch.SourceType = listenerv3.FilterChainMatch_SAME_IP_OR_LOOPBACK
 	external := chain("external", "tcp")
 	external.FilterChainMatch.SourceType = listenerv3.FilterChainMatch_EXTERNAL
-	l := envoy.NewListener(&listenerv3.Listener{FilterChains: []*listenerv3.FilterChain{local, external}})
+	l := match.NewListener(&listenerv3.Listener{FilterChains: []*listenerv3.FilterChain{local, external}})
 	for src, want := range map[string]string{"127.0.0.1:1": "local", "127.0.0.2:1": "external", "[::1]:1": "local", "10.0.0.1:1": "local", "10.0.0.2:1": "external"} {
-		m := l.Find(&envoy.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort(src)})
+		m := l.Find(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort(src)})
 		if m.Chain.GetName() != want {
 			t.Errorf("%s: %s, want %s", src, m.Chain.GetName(), want)
 		}
 	}
-	if m := l.Find(&envoy.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"), Local: true}); m.Chain.GetName() != "local" {
+	if m := l.Find(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"), Local: true}); m.Chain.GetName() != "local" {
 		t.Errorf("one that is known to be local: %s", m.Chain.GetName())
 	}
 }
@@ -312,8 +314,8 @@ func TestLocal(t *testing.T) {
 func TestDefaultChain(t *testing.T) {
 	l := passthrough(chain("tls", "tls a.com :443"))
 	l.DefaultFilterChain = &listenerv3.FilterChain{Filters: []*listenerv3.Filter{tcpProxy("rest")}}
-	got := envoy.Open(snapshot(t, l, originalDst("rest")), nil).Connection(through("10.0.0.1:80", envoy.PlainBytes, ""))
-	if got.Outcome != envoy.Forwarded || got.Chain.Pointer != "/defaultFilterChain" || got.Targets[0].Cluster != "rest" {
+	got := match.Open(snapshot(t, l, originalDst("rest")), nil).Connection(through("10.0.0.1:80", match.PlainBytes, ""))
+	if got.Outcome != match.Forwarded || got.Chain.Pointer != "/defaultFilterChain" || got.Targets[0].Cluster != "rest" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -329,8 +331,8 @@ func manyChains(n int) *listenerv3.Listener {
 }
 
 func BenchmarkFind(b *testing.B) {
-	l := envoy.NewListener(manyChains(200))
-	conn := through("8.8.8.8:443", envoy.TLSHello, "svc-7.example.com")
+	l := match.NewListener(manyChains(200))
+	conn := through("8.8.8.8:443", match.TLSHello, "svc-7.example.com")
 	b.ReportAllocs()
 	for b.Loop() {
 		if m := l.Find(conn); m.Chain.GetName() != "c28" {
@@ -346,11 +348,11 @@ func BenchmarkExplain(b *testing.B) {
 		b.Fatal(err)
 	}
 	s[envoy.KindListener] = append(s[envoy.KindListener], r)
-	config := envoy.Open(s, nil)
-	conn := through("8.8.8.8:443", envoy.TLSHello, "svc-7.example.com")
+	config := match.Open(s, nil)
+	conn := through("8.8.8.8:443", match.TLSHello, "svc-7.example.com")
 	b.ReportAllocs()
 	for b.Loop() {
-		if got := config.Connection(conn); chosen(got, envoy.LevelChain) != "c28" {
+		if got := config.Connection(conn); chosen(got, match.LevelChain) != "c28" {
 			b.Fatalf("%+v", got)
 		}
 	}
@@ -360,7 +362,7 @@ func BenchmarkNewListener(b *testing.B) {
 	m := manyChains(200)
 	b.ReportAllocs()
 	for b.Loop() {
-		envoy.NewListener(m)
+		match.NewListener(m)
 	}
 }
 
@@ -373,6 +375,6 @@ func BenchmarkCheckPassthrough(b *testing.B) {
 	s[envoy.KindListener] = []*envoy.Resource{r}
 	b.ReportAllocs()
 	for b.Loop() {
-		envoy.Check(nil, s, nil)
+		load.Check(nil, s, nil)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 )
 
 const defaultFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` +
@@ -25,7 +25,7 @@ func TestAccepted(t *testing.T) {
 		"%GRPC_STATUS%", "%GRPC_STATUS(NUMBER)%", "%ENVIRONMENT(HOME):3%", "%RESPONSE_CODE_DETAILS%", "%DOWNSTREAM_PEER_URI_SAN%",
 		"%UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "%DOWNSTREAM_DIRECT_REMOTE_PORT%", "%UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT%", "ä%DURATION%ö",
 	} {
-		segs, err := envoy.ParseFormat(format)
+		segs, err := substitution.ParseFormat(format)
 		if err != nil {
 			t.Errorf("%q: %v", format, err)
 			continue
@@ -86,12 +86,12 @@ func TestRefused(t *testing.T) {
 		{"%FILTER_STATE(k:FIELD)%", 0, "", "go together"},
 		{"%FILTER_STATE(k:PLAIN:f)%", 0, "", "go together"},
 		{"a\x00b", 1, "", "NUL"},
-		{strings.Repeat("x", envoy.MaxFormat+1), envoy.MaxFormat, "", "at most 65536"},
+		{strings.Repeat("x", substitution.MaxFormat+1), substitution.MaxFormat, "", "at most 65536"},
 		{"%MINE(x)%", 0, "", "takes no argument and no length"},
 		{"%MNE%", 0, "MINE", "no operator"},
 	} {
-		_, err := envoy.ParseFormat(c.format, "MINE")
-		var fe *envoy.FormatError
+		_, err := substitution.ParseFormat(c.format, "MINE")
+		var fe *substitution.FormatError
 		if !errors.As(err, &fe) {
 			t.Errorf("%.80q: got %v, want a FormatError", c.format, err)
 			continue
@@ -106,11 +106,11 @@ func TestRefused(t *testing.T) {
 }
 
 func TestSegments(t *testing.T) {
-	got, err := envoy.ParseFormat("a%% %REQ(x?y):5%%MINE%%START_TIME(%s)%", "MINE")
+	got, err := substitution.ParseFormat("a%% %REQ(x?y):5%%MINE%%START_TIME(%s)%", "MINE")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []envoy.Segment{
+	want := []substitution.Segment{
 		{Raw: "a%% ", Text: "a% ", Length: -1},
 		{Raw: "%REQ(x?y):5%", Operator: "REQ", Arg: "x?y", Length: 5},
 		{Raw: "%MINE%", Operator: "MINE", Length: -1, Placeholder: true},
@@ -128,19 +128,19 @@ func TestSegments(t *testing.T) {
 
 // TestAppendFormat: a value cannot be read as an operator.
 func TestAppendFormat(t *testing.T) {
-	segs, err := envoy.ParseFormat("%MINE%|%DURATION%|%%", "MINE")
+	segs, err := substitution.ParseFormat("%MINE%|%DURATION%|%%", "MINE")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := string(envoy.AppendFormat([]byte("> "), segs, func(string) string { return "%DURATION%, 100%" }))
+	got := string(substitution.AppendFormat([]byte("> "), segs, func(string) string { return "%DURATION%, 100%" }))
 	if want := "> %%DURATION%%, 100%%|%DURATION%|%%"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestJSONFormat(t *testing.T) {
-	segs, faults := envoy.ParseJSONFormat([]envoy.Field{
-		{"a", "%DURATION%"}, {"", "x"}, {"a", "y"}, {"%b", "%NO%"}, {"c", ""},
+	segs, faults := substitution.ParseJSONFormat([]substitution.Field{
+		{Key: "a", Value: "%DURATION%"}, {Key: "", Value: "x"}, {Key: "a", Value: "y"}, {Key: "%b", Value: "%NO%"}, {Key: "c", Value: ""},
 	})
 	var got []string
 	for _, f := range faults {
@@ -167,9 +167,9 @@ func FuzzParseFormat(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		segs, err := envoy.ParseFormat(s, "MINE")
+		segs, err := substitution.ParseFormat(s, "MINE")
 		if err != nil {
-			var fe *envoy.FormatError
+			var fe *substitution.FormatError
 			if !errors.As(err, &fe) || fe.Pos < 0 || fe.Pos > len(s) || err.Error() == "" {
 				t.Fatalf("%q: %v", s, err)
 			}
@@ -192,8 +192,8 @@ func FuzzParseFormat(f *testing.F) {
 		if rest != "" {
 			t.Fatalf("%q: nothing was made of %q", s, rest)
 		}
-		again := string(envoy.AppendFormat(nil, segs, func(string) string { return s }))
-		if _, err := envoy.ParseFormat(again); err != nil && len(again) <= envoy.MaxFormat {
+		again := string(substitution.AppendFormat(nil, segs, func(string) string { return s }))
+		if _, err := substitution.ParseFormat(again); err != nil && len(again) <= substitution.MaxFormat {
 			t.Fatalf("%q with values in place is %q: %v", s, again, err)
 		}
 	})

@@ -21,27 +21,30 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
 // someConnections are those that hostile configs are asked about.
-func someConnections() []*envoy.Conn {
-	var out []*envoy.Conn
-	for _, first := range []envoy.FirstBytes{envoy.PlainBytes, envoy.TLSHello, envoy.HTTP11, envoy.ServerFirst} {
-		out = append(out, &envoy.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"), First: first, SNI: "a.com", ALPN: []string{"h2"}, Peer: &envoy.Peer{URIs: []string{"x"}}})
+func someConnections() []*match.Conn {
+	var out []*match.Conn
+	for _, first := range []match.FirstBytes{match.PlainBytes, match.TLSHello, match.HTTP11, match.ServerFirst} {
+		out = append(out, &match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.0.0.2:1"), First: first, SNI: "a.com", ALPN: []string{"h2"}, Peer: &match.Peer{URIs: []string{"x"}}})
 	}
-	return append(out, &envoy.Conn{}, through("10.0.0.1:80", envoy.HTTP11, ""), &envoy.Conn{Dst: netip.MustParseAddrPort("[fe80::1%eth0]:1")})
+	return append(out, &match.Conn{}, through("10.0.0.1:80", match.HTTP11, ""), &match.Conn{Dst: netip.MustParseAddrPort("[fe80::1%eth0]:1")})
 }
 
 // askAll checks a config and asks about connections and requests.
 func askAll(t interface{ Fatalf(string, ...any) }, prev, s *envoy.Snapshot) {
-	for _, f := range envoy.Check(prev, s, nil) {
+	for _, f := range load.Check(prev, s, nil) {
 		if f.Type == "" || f.Message == "" || len(f.Message) > 4<<10 {
 			t.Fatalf("a finding that says too little or too much: %+v", f)
 		}
 	}
-	config := envoy.Open(s, nil)
+	config := match.Open(s, nil)
 	for _, c := range someConnections() {
-		for _, trace := range []*envoy.Trace{config.Connection(c), config.Request(c, &envoy.Request{Host: "a.com:80", Path: "/%2e/../x?y", Headers: []envoy.Header{{Name: "x", Value: "y"}}})} {
+		for _, trace := range []*match.Trace{config.Connection(c), config.Request(c, &match.Request{Host: "a.com:80", Path: "/%2e/../x?y", Headers: []match.Header{{Name: "x", Value: "y"}}})} {
 			if trace.Reason == "" || len(trace.Steps) == 0 || len(trace.Steps) > 10_000 {
 				t.Fatalf("%d steps, and %q", len(trace.Steps), trace.Reason)
 			}
@@ -196,7 +199,7 @@ func TestDeepMessages(t *testing.T) {
 	for range 40 {
 		p = &rbacv3.Principal{Identifier: &rbacv3.Principal_NotId{NotId: p}}
 	}
-	if got := envoy.EvaluateRBAC(allowing(nil, p), &envoy.Seen{}, nil, false, nil); got.Known {
+	if got := match.EvaluateRBAC(allowing(nil, p), &match.Seen{}, nil, false, nil); got.Known {
 		t.Errorf("forty times not: %+v", got)
 	}
 	deep := ports("1", "c")
@@ -214,8 +217,8 @@ func TestDeepMessages(t *testing.T) {
 		deep = next
 	}
 	l.FilterChainMatcher = deep
-	found := envoy.Check(nil, snapshot(t, l), nil)
-	if len(found) == 0 || found[0].Severity != envoy.Reject {
+	found := load.Check(nil, snapshot(t, l), nil)
+	if len(found) == 0 || found[0].Severity != finding.Reject {
 		t.Errorf("nested more than 100 deep: %+v", found)
 	}
 }
@@ -241,8 +244,8 @@ func TestUnreadableRanges(t *testing.T) {
 	}
 	s := snapshot(t, passthrough(broken("tcp"), broken("tcp 10.0.0.0/8"), broken("tcp 0.0.0.0/0"), chain("one", "tls :80"), chain("two", "tls 10.0.0.1 :80")))
 	askAll(t, nil, s)
-	got := envoy.Open(s, nil).Connection(through("10.0.0.1:80", envoy.TLSHello, ""))
-	if chosen(got, envoy.LevelChain) != "two" {
+	got := match.Open(s, nil).Connection(through("10.0.0.1:80", match.TLSHello, ""))
+	if chosen(got, match.LevelChain) != "two" {
 		t.Errorf("%+v", got)
 	}
 }

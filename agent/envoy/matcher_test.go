@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
 func nested(m *xdsmatcherv3.Matcher) *xdsmatcherv3.Matcher_OnMatch {
@@ -122,20 +122,20 @@ func TestMatchers(t *testing.T) {
 				l.FilterChains = append(l.FilterChains, &listenerv3.FilterChain{Name: name, Filters: []*listenerv3.Filter{tcpProxy("c")}})
 			}
 			l.DefaultFilterChain = &listenerv3.FilterChain{Name: "", Filters: []*listenerv3.Filter{tcpProxy("c")}}
-			first := envoy.PlainBytes
+			first := match.PlainBytes
 			if c.sni != "" {
-				first = envoy.TLSHello
+				first = match.TLSHello
 			}
-			m := envoy.NewListener(l).Find(&envoy.Conn{Dst: netip.MustParseAddrPort(c.dst), First: first, SNI: c.sni})
+			m := match.NewListener(l).Find(&match.Conn{Dst: netip.MustParseAddrPort(c.dst), First: first, SNI: c.sni})
 			got := m.Chain.GetName()
-			if m.Outcome == envoy.NoChain {
+			if m.Outcome == match.NoChain {
 				got = "closed"
 			}
-			if got != c.want || got == "" && m.Index != envoy.DefaultIndex {
+			if got != c.want || got == "" && m.Index != match.DefaultIndex {
 				t.Errorf("%v %q (%d), want %q", m.Outcome, got, m.Index, c.want)
 			}
-			traced := envoy.Open(snapshot(t, l, originalDst("c")), nil).Connection(through(c.dst, first, c.sni))
-			if (traced.Outcome == envoy.NoChain) != (c.want == "closed") || traced.Outcome == envoy.Forwarded && findStep(traced, envoy.LevelMatcher) == nil {
+			traced := match.Open(snapshot(t, l, originalDst("c")), nil).Connection(through(c.dst, first, c.sni))
+			if (traced.Outcome == match.NoChain) != (c.want == "closed") || traced.Outcome == match.Forwarded && findStep(traced, match.LevelMatcher) == nil {
 				t.Errorf("explained as %+v", traced)
 			}
 		})

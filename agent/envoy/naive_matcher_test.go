@@ -15,13 +15,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
 // outcome is what a part of a filter_chain_matcher says of a connection: a chain's name, or nothing. As the functions of
 // the naive interpreter of chains, those here are written from the text alone: each part is drawn as a message and as a
 // function that says the same in Go.
-type outcome func(*envoy.Seen) (chain string, ok bool)
+type outcome func(*match.Seen) (chain string, ok bool)
 
 // drawnMatcher is a matcher in both forms.
 type drawnMatcher struct {
@@ -42,11 +42,11 @@ func drawChoice(t *rapid.T, depth int) choice {
 		return choice{nested(m.message), m.says}
 	}
 	name := fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "to"))
-	return choice{toChain(name), func(*envoy.Seen) (string, bool) { return name, true }}
+	return choice{toChain(name), func(*match.Seen) (string, bool) { return name, true }}
 }
 
 // firstOf says what the first says that says anything.
-func firstOf(s *envoy.Seen, list ...outcome) (string, bool) {
+func firstOf(s *match.Seen, list ...outcome) (string, bool) {
 	for _, says := range list {
 		if says == nil {
 			continue
@@ -61,14 +61,14 @@ func firstOf(s *envoy.Seen, list ...outcome) (string, bool) {
 // someInputs are inputs as messages, and what they give of a connection, "" for nothing.
 var someInputs = []struct {
 	message proto.Message
-	gives   func(*envoy.Seen) string
+	gives   func(*match.Seen) string
 	values  []string
 }{
-	{&networkv3.DestinationPortInput{}, func(s *envoy.Seen) string { return fmt.Sprint(s.Dst.Port()) }, []string{"80", "443", "3306", "0443"}},
-	{&networkv3.SourcePortInput{}, func(s *envoy.Seen) string { return fmt.Sprint(s.Src.Port()) }, []string{"1000", "2000"}},
-	{&networkv3.TransportProtocolInput{}, func(s *envoy.Seen) string { return s.Transport }, []string{"tls", "raw_buffer"}},
-	{&networkv3.ServerNameInput{}, func(s *envoy.Seen) string { return s.ServerName }, []string{"a.com", "x.a.com", "*.a.com"}},
-	{&networkv3.ApplicationProtocolInput{}, func(s *envoy.Seen) string {
+	{&networkv3.DestinationPortInput{}, func(s *match.Seen) string { return fmt.Sprint(s.Dst.Port()) }, []string{"80", "443", "3306", "0443"}},
+	{&networkv3.SourcePortInput{}, func(s *match.Seen) string { return fmt.Sprint(s.Src.Port()) }, []string{"1000", "2000"}},
+	{&networkv3.TransportProtocolInput{}, func(s *match.Seen) string { return s.Transport }, []string{"tls", "raw_buffer"}},
+	{&networkv3.ServerNameInput{}, func(s *match.Seen) string { return s.ServerName }, []string{"a.com", "x.a.com", "*.a.com"}},
+	{&networkv3.ApplicationProtocolInput{}, func(s *match.Seen) string {
 		if len(s.Protocols) == 0 {
 			return ""
 		}
@@ -91,7 +91,7 @@ func drawMatcher(t *rapid.T, depth int) drawnMatcher {
 	if rapid.Bool().Draw(t, "otherwise") {
 		found, c := m.says, drawChoice(t, depth)
 		m.message.OnNoMatch = c.on
-		m.says = func(s *envoy.Seen) (string, bool) { return firstOf(s, found, c.says) }
+		m.says = func(s *match.Seen) (string, bool) { return firstOf(s, found, c.says) }
 	}
 	return m
 }
@@ -106,7 +106,7 @@ func drawExact(t *rapid.T, depth int) drawnMatcher {
 			to[v], says[v] = c.on, c.says
 		}
 	}
-	return drawnMatcher{exact(input.message, to), func(s *envoy.Seen) (string, bool) { return firstOf(s, says[input.gives(s)]) }}
+	return drawnMatcher{exact(input.message, to), func(s *match.Seen) (string, bool) { return firstOf(s, says[input.gives(s)]) }}
 }
 
 // drawList is a list of predicates, asked in their order.
@@ -117,17 +117,17 @@ func drawList(t *rapid.T, depth int) drawnMatcher {
 		p, holds := drawPredicate(t, 2)
 		c := drawChoice(t, depth)
 		entries = append(entries, entry(p, c.on))
-		says = append(says, func(s *envoy.Seen) (string, bool) {
+		says = append(says, func(s *match.Seen) (string, bool) {
 			if !holds(s) {
 				return "", false
 			}
 			return c.says(s)
 		})
 	}
-	return drawnMatcher{listOf(entries...), func(s *envoy.Seen) (string, bool) { return firstOf(s, says...) }}
+	return drawnMatcher{listOf(entries...), func(s *match.Seen) (string, bool) { return firstOf(s, says...) }}
 }
 
-func drawPredicate(t *rapid.T, depth int) (*xdsmatcherv3.Matcher_MatcherList_Predicate, func(*envoy.Seen) bool) {
+func drawPredicate(t *rapid.T, depth int) (*xdsmatcherv3.Matcher_MatcherList_Predicate, func(*match.Seen) bool) {
 	kind := "single"
 	if depth > 0 {
 		kind = rapid.SampledFrom([]string{"single", "single", "and", "or", "not"}).Draw(t, "predicate")
@@ -135,21 +135,21 @@ func drawPredicate(t *rapid.T, depth int) (*xdsmatcherv3.Matcher_MatcherList_Pre
 	if kind == "single" {
 		input := rapid.SampledFrom(someInputs).Draw(t, "input")
 		value := rapid.SampledFrom(input.values).Draw(t, "value")
-		return single(input.message, equals(value)), func(s *envoy.Seen) bool { return input.gives(s) == value }
+		return single(input.message, equals(value)), func(s *match.Seen) bool { return input.gives(s) == value }
 	}
 	a, holdsA := drawPredicate(t, depth-1)
 	if kind == "not" {
 		return &xdsmatcherv3.Matcher_MatcherList_Predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_NotMatcher{NotMatcher: a}},
-			func(s *envoy.Seen) bool { return !holdsA(s) }
+			func(s *match.Seen) bool { return !holdsA(s) }
 	}
 	b, holdsB := drawPredicate(t, depth-1)
 	both := &xdsmatcherv3.Matcher_MatcherList_Predicate_PredicateList{Predicate: []*xdsmatcherv3.Matcher_MatcherList_Predicate{a, b}}
 	if kind == "and" {
 		return &xdsmatcherv3.Matcher_MatcherList_Predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_AndMatcher{AndMatcher: both}},
-			func(s *envoy.Seen) bool { return holdsA(s) && holdsB(s) }
+			func(s *match.Seen) bool { return holdsA(s) && holdsB(s) }
 	}
 	return &xdsmatcherv3.Matcher_MatcherList_Predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_OrMatcher{OrMatcher: both}},
-		func(s *envoy.Seen) bool { return holdsA(s) || holdsB(s) }
+		func(s *match.Seen) bool { return holdsA(s) || holdsB(s) }
 }
 
 // drawRanges is an IPMatcher: of the ranges that hold the address the longest is asked first, then the others from the
@@ -174,7 +174,7 @@ func drawRanges(t *rapid.T, depth int) drawnMatcher {
 			Ranges: []*xdscorev3.CidrRange{xdsRange(b.prefix.Addr().String(), uint32(b.prefix.Bits()))}, OnMatch: c.on, Exclusive: b.exclusive,
 		})
 	}
-	return drawnMatcher{custom(&networkv3.DestinationIPInput{}, message), func(s *envoy.Seen) (string, bool) {
+	return drawnMatcher{custom(&networkv3.DestinationIPInput{}, message), func(s *match.Seen) (string, bool) {
 		var holding []branch
 		for _, b := range list {
 			if b.prefix.Contains(s.Dst.Addr()) {
@@ -206,7 +206,7 @@ func drawNames(t *rapid.T, depth int) drawnMatcher {
 		to[domain] = c.says
 		message.DomainMatchers = append(message.DomainMatchers, &xdsmatcherv3.ServerNameMatcher_DomainMatcher{Domains: []string{domain}, OnMatch: c.on})
 	}
-	return drawnMatcher{custom(&networkv3.ServerNameInput{}, message), func(s *envoy.Seen) (string, bool) {
+	return drawnMatcher{custom(&networkv3.ServerNameInput{}, message), func(s *match.Seen) (string, bool) {
 		if s.ServerName == "" {
 			return "", false
 		}
@@ -239,11 +239,11 @@ func TestMatcherEqualsNaive(t *testing.T) {
 			if rapid.Bool().Draw(t, "default") {
 				l.DefaultFilterChain = &listenerv3.FilterChain{Name: "default"}
 			}
-			made := envoy.NewListener(l)
+			made := match.NewListener(l)
 			for range 30 {
 				s := drawSeen(t)
 				got := made.FindSeen(s)
-				want, index := "", envoy.NoIndex
+				want, index := "", match.NoIndex
 				switch name, ok := m.says(s); {
 				case ok:
 					// A chain that is missing is none: the default chain is not asked.
@@ -251,7 +251,7 @@ func TestMatcherEqualsNaive(t *testing.T) {
 						want, named = name, named+1
 					}
 				case l.DefaultFilterChain != nil:
-					want, index = "default", envoy.DefaultIndex
+					want, index = "default", match.DefaultIndex
 				}
 				if s.ServerName == "" {
 					unnamed++

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"pgregory.net/rapid"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
 // row is one combination of the values that a filter chain asks for. This file is the other opinion on how Envoy chooses
@@ -106,16 +106,16 @@ func exactRank(want, none, have bool) int {
 }
 
 // naive chooses a chain by the text; envoy.NoIndex and the level where nothing fits for none.
-func naive(chains []*listenerv3.FilterChain, s *envoy.Seen) (int, envoy.Level) {
+func naive(chains []*listenerv3.FilterChain, s *match.Seen) (int, match.Level) {
 	rows := rowsOf(chains)
 	local := s.Local || s.Src.Addr() == s.Dst.Addr() || s.Src.Addr().String() == "127.0.0.1" || s.Src.Addr().String() == "::1"
 	for _, l := range []struct {
-		level envoy.Level
+		level match.Level
 		rank  func(row) int
 	}{
-		{envoy.LevelDestinationPort, func(r row) int { return exactRank(true, r.port == 0, r.port == uint32(s.Dst.Port())) }},
-		{envoy.LevelDestinationIP, func(r row) int { return prefixRank(r.destination, s.Dst.Addr()) }},
-		{envoy.LevelServerName, func(r row) int {
+		{match.LevelDestinationPort, func(r row) int { return exactRank(true, r.port == 0, r.port == uint32(s.Dst.Port())) }},
+		{match.LevelDestinationIP, func(r row) int { return prefixRank(r.destination, s.Dst.Addr()) }},
+		{match.LevelServerName, func(r row) int {
 			switch {
 			case r.name == "":
 				return 1
@@ -126,8 +126,8 @@ func naive(chains []*listenerv3.FilterChain, s *envoy.Seen) (int, envoy.Level) {
 			}
 			return 0
 		}},
-		{envoy.LevelTransportProtocol, func(r row) int { return exactRank(true, r.transport == "", r.transport == s.Transport) }},
-		{envoy.LevelApplicationProtocol, func(r row) int {
+		{match.LevelTransportProtocol, func(r row) int { return exactRank(true, r.transport == "", r.transport == s.Transport) }},
+		{match.LevelApplicationProtocol, func(r row) int {
 			if r.alpn == "" {
 				return 1
 			}
@@ -136,22 +136,22 @@ func naive(chains []*listenerv3.FilterChain, s *envoy.Seen) (int, envoy.Level) {
 			}
 			return 0
 		}},
-		{envoy.LevelDirectSourceIP, func(r row) int { return prefixRank(r.direct, s.Direct.Addr()) }},
-		{envoy.LevelSourceType, func(r row) int {
+		{match.LevelDirectSourceIP, func(r row) int { return prefixRank(r.direct, s.Direct.Addr()) }},
+		{match.LevelSourceType, func(r row) int {
 			wanted := int32(2)
 			if local {
 				wanted = 1
 			}
 			return exactRank(true, r.sourceType == 0, r.sourceType == wanted)
 		}},
-		{envoy.LevelSourceIP, func(r row) int { return prefixRank(r.source, s.Src.Addr()) }},
-		{envoy.LevelSourcePort, func(r row) int { return exactRank(true, r.sourcePort == 0, r.sourcePort == uint32(s.Src.Port())) }},
+		{match.LevelSourceIP, func(r row) int { return prefixRank(r.source, s.Src.Addr()) }},
+		{match.LevelSourcePort, func(r row) int { return exactRank(true, r.sourcePort == 0, r.sourcePort == uint32(s.Src.Port())) }},
 	} {
 		if rows = level(rows, l.rank); len(rows) == 0 {
-			return envoy.NoIndex, l.level
+			return match.NoIndex, l.level
 		}
 	}
-	return rows[0].chain, envoy.LevelChain
+	return rows[0].chain, match.LevelChain
 }
 
 // The values that random chains and connections have. They are few, so that they meet.
@@ -207,8 +207,8 @@ func drawAddrPort(t *rapid.T, label string, ports []uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(rapid.SampledFrom(someAddrs).Draw(t, label)), rapid.SampledFrom(ports).Draw(t, label+" port"))
 }
 
-func drawSeen(t *rapid.T) *envoy.Seen {
-	s := &envoy.Seen{
+func drawSeen(t *rapid.T) *match.Seen {
+	s := &match.Seen{
 		Dst:       drawAddrPort(t, "dst", []uint16{80, 443, 3306, 22}),
 		Src:       drawAddrPort(t, "src", []uint16{1000, 2000, 3000}),
 		Direct:    drawAddrPort(t, "direct", []uint16{1}),
@@ -227,7 +227,7 @@ func TestChoiceEqualsNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		for range 12 {
 			chains := drawChains(t)
-			l := envoy.NewListener(&listenerv3.Listener{FilterChains: chains})
+			l := match.NewListener(&listenerv3.Listener{FilterChains: chains})
 			for range 40 {
 				s := drawSeen(t)
 				m := l.FindSeen(s)

@@ -13,7 +13,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
 func textIs(s string) *matcherv3.StringMatcher {
@@ -37,9 +37,9 @@ func allowing(permission *rbacv3.Permission, principal *rbacv3.Principal) *rbacv
 
 // TestRBAC: whom rules let through.
 func TestRBAC(t *testing.T) {
-	seen := &envoy.Seen{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.1.0.2:1000"), Direct: netip.MustParseAddrPort("10.2.0.3:2000"), ServerName: "a.com"}
-	web := &envoy.Peer{URIs: []string{"spiffe://mesh/web", "kuma://version/v1"}, DNS: []string{"web.mesh"}, Subject: "CN=web"}
-	get := &envoy.Request{Host: "a.com", Path: "/x?y", Headers: []envoy.Header{{Name: "X-A", Value: "1"}}}
+	seen := &match.Seen{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.1.0.2:1000"), Direct: netip.MustParseAddrPort("10.2.0.3:2000"), ServerName: "a.com"}
+	web := &match.Peer{URIs: []string{"spiffe://mesh/web", "kuma://version/v1"}, DNS: []string{"web.mesh"}, Subject: "CN=web"}
+	get := &match.Request{Host: "a.com", Path: "/x?y", Headers: []match.Header{{Name: "X-A", Value: "1"}}}
 	principals := func(list ...*rbacv3.Principal) *rbacv3.Principal_Set { return &rbacv3.Principal_Set{Ids: list} }
 	anyone := &rbacv3.Principal{Identifier: &rbacv3.Principal_Any{Any: true}}
 	not := func(p *rbacv3.Principal) *rbacv3.Principal {
@@ -50,9 +50,9 @@ func TestRBAC(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		rules   *rbacv3.RBAC
-		peer    *envoy.Peer
+		peer    *match.Peer
 		tls     bool
-		req     *envoy.Request
+		req     *match.Request
 		allowed bool
 		known   bool
 	}{
@@ -89,7 +89,7 @@ func TestRBAC(t *testing.T) {
 		{"metadata and nobody", allowing(nil, &rbacv3.Principal{Identifier: &rbacv3.Principal_AndIds{AndIds: principals(metadata, not(anyone))}}), nil, false, nil, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := envoy.EvaluateRBAC(c.rules, seen, c.peer, c.tls, c.req)
+			got := match.EvaluateRBAC(c.rules, seen, c.peer, c.tls, c.req)
 			if got.Allowed != c.allowed || got.Known != c.known {
 				t.Errorf("%+v, want allowed %v, known %v", got, c.allowed, c.known)
 			}
@@ -97,12 +97,12 @@ func TestRBAC(t *testing.T) {
 	}
 	two := allowAll()
 	two.Policies["a"], two.Policies["0"] = two.Policies["p"], allowing(nil, not(anyone)).Policies["p"]
-	if got := envoy.EvaluateRBAC(two, seen, nil, false, nil); got.Policy != "a" {
+	if got := match.EvaluateRBAC(two, seen, nil, false, nil); got.Policy != "a" {
 		t.Errorf("the policy that decides is %q, want the first one by name that fits, a", got.Policy)
 	}
 	deny := allowAll()
 	deny.Action = rbacv3.RBAC_DENY
-	if got := envoy.EvaluateRBAC(deny, seen, nil, false, nil); got.Allowed || got.Policy != "p" {
+	if got := match.EvaluateRBAC(deny, seen, nil, false, nil); got.Allowed || got.Policy != "p" {
 		t.Errorf("deny: %+v", got)
 	}
 }
@@ -113,19 +113,19 @@ func TestNetworkRBAC(t *testing.T) {
 	deny.Action = rbacv3.RBAC_DENY
 	for name, c := range map[string]struct {
 		rules, shadow *rbacv3.RBAC
-		want          envoy.Outcome
+		want          match.Outcome
 		policy, note  string
 	}{
-		"allowed":           {allowAll(), nil, envoy.Forwarded, "p", ""},
-		"denied":            {deny, nil, envoy.Denied, "p", ""},
-		"no rule fits":      {&rbacv3.RBAC{}, nil, envoy.Denied, "", ""},
-		"denied in shadow":  {allowAll(), deny, envoy.Forwarded, "p", "shadow rules would deny: policy p fits"},
-		"nothing but shade": {nil, deny, envoy.Forwarded, "", "shadow rules would deny: policy p fits"},
+		"allowed":           {allowAll(), nil, match.Forwarded, "p", ""},
+		"denied":            {deny, nil, match.Denied, "p", ""},
+		"no rule fits":      {&rbacv3.RBAC{}, nil, match.Denied, "", ""},
+		"denied in shadow":  {allowAll(), deny, match.Forwarded, "p", "shadow rules would deny: policy p fits"},
+		"nothing but shade": {nil, deny, match.Forwarded, "", "shadow rules would deny: policy p fits"},
 	} {
 		l := secondListener("l", address("10.0.0.1", 80))
 		l.FilterChains[0].Filters = append([]*listenerv3.Filter{filter("rbac", &netrbacv3.RBAC{StatPrefix: "x", Rules: c.rules, ShadowRules: c.shadow})}, l.FilterChains[0].Filters...)
-		got := envoy.Open(snapshot(t, l, originalDst("static")), nil).Connection(&envoy.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80")})
-		step := findStep(got, envoy.LevelNetworkFilter)
+		got := match.Open(snapshot(t, l, originalDst("static")), nil).Connection(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80")})
+		step := findStep(got, match.LevelNetworkFilter)
 		if got.Outcome != c.want || got.Policy != c.policy || step == nil || step.Note != c.note {
 			t.Errorf("%s: %v by %q, the step is %+v, want %v by %q and %q", name, got.Outcome, got.Policy, step, c.want, c.policy, c.note)
 		}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 )
 
 func typed(t clusterv3.Cluster_DiscoveryType) *clusterv3.Cluster_Type {
@@ -35,136 +36,136 @@ func apiSource(cluster string) *corev3.ConfigSource {
 
 func clusterCases() []ruleCase {
 	return []ruleCase{
-		{0, "garbage", envoy.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address/socketAddress/address", "at least 1", func(b *base) {
+		{0, "garbage", finding.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address/socketAddress/address", "at least 1", func(b *base) {
 			b.static.LoadAssignment = endpoints("static", "", 80)
 		}},
-		{72, "routes by another name", envoy.Reject, "other", "", `named "rds"`, func(b *base) { b.edit = rename(envoy.KindRoute, "rds") }},
-		{73, "one name twice", envoy.Reject, "static", "", "two resources", func(b *base) { b.more = append(b.more, proto.Clone(b.static)) }},
-		{74, "another balancer", envoy.Reject, "dst", "/lbPolicy", "CLUSTER_PROVIDED", func(b *base) {
+		{72, "routes by another name", finding.Reject, "other", "", `named "rds"`, func(b *base) { b.edit = rename(envoy.KindRoute, "rds") }},
+		{73, "one name twice", finding.Reject, "static", "", "two resources", func(b *base) { b.more = append(b.more, proto.Clone(b.static)) }},
+		{74, "another balancer", finding.Reject, "dst", "/lbPolicy", "CLUSTER_PROVIDED", func(b *base) {
 			c := originalDst("dst")
 			c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 			b.more = append(b.more, c)
 		}},
-		{75, "for EDS", envoy.Reject, "eds", "/lbPolicy", "EDS has none", func(b *base) { b.eds.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED }},
-		{76, "endpoints", envoy.Reject, "dst", "/loadAssignment", "leave load_assignment out", func(b *base) {
+		{75, "for EDS", finding.Reject, "eds", "/lbPolicy", "EDS has none", func(b *base) { b.eds.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED }},
+		{76, "endpoints", finding.Reject, "dst", "/loadAssignment", "leave load_assignment out", func(b *base) {
 			c := originalDst("dst")
 			c.LoadAssignment = endpoints("dst", "10.0.0.1", 80)
 			b.more = append(b.more, c)
 		}},
-		{76, "subsets", envoy.Reject, "dst", "/lbSubsetConfig", "no subsets", func(b *base) {
+		{76, "subsets", finding.Reject, "dst", "/lbSubsetConfig", "no subsets", func(b *base) {
 			c := originalDst("dst")
 			c.LbSubsetConfig = &clusterv3.Cluster_LbSubsetConfig{}
 			b.more = append(b.more, c)
 		}},
-		{77, "no header name", envoy.Reject, "dst", "/originalDstLbConfig/httpHeaderName", "not the name", func(b *base) {
+		{77, "no header name", finding.Reject, "dst", "/originalDstLbConfig/httpHeaderName", "not the name", func(b *base) {
 			c := originalDst("dst")
 			c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UseHttpHeader: true, HttpHeaderName: "a b"}}
 			b.more = append(b.more, c)
 		}},
-		{78, "a host name", envoy.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address", "STRICT_DNS", func(b *base) {
+		{78, "a host name", finding.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address", "STRICT_DNS", func(b *base) {
 			b.static.LoadAssignment = endpoints("static", "example.com", 80)
 		}},
-		{79, "a pipe", envoy.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address", "host names", func(b *base) {
+		{79, "a pipe", finding.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address", "host names", func(b *base) {
 			b.static.ClusterDiscoveryType = typed(clusterv3.Cluster_STRICT_DNS)
 			b.static.LoadAssignment.Endpoints[0].LbEndpoints[0].GetEndpoint().Address = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/x"}}}
 		}},
-		{80, "two endpoints", envoy.Reject, "static", "/loadAssignment", "exactly one", func(b *base) {
+		{80, "two endpoints", finding.Reject, "static", "/loadAssignment", "exactly one", func(b *base) {
 			b.static.ClusterDiscoveryType = typed(clusterv3.Cluster_LOGICAL_DNS)
 			l := b.static.LoadAssignment.Endpoints[0]
 			l.LbEndpoints = append(l.LbEndpoints, endpoint("b.com", 80))
 		}},
-		{81, "from nowhere", envoy.Reject, "eds", "/edsClusterConfig", "eds_cluster_config", func(b *base) { b.eds.EdsClusterConfig = nil }},
-		{81, "from a cluster of CDS", envoy.Reject, "eds", "/edsClusterConfig/edsConfig/apiConfigSource/grpcServices/0/envoyGrpc/clusterName", "of the bootstrap", func(b *base) {
+		{81, "from nowhere", finding.Reject, "eds", "/edsClusterConfig", "eds_cluster_config", func(b *base) { b.eds.EdsClusterConfig = nil }},
+		{81, "from a cluster of CDS", finding.Reject, "eds", "/edsClusterConfig/edsConfig/apiConfigSource/grpcServices/0/envoyGrpc/clusterName", "of the bootstrap", func(b *base) {
 			b.eds.EdsClusterConfig.EdsConfig = apiSource("static")
 		}},
-		{82, "endpoints by another name", envoy.Reject, "other", "", `named "eds"`, func(b *base) { b.edit = rename(envoy.KindEndpoint, "eds") }},
-		{83, "localities", envoy.Reject, "eds", "/endpoints/1/loadBalancingWeight", "priority 0", func(b *base) {
+		{82, "endpoints by another name", finding.Reject, "other", "", `named "eds"`, func(b *base) { b.edit = rename(envoy.KindEndpoint, "eds") }},
+		{83, "localities", finding.Reject, "eds", "/endpoints/1/loadBalancingWeight", "priority 0", func(b *base) {
 			b.assigned.Endpoints[0].LoadBalancingWeight = wrapperspb.UInt32(1<<32 - 1)
 			b.assigned.Endpoints = append(b.assigned.Endpoints, &endpointv3.LocalityLbEndpoints{LoadBalancingWeight: wrapperspb.UInt32(1)})
 		}},
-		{83, "endpoints", envoy.Reject, "eds", "/endpoints/0", "of a locality", func(b *base) {
+		{83, "endpoints", finding.Reject, "eds", "/endpoints/0", "of a locality", func(b *base) {
 			e := endpoint("10.0.0.2", 80)
 			e.LoadBalancingWeight = wrapperspb.UInt32(1<<32 - 1)
 			b.assigned.Endpoints[0].LbEndpoints = append(b.assigned.Endpoints[0].LbEndpoints, e)
 		}},
-		{84, "129", envoy.Reject, "eds", "/endpoints/0/priority", "128", func(b *base) { b.assigned.Endpoints[0].Priority = 129 }},
-		{85, "max below base", envoy.Reject, "static", "/outlierDetection/maxEjectionTime", "below", func(b *base) {
+		{84, "129", finding.Reject, "eds", "/endpoints/0/priority", "128", func(b *base) { b.assigned.Endpoints[0].Priority = 129 }},
+		{85, "max below base", finding.Reject, "static", "/outlierDetection/maxEjectionTime", "below", func(b *base) {
 			b.static.OutlierDetection = &clusterv3.OutlierDetection{MaxEjectionTime: durationpb.New(10 * time.Second)}
 		}},
-		{85, "101 percent", envoy.Reject, "static", "/outlierDetection/maxEjectionPercent", "100", func(b *base) {
+		{85, "101 percent", finding.Reject, "static", "/outlierDetection/maxEjectionPercent", "100", func(b *base) {
 			b.static.OutlierDetection = &clusterv3.OutlierDetection{MaxEjectionPercent: wrapperspb.UInt32(101)}
 		}},
-		{85, "a field whose name Go writes in its own way", envoy.Reject, "static", "/outlierDetection/enforcingConsecutive5xx", "100", func(b *base) {
+		{85, "a field whose name Go writes in its own way", finding.Reject, "static", "/outlierDetection/enforcingConsecutive5xx", "100", func(b *base) {
 			b.static.OutlierDetection = &clusterv3.OutlierDetection{EnforcingConsecutive_5Xx: wrapperspb.UInt32(101)}
 		}},
-		{86, "a ring", envoy.Reject, "static", "/ringHashLbConfig", "above the maximum", func(b *base) {
+		{86, "a ring", finding.Reject, "static", "/ringHashLbConfig", "above the maximum", func(b *base) {
 			b.static.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{MaximumRingSize: wrapperspb.UInt64(100)}}
 		}},
-		{86, "a table", envoy.Reject, "static", "/maglevLbConfig/tableSize", "not a prime", func(b *base) {
+		{86, "a table", finding.Reject, "static", "/maglevLbConfig/tableSize", "not a prime", func(b *base) {
 			b.static.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(100)}}
 		}},
-		{87, "old and new", envoy.Reject, "eds", "/typedExtensionProtocolOptions", "keep one of both", func(b *base) { b.eds.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{} }},
-		{87, "no protocol", envoy.Reject, "eds", "/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/upstreamProtocolOptions", "required", func(b *base) {
+		{87, "old and new", finding.Reject, "eds", "/typedExtensionProtocolOptions", "keep one of both", func(b *base) { b.eds.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{} }},
+		{87, "no protocol", finding.Reject, "eds", "/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/upstreamProtocolOptions", "required", func(b *base) {
 			b.options.UpstreamProtocolOptions = nil
 		}},
-		{87, "auto without TLS", envoy.Reject, "eds", "/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/autoConfig", "ALPN", func(b *base) {
+		{87, "auto without TLS", finding.Reject, "eds", "/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/autoConfig", "ALPN", func(b *base) {
 			b.upstream = nil
 			b.options.UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_AutoConfig{AutoConfig: &httpv3.HttpProtocolOptions_AutoHttpConfig{}}
 		}},
-		{88, "another key", envoy.Reject, "static", "/typedExtensionProtocolOptions/x", "go together", func(b *base) {
+		{88, "another key", finding.Reject, "static", "/typedExtensionProtocolOptions/x", "go together", func(b *base) {
 			b.static.TypedExtensionProtocolOptions = map[string]*anypb.Any{"x": pack(b.options)}
 		}},
-		{89, "zero", envoy.Reject, "static", "/connectTimeout", "greater than 0s", func(b *base) { b.static.ConnectTimeout = durationpb.New(0) }},
-		{90, "still in use", envoy.Unusable, "static", "", "removed while it is in use", func(b *base) {
+		{89, "zero", finding.Reject, "static", "/connectTimeout", "greater than 0s", func(b *base) { b.static.ConnectTimeout = durationpb.New(0) }},
+		{90, "still in use", finding.Unusable, "static", "", "removed while it is in use", func(b *base) {
 			b.prev = func(*base) {}
 			b.without = []proto.Message{b.static}
 		}},
-		{91, "of the bootstrap", envoy.Unusable, "static", "", "the bootstrap has", func(b *base) { b.facts.StaticClusters = []string{"static"} }},
-		{92, "no PEM", envoy.Reject, "ca", "/validationContext/trustedCa", "no certificate in PEM", func(b *base) { b.ca.GetValidationContext().TrustedCa = inlineText("x") }},
-		{92, "another key", envoy.Reject, "cert", "/tlsCertificate", "cannot be used", func(b *base) { b.cert.GetTlsCertificate().PrivateKey = b.cert.GetTlsCertificate().CertificateChain }},
-		{92, "a server without a certificate", envoy.Reject, "in", "/filterChains/1/transportSocket/typedConfig/commonTlsContext", "needs a certificate", func(b *base) {
+		{91, "of the bootstrap", finding.Unusable, "static", "", "the bootstrap has", func(b *base) { b.facts.StaticClusters = []string{"static"} }},
+		{92, "no PEM", finding.Reject, "ca", "/validationContext/trustedCa", "no certificate in PEM", func(b *base) { b.ca.GetValidationContext().TrustedCa = inlineText("x") }},
+		{92, "another key", finding.Reject, "cert", "/tlsCertificate", "cannot be used", func(b *base) { b.cert.GetTlsCertificate().PrivateKey = b.cert.GetTlsCertificate().CertificateChain }},
+		{92, "a server without a certificate", finding.Reject, "in", "/filterChains/1/transportSocket/typedConfig/commonTlsContext", "needs a certificate", func(b *base) {
 			b.tls.CommonTlsContext.TlsCertificateSdsSecretConfigs = nil
 		}},
-		{93, "two", envoy.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext", "one certificate", func(b *base) {
+		{93, "two", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext", "one certificate", func(b *base) {
 			c := b.upstream.CommonTlsContext
 			c.TlsCertificateSdsSecretConfigs = append(c.TlsCertificateSdsSecretConfigs, sds("cert"))
 		}},
-		{94, "here and by SDS", envoy.Reject, "in", "/filterChains/1/transportSocket/typedConfig/commonTlsContext/tlsCertificates", "not both", func(b *base) {
+		{94, "here and by SDS", finding.Reject, "in", "/filterChains/1/transportSocket/typedConfig/commonTlsContext/tlsCertificates", "not both", func(b *base) {
 			b.tls.CommonTlsContext.TlsCertificates = []*tlsv3.TlsCertificate{b.cert.GetTlsCertificate()}
 		}},
-		{95, "names without authorities", envoy.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/validationContext", "trusted_ca", func(b *base) {
+		{95, "names without authorities", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/validationContext", "trusted_ca", func(b *base) {
 			b.upstream.CommonTlsContext.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: uriNames()}}
 		}},
-		{96, "versions", envoy.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/tlsMinimumProtocolVersion", "above the highest", func(b *base) {
+		{96, "versions", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/tlsMinimumProtocolVersion", "above the highest", func(b *base) {
 			b.upstream.CommonTlsContext.TlsParams = &tlsv3.TlsParameters{TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_3, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_2}
 		}},
-		{96, "a cipher", envoy.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/cipherSuites/1", `"ROT13"`, func(b *base) {
+		{96, "a cipher", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/cipherSuites/1", `"ROT13"`, func(b *base) {
 			b.upstream.CommonTlsContext.TlsParams = &tlsv3.TlsParameters{CipherSuites: []string{"[ECDHE-ECDSA-AES128-GCM-SHA256|ECDHE-RSA-AES128-GCM-SHA256]", "ROT13"}}
 		}},
-		{96, "a group", envoy.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/ecdhCurves/0", `"P-1"`, func(b *base) {
+		{96, "a group", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/ecdhCurves/0", `"P-1"`, func(b *base) {
 			b.upstream.CommonTlsContext.TlsParams = &tlsv3.TlsParameters{EcdhCurves: []string{"P-1"}}
 		}},
-		{97, "of another kind", envoy.Reject, "in", "/filterChains/1/transportSocket/typedConfig/commonTlsContext/tlsCertificateSdsSecretConfigs/0", "a validation context", func(b *base) {
+		{97, "of another kind", finding.Reject, "in", "/filterChains/1/transportSocket/typedConfig/commonTlsContext/tlsCertificateSdsSecretConfigs/0", "a validation context", func(b *base) {
 			b.tls.CommonTlsContext.TlsCertificateSdsSecretConfigs[0].Name = "ca"
 		}},
-		{97, "empty", envoy.Reject, "cert", "", "is empty", func(b *base) { b.cert.Type = nil }},
-		{98, "no secret", envoy.Unusable, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsCertificateSdsSecretConfigs/0", `"gone"`, func(b *base) {
+		{97, "empty", finding.Reject, "cert", "", "is empty", func(b *base) { b.cert.Type = nil }},
+		{98, "no secret", finding.Unusable, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsCertificateSdsSecretConfigs/0", `"gone"`, func(b *base) {
 			b.upstream.CommonTlsContext.TlsCertificateSdsSecretConfigs[0].Name = "gone"
 		}},
-		{98, "no secret, though they are made later", envoy.Unusable, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsCertificateSdsSecretConfigs/0", `"gone"`, func(b *base) {
+		{98, "no secret, though they are made later", finding.Unusable, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsCertificateSdsSecretConfigs/0", `"gone"`, func(b *base) {
 			b.facts.SecretsLater = true
 			b.upstream.CommonTlsContext.TlsCertificateSdsSecretConfigs[0].Name = "gone"
 		}},
-		{111, "a secret twice", envoy.Reject, "ca", "", "two resources", func(b *base) { b.more = append(b.more, proto.Clone(b.ca)) }},
-		{111, "a cluster by another name", envoy.Reject, "other", "", `named "static"`, func(b *base) { b.edit = rename(envoy.KindCluster, "static") }},
-		{112, "no URL", envoy.Reject, "xdstp://x", "/name", "xdstp://authority", func(b *base) {
+		{111, "a secret twice", finding.Reject, "ca", "", "two resources", func(b *base) { b.more = append(b.more, proto.Clone(b.ca)) }},
+		{111, "a cluster by another name", finding.Reject, "other", "", `named "static"`, func(b *base) { b.edit = rename(envoy.KindCluster, "static") }},
+		{112, "no URL", finding.Reject, "xdstp://x", "/name", "xdstp://authority", func(b *base) {
 			c := proto.Clone(b.static).(*clusterv3.Cluster)
 			c.Name = "xdstp://x"
 			b.more = append(b.more, c)
 		}},
-		{113, "no endpoints", envoy.Unusable, "eds", "/edsClusterConfig", "does not exist", func(b *base) { b.without = []proto.Message{b.assigned} }},
-		{113, "no routes", envoy.Unusable, "in", "/filterChains/2/filters/0/typedConfig/rds/routeConfigName", `"rds"`, func(b *base) { b.without = []proto.Message{b.routes} }},
-		{113, "endpoints that are held back", envoy.Unusable, "eds", "/edsClusterConfig", "is not sent", func(b *base) { b.assigned.Endpoints[0].Priority = 200 }},
+		{113, "no endpoints", finding.Unusable, "eds", "/edsClusterConfig", "does not exist", func(b *base) { b.without = []proto.Message{b.assigned} }},
+		{113, "no routes", finding.Unusable, "in", "/filterChains/2/filters/0/typedConfig/rds/routeConfigName", `"rds"`, func(b *base) { b.without = []proto.Message{b.routes} }},
+		{113, "endpoints that are held back", finding.Unusable, "eds", "/edsClusterConfig", "is not sent", func(b *base) { b.assigned.Endpoints[0].Priority = 200 }},
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 )
 
 func httpFilter(name string, m proto.Message) *hcmv3.HttpFilter {
@@ -107,178 +107,178 @@ func httpCases() []ruleCase {
 		route   = routes + "/virtualHosts/0/routes/0"
 	)
 	return []ruleCase{
-		{31, "TCP to nowhere", envoy.Unusable, "", "/filterChains/1/filters/0/typedConfig/cluster", `"gone" does not exist`, func(b *base) { b.tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: "gone"} }},
-		{31, "a route to nowhere", envoy.Unusable, "", route + "/route/cluster", `"gone"`, func(b *base) { b.action().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: "gone"} }},
-		{31, "a cluster that is held back", envoy.Unusable, "", "/filterChains/1/filters/0/typedConfig/cluster", "is not sent", func(b *base) { b.static.ConnectTimeout = durationpb.New(-1) }},
-		{40, "a filter behind the router", envoy.Reject, "", manager + "/httpFilters/0", "move it to the end", func(b *base) {
+		{31, "TCP to nowhere", finding.Unusable, "", "/filterChains/1/filters/0/typedConfig/cluster", `"gone" does not exist`, func(b *base) { b.tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: "gone"} }},
+		{31, "a route to nowhere", finding.Unusable, "", route + "/route/cluster", `"gone"`, func(b *base) { b.action().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: "gone"} }},
+		{31, "a cluster that is held back", finding.Unusable, "", "/filterChains/1/filters/0/typedConfig/cluster", "is not sent", func(b *base) { b.static.ConnectTimeout = durationpb.New(-1) }},
+		{40, "a filter behind the router", finding.Reject, "", manager + "/httpFilters/0", "move it to the end", func(b *base) {
 			b.hcm.HttpFilters = append(b.hcm.HttpFilters, httpFilter("cors", &corsv3.Cors{}))
 		}},
-		{41, "no router", envoy.Reject, "", manager + "/httpFilters/0", "router behind it", func(b *base) { b.hcm.HttpFilters = []*hcmv3.HttpFilter{httpFilter("cors", &corsv3.Cors{})} }},
-		{42, "no filters", envoy.Unusable, "", manager + "/httpFilters", "router", func(b *base) { b.hcm.HttpFilters = nil }},
-		{43, "no routes", envoy.Reject, "", manager + "/routeSpecifier", "required", func(b *base) { b.hcm.RouteSpecifier = nil }},
-		{44, "an upgrade twice", envoy.Reject, "", manager + "/upgradeConfigs/1", "twice", func(b *base) {
+		{41, "no router", finding.Reject, "", manager + "/httpFilters/0", "router behind it", func(b *base) { b.hcm.HttpFilters = []*hcmv3.HttpFilter{httpFilter("cors", &corsv3.Cors{})} }},
+		{42, "no filters", finding.Unusable, "", manager + "/httpFilters", "router", func(b *base) { b.hcm.HttpFilters = nil }},
+		{43, "no routes", finding.Reject, "", manager + "/routeSpecifier", "required", func(b *base) { b.hcm.RouteSpecifier = nil }},
+		{44, "an upgrade twice", finding.Reject, "", manager + "/upgradeConfigs/1", "twice", func(b *base) {
 			b.hcm.UpgradeConfigs = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}, {UpgradeType: "WebSocket"}}
 		}},
-		{45, "an upgrade without a router", envoy.Reject, "", manager + "/upgradeConfigs/0/filters/0", "router", func(b *base) {
+		{45, "an upgrade without a router", finding.Reject, "", manager + "/upgradeConfigs/0/filters/0", "router", func(b *base) {
 			b.hcm.UpgradeConfigs = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket", Filters: []*hcmv3.HttpFilter{httpFilter("cors", &corsv3.Cors{})}}}
 		}},
-		{46, "with use_remote_address", envoy.Reject, "", manager + "/originalIpDetectionExtensions", "do not go together", func(b *base) {
+		{46, "with use_remote_address", finding.Reject, "", manager + "/originalIpDetectionExtensions", "do not go together", func(b *base) {
 			b.hcm.UseRemoteAddress = wrapperspb.Bool(true)
 			b.hcm.OriginalIpDetectionExtensions = []*corev3.TypedExtensionConfig{{Name: "x", TypedConfig: pack(&corsv3.Cors{})}}
 		}},
-		{47, "both", envoy.Reject, "", manager + "/stripMatchingHostPort", "set one", func(b *base) {
+		{47, "both", finding.Reject, "", manager + "/stripMatchingHostPort", "set one", func(b *base) {
 			b.hcm.StripMatchingHostPort = true
 			b.hcm.StripPortMode = &hcmv3.HttpConnectionManager_StripAnyHostPort{StripAnyHostPort: true}
 		}},
-		{48, "on TCP", envoy.Reject, "", manager + "/codecType", "QUIC", func(b *base) { b.hcm.CodecType = hcmv3.HttpConnectionManager_HTTP3 }},
-		{49, "not an address", envoy.Reject, "", manager + "/internalAddressConfig/cidrRanges/0", "not an IP", func(b *base) {
+		{48, "on TCP", finding.Reject, "", manager + "/codecType", "QUIC", func(b *base) { b.hcm.CodecType = hcmv3.HttpConnectionManager_HTTP3 }},
+		{49, "not an address", finding.Reject, "", manager + "/internalAddressConfig/cidrRanges/0", "not an IP", func(b *base) {
 			b.hcm.InternalAddressConfig = &hcmv3.HttpConnectionManager_InternalAddressConfig{CidrRanges: []*corev3.CidrRange{{AddressPrefix: "x"}}}
 		}},
-		{50, "of a local reply", envoy.Reject, "", manager + "/localReplyConfig/bodyFormat/textFormatSource", "%REQ", func(b *base) {
+		{50, "of a local reply", finding.Reject, "", manager + "/localReplyConfig/bodyFormat/textFormatSource", "%REQ", func(b *base) {
 			b.hcm.LocalReplyConfig = &hcmv3.LocalReplyConfig{BodyFormat: &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: inlineText("%req(x)%")}}}
 		}},
-		{51, "no tracer", envoy.Reject, "", manager + "/tracing/provider/typedConfig", "no tracer", func(b *base) {
+		{51, "no tracer", finding.Reject, "", manager + "/tracing/provider/typedConfig", "no tracer", func(b *base) {
 			b.hcm.Tracing = &hcmv3.HttpConnectionManager_Tracing{Provider: &tracev3.Tracing_Http{Name: "x", ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: pack(&corsv3.Cors{})}}}
 		}},
-		{51, "no collector", envoy.Reject, "", manager + "/tracing/provider/typedConfig/collectorCluster", `"gone"`, func(b *base) {
+		{51, "no collector", finding.Reject, "", manager + "/tracing/provider/typedConfig/collectorCluster", `"gone"`, func(b *base) {
 			b.hcm.Tracing = &hcmv3.HttpConnectionManager_Tracing{Provider: &tracev3.Tracing_Http{Name: "x", ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: pack(
 				&tracev3.ZipkinConfig{CollectorCluster: "gone", CollectorEndpoint: "/", CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON})}}}
 		}},
-		{52, "of another filter", envoy.Reject, "", route + "/typedPerFilterConfig/cors", "not a config of", func(b *base) {
+		{52, "of another filter", finding.Reject, "", route + "/typedPerFilterConfig/cors", "not a config of", func(b *base) {
 			b.prepend(httpFilter("cors", &corsv3.Cors{}))
 			b.route().TypedPerFilterConfig = map[string]*anypb.Any{"cors": pack(&httprbacv3.RBACPerRoute{})}
 		}},
-		{52, "no config of a filter", envoy.Reject, "", routes + "/typedPerFilterConfig/x", "no config of an HTTP filter", func(b *base) {
+		{52, "no config of a filter", finding.Reject, "", routes + "/typedPerFilterConfig/x", "no config of an HTTP filter", func(b *base) {
 			b.inline().TypedPerFilterConfig = map[string]*anypb.Any{"x": pack(wrapperspb.String("x"))}
 		}},
-		{52, "of no filter", envoy.Lint, "", routes + "/virtualHosts/0/typedPerFilterConfig/x", "no HTTP filter", func(b *base) {
+		{52, "of no filter", finding.Lint, "", routes + "/virtualHosts/0/typedPerFilterConfig/x", "no HTTP filter", func(b *base) {
 			b.inline().VirtualHosts[0].TypedPerFilterConfig = map[string]*anypb.Any{"x": pack(&corsv3.CorsPolicy{})}
 		}},
-		{53, "a domain twice", envoy.Reject, "", routes + "/virtualHosts/1/domains/1", `"web.com"`, func(b *base) {
+		{53, "a domain twice", finding.Reject, "", routes + "/virtualHosts/1/domains/1", `"web.com"`, func(b *base) {
 			b.inline().VirtualHosts[1].Domains = []string{"*", "web.com"}
 		}},
-		{53, "in another case", envoy.Reject, "rds", "/virtualHosts/0/domains/1", `"WEB.com"`, func(b *base) { b.routes.VirtualHosts[0].Domains = []string{"web.com", "WEB.com"} }},
-		{54, "two stars", envoy.Reject, "", routes + "/virtualHosts/1/domains/0", "any domain", func(b *base) { b.inline().VirtualHosts[0].Domains = []string{"*"} }},
-		{55, "a name twice", envoy.Surprise, "", routes + "/virtualHosts/1/name", "is taken", func(b *base) { b.inline().VirtualHosts[1].Name = "web" }},
-		{56, "two stars in a domain", envoy.Surprise, "", routes + "/virtualHosts/0/domains/0", "by letter", func(b *base) { b.inline().VirtualHosts[0].Domains = []string{"*.web.com:*"} }},
-		{57, "not RE2", envoy.Reject, "", route + "/match/safeRegex/regex", "RE2", func(b *base) { b.route().Match = regexPath("(?=a)") }},
-		{57, "in a header", envoy.Reject, "", route + "/match/headers/0/stringMatch/safeRegex/regex", "RE2", func(b *base) {
+		{53, "in another case", finding.Reject, "rds", "/virtualHosts/0/domains/1", `"WEB.com"`, func(b *base) { b.routes.VirtualHosts[0].Domains = []string{"web.com", "WEB.com"} }},
+		{54, "two stars", finding.Reject, "", routes + "/virtualHosts/1/domains/0", "any domain", func(b *base) { b.inline().VirtualHosts[0].Domains = []string{"*"} }},
+		{55, "a name twice", finding.Surprise, "", routes + "/virtualHosts/1/name", "is taken", func(b *base) { b.inline().VirtualHosts[1].Name = "web" }},
+		{56, "two stars in a domain", finding.Surprise, "", routes + "/virtualHosts/0/domains/0", "by letter", func(b *base) { b.inline().VirtualHosts[0].Domains = []string{"*.web.com:*"} }},
+		{57, "not RE2", finding.Reject, "", route + "/match/safeRegex/regex", "RE2", func(b *base) { b.route().Match = regexPath("(?=a)") }},
+		{57, "in a header", finding.Reject, "", route + "/match/headers/0/stringMatch/safeRegex/regex", "RE2", func(b *base) {
 			b.route().Match.Headers = []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
 				MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "("}},
 			}}}}
 		}},
-		{58, "above the limit", envoy.Reject, "", route + "/match/safeRegex/regex", "max_program_size", func(b *base) { b.route().Match = regexPath(bigRegex) }},
-		{58, "near the limit", envoy.Surprise, "", route + "/match/safeRegex/regex", "may be above", func(b *base) {
+		{58, "above the limit", finding.Reject, "", route + "/match/safeRegex/regex", "max_program_size", func(b *base) { b.route().Match = regexPath(bigRegex) }},
+		{58, "near the limit", finding.Surprise, "", route + "/match/safeRegex/regex", "may be above", func(b *base) {
 			b.route().Match = regexPath(bigRegex)
 			b.facts.RE2Limit = 300
 		}},
-		{59, "a slash at the end", envoy.Reject, "", route + "/match/pathSeparatedPrefix", "", func(b *base) {
+		{59, "a slash at the end", finding.Reject, "", route + "/match/pathSeparatedPrefix", "", func(b *base) {
 			b.route().Match.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: "/a/"}
 		}},
-		{60, "nothing", envoy.Reject, "", route + "/route/weightedClusters/clusters", "sum up to 0", func(b *base) { b.action().ClusterSpecifier = weighted(0, 0) }},
-		{61, "too much", envoy.Reject, "", route + "/route/weightedClusters/clusters", "4294967296", func(b *base) { b.action().ClusterSpecifier = weighted(1<<32-1, 1) }},
-		{62, "both", envoy.Reject, "", route + "/route/weightedClusters/clusters/0", "either", func(b *base) {
+		{60, "nothing", finding.Reject, "", route + "/route/weightedClusters/clusters", "sum up to 0", func(b *base) { b.action().ClusterSpecifier = weighted(0, 0) }},
+		{61, "too much", finding.Reject, "", route + "/route/weightedClusters/clusters", "4294967296", func(b *base) { b.action().ClusterSpecifier = weighted(1<<32-1, 1) }},
+		{62, "both", finding.Reject, "", route + "/route/weightedClusters/clusters/0", "either", func(b *base) {
 			w := weighted(1)
 			w.WeightedClusters.Clusters[0].ClusterHeader = "x"
 			b.action().ClusterSpecifier = w
 		}},
-		{63, "validated", envoy.Reject, "", route + "/route/cluster", "validate_clusters", func(b *base) {
+		{63, "validated", finding.Reject, "", route + "/route/cluster", "validate_clusters", func(b *base) {
 			b.inline().ValidateClusters = nil
 			b.action().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: "gone"}
 		}},
-		{63, "a mirror", envoy.Surprise, "", route + "/route/requestMirrorPolicies/0/cluster", "mirrored", func(b *base) {
+		{63, "a mirror", finding.Surprise, "", route + "/route/requestMirrorPolicies/0/cluster", "mirrored", func(b *base) {
 			b.action().RequestMirrorPolicies = []*routev3.RouteAction_RequestMirrorPolicy{{Cluster: "gone"}}
 		}},
-		{64, "a long body", envoy.Reject, "", route + "/directResponse/body", "4097", func(b *base) {
+		{64, "a long body", finding.Reject, "", route + "/directResponse/body", "4097", func(b *base) {
 			b.route().Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 200, Body: inlineText(strings.Repeat("x", 4097))}}
 		}},
-		{65, "two rewrites", envoy.Reject, "", route + "/route", "keep one", func(b *base) {
+		{65, "two rewrites", finding.Reject, "", route + "/route", "keep one", func(b *base) {
 			b.action().PrefixRewrite = "/x"
 			b.action().RegexRewrite = &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: "a"}, Substitution: "b"}
 		}},
-		{66, "max below base", envoy.Reject, "", route + "/route/retryPolicy/retryBackOff/maxInterval", "below", func(b *base) {
+		{66, "max below base", finding.Reject, "", route + "/route/retryPolicy/retryBackOff/maxInterval", "below", func(b *base) {
 			b.action().RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx", RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(2e9), MaxInterval: durationpb.New(1e9)}}
 		}},
-		{67, "an unknown word", envoy.Surprise, "", route + "/route/retryPolicy/retryOn", `"6xx"`, func(b *base) { b.action().RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx, 6xx"} }},
-		{68, "a pseudo-header", envoy.Reject, "", routes + "/virtualHosts/0/requestHeadersToAdd/0/header/key", "rewrite", func(b *base) {
+		{67, "an unknown word", finding.Surprise, "", route + "/route/retryPolicy/retryOn", `"6xx"`, func(b *base) { b.action().RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx, 6xx"} }},
+		{68, "a pseudo-header", finding.Reject, "", routes + "/virtualHosts/0/requestHeadersToAdd/0/header/key", "rewrite", func(b *base) {
 			b.inline().VirtualHosts[0].RequestHeadersToAdd = header(":path", "/")
 		}},
-		{68, "Host is removed", envoy.Reject, "", route + "/requestHeadersToRemove/0", "cannot be removed", func(b *base) { b.route().RequestHeadersToRemove = []string{"Host"} }},
-		{68, "a lone percent sign", envoy.Reject, "", route + "/responseHeadersToAdd/0/header/value", "%%", func(b *base) { b.route().ResponseHeadersToAdd = header("x", "100%") }},
-		{69, "a matcher and routes", envoy.Reject, "", routes + "/virtualHosts/0/matcher", "not both", func(b *base) { b.inline().VirtualHosts[0].Matcher = ports("80", "x") }},
-		{70, "an empty range", envoy.Surprise, "", route + "/match/headers/0/rangeMatch", "no number", func(b *base) {
+		{68, "Host is removed", finding.Reject, "", route + "/requestHeadersToRemove/0", "cannot be removed", func(b *base) { b.route().RequestHeadersToRemove = []string{"Host"} }},
+		{68, "a lone percent sign", finding.Reject, "", route + "/responseHeadersToAdd/0/header/value", "%%", func(b *base) { b.route().ResponseHeadersToAdd = header("x", "100%") }},
+		{69, "a matcher and routes", finding.Reject, "", routes + "/virtualHosts/0/matcher", "not both", func(b *base) { b.inline().VirtualHosts[0].Matcher = ports("80", "x") }},
+		{70, "an empty range", finding.Surprise, "", route + "/match/headers/0/rangeMatch", "no number", func(b *base) {
 			b.route().Match.Headers = []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: 5, End: 5}}}}
 		}},
-		{71, "below zero", envoy.Reject, "", route + "/route/timeout", "no duration", func(b *base) { b.action().Timeout = &durationpb.Duration{Seconds: -1} }},
-		{71, "too long", envoy.Reject, "", route + "/route/timeout", "no duration", func(b *base) { b.action().Timeout = &durationpb.Duration{Seconds: 315_576_000_001} }},
-		{99, "no principals", envoy.Reject, "", manager + "/httpFilters/0/typedConfig/rules/policies/p/principals", "at least 1", func(b *base) {
+		{71, "below zero", finding.Reject, "", route + "/route/timeout", "no duration", func(b *base) { b.action().Timeout = &durationpb.Duration{Seconds: -1} }},
+		{71, "too long", finding.Reject, "", route + "/route/timeout", "no duration", func(b *base) { b.action().Timeout = &durationpb.Duration{Seconds: 315_576_000_001} }},
+		{99, "no principals", finding.Reject, "", manager + "/httpFilters/0/typedConfig/rules/policies/p/principals", "at least 1", func(b *base) {
 			rules := allowAll()
 			rules.Policies["p"].Principals = nil
 			b.prepend(httpFilter("rbac", &httprbacv3.RBAC{Rules: rules}))
 		}},
-		{100, "a header", envoy.Reject, "", "/filterChains/1/filters/0/typedConfig/rules/policies/p/principals/0/header", "the HTTP one", func(b *base) {
+		{100, "a header", finding.Reject, "", "/filterChains/1/filters/0/typedConfig/rules/policies/p/principals/0/header", "the HTTP one", func(b *base) {
 			rules := allowAll()
 			rules.Policies["p"].Principals = []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Header{Header: &routev3.HeaderMatcher{Name: "x"}}}}
 			b.network(&netrbacv3.RBAC{StatPrefix: "x", Rules: rules})
 		}},
-		{100, "no stat prefix", envoy.Reject, "", "/filterChains/1/filters/0/typedConfig/statPrefix", "at least 1", func(b *base) { b.network(&netrbacv3.RBAC{Rules: allowAll()}) }},
-		{101, "an empty port range", envoy.Reject, "", manager + "/httpFilters/0/typedConfig/rules/policies/p/permissions/0/destinationPortRange", "no port", func(b *base) {
+		{100, "no stat prefix", finding.Reject, "", "/filterChains/1/filters/0/typedConfig/statPrefix", "at least 1", func(b *base) { b.network(&netrbacv3.RBAC{Rules: allowAll()}) }},
+		{101, "an empty port range", finding.Reject, "", manager + "/httpFilters/0/typedConfig/rules/policies/p/permissions/0/destinationPortRange", "no port", func(b *base) {
 			b.permission(&rbacv3.Permission{Rule: &rbacv3.Permission_DestinationPortRange{DestinationPortRange: &typev3.Int32Range{Start: 80, End: 80}}})
 		}},
-		{101, "no address", envoy.Reject, "", manager + "/httpFilters/0/typedConfig/rules/policies/p/principals/0/orIds/ids/0/remoteIp", "not an IP", func(b *base) {
+		{101, "no address", finding.Reject, "", manager + "/httpFilters/0/typedConfig/rules/policies/p/principals/0/orIds/ids/0/remoteIp", "not an IP", func(b *base) {
 			b.principal(&rbacv3.Principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: []*rbacv3.Principal{
 				{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: &corev3.CidrRange{AddressPrefix: "x"}}},
 			}}}})
 		}},
-		{101, "not RE2", envoy.Reject, "", manager + "/httpFilters/0/typedConfig/rules/policies/p/principals/0/authenticated/principalName/safeRegex/regex", "RE2", func(b *base) {
+		{101, "not RE2", finding.Reject, "", manager + "/httpFilters/0/typedConfig/rules/policies/p/principals/0/authenticated/principalName/safeRegex/regex", "RE2", func(b *base) {
 			b.principal(&rbacv3.Principal{Identifier: &rbacv3.Principal_Authenticated_{Authenticated: &rbacv3.Principal_Authenticated{PrincipalName: &matcherv3.StringMatcher{
 				MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "("}},
 			}}}})
 		}},
-		{102, "rules and a matcher", envoy.Surprise, "", manager + "/httpFilters/0/typedConfig/rules", "keep one", func(b *base) {
+		{102, "rules and a matcher", finding.Surprise, "", manager + "/httpFilters/0/typedConfig/rules", "keep one", func(b *base) {
 			b.prepend(httpFilter("rbac", &httprbacv3.RBAC{Rules: allowAll(), Matcher: ports("80", "x")}))
 		}},
-		{103, "a status that Envoy cannot send", envoy.Reject, "", manager + "/httpFilters/0/typedConfig/abort/httpStatus", "", func(b *base) { b.prepend(httpFilter("fault", abort(100))) }},
-		{103, "no delay", envoy.Reject, "", manager + "/httpFilters/0/typedConfig/delay/fixedDelay", "greater than 0s", func(b *base) {
+		{103, "a status that Envoy cannot send", finding.Reject, "", manager + "/httpFilters/0/typedConfig/abort/httpStatus", "", func(b *base) { b.prepend(httpFilter("fault", abort(100))) }},
+		{103, "no delay", finding.Reject, "", manager + "/httpFilters/0/typedConfig/delay/fixedDelay", "greater than 0s", func(b *base) {
 			b.prepend(httpFilter("fault", &faultv3.HTTPFault{Delay: &commonfaultv3.FaultDelay{FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: durationpb.New(0)}}}))
 		}},
-		{104, "above the whole", envoy.Surprise, "", manager + "/httpFilters/0/typedConfig/abort/percentage/numerator", "always", func(b *base) {
+		{104, "above the whole", finding.Surprise, "", manager + "/httpFilters/0/typedConfig/abort/percentage/numerator", "always", func(b *base) {
 			f := abort(503)
 			f.Abort.Percentage.Numerator = 101
 			b.prepend(httpFilter("fault", f))
 		}},
-		{105, "vector 37", envoy.Reject, "", manager + "/accessLog/0/typedConfig/logFormat/textFormatSource", "at position 0", func(b *base) {
+		{105, "vector 37", finding.Reject, "", manager + "/accessLog/0/typedConfig/logFormat/textFormatSource", "at position 0", func(b *base) {
 			b.file.GetLogFormat().Format = &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: inlineText("%req(x)%")}
 		}},
-		{105, "vector 38", envoy.Reject, "", manager + "/accessLog/0/typedConfig/logFormat/textFormatSource", "at position 10", func(b *base) {
+		{105, "vector 38", finding.Reject, "", manager + "/accessLog/0/typedConfig/logFormat/textFormatSource", "at position 10", func(b *base) {
 			b.file.GetLogFormat().Format = &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: inlineText("%DURATION%%")}
 		}},
-		{105, "in JSON", envoy.Reject, "", manager + "/accessLog/0/typedConfig/logFormat/jsonFormat/k~11/x/1", "%NO%", func(b *base) {
+		{105, "in JSON", finding.Reject, "", manager + "/accessLog/0/typedConfig/logFormat/jsonFormat/k~11/x/1", "%NO%", func(b *base) {
 			b.json(structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{
 				structpb.NewNumberValue(1), structpb.NewStringValue("%NO%"),
 			}})}}))
 		}},
-		{105, "null", envoy.Surprise, "", manager + "/accessLog/0/typedConfig/logFormat/jsonFormat/k~11", "older Envoys", func(b *base) { b.json(structpb.NewNullValue()) }},
-		{105, "a number for OpenTelemetry", envoy.Reject, "", manager + "/accessLog/0/typedConfig/attributes/values/0/value", "as a text", func(b *base) {
+		{105, "null", finding.Surprise, "", manager + "/accessLog/0/typedConfig/logFormat/jsonFormat/k~11", "older Envoys", func(b *base) { b.json(structpb.NewNullValue()) }},
+		{105, "a number for OpenTelemetry", finding.Reject, "", manager + "/accessLog/0/typedConfig/attributes/values/0/value", "as a text", func(b *base) {
 			b.log(&otelv3.OpenTelemetryAccessLogConfig{GrpcService: grpcService("static"), LogName: "x", Attributes: &commonv1.KeyValueList{Values: []*commonv1.KeyValue{
 				{Key: "k", Value: &commonv1.AnyValue{Value: &commonv1.AnyValue_IntValue{IntValue: 1}}},
 			}}})
 		}},
-		{105, "a format for OpenTelemetry", envoy.Reject, "", manager + "/accessLog/0/typedConfig/body/kvlistValue/values/0/value/stringValue", "%", func(b *base) {
+		{105, "a format for OpenTelemetry", finding.Reject, "", manager + "/accessLog/0/typedConfig/body/kvlistValue/values/0/value/stringValue", "%", func(b *base) {
 			b.log(&otelv3.OpenTelemetryAccessLogConfig{GrpcService: grpcService("static"), LogName: "x", Body: &commonv1.AnyValue{Value: &commonv1.AnyValue_KvlistValue{KvlistValue: &commonv1.KeyValueList{
 				Values: []*commonv1.KeyValue{{Key: "k", Value: &commonv1.AnyValue{Value: &commonv1.AnyValue_StringValue{StringValue: "100%"}}}},
 			}}}})
 		}},
-		{106, "no path", envoy.Reject, "", manager + "/accessLog/0/typedConfig/path", "at least 1", func(b *base) { b.file.Path = "" }},
-		{106, "no directory", envoy.Reject, "", manager + "/accessLog/0/typedConfig/path", "no such directory", func(b *base) {
+		{106, "no path", finding.Reject, "", manager + "/accessLog/0/typedConfig/path", "at least 1", func(b *base) { b.file.Path = "" }},
+		{106, "no directory", finding.Reject, "", manager + "/accessLog/0/typedConfig/path", "no such directory", func(b *base) {
 			b.facts.Unwritable = map[string]string{"/var/log/a.log": "no such directory"}
 		}},
-		{107, "a filter that says nothing", envoy.Reject, "", manager + "/accessLog/0/filter/filterSpecifier", "required", func(b *base) { b.hcm.AccessLog[0].Filter = &accesslogv3.AccessLogFilter{} }},
-		{107, "and of one", envoy.Reject, "", manager + "/accessLog/0/filter/andFilter/filters", "at least 2", func(b *base) {
+		{107, "a filter that says nothing", finding.Reject, "", manager + "/accessLog/0/filter/filterSpecifier", "required", func(b *base) { b.hcm.AccessLog[0].Filter = &accesslogv3.AccessLogFilter{} }},
+		{107, "and of one", finding.Reject, "", manager + "/accessLog/0/filter/andFilter/filters", "at least 2", func(b *base) {
 			one := &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_NotHealthCheckFilter{NotHealthCheckFilter: &accesslogv3.NotHealthCheckFilter{}}}
 			b.hcm.AccessLog[0].Filter = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{one}}}}
 		}},
-		{108, "no collector", envoy.Reject, "", manager + "/accessLog/0/typedConfig/commonConfig/grpcService/envoyGrpc/clusterName", `"gone"`, func(b *base) {
+		{108, "no collector", finding.Reject, "", manager + "/accessLog/0/typedConfig/commonConfig/grpcService/envoyGrpc/clusterName", `"gone"`, func(b *base) {
 			b.log(&grpclogv3.HttpGrpcAccessLogConfig{CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{LogName: "x", GrpcService: grpcService("gone")}})
 		}},
 	}

@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
 )
 
 // ruleCase breaks one rule of a good config.
 type ruleCase struct {
 	rule     int
 	name     string
-	severity envoy.Severity
+	severity finding.Severity
 	resource string // "" for the listener "in"
 	pointer  string // that the finding's begins with
 	words    string // of the message
@@ -44,7 +46,7 @@ func TestBaseIsGood(t *testing.T) {
 	certificate, key := keyPair(t)
 	b := newBase(certificate, key)
 	_, next := sealBase(t, b, certificate, key)
-	for _, f := range envoy.Check(nil, next, b.facts) {
+	for _, f := range load.Check(nil, next, b.facts) {
 		t.Errorf("%+v", f)
 	}
 }
@@ -59,7 +61,7 @@ func TestRules(t *testing.T) {
 			b := newBase(certificate, key)
 			c.breaks(b)
 			prev, next := sealBase(t, b, certificate, key)
-			findings := envoy.Check(prev, next, b.facts)
+			findings := load.Check(prev, next, b.facts)
 			resource := c.resource
 			if resource == "" {
 				resource = "in"
@@ -84,7 +86,7 @@ func TestRules(t *testing.T) {
 			shown[c.rule] = true
 		})
 	}
-	for _, r := range envoy.Rules() {
+	for _, r := range finding.Rules() {
 		if (r.Unchecked == "") != shown[r.Number] {
 			t.Errorf("rule %d (%s): checked %v, shown by a case %v", r.Number, r.Title, r.Unchecked == "", shown[r.Number])
 		}
@@ -99,7 +101,7 @@ func TestGoodNeighbours(t *testing.T) {
 			b := newBase(certificate, key)
 			c.make(b)
 			prev, next := sealBase(t, b, certificate, key)
-			for _, f := range envoy.Check(prev, next, b.facts) {
+			for _, f := range load.Check(prev, next, b.facts) {
 				if f.Rule == c.rule || f.Severity.Blocks() {
 					t.Errorf("%d %v %s %s: %s", f.Rule, f.Severity, f.Resource, f.Pointer, f.Message)
 				}
@@ -110,7 +112,7 @@ func TestGoodNeighbours(t *testing.T) {
 
 func TestRulesAreNumbered(t *testing.T) {
 	last := -1
-	for _, r := range envoy.Rules() {
+	for _, r := range finding.Rules() {
 		if r.Number <= last || r.Title == "" {
 			t.Errorf("rule %d behind %d: %q", r.Number, last, r.Title)
 		}

@@ -23,7 +23,10 @@ const (
 	NumKinds
 )
 
-var kindURLs = [NumKinds]string{
+// typePrefix begins every type URL.
+const TypePrefix = "type.googleapis.com/"
+
+var KindURLs = [NumKinds]string{
 	"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
 	"type.googleapis.com/envoy.config.cluster.v3.Cluster",
 	"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -34,7 +37,7 @@ var kindURLs = [NumKinds]string{
 // URL is the type URL of the kind.
 func (k Kind) URL() string {
 	if k < NumKinds {
-		return kindURLs[k]
+		return KindURLs[k]
 	}
 	return ""
 }
@@ -49,8 +52,8 @@ type Resource struct {
 
 // NewResource makes a resource of a message, for patches and tests. The name is that of the message's own field.
 func NewResource(m proto.Message) (*Resource, error) {
-	url := typePrefix + string(m.ProtoReflect().Descriptor().FullName())
-	if !slices.Contains(kindURLs[:], url) {
+	url := TypePrefix + string(m.ProtoReflect().Descriptor().FullName())
+	if !slices.Contains(KindURLs[:], url) {
 		return nil, fmt.Errorf("%s is not served as a resource", url)
 	}
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -58,11 +61,11 @@ func NewResource(m proto.Message) (*Resource, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(body)
-	return &Resource{Name: resourceName(m), Version: hex.EncodeToString(sum[:16]), Body: body}, nil
+	return &Resource{Name: ResourceName(m), Version: hex.EncodeToString(sum[:16]), Body: body}, nil
 }
 
 // resourceName is the name that a resource has in itself.
-func resourceName(m proto.Message) string {
+func ResourceName(m proto.Message) string {
 	switch m := m.(type) {
 	case interface{ GetName() string }:
 		return m.GetName()

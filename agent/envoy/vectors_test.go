@@ -7,7 +7,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
 // policies are those of the vectors, as the listeners that they become without any closure over prefixes.
@@ -32,48 +32,48 @@ var policies = map[string][]*listenerv3.FilterChain{
 func TestVectors(t *testing.T) {
 	for _, c := range []struct {
 		name, policy, dst string
-		first             envoy.FirstBytes
+		first             match.FirstBytes
 		sni, host         string
 		chain             string // or "close at LEVEL"
 		cluster           string // where it is not that of the chain
 	}{
-		{"1", "A", "10.0.0.9:443", envoy.TLSHello, "api.example.com", "", "tls_api", ""},
-		{"2", "A", "10.0.0.1:443", envoy.TLSHello, "api.example.com", "", "close at transport_protocol", ""},
-		{"2 closed", "A closed", "10.0.0.1:443", envoy.TLSHello, "api.example.com", "", "tls_api_ip", ""},
-		{"3", "A", "10.0.0.1:443", envoy.PlainBytes, "", "", "tcp_ip", ""},
-		{"3 closed", "A closed", "10.0.0.1:443", envoy.PlainBytes, "", "", "tcp_ip", ""},
-		{"4", "A", "10.0.0.9:443", envoy.PlainBytes, "", "", "close at server_names", ""},
-		{"other SNI", "A", "10.0.0.9:443", envoy.TLSHello, "www.example.com", "", "close at server_names", ""},
-		{"no SNI", "A", "10.0.0.9:443", envoy.TLSHello, "", "", "close at server_names", ""},
-		{"SNI in upper case", "A", "10.0.0.9:443", envoy.TLSHello, "API.Example.COM", "", "tls_api", ""},
-		{"other port", "A", "10.0.0.9:444", envoy.TLSHello, "api.example.com", "", "close at destination_port", ""},
-		{"7", "B", "10.0.0.9:443", envoy.TLSHello, "a.eu.example.com", "", "tls_eu", ""},
-		{"8", "B", "10.0.0.9:443", envoy.TLSHello, "x.y.example.com", "", "tls_*", ""},
-		{"exact before wildcard", "B", "10.0.0.9:443", envoy.TLSHello, "api.example.com", "", "tls_api", ""},
-		{"a wildcard does not admit the bare name", "B", "10.0.0.9:443", envoy.TLSHello, "example.com", "", "close at server_names", ""},
-		{"a longer wildcard does not admit its bare name", "B", "10.0.0.9:443", envoy.TLSHello, "eu.example.com", "", "tls_*", ""},
-		{"11", "C", "142.250.1.1:80", envoy.HTTP11, "", "www.google.com", "http_cidr", ""},
-		{"12", "C", "8.8.8.8:80", envoy.HTTP11, "", "www.google.com:80", "http_80", "www"},
-		{"unknown host", "C", "8.8.8.8:80", envoy.HTTP11, "", "other.com", "http_80", "none"},
-		{"host in upper case", "C", "8.8.8.8:80", envoy.H2C, "", "WWW.google.com", "http_80", "www"},
-		{"HTTP/1.0", "C", "8.8.8.8:80", envoy.HTTP10, "", "www.google.com", "close at application_protocols", ""},
-		{"TCP on an HTTP port", "C", "8.8.8.8:80", envoy.PlainBytes, "", "", "close at application_protocols", ""},
-		{"16", "D", "10.0.0.1:443", envoy.PlainBytes, "", "", "tcp_443", ""},
-		{"17", "D", "10.0.0.1:22", envoy.PlainBytes, "", "", "tcp_any", ""},
-		{"TCP does not admit TLS", "D", "10.0.0.1:22", envoy.TLSHello, "a.com", "", "close at transport_protocol", ""},
-		{"19", "E", "10.1.0.1:80", envoy.PlainBytes, "", "", "close at transport_protocol", ""},
-		{"19 closed", "E closed", "10.1.0.1:80", envoy.PlainBytes, "", "", "tcp_16", ""},
-		{"TLS in the /16", "E", "10.1.0.1:80", envoy.TLSHello, "", "", "tls_16", ""},
-		{"the rest of the /8", "E", "10.2.0.1:80", envoy.PlainBytes, "", "", "tcp_8", ""},
-		{"22", "F", "8.8.8.8:80", envoy.HTTP11, "", "api.example.com", "http_80", "api"},
-		{"23", "F", "8.8.8.8:80", envoy.HTTP11, "", "b.example.com:80", "http_80", "wild"},
-		{"a port that no domain names", "F", "8.8.8.8:80", envoy.HTTP11, "", "b.example.com:8080", "http_80", "none"},
-		{"port-less domain on another port", "F", "8.8.8.8:8080", envoy.HTTP11, "", "any.com", "http_any", "any.com"},
-		{"a star for the port takes any port", "F", "8.8.8.8:8080", envoy.HTTP11, "", "any.com:8080", "http_any", "any.com"},
-		{"26", "v6", "[b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443", envoy.TLSHello, "anything.org", "", "tls_ip", ""},
-		{"v6 plain", "v6", "[b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443", envoy.PlainBytes, "", "", "close at transport_protocol", ""},
-		{"v6 other address", "v6", "[b6e5::1]:443", envoy.TLSHello, "anything.org", "", "close at destination_ip", ""},
-		{"server first", "A", "10.0.0.1:443", envoy.ServerFirst, "", "", "close at listener_filters", ""},
+		{"1", "A", "10.0.0.9:443", match.TLSHello, "api.example.com", "", "tls_api", ""},
+		{"2", "A", "10.0.0.1:443", match.TLSHello, "api.example.com", "", "close at transport_protocol", ""},
+		{"2 closed", "A closed", "10.0.0.1:443", match.TLSHello, "api.example.com", "", "tls_api_ip", ""},
+		{"3", "A", "10.0.0.1:443", match.PlainBytes, "", "", "tcp_ip", ""},
+		{"3 closed", "A closed", "10.0.0.1:443", match.PlainBytes, "", "", "tcp_ip", ""},
+		{"4", "A", "10.0.0.9:443", match.PlainBytes, "", "", "close at server_names", ""},
+		{"other SNI", "A", "10.0.0.9:443", match.TLSHello, "www.example.com", "", "close at server_names", ""},
+		{"no SNI", "A", "10.0.0.9:443", match.TLSHello, "", "", "close at server_names", ""},
+		{"SNI in upper case", "A", "10.0.0.9:443", match.TLSHello, "API.Example.COM", "", "tls_api", ""},
+		{"other port", "A", "10.0.0.9:444", match.TLSHello, "api.example.com", "", "close at destination_port", ""},
+		{"7", "B", "10.0.0.9:443", match.TLSHello, "a.eu.example.com", "", "tls_eu", ""},
+		{"8", "B", "10.0.0.9:443", match.TLSHello, "x.y.example.com", "", "tls_*", ""},
+		{"exact before wildcard", "B", "10.0.0.9:443", match.TLSHello, "api.example.com", "", "tls_api", ""},
+		{"a wildcard does not admit the bare name", "B", "10.0.0.9:443", match.TLSHello, "example.com", "", "close at server_names", ""},
+		{"a longer wildcard does not admit its bare name", "B", "10.0.0.9:443", match.TLSHello, "eu.example.com", "", "tls_*", ""},
+		{"11", "C", "142.250.1.1:80", match.HTTP11, "", "www.google.com", "http_cidr", ""},
+		{"12", "C", "8.8.8.8:80", match.HTTP11, "", "www.google.com:80", "http_80", "www"},
+		{"unknown host", "C", "8.8.8.8:80", match.HTTP11, "", "other.com", "http_80", "none"},
+		{"host in upper case", "C", "8.8.8.8:80", match.H2C, "", "WWW.google.com", "http_80", "www"},
+		{"HTTP/1.0", "C", "8.8.8.8:80", match.HTTP10, "", "www.google.com", "close at application_protocols", ""},
+		{"TCP on an HTTP port", "C", "8.8.8.8:80", match.PlainBytes, "", "", "close at application_protocols", ""},
+		{"16", "D", "10.0.0.1:443", match.PlainBytes, "", "", "tcp_443", ""},
+		{"17", "D", "10.0.0.1:22", match.PlainBytes, "", "", "tcp_any", ""},
+		{"TCP does not admit TLS", "D", "10.0.0.1:22", match.TLSHello, "a.com", "", "close at transport_protocol", ""},
+		{"19", "E", "10.1.0.1:80", match.PlainBytes, "", "", "close at transport_protocol", ""},
+		{"19 closed", "E closed", "10.1.0.1:80", match.PlainBytes, "", "", "tcp_16", ""},
+		{"TLS in the /16", "E", "10.1.0.1:80", match.TLSHello, "", "", "tls_16", ""},
+		{"the rest of the /8", "E", "10.2.0.1:80", match.PlainBytes, "", "", "tcp_8", ""},
+		{"22", "F", "8.8.8.8:80", match.HTTP11, "", "api.example.com", "http_80", "api"},
+		{"23", "F", "8.8.8.8:80", match.HTTP11, "", "b.example.com:80", "http_80", "wild"},
+		{"a port that no domain names", "F", "8.8.8.8:80", match.HTTP11, "", "b.example.com:8080", "http_80", "none"},
+		{"port-less domain on another port", "F", "8.8.8.8:8080", match.HTTP11, "", "any.com", "http_any", "any.com"},
+		{"a star for the port takes any port", "F", "8.8.8.8:8080", match.HTTP11, "", "any.com:8080", "http_any", "any.com"},
+		{"26", "v6", "[b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443", match.TLSHello, "anything.org", "", "tls_ip", ""},
+		{"v6 plain", "v6", "[b6e5:a45e:70ae:e77f:d24e:5023:375d:20a6]:443", match.PlainBytes, "", "", "close at transport_protocol", ""},
+		{"v6 other address", "v6", "[b6e5::1]:443", match.TLSHello, "anything.org", "", "close at destination_ip", ""},
+		{"server first", "A", "10.0.0.1:443", match.ServerFirst, "", "", "close at listener_filters", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := passthrough(policies[c.policy]...)
@@ -87,22 +87,22 @@ func TestVectors(t *testing.T) {
 			for _, ch := range l.FilterChains {
 				messages = append(messages, originalDst(ch.Name))
 			}
-			config := envoy.Open(snapshot(t, messages...), nil)
+			config := match.Open(snapshot(t, messages...), nil)
 			conn := through(c.dst, c.first, c.sni)
-			var got *envoy.Trace
+			var got *match.Trace
 			if c.host != "" {
-				got = config.Request(conn, &envoy.Request{Host: c.host})
+				got = config.Request(conn, &match.Request{Host: c.host})
 			} else {
 				got = config.Connection(conn)
 			}
 			if level, closed := strings.CutPrefix(c.chain, "close at "); closed {
-				if got.Outcome != envoy.NoChain && got.Outcome != envoy.TimedOut || got.At.String() != level {
+				if got.Outcome != match.NoChain && got.Outcome != match.TimedOut || got.At.String() != level {
 					t.Fatalf("%v at %v (%s), want it closed at %s\n%+v", got.Outcome, got.At, got.Reason, level, got.Steps)
 				}
 				return
 			}
-			if got.Outcome != envoy.Forwarded || got.Chain == nil || chosen(got, envoy.LevelChain) != c.chain {
-				t.Fatalf("%v at %v (%s), chain %q, want %s\n%+v", got.Outcome, got.At, got.Reason, chosen(got, envoy.LevelChain), c.chain, got.Steps)
+			if got.Outcome != match.Forwarded || got.Chain == nil || chosen(got, match.LevelChain) != c.chain {
+				t.Fatalf("%v at %v (%s), chain %q, want %s\n%+v", got.Outcome, got.At, got.Reason, chosen(got, match.LevelChain), c.chain, got.Steps)
 			}
 			cluster := c.cluster
 			if cluster == "" {
@@ -116,7 +116,7 @@ func TestVectors(t *testing.T) {
 }
 
 // chosen is what was chosen at a level, the last time it was asked.
-func chosen(t *envoy.Trace, l envoy.Level) string {
+func chosen(t *match.Trace, l match.Level) string {
 	out := ""
 	for _, s := range t.Steps {
 		if s.Level == l {

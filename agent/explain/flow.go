@@ -7,18 +7,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Traffic explains connections and requests of the dataplanes of one mesh. It makes the config of each of them once, when
 // it is first needed, and is for one goroutine.
 type Traffic struct {
-	mesh    *xds.Mesh
-	memo    *xds.Memo
+	mesh    *generate.Mesh
+	memo    *generate.Memo
 	proxies map[string]*flowProxy
 	inbound map[netip.AddrPort]inboundOf
 	shadow  *Traffic
@@ -28,14 +32,14 @@ type Traffic struct {
 type flowProxy struct {
 	dataplane *resource.Resource
 	spec      *resource.Dataplane
-	config    *envoy.Config
+	config    *match.Config
 	snapshot  *envoy.Snapshot
 	outbounds []mesh.Outbound
 	match     *policy.Match // nil: the mesh has no policies
 	merged    *policy.Rules // made when it is first needed
 	clusters  map[string]*clusterFacts
-	owners    map[xds.ResourceID][]FlowPolicy // patches, once they were needed
-	passed    []passthroughOf                 // what MeshPassthrough says, once it was needed
+	owners    map[draft.ResourceID][]FlowPolicy // patches, once they were needed
+	passed    []passthroughOf                   // what MeshPassthrough says, once it was needed
 }
 
 // inboundOf is the inbound of a dataplane at an address.
@@ -45,22 +49,22 @@ type inboundOf struct {
 }
 
 // NewTraffic prepares explanations.
-func NewTraffic(m *xds.Mesh) *Traffic {
-	return &Traffic{mesh: m, memo: xds.NewMemo(), proxies: map[string]*flowProxy{}}
+func NewTraffic(m *generate.Mesh) *Traffic {
+	return &Traffic{mesh: m, memo: generate.NewMemo(), proxies: map[string]*flowProxy{}}
 }
 
 // Connection explains a connection. It fails with a [QuestionError], and with an xds.NotFoundError when the mesh has no
 // such dataplane.
 func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
-		in := &inquiry{first: envoy.PlainBytes}
+		in := &inquiry{first: match.PlainBytes}
 		if !q.TLS {
 			if q.SNI != nil || len(q.ALPN) > 0 {
 				return nil, &QuestionError{"tls", "is false, and sni and alpn are parts of a TLS handshake: set it, or leave them out"}
 			}
 			return in, nil
 		}
-		in.first, in.alpn = envoy.TLSHello, q.ALPN
+		in.first, in.alpn = match.TLSHello, q.ALPN
 		switch {
 		case q.SNI != nil:
 			in.sni = *q.SNI
@@ -79,7 +83,7 @@ func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 // Request explains a request. It fails as [Traffic.Connection] does.
 func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
-		req := &envoy.Request{Method: cmp.Or(q.Method, "GET"), Path: cmp.Or(q.Path, "/"), Host: authority(q.To)}
+		req := &match.Request{Method: cmp.Or(q.Method, "GET"), Path: cmp.Or(q.Path, "/"), Host: authority(q.To)}
 		if !strings.HasPrefix(req.Path, "/") && req.Path != "*" {
 			return nil, &QuestionError{"path", fmt.Sprintf("%q does not begin with a slash", clip(q.Path))}
 		}
@@ -90,12 +94,12 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 			case strings.EqualFold(h.Name, "host"):
 				req.Host = h.Value
 			default:
-				req.Headers = append(req.Headers, envoy.Header{Name: h.Name, Value: h.Value})
+				req.Headers = append(req.Headers, match.Header{Name: h.Name, Value: h.Value})
 			}
 		}
-		in := &inquiry{first: envoy.HTTP11, req: req}
+		in := &inquiry{first: match.HTTP11, req: req}
 		if q.HTTP2 {
-			in.first = envoy.H2C
+			in.first = match.H2C
 		}
 		return in, nil
 	})
@@ -109,10 +113,10 @@ func authority(to string) string {
 
 // inquiry is a question as the client's side of it.
 type inquiry struct {
-	first envoy.FirstBytes
+	first match.FirstBytes
 	sni   string
 	alpn  []string
-	req   *envoy.Request // nil for a connection
+	req   *match.Request // nil for a connection
 }
 
 func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*Flow, error) {
@@ -200,7 +204,7 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 	if p, ok := t.proxies[name]; ok {
 		return p, nil
 	}
-	cfg, err := xds.Generate(xds.Input{Mesh: t.mesh, Name: name, Flavor: xds.FlavorEnvoy}, nil, t.memo)
+	cfg, err := generate.Generate(generate.Input{Mesh: t.mesh, Name: name, Flavor: node.FlavorEnvoy}, nil, t.memo)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +214,7 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 		return nil, fmt.Errorf("%s: unexpected spec %T", r.Key, r.Spec)
 	}
 	p := &flowProxy{dataplane: r, spec: spec, snapshot: cfg.Snapshot(), clusters: map[string]*clusterFacts{}}
-	p.config = envoy.Open(p.snapshot, &envoy.Facts{})
+	p.config = match.Open(p.snapshot, &finding.Facts{})
 	p.outbounds, _ = t.mesh.View.Outbounds(r)
 	if t.mesh.Policies != nil {
 		p.match = t.mesh.Policies.Match(r)
@@ -239,7 +243,7 @@ func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 		flow.Steps = slices.Insert(flow.Steps, 0, FlowStep{At: "address", Saw: d.host, Chose: d.dst.String(), Note: d.note, Eliminated: []Eliminated{}, Policies: a.destination()})
 		flow.collect()
 	}
-	if trace.Outcome == envoy.NoListener && !p.redirected() && !d.dst.Addr().IsLoopback() {
+	if trace.Outcome == match.NoListener && !p.redirected() && !d.dst.Addr().IsLoopback() {
 		flow.Verdict = VerdictAllowed
 		flow.Reason = fmt.Sprintf("the dataplane has no transparent proxy and no outbound at %s: the connection does not go through its proxy, and nothing of the mesh decides about it", d.dst)
 		return flow
@@ -250,7 +254,7 @@ func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 	return flow
 }
 
-func (p *flowProxy) trace(conn *envoy.Conn, req *envoy.Request) *envoy.Trace {
+func (p *flowProxy) trace(conn *match.Conn, req *match.Request) *match.Trace {
 	if req == nil {
 		return p.config.Connection(conn)
 	}
@@ -258,7 +262,7 @@ func (p *flowProxy) trace(conn *envoy.Conn, req *envoy.Request) *envoy.Trace {
 }
 
 // outboundAt finds the outbound whose listener took the connection, nil for none.
-func (p *flowProxy) outboundAt(trace *envoy.Trace) *mesh.Outbound {
+func (p *flowProxy) outboundAt(trace *match.Trace) *mesh.Outbound {
 	if trace.Listener == nil {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 )
 
@@ -14,7 +14,7 @@ import (
 type about struct {
 	t        *Traffic
 	p        *flowProxy
-	trace    *envoy.Trace
+	trace    *match.Trace
 	dst      netip.AddrPort
 	in       *inquiry
 	outbound *mesh.Outbound // whose listener took it; nil for none
@@ -39,11 +39,11 @@ func (a *about) way() *Way {
 	for i := range tr.Steps {
 		s := &tr.Steps[i]
 		switch s.Level {
-		case envoy.LevelChain:
+		case match.LevelChain:
 			f.FilterChain = s.Choice
-		case envoy.LevelVirtualHost:
+		case match.LevelVirtualHost:
 			f.VirtualHost = s.Choice
-		case envoy.LevelRoute:
+		case match.LevelRoute:
 			f.Route = s.Choice
 		}
 		f.Steps = append(f.Steps, a.step(s))
@@ -55,11 +55,11 @@ func (a *about) way() *Way {
 	if f.Reason == "" {
 		f.Reason = fmt.Sprintf("%s at %s", tr.Outcome, stepName(tr.At))
 	}
-	if tr.Outcome == envoy.Broken && a.in.req == nil && a.in.first != envoy.TLSHello {
+	if tr.Outcome == match.Broken && a.in.req == nil && a.in.first != match.TLSHello {
 		f.Reason += "; what becomes of requests is another question: ask for a request"
 	}
 	f.Reason += a.because(f)
-	if tr.Outcome == envoy.Answered && f.Verdict == VerdictDenied && isPassthrough(f.Listener) {
+	if tr.Outcome == match.Answered && f.Verdict == VerdictDenied && isPassthrough(f.Listener) {
 		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s", clip(a.in.req.Host))
 	}
 	f.collect()
@@ -68,7 +68,7 @@ func (a *about) way() *Way {
 
 // because names the policies by which a filter said no, "" where none did.
 func (a *about) because(f *Way) string {
-	if a.trace.Outcome != envoy.Denied || a.client == nil {
+	if a.trace.Outcome != match.Denied || a.client == nil {
 		return ""
 	}
 	i := slices.IndexFunc(f.Steps, func(s FlowStep) bool { return s.At == stepName(a.trace.At) && strings.HasPrefix(s.Chose, "deny") })
@@ -89,16 +89,16 @@ func (a *about) because(f *Way) string {
 // verdict reads the outcome. A connection that a cluster does not take is closed; a request gets an answer.
 func (a *about) verdict() string {
 	switch a.trace.Outcome {
-	case envoy.Accepted, envoy.Forwarded:
+	case match.Accepted, match.Forwarded:
 		return VerdictAllowed
-	case envoy.Answered:
+	case match.Answered:
 		if a.trace.Status >= 400 {
 			return VerdictDenied
 		}
 		return VerdictAllowed
-	case envoy.Denied, envoy.NoHost, envoy.NoRoute:
+	case match.Denied, match.NoHost, match.NoRoute:
 		return VerdictDenied
-	case envoy.NoCluster:
+	case match.NoCluster:
 		if a.trace.Status != 0 {
 			return VerdictDenied
 		}
@@ -107,68 +107,68 @@ func (a *about) verdict() string {
 }
 
 // closedAt names a level of the choice of a filter chain.
-func closedAt(l envoy.Level) string {
+func closedAt(l match.Level) string {
 	switch l {
-	case envoy.LevelDirectSourceIP, envoy.LevelSourceType, envoy.LevelSourceIP, envoy.LevelSourcePort:
+	case match.LevelDirectSourceIP, match.LevelSourceType, match.LevelSourceIP, match.LevelSourcePort:
 		return "source"
-	case envoy.LevelDestinationPort, envoy.LevelDestinationIP, envoy.LevelServerName, envoy.LevelTransportProtocol, envoy.LevelApplicationProtocol:
+	case match.LevelDestinationPort, match.LevelDestinationIP, match.LevelServerName, match.LevelTransportProtocol, match.LevelApplicationProtocol:
 		return stepName(l)
 	}
 	return ""
 }
 
 // stepName names the question of a step.
-func stepName(l envoy.Level) string {
+func stepName(l match.Level) string {
 	switch l {
-	case envoy.LevelListener:
+	case match.LevelListener:
 		return "listener"
-	case envoy.LevelOriginalDst:
+	case match.LevelOriginalDst:
 		return "original-destination"
-	case envoy.LevelInspection:
+	case match.LevelInspection:
 		return "listener-filters"
-	case envoy.LevelDestinationPort:
+	case match.LevelDestinationPort:
 		return "destination-port"
-	case envoy.LevelDestinationIP:
+	case match.LevelDestinationIP:
 		return "destination-ip"
-	case envoy.LevelServerName:
+	case match.LevelServerName:
 		return "server-name"
-	case envoy.LevelTransportProtocol:
+	case match.LevelTransportProtocol:
 		return "transport-protocol"
-	case envoy.LevelApplicationProtocol:
+	case match.LevelApplicationProtocol:
 		return "application-protocol"
-	case envoy.LevelDirectSourceIP:
+	case match.LevelDirectSourceIP:
 		return "direct-source-ip"
-	case envoy.LevelSourceType:
+	case match.LevelSourceType:
 		return "source-type"
-	case envoy.LevelSourceIP:
+	case match.LevelSourceIP:
 		return "source-ip"
-	case envoy.LevelSourcePort:
+	case match.LevelSourcePort:
 		return "source-port"
-	case envoy.LevelMatcher:
+	case match.LevelMatcher:
 		return "filter-chain-matcher"
-	case envoy.LevelChain:
+	case match.LevelChain:
 		return "filter-chain"
-	case envoy.LevelTransportSocket:
+	case match.LevelTransportSocket:
 		return "transport-socket"
-	case envoy.LevelNetworkFilter:
+	case match.LevelNetworkFilter:
 		return "network-filter"
-	case envoy.LevelHTTPFilter:
+	case match.LevelHTTPFilter:
 		return "http-filter"
-	case envoy.LevelVirtualHost:
+	case match.LevelVirtualHost:
 		return "virtual-host"
-	case envoy.LevelRoute:
+	case match.LevelRoute:
 		return "route"
-	case envoy.LevelCluster:
+	case match.LevelCluster:
 		return "cluster"
-	case envoy.LevelEndpoints:
+	case match.LevelEndpoints:
 		return "endpoints"
-	case envoy.LevelAccessLog:
+	case match.LevelAccessLog:
 		return "access-log"
 	}
 	return l.String()
 }
 
-func (a *about) step(s *envoy.Step) FlowStep {
+func (a *about) step(s *match.Step) FlowStep {
 	out := FlowStep{
 		At: stepName(s.Level), Saw: s.Input, Chose: s.Choice, Candidates: s.Candidates, Eliminated: []Eliminated{}, More: s.More, Note: s.Note,
 		Policies: a.behind(s),
@@ -179,7 +179,7 @@ func (a *about) step(s *envoy.Step) FlowStep {
 	return out
 }
 
-func (a *about) target(t *envoy.Target, listener string) FlowCluster {
+func (a *about) target(t *match.Target, listener string) FlowCluster {
 	out := FlowCluster{Name: t.Cluster, Weight: t.Weight, Total: t.Total, Endpoints: len(t.Endpoints) + t.More, Addresses: t.Endpoints}
 	if out.Addresses == nil {
 		out.Addresses = []string{}
@@ -192,7 +192,7 @@ func (a *about) target(t *envoy.Target, listener string) FlowCluster {
 
 // logs adds the access logs, and a step about them.
 func (a *about) logs(f *Way) {
-	step := FlowStep{At: stepName(envoy.LevelAccessLog), Eliminated: []Eliminated{}}
+	step := FlowStep{At: stepName(match.LevelAccessLog), Eliminated: []Eliminated{}}
 	var sinks []string
 	for _, l := range a.trace.Logs {
 		f.AccessLogs = append(f.AccessLogs, FlowLog{Listener: l.Place.Resource, Pointer: l.Place.Pointer, Name: l.Name, Sink: l.Sink, Conditional: l.Conditional})
@@ -204,7 +204,7 @@ func (a *about) logs(f *Way) {
 		return
 	}
 	step.Chose = strings.Join(sinks, ", ")
-	step.Policies = a.behind(&envoy.Step{Level: envoy.LevelAccessLog})
+	step.Policies = a.behind(&match.Step{Level: match.LevelAccessLog})
 	f.Steps = append(f.Steps, step)
 }
 

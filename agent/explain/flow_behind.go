@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Kinds whose part in a flow is found in another way than by the rules about its destination, and those of suggestions.
@@ -23,11 +23,11 @@ const (
 )
 
 // shapes are the kinds that shape what a step is about.
-func shapes(s *envoy.Step) []string {
+func shapes(s *match.Step) []string {
 	switch s.Level {
-	case envoy.LevelTransportSocket:
+	case match.LevelTransportSocket:
 		return []string{"MeshTLS"}
-	case envoy.LevelNetworkFilter, envoy.LevelHTTPFilter:
+	case match.LevelNetworkFilter, match.LevelHTTPFilter:
 		filter := strings.ToLower(s.Input + " " + s.Choice)
 		switch {
 		case strings.Contains(filter, "rbac"):
@@ -37,40 +37,40 @@ func shapes(s *envoy.Step) []string {
 		case strings.Contains(filter, "ratelimit") || strings.Contains(filter, "rate_limit"):
 			return []string{"MeshRateLimit", "RateLimit"}
 		}
-	case envoy.LevelVirtualHost:
+	case match.LevelVirtualHost:
 		return []string{kindHTTPRoute, "MeshTCPRoute", "TrafficRoute"}
-	case envoy.LevelRoute:
+	case match.LevelRoute:
 		return []string{kindHTTPRoute, "MeshTCPRoute", "TrafficRoute", "MeshTimeout", "Timeout", "MeshRetry", "Retry"}
-	case envoy.LevelCluster:
+	case match.LevelCluster:
 		return []string{"MeshTCPRoute", "TrafficRoute", "MeshTimeout", "Timeout", "MeshCircuitBreaker", "CircuitBreaker", "MeshHealthCheck", "HealthCheck", "MeshLoadBalancingStrategy"}
-	case envoy.LevelEndpoints:
+	case match.LevelEndpoints:
 		return []string{"MeshLoadBalancingStrategy"}
-	case envoy.LevelAccessLog:
+	case match.LevelAccessLog:
 		return []string{"MeshAccessLog", "TrafficLog"}
 	}
 	return nil
 }
 
 // behind lists what a step follows from.
-func (a *about) behind(s *envoy.Step) []FlowPolicy {
+func (a *about) behind(s *match.Step) []FlowPolicy {
 	out := []FlowPolicy{}
 	switch {
-	case s.Level == envoy.LevelListener || s.Level == envoy.LevelOriginalDst:
+	case s.Level == match.LevelListener || s.Level == match.LevelOriginalDst:
 		out = append(out, a.destination()...)
-	case a.passing() && (s.Level == envoy.LevelChain || s.Level == a.trace.At || s.Level == envoy.LevelVirtualHost || s.Level == envoy.LevelCluster):
+	case a.passing() && (s.Level == match.LevelChain || s.Level == a.trace.At || s.Level == match.LevelVirtualHost || s.Level == match.LevelCluster):
 		out = append(out, a.passthrough()...)
-	case s.Level == envoy.LevelTransportSocket:
+	case s.Level == match.LevelTransportSocket:
 		out = append(out, a.mesh("mtls.enabledBackend"))
 	}
 	for _, kind := range shapes(s) {
-		if kind == kindHTTPRoute && s.Level == envoy.LevelRoute {
+		if kind == kindHTTPRoute && s.Level == match.LevelRoute {
 			out = append(out, a.routed(s.Choice)...)
 			continue
 		}
 		out = append(out, a.rulesOf(kind)...)
 	}
-	if s.Place != nil && (s.Level == envoy.LevelListener || s.Level == envoy.LevelCluster) {
-		out = append(out, a.p.patched(a.t.mesh, xds.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource})...)
+	if s.Place != nil && (s.Level == match.LevelListener || s.Level == match.LevelCluster) {
+		out = append(out, a.p.patched(a.t.mesh, draft.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource})...)
 	}
 	return unique(out)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
 // secured is a mesh with mutual TLS: web dials the HTTP service backend, with two dataplanes, and the TCP service db.
@@ -186,7 +186,7 @@ func TestFaultyQuestions(t *testing.T) {
 	if _, err := traffic.Connection(&explain.ConnectionQuestion{Target: explain.Target{From: "web", To: "a:1"}, SNI: &sni}); err == nil {
 		t.Error("a server name without TLS is taken")
 	}
-	var missing *xds.NotFoundError
+	var missing *generate.NotFoundError
 	if _, err := question(t, "connection a:1 from=nobody").ask(traffic); !errors.As(err, &missing) {
 		t.Errorf("an unknown dataplane: %v", err)
 	}

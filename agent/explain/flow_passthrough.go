@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -47,7 +47,7 @@ func (a *about) passthrough() []FlowPolicy {
 				entries = append(entries, entry)
 			}
 			// Where nothing is inspected, an entry for plain bytes lets TLS pass too.
-			if slices.ContainsFunc(a.trace.Targets, func(t envoy.Target) bool { return m.names(t.Cluster) }) {
+			if slices.ContainsFunc(a.trace.Targets, func(t match.Target) bool { return m.names(t.Cluster) }) {
 				named = append(named, entry)
 			}
 		}
@@ -61,7 +61,7 @@ func (a *about) passthrough() []FlowPolicy {
 	switch {
 	case len(named) > 0:
 		return named
-	case len(entries) > 0 && a.trace.Outcome != envoy.NoChain:
+	case len(entries) > 0 && a.trace.Outcome != match.NoChain:
 		return entries
 	case len(modes) > 0:
 		return modes
@@ -106,7 +106,7 @@ func (m *passthroughMatch) admits(a *about) bool {
 	http := a.in.req != nil
 	switch cmp.Or(m.Protocol, "tcp") {
 	case "tls":
-		if a.in.first != envoy.TLSHello {
+		if a.in.first != match.TLSHello {
 			return false
 		}
 	case "http", "http2", "grpc":
@@ -114,7 +114,7 @@ func (m *passthroughMatch) admits(a *about) bool {
 			return false
 		}
 	default:
-		if a.in.first == envoy.TLSHello {
+		if a.in.first == match.TLSHello {
 			return false
 		}
 	}

@@ -1,8 +1,10 @@
 package explain
 
 import (
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // Kinds whose policies may change anything of a config.
@@ -13,14 +15,14 @@ const (
 
 // patched lists the patches that shape a resource: those without which it would have other bytes. It is found out once,
 // when the dataplane has any.
-func (p *flowProxy) patched(m *xds.Mesh, id xds.ResourceID) []FlowPolicy {
+func (p *flowProxy) patched(m *generate.Mesh, id draft.ResourceID) []FlowPolicy {
 	rules := p.rules()
 	if rules == nil || rules.Kind(kindPatch) == nil && rules.LegacyProxy(kindTemplate) == nil {
 		return nil
 	}
 	if p.owners == nil {
-		p.owners = map[xds.ResourceID][]FlowPolicy{}
-		owners, err := m.Owners(p.dataplane.Name, xds.FlavorEnvoy, func(id xds.ResourceID) bool {
+		p.owners = map[draft.ResourceID][]FlowPolicy{}
+		owners, err := m.Owners(p.dataplane.Name, node.FlavorEnvoy, func(id draft.ResourceID) bool {
 			return id.TypeURL == envoy.KindListener.URL() || id.TypeURL == envoy.KindCluster.URL()
 		})
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -102,7 +103,7 @@ func (f *Flow) judge() {
 // arrive follows what the proxy of the client sends through the proxy of a server: what the client has sent, where
 // its proxy passes it on untouched.
 func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, untouched bool) *Way {
-	conn := &envoy.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first, SNI: in.sni, ALPN: in.alpn}
+	conn := &match.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first, SNI: in.sni, ALPN: in.alpn}
 	if tp := server.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortInbound != 0 {
 		port := tp.RedirectPortInbound
 		if at.Addr().Is6() {
@@ -111,13 +112,13 @@ func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *cl
 		conn.Entry = netip.AddrPortFrom(at.Addr(), uint16(port))
 	}
 	if in.req != nil && !untouched {
-		conn.First = envoy.H2C // between the proxies of a mesh requests travel as HTTP/2
+		conn.First = match.H2C // between the proxies of a mesh requests travel as HTTP/2
 	}
 	if facts.tls != nil {
-		conn.First, conn.SNI = envoy.TLSHello, facts.tls.GetSni()
+		conn.First, conn.SNI = match.TLSHello, facts.tls.GetSni()
 		conn.ALPN = facts.tls.GetCommonTlsContext().GetAlpnProtocols()
 		if names := t.mesh.CertificateNames(client.dataplane); names != nil {
-			conn.Peer = &envoy.Peer{URIs: names}
+			conn.Peer = &match.Peer{URIs: names}
 		}
 	}
 	trace := server.trace(conn, in.req)

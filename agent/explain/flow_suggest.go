@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -90,11 +90,11 @@ func (t *Traffic) passes(p *flowProxy, d *dialled, in *inquiry) []string {
 	switch {
 	case in.req != nil:
 		protocol = "http"
-		if in.first == envoy.H2C {
+		if in.first == match.H2C {
 			protocol = "http2"
 		}
 		name = hostOf(in.req.Host)
-	case in.first == envoy.TLSHello:
+	case in.first == match.TLSHello:
 		protocol = "tls"
 	}
 	if _, err := parseIP(name); name != "" && err != nil {

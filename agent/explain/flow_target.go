@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 )
 
@@ -161,8 +161,8 @@ func namesOf(o *mesh.Outbound) []string {
 }
 
 // connect is the connection of the workload as it reaches its proxy.
-func (p *flowProxy) connect(dst netip.AddrPort) *envoy.Conn {
-	c := &envoy.Conn{Dst: dst, Src: netip.AddrPortFrom(p.addressFor(dst.Addr()), clientPort)}
+func (p *flowProxy) connect(dst netip.AddrPort) *match.Conn {
+	c := &match.Conn{Dst: dst, Src: netip.AddrPortFrom(p.addressFor(dst.Addr()), clientPort)}
 	if tp := p.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortOutbound != 0 {
 		// A redirection of the kernel gives connections of the host a loopback address.
 		c.Entry = netip.AddrPortFrom(loopback(dst.Addr()), uint16(tp.RedirectPortOutbound))

@@ -12,21 +12,21 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // meshOf makes a mesh of documents, with all kinds that there are.
-func meshOf(t testing.TB, docs string) *xds.Mesh {
+func meshOf(t testing.TB, docs string) *generate.Mesh {
 	t.Helper()
 	rs, faults := kinds.Registry().Decode("resources.yaml", []byte(docs))
 	if err := faults.Err(); err != nil {
 		t.Fatal(err)
 	}
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
 // LogsByCluster lists the access logs of a config under the clusters whose connections and requests they tell of, as
 // far as these are named in listeners. Of the logs of one cluster that go to the same sink the first is listed.
-func LogsByCluster(config *xds.Proxy) map[string][]FlowLog {
+func LogsByCluster(config *generate.Proxy) map[string][]FlowLog {
 	l := loggedBy{}
 	for _, r := range config.Snapshot()[envoy.KindListener] {
 		m := &listenerv3.Listener{}

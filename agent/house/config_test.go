@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/config"
 )
 
 // keyRow is a row of the table of keys: key, default, meaning.
@@ -20,7 +20,7 @@ func TestConfigReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := keyRow.FindAllStringSubmatch(string(text), -1)
-	keys := agent.Keys()
+	keys := config.Keys()
 	plain := strings.NewReplacer("`", "")
 	for i, k := range keys {
 		if i >= len(rows) || rows[i][1] != k.Path {
@@ -54,7 +54,7 @@ func TestConfigVariables(t *testing.T) {
 		// Of the commands, not of the config.
 		"NEARSIDE_SOCKET": true,
 	}
-	for _, k := range agent.Keys() {
+	for _, k := range config.Keys() {
 		if want := "NEARSIDE_" + strings.ToUpper(strings.ReplaceAll(k.Path, ".", "_")); k.Env != want {
 			t.Errorf("the variable of %s is %s; by the rule in docs/config.md it is %s", k.Path, k.Env, want)
 		}

@@ -13,7 +13,7 @@ import (
 func starters(t *tree) map[string]string {
 	out := map[string]string{}
 	t.each(func(p *pkg, f *file) {
-		if f.test || strings.HasPrefix(p.dir, "examples/") {
+		if f.test || matches(p.dir, testSupport) || strings.HasPrefix(p.dir, "examples/") {
 			return
 		}
 		for _, d := range f.ast.Decls {

@@ -36,7 +36,7 @@ var avoided = map[string]string{
 }
 
 // reflectors are the packages that may use reflection: where a document becomes a typed value and back.
-var reflectors = []string{"agent/resource", "agent"}
+var reflectors = []string{"agent/resource", "agent/config", "agent/source/metadata"}
 
 // ruleModules: no module that was weighed and left out, no reflection in the middle.
 func ruleModules(t *tree) []breach {

@@ -21,13 +21,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,8 +51,8 @@ func registry(t testing.TB) *resource.Registry {
 	return r
 }
 
-func newMesh(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-	return xds.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
+func newMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
+	return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 }
 
 func start(t testing.TB, change ...func(*inspect.Options)) *api {
@@ -124,9 +124,9 @@ func (a *api) put(source store.Source, docs string) {
 func (a *api) reconcile(problems ...inspect.Problem) {
 	a.t.Helper()
 	snap := a.store.Snapshot()
-	l := &inspect.Last{Revision: snap.Revision(), Meshes: map[string]*xds.Mesh{}, At: time.Unix(1, 0), Took: time.Second, Problems: problems}
+	l := &inspect.Last{Revision: snap.Revision(), Meshes: map[string]*generate.Mesh{}, At: time.Unix(1, 0), Took: time.Second, Problems: problems}
 	for _, m := range snap.Set().Kind("Mesh") {
-		x, err := xds.NewMesh(snap.Set(), m.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+		x, err := generate.NewMesh(snap.Set(), m.Name, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
 			a.t.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -158,7 +160,7 @@ func (x *situation) touches(sub *subject, p *xds.Progress, done bool) bool {
 		return true
 	}
 	m := x.last.Meshes[p.Mesh]
-	if m == nil || m.Policies == nil || p.Node.Flavor == xds.FlavorGRPC {
+	if m == nil || m.Policies == nil || p.Node.Flavor == node.FlavorGRPC {
 		return false
 	}
 	dp := m.View.Dataplane(p.Name)
@@ -183,7 +185,7 @@ func (x *situation) touches(sub *subject, p *xds.Progress, done bool) bool {
 }
 
 // selects says whether a policy selects a dataplane and is not superseded there by targetRef policies.
-func selects(m *xds.Mesh, r, dp *resource.Resource) bool {
+func selects(m *generate.Mesh, r, dp *resource.Resource) bool {
 	if _, ok := r.Spec.(*resource.Policy); ok {
 		return m.Policies.Select(r, dp).Proxy
 	}
@@ -192,7 +194,7 @@ func selects(m *xds.Mesh, r, dp *resource.Resource) bool {
 }
 
 // selectsLegacy says whether a legacy policy selects a dataplane, and whether targetRef policies supersede it there.
-func selectsLegacy(m *xds.Mesh, r, dp *resource.Resource) (selected, ended bool) {
+func selectsLegacy(m *generate.Mesh, r, dp *resource.Resource) (selected, ended bool) {
 	for _, plugin := range m.Policies.Plugins {
 		for _, l := range plugin.Legacy {
 			if l.Kind != r.Kind {
@@ -248,7 +250,7 @@ func (x *situation) whyLate(sub *subject, p *xds.Progress) string {
 	case p.Revision < sub.revision:
 		if x.last != nil {
 			who := resource.Key{Kind: kindDataplane, Mesh: p.Mesh, Name: p.Name}.String()
-			if ref, err := xds.ParseProxyRef(p.Node.ID); err == nil {
+			if ref, err := node.ParseRef(p.Node.ID); err == nil {
 				who = ref.Key().String()
 			}
 			for _, prob := range x.last.Problems {

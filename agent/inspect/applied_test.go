@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -47,7 +48,7 @@ func (p *proxySet) set(list ...xds.Progress) {
 
 // proxy is one that has answered a revision.
 func proxy(name string, answered uint64, change ...func(*xds.Progress)) xds.Progress {
-	p := xds.Progress{Node: xds.NodeKey{ID: "default." + name, Flavor: xds.FlavorEnvoy}, Mesh: "default", Name: name,
+	p := xds.Progress{Node: node.Key{ID: "default." + name, Flavor: node.FlavorEnvoy}, Mesh: "default", Name: name,
 		State: xds.StateServing, Revision: answered, Answered: answered}
 	for _, f := range change {
 		f(&p)
@@ -65,7 +66,7 @@ func made(revision uint64) func(*xds.Progress) {
 // rejects is a listener that the proxy refuses.
 func rejects(since, madeAt, attributedAt uint64, blame ...xds.Blame) func(*xds.Progress) {
 	return func(p *xds.Progress) {
-		p.Rejected = append(p.Rejected, xds.Rejection{Node: p.Node, Mesh: p.Mesh, Name: p.Name, ID: xds.ResourceID{TypeURL: draft.TypeListener, Name: "l"},
+		p.Rejected = append(p.Rejected, xds.Rejection{Node: p.Node, Mesh: p.Mesh, Name: p.Name, ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "l"},
 			Resource: &draft.Resource{Name: "l"}, Reason: "no good", Since: since, MadeAt: madeAt,
 			Blame: blame, Attributed: attributedAt > 0, AttributedAt: attributedAt})
 	}

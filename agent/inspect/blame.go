@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -20,9 +23,9 @@ const (
 
 // BlameQuestion asks who shapes resources that a client of one proxy rejects.
 type BlameQuestion struct {
-	Mesh     *xds.Mesh // in force
-	Name     string    // of the dataplane
-	Flavor   xds.Flavor
+	Mesh     *generate.Mesh // in force
+	Name     string         // of the dataplane
+	Flavor   node.Flavor
 	Rejected []xds.Rejection
 	// Revision is that of the last change of a policy, 0 for one that is not known. Nil: none is.
 	Revision func(resource.Key) uint64
@@ -43,11 +46,11 @@ type BlameQuestion struct {
 // resource alone is put down to those behind that one.
 //
 // It is pure. The config is made anew for each policy in question, so it is for rejections and not for every pass.
-func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
+func FindBlame(q BlameQuestion) (map[draft.ResourceID][]xds.Blame, error) {
 	if q.Fields == nil {
 		q.Fields = map[string]string{}
 	}
-	s := &blameSearch{q: q, memo: xds.NewMemo(), out: map[xds.ResourceID][]xds.Blame{}}
+	s := &blameSearch{q: q, memo: generate.NewMemo(), out: map[draft.ResourceID][]xds.Blame{}}
 	p, err := s.generate(q.Mesh)
 	if err != nil {
 		return nil, err
@@ -55,7 +58,7 @@ func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
 	s.now = p
 	for i := range q.Rejected {
 		r := &q.Rejected[i]
-		if now := p.Resource(r.ID); now != nil && now.Version == r.Resource.Version && r.Cause == (xds.ResourceID{}) {
+		if now := p.Resource(r.ID); now != nil && now.Version == r.Resource.Version && r.Cause == (draft.ResourceID{}) {
 			s.suspects = append(s.suspects, suspect{Rejection: r})
 		}
 	}
@@ -74,7 +77,7 @@ func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
 	}
 	for i := range q.Rejected {
 		r := &q.Rejected[i]
-		if list, ok := s.out[r.Cause]; ok && r.Cause != (xds.ResourceID{}) {
+		if list, ok := s.out[r.Cause]; ok && r.Cause != (draft.ResourceID{}) {
 			s.out[r.ID] = list
 		}
 	}
@@ -84,14 +87,14 @@ func FindBlame(q BlameQuestion) (map[xds.ResourceID][]xds.Blame, error) {
 // blameSearch is the search for one proxy.
 type blameSearch struct {
 	q        BlameQuestion
-	memo     *xds.Memo
+	memo     *generate.Memo
 	trials   int
-	now      *xds.Proxy // the config with all policies
+	now      *generate.Proxy // the config with all policies
 	suspects []suspect
-	checker  envoy.Checker
-	had      *xds.Proxy              // what the client has, as far as that can be told; nil when nothing is asked of the check
-	unfit    map[xds.ResourceID]bool // what the check refuses of the config with all policies, nil when nothing is asked of it
-	out      map[xds.ResourceID][]xds.Blame
+	checker  load.Checker
+	had      *generate.Proxy           // what the client has, as far as that can be told; nil when nothing is asked of the check
+	unfit    map[draft.ResourceID]bool // what the check refuses of the config with all policies, nil when nothing is asked of it
+	out      map[draft.ResourceID][]xds.Blame
 }
 
 // suspect is a rejected resource with those who shape it.
@@ -102,23 +105,23 @@ type suspect struct {
 
 type owner struct {
 	policy   *resource.Resource
-	place    int        // in the order of acting
-	makes    xds.Change // from the resource as it would be without the policy
+	place    int             // in the order of acting
+	makes    generate.Change // from the resource as it would be without the policy
 	evidence string
 }
 
-func (s *blameSearch) generate(m *xds.Mesh) (*xds.Proxy, error) {
+func (s *blameSearch) generate(m *generate.Mesh) (*generate.Proxy, error) {
 	s.trials++
-	return xds.Generate(xds.Input{Mesh: m, Name: s.q.Name, Flavor: s.q.Flavor}, nil, s.memo)
+	return generate.Generate(generate.Input{Mesh: m, Name: s.q.Name, Flavor: s.q.Flavor}, nil, s.memo)
 }
 
 // refused returns what the check refuses of a config, nil when no suspect is one of the check.
-func (s *blameSearch) refused(p *xds.Proxy) map[xds.ResourceID]bool {
+func (s *blameSearch) refused(p *generate.Proxy) map[draft.ResourceID]bool {
 	if s.had == nil {
 		return nil
 	}
-	out := map[xds.ResourceID]bool{}
-	for _, r := range xds.Refusals(p.Check(&s.checker, s.had.Sealed)) {
+	out := map[draft.ResourceID]bool{}
+	for _, r := range generate.Refusals(p.Check(&s.checker, s.had.Sealed)) {
 		out[r.ID] = true
 	}
 	return out
@@ -140,7 +143,7 @@ func (s *blameSearch) changed(r *suspect, p *resource.Resource) bool {
 func (s *blameSearch) try() {
 	m := s.q.Mesh
 	dp := m.View.Dataplane(s.q.Name)
-	if m.Policies == nil || dp == nil || s.q.Flavor == xds.FlavorGRPC {
+	if m.Policies == nil || dp == nil || s.q.Flavor == node.FlavorGRPC {
 		return
 	}
 	var later []int
@@ -172,7 +175,7 @@ func (s *blameSearch) leaveOut(policy *resource.Resource, place int, of func(*su
 		return // nothing can be said
 	}
 	unfit := s.refused(p)
-	for _, c := range xds.Difference(p, s.now) {
+	for _, c := range generate.Difference(p, s.now) {
 		i := slices.IndexFunc(s.suspects, func(r suspect) bool { return r.ID == c.ResourceID })
 		if i < 0 || !of(&s.suspects[i]) {
 			continue
@@ -219,12 +222,12 @@ func (s *blameSearch) conclude(r *suspect) error {
 }
 
 // pathsOf says where in a resource a change is.
-func pathsOf(c *xds.Change) ([]string, error) {
+func pathsOf(c *generate.Change) ([]string, error) {
 	out := []string{}
 	if c.From == nil {
 		return out, nil
 	}
-	renderer, err := xds.NewRenderer()
+	renderer, err := generate.NewRenderer()
 	if err != nil {
 		return nil, err
 	}

@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -40,17 +42,17 @@ const badPatch = `
 `
 
 // blameFixture is a mesh, the config of web in it, and a registry to decode with.
-func blameFixture(t *testing.T, docs string) (*xds.Mesh, *xds.Proxy) {
+func blameFixture(t *testing.T, docs string) (*generate.Mesh, *generate.Proxy) {
 	t.Helper()
 	rs, faults := registry(t).Decode("", []byte(docs))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := xds.Generate(xds.Input{Mesh: m, Name: "web", Flavor: xds.FlavorEnvoy}, nil, nil)
+	p, err := generate.Generate(generate.Input{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,12 +64,12 @@ func TestFindBlame(t *testing.T) {
 	_, before := blameFixture(t, blameMesh)
 	m, now := blameFixture(t, blameMesh+badPatch)
 	reg := registry(t)
-	listener := xds.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
-	cluster := xds.ResourceID{TypeURL: draft.TypeCluster, Name: "back"}
-	endpoints := xds.ResourceID{TypeURL: draft.TypeEndpoint, Name: "back"}
+	listener := draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
+	cluster := draft.ResourceID{TypeURL: draft.TypeCluster, Name: "back"}
+	endpoints := draft.ResourceID{TypeURL: draft.TypeEndpoint, Name: "back"}
 	revisions := map[string]uint64{"slow": 10, "limits": 11, "bad": 12}
 	for name, test := range map[string]struct {
-		id       xds.ResourceID
+		id       draft.ResourceID
 		since    uint64
 		accepted bool
 		stale    bool
@@ -95,7 +97,7 @@ func TestFindBlame(t *testing.T) {
 			if test.stale {
 				r.Resource = before.Resource(test.id)
 			}
-			blame, err := inspect.FindBlame(inspect.BlameQuestion{Mesh: m, Name: "web", Flavor: xds.FlavorEnvoy, Rejected: []xds.Rejection{r},
+			blame, err := inspect.FindBlame(inspect.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Rejected: []xds.Rejection{r},
 				Revision: func(k resource.Key) uint64 { return revisions[k.Name] },
 				Decode: func(b []byte) (*resource.Resource, error) {
 					rs, faults := reg.Decode("", b)

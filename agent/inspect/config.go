@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // ConfigOptions says which config of a proxy is shown.
@@ -20,16 +21,16 @@ type ConfigOptions struct {
 // what was left out of it.
 //
 // It is pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
-func ProxyConfig(m *xds.Mesh, name string, o ConfigOptions) (*Config, []mesh.Warning, error) {
-	in := xds.Input{Mesh: m, Name: name, Flavor: xds.FlavorEnvoy}
+func ProxyConfig(m *generate.Mesh, name string, o ConfigOptions) (*Config, []mesh.Warning, error) {
+	in := generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}
 	if o.Shadow {
 		in.Mesh = m.Shadow()
 	}
-	var memo *xds.Memo
+	var memo *generate.Memo
 	if o.Diff && in.Mesh != m {
-		memo = xds.NewMemo() // most of two configs is the same
+		memo = generate.NewMemo() // most of two configs is the same
 	}
-	p, err := xds.Generate(in, nil, memo)
+	p, err := generate.Generate(in, nil, memo)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,7 +43,7 @@ func ProxyConfig(m *xds.Mesh, name string, o ConfigOptions) (*Config, []mesh.War
 		c.Diff = []Operation{}
 		if in.Mesh != m {
 			in.Mesh = m
-			current, err := xds.Generate(in, nil, memo)
+			current, err := generate.Generate(in, nil, memo)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -77,7 +78,7 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // mesh returns a mesh as the last reconciliation left it.
-func (s *Server) mesh(name string) (*xds.Mesh, *Error) {
+func (s *Server) mesh(name string) (*generate.Mesh, *Error) {
 	last := s.opts.Last()
 	if last == nil {
 		return nil, notReady()
@@ -91,7 +92,7 @@ func (s *Server) mesh(name string) (*xds.Mesh, *Error) {
 
 // generationError is the answer when something of a proxy cannot be made.
 func generationError(err error) *Error {
-	var missing *xds.NotFoundError
+	var missing *generate.NotFoundError
 	if errors.As(err, &missing) {
 		return notFound("%s", err.Error())
 	}

@@ -7,18 +7,19 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // NewMesh derives a mesh from a set of resources. Parts of prev, which may be nil, may be used again.
-type NewMesh func(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error)
+type NewMesh func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error)
 
 // ProxyID names a proxy and the kind of client that takes its config.
 type ProxyID struct {
 	Mesh, Name string
-	Flavor     xds.Flavor
+	Flavor     node.Flavor
 }
 
 // Comparison is a change of the resources, and the proxies for which it is looked at.
@@ -29,7 +30,7 @@ type Comparison struct {
 	Shadow bool                 // afterwards shadow policies act like the others
 
 	NewMesh NewMesh
-	Made    map[string]*xds.Mesh // meshes that are made of Set already; nil: none
+	Made    map[string]*generate.Mesh // meshes that are made of Set already; nil: none
 
 	Mesh      string    // only proxies of this mesh; "": all
 	Dataplane string    // only the proxies of this name; "": all
@@ -168,7 +169,7 @@ func (c *Comparison) proxies(after *resource.Set) (scope string, out []ProxyID) 
 	if c.Dataplane != "" || len(out) == 0 {
 		for _, set := range [...]*resource.Set{c.Set, after} {
 			for _, r := range set.Kind(kindDataplane) {
-				add(ProxyID{Mesh: r.Mesh, Name: r.Name, Flavor: xds.FlavorEnvoy})
+				add(ProxyID{Mesh: r.Mesh, Name: r.Name, Flavor: node.FlavorEnvoy})
 			}
 		}
 		if scope = ScopeAll; c.Dataplane != "" {
@@ -188,7 +189,7 @@ type differ struct {
 	c         *Comparison
 	after     *resource.Set
 	states    map[string]*meshStates
-	memo      *xds.Memo
+	memo      *generate.Memo
 	config    *configDiffer
 	told      int  // operations in the answer
 	work      int  // done to find causes
@@ -200,17 +201,17 @@ type differ struct {
 
 // meshStates is a mesh before and after the change; nil where it does not exist.
 type meshStates struct {
-	from, to   *xds.Mesh
+	from, to   *generate.Mesh
 	candidates []*candidate // what of the change concerns the mesh
 }
 
 func newDiffer(c *Comparison, after *resource.Set) (*differ, error) {
-	r, err := xds.NewRenderer()
+	r, err := generate.NewRenderer()
 	if err != nil {
 		return nil, err
 	}
 	return &differ{
-		c: c, after: after, states: map[string]*meshStates{}, memo: xds.NewMemo(),
+		c: c, after: after, states: map[string]*meshStates{}, memo: generate.NewMemo(),
 		config: &configDiffer{renderer: r, pairs: map[pairKey]*pair{}, alike: map[alikeKey]*pair{}},
 		known:  map[string][]Ref{},
 		was:    map[mesh.Warning]bool{}, are: map[mesh.Warning]bool{},
@@ -249,7 +250,7 @@ func (d *differ) mesh(name string) (*meshStates, error) {
 }
 
 // build derives a mesh of a set, nil when the set does not have it.
-func (d *differ) build(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
+func (d *differ) build(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 	if set.Get(meshKey(name)) == nil {
 		return nil, nil
 	}
@@ -257,7 +258,7 @@ func (d *differ) build(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mes
 }
 
 // warnings notes what is to be said about a mesh.
-func (d *differ) warnings(to map[mesh.Warning]bool, m *xds.Mesh, of []*candidate) {
+func (d *differ) warnings(to map[mesh.Warning]bool, m *generate.Mesh, of []*candidate) {
 	if m == nil {
 		return
 	}

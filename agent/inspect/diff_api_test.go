@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -63,8 +65,8 @@ func TestDiff(t *testing.T) {
 
 	// The connected ones, or the one named.
 	connected = []xds.ProxyStatus{
-		{Mesh: "default", Name: "web", Flavor: xds.FlavorEnvoy, State: xds.StateServing}, {Mesh: "default", Name: "svc-1", State: xds.StateDisconnected},
-		{Mesh: "default", Name: "new", Flavor: xds.FlavorEnvoy, State: xds.StateUnknown},
+		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: xds.StateServing}, {Mesh: "default", Name: "svc-1", State: xds.StateDisconnected},
+		{Mesh: "default", Name: "new", Flavor: node.FlavorEnvoy, State: xds.StateUnknown},
 	}
 	if d := diffOf(a, "", slow("9s")); d.Scope != inspect.ScopeConnected || d.Compared != 1 || len(d.Proxies) != 1 || d.Proxies[0].Name != "web" {
 		t.Errorf("connected: %+v", d)
@@ -173,7 +175,7 @@ func TestDiffFaults(t *testing.T) {
 func TestDiffFailing(t *testing.T) {
 	a := start(t, func(o *inspect.Options) {
 		o.Proxies = func() []xds.ProxyStatus {
-			return []xds.ProxyStatus{{Mesh: "default", Name: "web", Flavor: xds.FlavorGRPC, State: xds.StateServing}}
+			return []xds.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorGRPC, State: xds.StateServing}}
 		}
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, services)
@@ -216,7 +218,7 @@ func TestDryRunTellsDiff(t *testing.T) {
 func TestDiffBounds(t *testing.T) {
 	now := services + "\n---\n" + strings.NewReplacer("web", "web-2", "10.1.0.3", "10.1.0.4", "10003", "10004").Replace(services[strings.LastIndex(services, "{type: Dataplane"):])
 	c := inspect.Comparison{Set: resource.NewSet(decode(t, now)), NewMesh: newMesh, Connected: []inspect.ProxyID{
-		{Mesh: "default", Name: "web", Flavor: xds.FlavorEnvoy}, {Mesh: "default", Name: "web-2", Flavor: xds.FlavorEnvoy}},
+		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy}, {Mesh: "default", Name: "web-2", Flavor: node.FlavorEnvoy}},
 		Put: decode(t, slow("9s")+"\n---\n{type: MeshRetry, mesh: default, name: r, spec: {to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: 3}}}]}}")}
 	compare := func() []inspect.ProxyDiff {
 		d, err := inspect.Compare(context.Background(), c)
@@ -265,14 +267,16 @@ func TestDiffEnds(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	_, err := inspect.Compare(context.Background(), inspect.Comparison{Set: set, Put: decode(t, slow("9s")),
-		NewMesh: func(*resource.Set, string, *xds.Mesh) (*xds.Mesh, error) { return nil, fmt.Errorf("no mesh today") }})
+		NewMesh: func(*resource.Set, string, *generate.Mesh) (*generate.Mesh, error) {
+			return nil, fmt.Errorf("no mesh today")
+		}})
 	if err == nil || err.Error() != "no mesh today" {
 		t.Errorf("the error is %v", err)
 	}
 
 	entered, leave := make(chan struct{}, 8), make(chan struct{})
 	a := start(t, func(o *inspect.Options) {
-		o.NewMesh = func(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
+		o.NewMesh = func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 			entered <- struct{}{}
 			<-leave
 			return newMesh(set, name, prev)

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 func decode(tb testing.TB, docs string) []*resource.Resource {
@@ -80,9 +81,9 @@ func BenchmarkCompare(b *testing.B) {
 			}
 			var connected []inspect.ProxyID
 			for i := range 50 {
-				connected = append(connected, inspect.ProxyID{Mesh: "default", Name: fmt.Sprintf("web-%d", i), Flavor: xds.FlavorEnvoy})
+				connected = append(connected, inspect.ProxyID{Mesh: "default", Name: fmt.Sprintf("web-%d", i), Flavor: node.FlavorEnvoy})
 			}
-			c := inspect.Comparison{Set: set, Put: everywhere(b, n), NewMesh: newMesh, Made: map[string]*xds.Mesh{"default": m}, Connected: connected}
+			c := inspect.Comparison{Set: set, Put: everywhere(b, n), NewMesh: newMesh, Made: map[string]*generate.Mesh{"default": m}, Connected: connected}
 			b.ReportAllocs()
 			for b.Loop() {
 				d, err := inspect.Compare(context.Background(), c)

@@ -3,9 +3,9 @@ package inspect
 import (
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // maxCandidates bounds the resources of the change that are tried for one proxy.
@@ -22,7 +22,7 @@ type candidate struct {
 
 // attempt is a mesh in which a part of the change was made.
 type attempt struct {
-	mesh *xds.Mesh
+	mesh *generate.Mesh
 	done bool
 }
 
@@ -51,12 +51,12 @@ func (d *differ) candidatesIn(mesh string) (out []*candidate, other bool) {
 }
 
 // withoutOne is the mesh after the change, but for one resource.
-func (d *differ) withoutOne(m *meshStates, c *candidate) *xds.Mesh {
+func (d *differ) withoutOne(m *meshStates, c *candidate) *generate.Mesh {
 	return d.try(&c.without, m.to, func() *resource.Set { return exchange(d.after.All(), c.key, c.was) })
 }
 
 // aloneOne is the mesh before the change, but for one resource.
-func (d *differ) aloneOne(m *meshStates, c *candidate) *xds.Mesh {
+func (d *differ) aloneOne(m *meshStates, c *candidate) *generate.Mesh {
 	return d.try(&c.alone, m.from, func() *resource.Set {
 		now := slices.DeleteFunc(d.c.Set.All(), func(r *resource.Resource) bool { return r.Shadow() })
 		return exchange(now, c.key, c.is)
@@ -64,7 +64,7 @@ func (d *differ) aloneOne(m *meshStates, c *candidate) *xds.Mesh {
 }
 
 // try derives a mesh once; nil when there is none.
-func (d *differ) try(a *attempt, prev *xds.Mesh, set func() *resource.Set) *xds.Mesh {
+func (d *differ) try(a *attempt, prev *generate.Mesh, set func() *resource.Set) *generate.Mesh {
 	if a.done || prev == nil {
 		return a.mesh
 	}
@@ -95,7 +95,7 @@ func (x *proxyStates) potential() []*candidate {
 	named := map[string]bool{} // kinds that targetRefs name
 	selected := map[resource.Key]bool{}
 	kinds := map[string]bool{} // of policies
-	for _, m := range [...]*xds.Mesh{x.mesh.from, x.mesh.to} {
+	for _, m := range [...]*generate.Mesh{x.mesh.from, x.mesh.to} {
 		if m == nil || m.Policies == nil {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
 // attribute finds out which resources of the change cause what: those without which it would not come. What several
@@ -172,7 +172,7 @@ func (o outcome) has(e *effect) bool {
 
 // attempt finds out what becomes of some effects on a proxy in a mesh where only a part of the change was made; prev is
 // the config that is most like it. Where nothing can be made, nothing is known.
-func (d *differ) attempt(x *proxyStates, of []effect, m *xds.Mesh, prev *xds.Proxy, then func(outcome)) error {
+func (d *differ) attempt(x *proxyStates, of []effect, m *generate.Mesh, prev *generate.Proxy, then func(outcome)) error {
 	if m == nil {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (d *differ) attempt(x *proxyStates, of []effect, m *xds.Mesh, prev *xds.Pro
 	for _, e := range of {
 		wanted[e.item] = true
 	}
-	changes := slices.DeleteFunc(xds.Difference(x.from, p), func(c xds.Change) bool { return !wanted[itemID{c.TypeURL, c.Name}] })
+	changes := slices.DeleteFunc(generate.Difference(x.from, p), func(c generate.Change) bool { return !wanted[itemID{c.TypeURL, c.Name}] })
 	items, err := d.config.items(changes)
 	if err != nil {
 		return err

@@ -8,24 +8,24 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // ConfigDiff returns the patch (RFC 6902) that leads from one config of a proxy to another one, as documents of the
 // form that [Config] has in XDS. It is not nil; it is empty when the configs are equal. Resources with the same bytes
 // are not looked at. Nil is a config without resources.
-func ConfigDiff(from, to *xds.Proxy) (jsonpatch.Patch, error) {
-	r, err := xds.NewRenderer()
+func ConfigDiff(from, to *generate.Proxy) (jsonpatch.Patch, error) {
+	r, err := generate.NewRenderer()
 	if err != nil {
 		return nil, err
 	}
-	return (&configDiffer{renderer: r}).patch(from, to, xds.Difference(from, to))
+	return (&configDiffer{renderer: r}).patch(from, to, generate.Difference(from, to))
 }
 
 // configDiffer compares resources of configs. Many proxies have the same ones: what was compared once is remembered.
 type configDiffer struct {
-	renderer *xds.Renderer
+	renderer *generate.Renderer
 	pairs    map[pairKey]*pair // nil: nothing is remembered
 	alike    map[alikeKey]*pair
 	// own is what is said of the proxy that is looked at, and of no other one, longest first: its services and addresses
@@ -53,7 +53,7 @@ type pair struct {
 const maxPairs = 50_000
 
 // pair compares a resource.
-func (d *configDiffer) pair(c *xds.Change) (*pair, error) {
+func (d *configDiffer) pair(c *generate.Change) (*pair, error) {
 	k := pairKey{typeURL: c.TypeURL}
 	if c.From != nil {
 		k.from = c.From.Version
@@ -72,7 +72,7 @@ func (d *configDiffer) pair(c *xds.Change) (*pair, error) {
 }
 
 // compare compares a resource that was not compared for this proxy yet.
-func (d *configDiffer) compare(c *xds.Change) (*pair, error) {
+func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 	from, to, err := d.renderer.Both(c)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (d *configDiffer) tells(name string, p *pair) bool {
 }
 
 // patch joins the patches of the resources that change, which are sorted, to one of the whole config.
-func (d *configDiffer) patch(from, to *xds.Proxy, changes []xds.Change) (jsonpatch.Patch, error) {
+func (d *configDiffer) patch(from, to *generate.Proxy, changes []generate.Change) (jsonpatch.Patch, error) {
 	out := jsonpatch.Patch{}
 	for i := 0; i < len(changes); {
 		typeURL := changes[i].TypeURL
@@ -174,7 +174,7 @@ func (d *configDiffer) patch(from, to *xds.Proxy, changes []xds.Change) (jsonpat
 }
 
 // items tells what changes in a config, the causes left open.
-func (d *configDiffer) items(changes []xds.Change) ([]changedItem, error) {
+func (d *configDiffer) items(changes []generate.Change) ([]changedItem, error) {
 	out := make([]changedItem, len(changes))
 	for i := range changes {
 		c := &changes[i]

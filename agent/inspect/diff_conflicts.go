@@ -6,10 +6,10 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // maxConflicts bounds the conflicts that are told of one mesh.
@@ -18,7 +18,7 @@ const maxConflicts = 100
 // conflicts finds policies of which one says nothing but what another one of the same rank says otherwise: both select
 // the same proxies by the same targetRef, both set a field for the same targetRef, and only their names decide. Pairs
 // with a resource of the change are looked at, others are not its doing. Lists are left out: many kinds join them.
-func conflicts(m *xds.Mesh, of []*candidate) []mesh.Warning {
+func conflicts(m *generate.Mesh, of []*candidate) []mesh.Warning {
 	if m == nil || m.Policies == nil {
 		return nil
 	}

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // proxy compares one proxy.
@@ -71,12 +72,12 @@ func (d *differ) proxy(id ProxyID) error {
 }
 
 // generate makes the config of a proxy; nil when the mesh has no such dataplane.
-func (d *differ) generate(m *xds.Mesh, id ProxyID, prev *xds.Proxy) (*xds.Proxy, error) {
+func (d *differ) generate(m *generate.Mesh, id ProxyID, prev *generate.Proxy) (*generate.Proxy, error) {
 	if m == nil {
 		return nil, nil
 	}
-	p, err := xds.Generate(xds.Input{Mesh: m, Name: id.Name, Flavor: id.Flavor}, prev, d.memo)
-	var missing *xds.NotFoundError
+	p, err := generate.Generate(generate.Input{Mesh: m, Name: id.Name, Flavor: id.Flavor}, prev, d.memo)
+	var missing *generate.NotFoundError
 	if errors.As(err, &missing) {
 		return nil, nil
 	}
@@ -87,9 +88,9 @@ func (d *differ) generate(m *xds.Mesh, id ProxyID, prev *xds.Proxy) (*xds.Proxy,
 type proxyStates struct {
 	id                 ProxyID
 	mesh               *meshStates
-	from, to           *xds.Proxy // nil where it does not exist
-	own                []string   // see names
-	changes            []xds.Change
+	from, to           *generate.Proxy // nil where it does not exist
+	own                []string        // see names
+	changes            []generate.Change
 	config             []changedItem
 	fromRules, toRules *ruleSet
 	rules              []changedItem
@@ -98,7 +99,7 @@ type proxyStates struct {
 
 // compare finds out what changes.
 func (x *proxyStates) compare(d *differ) error {
-	x.changes = xds.Difference(x.from, x.to)
+	x.changes = generate.Difference(x.from, x.to)
 	var err error
 	if x.config, err = d.config.items(x.changes); err != nil || !x.mayRule() {
 		return err
@@ -120,7 +121,7 @@ func (x *proxyStates) compare(d *differ) error {
 // services and addresses. A proxy that is not in both states, or changes in them, has none.
 func (x *proxyStates) names() []string {
 	var out []string
-	for i, m := range [...]*xds.Mesh{x.mesh.from, x.mesh.to} {
+	for i, m := range [...]*generate.Mesh{x.mesh.from, x.mesh.to} {
 		if m == nil || m.View.Dataplane(x.id.Name) == nil {
 			return nil
 		}
@@ -145,7 +146,7 @@ func (x *proxyStates) names() []string {
 
 // mayRule is false when the rules are known to be the same.
 func (x *proxyStates) mayRule() bool {
-	if x.id.Flavor == xds.FlavorGRPC {
+	if x.id.Flavor == node.FlavorGRPC {
 		return false // its config is made without policies
 	}
 	a, b := x.mesh.from, x.mesh.to

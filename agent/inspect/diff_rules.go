@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // ruleSet is what the policies say about a proxy, as it is compared.
@@ -27,7 +27,7 @@ type oneRule struct {
 }
 
 // rulesOf returns the rules of a proxy; a mesh or a dataplane that is not there has none.
-func rulesOf(m *xds.Mesh, name string) (*ruleSet, error) {
+func rulesOf(m *generate.Mesh, name string) (*ruleSet, error) {
 	out := &ruleSet{}
 	if m == nil || m.Policies == nil {
 		return out, nil

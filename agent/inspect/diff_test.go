@@ -15,10 +15,10 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // pool is one policy of each kind; TOP, TO and SVC stand for targetRefs, N for a number.
@@ -73,7 +73,7 @@ func drawn(r *rapid.T, label string, shadow bool) string {
 }
 
 // documents returns what a proxy gets and what its policies say, as the patches have them.
-func documents(t *rapid.T, m *xds.Mesh, name string) (config, rules any) {
+func documents(t *rapid.T, m *generate.Mesh, name string) (config, rules any) {
 	value := func(v any) any {
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -87,7 +87,7 @@ func documents(t *rapid.T, m *xds.Mesh, name string) (config, rules any) {
 	}
 	none := value(map[string]any{})
 	c, _, err := inspect.ProxyConfig(m, name, inspect.ConfigOptions{})
-	var missing *xds.NotFoundError
+	var missing *generate.NotFoundError
 	if errors.As(err, &missing) {
 		return none, none
 	} else if err != nil {

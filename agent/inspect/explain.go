@@ -6,15 +6,15 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // ProxyPolicies lists the policies that select a dataplane, with what of them is in force, and what the dataplane
 // reaches; backend is as for [explain.Proxy.Reach]. It is pure. The error is an *xds.NotFoundError when the mesh has no
 // such dataplane.
-func ProxyPolicies(m *xds.Mesh, name, backend string) (*Policies, []mesh.Warning, error) {
+func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Warning, error) {
 	p, warnings, err := explainProxy(m, name)
 	if err != nil {
 		return nil, nil, err
@@ -38,7 +38,7 @@ func ProxyPolicies(m *xds.Mesh, name, backend string) (*Policies, []mesh.Warning
 // ExplainPolicy says whether a policy selects a dataplane and what of it is in force, or why not. The policy need not
 // be one that acts. backend is as for [explain.Proxy.ReachBy]. It is pure. The error is an *xds.NotFoundError when the mesh
 // has no such dataplane.
-func ExplainPolicy(m *xds.Mesh, policy *resource.Resource, dataplane, backend string) (*PolicyExplanation, error) {
+func ExplainPolicy(m *generate.Mesh, policy *resource.Resource, dataplane, backend string) (*PolicyExplanation, error) {
 	p, _, err := explainProxy(m, dataplane)
 	if err != nil {
 		return nil, err

@@ -6,19 +6,19 @@ import (
 	"net/http"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // ExplainConnection says what becomes of a connection of a dataplane, and why. It is pure. The error is an
 // *xds.NotFoundError when the mesh has no such dataplane, an *explain.QuestionError when the question makes no sense.
-func ExplainConnection(m *xds.Mesh, q *ConnectionQuestion) (*Flow, error) {
+func ExplainConnection(m *generate.Mesh, q *ConnectionQuestion) (*Flow, error) {
 	return explain.NewTraffic(m).Connection(q)
 }
 
 // ExplainRequest does the same for an HTTP request.
-func ExplainRequest(m *xds.Mesh, q *RequestQuestion) (*Flow, error) {
+func ExplainRequest(m *generate.Mesh, q *RequestQuestion) (*Flow, error) {
 	return explain.NewTraffic(m).Request(q)
 }
 

@@ -2,9 +2,10 @@ package inspect
 
 import (
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // InForce is what the policies of one kind let a proxy do as a whole.
@@ -36,10 +37,10 @@ type Permit struct {
 
 // ProxyInForce says what of the policies is in force for a dataplane as a whole, in the order in which kinds act. It is
 // pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
-func ProxyInForce(m *xds.Mesh, name string) ([]InForce, error) {
+func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
-		return nil, &xds.NotFoundError{Mesh: m.View.Name, Name: name}
+		return nil, &generate.NotFoundError{Mesh: m.View.Name, Name: name}
 	}
 	spec, ok := dp.Spec.(*resource.Dataplane)
 	if !ok || m.Policies == nil {
@@ -79,8 +80,8 @@ func ProxyInForce(m *xds.Mesh, name string) ([]InForce, error) {
 }
 
 // logsOf lists the access logs of a proxy by cluster, none where its config cannot be made, which other views tell.
-func logsOf(m *xds.Mesh, name string) map[string][]FlowLog {
-	config, err := xds.Generate(xds.Input{Mesh: m, Name: name, Flavor: xds.FlavorEnvoy}, nil, nil)
+func logsOf(m *generate.Mesh, name string) map[string][]FlowLog {
+	config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil)
 	if err != nil {
 		return map[string][]FlowLog{}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -56,10 +57,10 @@ type Info struct {
 
 // Last is one finished reconciliation. It is immutable.
 type Last struct {
-	Revision uint64                 // of the store when it began
-	Meshes   map[string]*xds.Mesh   // by name
-	Proxies  map[ProxyID]*xds.Proxy // what was made for clients
-	At       time.Time              // when it ended
+	Revision uint64                      // of the store when it began
+	Meshes   map[string]*generate.Mesh   // by name
+	Proxies  map[ProxyID]*generate.Proxy // what was made for clients
+	At       time.Time                   // when it ended
 	Took     time.Duration
 	Zone     string // of the node
 	SystemCA string // see [xds.ZoneInput]

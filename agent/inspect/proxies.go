@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -29,7 +30,7 @@ type Proxies struct {
 
 // Proxy is GET /v1/dataplanes/{mesh}/{name}/status: one proxy and how far it is with its config.
 type Proxy struct {
-	Type      xds.ProxyType     `json:"type,omitempty"` // of proxies at the border of a zone, which have no mesh
+	Type      node.Type         `json:"type,omitempty"` // of proxies at the border of a zone, which have no mesh
 	Mesh      string            `json:"mesh"`
 	Name      string            `json:"name"`
 	State     string            `json:"state"`
@@ -45,7 +46,7 @@ type Proxy struct {
 // allProxies joins the Dataplanes with those who ask for their config.
 func (s *Server) allProxies(snap *store.Snapshot, last *Last) []Proxy {
 	byKey := map[resource.Key]*Proxy{}
-	at := func(ref xds.ProxyRef) *Proxy {
+	at := func(ref node.Ref) *Proxy {
 		k := ref.Key()
 		p := byKey[k]
 		if p == nil {
@@ -55,11 +56,11 @@ func (s *Server) allProxies(snap *store.Snapshot, last *Last) []Proxy {
 		return p
 	}
 	for _, res := range snap.Set().Kind(kindDataplane) {
-		at(xds.ProxyRef{Mesh: res.Mesh, Name: res.Name}).Dataplane = true
+		at(node.Ref{Mesh: res.Mesh, Name: res.Name}).Dataplane = true
 	}
 	if s.opts.Proxies != nil {
 		for _, c := range s.opts.Proxies() {
-			p := at(xds.ProxyRef{Type: c.Type, Mesh: c.Mesh, Name: c.Name})
+			p := at(node.Ref{Type: c.Type, Mesh: c.Mesh, Name: c.Name})
 			p.Clients = append(p.Clients, c)
 		}
 	}
@@ -102,7 +103,7 @@ func clientState(c *xds.ProxyStatus) (state, reason string) {
 	case xds.StateWaiting:
 		return StatePending, "the agent has not loaded its state yet"
 	case xds.StateUnknown:
-		if c.Type != xds.ProxyDataplane {
+		if c.Type != node.ProxyDataplane {
 			return StateUnknown, fmt.Sprintf("node id %q asks for a %s that does not exist; apply it, or mend the node id in the bootstrap", c.NodeID, c.Type.Kind())
 		}
 		return StateUnknown, fmt.Sprintf("node id %q asks for a Dataplane that does not exist; apply it, or mend the node id in the bootstrap", c.NodeID)

@@ -4,9 +4,9 @@ import (
 	"sync"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Reachability says which services a dataplane reaches, and why.
@@ -54,7 +54,7 @@ const (
 )
 
 // saving works out what a dataplane saves; nil when it cannot be said.
-func (x *savings) saving(m *xds.Mesh, name string) *Saving {
+func (x *savings) saving(m *generate.Mesh, name string) *Saving {
 	dp := m.View.Dataplane(name)
 	if dp == nil || m.Policies == nil {
 		return nil
@@ -93,7 +93,7 @@ func (x *savings) saving(m *xds.Mesh, name string) *Saving {
 }
 
 // weight is the mean size of the config for a service of a sort, of some that are spread over the list.
-func (x *savings) weight(m *xds.Mesh, name string, sort serviceSort, list []*mesh.Service) int {
+func (x *savings) weight(m *generate.Mesh, name string, sort serviceSort, list []*mesh.Service) int {
 	key := weightKey{m.View.Name, m.View.Catalog, sort}
 	if w, ok := x.weights[key]; ok {
 		return w

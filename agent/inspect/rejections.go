@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -38,17 +40,17 @@ func (s *Server) rejections() []Problem {
 	type refusal struct {
 		first   *xds.Rejection
 		field   string
-		proxies map[xds.NodeKey]bool
-		others  map[xds.ResourceID]bool // beside the first
+		proxies map[node.Key]bool
+		others  map[draft.ResourceID]bool // beside the first
 	}
 	of := map[[2]string]*refusal{} // by whom, and by who refuses
 	add := func(who, field string, r *xds.Rejection) {
 		p := of[[2]string{who, r.By}]
 		if p == nil {
-			p = &refusal{first: r, field: field, proxies: map[xds.NodeKey]bool{}, others: map[xds.ResourceID]bool{}}
+			p = &refusal{first: r, field: field, proxies: map[node.Key]bool{}, others: map[draft.ResourceID]bool{}}
 			of[[2]string{who, r.By}] = p
 		}
-		if p.first.Cause != (xds.ResourceID{}) && r.Node == p.first.Node && r.ID == p.first.Cause {
+		if p.first.Cause != (draft.ResourceID{}) && r.Node == p.first.Node && r.ID == p.first.Cause {
 			p.others[p.first.ID] = true
 			p.first, p.field = r, field
 		}
@@ -70,7 +72,7 @@ func (s *Server) rejections() []Problem {
 			}
 			if len(causes) == 0 {
 				who := resource.Key{Kind: kindDataplane, Mesh: r.Mesh, Name: r.Name}
-				if ref, err := xds.ParseProxyRef(r.Node.ID); err == nil {
+				if ref, err := node.ParseRef(r.Node.ID); err == nil {
 					who = ref.Key()
 				}
 				add(who.String(), "", r)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // handler answers one method of one path with a document or a problem.
@@ -50,10 +50,10 @@ func (s *Server) routes() http.Handler {
 	post("/v1/wait", s.wait)
 	post("/v1/diff", s.diff)
 
-	get("/v1/zoneegresses/{name}/status", s.zoneProxy(xds.ProxyEgress))
-	get("/v1/zoneingresses/{name}/status", s.zoneProxy(xds.ProxyIngress))
-	get("/zoneegresses/{name}/_config", s.zoneConfig(xds.ProxyEgress))
-	get("/zoneingresses/{name}/_config", s.zoneConfig(xds.ProxyIngress))
+	get("/v1/zoneegresses/{name}/status", s.zoneProxy(node.ProxyEgress))
+	get("/v1/zoneingresses/{name}/status", s.zoneProxy(node.ProxyIngress))
+	get("/zoneegresses/{name}/_config", s.zoneConfig(node.ProxyEgress))
+	get("/zoneingresses/{name}/_config", s.zoneConfig(node.ProxyIngress))
 	get("/meshes/{mesh}/dataplanes/{name}/_config", s.config)
 	get("/meshes/{mesh}/dataplanes/{name}/_rules", s.rules)
 	get("/meshes/{mesh}/{plural}/{name}/_hostnames", s.hostnames)

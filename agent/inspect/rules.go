@@ -8,11 +8,12 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // RulesOptions says what a [Rules] document holds beside the rules.
@@ -26,7 +27,7 @@ type RulesOptions struct {
 // warnings returned beside it are those that have no place in the document.
 //
 // It is pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
-func ProxyRules(m *xds.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warning, error) {
+func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warning, error) {
 	shown := m
 	if o.Shadow {
 		shown = m.Shadow()
@@ -58,7 +59,7 @@ func ProxyRules(m *xds.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warnin
 }
 
 // proxyRules renders the rules that act in a mesh.
-func proxyRules(m *xds.Mesh, name string, fields bool) (*Rules, []mesh.Warning, error) {
+func proxyRules(m *generate.Mesh, name string, fields bool) (*Rules, []mesh.Warning, error) {
 	p, warnings, err := explainProxy(m, name)
 	if err != nil {
 		return nil, nil, err
@@ -74,14 +75,14 @@ func proxyRules(m *xds.Mesh, name string, fields bool) (*Rules, []mesh.Warning, 
 
 // explainProxy prepares what is to be said about a dataplane. When its config cannot be made, that is one of the
 // warnings: what policies say of it does not depend on that.
-func explainProxy(m *xds.Mesh, name string) (*explain.Proxy, []mesh.Warning, error) {
+func explainProxy(m *generate.Mesh, name string) (*explain.Proxy, []mesh.Warning, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
-		return nil, nil, &xds.NotFoundError{Mesh: m.View.Name, Name: name}
+		return nil, nil, &generate.NotFoundError{Mesh: m.View.Name, Name: name}
 	}
 	var warnings []mesh.Warning
-	config, err := xds.Generate(xds.Input{Mesh: m, Name: name, Flavor: xds.FlavorEnvoy}, nil, nil)
-	var missing *xds.NotFoundError
+	config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil)
+	var missing *generate.NotFoundError
 	switch {
 	case errors.As(err, &missing):
 		return nil, nil, err

@@ -10,12 +10,12 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // TestRulesDocuments asks for the rules of a dataplane over the socket, in the cases of testdata/rules: the comment's
@@ -95,7 +95,7 @@ func TestRules(t *testing.T) {
 	a.want(a.do("PUT", at, "{}"), 405)
 
 	// Offline gives the same document.
-	m, err := xds.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+	m, err := generate.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestRules(t *testing.T) {
 	}
 
 	// A mesh whose policies nobody has indexed has none.
-	doc, _, err = inspect.ProxyRules(&xds.Mesh{View: m.View}, "web", inspect.RulesOptions{})
+	doc, _, err = inspect.ProxyRules(&generate.Mesh{View: m.View}, "web", inspect.RulesOptions{})
 	if err != nil || len(doc.Rules) > 0 {
 		t.Errorf("%+v, %v", doc, err)
 	}

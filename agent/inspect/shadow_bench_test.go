@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // BenchmarkShadowDiff makes the document of _config?shadow=true&include=diff for the proxy of the reference mesh, with
@@ -52,7 +52,7 @@ func BenchmarkShadowDiff(b *testing.B) {
 		if len(faults) > 0 {
 			b.Fatal(faults[0])
 		}
-		m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+		m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

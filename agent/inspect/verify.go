@@ -6,10 +6,12 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Verification asks what the Envoys would make of a change of the resources.
@@ -20,10 +22,10 @@ type Verification struct {
 	Shadow bool // afterwards shadow policies act like the others
 
 	NewMesh NewMesh
-	Made    map[string]*xds.Mesh // meshes that are made of Set already; nil: none
+	Made    map[string]*generate.Mesh // meshes that are made of Set already; nil: none
 	// InForce returns the config that a proxy has now, nil where none is known. It spares work, and the steps from that
 	// config to the new one are checked too. Nil: none is known.
-	InForce func(ProxyID) *xds.Proxy
+	InForce func(ProxyID) *generate.Proxy
 	Proxies []ProxyID // that are looked at, each once
 
 	Decode func([]byte) (*resource.Resource, error) // reads a resource of its canonical form; nil: no fields are looked for
@@ -37,7 +39,7 @@ type Verification struct {
 }
 
 // Try asks an Envoy about the config of a proxy. Its findings have [RuleOfEnvoy].
-type Try func(context.Context, *xds.Proxy) ([]envoy.Finding, error)
+type Try func(context.Context, *generate.Proxy) ([]finding.Finding, error)
 
 // Verified is the answer: what would be new, told once for all proxies on which it is alike.
 type Verified struct {
@@ -73,7 +75,7 @@ func Verify(ctx context.Context, v Verification) (*Verified, error) {
 	if v.Set == nil {
 		v.Set = resource.NewSet(nil)
 	}
-	c := &verifier{v: &v, memo: xds.NewMemo(), meshes: map[string]*verifiedMesh{}, changed: map[resource.Key]bool{}, byKey: map[string]*verifiedGroup{},
+	c := &verifier{v: &v, memo: generate.NewMemo(), meshes: map[string]*verifiedMesh{}, changed: map[resource.Key]bool{}, byKey: map[string]*verifiedGroup{},
 		out: Verified{Of: len(v.Proxies), Findings: []Finding{}, Known: []Finding{}, Notes: []Problem{}}}
 	for _, k := range v.Change {
 		c.changed[k] = true
@@ -100,21 +102,21 @@ func Verify(ctx context.Context, v Verification) (*Verified, error) {
 // verifier looks at one proxy after the other.
 type verifier struct {
 	v         *Verification
-	memo      *xds.Memo
-	checker   envoy.Checker // of the configs after the change
-	before    envoy.Checker // of those before it: one that serves both would forget between the two
+	memo      *generate.Memo
+	checker   load.Checker // of the configs after the change
+	before    load.Checker // of those before it: one that serves both would forget between the two
 	meshes    map[string]*verifiedMesh
 	changed   map[resource.Key]bool
 	byKey     map[string]*verifiedGroup
 	groups    []*verifiedGroup
 	newcomers []newcomer
 	trials    int
-	of, taken *xds.Proxy // what the last proxy has, and what of it its Envoy has taken
+	of, taken *generate.Proxy // what the last proxy has, and what of it its Envoy has taken
 	out       Verified
 }
 
 // verifiedMesh is a mesh before and after the change; nil where it does not exist.
-type verifiedMesh struct{ from, to *xds.Mesh }
+type verifiedMesh struct{ from, to *generate.Mesh }
 
 func (c *verifier) mesh(name string) (*verifiedMesh, error) {
 	if m := c.meshes[name]; m != nil {
@@ -173,11 +175,11 @@ func (c *verifier) proxy(ctx context.Context, id ProxyID) error {
 		return nil
 	}
 	c.warn(to.Warnings)
-	if now != nil && xds.SameConfig(now, to) {
+	if now != nil && generate.SameConfig(now, to) {
 		return nil
 	}
 	after := c.check(ctx, &c.checker, to, now)
-	after = slices.DeleteFunc(after, func(f envoy.Finding) bool { return f.Severity > envoy.Surprise })
+	after = slices.DeleteFunc(after, func(f finding.Finding) bool { return f.Severity > finding.Surprise })
 	if len(after) == 0 {
 		return nil
 	}
@@ -189,7 +191,7 @@ func (c *verifier) proxy(ctx context.Context, id ProxyID) error {
 	return nil
 }
 
-func (c *verifier) inForce(id ProxyID) *xds.Proxy {
+func (c *verifier) inForce(id ProxyID) *generate.Proxy {
 	if c.v.InForce == nil {
 		return nil
 	}
@@ -197,7 +199,7 @@ func (c *verifier) inForce(id ProxyID) *xds.Proxy {
 }
 
 // findingsBefore is what there is to be said about a proxy before the change.
-func (c *verifier) findingsBefore(ctx context.Context, m *verifiedMesh, id ProxyID, now *xds.Proxy) []envoy.Finding {
+func (c *verifier) findingsBefore(ctx context.Context, m *verifiedMesh, id ProxyID, now *generate.Proxy) []finding.Finding {
 	from, err := c.generate(m.from, id, now)
 	if err != nil || from == nil {
 		return nil
@@ -206,9 +208,9 @@ func (c *verifier) findingsBefore(ctx context.Context, m *verifiedMesh, id Proxy
 }
 
 // check asks the rules, and an Envoy, about a config. now is what the proxy has; nil: it starts with the config.
-func (c *verifier) check(ctx context.Context, by *envoy.Checker, p, now *xds.Proxy) []envoy.Finding {
+func (c *verifier) check(ctx context.Context, by *load.Checker, p, now *generate.Proxy) []finding.Finding {
 	out := c.rules(by, p, now)
-	if c.v.Try == nil || p.Flavor == xds.FlavorGRPC {
+	if c.v.Try == nil || p.Flavor == node.FlavorGRPC {
 		return out
 	}
 	tried, err := c.v.Try(ctx, p)
@@ -219,7 +221,7 @@ func (c *verifier) check(ctx context.Context, by *envoy.Checker, p, now *xds.Pro
 }
 
 // rules asks the rules about a config, and about the step to it from what the proxy has.
-func (c *verifier) rules(by *envoy.Checker, p, now *xds.Proxy) []envoy.Finding {
+func (c *verifier) rules(by *load.Checker, p, now *generate.Proxy) []finding.Finding {
 	if now == nil {
 		return p.Check(by, nil)
 	}
@@ -230,12 +232,12 @@ func (c *verifier) rules(by *envoy.Checker, p, now *xds.Proxy) []envoy.Finding {
 }
 
 // generate makes the config of a proxy; nil when the mesh has no such dataplane.
-func (c *verifier) generate(m *xds.Mesh, id ProxyID, prev *xds.Proxy) (*xds.Proxy, error) {
+func (c *verifier) generate(m *generate.Mesh, id ProxyID, prev *generate.Proxy) (*generate.Proxy, error) {
 	if m == nil {
 		return nil, nil
 	}
-	p, err := xds.Generate(xds.Input{Mesh: m, Name: id.Name, Flavor: id.Flavor}, prev, c.memo)
-	var missing *xds.NotFoundError
+	p, err := generate.Generate(generate.Input{Mesh: m, Name: id.Name, Flavor: id.Flavor}, prev, c.memo)
+	var missing *generate.NotFoundError
 	if errors.As(err, &missing) {
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -100,7 +101,7 @@ func TestWhatWasBrokenBeforeRefusesNothing(t *testing.T) {
 }
 
 func TestOnlyTheProxiesConcernedAreLookedAt(t *testing.T) {
-	connected := []xds.ProxyStatus{{Mesh: "default", Name: "svc-1", Flavor: xds.FlavorEnvoy, State: xds.StateServing}}
+	connected := []xds.ProxyStatus{{Mesh: "default", Name: "svc-1", Flavor: node.FlavorEnvoy, State: xds.StateServing}}
 	a := start(t, func(o *inspect.Options) { o.Proxies = func() []xds.ProxyStatus { return connected } })
 	a.put(store.Source{Kind: store.SourceAPI}, services)
 	a.reconcile()

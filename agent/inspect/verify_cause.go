@@ -4,9 +4,11 @@ import (
 	"context"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Bounds of the search for the causes of one finding.
@@ -24,14 +26,14 @@ func (c *verifier) causes(ctx context.Context, g *verifiedGroup) []Cause {
 	if m := g.mesh.from; m != nil && m.Policies != nil && m.View.Dataplane(g.id.Name) != nil {
 		before = m.Policies.Match(m.View.Dataplane(g.id.Name)).Policies()
 	}
-	if m := g.mesh.to; m.Policies != nil && g.id.Flavor != xds.FlavorGRPC {
+	if m := g.mesh.to; m.Policies != nil && g.id.Flavor != node.FlavorGRPC {
 		acting = m.Policies.Match(m.View.Dataplane(g.id.Name)).Policies()
 	}
 	// Policies of the change, those that have ended to act too.
 	for _, list := range [...][]*resource.Resource{acting, before} {
 		for _, r := range slices.Backward(list) {
 			if was, is := c.v.Set.Get(r.Key), c.v.After.Get(r.Key); c.changes(r.Key) && !s.seen(r.Key) {
-				s.try(r.Key, is, true, func() *xds.Mesh { return g.mesh.exchange(r.Key, was, is) })
+				s.try(r.Key, is, true, func() *generate.Mesh { return g.mesh.exchange(r.Key, was, is) })
 			}
 		}
 	}
@@ -40,7 +42,7 @@ func (c *verifier) causes(ctx context.Context, g *verifiedGroup) []Cause {
 	}
 	for _, r := range slices.Backward(acting) {
 		if !c.changes(r.Key) {
-			s.try(r.Key, r, false, func() *xds.Mesh { return g.mesh.to.Without(r.Key) })
+			s.try(r.Key, r, false, func() *generate.Mesh { return g.mesh.to.Without(r.Key) })
 		}
 	}
 	found := s.gone
@@ -63,7 +65,7 @@ func (c *verifier) causes(ctx context.Context, g *verifiedGroup) []Cause {
 func (c *verifier) changes(k resource.Key) bool { return c.changed[k] }
 
 // exchange is the mesh after the change, but for one policy.
-func (m *verifiedMesh) exchange(k resource.Key, was, is *resource.Resource) *xds.Mesh {
+func (m *verifiedMesh) exchange(k resource.Key, was, is *resource.Resource) *generate.Mesh {
 	switch {
 	case was == nil:
 		return m.to.Without(k)
@@ -78,8 +80,8 @@ type causeSearch struct {
 	c            *verifier
 	ctx          context.Context
 	g            *verifiedGroup
-	whole        *xds.Proxy // the config after the change
-	inField      bool       // parts of a policy are tried
+	whole        *generate.Proxy // the config after the change
+	inField      bool            // parts of a policy are tried
 	tried        []resource.Key
 	gone, shapes []suspectCause
 }
@@ -96,7 +98,7 @@ func (s *causeSearch) seen(k resource.Key) bool { return slices.Contains(s.tried
 func (s *causeSearch) spent() bool { return s.c.trials >= s.c.v.MaxTrials || s.ctx.Err() != nil }
 
 // try finds out what becomes of the finding in another mesh.
-func (s *causeSearch) try(k resource.Key, is *resource.Resource, change bool, mesh func() *xds.Mesh) {
+func (s *causeSearch) try(k resource.Key, is *resource.Resource, change bool, mesh func() *generate.Mesh) {
 	s.tried = append(s.tried, k)
 	if s.spent() {
 		return
@@ -111,7 +113,7 @@ func (s *causeSearch) try(k resource.Key, is *resource.Resource, change bool, me
 }
 
 // without says whether the finding is gone in a mesh, or at least in a resource with other bytes.
-func (s *causeSearch) without(m *xds.Mesh) (gone, shapes bool) {
+func (s *causeSearch) without(m *generate.Mesh) (gone, shapes bool) {
 	if m == nil {
 		return true, false
 	}
@@ -123,7 +125,7 @@ func (s *causeSearch) without(m *xds.Mesh) (gone, shapes bool) {
 	if p == nil {
 		return true, false
 	}
-	id := xds.ResourceID{TypeURL: s.g.found.Type, Name: s.g.found.Resource}
+	id := draft.ResourceID{TypeURL: s.g.found.Type, Name: s.g.found.Resource}
 	if s.whole == nil {
 		s.whole, _ = s.c.generate(s.g.mesh.to, s.g.id, nil) // it could be made before
 	}
@@ -136,9 +138,9 @@ func (s *causeSearch) without(m *xds.Mesh) (gone, shapes bool) {
 			return shapes, shapes
 		}
 		said, err := s.c.v.Try(s.ctx, p)
-		return err == nil && len(fresh(said, []envoy.Finding{s.g.found})) > 0, shapes
+		return err == nil && len(fresh(said, []finding.Finding{s.g.found})) > 0, shapes
 	}
-	return len(fresh(s.c.rules(&s.c.checker, p, s.c.inForce(s.g.id)), []envoy.Finding{s.g.found})) > 0, shapes
+	return len(fresh(s.c.rules(&s.c.checker, p, s.c.inForce(s.g.id)), []finding.Finding{s.g.found})) > 0, shapes
 }
 
 // others tries the resources of the change that are no policies: those that are nearest to the proxy first.
@@ -160,7 +162,7 @@ func (s *causeSearch) others() {
 			s.gone = append(s.gone, suspectCause{k, is, true})
 			return
 		}
-		s.try(k, is, true, func() *xds.Mesh {
+		s.try(k, is, true, func() *generate.Mesh {
 			m, err := s.c.v.NewMesh(exchange(s.c.v.After.All(), k, was), s.g.id.Mesh, s.g.mesh.to)
 			if err != nil {
 				return s.g.mesh.to // nothing can be said
@@ -171,7 +173,7 @@ func (s *causeSearch) others() {
 }
 
 // policyKinds are the kinds of policies that act in a mesh.
-func policyKinds(m *xds.Mesh) map[string]bool {
+func policyKinds(m *generate.Mesh) map[string]bool {
 	out := map[string]bool{}
 	if m.Policies == nil {
 		return out

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
 // Finding is something that the check has to say about a change, told once for all proxies on which it is alike. Lists
@@ -18,9 +18,9 @@ type Finding struct {
 	Rule     int    `json:"rule"`     // its number in package envoy; 0 with By "envoy"
 	Title    string `json:"title"`    // what holds of a good config
 	By       string `json:"by"`       // FoundByCheck or FoundByEnvoy
-	envoy.Place
-	Message string        `json:"message"` // the value, the bound and the remedy
-	Others  []envoy.Place `json:"others"`  // what has a part in it
+	finding.Place
+	Message string          `json:"message"` // the value, the bound and the remedy
+	Others  []finding.Place `json:"others"`  // what has a part in it
 	// Proxies are the first of those on which it is found, as MESH/NAME; Total is how many there are. Type, name and
 	// message are those of the first.
 	Proxies []string `json:"proxies"`
@@ -45,7 +45,7 @@ type Cause struct {
 }
 
 // Blocks reports whether Envoy refuses the resource or cannot use it.
-func (f *Finding) Blocks() bool { return f.Severity != envoy.Surprise.String() }
+func (f *Finding) Blocks() bool { return f.Severity != finding.Surprise.String() }
 
 // String is the finding in one line, without its causes.
 func (f *Finding) String() string {
@@ -76,14 +76,14 @@ const maxFindingProxies = 3
 // verifiedGroup is what is found alike on several proxies.
 type verifiedGroup struct {
 	finding Finding
-	found   envoy.Finding // on the first
+	found   finding.Finding // on the first
 	mesh    *verifiedMesh
 	id      ProxyID
 	known   bool
 }
 
 // add groups findings of a proxy.
-func (c *verifier) add(m *verifiedMesh, id ProxyID, list []envoy.Finding, known bool) {
+func (c *verifier) add(m *verifiedMesh, id ProxyID, list []finding.Finding, known bool) {
 	mask := maskOf(m.to, id.Name)
 	for i := range list {
 		f := &list[i]
@@ -109,22 +109,22 @@ func (c *verifier) add(m *verifiedMesh, id ProxyID, list []envoy.Finding, known 
 const maxGroups = 5000
 
 // Told is a finding of package envoy as it is told, without proxies and causes.
-func Told(f *envoy.Finding) Finding {
+func Told(f *finding.Finding) Finding {
 	out := Finding{Severity: f.Severity.String(), Rule: f.Rule, By: FoundByCheck, Place: f.Place, Message: f.Message,
-		Others: append([]envoy.Place{}, f.Others...), Proxies: []string{}, Causes: []Cause{}}
+		Others: append([]finding.Place{}, f.Others...), Proxies: []string{}, Causes: []Cause{}}
 	if f.Rule == RuleOfEnvoy {
 		out.Rule, out.By = 0, FoundByEnvoy
 		return out
 	}
-	rules := envoy.Rules()
-	if i, ok := slices.BinarySearchFunc(rules, f.Rule, func(r envoy.Rule, n int) int { return cmp.Compare(r.Number, n) }); ok {
+	rules := finding.Rules()
+	if i, ok := slices.BinarySearchFunc(rules, f.Rule, func(r finding.Rule, n int) int { return cmp.Compare(r.Number, n) }); ok {
 		out.Title = rules[i].Title
 	}
 	return out
 }
 
 // maskOf replaces what is said of one proxy and of no other one.
-func maskOf(m *xds.Mesh, name string) *strings.Replacer {
+func maskOf(m *generate.Mesh, name string) *strings.Replacer {
 	if m == nil {
 		return strings.NewReplacer()
 	}
@@ -137,32 +137,32 @@ func maskOf(m *xds.Mesh, name string) *strings.Replacer {
 }
 
 // alikeFinding is the same for a finding on other proxies.
-func alikeFinding(f *envoy.Finding, mask *strings.Replacer) string {
+func alikeFinding(f *finding.Finding, mask *strings.Replacer) string {
 	return fmt.Sprintf("%d\x00%d\x00%s\x00%s\x00%s\x00%s", f.Rule, f.Severity, f.Type, mask.Replace(f.Resource), f.Pointer, mask.Replace(f.Message))
 }
 
 // fresh returns the findings of after that are not among those before: first the same is looked for, then the same in
 // another place of the resource, which an item more in a list may have moved, then the same but for numbers.
-func fresh(before, after []envoy.Finding) []envoy.Finding {
-	words := func(f *envoy.Finding) string {
+func fresh(before, after []finding.Finding) []finding.Finding {
+	words := func(f *finding.Finding) string {
 		return fmt.Sprintf("%d\x00%d\x00%s\x00%s\x00", f.Rule, f.Severity, f.Type, f.Resource)
 	}
-	for _, key := range []func(*envoy.Finding) string{
-		func(f *envoy.Finding) string { return words(f) + f.Pointer + "\x00" + f.Message },
-		func(f *envoy.Finding) string { return words(f) + f.Message },
-		func(f *envoy.Finding) string { return words(f) + withoutNumbers(f.Message) },
+	for _, key := range []func(*finding.Finding) string{
+		func(f *finding.Finding) string { return words(f) + f.Pointer + "\x00" + f.Message },
+		func(f *finding.Finding) string { return words(f) + f.Message },
+		func(f *finding.Finding) string { return words(f) + withoutNumbers(f.Message) },
 	} {
 		there := map[string]int{}
 		for i := range before {
 			there[key(&before[i])]++
 		}
 		taken := map[string]int{}
-		after = slices.DeleteFunc(slices.Clone(after), func(f envoy.Finding) bool {
+		after = slices.DeleteFunc(slices.Clone(after), func(f finding.Finding) bool {
 			k := key(&f)
 			taken[k]++
 			return taken[k] <= there[k]
 		})
-		before = slices.DeleteFunc(slices.Clone(before), func(f envoy.Finding) bool {
+		before = slices.DeleteFunc(slices.Clone(before), func(f finding.Finding) bool {
 			k := key(&f)
 			taken[k]--
 			return taken[k] >= 0
@@ -191,7 +191,7 @@ func withoutNumbers(s string) string {
 type newcomer struct {
 	id    ProxyID
 	mesh  *verifiedMesh
-	found []envoy.Finding
+	found []finding.Finding
 }
 
 // settleNewcomers tells what is new with newcomers from what other proxies of their mesh have already: one more replica
@@ -203,7 +203,7 @@ func (c *verifier) settleNewcomers(ctx context.Context) error {
 			known[n.id.Mesh] = c.knownIn(ctx, n.id.Mesh, n.mesh)
 		}
 		mask := maskOf(n.mesh.to, n.id.Name)
-		var was, is []envoy.Finding
+		var was, is []finding.Finding
 		for i := range n.found {
 			if known[n.id.Mesh][alikeFinding(&n.found[i], mask)] {
 				was = append(was, n.found[i])

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -101,7 +103,7 @@ func (s *Server) verification(snap *store.Snapshot, c *Comparison) *Verification
 		if last.Revision == snap.Revision() {
 			v.Made = last.Meshes
 		}
-		v.InForce = func(id ProxyID) *xds.Proxy { return last.Proxies[id] }
+		v.InForce = func(id ProxyID) *generate.Proxy { return last.Proxies[id] }
 	}
 	if s.opts.NewTry != nil {
 		v.Try = s.opts.NewTry()
@@ -127,7 +129,7 @@ func (s *Server) concerned(v *Verification, c *Comparison) []ProxyID {
 		}
 		known := func(id ProxyID) bool { return id.Mesh == k.Mesh && id.Name == k.Name }
 		if k.Kind == kindDataplane && c.Dataplane == "" && (c.Mesh == "" || c.Mesh == k.Mesh) && !slices.ContainsFunc(out, known) {
-			out = append(out, ProxyID{Mesh: k.Mesh, Name: k.Name, Flavor: xds.FlavorEnvoy})
+			out = append(out, ProxyID{Mesh: k.Mesh, Name: k.Name, Flavor: node.FlavorEnvoy})
 		}
 	}
 	out = slices.DeleteFunc(out, func(id ProxyID) bool { return !all && !meshes[id.Mesh] })

@@ -8,10 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // change is a verification of documents that are added to others, on every dataplane.
@@ -31,7 +34,7 @@ func change(t testing.TB, now, put string) inspect.Verification {
 		v.Change = append(v.Change, r.Key)
 	}
 	for _, r := range v.After.Kind("Dataplane") {
-		v.Proxies = append(v.Proxies, inspect.ProxyID{Mesh: r.Mesh, Name: r.Name, Flavor: xds.FlavorEnvoy})
+		v.Proxies = append(v.Proxies, inspect.ProxyID{Mesh: r.Mesh, Name: r.Name, Flavor: node.FlavorEnvoy})
 	}
 	return v
 }
@@ -106,11 +109,11 @@ func TestVerifyChecksTheStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := xds.Generate(xds.Input{Mesh: m, Name: "web", Flavor: xds.FlavorEnvoy}, nil, nil)
+	p, err := generate.Generate(generate.Input{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.InForce = func(id inspect.ProxyID) *xds.Proxy {
+	v.InForce = func(id inspect.ProxyID) *generate.Proxy {
 		if id.Name == "web" {
 			return p
 		}
@@ -141,7 +144,9 @@ func TestVerifyEnds(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// A mesh that cannot be made is an error.
-	v.NewMesh = func(*resource.Set, string, *xds.Mesh) (*xds.Mesh, error) { return nil, fmt.Errorf("no mesh today") }
+	v.NewMesh = func(*resource.Set, string, *generate.Mesh) (*generate.Mesh, error) {
+		return nil, fmt.Errorf("no mesh today")
+	}
 	if _, err := inspect.Verify(t.Context(), v); err == nil || err.Error() != "no mesh today" {
 		t.Errorf("the error is %v", err)
 	}
@@ -149,20 +154,20 @@ func TestVerifyEnds(t *testing.T) {
 
 func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
 	v := change(t, services, slow("5s"))
-	cluster := xds.ResourceID{TypeURL: envoy.KindCluster.URL(), Name: "svc-1"}
+	cluster := draft.ResourceID{TypeURL: envoy.KindCluster.URL(), Name: "svc-1"}
 	m, err := newMesh(v.Set, "default", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	was, err := xds.Generate(xds.Input{Mesh: m, Name: "web", Flavor: xds.FlavorEnvoy}, nil, nil)
+	was, err := generate.Generate(generate.Input{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	asked := map[string]int{}
-	v.Try = func(_ context.Context, p *xds.Proxy) ([]envoy.Finding, error) {
+	v.Try = func(_ context.Context, p *generate.Proxy) ([]finding.Finding, error) {
 		asked[p.Name]++
 		if r := p.Resource(cluster); r != nil && r.Version != was.Resource(cluster).Version {
-			return []envoy.Finding{{Rule: inspect.RuleOfEnvoy, Severity: envoy.Reject, Place: envoy.Place{Type: cluster.TypeURL, Resource: "svc-1"}, Message: "not today"}}, nil
+			return []finding.Finding{{Rule: inspect.RuleOfEnvoy, Severity: finding.Reject, Place: finding.Place{Type: cluster.TypeURL, Resource: "svc-1"}, Message: "not today"}}, nil
 		}
 		if p.Name == "svc-1" {
 			return nil, errors.New("no answer")

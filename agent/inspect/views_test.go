@@ -12,9 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -52,7 +54,7 @@ func TestConfig(t *testing.T) {
 	a.want(a.do("PUT", at, "{}"), 405)
 
 	// Offline gives the same document.
-	v, err := xds.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+	v, err := generate.NewMesh(a.store.Snapshot().Set(), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,7 @@ func TestConfig(t *testing.T) {
 func TestProxies(t *testing.T) {
 	at := time.Unix(1000, 0).UTC()
 	client := func(name, state string, f func(*xds.ProxyStatus)) xds.ProxyStatus {
-		c := xds.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: state, ConnectedAt: at, Flavor: xds.FlavorEnvoy}
+		c := xds.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: state, ConnectedAt: at, Flavor: node.FlavorEnvoy}
 		if f != nil {
 			f(&c)
 		}

@@ -5,15 +5,17 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // ZoneConfig renders what the Envoy of a proxy at the border of a zone gets, as _config and `inspect zoneegress` show it,
 // and what was left out of it. It is pure.
-func ZoneConfig(in xds.ZoneInput) (*Config, []mesh.Warning, error) {
-	p, err := xds.GenerateZone(in, nil, nil)
+func ZoneConfig(in generate.ZoneInput) (*Config, []mesh.Warning, error) {
+	p, err := generate.GenerateZone(in, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -25,7 +27,7 @@ func ZoneConfig(in xds.ZoneInput) (*Config, []mesh.Warning, error) {
 }
 
 // zoneConfig is GET /zoneegresses/{name}/_config, and the same of ingresses.
-func (s *Server) zoneConfig(t xds.ProxyType) handler {
+func (s *Server) zoneConfig(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
 		last := s.opts.Last()
 		if last == nil {
@@ -36,7 +38,7 @@ func (s *Server) zoneConfig(t xds.ProxyType) handler {
 		if res == nil {
 			return notFound("%s does not exist", key)
 		}
-		in := xds.ZoneInput{Resource: res, Zone: last.Zone, Flavor: xds.FlavorEnvoy, SystemCA: last.SystemCA}
+		in := generate.ZoneInput{Resource: res, Zone: last.Zone, Flavor: node.FlavorEnvoy, SystemCA: last.SystemCA}
 		for _, name := range slices.Sorted(maps.Keys(last.Meshes)) {
 			in.Meshes = append(in.Meshes, last.Meshes[name])
 		}
@@ -50,9 +52,9 @@ func (s *Server) zoneConfig(t xds.ProxyType) handler {
 }
 
 // zoneProxy is GET /v1/zoneegresses/{name}/status, and the same of ingresses.
-func (s *Server) zoneProxy(t xds.ProxyType) handler {
+func (s *Server) zoneProxy(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
-		ref := xds.ProxyRef{Type: t, Name: r.PathValue("name")}
+		ref := node.Ref{Type: t, Name: r.PathValue("name")}
 		snap := s.opts.Store.Snapshot()
 		for _, p := range s.allProxies(snap, s.opts.Last()) {
 			if p.Type == ref.Type && p.Name == ref.Name {

@@ -4,28 +4,29 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Generator reads resources in the universal format, adds the Mesh "default" where there is none, and returns what
 // makes the config of a dataplane: for tests of what the cases do not show, such as the order of routes.
-func Generator(t testing.TB, input []byte, dataplane string) func() *xds.Proxy {
+func Generator(t testing.TB, input []byte, dataplane string) func() *generate.Proxy {
 	t.Helper()
 	rs := resources(t, input)
-	m, err := xds.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() *xds.Proxy { return generate(t, m, dataplane) }
+	return func() *generate.Proxy { return proxyOf(t, m, dataplane) }
 }
 
-func generate(t testing.TB, m *xds.Mesh, dataplane string) *xds.Proxy {
+func proxyOf(t testing.TB, m *generate.Mesh, dataplane string) *generate.Proxy {
 	t.Helper()
-	p, err := xds.Generate(xds.Input{Mesh: m, Name: dataplane, Flavor: xds.FlavorEnvoy}, nil, nil)
+	p, err := generate.Generate(generate.Input{Mesh: m, Name: dataplane, Flavor: node.FlavorEnvoy}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

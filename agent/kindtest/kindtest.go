@@ -30,11 +30,11 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 const (
@@ -161,11 +161,11 @@ func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) s
 // config returns the fields of a proxy's config by their path, and the warnings about its resources.
 func config(t *testing.T, rs []*resource.Resource, zone, name string) (map[string]string, []mesh.Warning) {
 	t.Helper()
-	m, err := xds.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{Zone: zone}, kinds.Plugins(), policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{Zone: zone}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := generate(t, m, name)
+	p := proxyOf(t, m, name)
 	doc, err := p.JSON()
 	if err != nil {
 		t.Fatal(err)

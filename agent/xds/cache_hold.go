@@ -13,10 +13,10 @@ type rejection struct {
 	resource *draft.Resource // as it was refused
 	reason   string
 	at       time.Time
-	check    bool       // the check refused it
-	rule     int        // of the check
-	cause    ResourceID // see Refusal
-	out      bool       // the client has no form of it, so it is not sent at all; of the check alone
+	check    bool             // the check refused it
+	rule     int              // of the check
+	cause    draft.ResourceID // see Refusal
+	out      bool             // the client has no form of it, so it is not sent at all; of the check alone
 	// suspectIn is the version of the list that was rejected without naming the resource, which is suspected as long
 	// as the list stands; "" for one that was named.
 	suspectIn string
@@ -36,7 +36,7 @@ func (n *proxyNode) isRejected(rank int, r *draft.Resource) bool {
 }
 
 // holdOrder is the types from those that refer to others to those that are referred to.
-var holdOrder = [...]int{rankListener, rankRoute, rankCluster, rankEndpoint, rankSecret}
+var holdOrder = [...]int{draft.RankListener, draft.RankRoute, draft.RankCluster, draft.RankEndpoint, draft.RankSecret}
 
 // hold works out the lists that the client should have: those of the config, with the last accepted bytes in place of
 // those that it is known to reject (ENVOY rule P2), and with what these bytes refer to although the config has it no
@@ -127,12 +127,11 @@ func (n *proxyNode) reconsider(old, cfg *draft.Sealed) {
 // another secret. The bytes of a cluster do not matter to what refers to it.
 func needMet(rank int, r *draft.Resource, old, cfg *draft.Sealed) (met bool) {
 	for _, need := range needs[rank] {
-		if need == rankEndpoint || old.Versions[need] == cfg.Versions[need] {
+		if need == draft.RankEndpoint || old.Versions[need] == cfg.Versions[need] {
 			continue
 		}
-		each(old.Resources[need], cfg.Resources[need], func(name string, next *draft.Resource) {
-			fresh := need == rankSecret || findResource(old.Resources[need], name) == nil
-			met = met || next != nil && fresh && mentions(r, name)
+		draft.Compare(old.Resources[need], cfg.Resources[need], func(was, next *draft.Resource) {
+			met = met || next != nil && (was == nil || need == draft.RankSecret) && mentions(r, next.Name)
 		})
 	}
 	return met

@@ -56,14 +56,6 @@ func nameByte(b byte) bool {
 	return b == '-' || b == '_' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= utf8.RuneSelf
 }
 
-// clip shortens a text to at most max bytes of valid UTF-8.
-func clip(s string, max int) string {
-	if len(s) > max {
-		s = s[:max] + "…"
-	}
-	return strings.ToValidUTF8(s, "�")
-}
-
 // firstNames returns a copy of the first names of a list.
 func firstNames(names []string, max int) []string {
 	return slices.Clone(names[:min(len(names), max)])

@@ -5,15 +5,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // proxyNode is what the server knows of one node. It outlives the streams of the node for a while, so that a proxy
 // which restarts is not given again what it rejected.
 type proxyNode struct {
 	srv *Server
-	key NodeKey
-	ref ProxyRef
+	key node.Key
+	ref node.Ref
 
 	// Guarded by the mu of the server.
 	connected int       // streams that were opened
@@ -100,7 +102,7 @@ func (n *proxyNode) acknowledged(t *ticket) {
 	s := n.status(t.w.rank)
 	s.AckedVersion, s.AckedAt, s.NACK = t.version, n.srv.opts.Now(), nil
 	n.hold()
-	if t.w.rank == rankListener && len(t.send) > 0 && len(n.refusals) > 0 {
+	if t.w.rank == draft.RankListener && len(t.send) > 0 && len(n.refusals) > 0 {
 		n.forgot() // a listener may have moved off an address that a refused one wants
 		n.srv.opts.Changed()
 	}
@@ -153,7 +155,7 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 		}
 	}
 	n.accept(t, func(r *draft.Resource) bool { _, is := bad[r.Name]; return !is })
-	reason = clip(reason, maxReason)
+	reason = clip.Text(reason, maxReason)
 	if n.rejected[rank] == nil {
 		n.rejected[rank] = map[string]*rejection{}
 	}

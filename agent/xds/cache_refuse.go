@@ -4,17 +4,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // Refusal is a resource of a config that the check of the agent itself finds unfit for Envoy. It is not sent: the client
 // keeps the form of it that it has, and one that never had any goes without.
 type Refusal struct {
-	ID     ResourceID
+	ID     draft.ResourceID
 	Rule   int    // its number in envoy.Rules
 	Reason string // for people: what Envoy would do, the place, the value, the bound and the remedy
 	// Cause is the refused resource that this one needs and that alone is at fault; the zero value for none.
-	Cause ResourceID
+	Cause draft.ResourceID
 }
 
 // refuse takes note of what is unfit in the config in force. What was known of a refusal that stands stays known.
@@ -43,7 +45,7 @@ func (n *proxyNode) refuse(list []Refusal, now time.Time) {
 			}
 			was = &rejection{check: true, resource: r, at: now, since: n.trouble(rank, r.Name), madeAt: n.cameUp[rank], cause: f.Cause}
 		}
-		was.rule, was.reason = f.Rule, clip(f.Reason, maxReason)
+		was.rule, was.reason = f.Rule, clip.Text(f.Reason, maxReason)
 		n.unfit[rank][r.Name] = was
 	}
 	for rank, list := range names {
@@ -163,7 +165,7 @@ func (n *proxyNode) confirm(w *typeWatch, settled map[string]holding) {
 // The result has no versions of lists. It is nil when nothing is known.
 //
 // Of a refused resource the client keeps the form in here, so refusals are worked out with it.
-func (s *Server) Accepted(key NodeKey) *draft.Sealed {
+func (s *Server) Accepted(key node.Key) *draft.Sealed {
 	n := s.lockNode(key)
 	if n == nil {
 		return nil
@@ -183,7 +185,7 @@ func (s *Server) Accepted(key NodeKey) *draft.Sealed {
 // Epoch returns a number that is another one when refusals have to be worked out anew: some of what Accepted has returned
 // for a node since it was this one may be lost, or a client that came has said what it has. [ServerOptions.Changed] is
 // called then.
-func (s *Server) Epoch(key NodeKey) uint64 {
+func (s *Server) Epoch(key node.Key) uint64 {
 	n := s.lockNode(key)
 	if n == nil {
 		return 0
@@ -193,7 +195,7 @@ func (s *Server) Epoch(key NodeKey) uint64 {
 }
 
 // lockNode returns a node with its mu held, nil when it is not known.
-func (s *Server) lockNode(key NodeKey) *proxyNode {
+func (s *Server) lockNode(key node.Key) *proxyNode {
 	s.mu.Lock()
 	n := s.nodes[key]
 	s.mu.Unlock()

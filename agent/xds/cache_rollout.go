@@ -5,35 +5,27 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-)
-
-// Ranks of the types; see draft.Types.
-const (
-	rankSecret = iota
-	rankCluster
-	rankEndpoint
-	rankListener
-	rankRoute
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // referrers lists, by rank, the types whose resources may refer to one: it is removed only after they have moved off
 // it. The graph has no cycle.
 var referrers = [draft.NumTypes][]int{
-	rankSecret:   {rankCluster, rankListener},
-	rankCluster:  {rankListener, rankRoute},
-	rankEndpoint: {rankCluster, rankListener, rankRoute},
-	rankListener: nil,
-	rankRoute:    {rankListener},
+	draft.RankSecret:   {draft.RankCluster, draft.RankListener},
+	draft.RankCluster:  {draft.RankListener, draft.RankRoute},
+	draft.RankEndpoint: {draft.RankCluster, draft.RankListener, draft.RankRoute},
+	draft.RankListener: nil,
+	draft.RankRoute:    {draft.RankListener},
 }
 
 // needs lists, by rank, the types that the resources of one may need: while one of those has additions that cannot be
 // sent yet, its own wait. Endpoints are among them because those of an updated cluster belong to the new form of it;
 // but those that the client has asked for never wait, see adsStream.mustWait.
 var needs = [draft.NumTypes][]int{
-	rankCluster:  {rankSecret},
-	rankEndpoint: {rankCluster},
-	rankListener: {rankSecret, rankCluster, rankEndpoint},
-	rankRoute:    {rankCluster, rankEndpoint},
+	draft.RankCluster:  {draft.RankSecret},
+	draft.RankEndpoint: {draft.RankCluster},
+	draft.RankListener: {draft.RankSecret, draft.RankCluster, draft.RankEndpoint},
+	draft.RankRoute:    {draft.RankCluster, draft.RankEndpoint},
 }
 
 // Causes of a response.
@@ -90,7 +82,7 @@ func (st *adsStream) advance() {
 // clusters only once they are warm, for which it needs their endpoints: if those waited for the acknowledgement, both
 // would wait until the initial fetch of the endpoints times out.
 func (st *adsStream) mustWait(w *typeWatch, behind [draft.NumTypes]bool) bool {
-	if w.rank == rankEndpoint && w.asked() {
+	if w.rank == draft.RankEndpoint && w.asked() {
 		return false
 	}
 	return slices.ContainsFunc(needs[w.rank], func(r int) bool { return behind[r] })
@@ -140,7 +132,7 @@ func (st *adsStream) begin(w *typeWatch) {
 		w.owed = w.sub.IsWildcard() || len(w.names)+len(w.sub.SubscribedPrefixes()) > 0
 	}
 	w.claimed = ""
-	if w.rank == rankEndpoint {
+	if w.rank == draft.RankEndpoint {
 		for name := range st.warming {
 			if w.wants(name) {
 				w.setHolding(name, holding{kind: holdsDue})
@@ -170,7 +162,7 @@ func (st *adsStream) mayRemove(rank int) bool {
 		w := st.watches[r]
 		if w == nil {
 			// On a reconnect Envoy asks for clusters first and for listeners at once after.
-			if r == rankListener && st.envoyAgent {
+			if r == draft.RankListener && st.envoyAgent {
 				return false
 			}
 			continue
@@ -229,7 +221,7 @@ func (st *adsStream) hand(w *typeWatch, c change) {
 	if len(c.removed) > 0 {
 		n.forgot() // what is worked out right now may count on it
 	}
-	if w.rank == rankCluster && st.node.key.Flavor == FlavorEnvoy {
+	if w.rank == draft.RankCluster && st.node.key.Flavor == node.FlavorEnvoy {
 		st.rewarm(c.updated)
 	}
 	if !w.push(t) {
@@ -257,7 +249,7 @@ func onlyDue(settled map[string]holding, c change) bool {
 // already stale; a delta client that still has the name does not even ask. A client that comes back asks for endpoints
 // before it has seen the clusters, so what was sent of those until then is remembered.
 func (st *adsStream) rewarm(clusters []*draft.Resource) {
-	w := st.watches[rankEndpoint]
+	w := st.watches[draft.RankEndpoint]
 	early := w == nil || w.fresh || w.sub == nil
 	for _, r := range clusters {
 		name := endpointName(r)
@@ -272,12 +264,12 @@ func (st *adsStream) rewarm(clusters []*draft.Resource) {
 			w.setHolding(name, holding{kind: holdsDue})
 		}
 	}
-	if len(st.warming) <= 2*len(st.node.cfg.Resources[rankCluster]) {
+	if len(st.warming) <= 2*len(st.node.cfg.Resources[draft.RankCluster]) {
 		return
 	}
 	// A client that never asks for endpoints: only those of the present clusters matter.
 	clear(st.warming)
-	for _, r := range st.node.cfg.Resources[rankCluster] {
+	for _, r := range st.node.cfg.Resources[draft.RankCluster] {
 		if name := endpointName(r); name != "" {
 			st.warming[name] = struct{}{}
 		}

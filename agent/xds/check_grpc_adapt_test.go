@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
 // clientSide are generated resources in the form in which a gRPC client takes them. Envoys are asked for what gRPC has no
@@ -34,7 +34,7 @@ type clientSide struct {
 }
 
 // collect adds what a proxy has.
-func (s *clientSide) collect(tb testing.TB, p *xds.Proxy) {
+func (s *clientSide) collect(tb testing.TB, p *generate.Proxy) {
 	tb.Helper()
 	assigned := map[string]*endpointv3.ClusterLoadAssignment{}
 	for _, r := range p.Sealed.Resources[draft.Rank(eds)] {

@@ -18,6 +18,9 @@ import (
 	grpcxds "google.golang.org/grpc/xds"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/kindtest"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -27,18 +30,18 @@ var routerConfig = &routerv3.Router{}
 // hand.
 func collected(t *testing.T) *clientSide {
 	t.Helper()
-	inputs := ownInputs(t)
-	if files, err := conformanceFiles(); err == nil && len(files) > 0 {
-		inputs = append(inputs, conformanceInputs(t)...)
+	inputs := kindtest.OwnInputs(t)
+	if files, err := kindtest.ConformanceFiles(); err == nil && len(files) > 0 {
+		inputs = append(inputs, kindtest.ConformanceInputs(t)...)
 	} else {
-		t.Logf("without the reference cases (%s), which are not beside this repository", conformanceCases)
+		t.Logf("without the reference cases (%s), which are not beside this repository", kindtest.ConformanceCases)
 	}
 	s := &clientSide{}
 	for _, in := range inputs {
-		if strings.Contains(in.name, "proxypatch") {
+		if strings.Contains(in.Name, "proxypatch") {
 			continue // they put in whatever the case is about
 		}
-		in.proxies(t, xds.FlavorEnvoy, func(p *xds.Proxy) { s.collect(t, p) })
+		in.Proxies(t, node.FlavorEnvoy, func(p *generate.Proxy) { s.collect(t, p) })
 	}
 	for _, what := range slices.Sorted(maps.Keys(s.rules)) {
 		t.Logf("%5d × %s", s.rules[what], what)
@@ -100,7 +103,7 @@ func servingEach(t *testing.T, configs map[string]*draft.Sealed) *agent {
 	var a *agent
 	a = startAgent(t, xds.ServerOptions{Handler: onOpen(func(s xds.Stream) error {
 		name := strings.TrimPrefix(s.Key.ID, "default.")
-		a.Publish(map[xds.NodeKey]xds.Config{s.Key: {Sealed: configs[name], Revision: 1}})
+		a.Publish(map[node.Key]xds.Config{s.Key: {Sealed: configs[name], Revision: 1}})
 		return nil
 	})})
 	a.Ready()

@@ -1,8 +1,5 @@
-// Package xds makes the config of a proxy and serves it.
-//
-// The generation half is pure: a view of the mesh and a proxy in, a sealed config out. The server half (Server) is an
-// aggregated discovery service for Envoys and gRPC clients, in the delta and the state-of-the-world form, over
-// connections that the caller accepts. It promises:
+// Package xds is an aggregated discovery service for Envoys and gRPC clients, in the delta and the state-of-the-world
+// form, over connections that the caller accepts. It promises:
 //
 //   - a client that already has a config is sent nothing, also after a restart of the agent: versions are content hashes;
 //   - what is referred to arrives before what refers to it, and is removed after it;

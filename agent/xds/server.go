@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // ServerOptions holds what a Server needs. The zero value works: it logs nowhere, tells nobody and has the default bounds.
@@ -98,7 +99,7 @@ type StreamHandler interface {
 type Stream struct {
 	ID    int64      // unique in the process
 	Node  *core.Node // as the first request gave it; must not be changed
-	Key   NodeKey
+	Key   node.Key
 	Peer  Peer
 	Delta bool
 }
@@ -119,7 +120,7 @@ type Server struct {
 	nextID   int64
 	streams  map[*adsStream]struct{}
 	peers    map[string]int // number of streams by owner
-	nodes    map[NodeKey]*proxyNode
+	nodes    map[node.Key]*proxyNode
 	gone     []*proxyNode      // nodes without a stream, the longest gone first
 	claims   map[string]*claim // by node id: who holds it
 }
@@ -132,7 +133,7 @@ func NewServer(o ServerOptions) *Server {
 		stubs:   newStubRequests(),
 		streams: map[*adsStream]struct{}{},
 		peers:   map[string]int{},
-		nodes:   map[NodeKey]*proxyNode{},
+		nodes:   map[node.Key]*proxyNode{},
 		claims:  map[string]*claim{},
 	}
 	s.metrics = newServerMetrics(o.Registry, held{s}, o.Log)
@@ -224,7 +225,7 @@ type Config struct {
 // The caller publishes the config of every node that Connected returns whenever Changed was called; one that is the
 // same as before costs a comparison of pointers. Configs published for nodes that are not connected are dropped: a
 // node that comes back after a while waits for a fresh one.
-func (s *Server) Publish(configs map[NodeKey]Config) {
+func (s *Server) Publish(configs map[node.Key]Config) {
 	for key, cfg := range configs {
 		s.mu.Lock()
 		n := s.nodes[key]
@@ -243,10 +244,10 @@ func (s *Server) Publish(configs map[NodeKey]Config) {
 }
 
 // Connected returns the keys of the nodes with a stream, known or not, sorted.
-func (s *Server) Connected() []NodeKey {
+func (s *Server) Connected() []node.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var keys []NodeKey
+	var keys []node.Key
 	for key, n := range s.nodes {
 		if n.connected > 0 {
 			keys = append(keys, key)
@@ -256,6 +257,6 @@ func (s *Server) Connected() []NodeKey {
 	return keys
 }
 
-func compareKeys(a, b NodeKey) int {
+func compareKeys(a, b node.Key) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Flavor, b.Flavor))
 }

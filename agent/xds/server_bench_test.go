@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -54,7 +55,7 @@ func BenchmarkPublish(b *testing.B) {
 		n++
 		b.StopTimer()
 		cfg := changed(n)
-		all := map[xds.NodeKey]xds.Config{}
+		all := map[node.Key]xds.Config{}
 		for _, key := range keys {
 			all[key] = xds.Config{Sealed: cfg, Revision: uint64(n)}
 		}

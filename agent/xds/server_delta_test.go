@@ -6,7 +6,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // That nothing is sent is shown throughout by what is received next: the responses of a stream are ordered, so an
@@ -179,7 +179,7 @@ func TestPublishOthers(t *testing.T) {
 	d := a.delta("default.other")
 	d.subscribe(lds)
 	d.wantAck("LDS l=1")
-	a.give(xds.NodeKey{ID: "default.other", Flavor: xds.FlavorEnvoy}, config("LDS:l=2"))
+	a.give(node.Key{ID: "default.other", Flavor: node.FlavorEnvoy}, config("LDS:l=2"))
 	d.wantAck("LDS l=2")
 	a.push(config("LDS:l=1")) // the same content in other slices
 	a.push(config("LDS:l=3"))

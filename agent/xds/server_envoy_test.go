@@ -44,7 +44,7 @@ func TestEndpointsWhileWarming(t *testing.T) {
 	})
 	t.Run("sotw", func(t *testing.T) {
 		a := serving(t, before)
-		c := a.sotw(node("default.web"))
+		c := a.sotw(nodeOf("default.web"))
 		c.ask(cds)
 		c.wantAck("CDS 1")
 		c.ask(eds, "a")
@@ -78,7 +78,7 @@ func TestReconnectWarms(t *testing.T) {
 	})
 	t.Run("sotw", func(t *testing.T) {
 		a := serving(t, old)
-		c := a.sotw(node("default.web"))
+		c := a.sotw(nodeOf("default.web"))
 		c.ask(cds)
 		c.wantAck("CDS a1 b1")
 		c.ask(eds, "a", "b")
@@ -86,7 +86,7 @@ func TestReconnectWarms(t *testing.T) {
 		a.stop()
 
 		b := serving(t, config("CDS:a=a2", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1"))
-		d := b.sotw(node("default.web"))
+		d := b.sotw(nodeOf("default.web"))
 		d.version = c.version
 		d.ask(cds)
 		d.ask(eds, "a", "b")
@@ -133,7 +133,7 @@ func TestVerdictsOfOthers(t *testing.T) {
 		}
 		<-log.closed
 	}
-	reject(deltaOn(t, dialTo(t, "passthrough:///"+tcp.Addr().String()), node("default.web")))
+	reject(deltaOn(t, dialTo(t, "passthrough:///"+tcp.Addr().String()), nodeOf("default.web")))
 	if held := typeStatus(t, a.status("default.web"), lds).Held; len(held) != 1 {
 		t.Errorf("held: %+v", held)
 	}
@@ -148,7 +148,7 @@ func TestVerdictsOfOthers(t *testing.T) {
 // TestSotwToWildcard: names that were asked for one by one and then all.
 func TestSotwToWildcard(t *testing.T) {
 	a := serving(t, config("LDS:a=a1", "LDS:b=b1", "CDS:c=c1"))
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(lds, "a")
 	c.wantAck("LDS a1", "a")
 	c.ask(lds, "*")
@@ -162,7 +162,7 @@ func TestSotwToWildcard(t *testing.T) {
 // TestNoNames: only of listeners and clusters an empty list means all.
 func TestNoNames(t *testing.T) {
 	a := serving(t, config("CDS:c=c1", "EDS:c=ec1", "LDS:l=l1", "RDS:r=r1"))
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(eds)
 	c.ask(rds)
 	c.ask(lds)

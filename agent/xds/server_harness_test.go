@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -148,16 +149,16 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o xds.ServerOptions) *agent {
 	return a
 }
 
-func (a *agent) give(key xds.NodeKey, cfg *draft.Sealed) {
+func (a *agent) give(key node.Key, cfg *draft.Sealed) {
 	epoch := a.Epoch(key)
 	if a.judge != nil {
 		a.refused = refusals(a.judge(a.Accepted(key))...)
 	}
-	a.Publish(map[xds.NodeKey]xds.Config{key: {Sealed: cfg, Revision: a.revision, Refused: a.refused, Epoch: epoch}})
+	a.Publish(map[node.Key]xds.Config{key: {Sealed: cfg, Revision: a.revision, Refused: a.refused, Epoch: epoch}})
 }
 
 // web is the node of most tests.
-var web = xds.NodeKey{ID: "default.web", Flavor: xds.FlavorEnvoy}
+var web = node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}
 
 // push publishes a config for web, of which the check refuses some resources, given as "TYPE:name".
 func (a *agent) push(cfg *draft.Sealed, refused ...string) {
@@ -172,7 +173,7 @@ func refusals(words ...string) (out []xds.Refusal) {
 	for _, word := range words {
 		kind, name, _ := strings.Cut(word, ":")
 		url := map[string]string{"CDS": cds, "EDS": eds, "LDS": lds, "RDS": rds}[kind]
-		out = append(out, xds.Refusal{ID: xds.ResourceID{TypeURL: url, Name: name}, Rule: 20, Reason: name + " is unfit"})
+		out = append(out, xds.Refusal{ID: draft.ResourceID{TypeURL: url, Name: name}, Rule: 20, Reason: name + " is unfit"})
 	}
 	return out
 }
@@ -232,7 +233,7 @@ func dialTo(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientCo
 	return conn
 }
 
-func node(id string) *corev3.Node { return &corev3.Node{Id: id} }
+func nodeOf(id string) *corev3.Node { return &corev3.Node{Id: id} }
 
 // deadline is the context of a client: a lost answer ends the test with an error instead of hanging.
 func deadline(t testing.TB) context.Context {
@@ -259,7 +260,7 @@ func deltaOn(t testing.TB, conn *grpc.ClientConn, n *corev3.Node) *deltaClient {
 
 func (a *agent) delta(id string) *deltaClient {
 	a.t.Helper()
-	return deltaOn(a.t, a.dial(), node(id))
+	return deltaOn(a.t, a.dial(), nodeOf(id))
 }
 
 // send sends a request; the first carries the node.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -44,7 +45,7 @@ func TestHeldBack(t *testing.T) {
 				want = func(line, _ string) { t.Helper(); c.wantAck(line) }
 				nack = func(line, _, reason string) { t.Helper(); c.nack(c.want(line), reason) }
 			} else {
-				c := a.sotw(node("default.web"))
+				c := a.sotw(nodeOf("default.web"))
 				c.ask(cds)
 				c.ask(lds)
 				want = func(_, line string) { t.Helper(); c.wantAck(line) }
@@ -61,7 +62,7 @@ func TestHeldBack(t *testing.T) {
 			a.push(config("CDS:c=2", "LDS:a=3", "LDS:bad=2"))
 			want("LDS a=3", "LDS 3 1")
 			p := a.reached("default.web", 4)
-			if len(p.Rejected) != 1 || p.Rejected[0].ID != (xds.ResourceID{TypeURL: lds, Name: "bad"}) || p.Rejected[0].Since != 0 || p.Rejected[0].MadeAt != 1 {
+			if len(p.Rejected) != 1 || p.Rejected[0].ID != (draft.ResourceID{TypeURL: lds, Name: "bad"}) || p.Rejected[0].Since != 0 || p.Rejected[0].MadeAt != 1 {
 				t.Errorf("rejected: %+v", p.Rejected)
 			}
 			if ts := typeStatus(t, a.status("default.web"), lds); ts.NACK != nil || len(ts.Held) != 1 || ts.AckedVersion != ts.SentVersion {
@@ -189,7 +190,7 @@ func TestProgress(t *testing.T) {
 func TestEnvoyAnswersWithItsListeners(t *testing.T) {
 	a := serving(t, config("CDS:c=1", "LDS:l=1"))
 	a.push(config("CDS:c=1", "LDS:l=1"))
-	n := node("default.web")
+	n := nodeOf("default.web")
 	n.UserAgentName = "envoy"
 	c := deltaOn(t, a.dial(), n)
 	c.subscribe(cds)
@@ -245,6 +246,6 @@ func TestAttribute(t *testing.T) {
 	if held := typeStatus(t, a.status("default.web"), lds).Held; len(held) != 1 || held[0].Name != "m" || named(held[0].Policies) != "r p" {
 		t.Errorf("held: %+v", held)
 	}
-	a.Attribute(xds.Rejection{Node: xds.NodeKey{ID: "default.nobody"}, ID: rejected[0].ID, Resource: &draft.Resource{}}, nil, 0)
-	a.Attribute(xds.Rejection{Node: web, ID: xds.ResourceID{TypeURL: "nothing"}, Resource: &draft.Resource{}}, nil, 0)
+	a.Attribute(xds.Rejection{Node: node.Key{ID: "default.nobody"}, ID: rejected[0].ID, Resource: &draft.Resource{}}, nil, 0)
+	a.Attribute(xds.Rejection{Node: web, ID: draft.ResourceID{TypeURL: "nothing"}, Resource: &draft.Resource{}}, nil, 0)
 }

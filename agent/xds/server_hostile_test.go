@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -64,7 +65,7 @@ func TestManyStreams(t *testing.T) {
 	clients := make([]*deltaClient, n)
 	for i := range n {
 		wg.Go(func() {
-			c := deltaOn(t, conn, node(fmt.Sprintf("default.p%d", i)))
+			c := deltaOn(t, conn, nodeOf(fmt.Sprintf("default.p%d", i)))
 			c.subscribe(cds)
 			c.subscribe(lds)
 			for _, want := range []string{"CDS a=1", "LDS l=1"} {
@@ -85,7 +86,7 @@ func TestManyStreams(t *testing.T) {
 	if got := len(a.Connected()); got != n {
 		t.Fatalf("%d connected", got)
 	}
-	all := map[xds.NodeKey]xds.Config{}
+	all := map[node.Key]xds.Config{}
 	next := config("CDS:a=1", "LDS:l=2")
 	for _, key := range a.Connected() {
 		all[key] = xds.Config{Sealed: next, Revision: 2}
@@ -105,7 +106,7 @@ func TestTooManyStreams(t *testing.T) {
 		<-log.opened
 	}
 	c := a.delta("default.p3")
-	_ = c.str.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("default.p3"), TypeUrl: lds})
+	_ = c.str.Send(&discoveryv3.DeltaDiscoveryRequest{Node: nodeOf("default.p3"), TypeUrl: lds})
 	c.end(codes.ResourceExhausted, "2 streams")
 }
 
@@ -195,7 +196,7 @@ func TestTypesNotServed(t *testing.T) {
 		}
 	}
 	c.end(codes.InvalidArgument, "not served")
-	d := a.sotw(node("default.web"))
+	d := a.sotw(nodeOf("default.web"))
 	d.send(&discoveryv3.DiscoveryRequest{TypeUrl: "some", ResourceNames: []string{"x"}})
 	d.ask(lds)
 	d.wantAck("LDS 1")

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 func resourcesNamed(names ...string) []*draft.Resource {
@@ -58,11 +59,11 @@ func FuzzNodeID(f *testing.F) {
 		f.Add(id)
 	}
 	f.Fuzz(func(t *testing.T, id string) {
-		mesh, name, err := ParseNodeID(id)
+		mesh, name, err := node.ParseID(id)
 		if err != nil {
 			return
 		}
-		if mesh+"."+name != id || strings.Contains(mesh, ".") || mesh == "" || name == "" || len(id) > maxNodeID {
+		if mesh+"."+name != id || strings.Contains(mesh, ".") || mesh == "" || name == "" || len(id) > node.MaxNodeID {
 			t.Errorf("%q parsed to %q and %q", id, mesh, name)
 		}
 	})

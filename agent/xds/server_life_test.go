@@ -44,7 +44,7 @@ func TestReady(t *testing.T) {
 	a := startAgent(t, xds.ServerOptions{Handler: log, UnknownGrace: time.Nanosecond, Changed: func() { changed <- struct{}{} }})
 	c := a.delta("default.web")
 	c.subscribe(lds)
-	d := a.sotw(node("default.web"))
+	d := a.sotw(nodeOf("default.web"))
 	d.ask(lds)
 	<-log.opened
 	<-log.opened
@@ -138,16 +138,16 @@ func TestBadNode(t *testing.T) {
 	c = a.delta("default.web")
 	c.subscribe(lds)
 	c.wantAck("LDS")
-	c.node = node("default.web")
+	c.node = nodeOf("default.web")
 	c.subscribe(rds, "x")
 	c.wantAck("RDS -x")
-	c.node = node("default.other")
+	c.node = nodeOf("default.other")
 	c.subscribe(rds, "y")
 	c.end(codes.InvalidArgument, `"default.web"`, `"default.other"`)
-	s := a.sotw(node("default.web"))
+	s := a.sotw(nodeOf("default.web"))
 	s.ask(lds)
 	s.wantAck("LDS")
-	s.node = node("default.other")
+	s.node = nodeOf("default.other")
 	s.ask(rds)
 	wantEnd(t, func() error { _, err := s.str.Recv(); return err }, codes.InvalidArgument)
 }
@@ -171,7 +171,7 @@ func deltaFrom(t *testing.T, ip string, to net.Addr, id string) *deltaClient {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 		return d.DialContext(ctx, "tcp", addr)
 	}))
-	c := deltaOn(t, conn, node(id))
+	c := deltaOn(t, conn, nodeOf(id))
 	c.subscribe(lds)
 	return c
 }
@@ -261,7 +261,7 @@ func TestGoneNodesBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &deltaClient{t: t, str: str, node: node(id)}
+		c := &deltaClient{t: t, str: str, node: nodeOf(id)}
 		c.subscribe(lds)
 		s := <-log.opened
 		if cfg != nil {
@@ -301,7 +301,7 @@ func TestConcurrent(t *testing.T) {
 			for range 10 {
 				ctx, cancel := context.WithCancel(t.Context())
 				str, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-				if err == nil && str.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("default.web"), TypeUrl: cds}) == nil {
+				if err == nil && str.Send(&discoveryv3.DeltaDiscoveryRequest{Node: nodeOf("default.web"), TypeUrl: cds}) == nil {
 					if _, err := str.Recv(); err != nil {
 						t.Errorf("recv: %v", err)
 					}

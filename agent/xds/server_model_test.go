@@ -258,7 +258,7 @@ func modelDelta(a *agent, m *modelClient) func() error {
 
 // modelSotw is modelDelta for the state of the world.
 func modelSotw(a *agent, m *modelClient) func() error {
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(cds)
 	c.ask(lds)
 	probes := 0

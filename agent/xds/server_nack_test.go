@@ -12,7 +12,7 @@ import (
 func TestNackSotwOnce(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	a := servingWith(t, config("LDS:l=l1"), xds.ServerOptions{Registry: reg})
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(lds)
 	c.wantAck("LDS l1")
 	a.push(config("LDS:l=l2"))
@@ -116,7 +116,7 @@ func TestNackRestart(t *testing.T) {
 					c.wantAck("RDS -x")
 					return
 				}
-				c := a.sotw(node("default.web"))
+				c := a.sotw(nodeOf("default.web"))
 				c.ask(lds)
 				c.wantAck(map[string]string{"LDS a=1 ab=1": "LDS 1 1", "LDS a=2 ab=1 new=1": "LDS 2 1 1"}[line])
 				if reason != "" {
@@ -168,7 +168,7 @@ func TestNackRestartPush(t *testing.T) {
 // TestNackAllSuspect: when the message names no resource, all that was not accepted before in these bytes is suspect.
 func TestNackAllSuspect(t *testing.T) {
 	a := serving(t, config("LDS:a=1", "LDS:b=1"))
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(lds)
 	c.wantAck("LDS 1 1")
 	a.push(config("LDS:a=1", "LDS:b=2", "LDS:c=1"))

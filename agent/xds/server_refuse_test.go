@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -52,7 +53,7 @@ func TestHeldByCheck(t *testing.T) {
 				c.subscribe(lds)
 				want = func(line, _ string) { t.Helper(); c.wantAck(line) }
 			} else {
-				c := a.sotw(node("default.web"))
+				c := a.sotw(nodeOf("default.web"))
 				c.ask(cds)
 				c.ask(lds)
 				want = func(_, line string) { t.Helper(); c.wantAck(line) }
@@ -166,7 +167,7 @@ func TestRefusedInFlight(t *testing.T) {
 	}
 	a.push(config("LDS:a=2", "LDS:l=3", "LDS:m=3"))
 	c.wantAck("LDS l=3 m=3")
-	if nobody := (xds.NodeKey{ID: "default.nobody"}); a.Accepted(nobody) != nil || a.Epoch(nobody) != 0 {
+	if nobody := (node.Key{ID: "default.nobody"}); a.Accepted(nobody) != nil || a.Epoch(nobody) != 0 {
 		t.Error("of nobody something is known")
 	}
 }
@@ -182,7 +183,7 @@ func TestRefusedThenUnknown(t *testing.T) {
 	a.push(config("LDS:l=2"), "LDS:l")
 	before := changed.Load()
 	for range 3 {
-		a.Publish(map[xds.NodeKey]xds.Config{web: {Revision: 9}})
+		a.Publish(map[node.Key]xds.Config{web: {Revision: 9}})
 	}
 	if n := changed.Load(); n != before {
 		t.Errorf("it is asked for %d times", n-before)
@@ -241,7 +242,7 @@ func TestRefusedWithWhatIsLost(t *testing.T) {
 			a.wait(func() bool { return a.Epoch(web) != epoch })
 			before := changed.Load()
 			next := config("CDS:c=2", "CDS:d=1", "LDS:l=l.c")
-			a.Publish(map[xds.NodeKey]xds.Config{web: {Sealed: next, Revision: 7, Refused: refusals("CDS:c"), Epoch: epoch}})
+			a.Publish(map[node.Key]xds.Config{web: {Sealed: next, Revision: 7, Refused: refusals("CDS:c"), Epoch: epoch}})
 			if changed.Load() == before {
 				t.Error("nobody is asked to work it out anew")
 			}
@@ -364,7 +365,7 @@ func TestRefusedAfterRestartStateOfTheWorld(t *testing.T) {
 	a := rechecking(t)
 	push := func(words ...string) { a.push(config(words...), "LDS:l") }
 	push("LDS:a=1", "LDS:l=bad")
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.version[lds] = "of another agent"
 	c.ask(lds)
 	c.nack(c.want("LDS 1 bad"), "l: bad")
@@ -377,7 +378,7 @@ func TestRefusedAfterRestartStateOfTheWorld(t *testing.T) {
 
 	b := serving(t, nil)
 	b.push(config("LDS:a=1", "LDS:l=bad"), "LDS:l")
-	d := b.sotw(node("default.web"))
+	d := b.sotw(nodeOf("default.web"))
 	d.ask(lds)
 	d.wantAck("LDS 1")
 }

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 const (
@@ -22,7 +24,7 @@ type claim struct {
 }
 
 // register puts a stream under its node, unless another peer uses the node id.
-func (s *Server) register(st *adsStream, key NodeKey, ref ProxyRef) error {
+func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[key.ID]

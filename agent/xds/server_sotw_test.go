@@ -7,12 +7,13 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 func TestSotwSubscriptions(t *testing.T) {
 	a := serving(t, config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1", "LDS:l=l1", "RDS:r=r1"))
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(cds)
 	c.wantAck("CDS a1 b1")
 	c.ask(eds, "a")
@@ -41,7 +42,7 @@ func TestSotwSubscriptions(t *testing.T) {
 func TestSotwResume(t *testing.T) {
 	cfg := config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1", "LDS:l=l1")
 	a := serving(t, cfg)
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(cds)
 	c.wantAck("CDS a1 b1")
 	c.ask(eds, "a", "b")
@@ -54,7 +55,7 @@ func TestSotwResume(t *testing.T) {
 	a.stop()
 
 	b := serving(t, cfg)
-	d := b.sotw(node("default.web"))
+	d := b.sotw(nodeOf("default.web"))
 	d.version = c.version
 	d.ask(cds)
 	d.ask(eds, "a", "b")
@@ -65,7 +66,7 @@ func TestSotwResume(t *testing.T) {
 	d.wantAck("LDS l2")
 
 	// A client that had just asked for one more when the connection broke has the version of the list without it.
-	e := b.sotw(node("default.web"))
+	e := b.sotw(nodeOf("default.web"))
 	e.version[eds] = c.version[eds]
 	b.push(config("EDS:a=ea1", "EDS:b=eb1", "EDS:c=ec1"))
 	e.ask(eds, "a", "b", "c")
@@ -76,7 +77,7 @@ func TestSotwResume(t *testing.T) {
 // version and the nonce that it has, and must be answered.
 func TestSotwWarm(t *testing.T) {
 	a := serving(t, config("CDS:a=a1", "CDS:b=b1", "EDS:a=ea1", "EDS:b=eb1"))
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(cds)
 	c.wantAck("CDS a1 b1")
 	c.ask(eds, "a", "b")
@@ -92,7 +93,7 @@ func TestSotwWarm(t *testing.T) {
 // TestSotwOrder: absence removes a cluster, so it stays in the list until the listeners have moved off it.
 func TestSotwOrder(t *testing.T) {
 	a := serving(t, config("CDS:a=a1", "CDS:old=o1", "LDS:l=l1"))
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(cds)
 	c.wantAck("CDS a1 o1")
 	c.ask(lds)
@@ -112,7 +113,7 @@ func TestSotwOrder(t *testing.T) {
 // TestSotwStale: a request with the nonce of an older response is no acknowledgement and is not answered.
 func TestSotwStale(t *testing.T) {
 	a := serving(t, config("LDS:l=l1"))
-	c := a.sotw(node("default.web"))
+	c := a.sotw(nodeOf("default.web"))
 	c.ask(lds)
 	c.wantAck("LDS l1")
 	stale := c.nonce[lds]
@@ -129,7 +130,7 @@ func TestSotwStale(t *testing.T) {
 
 // TestGRPCClient: a gRPC library asks by name, gets its own flavor and takes absence for "does not exist".
 func TestGRPCClient(t *testing.T) {
-	key := xds.NodeKey{ID: "default.web", Flavor: xds.FlavorGRPC}
+	key := node.Key{ID: "default.web", Flavor: node.FlavorGRPC}
 	a := startAgent(t, xds.ServerOptions{})
 	a.Ready()
 	c := a.sotw(&corev3.Node{Id: "default.web", UserAgentName: "gRPC Go", UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: "1.85.0"}})
@@ -154,7 +155,7 @@ func TestGRPCClient(t *testing.T) {
 	c.ask(lds)
 	a.give(key, config("LDS:other=o4", "CDS:c=c1"))
 	c.wantAck("CDS c1", "c")
-	if p := a.status("default.web"); p.Flavor != xds.FlavorGRPC || p.UserAgent != "gRPC Go" || p.Version != "1.85.0" || p.Delta {
+	if p := a.status("default.web"); p.Flavor != node.FlavorGRPC || p.UserAgent != "gRPC Go" || p.Version != "1.85.0" || p.Delta {
 		t.Errorf("status: %+v", p)
 	}
 }

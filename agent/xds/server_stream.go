@@ -15,7 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 var errOverrun = status.Error(codes.Internal, "more responses than the stream can take")
@@ -101,7 +103,7 @@ func (a *adsService) StreamAggregatedResources(str discovery.AggregatedDiscovery
 // options returns those of the stream handlers. An empty list means "everything" only of listeners and clusters, and
 // never from gRPC clients.
 func (st *adsStream) options() []config.XDSOption {
-	if st.node.key.Flavor == FlavorGRPC {
+	if st.node.key.Flavor == node.FlavorGRPC {
 		return []config.XDSOption{config.DeactivateLegacyWildcard()}
 	}
 	return []config.XDSOption{config.DeactivateLegacyWildcardForTypes([]string{draft.TypeSecret, draft.TypeEndpoint, draft.TypeRoute})}
@@ -183,15 +185,15 @@ func (st *adsStream) kill(reason string, err error) {
 }
 
 // open registers the stream under the node of its first request and tells the handler.
-func (st *adsStream) open(node *core.Node) error {
+func (st *adsStream) open(info *core.Node) error {
 	s := st.srv
-	ref, err := ParseProxyRef(node.GetId())
+	ref, err := node.ParseRef(info.GetId())
 	if err != nil {
 		s.metrics.closed.WithLabelValues("bad-node-id").Inc()
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	key := NodeKey{ID: node.GetId(), Flavor: flavorOf(node)}
-	st.info, st.envoyAgent = node, node.GetUserAgentName() == "envoy"
+	key := node.Key{ID: info.GetId(), Flavor: node.FlavorOf(info)}
+	st.info, st.envoyAgent = info, info.GetUserAgentName() == "envoy"
 	if err := s.register(st, key, ref); err != nil {
 		s.metrics.closed.WithLabelValues("denied").Inc()
 		return err
@@ -252,7 +254,7 @@ func (st *adsStream) watchGrace() {
 			n.mu.Unlock()
 			if !known {
 				st.kill("unknown", status.Errorf(codes.NotFound,
-					"node id %q is not known: %s; if it is there, nearside status says why no config could be made", n.key.ID, n.ref.remedy()))
+					"node id %q is not known: %s; if it is there, nearside status says why no config could be made", n.key.ID, n.ref.Remedy()))
 			}
 		})
 	}
@@ -270,7 +272,7 @@ func (st *adsStream) checkNode(node *core.Node) error {
 // Secrets hold private keys and leave the agent over the unix socket alone: of others nobody knows who they are.
 func (st *adsStream) checkType(url string) (int, error) {
 	rank := draft.Rank(url)
-	withheld := rank == rankSecret && !st.peer.Local
+	withheld := rank == draft.RankSecret && !st.peer.Local
 	if withheld {
 		rank = -1
 	}
@@ -279,7 +281,7 @@ func (st *adsStream) checkType(url string) (int, error) {
 	}
 	if _, ok := st.strange[url]; !ok {
 		if len(st.strange) >= 32 || len(url) > 1024 {
-			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %q", clip(url, 200))
+			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %q", clip.Text(url, 200))
 		}
 		if st.strange == nil {
 			st.strange = map[string]struct{}{}

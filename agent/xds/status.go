@@ -1,6 +1,10 @@
 package xds
 
-import "time"
+import (
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/node"
+)
 
 // States of a proxy.
 const (
@@ -12,11 +16,11 @@ const (
 
 // ProxyStatus is what the server knows of one node, connected or recently so.
 type ProxyStatus struct {
-	Type        ProxyType    `json:"type,omitempty"`
+	Type        node.Type    `json:"type,omitempty"`
 	Mesh        string       `json:"mesh"`
 	Name        string       `json:"name"`
 	NodeID      string       `json:"nodeID"`
-	Flavor      Flavor       `json:"flavor"`
+	Flavor      node.Flavor  `json:"flavor"`
 	UserAgent   string       `json:"userAgent,omitempty"`
 	Version     string       `json:"version,omitempty"` // of the user agent
 	Peer        Peer         `json:"peer"`              // of the newest stream

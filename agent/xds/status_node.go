@@ -8,6 +8,7 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
@@ -30,7 +31,7 @@ func (n *proxyNode) introduce(st *adsStream) {
 		if n.forgot(); len(n.refusals) > 0 {
 			n.cfg = nil // what may be sent of it has to be worked out anew
 		}
-	} else if known && n.about.Version != clip(agentVersion(st.info), 128) {
+	} else if known && n.about.Version != clip.Text(agentVersion(st.info), 128) {
 		clear(n.rejected[:])
 	}
 	n.hold()
@@ -39,7 +40,7 @@ func (n *proxyNode) introduce(st *adsStream) {
 	}
 	n.about = ProxyStatus{
 		Type: n.ref.Type, Mesh: n.ref.Mesh, Name: n.ref.Name, NodeID: n.key.ID, Flavor: n.key.Flavor,
-		UserAgent: clip(st.info.GetUserAgentName(), 128), Version: clip(agentVersion(st.info), 128),
+		UserAgent: clip.Text(st.info.GetUserAgentName(), 128), Version: clip.Text(agentVersion(st.info), 128),
 		Peer: st.peer, ConnectedAt: st.start, Delta: st.delta,
 	}
 	n.record(Event{Kind: "connected", Reason: st.peer.String()}, nil)

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // Progress is how far one node is with its config: what [ProxyStatus] says in full, in little.
 type Progress struct {
-	Node     NodeKey
+	Node     node.Key
 	Mesh     string
 	Name     string
 	State    string    // StateWaiting, StateUnknown, StateServing or StateDisconnected
@@ -29,10 +30,10 @@ type Progress struct {
 // Rejection is a resource whose present bytes a client refused, or the check of the agent before they were sent. What
 // the config has in its place is held back; all else is sent.
 type Rejection struct {
-	Node NodeKey
+	Node node.Key
 	Mesh string
 	Name string // of the dataplane
-	ID   ResourceID
+	ID   draft.ResourceID
 	// Resource is as it was refused, Accepted as it was taken last, nil when it never was.
 	Resource, Accepted *draft.Resource
 	Reason             string
@@ -41,7 +42,7 @@ type Rejection struct {
 	// alone is at fault; the zero value for none.
 	By    string
 	Rule  int
-	Cause ResourceID
+	Cause draft.ResourceID
 	// Since is the newest revision of the store that is known to be in force at the client without this trouble, 0 for
 	// none. MadeAt is the one with which the refused bytes came up, or a later one.
 	Since, MadeAt uint64
@@ -83,7 +84,7 @@ func (n *proxyNode) settle() {
 			}
 		}
 		// Envoy asks for listeners only when it has its clusters.
-		all = all && asked && !(st.envoyAgent && st.watches[rankListener] == nil)
+		all = all && asked && !(st.envoyAgent && st.watches[draft.RankListener] == nil)
 	}
 	if all {
 		n.answered = n.revision
@@ -123,7 +124,7 @@ func (n *proxyNode) rejections() []Rejection {
 	for rank := range draft.Types {
 		for name, rej := range n.troubles(rank) {
 			r := Rejection{
-				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: ResourceID{draft.Types[rank], name}, Resource: rej.resource,
+				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: draft.ResourceID{TypeURL: draft.Types[rank], Name: name}, Resource: rej.resource,
 				Reason: rej.reason, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}

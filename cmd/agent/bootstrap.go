@@ -12,13 +12,14 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
+	"github.com/nearside-mesh/nearside/agent/source/metadata"
 )
 
 func (a *app) bootstrapCommand() *cobra.Command {
 	var (
-		o                                         agent.BootstrapOptions
+		o                                         offline.BootstrapOptions
 		dataplane, annotations, xds, admin, write string
 		typ                                       string
 	)
@@ -59,11 +60,11 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 		switch typ {
 		case proxyDataplane:
 			o.Mesh = a.mesh
-		case string(agent.ProxyEgress), string(agent.ProxyIngress):
+		case string(offline.ProxyEgress), string(offline.ProxyIngress):
 			if cmd.Flags().Changed("mesh") || dataplane != "" {
 				return usagef("--mesh and --dataplane do not go with --proxy-type %s, which is for all meshes", typ)
 			}
-			o.Type = agent.ProxyType(typ)
+			o.Type = offline.ProxyType(typ)
 		default:
 			return usagef("--proxy-type %q is not possible; one of %s", typ, strings.Join(proxyTypes(), ", "))
 		}
@@ -76,7 +77,7 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 		}
 		switch {
 		case !fl.Changed("admin-socket"):
-			o.AdminSocket = filepath.Join(filepath.Dir(o.XDSSocket), "envoy", agent.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()+".sock")
+			o.AdminSocket = filepath.Join(filepath.Dir(o.XDSSocket), "envoy", offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()+".sock")
 		case admin != "":
 			if o.AdminSocket, err = filepath.Abs(admin); err != nil {
 				return err
@@ -95,13 +96,13 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 			if o.Annotations, err = readAnnotations(annotations); err != nil {
 				return fmt.Errorf("--annotations-file %s: %w", annotations, err)
 			}
-			notes, err := agent.ReachNotes(o.Annotations)
+			notes, err := metadata.ReachNotes(o.Annotations)
 			if err != nil {
 				return fmt.Errorf("--annotations-file %s: %w", annotations, err)
 			}
 			a.warn(notes)
 		}
-		b, err := agent.Bootstrap(o)
+		b, err := offline.Bootstrap(o)
 		if err != nil {
 			return err
 		}
@@ -123,7 +124,7 @@ const proxyDataplane = "dataplane"
 
 // proxyTypes are the values of --proxy-type.
 func proxyTypes() []string {
-	return []string{proxyDataplane, string(agent.ProxyEgress), string(agent.ProxyIngress)}
+	return []string{proxyDataplane, string(offline.ProxyEgress), string(offline.ProxyIngress)}
 }
 
 // readAnnotations reads annotations as the downward API of Kubernetes writes them, one key="value" to a line with Go's
@@ -159,12 +160,12 @@ func mappedAnnotations(path string, data []byte) (map[string]string, error) {
 		return nil, fmt.Errorf("neither lines key=\"value\" nor a YAML mapping of strings: %w", err)
 	}
 	out := make(map[string]string, len(nodes))
-	var faults agent.Faults
+	var faults offline.Faults
 	for _, key := range slices.Sorted(maps.Keys(nodes)) {
 		node := nodes[key]
 		var text string
 		if err := node.Decode(&text); err != nil {
-			faults = append(faults, agent.Fault{File: path, Line: node.Line, Field: fmt.Sprintf("annotations[%q]", key),
+			faults = append(faults, offline.Fault{File: path, Line: node.Line, Field: fmt.Sprintf("annotations[%q]", key),
 				Reason: "it is not a text: as in Kubernetes, write its YAML as one text, behind a | and on lines of its own"})
 			continue
 		}

@@ -9,8 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/envoybin"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // States of a check, as they are printed.
@@ -95,7 +96,7 @@ func printChecks(w io.Writer, t *selfTest) {
 
 // selfTest makes all checks.
 func (a *app) selfTest(ctx context.Context, askEnvoy bool) (*selfTest, error) {
-	bin, err := agent.FindEnvoy(a.getenv, askEnvoy)
+	bin, err := envoybin.Find(a.getenv, askEnvoy)
 	if err != nil {
 		return nil, err
 	}
@@ -236,14 +237,14 @@ func checkProblems(t *selfTest, s *client.Status) {
 }
 
 // checkEnvoy has a real Envoy load the config of each connected proxy.
-func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *agent.EnvoyBinary, list []client.Proxy) {
+func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *envoybin.Binary, list []client.Proxy) {
 	tried, bad := 0, false
 	for _, p := range list {
 		if p.Mesh == "" || p.State == "disconnected" || p.State == "unknown" {
 			continue
 		}
 		cfg, err := a.client().Config(ctx, p.Mesh, p.Name, false, false)
-		var found []agent.Finding
+		var found []offline.Finding
 		if err == nil {
 			found, err = bin.TryConfig(ctx, p.Mesh, p.Name, cfg)
 		}

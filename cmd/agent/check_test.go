@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -28,8 +30,8 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 		}
 		o.Proxies = func() []xds.ProxyStatus {
 			return []xds.ProxyStatus{
-				{Mesh: "default", Name: "web", Flavor: xds.FlavorEnvoy, State: xds.StateServing, Streams: 1, Types: []xds.TypeStatus{{TypeURL: "x", NACK: &xds.NACK{Reason: "bad filter"}}}},
-				{Mesh: "default", Name: "lost", Flavor: xds.FlavorEnvoy, State: xds.StateUnknown, Streams: 1}}
+				{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: xds.StateServing, Streams: 1, Types: []xds.TypeStatus{{TypeURL: "x", NACK: &xds.NACK{Reason: "bad filter"}}}},
+				{Mesh: "default", Name: "lost", Flavor: node.FlavorEnvoy, State: xds.StateUnknown, Streams: 1}}
 		}
 	})
 	if err := os.Chmod(socket, 0o666); err != nil {
@@ -91,10 +93,10 @@ func TestCheckAsksEnvoy(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			return &inspect.Last{Revision: st.Snapshot().Revision(), Meshes: map[string]*xds.Mesh{"default": m}, At: time.Now()}
+			return &inspect.Last{Revision: st.Snapshot().Revision(), Meshes: map[string]*generate.Mesh{"default": m}, At: time.Now()}
 		}
 		o.Proxies = func() []xds.ProxyStatus {
-			return []xds.ProxyStatus{{Mesh: "default", Name: "web", Flavor: xds.FlavorEnvoy, State: xds.StateServing, Streams: 1}}
+			return []xds.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: xds.StateServing, Streams: 1}}
 		}
 	})
 	write(t, dir+"/envoy", "#!/bin/sh\ngrep -q 'inbound:192.0.2.1:80' \"$6\" || exit 0\necho 'listener inbound:192.0.2.1:80: not today' >&2\nexit 1\n")

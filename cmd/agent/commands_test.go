@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // Every command explains itself with an example, refuses arguments it does not know, and is in its parent's help.
@@ -56,7 +56,7 @@ func TestExitCodes(t *testing.T) {
 		{errors.New("x"), exitFailed, "error: x\n"},
 		{usagef("x"), exitUsage, "error: x\n"},
 		{&silentError{exitNo}, exitNo, ""},
-		{agent.Faults{{File: "a", Field: "b", Reason: "c"}, {Reason: "d"}}, exitInvalid, "a: b: c\nd\n"},
+		{offline.Faults{{File: "a", Field: "b", Reason: "c"}, {Reason: "d"}}, exitInvalid, "a: b: c\nd\n"},
 		{&client.UnreachableError{Socket: "/s", Err: errors.New("x")}, exitUnreachable, "nearside run"},
 		{&client.PermissionError{Socket: "/s", Err: errors.New("x")}, exitPermission, "hint: run the command as root"},
 		{&client.PermissionError{Socket: "/s", Err: &client.Problem{Status: 403, Title: "T"}}, exitPermission, "T"},

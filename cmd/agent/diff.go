@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // Exit codes of diff, as of diff(1). What has a code of its own keeps it.
@@ -110,7 +110,7 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 		return nil, usagef("-f - and --against - cannot both read standard input")
 	}
 	d.against.recursive = d.files.recursive
-	var put *agent.Offline
+	var put *offline.Offline
 	if len(d.files.paths) > 0 {
 		var err error
 		if put, err = a.offline(&d.files); err != nil {
@@ -125,11 +125,11 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 		if err != nil {
 			return nil, err
 		}
-		keys, err := a.keys(d.deletes, func() ([]client.Kind, error) { return agent.Kinds(), nil })
+		keys, err := a.keys(d.deletes, func() ([]client.Kind, error) { return offline.Kinds(), nil })
 		if err != nil {
 			return nil, err
 		}
-		return now.Diff(ctx, a.getenv("NEARSIDE_NODE_ZONE"), agent.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane})
+		return now.Diff(ctx, a.getenv("NEARSIDE_NODE_ZONE"), offline.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane})
 	}
 	q := client.DiffQuestion{Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane, Omit: d.omit}
 	keys, err := a.keys(d.deletes, func() ([]client.Kind, error) { return a.client().Kinds(ctx) })
@@ -152,14 +152,14 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 }
 
 // keys reads TYPE/NAME of what would be deleted.
-func (a *app) keys(list []string, kinds func() ([]client.Kind, error)) ([]agent.ResourceKey, error) {
-	var out []agent.ResourceKey
+func (a *app) keys(list []string, kinds func() ([]client.Kind, error)) ([]offline.ResourceKey, error) {
+	var out []offline.ResourceKey
 	for _, s := range list {
 		r, err := a.referenceAmong([]string{s}, kinds)
 		if err != nil {
 			return nil, fmt.Errorf("--delete %s: %w", s, err)
 		}
-		out = append(out, agent.ResourceKey{Kind: r.kind.Kind, Mesh: r.mesh, Name: r.name})
+		out = append(out, offline.ResourceKey{Kind: r.kind.Kind, Mesh: r.mesh, Name: r.name})
 	}
 	return out, nil
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // Exit codes; those from 64 on are sysexits(3).
@@ -54,7 +54,7 @@ func exitCode(err error) int {
 		usage       *usageError
 		silent      *silentError
 		coded       *codedError
-		faults      agent.Faults
+		faults      offline.Faults
 		unreachable *client.UnreachableError
 		permission  *client.PermissionError
 		problem     *client.Problem
@@ -85,7 +85,7 @@ func report(w io.Writer, err error) {
 	var (
 		usage  *usageError
 		silent *silentError
-		faults agent.Faults
+		faults offline.Faults
 		hinted interface{ Hint() string }
 	)
 	switch {

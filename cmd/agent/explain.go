@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -60,7 +60,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		}
 		kinds := func() ([]client.Kind, error) { return a.client().Kinds(cmd.Context()) }
 		if len(files.paths) > 0 {
-			kinds = func() ([]client.Kind, error) { return agent.Kinds(), nil }
+			kinds = func() ([]client.Kind, error) { return offline.Kinds(), nil }
 		}
 		r, err := a.referenceAmong(args, kinds)
 		if err != nil {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // flowFlags are those of questions about connections and requests.
@@ -32,7 +32,7 @@ func (f *flowFlags) add(a *app, cmd *cobra.Command) {
 }
 
 // run asks the agent, or the files, and prints the answer.
-func (f *flowFlags) run(a *app, online func() (*client.Flow, error), offline func(*agent.Offline, string) (*client.Flow, error)) error {
+func (f *flowFlags) run(a *app, online func() (*client.Flow, error), offline func(*offline.Offline, string) (*client.Flow, error)) error {
 	format, err := f.output()
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (f *flowFlags) run(a *app, online func() (*client.Flow, error), offline fun
 
 // flowError makes a question that makes no sense an error of the command line.
 func flowError(err error) error {
-	var bad *agent.QuestionError
+	var bad *offline.QuestionError
 	if errors.As(err, &bad) {
 		return usagef("--%s: %s", flagOf(bad.Field), bad.Reason)
 	}
@@ -129,7 +129,7 @@ these resources alone, without any agent and by the same code; the zone is then 
 		return f.run(a, func() (*client.Flow, error) {
 			q.Target = f.target
 			return a.client().ExplainConnection(cmd.Context(), q)
-		}, func(o *agent.Offline, zone string) (*client.Flow, error) {
+		}, func(o *offline.Offline, zone string) (*client.Flow, error) {
 			q.Target = f.target
 			return o.ExplainConnection(zone, q)
 		})
@@ -171,7 +171,7 @@ without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 		return f.run(a, func() (*client.Flow, error) {
 			q.Target = f.target
 			return a.client().ExplainRequest(cmd.Context(), q)
-		}, func(o *agent.Offline, zone string) (*client.Flow, error) {
+		}, func(o *offline.Offline, zone string) (*client.Flow, error) {
 			q.Target = f.target
 			return o.ExplainRequest(zone, q)
 		})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // maxInput bounds one file of resources: twice what the decoder takes, so that it is the decoder that refuses.
@@ -32,11 +32,11 @@ func (f *fileFlags) add(cmd *cobra.Command, what string) {
 }
 
 // read returns the texts behind -f, files of a folder sorted by name.
-func (f *fileFlags) read(stdin io.Reader) ([]agent.Text, error) {
+func (f *fileFlags) read(stdin io.Reader) ([]offline.Text, error) {
 	if len(f.paths) == 0 {
 		return nil, usagef("-f is missing: give a file, a folder or - for standard input")
 	}
-	var out []agent.Text
+	var out []offline.Text
 	seenStdin := false
 	for _, p := range f.paths {
 		if p == "-" {
@@ -48,7 +48,7 @@ func (f *fileFlags) read(stdin io.Reader) ([]agent.Text, error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, agent.Text{Name: "<stdin>", Data: data})
+			out = append(out, offline.Text{Name: "<stdin>", Data: data})
 			continue
 		}
 		info, err := os.Stat(p)
@@ -69,7 +69,7 @@ func (f *fileFlags) read(stdin io.Reader) ([]agent.Text, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s %s: %w", f.flag, file, reason(err))
 			}
-			out = append(out, agent.Text{Name: file, Data: data})
+			out = append(out, offline.Text{Name: file, Data: data})
 		}
 	}
 	return out, nil
@@ -129,12 +129,12 @@ func reason(err error) error {
 }
 
 // offline reads and decodes what -f names; faults are an error.
-func (a *app) offline(f *fileFlags) (*agent.Offline, error) {
+func (a *app) offline(f *fileFlags) (*offline.Offline, error) {
 	texts, err := f.read(a.stdin)
 	if err != nil {
 		return nil, err
 	}
-	o, faults := agent.ReadOffline(texts)
+	o, faults := offline.Read(texts)
 	if err := faults.Err(); err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (a *app) offline(f *fileFlags) (*agent.Offline, error) {
 }
 
 // reachable says how what proxies reach is derived, by the environment.
-func (a *app) reachable(o *agent.Offline) error {
+func (a *app) reachable(o *offline.Offline) error {
 	for _, v := range []struct {
 		name string
 		to   *bool

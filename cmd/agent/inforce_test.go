@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 const outsideDocs = `
@@ -29,13 +29,13 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	m, err := xds.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+	m, err := generate.NewMesh(resource.NewSet(rs), "default", mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := agentWith(t, func(o *inspect.Options) {
 		o.Last = func() *inspect.Last {
-			return &inspect.Last{Revision: 2, At: time.Now(), Meshes: map[string]*xds.Mesh{"default": m}}
+			return &inspect.Last{Revision: 2, At: time.Now(), Meshes: map[string]*generate.Mesh{"default": m}}
 		}
 	})
 	out, _ := output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status")

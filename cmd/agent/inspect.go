@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -23,7 +23,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		RunE:    help,
 	}
 	cmd.AddCommand(a.inspectDataplanesCommand(), a.inspectDataplaneCommand(), a.inspectServicesCommand(),
-		a.inspectZoneCommand(agent.ProxyEgress, "zoneegresses"), a.inspectZoneCommand(agent.ProxyIngress, "zoneingresses"))
+		a.inspectZoneCommand(offline.ProxyEgress, "zoneegresses"), a.inspectZoneCommand(offline.ProxyIngress, "zoneingresses"))
 	return cmd
 }
 
@@ -211,7 +211,7 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 			return err
 		}
 		var warnings []string
-		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, agent.ConfigOptions{Shadow: in.shadow, Diff: diff}); err != nil {
+		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff}); err != nil {
 			return err
 		}
 		a.warn(warnings)

@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // inspectZoneCommand shows a proxy at the border of a zone.
-func (a *app) inspectZoneCommand(t agent.ProxyType, plural string) *cobra.Command {
+func (a *app) inspectZoneCommand(t offline.ProxyType, plural string) *cobra.Command {
 	var files fileFlags
 	var typ string
 	kind := t.Kind()
@@ -44,7 +44,7 @@ zone is then NEARSIDE_NODE_ZONE.`,
 					return err
 				}
 				var warnings []string
-				if c, warnings, err = o.ZoneConfig(a.getenv("NEARSIDE_NODE_ZONE"), agent.ProxyRef{Type: t, Name: args[0]}); err != nil {
+				if c, warnings, err = o.ZoneConfig(a.getenv("NEARSIDE_NODE_ZONE"), offline.ProxyRef{Type: t, Name: args[0]}); err != nil {
 					return err
 				}
 				a.warn(warnings)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // migration is the flags of migrate.
@@ -68,9 +68,9 @@ NEARSIDE_NODE_ZONE. docs/migration.md shows the way from here to the end.`,
 }
 
 func (a *app) migrate(ctx context.Context, m *migration, format string) error {
-	opts := agent.MigrateOptions{Mesh: a.mesh, Dataplanes: m.dataplanes}
+	opts := offline.MigrateOptions{Mesh: a.mesh, Dataplanes: m.dataplanes}
 	for _, t := range m.types {
-		k, err := findKind(agent.Kinds(), t)
+		k, err := findKind(offline.Kinds(), t)
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (a *app) migrate(ctx context.Context, m *migration, format string) error {
 		}
 		opts.Kinds = append(opts.Kinds, k.Kind)
 	}
-	var o *agent.Offline
+	var o *offline.Offline
 	var err error
 	if len(m.files.paths) > 0 {
 		opts.Zone = a.getenv("NEARSIDE_NODE_ZONE")
@@ -123,7 +123,7 @@ func (a *app) migrate(ctx context.Context, m *migration, format string) error {
 }
 
 // stored reads what the agent holds of the mesh, and the agent's zone.
-func (a *app) stored(ctx context.Context) (*agent.Offline, string, error) {
+func (a *app) stored(ctx context.Context) (*offline.Offline, string, error) {
 	c := a.client()
 	index, err := c.Index(ctx)
 	if err != nil {
@@ -133,7 +133,7 @@ func (a *app) stored(ctx context.Context) (*agent.Offline, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	var texts []agent.Text
+	var texts []offline.Text
 	for _, k := range kinds {
 		mesh := a.mesh
 		if k.Global {
@@ -143,13 +143,13 @@ func (a *app) stored(ctx context.Context) (*agent.Offline, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		text := agent.Text{Name: k.Plural + " of the agent"}
+		text := offline.Text{Name: k.Plural + " of the agent"}
 		for _, it := range items {
 			text.Data = append(append(text.Data, it.Resource...), "\n---\n"...)
 		}
 		texts = append(texts, text)
 	}
-	o, faults := agent.ReadOffline(texts)
+	o, faults := offline.Read(texts)
 	if err := faults.Err(); err != nil {
 		return nil, "", fmt.Errorf("what the agent holds is not understood; use the command of the agent's version: %w", err)
 	}
@@ -158,7 +158,7 @@ func (a *app) stored(ctx context.Context) (*agent.Offline, string, error) {
 
 // writePolicies writes each policy into a file of its own. Nothing is written when a file is there that holds something
 // else, unless --force says so.
-func (a *app) writePolicies(m *migration, out *agent.Migration, format string) error {
+func (a *app) writePolicies(m *migration, out *offline.Migration, format string) error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return fmt.Errorf("--write: %w", err)
 	}
@@ -197,7 +197,7 @@ func (a *app) writePolicies(m *migration, out *agent.Migration, format string) e
 }
 
 // migrationText is the report of a migration, for people.
-func (a *app) migrationText(m *agent.Migration) {
+func (a *app) migrationText(m *offline.Migration) {
 	w := a.stderr
 	if len(m.Policies)+len(m.Without) == 0 {
 		fmt.Fprintf(w, "no legacy policies act in mesh %s\n", m.Mesh)
@@ -218,6 +218,6 @@ func (a *app) migrationText(m *agent.Migration) {
 	for _, warning := range m.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", warning)
 	}
-	changesText(w, "\nwhen the new policies are live", m.Dataplanes, func(p *agent.MigratedProxy) []agent.MigrationChange { return p.Live })
-	changesText(w, "\nwhen the legacy policies are deleted after that", m.Dataplanes, func(p *agent.MigratedProxy) []agent.MigrationChange { return p.Deleted })
+	changesText(w, "\nwhen the new policies are live", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Live })
+	changesText(w, "\nwhen the legacy policies are deleted after that", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
 }

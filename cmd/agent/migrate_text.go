@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // A report for people lists the changes of so many dataplanes, and so many of each reason.
@@ -18,7 +18,7 @@ const (
 )
 
 // changesText lists what changes on dataplanes at one step: by reason, and first what has none.
-func changesText(w io.Writer, title string, proxies []agent.MigratedProxy, of func(*agent.MigratedProxy) []agent.MigrationChange) {
+func changesText(w io.Writer, title string, proxies []offline.MigratedProxy, of func(*offline.MigratedProxy) []offline.MigrationChange) {
 	var same []string
 	changed := 0
 	for i := range proxies {
@@ -51,10 +51,10 @@ func changesText(w io.Writer, title string, proxies []agent.MigratedProxy, of fu
 }
 
 // proxyChanges lists what changes on one dataplane.
-func proxyChanges(w io.Writer, name string, list []agent.MigrationChange) {
+func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
 	open, same := 0, 0
 	var reasons []string
-	by := map[string][]agent.MigrationChange{}
+	by := map[string][]offline.MigrationChange{}
 	for _, c := range list {
 		why := strings.Join(c.Why, "; ")
 		switch {
@@ -95,7 +95,7 @@ func proxyChanges(w io.Writer, name string, list []agent.MigrationChange) {
 }
 
 // changeText is one change in a line, as diff writes it.
-func changeText(c *agent.MigrationChange) string {
+func changeText(c *offline.MigrationChange) string {
 	if c.Op != "remove" && c.Value == nil {
 		c.Value = json.RawMessage("null")
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // inspectRules is inspect dataplane --type=rules.
@@ -26,7 +26,7 @@ func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format stri
 			return err
 		}
 		var warnings []string
-		if doc, warnings, err = o.Rules(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, agent.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields}); err != nil {
+		if doc, warnings, err = o.Rules(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, offline.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields}); err != nil {
 			return err
 		}
 		a.warn(warnings)

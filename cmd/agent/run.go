@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/envoybin"
 )
 
 // configFlags are --config and --set.
@@ -23,21 +25,21 @@ type configFlags struct {
 }
 
 func (c *configFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.file, "config", "", "config file (default: NEARSIDE_CONFIG, else "+agent.DefaultConfigFile+" where it exists)")
+	cmd.Flags().StringVar(&c.file, "config", "", "config file (default: NEARSIDE_CONFIG, else "+config.DefaultConfigFile+" where it exists)")
 	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that wins over file and environment; repeatable")
 }
 
-func (c *configFlags) options(a *app) agent.LoadOptions {
+func (c *configFlags) options(a *app) config.LoadOptions {
 	file := c.file
 	if file == "" {
 		file = a.getenv("NEARSIDE_CONFIG")
 	}
-	return agent.LoadOptions{File: file, Env: a.env, Set: c.set, Warn: func(line string) { fmt.Fprintln(a.stderr, "warning: "+line) }}
+	return config.LoadOptions{File: file, Env: a.env, Set: c.set, Warn: func(line string) { fmt.Fprintln(a.stderr, "warning: "+line) }}
 }
 
 // load reads and checks the config.
-func (c *configFlags) load(a *app) (*agent.Config, agent.Origins, error) {
-	cfg, origins, faults := agent.Load(c.options(a))
+func (c *configFlags) load(a *app) (*config.Config, config.Origins, error) {
+	cfg, origins, faults := config.Load(c.options(a))
 	if len(faults) == 0 {
 		faults = cfg.Validate()
 	}
@@ -82,7 +84,7 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 			d := agent.Deps{
 				Log: newLog(a.stderr, cfg.Log.Format, level), Level: level,
 				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
-				EnvoyBin: a.getenv(agent.EnvoyVariable),
+				EnvoyBin: a.getenv(envoybin.EnvoyVariable),
 				Stopping: stop, // from here on a second signal ends the process at once
 			}
 			return runAgent(ctx, cfg, d)
@@ -96,7 +98,7 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 // shares its node with what it serves and is idle most of the time. The variable GOGC wins.
 const gcPercent = 40
 
-func runAgent(ctx context.Context, cfg *agent.Config, d agent.Deps) error {
+func runAgent(ctx context.Context, cfg *config.Config, d agent.Deps) error {
 	ag, err := agent.New(cfg, d)
 	if err != nil {
 		return err
@@ -154,7 +156,7 @@ func (a *app) configCommand() *cobra.Command {
 		Example: "  nearside config schema > agent.schema.json",
 		Args:    args(0, 0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
-			_, err := a.stdout.Write(agent.Schema())
+			_, err := a.stdout.Write(config.Schema())
 			return err
 		},
 	})
@@ -209,7 +211,7 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 		if withOrigins {
 			return printJSON(a.stdout, struct {
 				Config  json.RawMessage `json:"config"`
-				Origins agent.Origins   `json:"origins"`
+				Origins config.Origins  `json:"origins"`
 			}{doc, origins})
 		}
 		return printJSON(a.stdout, doc)

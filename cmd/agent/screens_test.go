@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -36,8 +38,8 @@ func agentWith(t *testing.T, change func(*inspect.Options)) string {
 	}
 	o := inspect.Options{Info: inspect.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
 		Registry: reg, Store: st, Last: func() *inspect.Last { return nil },
-		NewMesh: func(set *resource.Set, name string, prev *xds.Mesh) (*xds.Mesh, error) {
-			return xds.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
+		NewMesh: func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
+			return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 		}}
 	change(&o)
 	srv, err := inspect.New(o)
@@ -98,7 +100,7 @@ func TestProxyScreens(t *testing.T) {
 	at := time.Now().Add(-3 * time.Hour)
 	socket := agentWith(t, func(o *inspect.Options) {
 		o.Proxies = func() []xds.ProxyStatus {
-			return []xds.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: xds.FlavorEnvoy, UserAgent: "envoy",
+			return []xds.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: node.FlavorEnvoy, UserAgent: "envoy",
 				Version: "1.31.0", Peer: xds.Peer{Local: true, UID: 101, PID: 9}, ConnectedAt: at, Streams: 1, State: xds.StateServing,
 				Types: []xds.TypeStatus{
 					{TypeURL: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: 4, SentVersion: "aa", AckedVersion: "aa"},

@@ -8,19 +8,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/envoybin"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // validation is the document of validate -o json.
 type validation struct {
-	Valid     bool            `json:"valid"`
-	Files     int             `json:"files"`
-	Resources int             `json:"resources"` // that are good
-	Faults    agent.Faults    `json:"faults"`
-	Warnings  agent.Faults    `json:"warnings"` // what works otherwise than it reads
-	Proxies   int             `json:"proxies"`  // whose config was checked
-	Findings  []agent.Finding `json:"findings"` // of the check, those that are faults first
-	Notes     []string        `json:"notes"`    // what could not be checked
+	Valid     bool              `json:"valid"`
+	Files     int               `json:"files"`
+	Resources int               `json:"resources"` // that are good
+	Faults    offline.Faults    `json:"faults"`
+	Warnings  offline.Faults    `json:"warnings"` // what works otherwise than it reads
+	Proxies   int               `json:"proxies"`  // whose config was checked
+	Findings  []offline.Finding `json:"findings"` // of the check, those that are faults first
+	Notes     []string          `json:"notes"`    // what could not be checked
 }
 
 func (a *app) validateCommand() *cobra.Command {
@@ -64,11 +65,11 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 		if err != nil {
 			return err
 		}
-		o, faults := agent.ReadOffline(texts)
+		o, faults := offline.Read(texts)
 		if err := a.reachable(o); err != nil {
 			return err
 		}
-		v := &agent.Verified{Findings: []agent.Finding{}}
+		v := &offline.Verified{Findings: []offline.Finding{}}
 		if len(faults) == 0 && !noProxies {
 			if v, err = a.verify(cmd.Context(), o, askEnvoy); err != nil {
 				return err
@@ -108,18 +109,18 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 }
 
 // listed is a list that is not null in JSON.
-func listed(f agent.Faults) agent.Faults {
+func listed(f offline.Faults) offline.Faults {
 	if f == nil {
-		return agent.Faults{}
+		return offline.Faults{}
 	}
 	return f
 }
 
 // verify checks the configs that resources make.
-func (a *app) verify(ctx context.Context, o *agent.Offline, askEnvoy bool) (*agent.Verified, error) {
-	with := agent.VerifyOptions{Zone: a.getenv("NEARSIDE_NODE_ZONE")}
+func (a *app) verify(ctx context.Context, o *offline.Offline, askEnvoy bool) (*offline.Verified, error) {
+	with := offline.VerifyOptions{Zone: a.getenv("NEARSIDE_NODE_ZONE")}
 	var err error
-	if with.Envoy, err = agent.FindEnvoy(a.getenv, askEnvoy); err != nil {
+	if with.Envoy, err = envoybin.Find(a.getenv, askEnvoy); err != nil {
 		return nil, err
 	}
 	done := func() {}

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 )
 
 const nameFile = "envoy.access_loggers.file"
@@ -41,7 +41,7 @@ func fileLog(path, prefix string, t *template, v *values, scratch *[]byte) []byt
 		field, body = fieldJSONFormat, t.jsonStruct(body, v)
 	} else {
 		body = append(body, prefix...)
-		body = append(envoy.AppendFormat(body, t.text, v.of), '\n')
+		body = append(substitution.AppendFormat(body, t.text, v.of), '\n')
 	}
 	*scratch = body
 	inner := len(body) // of the field with the format
@@ -82,7 +82,7 @@ func (t *template) jsonStruct(b []byte, v *values) []byte {
 	}
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(t.keys[a], t.keys[b]) })
 	for _, i := range order {
-		b = draft.AppendTag(b, t.keys[i], string(envoy.AppendFormat(nil, t.values[i], v.of)))
+		b = draft.AppendTag(b, t.keys[i], string(substitution.AppendFormat(nil, t.values[i], v.of)))
 	}
 	return b
 }

@@ -10,13 +10,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 func templateOf(t *testing.T, text string) template {
 	t.Helper()
-	segs, err := envoy.ParseFormat(text, placeholders[:]...)
+	segs, err := substitution.ParseFormat(text, placeholders[:]...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestFileLog(t *testing.T) {
 	omit.omitEmpty = true
 	fields := template{
 		json: true, omitEmpty: true, keys: []string{"z", "a b", ""},
-		values: [][]envoy.Segment{templateOf(t, "%KUMA_DESTINATION_SERVICE%").text, templateOf(t, "%START_TIME%").text, nil},
+		values: [][]substitution.Segment{templateOf(t, "%KUMA_DESTINATION_SERVICE%").text, templateOf(t, "%START_TIME%").text, nil},
 	}
 	const line = "[fd00::1]:0 a%%b %% %DURATION%\n"
 	source := func(s string) *corev3.SubstitutionFormatString {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -17,10 +17,10 @@ type Format struct{ resource.Raw }
 
 // template is a format that was read.
 type template struct {
-	text      []envoy.Segment // of a text format
+	text      []substitution.Segment // of a text format
 	json      bool
 	keys      []string // of a JSON format, with a value each
-	values    [][]envoy.Segment
+	values    [][]substitution.Segment
 	omitEmpty bool // leave out what has no value, instead of "-"
 }
 
@@ -96,13 +96,13 @@ func (t *template) readText(v *resource.Validator, raw json.RawMessage) {
 
 // CheckText checks a text format.
 func CheckText(text string) error {
-	_, err := envoy.ParseFormat(text, placeholders[:]...)
+	_, err := substitution.ParseFormat(text, placeholders[:]...)
 	return err
 }
 
 // parse reads a format string and reports what is wrong with it.
-func parse(v *resource.Validator, text string) []envoy.Segment {
-	segs, err := envoy.ParseFormat(text, placeholders[:]...)
+func parse(v *resource.Validator, text string) []substitution.Segment {
+	segs, err := substitution.ParseFormat(text, placeholders[:]...)
 	if err != nil {
 		v.Faultf("%v", err)
 	}
@@ -121,7 +121,7 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 	case !toolkit.AtMost(v, len(items), maxFields, "fields"):
 		return
 	}
-	var entries []envoy.Field
+	var entries []substitution.Field
 	var places []*resource.Validator
 	for i, item := range items {
 		at := v.Index(i)
@@ -129,7 +129,7 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 			entries, places = append(entries, e), append(places, at)
 		}
 	}
-	values, faults := envoy.ParseJSONFormat(entries, placeholders[:]...)
+	values, faults := substitution.ParseJSONFormat(entries, placeholders[:]...)
 	for _, f := range faults {
 		part := "value"
 		if f.Key {
@@ -143,8 +143,8 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 }
 
 // readField reads one entry of a JSON format.
-func readField(v *resource.Validator, raw json.RawMessage) (envoy.Field, bool) {
-	var e envoy.Field
+func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, bool) {
+	var e substitution.Field
 	fields, ok := object(raw)
 	if !ok {
 		v.Faultf("{key: …, value: …} is wanted")

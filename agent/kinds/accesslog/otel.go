@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -35,7 +35,7 @@ func (o *OTel) validate(v *resource.Validator) {
 
 // anyValue is an OTLP AnyValue of those that Envoy fills in: a text, a list, or fields with names.
 type anyValue struct {
-	text   []envoy.Segment
+	text   []substitution.Segment
 	list   []anyValue // not nil for a list
 	fields []anyField // not nil for fields
 }

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -30,7 +30,7 @@ type record struct {
 }
 
 // readRecord reads a valid conf. Without a body the text of the default format is one.
-func (o *OTel) readRecord(text []envoy.Segment) record {
+func (o *OTel) readRecord(text []substitution.Segment) record {
 	var none []resource.Fault
 	v := resource.NewValidator("", &none)
 	r := record{body: anyValue{text: text}}
@@ -90,7 +90,7 @@ func (a *anyValue) message(v *values) *otlpv1.AnyValue {
 		}
 		return &otlpv1.AnyValue{Value: &otlpv1.AnyValue_ArrayValue{ArrayValue: out}}
 	}
-	return &otlpv1.AnyValue{Value: &otlpv1.AnyValue_StringValue{StringValue: string(envoy.AppendFormat(nil, a.text, v.of))}}
+	return &otlpv1.AnyValue{Value: &otlpv1.AnyValue_StringValue{StringValue: string(substitution.AppendFormat(nil, a.text, v.of))}}
 }
 
 func messages(fields []anyField, v *values) *otlpv1.KeyValueList {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -68,7 +68,7 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 		t := s.format.template()
 		l.templates = [layers]template{t, t}
 	case s.text != "":
-		segs, err := envoy.ParseFormat(s.text, placeholders[:]...)
+		segs, err := substitution.ParseFormat(s.text, placeholders[:]...)
 		if err != nil {
 			w.c.Host.Warn(owner, "logging of mesh %s, the format of the backend %q: %v: nothing is logged there", w.c.View.Name, s.mesh, err)
 			return l, false
@@ -76,7 +76,7 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 		l.templates = [layers]template{{text: segs}, {text: segs}}
 	default:
 		for i, text := range [layers]string{connections: defaultTCP, requests: defaultHTTP} {
-			l.templates[i].text, _ = envoy.ParseFormat(text, placeholders[:]...) // a constant, which TestDefaults reads
+			l.templates[i].text, _ = substitution.ParseFormat(text, placeholders[:]...) // a constant, which TestDefaults reads
 		}
 	}
 	if s.kind == sinkTCP {

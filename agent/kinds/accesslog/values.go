@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -104,19 +104,19 @@ func (v *values) of(placeholder string) string {
 }
 
 // uses reports whether a template has a piece like that.
-func (t *template) uses(like func(*envoy.Segment) bool) bool {
-	has := func(segs []envoy.Segment) bool {
-		return slices.ContainsFunc(segs, func(s envoy.Segment) bool { return like(&s) })
+func (t *template) uses(like func(*substitution.Segment) bool) bool {
+	has := func(segs []substitution.Segment) bool {
+		return slices.ContainsFunc(segs, func(s substitution.Segment) bool { return like(&s) })
 	}
 	return has(t.text) || slices.ContainsFunc(t.values, has)
 }
 
-func ofDestination(s *envoy.Segment) bool { return s.Placeholder && s.Operator == destination }
+func ofDestination(s *substitution.Segment) bool { return s.Placeholder && s.Operator == destination }
 
 // aboutRequests returns an operator that has no value in the log of connections, "" for none.
 func (t *template) aboutRequests() string {
 	found := ""
-	t.uses(func(s *envoy.Segment) bool {
+	t.uses(func(s *substitution.Segment) bool {
 		if s.HTTP() {
 			found = s.Raw
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-	engine "github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/kinds/passthrough"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
@@ -300,7 +300,7 @@ func BenchmarkCheck(b *testing.B) {
 			p := kindtest.Generator(b, []byte(base+matched("p", matches...)), "d")()
 			b.ReportAllocs()
 			for b.Loop() {
-				for _, f := range p.Check(&engine.Checker{}, nil) {
+				for _, f := range p.Check(&load.Checker{}, nil) {
 					if f.Severity.Blocks() {
 						b.Fatal(f)
 					}

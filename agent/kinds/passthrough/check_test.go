@@ -9,25 +9,28 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	engine "github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
 // real is the same proxy as the engine and the check of package envoy see it: what a user is told about a connection,
 // and what the agent goes by when it decides whether a config may be sent.
 type real struct {
-	config *engine.Config
-	found  []engine.Finding
+	config *match.Config
+	found  []finding.Finding
 }
 
 // generated is a config that was made.
 type generated interface {
 	Snapshot() *engine.Snapshot
-	Check(*engine.Checker, *draft.Sealed) []engine.Finding
+	Check(*load.Checker, *draft.Sealed) []finding.Finding
 }
 
 // newReal checks the config of a proxy and fails the test where it would be held back.
 func newReal(t testing.TB, p generated) *real {
 	t.Helper()
-	r := &real{config: engine.Open(p.Snapshot(), nil), found: p.Check(&engine.Checker{}, nil)}
+	r := &real{config: match.Open(p.Snapshot(), nil), found: p.Check(&load.Checker{}, nil)}
 	for _, f := range r.found {
 		if f.Severity.Blocks() {
 			t.Fatalf("it would be held back: %v", f)
@@ -38,44 +41,44 @@ func newReal(t testing.TB, p generated) *real {
 
 // decide follows a connection with the engine.
 func (r *real) decide(c conn) verdict {
-	first := map[string]engine.FirstBytes{
-		sendsTLS: engine.TLSHello, sendsHTTP1: engine.HTTP11, sendsHTTP2: engine.H2C, sendsHTTP10: engine.HTTP10,
-		sendsBytes: engine.PlainBytes, sendsNothing: engine.ServerFirst,
+	first := map[string]match.FirstBytes{
+		sendsTLS: match.TLSHello, sendsHTTP1: match.HTTP11, sendsHTTP2: match.H2C, sendsHTTP10: match.HTTP10,
+		sendsBytes: match.PlainBytes, sendsNothing: match.ServerFirst,
 	}[c.sends]
 	entry := netip.MustParseAddrPort("127.0.0.1:15001")
 	if c.to.Addr().Is6() {
 		entry = netip.MustParseAddrPort("[::1]:15001")
 	}
-	asked := &engine.Conn{Dst: c.to, Src: netip.MustParseAddrPort("192.168.0.1:40000"), Entry: entry, First: first}
-	var trace *engine.Trace
+	asked := &match.Conn{Dst: c.to, Src: netip.MustParseAddrPort("192.168.0.1:40000"), Entry: entry, First: first}
+	var trace *match.Trace
 	switch c.sends {
 	case sendsHTTP1, sendsHTTP2, sendsHTTP10:
-		trace = r.config.Request(asked, &engine.Request{Host: c.name})
+		trace = r.config.Request(asked, &match.Request{Host: c.name})
 	default:
 		asked.SNI = c.name
 		trace = r.config.Connection(asked)
 	}
 	v := verdict{}
 	for _, s := range trace.Steps {
-		if s.Level == engine.LevelChain {
+		if s.Level == match.LevelChain {
 			if v.chain = s.Choice; strings.HasPrefix(v.chain, "#") {
 				v.chain = "" // it has no name
 			}
 		}
 	}
 	switch trace.Outcome {
-	case engine.Forwarded:
+	case match.Forwarded:
 		v.cluster = trace.Targets[0].Cluster
-	case engine.Answered, engine.NoHost, engine.Accepted:
+	case match.Answered, match.NoHost, match.Accepted:
 		v.refused = true
-	case engine.TimedOut:
+	case match.TimedOut:
 		v.closedAt = "listener-filters"
-	case engine.NoCluster:
+	case match.NoCluster:
 		v.closedAt = "cluster"
 	default:
-		v.closedAt = map[engine.Level]string{
-			engine.LevelDestinationPort: "destination-port", engine.LevelDestinationIP: "destination-ip", engine.LevelServerName: "server-name",
-			engine.LevelTransportProtocol: "transport-protocol", engine.LevelApplicationProtocol: "application-protocol",
+		v.closedAt = map[match.Level]string{
+			match.LevelDestinationPort: "destination-port", match.LevelDestinationIP: "destination-ip", match.LevelServerName: "server-name",
+			match.LevelTransportProtocol: "transport-protocol", match.LevelApplicationProtocol: "application-protocol",
 		}[trace.At]
 	}
 	return v

@@ -16,7 +16,7 @@ const (
 )
 
 // match reads "tls api.example.com:443", "tcp 10.0.0.0/8", "http [2001:db8::1]:80": protocol, value, and a port or none.
-func match(s string) string {
+func matchText(s string) string {
 	protocol, value, _ := strings.Cut(s, " ")
 	port := ""
 	if _, err := netip.ParseAddrPort(value); err == nil {
@@ -44,7 +44,7 @@ func match(s string) string {
 func matched(name string, matches ...string) string {
 	list := make([]string, len(matches))
 	for i, m := range matches {
-		list[i] = match(m)
+		list[i] = matchText(m)
 	}
 	return policyOf(name, `{"passthroughMode":"Matched","appendMatch":[`+strings.Join(list, ",")+`]}`)
 }

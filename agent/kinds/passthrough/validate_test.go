@@ -25,7 +25,7 @@ func entry(m string) string { return `{"appendMatch":[` + m + `]}` }
 
 func entries(ms ...string) string {
 	for i := range ms {
-		ms[i] = match(ms[i])
+		ms[i] = matchText(ms[i])
 	}
 	return entry(strings.Join(ms, ","))
 }
@@ -45,7 +45,7 @@ func TestAccepted(t *testing.T) {
 		entries("mysql 10.0.0.1:3306", "tls [2001:db8::1]:3306"),
 		entries("tcp 0.0.0.0/0", "tcp ::/0", "tls 10.1.2.3/8:65535", "tls ::ffff:10.0.0.0/104:1", "tls ::ffff:0:0/90:1", "tcp ::ffff:10.0.0.1"),
 		entries("tls xn--bcher-kva.example:443", "tls a.com.:443", "tls localhost:443", "tls _x.a-b.c1:443", "tls *.example.*:443", "tls 1.a:443", "tls API.EXAMPLE.COM:443"),
-		entry(match("tls " + strings.Repeat("a.", 126) + "a:443")),
+		entry(matchText("tls " + strings.Repeat("a.", 126) + "a:443")),
 	} {
 		rs, faults := kinds.Registry().Decode("", []byte(document("p", one, conf)))
 		if len(faults) > 0 {
@@ -193,7 +193,7 @@ func TestWhoMayDo(t *testing.T) {
 func TestManyMatches(t *testing.T) {
 	list := make([]string, 10_001)
 	for i := range list {
-		list[i] = match(fmt.Sprintf("tls n%d.example.com:443", i))
+		list[i] = matchText(fmt.Sprintf("tls n%d.example.com:443", i))
 	}
 	if f := faultsOf(document("p", one, entry(strings.Join(list[1:], ",")))); len(f) > 0 {
 		t.Errorf("10,000 matches: %v", f)

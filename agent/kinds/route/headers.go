@@ -3,7 +3,7 @@ package route
 import (
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -27,7 +27,7 @@ func checkHeaderValue(v *resource.Validator, s string) {
 		return
 	}
 	v.HeaderValue(s)
-	if _, err := envoy.ParseFormat(s); err != nil {
+	if _, err := substitution.ParseFormat(s); err != nil {
 		v.Faultf("%q: %v; write %%%% for a percent sign", s, err)
 	}
 }

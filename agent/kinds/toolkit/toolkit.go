@@ -10,12 +10,11 @@
 package toolkit
 
 import (
-	"strings"
-
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -23,12 +22,7 @@ import (
 const maxShown = 80
 
 // Clip shortens a text of a document to what a message can show.
-func Clip(s string) string {
-	if len(s) <= maxShown {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxShown], "") + "…"
-}
+func Clip(s string) string { return clip.Text(s, maxShown) }
 
 // StatName makes a name fit for one part of the name of a statistic. Envoy splits these names at dots, and collectors
 // take letters, digits, underscores and hyphens alone.

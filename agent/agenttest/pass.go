@@ -1,0 +1,101 @@
+package agenttest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/reconcile"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// publisher remembers what was published.
+type Publisher struct {
+	mu        sync.Mutex
+	connected []node.Key
+	Has       map[string]*draft.Sealed
+	Revision  map[string]uint64
+	passes    int
+	Touched   map[string]int // how often a node got other bytes
+	Refused   map[string][]xds.Refusal
+	Forms     *draft.Sealed
+	Epochs    uint64
+}
+
+func (p *Publisher) Connect(ids ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.connected = nil
+	for _, id := range ids {
+		p.connected = append(p.connected, node.Key{ID: id, Flavor: node.FlavorEnvoy})
+	}
+}
+
+func (p *Publisher) Connected() []node.Key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.connected)
+}
+
+func (p *Publisher) Accepted(node.Key) *draft.Sealed { return p.Forms }
+
+func (p *Publisher) Epoch(node.Key) uint64 { return p.Epochs }
+
+func (p *Publisher) Publish(m map[node.Key]xds.Config) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passes++
+	for k, c := range m {
+		if old, ok := p.Has[k.ID]; !ok || old != c.Sealed {
+			p.Touched[k.ID]++
+		}
+		p.Has[k.ID], p.Revision[k.ID], p.Refused[k.ID] = c.Sealed, c.Revision, c.Refused
+	}
+}
+
+// of returns what a node has.
+func (p *Publisher) Of(id string) *draft.Sealed {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Has[id]
+}
+
+// take returns the passes so far and sets them back.
+func (p *Publisher) Take() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.passes
+	p.passes = 0
+	return n
+}
+
+func NewPublisher(ids ...string) *Publisher {
+	p := &Publisher{Has: map[string]*draft.Sealed{}, Revision: map[string]uint64{}, Touched: map[string]int{}, Refused: map[string][]xds.Refusal{}}
+	p.Connect(ids...)
+	return p
+}
+
+// pass makes one pass and returns its problems as "severity resource: reason".
+func Pass(r *reconcile.Reconciler) []string {
+	r.Pass()
+	var out []string
+	for _, p := range r.Last().Problems {
+		out = append(out, p.Severity+" "+p.Resource+": "+p.Reason)
+	}
+	return out
+}
+
+func TwoProxies(t *testing.T) *store.Store {
+	s := Memory(t)
+	ByAPI(t, s, "---\ntype: Mesh\nname: default\n---\n"+DataplaneText("default", "web", "10.0.0.1")+"\n---\n"+DataplaneText("default", "other", "10.0.0.2"))
+	return s
+}
+
+// breaker is a policy about the clusters.
+func Breaker(n int) string {
+	return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n", n)
+}

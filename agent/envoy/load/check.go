@@ -1,0 +1,75 @@
+package load
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+)
+
+// Checker says what an Envoy would make of configs. It remembers what it found per resource version, so that a config
+// in which little changed is checked fast. The zero value is ready to use; it must not be used by two goroutines at
+// once. One checker may serve many proxies.
+type Checker struct {
+	cache cache
+	set   set
+}
+
+// Check checks a config of a proxy against the rules of [Rules]: each resource by itself with everything that is packed
+// in it, the resources against each other, and the step from prev, which is what the proxy has accepted so far (nil or
+// empty for a proxy that starts). facts may be nil. The findings are sorted: by kind, name, severity, rule, pointer.
+//
+// A resource that has a finding which blocks is taken as not there when others refer to it, unless prev has it in an
+// older form, which then stays in force.
+//
+// Messages are decoded by the types that are linked into the program; an extension of a type that is not, and is not
+// among the facts, is one that Envoy does not know either.
+func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []finding.Finding {
+	if prev == nil {
+		prev = &envoy.Snapshot{}
+	}
+	if facts == nil {
+		facts = &finding.Facts{}
+	}
+	c.cache.begin()
+	var checked [envoy.NumKinds][]*checked
+	for k := range envoy.NumKinds {
+		checked[k] = c.cache.all(k, next[k])
+	}
+	out := c.set.check(&c.cache, prev, next, facts, &checked)
+	slices.SortStableFunc(out, compareFindings)
+	return out
+}
+
+// Check is [Checker.Check] without memory.
+func Check(prev, next *envoy.Snapshot, facts *finding.Facts) []finding.Finding {
+	var c Checker
+	return c.Check(prev, next, facts)
+}
+
+func compareFindings(a, b finding.Finding) int {
+	return cmp.Or(
+		cmp.Compare(kindOf(a.Type), kindOf(b.Type)), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity),
+		cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Message, b.Message))
+}
+
+// kindOf is the kind of a type URL, NumKinds for another.
+func kindOf(url string) envoy.Kind {
+	for k := range envoy.NumKinds {
+		if envoy.KindURLs[k] == url {
+			return k
+		}
+	}
+	return envoy.NumKinds
+}
+
+// Plain reports whether there is nothing to say about a resource whatever stands beside it: nothing is found in it, and it
+// refers to nothing.
+func (c *Checker) Plain(k envoy.Kind, r *envoy.Resource) bool {
+	used := c.cache.used
+	c.cache.begin()
+	c.cache.used = used // what the last config needs is kept
+	found := c.cache.get(k, r)
+	return len(found.findings)+len(found.refs)+len(found.regexes)+len(found.files)+len(found.binds) == 0 && !found.blocked
+}

@@ -1,0 +1,52 @@
+package load
+
+import "google.golang.org/protobuf/reflect/protoreflect"
+
+// messageRules are the rules by the type of message that they are about, wherever it stands.
+func messageRules() map[protoreflect.FullName]ruleFunc {
+	return map[protoreflect.FullName]ruleFunc{
+		"envoy.config.listener.v3.Listener":                                                 on(checkListener),
+		"envoy.config.listener.v3.FilterChain":                                              on(checkFilterChain),
+		"envoy.config.listener.v3.ListenerFilter":                                           on(checkListenerFilter),
+		"envoy.config.core.v3.TransportSocket":                                              on(checkTransportSocket),
+		"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": on(checkManager),
+		"envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy":                            on(checkTCPProxy),
+		"xds.type.matcher.v3.IPMatcher":                                                     on(checkIPMatcher),
+		"xds.type.matcher.v3.ServerNameMatcher":                                             on(checkServerNameMatcher),
+		"envoy.config.route.v3.RouteConfiguration":                                          on(checkRouteConfiguration),
+		"envoy.config.route.v3.VirtualHost":                                                 on(checkVirtualHost),
+		"envoy.config.route.v3.Route":                                                       on(checkRoute),
+		"envoy.config.route.v3.WeightedCluster":                                             on(checkWeightedCluster),
+		"envoy.config.route.v3.RetryPolicy":                                                 on(checkRetryPolicy),
+		"envoy.config.route.v3.HeaderMatcher":                                               on(checkHeaderMatcher),
+		"envoy.config.core.v3.HeaderValueOption":                                            on(checkHeaderValueOption),
+		"envoy.type.matcher.v3.RegexMatcher":                                                on(checkRegex),
+		"xds.type.matcher.v3.RegexMatcher":                                                  on(checkXDSRegex),
+		"envoy.type.v3.FractionalPercent":                                                   on(checkFraction),
+		"envoy.config.cluster.v3.Cluster":                                                   on(checkCluster),
+		"envoy.config.endpoint.v3.ClusterLoadAssignment":                                    on(checkAssignment),
+		"envoy.extensions.upstreams.http.v3.HttpProtocolOptions":                            on(checkHTTPOptions),
+		"envoy.extensions.transport_sockets.tls.v3.CommonTlsContext":                        on(checkCommonTLS),
+		"envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext":                    on(checkDownstreamTLS),
+		"envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext":                      on(checkUpstreamTLS),
+		"envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig":                         on(checkSDS),
+		"envoy.extensions.transport_sockets.tls.v3.TlsParameters":                           on(checkTLSParameters),
+		"envoy.extensions.transport_sockets.tls.v3.TlsCertificate":                          on(checkCertificate),
+		"envoy.extensions.transport_sockets.tls.v3.CertificateValidationContext":            on(checkValidation),
+		"envoy.extensions.filters.network.rbac.v3.RBAC":                                     on(checkNetworkRBAC),
+		"envoy.extensions.filters.http.rbac.v3.RBAC":                                        on(checkHTTPRBAC),
+		"envoy.config.rbac.v3.Permission":                                                   on(checkPermission),
+		"envoy.config.rbac.v3.Principal":                                                    on(checkPrincipal),
+		"envoy.config.rbac.v3.Policy":                                                       on(checkRBACPolicy),
+		"envoy.extensions.access_loggers.file.v3.FileAccessLog":                             on(checkFileLog),
+		"envoy.extensions.access_loggers.open_telemetry.v3.OpenTelemetryAccessLogConfig":    on(checkTelemetryLog),
+		"envoy.config.core.v3.SubstitutionFormatString":                                     on(checkFormat),
+		"envoy.config.core.v3.GrpcService.EnvoyGrpc":                                        on(checkEnvoyGRPC),
+		"envoy.config.core.v3.HttpUri":                                                      on(checkHTTPURI),
+		"envoy.config.trace.v3.ZipkinConfig":                                                on(checkZipkin),
+		"envoy.config.trace.v3.DatadogConfig":                                               on(checkDatadog),
+		"envoy.config.core.v3.ApiConfigSource":                                              on(checkAPISource),
+		"envoy.extensions.transport_sockets.tls.v3.Secret":                                  on(checkSecret),
+		"envoy.extensions.filters.http.fault.v3.HTTPFault":                                  on(checkFault),
+	}
+}

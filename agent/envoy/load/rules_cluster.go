@@ -1,0 +1,173 @@
+package load
+
+//lint:file-ignore SA1019 fields that Envoy still reads are checked
+
+import (
+	"maps"
+	"math/big"
+	"net/netip"
+	"slices"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
+)
+
+const nameHTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+// checkCluster checks one cluster.
+func checkCluster(s *subject, m *clusterv3.Cluster) {
+	s.transport = m.GetTransportSocket().GetTypedConfig().GetTypeUrl()
+	checkDiscovery(s, m)
+	checkBalancer(s, m)
+	checkOutlier(s, m.GetOutlierDetection())
+	old := m.GetHttp2ProtocolOptions() != nil || m.GetHttpProtocolOptions() != nil || m.GetCommonHttpProtocolOptions() != nil || m.GetUpstreamHttpProtocolOptions() != nil
+	for _, key := range slices.Sorted(maps.Keys(m.GetTypedExtensionProtocolOptions())) {
+		isOptions := m.GetTypedExtensionProtocolOptions()[key].GetTypeUrl() == envoy.TypePrefix+nameHTTPOptions
+		at := "typedExtensionProtocolOptions/" + finding.PointerKey(key)
+		switch {
+		case isOptions != (key == nameHTTPOptions):
+			s.report(88, finding.Reject, at, "HttpProtocolOptions and the key %s go together", nameHTTPOptions)
+		case isOptions && old:
+			s.report(87, finding.Reject, at, "HttpProtocolOptions do not go together with the older fields for HTTP options: keep one of both")
+		}
+	}
+}
+
+// checkDiscovery checks where a cluster has its endpoints from.
+func checkDiscovery(s *subject, m *clusterv3.Cluster) {
+	if m.GetClusterType() != nil {
+		return
+	}
+	switch m.GetType() {
+	case clusterv3.Cluster_EDS:
+		eds := m.GetEdsClusterConfig()
+		if eds == nil {
+			s.report(81, finding.Reject, "edsClusterConfig", "an EDS cluster needs eds_cluster_config")
+			return
+		}
+		if eds.GetEdsConfig().GetAds() != nil || eds.GetEdsConfig().GetSelf() != nil {
+			name := eds.GetServiceName()
+			if name == "" {
+				name = m.GetName()
+			}
+			s.refer(envoy.KindEndpoint, name, "edsClusterConfig", 113, finding.Unusable, "the cluster waits for it until initial_fetch_timeout, then has no endpoints")
+		}
+	case clusterv3.Cluster_ORIGINAL_DST:
+		if m.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
+			s.report(74, finding.Reject, "lbPolicy", "an ORIGINAL_DST cluster needs lb_policy CLUSTER_PROVIDED, and this has %s", m.GetLbPolicy())
+		}
+		if m.GetLoadAssignment() != nil {
+			s.report(76, finding.Reject, "loadAssignment", "an ORIGINAL_DST cluster has no endpoints of its own: leave load_assignment out")
+		}
+		if m.GetLbSubsetConfig() != nil {
+			s.report(76, finding.Reject, "lbSubsetConfig", "an ORIGINAL_DST cluster has no subsets: leave lb_subset_config out")
+		}
+		if o := m.GetOriginalDstLbConfig(); o.GetUseHttpHeader() && o.GetHttpHeaderName() != "" && !substitution.HeaderName(o.GetHttpHeaderName()) {
+			s.report(77, finding.Reject, "originalDstLbConfig/httpHeaderName", "%q is not the name of a header", clip.Value(o.GetHttpHeaderName()))
+		}
+	default:
+		checkEndpointAddresses(s, m)
+	}
+	if m.GetType() != clusterv3.Cluster_ORIGINAL_DST && m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED {
+		s.report(75, finding.Reject, "lbPolicy", "CLUSTER_PROVIDED is for cluster types that bring a load balancer, %s has none", m.GetType())
+	}
+	if m.GetType() == clusterv3.Cluster_LOGICAL_DNS {
+		if l := m.GetLoadAssignment().GetEndpoints(); len(l) != 1 || len(l[0].GetLbEndpoints()) != 1 {
+			s.report(80, finding.Reject, "loadAssignment", "a LOGICAL_DNS cluster has exactly one locality with one endpoint")
+		}
+	}
+}
+
+// checkEndpointAddresses checks that the endpoints of a cluster are of the kind that its type takes.
+func checkEndpointAddresses(s *subject, m *clusterv3.Cluster) {
+	dns := m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS
+	for i, l := range m.GetLoadAssignment().GetEndpoints() {
+		for j, e := range l.GetLbEndpoints() {
+			at := finding.Part("loadAssignment/endpoints", i, "lbEndpoints", index(j), "endpoint/address")
+			a := e.GetEndpoint().GetAddress()
+			sa := a.GetSocketAddress()
+			switch {
+			case dns && (a.GetPipe() != nil || sa.GetResolverName() != ""):
+				s.report(79, finding.Reject, at, "a %s cluster resolves host names with DNS: give a socket address without resolver_name", m.GetType())
+			case !dns && sa != nil && !isIP(sa):
+				s.report(78, finding.Reject, at, "%q is not an IP address: use STRICT_DNS for host names", clip.Value(sa.GetAddress()))
+			}
+		}
+	}
+}
+
+func isIP(a *corev3.SocketAddress) bool {
+	_, err := netip.ParseAddr(a.GetAddress())
+	return err == nil || a.GetResolverName() != ""
+}
+
+// checkBalancer checks the configs of load balancers.
+func checkBalancer(s *subject, m *clusterv3.Cluster) {
+	if r := m.GetRingHashLbConfig(); r != nil {
+		low, high := uint64(1024), uint64(8<<20)
+		if v := r.GetMinimumRingSize(); v != nil {
+			low = v.GetValue()
+		}
+		if v := r.GetMaximumRingSize(); v != nil {
+			high = v.GetValue()
+		}
+		if low > high {
+			s.report(86, finding.Reject, "ringHashLbConfig", "the minimum ring size %d is above the maximum %d", low, high)
+		}
+	}
+	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
+		s.report(86, finding.Reject, "maglevLbConfig/tableSize", "the table size %d is not a prime number", v.GetValue())
+	}
+}
+
+func checkOutlier(s *subject, m *clusterv3.OutlierDetection) {
+	if m.GetMaxEjectionTime() == nil {
+		return
+	}
+	base := 30 * time.Second // Envoy's default
+	if b := m.GetBaseEjectionTime(); b != nil {
+		base = b.AsDuration()
+	}
+	if m.GetMaxEjectionTime().AsDuration() < base {
+		s.report(85, finding.Reject, "outlierDetection/maxEjectionTime", "max_ejection_time %v is below base_ejection_time %v", m.GetMaxEjectionTime().AsDuration(), base)
+	}
+}
+
+// checkHTTPOptions checks the HTTP options of a cluster.
+func checkHTTPOptions(s *subject, m *httpv3.HttpProtocolOptions) {
+	if m.GetAutoConfig() == nil {
+		return
+	}
+	s.contextual++
+	if s.place.Type == envoy.KindCluster.URL() && (s.transport == "" || s.transport == match.RawBufferURL) {
+		s.report(87, finding.Reject, "autoConfig", "auto_config chooses the protocol by ALPN, which needs a TLS transport socket: use explicit_http_config")
+	}
+}
+
+// checkAssignment checks endpoints: the sums of their weights.
+func checkAssignment(s *subject, m *endpointv3.ClusterLoadAssignment) {
+	localities := map[uint32]uint64{}
+	for i, l := range m.GetEndpoints() {
+		localities[l.GetPriority()] += uint64(l.GetLoadBalancingWeight().GetValue())
+		if localities[l.GetPriority()] > 1<<32-1 {
+			s.report(83, finding.Reject, finding.Part("endpoints", i, "loadBalancingWeight"), "the weights of the localities of priority %d sum up to more than %d", l.GetPriority(), uint64(1<<32-1))
+			return
+		}
+		var endpoints uint64
+		for _, e := range l.GetLbEndpoints() {
+			endpoints += uint64(max(1, e.GetLoadBalancingWeight().GetValue()))
+		}
+		if endpoints > 1<<32-1 {
+			s.report(83, finding.Reject, finding.Part("endpoints", i), "the weights of the endpoints of a locality sum up to more than %d", uint64(1<<32-1))
+		}
+	}
+}

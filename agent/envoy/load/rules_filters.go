@@ -1,0 +1,230 @@
+package load
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
+)
+
+// terminality says whether a filter ends its chain.
+type terminality uint8
+
+const (
+	passes terminality = iota
+	ends
+	mayEnd // by its config, or by code that is not known here
+)
+
+// networkTerminality is that of a network filter, by type URL.
+func networkTerminality(url string) terminality {
+	switch strings.TrimPrefix(url, match.NetworkFilters) {
+	case "http_connection_manager.v3.HttpConnectionManager", "tcp_proxy.v3.TcpProxy", "echo.v3.Echo", "direct_response.v3.Config",
+		"redis_proxy.v3.RedisProxy", "thrift_proxy.v3.ThriftProxy", "dubbo_proxy.v3.DubboProxy", "generic_proxy.v3.GenericProxy",
+		"reverse_tunnel.v3.ReverseTunnel":
+		return ends
+	case "rbac.v3.RBAC", "connection_limit.v3.ConnectionLimit", "ext_authz.v3.ExtAuthz", "geoip.v3.Geoip", "local_ratelimit.v3.LocalRateLimit",
+		"mongo_proxy.v3.MongoProxy", "ratelimit.v3.RateLimit", "set_filter_state.v3.Config", "sni_cluster.v3.SniCluster",
+		"sni_dynamic_forward_proxy.v3.FilterConfig", "wasm.v3.Wasm", "zookeeper_proxy.v3.ZooKeeperProxy", "ext_proc.v3.NetworkExternalProcessor":
+		return passes
+	}
+	return mayEnd
+}
+
+// httpTerminality is that of an HTTP filter.
+func httpTerminality(url string) terminality {
+	switch name := strings.TrimPrefix(url, match.HttpFilters); name {
+	case "router.v3.Router":
+		return ends
+	case "rbac.v3.RBAC", "fault.v3.HTTPFault", "local_ratelimit.v3.LocalRateLimit", "ratelimit.v3.RateLimit", "cors.v3.Cors", "lua.v3.Lua",
+		"ext_authz.v3.ExtAuthz", "jwt_authn.v3.JwtAuthentication", "buffer.v3.Buffer", "compressor.v3.Compressor", "decompressor.v3.Decompressor",
+		"grpc_stats.v3.FilterConfig", "grpc_web.v3.GrpcWeb", "header_mutation.v3.HeaderMutation", "health_check.v3.HealthCheck", "wasm.v3.Wasm",
+		"ext_proc.v3.ExternalProcessor", "csrf.v3.CsrfPolicy", "oauth2.v3.OAuth2", "tap.v3.Tap", "set_metadata.v3.Config",
+		"adaptive_concurrency.v3.AdaptiveConcurrency", "admission_control.v3.AdmissionControl", "bandwidth_limit.v3.BandwidthLimit",
+		"dynamic_forward_proxy.v3.FilterConfig", "ip_tagging.v3.IPTagging", "header_to_metadata.v3.Config", "basic_auth.v3.BasicAuth":
+		return passes
+	}
+	return mayEnd
+}
+
+// checkFilterChain checks the network filters of a chain.
+func checkFilterChain(s *subject, m *listenerv3.FilterChain) {
+	filters := m.GetFilters()
+	if len(filters) == 0 {
+		if !s.inside("envoy.config.listener.v3.ApiListener") && m.GetTransportSocket().GetName() != "envoy.transport_sockets.quic" {
+			s.report(22, finding.Unusable, "filters", "a filter chain without filters closes its connections at once: give a terminal filter, as tcp_proxy")
+		}
+		return
+	}
+	for i, f := range filters {
+		at := finding.Part("filters", i)
+		if f.GetTypedConfig() == nil {
+			if f.GetConfigDiscovery() == nil {
+				s.report(23, finding.Reject, at+"/typedConfig", "network filter %q has no typed_config, by whose type Envoy finds it", clip.Value(f.GetName()))
+			}
+			continue
+		}
+		kind := networkTerminality(f.GetTypedConfig().GetTypeUrl())
+		if !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), match.NetworkFilters) {
+			continue // another rule says what is wrong
+		}
+		last := i == len(filters)-1
+		switch {
+		case last && kind == passes:
+			s.report(20, finding.Reject, at, "the last network filter, %q, passes connections on: put a terminal one behind it, as tcp_proxy", clip.Value(f.GetName()))
+		case !last && kind == ends:
+			s.report(21, finding.Reject, at, "network filter %q ends the chain, but there are %d behind it: move it to the end", clip.Value(f.GetName()), len(filters)-1-i)
+		}
+	}
+}
+
+// checkTransportSocket checks that a transport socket says what it is, on its side.
+func checkTransportSocket(s *subject, m *corev3.TransportSocket) {
+	url := m.GetTypedConfig().GetTypeUrl()
+	if url == "" {
+		s.report(23, finding.Reject, "typedConfig", "transport socket %q has no typed_config, by whose type Envoy finds it", clip.Value(m.GetName()))
+		return
+	}
+	switch {
+	case url == match.UpstreamTLSURL && s.inside("envoy.config.listener.v3.FilterChain"):
+		s.report(24, finding.Reject, "typedConfig", "an UpstreamTlsContext is for clusters: a filter chain takes a DownstreamTlsContext")
+	case url == match.DownstreamTLSURL && s.inside("envoy.config.cluster.v3.Cluster"):
+		s.report(24, finding.Reject, "typedConfig", "a DownstreamTlsContext is for listeners: a cluster takes an UpstreamTlsContext")
+	}
+}
+
+// checkTCPProxy checks a TCP proxy and notes its clusters.
+func checkTCPProxy(s *subject, m *tcpv3.TcpProxy) {
+	const then = "connections are reset"
+	if c := m.GetCluster(); c != "" {
+		s.refer(envoy.KindCluster, c, "cluster", 31, finding.Unusable, then)
+	}
+	var total uint64
+	for i, w := range m.GetWeightedClusters().GetClusters() {
+		total += uint64(w.GetWeight())
+		s.refer(envoy.KindCluster, w.GetName(), finding.Part("weightedClusters/clusters", i, "name"), 31, finding.Unusable, then)
+	}
+	if total > 1<<32-1 {
+		s.report(61, finding.Reject, "weightedClusters", "the weights sum up to %d, at most %d are allowed", total, uint64(1<<32-1))
+	}
+}
+
+// checkManager checks an HTTP connection manager.
+func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
+	filters := m.GetHttpFilters()
+	if len(filters) == 0 {
+		s.report(42, finding.Unusable, "httpFilters", "without HTTP filters no request is answered: put envoy.filters.http.router at the end")
+	}
+	checkHTTPFilters(s, filters, "httpFilters", 40, 41)
+	if m.GetRds() != nil {
+		name := m.GetRds().GetRouteConfigName()
+		s.refer(envoy.KindRoute, name, "rds/routeConfigName", 113, finding.Unusable, "the listener waits for it until initial_fetch_timeout, then answers 404")
+	}
+	types := map[string]int{}
+	for i, u := range m.GetUpgradeConfigs() {
+		key := match.LowerASCII(u.GetUpgradeType())
+		if first, twice := types[key]; twice {
+			s.reportWith([]string{finding.Part("upgradeConfigs", first)}, 44, finding.Reject, finding.Part("upgradeConfigs", i), "the upgrade %q is configured twice", clip.Value(u.GetUpgradeType()))
+		}
+		types[key] = i
+		if len(u.GetFilters()) > 0 {
+			checkHTTPFilters(s, u.GetFilters(), finding.Part("upgradeConfigs", i, "filters"), 45, 45)
+		}
+	}
+	if len(m.GetOriginalIpDetectionExtensions()) > 0 && (m.GetUseRemoteAddress().GetValue() || m.GetXffNumTrustedHops() > 0) {
+		s.report(46, finding.Reject, "originalIpDetectionExtensions", "original_ip_detection_extensions do not go together with use_remote_address and xff_num_trusted_hops")
+	}
+	if m.GetStripMatchingHostPort() && m.GetStripAnyHostPort() {
+		s.report(47, finding.Reject, "stripMatchingHostPort", "strip_matching_host_port and strip_any_host_port do not go together: set one")
+	}
+	if m.GetCodecType() == hcmv3.HttpConnectionManager_HTTP3 && !s.inside("envoy.config.listener.v3.UdpListenerConfig") && s.place.Type == envoy.KindListener.URL() && !s.out.udp() {
+		s.report(48, finding.Reject, "codecType", "HTTP/3 needs a QUIC listener: use AUTO on TCP")
+	}
+	checkRanges(s, 49, m.GetInternalAddressConfig().GetCidrRanges(), "internalAddressConfig/cidrRanges")
+	checkOverrideNames(s, m)
+}
+
+// udp reports whether the listener has a UDP address.
+func (c *checked) udp() bool {
+	for _, b := range c.binds {
+		if b.udp {
+			return true
+		}
+	}
+	return false
+}
+
+// checkHTTPFilters checks that a list of HTTP filters ends as it must.
+func checkHTTPFilters(s *subject, filters []*hcmv3.HttpFilter, field string, early, late int) {
+	for i, f := range filters {
+		at := finding.Part(field, i)
+		if f.GetTypedConfig() == nil {
+			if f.GetConfigDiscovery() == nil && !f.GetIsOptional() {
+				s.report(23, finding.Reject, at+"/typedConfig", "HTTP filter %q has no typed_config, by whose type Envoy finds it", clip.Value(f.GetName()))
+			}
+			continue
+		}
+		kind := httpTerminality(f.GetTypedConfig().GetTypeUrl())
+		last := i == len(filters)-1
+		switch {
+		case !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), match.HttpFilters):
+		case last && kind == passes:
+			s.report(late, finding.Reject, at, "the last HTTP filter, %q, passes requests on: put envoy.filters.http.router behind it", clip.Value(f.GetName()))
+		case !last && kind == ends:
+			s.report(early, finding.Reject, at, "HTTP filter %q ends the chain, but there are %d behind it: move it to the end", clip.Value(f.GetName()), len(filters)-1-i)
+		case kind == ends && f.GetDisabled():
+			s.report(late, finding.Reject, at+"/disabled", "a terminal filter cannot be disabled")
+		}
+	}
+}
+
+// checkOverrideNames compares what routes say about filters with the filters that there are.
+func checkOverrideNames(s *subject, m *hcmv3.HttpConnectionManager) {
+	routes := m.GetRouteConfig()
+	if routes == nil {
+		return
+	}
+	types := make(map[string]string, len(m.GetHttpFilters()))
+	for _, f := range m.GetHttpFilters() {
+		types[f.GetName()] = f.GetTypedConfig().GetTypeUrl()
+	}
+	check := func(overrides anyMap, at string) {
+		for _, name := range slices.Sorted(maps.Keys(overrides)) {
+			url, exists := types[name]
+			own := overrides[name].GetTypeUrl()
+			at := at + "/typedPerFilterConfig/" + finding.PointerKey(name)
+			switch {
+			case !exists:
+				s.report(52, finding.Lint, at, "there is no HTTP filter %q that this could be for", clip.Value(name))
+			case own != match.FilterConfigURL && url != "" && packageOf(own) != packageOf(url) && strings.HasPrefix(own, match.HttpFilters):
+				s.report(52, finding.Reject, at, "%s is not a config of the filter %q, which is a %s", match.ShortURL(own), clip.Value(name), match.ShortURL(url))
+			}
+		}
+	}
+	check(routes.GetTypedPerFilterConfig(), "routeConfig")
+	for i, h := range routes.GetVirtualHosts() {
+		check(h.GetTypedPerFilterConfig(), finding.Part("routeConfig/virtualHosts", i))
+		for j, r := range h.GetRoutes() {
+			check(r.GetTypedPerFilterConfig(), fmt.Sprintf("routeConfig/virtualHosts/%d/routes/%d", i, j))
+			for k, w := range r.GetRoute().GetWeightedClusters().GetClusters() {
+				check(w.GetTypedPerFilterConfig(), fmt.Sprintf("routeConfig/virtualHosts/%d/routes/%d/route/weightedClusters/clusters/%d", i, j, k))
+			}
+		}
+	}
+}
+
+// packageOf is the package of a type URL.
+func packageOf(url string) string {
+	i := strings.LastIndexByte(url, '.')
+	return url[:max(i, 0)]
+}

@@ -1,0 +1,100 @@
+package match
+
+import (
+	"strconv"
+
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	netrbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+)
+
+const (
+	NetworkFilters = envoy.TypePrefix + "envoy.extensions.filters.network."
+	HcmURL         = NetworkFilters + "http_connection_manager.v3.HttpConnectionManager"
+	tcpURL         = NetworkFilters + "tcp_proxy.v3.TcpProxy"
+	networkRBACURL = NetworkFilters + "rbac.v3.RBAC"
+)
+
+// networkFilters runs the network filters of the chain, in their order, up to the terminal one.
+func (w *walk) networkFilters() *Trace {
+	for i, f := range w.match.Chain.GetFilters() {
+		config := f.GetTypedConfig()
+		place := w.chain.Below("filters", strconv.Itoa(i))
+		step := Step{Level: LevelNetworkFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()), Place: &place}
+		inside := place.Below("typedConfig")
+		switch config.GetTypeUrl() {
+		case HcmURL:
+			m := &hcmv3.HttpConnectionManager{}
+			if config.UnmarshalTo(m) == nil {
+				w.step(step)
+				return w.http(m, inside)
+			}
+		case tcpURL:
+			m := &tcpv3.TcpProxy{}
+			if config.UnmarshalTo(m) == nil {
+				w.step(step)
+				return w.tcp(m, inside)
+			}
+		case networkRBACURL:
+			m := &netrbacv3.RBAC{}
+			if config.UnmarshalTo(m) == nil {
+				d := evaluateRBAC(m.GetRules(), newStream(&Request{}, &w.socket.seen, w.conn.Peer, w.tls), false)
+				if t := w.rbac(&step, d, evaluateShadow(m.GetShadowRules(), w, nil), m.GetMatcher() != nil); t != nil {
+					return t
+				}
+				continue
+			}
+		}
+		step.note("not evaluated here")
+		w.step(step)
+	}
+	return w.end(Broken, LevelNetworkFilter, "", "the filter chain has no terminal filter that is known here: Envoy closes the connection")
+}
+
+// rbac notes what an RBAC filter decides; the result is the end, or nil to go on.
+func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace {
+	if matcher {
+		step.note("its matcher is not evaluated here")
+		w.step(*step)
+		return nil
+	}
+	step.Choice = d.text()
+	if shadow != "" {
+		step.note("shadow rules would %s", shadow)
+	}
+	w.step(*step)
+	if d.Policy != "" {
+		w.trace.Policy = d.Policy
+	}
+	if d.Allowed {
+		return nil
+	}
+	w.trace.Policy = d.Policy
+	if step.Level == LevelHTTPFilter {
+		w.trace.Status = 403
+	}
+	return w.end(Denied, step.Level, "UAEX", "RBAC denies it: %s", d.text())
+}
+
+// tcp is the TCP proxy.
+func (w *walk) tcp(m *tcpv3.TcpProxy, at finding.Place) *Trace {
+	w.logs(m.GetAccessLog(), at.Below("accessLog"))
+	var clusters []WeightedCluster
+	var total uint64
+	if weighted := m.GetWeightedClusters(); weighted != nil {
+		for _, c := range weighted.GetClusters() {
+			clusters = append(clusters, WeightedCluster{Name: c.GetName(), Weight: c.GetWeight()})
+			total += uint64(c.GetWeight())
+		}
+	} else {
+		clusters, total = []WeightedCluster{{Name: m.GetCluster(), Weight: 1}}, 1
+	}
+	if w.req != nil {
+		w.trace.Steps[len(w.trace.Steps)-1].note("the TCP proxy forwards the bytes of the request without looking at it")
+	}
+	return w.forward(clusters, total)
+}

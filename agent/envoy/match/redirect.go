@@ -1,0 +1,104 @@
+package match
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+)
+
+// redirectStatus is the status that a redirect answers with.
+func redirectStatus(a *routev3.RedirectAction) uint32 {
+	switch a.GetResponseCode() {
+	case routev3.RedirectAction_FOUND:
+		return 302
+	case routev3.RedirectAction_SEE_OTHER:
+		return 303
+	case routev3.RedirectAction_TEMPORARY_REDIRECT:
+		return 307
+	case routev3.RedirectAction_PERMANENT_REDIRECT:
+		return 308
+	}
+	return 301
+}
+
+// redirectTo is the Location that a redirect answers with. A port that belongs to the old scheme goes with it.
+func redirectTo(a *routev3.RedirectAction, m *routev3.RouteMatch, s *stream) string {
+	scheme := s.scheme
+	if a.GetHttpsRedirect() {
+		scheme = "https"
+	} else if a.GetSchemeRedirect() != "" {
+		scheme = a.GetSchemeRedirect()
+	}
+	host, port := s.host, ""
+	if i := portStart(host); i >= 0 {
+		host, port = host[:i], host[i+1:]
+	}
+	if port == "80" && s.scheme == "http" || port == "443" && s.scheme == "https" {
+		if scheme != s.scheme {
+			port = ""
+		}
+	}
+	if h := a.GetHostRedirect(); h != "" {
+		host = h
+	}
+	if p := a.GetPortRedirect(); p != 0 {
+		port = strconv.FormatUint(uint64(p), 10)
+	}
+	if port != "" {
+		host += ":" + port
+	}
+	path := withoutQuery(s.path)
+	query := s.path[len(path):]
+	if a.GetStripQuery() {
+		query = ""
+	}
+	switch p := a.GetPathRewriteSpecifier().(type) {
+	case *routev3.RedirectAction_PathRedirect:
+		path = p.PathRedirect
+		if strings.Contains(path, "?") {
+			query = ""
+		}
+	case *routev3.RedirectAction_PrefixRewrite:
+		path = p.PrefixRewrite + strings.TrimPrefix(path, matchedPrefix(m, path))
+	case *routev3.RedirectAction_RegexRewrite:
+		path = rewrite(path, p.RegexRewrite.GetPattern().GetRegex(), p.RegexRewrite.GetSubstitution())
+	}
+	return scheme + "://" + host + path + query
+}
+
+// rewrite replaces what a regular expression finds, everywhere, where \1 to \9 stand for its groups.
+func rewrite(path, pattern, substitution string) string {
+	if _, _, err := CompileRegex(pattern); err != nil {
+		return path
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return path
+	}
+	var template strings.Builder
+	for i := 0; i < len(substitution); i++ {
+		switch c := substitution[i]; {
+		case c == '$':
+			template.WriteString("$$")
+		case c == '\\' && i+1 < len(substitution) && substitution[i+1] >= '0' && substitution[i+1] <= '9':
+			i++
+			template.WriteString("${" + substitution[i:i+1] + "}")
+		default:
+			template.WriteByte(c)
+		}
+	}
+	return re.ReplaceAllString(path, template.String())
+}
+
+// matchedPrefix is what of the path a route has matched, for a rewrite of it.
+func matchedPrefix(m *routev3.RouteMatch, path string) string {
+	switch p := m.GetPathSpecifier().(type) {
+	case *routev3.RouteMatch_Prefix:
+		return p.Prefix
+	case *routev3.RouteMatch_PathSeparatedPrefix:
+		return p.PathSeparatedPrefix
+	}
+	return path
+}

@@ -1,0 +1,144 @@
+package match
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+
+	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
+)
+
+// MaxRegex is the length in bytes of a regular expression that is compiled here, a bound of this package.
+const MaxRegex = 16 << 10
+
+// stringMatch is a compiled StringMatcher. The zero value matches nothing.
+type stringMatch struct {
+	kind   byte // 'e'xact, 'p'refix, 's'uffix, 'c'ontains, 'r'egex, 0 for nothing
+	value  string
+	fold   bool
+	regexp *regexp.Regexp
+}
+
+// matches reports whether a value fits. Case is ignored for ASCII letters alone, as in Envoy.
+func (m *stringMatch) matches(v string) bool {
+	if m.kind == 'r' {
+		return m.regexp != nil && m.regexp.MatchString(v)
+	}
+	if m.fold {
+		v = LowerASCII(v)
+	}
+	switch m.kind {
+	case 'e':
+		return v == m.value
+	case 'p':
+		return strings.HasPrefix(v, m.value)
+	case 's':
+		return strings.HasSuffix(v, m.value)
+	case 'c':
+		return strings.Contains(v, m.value)
+	}
+	return false
+}
+
+// text describes the matcher.
+func (m *stringMatch) text() string {
+	switch m.kind {
+	case 'e':
+		return fmt.Sprintf("%q", clip.Value(m.value))
+	case 'p':
+		return fmt.Sprintf("prefix %q", clip.Value(m.value))
+	case 's':
+		return fmt.Sprintf("suffix %q", clip.Value(m.value))
+	case 'c':
+		return fmt.Sprintf("containing %q", clip.Value(m.value))
+	case 'r':
+		return fmt.Sprintf("regex %q", clip.Value(m.value))
+	}
+	return "nothing"
+}
+
+func newStringMatch(kind byte, value string, fold bool) stringMatch {
+	m := stringMatch{kind: kind, value: value, fold: fold && kind != 'r'}
+	if m.fold {
+		m.value = LowerASCII(value)
+	}
+	if kind == 'r' {
+		m.regexp, _, _ = CompileRegex(value)
+	}
+	return m
+}
+
+// compileString compiles Envoy's StringMatcher. One that cannot be compiled matches nothing.
+func compileString(m *matcherv3.StringMatcher) stringMatch {
+	switch p := m.GetMatchPattern().(type) {
+	case *matcherv3.StringMatcher_Exact:
+		return newStringMatch('e', p.Exact, m.GetIgnoreCase())
+	case *matcherv3.StringMatcher_Prefix:
+		return newStringMatch('p', p.Prefix, m.GetIgnoreCase())
+	case *matcherv3.StringMatcher_Suffix:
+		return newStringMatch('s', p.Suffix, m.GetIgnoreCase())
+	case *matcherv3.StringMatcher_Contains:
+		return newStringMatch('c', p.Contains, m.GetIgnoreCase())
+	case *matcherv3.StringMatcher_SafeRegex:
+		return newStringMatch('r', p.SafeRegex.GetRegex(), false)
+	}
+	return stringMatch{}
+}
+
+// compileXDSString is compileString for the copy of the type in xds.type.matcher.v3.
+func compileXDSString(m *xdsmatcherv3.StringMatcher) stringMatch {
+	switch p := m.GetMatchPattern().(type) {
+	case *xdsmatcherv3.StringMatcher_Exact:
+		return newStringMatch('e', p.Exact, m.GetIgnoreCase())
+	case *xdsmatcherv3.StringMatcher_Prefix:
+		return newStringMatch('p', p.Prefix, m.GetIgnoreCase())
+	case *xdsmatcherv3.StringMatcher_Suffix:
+		return newStringMatch('s', p.Suffix, m.GetIgnoreCase())
+	case *xdsmatcherv3.StringMatcher_Contains:
+		return newStringMatch('c', p.Contains, m.GetIgnoreCase())
+	case *xdsmatcherv3.StringMatcher_SafeRegex:
+		return newStringMatch('r', p.SafeRegex.GetRegex(), false)
+	}
+	return stringMatch{}
+}
+
+// compileRegex compiles a regular expression so that it matches whole values, as Envoy does with RE2, and returns the
+// size of its program. That of RE2 is of the same order, but not the same.
+func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
+	if len(pattern) > MaxRegex {
+		return nil, 0, fmt.Errorf("the regular expression has %d bytes, at most %d are allowed", len(pattern), MaxRegex)
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, 0, err
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, 0, err
+	}
+	re, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+	if err != nil {
+		return nil, 0, err
+	}
+	return re, len(prog.Inst), nil
+}
+
+// lowerASCII is strings.ToLower for ASCII letters.
+func LowerASCII(s string) string {
+	for i := range len(s) {
+		if s[i] >= 'A' && s[i] <= 'Z' {
+			b := []byte(s)
+			for j := i; j < len(b); j++ {
+				if b[j] >= 'A' && b[j] <= 'Z' {
+					b[j] += 'a' - 'A'
+				}
+			}
+			return string(b)
+		}
+	}
+	return s
+}

@@ -1,0 +1,2 @@
+// Package envoybin asks a real Envoy about configs, where there is one.
+package envoybin

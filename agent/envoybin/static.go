@@ -1,0 +1,191 @@
+package envoybin
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math"
+	"math/big"
+	"net/netip"
+	"time"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/envoy"
+	"github.com/nearside-mesh/nearside/agent/generate"
+)
+
+// staticConfig is a config that is put into a bootstrap, so that an Envoy loads it without a server.
+type staticConfig struct {
+	listeners []*listenerv3.Listener
+	clusters  []*clusterv3.Cluster
+	secrets   []*tlsv3.Secret
+	endpoints map[string]*endpointv3.ClusterLoadAssignment
+	routes    map[string]*routev3.RouteConfiguration
+}
+
+// staticFrom decodes a config.
+func staticFrom(s *envoy.Snapshot) (*staticConfig, error) {
+	out := &staticConfig{endpoints: map[string]*endpointv3.ClusterLoadAssignment{}, routes: map[string]*routev3.RouteConfiguration{}}
+	for k, list := range s {
+		for _, r := range list {
+			var m proto.Message
+			switch envoy.Kind(k) {
+			case envoy.KindListener:
+				l := &listenerv3.Listener{}
+				out.listeners, m = append(out.listeners, l), l
+			case envoy.KindCluster:
+				c := &clusterv3.Cluster{}
+				out.clusters, m = append(out.clusters, c), c
+			case envoy.KindSecret:
+				x := &tlsv3.Secret{}
+				out.secrets, m = append(out.secrets, x), x
+			case envoy.KindEndpoint:
+				a := &endpointv3.ClusterLoadAssignment{}
+				out.endpoints[r.Name], m = a, a
+			case envoy.KindRoute:
+				c := &routev3.RouteConfiguration{}
+				out.routes[r.Name], m = c, c
+			}
+			if err := proto.Unmarshal(r.Body, m); err != nil {
+				return nil, fmt.Errorf("%s: %w", r.Name, err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// bootstrap returns a file for Envoy, by its name and content: JSON, or the wire form where the program does not know a
+// message in it. Nothing in it asks a server: endpoints stand in their clusters, routes in their listeners, secrets among
+// the static ones, as certificates that are good for nothing else. Logs go nowhere.
+func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file string, text []byte, err error) {
+	b := &bootstrapv3.Bootstrap{
+		Node: &corev3.Node{Id: mesh + "." + name, Cluster: name},
+		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
+			Listeners: s.listeners, Clusters: s.clusters, Secrets: s.secrets,
+		},
+		LayeredRuntime: &bootstrapv3.LayeredRuntime{Layers: []*bootstrapv3.RuntimeLayer{{
+			Name: "nearside", LayerSpecifier: &bootstrapv3.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: map[string]*structpb.Value{
+				"re2.max_program_size.error_level": structpb.NewNumberValue(math.MaxUint32),
+			}}},
+		}}},
+	}
+	for _, c := range generate.StaticClusters() {
+		b.StaticResources.Clusters = append(b.StaticResources.Clusters, &clusterv3.Cluster{Name: c, ConnectTimeout: durationpb.New(time.Second)})
+	}
+	if err := eachMessage(b, func(m proto.Message) { s.settle(m, certs) }); err != nil {
+		return "", nil, err
+	}
+	if text, err := (protojson.MarshalOptions{}).Marshal(b); err == nil {
+		return "envoy.json", text, nil
+	}
+	text, err = proto.MarshalOptions{Deterministic: true}.Marshal(b)
+	return "envoy.pb", text, err
+}
+
+// settle takes out of a message what would ask a server.
+func (s *staticConfig) settle(m proto.Message, certs *throwaway) {
+	switch m := m.(type) {
+	case *hcmv3.HttpConnectionManager:
+		if rds := m.GetRds(); rds != nil {
+			route := &routev3.RouteConfiguration{Name: rds.RouteConfigName}
+			if r := s.routes[rds.RouteConfigName]; r != nil {
+				route = proto.CloneOf(r)
+			}
+			if route.ValidateClusters == nil { // as over RDS
+				route.ValidateClusters = wrapperspb.Bool(false)
+			}
+			m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: route}
+		}
+	case *tlsv3.SdsSecretConfig:
+		m.SdsConfig = nil
+	case *tlsv3.TlsCertificate:
+		if bytes.Equal(m.GetPrivateKey().GetInlineBytes(), []byte(hiddenKey)) {
+			m.CertificateChain, m.PrivateKey = inline(certs.cert), inline(certs.key)
+		}
+	case *tlsv3.Secret:
+		switch m.Type.(type) {
+		case *tlsv3.Secret_TlsCertificate:
+			m.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline(certs.cert), PrivateKey: inline(certs.key)}}
+		case *tlsv3.Secret_ValidationContext:
+			m.Type = &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(certs.cert)}}
+		}
+	case *filelogv3.FileAccessLog:
+		m.Path = "/dev/null" // that of the proxy may be on another host
+	case *clusterv3.Cluster:
+		if m.GetType() != clusterv3.Cluster_EDS {
+			return
+		}
+		service := m.GetEdsClusterConfig().GetServiceName()
+		if service == "" {
+			service = m.Name
+		}
+		a := &endpointv3.ClusterLoadAssignment{}
+		if known := s.endpoints[service]; known != nil {
+			a = proto.CloneOf(known)
+		}
+		a.ClusterName = m.Name
+		m.LoadAssignment, m.EdsClusterConfig = a, nil
+		m.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+		if named(a) {
+			m.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
+		}
+	}
+}
+
+// named reports whether an endpoint is a host name.
+func named(a *endpointv3.ClusterLoadAssignment) bool {
+	for _, l := range a.Endpoints {
+		for _, e := range l.LbEndpoints {
+			if s := e.GetEndpoint().GetAddress().GetSocketAddress(); s != nil {
+				if _, err := netip.ParseAddr(s.Address); err != nil {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func inline(b []byte) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
+}
+
+// throwaway is a certificate with its key that stand for those of a proxy.
+type throwaway struct{ cert, key []byte } // PEM
+
+func newThrowaway() (*throwaway, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nearside"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return &throwaway{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})}, nil
+}

@@ -1,0 +1,2 @@
+// Package files opens files that others may have made.
+package files

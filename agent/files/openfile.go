@@ -1,0 +1,53 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// errNotRegular is for what stands in the place of a file.
+var errNotRegular = errors.New("not a regular file")
+
+// openRegular opens a regular file, or what a symbolic link leads to when that is one. It never blocks: a pipe or
+// device is refused unopened where possible.
+func OpenRegular(name string) (*os.File, error) {
+	// Opening a device can have effects, so what it is comes first; it may be another one at the open.
+	if st, err := os.Stat(name); err != nil {
+		return nil, err
+	} else if err := regular(name, st); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil {
+		err = regular(name, st)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func regular(name string, st fs.FileInfo) error {
+	what := "a special file"
+	switch m := st.Mode(); {
+	case m.IsRegular():
+		return nil
+	case m.IsDir():
+		what = "a directory"
+	case m&fs.ModeNamedPipe != 0:
+		what = "a pipe"
+	case m&fs.ModeSocket != 0:
+		what = "a socket"
+	case m&fs.ModeDevice != 0:
+		what = "a device"
+	}
+	return fmt.Errorf("%s is %s, %w; put a file in its place or rename it", name, what, errNotRegular)
+}

@@ -1,0 +1,153 @@
+package generate
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// noServicePort is the port of an inbound that only carries tags: its workload serves nothing (Kuma's convention for
+// pods without a service).
+const noServicePort = 49151
+
+// inbounds adds a listener and a cluster for each port that the workload serves.
+func (g *generator) inbounds() {
+	n := &g.dp.Networking
+	for i := range n.Inbound {
+		in := &n.Inbound[i]
+		if in.State == resource.InboundIgnored || in.Port == noServicePort {
+			continue
+		}
+		host := cmp.Or(in.Address, n.Address)
+		addr, err := netip.ParseAddr(host)
+		if err != nil {
+			g.warnf("networking.inbound[%d]: the address %q is not an IP address: the inbound is left out; set networking.address to an IP", i, host)
+			continue
+		}
+		g.inbound(i, in, addr)
+	}
+}
+
+func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
+	port := cmp.Or(in.ServicePort, in.Port)
+	cluster := fmt.Sprintf("localhost:%d", port)
+	protocol := mesh.ParseProtocol(in.Tags[resource.TagProtocol])
+	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}
+	l := &draft.Listener{
+		Kind: draft.Inbound, Port: in.Port, Inbound: index, Service: service, Tags: g.v.InboundTags(in.Tags),
+		Message: &listenerv3.Listener{
+			Name:             "inbound:" + hostPort(addr, in.Port),
+			Address:          socketAddress(addr.String(), in.Port),
+			TrafficDirection: corev3.TrafficDirection_INBOUND,
+			EnableReusePort:  sharedFalse,
+			BindToPort:       g.bindToPort(),
+		},
+	}
+	l.Chains = g.tls.chains(l.Message, func() *draft.Chain {
+		if protocol.HTTP() {
+			return &draft.Chain{HTTP: inboundHTTP(service.Name, cluster, protocol)}
+		}
+		return &draft.Chain{TCP: &tcpv3.TcpProxy{
+			StatPrefix:       statName(cluster),
+			ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
+			IdleTimeout:      seconds(localIdleTimeout),
+		}}
+	})
+	g.d.Listeners = append(g.d.Listeners, l)
+	g.localCluster(index, cluster, cmp.Or(in.ServiceAddress, addr.String()), port, service, protocol)
+}
+
+// bindToPort is nil, Envoy's default of true, unless connections reach the listener through the redirection.
+func (g *generator) bindToPort() *wrapperspb.BoolValue {
+	if g.dp.Networking.TransparentProxying == nil {
+		return nil
+	}
+	return sharedFalse
+}
+
+// localCluster leads from an inbound, by its index, to the workload.
+func (g *generator) localCluster(inbound int, name, host string, port uint32, service draft.Service, p mesh.Protocol) {
+	if !g.claim(name) {
+		return // two inbounds in front of one port of the workload
+	}
+	c := &draft.Cluster{Kind: draft.InboundCluster, Inbound: inbound, Service: service, Message: &clusterv3.Cluster{
+		Name:                 name,
+		AltStatName:          statName(name),
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		ConnectTimeout:       seconds(localConnectTimeout),
+		LoadAssignment: &endpointv3.ClusterLoadAssignment{
+			ClusterName: name,
+			Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
+				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(host, port)}},
+			}}}},
+		},
+	}}
+	if g.dp.Networking.TransparentProxying != nil {
+		source := inboundSourceV4
+		if a, err := netip.ParseAddr(host); err == nil && a.Is6() && !a.Is4In6() {
+			source = inboundSourceV6
+		}
+		c.Message.UpstreamBindConfig = bindTo(source)
+	}
+	httpOptions(c, p)
+	if c.HTTP != nil {
+		c.EditHTTP().CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: seconds(localIdleTimeout)}
+	}
+	g.d.Clusters = append(g.d.Clusters, c)
+}
+
+func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
+	return &draft.HTTP{
+		Filters: httpFilters(p),
+		Message: &hcmv3.HttpConnectionManager{
+			StatPrefix:                  statName(cluster),
+			CommonHttpProtocolOptions:   &corev3.HttpProtocolOptions{IdleTimeout: seconds(localIdleTimeout)},
+			ForwardClientCertDetails:    hcmv3.HttpConnectionManager_SANITIZE_SET,
+			SetCurrentClientCertDetails: &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Uri: true},
+			StreamIdleTimeout:           seconds(inboundStreamIdleTimeout),
+			InternalAddressConfig:       draft.InternalAddresses,
+		},
+		Routes: &routev3.RouteConfiguration{
+			Name:                   "inbound:" + service,
+			RequestHeadersToRemove: []string{tagsHeader},
+			ValidateClusters:       sharedFalse,
+			VirtualHosts: []*routev3.VirtualHost{{
+				Name: service, Domains: anyDomain, Routes: []*routev3.Route{prefixRoute("", cluster)},
+			}},
+		},
+	}
+}
+
+func httpFilters(p mesh.Protocol) []draft.Extension {
+	if p == mesh.ProtocolGRPC {
+		return draft.GRPCFilters
+	}
+	return draft.PlainFilters
+}
+
+// prefixRoute sends everything to one cluster, without a time limit of its own.
+func prefixRoute(name, cluster string) *routev3.Route {
+	a := &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+		Timeout:          seconds(0),
+	}
+	return &routev3.Route{
+		Name:   name,
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Action: &routev3.Route_Route{Route: a},
+	}
+}

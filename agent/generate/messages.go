@@ -1,0 +1,114 @@
+package generate
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+)
+
+// Defaults that the reference gives proxies, in force until a timeout policy says otherwise.
+const (
+	localConnectTimeout       = 10 * time.Second
+	localIdleTimeout          = 2 * time.Hour
+	inboundStreamIdleTimeout  = time.Hour
+	passthroughConnectTimeout = 5 * time.Second
+)
+
+// Addresses from which a transparent proxy dials its workload, so that the redirection lets them through.
+const (
+	inboundSourceV4 = "127.0.0.6"
+	inboundSourceV6 = "::6"
+)
+
+const tagsHeader = "x-kuma-tags"
+
+// Messages that many drafts share. Who wants another value replaces the pointer; the messages are never changed.
+var (
+	sharedTrue  = wrapperspb.Bool(true)
+	sharedFalse = wrapperspb.Bool(false)
+	anyDomain   = []string{"*"}
+	noTags      = map[string]string{}
+)
+
+func socketAddress(host string, port uint32) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+	}}}
+}
+
+func hostPort(addr netip.Addr, port uint32) string {
+	return net.JoinHostPort(addr.String(), strconv.FormatUint(uint64(port), 10))
+}
+
+func seconds(d time.Duration) *durationpb.Duration { return durationpb.New(d) }
+
+// statName makes a name fit for a statistic: Envoy splits names at dots, and colons end up in none of its tags.
+func statName(s string) string {
+	if !strings.ContainsAny(s, ".:[]") {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(".:[]", r) {
+			return '_'
+		}
+		return r
+	}, s)
+}
+
+func bindTo(host string) *corev3.BindConfig {
+	return &corev3.BindConfig{SourceAddress: &corev3.SocketAddress{
+		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 0},
+	}}
+}
+
+// originalDst is a cluster that dials the address the workload dialled.
+func originalDst(name string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
+		ConnectTimeout:       seconds(passthroughConnectTimeout),
+	}
+}
+
+// httpOptions are the upstream options of a cluster whose endpoints speak a protocol themselves.
+func httpOptions(c *draft.Cluster, p mesh.Protocol) {
+	switch p {
+	case mesh.ProtocolHTTP:
+		c.HTTP = draft.HTTP1Options
+	case mesh.ProtocolHTTP2, mesh.ProtocolGRPC:
+		c.HTTP = draft.HTTP2Options
+	}
+}
+
+// endpointTags are the tags that others see of an endpoint.
+func endpointTags(e *mesh.Endpoint) *structpb.Struct {
+	s := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	e.EachTag(func(k, v string) { s.Fields[k] = structpb.NewStringValue(v) })
+	return s
+}
+
+func lbEndpoint(e *mesh.Endpoint) *endpointv3.LbEndpoint {
+	out := &endpointv3.LbEndpoint{
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(e.Address, e.Port)}},
+	}
+	if s := endpointTags(e); len(s.Fields) > 0 {
+		out.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+			"envoy.lb": s, "envoy.transport_socket_match": s,
+		}}
+	}
+	out.LoadBalancingWeight = wrapperspb.UInt32(1)
+	return out
+}

@@ -1,0 +1,194 @@
+package generate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+)
+
+// routeName is the name of the route that an outbound has while no policy adds others.
+const routeName = "default"
+
+// outboundParts is the messages of one outbound, allocated together: a proxy has thousands of outbounds, and one
+// allocation each is what makes them cheap.
+type outboundParts struct {
+	draft    draft.Listener
+	chain    draft.Chain
+	chains   [1]*draft.Chain
+	listener listenerv3.Listener
+	match    listenerv3.FilterChain
+	address  corev3.Address
+	socket   corev3.Address_SocketAddress
+	host     corev3.SocketAddress
+	port     corev3.SocketAddress_PortValue
+
+	tcp        tcpv3.TcpProxy
+	tcpCluster tcpv3.TcpProxy_Cluster
+
+	cluster     draft.Cluster
+	clusterSpec clusterv3.Cluster
+	clusterType clusterv3.Cluster_Type
+	tlsSocket   corev3.TransportSocket
+	tlsConfig   corev3.TransportSocket_TypedConfig
+	tlsPacked   anypb.Any
+}
+
+// httpParts is what an HTTP outbound has besides.
+type httpParts struct {
+	http     draft.HTTP
+	manager  hcmv3.HttpConnectionManager
+	routes   routev3.RouteConfiguration
+	host     routev3.VirtualHost
+	hosts    [1]*routev3.VirtualHost
+	route    routev3.Route
+	list     [1]*routev3.Route
+	match    routev3.RouteMatch
+	prefix   routev3.RouteMatch_Prefix
+	action   routev3.RouteAction
+	routeTo  routev3.Route_Route
+	cluster  routev3.RouteAction_Cluster
+	rewrite  routev3.RouteAction_AutoHostRewrite
+	duration durationpb.Duration
+}
+
+// partSize is how many outbounds are made and sealed at a time.
+const partSize = 64
+
+// outbounds adds a listener for each address that the workload may dial, and the clusters behind them.
+func (g *generator) outbounds(list []mesh.Outbound) {
+	g.sealer.Grow(draft.TypeListener, len(list))
+	g.sealer.Grow(draft.TypeCluster, len(list))
+	g.p.refs = make([]endpointRef, 0, len(list))
+	headers, err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: tagsHeader, Value: g.tags}})
+	if err != nil {
+		g.warnf("the header %s cannot carry the tags: %v: it is left out", tagsHeader, err)
+	}
+	n := min(len(list), partSize)
+	parts, http := make([]outboundParts, n), make([]httpParts, n)
+	for part := range slices.Chunk(list, partSize) {
+		clear(parts)
+		clear(http)
+		g.outboundPart(part, parts, http, headers)
+		g.flush()
+	}
+}
+
+// outboundPart makes the outbounds of one part, in the memory given.
+func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, http []httpParts, headers *draft.Headers) {
+	bind := g.bindToPort()
+	for i := range list {
+		o, p := &list[i], &parts[i]
+		service := serviceOf(o.Service)
+		p.host.Address, p.host.PortSpecifier = o.Address.String(), &p.port
+		p.port.PortValue = o.Port
+		p.socket.SocketAddress = &p.host
+		p.address.Address = &p.socket
+		p.listener.Name = "outbound:" + hostPort(o.Address, o.Port)
+		p.listener.Address = &p.address
+		p.listener.TrafficDirection = corev3.TrafficDirection_OUTBOUND
+		p.listener.BindToPort = bind
+		p.draft = draft.Listener{Kind: draft.Outbound, Port: o.Port, Service: service, Tags: o.Tags, Message: &p.listener}
+		if o.Tags == nil {
+			p.draft.Tags = noTags
+		}
+		g.d.Listeners = append(g.d.Listeners, &p.draft)
+		if g.routed(o, &p.draft, headers) {
+			continue
+		}
+		cluster := clusterName(o)
+		p.chain.Message = &p.match
+		if o.Service.Protocol.HTTP() {
+			p.chain.HTTP = http[i].fill(o, cluster, headers)
+		} else {
+			p.tcpCluster.Cluster = cluster
+			p.tcp.StatPrefix, p.tcp.ClusterSpecifier = statName(cluster), &p.tcpCluster
+			p.chain.TCP = &p.tcp
+		}
+		p.chains[0] = &p.chain
+		p.draft.Chains = p.chains[:]
+		g.serviceCluster(o, p, cluster, service)
+	}
+}
+
+// serviceOf names a service in a draft.
+func serviceOf(s *mesh.Service) draft.Service {
+	return draft.Service{
+		Kind: s.ID.Kind, Name: s.ID.Name, Protocol: string(s.Protocol), Resource: s.Resource, Section: s.Section,
+		Port: s.Port, External: s.External,
+	}
+}
+
+// fill makes the connection manager of an outbound.
+func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Headers) *draft.HTTP {
+	name := o.Service.ID.Name
+	p.prefix.Prefix = "/"
+	p.match.PathSpecifier = &p.prefix
+	p.cluster.Cluster = cluster
+	p.action.ClusterSpecifier, p.action.Timeout = &p.cluster, &p.duration
+	if o.Service.External {
+		p.rewrite.AutoHostRewrite = sharedTrue
+		p.action.HostRewriteSpecifier = &p.rewrite
+	}
+	p.routeTo.Route = &p.action
+	p.route.Name, p.route.Match, p.route.Action = routeName, &p.match, &p.routeTo
+	p.list[0] = &p.route
+	p.host.Name, p.host.Domains, p.host.Routes = name, anyDomain, p.list[:]
+	p.hosts[0] = &p.host
+	p.routes.Name = "outbound:" + name
+	p.routes.ValidateClusters, p.routes.VirtualHosts = sharedFalse, p.hosts[:]
+	p.manager.StatPrefix, p.manager.NormalizePath = statName(name), sharedTrue
+	p.manager.InternalAddressConfig = draft.InternalAddresses
+	p.http = draft.HTTP{Message: &p.manager, Filters: httpFilters(o.Service.Protocol), Routes: &p.routes, Headers: headers}
+	return &p.http
+}
+
+// clusterName is the name of the service, with a hash of the tags where the outbound wants a subset of its endpoints.
+func clusterName(o *mesh.Outbound) string {
+	if len(o.Subset) == 0 {
+		return o.Service.ID.Name
+	}
+	h := sha256.New()
+	for _, k := range slices.Sorted(maps.Keys(o.Subset)) {
+		h.Write([]byte(k + "\x00" + o.Subset[k] + "\x00"))
+	}
+	return o.Service.ID.Name + "-" + hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// serviceCluster adds the cluster of an outbound once: EDS for services of the mesh, else with its endpoints.
+func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name string, service draft.Service) {
+	if !g.claim(name) {
+		return
+	}
+	if o.Service.External {
+		g.externalCluster(o, name, service)
+		return
+	}
+	p.clusterType.Type = clusterv3.Cluster_EDS
+	p.clusterSpec.Name, p.clusterSpec.ClusterDiscoveryType, p.clusterSpec.EdsClusterConfig = name, &p.clusterType, draft.EDS
+	g.tls.service(o, p)
+	if o.Service.Egress {
+		// The egress hands on what the service speaks, and knows no subsets by tags: the server name has them.
+		p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec}
+		httpOptions(&p.cluster, o.Service.Protocol)
+		g.d.Clusters = append(g.d.Clusters, &p.cluster)
+		g.p.refs = append(g.p.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints})
+		return
+	}
+	// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
+	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
+	g.d.Clusters = append(g.d.Clusters, &p.cluster)
+	g.p.refs = append(g.p.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
+}

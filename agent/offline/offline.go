@@ -1,0 +1,215 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Names of other packages that commands need; they stand on this floor.
+type (
+	// Faults is what is wrong with documents.
+	Faults = resource.Faults
+	// Fault is one of them.
+	Fault = resource.Fault
+	// ConfigOptions says which config of a proxy is shown.
+	ConfigOptions = inspect.ConfigOptions
+	// RulesOptions says what rules are shown with.
+	RulesOptions = inspect.RulesOptions
+	// QuestionError says what is wrong with a question about a connection or a request.
+	QuestionError = explain.QuestionError
+	// BootstrapOptions says for which proxy a bootstrap is made.
+	BootstrapOptions = generate.BootstrapOptions
+	// ProxyType says what a proxy is there for.
+	ProxyType = node.Type
+	// ProxyRef names one proxy.
+	ProxyRef = node.Ref
+)
+
+// The proxies at the border of a zone.
+const (
+	ProxyEgress  = node.ProxyEgress
+	ProxyIngress = node.ProxyIngress
+)
+
+// Bootstrap returns the bootstrap of an Envoy as YAML.
+func Bootstrap(o BootstrapOptions) ([]byte, error) { return generate.Bootstrap(o) }
+
+// Text is one file of resources, or what else holds them.
+type Text struct {
+	Name string // for faults
+	Data []byte
+}
+
+// Offline is a set of resources that is worked on without a running agent, by the same code.
+type Offline struct {
+	list []*resource.Resource // in the order given
+	set  *resource.Set
+	from map[resource.Key]place
+
+	// AutoReachable derives from permissions what proxies reach, as mesh.autoReachableBackends of the agent does.
+	AutoReachable bool
+	// FlatNetwork reaches the dataplanes of other zones directly, as mesh.flatNetwork of the agent does.
+	FlatNetwork bool
+}
+
+// place is where a resource stands. The document is its number in a file without faults.
+type place struct {
+	file     string
+	document int
+}
+
+// ReadOffline decodes texts in the order given. It returns every fault of every text; when there are any, the set holds
+// what is good. A resource that stands twice is a fault.
+func Read(texts []Text) (*Offline, Faults) {
+	o := &Offline{from: map[resource.Key]place{}}
+	var faults Faults
+	reg := kinds.Registry()
+	for _, t := range texts {
+		rs, fs := reg.Decode(t.Name, t.Data)
+		faults = append(faults, fs...)
+		for i, r := range rs {
+			if first, twice := o.from[r.Key]; twice {
+				faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(),
+					Reason: fmt.Sprintf("%s stands here and in %s; keep one of the two", r.Key, first.file)})
+				continue
+			}
+			o.from[r.Key] = place{t.Name, i + 1}
+			o.list = append(o.list, r)
+		}
+	}
+	o.set = resource.NewSet(o.list)
+	return o, faults
+}
+
+// Len is the number of resources.
+func (o *Offline) Len() int { return len(o.list) }
+
+// Stream returns the resources as one stream of canonical documents, in the order given.
+func (o *Offline) Stream() ([]byte, error) {
+	var out []byte
+	for _, r := range o.list {
+		doc, err := resource.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, doc...), "\n---\n"...)
+	}
+	return out, nil
+}
+
+// mesh derives a mesh of the set.
+func (o *Offline) mesh(zone, name string) (*generate.Mesh, error) {
+	return generate.NewMesh(o.set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(), policy.Options{AutoReachable: o.AutoReachable}, nil)
+}
+
+// Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.
+func (o *Offline) Config(zone, meshName, dataplane string, include inspect.ConfigOptions) (*inspect.Config, []string, error) {
+	m, err := o.mesh(zone, meshName)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, warnings, err := inspect.ProxyConfig(m, dataplane, include)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, lines(slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings)), nil
+}
+
+// Rules computes what the policies say about a dataplane in a zone, and what is to be said beside the rules.
+func (o *Offline) Rules(zone, meshName, dataplane string, include inspect.RulesOptions) (*inspect.Rules, []string, error) {
+	m, err := o.mesh(zone, meshName)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, warnings, err := inspect.ProxyRules(m, dataplane, include)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, lines(warnings), nil
+}
+
+// Policies lists the policies that select a dataplane in a zone and says what it reaches, of services by the name backend
+// each, and what is to be said beside the list.
+func (o *Offline) Policies(zone, meshName, dataplane, backend string) (*inspect.Policies, []string, error) {
+	m, err := o.mesh(zone, meshName)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, warnings, err := inspect.ProxyPolicies(m, dataplane, backend)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, lines(warnings), nil
+}
+
+// ExplainPolicy says what a policy does on a dataplane in a zone. The type is the name of its kind.
+func (o *Offline) ExplainPolicy(zone string, q inspect.PolicyQuestion) (*inspect.PolicyExplanation, error) {
+	m, err := o.mesh(zone, q.Mesh)
+	if err != nil {
+		return nil, err
+	}
+	key := resource.Key{Kind: q.Type, Mesh: q.Mesh, Name: q.Name}
+	r := o.set.Get(key)
+	if r == nil {
+		return nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", key, o.Len())
+	}
+	return inspect.ExplainPolicy(m, r, q.Dataplane, q.Backend)
+}
+
+// ExplainConnection says what becomes of a connection of a dataplane in a zone.
+func (o *Offline) ExplainConnection(zone string, q inspect.ConnectionQuestion) (*inspect.Flow, error) {
+	m, err := o.mesh(zone, q.Mesh)
+	if err != nil {
+		return nil, err
+	}
+	return inspect.ExplainConnection(m, &q)
+}
+
+// ExplainRequest says what becomes of an HTTP request of a dataplane in a zone.
+func (o *Offline) ExplainRequest(zone string, q inspect.RequestQuestion) (*inspect.Flow, error) {
+	m, err := o.mesh(zone, q.Mesh)
+	if err != nil {
+		return nil, err
+	}
+	return inspect.ExplainRequest(m, &q)
+}
+
+// Kinds lists the kinds that this program knows.
+func Kinds() []inspect.Kind { return inspect.ListKinds(kinds.Registry()) }
+
+// lines writes warnings as commands show them, each once.
+func lines(warnings []mesh.Warning) []string {
+	var out []string
+	for _, w := range warnings {
+		if line := w.Resource.String() + ": " + w.Reason; !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// Dataplane returns the JSON of the one Dataplane that the set must hold, for the node metadata of its Envoy.
+func (o *Offline) Dataplane(meshName, name string) ([]byte, error) {
+	if len(o.list) != 1 {
+		return nil, fmt.Errorf("%d resources are given; give the Dataplane alone", len(o.list))
+	}
+	want := resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}
+	if r := o.list[0]; r.Key != want {
+		return nil, fmt.Errorf("%s is given, %s is wanted; mend the file, or --name and --mesh", r.Key, want)
+	}
+	doc, err := resource.Marshal(o.list[0])
+	if err != nil {
+		return nil, errors.Join(errors.New("the Dataplane cannot be encoded"), err)
+	}
+	return doc, nil
+}

@@ -1,0 +1,393 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/agent/debounce"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/identity"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Publisher takes the configs that a [Reconciler] makes; [xds.Server] is one.
+type Publisher interface {
+	Connected() []node.Key
+	Accepted(node.Key) *draft.Sealed
+	Epoch(node.Key) uint64
+	Publish(map[node.Key]xds.Config)
+}
+
+// GenerateFunc makes the config of one proxy, as [xds.Generate] does.
+type GenerateFunc func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error)
+
+// ReconcileOptions is what a [Reconciler] needs. Store and Publisher are required.
+type Options struct {
+	Store     *store.Store
+	Publisher Publisher
+	Zone      string
+	// AutoReachable derives from permissions what proxies reach.
+	AutoReachable bool
+	// VIPs say how services get virtual addresses; VIPFile is where they are remembered, "" for only in memory.
+	VIPs    mesh.VIPOptions
+	VIPFile string
+	// FlatNetwork says that the dataplanes of other zones are reached directly, also where their zones have ingresses.
+	FlatNetwork bool
+	RunDir      string           // where Envoys find what the agent makes for them; "": /run/nearside
+	Log         *slog.Logger     // nil: nothing is logged
+	Now         func() time.Time // nil: time.Now
+	// Passed is called after each pass. It must not block. Nil: nothing.
+	Passed func()
+	// Problems are those of the sources, added to each result. Nil: none.
+	Problems func() []inspect.Problem
+	// Sidecars are what proxies of a mesh say that they reach, by dataplane. Nil: nothing.
+	Sidecars func(mesh string) map[string]*resource.Reach
+	Registry prometheus.Registerer // nil: no metrics
+	Generate GenerateFunc          // nil: xds.Generate
+	Check    CheckFunc             // nil: the check of [xds.Proxy]
+	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
+	Certificates *identity.Keeper
+	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
+	SystemCA string
+
+	Quiet   time.Duration // without a trigger before a pass; default 5 ms
+	Ceiling time.Duration // from the first trigger to the pass at the latest; default 100 ms
+	Keep    time.Duration // that the config of a proxy without a stream is remembered; default 5 min
+}
+
+// Reconciler keeps the proxies of the node in line with the store, in one loop that is triggered by level: a pass
+// looks at the present state and not at what has happened. A pass derives every mesh and every connected proxy, each
+// on its own: one that cannot be derived keeps what it had and becomes a problem in the result. Then the result is
+// swapped in, and what changed is published.
+type Reconciler struct {
+	o       Options
+	trigger chan struct{} // one slot
+	last    atomic.Pointer[inspect.Last]
+	busy    atomic.Int64 // start of the pass under way in Unix ns; 0 between passes
+
+	proxySeconds, checkSeconds, passSeconds prometheus.Histogram
+
+	plugins []policy.Plugin
+	vips    *vipKeeper
+
+	// Of the goroutine that runs the passes.
+	meshes  map[string]*generate.Mesh
+	proxies map[node.Key]*proxyState
+	memo    *generate.Memo
+	checker *load.Checker
+	logged  map[inspect.Problem]bool
+	madeAt  map[string]uint64 // by mesh: revision of the store that it was derived from
+	renewAt time.Time         // when a pass is due for the sake of certificates or virtual addresses; zero: never
+}
+
+type proxyState struct {
+	proxy    *generate.Proxy
+	revision uint64    // of the store that proxy was made from
+	seen     time.Time // when it was connected last
+	verdict  verdict
+}
+
+// NewReconciler returns a reconciler that has done nothing yet.
+func New(o Options) *Reconciler {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Generate == nil {
+		o.Generate = generate.Generate
+	}
+	if o.Check == nil {
+		o.Check = (*generate.Proxy).Check
+	}
+	if o.Certificates == nil {
+		o.Certificates = identity.Open(identity.Options{Now: o.Now, Log: o.Log})
+	}
+	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
+	o.Ceiling = cmp.Or(o.Ceiling, 100*time.Millisecond)
+	o.Keep = cmp.Or(o.Keep, 5*time.Minute)
+	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
+	r := &Reconciler{
+		o: o, trigger: make(chan struct{}, 1), memo: generate.NewMemo(), checker: &load.Checker{},
+		plugins: kinds.Plugins(), vips: openVIPs(o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, proxies: map[node.Key]*proxyState{},
+		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
+		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nearside_xds_check_seconds", Help: "Time to check the config of one proxy before it is sent.", Buckets: buckets}),
+		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nearside_reconcile_seconds", Help: "Time of one pass over all meshes and connected proxies.", Buckets: buckets}),
+	}
+	if o.Registry != nil {
+		o.Registry.MustRegister(r.proxySeconds, r.checkSeconds, r.passSeconds, certificates{o.Certificates})
+	}
+	return r
+}
+
+// Last returns the result of the last pass, nil before the first.
+func (r *Reconciler) Last() *inspect.Last { return r.last.Load() }
+
+// Trigger asks for a pass soon. It never blocks.
+func (r *Reconciler) Trigger() {
+	select {
+	case r.trigger <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// NewMesh derives a mesh from a set of resources as a pass does; see [xds.NewMesh]. It is safe for use by many
+// goroutines.
+func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
+	var sidecars map[string]*resource.Reach
+	if r.o.Sidecars != nil {
+		sidecars = r.o.Sidecars(name)
+	}
+	return generate.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: r.vips.Options(name), Sidecars: sidecars}, r.plugins, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
+}
+
+func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }
+
+// BusySince returns when the pass under way began, the zero time between passes.
+func (r *Reconciler) BusySince() time.Time {
+	if ns := r.busy.Load(); ns != 0 {
+		return time.Unix(0, ns)
+	}
+	return time.Time{}
+}
+
+// Run makes passes until ctx ends, the first at once.
+func (r *Reconciler) Run(ctx context.Context) {
+	changed, stop := r.o.Store.Watch()
+	defer stop()
+	wait := debounce.New(r.o.Quiet, r.o.Ceiling)
+	defer wait.Stop()
+	renew := newAlarm(r.o.Now)
+	defer renew.Stop()
+	for {
+		wait.Done()
+		r.Pass()
+		renew.set(r.renewAt)
+		for acting := false; !acting; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+				wait.Due()
+			case <-r.trigger:
+				wait.Due()
+			case <-wait.C:
+				acting = true
+			case <-renew.C:
+				acting = renew.rings()
+			}
+		}
+	}
+}
+
+// Pass brings the proxies in line with the store once. It must not run beside Run or another Pass.
+func (r *Reconciler) Pass() {
+	began := r.o.Now()
+	r.busy.Store(began.UnixNano())
+	defer r.busy.Store(0)
+
+	snap := r.o.Store.Snapshot()
+	p := &pass{r: r, now: began, revision: snap.Revision(), set: snap.Set()}
+	meshes := p.buildMeshes(snap.Set())
+	due := p.r.vips.keep(meshes)
+	p.beginCertificates(meshes)
+	publish := p.generateAll(meshes)
+	p.endCertificates(meshes)
+	if !due.IsZero() && (r.renewAt.IsZero() || due.Before(r.renewAt)) {
+		r.renewAt = due
+	}
+	p.tellSurprises()
+	if r.o.Problems != nil {
+		p.problems = append(p.problems, r.o.Problems()...)
+	}
+	slices.SortFunc(p.problems, compareProblems)
+	p.problems = slices.Compact(p.problems)
+
+	ended := r.o.Now()
+	r.meshes = meshes
+	r.last.Store(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems, Proxies: r.made(),
+		Zone: r.zone(), SystemCA: r.o.SystemCA})
+	r.o.Publisher.Publish(publish)
+	r.passSeconds.Observe(ended.Sub(began).Seconds())
+	r.logNew(p.problems)
+	if r.o.Passed != nil {
+		r.o.Passed()
+	}
+}
+
+// pass is the work of one Pass.
+type pass struct {
+	r        *Reconciler
+	now      time.Time
+	revision uint64 // of the store
+	set      *resource.Set
+	problems []inspect.Problem
+
+	surprises map[string]*surprise // by what is the same on other proxies
+}
+
+func (p *pass) problem(k resource.Key, severity, reason string) {
+	p.problems = append(p.problems, inspect.Problem{Resource: k.String(), Severity: severity, Reason: reason})
+}
+
+// buildMeshes derives every mesh. One that cannot be derived keeps its last state.
+func (p *pass) buildMeshes(set *resource.Set) map[string]*generate.Mesh {
+	out := map[string]*generate.Mesh{}
+	madeAt := map[string]uint64{}
+	for _, m := range set.Kind("Mesh") {
+		prev := p.r.meshes[m.Name]
+		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*generate.Mesh, error) {
+			return p.r.NewMesh(set, m.Name, prev)
+		})
+		madeAt[m.Name] = p.revision
+		if err != nil {
+			p.problem(m.Key, inspect.SeverityError, err.Error())
+			if next = prev; next == nil {
+				continue
+			}
+			madeAt[m.Name] = p.r.madeAt[m.Name]
+		}
+		for _, w := range slices.Concat(next.View.Warnings, next.Policies.Warnings) {
+			p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
+		}
+		out[m.Name] = next
+	}
+	p.r.madeAt = madeAt
+	return out
+}
+
+// generateAll derives every connected proxy and returns what to publish.
+func (p *pass) generateAll(meshes map[string]*generate.Mesh) map[node.Key]xds.Config {
+	publish := map[node.Key]xds.Config{}
+	for _, key := range p.r.o.Publisher.Connected() {
+		s := p.r.proxies[key]
+		if s == nil {
+			s = &proxyState{}
+		}
+		s.seen = p.now
+		if known := p.generate(meshes, key, s); !known {
+			delete(p.r.proxies, key) // anyone may make up node ids, so nothing is kept of them
+			publish[key] = xds.Config{Revision: p.revision}
+		} else if s.proxy != nil {
+			p.r.proxies[key] = s
+			refused := p.check(key, s)
+			publish[key] = xds.Config{Sealed: s.proxy.Sealed, Revision: s.revision, Refused: refused, Epoch: s.verdict.Epochs}
+		}
+	}
+	for key, s := range p.r.proxies {
+		if p.now.Sub(s.seen) > p.r.o.Keep {
+			delete(p.r.proxies, key)
+		}
+	}
+	return publish
+}
+
+// generate derives one proxy into s, which keeps what it has when that fails. It reports whether the proxy exists.
+func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxyState) bool {
+	ref, err := node.ParseRef(key.ID)
+	if err != nil {
+		return false
+	}
+	if ref.Type != node.ProxyDataplane {
+		return p.generateZone(meshes, key, ref, s)
+	}
+	meshName, name := ref.Mesh, ref.Name
+	m := meshes[meshName]
+	if m == nil {
+		return false
+	}
+	if said := p.r.o.Sidecars; said != nil && s.proxy == nil && said(meshName)[name] != m.View.Said(name) && m.View.Dataplane(name) != nil {
+		return true // it came while the mesh was derived; its first config is that of the next pass, which is on its way
+	}
+	began := time.Now()
+	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
+		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor}
+		var err error
+		if in.Secrets, err = p.secrets(in); err != nil {
+			return nil, err
+		}
+		return p.r.o.Generate(in, s.proxy, p.r.memo)
+	})
+	p.r.proxySeconds.Observe(time.Since(began).Seconds())
+	var notFound *generate.NotFoundError
+	if errors.As(err, &notFound) {
+		return false
+	}
+	if err != nil {
+		p.defect(err)
+		p.problem(resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}, inspect.SeverityError,
+			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
+		return true
+	}
+	s.proxy, s.revision = next, p.r.madeAt[meshName]
+	for _, w := range next.Warnings {
+		p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
+	}
+	return true
+}
+
+// defect gives up what a defect may have left half-changed.
+func (p *pass) defect(err error) {
+	var defect *defectError
+	if errors.As(err, &defect) {
+		p.r.memo = generate.NewMemo()
+	}
+}
+
+func compareProblems(a, b inspect.Problem) int {
+	for _, c := range [...]int{strings.Compare(a.Resource, b.Resource), strings.Compare(a.Severity, b.Severity), strings.Compare(a.Reason, b.Reason)} {
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// maxLogged bounds the problems that one pass logs; the status has all.
+const maxLogged = 20
+
+// logNew logs problems that the last pass did not have.
+func (r *Reconciler) logNew(problems []inspect.Problem) {
+	now := make(map[inspect.Problem]bool, len(problems))
+	fresh := 0
+	for _, p := range problems {
+		now[p] = true
+		if r.logged[p] {
+			continue
+		}
+		if fresh++; fresh > maxLogged {
+			continue
+		}
+		level := slog.LevelWarn
+		if p.Severity == inspect.SeverityError {
+			level = slog.LevelError
+		}
+		r.o.Log.Log(context.Background(), level, "problem with a resource", "resource", p.Resource, "reason", p.Reason)
+	}
+	if fresh > maxLogged {
+		r.o.Log.Warn("more problems with resources; nearside status lists all", "more", fresh-maxLogged)
+	}
+	r.logged = now
+}

@@ -1,0 +1,162 @@
+package reconcile_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/reconcile"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// tagVIP is the IPv4 address of a tag service in the last result.
+func tagVIP(r *reconcile.Reconciler, name string) string {
+	s := r.Last().Meshes["default"].View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: name})
+	if s == nil {
+		return "none"
+	}
+	return s.VIP.String()
+}
+
+func taggedAt(name, service string) string {
+	return "---\ntype: Dataplane\nmesh: default\nname: " + name + "\nnetworking:\n  address: 10.0.0.1\n  inbound:\n  - {port: 80, tags: {kuma.io/service: " + service + "}}\n"
+}
+
+// fill leaves these documents in the store, and no other dataplane.
+func fill(t *testing.T, s *store.Store, text string) {
+	t.Helper()
+	agenttest.ByAPI(t, s, text)
+	keep := map[resource.Key]bool{}
+	for _, r := range agenttest.Decoded(t, text) {
+		keep[r.Key] = true
+	}
+	var ops []store.Op
+	for _, d := range s.Snapshot().Set().Kind("Dataplane") {
+		if !keep[d.Key] {
+			ops = append(ops, store.Op{Delete: d.Key})
+		}
+	}
+	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: ops}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAddressesOutliveTheAgent gives two services of a range that holds just two addresses theirs in the order in which
+// they come. By name the later one would be first: so it is only by memory that nobody moves when the agent starts
+// anew, and that who is gone finds its address when it comes back in time.
+func TestAddressesOutliveTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "vips")
+		s, p := agenttest.Memory(t), agenttest.NewPublisher()
+		start := func() *reconcile.Reconciler {
+			return reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPFile: path, VIPs: mesh.VIPOptions{
+				Ranges: mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.0.0.0/31")}}, Hold: time.Hour}})
+		}
+		see := func(r *reconcile.Reconciler, doc string) {
+			t.Helper()
+			fill(t, s, "type: Mesh\nname: default\n"+doc)
+			r.Pass()
+		}
+		r := start()
+		see(r, taggedAt("one", "zebra"))
+		zebra := tagVIP(r, "zebra")
+		see(r, taggedAt("one", "zebra")+taggedAt("two", "ant"))
+		ant := tagVIP(r, "ant")
+		if ant == zebra || !strings.HasPrefix(ant, "240.0.0.") {
+			t.Fatalf("ant has %s, zebra has %s", ant, zebra)
+		}
+
+		r = start()
+		see(r, taggedAt("one", "zebra")+taggedAt("two", "ant"))
+		if tagVIP(r, "zebra") != zebra || tagVIP(r, "ant") != ant {
+			t.Errorf("after a restart: zebra %s, ant %s; want %s and %s", tagVIP(r, "zebra"), tagVIP(r, "ant"), zebra, ant)
+		}
+
+		// A third one waits for the address of one that went, over a restart too, and no pass is asked for.
+		see(r, taggedAt("one", "zebra")+taggedAt("three", "bee"))
+		if got := tagVIP(r, "bee"); got != "invalid IP" {
+			t.Fatalf("bee has %s, which is zebra's or may be ant's again", got)
+		}
+		r = start()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { r.Run(ctx); close(done) }()
+		synctest.Wait()
+		time.Sleep(50 * time.Minute)
+		if got := tagVIP(r, "bee"); got != "invalid IP" {
+			t.Errorf("bee has %s before the time is over", got)
+		}
+		time.Sleep(20 * time.Minute)
+		if got := tagVIP(r, "bee"); got != ant {
+			t.Errorf("bee has %s, want %s, which is free by now", got, ant)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestAddressesWithoutMemory starts with a file that is damaged, and then with a directory that takes none.
+func TestAddressesWithoutMemory(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "vips")
+	agenttest.Write(t, path, "nearside-vips 1\n\"default\"")
+	l := agenttest.NewLogs()
+	s, p := agenttest.Memory(t), agenttest.NewPublisher()
+	fill(t, s, "type: Mesh\nname: default\n"+taggedAt("one", "web"))
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPFile: path, Log: l.Logger()})
+	r.Pass()
+	if !strings.Contains(l.String(), "put aside") {
+		t.Errorf("logged %q", l.String())
+	}
+	if _, err := os.Stat(path + ".damaged"); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), "\"web\"") {
+		t.Errorf("the new file: %q, %v", b, err)
+	}
+	l = agenttest.NewLogs()
+	r = reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPFile: filepath.Join(dir, "missing", "vips"), Log: l.Logger()})
+	r.Pass()
+	r.Pass()
+	if n := strings.Count(l.String(), "cannot be written"); n != 1 {
+		t.Errorf("logged %d times that the file cannot be written, want once: %s", n, l.String())
+	}
+	if tagVIP(r, "web") == "none" {
+		t.Error("the service has no address")
+	}
+}
+
+func TestConfigVIPs(t *testing.T) {
+	for _, c := range []struct{ name, file, want string }{
+		{"only one family", "vips: {tag: [240.1.0.0/16], families: DualStack}\n", ""},
+		{"both", "vips: {tag: ['fd12::/64', 240.1.0.0/28]}\n", ""},
+		{"all of 240/4 for tags", "vips: {tag: [240.0.0.0/4]}\n", "vips.meshService: 241.0.0.0/8 overlaps 240.0.0.0/4 of vips.tag"},
+		{"no range", "vips: {tag: [many]}\n", "vips.tag[0]: \"many\" is not a range of addresses; write it like 240.0.0.0/8"},
+		{"host bits", "vips: {tag: [240.0.0.1/8]}\n", "has bits behind its length of 8; write 240.0.0.0/8"},
+		{"too short", "vips: {tag: [248.0.0.0/3]}\n", "has bits behind"},
+		{"too large", "vips: {tag: [224.0.0.0/3]}\n", "has the length /3; want one from /4 to /28"},
+		{"too small", "vips: {tag: [240.0.0.0/29]}\n", "has the length /29; want one from /4 to /28"},
+		{"too small, IPv6", "vips: {tag: ['fd00::/121']}\n", "has the length /121; want one from /32 to /120"},
+		{"mapped", "vips: {tag: ['::ffff:240.0.0.0/104']}\n", "is not a range of addresses"},
+		{"loopback", "vips: {meshService: [127.0.0.0/16]}\n", "overlaps 127.0.0.0/8, where no service can listen"},
+		{"link-local", "vips: {meshService: ['fe80::/64']}\n", "overlaps fe80::/10"},
+		{"one family twice", "vips: {meshExternalService: [10.1.0.0/16, 10.2.0.0/16]}\n", "are of one family; give one range of each"},
+		{"three", "vips: {meshExternalService: [10.1.0.0/16, 'fd09::/64', 10.2.0.0/16]}\n", "has 3 items; at most 2"},
+		{"inside another", "vips: {meshMultiZoneService: ['fd00:fd01::8000:0/100']}\n", "vips.meshMultiZoneService: fd00:fd01::8000:0/100 overlaps fd00:fd01::/64 of vips.meshService"},
+		{"families", "vips: {families: IPv6}\n", "vips.families: \"IPv6\" is not known; one of IPv4, DualStack"},
+		{"for ever", "vips: {releaseAfter: 99999999}\n", "vips.releaseAfter: 99999999 is too large"},
+	} {
+		_, _, got := agenttest.LoadConfig(t, c.file, nil, nil)
+		if all := strings.Join(got, "\n"); c.want == "" && got != nil || c.want != "" && !strings.Contains(all, c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package directory
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// apply brings the store in line with s.files. s.mu is held.
+func (s *Source) apply() {
+	// Another source can take or free a key between the plan and the batch; then the plan is made anew.
+	for range 8 {
+		ops := s.plan()
+		if len(ops) == 0 {
+			return
+		}
+		_, err := s.o.Store.Apply(s.batch(ops))
+		var conflict *store.ConflictError
+		var gone *store.NotFoundError
+		switch {
+		case err == nil:
+			s.logOps(ops)
+			return
+		case errors.As(err, &conflict), errors.As(err, &gone):
+			continue
+		case errors.Is(err, store.ErrClosed):
+			return
+		}
+		s.applyEach(ops)
+		return
+	}
+	s.o.Log.Warn("resource files are applied later, since other sources keep changing the same resources", "dir", s.o.Dir)
+	s.again = true
+}
+
+func (s *Source) batch(ops []store.Op) store.Batch {
+	return store.Batch{Source: store.Source{Kind: store.SourceFile, Detail: s.o.Dir}, Ops: ops}
+}
+
+// plan returns the changes that lead from the store to the files, and notes in the files what other sources hold.
+func (s *Source) plan() []store.Op {
+	snap := s.o.Store.Snapshot()
+	holder, newcomers := map[resource.Key]string{}, s.newcomers()
+	var ops []store.Op
+	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+		f := s.files[path]
+		before := f.conflicts
+		f.conflicts, f.held = nil, 0
+		src := store.Source{Kind: store.SourceFile, Detail: path}
+		for _, r := range f.resources {
+			if f.kept() && newcomers[r.Key] {
+				continue
+			}
+			if first, ok := holder[r.Key]; ok {
+				s.conflict(f, before, r.Key, store.Source{Kind: store.SourceFile, Detail: first})
+				continue
+			}
+			rec, ok := snap.Get(r.Key)
+			if ok && rec.Source.Kind != store.SourceFile {
+				s.conflict(f, before, r.Key, rec.Source)
+				continue
+			}
+			holder[r.Key] = path
+			f.held++
+			if !ok || rec.Digest != r.Digest || rec.Source != src {
+				ops = append(ops, store.Op{Put: r, Source: src})
+			}
+		}
+	}
+	for _, rec := range snap.BySource(store.SourceFile) {
+		if _, ok := holder[rec.Key]; !ok {
+			ops = append(ops, store.Op{Delete: rec.Key, Source: rec.Source})
+		}
+	}
+	return ops
+}
+
+// conflict notes that a resource of f belongs to owner, and logs it once.
+func (s *Source) conflict(f *fileState, before map[string]string, k resource.Key, owner store.Source) {
+	if f.conflicts == nil {
+		f.conflicts = map[string]string{}
+	}
+	f.conflicts[k.String()] = owner.String()
+	if before[k.String()] == owner.String() {
+		return
+	}
+	s.o.Log.Warn("resource of a file is not used: another source has it", "reason",
+		store.Conflict{Key: k, Owner: owner, Wanted: store.Source{Kind: store.SourceFile, Detail: f.path}}.String())
+}
+
+// applyEach applies one change at a time, so that one that the store cannot take does not hold up the others.
+func (s *Source) applyEach(ops []store.Op) {
+	for _, op := range ops {
+		_, err := s.o.Store.Apply(s.batch([]store.Op{op}))
+		if err == nil {
+			continue
+		}
+		s.o.Log.Error("resource of a file cannot be stored", "file", op.Source.Detail, "error", err)
+		if f := s.files[op.Source.Detail]; f != nil {
+			f.faults = append(slices.Clip(f.faults), resource.Fault{File: f.path, Reason: "cannot be stored: " + err.Error()})
+		}
+	}
+}
+
+func (s *Source) logOps(ops []store.Op) {
+	puts, deletes := 0, 0
+	for _, op := range ops {
+		if op.Put != nil {
+			puts++
+		} else {
+			deletes++
+		}
+	}
+	s.o.Log.Info("resource files applied", "dir", s.o.Dir, "put", puts, "deleted", deletes)
+}

@@ -1,0 +1,112 @@
+package directory
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Many writers truncate, unlink or rename away a file before they write it anew, and some take their time in between.
+// So what has gone is believed only when it stays away: a file that vanished, or that holds no document any more,
+// keeps its last good content until it was seen so for the settle time. What a file says instead is believed at once.
+
+// hollow says in which way the file has no content now; "" when it has some, good or bad.
+func (f *fileState) hollow() string {
+	switch {
+	case f.vanished:
+		return inspect.MissingVanished
+	case f.empty:
+		return inspect.MissingEmpty
+	}
+	return ""
+}
+
+// kept reports whether the resources of the file are in force although it is hollow.
+func (f *fileState) kept() bool { return f.hollow() != "" && len(f.resources) > 0 }
+
+// settleFiles decides what becomes of hollow files: those that vanished since the last scan are added to next, those
+// that were hollow for long enough lose what they had. s.mu is held.
+func (s *Source) settleFiles(next map[string]*fileState) {
+	now, bytes, count := time.Now(), int64(0), 0
+	s.wake = time.Time{}
+	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+		if next[path] == nil {
+			f := *s.files[path]
+			f.vanished = true
+			next[path] = &f
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(next)) {
+		f := next[path]
+		how := f.hollow()
+		if how == "" {
+			if !f.since.IsZero() {
+				s.o.Log.Info("resource file is back", "file", path)
+			}
+			f.since = time.Time{}
+			continue
+		}
+		// Without a bound, files that appear and vanish all the time would pile up.
+		bytes, count = bytes+f.sig.size, count+1
+		if len(f.resources) > 0 && s.begun && bytes <= s.o.TotalBytes && count <= s.o.Files && s.keep(f, how, now) {
+			continue
+		}
+		if f.vanished {
+			s.o.Log.Info("resource file is gone", "file", path, "resources", len(f.resources))
+			delete(next, path)
+		} else if len(f.resources) > 0 {
+			s.o.Log.Info("resource file is empty", "file", path, "resources", len(f.resources))
+			f.resources, f.since, f.loaded = nil, time.Time{}, s.o.Now()
+		}
+	}
+}
+
+// keep reports whether a hollow file has still time left, and sees to it that there is a scan when that has passed.
+func (s *Source) keep(f *fileState, how string, now time.Time) bool {
+	if f.since.IsZero() {
+		f.since = now
+		s.o.Log.Info("resource file has no content; what it had is kept for a while", "file", f.path, "state", how,
+			"resources", len(f.resources), "for", s.o.Settle)
+	}
+	until := f.since.Add(s.o.Settle)
+	if !now.Before(until) {
+		return false
+	}
+	if s.wake.IsZero() || until.Before(s.wake) {
+		s.wake = until
+	}
+	return true
+}
+
+// forgetMoved lets go of vanished files of which nothing is in force: other files have what they had. s.mu is held.
+func (s *Source) forgetMoved() {
+	for path, f := range s.files {
+		if f.vanished && f.held == 0 {
+			delete(s.files, path)
+		}
+	}
+}
+
+// newcomers returns the keys that a file with content names without having waited for another file to give them up. It
+// has them before a file that is kept. One that has waited goes on waiting, or a pause of the first file's writer
+// would show for a moment what the second says. s.mu is held.
+func (s *Source) newcomers() map[resource.Key]bool {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(s.files)), (*fileState).kept) {
+		return nil
+	}
+	out := map[resource.Key]bool{}
+	for _, f := range s.files {
+		if f.hollow() != "" {
+			continue
+		}
+		for _, r := range f.resources {
+			if _, waits := f.conflicts[r.Key.String()]; !waits {
+				out[r.Key] = true
+			}
+		}
+	}
+	return out
+}

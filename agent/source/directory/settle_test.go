@@ -1,0 +1,303 @@
+package directory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/source/directory"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// unwatched is a directory source on the fake clock. It has no watcher, whose reads of events would keep that clock
+// from going on, and looks when it is told to.
+type unwatched struct {
+	*testing.T
+	dir    string
+	store  *store.Store
+	source *directory.Source
+}
+
+// settle runs fn beside a source at work that settles after a second.
+func settle(t *testing.T, fn func(t *testing.T, u *unwatched)) {
+	dir := t.TempDir()
+	agenttest.Write(t, filepath.Join(dir, "a.yaml"), agenttest.Meshes("a", "b"))
+	agenttest.Write(t, filepath.Join(dir, "z.yaml"), agenttest.Meshes("z"))
+	synctest.Test(t, func(t *testing.T) {
+		u := &unwatched{T: t, dir: dir, store: agenttest.Memory(t)}
+		u.source = directory.New(directory.Options{Dir: dir, Registry: kinds.Registry(), Store: u.store, Poll: 1000 * time.Hour,
+			Watcher: func() (*fsnotify.Watcher, error) { return nil, errors.New("as asked") }})
+		u.source.Scan()
+		ctx, cancel := context.WithCancel(t.Context())
+		go u.source.Run(ctx)
+		t.Cleanup(func() { cancel(); synctest.Wait() })
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		fn(t, u)
+	})
+}
+
+// later lets time go by, on the clock of the bubble that the source is in.
+func later(d time.Duration) { <-time.After(d) }
+
+func (u *unwatched) path(name string) string { return filepath.Join(u.dir, name) }
+
+// look has the source scan after what was done to the files.
+func (u *unwatched) look(done ...error) {
+	u.Helper()
+	agenttest.Do(u.T, done...)
+	u.source.Rescan()
+	synctest.Wait()
+}
+
+func (u *unwatched) holds(want string) {
+	u.Helper()
+	synctest.Wait()
+	if got := agenttest.Held(u.store); got != want {
+		u.Fatalf("the store holds %q, want %q", got, want)
+	}
+}
+
+// missing expects the file to be named so, and its content kept for so long from now.
+func (u *unwatched) missing(name, how string, left time.Duration) {
+	u.Helper()
+	var f inspect.FileStatus
+	if i := slices.IndexFunc(u.source.Files(), func(f inspect.FileStatus) bool { return f.Path == u.path(name) }); i >= 0 {
+		f = u.source.Files()[i]
+	}
+	if f.Missing != how || (how != "") != f.Stale || how != "" && time.Until(f.KeptUntil) != left || how == "" && !f.KeptUntil.IsZero() {
+		u.Fatalf("%s: got %+v (%s left), want %q and %s", name, f, time.Until(f.KeptUntil), how, left)
+	}
+}
+
+// hollow are the ways in which a file has no content for a while.
+var hollow = map[string]struct {
+	how string
+	do  func(path string) error
+}{
+	"truncated":     {inspect.MissingEmpty, func(p string) error { return os.Truncate(p, 0) }},
+	"comments only": {inspect.MissingEmpty, func(p string) error { return os.WriteFile(p, []byte("# soon\n---\n"), 0o644) }},
+	"unlinked":      {inspect.MissingVanished, os.Remove},
+	"renamed away":  {inspect.MissingVanished, func(p string) error { return os.Rename(p, p+"~") }},
+}
+
+func TestDirWriterThatPauses(t *testing.T) {
+	for name, h := range hollow {
+		for _, c := range []struct {
+			content, want string
+			revisions     uint64
+		}{
+			{agenttest.Meshes("a", "b"), "a@a.yaml b@a.yaml z@z.yaml", 0},
+			{agenttest.Meshes("b", "a"), "a@a.yaml b@a.yaml z@z.yaml", 0},
+			{agenttest.Meshes("a+", "b"), "a+@a.yaml b@a.yaml z@z.yaml", 1},
+			{agenttest.Meshes("a"), "a@a.yaml z@z.yaml", 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				settle(t, func(t *testing.T, u *unwatched) {
+					before := u.store.Snapshot().Revision()
+					u.look(h.do(u.path("a.yaml")))
+					u.holds("a@a.yaml b@a.yaml z@z.yaml")
+					u.missing("a.yaml", h.how, time.Second)
+					later(999 * time.Millisecond)
+					u.look() // looking again does not start the time anew
+					u.holds("a@a.yaml b@a.yaml z@z.yaml")
+					u.missing("a.yaml", h.how, time.Millisecond)
+					agenttest.Write(t, u.path("a.yaml"), c.content)
+					u.look()
+					later(time.Hour)
+					u.holds(c.want)
+					u.missing("a.yaml", "", 0)
+					if got := u.store.Snapshot().Revision() - before; got != c.revisions {
+						t.Errorf("%d changes, want %d", got, c.revisions)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestDirStaysHollow(t *testing.T) {
+	for name, h := range hollow {
+		t.Run(name, func(t *testing.T) {
+			settle(t, func(t *testing.T, u *unwatched) {
+				u.look(h.do(u.path("a.yaml")))
+				later(time.Second - time.Nanosecond)
+				u.holds("a@a.yaml b@a.yaml z@z.yaml")
+				later(time.Nanosecond) // without anything that asks for a scan
+				u.holds("z@z.yaml")
+				u.missing("a.yaml", "", 0)
+				if i := slices.IndexFunc(u.source.Files(), func(f inspect.FileStatus) bool { return f.Path == u.path("a.yaml") }); (i >= 0) != (h.how == inspect.MissingEmpty) {
+					t.Errorf("files: %+v", u.source.Files())
+				}
+				agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a"))
+				u.look()
+				u.holds("a@a.yaml z@z.yaml")
+			})
+		})
+	}
+}
+
+// TestDirHollowInTurns has a writer that truncates, unlinks, and leaves half of a document before the whole.
+func TestDirHollowInTurns(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		before := u.store.Snapshot().Revision()
+		u.look(os.Truncate(u.path("a.yaml"), 0))
+		later(600 * time.Millisecond)
+		u.look(os.Remove(u.path("a.yaml")))
+		u.missing("a.yaml", inspect.MissingVanished, 400*time.Millisecond) // one absence
+		agenttest.Write(t, u.path("a.yaml"), "---\ntype: Mesh\nname: a\n---\ntype: Me")
+		u.look()
+		later(time.Hour)
+		u.holds("a@a.yaml b@a.yaml z@z.yaml") // a fault keeps it for as long as it lasts
+		u.look(os.Remove(u.path("a.yaml")))
+		u.missing("a.yaml", inspect.MissingVanished, time.Second) // another absence
+		agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a", "b"))
+		u.look()
+		later(time.Hour)
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		if got := u.store.Snapshot().Revision(); got != before {
+			t.Errorf("revision %d, want %d", got, before)
+		}
+	})
+}
+
+// TestDirHollowAtStart acts on what has gone while nobody was served at once.
+func TestDirHollowAtStart(t *testing.T) {
+	for name, h := range hollow {
+		dir, s := t.TempDir(), agenttest.Memory(t)
+		path := filepath.Join(dir, "a.yaml")
+		agenttest.Write(t, path, agenttest.Meshes("a"))
+		o := directory.Options{Dir: dir, Registry: kinds.Registry(), Store: s}
+		directory.New(o).Scan()
+		agenttest.Do(t, h.do(path))
+		directory.New(o).Scan()
+		if got := agenttest.Held(s); got != "" {
+			t.Errorf("%s: after the start the store holds %q", name, got)
+		}
+	}
+}
+
+// TestDirRenamedFile moves resources to another file, before and behind the old one in order: the new one has them at once.
+func TestDirRenamedFile(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		u.look(os.Rename(u.path("a.yaml"), u.path("e.yaml")))
+		u.holds("a@e.yaml b@e.yaml z@z.yaml")
+		u.look(os.Rename(u.path("e.yaml"), u.path("c.yaml")))
+		u.holds("a@c.yaml b@c.yaml z@z.yaml")
+		if files := u.source.Files(); len(files) != 2 { // what nothing is kept of is not waited for
+			t.Errorf("files: %+v", files)
+		}
+		// A part of it: the rest is kept.
+		agenttest.Write(t, u.path("x.yaml"), agenttest.Meshes("b+"))
+		u.look(os.Remove(u.path("c.yaml")))
+		u.holds("a@c.yaml b+@x.yaml z@z.yaml")
+		later(time.Second)
+		u.holds("b+@x.yaml z@z.yaml")
+		if agenttest.Flapped(u.store, agenttest.MeshKey("b")) {
+			t.Error("a resource was deleted while it moved")
+		}
+	})
+}
+
+// TestDirHeir has a second file that names a resource, which takes it over when the first is gone for good.
+func TestDirHeir(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		agenttest.Write(t, u.path("m.yaml"), agenttest.Meshes("a+"))
+		u.look()
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		before := u.store.Snapshot().Revision()
+		u.look(os.Truncate(u.path("a.yaml"), 0))
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a", "b"))
+		u.look()
+		if got := u.store.Snapshot().Revision(); got != before {
+			t.Errorf("revision %d, want %d", got, before)
+		}
+		u.look(os.Remove(u.path("a.yaml")))
+		later(time.Second)
+		u.holds("a+@m.yaml z@z.yaml")
+		if agenttest.Flapped(u.store, agenttest.MeshKey("a")) {
+			t.Error("a resource was deleted before its heir had it")
+		}
+	})
+}
+
+// TestDirSwapped replaces the directory by one without the file, by none, and by one that has it again.
+func TestDirSwapped(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		away := u.dir + "-away"
+		u.look(os.Rename(u.dir, away), os.Mkdir(u.dir, 0o755))
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		u.missing("z.yaml", inspect.MissingVanished, time.Second)
+		later(900 * time.Millisecond)
+		u.look(os.Remove(u.dir))
+		later(time.Hour) // nothing is deleted for a directory that cannot be seen
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		u.look(os.Mkdir(u.dir, 0o755))
+		u.missing("z.yaml", inspect.MissingVanished, time.Second) // a new one may be filled yet
+		before := u.store.Snapshot().Revision()
+		u.look(os.Remove(u.dir), os.Rename(away, u.dir))
+		later(time.Hour)
+		u.holds("a@a.yaml b@a.yaml z@z.yaml")
+		if got := u.store.Snapshot().Revision(); got != before {
+			t.Errorf("revision %d, want %d", got, before)
+		}
+	})
+}
+
+// TestDirMountedVersions plays a mounted ConfigMap whose new version lacks a file.
+func TestDirMountedVersions(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		agenttest.Do(t, os.Remove(u.path("a.yaml")), os.Remove(u.path("z.yaml")))
+		swap := func(v string, names ...string) error {
+			agenttest.Do(t, os.Mkdir(u.path(v), 0o755))
+			for _, n := range names {
+				agenttest.Write(t, filepath.Join(u.path(v), n+".yaml"), agenttest.Meshes(n))
+			}
+			return errors.Join(os.Symlink(v, u.path("..tmp")), os.Rename(u.path("..tmp"), u.path("..data")))
+		}
+		u.look(swap("..1", "a", "z"), os.Symlink("..data/a.yaml", u.path("a.yaml")), os.Symlink("..data/z.yaml", u.path("z.yaml")))
+		u.holds("a@a.yaml z@z.yaml")
+		u.look(swap("..2", "a"), os.Remove(u.path("z.yaml")))
+		u.holds("a@a.yaml z@z.yaml")
+		u.missing("z.yaml", inspect.MissingVanished, time.Second)
+		later(time.Second)
+		u.holds("a@a.yaml")
+	})
+}
+
+// TestDirKeepsABoundedNumber has more files vanish in turn than a directory may hold.
+func TestDirKeepsABoundedNumber(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := agenttest.Memory(t)
+		source := directory.New(directory.Options{Dir: dir, Registry: kinds.Registry(), Store: s, Files: 4})
+		source.Scan()
+		for round := range 5 {
+			for i := range 4 {
+				if round > 0 {
+					agenttest.Do(t, os.Remove(filepath.Join(dir, fmt.Sprintf("%d-%d.yaml", round-1, i))))
+				}
+				agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("%d-%d.yaml", round, i)), agenttest.Meshes(fmt.Sprintf("m-%d-%d", round, i)))
+			}
+			source.Scan()
+			if got := len(source.Files()); got > 8 {
+				t.Fatalf("%d files are held", got)
+			}
+		}
+		if got := agenttest.Held(s); strings.Count(got, "@4-") != 4 {
+			t.Errorf("the files that are there are not in force: %s", got)
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package metadata_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/source/metadata"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// annotated is a stream of default.web with annotations; nil: with metadata and without annotations.
+func annotated(t testing.TB, annotations any) xds.Stream {
+	t.Helper()
+	fields := map[string]any{}
+	if annotations != nil {
+		fields[metadata.MetadataAnnotations] = annotations
+	}
+	m, err := structpb.NewStruct(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return xds.Stream{Node: &core.Node{Id: "default.web", Metadata: m}, Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}}
+}
+
+// TestSidecarReach keeps what the annotations of a proxy say while it has a stream, and for the grace time. What cannot
+// be read costs itself alone.
+func TestSidecarReach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		changes := 0
+		e := newEnvoys(agenttest.Memory(t), func(o *metadata.Options) { o.Changed = func() { changes++ } })
+		go e.Run(t.Context())
+		backends := func(v string) map[string]any { return map[string]any{resource.AnnotationReachableBackends: v} }
+		const one, services = "refs: [{kind: MeshService, name: a}]", resource.AnnotationReachableServices
+		for _, step := range []struct {
+			name        string
+			annotations any // of a stream that opens; false: none opens
+			want        string
+			changes     int
+			problem     string
+		}{
+			{"nothing is said", nil, "", 0, ""},
+			{"what cannot be read restricts nothing", backends("refs: [{kind: MeshService}]"), "", 0,
+				`Dataplane/default/web error an annotation of its Envoy cannot be used, it restricts nothing: node.metadata.annotations["kuma.io/reachable-backends"].refs[0].name: the name is missing`},
+			{"a restriction", backends(one), "a", 1, ""},
+			{"the same again", backends(one), "a", 1, ""},
+			{"a stream without metadata", "none", "a", 1, ""},
+			{"one that cannot be read leaves it", backends("{refs"), "a", 1, "what could be read last holds: node.metadata.annotations"},
+			{"beside one that can", map[string]any{resource.AnnotationReachableBackends: "x", services: "s,t"}, "a s t", 2, "what could be read last holds"},
+			{"no text", map[string]any{services: 7.0}, "a s t", 2, "it is not a text"},
+			{"no mapping", "text", "a s t", 2, "it is not a mapping of texts"},
+			{"nothing reachable", backends("refs: []"), "none", 3, ""},
+			{"nothing is said any more", nil, "", 4, ""},
+			{"many others", map[string]any{"a": "b", resource.AnnotationReachableBackends: one}, "a", 5, ""},
+		} {
+			st := annotated(t, step.annotations)
+			if step.annotations == "none" {
+				st.Node.Metadata = nil
+			}
+			agenttest.Do(t, e.Opened(st))
+			synctest.Wait()
+			if got := sidecarSays(e); got != step.want || changes != step.changes {
+				t.Fatalf("%s: %q after %d changes, want %q after %d", step.name, got, changes, step.want, step.changes)
+			}
+			var problems []string
+			for _, p := range e.Problems() {
+				problems = append(problems, p.Resource+" "+p.Severity+" "+p.Reason)
+			}
+			if len(problems) > 1 || strings.Join(problems, "") == "" != (step.problem == "") || !strings.Contains(strings.Join(problems, ""), step.problem) {
+				t.Fatalf("%s: problems %q, want %q", step.name, problems, step.problem)
+			}
+		}
+		for range 12 {
+			e.Closed(annotated(t, nil))
+		}
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		if got := sidecarSays(e); got != "a" {
+			t.Errorf("within the grace time: %q", got)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := sidecarSays(e); got != "" || changes != 6 {
+			t.Errorf("after the grace time: %q after %d changes", got, changes)
+		}
+	})
+}
+
+func sidecarSays(e *metadata.Source) string {
+	r := e.Sidecars("default")["web"]
+	if r == nil {
+		return ""
+	}
+	var out []string
+	if r.Backends != nil {
+		for _, ref := range r.Backends.Refs {
+			out = append(out, ref.Name)
+		}
+		if len(out) == 0 {
+			out = []string{"none"}
+		}
+	}
+	return strings.Join(append(out, r.Services...), " ")
+}

@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/envoybin"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+)
+
+// Bounds of what an agent asks an Envoy for one write.
+const (
+	mostTries = 8
+	tryTime   = 3 * time.Second
+)
+
+// newTry asks the Envoy that the agent was given, one for each write; nil when it was given none.
+func (a *Agent) newTry() func() inspect.Try {
+	if a.deps.EnvoyBin == "" {
+		return nil
+	}
+	path, err := exec.LookPath(a.deps.EnvoyBin)
+	if err != nil {
+		a.log.Error("the Envoy of "+envoybin.EnvoyVariable+" cannot be started; configs are checked without it", "path", a.deps.EnvoyBin, "error", err)
+		a.notes = append(a.notes, inspect.Check{Name: "envoy", OK: true, Degraded: true,
+			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v", envoybin.EnvoyVariable, err)})
+		return nil
+	}
+	return func() inspect.Try { return (&envoybin.Binary{Path: path, Timeout: tryTime, Most: mostTries}).Try }
+}
