@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/offline"
@@ -186,7 +187,7 @@ func (a *app) writePolicies(m *migration, out *offline.Migration, format string)
 		return fmt.Errorf("--write: %s is there and holds something else (%d files in all); nothing was written: give another folder, or --force", taken[0], len(taken))
 	}
 	for _, name := range names {
-		if err := os.WriteFile(name, files[name], 0o644); err != nil {
+		if err := renameio.WriteFile(name, files[name], 0o644, renameio.WithTempDir(m.dir)); err != nil {
 			return fmt.Errorf("--write: %w", err)
 		}
 		if format == "yaml" {
