@@ -102,7 +102,7 @@ const (
 type Cluster struct {
 	Kind    ClusterKind
 	Origin  string // who made it, where Kind does not say; see MadeBy
-	Port    uint32 // of an InboundCluster: the port of the first inbound in front of it
+	Inbound int    // of an InboundCluster: index in networking.inbound of the first inbound in front of it
 	Service Service
 	Message *clusterv3.Cluster
 	// HTTP is nil for clusters that speak no HTTP. It may be one of the shared values of this package: use EditHTTP

@@ -110,7 +110,7 @@ func (p *Proxy) Warnings(kind, name string) []string {
 }
 
 // Policies explains every policy that acts and selects the dataplane, in the order in which kinds act, of one kind the
-// strongest last. Legacy policies that a policy of the new generation has ended are among them.
+// strongest last. Legacy policies that a targetRef policy has ended are among them.
 func (p *Proxy) Policies() []Policy {
 	out := []Policy{}
 	for i := range p.index.Plugins {
@@ -125,7 +125,7 @@ func (p *Proxy) Policies() []Policy {
 		for j := range plugin.Legacy {
 			l := &plugin.Legacy[j]
 			for _, r := range p.index.Policies(l.Kind) {
-				if p.index.SelectLegacy(r, p.dataplane, l.Arrives).Selected {
+				if p.index.SelectLegacy(r, p.dataplane, l.Inbound).Selected {
 					out = append(out, p.Policy(r))
 				}
 			}
@@ -164,7 +164,7 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 	return out
 }
 
-// kind finds the declaration of a policy kind; the second is nil for the new generation.
+// kind finds the declaration of a policy kind; the second is nil for a kind of targetRef policies.
 func (p *Proxy) kind(kind string) (*resource.Descriptor, *policy.LegacyKind) {
 	for i := range p.index.Plugins {
 		plugin := &p.index.Plugins[i]
@@ -203,7 +203,7 @@ func (p *Proxy) idle(r *resource.Resource, out *Policy) {
 	out.Selected, out.Reason = false, why
 }
 
-// current explains a policy of the new generation.
+// current explains a targetRef policy.
 func (p *Proxy) current(r *resource.Resource, out *Policy) {
 	spec, ok := r.Spec.(*resource.Policy)
 	if !ok {

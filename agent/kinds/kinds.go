@@ -6,8 +6,11 @@ import (
 	"fmt"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/accesslog"
+	accessloglegacy "github.com/nearside-mesh/nearside/agent/kinds/accesslog/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
+	circuitbreakerlegacy "github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	faultinjectionlegacy "github.com/nearside-mesh/nearside/agent/kinds/faultinjection/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/meshtls"
@@ -18,8 +21,10 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/retry"
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
+	timeoutlegacy "github.com/nearside-mesh/nearside/agent/kinds/timeout/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/trace"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
+	trafficpermissionlegacy "github.com/nearside-mesh/nearside/agent/kinds/trafficpermission/legacy"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -57,18 +62,18 @@ func Plugins() []policy.Plugin {
 		// What shapes connections and requests. These are independent of each other.
 		meshtls.Plugin(),
 		loadbalancing.Plugin(),
-		timeout.Plugin(),
-		circuitbreaker.Plugin(),
+		timeout.Plugin(timeoutlegacy.Kind()),
+		circuitbreaker.Plugin(circuitbreakerlegacy.Kind()),
 		healthcheck.Plugin(),
 		retry.Plugin(),
-		faultinjection.Plugin(),
+		faultinjection.Plugin(faultinjectionlegacy.Kind()),
 		ratelimit.Plugin(),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
-		trafficpermission.Plugin(),
+		trafficpermission.Plugin(trafficpermissionlegacy.Kind()),
 		// Observation sees what the kinds above have made.
 		metric.Plugin(),
 		trace.Plugin(),
-		accesslog.Plugin(),
+		accesslog.Plugin(accessloglegacy.Kind()),
 		// Patches come last, so that they can change all that was made.
 		proxypatch.Plugin(),
 	}

@@ -38,7 +38,7 @@ type Index struct {
 	// Warnings are about policies whose top-level targetRef names something that does not exist.
 	Warnings []mesh.Warning
 
-	kinds   []kindIndex // of the new generation, in the order in which they act
+	kinds   []kindIndex // of targetRef policies, in the order in which they act
 	legacy  []legacyIndex
 	byKind  map[string]int // index in kinds
 	refers  map[string][]*resource.Resource

@@ -8,7 +8,7 @@ import (
 
 // Plugin is what one folder below agent/kinds exports: kinds, and their effect on a proxy.
 type Plugin struct {
-	// Kinds are those of the new generation.
+	// Kinds are those of targetRef policies.
 	Kinds []resource.Descriptor
 	// Legacy are the kinds that they replace.
 	Legacy []LegacyKind
@@ -36,22 +36,26 @@ type Plugin struct {
 	InForce func(c *Context) *InForce
 }
 
-// LegacyKind is a kind of the legacy generation.
+// LegacyKind is a kind of source-destination policies (legacy).
 type LegacyKind struct {
 	resource.Descriptor
 	// ReplacedBy are the kinds of which a single policy that selects the proxy ends the effect of the legacy kind on
 	// that proxy. Empty: the plugin decides.
 	ReplacedBy []string
-	// Arrives is true for kinds about connections that arrive at the proxy; the others are about those that leave.
-	// Of the policies about one inbound the strongest rules alone, unless Together is true. Explanations depend on both.
-	Arrives, Together bool
-	// Ended, when set, is for kinds about connections that leave of which the plugin decides what they still do: it
-	// returns the policy of the new generation that keeps a field of their conf, by its path in JSON, from acting on
-	// the connections to a destination. Nil for none. Explanations depend on it.
-	Ended func(r *Rules, s draft.Service, path string) *resource.Resource
+	// Inbound is true for kinds of inbound policies, false for kinds of outbound policies. Of the policies about one
+	// inbound the strongest applies alone, unless AllApply is true. Explanations depend on both.
+	Inbound, AllApply bool
+	// SupersededBy, when set, is for kinds of outbound policies whose plugin decides what they still do: it returns the
+	// targetRef policy that keeps a field of their conf, by its path in JSON, from acting on the connections to a
+	// destination. Nil for none. Explanations depend on it.
+	SupersededBy func(r *Rules, s draft.Service, path string) *resource.Resource
 	// Destinations, when set, lists what a policy leads an outbound with these tags to, as that of a plugin does.
 	Destinations func(p *resource.Resource, outbound map[string]string) []BackendRef
-	// Migrate, when set, makes policies of the new generation that say the same as those of the legacy kind.
+	// Outbound and Apply, when set, are as those of the plugin. Outbound is called after the plugin's, Apply before it:
+	// what the plugin does takes precedence.
+	Outbound func(c *Context, o *Outbound) bool
+	Apply    func(c *Context, d *draft.Draft)
+	// Migrate, when set, makes targetRef policies that say the same as those of the legacy kind.
 	Migrate func(in *MigrateInput) Migration
 }
 

@@ -21,7 +21,7 @@ type Selection struct {
 	Why string
 }
 
-// Select reports whether a policy of the new generation selects a dataplane. It looks at the targetRef alone: whether
+// Select reports whether a targetRef policy selects a dataplane. It looks at the targetRef alone: whether
 // the policy acts at all is for the index.
 func (x *Index) Select(p, dataplane *resource.Resource) Selection {
 	spec, ok := p.Spec.(*resource.Policy)

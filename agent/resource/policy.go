@@ -17,7 +17,7 @@ type TargetRef struct {
 	ProxyTypes  []string          `json:"proxyTypes,omitempty"`
 }
 
-// Policy is the shape shared by all policies of the new generation. The plugin of a kind supplies the Conf types through
+// Policy is the shape shared by all targetRef policies. The plugin of a kind supplies the Conf types through
 // the PolicyShape of its descriptor.
 type Policy struct {
 	Shape     *PolicyShape
@@ -56,7 +56,7 @@ type PolicyShape struct {
 	Check func(p *Policy, v *Validator)
 }
 
-// LegacyPolicy is the shape of the policies of the legacy generation.
+// LegacyPolicy is the shape of the source-destination policies (legacy).
 type LegacyPolicy struct {
 	Shape        *LegacyShape
 	Sources      []LegacySelector // connections from

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// PolicyDescriptor declares a policy kind of the new generation.
+// PolicyDescriptor declares a targetRef policy kind.
 func PolicyDescriptor(kind, plural, short string, shape PolicyShape) Descriptor {
 	return Descriptor{
 		Kind: kind, Plural: plural, Short: short, Scope: ScopeMesh, Policy: true,
@@ -13,7 +13,7 @@ func PolicyDescriptor(kind, plural, short string, shape PolicyShape) Descriptor 
 	}
 }
 
-// LegacyDescriptor declares a policy kind of the legacy generation.
+// LegacyDescriptor declares a source-destination policy kind (legacy).
 func LegacyDescriptor(kind, plural, short string, shape LegacyShape) Descriptor {
 	return Descriptor{
 		Kind: kind, Plural: plural, Short: short, Scope: ScopeMesh, Policy: true, Legacy: true, SpecAtTop: true,

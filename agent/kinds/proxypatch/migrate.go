@@ -13,7 +13,7 @@ import (
 // migrate makes MeshProxyPatches of ProxyTemplates. Of ProxyTemplates one alone acts on a proxy, while MeshProxyPatches
 // add up: so each proxy must be selected by exactly one policy of the new ones.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	acting := in.Acting(policy.PlanOptions{Kinds: []string{kind}, Ended: func(d *resource.Resource) *resource.Resource {
+	acting := in.Acting(policy.PlanOptions{Kinds: []string{kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
 		for _, p := range in.Index.Ruled(d, kind) {
 			return p
 		}

@@ -16,7 +16,7 @@ import (
 func migrate(in *policy.MigrateInput) policy.Migration {
 	m := &migration{in: in, hidden: map[resource.Key]bool{}, made: map[*policy.Unit]map[string]*migrated{}, plan: in.Plan(policy.PlanOptions{
 		Kinds: []string{kindHTTP, kindTCP, kindBalancing},
-		Ended: func(d *resource.Resource) *resource.Resource {
+		SupersededBy: func(d *resource.Resource) *resource.Resource {
 			http, tcp := in.Index.Ruled(d, kindHTTP), in.Index.Ruled(d, kindTCP)
 			if len(http) == 0 || len(tcp) == 0 {
 				return nil

@@ -44,8 +44,8 @@ func Plugin() policy.Plugin {
 			Descriptor: resource.LegacyDescriptor(kindLegacy, "traffic-routes", "", resource.LegacyShape{
 				NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
 			}),
-			Ended:   ended,
-			Migrate: migrate, Destinations: legacyDestinations,
+			SupersededBy: ended,
+			Migrate:      migrate, Destinations: legacyDestinations,
 		}},
 		Outbound:     outbound,
 		Destinations: destinations,

@@ -1,10 +1,12 @@
-package circuitbreaker
+package legacy
 
 import (
 	"fmt"
 	"math"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -30,19 +32,19 @@ const (
 
 // migrate makes a MeshCircuitBreaker of each CircuitBreaker.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{kind}, Ended: func(d *resource.Resource) *resource.Resource {
-		list := in.Index.Ruled(d, kind)
-		if limits, outlier := spoken(list); !limits || !outlier {
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{circuitbreaker.Kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
+		list := in.Index.Ruled(d, circuitbreaker.Kind)
+		if limits, outlier := speaks(list); !limits || !outlier {
 			return nil
 		}
 		return list[len(list)-1]
 	}})
 	out := policy.Migration{Without: plan.Without}
-	confs := map[*policy.Unit]*Conf{}
+	confs := map[*policy.Unit]*circuitbreaker.Conf{}
 	sameLocal, off := true, false
 	for _, u := range plan.Units { // the weakest first
-		old, ok := u.Policy.Spec.(*resource.LegacyPolicy).Conf.(*LegacyConf)
-		if !ok {
+		old := toolkit.LegacyConf[Conf](u.Policy)
+		if old == nil {
 			continue
 		}
 		m := migration{notes: u.Notes}
@@ -51,14 +53,14 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			m.over(conf, confs[w])
 		}
 		confs[u], off = conf, off || m.off
-		split := old.SplitExternalAndLocalErrors != nil && *old.SplitExternalAndLocalErrors
+		split := toolkit.Or(old.SplitExternalAndLocalErrors, false)
 		if split && (old.Detectors == nil || old.Detectors.StandardDeviation == nil) {
 			sameLocal = false
 		}
 		policy.AddNote(&m.notes, in.Reach(u))
 		policy.AddNote(&m.notes, in.Routed())
 		out.Policies = append(out.Policies, policy.Migrated{
-			Kind: kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: m.notes,
+			Kind: circuitbreaker.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: m.notes,
 			Spec: &resource.Policy{TargetRef: &u.Target, To: u.Items(conf)},
 		})
 	}
@@ -72,78 +74,64 @@ type migration struct {
 	off   bool // there are detectors that are off by their numbers
 }
 
-func (m *migration) conf(old *LegacyConf) *Conf {
-	c := &Conf{}
-	if t := old.Thresholds; t != nil {
-		c.ConnectionLimits = &ConnectionLimits{
-			MaxConnections:     m.some("thresholds.maxConnections", t.MaxConnections),
-			MaxPendingRequests: m.some("thresholds.maxPendingRequests", t.MaxPendingRequests),
-			MaxRetries:         m.some("thresholds.maxRetries", t.MaxRetries),
-			MaxRequests:        m.some("thresholds.maxRequests", t.MaxRequests),
-		}
+// conf says what a CircuitBreaker says. Numbers that a MeshCircuitBreaker does not take are replaced.
+func (m *migration) conf(old *Conf) *circuitbreaker.Conf {
+	c := old.current()
+	if l := c.ConnectionLimits; l != nil {
+		m.atLeastOne("thresholds.maxConnections", &l.MaxConnections)
+		m.atLeastOne("thresholds.maxPendingRequests", &l.MaxPendingRequests)
+		m.atLeastOne("thresholds.maxRetries", &l.MaxRetries)
+		m.atLeastOne("thresholds.maxRequests", &l.MaxRequests)
 	}
-	if d := old.Detectors; d != nil {
-		c.OutlierDetection = &OutlierDetection{
-			Interval: old.Interval, BaseEjectionTime: old.BaseEjectionTime, MaxEjectionPercent: old.MaxEjectionPercent,
-			SplitExternalAndLocalErrors: old.SplitExternalAndLocalErrors,
-			Detectors: &Detectors{
-				TotalFailures:       m.consecutive("totalErrors", d.TotalErrors),
-				GatewayFailures:     m.consecutive("gatewayErrors", d.GatewayErrors),
-				LocalOriginFailures: m.consecutive("localErrors", d.LocalErrors),
-			},
-		}
-		into := c.OutlierDetection.Detectors
-		if s := d.StandardDeviation; s != nil {
-			into.SuccessRate = &SuccessRate{
-				MinimumHosts:            m.some("detectors.standardDeviation.minimumHosts", s.MinimumHosts),
-				RequestVolume:           m.some("detectors.standardDeviation.requestVolume", s.RequestVolume),
-				StandardDeviationFactor: s.Factor,
-			}
-		}
-		if f := d.Failure; f != nil {
-			into.FailurePercentage = &FailurePercentage{
-				MinimumHosts:  m.some("detectors.failure.minimumHosts", f.MinimumHosts),
-				RequestVolume: m.some("detectors.failure.requestVolume", f.RequestVolume),
-				Threshold:     f.Threshold,
-			}
-		}
+	if c.OutlierDetection == nil {
+		return c
+	}
+	d := c.OutlierDetection.Detectors
+	m.consecutive("totalErrors", &d.TotalFailures)
+	m.consecutive("gatewayErrors", &d.GatewayFailures)
+	m.consecutive("localErrors", &d.LocalOriginFailures)
+	if s := d.SuccessRate; s != nil {
+		m.atLeastOne("detectors.standardDeviation.minimumHosts", &s.MinimumHosts)
+		m.atLeastOne("detectors.standardDeviation.requestVolume", &s.RequestVolume)
+	}
+	if f := d.FailurePercentage; f != nil {
+		m.atLeastOne("detectors.failure.minimumHosts", &f.MinimumHosts)
+		m.atLeastOne("detectors.failure.requestVolume", &f.RequestVolume)
 	}
 	return c
 }
 
-// some returns a number that has to be 1 or more here.
-func (m *migration) some(field string, n *uint32) *uint32 {
-	if n == nil || *n > 0 {
-		return n
+// atLeastOne replaces a number of 0.
+func (m *migration) atLeastOne(field string, n **uint32) {
+	if *n != nil && **n == 0 {
+		policy.AddNote(&m.notes, fmt.Sprintf("conf.%s is 0, which MeshCircuitBreaker does not take: 1 stands in its place", field))
+		*n = new(uint32(1))
 	}
-	policy.AddNote(&m.notes, fmt.Sprintf("conf.%s is 0, which MeshCircuitBreaker does not take: 1 stands in its place", field))
-	return ptr[uint32](1)
 }
 
-// consecutive returns a detector of failures in a row, which is off here without a number. 0 failures never come.
-func (m *migration) consecutive(field string, c *Consecutive) *Consecutive {
+// consecutive gives a detector of failures in a row a number, without which it is off in a MeshCircuitBreaker. 0
+// failures never come.
+func (m *migration) consecutive(field string, c **circuitbreaker.Consecutive) {
 	switch {
-	case c == nil:
-		return nil
-	case c.Consecutive == nil:
-		return &Consecutive{ptr[uint32](defaultConsecutive)}
-	case *c.Consecutive == 0:
+	case *c == nil:
+	case (*c).Consecutive == nil:
+		*c = &circuitbreaker.Consecutive{Consecutive: new(uint32(defaultConsecutive))}
+	case *(*c).Consecutive == 0:
 		policy.AddNote(&m.notes, fmt.Sprintf("conf.detectors.%s.consecutive is 0, by which Envoy never leaves anything out: a number that is not reached stands in its place", field))
 		m.off = true
-		return &Consecutive{ptr[uint32](never)}
+		*c = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}
 	}
-	return c
 }
 
-// over gives everything of which a weaker policy speaks, so that nothing of it shines through: the legacy generation
-// merges nothing.
-func (m *migration) over(c, weak *Conf) {
+// over gives everything of which a weaker policy speaks, so that nothing of it takes effect: source-destination
+// policies are not merged.
+func (m *migration) over(c, weak *circuitbreaker.Conf) {
 	if weak == nil {
 		return
 	}
 	if w := weak.ConnectionLimits; w != nil {
 		if c.ConnectionLimits == nil {
-			c.ConnectionLimits = &ConnectionLimits{}
+			c.ConnectionLimits = &circuitbreaker.ConnectionLimits{}
 		}
 		l := c.ConnectionLimits
 		give(&l.MaxConnections, w.MaxConnections, defaultLimit)
@@ -157,10 +145,10 @@ func (m *migration) over(c, weak *Conf) {
 	}
 	o := c.OutlierDetection
 	if o == nil {
-		c.OutlierDetection = &OutlierDetection{Disabled: ptr(true)}
+		c.OutlierDetection = &circuitbreaker.OutlierDetection{Disabled: new(true)}
 		return
 	}
-	if o.Disabled != nil && *o.Disabled {
+	if toolkit.Or(o.Disabled, false) {
 		return
 	}
 	give(&o.Disabled, w.Disabled, false)
@@ -173,18 +161,18 @@ func (m *migration) over(c, weak *Conf) {
 	}
 }
 
-func (m *migration) detectors(d, weak *Detectors) {
+func (m *migration) detectors(d, weak *circuitbreaker.Detectors) {
 	for _, f := range []struct {
-		own  **Consecutive
-		weak *Consecutive
+		own  **circuitbreaker.Consecutive
+		weak *circuitbreaker.Consecutive
 	}{{&d.TotalFailures, weak.TotalFailures}, {&d.GatewayFailures, weak.GatewayFailures}, {&d.LocalOriginFailures, weak.LocalOriginFailures}} {
 		if *f.own == nil && f.weak != nil {
-			*f.own, m.off = &Consecutive{ptr[uint32](never)}, true
+			*f.own, m.off = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}, true
 		}
 	}
 	if w := weak.SuccessRate; w != nil {
 		if d.SuccessRate == nil {
-			d.SuccessRate, m.off = &SuccessRate{MinimumHosts: ptr[uint32](never)}, true
+			d.SuccessRate, m.off = &circuitbreaker.SuccessRate{MinimumHosts: new(uint32(never))}, true
 		}
 		give(&d.SuccessRate.MinimumHosts, w.MinimumHosts, defaultHosts)
 		give(&d.SuccessRate.RequestVolume, w.RequestVolume, defaultSuccesses)
@@ -192,7 +180,7 @@ func (m *migration) detectors(d, weak *Detectors) {
 	}
 	if w := weak.FailurePercentage; w != nil {
 		if d.FailurePercentage == nil {
-			d.FailurePercentage, m.off = &FailurePercentage{MinimumHosts: ptr[uint32](never)}, true
+			d.FailurePercentage, m.off = &circuitbreaker.FailurePercentage{MinimumHosts: new(uint32(never))}, true
 		}
 		give(&d.FailurePercentage.MinimumHosts, w.MinimumHosts, defaultHosts)
 		give(&d.FailurePercentage.RequestVolume, w.RequestVolume, defaultFailures)
@@ -210,17 +198,15 @@ func give[T any](field **T, weak *T, v T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // changes explains what is written in another way. sameLocal is true where nothing depends on errors that are split
 // and have no detector of deviations, and off where detectors are off by their numbers.
 func changes(sameLocal, off bool) []policy.Change {
-	const at, written = "Cluster/*/outlierDetection", "Envoy's default, written out"
+	const at, explicit = "Cluster/*/outlierDetection", "Envoy's default, written out"
 	out := []policy.Change{
 		{Path: at, Before: policy.Any, Same: sameLocal, Why: "CircuitBreaker wrote an outlier detection with every detector off, MeshCircuitBreaker writes none"},
 		{Path: at + "/enforcingLocalOriginSuccessRate", After: "0", Same: sameLocal,
 			Why: "a detector that is off is written so; CircuitBreaker left Envoy's default, which counts with splitExternalAndLocalErrors alone"},
-		{Path: at + "/enforcingFailurePercentageLocalOrigin", After: "0", Same: true, Why: written},
+		{Path: at + "/enforcingFailurePercentageLocalOrigin", After: "0", Same: true, Why: explicit},
 	}
 	for _, f := range []struct {
 		path string
@@ -234,11 +220,11 @@ func changes(sameLocal, off bool) []policy.Change {
 		{"outlierDetection/successRateStdevFactor", defaultDeviation * 1000}, {"outlierDetection/failurePercentageMinimumHosts", defaultHosts},
 		{"outlierDetection/failurePercentageRequestVolume", defaultFailures}, {"outlierDetection/failurePercentageThreshold", defaultThreshold},
 	} {
-		out = append(out, policy.Change{Path: "Cluster/*/" + f.path, After: fmt.Sprint(f.n), Same: true, Why: written})
+		out = append(out, policy.Change{Path: "Cluster/*/" + f.path, After: fmt.Sprint(f.n), Same: true, Why: explicit})
 	}
 	out = append(out,
-		policy.Change{Path: at + "/interval", After: `"10s"`, Same: true, Why: written},
-		policy.Change{Path: at + "/baseEjectionTime", After: `"30s"`, Same: true, Why: written})
+		policy.Change{Path: at + "/interval", After: `"10s"`, Same: true, Why: explicit},
+		policy.Change{Path: at + "/baseEjectionTime", After: `"30s"`, Same: true, Why: explicit})
 	if !off {
 		return out
 	}

@@ -1,4 +1,4 @@
-package faultinjection
+package legacy
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -16,7 +18,7 @@ const maxGroups = 64
 // old is a FaultInjection with its selectors.
 type old struct {
 	policy   *resource.Resource
-	fault    Fault
+	fault    faultinjection.Fault
 	from, to []map[string]string // without "*"
 }
 
@@ -24,12 +26,9 @@ type old struct {
 // strongest list replaces the others: so for each group of inbounds and of clients that several policies are about there
 // is a list with the faults of them all.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	acting := in.Acting(policy.PlanOptions{Kinds: []string{kind}, Arrives: true, Ended: func(d *resource.Resource) *resource.Resource {
-		for _, p := range in.Index.Ruled(d, kind) {
-			return p
-		}
-		return nil
-	}})
+	acting := in.Acting(policy.PlanOptions{
+		Kinds: []string{faultinjection.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, faultinjection.Kind),
+	})
 	out := policy.Migration{Without: acting.Without, Changes: changes()}
 	slices.SortFunc(acting.Policies, bySources) // a list of its own
 	m := migration{in: in}
@@ -53,10 +52,10 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			return list[0].policy.Name + "-" + policy.Slug(g)
 		}
 		return list[0].policy.Name
-	}, kind)
+	}, faultinjection.Kind)
 	for _, u := range units {
 		list := m.about(u.Match)
-		p := policy.Migrated{Kind: kind, Name: u.Name, Spec: &resource.Policy{TargetRef: &u.Target}}
+		p := policy.Migrated{Kind: faultinjection.Kind, Name: u.Name, Spec: &resource.Policy{TargetRef: &u.Target}}
 		policy.AddNote(&p.Notes, acting.Note)
 		if !whole {
 			policy.AddNote(&p.Notes, fmt.Sprintf("there are more than %d groups of inbounds: some that several policies are about have no policy of their own", maxGroups))
@@ -82,9 +81,8 @@ type migration struct {
 }
 
 func (m *migration) add(r *resource.Resource) {
-	spec := r.Spec.(*resource.LegacyPolicy)
-	conf, ok := spec.Conf.(*LegacyConf)
-	if !ok {
+	spec, conf := r.Spec.(*resource.LegacyPolicy), toolkit.LegacyConf[Conf](r)
+	if conf == nil {
 		return
 	}
 	o := &old{policy: r, fault: conf.Fault}
@@ -171,15 +169,15 @@ func (m *migration) clients(list []*old, notes *[]string) []resource.PolicyItem 
 		if len(g) == 0 {
 			policy.AddNote(notes, "what is said to all clients is said to those outside the mesh too, which send no tags; FaultInjection was about clients with tags alone")
 		}
-		faults := Faults{}
+		faults := []faultinjection.Fault{}
 		for _, o := range with(list, g, from) {
 			faults = append(faults, o.fault)
 		}
-		if len(faults) > maxFaults {
-			policy.AddNote(notes, fmt.Sprintf("some clients have %d faults, and MeshFaultInjection takes %d: the others are left out", len(faults), maxFaults))
-			faults = faults[:maxFaults]
+		if len(faults) > faultinjection.MaxFaults {
+			policy.AddNote(notes, fmt.Sprintf("some clients have %d faults, and MeshFaultInjection takes %d: the others are left out", len(faults), faultinjection.MaxFaults))
+			faults = faults[:faultinjection.MaxFaults]
 		}
-		out = append(out, resource.PolicyItem{TargetRef: policy.ClientTarget(g), Conf: &Conf{HTTP: &faults}})
+		out = append(out, resource.PolicyItem{TargetRef: policy.ClientTarget(g), Conf: &faultinjection.Conf{HTTP: &faults}})
 	}
 	return out
 }

@@ -1,36 +1,35 @@
-package trafficpermission
+package legacy
 
 import (
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // migrate makes a MeshTrafficPermission of each TrafficPermission. Of TrafficPermissions the strongest alone says who
-// may reach an inbound, while MeshTrafficPermissions are merged: one that goes over others denies everybody first.
+// may reach an inbound, while MeshTrafficPermissions are merged: one that takes precedence over others denies everybody first.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{kind}, Arrives: true, Ended: func(d *resource.Resource) *resource.Resource {
-		for _, p := range in.Index.Ruled(d, kind) {
-			return p
-		}
-		return nil
-	}})
+	plan := in.Plan(policy.PlanOptions{
+		Kinds: []string{trafficpermission.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, trafficpermission.Kind),
+	})
 	out := policy.Migration{Without: plan.Without, Changes: changes()}
 	for _, u := range plan.Units {
 		spec := &resource.Policy{TargetRef: &u.Target}
 		clients := admitted(u.Policy.Spec.(*resource.LegacyPolicy).Sources)
 		if len(u.Weaker) > 0 && len(clients[0]) > 0 {
-			spec.From = append(spec.From, resource.PolicyItem{TargetRef: policy.ClientTarget(nil), Conf: &Conf{Action: "Deny"}})
+			spec.From = append(spec.From, resource.PolicyItem{TargetRef: policy.ClientTarget(nil), Conf: &trafficpermission.Conf{Action: "Deny"}})
 			policy.AddNote(&u.Notes, "it denies everybody before it allows some, so that what weaker policies allow does not count: a permission that is added later must be stronger, or it has no effect here")
 		}
 		for _, c := range clients {
-			spec.From = append(spec.From, resource.PolicyItem{TargetRef: policy.ClientTarget(c), Conf: &Conf{Action: "Allow"}})
+			spec.From = append(spec.From, resource.PolicyItem{TargetRef: policy.ClientTarget(c), Conf: &trafficpermission.Conf{Action: "Allow"}})
 		}
 		if in.Index.View.Spec.MTLSEnabled() == nil {
-			policy.AddNote(&u.Notes, "the mesh has no mTLS, so neither this policy nor the legacy one keeps anybody out")
+			policy.AddNote(&u.Notes, "the mesh has no mTLS, so neither this policy nor the legacy one is enforced")
 		}
-		out.Policies = append(out.Policies, policy.Migrated{Kind: kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
+		out.Policies = append(out.Policies, policy.Migrated{Kind: trafficpermission.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
 	}
 	return out
 }
@@ -69,9 +68,9 @@ func admitted(sources []resource.LegacySelector) []map[string]string {
 func changes() []policy.Change {
 	const (
 		chain   = "Listener/*/filterChains/*/filters/"
-		network = chain + nameNetworkRBAC
-		manager = chain + "envoy.filters.network.http_connection_manager/typedConfig/httpFilters/" + nameHTTPRBAC
-		named   = "the permission goes by the name " + policyName + " in the filter, no longer by that of the TrafficPermission"
+		network = chain + trafficpermission.FilterNetwork
+		manager = chain + "envoy.filters.network.http_connection_manager/typedConfig/httpFilters/" + trafficpermission.FilterHTTP
+		named   = "the permission goes by the name " + trafficpermission.Kind + " in the filter, no longer by that of the TrafficPermission"
 		moved   = "requests of HTTP are guarded one by one: who is refused gets 403 where the connection was closed"
 	)
 	return []policy.Change{

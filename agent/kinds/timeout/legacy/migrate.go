@@ -1,4 +1,4 @@
-package timeout
+package legacy
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -59,19 +61,14 @@ type migration struct {
 
 // migrate makes a MeshTimeout of each Timeout.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	m := &migration{in: in, plan: in.Plan(policy.PlanOptions{Kinds: []string{kind}, Ended: func(d *resource.Resource) *resource.Resource {
-		for _, p := range in.Index.Ruled(d, kind) {
-			return p
-		}
-		return nil
-	}})}
+	m := &migration{in: in, plan: in.Plan(policy.PlanOptions{Kinds: []string{timeout.Kind}, SupersededBy: toolkit.SupersededByAny(in, timeout.Kind)})}
 	m.facts()
 	out := policy.Migration{Without: m.plan.Without, Changes: changes()}
 	// One policy about the whole mesh says for all what arrives at inbounds; without it each has to.
 	whole := slices.IndexFunc(m.plan.Units, func(u *policy.Unit) bool { return len(u.Match) == 0 })
 	for i, u := range m.plan.Units {
-		old, ok := u.Policy.Spec.(*resource.LegacyPolicy).Conf.(*LegacyConf)
-		if !ok {
+		old := toolkit.LegacyConf[Conf](u.Policy)
+		if old == nil {
 			continue
 		}
 		spec := &resource.Policy{TargetRef: &u.Target, To: m.to(u, old)}
@@ -80,7 +77,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		}
 		policy.AddNote(&u.Notes, in.Reach(u))
 		policy.AddNote(&u.Notes, in.Routed())
-		out.Policies = append(out.Policies, policy.Migrated{Kind: kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
+		out.Policies = append(out.Policies, policy.Migrated{Kind: timeout.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
 	}
 	if whole < 0 {
 		out.Policies = append(out.Policies, m.otherInbounds(out.Policies)...)
@@ -118,7 +115,7 @@ func (m *migration) facts() {
 
 // to makes the items of a unit. What is said to all destinations is for the protocol that most services speak; others
 // have items with what is different for them.
-func (m *migration) to(u *policy.Unit, old *LegacyConf) []resource.PolicyItem {
+func (m *migration) to(u *policy.Unit, old *Conf) []resource.PolicyItem {
 	if !u.All {
 		var out []resource.PolicyItem
 		for _, s := range u.To {
@@ -148,12 +145,12 @@ func (m *migration) to(u *policy.Unit, old *LegacyConf) []resource.PolicyItem {
 	return out
 }
 
-func item(service string, c *Conf) resource.PolicyItem {
+func item(service string, c *timeout.Conf) resource.PolicyItem {
 	return resource.PolicyItem{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: service}, Conf: c}
 }
 
 // classOf returns what a service speaks; of one that nothing offers, what the policy speaks of.
-func (m *migration) classOf(service string, old *LegacyConf) class {
+func (m *migration) classOf(service string, old *Conf) class {
 	if s := m.in.Index.View.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: service}); s != nil {
 		return classOf(s.Protocol)
 	}
@@ -164,26 +161,20 @@ func (m *migration) classOf(service string, old *LegacyConf) class {
 }
 
 // conf says all that is in force by a Timeout for services of a class, so that neither the defaults of MeshTimeout nor
-// a weaker policy shine through.
-func (m *migration) conf(u *policy.Unit, old *LegacyConf, c class) *Conf {
+// a weaker policy take effect.
+func (m *migration) conf(u *policy.Unit, old *Conf, c class) *timeout.Conf {
 	idle, streamIdle := openIdle, openStreamIdle
 	if m.unlimited {
 		idle, streamIdle = 0, 0
 	}
-	h, t, g := old.HTTP, old.TCP, old.GRPC
-	if h == nil {
-		h = &LegacyHTTP{}
+	h, t, g := toolkit.Or(old.HTTP, HTTP{}), toolkit.Or(old.TCP, TCP{}), GRPC{}
+	if c == grpc {
+		g = toolkit.Or(old.GRPC, GRPC{})
 	}
-	if t == nil {
-		t = &LegacyTCP{}
-	}
-	if g == nil || c != grpc {
-		g = &LegacyGRPC{}
-	}
-	out := &Conf{
+	out := &timeout.Conf{
 		ConnectionTimeout: first(openConnect, old.ConnectTimeout),
 		IdleTimeout:       first(idle, h.IdleTimeout),
-		HTTP: &HTTP{
+		HTTP: &timeout.HTTP{
 			RequestTimeout:    first(0, h.RequestTimeout),
 			StreamIdleTimeout: first(streamIdle, h.StreamIdleTimeout, g.StreamIdleTimeout),
 			MaxStreamDuration: first(0, h.MaxStreamDuration, g.MaxStreamDuration),
@@ -209,8 +200,8 @@ func first(otherwise time.Duration, list ...*resource.Duration) *resource.Durati
 }
 
 // difference returns what one conf says otherwise than another, of what counts for a class; nil for nothing.
-func difference(main, other *Conf, c class) *Conf {
-	out, http := &Conf{}, &HTTP{}
+func difference(main, other *timeout.Conf, c class) *timeout.Conf {
+	out, http := &timeout.Conf{}, &timeout.HTTP{}
 	pick := func(field **resource.Duration, a, b *resource.Duration) {
 		if a.Duration != b.Duration {
 			*field = b
@@ -221,10 +212,10 @@ func difference(main, other *Conf, c class) *Conf {
 		pick(&http.StreamIdleTimeout, main.HTTP.StreamIdleTimeout, other.HTTP.StreamIdleTimeout)
 		pick(&http.MaxStreamDuration, main.HTTP.MaxStreamDuration, other.HTTP.MaxStreamDuration)
 	}
-	if *http != (HTTP{}) {
+	if *http != (timeout.HTTP{}) {
 		out.HTTP = http
 	}
-	if *out == (Conf{}) {
+	if *out == (timeout.Conf{}) {
 		return nil
 	}
 	return out
@@ -232,19 +223,19 @@ func difference(main, other *Conf, c class) *Conf {
 
 // inbounds says about all inbounds what they have without a MeshTimeout, whose own defaults are others.
 func inbounds() []resource.PolicyItem {
-	return []resource.PolicyItem{{TargetRef: resource.TargetRef{Kind: "Mesh"}, Conf: &Conf{
+	return []resource.PolicyItem{{TargetRef: resource.TargetRef{Kind: "Mesh"}, Conf: &timeout.Conf{
 		ConnectionTimeout: first(inboundConnect),
 		IdleTimeout:       first(inboundIdle),
-		HTTP:              &HTTP{RequestTimeout: first(0), StreamIdleTimeout: first(inboundStreamIdle), MaxStreamDuration: first(0)},
+		HTTP:              &timeout.HTTP{RequestTimeout: first(0), StreamIdleTimeout: first(inboundStreamIdle), MaxStreamDuration: first(0)},
 	}}}
 }
 
 // otherInbounds makes policies for dataplanes of which some inbounds are selected and others not: these would get the
 // defaults of MeshTimeout.
-func (m *migration) otherInbounds(made []policy.Migrated) []policy.Migrated {
+func (m *migration) otherInbounds(policies []policy.Migrated) []policy.Migrated {
 	var out []policy.Migrated
 	used := map[string]bool{}
-	for _, p := range made {
+	for _, p := range policies {
 		used[p.Name] = true
 	}
 	for _, d := range m.in.Index.View.Dataplanes() {
@@ -254,13 +245,13 @@ func (m *migration) otherInbounds(made []policy.Migrated) []policy.Migrated {
 		}
 		seen := map[int]bool{}
 		var from []resource.Key
-		for i := range made {
-			sel := m.in.Index.Select(&resource.Resource{Key: resource.Key{Kind: kind, Mesh: d.Mesh, Name: made[i].Name}, Spec: made[i].Spec}, d)
+		for i := range policies {
+			sel := m.in.Index.Select(&resource.Resource{Key: resource.Key{Kind: timeout.Kind, Mesh: d.Mesh, Name: policies[i].Name}, Spec: policies[i].Spec}, d)
 			for _, in := range sel.Inbounds {
 				seen[in] = true
 			}
 			if sel.Proxy {
-				from = append(from, made[i].From...)
+				from = append(from, policies[i].From...)
 			}
 		}
 		served := 0
@@ -274,7 +265,7 @@ func (m *migration) otherInbounds(made []policy.Migrated) []policy.Migrated {
 		}
 		slices.SortFunc(from, resource.Key.Compare)
 		out = append(out, policy.Migrated{
-			Kind: kind, Name: m.in.FreeName(kind, "inbounds-of-"+d.Name, used), From: slices.Compact(from),
+			Kind: timeout.Kind, Name: m.in.FreeName(timeout.Kind, "inbounds-of-"+d.Name, used), From: slices.Compact(from),
 			Notes: []string{"MeshTimeout has defaults for all inbounds of a dataplane that a policy selects by one of them: this keeps the others as they are; dataplanes with several inbounds that come later need the same"},
 			Spec:  &resource.Policy{TargetRef: &resource.TargetRef{Kind: "Dataplane", Name: d.Name}, From: inbounds()},
 		})
@@ -287,7 +278,7 @@ func changes() []policy.Change {
 	const (
 		manager  = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/"
 		options  = "Cluster/*/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/commonHttpProtocolOptions/"
-		written  = "Envoy's default, written out"
+		explicit = "Envoy's default, written out"
 		noLimits = "MeshTimeout writes it; 0s is no limit, which Timeout could not set either"
 	)
 	return []policy.Change{
@@ -295,10 +286,10 @@ func changes() []policy.Change {
 		{Path: manager + "requestHeadersTimeout", After: `"0s"`, Same: true, Why: noLimits},
 		{Path: manager + "routeConfig/virtualHosts/*/routes/*/route/idleTimeout", After: policy.Any, Same: true, Why: "streamIdleTimeout is given for each route, too"},
 		{Path: manager + "streamIdleTimeout", Before: policy.Any, Why: "streamIdleTimeout moves: it is given for each route, no longer for the listener"},
-		{Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout", After: `"3600s"`, Same: true, Why: written},
+		{Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout", After: `"3600s"`, Same: true, Why: explicit},
 		{Path: options + "maxConnectionDuration", After: `"0s"`, Same: true, Why: noLimits},
 		{Path: options + "maxStreamDuration", After: `"0s"`, Same: true, Why: "MeshTimeout writes it; 0s is no limit"},
-		{Path: options + "idleTimeout", After: `"3600s"`, Same: true, Why: written},
-		{Path: "Cluster/*/connectTimeout", After: `"5s"`, Same: true, Why: written},
+		{Path: options + "idleTimeout", After: `"3600s"`, Same: true, Why: explicit},
+		{Path: "Cluster/*/connectTimeout", After: `"5s"`, Same: true, Why: explicit},
 	}
 }

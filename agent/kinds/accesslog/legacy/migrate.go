@@ -1,86 +1,73 @@
-package accesslog
+package legacy
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"path"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
+	"github.com/nearside-mesh/nearside/agent/kinds/accesslog"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // migrate makes a MeshAccessLog of each TrafficLog, with the backend of Mesh.logging in it.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	plan := in.Plan(policy.PlanOptions{Kinds: []string{kind}, Ended: func(d *resource.Resource) *resource.Resource {
-		for _, p := range in.Index.Ruled(d, kind) {
-			return p
-		}
-		return nil
-	}})
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{accesslog.Kind}, SupersededBy: toolkit.SupersededByAny(in, accesslog.Kind)})
 	out := policy.Migration{Without: plan.Without, Changes: changes()}
-	made := map[*policy.Unit]bool{}
+	migrated := map[*policy.Unit]bool{}
 	for _, u := range plan.Units {
 		backends, why := backendsOf(in.Index.View.Spec.Logging, u.Policy)
 		for _, w := range u.Weaker {
-			if made[w] && why != "" { // it keeps what the weaker one would log from being logged
+			if migrated[w] && why != "" { // it keeps what the weaker one would log from being logged
 				policy.AddNote(&u.Notes, why+": the policy switches the log off where a weaker one would write it")
-				backends, why = Backends{}, ""
+				backends, why = []accesslog.Backend{}, ""
 			}
 		}
 		if why != "" {
 			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: u.Policy.Key, Why: why})
 			continue
 		}
-		made[u] = true
+		migrated[u] = true
 		policy.AddNote(&u.Notes, in.Reach(u))
 		out.Policies = append(out.Policies, policy.Migrated{
-			Kind: kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,
-			Spec: &resource.Policy{TargetRef: &u.Target, To: u.Items(&Conf{Backends: &backends})},
+			Kind: accesslog.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,
+			Spec: &resource.Policy{TargetRef: &u.Target, To: u.Items(&accesslog.Conf{Backends: &backends})},
 		})
 	}
 	return out
 }
 
 // backendsOf returns where a TrafficLog writes, or why it writes nothing.
-func backendsOf(l *resource.Logging, r *resource.Resource) (Backends, string) {
-	name := ""
-	if l != nil {
-		name = l.DefaultBackend
-	}
-	if conf, ok := r.Spec.(*resource.LegacyPolicy).Conf.(*LegacyConf); ok {
-		name = cmp.Or(conf.Backend, name)
-	}
-	b := l.Backend(name)
+func backendsOf(l *resource.Logging, r *resource.Resource) ([]accesslog.Backend, string) {
+	b, name := backendOf(l, r)
 	switch {
 	case name == "":
 		return nil, "it logs nothing: it names no backend, and logging of the mesh has no defaultBackend"
 	case b == nil:
 		return nil, fmt.Sprintf("it logs nothing: there is no backend %q in logging of the mesh", name)
 	}
-	var format *Format
+	var format *accesslog.Format
 	if b.Format != "" {
-		if _, err := substitution.ParseFormat(b.Format, placeholders[:]...); err != nil {
+		if err := accesslog.CheckText(b.Format); err != nil {
 			return nil, fmt.Sprintf("it logs nothing: the format of the backend %q: %v", name, err)
 		}
 		text, err := json.Marshal(map[string]string{"type": "Plain", "plain": b.Format})
 		if err != nil {
 			return nil, err.Error()
 		}
-		format = &Format{Raw: resource.Raw{JSON: text}}
+		format = &accesslog.Format{Raw: resource.Raw{JSON: text}}
 	}
-	s := loggingSink(b)
-	out := Backend{Type: "File", File: &File{Path: s.path, Format: format}}
-	if s.kind == sinkTCP {
-		out = Backend{Type: "Tcp", TCP: &TCP{Address: s.addr, Format: format}}
+	conf := toolkit.Or(b.Conf, resource.LoggingConf{})
+	out := accesslog.Backend{Type: "File", File: &accesslog.File{Path: conf.Path, Format: format}}
+	if b.Type == resource.LoggingTCP {
+		out = accesslog.Backend{Type: "Tcp", TCP: &accesslog.TCP{Address: conf.Address, Format: format}}
 	}
 	var faults []resource.Fault
-	if out.validate(resource.NewValidator("backends", &faults), true); len(faults) > 0 {
+	if out.Check(resource.NewValidator("backends", &faults), true); len(faults) > 0 {
 		return nil, fmt.Sprintf("a MeshAccessLog takes no such backend as %q: %s: %s", name, faults[0].Field, faults[0].Reason)
 	}
-	return Backends{out}, ""
+	return []accesslog.Backend{out}, ""
 }
 
 // changes explains what MeshAccessLog writes otherwise than TrafficLog.
@@ -89,7 +76,7 @@ func changes() []policy.Change {
 		at     = "Listener/*/filterChains/*/filters/*/typedConfig/accessLog/envoy.access_loggers.file*/typedConfig"
 		line   = at + "/logFormat/textFormatSource/inlineString"
 		prefix = "lines for a collector go through another FIFO and no longer begin with its address there; the collector gets the same"
-		past   = "traffic past the mesh is logged with the direction " + outboundDirection + ", which was " + noDirection
+		past   = "traffic past the mesh is logged with the direction " + accesslog.DirectionOutbound + ", which was " + accesslog.DirectionNone
 	)
 	return []policy.Change{
 		{Path: at, Before: policy.Any, After: policy.Any, Same: true, Why: prefix, If: func(a, b any) bool { return sameLog(a, b, false) }},
@@ -107,7 +94,7 @@ func sameLog(before, after any, past bool) bool {
 
 func isFIFO(v any) bool {
 	s, _ := v.(string)
-	return strings.HasPrefix(path.Base(s), fifoHead) && strings.HasSuffix(s, fifoTail)
+	return accesslog.IsFIFO(s)
 }
 
 func lineOf(log map[string]any) any {
@@ -124,7 +111,7 @@ func sameLine(before, after any, past bool) bool {
 		return false
 	}
 	if past {
-		a = strings.ReplaceAll(a, noDirection, outboundDirection)
+		a = strings.ReplaceAll(a, accesslog.DirectionNone, accesslog.DirectionOutbound)
 	}
 	address, found := strings.CutSuffix(a, b)
 	return found && (address == "" || strings.HasSuffix(address, ";") && !strings.ContainsAny(address, " %"))
