@@ -40,10 +40,10 @@ const (
 
 // Service is the mesh name of what a listener or cluster leads to.
 type Service struct {
-	Kind     string // "" for a kuma.io/service tag, else the kind of the real service
-	Name     string // value of the tag, or the cluster name of the real service
+	Kind     string // "" for a kuma.io/service tag, else the kind of the service resource
+	Name     string // value of the tag, or the cluster name of the service resource
 	Protocol string // "http", "http2", "grpc", "tcp" or "tls"
-	// Resource, Section and Port are of a real service: its key, the name of its port ("" for none) and the number.
+	// Resource, Section and Port are of a service resource: its key, the name of its port ("" for none) and the number.
 	Resource resource.Key
 	Section  string
 	Port     uint32

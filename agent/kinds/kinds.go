@@ -17,9 +17,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/metric"
 	"github.com/nearside-mesh/nearside/agent/kinds/passthrough"
 	"github.com/nearside-mesh/nearside/agent/kinds/proxypatch"
+	proxytemplate "github.com/nearside-mesh/nearside/agent/kinds/proxypatch/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/kinds/retry"
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
+	trafficroute "github.com/nearside-mesh/nearside/agent/kinds/route/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
 	timeoutlegacy "github.com/nearside-mesh/nearside/agent/kinds/timeout/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/trace"
@@ -56,7 +58,7 @@ func Policies() []resource.Descriptor {
 func Plugins() []policy.Plugin {
 	return []policy.Plugin{
 		// Routes come first: what acts on a route or a split cluster needs to find it.
-		route.Plugin(),
+		route.Plugin(trafficroute.Kind()),
 		// Passthrough makes chains and clusters that the kinds below then act on.
 		passthrough.Plugin(),
 		// What shapes connections and requests. These are independent of each other.
@@ -75,7 +77,7 @@ func Plugins() []policy.Plugin {
 		trace.Plugin(),
 		accesslog.Plugin(accessloglegacy.Kind()),
 		// Patches come last, so that they can change all that was made.
-		proxypatch.Plugin(),
+		proxypatch.Plugin(proxytemplate.Kind()),
 	}
 }
 

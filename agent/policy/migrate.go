@@ -98,7 +98,7 @@ func (x *Index) Target(tags map[string]string) resource.TargetRef {
 	if t.Kind == kindMesh && x.bare() {
 		return subsetTarget(tags) // source-destination policies select inbounds and gateways
 	}
-	if t.Kind == "MeshService" && x.View.Real(resource.Key{Kind: t.Kind, Mesh: x.View.Name, Name: t.Name}) != nil {
+	if t.Kind == "MeshService" && x.View.MeshService(resource.Key{Kind: t.Kind, Mesh: x.View.Name, Name: t.Name}) != nil {
 		return subsetTarget(tags) // else the resource of that name would be meant too
 	}
 	return t
@@ -175,11 +175,7 @@ func (in *MigrateInput) Expand(match map[string]string) (list []map[string]strin
 // values returns the values that inbounds and gateways of the mesh have for a tag, sorted.
 func (in *MigrateInput) values(tag string) []string {
 	seen := map[string]bool{}
-	for _, d := range in.Index.View.Dataplanes() {
-		dp, ok := d.Spec.(*resource.Dataplane)
-		if !ok {
-			continue
-		}
+	for _, dp := range resource.Specs[*resource.Dataplane](in.Index.View.Dataplanes()) {
 		for _, tags := range tagSets(in.Index.View, dp) {
 			if v, ok := tags[tag]; ok {
 				seen[v] = true
@@ -276,7 +272,7 @@ func (in *MigrateInput) Reach(u *Unit) string {
 	if !real {
 		return ""
 	}
-	return "it is about real services (MeshService, MeshExternalService, MeshMultiZoneService) too, which the legacy policy was not"
+	return "it also applies to MeshService, MeshExternalService and MeshMultiZoneService resources; the legacy policy did not"
 }
 
 // Routed says that the legacy kind does nothing where a MeshHTTPRoute or MeshTCPRoute leads; "" when there are none.

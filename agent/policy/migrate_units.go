@@ -19,7 +19,7 @@ type Unit struct {
 	Name   string             // of the new policy
 	Target resource.TargetRef
 	Notes  []string
-	// Weaker are the units that can be about the same connection and that this one goes over.
+	// Weaker are the units that can be about the same connection and over which this one takes precedence.
 	Weaker []*Unit
 
 	rank rank
@@ -84,7 +84,7 @@ type Acting struct {
 	Note string
 }
 
-// Acting parts the policies that have an effect from those that others have ended wherever they select something.
+// Acting separates the policies that have an effect from those that are superseded wherever they select something.
 func (in *MigrateInput) Acting(o PlanOptions) Acting {
 	ruled := in.superseding(o.SupersededBy)
 	out := Acting{Note: actingNote(ruled, o.Kinds)}
@@ -103,7 +103,7 @@ func (in *MigrateInput) Acting(o PlanOptions) Acting {
 
 func (u *Unit) leads(service string) bool { return slices.Contains(u.To, service) }
 
-// Dominated reports whether a unit that goes over u is about all connections of the proxies of u to a service.
+// Dominated reports whether a unit with precedence over u is about all connections of the proxies of u to a service.
 func (p *Plan) Dominated(u *Unit, service string) bool {
 	return slices.ContainsFunc(p.Units, func(s *Unit) bool {
 		return s != u && (s.All || s.leads(service)) && Covers(s.Match, u.Match) && under(u, s)
@@ -111,7 +111,7 @@ func (p *Plan) Dominated(u *Unit, service string) bool {
 }
 
 // Group makes units that stand for several legacy policies each: one for each set of tags. What has all the tags of
-// another goes over it. base names them.
+// another takes precedence over it. base names them.
 func (in *MigrateInput) Group(matches []map[string]string, base func(match map[string]string) string, kinds ...string) []*Unit {
 	out := make([]*Unit, len(matches))
 	for i, m := range matches {
@@ -303,7 +303,7 @@ func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds [
 	}
 }
 
-// inOrder reports whether something holds of each unit and those that it goes over.
+// inOrder reports whether something holds of each unit and the weaker ones.
 func inOrder(units []*Unit, holds func(weak, strong *Unit) bool) bool {
 	for _, u := range units {
 		if slices.ContainsFunc(u.Weaker, func(weak *Unit) bool { return !holds(weak, u) }) {

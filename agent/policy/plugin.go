@@ -23,7 +23,7 @@ type Plugin struct {
 	// the next plugin is asked, and at last the outbound leads to its service.
 	Outbound func(c *Context, o *Outbound) bool
 	// Destinations, when set, lists what a policy of Kinds leads outbounds to beside their own services, and nothing else
-	// becomes a destination of one: the proxies at the border of a zone are made for it.
+	// becomes a destination of one: zone proxies are made for it.
 	Destinations func(p *resource.Resource) []BackendRef
 	// Apply, when set, edits a draft. A large config is made in parts: Apply is called for each of them, with the
 	// listeners and clusters of that part alone.
@@ -34,6 +34,15 @@ type Plugin struct {
 	// InForce, when set, says what of Kinds is in force for a proxy as a whole; nil where that does not concern it. c has
 	// View, Proxy, Dataplane and Rules.
 	InForce func(c *Context) *InForce
+	// NoEffect, when set, says what of a policy of Kinds or Legacy that selects a proxy has no effect on it, beside what other
+	// policies override. The warnings say why. c has View, Proxy, Dataplane, Rules and Warnings.
+	NoEffect func(c *Context, p *resource.Resource) []NoEffect
+}
+
+// NoEffect is a field of a policy that has no effect on a proxy.
+type NoEffect struct {
+	Field string // its path in the document, as in spec.default.appendMatch, with all below it; "" for the whole policy
+	Part  bool   // of a list: some of its items have an effect
 }
 
 // LegacyKind is a kind of source-destination policies (legacy).
@@ -62,7 +71,7 @@ type LegacyKind struct {
 // Outbound is one address that the workload may dial, while its listener is made.
 type Outbound struct {
 	Service  draft.Service
-	Tags     map[string]string // of the outbound as written, nil for real services; must not be changed
+	Tags     map[string]string // of the outbound as written, nil for service resources; must not be changed
 	Listener *draft.Listener   // has no chains yet
 	// Headers are to be set on the HTTP connection managers of the listener: they carry the tags of the proxy.
 	Headers *draft.Headers
@@ -71,14 +80,7 @@ type Outbound struct {
 }
 
 // BackendRef names a destination of a route, as policies write it.
-type BackendRef struct {
-	Kind      string            `json:"kind"` // MeshService, MeshServiceSubset, MeshExternalService or MeshMultiZoneService
-	Name      string            `json:"name,omitempty"`
-	Namespace string            `json:"namespace,omitempty"`
-	Tags      map[string]string `json:"tags,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	Port      uint32            `json:"port,omitempty"`
-}
+type BackendRef = mesh.BackendRef
 
 // Destination is what a reference leads to.
 type Destination struct {
@@ -116,6 +118,8 @@ type Context struct {
 	Rules     *Rules // of this proxy, for all kinds
 	Host      Host
 	RunDir    string // the agent's run directory: FIFOs and sockets that an Envoy opens lie there
+	// Warnings are those of the config that was made; nil while it is made.
+	Warnings []mesh.Warning
 	// Last is true for the last part of the draft, which is there even when the proxy has no outbounds. What a plugin
 	// adds once belongs to it.
 	Last bool

@@ -58,11 +58,11 @@ type PolicyShape struct {
 
 // LegacyPolicy is the shape of the source-destination policies (legacy).
 type LegacyPolicy struct {
-	Shape        *LegacyShape
-	Sources      []LegacySelector // connections from
-	Destinations []LegacySelector // connections to
-	Selectors    []LegacySelector // ProxyTemplate: the proxies
-	Conf         Conf             // nil where the document has none
+	Shape        *LegacyShape     `json:"-"`
+	Sources      []LegacySelector `json:"sources,omitempty"`      // connections from
+	Destinations []LegacySelector `json:"destinations,omitempty"` // connections to
+	Selectors    []LegacySelector `json:"selectors,omitempty"`    // ProxyTemplate: the proxies
+	Conf         Conf             `json:"conf,omitempty"`         // nil where the document has none
 }
 
 // LegacyShape says what a legacy kind may hold.

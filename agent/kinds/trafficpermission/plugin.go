@@ -45,6 +45,12 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			return known && d != deny
 		},
 		Apply: apply,
+		NoEffect: func(c *policy.Context, _ *resource.Resource) []policy.NoEffect {
+			if c.View.Spec.MTLSEnabled() != nil {
+				return nil
+			}
+			return []policy.NoEffect{{}}
+		},
 	}
 }
 

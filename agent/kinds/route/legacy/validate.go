@@ -1,10 +1,11 @@
-package route
+package legacy
 
 import (
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/route"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -15,7 +16,7 @@ const (
 )
 
 // Validate checks destinations, matches and what is changed.
-func (c *LegacyConf) Validate(v *resource.Validator) {
+func (c *Conf) Validate(v *resource.Validator) {
 	checkSplit(v, c.Split, c.Destination)
 	for i := range c.HTTP {
 		c.HTTP[i].validate(v.Field("http").Index(i))
@@ -24,7 +25,7 @@ func (c *LegacyConf) Validate(v *resource.Validator) {
 }
 
 // checkSplit checks that destinations are given, in one of two ways.
-func checkSplit(v *resource.Validator, split []LegacySplit, destination map[string]string) {
+func checkSplit(v *resource.Validator, split []Split, destination map[string]string) {
 	switch {
 	case len(split) == 0 && len(destination) == 0:
 		v.Faultf("there is no destination: give destination or split")
@@ -45,7 +46,7 @@ func checkSplit(v *resource.Validator, split []LegacySplit, destination map[stri
 		}
 		checkDestination(at.Field("destination"), split[i].Destination)
 	}
-	checkTotal(v.Field("split"), len(split), total)
+	route.CheckTotal(v.Field("split"), len(split), total)
 }
 
 func checkDestination(v *resource.Validator, tags map[string]string) {
@@ -58,7 +59,7 @@ func checkDestination(v *resource.Validator, tags map[string]string) {
 	}
 }
 
-func (h *LegacyHTTP) validate(v *resource.Validator) {
+func (h *HTTP) validate(v *resource.Validator) {
 	h.Match.validate(v.Field("match"))
 	checkSplit(v, h.Split, h.Destination)
 	m := h.Modify
@@ -72,7 +73,7 @@ func (h *LegacyHTTP) validate(v *resource.Validator) {
 	m.ResponseHeaders.validate(at.Field("responseHeaders"))
 }
 
-func (m *LegacyMatch) validate(v *resource.Validator) {
+func (m *Match) validate(v *resource.Validator) {
 	if m == nil || m.Method == nil && m.Path == nil && len(m.Headers) == 0 {
 		v.Faultf("nothing is matched: give method, path or headers")
 		return
@@ -86,7 +87,7 @@ func (m *LegacyMatch) validate(v *resource.Validator) {
 	}
 }
 
-func (s *LegacyString) validate(v *resource.Validator) {
+func (s *String) validate(v *resource.Validator) {
 	if s == nil {
 		return
 	}
@@ -100,7 +101,7 @@ func (s *LegacyString) validate(v *resource.Validator) {
 	}
 }
 
-func (p *LegacyPath) validate(v *resource.Validator, m *LegacyMatch) {
+func (p *Path) validate(v *resource.Validator, m *Match) {
 	if p == nil {
 		return
 	}
@@ -112,12 +113,12 @@ func (p *LegacyPath) validate(v *resource.Validator, m *LegacyMatch) {
 		if m == nil || m.Path == nil || m.Path.Prefix == nil {
 			at.Faultf("there is no prefix to rewrite: give match.path.prefix")
 		}
-		checkPath(at, p.RewritePrefix)
+		route.CheckPath(at, p.RewritePrefix)
 	}
 	p.Regex.validate(v.Field("regex"))
 }
 
-func (h *LegacyHost) validate(v *resource.Validator) {
+func (h *Host) validate(v *resource.Validator) {
 	if h == nil {
 		return
 	}
@@ -133,7 +134,7 @@ func (h *LegacyHost) validate(v *resource.Validator) {
 	h.FromPath.validate(v.Field("fromPath"))
 }
 
-func (r *LegacyRegex) validate(v *resource.Validator) {
+func (r *Regex) validate(v *resource.Validator) {
 	if r == nil {
 		return
 	}
@@ -141,28 +142,30 @@ func (r *LegacyRegex) validate(v *resource.Validator) {
 	if r.Substitution == "" {
 		v.Field("substitution").Faultf("the substitution is missing")
 	}
-	checkSubstitution(v.Field("substitution"), r.Pattern, r.Substitution)
+	route.CheckSubstitution(v.Field("substitution"), r.Pattern, r.Substitution)
 }
 
-func (h *LegacyHeaders) validate(v *resource.Validator) {
+func (h *Headers) validate(v *resource.Validator) {
 	if h == nil {
 		return
 	}
 	for i, a := range h.Add {
 		at := v.Field("add").Index(i)
-		checkLegacyHeader(at.Field("name"), a.Name)
+		checkHeader(at.Field("name"), a.Name)
 		if a.Value == "" {
 			at.Field("value").Faultf("the value is missing")
 		}
-		checkHeaderValue(at.Field("value"), a.Value)
+		route.CheckHeaderValue(at.Field("value"), a.Value)
 	}
 	for i, r := range h.Remove {
-		checkLegacyHeader(v.Field("remove").Index(i).Field("name"), r.Name)
+		checkHeader(v.Field("remove").Index(i).Field("name"), r.Name)
 	}
 }
 
-// checkLegacyHeader checks the name of a header that is changed, which may have capitals here.
-func checkLegacyHeader(v *resource.Validator, name string) { checkMutable(v, strings.ToLower(name)) }
+// checkHeader checks the name of a header that is changed, which may have capitals here.
+func checkHeader(v *resource.Validator, name string) {
+	route.CheckMutable(v, strings.ToLower(name))
+}
 
 func (l *LoadBalancer) validate(v *resource.Validator) {
 	if l == nil {

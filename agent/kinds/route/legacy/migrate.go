@@ -1,23 +1,25 @@
-package route
+package legacy
 
 import (
 	"fmt"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/route"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// migrate makes MeshHTTPRoutes and MeshTCPRoutes of TrafficRoutes, one item for each service, as the new generation
-// wants a destination; and what they say about load balancing becomes a MeshLoadBalancingStrategy. A TrafficRoute that
+// migrate makes MeshHTTPRoutes and MeshTCPRoutes of TrafficRoutes, one item for each service, as targetRef
+// policies want a destination; and what they say about load balancing becomes a MeshLoadBalancingStrategy. A TrafficRoute that
 // sends everything to the service itself says what happens without it, and becomes a route only where it stands above
 // another one.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	m := &migration{in: in, hidden: map[resource.Key]bool{}, made: map[*policy.Unit]map[string]*migrated{}, plan: in.Plan(policy.PlanOptions{
-		Kinds: []string{kindHTTP, kindTCP, kindBalancing},
+		Kinds: []string{route.KindHTTP, route.KindTCP, kindBalancing},
 		SupersededBy: func(d *resource.Resource) *resource.Resource {
-			http, tcp := in.Index.Ruled(d, kindHTTP), in.Index.Ruled(d, kindTCP)
+			http, tcp := in.Index.Ruled(d, route.KindHTTP), in.Index.Ruled(d, route.KindTCP)
 			if len(http) == 0 || len(tcp) == 0 {
 				return nil
 			}
@@ -37,7 +39,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			said[key] = true
 			why := "it says what happens without it: requests and connections go to the service that they are for"
 			if m.hidden[key] {
-				why = "others go before it for every service that there is today"
+				why = "others take precedence over it for every service that there is today"
 			}
 			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: key, Why: why})
 		}
@@ -51,19 +53,19 @@ type migration struct {
 	plan *policy.Plan
 	made map[*policy.Unit]map[string]*migrated // by service
 	bal  balancing
-	// hidden are the policies that say something, but of whose services others are nearer to all.
+	// hidden are the policies that say something, but over which others take precedence for all services.
 	hidden map[resource.Key]bool
 }
 
 // migrated is what a unit says about one service.
 type migrated struct {
-	http *HTTPConf
-	tcp  *TCPConf
+	http *route.HTTPConf
+	tcp  *route.TCPConf
 }
 
 // unit makes the policies of a unit. The weaker ones have been made.
 func (m *migration) unit(u *policy.Unit) []policy.Migrated {
-	conf := legacyConf(u.Policy)
+	conf := toolkit.LegacyConf[Conf](u.Policy)
 	if conf == nil {
 		return nil
 	}
@@ -81,7 +83,7 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 	if len(services) == 0 && (len(conf.HTTP) > 0 || balancerOf(conf.LoadBalancer) != nil) {
 		m.hidden[u.Policy.Key] = true
 	}
-	http, tcp := policy.Migrated{Kind: kindHTTP}, policy.Migrated{Kind: kindTCP}
+	http, tcp := policy.Migrated{Kind: route.KindHTTP}, policy.Migrated{Kind: route.KindTCP}
 	to := func(p *policy.Migrated, service string, c resource.Conf) {
 		if p.Spec == nil {
 			p.Name, p.From, p.Notes = u.Name, []resource.Key{u.Policy.Key}, slices.Clone(u.Notes)
@@ -90,7 +92,7 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 		p.Spec.To = append(p.Spec.To, resource.PolicyItem{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: service}, Conf: c})
 	}
 	for _, s := range services {
-		var below []*HTTPConf
+		var below []*route.HTTPConf
 		under := false
 		for _, w := range u.Weaker {
 			if x := m.made[w][s]; x != nil {
@@ -122,7 +124,7 @@ func (m *migration) unit(u *policy.Unit) []policy.Migrated {
 			continue
 		}
 		if u.All {
-			policy.AddNote(&p.Notes, "a route of the new generation is about one service: there is an item for each that exists today, and a service that comes later needs one")
+			policy.AddNote(&p.Notes, "a targetRef route is about one service: there is an item for each that exists today, and a service that comes later needs one")
 		}
 		out = append(out, p)
 	}
@@ -145,7 +147,7 @@ func addNotes(p *policy.Migrated, notes []string) {
 type translation struct {
 	in      *policy.MigrateInput
 	service string
-	conf    *LegacyConf
+	conf    *Conf
 	notes   []string
 }
 
@@ -160,15 +162,15 @@ func (t *translation) plain() bool {
 }
 
 // refs returns the destinations of a split, and whether they are the service itself.
-func (t *translation) refs(split []LegacySplit, tags map[string]string) (refs []BackendRef, self bool) {
+func (t *translation) refs(split []Split, tags map[string]string) (refs []route.BackendRef, self bool) {
 	if len(split) == 0 && len(tags) > 0 {
-		split = []LegacySplit{{Destination: tags}}
+		split = []Split{{Destination: tags}}
 	}
 	for _, s := range split {
 		if s.Weight != nil && *s.Weight == 0 {
 			continue
 		}
-		ref := BackendRef{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: t.service}, Weight: s.Weight}
+		ref := route.BackendRef{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: t.service}, Weight: s.Weight}
 		for k, v := range s.Destination {
 			switch {
 			case v == "*":
@@ -188,7 +190,7 @@ func (t *translation) refs(split []LegacySplit, tags map[string]string) (refs []
 		self = refs[0].Kind == mesh.KindMeshService && refs[0].Name == t.service
 	}
 	if !self && t.narrowed() {
-		t.notef("outbounds to %s have tags of their own, by which a TrafficRoute narrows its destinations: routes of the new generation do not", t.service)
+		t.notef("outbounds to %s have tags of their own, by which a TrafficRoute narrows its destinations: targetRef routes do not", t.service)
 	}
 	return refs, self
 }
@@ -221,7 +223,7 @@ func (t *translation) speaks(service string) (mesh.Protocol, bool) {
 // requests reports whether the service becomes part of a MeshHTTPRoute. A TrafficRoute routes requests where all
 // destinations speak HTTP, a MeshHTTPRoute where the service does.
 func (t *translation) requests() bool {
-	all := [][]BackendRef{}
+	all := [][]route.BackendRef{}
 	rest, _ := t.refs(t.conf.Split, t.conf.Destination)
 	all = append(all, rest)
 	for i := range t.conf.HTTP {
@@ -241,16 +243,16 @@ func (t *translation) requests() bool {
 	case legacy && !p.HTTP() && offered:
 		t.notef("%s speaks %s: its requests were routed because all destinations speak HTTP; now its connections are", t.service, p)
 	case legacy && !p.HTTP():
-		t.notef("nothing offers %s, so the new generation does not know that it is HTTP: its connections are routed, no longer its requests; give some Dataplane the tag, or route the destinations by themselves", t.service)
+		t.notef("nothing offers %s, so a MeshHTTPRoute does not know that it is HTTP: its connections are routed, no longer its requests; give some Dataplane the tag, or route the destinations by themselves", t.service)
 	}
 	return legacy && p.HTTP()
 }
 
 // tcp is the route for connections.
-func (t *translation) tcp() *TCPConf {
+func (t *translation) tcp() *route.TCPConf {
 	refs, _ := t.refs(t.conf.Split, t.conf.Destination)
 	if len(t.conf.HTTP) > 0 {
 		t.notef("conf.http has no effect on connections to %s", t.service)
 	}
-	return &TCPConf{Rules: []TCPRule{{Default: TCPAction{BackendRefs: &refs}}}}
+	return &route.TCPConf{Rules: []route.TCPRule{{Default: route.TCPAction{BackendRefs: &refs}}}}
 }

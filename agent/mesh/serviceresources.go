@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// DestinationName is the cluster name of one port of a real service: mesh_name_namespace_zone_kind_port, as users
+// DestinationName is the cluster name of one port of a service resource: mesh_name_namespace_zone_kind_port, as users
 // know it from the reference.
 func DestinationName(mesh, name, namespace, zone, short string, port uint32) string {
 	b := make([]byte, 0, len(mesh)+len(name)+len(namespace)+len(zone)+len(short)+10)
@@ -17,7 +17,7 @@ func DestinationName(mesh, name, namespace, zone, short string, port uint32) str
 	return string(strconv.AppendUint(b, uint64(port), 10))
 }
 
-// zoneOf is the zone in the name of a real service. A document that came from a global place belongs to no zone.
+// zoneOf is the zone in the name of a service resource. A document that came from a global place belongs to no zone.
 func (v *View) zoneOf(r *resource.Resource) string {
 	if z := r.Labels[resource.LabelZone]; z != "" {
 		return z
@@ -28,11 +28,11 @@ func (v *View) zoneOf(r *resource.Resource) string {
 	return v.Zone
 }
 
-func (v *View) realService(r *resource.Resource, kind, short string, port uint32, appProtocol string, vips []resource.VIP) *Service {
+func (v *View) newServicePort(r *resource.Resource, kind, short string, port uint32, appProtocol string, vips []resource.VIP) *Service {
 	s := &Service{
 		ID:       ServiceID{kind, DestinationName(v.Name, r.DisplayName(), r.Namespace(), v.zoneOf(r), short, port)},
 		Resource: r.Key, FullName: fullName(r), Labels: v.serviceLabels(r), Port: port, Protocol: ParseProtocol(appProtocol),
-		digest: r.Digest, res: r, claimed: vips,
+		res: r, claimed: vips,
 	}
 	return s
 }
@@ -50,17 +50,17 @@ func fullName(r *resource.Resource) string {
 	return r.Name
 }
 
-// serviceLabels are the labels of a real service, shared with the view before where they are the same.
+// serviceLabels are the labels of a service resource, shared with the previous view where they are the same.
 func (v *View) serviceLabels(r *resource.Resource) map[string]string {
-	if v.last != nil && v.last.Zone == v.Zone {
-		if before := v.last.real[r.Key]; len(before) > 0 && before[0].res == r {
+	if v.prev != nil && v.prev.Zone == v.Zone {
+		if before := v.prev.ports[r.Key]; len(before) > 0 && before[0].res == r {
 			return before[0].Labels
 		}
 	}
 	return v.Labels(r)
 }
 
-// local reports whether a real service is of the zone of this node, so that its endpoints are dataplanes of this mesh.
+// local reports whether a service resource is of the zone of this node, so that its endpoints are dataplanes of this mesh.
 func (v *View) local(r *resource.Resource) bool {
 	z := r.Labels[resource.LabelZone]
 	return z == "" || z == v.Zone
@@ -90,9 +90,9 @@ func (v *View) dropTwins() {
 				v.warnf(s.Resource, "its port %d would be the cluster %s, which is that of %s already: the port is left out; "+
 					"give one of the two another %s", s.Port, s.ID.Name, first.Resource, resource.LabelDisplayName)
 				v.warnf(first.Resource, "%s would have the cluster %s too: its port %d is left out", s.Resource, s.ID.Name, s.Port)
-				v.real[s.Resource] = slices.DeleteFunc(v.real[s.Resource], func(o *Service) bool { return o == s })
-				for _, o := range v.real[s.Resource] {
-					o.alone = false // the next view has to miss the port again
+				v.ports[s.Resource] = slices.DeleteFunc(v.ports[s.Resource], func(o *Service) bool { return o == s })
+				for _, o := range v.ports[s.Resource] {
+					o.fixed = false // the next view has to drop the port again
 				}
 			}
 		}
@@ -116,12 +116,8 @@ func statusVIPs(st *resource.ServiceStatus) []resource.VIP {
 // addMeshExternalServices adds each MeshExternalService. As in the reference, traffic to it leaves through a zone
 // egress: without one it has no endpoints, and HTTP has no outbound at all.
 func (v *View) addMeshExternalServices(list []*resource.Resource) {
-	for _, r := range list {
-		spec, ok := r.Spec.(*resource.MeshExternalService)
-		if !ok {
-			continue
-		}
-		s := v.realService(r, KindMeshExternalService, "extsvc", spec.Match.Port, spec.Match.Protocol, statusVIPs(spec.Status))
+	for r, spec := range resource.Specs[*resource.MeshExternalService](list) {
+		s := v.newServicePort(r, KindMeshExternalService, "extsvc", spec.Match.Port, spec.Match.Protocol, statusVIPs(spec.Status))
 		s.Endpoints = &EndpointSet{}
 		reason := v.notReached()
 		if reason != "" {

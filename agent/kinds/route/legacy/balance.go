@@ -1,4 +1,4 @@
-package route
+package legacy
 
 import (
 	"encoding/json"
@@ -62,7 +62,7 @@ func balancerOf(l *LoadBalancer) *balancer {
 
 // balancing makes the MeshLoadBalancingStrategy of a unit; nil where the default is meant and no weaker unit has another
 // one.
-func (m *migration) balancing(u *policy.Unit, conf *LegacyConf, services []string) *policy.Migrated {
+func (m *migration) balancing(u *policy.Unit, conf *Conf, services []string) *policy.Migrated {
 	b := balancerOf(conf.LoadBalancer)
 	under := slices.ContainsFunc(u.Weaker, func(w *policy.Unit) bool { return m.bal[w] })
 	if b == nil && !under {
@@ -86,12 +86,12 @@ func (m *migration) balancing(u *policy.Unit, conf *LegacyConf, services []strin
 	var to []string
 	for _, s := range services {
 		t := &translation{in: m.in, service: s, conf: conf}
-		lists := [][]LegacySplit{conf.Split, {{Destination: conf.Destination}}}
+		lists := [][]Split{conf.Split, {{Destination: conf.Destination}}}
 		for i := range conf.HTTP {
-			lists = append(lists, conf.HTTP[i].Split, []LegacySplit{{Destination: conf.HTTP[i].Destination}})
+			lists = append(lists, conf.HTTP[i].Split, []Split{{Destination: conf.HTTP[i].Destination}})
 		}
 		for _, l := range lists {
-			refs, _ := t.refs(slices.DeleteFunc(slices.Clone(l), func(s LegacySplit) bool { return len(s.Destination) == 0 }), nil)
+			refs, _ := t.refs(slices.DeleteFunc(slices.Clone(l), func(s Split) bool { return len(s.Destination) == 0 }), nil)
 			for i := range refs {
 				to = append(to, refs[i].Name)
 			}
@@ -112,7 +112,7 @@ func (m *migration) balancing(u *policy.Unit, conf *LegacyConf, services []strin
 	return out
 }
 
-// changes explains what the routes of the new generation write otherwise than TrafficRoute.
+// changes explains what targetRef routes write otherwise than TrafficRoute.
 func changes() []policy.Change {
 	const (
 		chain   = "Listener/outbound:*/filterChains/*/filters/"

@@ -1,4 +1,4 @@
-package route
+package legacy
 
 import (
 	"encoding/json"
@@ -8,27 +8,40 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/route"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// http is the route for requests. below are the routes that this one goes over: what they say about requests that this
-// one has no rule for would shine through, so it has a rule for each.
-func (t *translation) http(below []*HTTPConf) *HTTPConf {
+// Types of matches and filters, as a MeshHTTPRoute has them.
+const (
+	exact              = "Exact"
+	pathPrefix         = "PathPrefix"
+	pattern            = "RegularExpression"
+	prefix             = "Prefix"
+	requestHeaders     = "RequestHeaderModifier"
+	responseHeaders    = "ResponseHeaderModifier"
+	rewrite            = "URLRewrite"
+	replacePrefixMatch = "ReplacePrefixMatch"
+)
+
+// http is the route for requests. below are the routes over which this one takes precedence: requests that
+// this one has no rule for would fall back to theirs, so it has a rule for each.
+func (t *translation) http(below []*route.HTTPConf) *route.HTTPConf {
 	refs, self := t.refs(t.conf.Split, t.conf.Destination)
-	rest := Action{BackendRefs: &refs}
+	rest := route.Action{BackendRefs: &refs}
 	if self {
 		rest.BackendRefs = nil // the service itself, narrowed by the tags of the outbound
 		if len(below) > 0 {
-			rest.BackendRefs = &[]BackendRef{}
+			rest.BackendRefs = &[]route.BackendRef{}
 		}
 	}
 	if len(below) > 0 {
-		rest.Filters = &[]Filter{}
+		rest.Filters = &[]route.Filter{}
 	}
-	out := &HTTPConf{}
+	out := &route.HTTPConf{}
 	known := map[string]bool{}
-	add := func(r HTTPRule) {
-		if key := routeName(r.Matches); !known[key] {
+	add := func(r route.HTTPRule) {
+		if key := route.RouteName(r.Matches); !known[key] {
 			known[key] = true
 			out.Rules = append(out.Rules, r)
 		}
@@ -44,30 +57,30 @@ func (t *translation) http(below []*HTTPConf) *HTTPConf {
 		}
 	}
 	t.order(out.Rules)
-	last := HTTPRule{Matches: []Match{*everything()}, Default: rest}
+	last := route.HTTPRule{Matches: []route.Match{*route.Everything()}, Default: rest}
 	if open {
-		last.Matches = []Match{{}} // behind them too
+		last.Matches = []route.Match{{}} // behind them too
 	}
 	add(last)
 	for _, b := range below {
 		for _, r := range b.Rules {
-			if !known[routeName(r.Matches)] && len(t.conf.HTTP) > 0 {
+			if !known[route.RouteName(r.Matches)] && len(t.conf.HTTP) > 0 {
 				t.notef("a weaker route has rules that this TrafficRoute has not: their requests go where it sends what it has no rule for")
 			}
-			add(HTTPRule{Matches: r.Matches, Default: rest})
+			add(route.HTTPRule{Matches: r.Matches, Default: rest})
 		}
 	}
 	return out
 }
 
 // rule translates one rule; false when no request can be matched by it here.
-func (t *translation) rule(at string, h *LegacyHTTP, open, over bool) (HTTPRule, bool) {
+func (t *translation) rule(at string, h *HTTP, open, over bool) (route.HTTPRule, bool) {
 	refs, self := t.refs(h.Split, h.Destination)
-	r := HTTPRule{Default: Action{BackendRefs: &refs}}
+	r := route.HTTPRule{Default: route.Action{BackendRefs: &refs}}
 	if self {
 		r.Default.BackendRefs = nil
 		if over {
-			r.Default.BackendRefs = &[]BackendRef{}
+			r.Default.BackendRefs = &[]route.BackendRef{}
 		}
 	}
 	m, reason := t.match(h.Match, open)
@@ -79,10 +92,10 @@ func (t *translation) rule(at string, h *LegacyHTTP, open, over bool) (HTTPRule,
 		t.notef("%s.match cannot be said: %s: the rule is left out", at, reason)
 		return r, false
 	}
-	var filters []Filter
+	var filters []route.Filter
 	for _, f := range t.filters(at, h) {
 		with := r
-		one := []Filter{f}
+		one := []route.Filter{f}
 		with.Default.Filters = &one
 		if reason := refused(&with); reason != "" {
 			t.notef("%s.modify cannot be said: %s: it is left out", at, reason)
@@ -91,16 +104,16 @@ func (t *translation) rule(at string, h *LegacyHTTP, open, over bool) (HTTPRule,
 		filters = append(filters, f)
 	}
 	if len(filters) > 0 || over {
-		filters = append([]Filter{}, filters...)
+		filters = append([]route.Filter{}, filters...)
 		r.Default.Filters = &filters
 	}
 	return r, true
 }
 
 // refused says why a rule is not valid, "" when it is.
-func refused(r *HTTPRule) string {
+func refused(r *route.HTTPRule) string {
 	var faults []resource.Fault
-	r.validate(resource.NewValidator("", &faults))
+	r.Validate(resource.NewValidator("", &faults))
 	if len(faults) == 0 {
 		return ""
 	}
@@ -111,22 +124,22 @@ func refused(r *HTTPRule) string {
 var methods = [...]string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
 
 // match translates a match. A pattern of methods becomes a match for each method that it takes.
-func (t *translation) match(l *LegacyMatch, open bool) ([]Match, string) {
-	m := Match{}
+func (t *translation) match(l *Match, open bool) ([]route.Match, string) {
+	m := route.Match{}
 	if !open {
-		m.Path = &PathMatch{Value: "/", Type: pathPrefix}
+		m.Path = &route.PathMatch{Value: "/", Type: pathPrefix}
 	}
 	if l == nil {
-		return []Match{m}, ""
+		return []route.Match{m}, ""
 	}
 	if p := l.Path; p != nil {
 		switch {
 		case p.Exact != nil:
-			m.Path = &PathMatch{Value: *p.Exact, Type: exact}
+			m.Path = &route.PathMatch{Value: *p.Exact, Type: exact}
 		case p.Regex != nil:
-			m.Path = &PathMatch{Value: *p.Regex, Type: pattern}
+			m.Path = &route.PathMatch{Value: *p.Regex, Type: pattern}
 		case p.Prefix != nil:
-			m.Path = &PathMatch{Value: *p.Prefix, Type: pathPrefix}
+			m.Path = &route.PathMatch{Value: *p.Prefix, Type: pathPrefix}
 			if *p.Prefix != "/" {
 				m.Path.Value = strings.TrimRight(*p.Prefix, "/")
 				t.notef("the prefix %q takes whole elements of the path now, such as %s and %s/x and not %sx", *p.Prefix, m.Path.Value, m.Path.Value, m.Path.Value)
@@ -135,7 +148,7 @@ func (t *translation) match(l *LegacyMatch, open bool) ([]Match, string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
 		s := l.Headers[name]
-		h := HeaderMatch{Name: strings.ToLower(name)}
+		h := route.HeaderMatch{Name: strings.ToLower(name)}
 		switch {
 		case s.Exact != nil:
 			h.Type, h.Value = exact, *s.Exact
@@ -147,9 +160,9 @@ func (t *translation) match(l *LegacyMatch, open bool) ([]Match, string) {
 		m.Headers = append(m.Headers, h)
 	}
 	if l.Method == nil {
-		return []Match{m}, ""
+		return []route.Match{m}, ""
 	}
-	var out []Match
+	var out []route.Match
 	for _, name := range methods {
 		if l.Method.takes(name) {
 			with := m
@@ -164,7 +177,7 @@ func (t *translation) match(l *LegacyMatch, open bool) ([]Match, string) {
 }
 
 // takes reports whether a text is what is matched.
-func (s *LegacyString) takes(text string) bool {
+func (s *String) takes(text string) bool {
 	switch {
 	case s.Exact != nil:
 		return text == *s.Exact
@@ -179,13 +192,13 @@ func (s *LegacyString) takes(text string) bool {
 
 // order says where rules change places: a TrafficRoute tries them in their order, a MeshHTTPRoute by the precedence of
 // their matches.
-func (t *translation) order(rules []HTTPRule) {
+func (t *translation) order(rules []route.HTTPRule) {
 	for j := range rules {
 		for i := range j {
 			for a := range rules[i].Matches {
 				for b := range rules[j].Matches {
-					if rules[i].Matches[a].compare(&rules[j].Matches[b]) > 0 {
-						t.notef("the rules are tried by the precedence of their matches now, no longer in their order: %s goes before %s",
+					if rules[i].Matches[a].Compare(&rules[j].Matches[b]) > 0 {
+						t.notef("the rules are tried by the precedence of their matches now, no longer in their order: %s takes precedence over %s",
 							shown(&rules[j].Matches[b]), shown(&rules[i].Matches[a]))
 						return
 					}
@@ -196,7 +209,7 @@ func (t *translation) order(rules []HTTPRule) {
 }
 
 // shown is a match in a message.
-func shown(m *Match) string {
+func shown(m *route.Match) string {
 	b, _ := json.Marshal(m) // strings and lists of them always have a JSON form
 	if len(b) > 120 {
 		b = append(b[:120], "…"...)

@@ -1,4 +1,4 @@
-package proxypatch
+package legacy
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/proxypatch"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -13,8 +14,8 @@ import (
 // migrate makes MeshProxyPatches of ProxyTemplates. Of ProxyTemplates one alone acts on a proxy, while MeshProxyPatches
 // add up: so each proxy must be selected by exactly one policy of the new ones.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	acting := in.Acting(policy.PlanOptions{Kinds: []string{kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
-		for _, p := range in.Index.Ruled(d, kind) {
+	acting := in.Acting(policy.PlanOptions{Kinds: []string{proxypatch.Kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
+		for _, p := range in.Index.Ruled(d, proxypatch.Kind) {
 			return p
 		}
 		return nil
@@ -22,12 +23,12 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	out := policy.Migration{Without: acting.Without}
 	m := migration{in: in, won: map[resource.Key][]*resource.Resource{}, used: map[string]bool{}}
 	for _, d := range in.Index.View.Dataplanes() {
-		if r := in.Index.Rules(d).LegacyProxy(legacyKind); r != nil {
+		if r := in.Index.Rules(d).LegacyProxy(kind); r != nil {
 			m.won[r.Key] = append(m.won[r.Key], d)
 		}
 	}
 	for _, r := range acting.Policies {
-		conf, ok := r.Spec.(*resource.LegacyPolicy).Conf.(*LegacyConf)
+		conf, ok := r.Spec.(*resource.LegacyPolicy).Conf.(*Conf)
 		if !ok {
 			continue
 		}
@@ -49,7 +50,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 				base += "-" + cmp.Or(targets[i].slug, "all")
 			}
 			out.Policies = append(out.Policies, policy.Migrated{
-				Kind: kind, Name: in.FreeName(kind, base, m.used), From: []resource.Key{r.Key}, Notes: slices.Clone(notes),
+				Kind: proxypatch.Kind, Name: in.FreeName(proxypatch.Kind, base, m.used), From: []resource.Key{r.Key}, Notes: slices.Clone(notes),
 				Spec: &resource.Policy{TargetRef: &targets[i].ref, Default: patch},
 			})
 		}
@@ -80,7 +81,7 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 	take := func(a aim) bool {
 		var names []string
 		for _, d := range m.in.Index.View.Dataplanes() {
-			p := &resource.Resource{Key: resource.Key{Kind: kind, Mesh: r.Mesh, Name: r.Name}, Spec: &resource.Policy{TargetRef: &a.ref}}
+			p := &resource.Resource{Key: resource.Key{Kind: proxypatch.Kind, Mesh: r.Mesh, Name: r.Name}, Spec: &resource.Policy{TargetRef: &a.ref}}
 			if !m.in.Index.Select(p, d).Proxy {
 				continue
 			}
@@ -127,7 +128,7 @@ func (m *migration) targets(r *resource.Resource, all []*resource.Resource, note
 	if len(out) > 0 {
 		policy.AddNote(notes, "patches add up, so each dataplane is selected once: the policies are about the dataplanes on which the template acts today, and others that come later need their own")
 	}
-	return out, "it has no effect: other templates go before it on every dataplane that it selects; delete it"
+	return out, "it has no effect: other templates take precedence over it on every dataplane that it selects; delete it"
 }
 
 // overlaps notes templates that can select the same dataplane.

@@ -80,7 +80,7 @@ func dumpView(v *mesh.View) viewDump {
 	for _, s := range v.Services() {
 		d.Services = append(d.Services, *s)
 		d.Status = append(d.Status, v.HostnamesOf(s))
-		d.Real[s.Resource.String()] = v.Real(s.Resource) != nil
+		d.Real[s.Resource.String()] = v.MeshService(s.Resource) != nil
 	}
 	return d
 }

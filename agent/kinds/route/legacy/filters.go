@@ -1,22 +1,24 @@
-package route
+package legacy
 
 import (
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/route"
 )
 
 // filters translates what a rule changes.
-func (t *translation) filters(at string, h *LegacyHTTP) []Filter {
+func (t *translation) filters(at string, h *HTTP) []route.Filter {
 	m := h.Modify
 	if m == nil {
 		return nil
 	}
-	var out []Filter
+	var out []route.Filter
 	out = append(out, headerFilters(requestHeaders, m.RequestHeaders)...)
 	out = append(out, headerFilters(responseHeaders, m.ResponseHeaders)...)
 	if m.Host != nil {
 		if m.Host.Value != nil {
-			out = append(out, Filter{Type: rewrite, URLRewrite: &Rewrite{Hostname: m.Host.Value}})
+			out = append(out, route.Filter{Type: rewrite, URLRewrite: &route.Rewrite{Hostname: m.Host.Value}})
 		} else {
 			t.notef("%s.modify.host.fromPath cannot be said by a MeshHTTPRoute: it is left out; a MeshProxyPatch can say it", at)
 		}
@@ -28,7 +30,7 @@ func (t *translation) filters(at string, h *LegacyHTTP) []Filter {
 				to += "/" // what follows the prefix comes behind it without its slash
 				t.notef("the prefix becomes %q, so that what follows it is kept apart: of the path %s itself, without more, it is %s too", to, *h.Match.Path.Prefix, to)
 			}
-			out = append(out, Filter{Type: rewrite, URLRewrite: &Rewrite{Path: &PathRewrite{Type: replacePrefixMatch, ReplacePrefixMatch: &to}}})
+			out = append(out, route.Filter{Type: rewrite, URLRewrite: &route.Rewrite{Path: &route.PathRewrite{Type: replacePrefixMatch, ReplacePrefixMatch: &to}}})
 		} else {
 			t.notef("%s.modify.path.regex cannot be said by a MeshHTTPRoute: it is left out; a MeshProxyPatch can say it", at)
 		}
@@ -37,19 +39,19 @@ func (t *translation) filters(at string, h *LegacyHTTP) []Filter {
 }
 
 // headerFilters translates changes of headers. A filter takes each header once and a limited number of them.
-func headerFilters(kind string, h *LegacyHeaders) []Filter {
+func headerFilters(kind string, h *Headers) []route.Filter {
 	if h == nil {
 		return nil
 	}
-	var out []Filter
+	var out []route.Filter
 	var seen []string
-	current := func(name string) *HeaderModifier {
-		if len(out) == 0 || len(seen) == maxHeaders || slices.Contains(seen, name) {
-			f := Filter{Type: kind}
+	current := func(name string) *route.HeaderModifier {
+		if len(out) == 0 || len(seen) == route.MaxHeaders || slices.Contains(seen, name) {
+			f := route.Filter{Type: kind}
 			if kind == requestHeaders {
-				f.RequestHeaderModifier = &HeaderModifier{}
+				f.RequestHeaderModifier = &route.HeaderModifier{}
 			} else {
-				f.ResponseHeaderModifier = &HeaderModifier{}
+				f.ResponseHeaderModifier = &route.HeaderModifier{}
 			}
 			out, seen = append(out, f), nil
 		}
@@ -63,9 +65,9 @@ func headerFilters(kind string, h *LegacyHeaders) []Filter {
 		name := strings.ToLower(a.Name)
 		m := current(name)
 		if a.Append {
-			m.Add = append(m.Add, Header{Name: name, Value: a.Value})
+			m.Add = append(m.Add, route.Header{Name: name, Value: a.Value})
 		} else {
-			m.Set = append(m.Set, Header{Name: name, Value: a.Value})
+			m.Set = append(m.Set, route.Header{Name: name, Value: a.Value})
 		}
 	}
 	for _, r := range h.Remove {

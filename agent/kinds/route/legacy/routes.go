@@ -1,4 +1,4 @@
-package route
+package legacy
 
 import (
 	"maps"
@@ -10,72 +10,83 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/route"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// legacyRule is one route of a TrafficRoute.
-type legacyRule struct {
-	match  *LegacyMatch // nil: every request
-	modify *LegacyModify
-	shares []share
+// router makes the chain of one outbound.
+type router struct {
+	*route.Router
+	c *policy.Context
+	o *policy.Outbound
 }
 
-// legacy makes the chain that a TrafficRoute asks for; false when no destination can be used. The chain speaks HTTP
-// when all destinations do.
-func (r *router) legacy(p *resource.Resource) bool {
-	conf := legacyConf(p)
+// rule is one route of a TrafficRoute.
+type rule struct {
+	match  *Match // nil: every request
+	modify *Modify
+	shares []route.Share
+}
+
+// outbound makes the chain that the TrafficRoute of an outbound asks for; false when there is none, or no destination of it
+// can be used. The chain speaks HTTP when all destinations do.
+func outbound(c *policy.Context, o *policy.Outbound) bool {
+	superseding := c.Rules.Kind(route.KindTCP)
+	if isHTTP(o.Service.Protocol) {
+		superseding = c.Rules.Kind(route.KindHTTP)
+	}
+	if o.Service.Kind != mesh.KindTag || superseding != nil {
+		return false
+	}
+	p := c.Rules.LegacyOutbound(kind, o.Service.Name)
+	conf := toolkit.LegacyConf[Conf](p)
 	if conf == nil {
 		return false
 	}
-	rest := r.legacyShares(p, conf.Split, conf.Destination)
+	r := &router{route.NewRouter(c, o), c, o}
+	rest := r.shares(p, conf.Split, conf.Destination)
 	if len(rest) == 0 {
 		return false
 	}
-	rules := make([]legacyRule, 0, len(conf.HTTP)+1)
+	rules := make([]rule, 0, len(conf.HTTP)+1)
 	for i := range conf.HTTP {
 		h := &conf.HTTP[i]
-		if s := r.legacyShares(p, h.Split, h.Destination); len(s) > 0 {
-			rules = append(rules, legacyRule{h.Match, h.Modify, s})
+		if s := r.shares(p, h.Split, h.Destination); len(s) > 0 {
+			rules = append(rules, rule{h.Match, h.Modify, s})
 		}
 	}
-	rules = append(rules, legacyRule{shares: rest})
+	rules = append(rules, rule{shares: rest})
 	protocol, requests := r.commonProtocol(rules)
 	if !requests {
-		tcp := tcpProxy(r.o.Service.Name, rest)
+		tcp := route.TCPProxy(o.Service.Name, rest)
 		tcp.IdleTimeout = &durationpb.Duration{}
-		r.chain(&draft.Chain{TCP: tcp})
+		r.Chain(&draft.Chain{TCP: tcp})
 		return true
 	}
 	routes := make([]*routev3.Route, len(rules))
 	for i := range rules {
 		routes[i] = rules[i].envoy()
 	}
-	m := r.manager(routes, protocol)
+	m := r.Manager(routes, protocol)
 	m.Message.NormalizePath = nil
 	m.Message.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: &durationpb.Duration{}}
 	m.Message.StreamIdleTimeout = &durationpb.Duration{}
-	r.chain(&draft.Chain{HTTP: m})
+	r.Chain(&draft.Chain{HTTP: m})
 	return true
 }
 
-// legacyConf is what a TrafficRoute says.
-func legacyConf(p *resource.Resource) *LegacyConf {
-	if spec, ok := p.Spec.(*resource.LegacyPolicy); ok {
-		c, _ := spec.Conf.(*LegacyConf)
-		return c
-	}
-	return nil
-}
+func isHTTP(protocol string) bool { return mesh.Protocol(protocol).HTTP() }
 
 // commonProtocol is what all destinations speak, and whether that carries requests. Those that nothing offers have no
 // say, unless there are no others.
-func (r *router) commonProtocol(rules []legacyRule) (protocol string, requests bool) {
+func (r *router) commonProtocol(rules []rule) (protocol string, requests bool) {
 	requests = true
 	for _, rule := range rules {
 		for _, s := range rule.shares {
-			if !r.offered(s.Service) {
+			if !r.Offered(s.Service) {
 				continue
 			}
 			requests = requests && isHTTP(s.Service.Protocol)
@@ -90,42 +101,35 @@ func (r *router) commonProtocol(rules []legacyRule) (protocol string, requests b
 	return protocol, requests && protocol != ""
 }
 
-// legacyShares returns the destinations that can be used.
-func (r *router) legacyShares(p *resource.Resource, split []LegacySplit, tags map[string]string) []share {
+// shares returns the destinations that can be used.
+func (r *router) shares(p *resource.Resource, split []Split, tags map[string]string) []route.Share {
 	split = splitOf(split, tags)
-	out := make([]share, 0, len(split))
+	out := make([]route.Share, 0, len(split))
 	for _, s := range split {
-		if s.weight() == 0 {
+		if toolkit.Or(s.Weight, 1) == 0 {
 			continue
 		}
-		ref := legacyRef(s.Destination, r.o.Tags)
+		ref := refOf(s.Destination, r.o.Tags)
 		if ref.Name == "" {
 			ref.Name = r.o.Service.Name
 		}
-		if d, ok := r.find(p, ref, false); ok {
-			out = append(out, share{d, s.weight()})
+		if d, ok := r.Find(p, ref, false); ok {
+			out = append(out, route.Share{Destination: d, Weight: toolkit.Or(s.Weight, 1)})
 		}
 	}
 	return out
 }
 
 // splitOf is a split, or the one destination that stands instead of it.
-func splitOf(split []LegacySplit, tags map[string]string) []LegacySplit {
+func splitOf(split []Split, tags map[string]string) []Split {
 	if len(split) == 0 && len(tags) > 0 {
-		return []LegacySplit{{Destination: tags}}
+		return []Split{{Destination: tags}}
 	}
 	return split
 }
 
-func (s *LegacySplit) weight() uint32 {
-	if s.Weight == nil {
-		return 1
-	}
-	return *s.Weight
-}
-
-// legacyRef names the endpoints with some tags. What a tag leaves open is as the outbound has it.
-func legacyRef(tags, outbound map[string]string) policy.BackendRef {
+// refOf names the endpoints with some tags. What a tag leaves open is as the outbound has it.
+func refOf(tags, outbound map[string]string) policy.BackendRef {
 	all := make(map[string]string, len(tags)+len(outbound))
 	maps.Copy(all, tags)
 	for k, v := range outbound {
@@ -142,8 +146,8 @@ func legacyRef(tags, outbound map[string]string) policy.BackendRef {
 	return out
 }
 
-func (l *legacyRule) envoy() *routev3.Route {
-	do := action(l.shares)
+func (l *rule) envoy() *routev3.Route {
+	do := route.Forward(l.shares)
 	out := &routev3.Route{Match: l.match.envoy(), Action: &routev3.Route_Route{Route: do}}
 	if l.modify != nil {
 		l.modify.apply(out, do)
@@ -151,7 +155,7 @@ func (l *legacyRule) envoy() *routev3.Route {
 	return out
 }
 
-func (m *LegacyMatch) envoy() *routev3.RouteMatch {
+func (m *Match) envoy() *routev3.RouteMatch {
 	out := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 	if m == nil {
 		return out
@@ -176,14 +180,14 @@ func (m *LegacyMatch) envoy() *routev3.RouteMatch {
 	return out
 }
 
-func (s *LegacyString) envoy(header string) *routev3.HeaderMatcher {
+func (s *String) envoy(header string) *routev3.HeaderMatcher {
 	out := &routev3.HeaderMatcher{Name: header}
 	switch {
 	case s.Prefix != nil:
 		//lint:ignore SA1019 what proxies run today stays byte for byte the same
 		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_PrefixMatch{PrefixMatch: *s.Prefix}
 	case s.Exact != nil:
-		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: exactly(*s.Exact)}
+		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: toolkit.Exactly(*s.Exact)}
 	case s.Regex != nil:
 		//lint:ignore SA1019 what proxies run today stays byte for byte the same
 		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex(*s.Regex)}
@@ -191,7 +195,7 @@ func (s *LegacyString) envoy(header string) *routev3.HeaderMatcher {
 	return out
 }
 
-func (m *LegacyModify) apply(out *routev3.Route, do *routev3.RouteAction) {
+func (m *Modify) apply(out *routev3.Route, do *routev3.RouteAction) {
 	if p := m.Path; p != nil {
 		if p.RewritePrefix != nil {
 			do.PrefixRewrite = *p.RewritePrefix
@@ -210,14 +214,14 @@ func (m *LegacyModify) apply(out *routev3.Route, do *routev3.RouteAction) {
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = m.ResponseHeaders.envoy()
 }
 
-func (r *LegacyRegex) envoy() *matcherv3.RegexMatchAndSubstitute {
+func (r *Regex) envoy() *matcherv3.RegexMatchAndSubstitute {
 	if r == nil {
 		return nil
 	}
 	return &matcherv3.RegexMatchAndSubstitute{Pattern: regex(r.Pattern), Substitution: r.Substitution}
 }
 
-func (h *LegacyHeaders) envoy() (add []*corev3.HeaderValueOption, remove []string) {
+func (h *Headers) envoy() (add []*corev3.HeaderValueOption, remove []string) {
 	if h == nil {
 		return nil, nil
 	}
@@ -226,10 +230,12 @@ func (h *LegacyHeaders) envoy() (add []*corev3.HeaderValueOption, remove []strin
 		if a.Append {
 			how = corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
 		}
-		add = append(add, headerOption(a.Name, a.Value, how))
+		add = append(add, route.HeaderOption(a.Name, a.Value, how))
 	}
 	for _, r := range h.Remove {
 		remove = append(remove, r.Name)
 	}
 	return add, remove
 }
+
+func regex(s string) *matcherv3.RegexMatcher { return &matcherv3.RegexMatcher{Regex: s} }

@@ -1,39 +1,35 @@
-package route
+package legacy
 
 import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
-// legacyConnectTimeout is in force for the clusters of a TrafficRoute until a Timeout says otherwise.
-const legacyConnectTimeout = 5 * time.Second
+// connectTimeout is in force for the clusters of a TrafficRoute until a Timeout says otherwise.
+const connectTimeout = 5 * time.Second
 
-// applyLegacy gives the clusters to which a TrafficRoute leads their time limits and its load balancing. A cluster to
+// apply gives the clusters to which a TrafficRoute leads their time limits and its load balancing. A cluster to
 // which several lead is the first one's.
-func applyLegacy(c *policy.Context, d *draft.Draft) {
-	if !c.Rules.Legacy(kindLegacy) {
+func apply(c *policy.Context, d *draft.Draft) {
+	if !c.Rules.Legacy(kind) {
 		return
 	}
 	var balancing map[string]*LoadBalancer // by cluster
 	for _, l := range d.Listeners {
-		if l.Kind != draft.Outbound || l.Service.Kind != mesh.KindTag || !isLegacy(l) {
+		if l.Kind != draft.Outbound || l.Service.Kind != mesh.KindTag || !isOwn(l) {
 			continue
 		}
-		p := c.Rules.LegacyOutbound(kindLegacy, l.Service.Name)
-		if p == nil {
-			continue
-		}
-		conf := legacyConf(p)
+		conf := toolkit.LegacyConf[Conf](c.Rules.LegacyOutbound(kind, l.Service.Name))
 		if conf == nil {
 			continue
 		}
@@ -50,13 +46,13 @@ func applyLegacy(c *policy.Context, d *draft.Draft) {
 	}
 	for _, cl := range d.Clusters {
 		if lb, ok := balancing[cl.Message.GetName()]; ok {
-			legacyCluster(cl, lb)
+			setCluster(cl, lb)
 		}
 	}
 }
 
-// isLegacy reports whether the chains of a listener have the shape that this plugin gives those of a TrafficRoute.
-func isLegacy(l *draft.Listener) bool {
+// isOwn reports whether the chains of a listener have the shape that this plugin gives those of a TrafficRoute.
+func isOwn(l *draft.Listener) bool {
 	for _, ch := range l.Chains {
 		if ch.HTTP != nil && ch.HTTP.Message.NormalizePath == nil || ch.TCP != nil && ch.TCP.IdleTimeout != nil {
 			return true
@@ -80,28 +76,22 @@ func eachCluster(ch *draft.Chain, fn func(name string)) {
 	if ch.HTTP == nil {
 		return
 	}
-	for _, h := range ch.HTTP.Routes.VirtualHosts {
-		for _, r := range h.Routes {
-			switch s := r.GetRoute().GetClusterSpecifier().(type) {
-			case *routev3.RouteAction_Cluster:
-				fn(s.Cluster)
-			case *routev3.RouteAction_WeightedClusters:
-				for _, w := range s.WeightedClusters.Clusters {
-					fn(w.Name)
-				}
+	for r := range toolkit.Routes(ch.HTTP) {
+		switch s := r.GetRoute().GetClusterSpecifier().(type) {
+		case *routev3.RouteAction_Cluster:
+			fn(s.Cluster)
+		case *routev3.RouteAction_WeightedClusters:
+			for _, w := range s.WeightedClusters.Clusters {
+				fn(w.Name)
 			}
 		}
 	}
 }
 
-func legacyCluster(cl *draft.Cluster, lb *LoadBalancer) {
-	cl.Message.ConnectTimeout = durationpb.New(legacyConnectTimeout)
+func setCluster(cl *draft.Cluster, lb *LoadBalancer) {
+	cl.Message.ConnectTimeout = durationpb.New(connectTimeout)
 	if isHTTP(cl.Service.Protocol) {
-		o := cl.EditHTTP()
-		if o.CommonHttpProtocolOptions == nil {
-			o.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{}
-		}
-		o.CommonHttpProtocolOptions.IdleTimeout = &durationpb.Duration{}
+		toolkit.EditConnections(cl).IdleTimeout = &durationpb.Duration{}
 	}
 	if lb == nil || cl.Service.External { // endpoints outside the mesh are taken in turn
 		return
