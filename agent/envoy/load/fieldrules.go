@@ -64,7 +64,7 @@ func (w *walker) annotated(err error, at string, m protoreflect.Message, partial
 		w.report(0, finding.Reject, at, "%v", err)
 		return
 	}
-	part, f, key := FieldOf(e.Field(), m)
+	part, f, key := fieldOf(e.Field(), m)
 	if partial && (f == nil || !m.Has(f)) {
 		return
 	}
@@ -90,7 +90,7 @@ func byPriority(f protoreflect.FieldDescriptor) bool {
 
 // fieldOf finds a field as validation names it, "FilterChains[0]": as Go does, and oneofs like fields. It returns the part
 // of a JSON pointer for it, the field, nil where the message has no such field, and the key or index.
-func FieldOf(field string, m protoreflect.Message) (string, protoreflect.FieldDescriptor, string) {
+func fieldOf(field string, m protoreflect.Message) (string, protoreflect.FieldDescriptor, string) {
 	name, key, indexed := strings.Cut(field, "[")
 	var found protoreflect.FieldDescriptor
 	if m != nil {

@@ -1,4 +1,4 @@
-package envoy
+package load
 
 import (
 	"reflect"
@@ -8,8 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
-
-	"github.com/nearside-mesh/nearside/agent/envoy/load"
 )
 
 // structFields returns the fields of a generated struct by the names that they have in the proto file.
@@ -41,7 +39,7 @@ func TestFieldsByGoName(t *testing.T) {
 				continue // a field of another struct
 			}
 			n++
-			if part, found, _ := load.FieldOf(names[string(fd.Name())], mt.New()); found != fd || part != fd.JSONName() {
+			if part, found, _ := fieldOf(names[string(fd.Name())], mt.New()); found != fd || part != fd.JSONName() {
 				t.Errorf("%s: %q is found as %v, %q", fd.FullName(), names[string(fd.Name())], found, part)
 			}
 		}
