@@ -77,6 +77,7 @@ type Op struct {
 	Delete resource.Key
 	// Source of this op alone, when set: a batch can carry the changes of several files.
 	Source Source
+	Author string // of this op alone, when set
 	// IfRevision, when set, is the revision that the caller changes from: 0 where the resource must not exist yet.
 	IfRevision *uint64
 }
