@@ -21,7 +21,7 @@ const (
 	bucketQuarantine = "quarantine"
 
 	metaFormat = "format"
-	metaMark   = "revision" // the highest revision handed out: 8 bytes, big endian
+	metaMark   = "revision" // the highest revision that may have been handed out: 8 bytes, big endian
 
 	format = "1"
 
@@ -52,10 +52,11 @@ type move struct {
 
 // writeSet is one transaction.
 type writeSet struct {
-	mark   uint64
-	moves  []move
-	forget []resource.Key
-	edits  []edit
+	mark    uint64
+	through uint64 // all that is pending up to this revision is part of it
+	moves   []move
+	forget  []resource.Key
+	edits   []edit
 }
 
 // create makes the buckets of a new file.

@@ -53,6 +53,7 @@ type entry struct {
 	Revision
 	key     resource.Key
 	created time.Time
+	body    []byte // the encoded resource; nil when it was not encoded yet, and of a deletion
 }
 
 // record returns the record that the entry made, nil for a deletion.
