@@ -241,7 +241,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, gid int, token string) inspec
 	return inspect.Options{
 		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
-		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status,
+		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, ProxiesOf: a.xds.StatusOf,
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
 		Live: a.live, Ready: a.readiness, Access: inspect.Access{UID: os.Geteuid(), GID: gid, Token: token},
 		Metrics: a.deps.Metrics, Log: a.log, NewTry: a.newTry(),
