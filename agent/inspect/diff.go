@@ -32,6 +32,8 @@ type Comparison struct {
 	NewMesh NewMesh
 	Made    map[string]*generate.Mesh // meshes that are made of Set already; nil: none
 
+	Rendered generate.RenderCache // of resources that were shown before; nil: none
+
 	Mesh      string    // only proxies of this mesh; "": all
 	Dataplane string    // only the proxies of this name; "": all
 	Connected []ProxyID // without Dataplane, only these; where none is in the mesh: every dataplane
@@ -206,7 +208,7 @@ type meshStates struct {
 }
 
 func newDiffer(c *Comparison, after *resource.Set) (*differ, error) {
-	r, err := generate.NewRenderer()
+	r, err := generate.NewRenderer(c.Rendered)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"hash"
 	"slices"
@@ -16,10 +17,14 @@ import (
 // form that [Config] has in XDS. It is not nil; it is empty when the configs are equal. Resources with the same bytes
 // are not looked at. Nil is a config without resources.
 func ConfigDiff(from, to *generate.Proxy) (jsonpatch.Patch, error) {
-	r, err := generate.NewRenderer()
+	r, err := generate.NewRenderer(nil)
 	if err != nil {
 		return nil, err
 	}
+	return configDiff(r, from, to)
+}
+
+func configDiff(r *generate.Renderer, from, to *generate.Proxy) (jsonpatch.Patch, error) {
 	return (&configDiffer{renderer: r}).patch(from, to, generate.Difference(from, to))
 }
 
@@ -36,7 +41,7 @@ type configDiffer struct {
 // pairKey names two resources of one name by their content, which the name is part of.
 type pairKey struct{ typeURL, from, to string }
 
-// alikeKey is two resources as JSON without what belongs to their proxy alone.
+// alikeKey is two resources without what belongs to their proxy alone. Proxies whose names have one length can share.
 type alikeKey struct {
 	typeURL  string
 	from, to [sha256.Size]byte
@@ -73,6 +78,13 @@ func (d *configDiffer) pair(c *generate.Change) (*pair, error) {
 
 // compare compares a resource that was not compared for this proxy yet.
 func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
+	x, mayShare := alikeKey{typeURL: c.TypeURL}, d.alike != nil && len(d.own) > 0 && c.From != nil && c.To != nil
+	if mayShare {
+		x.from, x.to = d.without(c.From.Body), d.without(c.To.Body)
+		if p := d.alike[x]; p != nil {
+			return p, nil
+		}
+	}
 	from, to, err := d.renderer.Both(c)
 	if err != nil {
 		return nil, err
@@ -85,13 +97,6 @@ func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 	case to == nil:
 		p.patch = jsonpatch.Patch{{Op: jsonpatch.Remove, Path: path}}
 	default:
-		x, mayShare := alikeKey{typeURL: c.TypeURL}, d.alike != nil && len(d.own) > 0
-		if mayShare {
-			x.from, x.to = d.without(from), d.without(to)
-			if p := d.alike[x]; p != nil {
-				return p, nil
-			}
-		}
 		a, b, err := jsonpatch.DecodePair(from, to)
 		if err != nil {
 			return nil, err
@@ -107,25 +112,28 @@ func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 }
 
 // without hashes a resource without what belongs to the proxy alone.
-func (d *configDiffer) without(doc []byte) [sha256.Size]byte {
+func (d *configDiffer) without(body []byte) [sha256.Size]byte {
 	h := sha256.New()
-	writeWithout(h, doc, d.own)
+	writeWithout(h, body, d.own)
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-func writeWithout(h hash.Hash, doc []byte, own []string) {
+// writeWithout writes what lies between the own words, each part with its length, and the number of a word after each.
+func writeWithout(h hash.Hash, body []byte, own []string) {
 	if len(own) == 0 {
-		h.Write(doc)
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(body))))
+		h.Write(body)
 		return
 	}
 	for {
-		before, after, found := bytes.Cut(doc, []byte(own[0]))
+		before, after, found := bytes.Cut(body, []byte(own[0]))
 		writeWithout(h, before, own[1:])
 		if !found {
+			h.Write([]byte{0})
 			return
 		}
-		h.Write([]byte{0, byte(len(own))}) // the first stands in no JSON
-		doc = after
+		h.Write(binary.AppendUvarint(nil, uint64(len(own))))
+		body = after
 	}
 }
 

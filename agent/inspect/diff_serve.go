@@ -100,7 +100,7 @@ func (s *Server) compare(ctx context.Context, c Comparison) (*Diff, *Error) {
 		return nil, notReady()
 	}
 	snap := s.opts.Store.Snapshot()
-	c.Set, c.NewMesh = snap.Set(), s.opts.NewMesh
+	c.Set, c.NewMesh, c.Rendered = snap.Set(), s.opts.NewMesh, &s.rendered
 	if last.Revision == snap.Revision() {
 		c.Made = last.Meshes
 	}

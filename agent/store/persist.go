@@ -164,7 +164,7 @@ func (s *Store) flush() error {
 		return nil
 	}
 	s.mu.Lock()
-	due := s.state.err != nil || s.disk == nil || len(s.backlog) > 0 || len(s.state.moves) > 0 || s.markOff()
+	due := s.state.err != nil || s.disk == nil || len(s.backlog) > 0 || len(s.state.moves) > 0 || len(s.unwritten) > 0 || s.markOff()
 	s.mu.Unlock()
 	if !due {
 		return nil
@@ -216,8 +216,9 @@ func (s *Store) commit(w writeSet) error {
 	s.state.err, s.state.base, s.state.full, s.state.moves = nil, w.mark, false, nil
 	s.state.lastPersist = s.now()
 	s.forget = slices.Clone(s.forget[len(w.forget):])
+	// What came while it was written stays.
+	maps.DeleteFunc(s.unwritten, func(k, v string) bool { written, ok := w.addresses[k]; return ok && written == v })
 	for k, p := range s.backlog {
-		// What came while it was written stays.
 		p.entries = slices.DeleteFunc(p.entries, func(e entry) bool { return e.Revision.Revision <= w.through })
 		if p.burned = nil; p.newest <= w.through {
 			delete(s.backlog, k)
@@ -242,7 +243,7 @@ func (s *Store) write(w writeSet) error {
 
 // writeSet gathers one transaction: what is pending, and the changes of p, which may be nil. Both locks are held.
 func (s *Store) writeSet(p *plan) (writeSet, error) {
-	w := writeSet{mark: s.mark(), through: s.revision, moves: s.state.moves, forget: s.forget}
+	w := writeSet{mark: s.mark(), through: s.revision, moves: s.state.moves, forget: s.forget, addresses: maps.Clone(s.unwritten)}
 	next := s.Snapshot().records
 	entries := make(map[resource.Key][]entry, len(s.backlog))
 	for k, b := range s.backlog {
@@ -255,6 +256,7 @@ func (s *Store) writeSet(p *plan) (writeSet, error) {
 		}
 	}
 	if s.state.full {
+		w.addresses = maps.Clone(s.addresses)
 		for r := range next.all() {
 			if len(entries[r.Key]) == 0 {
 				entries[r.Key] = []entry{entryOf(r)}

@@ -137,6 +137,9 @@ type Store struct {
 	snap     atomic.Pointer[Snapshot]
 	health   atomic.Pointer[Health]
 
+	addresses map[string]string // mu
+	unwritten map[string]string // mu; changes of addresses that are not on disk; "": deleted
+
 	watchMu  sync.Mutex
 	watchers map[chan struct{}]struct{} // watchMu
 }
@@ -161,6 +164,9 @@ func Open(opt Options) (*Store, error) {
 		tombs:    map[resource.Key]tomb{},
 		backlog:  map[resource.Key]*pending{},
 		watchers: map[chan struct{}]struct{}{},
+
+		addresses: map[string]string{},
+		unwritten: map[string]string{},
 	}
 	s.snap.Store(newSnapshot(0, &table{}))
 	s.health.Store(&Health{})
