@@ -33,7 +33,7 @@ type fileState struct {
 	since    time.Time // when it was seen vanished or empty first; zero while it is not, or the directory cannot be listed
 
 	conflicts map[string]string // key: the source that holds it instead; set by plan
-	held      int               // resources that are in force from this file; set by plan
+	active    int               // resources that are in force from this file; set by plan
 }
 
 // signature tells versions of a file apart without reading them.

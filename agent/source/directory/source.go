@@ -84,7 +84,7 @@ type Source struct {
 	mu     sync.Mutex            // held by a scan; guards the rest
 	files  map[string]*fileState // by path
 	fault  resource.Faults       // of the directory as a whole
-	again  bool                  // other sources kept the files from being applied
+	again  bool                  // other sources changed the same resources all the time
 	moving map[string]bool       // files that changed while they were read, or that may not be written to their end
 	begun  bool                  // there was a scan before
 	wake   time.Time             // when a file has settled next; zero: none is waited for
@@ -102,7 +102,7 @@ func New(o Options) *Source {
 			s.files[f.path] = f
 		}
 		f.resources = append(f.resources, r.Resource)
-		f.held++
+		f.active++
 		if r.Modified.After(f.loaded) {
 			f.loaded = r.Modified
 		}
@@ -249,7 +249,7 @@ func (s *Source) unsettled(touched map[string]bool) bool {
 	return s.again || len(s.moving) > 0
 }
 
-// retry applies again what another source kept from the store, in case it is free now.
+// retry applies again what another source has, in case it is free now.
 func (s *Source) retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -376,12 +376,12 @@ func (s *Source) publish() {
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[path]
-		st := inspect.FileStatus{Path: path, Resources: f.held, Loaded: f.loaded, Conflicts: maps.Clone(f.conflicts)}
+		st := inspect.FileStatus{Path: path, Resources: f.active, Loaded: f.loaded, Conflicts: maps.Clone(f.conflicts)}
 		if !f.vanished {
 			st.Faults = f.faults
 		}
-		if f.kept() {
-			st.Missing = f.hollow()
+		if f.retained() {
+			st.Missing = f.missing()
 			if !f.since.IsZero() {
 				st.KeptUntil = f.since.Add(s.o.Settle)
 			}

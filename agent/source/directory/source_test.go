@@ -485,7 +485,7 @@ func TestDirReadsOneFile(t *testing.T) {
 	w := watch(t, dir, agenttest.Memory(t), func(o *directory.Options) { o.Poll = time.Hour })
 	w.Want("a@a.yaml b@b.yaml")
 	<-w.scanned
-	<-w.scanned // Run has looked at the directory
+	<-w.scanned                        // Run has looked at the directory
 	write := func(name, text string) { // never seen empty
 		t.Helper()
 		agenttest.Write(t, filepath.Join(elsewhere, "next"), text)
