@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -26,6 +27,8 @@ type Options struct {
 	NewMesh NewMesh
 	// Proxies returns who asks for xDS, connected or recently so: [xds.Server.Status]. Nil: nobody.
 	Proxies func() []xds.ProxyStatus
+	// ProxiesOf returns those of one proxy: [xds.Server.StatusOf]. Nil: they are looked for in Proxies.
+	ProxiesOf func(node.Ref) []xds.ProxyStatus
 	// Progress says how far these are, and Watch gives a channel that tells of changes of that: [xds.Server.Progress] and
 	// [xds.Server.Watch]. Nil: nobody is connected, nothing changes.
 	Progress func() []xds.Progress
