@@ -8,7 +8,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/change"
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
 // Documents of the API, so that commands need not know where they are declared.
@@ -18,20 +22,20 @@ type (
 	Change   = inspect.Change
 	Check    = inspect.Check
 	Config   = inspect.Config
-	Diff     = inspect.Diff
-	Field    = inspect.RuleField
+	Diff     = change.Diff
+	Field    = explain.Field
 	Health   = inspect.Health
 	History  = inspect.History
-	InForce  = inspect.InForce
+	InForce  = explain.InForce
 	Index    = inspect.Index
 	Item     = inspect.Item
 	Kind     = inspect.Kind
-	Policies = inspect.Policies
+	Policies = explain.Policies
 	Proxies  = inspect.Proxies
 	Proxy    = inspect.Proxy
 	Revision = inspect.Revision
 	Rollback = inspect.Rollback
-	Rules    = inspect.Rules
+	Rules    = explain.Rules
 	Service  = inspect.Service
 	Status   = inspect.Status
 	Wait     = inspect.Wait
@@ -39,31 +43,31 @@ type (
 
 	StatusProblem = inspect.Problem
 
-	FieldChange = inspect.FieldChange
+	FieldChange = jsonpatch.FieldChange
 
-	FieldDiff = inspect.FieldDiff
-	ItemDiff  = inspect.ItemDiff
-	PartDiff  = inspect.PartDiff
-	ProxyDiff = inspect.ProxyDiff
-	TypeDiff  = inspect.TypeDiff
-	Ref       = inspect.Ref
+	FieldDiff = change.FieldDiff
+	ItemDiff  = change.ItemDiff
+	PartDiff  = change.PartDiff
+	ProxyDiff = change.ProxyDiff
+	TypeDiff  = change.TypeDiff
+	Ref       = explain.Ref
 
-	ConnectionQuestion = inspect.ConnectionQuestion
-	Flow               = inspect.Flow
-	FlowPolicy         = inspect.FlowPolicy
-	FlowStep           = inspect.FlowStep
-	FlowTarget         = inspect.FlowTarget
-	FlowWay            = inspect.FlowWay
-	RequestHeader      = inspect.RequestHeader
-	RequestQuestion    = inspect.RequestQuestion
+	ConnectionQuestion = explain.ConnectionQuestion
+	Flow               = explain.Flow
+	FlowPolicy         = explain.FlowPolicy
+	FlowStep           = explain.FlowStep
+	FlowTarget         = explain.Target
+	FlowWay            = explain.Way
+	RequestHeader      = explain.Header
+	RequestQuestion    = explain.RequestQuestion
 
-	PolicyExplanation = inspect.PolicyExplanation
-	PolicyPlace       = inspect.PolicyPlace
-	PolicyQuestion    = inspect.PolicyQuestion
-	Reachability      = inspect.Reachability
-	ResourceMeta      = inspect.ResourceMeta
-	Source            = inspect.Source
-	Tag               = inspect.Tag
+	PolicyExplanation = explain.Policy
+	PolicyPlace       = explain.Place
+	PolicyQuestion    = explain.PolicyQuestion
+	Reachability      = explain.Reachability
+	ResourceMeta      = explain.ResourceMeta
+	Source            = explain.Source
+	Tag               = policy.Tag
 )
 
 // HostnameCollision is the reason of a hostname that belongs to another service.
@@ -208,7 +212,7 @@ func (c *Client) Policies(ctx context.Context, mesh, name, backend string) (*Pol
 
 // ExplainPolicy asks what a policy does on a dataplane.
 func (c *Client) ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyExplanation, error) {
-	body, err := json.Marshal(inspect.Question{Policy: &q})
+	body, err := json.Marshal(explain.Question{Policy: &q})
 	if err != nil {
 		return nil, err
 	}
@@ -217,15 +221,15 @@ func (c *Client) ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyEx
 
 // ExplainConnection asks what becomes of a connection.
 func (c *Client) ExplainConnection(ctx context.Context, q ConnectionQuestion) (*Flow, error) {
-	return c.explainFlow(ctx, inspect.Question{Connection: &q})
+	return c.explainFlow(ctx, explain.Question{Connection: &q})
 }
 
 // ExplainRequest asks what becomes of an HTTP request.
 func (c *Client) ExplainRequest(ctx context.Context, q RequestQuestion) (*Flow, error) {
-	return c.explainFlow(ctx, inspect.Question{Request: &q})
+	return c.explainFlow(ctx, explain.Question{Request: &q})
 }
 
-func (c *Client) explainFlow(ctx context.Context, q inspect.Question) (*Flow, error) {
+func (c *Client) explainFlow(ctx context.Context, q explain.Question) (*Flow, error) {
 	body, err := json.Marshal(q)
 	if err != nil {
 		return nil, err

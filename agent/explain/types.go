@@ -30,6 +30,9 @@ type Ref struct {
 	Name string `json:"name"`
 }
 
+// RefOf returns the reference to a resource.
+func RefOf(k resource.Key) Ref { return Ref{Type: k.Kind, Mesh: k.Mesh, Name: k.Name} }
+
 // String returns Type/mesh/name.
 func (r Ref) String() string { return r.Type + "/" + r.Mesh + "/" + r.Name }
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -79,14 +79,14 @@ func BenchmarkCompare(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			var connected []inspect.ProxyID
+			var connected []generate.ProxyID
 			for i := range 50 {
-				connected = append(connected, inspect.ProxyID{Mesh: "default", Name: fmt.Sprintf("web-%d", i), Flavor: node.FlavorEnvoy})
+				connected = append(connected, generate.ProxyID{Mesh: "default", Name: fmt.Sprintf("web-%d", i), Flavor: node.FlavorEnvoy})
 			}
-			c := inspect.Comparison{Set: set, Put: everywhere(b, n), NewMesh: newMesh, Made: map[string]*generate.Mesh{"default": m}, Connected: connected}
+			c := change.Question{Set: set, Put: everywhere(b, n), NewMesh: newMesh, Made: map[string]*generate.Mesh{"default": m}, Connected: connected}
 			b.ReportAllocs()
 			for b.Loop() {
-				d, err := inspect.Compare(context.Background(), c)
+				d, err := change.Compare(context.Background(), c)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -15,6 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
 
+	"github.com/nearside-mesh/nearside/agent/change"
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
@@ -93,7 +95,7 @@ func documents(t *rapid.T, m *generate.Mesh, name string) (config, rules any) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	doc, _, err := inspect.ProxyRules(m, name, inspect.RulesOptions{})
+	doc, _, err := explain.ProxyRules(m, name, explain.RulesOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +112,7 @@ func documents(t *rapid.T, m *generate.Mesh, name string) (config, rules any) {
 func TestDiffLeadsThere(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		now, put := decode(t, services+"\n---\n"+drawn(r, "now", true)), decode(t, drawn(r, "put", true))
-		c := inspect.Comparison{Set: resource.NewSet(now), Put: put, Shadow: rapid.Bool().Draw(r, "with shadow"), NewMesh: newMesh}
+		c := change.Question{Set: resource.NewSet(now), Put: put, Shadow: rapid.Bool().Draw(r, "with shadow"), NewMesh: newMesh}
 		given := map[resource.Key]bool{}
 		for _, x := range put {
 			given[x.Key] = true
@@ -120,12 +122,12 @@ func TestDiffLeadsThere(t *testing.T) {
 				c.Delete = append(c.Delete, x.Key)
 			}
 		}
-		d, err := inspect.Compare(context.Background(), c)
+		d, err := change.Compare(context.Background(), c)
 		if err != nil {
 			r.Fatal(err)
 		}
 		if rapid.IntRange(0, 4).Draw(r, "ask again") == 0 {
-			if again, err := inspect.Compare(context.Background(), c); err != nil || !cmp.Equal(d, again) {
+			if again, err := change.Compare(context.Background(), c); err != nil || !cmp.Equal(d, again) {
 				r.Fatalf("the same question has another answer: %v\n%s", err, cmp.Diff(d, again))
 			}
 		}
@@ -141,12 +143,12 @@ func TestDiffLeadsThere(t *testing.T) {
 		if c.Shadow {
 			to = to.Shadow()
 		}
-		of := map[string]*inspect.ProxyDiff{}
+		of := map[string]*change.ProxyDiff{}
 		names := map[string]bool{"svc-1": true, "svc-2": true, "web": true, "p0": true, "p1": true, "p2": true}
 		changed := false
 		for i := range d.Proxies {
 			of[d.Proxies[i].Name] = &d.Proxies[i]
-			changed = changed || d.Proxies[i].Action != inspect.ActionUnchanged
+			changed = changed || d.Proxies[i].Action != change.ActionUnchanged
 			if !names[d.Proxies[i].Name] {
 				r.Errorf("a proxy %s", d.Proxies[i].Name)
 			}
@@ -159,7 +161,7 @@ func TestDiffLeadsThere(t *testing.T) {
 			configB, rulesB := documents(r, to, name)
 			p := of[name]
 			if p == nil {
-				p = &inspect.ProxyDiff{}
+				p = &change.ProxyDiff{}
 			} else {
 				checkProxyDiff(r, p)
 			}
@@ -186,11 +188,11 @@ func TestDiffLeadsThere(t *testing.T) {
 }
 
 // checkProxyDiff holds the parts of a document against each other.
-func checkProxyDiff(r *rapid.T, p *inspect.ProxyDiff) {
+func checkProxyDiff(r *rapid.T, p *change.ProxyDiff) {
 	if p.Truncated || p.Unattributed || p.Error != "" {
 		r.Errorf("%s: %+v", p.Name, p)
 	}
-	for _, part := range []inspect.PartDiff{p.Config, p.Rules} {
+	for _, part := range []change.PartDiff{p.Config, p.Rules} {
 		sum := 0
 		for _, s := range part.Summary {
 			sum += s.Added + s.Changed + s.Removed
@@ -202,7 +204,7 @@ func checkProxyDiff(r *rapid.T, p *inspect.ProxyDiff) {
 			if len(it.By) == 0 {
 				r.Errorf("%s: nobody causes %s %s %s", p.Name, it.Type, it.Name, it.Action)
 			}
-			if it.Action == inspect.ActionChanged && len(it.Changes) == 0 {
+			if it.Action == change.ActionChanged && len(it.Changes) == 0 {
 				r.Errorf("%s: %s %s changes in nothing", p.Name, it.Type, it.Name)
 			}
 			for _, f := range it.Changes {
@@ -231,7 +233,7 @@ func TestDiffCases(t *testing.T) {
 				t.Fatal("a case has now.yaml, new.yaml and want")
 			}
 			first, _, _ := strings.Cut(string(ar.Comment), "\n")
-			c := inspect.Comparison{Set: resource.NewSet(decode(t, string(ar.Files[0].Data))), NewMesh: newMesh}
+			c := change.Question{Set: resource.NewSet(decode(t, string(ar.Files[0].Data))), NewMesh: newMesh}
 			if text := string(ar.Files[1].Data); strings.TrimSpace(text) != "" {
 				c.Put = decode(t, text)
 			}
@@ -244,7 +246,7 @@ func TestDiffCases(t *testing.T) {
 					c.Delete = append(c.Delete, resource.Key{Kind: p[0], Mesh: p[1], Name: p[2]})
 				}
 			}
-			d, err := inspect.Compare(context.Background(), c)
+			d, err := change.Compare(context.Background(), c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -264,9 +266,9 @@ func TestDiffCases(t *testing.T) {
 }
 
 // lines writes a document on few lines.
-func lines(d *inspect.Diff) string {
+func lines(d *change.Diff) string {
 	var b strings.Builder
-	refs := func(list []inspect.Ref) string {
+	refs := func(list []explain.Ref) string {
 		var out []string
 		for _, r := range list {
 			out = append(out, r.Type+"/"+r.Name)
@@ -282,7 +284,7 @@ func lines(d *inspect.Diff) string {
 	}
 	for _, p := range d.Proxies {
 		fmt.Fprintf(&b, "%s %s%s\n", p.Name, p.Action, refs(p.Policies))
-		for _, part := range []inspect.PartDiff{p.Config, p.Rules} {
+		for _, part := range []change.PartDiff{p.Config, p.Rules} {
 			for _, it := range part.Items {
 				fmt.Fprintf(&b, "  %s %s %s%s\n", it.Type[strings.LastIndexByte(it.Type, '.')+1:], it.Name, it.Action, refs(it.By))
 				for _, f := range it.Changes {

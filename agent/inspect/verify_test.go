@@ -8,40 +8,26 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// change is a verification of documents that are added to others, on every dataplane.
-func change(t testing.TB, now, put string) inspect.Verification {
+// changeOf is a question about the check of documents that are added to others, on every dataplane.
+func changeOf(t testing.TB, now, put string) change.Question {
 	t.Helper()
-	before := decode(t, now)
-	added := decode(t, put)
-	v := inspect.Verification{Set: resource.NewSet(before), After: resource.NewSet(slices.Concat(before, added)), NewMesh: newMesh,
-		Decode: func(b []byte) (*resource.Resource, error) {
-			rs, faults := registry(t).Decode("", b)
-			if err := faults.Err(); err != nil {
-				return nil, err
-			}
-			return rs[0], nil
-		}}
-	for _, r := range added {
-		v.Change = append(v.Change, r.Key)
-	}
-	for _, r := range v.After.Kind("Dataplane") {
-		v.Proxies = append(v.Proxies, inspect.ProxyID{Mesh: r.Mesh, Name: r.Name, Flavor: node.FlavorEnvoy})
-	}
-	return v
+	return change.Question{Set: resource.NewSet(decode(t, now)), Put: decode(t, put), NewMesh: newMesh, Decode: registry(t).DecodeOne}
 }
 
-func verify(t testing.TB, v inspect.Verification) *inspect.Verified {
+func verify(t testing.TB, v change.Question) *change.Verified {
 	t.Helper()
-	out, err := inspect.Verify(t.Context(), v)
+	out, err := change.Verify(t.Context(), v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +40,7 @@ func onAll(name string) string {
 }
 
 func TestVerifyTellsAlikeFindingsOnce(t *testing.T) {
-	v := verify(t, change(t, services, onAll("bad")))
+	v := verify(t, changeOf(t, services, onAll("bad")))
 	if v.Proxies != 3 || len(v.Findings) != 1 {
 		t.Fatalf("%d proxies: %+v", v.Proxies, v.Findings)
 	}
@@ -62,33 +48,30 @@ func TestVerifyTellsAlikeFindingsOnce(t *testing.T) {
 	if f.Total != 3 || !slices.Equal(f.Proxies, []string{"default/svc-1", "default/svc-2", "default/web"}) || f.Resource != "inbound:10.1.0.1:8080" {
 		t.Errorf("%+v", f)
 	}
-	if want := []inspect.Cause{{Ref: inspect.Ref{Type: "MeshProxyPatch", Mesh: "default", Name: "bad"}, Field: "spec.default.appendModifications[1].listener", Change: true}}; !slices.Equal(f.Causes, want) {
+	if want := []change.Cause{{Ref: explain.Ref{Type: "MeshProxyPatch", Mesh: "default", Name: "bad"}, Field: "spec.default.appendModifications[1].listener", Change: true}}; !slices.Equal(f.Causes, want) {
 		t.Errorf("causes %+v, want %+v", f.Causes, want)
 	}
-	if again := verify(t, change(t, services, onAll("bad"))); fmt.Sprint(again.Findings) != fmt.Sprint(v.Findings) {
+	if again := verify(t, changeOf(t, services, onAll("bad"))); fmt.Sprint(again.Findings) != fmt.Sprint(v.Findings) {
 		t.Error("two answers differ")
 	}
 }
 
 func TestVerifyKnowsWhatOtherProxiesHaveAlready(t *testing.T) {
 	replica := "{type: Dataplane, mesh: default, name: svc-1-b, networking: {address: 10.1.0.9, inbound: [{port: 8080, tags: {kuma.io/service: svc-1, kuma.io/protocol: http, version: v1}}]}}"
-	v := verify(t, change(t, services+"\n---\n"+onAll("old"), replica))
+	v := verify(t, changeOf(t, services+"\n---\n"+onAll("old"), replica))
 	if len(v.Findings) != 0 || len(v.Known) != 1 || !slices.Equal(v.Known[0].Proxies, []string{"default/svc-1-b"}) {
 		t.Errorf("new: %+v\nknown: %+v", v.Findings, v.Known)
 	}
 	// Where no other has it, it is new.
-	v = verify(t, change(t, services+"\n---\n"+strings.Replace(breaking("old", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1), replica))
+	v = verify(t, changeOf(t, services+"\n---\n"+strings.Replace(breaking("old", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1), replica))
 	if len(v.Findings) != 1 || len(v.Known) != 0 {
 		t.Errorf("new: %+v\nknown: %+v", v.Findings, v.Known)
 	}
 }
 
 func TestVerifyWithoutAnythingBefore(t *testing.T) {
-	v := change(t, services+"\n---\n"+onAll("bad"), "")
+	v := changeOf(t, "", services+"\n---\n"+onAll("bad"))
 	v.Set = nil
-	for _, r := range v.After.All() {
-		v.Change = append(v.Change, r.Key)
-	}
 	if got := verify(t, v); len(got.Findings) != 1 || got.Findings[0].Total != 3 || len(got.Findings[0].Causes) != 1 {
 		t.Errorf("%+v", got.Findings)
 	}
@@ -99,7 +82,7 @@ func TestVerifyChecksTheStep(t *testing.T) {
 		return fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: p, spec: {targetRef: {kind: Mesh}, default: {appendModifications: [{listener: {operation: Patch, match: {origin: inbound}, value: '%s'}}]}}}", value)
 	}
 	now := services + "\n---\n" + patch("{enableReusePort: true}")
-	v := change(t, services, patch("{enableReusePort: false}"))
+	v := changeOf(t, services, patch("{enableReusePort: false}"))
 	v.Set = resource.NewSet(decode(t, now))
 	if got := verify(t, v); len(got.Findings) != 0 {
 		t.Fatalf("a proxy that starts takes either: %+v", got.Findings)
@@ -113,7 +96,7 @@ func TestVerifyChecksTheStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.InForce = func(id inspect.ProxyID) *generate.Proxy {
+	v.InForce = func(id generate.ProxyID) *generate.Proxy {
 		if id.Name == "web" {
 			return p
 		}
@@ -127,18 +110,18 @@ func TestVerifyChecksTheStep(t *testing.T) {
 
 func TestVerifyEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	v := change(t, services, onAll("bad"))
+	v := changeOf(t, services, onAll("bad"))
 	v.Progress = func(done, all int) {
 		if done == 2 && all == 3 {
 			cancel()
 		}
 	}
-	got, err := inspect.Verify(ctx, v)
+	got, err := change.Verify(ctx, v)
 	if err != nil || got.Proxies != 2 || got.Of != 3 || len(got.Findings) != 1 || got.Findings[0].Total != 2 {
 		t.Errorf("%v: %+v", err, got)
 	}
 	// Few trials and few findings are told as such.
-	v = change(t, services, onAll("bad")+"\n---"+strings.Replace(breaking("worse", "{kind: Mesh}"), "%LATE%", "%LATER%", 1))
+	v = changeOf(t, services, onAll("bad")+"\n---"+strings.Replace(breaking("worse", "{kind: Mesh}"), "%LATE%", "%LATER%", 1))
 	v.MaxTrials, v.MaxFindings = 1, 1
 	if got := verify(t, v); len(got.Findings) != 1 || got.More == 0 {
 		t.Errorf("%+v", got)
@@ -147,13 +130,13 @@ func TestVerifyEnds(t *testing.T) {
 	v.NewMesh = func(*resource.Set, string, *generate.Mesh) (*generate.Mesh, error) {
 		return nil, fmt.Errorf("no mesh today")
 	}
-	if _, err := inspect.Verify(t.Context(), v); err == nil || err.Error() != "no mesh today" {
+	if _, err := change.Verify(t.Context(), v); err == nil || err.Error() != "no mesh today" {
 		t.Errorf("the error is %v", err)
 	}
 }
 
 func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
-	v := change(t, services, slow("5s"))
+	v := changeOf(t, services, slow("5s"))
 	cluster := draft.ResourceID{TypeURL: envoy.KindCluster.URL(), Name: "svc-1"}
 	m, err := newMesh(v.Set, "default", nil)
 	if err != nil {
@@ -167,7 +150,7 @@ func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
 	v.Try = func(_ context.Context, p *generate.Proxy) ([]finding.Finding, error) {
 		asked[p.Name]++
 		if r := p.Resource(cluster); r != nil && r.Version != was.Resource(cluster).Version {
-			return []finding.Finding{{Rule: inspect.RuleOfEnvoy, Severity: finding.Reject, Place: finding.Place{Type: cluster.TypeURL, Resource: "svc-1"}, Message: "not today"}}, nil
+			return []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject, Place: finding.Place{Type: cluster.TypeURL, Resource: "svc-1"}, Message: "not today"}}, nil
 		}
 		if p.Name == "svc-1" {
 			return nil, errors.New("no answer")
@@ -179,7 +162,7 @@ func TestVerifyAsksEnvoyAboutWhatChanges(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	f := got.Findings[0]
-	if f.By != inspect.FoundByEnvoy || f.Rule != 0 || f.String() != "Cluster svc-1: not today (said by Envoy), on default/web" ||
+	if f.By != change.FoundByEnvoy || f.Rule != 0 || f.String() != "Cluster svc-1: not today (said by Envoy), on default/web" ||
 		len(f.Causes) != 1 || f.Causes[0].Name != "t1" || !strings.HasPrefix(f.Causes[0].Field, "spec.to[0].default") {
 		t.Errorf("%s %+v", f.String(), f)
 	}

@@ -1,4 +1,4 @@
-package inspect
+package explain
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -26,7 +25,7 @@ type RulesOptions struct {
 // ProxyRules renders what the policies say about a dataplane together, as _rules and `inspect dataplane` show it. The
 // warnings returned beside it are those that have no place in the document.
 //
-// It is pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
+// It is pure. The error is an *generate.NotFoundError when the mesh has no such dataplane.
 func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warning, error) {
 	shown := m
 	if o.Shadow {
@@ -36,7 +35,7 @@ func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.W
 	if err != nil || !o.Diff {
 		return doc, warnings, err
 	}
-	doc.Diff = []Operation{}
+	doc.Diff = []jsonpatch.Operation{}
 	if shown == m {
 		return doc, warnings, nil
 	}
@@ -64,7 +63,7 @@ func proxyRules(m *generate.Mesh, name string, fields bool) (*Rules, []mesh.Warn
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &rulesView{view: m.View, p: p, dataplane: m.View.Dataplane(name), fields: fields, metas: map[*resource.Resource]ResourceMeta{}}
+	r := newRulesView(m, p, fields)
 	doc := &Rules{HTTPMatches: []HTTPMatch{}, Resource: r.meta(r.dataplane)}
 	doc.Rules = r.kinds(func(k *policy.KindRules) { doc.HTTPMatches = append(doc.HTTPMatches, httpMatches(k)...) })
 	slices.SortStableFunc(doc.HTTPMatches, func(a, b HTTPMatch) int { return cmp.Compare(a.Hash, b.Hash) })
@@ -73,9 +72,26 @@ func proxyRules(m *generate.Mesh, name string, fields bool) (*Rules, []mesh.Warn
 	return doc, warnings, nil
 }
 
+// RulesByKind renders the rules of every kind, sorted by kind and without warnings; a mesh or a dataplane that does not
+// exist has none. Its config need not be possible.
+func RulesByKind(m *generate.Mesh, name string) ([]KindRules, error) {
+	if m == nil || m.Policies == nil || m.View.Dataplane(name) == nil {
+		return nil, nil
+	}
+	p, err := NewProxy(m.Policies, m.View.Dataplane(name), nil)
+	if err != nil {
+		return nil, err
+	}
+	out := newRulesView(m, p, false).kinds(func(*policy.KindRules) {})
+	for i := range out {
+		out[i].Warnings = []string{}
+	}
+	return out, nil
+}
+
 // explainProxy prepares what is to be said about a dataplane. When its config cannot be made, that is one of the
 // warnings: what policies say of it does not depend on that.
-func explainProxy(m *generate.Mesh, name string) (*explain.Proxy, []mesh.Warning, error) {
+func explainProxy(m *generate.Mesh, name string) (*Proxy, []mesh.Warning, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
 		return nil, nil, &generate.NotFoundError{Mesh: m.View.Name, Name: name}
@@ -95,7 +111,7 @@ func explainProxy(m *generate.Mesh, name string) (*explain.Proxy, []mesh.Warning
 	if index == nil {
 		index = policy.NewIndex(nil, resource.NewSet(nil), m.View, policy.Options{})
 	}
-	p, err := explain.NewProxy(index, dp, warnings)
+	p, err := NewProxy(index, dp, warnings)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,10 +121,29 @@ func explainProxy(m *generate.Mesh, name string) (*explain.Proxy, []mesh.Warning
 // rulesView renders the rules of one dataplane.
 type rulesView struct {
 	view      *mesh.View
-	p         *explain.Proxy
+	p         *Proxy
 	dataplane *resource.Resource
 	fields    bool
 	metas     map[*resource.Resource]ResourceMeta
+}
+
+func newRulesView(m *generate.Mesh, p *Proxy, fields bool) *rulesView {
+	return &rulesView{view: m.View, p: p, dataplane: p.dataplane, fields: fields, metas: map[*resource.Resource]ResourceMeta{}}
+}
+
+// kinds renders the rules of every kind, sorted by kind, and shows each to also, in the order in which kinds act.
+func (r *rulesView) kinds(also func(*policy.KindRules)) []KindRules {
+	out := []KindRules{}
+	for _, plugin := range r.p.Index().Plugins {
+		for _, d := range plugin.Kinds {
+			if k := r.p.Rules().Kind(d.Kind); k != nil {
+				out = append(out, r.kind(k))
+				also(k)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b KindRules) int { return cmp.Compare(a.Type, b.Type) })
+	return out
 }
 
 func (r *rulesView) kind(k *policy.KindRules) KindRules {
@@ -117,15 +152,15 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 		Warnings: r.p.Warnings(k.Kind, ""),
 	}
 	if k.Proxy != nil {
-		out.ProxyRule = &ProxyRule{Conf: confOf(k.Proxy), Origin: r.origins(k.Proxy), Fields: r.fieldsOf(k.Proxy, explain.Default)}
+		out.ProxyRule = &ProxyRule{Conf: confOf(k.Proxy), Origin: r.origins(k.Proxy), Fields: r.fieldsOf(k.Proxy, Default)}
 	}
 	for _, t := range k.To {
-		out.ToRules = append(out.ToRules, r.tagRule(t, explain.To))
+		out.ToRules = append(out.ToRules, r.tagRule(t, To))
 	}
 	for _, t := range k.ToResources {
 		rr := ResourceRule{
 			Conf: []json.RawMessage{confOf(&t.Rule)}, Origin: []ResourceOrigin{}, ResourceMeta: r.target(t),
-			ResourceSectionName: t.Section, Fields: r.fieldsOf(&t.Rule, explain.To),
+			ResourceSectionName: t.Section, Fields: r.fieldsOf(&t.Rule, To),
 		}
 		for _, o := range t.Origins {
 			rr.Origin = append(rr.Origin, ResourceOrigin{ResourceMeta: r.meta(o.Policy), RuleIndex: o.Item})
@@ -150,7 +185,7 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 	return out
 }
 
-func (r *rulesView) tagRule(t *policy.Rule, in explain.List) TagRule {
+func (r *rulesView) tagRule(t *policy.Rule, in List) TagRule {
 	out := TagRule{Conf: confOf(t), Matchers: t.Subset, Origin: r.origins(t), Fields: r.fieldsOf(t, in)}
 	if out.Matchers == nil {
 		out.Matchers = []policy.Tag{}
@@ -167,7 +202,7 @@ const maxApart = 64
 func (r *rulesView) clients(rules []*policy.Rule, route *ResourceMeta) []TagRule {
 	out := make([]TagRule, 0, len(rules))
 	for _, t := range rules {
-		shown := r.tagRule(t, explain.From)
+		shown := r.tagRule(t, From)
 		shown.Route = route
 		for _, s := range apart(t.Subset) {
 			one := shown
@@ -217,7 +252,7 @@ func (r *rulesView) origins(t *policy.Rule) []ResourceMeta {
 	return out
 }
 
-func (r *rulesView) fieldsOf(t *policy.Rule, in explain.List) []RuleField {
+func (r *rulesView) fieldsOf(t *policy.Rule, in List) []Field {
 	if !r.fields {
 		return nil
 	}

@@ -1,13 +1,13 @@
-package inspect
+package change
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
@@ -39,7 +39,7 @@ const RuleOfEnvoy = -1
 
 // Cause is a resource without which something would not be found.
 type Cause struct {
-	Ref
+	explain.Ref
 	Field  string `json:"field,omitempty"` // the innermost that holds all of it
 	Change bool   `json:"change"`          // it is part of the change
 }
@@ -70,33 +70,65 @@ func (f *Finding) String() string {
 	return b.String()
 }
 
+// Parts returns the first cause of the finding, the field of it, and the finding in one line with the other causes.
+func (f *Finding) Parts() (cause, field, reason string) {
+	reason = f.String()
+	lead := "; together with "
+	for i, c := range f.Causes {
+		if i == 0 {
+			cause, field = c.Ref.String(), c.Field
+			continue
+		}
+		reason += lead + c.Ref.String()
+		if lead = ", "; c.Field != "" {
+			reason += " " + c.Field
+		}
+	}
+	return cause, field, reason
+}
+
+// Line is the finding in one line with its causes.
+func (f *Finding) Line() string { return f.Intro("") }
+
+// Intro is the line with something more before what was found.
+func (f *Finding) Intro(intro string) string {
+	who, field, reason := f.Parts()
+	if field != "" {
+		who += " " + field
+	}
+	if who != "" {
+		who += ": "
+	}
+	return who + intro + reason
+}
+
 // maxFindingProxies bounds the proxies that a finding names.
 const maxFindingProxies = 3
 
-// verifiedGroup is what is found alike on several proxies.
-type verifiedGroup struct {
+// group is what is found alike on several proxies.
+type group struct {
 	finding Finding
 	found   finding.Finding // on the first
-	mesh    *verifiedMesh
-	id      ProxyID
+	mesh    *meshStates
+	id      generate.ProxyID
 	known   bool
 }
 
 // add groups findings of a proxy.
-func (c *verifier) add(m *verifiedMesh, id ProxyID, list []finding.Finding, known bool) {
+func (v *verifier) add(m *meshStates, id generate.ProxyID, list []finding.Finding, known bool) {
 	mask := maskOf(m.to, id.Name)
 	for i := range list {
 		f := &list[i]
 		key := fmt.Sprintf("%s\x00%t\x00%s", id.Mesh, known, alikeFinding(f, mask))
-		g := c.byKey[key]
+		g := v.byKey[key]
 		if g == nil {
-			if len(c.groups) >= maxGroups {
-				c.out.More++
+			if len(v.groups) >= maxGroups {
+				v.out.More++
 				continue
 			}
-			g = &verifiedGroup{finding: Told(f), found: *f, mesh: m, id: id, known: known}
-			c.byKey[key] = g
-			c.groups = append(c.groups, g)
+			g = &group{finding: Told(f), found: *f, mesh: m, id: id, known: known}
+			v.byKey[key] = g
+			v.groups = append(v.groups, g)
 		}
 		if name := id.Mesh + "/" + id.Name; len(g.finding.Proxies) < maxFindingProxies && !slices.Contains(g.finding.Proxies, name) {
 			g.finding.Proxies = append(g.finding.Proxies, name)
@@ -125,12 +157,8 @@ func Told(f *finding.Finding) Finding {
 
 // maskOf replaces what is said of one proxy and of no other one.
 func maskOf(m *generate.Mesh, name string) *strings.Replacer {
-	if m == nil {
-		return strings.NewReplacer()
-	}
-	both := &meshStates{from: m, to: m}
 	var pairs []string
-	for i, own := range (&proxyStates{id: ProxyID{Name: name}, mesh: both}).names() {
+	for i, own := range ownNames(m, name) {
 		pairs = append(pairs, own, fmt.Sprintf("\x01%d", i))
 	}
 	return strings.NewReplacer(pairs...)
@@ -189,18 +217,18 @@ func withoutNumbers(s string) string {
 
 // newcomer is a proxy that the change brings, with what is to be said about it.
 type newcomer struct {
-	id    ProxyID
-	mesh  *verifiedMesh
+	id    generate.ProxyID
+	mesh  *meshStates
 	found []finding.Finding
 }
 
-// settleNewcomers tells what is new with newcomers from what other proxies of their mesh have already: one more replica
+// sortNewcomers tells what is new with newcomers from what other proxies of their mesh have already: one more replica
 // of a service is not the cause of what is wrong with all.
-func (c *verifier) settleNewcomers(ctx context.Context) error {
+func (v *verifier) sortNewcomers() {
 	known := map[string]map[string]bool{} // by mesh
-	for _, n := range c.newcomers {
+	for _, n := range v.newcomers {
 		if known[n.id.Mesh] == nil {
-			known[n.id.Mesh] = c.knownIn(ctx, n.id.Mesh, n.mesh)
+			known[n.id.Mesh] = v.knownIn(n.id.Mesh, n.mesh)
 		}
 		mask := maskOf(n.mesh.to, n.id.Name)
 		var was, is []finding.Finding
@@ -211,23 +239,22 @@ func (c *verifier) settleNewcomers(ctx context.Context) error {
 				is = append(is, n.found[i])
 			}
 		}
-		c.add(n.mesh, n.id, was, true)
-		c.add(n.mesh, n.id, is, false)
+		v.add(n.mesh, n.id, was, true)
+		v.add(n.mesh, n.id, is, false)
 	}
-	return nil
 }
 
 // knownIn is what there is to be said about the proxies of a mesh before the change.
-func (c *verifier) knownIn(ctx context.Context, name string, m *verifiedMesh) map[string]bool {
+func (v *verifier) knownIn(name string, m *meshStates) map[string]bool {
 	out := map[string]bool{}
 	if m.from == nil {
 		return out
 	}
-	for _, id := range c.v.Proxies {
-		if id.Mesh != name || ctx.Err() != nil {
+	for _, id := range v.proxies {
+		if id.Mesh != name || v.ctx.Err() != nil {
 			continue
 		}
-		list := c.findingsBefore(ctx, m, id, c.inForce(id))
+		list := v.findingsBefore(v.states.of(id, m))
 		mask := maskOf(m.from, id.Name)
 		for i := range list {
 			out[alikeFinding(&list[i], mask)] = true
@@ -237,20 +264,21 @@ func (c *verifier) knownIn(ctx context.Context, name string, m *verifiedMesh) ma
 }
 
 // finish finds the causes and sorts what is told.
-func (c *verifier) finish(ctx context.Context) {
-	slices.SortStableFunc(c.groups, func(a, b *verifiedGroup) int {
+func (v *verifier) finish() {
+	v.sortNewcomers()
+	slices.SortStableFunc(v.groups, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(a.found.Severity, b.found.Severity), cmp.Compare(a.id.Mesh, b.id.Mesh), cmp.Compare(a.found.Type, b.found.Type),
 			cmp.Compare(a.found.Resource, b.found.Resource), cmp.Compare(a.found.Rule, b.found.Rule), cmp.Compare(a.found.Pointer, b.found.Pointer))
 	})
-	for _, g := range c.groups {
+	for _, g := range v.groups {
 		switch {
-		case g.known && len(c.out.Known) < c.v.MaxFindings:
-			c.out.Known = append(c.out.Known, g.finding)
-		case !g.known && len(c.out.Findings) < c.v.MaxFindings:
-			g.finding.Causes = c.causes(ctx, g)
-			c.out.Findings = append(c.out.Findings, g.finding)
+		case g.known && len(v.out.Known) < v.MaxFindings:
+			v.out.Known = append(v.out.Known, g.finding)
+		case !g.known && len(v.out.Findings) < v.MaxFindings:
+			g.finding.Causes = v.causes(g)
+			v.out.Findings = append(v.out.Findings, g.finding)
 		default:
-			c.out.More++
+			v.out.More++
 		}
 	}
 }

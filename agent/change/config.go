@@ -1,4 +1,4 @@
-package inspect
+package change
 
 import (
 	"bytes"
@@ -8,14 +8,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 )
 
-// ConfigDiff returns the patch (RFC 6902) that leads from one config of a proxy to another one, as documents of the
-// form that [Config] has in XDS. It is not nil; it is empty when the configs are equal. Resources with the same bytes
+// Config returns the patch (RFC 6902) that leads from one config of a proxy to another one, as documents of the
+// form that _config has in xds. It is not nil; it is empty when the configs are equal. Resources with the same bytes
 // are not looked at. Nil is a config without resources.
-func ConfigDiff(from, to *generate.Proxy) (jsonpatch.Patch, error) {
+func Config(from, to *generate.Proxy) (jsonpatch.Patch, error) {
 	r, err := generate.NewRenderer()
 	if err != nil {
 		return nil, err
@@ -44,9 +45,9 @@ type alikeKey struct {
 
 // pair is a resource as it was and as it is to be.
 type pair struct {
-	patch  jsonpatch.Patch // of {type URL: {name: resource}}
-	value  json.RawMessage // the resource, when it is new
-	fields []FieldDiff     // when it is in both; nobody may change them
+	patch  jsonpatch.Patch         // of {type URL: {name: resource}}
+	value  json.RawMessage         // the resource, when it is new
+	fields []jsonpatch.FieldChange // when it is in both; nobody may change them
 }
 
 // maxPairs bounds what is remembered.
@@ -98,7 +99,7 @@ func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 		}
 		in := func(v any) any { return map[string]any{c.TypeURL: map[string]any{c.Name: v}} }
 		p.patch = jsonpatch.Diff(in(a), in(b))
-		p.fields = fieldDiffs(a, p.patch, 2)
+		p.fields = jsonpatch.Fields(a, p.patch, 2)
 		if mayShare && len(d.alike) < maxPairs && !d.tells(c.Name, p) {
 			d.alike[x] = p
 		}
@@ -132,7 +133,7 @@ func writeWithout(h hash.Hash, doc []byte, own []string) {
 // tells reports whether a pair of resources of a name has words of what belongs to the proxy alone.
 func (d *configDiffer) tells(name string, p *pair) bool {
 	return slices.ContainsFunc(d.own, func(s string) bool {
-		return strings.Contains(name, s) || slices.ContainsFunc(p.fields, func(f FieldDiff) bool {
+		return strings.Contains(name, s) || slices.ContainsFunc(p.fields, func(f jsonpatch.FieldChange) bool {
 			return strings.Contains(f.Path, s) || bytes.Contains(f.Before, []byte(s)) || bytes.Contains(f.After, []byte(s))
 		})
 	})
@@ -193,12 +194,12 @@ func (d *configDiffer) items(changes []generate.Change) ([]changedItem, error) {
 // changedItem is a resource of a config, or a rule, that changes. The fields may belong to others too.
 type changedItem struct {
 	typ, name, action string
-	fields            []FieldDiff
+	fields            []jsonpatch.FieldChange
 }
 
 // newPart counts items, which are sorted by type.
 func newPart(items []changedItem) PartDiff {
-	p := PartDiff{Summary: []TypeDiff{}, Patch: []Operation{}, Items: []ItemDiff{}}
+	p := PartDiff{Summary: []TypeDiff{}, Patch: []jsonpatch.Operation{}, Items: []ItemDiff{}}
 	for _, it := range items {
 		if n := len(p.Summary); n == 0 || p.Summary[n-1].Type != it.typ {
 			p.Summary = append(p.Summary, TypeDiff{Type: it.typ})
@@ -215,11 +216,14 @@ func newPart(items []changedItem) PartDiff {
 	return p
 }
 
-// tell adds the items to a part.
-func (p *PartDiff) tell(items []changedItem) {
+// list adds the items to a part, the causes left open.
+func (p *PartDiff) list(items []changedItem) {
 	for _, it := range items {
-		p.Items = append(p.Items, ItemDiff{Type: it.typ, Name: it.name, Action: it.action,
-			Changes: append([]FieldDiff{}, it.fields...), By: []Ref{}})
+		item := ItemDiff{Type: it.typ, Name: it.name, Action: it.action, Changes: make([]FieldDiff, len(it.fields)), By: []explain.Ref{}}
+		for i, f := range it.fields {
+			item.Changes[i] = FieldDiff{FieldChange: f, By: []explain.Ref{}}
+		}
+		p.Items = append(p.Items, item)
 	}
 }
 

@@ -1,19 +1,19 @@
-package inspect
+package explain
 
 import (
 	"encoding/json"
 
-	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
 // Rules is GET /meshes/{mesh}/dataplanes/{name}/_rules: what the policies of the new generation say about a proxy, one
 // entry for each kind of which some policy selects it, sorted by kind. Lists are never null.
 type Rules struct {
-	HTTPMatches []HTTPMatch  `json:"httpMatches"` // sorted by hash
-	Resource    ResourceMeta `json:"resource"`
-	Rules       []KindRules  `json:"rules"`
-	Diff        []Operation  `json:"diff,omitzero"` // only with include=diff: from the current rules to these
+	HTTPMatches []HTTPMatch           `json:"httpMatches"` // sorted by hash
+	Resource    ResourceMeta          `json:"resource"`
+	Rules       []KindRules           `json:"rules"`
+	Diff        []jsonpatch.Operation `json:"diff,omitzero"` // only with include=diff: from the current rules to these
 }
 
 // HTTPMatch says what the matcher __rule-matches-hash__ of a rule stands for.
@@ -40,20 +40,11 @@ type KindRules struct {
 	Warnings        []string       `json:"warnings"`
 }
 
-// Parts of the documents that are declared where they are made.
-type (
-	RuleField   = explain.Field
-	PolicyPlace = explain.Place
-	Ref         = explain.Ref
-	Source      = explain.Source
-	Tag         = policy.Tag
-)
-
 // ProxyRule is about the proxy as a whole.
 type ProxyRule struct {
 	Conf   json.RawMessage `json:"conf"`
 	Origin []ResourceMeta  `json:"origin"`          // the policies that were merged, each over the ones before
-	Fields []RuleField     `json:"fields,omitzero"` // only with include=fields
+	Fields []Field         `json:"fields,omitzero"` // only with include=fields
 }
 
 // TagRule is about proxies or services by their tags.
@@ -62,7 +53,7 @@ type TagRule struct {
 	Matchers []policy.Tag    `json:"matchers"` // all of them hold; none: everything
 	Origin   []ResourceMeta  `json:"origin"`
 	Route    *ResourceMeta   `json:"route,omitempty"` // the rule is about the requests of this route alone
-	Fields   []RuleField     `json:"fields,omitzero"`
+	Fields   []Field         `json:"fields,omitzero"`
 }
 
 // ResourceRule is about one resource.
@@ -71,7 +62,7 @@ type ResourceRule struct {
 	Origin              []ResourceOrigin  `json:"origin"`
 	ResourceMeta        ResourceMeta      `json:"resourceMeta"`
 	ResourceSectionName string            `json:"resourceSectionName"` // port of a service, "" for all
-	Fields              []RuleField       `json:"fields,omitzero"`
+	Fields              []Field           `json:"fields,omitzero"`
 }
 
 // ResourceOrigin is an item of a policy.
@@ -100,20 +91,20 @@ type Policies struct {
 	Total int           `json:"total"`
 	Items []PolicyBrief `json:"items"`
 	// Reach says which services the dataplane reaches, and why.
-	Reach *explain.Reachability `json:"reach"`
+	Reach *Reachability `json:"reach"`
 }
 
-// PolicyBrief is one of them. What it lacks against a [PolicyExplanation] is asked for with POST /v1/explain.
+// PolicyBrief is one of them. What it lacks against a [PolicyExplanation] is asked for with POST /v1/
 type PolicyBrief struct {
-	explain.Ref
-	Legacy    bool                  `json:"legacy"`
-	Selected  bool                  `json:"selected"` // false for a legacy policy that one of the new generation has ended
-	Reason    string                `json:"reason"`
-	Inbounds  []explain.Inbound     `json:"inbounds"`
-	Outbounds []explain.Destination `json:"outbounds"`
-	Gateway   bool                  `json:"gateway"`
-	Effect    string                `json:"effect"` // all, part or none
-	Warnings  []string              `json:"warnings"`
+	Ref
+	Legacy    bool          `json:"legacy"`
+	Selected  bool          `json:"selected"` // false for a legacy policy that one of the new generation has ended
+	Reason    string        `json:"reason"`
+	Inbounds  []Inbound     `json:"inbounds"`
+	Outbounds []Destination `json:"outbounds"`
+	Gateway   bool          `json:"gateway"`
+	Effect    string        `json:"effect"` // all, part or none
+	Warnings  []string      `json:"warnings"`
 }
 
 // Question is the body of POST /v1/explain. Exactly one member is set.
@@ -123,18 +114,6 @@ type Question struct {
 	Request    *RequestQuestion    `json:"request,omitempty"`
 }
 
-// Questions about connections and requests, and the answer to them.
-type (
-	Flow               = explain.Flow
-	FlowPolicy         = explain.FlowPolicy
-	FlowStep           = explain.FlowStep
-	FlowTarget         = explain.Target
-	FlowWay            = explain.Way
-	ConnectionQuestion = explain.ConnectionQuestion
-	RequestQuestion    = explain.RequestQuestion
-	RequestHeader      = explain.Header
-)
-
 // PolicyQuestion asks what a policy does on a dataplane.
 type PolicyQuestion struct {
 	Type      string `json:"type"` // any name of the kind
@@ -143,6 +122,3 @@ type PolicyQuestion struct {
 	Dataplane string `json:"dataplane"`
 	Backend   string `json:"backend,omitempty"` // name of a service of which is to be said whether the dataplane reaches it
 }
-
-// PolicyExplanation answers a [PolicyQuestion].
-type PolicyExplanation = explain.Policy

@@ -1,4 +1,4 @@
-package inspect
+package jsonpatch
 
 import (
 	"bytes"
@@ -6,48 +6,66 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 )
 
-// fieldDiffs tells a patch of a document in words. The document is changed on the way; of the tokens of each path the
-// first skip lead to it.
-func fieldDiffs(document any, patch jsonpatch.Patch, skip int) []FieldDiff {
-	out := make([]FieldDiff, 0, len(patch))
+// FieldChange is a value that differs between two documents.
+type FieldChange struct {
+	Path   string          `json:"path"`             // "spec.to[0].default.idleTimeout"; items of lists by name where they have one
+	Before json.RawMessage `json:"before,omitempty"` // absent when there was nothing
+	After  json.RawMessage `json:"after,omitempty"`  // absent when there is nothing
+}
+
+// Fields returns what a patch changes in a document, with paths for people. The document is changed on the way. Of the
+// tokens of each pointer the first skip lead to the document.
+func Fields(document any, patch Patch, skip int) []FieldChange {
+	out := make([]FieldChange, 0, len(patch))
 	for i := range patch {
-		tokens, err := jsonpatch.ParsePointer(patch[i].Path)
+		tokens, err := ParsePointer(patch[i].Path)
 		if err != nil || len(tokens) < skip {
 			continue // Diff writes no such pointers
 		}
 		var words strings.Builder
 		var before any
 		document, before = follow(document, tokens[skip:], &patch[i], &words)
-		f := FieldDiff{Path: strings.TrimPrefix(words.String(), "."), By: []Ref{}}
-		if patch[i].Op != jsonpatch.Add {
-			f.Before = encode(before)
+		f := FieldChange{Path: strings.TrimPrefix(words.String(), ".")}
+		if patch[i].Op != Add {
+			f.Before = Compact(before)
 		}
-		if patch[i].Op != jsonpatch.Remove {
-			f.After = encode(patch[i].Value)
+		if patch[i].Op != Remove {
+			f.After = Compact(patch[i].Value)
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
+// FieldsBetween returns the fields in which two JSON documents differ.
+func FieldsBetween(from, to []byte) ([]FieldChange, error) {
+	a, err := Decode(from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := Decode(to)
+	if err != nil {
+		return nil, err
+	}
+	return Fields(a, Diff(a, b), 0), nil
+}
+
 // follow goes down a path to what an operation is about, writes the path in words and carries the operation out. It
 // returns what the value has become, and what was at the end of the path.
-func follow(v any, tokens []string, op *jsonpatch.Operation, words *strings.Builder) (next, before any) {
+func follow(v any, tokens []string, op *Operation, words *strings.Builder) (next, before any) {
 	if len(tokens) == 0 {
 		return op.Value, v
 	}
 	token, last := tokens[0], len(tokens) == 1
 	switch v := opened(v).(type) {
 	case map[string]any:
-		writeKey(words, token)
+		WriteKey(words, token)
 		switch {
 		case !last:
 			v[token], before = follow(v[token], tokens[1:], op, words)
-		case op.Op == jsonpatch.Remove:
+		case op.Op == Remove:
 			before = v[token]
 			delete(v, token)
 		default:
@@ -56,10 +74,10 @@ func follow(v any, tokens []string, op *jsonpatch.Operation, words *strings.Buil
 		return v, before
 	case []any:
 		i, err := strconv.Atoi(token)
-		if err != nil || i < 0 || i > len(v) || i == len(v) && (!last || op.Op != jsonpatch.Add) {
+		if err != nil || i < 0 || i > len(v) || i == len(v) && (!last || op.Op != Add) {
 			return v, nil
 		}
-		if last && op.Op == jsonpatch.Add {
+		if last && op.Op == Add {
 			writeItem(words, op.Value, i)
 			return slices.Insert(v, i, op.Value), nil
 		}
@@ -67,7 +85,7 @@ func follow(v any, tokens []string, op *jsonpatch.Operation, words *strings.Buil
 		switch {
 		case !last:
 			v[i], before = follow(v[i], tokens[1:], op, words)
-		case op.Op == jsonpatch.Remove:
+		case op.Op == Remove:
 			before = v[i]
 			return slices.Delete(v, i, i+1), before
 		default:
@@ -78,8 +96,8 @@ func follow(v any, tokens []string, op *jsonpatch.Operation, words *strings.Buil
 	return v, nil
 }
 
-// writeKey adds a member of an object to a path.
-func writeKey(words *strings.Builder, key string) {
+// WriteKey adds a member of an object to a path.
+func WriteKey(words *strings.Builder, key string) {
 	if key == "" || strings.ContainsAny(key, ".[]/ ") {
 		words.WriteString("[" + key + "]")
 		return
@@ -101,13 +119,13 @@ func writeItem(words *strings.Builder, item any, place int) {
 // opened decodes a part that was left as it was.
 func opened(v any) any {
 	if raw, ok := v.(json.RawMessage); ok {
-		v, _ = jsonpatch.Decode(raw)
+		v, _ = Decode(raw)
 	}
 	return v
 }
 
-// encode writes a JSON value on one line.
-func encode(v any) json.RawMessage {
+// Compact writes a JSON value on one line.
+func Compact(v any) json.RawMessage {
 	if raw, ok := v.(json.RawMessage); ok {
 		return raw
 	}

@@ -1,9 +1,9 @@
-package inspect
+package change
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,13 +11,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/policy"
-	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // ruleSet is what the policies say about a proxy, as it is compared.
 type ruleSet struct {
-	kinds []KindRules // sorted by kind, without warnings
-	rules []oneRule   // of all of them, in their order
+	kinds []explain.KindRules // sorted by kind, without warnings
+	rules []oneRule           // of all of them, in their order
 }
 
 // oneRule is a rule with whom it is about.
@@ -28,29 +27,16 @@ type oneRule struct {
 
 // rulesOf returns the rules of a proxy; a mesh or a dataplane that is not there has none.
 func rulesOf(m *generate.Mesh, name string) (*ruleSet, error) {
-	out := &ruleSet{}
-	if m == nil || m.Policies == nil {
-		return out, nil
+	kinds, err := explain.RulesByKind(m, name)
+	out := &ruleSet{kinds: kinds}
+	for i := range kinds {
+		out.list(&kinds[i])
 	}
-	dp := m.View.Dataplane(name)
-	if dp == nil {
-		return out, nil
-	}
-	p, err := explain.NewProxy(m.Policies, dp, nil)
-	if err != nil {
-		return nil, err
-	}
-	r := &rulesView{view: m.View, p: p, dataplane: dp, metas: map[*resource.Resource]ResourceMeta{}}
-	out.kinds = r.kinds(func(*policy.KindRules) {})
-	for i := range out.kinds {
-		out.kinds[i].Warnings = []string{}
-		out.list(&out.kinds[i])
-	}
-	return out, nil
+	return out, err
 }
 
 // list names the rules of a kind. Names of one kind are distinct.
-func (s *ruleSet) list(k *KindRules) {
+func (s *ruleSet) list(k *explain.KindRules) {
 	seen := map[string]int{}
 	add := func(conf json.RawMessage, about string) {
 		if seen[about]++; seen[about] > 1 {
@@ -110,75 +96,38 @@ func aboutTags(tags []policy.Tag, none string) string {
 func ruleItems(from, to *ruleSet) ([]changedItem, error) {
 	type id struct{ kind, about string }
 	was, is := map[id]json.RawMessage{}, map[id]bool{}
-	byKind := map[string][]oneRule{}
+	kinds := map[string]bool{}
 	for _, r := range from.rules {
-		was[id{r.kind, r.about}] = r.conf
-		byKind[r.kind] = append(byKind[r.kind], r)
+		was[id{r.kind, r.about}], kinds[r.kind] = r.conf, true
 	}
 	for _, r := range to.rules {
-		is[id{r.kind, r.about}] = true
+		is[id{r.kind, r.about}], kinds[r.kind] = true, true
 	}
 	var out []changedItem
-	gone := func(kind string) {
-		for _, r := range byKind[kind] {
-			if !is[id{r.kind, r.about}] {
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		for _, r := range to.rules {
+			before, had := was[id{r.kind, r.about}]
+			if r.kind != kind || had && string(before) == string(r.conf) {
+				continue
+			}
+			if !had {
+				before = json.RawMessage("{}")
+			}
+			fields, err := jsonpatch.FieldsBetween(before, r.conf)
+			if err != nil {
+				return nil, err
+			}
+			if !had || len(fields) > 0 {
+				out = append(out, changedItem{r.kind, r.about, actionOf(had, true), fields})
+			}
+		}
+		for _, r := range from.rules {
+			if r.kind == kind && !is[id{r.kind, r.about}] {
 				out = append(out, changedItem{typ: r.kind, name: r.about, action: ActionDeleted})
 			}
 		}
-		delete(byKind, kind)
-	}
-	i := 0
-	for _, kind := range unionOfKinds(from.kinds, to.kinds) {
-		for ; i < len(to.rules) && to.rules[i].kind == kind; i++ {
-			r := &to.rules[i]
-			before, had := was[id{r.kind, r.about}]
-			item := changedItem{typ: r.kind, name: r.about, action: actionOf(had, true)}
-			var err error
-			if item.fields, err = confDiffs(before, r.conf); err != nil {
-				return nil, err
-			}
-			if !had || len(item.fields) > 0 {
-				out = append(out, item)
-			}
-		}
-		gone(kind)
 	}
 	return out, nil
-}
-
-// confDiffs compares two confs; nil is one without fields.
-func confDiffs(from, to json.RawMessage) ([]FieldDiff, error) {
-	if string(from) == string(to) {
-		return nil, nil
-	}
-	if from == nil {
-		from = json.RawMessage("{}")
-	}
-	a, err := jsonpatch.Decode(from)
-	if err != nil {
-		return nil, err
-	}
-	b, err := jsonpatch.Decode(to)
-	if err != nil {
-		return nil, err
-	}
-	return fieldDiffs(a, jsonpatch.Diff(a, b), 0), nil
-}
-
-// unionOfKinds merges two lists of kinds, both sorted.
-func unionOfKinds(a, b []KindRules) []string {
-	var out []string
-	for len(a) > 0 || len(b) > 0 {
-		switch {
-		case len(b) == 0 || len(a) > 0 && a[0].Type < b[0].Type:
-			out, a = append(out, a[0].Type), a[1:]
-		case len(a) == 0 || b[0].Type < a[0].Type:
-			out, b = append(out, b[0].Type), b[1:]
-		default:
-			out, a, b = append(out, a[0].Type), a[1:], b[1:]
-		}
-	}
-	return out
 }
 
 // rulesPatch leads from the rules by kind to others.
@@ -196,19 +145,4 @@ func rulesPatch(from, to *ruleSet) (jsonpatch.Patch, error) {
 		docs[i] = byKind
 	}
 	return append(jsonpatch.Patch{}, jsonpatch.Diff(docs[0], docs[1])...), nil
-}
-
-// kinds renders the rules of every kind, sorted by kind, and shows each to also, in the order in which kinds act.
-func (r *rulesView) kinds(also func(*policy.KindRules)) []KindRules {
-	out := []KindRules{}
-	for _, plugin := range r.p.Index().Plugins {
-		for _, d := range plugin.Kinds {
-			if k := r.p.Rules().Kind(d.Kind); k != nil {
-				out = append(out, r.kind(k))
-				also(k)
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b KindRules) int { return cmp.Compare(a.Type, b.Type) })
-	return out
 }

@@ -1,4 +1,4 @@
-package inspect
+package change
 
 import (
 	"bytes"
@@ -7,12 +7,15 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/attribute"
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 )
 
 // attribute finds out which resources of the change cause what: those without which it would not come. What several
 // cause alike, each by itself, is caused by each of them, and what only several can cause is caused by all.
-func (d *differ) attribute(x *proxyStates, p *ProxyDiff) error {
+func (d *differ) attribute(x *proxyDiffer, p *ProxyDiff) error {
 	list, all := x.potential(), effectsIn(p)
 	switch {
 	case len(list) == 1:
@@ -40,7 +43,7 @@ func (d *differ) attribute(x *proxyStates, p *ProxyDiff) error {
 
 // find looks for the causes of effects among several candidates. An effect that another proxy has shown in the same way,
 // with the same candidates, has the same causes: most proxies of a node differ in their names and addresses alone.
-func (d *differ) find(x *proxyStates, p *ProxyDiff, list []*candidate, all []effect) error {
+func (d *differ) find(x *proxyDiffer, p *ProxyDiff, list []*candidate, all []effect) error {
 	key := x.alike(list)
 	var open []effect
 	for _, e := range all {
@@ -53,19 +56,17 @@ func (d *differ) find(x *proxyStates, p *ProxyDiff, list []*candidate, all []eff
 	if len(open) == 0 {
 		return nil
 	}
-	if d.attempted && d.work >= d.c.MaxTried {
+	if d.attempted && d.work+d.derived/4 >= d.MaxTried { // what a view costs, compared with a resource
 		p.Unattributed = true
 		return nil
 	}
 	d.attempted = true
-	for _, c := range list {
-		if err := d.attempt(x, open, d.withoutOne(x.mesh, c), x.to, func(seen outcome) { credit(open, c.ref, seen, false) }); err != nil {
-			return err
-		}
+	if err := d.attempt(x, open, list, false); err != nil {
+		return err
 	}
 	rest := uncredited(open)
-	for i := 0; i < len(list) && len(rest) > 0; i++ {
-		if err := d.attempt(x, rest, d.aloneOne(x.mesh, list[i]), x.from, func(seen outcome) { credit(rest, list[i].ref, seen, true) }); err != nil {
+	if len(rest) > 0 {
+		if err := d.attempt(x, rest, list, true); err != nil {
 			return err
 		}
 	}
@@ -86,8 +87,8 @@ const maxKnown = 100_000
 
 // alike returns a function that gives effects the same key on proxies of which the same is to be said: what belongs to
 // one proxy alone is left out.
-func (x *proxyStates) alike(list []*candidate) func(*effect) string {
-	candidates := x.id.Mesh + "\x00"
+func (x *proxyDiffer) alike(list []*candidate) func(*effect) string {
+	candidates := x.ProxyID.Mesh + "\x00"
 	for _, c := range list {
 		candidates += c.key.String() + "\x00"
 	}
@@ -110,7 +111,7 @@ type effect struct {
 	item   itemID
 	action string
 	field  *FieldDiff // nil: that the item comes or goes
-	by     *[]Ref
+	by     *[]explain.Ref
 }
 
 // itemID names a resource of a config, or a rule.
@@ -136,7 +137,7 @@ func effectsIn(p *ProxyDiff) []effect {
 }
 
 // credit names a cause of those effects that an outcome has, or has not. Without an outcome it is a cause of all.
-func credit(list []effect, ref Ref, seen outcome, has bool) {
+func credit(list []effect, ref explain.Ref, seen outcome, has bool) {
 	for _, e := range list {
 		if seen == nil || seen.has(&e) == has {
 			*e.by = append(*e.by, ref)
@@ -149,8 +150,8 @@ func uncredited(list []effect) []effect {
 	return slices.DeleteFunc(slices.Clone(list), func(e effect) bool { return len(*e.by) > 0 })
 }
 
-func distinct(list []Ref) []Ref {
-	slices.SortFunc(list, func(a, b Ref) int {
+func distinct(list []explain.Ref) []explain.Ref {
+	slices.SortFunc(list, func(a, b explain.Ref) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
 	})
 	return slices.Compact(list)
@@ -165,44 +166,62 @@ func (o outcome) has(e *effect) bool {
 	if it == nil || it.action != e.action {
 		return false
 	}
-	return e.field == nil || slices.ContainsFunc(it.fields, func(f FieldDiff) bool {
+	return e.field == nil || slices.ContainsFunc(it.fields, func(f jsonpatch.FieldChange) bool {
 		return f.Path == e.field.Path && bytes.Equal(f.Before, e.field.Before) && bytes.Equal(f.After, e.field.After)
 	})
 }
 
-// attempt finds out what becomes of some effects on a proxy in a mesh where only a part of the change was made; prev is
-// the config that is most like it. Where nothing can be made, nothing is known.
-func (d *differ) attempt(x *proxyStates, of []effect, m *generate.Mesh, prev *generate.Proxy, then func(outcome)) error {
-	if m == nil {
-		return nil
-	}
-	p, err := d.generate(m, x.id, prev)
-	if err != nil {
-		return nil
-	}
-	d.work++
-	if p != nil && (prev == nil || p.Sealed != prev.Sealed) {
-		for _, list := range p.Sealed.Resources {
-			d.work += len(list)
-		}
-	}
-	wanted := make(map[itemID]bool, len(of))
-	for _, e := range of {
+// attempt credits the candidates of effects: those without which an effect does not come, or with alone those that bring
+// it by themselves.
+func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, alone bool) (err error) {
+	wanted := make(map[itemID]bool, len(effects))
+	for _, e := range effects {
 		wanted[e.item] = true
 	}
+	s := attribute.Search{ID: x.ProxyID, Memo: d.memo, Prev: x.to, Spent: func() bool { return false }}
+	if alone {
+		s.Prev = x.from
+	}
+	tried := make([]attribute.Candidate, len(list))
+	for i, c := range list {
+		tried[i] = attribute.Candidate{Key: c.key, Mesh: func() *generate.Mesh {
+			if alone {
+				return d.aloneOne(x.mesh, c)
+			}
+			return d.withoutOne(x.mesh, c)
+		}}
+	}
+	s.Try(tried, func(c *attribute.Candidate, m *generate.Mesh, p *generate.Proxy) bool {
+		d.work++
+		if p != nil && (s.Prev == nil || p.Sealed != s.Prev.Sealed) {
+			for _, list := range p.Sealed.Resources {
+				d.work += len(list)
+			}
+		}
+		var seen outcome
+		if seen, err = d.outcome(x, wanted, m, p); err == nil {
+			credit(effects, explain.RefOf(c.Key), seen, alone)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// outcome returns what becomes of some items of a proxy in a mesh, with the config that the proxy has there.
+func (d *differ) outcome(x *proxyDiffer, wanted map[itemID]bool, m *generate.Mesh, p *generate.Proxy) (outcome, error) {
 	changes := slices.DeleteFunc(generate.Difference(x.from, p), func(c generate.Change) bool { return !wanted[itemID{c.TypeURL, c.Name}] })
 	items, err := d.config.items(changes)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if x.fromRules != nil {
-		rules, err := rulesOf(m, x.id.Name)
+		rules, err := rulesOf(m, x.Name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		changed, err := ruleItems(x.fromRules, rules)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		items = append(items, changed...)
 	}
@@ -210,6 +229,5 @@ func (d *differ) attempt(x *proxyStates, of []effect, m *generate.Mesh, prev *ge
 	for i := range items {
 		out[itemID{items[i].typ, items[i].name}] = &items[i]
 	}
-	then(out)
-	return nil
+	return out, nil
 }

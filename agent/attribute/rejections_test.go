@@ -1,4 +1,4 @@
-package inspect_test
+package attribute_test
 
 import (
 	"fmt"
@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/attribute"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -41,10 +41,10 @@ const badPatch = `
   {listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:20000'}, value: "perConnectionBufferLimitBytes: 1"}}]}}}
 `
 
-// blameFixture is a mesh, the config of web in it, and a registry to decode with.
-func blameFixture(t *testing.T, docs string) (*generate.Mesh, *generate.Proxy) {
+// fixture is a mesh, the config of web in it, and a registry to decode with.
+func fixture(t *testing.T, docs string) (*generate.Mesh, *generate.Proxy) {
 	t.Helper()
-	rs, faults := registry(t).Decode("", []byte(docs))
+	rs, faults := kinds.Registry().Decode("", []byte(docs))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -61,9 +61,8 @@ func blameFixture(t *testing.T, docs string) (*generate.Mesh, *generate.Proxy) {
 
 // TestFindBlame asks for the policies behind rejected resources.
 func TestFindBlame(t *testing.T) {
-	_, before := blameFixture(t, blameMesh)
-	m, now := blameFixture(t, blameMesh+badPatch)
-	reg := registry(t)
+	_, before := fixture(t, blameMesh)
+	m, now := fixture(t, blameMesh+badPatch)
 	listener := draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
 	cluster := draft.ResourceID{TypeURL: draft.TypeCluster, Name: "back"}
 	endpoints := draft.ResourceID{TypeURL: draft.TypeEndpoint, Name: "back"}
@@ -97,15 +96,9 @@ func TestFindBlame(t *testing.T) {
 			if test.stale {
 				r.Resource = before.Resource(test.id)
 			}
-			blame, err := inspect.FindBlame(inspect.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Rejected: []xds.Rejection{r},
+			blame, err := attribute.FindBlame(attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Rejected: []xds.Rejection{r},
 				Revision: func(k resource.Key) uint64 { return revisions[k.Name] },
-				Decode: func(b []byte) (*resource.Resource, error) {
-					rs, faults := reg.Decode("", b)
-					if err := faults.Err(); err != nil {
-						return nil, err
-					}
-					return rs[0], nil
-				}})
+				Decode:   kinds.Registry().DecodeOne})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package inspect
+package change
 
 import (
 	"encoding/json"
@@ -143,6 +143,6 @@ func scalars(v any, path string, f func(path, value string)) {
 		}
 	case []any, nil:
 	default:
-		f(path, string(encode(v)))
+		f(path, string(jsonpatch.Compact(v)))
 	}
 }

@@ -1,7 +1,8 @@
-package inspect
+package change
 
 import (
-	"encoding/json"
+	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 )
 
 // Diff answers POST /v1/diff: what would change on the proxies. Lists are never null.
@@ -24,8 +25,15 @@ const (
 	ScopeAll       = "all"       // every dataplane: none is connected, or there is no agent
 )
 
-// ActionActivated is what becomes of a stored shadow policy when shadow policies are counted in.
-const ActionActivated = "activated"
+// What becomes of a resource, of the config of a proxy, or of a part of it.
+const (
+	ActionCreated   = "created"
+	ActionChanged   = "changed"
+	ActionUnchanged = "unchanged"
+	ActionDeleted   = "deleted"
+	ActionActivated = "activated" // a stored shadow policy, when shadow policies are counted in
+	ActionFailed    = "failed"    // no new config of a proxy can be made
+)
 
 // DiffResource is a resource that differs between the two states, or was given and does not.
 type DiffResource struct {
@@ -36,7 +44,7 @@ type DiffResource struct {
 	Shadow bool   `json:"shadow"`          // it is a shadow policy: it acts where shadow policies are counted in
 	Owner  string `json:"owner,omitempty"` // the source that alone may change it, when that is not the API
 	// Fields are those that differ, when it changes; at most 64.
-	Fields []FieldChange `json:"fields,omitempty"`
+	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
 }
 
 // ProxyDiff is what would change on one proxy.
@@ -45,26 +53,23 @@ type ProxyDiff struct {
 	Name   string `json:"name"`
 	Action string `json:"action"` // what becomes of its config: created, changed, unchanged, deleted, or failed
 	// Error says why no new config could be made, when Action is failed: the proxy would keep the one that it has.
-	Error    string   `json:"error,omitempty"`
-	Policies []Ref    `json:"policies"` // the resources that cause something of it, sorted
-	Config   PartDiff `json:"config"`
-	Rules    PartDiff `json:"rules"`
+	Error    string        `json:"error,omitempty"`
+	Policies []explain.Ref `json:"policies"` // the resources that cause something of it, sorted
+	Config   PartDiff      `json:"config"`
+	Rules    PartDiff      `json:"rules"`
 	// Truncated is true when there was too much to tell: patch and items are empty. Unattributed is true when there were
 	// too many resources to find out which of them causes what. Asking for this dataplane alone tells more.
 	Truncated    bool `json:"truncated,omitempty"`
 	Unattributed bool `json:"unattributed,omitempty"`
 }
 
-// ActionFailed is said of a proxy whose new config cannot be made.
-const ActionFailed = "failed"
-
 // PartDiff is what would change in the config of a proxy or in its rules.
 type PartDiff struct {
 	Summary []TypeDiff `json:"summary"` // sorted by type
 	// Patch (RFC 6902) leads from the present document to the new one. The document of the config is that of _config:
 	// {type URL: {name: resource}}. That of the rules has the entries of _rules by kind, without their warnings.
-	Patch []Operation `json:"patch"`
-	Items []ItemDiff  `json:"items"` // the same for people, sorted by type; those of the rules in their order
+	Patch []jsonpatch.Operation `json:"patch"`
+	Items []ItemDiff            `json:"items"` // the same for people, sorted by type; those of the rules in their order
 }
 
 // TypeDiff counts the resources of a type, or the rules of a kind.
@@ -77,17 +82,28 @@ type TypeDiff struct {
 
 // ItemDiff is a resource of the config, or a rule, that would change.
 type ItemDiff struct {
-	Type    string      `json:"type"`   // URL, or kind of policy
-	Name    string      `json:"name"`   // of the resource, or whom the rule is about
-	Action  string      `json:"action"` // created, changed or deleted
-	Changes []FieldDiff `json:"changes"`
-	By      []Ref       `json:"by"` // the resources that cause it, sorted
+	Type    string        `json:"type"`   // URL, or kind of policy
+	Name    string        `json:"name"`   // of the resource, or whom the rule is about
+	Action  string        `json:"action"` // created, changed or deleted
+	Changes []FieldDiff   `json:"changes"`
+	By      []explain.Ref `json:"by"` // the resources that cause it, sorted
 }
 
 // FieldDiff is a value that would change.
 type FieldDiff struct {
-	Path   string          `json:"path"`             // "filterChains[0].filters[tcp].idleTimeout"; items of lists by name where they have one
-	Before json.RawMessage `json:"before,omitempty"` // absent when there is nothing now
-	After  json.RawMessage `json:"after,omitempty"`  // absent when there would be nothing
-	By     []Ref           `json:"by"`
+	jsonpatch.FieldChange
+	By []explain.Ref `json:"by"` // the resources that cause it, sorted
 }
+
+// Problem is one thing that the agent could not do with a resource, or did in part.
+type Problem struct {
+	Resource string `json:"resource"` // Kind/mesh/name
+	Severity string `json:"severity"` // SeverityError or SeverityWarning
+	Reason   string `json:"reason"`
+}
+
+// Severities of problems.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "warning"
+)

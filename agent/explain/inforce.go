@@ -1,7 +1,6 @@
-package inspect
+package explain
 
 import (
-	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -16,9 +15,6 @@ type InForce struct {
 	// Permits are what may be done where the mode leaves that to be said; never null.
 	Permits []Permit `json:"permits"`
 }
-
-// FlowLog is an access log that is written.
-type FlowLog = explain.FlowLog
 
 // Permit is one thing that a proxy may do. Lists are never null.
 type Permit struct {
@@ -36,7 +32,7 @@ type Permit struct {
 }
 
 // ProxyInForce says what of the policies is in force for a dataplane as a whole, in the order in which kinds act. It is
-// pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
+// pure. The error is an *generate.NotFoundError when the mesh has no such dataplane.
 func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 	dp := m.View.Dataplane(name)
 	if dp == nil {
@@ -60,7 +56,10 @@ func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 		}
 		one := InForce{Type: found.Kind, Mode: found.Mode, Decides: writtenIn(found.Decides), Permits: make([]Permit, 0, len(found.Permits))}
 		if logs == nil && len(found.Permits) > 0 {
-			logs = logsOf(m, name)
+			logs = map[string][]FlowLog{} // none where its config cannot be made, which other views tell
+			if config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil); err == nil {
+				logs = LogsByCluster(config)
+			}
 		}
 		for j := range found.Permits {
 			p := &found.Permits[j]
@@ -79,15 +78,6 @@ func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 	return out, nil
 }
 
-// logsOf lists the access logs of a proxy by cluster, none where its config cannot be made, which other views tell.
-func logsOf(m *generate.Mesh, name string) map[string][]FlowLog {
-	config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil)
-	if err != nil {
-		return map[string][]FlowLog{}
-	}
-	return explain.LogsByCluster(config)
-}
-
 func writtenIn(w policy.Written) FlowPolicy {
-	return FlowPolicy{Ref: Ref{Type: w.Resource.Kind, Mesh: w.Resource.Mesh, Name: w.Resource.Name}, Field: w.Field}
+	return FlowPolicy{Ref: RefOf(w.Resource), Field: w.Field}
 }
