@@ -21,7 +21,7 @@ import (
 
 // listenUnix opens a unix socket with the permissions and the group given. A socket file that nobody answers on is
 // replaced; one that somebody answers on is an error that names the process.
-func listenUnix(ctx context.Context, c config.SocketConfig, gid int) (*net.UnixListener, error) {
+func listenUnix(ctx context.Context, c config.Socket, gid int) (*net.UnixListener, error) {
 	if len(c.Path) > config.MaxSocketBytes {
 		return nil, fmt.Errorf("socket %s: the path has %d bytes, and the system takes at most %d; set a shorter one", c.Path, len(c.Path), config.MaxSocketBytes)
 	}
@@ -107,11 +107,11 @@ func peerPID(c net.Conn) int {
 }
 
 // forAll reports whether a socket lets every user of the node in.
-func forAll(c config.SocketConfig) bool { return c.Mode&0o006 == 0o006 }
+func forAll(c config.Socket) bool { return c.Mode&0o006 == 0o006 }
 
 // socketDirMode is the mode of a directory that is made for a socket. Who may use the socket must be able to pass
 // through; to list what else is there takes the group.
-func socketDirMode(c config.SocketConfig) fs.FileMode {
+func socketDirMode(c config.Socket) fs.FileMode {
 	if forAll(c) {
 		return 0o751
 	}
@@ -126,7 +126,7 @@ func envoyDir(cfg *config.Config) string {
 }
 
 // envoyDirMode lets those make sockets who may use the xDS socket. Nobody can list or remove those of others.
-func envoyDirMode(c config.SocketConfig) fs.FileMode {
+func envoyDirMode(c config.Socket) fs.FileMode {
 	if forAll(c) {
 		return fs.ModeSticky | 0o733
 	}

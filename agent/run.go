@@ -118,9 +118,9 @@ func (a *Agent) makeDirs(cfg *config.Config, gid int) {
 		mode os.FileMode
 		gid  int
 	}{
-		{cfg.Paths.Run, max(socketDirMode(cfg.API.Socket), socketDirMode(cfg.XDS.Socket)), gid},
-		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(cfg.XDS.Socket), gid},
-		{envoyDir(cfg), envoyDirMode(cfg.XDS.Socket), gid},
+		{cfg.Paths.Run, max(socketDirMode(config.Socket(cfg.API.Socket)), socketDirMode(config.Socket(cfg.XDS.Socket))), gid},
+		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(config.Socket(cfg.XDS.Socket)), gid},
+		{envoyDir(cfg), envoyDirMode(config.Socket(cfg.XDS.Socket)), gid},
 		{cfg.Paths.State, 0o700, -1}, {cfg.Paths.Logs, 0o750, -1},
 	} {
 		if err := makeDir(d.path, d.mode, d.gid); err != nil {
@@ -176,7 +176,7 @@ func (a *Agent) build(cfg *config.Config) error {
 	})
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
-		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.VipFile), Log: a.log, Now: a.deps.Now,
+		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
 		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),
 		SystemCA:     identity.SystemCA(),
@@ -203,14 +203,14 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, gid int) (ls lis
 	}()
 	for _, s := range []struct {
 		to  *[]net.Listener
-		cfg config.SocketConfig
+		cfg config.Socket
 		gid int
 		tcp string
 		key string
 		at  *net.Addr
 	}{
-		{&ls.api, cfg.API.Socket, gid, cfg.API.TCP, "api.tcp", &a.addrs.APITCP},
-		{&ls.xds, cfg.XDS.Socket, gid, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP},
+		{&ls.api, config.Socket(cfg.API.Socket), gid, cfg.API.TCP, "api.tcp", &a.addrs.APITCP},
+		{&ls.xds, config.Socket(cfg.XDS.Socket), gid, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP},
 	} {
 		u, err := listenUnix(ctx, s.cfg, s.gid)
 		if err != nil {
@@ -227,7 +227,7 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, gid int) (ls lis
 		}
 		*s.to = append(*s.to, l)
 		*s.at = l.Addr()
-		if config.CheckLoopback(l.Addr().String()) != "" {
+		if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
 			a.log.Warn("xds.tcp is open to the network without authentication: whoever reaches it gets the config of any proxy, but for its certificates", "address", l.Addr().String())
 		}
 	}

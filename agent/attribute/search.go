@@ -105,7 +105,7 @@ func pathsOf(c *generate.Change, most int) ([]string, error) {
 	if c.From == nil {
 		return out, nil
 	}
-	renderer, err := generate.NewRenderer()
+	renderer, err := generate.NewRenderer(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package change
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"hash"
 	"slices"
@@ -16,11 +17,7 @@ import (
 // Config returns the patch (RFC 6902) that leads from one config of a proxy to another one, as documents of the
 // form that _config has in xds. It is not nil; it is empty when the configs are equal. Resources with the same bytes
 // are not looked at. Nil is a config without resources.
-func Config(from, to *generate.Proxy) (jsonpatch.Patch, error) {
-	r, err := generate.NewRenderer()
-	if err != nil {
-		return nil, err
-	}
+func Config(r *generate.Renderer, from, to *generate.Proxy) (jsonpatch.Patch, error) {
 	return (&configDiffer{renderer: r}).patch(from, to, generate.Difference(from, to))
 }
 
@@ -37,7 +34,7 @@ type configDiffer struct {
 // pairKey names two resources of one name by their content, which the name is part of.
 type pairKey struct{ typeURL, from, to string }
 
-// alikeKey is two resources as JSON without what belongs to their proxy alone.
+// alikeKey is two resources without what belongs to their proxy alone. Proxies whose names have one length can share.
 type alikeKey struct {
 	typeURL  string
 	from, to [sha256.Size]byte
@@ -74,6 +71,13 @@ func (d *configDiffer) pair(c *generate.Change) (*pair, error) {
 
 // compare compares a resource that was not compared for this proxy yet.
 func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
+	x, mayShare := alikeKey{typeURL: c.TypeURL}, d.alike != nil && len(d.own) > 0 && c.From != nil && c.To != nil
+	if mayShare {
+		x.from, x.to = d.without(c.From.Body), d.without(c.To.Body)
+		if p := d.alike[x]; p != nil {
+			return p, nil
+		}
+	}
 	from, to, err := d.renderer.Both(c)
 	if err != nil {
 		return nil, err
@@ -86,13 +90,6 @@ func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 	case to == nil:
 		p.patch = jsonpatch.Patch{{Op: jsonpatch.Remove, Path: path}}
 	default:
-		x, mayShare := alikeKey{typeURL: c.TypeURL}, d.alike != nil && len(d.own) > 0
-		if mayShare {
-			x.from, x.to = d.without(from), d.without(to)
-			if p := d.alike[x]; p != nil {
-				return p, nil
-			}
-		}
 		a, b, err := jsonpatch.DecodePair(from, to)
 		if err != nil {
 			return nil, err
@@ -108,25 +105,28 @@ func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 }
 
 // without hashes a resource without what belongs to the proxy alone.
-func (d *configDiffer) without(doc []byte) [sha256.Size]byte {
+func (d *configDiffer) without(body []byte) [sha256.Size]byte {
 	h := sha256.New()
-	writeWithout(h, doc, d.own)
+	writeWithout(h, body, d.own)
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-func writeWithout(h hash.Hash, doc []byte, own []string) {
+// writeWithout writes what lies between the own words, each part with its length, and the number of a word after each.
+func writeWithout(h hash.Hash, body []byte, own []string) {
 	if len(own) == 0 {
-		h.Write(doc)
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(body))))
+		h.Write(body)
 		return
 	}
 	for {
-		before, after, found := bytes.Cut(doc, []byte(own[0]))
+		before, after, found := bytes.Cut(body, []byte(own[0]))
 		writeWithout(h, before, own[1:])
 		if !found {
+			h.Write([]byte{0})
 			return
 		}
-		h.Write([]byte{0, byte(len(own))}) // the first stands in no JSON
-		doc = after
+		h.Write(binary.AppendUvarint(nil, uint64(len(own))))
+		body = after
 	}
 }
 

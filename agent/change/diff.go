@@ -22,8 +22,8 @@ type differ struct {
 	out       Diff
 }
 
-func newDiffer() (*differ, error) {
-	r, err := generate.NewRenderer()
+func newDiffer(q *Question) (*differ, error) {
+	r, err := generate.NewRenderer(q.Rendered)
 	if err != nil {
 		return nil, err
 	}

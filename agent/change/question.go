@@ -42,6 +42,8 @@ type Question struct {
 	// config to the new one are checked too. Nil: none is known.
 	InForce func(generate.ProxyID) *generate.Proxy
 
+	Rendered generate.RenderCache // of resources that were rendered before; nil: none
+
 	Mesh      string             // only proxies of this mesh; "": all
 	Dataplane string             // only the proxies of this name; "": all
 	Connected []generate.ProxyID // without Dataplane, only these; where none is in the mesh: every dataplane
@@ -64,7 +66,7 @@ type Question struct {
 // Compare returns what a change does to proxies. The error is an [*Error] when the change is not possible or there is no
 // such dataplane, and that of the context when it ends.
 func Compare(ctx context.Context, q Question) (*Diff, error) {
-	d, err := newDiffer()
+	d, err := newDiffer(&q)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +89,7 @@ func Verify(ctx context.Context, q Question) (*Verified, error) {
 
 // Preview is [Compare] and [Verify] in one. The check ends with a context of its own.
 func Preview(ctx, check context.Context, q Question) (*Diff, *Verified, error) {
-	d, err := newDiffer()
+	d, err := newDiffer(&q)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -2,10 +2,10 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -17,16 +17,15 @@ func (c *Config) Validate() resource.Faults {
 		out = append(out, resource.Fault{Field: key, Reason: fmt.Sprintf(format, args...)})
 	}
 	for _, f := range c.fields() {
-		t, ok := f.value.(pathText)
-		if !ok {
+		if !f.has("path") {
 			continue
 		}
-		switch p := *t.p; {
-		case p == "" && t.required:
+		switch p := f.at.String(); {
+		case p == "" && f.has("required"):
 			fault(f.path, "is empty; give a path")
 		case p != "" && p[0] != '/':
-			fault(f.path, "%q is not an absolute path", clip.Value(p))
-		case t.socket && len(p) > MaxSocketBytes:
+			fault(f.path, "%.64q is not an absolute path", p)
+		case f.tag.Get("check") == "socket" && len(p) > MaxSocketBytes:
 			fault(f.path, "%s has %d bytes, and the system takes at most %d for a socket; set a shorter path or a shorter paths.run", p, len(p), MaxSocketBytes)
 		}
 	}
@@ -39,36 +38,44 @@ func (c *Config) Validate() resource.Faults {
 	if c.Trust.Mode != "off" && c.Trust.Mode != "" && c.Trust.File == "" {
 		fault("trust.file", "is empty, and trust.mode %s needs it; name the trust file", c.Trust.Mode)
 	}
-	out = append(out, c.VIPs.faults()...)
+	c.checkRanges(fault)
 	if c.Gossip.Bind == "" && len(c.Gossip.Join) > 0 {
 		fault("gossip.join", "names members, and gossip.bind is empty; set the address to join from")
 	}
 	return out
 }
 
-// findField returns the field with that path, or nil.
-func findField(fs []field, path string) *field {
-	i := slices.IndexFunc(fs, func(f field) bool { return f.path == path })
-	if i < 0 {
-		return nil
+// checkRanges checks the ranges of virtual addresses together. A family that is not written has its default.
+func (c *Config) checkRanges(fault func(key, format string, args ...any)) {
+	type keyed struct {
+		key string
+		netip.Prefix
 	}
-	return &fs[i]
-}
-
-// isSection reports whether fields lie below a key, or will one day.
-func isSection(fs []field, key string) bool {
-	return slices.Contains(emptySections[:], key) ||
-		slices.ContainsFunc(fs, func(f field) bool { return strings.HasPrefix(f.path, key+".") })
-}
-
-// suggest names the key that is meant, when one is near.
-func suggest(key string, fs []field) string {
-	paths := make([]string, len(fs))
-	for i := range fs {
-		paths[i] = fs[i].path
+	var all []keyed
+	for _, f := range c.fields() {
+		list, ok := f.at.Interface().([]string)
+		if !ok || f.tag.Get("check") != "range" {
+			continue
+		}
+		var own []netip.Prefix
+		for i, s := range append(slices.Clone(list), strings.Split(f.tag.Get("default"), ",")...) {
+			p, err := netip.ParsePrefix(s)
+			same := slices.IndexFunc(own, func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() })
+			switch {
+			case err != nil:
+			case same < 0:
+				own = append(own, p)
+				for _, o := range all {
+					if o.Overlaps(p) {
+						fault(f.path, "%s overlaps %s of %s; give each kind of service ranges of its own", p, o.Prefix, o.key)
+					}
+				}
+			case i < len(list):
+				fault(f.path, "%s and %s are of one family; give one range of each", own[same], p)
+			}
+		}
+		for _, p := range own {
+			all = append(all, keyed{f.path, p})
+		}
 	}
-	if near := resource.Nearest(key, paths); near != "" {
-		return fmt.Sprintf("; did you mean %s?", near)
-	}
-	return ""
 }

@@ -2,223 +2,207 @@ package config
 
 import (
 	"io/fs"
-	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"go.yaml.in/yaml/v3"
 )
 
-// Config is the agent's own config with all defaults filled in and all paths absolute. The keys, their bounds and
-// their documentation stand in [Config.fields]; [Load] reads it.
+// Config is the agent's own config with all defaults filled in and all paths absolute; [Load] reads it.
+//
+// A field with its tags is a key. The decoder, the variables, --set, the JSON Schema, "config show" and the checks of
+// single values all read the tags:
+//
+//	yaml      name of the key
+//	doc       what it means, for docs/config.md and the schema
+//	default   value where nothing sets the key, written as in a variable
+//	check     check of the text, see [checkText]
+//	oneOf     allowed texts, with commas between
+//	max       bytes of a text, items of a list, or the largest number
+//	path      the text is a path below this entry of paths; ".": below the directory where it was written
+//	required  the text must not be empty
+//	live      a changed value takes effect on SIGHUP, without a restart
 type Config struct {
-	Node      NodeConfig
-	Paths     PathsConfig
-	Resources ResourcesConfig
-	API       APIConfig
-	XDS       XDSConfig
-	DNS       DNSConfig
-	AccessLog AccessLogConfig
-	AuditLog  AuditLogConfig
-	Gossip    GossipConfig
-	Trust     TrustConfig
-	Mesh      MeshConfig
-	VIPs      VIPsConfig
-	Log       LogConfig
+	Node struct {
+		Name string `yaml:"name" check:"name" required:"" max:"253" doc:"Name of this node, unique in the cluster. Default: the host name."`
+		Zone string `yaml:"zone" default:"default" check:"name" required:"" max:"63" doc:"Zone of this node."`
+	} `yaml:"node"`
+	// Paths holds the directories below which relative paths lie.
+	Paths struct {
+		Run   string `yaml:"run" default:"/run/nearside" path:"." required:"" doc:"Directory of the sockets."`
+		State string `yaml:"state" default:"/var/lib/nearside" path:"." required:"" doc:"Directory of what survives a restart."`
+		Logs  string `yaml:"logs" default:"/var/log/nearside" path:"." required:"" doc:"Directory of log files."`
+	} `yaml:"paths"`
+	Resources struct {
+		Dir string `yaml:"dir" default:"/etc/nearside/resources" path:"." required:"" doc:"Directory of resource files (*.yaml, *.yml, *.json), watched. What it holds is read-only over the API."`
+	} `yaml:"resources"`
+	API struct {
+		Socket struct { // a Socket
+			Path  string      `yaml:"path" default:"nearside.sock" path:"run" check:"socket" required:"" doc:"Unix socket of the HTTP API, below paths.run when relative."`
+			Mode  fs.FileMode `yaml:"mode" default:"0660" doc:"Permissions of the API socket, octal."`
+			Group string      `yaml:"group" default:"nearside" check:"group" max:"32" doc:"Group of the API socket, by name or number; its members may write. Empty: the agent's own group."`
+		} `yaml:"socket"`
+		TCP       string `yaml:"tcp" check:"loopback" doc:"Loopback address that serves the same API, read-only unless api.tokenFile is set. Empty: off."`
+		TokenFile string `yaml:"tokenFile" path:"state" doc:"File with the bearer token that allows writes over TCP, below paths.state when relative."`
+	} `yaml:"api"`
+	XDS struct {
+		Socket struct { // a Socket
+			Path  string      `yaml:"path" default:"xds.sock" path:"run" check:"socket" required:"" doc:"Unix socket that Envoys take their config from, below paths.run when relative."`
+			Mode  fs.FileMode `yaml:"mode" default:"0666" doc:"Permissions of the xDS socket, octal."`
+			Group string      `yaml:"-"` // always empty
+		} `yaml:"socket"`
+		TCP string `yaml:"tcp" check:"address" doc:"TCP address for Envoys that cannot open the socket. It has no authentication: keep it on loopback or a private network. Certificates are not sent over it. Empty: off."`
+	} `yaml:"xds"`
+	DNS struct {
+		Listen    string   `yaml:"listen" default:"127.0.0.1:15053" check:"address" doc:"UDP and TCP address of the resolver. Empty: off."`
+		Upstreams []string `yaml:"upstreams" check:"upstream" max:"16" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
+		CacheSize int      `yaml:"cacheSize" default:"10000" max:"10000000" doc:"Answers of upstreams that are kept; 0 keeps none."`
+	} `yaml:"dns"`
+	AccessLog struct {
+		Receivers []Receiver `yaml:"receivers" default:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" max:"64" doc:"TCP receivers of access-log lines."`
+		Files     Rotation   `yaml:"files"` // of the file backends that the agent writes
+	} `yaml:"accessLog"`
+	// AuditLog is about the log of requests to the API.
+	AuditLog struct {
+		Profile  string `yaml:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" doc:"How much of the requests to the API is logged."`
+		Rotation `yaml:",inline"`
+	} `yaml:"auditLog"`
+	// Gossip is the pool of agents.
+	Gossip struct {
+		Bind        string   `yaml:"bind" check:"address" doc:"Address of the gossip pool. Empty: the agent stands alone."`
+		Advertise   string   `yaml:"advertise" check:"address" doc:"Address that others reach gossip.bind at. Empty: gossip.bind."`
+		Join        []string `yaml:"join" check:"address" max:"256" doc:"Members to join through, host:port."`
+		KeyringFile string   `yaml:"keyringFile" path:"state" doc:"File with the keys of the gossip traffic, below paths.state when relative."`
+		Cluster     string   `yaml:"cluster" default:"default" check:"name" required:"" max:"63" doc:"Name of the cluster; agents of another cluster are refused."`
+	} `yaml:"gossip"`
+	Trust struct {
+		Mode string `yaml:"mode" default:"off" oneOf:"off,warn,enforce" doc:"What happens to records without a valid signature."`
+		File string `yaml:"file" path:"state" doc:"Trust file, below paths.state when relative."`
+	} `yaml:"trust"`
+	// Mesh holds defaults of every mesh.
+	Mesh struct {
+		AutoReachableBackends bool `yaml:"autoReachableBackends" doc:"Derive reachable backends from MeshTrafficPermission."`
+		FlatNetwork           bool `yaml:"flatNetwork" doc:"Reach the dataplanes of other zones directly, also where their zone has a ZoneIngress."`
+	} `yaml:"mesh"`
+	VIPs VIPs `yaml:"vips"`
+	// Log is about the agent's own log on stderr.
+	Log struct {
+		Level  string `yaml:"level" default:"info" oneOf:"debug,info,warn,error" live:"" doc:"Least severity that is logged to stderr."`
+		Format string `yaml:"format" default:"text" oneOf:"text,json" doc:"Form of the log on stderr."`
+	} `yaml:"log"`
+	// Identity is reserved for later.
+	Identity struct{} `yaml:"identity"`
 }
 
-// NodeConfig says who this node is.
-type NodeConfig struct {
-	Name string
-	Zone string
-}
-
-// PathsConfig holds the directories below which relative paths lie.
-type PathsConfig struct {
-	Run   string // sockets
-	State string // what survives a restart
-	Logs  string
-}
-
-// ResourcesConfig is the resource directory.
-type ResourcesConfig struct {
-	Dir string
-}
-
-// SocketConfig is a unix socket that the agent serves.
-type SocketConfig struct {
+// Socket is a unix socket that the agent serves.
+type Socket struct {
 	Path  string
 	Mode  fs.FileMode // permission bits
 	Group string      // name or number; "": the agent's own
 }
 
-// APIConfig is how the HTTP API is reached.
-type APIConfig struct {
-	Socket    SocketConfig
-	TCP       string // host:port on loopback; "": off
-	TokenFile string // "": TCP is read-only
+// Rotation bounds rotated files. Each limit stands alone; 0 switches it off.
+type Rotation struct {
+	MaxFileSize int `yaml:"maxFileSize" default:"200" max:"1048576" doc:"Megabytes after which the file is rotated; 0: no limit."`
+	MaxFiles    int `yaml:"maxFiles" default:"10" max:"100000" doc:"Rotated files that are kept; 0: all."`
+	MaxFileAge  int `yaml:"maxFileAge" max:"36500" doc:"Days that rotated files are kept; 0: for ever."`
 }
 
-// XDSConfig is how Envoys reach the agent.
-type XDSConfig struct {
-	Socket SocketConfig // Group is always empty
-	TCP    string       // host:port; "": off
+// Receiver is one TCP receiver of access-log lines.
+type Receiver struct {
+	Name     string `yaml:"name" check:"name" required:"" max:"63" doc:"Name of the receiver."`
+	Address  string `yaml:"address" check:"address" required:"" doc:"TCP address it listens on."`
+	File     string `yaml:"file" path:"logs" required:"" doc:"File it writes, below paths.logs when relative."`
+	Rotation `yaml:",inline"`
 }
 
-// DNSConfig is the resolver of mesh names.
-type DNSConfig struct {
-	Listen    string // host:port; "": off
-	Upstreams []string
-	CacheSize int // answers
+// VIPs is about the virtual addresses of services. Each range is one IPv4 prefix, one IPv6 prefix, or both; the family
+// that is missing has its default.
+type VIPs struct {
+	Families             string   `yaml:"families" default:"IPv4" oneOf:"IPv4,DualStack" doc:"Families of virtual addresses that transparent proxies listen at: IPv4 or DualStack."`
+	ReleaseAfter         int      `yaml:"releaseAfter" default:"3600" max:"2592000" doc:"Seconds that the virtual address of a service that is gone stays its own."`
+	Tag                  []string `yaml:"tag" default:"240.0.0.0/8,fd00:fd00::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of kuma.io/service tags: an IPv4 prefix, an IPv6 prefix, or both."`
+	MeshService          []string `yaml:"meshService" default:"241.0.0.0/8,fd00:fd01::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshServices: an IPv4 prefix, an IPv6 prefix, or both."`
+	MeshExternalService  []string `yaml:"meshExternalService" default:"242.0.0.0/8,fd00:fd02::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshExternalServices: an IPv4 prefix, an IPv6 prefix, or both."`
+	MeshMultiZoneService []string `yaml:"meshMultiZoneService" default:"243.0.0.0/8,fd00:fd03::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshMultiZoneServices: an IPv4 prefix, an IPv6 prefix, or both."`
 }
 
-// RotationConfig bounds rotated files. Each limit stands alone; 0 switches it off.
-type RotationConfig struct {
-	MaxFileSize int // megabytes of the active file
-	MaxFiles    int // rotated files kept beside the active one
-	MaxFileAge  int // days that rotated files are kept
-}
-
-// AccessLogConfig is where access logs go.
-type AccessLogConfig struct {
-	Receivers []ReceiverConfig
-	Files     RotationConfig // of the file backends that the agent writes
-}
-
-// ReceiverConfig is one TCP receiver of access-log lines.
-type ReceiverConfig struct {
-	Name    string
-	Address string // host:port
-	File    string
-	RotationConfig
-}
-
-// AuditLogConfig is about the log of requests to the API.
-type AuditLogConfig struct {
-	Profile string
-	RotationConfig
-}
-
-// GossipConfig is the pool of agents.
-type GossipConfig struct {
-	Bind        string // host:port; "": stand-alone
-	Advertise   string // host:port; "": Bind
-	Join        []string
-	KeyringFile string
-	Cluster     string
-}
-
-// TrustConfig says whose records are believed.
-type TrustConfig struct {
-	Mode string // off, warn or enforce
-	File string
-}
-
-// MeshConfig holds defaults of every mesh.
-type MeshConfig struct {
-	AutoReachableBackends bool
-	FlatNetwork           bool // dataplanes of other zones are reached directly, also where there is an ingress
-}
-
-// VIPsConfig is about the virtual addresses of services. Each range is one IPv4 prefix, one IPv6 prefix, or both; what
-// is missing is that of [mesh.DefaultVIPRanges].
-type VIPsConfig struct {
-	Families             string // IPv4 or DualStack: at which of them proxies listen
-	ReleaseAfter         int    // seconds
-	Tag                  []string
-	MeshService          []string
-	MeshExternalService  []string
-	MeshMultiZoneService []string
-}
-
-// LogConfig is about the agent's own log on stderr.
-type LogConfig struct {
-	Level  string // debug, info, warn or error
-	Format string // text or json
-}
-
-// Default paths of a privileged agent, and where its config is looked for when none is named.
-const (
-	DefaultConfigFile = "/etc/nearside/agent.yaml"
-
-	defaultRun       = "/run/nearside"
-	defaultState     = "/var/lib/nearside"
-	defaultLogs      = "/var/log/nearside"
-	defaultResources = "/etc/nearside/resources"
-)
+// DefaultConfigFile is where a config is looked for when none is named.
+const DefaultConfigFile = "/etc/nearside/agent.yaml"
 
 // defaults returns the config without any file, variable or flag.
 func defaults(hostname string) *Config {
-	rotation := RotationConfig{MaxFileSize: 200, MaxFiles: 10}
-	return &Config{
-		Node:      NodeConfig{Name: nodeName(hostname), Zone: "default"},
-		Paths:     PathsConfig{Run: defaultRun, State: defaultState, Logs: defaultLogs},
-		Resources: ResourcesConfig{Dir: defaultResources},
-		API:       APIConfig{Socket: SocketConfig{Path: "nearside.sock", Mode: 0o660, Group: "nearside"}},
-		XDS:       XDSConfig{Socket: SocketConfig{Path: "xds.sock", Mode: 0o666}},
-		DNS:       DNSConfig{Listen: "127.0.0.1:15053", CacheSize: 10000},
-		AccessLog: AccessLogConfig{
-			Receivers: []ReceiverConfig{defaultReceiver("default", "127.0.0.1:5000", "access/default.log")},
-			Files:     rotation,
-		},
-		AuditLog: AuditLogConfig{Profile: "Default", RotationConfig: rotation},
-		Gossip:   GossipConfig{Cluster: "default"},
-		Trust:    TrustConfig{Mode: "off"},
-		VIPs: VIPsConfig{
-			Families: resource.IPFamilyIPv4, ReleaseAfter: 3600,
-			Tag: []string{"240.0.0.0/8", "fd00:fd00::/64"}, MeshService: []string{"241.0.0.0/8", "fd00:fd01::/64"},
-			MeshExternalService: []string{"242.0.0.0/8", "fd00:fd02::/64"}, MeshMultiZoneService: []string{"243.0.0.0/8", "fd00:fd03::/64"},
-		},
-		Log: LogConfig{Level: "info", Format: "text"},
+	c := new(Config)
+	setDefaults(c.fields())
+	c.Node.Name = nodeName(hostname)
+	return c
+}
+
+func setDefaults(fields []field) {
+	for _, f := range fields {
+		if text := f.tag.Get("default"); text != "" {
+			f.parse(&yaml.Node{Kind: yaml.ScalarNode, Value: text}) // a test holds the defaults to their checks
+		}
 	}
 }
 
-func defaultReceiver(name, address, file string) ReceiverConfig {
-	return ReceiverConfig{Name: name, Address: address, File: file,
-		RotationConfig: RotationConfig{MaxFileSize: 200, MaxFiles: 10}}
+// field is one key of the config.
+type field struct {
+	path string // "api.socket.path"; "accessLog.receivers[0].name" for what stands in a list
+	tag  reflect.StructTag
+	at   reflect.Value // its place in a config
+	item bool          // one of a list of texts
+}
+
+func (f field) has(tag string) bool { _, ok := f.tag.Lookup(tag); return ok }
+
+// fields returns the keys of c, in the order of the documentation.
+func (c *Config) fields() []field { return fieldsOf(reflect.ValueOf(c).Elem(), "") }
+
+// fieldsOf returns the keys of a struct and of those in it.
+func fieldsOf(v reflect.Value, prefix string) []field {
+	var out []field
+	for _, f := range keysOf(v, prefix) {
+		if f.at.Kind() == reflect.Struct {
+			out = append(out, fieldsOf(f.at, f.path+".")...)
+		} else {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// keysOf returns what stands in one mapping: keys and, as structs, mappings of keys.
+func keysOf(v reflect.Value, prefix string) []field {
+	var out []field
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		switch name := f.Tag.Get("yaml"); name {
+		case "-":
+		case ",inline":
+			out = append(out, keysOf(v.Field(i), prefix)...)
+		default:
+			out = append(out, field{path: prefix + name, tag: f.Tag, at: v.Field(i)})
+		}
+	}
+	return out
 }
 
 // unprivileged moves the default paths below base, where a user without rights on the system's directories can write.
 func (c *Config) unprivileged(base string) {
-	c.Paths = PathsConfig{Run: filepath.Join(base, "run"), State: filepath.Join(base, "state"), Logs: filepath.Join(base, "logs")}
+	c.Paths.Run, c.Paths.State, c.Paths.Logs = filepath.Join(base, "run"), filepath.Join(base, "state"), filepath.Join(base, "logs")
 	c.Resources.Dir = filepath.Join(base, "resources")
 	c.API.Socket.Group = ""
 }
 
-// unprivilegedBase is where an agent lives that has neither root nor a config file.
-func unprivilegedBase(runtimeDir, workDir string) string {
-	if filepath.IsAbs(runtimeDir) {
-		return filepath.Join(runtimeDir, "nearside")
-	}
-	return filepath.Join(workDir, "nearside-data")
-}
-
 // nodeName makes a host name a valid node name: lower case, with what DNS does not take replaced by "-".
 func nodeName(hostname string) string {
-	clean := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '.':
-			return r
-		}
-		return '-'
-	}, strings.ToLower(hostname))
-	if len(clean) > maxNodeName {
-		clean = clean[:maxNodeName]
-	}
-	clean = strings.Trim(clean, "-.")
-	if !dnsName(clean) {
+	clean := regexp.MustCompile(`[^a-z0-9.-]`).ReplaceAllLiteralString(strings.ToLower(hostname), "-")
+	clean = strings.Trim(clean[:min(len(clean), 253)], "-.")
+	if checkText("name", clean) != "" {
 		return "node"
 	}
 	return clean
-}
-
-// workDir returns dir, or the working directory when dir is empty.
-func workDir(dir string) string {
-	if dir == "" {
-		if wd, err := os.Getwd(); err == nil {
-			return wd
-		}
-		return "/"
-	}
-	return dir
 }

@@ -140,7 +140,7 @@ func TestConfigFaults(t *testing.T) {
 		{name: "out of the directory", set: []string{"xds.socket.path=../x.sock"}, want: []string{"leads out of its directory"}},
 		{name: "trust without a file", set: []string{"trust.mode=enforce"}, want: []string{"trust.file: is empty, and trust.mode enforce needs it"}},
 		{name: "receivers", file: "accessLog:\n  receivers:\n  - {name: a, address: \"127.0.0.1:1\", file: a}\n  - {name: a, address: \"127.0.0.1:2\", file: b}\n  - {name: c, adress: x}\n",
-			want: []string{":4: accessLog.receivers[1].name: \"a\" is that of receiver [0] too", ":5: accessLog.receivers[2].adress: is not known; did you mean address?", "receivers[2].address: is missing", "receivers[2].file: is missing"}},
+			want: []string{":4: accessLog.receivers[1].name: \"a\" is that of receiver [0] too", ":5: accessLog.receivers[2].adress: is not a key of the config; did you mean accessLog.receivers[2].address?", "receivers[2].address: is missing", "receivers[2].file: is missing"}},
 		{name: "receivers from a variable", env: []string{"NEARSIDE_ACCESSLOG_RECEIVERS=[{name: a, address: nope, file: f}]"},
 			want: []string{"accessLog.receivers[0].address: \"nope\" is not host:port"}},
 		{name: "not YAML", file: "a: [", want: []string{"not valid YAML"}},

@@ -2,18 +2,19 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/nearside-mesh/nearside/agent/clip"
-	"github.com/nearside-mesh/nearside/agent/files"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -61,6 +62,11 @@ func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
 	if o.Hostname == "" {
 		o.Hostname, _ = os.Hostname() // nodeName has a name for none
 	}
+	if o.Dir == "" {
+		if o.Dir, _ = os.Getwd(); o.Dir == "" {
+			o.Dir = "/"
+		}
+	}
 	l := loader{o: o, cfg: defaults(o.Hostname), origins: Origins{}, bases: map[string]string{}}
 	l.fields = l.cfg.fields()
 	for _, f := range l.fields {
@@ -69,8 +75,11 @@ func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
 	l.file()
 	l.env()
 	l.flags()
-	l.resolve()
-	return l.cfg, l.origins, l.faults
+	l.resolve(l.fields)
+	for i := range l.cfg.AccessLog.Receivers {
+		l.resolve(fieldsOf(reflect.ValueOf(&l.cfg.AccessLog.Receivers[i]).Elem(), ""))
+	}
+	return l.cfg, l.origins, append(l.faults, l.cfg.Validate()...)
 }
 
 type loader struct {
@@ -82,8 +91,8 @@ type loader struct {
 	faults  resource.Faults
 }
 
-func (l *loader) fault(file string, line int, key, reason string) {
-	l.faults = append(l.faults, resource.Fault{File: file, Line: line, Field: key, Reason: reason})
+func (l *loader) fault(file, key, reason string) {
+	l.faults = append(l.faults, resource.Fault{File: file, Field: key, Reason: reason})
 }
 
 // file reads the config file, or notes that there is none.
@@ -92,24 +101,35 @@ func (l *loader) file() {
 	if !named {
 		name = DefaultConfigFile
 	}
-	name = absolute(name, l.o.Dir)
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(l.o.Dir, name)
+	}
+	name = filepath.Clean(name)
 	data, err := readConfig(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !named:
 		l.noFile()
 		return
 	case err != nil:
-		l.fault(name, 0, "", fmt.Sprintf("the config file cannot be read: %v", err))
+		l.fault(name, "", fmt.Sprintf("the config file cannot be read: %v", err))
 		return
 	}
 	root, err := parseDocument(data)
 	if err != nil {
-		l.fault(name, 0, "", err.Error())
+		l.fault(name, "", err.Error())
 		return
 	}
-	if root != nil {
-		l.mapping(name, "", root)
+	if root == nil {
+		return
 	}
+	faults := walkMapping(root, reflect.ValueOf(l.cfg).Elem(), "", func(f field, n *yaml.Node, line int) resource.Faults {
+		faults := f.parse(n)
+		if faults == nil {
+			l.origins[f.path], l.bases[f.path] = fmt.Sprintf("file %s:%d", name, line), filepath.Dir(name)
+		}
+		return faults
+	})
+	l.take(name, faults)
 }
 
 // noFile moves the defaults to where a user may write.
@@ -121,74 +141,34 @@ func (l *loader) noFile() {
 	if uid() == 0 {
 		return
 	}
-	runtimeDir, _ := lookupEnv(l.o.Env, "XDG_RUNTIME_DIR")
-	l.cfg.unprivileged(unprivilegedBase(runtimeDir, workDir(l.o.Dir)))
-}
-
-// mapping takes over one mapping of the file; prefix is "" or ends with a dot.
-func (l *loader) mapping(file, prefix string, n *yaml.Node) {
-	n = follow(n)
-	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
-		return // a section whose keys are all commented out
+	base := filepath.Join(l.o.Dir, "nearside-data")
+	if dir := lookupEnv(l.o.Env, "XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		base = filepath.Join(dir, "nearside")
 	}
-	if n.Kind != yaml.MappingNode {
-		l.fault(file, n.Line, strings.TrimSuffix(prefix, "."), "is not a mapping of keys")
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := n.Content[i], follow(n.Content[i+1])
-		key := prefix + clip.Value(k.Value)
-		if seen[key] {
-			l.fault(file, k.Line, key, "stands twice; keep one")
-			continue
-		}
-		seen[key] = true
-		switch f := findField(l.fields, key); {
-		case f != nil:
-			l.set(f, v, file, filepath.Dir(file), fmt.Sprintf("file %s:%d", file, k.Line))
-		case isSection(l.fields, key):
-			l.mapping(file, key+".", v)
-		default:
-			l.fault(file, k.Line, key, "is not a key of the config"+suggest(key, l.fields))
-		}
-	}
+	l.cfg.unprivileged(base)
 }
 
 // env takes over the variables.
 func (l *loader) env() {
-	byName := make(map[string]*field, len(l.fields)+1)
-	for i := range l.fields {
-		byName[EnvName(l.fields[i].path)] = &l.fields[i]
-	}
 	for _, kv := range l.o.Env {
 		name, v, _ := strings.Cut(kv, "=")
 		if v == "" || !strings.HasPrefix(name, EnvPrefix) {
 			continue
 		}
-		f := byName[name]
+		full := name
 		if name == autoReachable {
-			f = byName[EnvName("mesh.autoReachableBackends")]
-			if full, ok := lookupEnv(l.o.Env, EnvName(f.path)); ok && full != "" {
-				continue // the full name wins over the short one, wherever it stands
+			full = EnvName("mesh.autoReachableBackends")
+			if lookupEnv(l.o.Env, full) != "" {
+				continue // the full name takes precedence, wherever it stands
 			}
 		}
-		if f == nil {
-			l.unknownEnv(name)
-			continue
+		i := slices.IndexFunc(l.fields, func(f field) bool { return EnvName(f.path) == full })
+		switch {
+		case i >= 0:
+			l.set(l.fields[i], v, "env "+name, "env "+name)
+		case l.o.Warn != nil && !slices.Contains(otherEnv[:], name):
+			l.o.Warn(fmt.Sprintf("the variable %.64s sets no key of the config; \"nearside config schema\" lists the keys", name))
 		}
-		l.set(f, &yaml.Node{Kind: yaml.ScalarNode, Value: v}, "env "+name, workDir(l.o.Dir), "env "+name)
-	}
-}
-
-func (l *loader) unknownEnv(name string) {
-	for _, o := range otherEnv {
-		if name == o {
-			return
-		}
-	}
-	if l.o.Warn != nil {
-		l.o.Warn(fmt.Sprintf("the variable %s sets no key of the config; \"nearside config schema\" lists the keys", clip.Value(name)))
 	}
 }
 
@@ -197,69 +177,69 @@ func (l *loader) flags() {
 	for _, kv := range l.o.Set {
 		key, v, ok := strings.Cut(kv, "=")
 		if !ok {
-			l.fault("--set", 0, clip.Value(kv), "has no value; write key=value, as in node.zone=east")
+			l.fault("--set", fmt.Sprintf("%.64s", kv), "has no value; write key=value, as in node.zone=east")
 			continue
 		}
-		f := findField(l.fields, key)
-		if f == nil {
-			l.fault("--set", 0, clip.Value(key), "is not a key of the config"+suggest(key, l.fields))
+		i := slices.IndexFunc(l.fields, func(f field) bool { return f.path == key })
+		if i < 0 {
+			l.fault("--set", fmt.Sprintf("%.64s", key), "is not a key of the config"+suggest(key, l.fields))
 			continue
 		}
-		l.set(f, &yaml.Node{Kind: yaml.ScalarNode, Value: v}, "--set", workDir(l.o.Dir), "flag")
+		l.set(l.fields[i], v, "--set", "flag")
 	}
 }
 
-func (l *loader) set(f *field, n *yaml.Node, file, base, origin string) {
-	ps := f.value.parse(n)
-	for _, p := range ps {
-		l.fault(file, p.line, f.path+p.at, p.reason)
+// set takes over the value of a variable or flag.
+func (l *loader) set(f field, v, file, origin string) {
+	faults := f.parse(&yaml.Node{Kind: yaml.ScalarNode, Value: v})
+	if faults == nil {
+		l.origins[f.path], l.bases[f.path] = origin, l.o.Dir
 	}
-	if ps == nil {
-		l.origins[f.path], l.bases[f.path] = origin, base
+	l.take(file, faults)
+}
+
+// take keeps the faults of a file, variable or flag.
+func (l *loader) take(file string, faults resource.Faults) {
+	for _, f := range faults {
+		f.File = file
+		l.faults = append(l.faults, f)
 	}
 }
 
-// resolve makes all paths absolute and checks what depends on several keys.
-func (l *loader) resolve() {
-	for _, f := range l.fields {
-		if t, ok := f.value.(pathText); ok {
-			base := l.bases[f.path]
-			if base == "" {
-				base = workDir(l.o.Dir)
-			}
-			t.resolve(base)
+// resolve makes paths absolute. The entries of paths come first.
+func (l *loader) resolve(fields []field) {
+	for _, f := range fields {
+		p := f.at.String()
+		if !f.has("path") || p == "" {
+			continue
 		}
-	}
-	for i := range l.cfg.AccessLog.Receivers {
-		for _, f := range l.cfg.AccessLog.Receivers[i].fields(&l.cfg.Paths.Logs) {
-			if t, ok := f.value.(pathText); ok {
-				t.resolve("")
-			}
+		below := cmp.Or(l.bases[f.path], l.o.Dir)
+		switch f.tag.Get("path") {
+		case "run":
+			below = l.cfg.Paths.Run
+		case "state":
+			below = l.cfg.Paths.State
+		case "logs":
+			below = l.cfg.Paths.Logs
 		}
+		if filepath.IsAbs(p) {
+			below = ""
+		}
+		f.at.SetString(filepath.Join(below, p))
 	}
-	l.faults = append(l.faults, l.cfg.Validate()...)
-}
-
-// absolute makes a file name absolute.
-func absolute(name, dir string) string {
-	if filepath.IsAbs(name) {
-		return filepath.Clean(name)
-	}
-	return filepath.Join(workDir(dir), name)
 }
 
 // readConfig reads a regular file of bounded size.
 func readConfig(name string) ([]byte, error) {
-	f, err := files.OpenRegular(name)
-	if err != nil {
+	switch st, err := os.Stat(name); {
+	case err != nil:
 		return nil, err
+	case !st.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case st.Size() > maxConfigBytes:
+		return nil, fmt.Errorf("it has more than %d bytes", maxConfigBytes)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
-	if err == nil && len(data) > maxConfigBytes {
-		err = fmt.Errorf("it has more than %d bytes", maxConfigBytes)
-	}
-	return data, err
+	return os.ReadFile(name)
 }
 
 // parseDocument reads one YAML document; nil for an empty one.
@@ -293,11 +273,12 @@ func follow(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-func lookupEnv(env []string, name string) (string, bool) {
-	for i := len(env) - 1; i >= 0; i-- {
-		if n, v, _ := strings.Cut(env[i], "="); n == name {
-			return v, true
+// lookupEnv returns the value of a variable; the last one counts.
+func lookupEnv(env []string, name string) string {
+	for _, kv := range slices.Backward(env) {
+		if n, v, _ := strings.Cut(kv, "="); n == name {
+			return v
 		}
 	}
-	return "", false
+	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"reflect"
 	"strings"
 
@@ -13,42 +14,59 @@ import (
 // YAML returns the config as a file that [Load] reads back to the same config. With origins, a comment behind each
 // key says where its value comes from.
 func (c *Config) YAML(origins Origins) ([]byte, error) {
-	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	for _, f := range c.fields() {
-		parts := strings.Split(f.path, ".")
-		at := root
-		for _, section := range parts[:len(parts)-1] {
-			at = child(at, section)
-		}
-		k, v := scalarNode("!!str", parts[len(parts)-1]), f.value.node()
-		if o := origins[f.path]; o != "" {
-			if v.Kind == yaml.SequenceNode && v.Style != yaml.FlowStyle {
-				k.HeadComment = o
-			} else {
-				v.LineComment = o
-			}
-		}
-		at.Content = append(at.Content, k, v)
-	}
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
-	if err := enc.Encode(root); err != nil {
+	if err := enc.Encode(mappingNode(reflect.ValueOf(c).Elem(), "", origins)); err != nil {
 		return nil, fmt.Errorf("write the config as YAML: %w", err)
 	}
 	return b.Bytes(), nil
 }
 
-// child returns the mapping below a key, made when it is not there.
-func child(n *yaml.Node, key string) *yaml.Node {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
+// node returns the value as YAML, which [Load] reads back.
+func (f field) node() *yaml.Node {
+	if mode, ok := f.at.Interface().(fs.FileMode); ok {
+		return scalarNode(fmt.Sprintf("%04o", mode))
+	}
+	n := new(yaml.Node)
+	if err := n.Encode(f.at.Interface()); err != nil {
+		return scalarNode(err.Error()) // plain values always encode
+	}
+	if n.Kind != yaml.SequenceNode {
+		return n
+	}
+	for _, item := range n.Content {
+		item.Style |= yaml.FlowStyle
+	}
+	if f.at.Type().Elem().Kind() == reflect.String {
+		n.Style = yaml.FlowStyle
+	}
+	return n
+}
+
+func scalarNode(v string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}
+}
+
+// mappingNode returns a struct as a mapping, with the origins of its keys as comments.
+func mappingNode(v reflect.Value, prefix string, origins Origins) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.MappingNode}
+	for _, f := range keysOf(v, prefix) {
+		k := scalarNode(strings.TrimPrefix(f.path, prefix))
+		switch {
+		case f.at.Kind() != reflect.Struct:
+			n := f.node()
+			if n.Kind == yaml.SequenceNode && n.Style != yaml.FlowStyle {
+				k.HeadComment = origins[f.path]
+			} else {
+				n.LineComment = origins[f.path]
+			}
+			out.Content = append(out.Content, k, n)
+		case f.at.NumField() > 0:
+			out.Content = append(out.Content, k, mappingNode(f.at, f.path+".", origins))
 		}
 	}
-	m := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	n.Content = append(n.Content, scalarNode("!!str", key), m)
-	return m
+	return out
 }
 
 // KeyInfo describes one key of the config.
@@ -64,14 +82,14 @@ type KeyInfo struct {
 func Keys() []KeyInfo {
 	var out []KeyInfo
 	for _, f := range defaults("").fields() {
-		out = append(out, KeyInfo{f.path, EnvName(f.path), f.doc, render(f), f.live})
+		out = append(out, KeyInfo{f.path, EnvName(f.path), f.tag.Get("doc"), f.render(), f.has("live")})
 	}
 	return out
 }
 
 // render writes a value in one line of YAML.
-func render(f field) string {
-	n := f.value.node()
+func (f field) render() string {
+	n := f.node()
 	n.Style |= yaml.FlowStyle
 	b, err := yaml.Marshal(n)
 	if err != nil {
@@ -82,27 +100,8 @@ func render(f field) string {
 
 // Schema returns the JSON Schema (2020-12) of the config file.
 func Schema() []byte {
-	root := object("Config of the nearside agent.")
-	for _, f := range defaults("").fields() {
-		parts := strings.Split(f.path, ".")
-		at := root
-		for _, section := range parts[:len(parts)-1] {
-			at = below(at, section)
-		}
-		s := f.value.schema()
-		s["description"] = f.doc + " Variable: " + EnvName(f.path) + "."
-		if f.path != "node.name" {
-			var d any
-			if err := f.value.node().Decode(&d); err == nil {
-				s["default"] = d
-			}
-		}
-		at["properties"].(map[string]any)[parts[len(parts)-1]] = s
-	}
-	for _, s := range emptySections {
-		below(root, s)["description"] = "Reserved; holds nothing yet."
-	}
-	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root := schemaOf(reflect.ValueOf(defaults("")).Elem(), "")
+	root["$schema"], root["description"] = "https://json-schema.org/draft/2020-12/schema", "Config of the nearside agent."
 	b, err := json.MarshalIndent(root, "", "  ")
 	if err != nil {
 		return []byte(fmt.Sprintf("{%q: %q}", "$comment", err)) // plain maps and texts always marshal
@@ -110,16 +109,70 @@ func Schema() []byte {
 	return append(b, '\n')
 }
 
-func object(doc string) map[string]any {
-	return map[string]any{"type": []string{"object", "null"}, "description": doc, "additionalProperties": false, "properties": map[string]any{}}
+// schemaOf returns the schema of a mapping: of a section, or with an empty prefix and an item's type of an item.
+func schemaOf(v reflect.Value, prefix string) map[string]any {
+	props, required := map[string]any{}, []string{}
+	item := v.Type() == reflect.TypeFor[Receiver]()
+	for _, f := range keysOf(v, prefix) {
+		name := strings.TrimPrefix(f.path, prefix)
+		if f.at.Kind() == reflect.Struct {
+			props[name] = schemaOf(f.at, f.path+".")
+			continue
+		}
+		s := f.schema()
+		s["description"] = f.tag.Get("doc")
+		props[name] = s
+		if item {
+			if f.has("required") {
+				required = append(required, name)
+			}
+			continue
+		}
+		s["description"] = f.tag.Get("doc") + " Variable: " + EnvName(f.path) + "."
+		var d any
+		if err := f.node().Decode(&d); err == nil && f.path != "node.name" {
+			s["default"] = d
+		}
+	}
+	out := map[string]any{"type": []string{"object", "null"}, "description": "", "additionalProperties": false, "properties": props}
+	if len(props) == 0 {
+		out["description"] = "Reserved; holds nothing yet."
+	}
+	if item {
+		return map[string]any{"type": "object", "additionalProperties": false, "required": required, "properties": props}
+	}
+	return out
 }
 
-func below(at map[string]any, section string) map[string]any {
-	props := at["properties"].(map[string]any)
-	if _, ok := props[section]; !ok {
-		props[section] = object("")
+// schema returns the schema of one value.
+func (f field) schema() map[string]any {
+	s := map[string]any{}
+	switch f.at.Interface().(type) {
+	case string:
+		s["type"] = "string"
+		if oneOf := f.tag.Get("oneOf"); oneOf != "" {
+			s["enum"] = strings.Split(oneOf, ",")
+		}
+		if f.has("path") {
+			s["maxLength"] = maxPathBytes
+		} else if f.max() > 0 {
+			s["maxLength"] = f.max()
+		}
+		if f.has("required") {
+			s["minLength"] = 1
+		}
+	case int:
+		s["type"], s["minimum"], s["maximum"] = "integer", 0, f.max()
+	case bool:
+		s["type"] = "boolean"
+	case fs.FileMode:
+		s["type"], s["pattern"] = "string", "^(0o)?[0-7]{1,4}$"
+	case []string:
+		s["type"], s["maxItems"], s["items"] = "array", f.max(), map[string]any{"type": "string"}
+	case []Receiver:
+		s["type"], s["maxItems"], s["items"] = "array", f.max(), schemaOf(reflect.ValueOf(Receiver{}), "")
 	}
-	return props[section].(map[string]any)
+	return s
 }
 
 // Change is one key whose value differs between two configs.
@@ -135,8 +188,8 @@ func (c *Config) Changes(to *Config) []Change {
 	var out []Change
 	now := to.fields()
 	for i, f := range c.fields() {
-		if a, b := f.value.node(), now[i].value.node(); !reflect.DeepEqual(a, b) {
-			out = append(out, Change{f.path, render(f), render(now[i]), f.live})
+		if from, to := f.render(), now[i].render(); from != to {
+			out = append(out, Change{f.path, from, to, f.has("live")})
 		}
 	}
 	return out

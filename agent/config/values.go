@@ -4,223 +4,234 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/nearside-mesh/nearside/agent/clip"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
-
-// value is the typed place of one key. parse takes a node of a config file, or a scalar without a tag from a variable
-// or flag, and leaves the place as it was when it reports a problem.
-type value interface {
-	parse(n *yaml.Node) []problem
-	node() *yaml.Node
-	schema() map[string]any
-}
-
-// problem is one thing wrong with a value; at is the path below the key, "[0].name".
-type problem struct {
-	line   int
-	at     string
-	reason string
-}
-
-func wrong(n *yaml.Node, format string, args ...any) []problem {
-	return []problem{{line: n.Line, reason: fmt.Sprintf(format, args...)}}
-}
-
-// loose reports whether a node comes from a variable or flag, where everything is text.
-func loose(n *yaml.Node) bool { return n.Tag == "" }
-
-// scalar returns the text of a scalar.
-func scalar(n *yaml.Node, want string) (string, []problem) {
-	switch {
-	case n.Kind == yaml.MappingNode:
-		return "", wrong(n, "is a mapping; want %s", want)
-	case n.Kind == yaml.SequenceNode:
-		return "", wrong(n, "is a list; want %s", want)
-	case n.ShortTag() == "!!null" && !loose(n):
-		return "", wrong(n, "has no value; give %s or remove the key", want)
-	}
-	return n.Value, nil
-}
-
-func scalarNode(tag, v string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: v}
-}
-
-// text is a string.
-type text struct {
-	p     *string
-	check func(string) string // what is wrong, "" when nothing
-	oneOf []string
-	max   int // bytes; 0: 4096
-}
-
-func (t text) parse(n *yaml.Node) []problem {
-	s, ps := scalar(n, "a text")
-	if ps != nil {
-		return ps
-	}
-	if tag := n.ShortTag(); !loose(n) && tag != "!!str" {
-		return wrong(n, "%s is not a text; write it in quotes", s)
-	}
-	limit := t.max
-	if limit == 0 {
-		limit = maxPathBytes
-	}
-	if len(s) > limit {
-		return wrong(n, "the text has %d bytes; at most %d are allowed", len(s), limit)
-	}
-	if t.oneOf != nil && !slices.Contains(t.oneOf, s) {
-		return wrong(n, "%q is not known; one of %s", s, strings.Join(t.oneOf, ", "))
-	}
-	if t.check != nil {
-		if why := t.check(s); why != "" {
-			return wrong(n, "%s", why)
-		}
-	}
-	*t.p = s
-	return nil
-}
-
-func (t text) node() *yaml.Node { return scalarNode("!!str", *t.p) }
-
-func (t text) schema() map[string]any {
-	s := map[string]any{"type": "string"}
-	if t.oneOf != nil {
-		s["enum"] = t.oneOf
-	}
-	if t.max > 0 {
-		s["maxLength"] = t.max
-	}
-	return s
-}
 
 const (
 	maxPathBytes   = 4096
 	MaxSocketBytes = 107 // sun_path of unix(7), without the closing zero
 )
 
-// pathText is a path of the file system. A relative one lies below *below, or where it was written when below is nil.
-type pathText struct {
-	p        *string
-	below    *string
-	required bool
-	socket   bool
-}
-
-func (t pathText) parse(n *yaml.Node) []problem {
-	return text{p: t.p, check: func(s string) string {
-		switch {
-		case s == "" && t.required:
-			return "is empty; give a path"
-		case strings.ContainsRune(s, 0):
-			return "holds a zero byte; give a path without one"
-		case !filepath.IsAbs(s) && s != "" && t.below != nil && !filepath.IsLocal(s):
-			return fmt.Sprintf("%q leads out of its directory; give an absolute path or one without ..", s)
+// parse sets a key from a node of a config file, or from a scalar without a tag, which comes from a variable or flag
+// and is text. It leaves the key as it was when it reports a fault.
+func (f field) parse(n *yaml.Node) resource.Faults {
+	var v any
+	var tag, want, why string
+	switch s := n.Value; f.at.Interface().(type) {
+	case string:
+		tag, want = "!!str", "a text"
+		v, why = s, f.checkText(s)
+	case bool:
+		tag, want = "!!bool", "true or false"
+		if v = s == "true"; s != "true" && s != "false" {
+			why = fmt.Sprintf("%.64q is neither true nor false", s)
 		}
-		return ""
-	}}.parse(n)
-}
-
-// resolve makes the path absolute. base is where it was written.
-func (t pathText) resolve(base string) {
-	switch {
-	case *t.p == "":
-	case filepath.IsAbs(*t.p):
-		*t.p = filepath.Clean(*t.p)
-	case t.below != nil:
-		*t.p = filepath.Join(*t.below, *t.p)
+	case int:
+		tag, want = "!!int", fmt.Sprintf("a whole number from 0 to %d", f.max())
+		i, err := strconv.Atoi(s)
+		if v = i; err != nil {
+			why = fmt.Sprintf("%.64q is not a whole number; want %s", s, want)
+		} else if i < 0 {
+			why = fmt.Sprintf("%d is negative; set a value >= 0, at most %d", i, f.max())
+		} else if i > f.max() {
+			why = fmt.Sprintf("%d is too large; want %s", i, want)
+		}
+	case fs.FileMode:
+		want = `octal permissions like "0660"`
+		bits, err := strconv.ParseUint(strings.TrimPrefix(s, "0o"), 8, 32)
+		if v = fs.FileMode(bits); err != nil || bits > 0o777 {
+			why = fmt.Sprintf(`%.64q is not a set of permissions; want octal digits from "0" to "0777", like "0660"`, s)
+		}
 	default:
-		*t.p = filepath.Join(base, *t.p)
+		return f.parseList(n)
 	}
-}
-
-func (t pathText) node() *yaml.Node { return scalarNode("!!str", *t.p) }
-
-func (t pathText) schema() map[string]any {
-	s := map[string]any{"type": "string", "maxLength": maxPathBytes}
-	if t.required {
-		s["minLength"] = 1
+	switch loose := n.Tag == ""; {
+	case n.Kind == yaml.MappingNode:
+		return f.fault(n, "is a mapping; want %s", want)
+	case n.Kind == yaml.SequenceNode:
+		return f.fault(n, "is a list; want %s", want)
+	case !loose && n.ShortTag() == "!!null":
+		return f.fault(n, "has no value; give %s or remove the key", want)
+	case !loose && tag == "!!str" && n.ShortTag() != tag:
+		return f.fault(n, "%.64s is not a text; write it in quotes", n.Value)
+	case why != "":
+		return f.fault(n, "%s", why)
+	case !loose && tag != "" && tag != "!!str" && n.ShortTag() == "!!str":
+		return f.fault(n, "%.64q is a text; want %s, without quotes", n.Value, want)
 	}
-	return s
-}
-
-// mode is a set of permission bits, written octal with or without quotes.
-type mode struct{ p *fs.FileMode }
-
-func (m mode) parse(n *yaml.Node) []problem {
-	s, ps := scalar(n, `octal permissions like "0660"`)
-	if ps != nil {
-		return ps
-	}
-	v, err := strconv.ParseUint(strings.TrimPrefix(s, "0o"), 8, 32)
-	if err != nil || v > 0o777 {
-		return wrong(n, `%q is not a set of permissions; want octal digits from "0" to "0777", like "0660"`, clip.Value(s))
-	}
-	*m.p = fs.FileMode(v)
+	f.at.Set(reflect.ValueOf(v))
 	return nil
 }
 
-func (m mode) node() *yaml.Node { return scalarNode("!!str", fmt.Sprintf("%04o", *m.p)) }
-
-func (mode) schema() map[string]any {
-	return map[string]any{"type": "string", "pattern": "^(0o)?[0-7]{1,4}$"}
+func (f field) fault(n *yaml.Node, format string, args ...any) resource.Faults {
+	return resource.Faults{{Line: n.Line, Field: f.path, Reason: fmt.Sprintf(format, args...)}}
 }
 
-// integer is a whole number from 0 to max.
-type integer struct {
-	p   *int
-	max int
+func (f field) max() int {
+	n, _ := strconv.Atoi(f.tag.Get("max"))
+	return n
 }
 
-func (i integer) parse(n *yaml.Node) []problem {
-	want := fmt.Sprintf("a whole number from 0 to %d", i.max)
-	s, ps := scalar(n, want)
-	if ps != nil {
-		return ps
+// checkText returns what is wrong with a text, "" when nothing is.
+func (f field) checkText(s string) string {
+	limit := maxPathBytes
+	if f.max() > 0 && !f.item {
+		limit = f.max()
 	}
-	if !loose(n) && n.ShortTag() == "!!str" {
-		return wrong(n, "%q is a text; want %s, without quotes", clip.Value(s), want)
+	below := f.tag.Get("path")
+	switch oneOf := f.tag.Get("oneOf"); {
+	case len(s) > limit:
+		return fmt.Sprintf("the text has %d bytes; at most %d are allowed", len(s), limit)
+	case oneOf != "" && !slices.Contains(strings.Split(oneOf, ","), s):
+		return fmt.Sprintf("%.64q is not known; one of %s", s, strings.ReplaceAll(oneOf, ",", ", "))
+	case below == "":
+		if s == "" && !f.has("required") && !f.item {
+			return ""
+		}
+		return checkText(f.tag.Get("check"), s)
+	case s == "" && f.has("required"):
+		return "is empty; give a path"
+	case strings.ContainsRune(s, 0):
+		return "holds a zero byte; give a path without one"
+	case below != "." && s != "" && !filepath.IsAbs(s) && !filepath.IsLocal(s):
+		return fmt.Sprintf("%q leads out of its directory; give an absolute path or one without ..", s)
 	}
-	v, err := strconv.Atoi(s)
+	return ""
+}
+
+// parseList sets a list of texts, which a variable or flag writes with commas between, or the list of receivers,
+// which they write as YAML or JSON.
+func (f field) parseList(n *yaml.Node) resource.Faults {
+	texts := f.at.Type().Elem().Kind() == reflect.String
+	switch loose := n.Tag == "" && n.Kind == yaml.ScalarNode; {
+	case loose && texts:
+		n = splitList(n.Value)
+	case loose:
+		doc, err := parseDocument([]byte(n.Value))
+		if err != nil {
+			return f.fault(n, "%v; write it like [{name: a, address: \"127.0.0.1:5000\", file: a.log}]", err)
+		}
+		n = doc
+	}
 	switch {
-	case err != nil:
-		return wrong(n, "%q is not a whole number; want %s", clip.Value(s), want)
-	case v < 0:
-		return wrong(n, "%d is negative; set a value >= 0, at most %d", v, i.max)
-	case v > i.max:
-		return wrong(n, "%d is too large; want %s", v, want)
+	case n == nil || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
+		n = new(yaml.Node) // an absent value is an empty list
+	case n.Kind != yaml.SequenceNode:
+		return f.fault(n, "is not a list; write [a, b], or [] for none")
+	case len(n.Content) > f.max():
+		return f.fault(n, "has %d items; at most %d are allowed", len(n.Content), f.max())
 	}
-	*i.p = v
-	return nil
+	var faults resource.Faults
+	out := reflect.MakeSlice(f.at.Type(), len(n.Content), len(n.Content))
+	for i, item := range n.Content {
+		item = follow(item)
+		of := field{path: fmt.Sprintf("%s[%d]", f.path, i), tag: f.tag, at: out.Index(i), item: true}
+		if texts {
+			faults = append(faults, of.parse(item)...)
+		} else {
+			faults = append(faults, of.parseReceiver(item, out.Interface().([]Receiver)[:i])...)
+		}
+	}
+	if faults == nil {
+		f.at.Set(out)
+	}
+	return faults
 }
 
-func (i integer) node() *yaml.Node { return scalarNode("!!int", strconv.Itoa(*i.p)) }
-
-func (i integer) schema() map[string]any {
-	return map[string]any{"type": "integer", "minimum": 0, "maximum": i.max}
+// splitList reads "a,b" as a list; white space around items and empty text do not count.
+func splitList(s string) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.SequenceNode}
+	if strings.TrimSpace(s) != "" {
+		for item := range strings.SplitSeq(s, ",") {
+			out.Content = append(out.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimSpace(item)})
+		}
+	}
+	return out
 }
 
-// boolean is true or false.
-type boolean struct{ p *bool }
-
-func (b boolean) parse(n *yaml.Node) []problem {
-	s, ps := scalar(n, "true or false")
-	if ps != nil {
-		return ps
+// parseReceiver sets one receiver, which shares nothing with the earlier ones.
+func (f field) parseReceiver(n *yaml.Node, earlier []Receiver) resource.Faults {
+	keys := fieldsOf(f.at, f.path+".")
+	setDefaults(keys)
+	given := map[string]bool{}
+	faults := walkMapping(n, f.at, f.path+".", func(k field, v *yaml.Node, _ int) resource.Faults {
+		given[k.path] = true
+		return k.parse(v)
+	})
+	if n.Kind == yaml.MappingNode {
+		for _, k := range keys {
+			if k.has("required") && !given[k.path] {
+				faults = append(faults, k.fault(n, "is missing; every receiver needs one")...)
+			}
+		}
 	}
-	if !loose(n) && n.ShortTag() != "!!bool" || s != "true" && s != "false" {
-		return wrong(n, "%q is neither true nor false", clip.Value(s))
+	if faults != nil {
+		return faults
 	}
-	*b.p = s == "true"
-	return nil
+	for j, o := range earlier {
+		for i, other := range fieldsOf(reflect.ValueOf(&o).Elem(), "") {
+			if k := keys[i]; k.has("required") && k.at.Equal(other.at) {
+				faults = append(faults, k.fault(n, "%q is that of receiver [%d] too; give each its own", k.at, j)...)
+			}
+		}
+	}
+	return faults
 }
 
-func (b boolean) node() *yaml.Node { return scalarNode("!!bool", strconv.FormatBool(*b.p)) }
+// walkMapping calls set for each key of a mapping and of those in it, and reports keys that v does not have.
+func walkMapping(n *yaml.Node, v reflect.Value, prefix string, set func(f field, n *yaml.Node, line int) resource.Faults) resource.Faults {
+	n = follow(n)
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+		return nil // a section whose keys are all commented out
+	}
+	keys := keysOf(v, prefix)
+	if n.Kind != yaml.MappingNode {
+		return field{path: strings.TrimSuffix(prefix, ".")}.fault(n, "is not a mapping of keys; its keys are %s", joinKeys(keys, prefix))
+	}
+	var faults resource.Faults
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, value := n.Content[i], follow(n.Content[i+1])
+		key := field{path: prefix + fmt.Sprintf("%.64s", k.Value)}
+		at := slices.IndexFunc(keys, func(f field) bool { return f.path == prefix+k.Value })
+		switch {
+		case seen[key.path]:
+			faults = append(faults, key.fault(k, "stands twice; keep one")...)
+		case at < 0:
+			faults = append(faults, key.fault(k, "is not a key of the config%s", suggest(key.path, keys))...)
+		case keys[at].at.Kind() == reflect.Struct:
+			faults = append(faults, walkMapping(value, keys[at].at, key.path+".", set)...)
+		default:
+			faults = append(faults, set(keys[at], value, k.Line)...)
+		}
+		seen[key.path] = true
+	}
+	return faults
+}
 
-func (boolean) schema() map[string]any { return map[string]any{"type": "boolean"} }
+func joinKeys(keys []field, prefix string) string {
+	names := make([]string, len(keys))
+	for i, f := range keys {
+		names[i] = strings.TrimPrefix(f.path, prefix)
+	}
+	return strings.Join(names, ", ")
+}
+
+// suggest names the key that is meant, when one is near.
+func suggest(key string, keys []field) string {
+	paths := make([]string, len(keys))
+	for i := range keys {
+		paths[i] = keys[i].path
+	}
+	if near := resource.Nearest(key, paths); near != "" {
+		return fmt.Sprintf("; did you mean %s?", near)
+	}
+	return ""
+}

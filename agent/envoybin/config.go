@@ -17,7 +17,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/wirejson"
+	"github.com/nearside-mesh/nearside/agent/redact"
 )
 
 // hiddenKey stands for what the API does not show.
@@ -50,7 +50,7 @@ func staticFromJSON(x inspect.XDS) (*staticConfig, error) {
 			default:
 				return nil, fmt.Errorf("resources of type %s are not known", typeURL)
 			}
-			text := bytes.ReplaceAll(x[typeURL][name], []byte(`"`+wirejson.Redacted+`"`), hidden)
+			text := bytes.ReplaceAll(x[typeURL][name], []byte(`"`+redact.Redacted+`"`), hidden)
 			if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, m); err != nil {
 				return nil, fmt.Errorf("%s %s: %w", typeURL, name, err)
 			}

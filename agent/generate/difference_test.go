@@ -17,7 +17,7 @@ func TestDifference(t *testing.T) {
 	a := proxyOf(t, meshOf(t, bigMesh(2, 0), nil), "web", nil, nil)
 	b := proxyOf(t, meshOf(t, slices.Concat(bigMesh(3, 0), decoded(t,
 		"{type: MeshTimeout, mesh: default, name: t, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: svc-0}, default: {connectionTimeout: 3s}}]}}")), nil), "web", nil, nil)
-	r, err := generate.NewRenderer()
+	r, err := generate.NewRenderer(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,69 +1,74 @@
 package generate
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/wirejson"
+	"github.com/nearside-mesh/nearside/agent/redact"
 )
 
-// descriptor returns the message type of each rank.
-func descriptor(rank int) protoreflect.MessageDescriptor {
-	switch draft.Types[rank] {
-	case draft.TypeSecret:
-		return (*tlsv3.Secret)(nil).ProtoReflect().Descriptor()
-	case draft.TypeCluster:
-		return (*clusterv3.Cluster)(nil).ProtoReflect().Descriptor()
-	case draft.TypeEndpoint:
-		return (*endpointv3.ClusterLoadAssignment)(nil).ProtoReflect().Descriptor()
-	case draft.TypeListener:
-		return (*listenerv3.Listener)(nil).ProtoReflect().Descriptor()
-	default:
-		return (*routev3.RouteConfiguration)(nil).ProtoReflect().Descriptor()
-	}
+// RenderKey names the content of a resource.
+type RenderKey struct{ TypeURL, Version string }
+
+// RenderCache remembers rendered resources. Nobody may change what it returns.
+type RenderCache interface {
+	Get(RenderKey) json.RawMessage // nil: not known
+	Put(RenderKey, json.RawMessage)
 }
 
 // Renderer renders resources as JSON, with proto field names in lowerCamelCase. Private keys and other secret values are
 // replaced. The output is the same for the same resource. It must not be used by two goroutines at once.
 type Renderer struct {
-	wire    *wirejson.Renderer
-	scratch []byte
+	redact *redact.Renderer
+	cache  RenderCache
 }
 
-// NewRenderer returns a renderer. It is worth keeping for all resources of a config. It fails when the program cannot
-// tell which values are secret.
-func NewRenderer() (*Renderer, error) {
+// NewRenderer returns a renderer that remembers resources in a cache; nil: nowhere. It fails when the program cannot tell
+// which values are secret.
+func NewRenderer(cache RenderCache) (*Renderer, error) {
 	secrecy, err := secrets()
 	if err != nil {
 		return nil, err
 	}
-	return &Renderer{wire: wirejson.New(secrecy)}, nil
+	return &Renderer{redact: redact.New(secrecy), cache: cache}, nil
 }
 
-// Render renders a resource of the type that has that rank. The error names both, and the path of the field.
+// Render renders a resource of the type that has that rank. The error names both.
 func (r *Renderer) Render(rank int, res *draft.Resource) (json.RawMessage, error) {
-	var err error
-	if r.scratch, err = r.wire.Append(r.scratch[:0], descriptor(rank), res.Body); err != nil {
-		return nil, fmt.Errorf("%s %q: %w", draft.Types[rank], res.Name, err)
+	key := RenderKey{draft.Types[rank], res.Version}
+	if r.cache != nil {
+		if out := r.cache.Get(key); out != nil {
+			return out, nil
+		}
 	}
-	return bytes.Clone(r.scratch), nil
-}
-
-// JSON renders the config as {type URL: {resource name: resource}}; see [Renderer].
-func (p *Proxy) JSON() (map[string]map[string]json.RawMessage, error) {
-	r, err := NewRenderer()
+	t, err := protoregistry.GlobalTypes.FindMessageByURL(key.TypeURL)
 	if err != nil {
 		return nil, err
 	}
+	out, err := r.redact.JSON(t, res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", draft.Types[rank], res.Name, err)
+	}
+	if r.cache != nil {
+		r.cache.Put(key, out)
+	}
+	return out, nil
+}
+
+// JSON is [Renderer.Config] without a cache.
+func (p *Proxy) JSON() (map[string]map[string]json.RawMessage, error) {
+	r, err := NewRenderer(nil)
+	if err != nil {
+		return nil, err
+	}
+	return r.Config(p)
+}
+
+// Config renders a config as {type URL: {resource name: resource}}.
+func (r *Renderer) Config(p *Proxy) (map[string]map[string]json.RawMessage, error) {
 	out := map[string]map[string]json.RawMessage{}
 	for rank, list := range p.Sealed.Resources {
 		if len(list) == 0 {
@@ -71,6 +76,7 @@ func (p *Proxy) JSON() (map[string]map[string]json.RawMessage, error) {
 		}
 		m := make(map[string]json.RawMessage, len(list))
 		for _, res := range list {
+			var err error
 			if m[res.Name], err = r.Render(rank, res); err != nil {
 				return nil, err
 			}

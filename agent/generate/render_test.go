@@ -178,7 +178,7 @@ func TestSecretFields(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := generate.NewRenderer()
+			r, err := generate.NewRenderer(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,12 +196,12 @@ func certificate(c *tlsv3.TlsCertificate) *tlsv3.Secret {
 
 // TestRenderNamesTheFault renders a resource whose bytes are none.
 func TestRenderNamesTheFault(t *testing.T) {
-	r, err := generate.NewRenderer()
+	r, err := generate.NewRenderer(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.Render(draft.Rank(draft.TypeCluster), draft.NewResource("c", []byte{0x0a, 1, 0xff}))
-	if err == nil || !strings.Contains(err.Error(), `Cluster "c": name: the text is not UTF-8`) {
+	if err == nil || !strings.Contains(err.Error(), `Cluster "c": the bytes are not a valid message: string field contains invalid UTF-8`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"syscall"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/files"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -151,13 +151,7 @@ func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	case d.File == "":
 		return nil, fmt.Errorf("the secret %q cannot be read: this agent holds no secrets; use file, inline or inlineString", d.Secret)
 	}
-	// Opening a device can have effects, so what it is comes first; it may be another one at the open.
-	if st, err := os.Stat(d.File); err != nil {
-		return nil, err
-	} else if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w: give a regular file", d.File, fs.ErrInvalid)
-	}
-	f, err := os.OpenFile(d.File, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	f, err := files.OpenRegular(d.File)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +160,6 @@ func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !st.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: %w: give a regular file", d.File, fs.ErrInvalid)
 	case secret && st.Mode().Perm()&0o007 != 0:
 		return nil, &refusedError{d.File, fmt.Sprintf("is open to everybody (mode %#o)", st.Mode().Perm()), "make a new key and change the mode to 0600 or 0640"}
 	}

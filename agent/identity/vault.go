@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/google/renameio/v2"
 )
 
 // Modes of what the vault makes. Whoever else could read a key could be the proxy.
@@ -27,7 +29,7 @@ const (
 	caPrefix    = "ca"
 	proxyPrefix = "proxy"
 	suffix      = ".pem"
-	tempPrefix  = ".new-"
+	tempPrefix  = "." // of files that are being written
 	aside       = ".damaged"
 )
 
@@ -139,7 +141,7 @@ func ours(path string, st fs.FileInfo, dir bool) error {
 }
 
 // write puts a file in place of what is there, in one step. With sync it returns once the file is on the disk.
-func (v *vault) write(file string, data []byte, sync bool) (err error) {
+func (v *vault) write(file string, data []byte, sync bool) error {
 	if v.root == "" {
 		return nil
 	}
@@ -153,27 +155,22 @@ func (v *vault) write(file string, data []byte, sync bool) (err error) {
 			return err
 		}
 	}
-	f, err := os.CreateTemp(dir, tempPrefix+"*") // mode 0600
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(fileMode))
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil && sync {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	defer f.Cleanup()
+	if _, err := f.Write(data); err != nil {
 		return err
 	}
 	if !sync {
-		return nil
+		if err := f.Close(); err != nil {
+			return err
+		}
+		return os.Rename(f.Name(), path)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return err
 	}
 	return errors.Join(syncDir(dir), syncDir(v.root))
 }

@@ -98,7 +98,7 @@ func (s *Server) key(text string) (resource.Key, *Error) {
 // complete adds the present state to a question, for the proxies of this agent.
 func (s *Server) complete(q *change.Question) *store.Snapshot {
 	snap := s.opts.Store.Snapshot()
-	q.Set, q.NewMesh, q.Decode = snap.Set(), s.opts.NewMesh, s.opts.Registry.DecodeOne
+	q.Set, q.NewMesh, q.Decode, q.Rendered = snap.Set(), s.opts.NewMesh, s.opts.Registry.DecodeOne, &s.rendered
 	if last := s.opts.Last(); last != nil {
 		if last.Revision == snap.Revision() {
 			q.Made = last.Meshes

@@ -16,12 +16,14 @@ import (
 type ConfigOptions struct {
 	Shadow bool // the one that it would have if shadow policies acted
 	Diff   bool // with the patch that leads from the current config to the one that is shown
+
+	Rendered generate.RenderCache // of resources that were shown before; nil: none
 }
 
 // ProxyConfig renders what the Envoy of a dataplane gets in a mesh, as _config and `inspect dataplane` show it, and
 // what was left out of it.
 //
-// It is pure. The error is an *xds.NotFoundError when the mesh has no such dataplane.
+// It is pure, but for the cache. The error is an *xds.NotFoundError when the mesh has no such dataplane.
 func ProxyConfig(m *generate.Mesh, name string, o ConfigOptions) (*Config, []mesh.Warning, error) {
 	in := generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}
 	if o.Shadow {
@@ -35,7 +37,14 @@ func ProxyConfig(m *generate.Mesh, name string, o ConfigOptions) (*Config, []mes
 	if err != nil {
 		return nil, nil, err
 	}
-	doc, err := p.JSON()
+	if o.Rendered == nil {
+		o.Rendered = &RenderCache{}
+	}
+	r, err := generate.NewRenderer(o.Rendered)
+	if err != nil {
+		return nil, nil, err
+	}
+	doc, err := r.Config(p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,7 +57,7 @@ func ProxyConfig(m *generate.Mesh, name string, o ConfigOptions) (*Config, []mes
 			if err != nil {
 				return nil, nil, err
 			}
-			if c.Diff, err = change.Config(current, p); err != nil {
+			if c.Diff, err = change.Config(r, current, p); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -70,7 +79,7 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	c, _, err := ProxyConfig(m, r.PathValue("name"), ConfigOptions{Shadow: shadow, Diff: include["diff"]})
+	c, _, err := ProxyConfig(m, r.PathValue("name"), ConfigOptions{Shadow: shadow, Diff: include["diff"], Rendered: &s.rendered})
 	if err != nil {
 		return generationError(err)
 	}

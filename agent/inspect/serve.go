@@ -25,6 +25,7 @@ type Server struct {
 	comparing chan struct{} // one slot: who fills it may compare
 	verifying chan struct{} // one slot: who fills it may check a change
 	savings   savings
+	rendered  RenderCache
 }
 
 // New checks the options and builds the server. It opens nothing and starts nothing.

@@ -13,13 +13,17 @@ import (
 )
 
 // ZoneConfig renders what the Envoy of a proxy at the border of a zone gets, as _config and `inspect zoneegress` show it,
-// and what was left out of it. It is pure.
-func ZoneConfig(in generate.ZoneInput) (*Config, []mesh.Warning, error) {
+// and what was left out of it. It is pure, but for the cache, which may be nil.
+func ZoneConfig(in generate.ZoneInput, cache generate.RenderCache) (*Config, []mesh.Warning, error) {
 	p, err := generate.GenerateZone(in, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	doc, err := p.JSON()
+	r, err := generate.NewRenderer(cache)
+	if err != nil {
+		return nil, nil, err
+	}
+	doc, err := r.Config(p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,7 +46,7 @@ func (s *Server) zoneConfig(t node.Type) handler {
 		for _, name := range slices.Sorted(maps.Keys(last.Meshes)) {
 			in.Meshes = append(in.Meshes, last.Meshes[name])
 		}
-		c, _, err := ZoneConfig(in)
+		c, _, err := ZoneConfig(in, &s.rendered)
 		if err != nil {
 			return generationError(err)
 		}

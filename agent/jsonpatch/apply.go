@@ -42,18 +42,19 @@ func (p Patch) Apply(doc any) (any, error) { return p.ApplyWith(doc, Options{}) 
 
 // ApplyWith is Apply with looser rules.
 func (p Patch) ApplyWith(doc any, o Options) (any, error) {
-	a := applier{root: &node{value: doc}, Options: o}
+	a := applier{Options: o, doc: clone(doc)}
 	for i, op := range p {
 		if err := a.apply(op); err != nil {
 			return nil, &Error{Index: i, Operation: op, Err: err}
 		}
 	}
-	return a.root.freeze(), nil
+	return a.doc, nil
 }
 
+// applier holds a document of its own, which it changes in place.
 type applier struct {
 	Options
-	root   *node
+	doc    any
 	copied int
 }
 
@@ -64,26 +65,31 @@ func (a *applier) apply(op Operation) error {
 	}
 	switch op.Op {
 	case Add:
-		return a.add(path, &node{value: op.Value}, a.CreateParents)
+		return a.add(path, clone(op.Value), a.CreateParents)
 	case Remove:
-		_, err := a.remove(path, a.IgnoreAbsent)
+		_, err := a.remove(path)
+		if absent := absentError(""); a.IgnoreAbsent && errors.As(err, &absent) {
+			return nil
+		}
 		return err
 	case Replace:
-		n, err := a.find(path)
-		if err != nil {
-			return err
+		if len(path) == 0 {
+			a.doc = clone(op.Value)
+			return nil
 		}
-		*n = node{value: op.Value}
-		return nil
+		return a.edit(path, false, func(in any, token string) (any, error) {
+			_, err := child(in, token)
+			if err == nil {
+				setChild(in, token, clone(op.Value))
+			}
+			return in, err
+		})
 	case Test:
-		n, err := a.find(path)
-		if err != nil {
-			return err
+		have, err := a.find(path)
+		if err == nil && !Equal(have, op.Value) {
+			err = fmt.Errorf("the value is %s, not %s", show(have), show(op.Value))
 		}
-		if have := n.clone().freeze(); !Equal(have, op.Value) {
-			return fmt.Errorf("the value is %s, not %s", show(have), show(op.Value))
-		}
-		return nil
+		return err
 	case Move, Copy:
 		from, err := ParsePointer(op.From)
 		if err != nil {
@@ -98,14 +104,14 @@ func (a *applier) apply(op Operation) error {
 }
 
 func (a *applier) copy(from, path []string) error {
-	n, err := a.find(from)
+	v, err := a.find(from)
 	if err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
-	if a.copied += n.weight(maxCopied + 1); a.copied > maxCopied {
+	if a.copied += weight(v, maxCopied+1); a.copied > maxCopied {
 		return fmt.Errorf("the patch copies more than %d values: copy less", maxCopied)
 	}
-	return a.add(path, n.clone(), false)
+	return a.add(path, clone(v), false)
 }
 
 // move is a remove and an add; the place must not lie inside what is moved (RFC 6902 section 4.4).
@@ -117,46 +123,156 @@ func (a *applier) move(from, path []string) error {
 		_, err := a.find(from)
 		return err
 	}
-	n, err := a.remove(from, false)
+	v, err := a.remove(from)
 	if err != nil {
 		return fmt.Errorf("from: %w", err)
 	}
-	return a.add(path, n, false)
+	return a.add(path, v, false)
 }
 
-// find returns the node at a path.
-func (a *applier) find(path []string) (*node, error) {
-	n := a.root
+// find returns the value at a path.
+func (a *applier) find(path []string) (any, error) {
+	v := a.doc
 	for i, t := range path {
-		next, err := n.child(t)
+		next, err := child(v, t)
 		if err != nil {
 			return nil, at(path[:i], err)
 		}
-		n = next
+		v = next
 	}
-	return n, nil
+	return v, nil
 }
 
-// child returns the member or item of a node.
-func (n *node) child(token string) (*node, error) {
-	switch n.open() {
-	case object:
-		if c := n.object[token]; c != nil {
+// edit replaces the object or list that a path ends in by what change makes of it, given the last token.
+func (a *applier) edit(path []string, parents bool, change func(in any, token string) (any, error)) error {
+	last := len(path) - 1
+	var descend func(v any, i int) (any, error)
+	descend = func(v any, i int) (_ any, err error) {
+		v = plain(v)
+		if i == last {
+			if v, err = change(v, path[i]); err != nil {
+				err = at(path[:i], err)
+			}
+			return v, err
+		}
+		if parents {
+			v = makeChild(v, path[i], path[i+1])
+		}
+		next, err := child(v, path[i])
+		if err != nil {
+			return nil, at(path[:i], err)
+		}
+		if next, err = descend(next, i+1); err != nil {
+			return nil, err
+		}
+		setChild(v, path[i], next)
+		return v, nil
+	}
+	doc, err := descend(a.doc, 0)
+	if err == nil {
+		a.doc = doc
+	}
+	return err
+}
+
+// add puts a value at a path: it sets a member, or inserts an item.
+func (a *applier) add(path []string, v any, parents bool) error {
+	if len(path) == 0 {
+		a.doc = v
+		return nil
+	}
+	return a.edit(path, parents, func(in any, token string) (any, error) {
+		switch in := in.(type) {
+		case map[string]any:
+			in[token] = v
+			return in, nil
+		case []any:
+			if token == "-" {
+				return append(in, v), nil
+			}
+			i, err := place(in, token, len(in))
+			if err != nil {
+				return nil, err
+			}
+			return slices.Insert(in, i, v), nil
+		}
+		return nil, fmt.Errorf("%s has no members", show(in))
+	})
+}
+
+// remove takes the value at a path out and returns it.
+func (a *applier) remove(path []string) (v any, err error) {
+	if len(path) == 0 {
+		v, a.doc = a.doc, nil
+		return v, nil
+	}
+	err = a.edit(path, false, func(in any, token string) (any, error) {
+		var err error
+		if v, err = child(in, token); err != nil {
+			return nil, err
+		}
+		if list, ok := in.([]any); ok {
+			i, _ := index(token)
+			return slices.Delete(list, i, i+1), nil
+		}
+		delete(in.(map[string]any), token)
+		return in, nil
+	})
+	return v, err
+}
+
+// child returns the member or item of a value.
+func child(v any, token string) (any, error) {
+	switch v := plain(v).(type) {
+	case map[string]any:
+		if c, ok := v[token]; ok {
 			return c, nil
 		}
 		return nil, absentError(fmt.Sprintf("the object has no member %q", clip(token)))
-	case list:
-		i, err := n.index(token, len(n.list)-1)
+	case []any:
+		i, err := place(v, token, len(v)-1)
 		if err != nil {
 			return nil, err
 		}
-		return n.list[i], nil
+		return v[i], nil
+	default:
+		return nil, fmt.Errorf("%s has no members", show(v))
 	}
-	return nil, fmt.Errorf("%s has no members", show(n.value))
 }
 
-// index reads the index of an item up to last.
-func (n *node) index(token string, last int) (int, error) {
+// setChild replaces a member or item that is there.
+func setChild(v any, token string, to any) {
+	switch v := v.(type) {
+	case map[string]any:
+		v[token] = to
+	case []any:
+		i, _ := index(token)
+		v[i] = to
+	}
+}
+
+// makeChild makes a member that is absent or null, or the item behind the last one, as something that the next token
+// can lead into, and returns the value.
+func makeChild(v any, token, next string) any {
+	var made any = map[string]any{}
+	if _, err := index(next); err == nil || next == "-" {
+		made = []any{}
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		if plain(v[token]) == nil {
+			v[token] = made
+		}
+	case []any:
+		if i, err := index(token); err == nil && i == len(v) {
+			return append(v, made)
+		}
+	}
+	return v
+}
+
+// place reads the index of an item up to last.
+func place(list []any, token string, last int) (int, error) {
 	if token == "-" {
 		return 0, absentError(`"-" is the place behind the last item: only add, copy and move can go there`)
 	}
@@ -165,102 +281,52 @@ func (n *node) index(token string, last int) (int, error) {
 		return 0, err
 	}
 	if i > last {
-		return 0, absentError(fmt.Sprintf("the list has %d items, so there is no place %d", len(n.list), i))
+		return 0, absentError(fmt.Sprintf("the list has %d items, so there is no place %d", len(list), i))
 	}
 	return i, nil
 }
 
-// add puts a node at a path: it sets a member, or inserts an item.
-func (a *applier) add(path []string, v *node, parents bool) error {
-	if len(path) == 0 {
-		*a.root = *v
-		return nil
+// clone copies a value, but for raw parts, which nobody changes.
+func clone(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, c := range v {
+			out[k] = clone(c)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, c := range v {
+			out[i] = clone(c)
+		}
+		return out
 	}
-	n := a.root
-	last := len(path) - 1
-	for i, t := range path[:last] {
-		if parents {
-			n.make(t, path[i+1])
-		}
-		next, err := n.child(t)
-		if err != nil {
-			return at(path[:i], err)
-		}
-		n = next
-	}
-	switch t := path[last]; n.open() {
-	case object:
-		n.object[t] = v
-		return nil
-	case list:
-		if t == "-" {
-			n.list = append(n.list, v)
-			return nil
-		}
-		i, err := n.index(t, len(n.list))
-		if err != nil {
-			return at(path[:last], err)
-		}
-		n.list = slices.Insert(n.list, i, v)
-		return nil
-	}
-	return at(path[:last], fmt.Errorf("%s has no members", show(n.value)))
+	return v
 }
 
-// absent is true for no node and for null.
-func (n *node) absent() bool {
-	return n == nil || n.object == nil && !n.isList && plain(n.value) == nil
-}
-
-// make sees to it that the child of a token is there, as something that the next token can lead into.
-func (n *node) make(token, next string) {
-	switch n.open() {
-	case object:
-		if n.object[token].absent() {
-			n.object[token] = parentOf(next)
-		}
-	case list:
-		if i, err := index(token); err == nil && i == len(n.list) {
-			n.list = append(n.list, parentOf(next))
-		}
+// weight counts the values in a value, or says at least limit when there are more.
+func weight(v any, limit int) int {
+	sum := 1
+	count := func(c any) bool {
+		sum += weight(c, limit-sum)
+		return sum < limit
 	}
-}
-
-// parentOf returns the empty container that a token can lead into.
-func parentOf(token string) *node {
-	if _, err := index(token); err == nil || token == "-" {
-		return &node{isList: true}
-	}
-	return &node{object: map[string]*node{}}
-}
-
-// remove takes the node at a path out and returns it.
-func (a *applier) remove(path []string, ignoreAbsent bool) (*node, error) {
-	if len(path) == 0 {
-		n := *a.root
-		*a.root = node{}
-		return &n, nil
-	}
-	last := len(path) - 1
-	parent, err := a.find(path[:last])
-	if err == nil {
-		var n *node
-		if n, err = parent.child(path[last]); err == nil {
-			if parent.isList {
-				i, _ := index(path[last])
-				parent.list = slices.Delete(parent.list, i, i+1)
-			} else {
-				delete(parent.object, path[last])
+	switch v := plain(v).(type) {
+	case map[string]any:
+		for _, c := range v {
+			if !count(c) {
+				break
 			}
-			return n, nil
 		}
-		err = at(path[:last], err)
+	case []any:
+		for _, c := range v {
+			if !count(c) {
+				break
+			}
+		}
 	}
-	var absent absentError
-	if ignoreAbsent && errors.As(err, &absent) {
-		return nil, nil
-	}
-	return nil, err
+	return sum
 }
 
 // absentError says that there is nothing at a path.

@@ -3,7 +3,7 @@ package jsonpatch
 import (
 	"bytes"
 	"encoding/json"
-	"math"
+	"math/big"
 	"strconv"
 	"strings"
 )
@@ -74,59 +74,32 @@ func plain(v any) any {
 	return d
 }
 
+// sameNumber compares two numbers by their value.
 func sameNumber(a, b any) bool {
-	da, ok := decimalOf(a)
-	db, also := decimalOf(b)
-	return ok && also && da == db
+	x, y := rational(a), rational(b)
+	return x != nil && y != nil && x.Cmp(y) == 0
 }
 
-// decimal is a number in a form that is the same for equal numbers: sign, digits without zeros at either end, and the
-// power of ten behind the last digit.
-type decimal struct {
-	negative bool
-	digits   string
-	exponent int
-}
+// maxExponent bounds the exponents of numbers that are compared: 1e999999999 has a billion digits.
+const maxExponent = 1000
 
-// decimalOf returns the decimal of a number, false for other values and for exponents that nobody writes.
-func decimalOf(v any) (decimal, bool) {
+// rational returns the value of a number, nil for other values and for numbers beyond [maxExponent].
+func rational(v any) *big.Rat {
 	var text string
 	switch v := v.(type) {
 	case float64:
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return decimal{}, false
-		}
-		text = strconv.FormatFloat(v, 'e', -1, 64)
+		return new(big.Rat).SetFloat64(v) // nil for what is not finite
 	case json.Number:
 		text = string(v)
-	default:
-		return decimal{}, false
 	}
-	var d decimal
-	text, d.negative = strings.CutPrefix(text, "-")
-	mantissa, exponent := text, ""
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		mantissa, exponent = text[:i], text[i+1:]
-	}
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	digits := whole + fraction
-	if digits == "" || strings.Trim(digits, "0123456789") != "" {
-		return decimal{}, false
-	}
-	if exponent != "" {
-		e, err := strconv.ParseInt(exponent, 10, 32)
-		if err != nil {
-			return decimal{}, false
+		if e, err := strconv.Atoi(text[i+1:]); err != nil || e < -maxExponent || e > maxExponent {
+			return nil
 		}
-		d.exponent = int(e)
 	}
-	d.exponent -= len(fraction)
-	d.digits = strings.TrimLeft(digits, "0")
-	short := strings.TrimRight(d.digits, "0")
-	d.exponent += len(d.digits) - len(short)
-	d.digits = short
-	if short == "" {
-		return decimal{}, true // zero, of either sign
+	r, ok := new(big.Rat).SetString(text)
+	if !ok {
+		return nil
 	}
-	return d, true
+	return r
 }

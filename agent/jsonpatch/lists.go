@@ -3,7 +3,6 @@ package jsonpatch
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 )
@@ -67,7 +66,7 @@ func middle(a, b []any, from int, wholeA, wholeB []any) []pair {
 	if len(a) == 1 && len(b) == 1 {
 		return []pair{{from, from}} // as what follows would find, without looking into them
 	}
-	return shift(fill(anchors(hashes(a), hashes(b)), len(a), len(b)), from)
+	return shift(fill(anchors(contents(a), contents(b)), len(a), len(b)), from)
 }
 
 func shift(pairs []pair, by int) []pair {
@@ -111,14 +110,15 @@ func names(list []any, key string) []string {
 	return out
 }
 
-// hashes returns what items without a name are known by: their content, and which one of several equal ones it is.
-func hashes(list []any) []string {
+// contents returns what items without a name are known by: their content, and which one of several equal ones it is.
+// Two forms of one value only make a patch longer.
+func contents(list []any) []string {
 	out := make([]string, len(list))
-	seen := make(map[uint64]int, len(list))
+	seen := make(map[string]int, len(list))
 	for i, v := range list {
-		h := hash(v)
-		out[i] = fmt.Sprintf("%x/%d", h, seen[h])
-		seen[h]++
+		text, _ := json.Marshal(v) // what has no JSON form is equal to nothing
+		out[i] = fmt.Sprintf("%d/%s", seen[string(text)], text)
+		seen[string(text)]++
 	}
 	return out
 }
@@ -177,54 +177,4 @@ func fill(anchors []pair, a, b int) []pair {
 		i, j = p.a+1, p.b+1
 	}
 	return out
-}
-
-// Constants of the FNV-1a hash.
-const (
-	offset64 = 14695981039346656037
-	prime64  = 1099511628211
-)
-
-// hash returns the same for equal values. Two values with one hash only make a patch longer.
-func hash(v any) uint64 {
-	switch v := plain(v).(type) {
-	case map[string]any:
-		sum := uint64(offset64)
-		for k, x := range v {
-			sum += mix(hashString(k), hash(x)) // in any order
-		}
-		return mix(sum, 'o')
-	case []any:
-		sum := uint64(offset64)
-		for _, x := range v {
-			sum = mix(sum, hash(x))
-		}
-		return mix(sum, 'l')
-	case string:
-		return hashString(v)
-	case bool:
-		if v {
-			return mix(offset64, 't')
-		}
-		return mix(offset64, 'f')
-	case float64:
-		return mix(math.Float64bits(v), 'n')
-	case json.Number:
-		f, _ := v.Float64()
-		return mix(math.Float64bits(f), 'n')
-	}
-	return offset64
-}
-
-func hashString(s string) uint64 {
-	h := uint64(offset64)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * prime64
-	}
-	return h
-}
-
-func mix(h, x uint64) uint64 {
-	h = (h ^ x) * prime64
-	return h ^ h>>29
 }

@@ -31,23 +31,19 @@ type Patch []Operation
 
 // MarshalJSON writes the members that the operation has.
 func (o Operation) MarshalJSON() ([]byte, error) {
-	type head struct {
-		Op   string `json:"op"`
-		Path string `json:"path"`
-	}
+	out := struct {
+		Op    string  `json:"op"`
+		Path  string  `json:"path"`
+		From  *string `json:"from,omitempty"`
+		Value *any    `json:"value,omitempty"` // a pointer to nil is null
+	}{Op: o.Op, Path: o.Path}
 	switch o.Op {
 	case Move, Copy:
-		return json.Marshal(struct {
-			head
-			From string `json:"from"`
-		}{head{o.Op, o.Path}, o.From})
+		out.From = &o.From
 	case Add, Replace, Test:
-		return json.Marshal(struct {
-			head
-			Value any `json:"value"`
-		}{head{o.Op, o.Path}, o.Value})
+		out.Value = &o.Value
 	}
-	return json.Marshal(head{o.Op, o.Path})
+	return json.Marshal(out)
 }
 
 // UnmarshalJSON reads an operation. Members that RFC 6902 does not define are ignored, as it wants; one that is

@@ -2,6 +2,7 @@ package jsonpatch
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -16,35 +17,12 @@ func ParsePointer(s string) ([]string, error) {
 	}
 	tokens := strings.Split(s[1:], "/")
 	for i, t := range tokens {
-		u, err := unescape(t)
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", clip(s), err)
+		if strings.Count(t, "~") != strings.Count(t, "~0")+strings.Count(t, "~1") {
+			return nil, fmt.Errorf("%q: the tilde in %q is followed by neither 0 nor 1: write ~0 for a tilde and ~1 for a slash", clip(s), clip(t))
 		}
-		tokens[i] = u
+		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
 	}
 	return tokens, nil
-}
-
-func unescape(t string) (string, error) {
-	if strings.IndexByte(t, '~') < 0 {
-		return t, nil
-	}
-	var b strings.Builder
-	for i := 0; i < len(t); i++ {
-		c := t[i]
-		if c == '~' {
-			i++
-			switch {
-			case i < len(t) && t[i] == '0':
-			case i < len(t) && t[i] == '1':
-				c = '/'
-			default:
-				return "", fmt.Errorf("the tilde in %q is followed by neither 0 nor 1: write ~0 for a tilde and ~1 for a slash", clip(t))
-			}
-		}
-		b.WriteByte(c)
-	}
-	return b.String(), nil
 }
 
 // FormatPointer is the inverse of ParsePointer.
@@ -57,34 +35,17 @@ func FormatPointer(tokens []string) string {
 }
 
 func appendToken(b []byte, token string) []byte {
-	b = append(b, '/')
-	for i := range len(token) {
-		switch c := token[i]; c {
-		case '~':
-			b = append(b, "~0"...)
-		case '/':
-			b = append(b, "~1"...)
-		default:
-			b = append(b, c)
-		}
-	}
-	return b
+	token = strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1")
+	return append(append(b, '/'), token...)
 }
 
 // index reads a token as the index of a list: digits without a leading zero (RFC 6901 section 4).
 func index(token string) (int, error) {
-	if token == "" || len(token) > 9 || token[0] == '0' && len(token) > 1 {
+	n, err := strconv.ParseUint(token, 10, 30)
+	if err != nil || token[0] == '0' && len(token) > 1 {
 		return 0, fmt.Errorf("%q is not the index of a list: digits without a leading zero", clip(token))
 	}
-	n := 0
-	for i := range len(token) {
-		c := token[i]
-		if c < '0' || c > '9' {
-			return 0, fmt.Errorf("%q is not the index of a list: digits without a leading zero", clip(token))
-		}
-		n = 10*n + int(c-'0')
-	}
-	return n, nil
+	return int(n), nil
 }
 
 const maxShown = 120

@@ -230,7 +230,11 @@ func (g *migration) compare(now, live, deleted *generate.Mesh) error {
 
 // explained returns the patch between two configs with the reasons for each operation.
 func (g *migration) explained(from, to *generate.Proxy) ([]MigrationChange, error) {
-	patch, err := change.Config(from, to)
+	renderer, err := generate.NewRenderer(nil)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := change.Config(renderer, from, to)
 	if err != nil || len(patch) == 0 {
 		return []MigrationChange{}, err
 	}

@@ -46,7 +46,8 @@ type Options struct {
 	Zone      string
 	// AutoReachable derives from permissions what proxies reach.
 	AutoReachable bool
-	// VIPs say how services get virtual addresses; VIPFile is where they are remembered, "" for only in memory.
+	// VIPs say how services get virtual addresses. The store remembers them; VIPFile is the file of an earlier version,
+	// which is read once. "": none.
 	VIPs    mesh.VIPOptions
 	VIPFile string
 	// FlatNetwork says that the dataplanes of other zones are reached directly, also where their zones have ingresses.
@@ -128,7 +129,7 @@ func New(o Options) *Reconciler {
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: generate.NewMemo(), checker: &load.Checker{},
-		plugins: kinds.Plugins(), vips: openVIPs(o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, proxies: map[node.Key]*proxyState{},
+		plugins: kinds.Plugins(), vips: openVIPs(o.Store, o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, proxies: map[node.Key]*proxyState{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
 		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{

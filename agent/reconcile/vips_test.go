@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,9 +13,11 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // tagVIP is the IPv4 address of a tag service in the last result.
@@ -54,10 +57,11 @@ func fill(t *testing.T, s *store.Store, text string) {
 // anew, and that who is gone finds its address when it comes back in time.
 func TestAddressesOutliveTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "vips")
-		s, p := agenttest.Memory(t), agenttest.NewPublisher()
+		var s *store.Store
+		path, p := filepath.Join(t.TempDir(), "nearside.db"), agenttest.NewPublisher()
 		start := func() *reconcile.Reconciler {
-			return reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPFile: path, VIPs: mesh.VIPOptions{
+			s = storeAt(t, s, path)
+			return reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPs: mesh.VIPOptions{
 				Ranges: mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.0.0.0/31")}}, Hold: time.Hour}})
 		}
 		see := func(r *reconcile.Reconciler, doc string) {
@@ -100,37 +104,94 @@ func TestAddressesOutliveTheAgent(t *testing.T) {
 		}
 		cancel()
 		<-done
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
-// TestAddressesWithoutMemory starts with a file that is damaged, and then with a directory that takes none.
-func TestAddressesWithoutMemory(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "vips")
-	agenttest.Write(t, path, "nearside-vips 1\n\"default\"")
-	l := agenttest.NewLogs()
-	s, p := agenttest.Memory(t), agenttest.NewPublisher()
+// diskReader is a publisher that looks at what is on disk when it is given a config.
+type diskReader struct {
+	*agenttest.Publisher
+	path   string
+	stored map[string]string
+}
+
+func (p *diskReader) Publish(configs map[node.Key]xds.Config) {
+	data, _ := os.ReadFile(p.path)
+	copied := p.path + ".copy"
+	if err := os.WriteFile(copied, data, 0o600); err == nil && p.stored == nil && len(configs) > 0 {
+		if s, err := store.Open(store.Options{Path: copied, Encode: resource.Marshal, Decode: func([]byte) (*resource.Resource, error) {
+			return nil, errors.New("not needed")
+		}}); err == nil {
+			p.stored = s.Addresses()
+			s.Close()
+		}
+	}
+	p.Publisher.Publish(configs)
+}
+
+// TestAddressesAreStoredFirst looks at what is on disk when a proxy hears of its first address.
+func TestAddressesAreStoredFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "nearside.db")
+	s := storeAt(t, nil, path)
 	fill(t, s, "type: Mesh\nname: default\n"+taggedAt("one", "web"))
-	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPFile: path, Log: l.Logger()})
+	p := &diskReader{Publisher: agenttest.NewPublisher("default.one"), path: path}
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: p})
 	r.Pass()
-	if !strings.Contains(l.String(), "put aside") {
-		t.Errorf("logged %q", l.String())
+	if v := p.stored[`"default" "" "web"`]; !strings.HasPrefix(v, tagVIP(r, "web")+" ") {
+		t.Errorf("on disk before the config was published: %q", p.stored)
 	}
-	if _, err := os.Stat(path + ".damaged"); err != nil {
-		t.Error(err)
+}
+
+// storeAt closes a store, if there is one, and opens the file at path.
+func storeAt(t *testing.T, before *store.Store, path string) *store.Store {
+	t.Helper()
+	if before != nil {
+		if err := before.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), "\"web\"") {
-		t.Errorf("the new file: %q, %v", b, err)
+	s, err := store.Open(store.Options{Path: path, Encode: resource.Marshal, Decode: func(b []byte) (*resource.Resource, error) {
+		return agenttest.Decoded(t, string(b))[0], nil
+	}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	l = agenttest.NewLogs()
-	r = reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPFile: filepath.Join(dir, "missing", "vips"), Log: l.Logger()})
-	r.Pass()
-	r.Pass()
-	if n := strings.Count(l.String(), "cannot be written"); n != 1 {
-		t.Errorf("logged %d times that the file cannot be written, want once: %s", n, l.String())
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// TestOldAddresses starts with the file of an earlier version: as it was written, and damaged.
+func TestOldAddresses(t *testing.T) {
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, "vips"), filepath.Join(dir, "nearside.db")
+	s, p := storeAt(t, nil, path), agenttest.NewPublisher()
+	fill(t, s, "type: Mesh\nname: default\n"+taggedAt("one", "web"))
+	start := func() (*reconcile.Reconciler, string) {
+		l := agenttest.NewLogs()
+		r := reconcile.New(reconcile.Options{Store: s, Publisher: p, VIPFile: file, Log: l.Logger()})
+		r.Pass()
+		return r, l.String()
 	}
-	if tagVIP(r, "web") == "none" {
-		t.Error("the service has no address")
+	agenttest.Write(t, file, "nearside-vips 1\n\"default\"")
+	r, said := start()
+	if _, err := os.Stat(file + ".damaged"); err != nil || !strings.Contains(said, "renamed") || tagVIP(r, "web") == "none" {
+		t.Errorf("%v, logged %q", err, said)
+	}
+
+	s = storeAt(t, s, filepath.Join(dir, "other.db"))
+	fill(t, s, "type: Mesh\nname: default\n"+taggedAt("one", "web"))
+	agenttest.Write(t, file, "nearside-vips 1\n\"default\" \"\" \"web\" 240.1.2.3 - -\nend 1\n")
+	if r, said = start(); tagVIP(r, "web") != "240.1.2.3" || said != "" {
+		t.Errorf("from the file: %s, logged %q", tagVIP(r, "web"), said)
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("the file is still there: %v", err)
+	}
+	s = storeAt(t, s, filepath.Join(dir, "other.db"))
+	if r, _ = start(); tagVIP(r, "web") != "240.1.2.3" {
+		t.Errorf("from the store: %s", tagVIP(r, "web"))
 	}
 }
 

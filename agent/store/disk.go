@@ -13,11 +13,13 @@ import (
 )
 
 // Buckets: meta has the format and the mark; records the present resources by recordKey; history their revisions by
-// historyKey; quarantine the values that could not be loaded, by the name of their bucket, NUL and their key.
+// historyKey; vips who has which virtual address; quarantine the values that could not be loaded, by the name of their
+// bucket, NUL and their key.
 const (
 	bucketMeta       = "meta"
 	bucketRecords    = "records"
 	bucketHistory    = "history"
+	bucketAddresses  = "vips" // missing until there is one
 	bucketQuarantine = "quarantine"
 
 	metaFormat = "format"
@@ -56,6 +58,8 @@ type writeSet struct {
 	moves  []move
 	forget []resource.Key
 	edits  []edit
+	// addresses by key; "": delete
+	addresses map[string]string
 }
 
 // create makes the buckets of a new file.
@@ -92,6 +96,9 @@ func (d *disk) write(w writeSet) error {
 				if err := e.write(tx.Bucket([]byte(bucketRecords)), history); err != nil {
 					return fmt.Errorf("%s: %w", e.key, err)
 				}
+			}
+			if err := putAddresses(tx, w.addresses); err != nil {
+				return err
 			}
 			return putMeta(tx, metaMark, binary.BigEndian.AppendUint64(nil, w.mark))
 		})
@@ -164,10 +171,9 @@ func (d *disk) history(k resource.Key) (out []rawValue, err error) {
 	return out, err
 }
 
-// Values of the meta bucket are a CRC-32C over key and content (4 bytes, big endian) and the content.
+// putMeta writes a value of the meta bucket.
 func putMeta(tx *bolt.Tx, key string, content []byte) error {
-	v := binary.BigEndian.AppendUint32(nil, checksum([]byte(key), content))
-	if err := tx.Bucket([]byte(bucketMeta)).Put([]byte(key), append(v, content...)); err != nil {
+	if err := tx.Bucket([]byte(bucketMeta)).Put([]byte(key), sealed(key, content)); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
@@ -175,7 +181,17 @@ func putMeta(tx *bolt.Tx, key string, content []byte) error {
 
 // getMeta returns false for a value that is missing or damaged.
 func getMeta(tx *bolt.Tx, key string) ([]byte, bool) {
-	v := tx.Bucket([]byte(bucketMeta)).Get([]byte(key))
+	return unsealed(key, tx.Bucket([]byte(bucketMeta)).Get([]byte(key)))
+}
+
+// sealed makes a value of the meta bucket, or of an address: a CRC-32C over key and content (4 bytes, big endian) and the
+// content.
+func sealed(key string, content []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, checksum([]byte(key), content)), content...)
+}
+
+// unsealed returns the content of a value, false when it is damaged.
+func unsealed(key string, v []byte) ([]byte, bool) {
 	if len(v) < 4 || binary.BigEndian.Uint32(v) != checksum([]byte(key), v[4:]) {
 		return nil, false
 	}

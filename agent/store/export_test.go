@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/binary"
 	"io"
 )
 
@@ -41,5 +40,5 @@ func Wrap(key, body []byte) ([]byte, error) {
 
 // MetaValue is a value of the meta bucket.
 func MetaValue(key, content string) []byte {
-	return append(binary.BigEndian.AppendUint32(nil, checksum([]byte(key), []byte(content))), content...)
+	return sealed(key, []byte(content))
 }

@@ -22,7 +22,7 @@ type Health struct {
 
 // Quarantined is a value on disk that is damaged or cannot be decoded by this version.
 type Quarantined struct {
-	Bucket string // "records" or "history"
+	Bucket string // "records", "history" or "vips"
 	Key    string // of the resource, with "@revision" in history; quoted bytes where they make no sense
 	Reason string
 	// Restored is true when the resource was restored from its history.

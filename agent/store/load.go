@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
@@ -19,6 +20,7 @@ type loaded struct {
 	records   []rawValue
 	last      []rawValue // the last revision of each resource, where it is not damaged
 	damaged   []move
+	addresses map[string]string
 }
 
 // load reads a file. It returns nil for one that has no buckets, as a crash right after its creation leaves it.
@@ -60,6 +62,9 @@ func load(tx *bolt.Tx, path string) (*loaded, error) {
 		return nil
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := l.loadAddresses(tx); err != nil {
 		return nil, err
 	}
 	return l, l.scanHistory(tx.Bucket([]byte(bucketHistory)))
@@ -106,6 +111,7 @@ func (s *Store) adopt(l *loaded) {
 	for _, m := range l.damaged {
 		s.quarantine(m, false)
 	}
+	maps.Copy(s.addresses, l.addresses)
 	history := make(map[resource.Key]rawValue, len(l.last))
 	for _, v := range l.last {
 		k, _, err := parseHistoryKey(v.key)

@@ -174,7 +174,7 @@ func (s *Store) persist(p *plan, bodies map[*resource.Resource][]byte) error {
 
 // flush writes what is pending, if anything.
 func (s *Store) flush() error {
-	if s.opt.Path == "" || s.state.err == nil && s.disk != nil && len(s.backlog) == 0 && len(s.state.moves) == 0 {
+	if s.opt.Path == "" || s.state.err == nil && s.disk != nil && len(s.backlog) == 0 && len(s.state.moves) == 0 && len(s.unwritten) == 0 {
 		return nil
 	}
 	return s.commit(nil, nil)
@@ -214,6 +214,7 @@ func (s *Store) commit(p *plan, bodies map[*resource.Resource][]byte) error {
 	s.state.err, s.state.base, s.state.full, s.state.moves = nil, w.mark, false, nil
 	s.state.lastPersist = s.now()
 	s.forget = nil
+	clear(s.unwritten)
 	s.histMu.Lock()
 	defer s.histMu.Unlock()
 	clear(s.backlog)
@@ -237,7 +238,7 @@ func (s *Store) writeSet(p *plan, bodies map[*resource.Resource][]byte) (writeSe
 	if bodies == nil {
 		bodies = map[*resource.Resource][]byte{}
 	}
-	w := writeSet{mark: s.revision, moves: s.state.moves, forget: s.forget}
+	w := writeSet{mark: s.revision, moves: s.state.moves, forget: s.forget, addresses: s.unwritten}
 	next := s.Snapshot().records
 	entries := make(map[resource.Key][]entry, len(s.backlog))
 	for k, b := range s.backlog {
@@ -250,6 +251,7 @@ func (s *Store) writeSet(p *plan, bodies map[*resource.Resource][]byte) (writeSe
 		}
 	}
 	if s.state.full {
+		w.addresses = s.addresses
 		for r := range next.all() {
 			if len(entries[r.Key]) == 0 {
 				entries[r.Key] = []entry{entryOf(r)}

@@ -126,6 +126,9 @@ type Store struct {
 	histMu  sync.RWMutex              // never held during a write to disk
 	backlog map[resource.Key]*pending // mu for changes, histMu too: what memory knows and the disk does not
 
+	addresses map[string]string // mu
+	unwritten map[string]string // mu; changes of addresses that are not on disk; "": deleted
+
 	watchMu  sync.Mutex
 	watchers map[chan struct{}]struct{} // watchMu
 }
@@ -149,6 +152,9 @@ func Open(opt Options) (*Store, error) {
 		tombs:    map[resource.Key]tomb{},
 		backlog:  map[resource.Key]*pending{},
 		watchers: map[chan struct{}]struct{}{},
+
+		addresses: map[string]string{},
+		unwritten: map[string]string{},
 	}
 	s.snap.Store(newSnapshot(0, &table{}))
 	s.health.Store(&Health{})

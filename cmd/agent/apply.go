@@ -30,12 +30,9 @@ there and is refused here.
 	}
 	f.add(cmd, "resources to apply")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
-	output := outputFlag(cmd, "text", "json", "yaml", "name")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		o, err := a.offline(&f)
 		if err != nil {
 			return err
@@ -68,12 +65,9 @@ func (a *app) deleteCommand() *cobra.Command {
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted and delete nothing")
-	output := outputFlag(cmd, "text", "json", "yaml", "name")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		r, err := a.reference(cmd.Context(), args)
 		if err != nil {
 			return err
@@ -92,11 +86,8 @@ func (a *app) printWritten(w *client.Written, format string, preview func(io.Wri
 	for _, warning := range w.Warnings {
 		fmt.Fprintln(a.stderr, "warning: "+warning)
 	}
-	switch format {
-	case "json":
-		return printJSON(a.stdout, w)
-	case "yaml":
-		return printYAML(a.stdout, w)
+	if ok, err := a.printed(format, w); ok {
+		return err
 	}
 	for _, c := range w.Changes {
 		line := strings.ToLower(c.Type) + "/" + c.Name

@@ -59,22 +59,15 @@ With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", 
 		Args:    args(0, 0, "no arguments"),
 	}
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	output := outputFlag(cmd, "text", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		t, err := a.selfTest(cmd.Context(), askEnvoy)
 		if err != nil {
 			return err
 		}
-		switch format {
-		case "json":
-			err = printJSON(a.stdout, t)
-		case "yaml":
-			err = printYAML(a.stdout, t)
-		default:
+		ok, err := a.printed(format, t)
+		if !ok {
 			printChecks(a.stdout, t)
 		}
 		if err == nil && !t.OK {
@@ -165,7 +158,7 @@ func checkFiles(t *selfTest, s *client.Status) {
 			if bad++; bad == 1 && len(f.Faults) > 0 {
 				first = f.Faults[0].String()
 			} else if bad == 1 {
-				first = f.Path + ": a resource of it belongs to another source"
+				first = f.Path + ": a resource of it is managed by another source"
 			}
 		}
 		if f.Missing != "" {
@@ -178,7 +171,7 @@ func checkFiles(t *selfTest, s *client.Status) {
 	case bad > 0:
 		t.add(checkFail, "files", "nearside status lists every fault; nearside validate -f tries a file before it is put there", "%d of %d files are not in force as they are: %s", bad, len(s.Files), first)
 	case missing > 0:
-		t.add(checkWarn, "files", "put the file back, or wait until what it had is given up", "%d of %d files are gone, what they had is still in force: %s", missing, len(s.Files), lost)
+		t.add(checkWarn, "files", "restore the file, or wait until its resources are removed", "%d of %d files are missing, their resources are retained: %s", missing, len(s.Files), lost)
 	default:
 		t.add(checkOK, "files", "", "%d, all in force", len(s.Files))
 	}
@@ -196,9 +189,9 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 	}
 	t.add(checkOK, "proxies", "", "%s", counts(total))
 	for _, x := range []struct{ state, level, name, hint string }{
-		{"rejected", checkFail, "rejected", "nearside inspect dataplane NAME -m MESH --type=status says what is held and which policy is behind it"},
+		{"rejected", checkFail, "rejected", "nearside inspect dataplane NAME -m MESH --type=status shows what is withheld and which policy causes it"},
 		{"unknown", checkWarn, "unknown", "apply the Dataplane, or start its Envoy with it: nearside bootstrap --dataplane FILE"},
-		{"pending", checkWarn, "pending", "it is well if it ends soon; nearside inspect dataplane NAME -m MESH --type=status says what is outstanding"},
+		{"pending", checkWarn, "pending", "this ends soon unless the proxy hangs; nearside inspect dataplane NAME -m MESH --type=status shows what is not acknowledged"},
 	} {
 		if found := by[x.state]; len(found) > 0 {
 			names := []string{}
@@ -220,7 +213,7 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 // checkProblems tells how many problems there are, and the first.
 func checkProblems(t *selfTest, s *client.Status) {
 	for _, x := range []struct{ severity, level, name, none string }{
-		{"error", checkFail, "problems", "nothing is left out or held back"},
+		{"error", checkFail, "problems", "nothing is dropped or withheld"},
 		{"warning", checkWarn, "warnings", "everything works as it reads"},
 	} {
 		list := slices.DeleteFunc(slices.Clone(s.Problems), func(p client.StatusProblem) bool { return p.Severity != x.severity })

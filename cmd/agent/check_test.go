@@ -47,7 +47,7 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 		"WARN agent: nearside v1 on n answers, and this command is ", "     hint: restart the agent after an upgrade",
 		"WARN state: the state is kept in memory\n     hint: make room below paths.state", "FAIL config: no config was made yet\n     hint: ",
 		"WARN inert: stored, but this version does not act on them: 1 Dataplane",
-		"WARN files: 1 of 2 files are gone, what they had is still in force: /r/a.yaml: vanished",
+		"WARN files: 1 of 2 files are missing, their resources are retained: /r/a.yaml: vanished",
 		"ok   proxies: 1 rejected, 1 unknown", "FAIL rejected: default/web: bad filter\n     hint: nearside inspect dataplane", "WARN unknown: default/lost",
 		"FAIL problems: MeshTimeout/default/t: left out; and 1 more\n     hint: nearside status lists them", "WARN warnings: Dataplane/default/web: Listener x is shadowed",
 		"WARN clock: it says ", "it was set back", "WARN api-socket: ", `mode 0666: everybody on the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")

@@ -46,7 +46,7 @@ resources come from files, no agent is asked, and all their dataplanes are compa
 json and yaml the document of the API. References that lead nowhere and policies that exclude each other, where the
 change brings them about, are warnings on standard error.
 
-Exit codes: 0 the config of no proxy changes, 1 that of some proxy changes, 2 trouble, 64 usage, 65 invalid input
+Exit codes: 0 the config of no proxy changes, 1 that of some proxy changes, 2 failed, 64 usage, 65 invalid input
 document, 69 the agent is not reachable, 77 no permission.`,
 		Example: `  nearside diff -f timeout.yaml
   nearside diff -f timeout.yaml --dataplane web -o jsonpatch
@@ -68,12 +68,9 @@ document, 69 the agent is not reachable, 77 no permission.`,
 		return a.names(cmd, "dataplanes", d.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	fl.BoolVar(&d.all, "all-nodes", false, "proxies of all nodes; not possible yet")
-	output := outputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "text", "summary", "jsonpatch", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		a.mesh = cmp.Or(d.mesh, "default")
 		d.omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[format]
 		doc, err := a.diff(cmd.Context(), &d)
@@ -186,11 +183,8 @@ func (a *app) diffWarnings(d *client.Diff) {
 
 // printDiff writes a comparison in a format.
 func (a *app) printDiff(d *client.Diff, format string) error {
-	switch format {
-	case "json":
-		return printJSON(a.stdout, d)
-	case "yaml":
-		return printYAML(a.stdout, d)
+	if ok, err := a.printed(format, d); ok {
+		return err
 	}
 	a.diffWarnings(d)
 	switch format {

@@ -50,7 +50,7 @@ func diffResources(w io.Writer, d *client.Diff) {
 			line += ", a shadow policy"
 		}
 		if r.Owner != "" && r.Action != "activated" && r.Action != "unchanged" {
-			line += "; it belongs to " + r.Owner + ", which alone can change it"
+			line += "; it is managed by " + r.Owner + "; change it there"
 		}
 		fmt.Fprintln(w, line)
 		for _, f := range r.Fields {
@@ -101,10 +101,10 @@ func proxyDiffText(p *client.ProxyDiff) string {
 		}
 	}
 	if p.Truncated {
-		fmt.Fprintf(&b, "  too much to tell beside other proxies; --dataplane %s -m %s tells it\n", p.Name, p.Mesh)
+		fmt.Fprintf(&b, "  too many changes to list beside other proxies; --dataplane %s -m %s lists them\n", p.Name, p.Mesh)
 	}
 	if p.Unattributed {
-		fmt.Fprintf(&b, "  too many resources to say which of them causes what; --dataplane %s -m %s may tell it\n", p.Name, p.Mesh)
+		fmt.Fprintf(&b, "  too many resources to find the cause of each change; --dataplane %s -m %s may find it\n", p.Name, p.Mesh)
 	}
 	configItems(&b, &p.Config)
 	ruleItems(&b, &p.Rules)

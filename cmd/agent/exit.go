@@ -13,7 +13,7 @@ import (
 const (
 	exitOK          = 0
 	exitFailed      = 1
-	exitNo          = 2 // the answer is no, problems were found
+	exitNo          = 2 // negative result: not selected, denied, not ready, problems found
 	exitTimeout     = 3 // a wait timed out
 	exitUsage       = 64
 	exitInvalid     = 65 // an input document

@@ -46,17 +46,12 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	files.add(cmd, "compute offline from these resources")
 	cmd.Flags().StringVar(&dataplane, "dataplane", "", "name of the dataplane; required")
 	cmd.Flags().StringVar(&backend, "backend", "", "service of which is said whether the dataplane reaches it: NAME, KIND/NAME or KIND/NAME:PORT")
-	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
-	})
-	output := outputFlag(cmd, "text", "json", "yaml")
+	a.completeDataplanes(cmd, "dataplane")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if dataplane == "" {
-			return usagef("--dataplane is missing: name the dataplane that the policy is looked at from")
+			return usagef("--dataplane is required")
 		}
 		kinds := func() ([]client.Kind, error) { return a.client().Kinds(cmd.Context()) }
 		if len(files.paths) > 0 {
@@ -70,25 +65,17 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 			return usagef("%s is not a kind of policy", r.kind.Kind)
 		}
 		q := client.PolicyQuestion{Type: r.kind.Kind, Mesh: a.mesh, Name: r.name, Dataplane: dataplane, Backend: backend}
-		var x *client.PolicyExplanation
-		if len(files.paths) > 0 {
-			o, err := a.offline(&files)
-			if err != nil {
-				return err
-			}
-			x, err = o.ExplainPolicy(a.getenv("NEARSIDE_NODE_ZONE"), q)
-			if err != nil {
-				return err
-			}
-		} else if x, err = a.client().ExplainPolicy(cmd.Context(), q); err != nil {
+		x, err := answer(a, &files, func() (*client.PolicyExplanation, error) {
+			return a.client().ExplainPolicy(cmd.Context(), q)
+		}, func(o *offline.Offline, zone string) (*client.PolicyExplanation, []string, error) {
+			x, err := o.ExplainPolicy(zone, q)
+			return x, nil, err
+		})
+		if err != nil {
 			return err
 		}
-		switch format {
-		case "json":
-			err = printJSON(a.stdout, x)
-		case "yaml":
-			err = printYAML(a.stdout, x)
-		default:
+		ok, err := a.printed(format, x)
+		if !ok {
 			if err = a.policyText(x); err == nil && x.Reach != nil {
 				fmt.Fprintln(a.stdout)
 				err = reachText(a.stdout, x.Reach, backend)

@@ -14,7 +14,7 @@ import (
 type flowFlags struct {
 	files  fileFlags
 	target client.FlowTarget
-	output func() (string, error)
+	format string
 }
 
 func (f *flowFlags) add(a *app, cmd *cobra.Command) {
@@ -24,44 +24,26 @@ func (f *flowFlags) add(a *app, cmd *cobra.Command) {
 	flags.StringVar(&f.target.From, "from", "", "name of the dataplane whose workload dials; required")
 	flags.StringVar(&f.target.To, "to", "", "what it dials, HOST:PORT; the host is an address, a name of the mesh or any other name; required")
 	flags.StringVar(&f.target.IP, "ip", "", "address that the workload dials for the name in --to")
-	flags.BoolVar(&f.target.Shadow, "shadow", false, "also answer with the shadow policies in force, and say where the two part")
-	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
-	})
-	f.output = outputFlag(cmd, "text", "json", "yaml")
+	flags.BoolVar(&f.target.Shadow, "shadow", false, "also answer with the shadow policies in force, and show the first difference")
+	a.completeDataplanes(cmd, "from")
+	outputFlag(cmd, &f.format, "text", "json", "yaml")
 }
 
 // run asks the agent, or the files, and prints the answer.
-func (f *flowFlags) run(a *app, online func() (*client.Flow, error), offline func(*offline.Offline, string) (*client.Flow, error)) error {
-	format, err := f.output()
-	if err != nil {
-		return err
-	}
+func (f *flowFlags) run(a *app, online func() (*client.Flow, error), compute func(*offline.Offline, string) (*client.Flow, []string, error)) error {
 	if f.target.From == "" {
-		return usagef("--from is missing: name the dataplane whose workload dials")
+		return usagef("--from is required: the dataplane whose workload dials")
 	}
 	if f.target.To == "" {
-		return usagef("--to is missing: give HOST:PORT")
+		return usagef("--to is required: HOST:PORT")
 	}
 	f.target.Mesh = a.mesh
-	var x *client.Flow
-	if len(f.files.paths) > 0 {
-		o, err := a.offline(&f.files)
-		if err != nil {
-			return err
-		}
-		if x, err = offline(o, a.getenv("NEARSIDE_NODE_ZONE")); err != nil {
-			return flowError(err)
-		}
-	} else if x, err = online(); err != nil {
+	x, err := answer(a, &f.files, online, compute)
+	if err != nil {
 		return flowError(err)
 	}
-	switch format {
-	case "json":
-		err = printJSON(a.stdout, x)
-	case "yaml":
-		err = printYAML(a.stdout, x)
-	default:
+	ok, err := a.printed(f.format, x)
+	if !ok {
 		err = a.flowText(x)
 	}
 	if err == nil && x.Verdict != "allowed" {
@@ -104,8 +86,8 @@ func (a *app) explainConnectionCommand() *cobra.Command {
 		Long: `Follows a connection of a workload through its proxy, and through that of the server where it is a dataplane of the
 mesh: which listener takes it, what the listener filters see, at each level of the choice of a filter chain what was
 chosen and what fell and why, the filters with the verdict about the client, the clusters, the access logs, and the
-policies behind each step. At the end stands the verdict, and for a "no" the smallest change of a policy with which it
-is a "yes", tried out before it is told.
+policies behind each step. The verdict stands at the end; when it is denied, with the smallest change of a policy that
+allows it, which was tried.
 
 The client sends plain bytes that are not HTTP; with --tls it opens a TLS session, which --sni and --alpn imply. Without
 --sni the server name is the host of --to, where that is a name; --sni "" sends none.
@@ -129,9 +111,10 @@ these resources alone, without any agent and by the same code; the zone is then 
 		return f.run(a, func() (*client.Flow, error) {
 			q.Target = f.target
 			return a.client().ExplainConnection(cmd.Context(), q)
-		}, func(o *offline.Offline, zone string) (*client.Flow, error) {
+		}, func(o *offline.Offline, zone string) (*client.Flow, []string, error) {
 			q.Target = f.target
-			return o.ExplainConnection(zone, q)
+			x, err := o.ExplainConnection(zone, q)
+			return x, nil, err
 		})
 	}
 	return cmd
@@ -171,9 +154,10 @@ without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 		return f.run(a, func() (*client.Flow, error) {
 			q.Target = f.target
 			return a.client().ExplainRequest(cmd.Context(), q)
-		}, func(o *offline.Offline, zone string) (*client.Flow, error) {
+		}, func(o *offline.Offline, zone string) (*client.Flow, []string, error) {
 			q.Target = f.target
-			return o.ExplainRequest(zone, q)
+			x, err := o.ExplainRequest(zone, q)
+			return x, nil, err
 		})
 	}
 	return cmd

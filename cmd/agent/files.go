@@ -141,6 +141,23 @@ func (a *app) offline(f *fileFlags) (*offline.Offline, error) {
 	return o, a.reachable(o)
 }
 
+// answer asks the agent, or where -f names files computes the same from these alone, and prints the warnings.
+func answer[T any](a *app, f *fileFlags, online func() (T, error), compute func(o *offline.Offline, zone string) (T, []string, error)) (T, error) {
+	if len(f.paths) == 0 {
+		return online()
+	}
+	o, err := a.offline(f)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	v, warnings, err := compute(o, a.getenv("NEARSIDE_NODE_ZONE"))
+	if err == nil {
+		a.warn(warnings)
+	}
+	return v, err
+}
+
 // reachable says how what proxies reach is derived, by the environment.
 func (a *app) reachable(o *offline.Offline) error {
 	for _, v := range []struct {

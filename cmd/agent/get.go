@@ -27,12 +27,9 @@ has a stream of documents and JSON {"total", "items"}.`,
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	output := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	var format string
+	outputFlag(cmd, &format, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if len(args) == 2 || strings.Contains(args[0], "/") {
 			if all {
 				return usagef("-A lists the resources of all meshes; leave it out to show one by NAME")
@@ -139,7 +136,7 @@ func onlyOne(items []client.Item) (mesh, name string, err error) {
 	return d.Mesh, d.Name, err
 }
 
-// printPolicies writes policies with how far they are in force.
+// printPolicies writes policies with their state on the proxies.
 func (a *app) printPolicies(cmd *cobra.Command, kind client.Kind, items []client.Item, own []column) error {
 	mesh, name, err := onlyOne(items)
 	if err != nil {
@@ -157,7 +154,7 @@ func (a *app) printPolicies(cmd *cobra.Command, kind client.Kind, items []client
 	return a.printTable(kind, items, own, nil, true)
 }
 
-// stateOf says in a few words how far a policy is in force.
+// stateOf returns the state of a policy on the proxies in a few words.
 func stateOf(s client.Applied) string {
 	switch s.State {
 	case client.StateRejected:
@@ -168,18 +165,18 @@ func stateOf(s client.Applied) string {
 		}
 		verb := "rejected by"
 		if r.By == client.HeldByCheck {
-			verb = "held back from"
+			verb = "withheld from"
 		}
 		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, oneLine(r.Reason))
 	case client.StatePending:
-		return "pending on " + proxies(s.LateTotal)
+		return "pending on " + counted(s.LateTotal, "proxy")
 	case client.StateUnselected:
 		return "selects nothing"
 	case client.StateApplied:
 		if s.Proxies == 0 {
 			return "no proxy here"
 		}
-		return "applied on " + proxies(s.Proxies)
+		return "applied on " + counted(s.Proxies, "proxy")
 	}
 	return s.State
 }

@@ -20,12 +20,9 @@ what was changed, from which source (file, API, Envoy), by whom and when; -o yam
 		ValidArgsFunction: a.completeTypeAndName,
 	}
 	a.meshFlag(cmd)
-	output := outputFlag(cmd, "table", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		r, err := a.reference(cmd.Context(), args)
 		if err != nil {
 			return err
@@ -34,11 +31,8 @@ what was changed, from which source (file, API, Envoy), by whom and when; -o yam
 		if err != nil {
 			return err
 		}
-		switch format {
-		case "json":
-			return printJSON(a.stdout, h)
-		case "yaml":
-			return printYAML(a.stdout, h)
+		if ok, err := a.printed(format, h); ok {
+			return err
 		}
 		t := newTable(a.stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
 		for _, rev := range h.Items {
@@ -66,14 +60,7 @@ func fields(list []client.FieldChange) string {
 
 // fieldChange is a field with what it was and is, long values cut short.
 func fieldChange(f client.FieldChange) string {
-	const most = 40 // characters of a value
-	value := func(raw []byte) string {
-		r := []rune(string(raw))
-		if len(r) > most {
-			return string(r[:most]) + "…"
-		}
-		return string(r)
-	}
+	value := func(raw []byte) string { return short(string(raw), 41) }
 	switch {
 	case f.Before == nil:
 		return f.Path + " = " + value(f.After)
@@ -88,7 +75,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "rollback TYPE NAME --to REVISION",
-		Short: "Make an earlier revision of a resource the present one",
+		Short: "Restore a revision of a resource",
 		Long: `Writes the content of an earlier revision as a new one. A resource that was deleted is there again. --dry-run shows
 what that would change on the proxies.`,
 		Example:           "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",
@@ -98,12 +85,9 @@ what that would change on the proxies.`,
 	a.meshFlag(cmd)
 	cmd.Flags().Uint64Var(&to, "to", 0, "revision, as history lists it (required)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
-	output := outputFlag(cmd, "text", "json", "yaml", "name")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if to == 0 {
 			return usagef("--to REVISION is missing; nearside history %s lists the revisions", strings.Join(args, " "))
 		}

@@ -17,7 +17,7 @@ import (
 func (a *app) inspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "inspect",
-		Short:   "Show what proxies get and whether they took it",
+		Short:   "Show the config of proxies and whether they acknowledged it",
 		Example: "  nearside inspect dataplanes\n  nearside inspect dataplane web --type=config -o json",
 		Args:    group,
 		RunE:    help,
@@ -31,9 +31,9 @@ func (a *app) inspectDataplanesCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "dataplanes",
-		Short: "List the proxies and how far they are with their config",
+		Short: "List the proxies and their sync status",
 		Long: `Lists every Dataplane of a mesh and every client that asks this agent for config. STATE is synced, pending (an
-answer is outstanding), rejected (it refused something and keeps what it had), unknown (it asks for a Dataplane that
+answer is outstanding), rejected (it rejected something and keeps its previous config), unknown (it asks for a Dataplane that
 does not exist) or disconnected (no client on this node).
 
 -o wide adds how many services each reaches of those that it would reach without lists and permissions (CLUSTERS), and
@@ -43,12 +43,9 @@ about how many bytes of config that saves (SAVED).`,
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	output := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	var format string
+	outputFlag(cmd, &format, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		var include []string
 		if format == "wide" {
 			include = []string{"reach"}
@@ -59,11 +56,10 @@ about how many bytes of config that saves (SAVED).`,
 		}
 		ps.Items = slices.DeleteFunc(ps.Items, func(p client.Proxy) bool { return p.Mesh == "" || !all && p.Mesh != a.mesh })
 		ps.Total = len(ps.Items)
+		if ok, err := a.printed(format, ps); ok {
+			return err
+		}
 		switch format {
-		case "json":
-			return printJSON(a.stdout, ps)
-		case "yaml":
-			return printYAML(a.stdout, ps)
 		case "name":
 			for _, p := range ps.Items {
 				fmt.Fprintln(a.stdout, "dataplane/"+p.Name)
@@ -112,9 +108,6 @@ const (
 	typeStatus   = "status"
 )
 
-// inspectTypes are those types in the order of the help.
-func inspectTypes() []string { return []string{typeConfig, typeRules, typePolicies, typeStatus} }
-
 // inspection is the flags of inspect dataplane.
 type inspection struct {
 	files        fileFlags
@@ -128,14 +121,14 @@ func (a *app) inspectDataplaneCommand() *cobra.Command {
 	var in inspection
 	cmd := &cobra.Command{
 		Use:   "dataplane NAME",
-		Short: "Show what a proxy gets and why, or how far it is with it",
+		Short: "Show the config of a proxy with its reasons, or its sync status",
 		Long: `Shows the xDS config of a proxy (--type=config), what its policies say together (--type=rules), which policies
 select it, what of them is in force and which services it reaches (--type=policies), or which versions it was sent, has acknowledged and rejected,
 and what it may reach outside the mesh (--type=status).
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
-what is in force to what is shown; the table tells it in words, with the policy that causes each change. --include=fields
+what is in force to what is shown; the table shows it in words, with the policy that causes each change. --include=fields
 adds to each rule which policy each of its fields comes from, which the table always has. -o json has the documents of
 the API.`,
 		Example: `  nearside inspect dataplane web
@@ -149,19 +142,15 @@ the API.`,
 	a.meshFlag(cmd)
 	in.files.add(cmd, "compute offline from these resources")
 	fl := cmd.Flags()
-	fl.StringVar(&in.typ, "type", typeConfig, "what to show: "+strings.Join(inspectTypes(), ", "))
+	choiceFlag(cmd, &choice{&in.typ, "--type", []string{typeConfig, typeRules, typePolicies, typeStatus}}, "type", "", "what to show: ")
 	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
 	fl.BoolVar(&in.shadow, "shadow", false, "count shadow policies in")
 	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
 	fl.StringVar(&in.backend, "backend", "", "service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
-	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(inspectTypes(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
-	output := outputFlag(cmd, "table", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if in.dump && fl.Changed("type") && in.typ != typeConfig {
 			return usagef("--config-dump is the same as --type=config; leave one of the two out")
 		}
@@ -169,8 +158,6 @@ the API.`,
 			return usagef("--backend belongs to --type=policies")
 		}
 		switch in.typ {
-		case typeConfig:
-			return a.inspectConfig(cmd, &in, args[0], format)
 		case typeRules:
 			return a.inspectRules(cmd, &in, args[0], format)
 		case typePolicies:
@@ -182,9 +169,13 @@ the API.`,
 			if in.shadow || len(in.include) > 0 || len(in.files.paths) > 0 {
 				return usagef("--shadow, --include and -f do not go with --type=status, which is about what the agent has sent")
 			}
-			return a.inspectStatus(cmd, args[0], format)
+			p, err := a.client().Proxy(cmd.Context(), a.mesh, args[0])
+			if err != nil {
+				return err
+			}
+			return a.printProxy(p, format)
 		}
-		return usagef("--type %q is not possible; one of %s", in.typ, strings.Join(inspectTypes(), ", "))
+		return a.inspectConfig(cmd, &in, args[0], format)
 	}
 	return cmd
 }
@@ -204,21 +195,13 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 	if err != nil {
 		return err
 	}
-	var c *client.Config
-	if len(in.files.paths) > 0 {
-		o, err := a.offline(&in.files)
-		if err != nil {
-			return err
-		}
-		var warnings []string
-		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff}); err != nil {
-			return err
-		}
-		a.warn(warnings)
-	} else {
-		if c, err = a.client().Config(cmd.Context(), a.mesh, name, in.shadow, diff); err != nil {
-			return err
-		}
+	c, err := answer(a, &in.files, func() (*client.Config, error) {
+		return a.client().Config(cmd.Context(), a.mesh, name, in.shadow, diff)
+	}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
+		return o.Config(zone, a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff})
+	})
+	if err != nil {
+		return err
 	}
 	if err := a.printConfig(c, format); err != nil || !diff || format != "table" {
 		return err
@@ -228,11 +211,8 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 
 // printConfig writes a config.
 func (a *app) printConfig(c *client.Config, format string) error {
-	switch format {
-	case "json":
-		return printJSON(a.stdout, c)
-	case "yaml":
-		return printYAML(a.stdout, c)
+	if ok, err := a.printed(format, c); ok {
+		return err
 	}
 	t := newTable(a.stdout, "TYPE", "NAME", "BYTES")
 	for _, typ := range slices.Sorted(maps.Keys(c.XDS)) {
@@ -245,7 +225,7 @@ func (a *app) printConfig(c *client.Config, format string) error {
 
 // inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of operations.
 func (a *app) inspectDiff(ctx context.Context, in *inspection, name string, operations int, show func(*client.ProxyDiff)) error {
-	fmt.Fprintf(a.stdout, "\nDIFF: %d operations\n", operations)
+	fmt.Fprintf(a.stdout, "\nDIFF: %s\n", counted(operations, "operation"))
 	if operations == 0 {
 		return nil
 	}
@@ -266,21 +246,10 @@ func (a *app) warn(warnings []string) {
 	}
 }
 
-func (a *app) inspectStatus(cmd *cobra.Command, name, format string) error {
-	p, err := a.client().Proxy(cmd.Context(), a.mesh, name)
-	if err != nil {
-		return err
-	}
-	return a.printProxy(p, format)
-}
-
-// printProxy writes how far a proxy is with its config.
+// printProxy writes the sync status of a proxy.
 func (a *app) printProxy(p *client.Proxy, format string) error {
-	switch format {
-	case "json":
-		return printJSON(a.stdout, p)
-	case "yaml":
-		return printYAML(a.stdout, p)
+	if ok, err := a.printed(format, p); ok {
+		return err
 	}
 	fmt.Fprintf(a.stdout, "%s/%s: %s", cmp.Or(p.Mesh, p.Type.Kind()), p.Name, p.State)
 	if p.Reason != "" {
@@ -291,7 +260,7 @@ func (a *app) printProxy(p *client.Proxy, format string) error {
 		fmt.Fprintf(a.stdout, "%s: %s\n", x.Severity, x.Reason)
 	}
 	for _, c := range p.Clients {
-		fmt.Fprintf(a.stdout, "\nnode %s: %s %s, %s, %s ago, %d streams\n", c.NodeID, c.UserAgent, c.Version, c.Peer, age(c.ConnectedAt), c.Streams)
+		fmt.Fprintf(a.stdout, "\nnode %s: %s %s, %s, %s ago, %s\n", c.NodeID, c.UserAgent, c.Version, c.Peer, age(c.ConnectedAt), counted(c.Streams, "stream"))
 		t := newTable(a.stdout, "TYPE", "RESOURCES", "SENT", "ACKED", "REJECTED")
 		for _, x := range c.Types {
 			rejected := ""
@@ -305,7 +274,7 @@ func (a *app) printProxy(p *client.Proxy, format string) error {
 		}
 		for _, x := range c.Types {
 			for _, h := range x.Held {
-				fmt.Fprintf(a.stdout, "held: %s: %s\n", h.Name, oneLine(h.Reason))
+				fmt.Fprintf(a.stdout, "withheld: %s: %s\n", h.Name, oneLine(h.Reason))
 				printBlame(a.stdout, "  because of ", h.Policies)
 			}
 		}

@@ -9,16 +9,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
-// inspectZoneCommand shows a proxy at the border of a zone.
+// inspectZoneCommand shows a zone proxy.
 func (a *app) inspectZoneCommand(t offline.ProxyType, plural string) *cobra.Command {
 	var files fileFlags
 	var typ string
 	kind := t.Kind()
 	name := strings.ToLower(kind)
-	types := []string{typeConfig, typeStatus}
 	cmd := &cobra.Command{
 		Use:   name + " NAME",
-		Short: "Show what the proxy of a " + kind + " gets, or how far it is with it",
+		Short: "Show the config of a " + kind + ", or its sync status",
 		Long: `Shows the xDS config of the proxy of a ` + kind + ` (--type=config), which is made from all meshes, or which versions it
 was sent, has acknowledged and rejected (--type=status). With -f, the config is computed from these resources alone; the
 zone is then NEARSIDE_NODE_ZONE.`,
@@ -27,32 +26,11 @@ zone is then NEARSIDE_NODE_ZONE.`,
 		ValidArgsFunction: a.completeNamesOf(plural),
 	}
 	files.add(cmd, "compute offline from these resources")
-	cmd.Flags().StringVar(&typ, "type", typeConfig, "what to show: "+strings.Join(types, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(types, cobra.ShellCompDirectiveNoFileComp))
-	output := outputFlag(cmd, "table", "json", "yaml")
+	choiceFlag(cmd, &choice{&typ, "--type", []string{typeConfig, typeStatus}}, "type", "", "what to show: ")
+	var format string
+	outputFlag(cmd, &format, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
-		switch typ {
-		case typeConfig:
-			var c *client.Config
-			if len(files.paths) > 0 {
-				o, err := a.offline(&files)
-				if err != nil {
-					return err
-				}
-				var warnings []string
-				if c, warnings, err = o.ZoneConfig(a.getenv("NEARSIDE_NODE_ZONE"), offline.ProxyRef{Type: t, Name: args[0]}); err != nil {
-					return err
-				}
-				a.warn(warnings)
-			} else if c, err = a.client().ZoneConfig(cmd.Context(), plural, args[0]); err != nil {
-				return err
-			}
-			return a.printConfig(c, format)
-		case typeStatus:
+		if typ == typeStatus {
 			if len(files.paths) > 0 {
 				return usagef("-f does not go with --type=status, which is about what the agent has sent")
 			}
@@ -62,7 +40,15 @@ zone is then NEARSIDE_NODE_ZONE.`,
 			}
 			return a.printProxy(p, format)
 		}
-		return usagef("--type %q is not possible; one of %s", typ, strings.Join(types, ", "))
+		c, err := answer(a, &files, func() (*client.Config, error) {
+			return a.client().ZoneConfig(cmd.Context(), plural, args[0])
+		}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
+			return o.ZoneConfig(zone, offline.ProxyRef{Type: t, Name: args[0]})
+		})
+		if err != nil {
+			return err
+		}
+		return a.printConfig(c, format)
 	}
 	return cmd
 }

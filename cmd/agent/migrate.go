@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/offline"
@@ -29,7 +30,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Derive new policies from the legacy ones and show what they change",
-		Long: `Makes, for the legacy policies of a mesh, policies of the new generation that say the same, labelled
+		Long: `Makes, for the legacy policies of a mesh, targetRef policies with the same meaning, labelled
 kuma.io/effect: shadow so that they touch no proxy, and shows what they change once they are live. Each change has its
 reason; one without is marked and needs a look. Nothing is stored: the policies go to standard output as a stream for
 apply, or with --write into files, and the report goes to standard error. -o json has both in one document.
@@ -49,16 +50,11 @@ NEARSIDE_NODE_ZONE. docs/migration.md shows the way from here to the end.`,
 	fl.StringSliceVar(&m.dataplanes, "dataplane", nil, "dataplane whose config is compared; repeatable; default all of the mesh")
 	fl.StringVar(&m.dir, "write", "", "folder to write each new policy into, as a file of its own")
 	fl.BoolVar(&m.force, "force", false, "let --write replace files that hold something else")
-	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		return a.names(cmd, "dataplanes", a.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
-	})
+	a.completeDataplanes(cmd, "dataplane")
 	_ = cmd.MarkFlagDirname("write") // fails only for a flag that does not exist
-	output := outputFlag(cmd, "yaml", "json", "name")
+	var format string
+	outputFlag(cmd, &format, "yaml", "json", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if m.force && m.dir == "" {
 			return usagef("--force belongs to --write, which is missing")
 		}
@@ -75,7 +71,7 @@ func (a *app) migrate(ctx context.Context, m *migration, format string) error {
 			return err
 		}
 		if !k.Legacy {
-			return usagef("--type %q is not a kind of the legacy generation", t)
+			return usagef("--type %q is not a legacy kind", t)
 		}
 		opts.Kinds = append(opts.Kinds, k.Kind)
 	}
@@ -183,10 +179,10 @@ func (a *app) writePolicies(m *migration, out *offline.Migration, format string)
 		files[name] = b.Bytes()
 	}
 	if len(taken) > 0 {
-		return fmt.Errorf("--write: %s is there and holds something else (%d files in all); nothing was written: give another folder, or --force", taken[0], len(taken))
+		return fmt.Errorf("--write: %s is there and holds something else (%s in all); nothing was written: give another folder, or --force", taken[0], counted(len(taken), "file"))
 	}
 	for _, name := range names {
-		if err := os.WriteFile(name, files[name], 0o644); err != nil {
+		if err := renameio.WriteFile(name, files[name], 0o644, renameio.WithTempDir(m.dir)); err != nil {
 			return fmt.Errorf("--write: %w", err)
 		}
 		if format == "yaml" {

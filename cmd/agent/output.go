@@ -13,18 +13,44 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// outputFlag adds -o with the formats that a command has; the first is the default. The returned function checks the
-// value.
-func outputFlag(cmd *cobra.Command, formats ...string) func() (string, error) {
-	var value string
-	cmd.Flags().StringVarP(&value, "output", "o", formats[0], "format: "+strings.Join(formats, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	return func() (string, error) {
-		if !slices.Contains(formats, value) {
-			return "", usagef("-o %q is not possible; one of %s", value, strings.Join(formats, ", "))
-		}
-		return value, nil
+// choice is a flag with the values that a command takes; [choice.check] runs before the command.
+type choice struct {
+	value  *string
+	flag   string
+	values []string
+}
+
+func (c *choice) String() string     { return *c.value }
+func (c *choice) Set(s string) error { *c.value = s; return nil }
+func (c *choice) Type() string       { return "string" }
+
+func (c *choice) check() error {
+	if !slices.Contains(c.values, *c.value) {
+		return usagef("%s %q is not possible; one of %s", c.flag, *c.value, strings.Join(c.values, ", "))
 	}
+	return nil
+}
+
+// outputFlag adds -o with the formats that a command has; the first is the default.
+func outputFlag(cmd *cobra.Command, to *string, formats ...string) {
+	choiceFlag(cmd, &choice{to, "-o", formats}, "output", "o", "format: ")
+}
+
+func choiceFlag(cmd *cobra.Command, c *choice, name, short, usage string) {
+	*c.value = c.values[0]
+	cmd.Flags().VarP(c, name, short, usage+strings.Join(c.values, ", "))
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(c.values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// printed writes a document where the format is JSON or YAML; else it reports false.
+func (a *app) printed(format string, v any) (bool, error) {
+	switch format {
+	case "json":
+		return true, printJSON(a.stdout, v)
+	case "yaml":
+		return true, printYAML(a.stdout, v)
+	}
+	return false, nil
 }
 
 // printJSON writes a document of the API, indented.

@@ -87,10 +87,10 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nearside",
 		Short: "Service mesh from the node's side: the agent and its command line",
-		Long: `nearside gives the Envoys of its node their config over xDS, from resources in Kuma's formats.
+		Long: `nearside computes Envoy configuration on the node, from resources in Kuma's formats, and serves it over xDS.
 
 "nearside run" is the agent. All other commands are its clients, or work on files alone.
-Exit codes: 0 success, 1 failed, 2 the answer is no, 3 a wait timed out, 64 usage,
+Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage,
 65 invalid input document, 69 the agent is not reachable, 77 no permission.`,
 		Example: `  nearside run --config /etc/nearside/agent.yaml
   nearside validate -f resources/
@@ -106,6 +106,13 @@ Exit codes: 0 success, 1 failed, 2 the answer is no, 3 a wait timed out, 64 usag
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Changed && f.Value.String() == "" {
 			return usagef("--mesh is empty; name a mesh, or leave it out for %q", cmp.Or(f.DefValue, "all"))
+		}
+		for _, name := range [...]string{"for", "type", "output"} {
+			if f := cmd.Flags().Lookup(name); f != nil {
+				if c, ok := f.Value.(*choice); ok && c.check() != nil {
+					return c.check()
+				}
+			}
 		}
 		return nil
 	}

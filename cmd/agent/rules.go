@@ -19,18 +19,7 @@ func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format stri
 	}
 	fields, _ := in.includes("fields", "diff", "fields")
 	fields = fields || format == "table"
-	var doc *client.Rules
-	if len(in.files.paths) > 0 {
-		o, err := a.offline(&in.files)
-		if err != nil {
-			return err
-		}
-		var warnings []string
-		if doc, warnings, err = o.Rules(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, offline.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields}); err != nil {
-			return err
-		}
-		a.warn(warnings)
-	} else {
+	doc, err := answer(a, &in.files, func() (*client.Rules, error) {
 		var include []string
 		if diff {
 			include = append(include, "diff")
@@ -38,15 +27,15 @@ func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format stri
 		if fields {
 			include = append(include, "fields")
 		}
-		if doc, err = a.client().Rules(cmd.Context(), a.mesh, name, in.shadow, include...); err != nil {
-			return err
-		}
+		return a.client().Rules(cmd.Context(), a.mesh, name, in.shadow, include...)
+	}, func(o *offline.Offline, zone string) (*client.Rules, []string, error) {
+		return o.Rules(zone, a.mesh, name, offline.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields})
+	})
+	if err != nil {
+		return err
 	}
-	switch format {
-	case "json":
-		return printJSON(a.stdout, doc)
-	case "yaml":
-		return printYAML(a.stdout, doc)
+	if ok, err := a.printed(format, doc); ok {
+		return err
 	}
 	if err := rulesText(a.stdout, doc); err != nil || !diff {
 		return err
@@ -234,28 +223,16 @@ func short(s string, most int) string {
 
 // inspectPolicies is inspect dataplane --type=policies.
 func (a *app) inspectPolicies(cmd *cobra.Command, in *inspection, name, format string) error {
-	var doc *client.Policies
-	if len(in.files.paths) > 0 {
-		o, err := a.offline(&in.files)
-		if err != nil {
-			return err
-		}
-		var warnings []string
-		if doc, warnings, err = o.Policies(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, in.backend); err != nil {
-			return err
-		}
-		a.warn(warnings)
-	} else {
-		var err error
-		if doc, err = a.client().Policies(cmd.Context(), a.mesh, name, in.backend); err != nil {
-			return err
-		}
+	doc, err := answer(a, &in.files, func() (*client.Policies, error) {
+		return a.client().Policies(cmd.Context(), a.mesh, name, in.backend)
+	}, func(o *offline.Offline, zone string) (*client.Policies, []string, error) {
+		return o.Policies(zone, a.mesh, name, in.backend)
+	})
+	if err != nil {
+		return err
 	}
-	switch format {
-	case "json":
-		return printJSON(a.stdout, doc)
-	case "yaml":
-		return printYAML(a.stdout, doc)
+	if ok, err := a.printed(format, doc); ok {
+		return err
 	}
 	t := newTable(a.stdout, "KIND", "NAME", "EFFECT", "INBOUNDS", "OUTBOUNDS", "REASON")
 	for _, p := range doc.Items {

@@ -113,7 +113,7 @@ func TestProxyScreens(t *testing.T) {
 	out, _ := output(t, socket, exitOK, "inspect", "dataplanes", "-o", "wide")
 	contains(t, out, "default   web    rejected   envoy 1.31.0   3h", "default.web", "6 ", "bad filter")
 	out, _ = output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status")
-	contains(t, out, "default/web: rejected: bad filter", "node default.web: envoy 1.31.0", "3h ago, 1 streams",
+	contains(t, out, "default/web: rejected: bad filter", "node default.web: envoy 1.31.0", "3h ago, 1 stream",
 		"Cluster    4           aa     aa      -", "Listener   2           bb     cc      bb: bad filter", "held: inbound:x: bad filter")
 	out, _ = output(t, socket, exitOK, "get", "dp")
 	contains(t, out, "rejected")
@@ -143,8 +143,8 @@ func TestStatusScreen(t *testing.T) {
 	})
 	out, _ := output(t, socket, exitNo, "status")
 	contains(t, out, "nearside v1 on n (zone z), pid 7", "NOT READY", "ok   state: well", "FAIL xds: socket is gone", "2 at revision 2 (2 api)",
-		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m belongs to api",
-		"WARN /r/b.yaml: vanished, what it had stays in force until 03:04:05.006", "WARN /r/c.yaml: empty, what it had stays in force until the directory can be read", "problems   12", "… and 2 more",
+		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m is managed by api",
+		"WARN /r/b.yaml: vanished, its resources are retained until 03:04:05.006", "WARN /r/c.yaml: empty, its resources are retained until the directory can be read", "problems   12", "… and 2 more",
 		"stored, but this version does not act on them: 1 Dataplane")
 	out, _ = output(t, socket, exitNo, "status", "-o", "yaml")
 	contains(t, out, "ready: false")

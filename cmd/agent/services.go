@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 func (a *app) inspectServicesCommand() *cobra.Command {
@@ -19,7 +20,7 @@ func (a *app) inspectServicesCommand() *cobra.Command {
 		Long: `Lists every service of a mesh as this node sees it: the values of kuma.io/service (ServiceTag), MeshServices, those that
 are made of tags among them (they are in no list of resources), MeshExternalServices and MeshMultiZoneServices. ENDPOINTS
 is how many take traffic, of how many, for each port. HOSTNAMES are those that a service has. Below the table stands what
-services do not have of what they were to have, and why.
+services lack, and why.
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE.`,
@@ -29,37 +30,29 @@ NEARSIDE_NODE_ZONE.`,
 	a.meshFlag(cmd)
 	files.add(cmd, "compute offline from these resources")
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	output := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
+	var format string
+	outputFlag(cmd, &format, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		mesh := a.mesh
 		if all {
 			mesh = ""
 		}
-		var list []client.Service
-		if len(files.paths) > 0 {
-			if all {
-				return usagef("-f computes one mesh; leave -A out and name the mesh with -m")
-			}
-			o, err := a.offline(&files)
-			if err != nil {
-				return err
-			}
-			if list, err = o.Services(a.getenv("NEARSIDE_NODE_ZONE"), mesh); err != nil {
-				return err
-			}
-		} else if list, err = a.client().Services(cmd.Context(), mesh, "", ""); err != nil {
+		if all && len(files.paths) > 0 {
+			return usagef("-f computes one mesh; leave -A out and name the mesh with -m")
+		}
+		list, err := answer(a, &files, func() ([]client.Service, error) {
+			return a.client().Services(cmd.Context(), mesh, "", "")
+		}, func(o *offline.Offline, zone string) ([]client.Service, []string, error) {
+			list, err := o.Services(zone, mesh)
+			return list, nil, err
+		})
+		if err != nil {
 			return err
 		}
-		switch format {
-		case "json":
-			return printJSON(a.stdout, serviceList{len(list), list})
-		case "yaml":
-			return printYAML(a.stdout, serviceList{len(list), list})
-		case "name":
+		if ok, err := a.printed(format, serviceList{len(list), list}); ok {
+			return err
+		}
+		if format == "name" {
 			for _, s := range list {
 				fmt.Fprintln(a.stdout, strings.ToLower(s.Kind)+"/"+s.Name)
 			}

@@ -18,26 +18,19 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Show the health of the agent on one screen",
-		Long:    "Shows what the agent holds, what its proxies are at and what needs a look. Exit code 2 when it is not ready.",
+		Long:    "Shows the stored resources, the sync status of the proxies and the problems. Exit code 2 when it is not ready.",
 		Example: "  nearside status\n  nearside status -o json | jq .problems",
 		Args:    args(0, 0, "no arguments"),
 	}
-	output := outputFlag(cmd, "text", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		s, err := a.client().Status(cmd.Context())
 		if err != nil {
 			return err
 		}
-		switch format {
-		case "json":
-			err = printJSON(a.stdout, s)
-		case "yaml":
-			err = printYAML(a.stdout, s)
-		default:
+		ok, err := a.printed(format, s)
+		if !ok {
 			printStatus(a.stdout, s)
 		}
 		if err == nil && !s.Ready {
@@ -94,7 +87,7 @@ func printStatus(w io.Writer, s *client.Status) {
 			fmt.Fprintf(w, "  FAIL %s\n", x)
 		}
 		for _, k := range slices.Sorted(maps.Keys(f.Conflicts)) {
-			fmt.Fprintf(w, "  FAIL %s: %s belongs to %s\n", f.Path, k, f.Conflicts[k])
+			fmt.Fprintf(w, "  FAIL %s: %s is managed by %s\n", f.Path, k, f.Conflicts[k])
 		}
 	}
 	const most = 10
@@ -108,12 +101,12 @@ func printStatus(w io.Writer, s *client.Status) {
 	}
 }
 
-// keptUntil says for how long a file that is missing is not given up.
+// keptUntil says for how long the resources of a missing file are retained.
 func keptUntil(t time.Time) string {
 	if t.IsZero() {
-		return "what it had stays in force until the directory can be read"
+		return "its resources are retained until the directory can be read"
 	}
-	return "what it had stays in force until " + t.Local().Format("15:04:05.000")
+	return "its resources are retained until " + t.Local().Format("15:04:05.000")
 }
 
 // counts writes numbers by name in a stable order: "3 api, 2 file".

@@ -18,7 +18,7 @@ type validation struct {
 	Files     int               `json:"files"`
 	Resources int               `json:"resources"` // that are good
 	Faults    offline.Faults    `json:"faults"`
-	Warnings  offline.Faults    `json:"warnings"` // what works otherwise than it reads
+	Warnings  offline.Faults    `json:"warnings"` // for people, of the documents and of the configs
 	Proxies   int               `json:"proxies"`  // whose config was checked
 	Findings  []offline.Finding `json:"findings"` // of the check, those that are faults first
 	Notes     []string          `json:"notes"`    // what could not be checked
@@ -34,8 +34,8 @@ func (a *app) validateCommand() *cobra.Command {
 standard error with file, line, document, field path and remedy; exit code 65 when there is one.
 
 Where the documents are good, the configs of all Dataplanes among them are made and checked as an agent does before it
-sends them: what Envoy would refuse or could not use is a fault of the document that causes it, and what it would use
-otherwise than it reads is a warning. The zone is NEARSIDE_NODE_ZONE. --no-proxies leaves this out.
+sends them: what Envoy would reject or could not use is a fault of the document that causes it. A setting that Envoy would
+ignore or apply with another meaning is a warning. The zone is NEARSIDE_NODE_ZONE. --no-proxies leaves this out.
 
 With ENVOY_BIN in the environment, that Envoy loads the configs too, in its validate mode, up to 64 of them; --envoy takes
 the envoy on the PATH where ENVOY_BIN is not set. What it refuses is a fault. Log files are /dev/null for it, and
@@ -52,12 +52,9 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 	f.add(cmd, "resources to check")
 	cmd.Flags().BoolVar(&noProxies, "no-proxies", false, "check the documents alone, and no config that they make")
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	output := outputFlag(cmd, "text", "json")
+	var format string
+	outputFlag(cmd, &format, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		if noProxies && askEnvoy {
 			return usagef("--no-proxies leaves nothing that --envoy could be asked about; give one of the two")
 		}
@@ -93,13 +90,13 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 				return err
 			}
 		} else if len(faults) == 0 {
-			line := fmt.Sprintf("%d resources in %d files are valid", o.Len(), len(texts))
+			line := fmt.Sprintf("valid: %s in %s", counted(o.Len(), "resource"), counted(len(texts), "file"))
 			switch {
 			case noProxies:
 			case v.Proxies == 0:
-				line += "; there is no Dataplane of a mesh among them, so no config was checked"
+				line += "; no config was checked, since there is no Dataplane of a mesh among them"
 			default:
-				line += fmt.Sprintf(", and so are the configs of %s", proxies(v.Proxies))
+				line += " and the configs of " + counted(v.Proxies, "proxy")
 			}
 			fmt.Fprintln(a.stderr, line)
 		}
@@ -132,10 +129,10 @@ func (a *app) verify(ctx context.Context, o *offline.Offline, askEnvoy bool) (*o
 	return v, err
 }
 
-// progressEvery is how often a terminal is told how far something is; what takes less shows nothing.
+// progressEvery is the interval of progress lines on a terminal; what takes less shows none.
 const progressEvery = 200 * time.Millisecond
 
-// progress shows how far something is in one line of a terminal, which done takes away.
+// progress shows the progress in one line of a terminal, which done removes.
 func progress(w io.Writer, what string) (told func(n, all int), done func()) {
 	last, shown := time.Now(), false
 	told = func(n, all int) {

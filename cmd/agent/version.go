@@ -50,20 +50,14 @@ func (a *app) versionCommand() *cobra.Command {
 		Example: "  nearside version\n  nearside version -o json",
 		Args:    args(0, 0, "no arguments"),
 	}
-	output := outputFlag(cmd, "text", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		format, err := output()
-		if err != nil {
+		b := buildVersion()
+		if ok, err := a.printed(format, b); ok {
 			return err
 		}
-		b := buildVersion()
-		switch format {
-		case "json":
-			return printJSON(a.stdout, b)
-		case "yaml":
-			return printYAML(a.stdout, b)
-		}
-		_, err = fmt.Fprintf(a.stdout, "%s %s (%s, %s)\n", b.Product, b.Version, b.Go, b.Platform)
+		_, err := fmt.Fprintf(a.stdout, "%s %s (%s, %s)\n", b.Product, b.Version, b.Go, b.Platform)
 		return err
 	}
 	return cmd

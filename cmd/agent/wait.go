@@ -18,7 +18,7 @@ func (a *app) waitCommand() *cobra.Command {
 	w := waiting{}
 	cmd := &cobra.Command{
 		Use:   "wait TYPE/NAME",
-		Short: "Wait until the proxies have taken a change",
+		Short: "Wait until the proxies have applied a change",
 		Long: `Waits until every connected proxy of this node that the resource touches has acknowledged its last change, or with
 --for=gone its deletion. A policy touches the proxies that it selects and those that it selected before; any other
 resource may touch every proxy of its mesh.
@@ -34,20 +34,14 @@ restarts meanwhile is waited for too.`,
 	}
 	a.meshFlag(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&w.what, "for", client.ForApplied, "what to wait for: applied, gone")
+	choiceFlag(cmd, &choice{&w.what, "--for", []string{client.ForApplied, client.ForGone}}, "for", "", "what to wait for: ")
 	fl.StringVar(&w.scope, "scope", client.ScopeNode, "whose proxies: node")
 	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
-	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{client.ForApplied, client.ForGone}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{client.ScopeNode}, cobra.ShellCompDirectiveNoFileComp))
-	output := outputFlag(cmd, "text", "json", "yaml")
+	var format string
+	outputFlag(cmd, &format, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		format, err := output()
-		if err != nil {
-			return err
-		}
 		switch {
-		case w.what != client.ForApplied && w.what != client.ForGone:
-			return usagef("--for %q is not possible; one of applied, gone", w.what)
 		case w.scope == client.ScopeMesh:
 			return usagef("--scope mesh is not possible: the agents of this version do not know of each other; wait on each node with --scope node")
 		case w.scope != client.ScopeNode:
@@ -207,14 +201,7 @@ func howFar(s *client.Applied) string {
 // printWaited says how the wait has ended.
 func (a *app) printWaited(w *waiting, r reference, format string) error {
 	s := w.last
-	var err error
-	switch format {
-	case "json":
-		err = printJSON(a.stdout, s)
-	case "yaml":
-		err = printYAML(a.stdout, s)
-	}
-	if err != nil {
+	if _, err := a.printed(format, s); err != nil {
 		return err
 	}
 	name := called(r)
@@ -228,14 +215,14 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 			fmt.Fprintf(a.stderr, ": %s", s.Reason)
 		}
 		if s.LateTotal > 0 {
-			fmt.Fprintf(a.stderr, "; %s late", proxies(s.LateTotal))
+			fmt.Fprintf(a.stderr, "; %s late", counted(s.LateTotal, "proxy"))
 		}
 		fmt.Fprintln(a.stderr)
 		for _, p := range s.Late {
 			fmt.Fprintf(a.stderr, "  %s/%s: %s\n", p.Mesh, p.Name, p.Reason)
 		}
 		if w.lost != nil {
-			fmt.Fprintf(a.stderr, "  this is how it stood when the agent was last heard of: %v\n", w.lost)
+			fmt.Fprintf(a.stderr, "  this is the last answer of the agent: %v\n", w.lost)
 		}
 		return &silentError{exitTimeout}
 	case client.StateRejected:
@@ -259,16 +246,20 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 	case s.Proxies == 0:
 		line += ": no connected proxy is touched"
 	default:
-		line += fmt.Sprintf(": %s acknowledged revision %d", proxies(s.Acknowledged), s.Revision)
+		line += fmt.Sprintf(": %s acknowledged revision %d", counted(s.Acknowledged, "proxy"), s.Revision)
 	}
 	fmt.Fprintln(a.stdout, line)
 	return nil
 }
 
-// proxies is a number of them.
-func proxies(n int) string {
-	if n == 1 {
-		return "1 proxy"
+// counted is a number with its noun: "1 file", "2 files", "3 proxies".
+func counted(n int, noun string) string {
+	switch stem, y := strings.CutSuffix(noun, "y"); {
+	case n == 1:
+	case y:
+		noun = stem + "ies"
+	default:
+		noun += "s"
 	}
-	return fmt.Sprintf("%d proxies", n)
+	return fmt.Sprintf("%d %s", n, noun)
 }

@@ -113,7 +113,7 @@ func drawListener(s *script) proto.Message {
 		config = m
 	}
 	l := &listenerv3.Listener{
-		Name: s.name("name"), Address: socketAddressOf(s),
+		Name: s.name("name"), StatPrefix: s.name("listener stat"), Address: socketAddressOf(s),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{Name: "f", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: mustPack(config)}}}}},
 	}
 	if s.rarely("additional") {
@@ -226,6 +226,7 @@ func drawAssignment(s *script) proto.Message {
 func TestShapesHaveOneResult(t *testing.T) {
 	makers := map[envoy.Kind]func(*script) proto.Message{envoy.KindListener: drawListener, envoy.KindCluster: drawCluster, envoy.KindEndpoint: drawAssignment, envoy.KindRoute: drawRoutes}
 	taken := 0
+	types, drawn := shapeTypes(), map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {
 		var warm cache
 		compare := func(k envoy.Kind, m proto.Message) {
@@ -233,6 +234,7 @@ func TestShapesHaveOneResult(t *testing.T) {
 			if err != nil {
 				return // a text that is not UTF-8 cannot be written
 			}
+			noteFields(types[k], m.ProtoReflect(), drawn)
 			r := &envoy.Resource{Name: envoy.ResourceName(m), Body: body}
 			if rapid.IntRange(0, 19).Draw(t, "sent as another") == 0 {
 				r.Name = "other"
@@ -263,6 +265,70 @@ func TestShapesHaveOneResult(t *testing.T) {
 	if taken < 500 {
 		t.Fatalf("only %d results were taken from shapes: the test says nothing", taken)
 	}
+	// A row of the table that no resource above has is a row of which nothing was compared.
+	for k := range envoy.NumKinds {
+		if types[k] == nil {
+			continue
+		}
+		for _, path := range namedFields(types[k], newMessage(k).ProtoReflect().Descriptor(), nil) {
+			if !drawn[path] {
+				t.Errorf("shapeTypes has %s, which no random resource sets: set it in a draw function, so that it is compared", path)
+			}
+		}
+	}
+}
+
+// noteFields notes the fields of a message that the table of shapes has.
+func noteFields(s *shapeType, m protoreflect.Message, seen map[string]bool) {
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		f := s.field(fd.Number())
+		if f.role == byShape {
+			return true
+		}
+		seen[string(fd.FullName())] = true
+		each := func(v protoreflect.Value) {
+			switch f.role {
+			case inside:
+				noteFields(f.of, v.Message(), seen)
+			case packedIn:
+				if a, ok := v.Message().Interface().(*anypb.Any); ok && f.of.packed[a.TypeUrl] != nil {
+					if inner, err := a.UnmarshalNew(); err == nil {
+						noteFields(f.of.packed[a.TypeUrl], inner.ProtoReflect(), seen)
+					}
+				}
+			}
+		}
+		if fd.IsList() {
+			for i := range v.List().Len() {
+				each(v.List().Get(i))
+			}
+		} else {
+			each(v)
+		}
+		return true
+	})
+}
+
+// namedFields lists the fields of the table of shapes by their full names.
+func namedFields(s *shapeType, d protoreflect.MessageDescriptor, out []string) []string {
+	for n, f := range s.fields {
+		fd := d.Fields().ByNumber(protoreflect.FieldNumber(n))
+		if f.role == byShape || fd == nil {
+			continue
+		}
+		out = append(out, string(fd.FullName()))
+		switch f.role {
+		case inside:
+			out = namedFields(f.of, fd.Message(), out)
+		case packedIn:
+			for url, p := range f.of.packed {
+				if m, err := (&anypb.Any{TypeUrl: url}).UnmarshalNew(); err == nil {
+					out = namedFields(p, m.ProtoReflect().Descriptor(), out)
+				}
+			}
+		}
+	}
+	return out
 }
 
 // TestRepeatsHaveOneResult: a listener whose filter chains have filters that are equal, or differ in a name, is found to be

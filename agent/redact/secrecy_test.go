@@ -1,4 +1,4 @@
-package wirejson_test
+package redact_test
 
 import (
 	"bytes"
@@ -11,26 +11,26 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/nearside-mesh/nearside/agent/wirejson"
+	"github.com/nearside-mesh/nearside/agent/redact"
 )
 
 // some declares some fields secret, and some within them not.
-func some(fd protoreflect.FieldDescriptor) wirejson.Secrecy {
+func some(fd protoreflect.FieldDescriptor) redact.Secrecy {
 	if fd.FullName().Parent().Parent() == "google.protobuf" {
-		return wirejson.Inherit
+		return redact.Inherit
 	}
 	switch crc32.ChecksumIEEE([]byte(fd.FullName())) % 8 {
 	case 0:
-		return wirejson.Hide
+		return redact.Hide
 	case 1:
-		return wirejson.Show
+		return redact.Show
 	default:
-		return wirejson.Inherit
+		return redact.Inherit
 	}
 }
 
 // conceal does to a message what hiding does to its JSON form.
-func conceal(m protoreflect.Message, secrecy func(protoreflect.FieldDescriptor) wirejson.Secrecy, hidden bool) {
+func conceal(m protoreflect.Message, secrecy func(protoreflect.FieldDescriptor) redact.Secrecy, hidden bool) {
 	fields := m.Descriptor().Fields()
 	switch name := m.Descriptor().FullName(); {
 	case name == "google.protobuf.Any":
@@ -48,13 +48,13 @@ func conceal(m protoreflect.Message, secrecy func(protoreflect.FieldDescriptor) 
 		return
 	case hidden && name == "google.protobuf.Value":
 		if fd := m.WhichOneof(m.Descriptor().Oneofs().Get(0)); fd != nil && fd.Message() == nil {
-			m.Set(fields.ByName("string_value"), protoreflect.ValueOfString(wirejson.Redacted))
+			m.Set(fields.ByName("string_value"), protoreflect.ValueOfString(redact.Redacted))
 			return
 		}
 	}
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		hides := func(fd protoreflect.FieldDescriptor, around bool) bool {
-			return map[wirejson.Secrecy]bool{wirejson.Hide: true, wirejson.Show: false, wirejson.Inherit: around}[secrecy(fd)]
+			return map[redact.Secrecy]bool{redact.Hide: true, redact.Show: false, redact.Inherit: around}[secrecy(fd)]
 		}
 		h := hides(fd, hidden)
 		text := fd.Kind() == protoreflect.StringKind || fd.Kind() == protoreflect.BytesKind
@@ -94,9 +94,9 @@ func conceal(m protoreflect.Message, secrecy func(protoreflect.FieldDescriptor) 
 func hiddenValue(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
-		return protoreflect.ValueOfString(wirejson.Redacted)
+		return protoreflect.ValueOfString(redact.Redacted)
 	case protoreflect.BytesKind:
-		return protoreflect.ValueOfBytes([]byte(wirejson.Redacted))
+		return protoreflect.ValueOfBytes([]byte(redact.Redacted))
 	default:
 		return fd.Default()
 	}
@@ -105,7 +105,7 @@ func hiddenValue(fd protoreflect.FieldDescriptor) protoreflect.Value {
 // TestSecretsLikeTheLibrary hides fields of random messages, and holds the result against the same messages with the
 // values taken out.
 func TestSecretsLikeTheLibrary(t *testing.T) {
-	r := wirejson.New(some)
+	r := redact.New(some)
 	rendered := 0
 	for seed := range uint64(800) {
 		rnd := newRandom(seed)
@@ -116,7 +116,7 @@ func TestSecretsLikeTheLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 		want, wantErr := reference(m.Type(), wire, func(m protoreflect.Message) { conceal(m, some, false) })
-		got, err := r.Append(nil, m.Descriptor(), wire)
+		got, err := r.JSON(m.Type(), wire)
 		switch {
 		case wantErr != nil: // a value without a JSON form; concealed ones are fit
 			if err == nil {
@@ -136,7 +136,7 @@ func TestSecretsLikeTheLibrary(t *testing.T) {
 // TestNothingSecretShows marks every text of random messages, hides all, and looks for the mark.
 func TestNothingSecretShows(t *testing.T) {
 	const mark = "SECRET-"
-	hide := func(protoreflect.FieldDescriptor) wirejson.Secrecy { return wirejson.Hide }
+	hide := func(protoreflect.FieldDescriptor) redact.Secrecy { return redact.Hide }
 	var texts func(m protoreflect.Message) int
 	texts = func(m protoreflect.Message) int {
 		n := 0
@@ -179,7 +179,7 @@ func TestNothingSecretShows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := wirejson.New(hide).Append(nil, m.Descriptor(), wire)
+		got, err := redact.New(hide).JSON(m.Type(), wire)
 		if err != nil {
 			continue
 		}

@@ -1,4 +1,4 @@
-package wirejson_test
+package redact_test
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/nearside-mesh/nearside/agent/wirejson"
+	"github.com/nearside-mesh/nearside/agent/redact"
 )
 
 // rare is what the language has and Envoy's API has little or nothing of: groups, enums that do not begin at zero,
@@ -100,7 +100,7 @@ func dynamic(t testing.TB, file string) protoreflect.MessageType {
 func TestRareParts(t *testing.T) {
 	for _, file := range []string{rare, editions} {
 		mt := dynamic(t, file)
-		r := wirejson.New(nil)
+		r := redact.New(nil)
 		rendered := 0
 		for seed := range uint64(800) {
 			rnd := newRandom(seed)
@@ -137,7 +137,7 @@ func TestTextThatIsNone(t *testing.T) {
 				continue
 			}
 			bad := textRecord(fd.Number(), []byte("a\xff"))
-			r := wirejson.New(nil)
+			r := redact.New(nil)
 			if compare(t, r, mt, join([]record{bad}), nil) {
 				t.Errorf("%s: bytes that are no text were rendered", fd.FullName())
 			}

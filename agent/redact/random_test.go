@@ -1,4 +1,4 @@
-package wirejson_test
+package redact_test
 
 import (
 	"math"

@@ -1,4 +1,4 @@
-package wirejson_test
+package redact_test
 
 import (
 	"strings"
@@ -18,7 +18,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
-	"github.com/nearside-mesh/nearside/agent/wirejson"
+	"github.com/nearside-mesh/nearside/agent/redact"
 )
 
 func encoded(t testing.TB, list ...proto.Message) []byte {
@@ -43,8 +43,8 @@ func packedAs(t testing.TB, m proto.Message) *anypb.Any {
 	return a
 }
 
-// TestAppend shows what comes out, and what of several values holds. Parts are put one behind the other.
-func TestAppend(t *testing.T) {
+// TestJSON shows what comes out, and what of several values holds. Parts are put one behind the other.
+func TestJSON(t *testing.T) {
 	filename := &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: "f"}}
 	dynamic := &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: "::", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 1}}}}
 	port := &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 2}}}}
@@ -90,11 +90,11 @@ func TestAppend(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mt, wire := c.parts[0].ProtoReflect().Type(), encoded(t, c.parts...)
-			got, err := wirejson.New(nil).Append(nil, mt.Descriptor(), wire)
+			got, err := redact.New(nil).JSON(mt, wire)
 			if err != nil || string(got) != c.want {
 				t.Errorf("got  %s, %v\nwant %s", got, err, c.want)
 			}
-			compare(t, wirejson.New(nil), mt, wire, nil)
+			compare(t, redact.New(nil), mt, wire, nil)
 		})
 	}
 }
@@ -102,36 +102,36 @@ func TestAppend(t *testing.T) {
 // TestRefuses names where a message cannot be rendered, and why.
 func TestRefuses(t *testing.T) {
 	field := func(n protowire.Number, body ...byte) []byte { return join([]record{textRecord(n, body)}) }
-	cluster := (&clusterv3.Cluster{}).ProtoReflect().Descriptor()
-	address := (&corev3.Address{}).ProtoReflect().Descriptor()
+	cluster := (&clusterv3.Cluster{}).ProtoReflect().Type()
+	address := (&corev3.Address{}).ProtoReflect().Type()
 	for _, c := range []struct {
 		name string
-		d    protoreflect.MessageDescriptor
+		t    protoreflect.MessageType
 		wire []byte
 		want string
 	}{
-		{"cut off", cluster, []byte{0x0a, 5, 'a'}, "name: the bytes are no message: unexpected EOF"},
-		{"field number", cluster, []byte{0x00, 0}, "field number out of range"},
-		{"group that nobody began", cluster, []byte{0x0c}, "mismatching end group"},
-		{"text", cluster, field(1, 0xff), "name: the text is not UTF-8"},
-		{"text that is replaced", cluster, append(field(1, 0xff), field(1, 'a')...), "name: the text is not UTF-8"},
-		{"member that is replaced", address, append(field(1, 0x12, 9), field(2)...), "socketAddress.address: the bytes are no message"},
-		{"packed values", (&listenerv3.FilterChainMatch{}).ProtoReflect().Descriptor(), field(7, 1, 0x80), "sourcePorts: the bytes are no message"},
-		{"duration", cluster, encoded(t, &clusterv3.Cluster{ConnectTimeout: &durationpb.Duration{Seconds: 1e12}}), "connectTimeout: the duration of 1000000000000 seconds is out of range"},
-		{"signs", cluster, encoded(t, &clusterv3.Cluster{ConnectTimeout: &durationpb.Duration{Seconds: 1, Nanos: -1}}), "differ in sign"},
+		{"cut off", cluster, []byte{0x0a, 5, 'a'}, "the bytes are not a valid message: cannot parse"},
+		{"field number", cluster, []byte{0x00, 0}, "the bytes are not a valid message"},
+		{"group that nobody began", cluster, []byte{0x0c}, "the bytes are not a valid message"},
+		{"text", cluster, field(1, 0xff), "the bytes are not a valid message: string field contains invalid UTF-8"},
+		{"text that is replaced", cluster, append(field(1, 0xff), field(1, 'a')...), "the bytes are not a valid message: string field contains invalid UTF-8"},
+		{"member that is replaced", address, append(field(1, 0x12, 9), field(2)...), "the bytes are not a valid message"},
+		{"packed values", (&listenerv3.FilterChainMatch{}).ProtoReflect().Type(), field(7, 1, 0x80), "the bytes are not a valid message"},
+		{"duration", cluster, encoded(t, &clusterv3.Cluster{ConnectTimeout: &durationpb.Duration{Seconds: 1e12}}), "google.protobuf.Duration: seconds out of range 1000000000000"},
+		{"signs", cluster, encoded(t, &clusterv3.Cluster{ConnectTimeout: &durationpb.Duration{Seconds: 1, Nanos: -1}}), "signs of seconds and nanos do not match"},
 		{"type", cluster, encoded(t, &clusterv3.Cluster{TransportSocket: &corev3.TransportSocket{ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: "x/no.Such"}}}}),
-			`transportSocket.typedConfig: the type "x/no.Such" is not known`},
+			`transportSocket: typedConfig: the type "x/no.Such" is not known`},
 		{"no type", cluster, encoded(t, &clusterv3.Cluster{TransportSocket: &corev3.TransportSocket{ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: &anypb.Any{Value: []byte{1}}}}}),
-			"has a value without a type"},
-		{"no value", (&structpb.Value{}).ProtoReflect().Descriptor(), nil, "has no value"},
+			"type_url is not set"},
+		{"no value", (&structpb.Value{}).ProtoReflect().Type(), nil, "none of the oneof fields is set"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := wirejson.New(nil)
-			if got, err := r.Append(nil, c.d, c.wire); err == nil || !strings.Contains(err.Error(), c.want) {
+			r := redact.New(nil)
+			if got, err := r.JSON(c.t, c.wire); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %s, %v, want an error with %q", got, err, c.want)
 			}
 			// A renderer goes on as if nothing had been.
-			if got, err := r.Append(nil, cluster, field(1, 'a')); err != nil || string(got) != `{"name":"a"}` {
+			if got, err := r.JSON(cluster, field(1, 'a')); err != nil || string(got) != `{"name":"a"}` {
 				t.Errorf("after that: %s, %v", got, err)
 			}
 		})
@@ -140,8 +140,8 @@ func TestRefuses(t *testing.T) {
 
 // TestDepth nests messages as deep as is allowed, and one deeper, in each way in which they can be.
 func TestDepth(t *testing.T) {
-	list := (&structpb.ListValue{}).ProtoReflect().Descriptor()
-	anyType := (&anypb.Any{}).ProtoReflect().Descriptor()
+	list := (&structpb.ListValue{}).ProtoReflect().Type()
+	anyType := (&anypb.Any{}).ProtoReflect().Type()
 	nest := func(levels int, wrap func([]byte) []byte) []byte {
 		var b []byte
 		for range levels {
@@ -159,7 +159,7 @@ func TestDepth(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		d       protoreflect.MessageDescriptor
+		t       protoreflect.MessageType
 		good, x []byte
 	}{
 		{"list", list, nest(49, inList), nest(50, inList)}, // each level is a list and a value; the innermost is a list
@@ -168,13 +168,13 @@ func TestDepth(t *testing.T) {
 		{"hostile", list, nil, nest(2000, inList)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := wirejson.New(nil)
-			if out, err := r.Append(nil, c.d, c.good); err != nil {
+			r := redact.New(nil)
+			if out, err := r.JSON(c.t, c.good); err != nil {
 				t.Errorf("within the limit: %v", err)
 			} else if c.name == "any" && strings.Count(string(out), "@type") != 99 {
 				t.Errorf("got %s", out)
 			}
-			if _, err := r.Append(nil, c.d, c.x); err == nil || !strings.Contains(err.Error(), tooDeep) {
+			if _, err := r.JSON(c.t, c.x); err == nil || !strings.Contains(err.Error(), tooDeep) {
 				t.Errorf("beyond the limit: %v", err)
 			}
 		})

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Addresses returns the virtual addresses that the agent has stored, as text by a key of its own choice.
+func (s *Store) Addresses() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.addresses)
+}
+
+// SetAddresses stores addresses; "" deletes one. They are on disk when it returns nil. What the disk does not take is
+// stored in memory, and written with the next commit.
+func (s *Store) SetAddresses(changes map[string]string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	for k, v := range changes {
+		if k == "" || len(k) > maxKey {
+			return fmt.Errorf("the key of an address has %d bytes; at least 1 and at most %d are allowed", len(k), maxKey)
+		}
+		if v == "" {
+			delete(s.addresses, k)
+		} else {
+			s.addresses[k] = v
+		}
+	}
+	if s.opt.Path == "" {
+		return nil
+	}
+	maps.Copy(s.unwritten, changes)
+	defer s.report()
+	return s.flush()
+}
+
+func putAddresses(tx *bolt.Tx, addresses map[string]string) error {
+	if len(addresses) == 0 {
+		return nil
+	}
+	b, err := tx.CreateBucketIfNotExists([]byte(bucketAddresses))
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", bucketAddresses, err)
+	}
+	for _, k := range slices.Sorted(maps.Keys(addresses)) {
+		if v := addresses[k]; v == "" {
+			err = errors.Join(err, b.Delete([]byte(k)))
+		} else {
+			err = errors.Join(err, b.Put([]byte(k), sealed(k, []byte(v))))
+		}
+	}
+	return err
+}
+
+// loadAddresses reads all addresses and finds the damaged ones.
+func (l *loaded) loadAddresses(tx *bolt.Tx) error {
+	l.addresses = map[string]string{}
+	b := tx.Bucket([]byte(bucketAddresses))
+	if b == nil {
+		return nil
+	}
+	return b.ForEach(func(k, v []byte) error {
+		if content, ok := unsealed(string(k), v); ok {
+			l.addresses[string(k)] = string(content)
+		} else {
+			l.damaged = append(l.damaged, move{bucketAddresses, slices.Clone(k), errors.New("the checksum is not as written")})
+		}
+		return nil
+	})
+}
