@@ -122,42 +122,35 @@ func (o *Offline) newMesh(zone string) change.NewMesh {
 
 // Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.
 func (o *Offline) Config(zone, meshName, dataplane string, include inspect.ConfigOptions) (*inspect.Config, []string, error) {
-	m, err := o.mesh(zone, meshName)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, warnings, err := inspect.ProxyConfig(m, dataplane, include)
-	if err != nil {
-		return nil, nil, err
-	}
-	return c, lines(slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings)), nil
+	return view(o, zone, meshName, func(m *generate.Mesh) (*inspect.Config, []mesh.Warning, error) {
+		c, warnings, err := inspect.ProxyConfig(m, dataplane, include)
+		return c, slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings), err
+	})
 }
 
 // Rules computes what the policies say about a dataplane in a zone, and what is to be said beside the rules.
 func (o *Offline) Rules(zone, meshName, dataplane string, include explain.RulesOptions) (*explain.Rules, []string, error) {
-	m, err := o.mesh(zone, meshName)
-	if err != nil {
-		return nil, nil, err
-	}
-	r, warnings, err := explain.ProxyRules(m, dataplane, include)
-	if err != nil {
-		return nil, nil, err
-	}
-	return r, lines(warnings), nil
+	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Rules, []mesh.Warning, error) {
+		return explain.ProxyRules(m, dataplane, include)
+	})
 }
 
 // Policies lists the policies that select a dataplane in a zone and says what it reaches, of services by the name backend
 // each, and what is to be said beside the list.
 func (o *Offline) Policies(zone, meshName, dataplane, backend string) (*explain.Policies, []string, error) {
-	m, err := o.mesh(zone, meshName)
+	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Policies, []mesh.Warning, error) {
+		return explain.ProxyPolicies(m, dataplane, backend)
+	})
+}
+
+// view shows something of a mesh in a zone, with warnings as commands show them.
+func view[T any](o *Offline, zone, name string, show func(*generate.Mesh) (*T, []mesh.Warning, error)) (*T, []string, error) {
+	m, err := o.mesh(zone, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, warnings, err := explain.ProxyPolicies(m, dataplane, backend)
-	if err != nil {
-		return nil, nil, err
-	}
-	return p, lines(warnings), nil
+	out, warnings, err := show(m)
+	return out, lines(warnings), err
 }
 
 // ExplainPolicy says what a policy does on a dataplane in a zone. The type is the name of its kind.
