@@ -1,11 +1,8 @@
 package change
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/attribute"
 	"github.com/nearside-mesh/nearside/agent/explain"
@@ -47,7 +44,7 @@ func (d *differ) find(x *proxyDiffer, p *ProxyDiff, list []*candidate, all []eff
 	key := x.alike(list)
 	var open []effect
 	for _, e := range all {
-		if by, ok := d.known[key(&e)]; ok {
+		if by, ok := d.known[key(e.text)]; ok {
 			*e.by = append(*e.by, by...)
 		} else {
 			open = append(open, e)
@@ -76,7 +73,7 @@ func (d *differ) find(x *proxyDiffer, p *ProxyDiff, list []*candidate, all []eff
 	}
 	for _, e := range open {
 		if len(d.known) < maxKnown {
-			d.known[key(&e)] = slices.Clone(*e.by)
+			d.known[key(e.text)] = slices.Clone(*e.by)
 		}
 	}
 	return nil
@@ -85,37 +82,35 @@ func (d *differ) find(x *proxyDiffer, p *ProxyDiff, list []*candidate, all []eff
 // maxKnown bounds the effects whose causes are remembered.
 const maxKnown = 100_000
 
-// alike returns a function that gives effects the same key on proxies of which the same is to be said: what belongs to
-// one proxy alone is left out.
-func (x *proxyDiffer) alike(list []*candidate) func(*effect) string {
+// alike returns a function that gives the texts of effects the same key on proxies of which the same is to be said: what
+// belongs to one proxy alone is left out.
+func (x *proxyDiffer) alike(list []*candidate) func(text string) string {
 	candidates := x.ProxyID.Mesh + "\x00"
 	for _, c := range list {
 		candidates += c.key.String() + "\x00"
 	}
-	var pairs []string
-	for i, s := range x.own {
-		pairs = append(pairs, s, "\x00"+strconv.Itoa(i))
-	}
-	mask := strings.NewReplacer(pairs...)
-	return func(e *effect) string {
-		k := candidates + e.item.typ + "\x00" + mask.Replace(e.item.name) + "\x00" + e.action
-		if e.field != nil {
-			k += "\x00" + mask.Replace(e.field.Path) + "\x00" + string(e.field.Before) + "\x00" + string(e.field.After)
-		}
-		return k
-	}
+	mask := maskOf(x.own)
+	return func(text string) string { return candidates + mask.Replace(text) }
 }
 
-// effect is something that changes and whose causes are looked for.
+// effect is something that changes on a proxy and whose causes are searched for.
 type effect struct {
-	item   itemID
-	action string
-	field  *FieldDiff // nil: that the item comes or goes
-	by     *[]explain.Ref
+	item itemID
+	text string // the same for what a part of the change does too
+	by   *[]explain.Ref
 }
 
 // itemID names a resource of a config, or a rule.
 type itemID struct{ typ, name string }
+
+// effectText is the text of the effect that an item is created, changed or deleted, or with f of the change of a field.
+func effectText(id itemID, action string, f *jsonpatch.FieldChange) string {
+	s := id.typ + "\x00" + id.name + "\x00" + action
+	if f != nil {
+		s += "\x00" + f.Path + "\x00" + string(f.Before) + "\x00" + string(f.After)
+	}
+	return s
+}
 
 // effectsIn lists what changes on a proxy.
 func effectsIn(p *ProxyDiff) []effect {
@@ -123,23 +118,26 @@ func effectsIn(p *ProxyDiff) []effect {
 	for _, part := range [...]*PartDiff{&p.Config, &p.Rules} {
 		for i := range part.Items {
 			it := &part.Items[i]
-			e := effect{item: itemID{it.Type, it.Name}, action: it.Action, by: &it.By}
+			id := itemID{it.Type, it.Name}
 			if it.Action != ActionChanged || len(it.Changes) == 0 {
-				out = append(out, e)
+				out = append(out, effect{id, effectText(id, it.Action, nil), &it.By})
 			}
 			for j := range it.Changes {
-				e.field, e.by = &it.Changes[j], &it.Changes[j].By
-				out = append(out, e)
+				f := &it.Changes[j]
+				out = append(out, effect{id, effectText(id, it.Action, &f.FieldChange), &f.By})
 			}
 		}
 	}
 	return out
 }
 
+// outcome holds the texts of what a part of the change does to a proxy.
+type outcome map[string]bool
+
 // credit names a cause of those effects that an outcome has, or has not. Without an outcome it is a cause of all.
 func credit(list []effect, ref explain.Ref, seen outcome, has bool) {
 	for _, e := range list {
-		if seen == nil || seen.has(&e) == has {
+		if seen == nil || seen[e.text] == has {
 			*e.by = append(*e.by, ref)
 		}
 	}
@@ -155,20 +153,6 @@ func distinct(list []explain.Ref) []explain.Ref {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
 	})
 	return slices.Compact(list)
-}
-
-// outcome is what a part of the change does to a proxy.
-type outcome map[itemID]*changedItem
-
-// has reports whether an effect of the whole change is one of the part too.
-func (o outcome) has(e *effect) bool {
-	it := o[e.item]
-	if it == nil || it.action != e.action {
-		return false
-	}
-	return e.field == nil || slices.ContainsFunc(it.fields, func(f jsonpatch.FieldChange) bool {
-		return f.Path == e.field.Path && bytes.Equal(f.Before, e.field.Before) && bytes.Equal(f.After, e.field.After)
-	})
 }
 
 // attempt credits the candidates of effects: those without which an effect does not come, or with alone those that bring
@@ -225,9 +209,13 @@ func (d *differ) outcome(x *proxyDiffer, wanted map[itemID]bool, m *generate.Mes
 		}
 		items = append(items, changed...)
 	}
-	out := make(outcome, len(items))
-	for i := range items {
-		out[itemID{items[i].typ, items[i].name}] = &items[i]
+	out := outcome{}
+	for _, it := range items {
+		id := itemID{it.typ, it.name}
+		out[effectText(id, it.action, nil)] = true
+		for i := range it.fields {
+			out[effectText(id, it.action, &it.fields[i])] = true
+		}
 	}
 	return out, nil
 }

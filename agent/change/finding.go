@@ -3,6 +3,7 @@ package change
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -116,7 +117,7 @@ type group struct {
 
 // add groups findings of a proxy.
 func (v *verifier) add(m *meshStates, id generate.ProxyID, list []finding.Finding, known bool) {
-	mask := maskOf(m.to, id.Name)
+	mask := maskOf(ownNames(m.to, id.Name))
 	for i := range list {
 		f := &list[i]
 		key := fmt.Sprintf("%s\x00%t\x00%s", id.Mesh, known, alikeFinding(f, mask))
@@ -148,18 +149,15 @@ func Told(f *finding.Finding) Finding {
 		out.Rule, out.By = 0, FoundByEnvoy
 		return out
 	}
-	rules := finding.Rules()
-	if i, ok := slices.BinarySearchFunc(rules, f.Rule, func(r finding.Rule, n int) int { return cmp.Compare(r.Number, n) }); ok {
-		out.Title = rules[i].Title
-	}
+	out.Title = finding.Title(f.Rule)
 	return out
 }
 
-// maskOf replaces what is said of one proxy and of no other one.
-func maskOf(m *generate.Mesh, name string) *strings.Replacer {
+// maskOf replaces the own names of a proxy, so that what is said of it is the same on others.
+func maskOf(own []string) *strings.Replacer {
 	var pairs []string
-	for i, own := range ownNames(m, name) {
-		pairs = append(pairs, own, fmt.Sprintf("\x01%d", i))
+	for i, name := range own {
+		pairs = append(pairs, name, fmt.Sprintf("\x01%d", i))
 	}
 	return strings.NewReplacer(pairs...)
 }
@@ -172,13 +170,14 @@ func alikeFinding(f *finding.Finding, mask *strings.Replacer) string {
 // fresh returns the findings of after that are not among those before: first the same is looked for, then the same in
 // another place of the resource, which an item more in a list may have moved, then the same but for numbers.
 func fresh(before, after []finding.Finding) []finding.Finding {
+	numbers := regexp.MustCompile("[0-9]+")
 	words := func(f *finding.Finding) string {
 		return fmt.Sprintf("%d\x00%d\x00%s\x00%s\x00", f.Rule, f.Severity, f.Type, f.Resource)
 	}
 	for _, key := range []func(*finding.Finding) string{
 		func(f *finding.Finding) string { return words(f) + f.Pointer + "\x00" + f.Message },
 		func(f *finding.Finding) string { return words(f) + f.Message },
-		func(f *finding.Finding) string { return words(f) + withoutNumbers(f.Message) },
+		func(f *finding.Finding) string { return words(f) + numbers.ReplaceAllString(f.Message, "#") },
 	} {
 		there := map[string]int{}
 		for i := range before {
@@ -199,22 +198,6 @@ func fresh(before, after []finding.Finding) []finding.Finding {
 	return after
 }
 
-// withoutNumbers is a text in which each number is a sign.
-func withoutNumbers(s string) string {
-	var b strings.Builder
-	number := false
-	for _, r := range s {
-		if digit := r >= '0' && r <= '9'; !digit {
-			b.WriteRune(r)
-			number = false
-		} else if !number {
-			b.WriteByte('#')
-			number = true
-		}
-	}
-	return b.String()
-}
-
 // newcomer is a proxy that the change brings, with what is to be said about it.
 type newcomer struct {
 	id    generate.ProxyID
@@ -230,7 +213,7 @@ func (v *verifier) sortNewcomers() {
 		if known[n.id.Mesh] == nil {
 			known[n.id.Mesh] = v.knownIn(n.id.Mesh, n.mesh)
 		}
-		mask := maskOf(n.mesh.to, n.id.Name)
+		mask := maskOf(ownNames(n.mesh.to, n.id.Name))
 		var was, is []finding.Finding
 		for i := range n.found {
 			if known[n.id.Mesh][alikeFinding(&n.found[i], mask)] {
@@ -255,7 +238,7 @@ func (v *verifier) knownIn(name string, m *meshStates) map[string]bool {
 			continue
 		}
 		list := v.findingsBefore(v.states.of(id, m))
-		mask := maskOf(m.from, id.Name)
+		mask := maskOf(ownNames(m.from, id.Name))
 		for i := range list {
 			out[alikeFinding(&list[i], mask)] = true
 		}
