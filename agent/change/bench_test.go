@@ -1,4 +1,4 @@
-package inspect_test
+package change_test
 
 import (
 	"context"
@@ -8,19 +8,9 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
-
-func decode(tb testing.TB, docs string) []*resource.Resource {
-	tb.Helper()
-	rs, faults := kinds.Registry().Decode("", []byte(docs))
-	if len(faults) > 0 {
-		tb.Fatal(faults)
-	}
-	return rs
-}
 
 // wide is a mesh of services and of proxies, each of a service of its own, that dial all of them, with 20 policies.
 func wide(tb testing.TB, services, proxies int) *resource.Set {

@@ -1,4 +1,4 @@
-package inspect_test
+package change_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -22,7 +23,7 @@ import (
 // changeOf is a question about the check of documents that are added to others, on every dataplane.
 func changeOf(t testing.TB, now, put string) change.Question {
 	t.Helper()
-	return change.Question{Set: resource.NewSet(decode(t, now)), Put: decode(t, put), NewMesh: newMesh, Decode: registry(t).DecodeOne}
+	return change.Question{Set: resource.NewSet(decode(t, now)), Put: decode(t, put), NewMesh: newMesh, Decode: kinds.Registry().DecodeOne}
 }
 
 func verify(t testing.TB, v change.Question) *change.Verified {

@@ -1,4 +1,4 @@
-package inspect_test
+package change_test
 
 import (
 	"context"
@@ -38,16 +38,6 @@ var pool = []string{
 	"type: CircuitBreaker, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: svc-1}}], conf: {thresholds: {maxConnections: N}}",
 	"type: Dataplane, networking: {address: 10.0.0.N, inbound: [{port: 8080, tags: {kuma.io/service: svc-N, kuma.io/protocol: http, version: vN}}]}",
 }
-
-const services = `
-{type: Mesh, name: default}
----
-{type: Dataplane, mesh: default, name: svc-1, networking: {address: 10.1.0.1, inbound: [{port: 8080, tags: {kuma.io/service: svc-1, kuma.io/protocol: http, version: v1}}]}}
----
-{type: Dataplane, mesh: default, name: svc-2, networking: {address: 10.1.0.2, inbound: [{port: 8080, tags: {kuma.io/service: svc-2, kuma.io/protocol: tcp}}]}}
----
-{type: Dataplane, mesh: default, name: web, networking: {address: 10.1.0.3, inbound: [{port: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}], outbound: [{port: 10001, tags: {kuma.io/service: svc-1}}, {port: 10002, tags: {kuma.io/service: svc-2}}, {port: 10003, tags: {kuma.io/service: svc-3}}]}}
-`
 
 // drawn draws resources of the pool; the names are few, so that two draws have some in common.
 func drawn(r *rapid.T, label string, shadow bool) string {
@@ -216,10 +206,10 @@ func checkProxyDiff(r *rapid.T, p *change.ProxyDiff) {
 	}
 }
 
-// TestDiffCases compares what stands in the files now.yaml and new.yaml of testdata/diff; the first line of the comment
+// TestDiffCases compares what stands in the files now.yaml and new.yaml of testdata; the first line of the comment
 // may have shadow, and delete=TYPE/MESH/NAME. want has for each proxy a line for each change, with its causes.
 func TestDiffCases(t *testing.T) {
-	files, err := filepath.Glob("testdata/diff/*.txtar")
+	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
