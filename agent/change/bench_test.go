@@ -76,7 +76,7 @@ func BenchmarkCompare(b *testing.B) {
 			c := change.Question{Set: set, Put: everywhere(b, n), NewMesh: newMesh, Made: map[string]*generate.Mesh{"default": m}, Connected: connected}
 			b.ReportAllocs()
 			for b.Loop() {
-				d, err := change.Compare(context.Background(), c)
+				d, err := diffFor(context.Background(), c)
 				if err != nil {
 					b.Fatal(err)
 				}

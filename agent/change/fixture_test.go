@@ -1,10 +1,12 @@
 package change_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -63,4 +65,10 @@ spec:
               path: /tmp/x.log
               logFormat: {textFormatSource: {inlineString: "%%LATE%%"}}
 `, name, target, name)
+}
+
+// diffFor is the diff of a comparison.
+func diffFor(ctx context.Context, q change.Question) (*change.Diff, error) {
+	d, _, err := change.Compare(ctx, ctx, q)
+	return d, err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// run looks at one proxy after the other, for a diff, a check, or both.
+// run looks at one proxy after the other, for a check, and for a diff where d is not nil.
 func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	if q.Set == nil {
 		q.Set = resource.NewSet(nil)
@@ -23,14 +23,11 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	}
 	s := &states{Question: q, after: after, resources: resources, meshes: map[string]*meshStates{}, memo: generate.NewMemo()}
 	scope, compared := q.proxies(after)
-	proxies := compared
+	proxies := v.begin(s, differ, slices.Clone(compared))
 	if d != nil {
 		if err := d.begin(s, scope, len(compared)); err != nil {
 			return err
 		}
-	}
-	if v != nil {
-		proxies = v.begin(s, differ, slices.Clone(compared))
 	}
 	for i, id := range proxies {
 		if err := ctx.Err(); err != nil {
@@ -51,9 +48,7 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 			q.Progress(i+1, len(proxies))
 		}
 	}
-	if v != nil {
-		v.finish()
-	}
+	v.finish()
 	if d != nil {
 		d.finish()
 	}
@@ -178,7 +173,7 @@ func (s *states) proxy(id generate.ProxyID, d *differ, v *verifier, compared boo
 		return err
 	}
 	x := s.of(id, m)
-	compare, check := d != nil && compared, v != nil && v.wants(x)
+	compare, check := d != nil && compared, v.wants(x)
 	m.compared = m.compared || compare
 	if compare && m.from == m.to {
 		if s.Set.Get(resource.Key{Kind: kindDataplane, Mesh: id.Mesh, Name: id.Name}) != nil {

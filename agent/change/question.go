@@ -63,17 +63,19 @@ type Question struct {
 	Try Try
 }
 
-// Compare returns what a change does to proxies. The error is an [*Error] when the change is not possible or there is no
-// such dataplane, and that of the context when it ends.
-func Compare(ctx context.Context, q Question) (*Diff, error) {
+// Compare returns what a change does to proxies, and as [Verify] what is wrong with that. The error is an [*Error] when
+// the change is not possible or there is no such dataplane, and that of ctx when it ends. The check ends with a context of
+// its own.
+func Compare(ctx, check context.Context, q Question) (*Diff, *Verified, error) {
 	d, err := newDiffer(&q)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := q.run(ctx, d, nil); err != nil {
-		return nil, err
+	v := newVerifier(check)
+	if err := q.run(ctx, d, v); err != nil {
+		return nil, nil, err
 	}
-	return &d.out, nil
+	return &d.out, &v.out, nil
 }
 
 // Verify returns what a change makes that the Envoys of some proxies would refuse, could not use, or would use otherwise
@@ -85,19 +87,6 @@ func Verify(ctx context.Context, q Question) (*Verified, error) {
 		return nil, err
 	}
 	return &v.out, nil
-}
-
-// Preview is [Compare] and [Verify] in one. The check ends with a context of its own.
-func Preview(ctx, check context.Context, q Question) (*Diff, *Verified, error) {
-	d, err := newDiffer(&q)
-	if err != nil {
-		return nil, nil, err
-	}
-	v := newVerifier(check)
-	if err := q.run(ctx, d, v); err != nil {
-		return nil, nil, err
-	}
-	return &d.out, &v.out, nil
 }
 
 // Error says why a change is not possible.

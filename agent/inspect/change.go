@@ -134,7 +134,7 @@ func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, 
 	check, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	snap := s.complete(&q)
-	d, v, err := change.Preview(ctx, check, q)
+	d, v, err := change.Compare(ctx, check, q)
 	var e *change.Error
 	switch {
 	case errors.As(err, &e) && e.Reason == change.NotFound:

@@ -222,7 +222,7 @@ func TestDiffBounds(t *testing.T) {
 		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy}, {Mesh: "default", Name: "web-2", Flavor: node.FlavorEnvoy}},
 		Put: decode(t, slow("9s")+"\n---\n{type: MeshRetry, mesh: default, name: r, spec: {to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: 3}}}]}}")}
 	compare := func() []change.ProxyDiff {
-		d, err := change.Compare(context.Background(), c)
+		d, err := diffFor(context.Background(), c)
 		if err != nil || len(d.Proxies) != 2 || !d.Changed {
 			t.Fatalf("%+v, %v", d, err)
 		}
@@ -253,7 +253,7 @@ func TestDiffBounds(t *testing.T) {
 		b.WriteString(slow("9s", "t1", fmt.Sprintf("t%d", i)) + "\n---\n")
 	}
 	c = change.Question{Set: c.Set, NewMesh: newMesh, Put: decode(t, b.String()), Dataplane: "web"}
-	d, err := change.Compare(context.Background(), c)
+	d, err := diffFor(context.Background(), c)
 	if err != nil || !d.Proxies[0].Unattributed || len(d.Proxies[0].Config.Items[0].By) > 0 {
 		t.Errorf("more resources than are tried: %+v, %v", d, err)
 	}
@@ -264,10 +264,10 @@ func TestDiffEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	set := resource.NewSet(decode(t, services))
-	if _, err := change.Compare(ctx, change.Question{Set: set, Put: decode(t, slow("9s")), NewMesh: newMesh}); err == nil || err != ctx.Err() {
+	if _, err := diffFor(ctx, change.Question{Set: set, Put: decode(t, slow("9s")), NewMesh: newMesh}); err == nil || err != ctx.Err() {
 		t.Errorf("the error is %v", err)
 	}
-	_, err := change.Compare(context.Background(), change.Question{Set: set, Put: decode(t, slow("9s")),
+	_, err := diffFor(context.Background(), change.Question{Set: set, Put: decode(t, slow("9s")),
 		NewMesh: func(*resource.Set, string, *generate.Mesh) (*generate.Mesh, error) {
 			return nil, fmt.Errorf("no mesh today")
 		}})

@@ -1,8 +1,10 @@
 package inspect_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -24,4 +26,10 @@ func decode(tb testing.TB, docs string) []*resource.Resource {
 		tb.Fatal(faults)
 	}
 	return rs
+}
+
+// diffFor is the diff of a comparison.
+func diffFor(ctx context.Context, q change.Question) (*change.Diff, error) {
+	d, _, err := change.Compare(ctx, ctx, q)
+	return d, err
 }

@@ -29,7 +29,7 @@ func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*cha
 	if with.Put != nil {
 		q.Put = with.Put.list
 	}
-	d, v, err := change.Preview(ctx, ctx, q)
+	d, v, err := change.Compare(ctx, ctx, q)
 	if err != nil {
 		return nil, err
 	}
