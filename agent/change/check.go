@@ -15,10 +15,10 @@ import (
 // Verified is the answer: what would be new, told once for all proxies on which it is alike.
 type Verified struct {
 	Proxies  int       // looked at
-	Of       int       // that were to be looked at; more than Proxies when the time was up
+	Of       int       // that were to be looked at; more than Proxies when the check ended early
 	Findings []Finding // that were not there before: those that block, then surprises
 	Known    []Finding // of proxies that the change brings, what others had already
-	More     int       // findings that are left out
+	More     int       // findings beyond the bound
 	Notes    []Problem // what could not be checked
 	// Warnings are what the agent itself has to say about resources of the change: what of them has no effect, or
 	// another one than it reads.
@@ -99,7 +99,7 @@ func (v *verifier) wants(x *proxyStates) bool {
 func (v *verifier) proxy(x *proxyStates) {
 	if x.failed != nil {
 		if err := x.worse(); err != nil {
-			v.note(x.ProxyID, "no config can be made, it would keep what it has: "+err.Error())
+			v.note(x.ProxyID, "no config can be made, it would keep its config: "+err.Error())
 		}
 		return
 	}

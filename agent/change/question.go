@@ -138,7 +138,7 @@ func (q *Question) apply() (*resource.Set, []DiffResource, []resource.Key, *Erro
 	}
 	for _, r := range q.Put {
 		if gone[r.Key] {
-			return nil, nil, nil, &Error{Invalid, r.Key.String() + " is to be deleted, and stands in the documents too; do one of the two"}
+			return nil, nil, nil, &Error{Invalid, r.Key.String() + " is to be deleted and is in the documents too; choose one"}
 		}
 		listed[r.Key] = true
 		switch was := q.Set.Get(r.Key); {

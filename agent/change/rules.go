@@ -55,7 +55,7 @@ func (s *ruleSet) list(k *explain.KindRules) {
 		about := "to " + r.ResourceMeta.Type + "/" + r.ResourceMeta.Name
 		switch {
 		case r.ResourceMeta.Type == kindMesh:
-			about = "to all real services"
+			about = "to all MeshService resources"
 		case r.ResourceSectionName != "":
 			about += ", port " + r.ResourceSectionName
 		}

@@ -34,7 +34,7 @@ type ResourceMeta struct {
 type KindRules struct {
 	FromRules       []FromRules    `json:"fromRules"`           // about clients, by inbound
 	ProxyRule       *ProxyRule     `json:"proxyRule,omitempty"` // of kinds with spec.default
-	ToResourceRules []ResourceRule `json:"toResourceRules"`     // about real services and routes; the Mesh stands for all others
+	ToResourceRules []ResourceRule `json:"toResourceRules"`     // about MeshService resources and routes; the Mesh stands for all others
 	ToRules         []TagRule      `json:"toRules"`             // about values of kuma.io/service, the most specific first
 	Type            string         `json:"type"`
 	Warnings        []string       `json:"warnings"`

@@ -196,8 +196,8 @@ func refusal(v *change.Verified) *Error {
 	if len(list) == 0 {
 		return nil
 	}
-	e := problem(http.StatusUnprocessableEntity, ProblemWouldBreak, "Would break proxies",
-		"Envoy could not use what this makes; nothing was stored; mend what is named")
+	e := problem(http.StatusUnprocessableEntity, ProblemWouldBreak, "Rejected, nothing stored",
+		"Envoy could not use the resulting config. Fix what is named")
 	for i := range list {
 		who, field, reason := list[i].Parts()
 		e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Document: who, Field: field, Reason: reason})
@@ -212,7 +212,7 @@ func checkWarnings(v *change.Verified) []string {
 		out = append(out, f.Line())
 	}
 	for _, f := range v.Known {
-		out = append(out, f.Intro("as with other proxies already: "))
+		out = append(out, f.Intro("already on other proxies: "))
 	}
 	for _, w := range v.Warnings {
 		out = append(out, w.Resource.String()+": "+w.Reason)
@@ -221,10 +221,10 @@ func checkWarnings(v *change.Verified) []string {
 		out = append(out, "not checked: "+n.Resource+": "+n.Reason)
 	}
 	if v.Of > v.Proxies {
-		out = append(out, fmt.Sprintf("not checked: %d of %d proxies: the time was up; they are checked when their config is made", v.Of-v.Proxies, v.Of))
+		out = append(out, fmt.Sprintf("not checked: %d of %d proxies: the check took too long; they are checked when their config is made", v.Of-v.Proxies, v.Of))
 	}
 	if v.More > 0 {
-		out = append(out, fmt.Sprintf("%d more findings are left out", v.More))
+		out = append(out, fmt.Sprintf("%d more findings", v.More))
 	}
 	return out
 }
@@ -233,7 +233,7 @@ func checkWarnings(v *change.Verified) []string {
 func deleteWarnings(v *change.Verified) []string {
 	out := []string{}
 	for _, f := range v.Blocking() {
-		out = append(out, f.Intro("breaks a proxy, which keeps what it has: "))
+		out = append(out, f.Intro("breaks a proxy, which keeps its config: "))
 	}
 	return append(out, checkWarnings(v)...)
 }

@@ -190,7 +190,7 @@ func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, 
 
 // invalidDocument answers with every fault. With many documents each reason begins with the one it is about.
 func invalidDocument(faults resource.Faults, many bool) *Error {
-	e := problem(http.StatusBadRequest, ProblemDocument, "Invalid resource", "nothing was stored; mend every field named")
+	e := problem(http.StatusBadRequest, ProblemDocument, "Invalid resource", "nothing was stored; fix every field named")
 	for _, f := range faults {
 		field := f.Field
 		f.Field = ""

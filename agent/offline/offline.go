@@ -206,7 +206,7 @@ func (o *Offline) Dataplane(meshName, name string) ([]byte, error) {
 	}
 	want := resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}
 	if r := o.list[0]; r.Key != want {
-		return nil, fmt.Errorf("%s is given, %s is wanted; mend the file, or --name and --mesh", r.Key, want)
+		return nil, fmt.Errorf("%s is given, %s is wanted; fix the file, or --name and --mesh", r.Key, want)
 	}
 	doc, err := resource.Marshal(o.list[0])
 	if err != nil {

@@ -68,7 +68,7 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 		out.Notes = append(out.Notes, n.Resource+": "+n.Reason)
 	}
 	if found.More > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d more findings are left out", found.More))
+		out.Notes = append(out.Notes, fmt.Sprintf("%d more findings", found.More))
 	}
 	return out, nil
 }
