@@ -40,10 +40,10 @@ const (
 
 // Service is the mesh name of what a listener or cluster leads to.
 type Service struct {
-	Kind     string // "" for a kuma.io/service tag, else the kind of the real service
-	Name     string // value of the tag, or the cluster name of the real service
+	Kind     string // "" for a kuma.io/service tag, else the kind of the service resource
+	Name     string // value of the tag, or the cluster name of the service resource
 	Protocol string // "http", "http2", "grpc", "tcp" or "tls"
-	// Resource, Section and Port are of a real service: its key, the name of its port ("" for none) and the number.
+	// Resource, Section and Port are of a service resource: its key, the name of its port ("" for none) and the number.
 	Resource resource.Key
 	Section  string
 	Port     uint32
@@ -102,7 +102,7 @@ const (
 type Cluster struct {
 	Kind    ClusterKind
 	Origin  string // who made it, where Kind does not say; see MadeBy
-	Port    uint32 // of an InboundCluster: the port of the first inbound in front of it
+	Inbound int    // of an InboundCluster: index in networking.inbound of the first inbound in front of it
 	Service Service
 	Message *clusterv3.Cluster
 	// HTTP is nil for clusters that speak no HTTP. It may be one of the shared values of this package: use EditHTTP

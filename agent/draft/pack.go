@@ -61,12 +61,9 @@ var inlineRoutes = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev
 // still be edited.
 func (h *HTTP) append(b []byte, how rigour) ([]byte, error) {
 	addresses, routes := h.Message.InternalAddressConfig, h.Message.RouteSpecifier
-	b, err := h.appendBorrowed(b, how)
-	h.Message.InternalAddressConfig, h.Message.RouteSpecifier, h.Message.HttpFilters = addresses, routes, nil
-	return b, err
-}
-
-func (h *HTTP) appendBorrowed(b []byte, how rigour) ([]byte, error) {
+	defer func() {
+		h.Message.InternalAddressConfig, h.Message.RouteSpecifier, h.Message.HttpFilters = addresses, routes, nil
+	}()
 	var shared [2][]byte
 	if h.Message.InternalAddressConfig == InternalAddresses {
 		h.Message.InternalAddressConfig, shared[0] = nil, internalField
@@ -142,15 +139,12 @@ func (e Extension) httpFilter(a *anypb.Any) *hcmv3.HttpFilter {
 // appendCluster appends the wire form of a cluster. What it borrows the message for is put back.
 func appendCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
 	endpoints := c.Message.EdsClusterConfig
-	b, err := appendBorrowedCluster(b, c, how)
-	c.Message.EdsClusterConfig = endpoints
-	if c.HTTP != nil {
-		delete(c.Message.TypedExtensionProtocolOptions, NameHTTPOptions)
-	}
-	return b, err
-}
-
-func appendBorrowedCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
+	defer func() {
+		c.Message.EdsClusterConfig = endpoints
+		if c.HTTP != nil {
+			delete(c.Message.TypedExtensionProtocolOptions, NameHTTPOptions)
+		}
+	}()
 	var shared [2][]byte
 	switch {
 	case c.HTTP == nil:
@@ -189,17 +183,14 @@ func appendBorrowedCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
 // appendListener appends the wire form of a listener. scratch is room that may be used until it returns. What it
 // borrows the messages for is put back.
 func appendListener(b []byte, l *Listener, scratch *[]byte, how rigour) ([]byte, error) {
-	b, err := appendBorrowedListener(b, l, scratch, how)
-	l.Message.FilterChains = nil
-	for _, c := range l.Chains {
-		if c.Message != nil {
-			c.Message.Filters = nil
+	defer func() {
+		l.Message.FilterChains = nil
+		for _, c := range l.Chains {
+			if c.Message != nil {
+				c.Message.Filters = nil
+			}
 		}
-	}
-	return b, err
-}
-
-func appendBorrowedListener(b []byte, l *Listener, scratch *[]byte, how rigour) ([]byte, error) {
+	}()
 	*scratch = (*scratch)[:0]
 	l.Message.FilterChains = l.only[:0]
 	for i, c := range l.Chains {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"google.golang.org/protobuf/proto"
 )
 
 // Fault is a resource that breaks Envoy's field rules, or that could not be sealed. The others of the draft are not
@@ -64,40 +62,37 @@ func (s *Sealer) Add(d *Draft) {
 		s.out.Resources[rank] = append(s.out.Resources[rank], list...)
 	}
 	for _, c := range d.Clusters {
-		b, err := appendCluster(s.scratch[:0], c, strict)
-		if err != nil {
-			s.fault(rc, c.Message.GetName(), err)
-			b, err = appendCluster(b[:0], c, loose)
-		}
-		s.add(rc, c.Message.GetName(), b, err)
+		s.add(rc, c.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendCluster(b, c, how) })
 	}
 	for _, l := range d.Listeners {
-		b, err := appendListener(s.scratch[:0], l, &s.filters, strict)
-		if err != nil {
-			s.fault(rl, l.Message.GetName(), err)
-			b, err = appendListener(b[:0], l, &s.filters, loose)
-		}
-		s.add(rl, l.Message.GetName(), b, err)
+		s.add(rl, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendListener(b, l, &s.filters, how) })
 	}
 	for _, e := range d.Endpoints {
-		s.addMessage(re, e.GetClusterName(), e)
+		s.add(re, e.GetClusterName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, e, how) })
 	}
 	for _, r := range d.Routes {
-		s.addMessage(rr, r.GetName(), r)
+		s.add(rr, r.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, r, how) })
 	}
 }
 
-func (s *Sealer) addMessage(rank int, name string, m proto.Message) {
-	b, err := appendMessage(s.scratch[:0], m, strict)
+// add seals one resource, whose wire form encode appends. One that breaks a rule is encoded without the rules, with a fault.
+func (s *Sealer) add(rank int, name string, encode func(b []byte, how rigour) ([]byte, error)) {
+	body, err := encode(s.scratch[:0], strict)
 	if err != nil {
-		s.fault(rank, name, err)
-		b, err = appendMessage(b[:0], m, loose)
+		fault := Fault{Type: Types[rank], Name: name, Err: err}
+		if body, err = encode(body[:0], loose); err != nil {
+			fault.Err, fault.Left = err, true
+		}
+		s.faults = append(s.faults, fault)
 	}
-	s.add(rank, name, b, err)
-}
-
-func (s *Sealer) fault(rank int, name string, err error) {
-	s.faults = append(s.faults, Fault{Type: Types[rank], Name: name, Err: err})
+	if s.scratch = body; err != nil {
+		return
+	}
+	r := NewResource(name, slices.Clone(body))
+	if s.intern != nil {
+		r = s.intern(Types[rank], r)
+	}
+	s.out.Resources[rank] = append(s.out.Resources[rank], r)
 }
 
 // Finish returns the config and what is wrong in it. The sealer must not be used afterwards.
@@ -137,20 +132,4 @@ func Order(list []*Resource) ([]*Resource, string) {
 	}
 	h.Write(b)
 	return list, hex.EncodeToString(h.Sum(nil)[:16])
-}
-
-// add takes the wire form of a resource, which lies in the scratch buffer, or why there is none: then its fault stands
-// last.
-func (s *Sealer) add(rank int, name string, body []byte, err error) {
-	s.scratch = body
-	if err != nil {
-		last := &s.faults[len(s.faults)-1]
-		last.Err, last.Left = err, true
-		return
-	}
-	r := NewResource(name, slices.Clone(body))
-	if s.intern != nil {
-		r = s.intern(Types[rank], r)
-	}
-	s.out.Resources[rank] = append(s.out.Resources[rank], r)
 }

@@ -8,6 +8,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -75,6 +76,7 @@ func clusterCases() []ruleCase {
 			l.LbEndpoints = append(l.LbEndpoints, endpoint("b.com", 80))
 		}},
 		{81, "from nowhere", finding.Reject, "eds", "/edsClusterConfig", "eds_cluster_config", func(b *base) { b.eds.EdsClusterConfig = nil }},
+		{81, "from no source", finding.Reject, "eds", "/edsClusterConfig/edsConfig", "source", func(b *base) { b.eds.EdsClusterConfig.EdsConfig = nil }},
 		{81, "from a cluster of CDS", finding.Reject, "eds", "/edsClusterConfig/edsConfig/apiConfigSource/grpcServices/0/envoyGrpc/clusterName", "of the bootstrap", func(b *base) {
 			b.eds.EdsClusterConfig.EdsConfig = apiSource("static")
 		}},
@@ -174,6 +176,12 @@ func clusterGoodCases() []goodCase {
 		{79, "host names", func(b *base) {
 			b.static.ClusterDiscoveryType = typed(clusterv3.Cluster_STRICT_DNS)
 			b.static.LoadAssignment = endpoints("static", "example.com", 80)
+		}},
+		{75, "a policy of an extension", func(b *base) {
+			b.static.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+			b.static.LoadBalancingPolicy = &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
+				TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "x", TypedConfig: pack(&roundrobinv3.RoundRobin{})},
+			}}}
 		}},
 		{81, "from the bootstrap", func(b *base) { b.eds.EdsClusterConfig.EdsConfig = apiSource("xds") }},
 		{82, "by the name of the service", func(b *base) {

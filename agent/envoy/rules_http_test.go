@@ -13,8 +13,11 @@ import (
 	grpclogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
 	otelv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/open_telemetry/v3"
 	commonfaultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	cdnloopv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cdn_loop/v3"
 	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	modulesv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/dynamic_modules/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	mcprouterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/mcp_router/v3"
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	netrbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
@@ -113,7 +116,11 @@ func httpCases() []ruleCase {
 		{40, "a filter behind the router", finding.Reject, "", manager + "/httpFilters/0", "move it to the end", func(b *base) {
 			b.hcm.HttpFilters = append(b.hcm.HttpFilters, httpFilter("cors", &corsv3.Cors{}))
 		}},
-		{41, "no router", finding.Reject, "", manager + "/httpFilters/0", "router behind it", func(b *base) { b.hcm.HttpFilters = []*hcmv3.HttpFilter{httpFilter("cors", &corsv3.Cors{})} }},
+		{41, "no router", finding.Reject, "", manager + "/httpFilters/0", "router after it", func(b *base) { b.hcm.HttpFilters = []*hcmv3.HttpFilter{httpFilter("cors", &corsv3.Cors{})} }},
+		{40, "an MCP router in front", finding.Reject, "", manager + "/httpFilters/0", "move it to the end", func(b *base) { b.prepend(httpFilter("mcp", &mcprouterv3.McpRouter{})) }},
+		{41, "a filter that is used seldom", finding.Reject, "", manager + "/httpFilters/0", "router after it", func(b *base) {
+			b.hcm.HttpFilters = []*hcmv3.HttpFilter{httpFilter("loop", &cdnloopv3.CdnLoopConfig{CdnId: "x"})}
+		}},
 		{42, "no filters", finding.Unusable, "", manager + "/httpFilters", "router", func(b *base) { b.hcm.HttpFilters = nil }},
 		{43, "no routes", finding.Reject, "", manager + "/routeSpecifier", "required", func(b *base) { b.hcm.RouteSpecifier = nil }},
 		{44, "an upgrade twice", finding.Reject, "", manager + "/upgradeConfigs/1", "twice", func(b *base) {
@@ -286,6 +293,10 @@ func httpCases() []ruleCase {
 
 func httpGoodCases() []goodCase {
 	return []goodCase{
+		{41, "an MCP router", func(b *base) { b.hcm.HttpFilters = []*hcmv3.HttpFilter{httpFilter("mcp", &mcprouterv3.McpRouter{})} }},
+		{41, "code that is loaded", func(b *base) {
+			b.hcm.HttpFilters = []*hcmv3.HttpFilter{httpFilter("code", &modulesv3.DynamicModuleFilter{})}
+		}},
 		{50, "a doubled percent sign", func(b *base) {
 			b.hcm.LocalReplyConfig = &hcmv3.LocalReplyConfig{BodyFormat: &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: inlineText("100%%")}}}
 		}},

@@ -81,7 +81,7 @@ func plugins() []policy.Plugin {
 			}, {
 				Descriptor: resource.LegacyDescriptor("OldLane", "old-lanes", "", resource.LegacyShape{NewConf: func() resource.Conf { return &tuneConf{} }}),
 				// A route ends all of it where it leads, a Dead the field a everywhere.
-				Ended: func(r *policy.Rules, s draft.Service, path string) *resource.Resource {
+				SupersededBy: func(r *policy.Rules, s draft.Service, path string) *resource.Resource {
 					if rule := r.Kind("MeshHTTPRoute").Outbound(s); rule != nil {
 						return rule.Origins[len(rule.Origins)-1].Policy
 					}
@@ -95,8 +95,8 @@ func plugins() []policy.Plugin {
 		{
 			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Whole", "wholes", "", resource.PolicyShape{Top: all, Default: true, NewConf: tune})},
 			Legacy: []policy.LegacyKind{
-				{Descriptor: resource.LegacyDescriptor("OldGate", "old-gates", "", resource.LegacyShape{}), Arrives: true},
-				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Arrives: true, Together: true},
+				{Descriptor: resource.LegacyDescriptor("OldGate", "old-gates", "", resource.LegacyShape{}), Inbound: true},
+				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Inbound: true, AllApply: true},
 				{Descriptor: resource.LegacyDescriptor("OldWhole", "old-wholes", "", resource.LegacyShape{Selectors: true, NewConf: func() resource.Conf { return &oldConf{} }})},
 			},
 		},

@@ -96,17 +96,26 @@ func (out *Policy) sum() {
 	}
 }
 
-// quench takes all that the policy says out of force.
-func (out *Policy) quench() {
+// limit takes a field of the policy, "" for all of them, out of force, or in part, in all places.
+func (out *Policy) limit(f policy.NoEffect) {
 	for i := range out.Items {
 		it := &out.Items[i]
-		it.Effect = EffectNone
 		for j := range it.Places {
-			it.Places[j].Effect = EffectNone
-			for k := range it.Places[j].Fields {
-				it.Places[j].Fields[k].Effect = EffectNone
+			place := &it.Places[j]
+			for k := range place.Fields {
+				set := &place.Fields[k]
+				field := strings.TrimSuffix(it.Field+"."+set.Path, ".")
+				switch {
+				case f.Field != "" && field != f.Field && !strings.HasPrefix(field, f.Field+".") || set.Effect == EffectNone:
+				case f.Part:
+					set.Effect = EffectPart
+				default:
+					set.Effect = EffectNone
+				}
 			}
+			place.Effect = effectOf(place.Fields)
 		}
+		it.Effect = sumOf(it.Places, func(pl Place) string { return pl.Effect })
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // legacyField is where the conf of a legacy policy stands.
 const legacyField = "conf"
 
-// legacy explains a policy of the legacy generation: nothing is merged there, of the policies for one connection one
+// legacy explains a source-destination policy (legacy): nothing is merged there, of the policies for one connection one
 // rules alone.
 func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) {
 	spec, ok := r.Spec.(*resource.LegacyPolicy)
@@ -20,7 +20,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 		out.Reason = "it is not a policy with sources and destinations or selectors"
 		return
 	}
-	sel := p.index.SelectLegacy(r, p.dataplane, k.Arrives)
+	sel := p.index.SelectLegacy(r, p.dataplane, k.Inbound)
 	if !sel.Selected {
 		out.Reason = sel.Why
 		return
@@ -36,7 +36,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	switch {
 	case len(spec.Selectors) > 0:
 		out.Reason = "selectors match the dataplane"
-	case k.Arrives:
+	case k.Inbound:
 		out.Reason = "destinations match inbounds of the dataplane"
 	default:
 		out.Reason = "sources match the dataplane"
@@ -55,7 +55,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 		if by := p.rules.LegacyProxy(r.Kind); by != nil {
 			add(Place{On: OnProxy}, legacySets(own, r, by, nil))
 		}
-	case k.Arrives:
+	case k.Inbound:
 		out.Inbounds = p.inbounds(sel.Inbounds)
 		for i, in := range sel.Inbounds {
 			list := p.rules.LegacyInbound(r.Kind, in)
@@ -63,7 +63,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 				continue // it does not act, which is said elsewhere
 			}
 			rules := list[0]
-			if k.Together {
+			if k.AllApply {
 				rules = r
 			}
 			add(Place{On: OnInbound, Inbound: &out.Inbounds[i]}, legacySets(own, r, rules, nil))
@@ -79,7 +79,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 }
 
 // legacySets says which fields of a legacy policy are in force where a policy of its kind, itself or another, rules. A
-// policy of the new generation that keeps a field from acting goes before both.
+// targetRef policy that keeps a field from acting goes before both.
 func legacySets(own []leaf, r, rules *resource.Resource, ended func(path string) *resource.Resource) []Set {
 	out := make([]Set, 0, len(own))
 	for _, l := range own {
@@ -116,7 +116,7 @@ func (p *Proxy) legacyOutbounds(r *resource.Resource, k *policy.LegacyKind, own 
 		if rules == nil {
 			continue
 		}
-		fields := legacySets(own, r, rules, func(path string) *resource.Resource { return k.EndedAt(p.rules, s, path) })
+		fields := legacySets(own, r, rules, func(path string) *resource.Resource { return k.SupersededAt(p.rules, s, path) })
 		i := slices.IndexFunc(groups, func(g *group) bool { return slices.EqualFunc(g.fields, fields, sameFate) })
 		if i < 0 {
 			i = len(groups)

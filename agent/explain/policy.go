@@ -110,7 +110,7 @@ func (p *Proxy) Warnings(kind, name string) []string {
 }
 
 // Policies explains every policy that acts and selects the dataplane, in the order in which kinds act, of one kind the
-// strongest last. Legacy policies that a policy of the new generation has ended are among them.
+// strongest last. Legacy policies that a targetRef policy has ended are among them.
 func (p *Proxy) Policies() []Policy {
 	out := []Policy{}
 	for i := range p.index.Plugins {
@@ -125,7 +125,7 @@ func (p *Proxy) Policies() []Policy {
 		for j := range plugin.Legacy {
 			l := &plugin.Legacy[j]
 			for _, r := range p.index.Policies(l.Kind) {
-				if p.index.SelectLegacy(r, p.dataplane, l.Arrives).Selected {
+				if p.index.SelectLegacy(r, p.dataplane, l.Inbound).Selected {
 					out = append(out, p.Policy(r))
 				}
 			}
@@ -154,17 +154,38 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 		out.Selected, out.Reason = false, r.Kind+" is not a kind of policy"
 	case desc.Inert && out.Selected:
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%s is stored and checked, but this version does not act on it", r.Kind))
-		out.quench()
+		out.limit(policy.NoEffect{})
 	}
 	if !out.Selected {
 		out.Inbounds, out.Outbounds, out.Items, out.Gateway, out.Route, out.Effect = []Inbound{}, []Destination{}, []Item{}, false, nil, EffectNone
 		return out
 	}
+	p.withoutEffect(r, &out)
 	out.sum()
 	return out
 }
 
-// kind finds the declaration of a policy kind; the second is nil for the new generation.
+// withoutEffect takes out of force what the plugin of the policy says has no effect.
+func (p *Proxy) withoutEffect(r *resource.Resource, out *Policy) {
+	for i := range p.index.Plugins {
+		plugin := &p.index.Plugins[i]
+		if plugin.NoEffect == nil || !declares(plugin, r.Kind) {
+			continue
+		}
+		c := &policy.Context{View: p.index.View, Proxy: p.dataplane, Dataplane: p.spec, Rules: p.rules, Warnings: p.warnings}
+		for _, f := range plugin.NoEffect(c, r) {
+			out.limit(f)
+		}
+	}
+}
+
+// declares reports whether a kind is one of a plugin.
+func declares(plugin *policy.Plugin, kind string) bool {
+	return slices.ContainsFunc(plugin.Kinds, func(d resource.Descriptor) bool { return d.Kind == kind }) ||
+		slices.ContainsFunc(plugin.Legacy, func(l policy.LegacyKind) bool { return l.Kind == kind })
+}
+
+// kind finds the declaration of a policy kind; the second is nil for a kind of targetRef policies.
 func (p *Proxy) kind(kind string) (*resource.Descriptor, *policy.LegacyKind) {
 	for i := range p.index.Plugins {
 		plugin := &p.index.Plugins[i]
@@ -203,7 +224,7 @@ func (p *Proxy) idle(r *resource.Resource, out *Policy) {
 	out.Selected, out.Reason = false, why
 }
 
-// current explains a policy of the new generation.
+// current explains a targetRef policy.
 func (p *Proxy) current(r *resource.Resource, out *Policy) {
 	spec, ok := r.Spec.(*resource.Policy)
 	if !ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
-// Rules is GET /meshes/{mesh}/dataplanes/{name}/_rules: what the policies of the new generation say about a proxy, one
+// Rules is GET /meshes/{mesh}/dataplanes/{name}/_rules: what the targetRef policies say about a proxy, one
 // entry for each kind of which some policy selects it, sorted by kind. Lists are never null.
 type Rules struct {
 	HTTPMatches []HTTPMatch           `json:"httpMatches"` // sorted by hash
@@ -94,11 +94,11 @@ type Policies struct {
 	Reach *Reachability `json:"reach"`
 }
 
-// PolicyBrief is one of them. What it lacks against a [PolicyExplanation] is asked for with POST /v1/
+// PolicyBrief is one of them. What it lacks against a [Policy] is asked for with POST /v1/explain.
 type PolicyBrief struct {
 	Ref
 	Legacy    bool          `json:"legacy"`
-	Selected  bool          `json:"selected"` // false for a legacy policy that one of the new generation has ended
+	Selected  bool          `json:"selected"` // false for a legacy policy that a targetRef policy supersedes
 	Reason    string        `json:"reason"`
 	Inbounds  []Inbound     `json:"inbounds"`
 	Outbounds []Destination `json:"outbounds"`

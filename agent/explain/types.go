@@ -40,7 +40,7 @@ func (r Ref) String() string { return r.Type + "/" + r.Mesh + "/" + r.Name }
 type Policy struct {
 	Policy    Ref  `json:"policy"`
 	Dataplane Ref  `json:"dataplane"`
-	Legacy    bool `json:"legacy"` // of the legacy generation
+	Legacy    bool `json:"legacy"` // a source-destination policy
 	Shadow    bool `json:"shadow"` // labelled kuma.io/effect: shadow
 	// Selected is true when the policy selects the dataplane and acts on it. Reason says by what, or why not.
 	Selected bool   `json:"selected"`

@@ -68,7 +68,7 @@ func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 		}}
 	})
 	g.d.Listeners = append(g.d.Listeners, l)
-	g.localCluster(cluster, cmp.Or(in.ServiceAddress, addr.String()), in.Port, port, service, protocol)
+	g.localCluster(index, cluster, cmp.Or(in.ServiceAddress, addr.String()), port, service, protocol)
 }
 
 // bindToPort is nil, Envoy's default of true, unless connections reach the listener through the redirection.
@@ -79,12 +79,12 @@ func (g *generator) bindToPort() *wrapperspb.BoolValue {
 	return sharedFalse
 }
 
-// localCluster leads to the workload.
-func (g *generator) localCluster(name, host string, inbound, port uint32, service draft.Service, p mesh.Protocol) {
+// localCluster leads from an inbound, by its index, to the workload.
+func (g *generator) localCluster(inbound int, name, host string, port uint32, service draft.Service, p mesh.Protocol) {
 	if !g.claim(name) {
 		return // two inbounds in front of one port of the workload
 	}
-	c := &draft.Cluster{Kind: draft.InboundCluster, Port: inbound, Service: service, Message: &clusterv3.Cluster{
+	c := &draft.Cluster{Kind: draft.InboundCluster, Inbound: inbound, Service: service, Message: &clusterv3.Cluster{
 		Name:                 name,
 		AltStatName:          statName(name),
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},

@@ -27,8 +27,14 @@ func (g *generator) routed(o *mesh.Outbound, l *draft.Listener, headers *draft.H
 	}
 	out := policy.Outbound{Service: l.Service, Tags: o.Tags, Listener: l, Headers: headers, Self: self(o)}
 	for i := range g.plugins {
-		if plugin := &g.plugins[i]; plugin.Outbound != nil && plugin.Outbound(g.c, &out) {
+		plugin := &g.plugins[i]
+		if plugin.Outbound != nil && plugin.Outbound(g.c, &out) {
 			return true
+		}
+		for j := range plugin.Legacy {
+			if f := plugin.Legacy[j].Outbound; f != nil && f(g.c, &out) {
+				return true
+			}
 		}
 	}
 	return false
@@ -48,8 +54,14 @@ func (g *generator) apply() {
 		return
 	}
 	for i := range g.plugins {
-		if g.plugins[i].Apply != nil {
-			g.plugins[i].Apply(g.c, g.d)
+		plugin := &g.plugins[i]
+		for j := range plugin.Legacy {
+			if f := plugin.Legacy[j].Apply; f != nil {
+				f(g.c, g.d)
+			}
+		}
+		if plugin.Apply != nil {
+			plugin.Apply(g.c, g.d)
 		}
 	}
 }

@@ -317,7 +317,7 @@ func TestProvidedFaults(t *testing.T) {
 		`conf.key: the secret "s" cannot be read: this agent holds no secrets; use`: {cert, {Secret: "s"}},
 		"conf.cert: stat /does/not/exist":                                           {{File: "/does/not/exist"}, key},
 		"open.pem is open to everybody (mode 0644)":                                 {cert, {File: open}},
-		"not a regular file; put a file in its place":                                                       {cert, {File: fifo}},
+		"not a regular file; put a file in its place":                               {cert, {File: fifo}},
 		"conf.cert and conf.key are missing":                                        {nil, nil},
 	} {
 		w := newWorld(t)

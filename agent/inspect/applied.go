@@ -184,7 +184,7 @@ func (x *situation) touches(sub *subject, p *xds.Progress, done bool) bool {
 	return slices.ContainsFunc(sub.was, func(r *resource.Resource) bool { return selects(m, r, dp) })
 }
 
-// selects says whether a policy selects a dataplane and is not ended there by the new generation.
+// selects says whether a policy selects a dataplane and is not superseded there by targetRef policies.
 func selects(m *generate.Mesh, r, dp *resource.Resource) bool {
 	if _, ok := r.Spec.(*resource.Policy); ok {
 		return m.Policies.Select(r, dp).Proxy
@@ -193,14 +193,14 @@ func selects(m *generate.Mesh, r, dp *resource.Resource) bool {
 	return selected && !ended
 }
 
-// selectsLegacy says whether a legacy policy selects a dataplane, and whether the new generation has ended it there.
+// selectsLegacy says whether a legacy policy selects a dataplane, and whether targetRef policies supersede it there.
 func selectsLegacy(m *generate.Mesh, r, dp *resource.Resource) (selected, ended bool) {
 	for _, plugin := range m.Policies.Plugins {
 		for _, l := range plugin.Legacy {
 			if l.Kind != r.Kind {
 				continue
 			}
-			selected = m.Policies.SelectLegacy(r, dp, l.Arrives).Selected
+			selected = m.Policies.SelectLegacy(r, dp, l.Inbound).Selected
 			ended = slices.ContainsFunc(l.ReplacedBy, func(kind string) bool {
 				return slices.ContainsFunc(m.Policies.Policies(kind), func(o *resource.Resource) bool { return m.Policies.Select(o, dp).Proxy })
 			})
@@ -296,7 +296,7 @@ func (x *situation) selected(sub *subject, out *Applied) {
 	switch {
 	case out.Selected > 0:
 	case ended > 0:
-		out.State, out.Reason = StateReplaced, "policies of the new generation have taken its place on all dataplanes that it selects"
+		out.State, out.Reason = StateReplaced, "targetRef policies have taken its place on all dataplanes that it selects"
 	default:
 		out.State, out.Reason = StateUnselected, "it selects no dataplane of the mesh"
 	}

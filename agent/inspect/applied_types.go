@@ -8,7 +8,7 @@ const (
 	StateGone       = "gone"       // it does not exist, and every connected proxy that it touched has acknowledged that
 	StateShadow     = "shadow"     // a policy labelled kuma.io/effect: shadow, which touches no proxy
 	StateInert      = "inert"      // of a kind that this version does not act on
-	StateReplaced   = "replaced"   // a legacy policy that policies of the new generation have ended wherever it would act
+	StateReplaced   = "replaced"   // a legacy policy that targetRef policies have ended wherever it would act
 	StateUnselected = "unselected" // a policy that selects no dataplane of the mesh
 )
 

@@ -160,7 +160,7 @@ func TestPolicies(t *testing.T) {
 	a.want(a.do("GET", "/v1/dataplanes/default/nope/policies", ""), 404, `no dataplane \"nope\"`)
 }
 
-// TestLegacyInPart explains legacy policies that the new generation has ended for some destinations or fields.
+// TestLegacyInPart explains legacy policies that targetRef policies supersede for some destinations or fields.
 func TestLegacyInPart(t *testing.T) {
 	a := start(t)
 	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+`

@@ -6,20 +6,27 @@ import (
 	"fmt"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/accesslog"
+	accessloglegacy "github.com/nearside-mesh/nearside/agent/kinds/accesslog/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
+	circuitbreakerlegacy "github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	faultinjectionlegacy "github.com/nearside-mesh/nearside/agent/kinds/faultinjection/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/meshtls"
 	"github.com/nearside-mesh/nearside/agent/kinds/metric"
 	"github.com/nearside-mesh/nearside/agent/kinds/passthrough"
 	"github.com/nearside-mesh/nearside/agent/kinds/proxypatch"
+	proxytemplate "github.com/nearside-mesh/nearside/agent/kinds/proxypatch/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
 	"github.com/nearside-mesh/nearside/agent/kinds/retry"
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
+	trafficroute "github.com/nearside-mesh/nearside/agent/kinds/route/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
+	timeoutlegacy "github.com/nearside-mesh/nearside/agent/kinds/timeout/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/trace"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
+	trafficpermissionlegacy "github.com/nearside-mesh/nearside/agent/kinds/trafficpermission/legacy"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -51,26 +58,26 @@ func Policies() []resource.Descriptor {
 func Plugins() []policy.Plugin {
 	return []policy.Plugin{
 		// Routes come first: what acts on a route or a split cluster needs to find it.
-		route.Plugin(),
+		route.Plugin(trafficroute.Kind()),
 		// Passthrough makes chains and clusters that the kinds below then act on.
 		passthrough.Plugin(),
 		// What shapes connections and requests. These are independent of each other.
 		meshtls.Plugin(),
 		loadbalancing.Plugin(),
-		timeout.Plugin(),
-		circuitbreaker.Plugin(),
+		timeout.Plugin(timeoutlegacy.Kind()),
+		circuitbreaker.Plugin(circuitbreakerlegacy.Kind()),
 		healthcheck.Plugin(),
 		retry.Plugin(),
-		faultinjection.Plugin(),
+		faultinjection.Plugin(faultinjectionlegacy.Kind()),
 		ratelimit.Plugin(),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
-		trafficpermission.Plugin(),
+		trafficpermission.Plugin(trafficpermissionlegacy.Kind()),
 		// Observation sees what the kinds above have made.
 		metric.Plugin(),
 		trace.Plugin(),
-		accesslog.Plugin(),
+		accesslog.Plugin(accessloglegacy.Kind()),
 		// Patches come last, so that they can change all that was made.
-		proxypatch.Plugin(),
+		proxypatch.Plugin(proxytemplate.Kind()),
 	}
 }
 

@@ -17,6 +17,7 @@ package kindtest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -26,13 +27,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
-	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -45,21 +45,23 @@ const (
 // Run runs the cases in a directory. The kinds are those of the plugin that is tested.
 func Run(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
+	each(t, dir, changesFile, func(t *testing.T, comment string, input []byte) string { return changes(t, comment, input, plugin) })
+}
+
+// each compares what is made of the input of each case in a directory with one of its parts.
+func each(t *testing.T, dir, expected string, of func(t *testing.T, comment string, input []byte) string) {
+	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no cases in %s (%v)", dir, err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { run(t, file, plugin) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { golden(t, file, expected, of) })
 	}
 }
 
-func run(t *testing.T, file string, plugin policy.Plugin) {
-	golden(t, file, changesFile, func(a *txtar.Archive, input []byte) string { return changes(t, string(a.Comment), input, plugin) })
-}
-
 // golden compares what is made of the input of a case with one of its parts.
-func golden(t *testing.T, file, expected string, of func(a *txtar.Archive, input []byte) string) {
+func golden(t *testing.T, file, expected string, of func(t *testing.T, comment string, input []byte) string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -70,7 +72,7 @@ func golden(t *testing.T, file, expected string, of func(a *txtar.Archive, input
 	if in == nil {
 		t.Fatalf("%s has no part %s", file, inputFile)
 	}
-	got := of(a, in.Data)
+	got := of(t, string(a.Comment), in.Data)
 	out := part(a, expected)
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if out == nil {
@@ -87,7 +89,7 @@ func golden(t *testing.T, file, expected string, of func(a *txtar.Archive, input
 	if out != nil {
 		want = string(out.Data)
 	}
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
+	if diff := gocmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("%s, UPDATE_GOLDEN=1 takes it over (-want +got):\n%s", expected, diff)
 	}
 }
@@ -114,10 +116,7 @@ func option(comment, name string) string {
 // changes are what the policies of a plugin change of the config of one proxy.
 func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) string {
 	t.Helper()
-	rs, faults := kinds.Registry().Decode(inputFile, input)
-	if len(faults) > 0 {
-		t.Fatalf("%v", faults)
-	}
+	rs := resources(t, input)
 	own := map[string]bool{}
 	for _, d := range slices.Concat(plugin.Kinds, plugin.Refers) {
 		own[d.Kind] = true
@@ -125,10 +124,9 @@ func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) s
 	for _, l := range plugin.Legacy {
 		own[l.Kind] = true
 	}
-	name, hasMesh := option(comment, "dataplane"), false
+	name := option(comment, "dataplane")
 	var base []*resource.Resource
 	for _, r := range rs {
-		hasMesh = hasMesh || r.Kind == "Mesh"
 		if r.Kind == "Dataplane" && name == "" {
 			name = r.Name
 		}
@@ -136,29 +134,21 @@ func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) s
 			base = append(base, r)
 		}
 	}
-	if !hasMesh {
-		m := &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: resource.DefaultMesh}, Spec: &resource.Mesh{}}
-		rs, base = append(rs, m), append(base, m)
-	}
 	zone := option(comment, "zone")
 	before, _ := config(t, base, zone, name)
 	after, warnings := config(t, rs, zone, name)
-	var lines []string
-	for path, v := range before {
-		if w, ok := after[path]; !ok || w != v {
-			lines = append(lines, path+"\x00- "+path+" = "+v)
-		}
-	}
-	for path, v := range after {
-		if w, ok := before[path]; !ok || w != v {
-			lines = append(lines, path+"\x01+ "+path+" = "+v)
-		}
-	}
-	slices.Sort(lines)
 	var b strings.Builder
-	for _, l := range lines {
-		_, text, _ := strings.Cut(strings.Replace(l, "\x01", "\x00", 1), "\x00")
-		b.WriteString(text + "\n")
+	paths := maps.Clone(before)
+	maps.Copy(paths, after)
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		was, had := before[path]
+		is, has := after[path]
+		if had && (!has || is != was) {
+			fmt.Fprintf(&b, "- %s = %s\n", path, was)
+		}
+		if has && (!had || is != was) {
+			fmt.Fprintf(&b, "+ %s = %s\n", path, is)
+		}
 	}
 	for _, w := range warnings {
 		if own[w.Resource.Kind] {
@@ -175,10 +165,7 @@ func config(t *testing.T, rs []*resource.Resource, zone, name string) (map[strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := proxyOf(t, m, name)
 	doc, err := p.JSON()
 	if err != nil {
 		t.Fatal(err)
@@ -197,10 +184,7 @@ func config(t *testing.T, rs []*resource.Resource, zone, name string) (map[strin
 	}
 	warnings := slices.Concat(m.Policies.Warnings, p.Warnings)
 	slices.SortFunc(warnings, func(a, b mesh.Warning) int {
-		if c := a.Resource.Compare(b.Resource); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Reason, b.Reason)
+		return cmp.Or(a.Resource.Compare(b.Resource), strings.Compare(a.Reason, b.Reason))
 	})
 	return out, slices.Compact(warnings)
 }

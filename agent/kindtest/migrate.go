@@ -3,12 +3,9 @@ package kindtest
 import (
 	"bytes"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/txtar"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/kinds"
@@ -31,29 +28,13 @@ const migratedFile = "migrated.yaml"
 // of compared.
 func RunMigrations(t *testing.T, dir string, plugin policy.Plugin) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases in %s (%v)", dir, err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			golden(t, file, migratedFile, func(_ *txtar.Archive, input []byte) string { return migrated(t, input, plugin) })
-		})
-	}
+	each(t, dir, migratedFile, func(t *testing.T, _ string, input []byte) string { return migrated(t, input, plugin) })
 }
 
 // migrated is what a plugin makes of the legacy policies of resources.
 func migrated(t *testing.T, input []byte, plugin policy.Plugin) string {
 	t.Helper()
-	reg := kinds.Registry()
-	rs, faults := reg.Decode(inputFile, input)
-	if len(faults) > 0 {
-		t.Fatalf("%v", faults)
-	}
-	if !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Kind == "Mesh" }) {
-		rs = append(rs, &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: resource.DefaultMesh}, Spec: &resource.Mesh{}})
-	}
-	set := resource.NewSet(rs)
+	reg, set := kinds.Registry(), resource.NewSet(resources(t, input))
 	v, err := mesh.Build(set, resource.DefaultMesh, mesh.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)

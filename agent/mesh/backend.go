@@ -29,7 +29,7 @@ func (v *View) backends(from *resource.Resource, ref *resource.OutboundRef) []*S
 		return slices.CompactFunc(out, func(a, b *Service) bool { return a.Resource == b.Resource })
 	}
 	for _, name := range Qualified(from, ref.Name, ref.Namespace) {
-		for _, s := range v.real[resource.Key{Kind: ref.Kind, Mesh: v.Name, Name: name}] {
+		for _, s := range v.ports[resource.Key{Kind: ref.Kind, Mesh: v.Name, Name: name}] {
 			if ref.Port == 0 || s.Port == ref.Port {
 				return []*Service{s}
 			}
@@ -38,8 +38,8 @@ func (v *View) backends(from *resource.Resource, ref *resource.OutboundRef) []*S
 	return nil
 }
 
-// judgeBackends says what is to be said of what an outbound's reference finds, "" when that is one service.
-func judgeBackends(ref *resource.OutboundRef, found []*Service) string {
+// backendWarning is the warning about what an outbound's reference finds, "" when that is one service.
+func backendWarning(ref *resource.OutboundRef, found []*Service) string {
 	switch {
 	case len(found) == 1:
 		return ""
@@ -48,15 +48,15 @@ func judgeBackends(ref *resource.OutboundRef, found []*Service) string {
 		for _, s := range found[1:] {
 			names = append(names, s.Resource.Name)
 		}
-		return fmt.Sprintf("%d are a %s, and an outbound leads to one: it is %s, the first by name, and not %s; "+
-			"give a name, or labels that tell them apart", len(found), describe(ref), found[0].Resource.Name, list(names, ", "))
+		return fmt.Sprintf("%d services match %s, and an outbound leads to one: %s is used, the first by name, and not %s; "+
+			"give a name, or labels that match only one", len(found), describe(ref), found[0].Resource.Name, list(names, ", "))
 	case !slices.Contains(serviceKinds(), ref.Kind):
 		return fmt.Sprintf("there is no kind %s of services: give one of %s; the outbound is left out", ref.Kind, list(serviceKinds(), ", "))
 	}
 	return fmt.Sprintf("there is no %s: the outbound is left out", describe(ref))
 }
 
-// serviceKinds are the kinds of real services.
+// serviceKinds are the kinds of service resources.
 func serviceKinds() []string {
 	return []string{KindMeshService, KindMeshExternalService, KindMeshMultiZoneService}
 }

@@ -36,9 +36,9 @@ func TestOutboundBackends(t *testing.T) {
 		{"", "kind: MeshService, labels: {kuma.io/display-name: redis, tier: cache}, port: 80", "default_redis_other_default_msvc_80", ""},
 		{"", "kind: MeshService, labels: {kuma.io/env: universal}, port: 80", "default_plain__default_msvc_80", ""},
 		{"", "kind: MeshService, labels: {app: redis}, port: 80", "default_redis_data_default_msvc_80",
-			"2 are a MeshService with labels app=redis with port 80, and an outbound leads to one: it is redis.data, the first by name, and not redis.other; " +
-				"give a name, or labels that tell them apart"},
-		{"", "kind: MeshService, labels: {kuma.io/mesh: default}, port: 80", "default_front_data_default_msvc_80", "it is front.data, the first by name, and not plain, redis.data, redis.other;"},
+			"2 services match MeshService with labels app=redis with port 80, and an outbound leads to one: redis.data is used, the first by name, and not redis.other; " +
+				"give a name, or labels that match only one"},
+		{"", "kind: MeshService, labels: {kuma.io/mesh: default}, port: 80", "default_front_data_default_msvc_80", "front.data is used, the first by name, and not plain, redis.data, redis.other;"},
 		{"", "kind: MeshService, labels: {app: redis}, port: 99", "", "there is no MeshService with labels app=redis with port 99" + left},
 		{"", "kind: MeshService, labels: {app: redis, tier: none}, port: 80", "", "there is no MeshService with labels app=redis, tier=none with port 80" + left},
 		{"", "kind: MeshMultiZoneService, labels: {app: redis}, port: 80", "default_all__default_mzsvc_80", ""},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -24,7 +23,7 @@ func (v *View) deriveMeshServices(ix *inboundIndex, named map[string]bool) {
 		}
 		key := resource.Key{Kind: KindMeshService, Mesh: v.Name, Name: name}
 		if reason := notDerived(name); reason != "" {
-			v.warnf(key, "none is made of the tag %s: %s; it is a tag service alone", resource.TagService, reason)
+			v.warnf(key, "no MeshService is derived from the tag %s: %s; it stays a tag service", resource.TagService, reason)
 			continue
 		}
 		v.deriveMeshService(key, ix.by[name])
@@ -45,14 +44,14 @@ func notDerived(name string) string {
 }
 
 // deriveMeshService takes the ports of the first dataplane by name. (The reference takes the oldest, which not all nodes
-// would agree on.) Inbounds of others at these ports are endpoints; their other ports are left out and told.
+// would agree on.) Inbounds of others at these ports are endpoints; their other ports are dropped, with a warning.
 func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	own := ins[:1]
 	for len(own) < len(ins) && ins[len(own)].dp == ins[0].dp {
 		own = ins[:len(own)+1]
 	}
-	if v.portsAgain(key, nil, ins) {
-		v.judgeDerived(key, own, ins)
+	if v.reusePorts(key, nil, ins) {
+		v.warnDerived(key, own, ins)
 		return
 	}
 	labels, identities := v.derivedLabels(key), v.provedBy(ins)
@@ -65,7 +64,7 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 		s := &Service{
 			ID:       ServiceID{KindMeshService, DestinationName(v.Name, key.Name, "", "", "msvc", port)},
 			Resource: key, Derived: true, FullName: key.Name, Labels: labels,
-			Port: port, Section: derivedSection(in.spec), Protocol: in.proto, Identities: identities,
+			Port: port, Section: SectionName(in.spec.Name, in.spec.Port), Protocol: in.proto, Identities: identities,
 		}
 		match := func(in *inbound) bool { return in.spec.Port == port }
 		s.setEndpoints(ins, match)
@@ -76,32 +75,24 @@ func (v *View) deriveMeshService(key resource.Key, ins []*inbound) {
 	for _, s := range ports {
 		v.add(s)
 	}
-	v.judgeDerived(key, own, ins)
-}
-
-func derivedSection(in *resource.Inbound) string {
-	if in.Name != "" {
-		return in.Name
-	}
-	return strconv.FormatUint(uint64(in.Port), 10)
+	v.warnDerived(key, own, ins)
 }
 
 // derivedLabels are those that the reference gives, and the zone, which it gives in later versions. The name of the
 // cluster has no zone.
 func (v *View) derivedLabels(key resource.Key) map[string]string {
-	if v.last != nil && v.last.Zone == v.Zone {
-		if before := v.last.real[key]; len(before) > 0 && before[0].Derived {
+	if v.prev != nil && v.prev.Zone == v.Zone {
+		if before := v.prev.ports[key]; len(before) > 0 && before[0].Derived {
 			return before[0].Labels
 		}
 	}
-	return map[string]string{
-		resource.LabelMesh: v.Name, resource.LabelDisplayName: key.Name, resource.LabelManagedBy: managedByTags,
-		resource.LabelEnv: "universal", resource.LabelOrigin: "zone", resource.LabelZone: v.Zone,
-	}
+	return v.Labels(&resource.Resource{Labels: map[string]string{
+		resource.LabelDisplayName: key.Name, resource.LabelManagedBy: managedByTags,
+	}})
 }
 
-// judgeDerived tells of dataplanes whose ports are not those of the first.
-func (v *View) judgeDerived(key resource.Key, own, ins []*inbound) {
+// warnDerived warns of dataplanes whose ports are not those of the first.
+func (v *View) warnDerived(key resource.Key, own, ins []*inbound) {
 	var others []string
 	for i := len(own); i < len(ins); {
 		n := 1
@@ -114,21 +105,21 @@ func (v *View) judgeDerived(key resource.Key, own, ins []*inbound) {
 		i += n
 	}
 	if len(others) > 0 {
-		v.warnf(key, "it is made of the tag %s, and dataplanes with the tag differ in their ports: those of %s count, "+
-			"what %s has beside them is left out; give all the same ports, names and protocols, or write the MeshService",
+		v.warnf(key, "it is derived from the tag %s, and dataplanes with the tag differ in their ports: the ports of %s are used, "+
+			"and other ports of %s are ignored; give all the same ports, names and protocols, or write the MeshService",
 			resource.TagService, own[0].dp.Name, list(others, ", "))
 	}
 }
 
 // samePort reports whether two inbounds make the same port of a derived service.
 func samePort(a, b *inbound) bool {
-	return a.spec.Port == b.spec.Port && a.proto == b.proto && derivedSection(a.spec) == derivedSection(b.spec)
+	return a.spec.Port == b.spec.Port && a.proto == b.proto && SectionName(a.spec.Name, a.spec.Port) == SectionName(b.spec.Name, b.spec.Port)
 }
 
 // Derived returns the MeshService that a key names when it is made of tags, as a document would have it; nil for others.
 // It has no digest and is not part of any set.
 func (v *View) Derived(k resource.Key) *resource.Resource {
-	ports := v.real[k]
+	ports := v.ports[k]
 	if len(ports) == 0 || !ports[0].Derived {
 		return nil
 	}

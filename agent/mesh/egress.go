@@ -14,13 +14,12 @@ const EgressService = "zone-egress"
 // egresses are the endpoints that the egresses of a zone offer. The set of prev is used again where it is the same.
 func (v *View) egresses(set *resource.Set, prev *View) *EndpointSet {
 	out := noEndpoints
-	for _, r := range set.Kind("ZoneEgress") {
-		spec, ok := r.Spec.(*resource.ZoneEgress)
-		if !ok || spec.Zone != "" && spec.Zone != v.Zone {
+	for r, spec := range resource.Specs[*resource.ZoneEgress](set.Kind("ZoneEgress")) {
+		if spec.Zone != "" && spec.Zone != v.Zone {
 			continue
 		}
 		if _, err := netip.ParseAddr(spec.Networking.Address); err != nil {
-			v.warnf(r.Key, "networking.address: %q is not an IP address, and proxies find an egress by address alone: it is left out; give the address at which it listens", spec.Networking.Address)
+			v.warnf(r.Key, "networking.address: %q is not an IP address, so proxies do not use this egress; give the IP address at which it listens", spec.Networking.Address)
 			continue
 		}
 		if out == noEndpoints {
@@ -52,9 +51,9 @@ func (v *View) noteEgress() {
 	}
 	switch {
 	case v.Spec.MTLSEnabled() == nil:
-		v.warnf(v.mesh.Key, "routing.zoneEgress has no effect without mTLS, by which an egress knows whose connections it takes: what leaves the mesh leaves directly; enable a backend of mtls")
+		v.warnf(v.mesh.Key, "routing.zoneEgress has no effect without mTLS, by which an egress authenticates clients: traffic leaves the mesh directly; enable a backend of mtls")
 	case len(v.egress.List) == 0:
-		v.warnf(v.mesh.Key, "routing.zoneEgress is set, and zone %q has no ZoneEgress: what would leave through it is not reachable; apply one, and start its proxy with nearside bootstrap --proxy-type egress", v.Zone)
+		v.warnf(v.mesh.Key, "routing.zoneEgress is set, and zone %q has no ZoneEgress: destinations outside the mesh are not reachable; apply one, and start its proxy with nearside bootstrap --proxy-type egress", v.Zone)
 	}
 }
 
@@ -70,7 +69,7 @@ func (v *View) leaves(s *Service, outside []Endpoint, through bool) {
 func (v *View) notReached() string {
 	switch {
 	case v.Spec.MTLSEnabled() == nil:
-		return "traffic to a MeshExternalService leaves through a ZoneEgress, which knows by mTLS whose connections it takes: it is not reachable; enable a backend of mtls in the Mesh"
+		return "traffic to a MeshExternalService leaves through a ZoneEgress, which authenticates clients by mTLS: it is not reachable; enable a backend of mtls in the Mesh"
 	case len(v.egress.List) == 0:
 		return "traffic to a MeshExternalService leaves through a ZoneEgress, and zone " + strconv.Quote(v.Zone) + " has none: it is not reachable; apply one, and start its proxy with nearside bootstrap --proxy-type egress"
 	}

@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -9,7 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// Bounds of the names of a mesh. What goes beyond them is left out and told.
+// Bounds of the names of a mesh. What goes beyond them is dropped, with a warning.
 const (
 	maxNamesOfService = 32      // that generators give to one service
 	maxNames          = 200_000 // of all services
@@ -31,7 +30,7 @@ const (
 type Hostname struct {
 	Name      string       // lower case, no dot at the end
 	Kind      string       // of the service
-	Resource  resource.Key // the real service; zero for tag services
+	Resource  resource.Key // the service resource; zero for tag services
 	Tag       string       // value of kuma.io/service, tag services only
 	VIPs      []netip.Addr // of the service at which proxies listen, IPv4 first; empty when it has none
 	Zone      string       // of the service, "" when it is of none
@@ -63,26 +62,12 @@ type HostnameStatus struct {
 func (v *View) Hostnames() []Hostname { return v.names.list }
 
 // HostnamesOf returns what became of every name that a service was to have: that of its status first, then those of
-// generators in their order. The ports of a real service have the same names. The slice must not be changed.
-func (v *View) HostnamesOf(s *Service) []HostnameStatus { return v.names.status[nameKeyOf(s)] }
-
-// nameKey is what has names: a tag service, or a real service with all its ports.
-type nameKey struct{ kind, name string }
-
-func (k nameKey) compare(o nameKey) int {
-	return cmp.Or(strings.Compare(k.kind, o.kind), strings.Compare(k.name, o.name))
-}
-
-func nameKeyOf(s *Service) nameKey {
-	if s.ID.Kind == KindTag {
-		return nameKey{KindTag, s.Tag}
-	}
-	return nameKey{s.ID.Kind, s.Resource.Name}
-}
+// generators in their order. The ports of a service resource have the same names. The slice must not be changed.
+func (v *View) HostnamesOf(s *Service) []HostnameStatus { return v.names.status[s.key()] }
 
 // named is a service as far as names depend on it.
 type named struct {
-	nameKey
+	serviceKey
 	resource resource.Key
 	res      *resource.Resource // nil for tag services and those that are made of tags
 	labels   map[string]string
@@ -96,18 +81,18 @@ type nameTable struct {
 	generators []*resource.Resource
 
 	list     []Hostname // sorted by name
-	status   map[nameKey][]HostnameStatus
+	status   map[serviceKey][]HostnameStatus
 	warnings []Warning
 }
 
-// nameServices gives services their names, or takes over those of the view before when nothing differs that they depend on.
+// nameServices gives services their names, or takes over those of the previous view when nothing differs that they depend on.
 func (v *View) nameServices(generators []*resource.Resource) {
-	if v.namesStand() && slices.EqualFunc(v.last.names.generators, generators, sameResource) {
-		v.names = v.last.names
+	if v.sameNames() && slices.EqualFunc(v.prev.names.generators, generators, sameResource) {
+		v.names = v.prev.names
 	} else {
 		t := &nameTable{zone: v.Zone, services: v.nameable(), generators: generators}
-		if v.last != nil && v.last.names.sameInput(t) {
-			t = v.last.names
+		if v.prev != nil && v.prev.names.sameInput(t) {
+			t = v.prev.names
 		} else {
 			v.makeNames(t)
 		}
@@ -120,28 +105,28 @@ func (v *View) nameServices(generators []*resource.Resource) {
 func (v *View) nameable() []named {
 	out := make([]named, 0, len(v.services))
 	for _, s := range v.services {
-		k := nameKeyOf(s)
+		k := s.key()
 		switch {
-		case len(out) > 0 && out[len(out)-1].nameKey == k: // another port
+		case len(out) > 0 && out[len(out)-1].serviceKey == k: // another port
 			continue
 		case s.ID.Kind == KindTag && v.Spec.ServicesMode() == resource.MeshServicesExclusive:
 			continue // nothing listens for it
 		}
-		n := named{nameKey: k, resource: s.Resource, res: s.res, labels: s.Labels, vips: [2]netip.Addr{s.VIP}}
+		n := named{serviceKey: k, resource: s.Resource, res: s.res, labels: s.Labels, vips: [2]netip.Addr{s.VIP}}
 		if v.IPv6 {
 			n.vips[1] = s.VIP6
 		}
 		out = append(out, n)
 	}
-	slices.SortFunc(out, func(a, b named) int { return a.compare(b.nameKey) })
-	return slices.CompactFunc(out, func(a, b named) bool { return a.nameKey == b.nameKey })
+	slices.SortFunc(out, func(a, b named) int { return a.compare(b.serviceKey) })
+	return slices.CompactFunc(out, func(a, b named) bool { return a.serviceKey == b.serviceKey })
 }
 
 // sameInput reports whether another table would come out the same.
 func (t *nameTable) sameInput(o *nameTable) bool {
 	return t.zone == o.zone && slices.EqualFunc(t.generators, o.generators, sameResource) &&
 		slices.EqualFunc(t.services, o.services, func(a, b named) bool {
-			return a.nameKey == b.nameKey && a.vips == b.vips && sameResource(a.res, b.res)
+			return a.serviceKey == b.serviceKey && a.vips == b.vips && sameResource(a.res, b.res)
 		})
 }
 

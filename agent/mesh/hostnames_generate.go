@@ -53,11 +53,9 @@ func (m *nameMaker) fromGenerators() {
 		KindMeshService: {}, KindMeshExternalService: {}, KindMeshMultiZoneService: {},
 	}
 	all := map[string][]*named{}
-	for _, r := range m.t.generators {
-		if spec, ok := r.Spec.(*resource.HostnameGenerator); ok {
-			if kind, labels, ok := nameSelector(spec); ok {
-				byKind[kind].want(labels)
-			}
+	for _, spec := range resource.Specs[*resource.HostnameGenerator](m.t.generators) {
+		if kind, labels, ok := nameSelector(spec); ok {
+			byKind[kind].want(labels)
 		}
 	}
 	for i := range m.t.services {
@@ -70,11 +68,7 @@ func (m *nameMaker) fromGenerators() {
 			byKind[s.kind].put(k, val, s)
 		}
 	}
-	for _, r := range orderGenerators(m.v, m.t.generators) {
-		spec, ok := r.Spec.(*resource.HostnameGenerator)
-		if !ok {
-			continue
-		}
+	for r, spec := range resource.Specs[*resource.HostnameGenerator](orderGenerators(m.v, m.t.generators)) {
 		kind, labels, ok := nameSelector(spec)
 		if !ok {
 			continue
@@ -89,7 +83,7 @@ func (m *nameMaker) fromGenerators() {
 			continue
 		}
 		for _, s := range byKind[kind].smallest(labels, all[kind]) {
-			if contains(s.labels, labels) {
+			if Contains(s.labels, labels) {
 				m.generate(r.Key, parts, s)
 			}
 		}
@@ -98,7 +92,7 @@ func (m *nameMaker) fromGenerators() {
 
 // generate gives one service the name that a template makes of it.
 func (m *nameMaker) generate(generator resource.Key, parts []resource.HostnamePart, s *named) {
-	if m.tried[s.nameKey]++; m.tried[s.nameKey] > maxNamesOfService {
+	if m.tried[s.serviceKey]++; m.tried[s.serviceKey] > maxNamesOfService {
 		return
 	}
 	name, reason, message := s.expand(parts, m.v.Name)
@@ -188,18 +182,12 @@ func (m *nameMaker) warnf(k resource.Key, format string, args ...any) {
 	m.t.warnings = append(m.t.warnings, Warning{Resource: k, Reason: fmt.Sprintf(format, args...)})
 }
 
-func describeOwner(h *Hostname) string {
-	if h.Kind == KindTag {
-		return fmt.Sprintf("the tag service %q", h.Tag)
+// describeService names a service for a message: r is zero for a tag service.
+func describeService(tag string, r resource.Key) string {
+	if r == (resource.Key{}) {
+		return fmt.Sprintf("the tag service %q", tag)
 	}
-	return h.Resource.String()
-}
-
-func describeNamed(s *named) string {
-	if s.kind == KindTag {
-		return fmt.Sprintf("the tag service %q", s.name)
-	}
-	return s.resource.String()
+	return r.String()
 }
 
 func describeOrigin(o Origin, generator resource.Key) string {
@@ -228,7 +216,7 @@ func (m *nameMaker) warn() {
 	}
 	for _, c := range m.lost {
 		h := &m.t.list[c.winner]
-		what := fmt.Sprintf("%s for %s (it belongs to %s, %s)", c.name, describeNamed(c.loser), describeOwner(h), describeOrigin(h.Origin, h.Generator))
+		what := fmt.Sprintf("%s for %s (it belongs to %s, %s)", c.name, describeService(c.loser.name, c.loser.resource), describeService(h.Tag, h.Resource), describeOrigin(h.Origin, h.Generator))
 		keys := []resource.Key{c.loser.resource, h.Resource}
 		for _, g := range [...]resource.Key{c.generator, h.Generator} {
 			if g != (resource.Key{}) {
@@ -242,11 +230,11 @@ func (m *nameMaker) warn() {
 	}
 	slices.SortFunc(order, resource.Key.Compare)
 	for _, k := range order {
-		m.warnf(k, "two services want one hostname: %s; change a template, a selector, a name or a tag", list(told[k], "; "))
+		m.warnf(k, "two services claim one hostname: %s; change a template, a selector, a name or a tag", list(told[k], "; "))
 	}
 	m.warnFailed()
 	if m.overflow {
-		m.warnf(m.v.mesh.Key, "the services of the mesh have more than %d hostnames: those beyond are left out", maxNames)
+		m.warnf(m.v.mesh.Key, "the services of the mesh have more than %d hostnames: the rest is dropped", maxNames)
 	}
 }
 
@@ -260,7 +248,7 @@ func (m *nameMaker) warnFailed() {
 		}
 		var what []string
 		for _, f := range m.failed[i:n] {
-			what = append(what, fmt.Sprintf("%s: %s", describeNamed(f.service), f.reason))
+			what = append(what, fmt.Sprintf("%s: %s", describeService(f.service.name, f.service.resource), f.reason))
 		}
 		m.warnf(m.failed[i].generator, "spec.template: it makes no hostname for %s", list(what, "; "))
 		i = n

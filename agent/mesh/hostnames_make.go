@@ -16,8 +16,8 @@ const tagDomain = ".mesh"
 type nameMaker struct {
 	v        *View
 	t        *nameTable
-	owner    map[string]int  // index in t.list
-	tried    map[nameKey]int // generators that selected a service
+	owner    map[string]int     // index in t.list
+	tried    map[serviceKey]int // generators that selected a service
 	lost     []collision
 	failed   []failure
 	overflow bool
@@ -33,15 +33,15 @@ type collision struct {
 }
 
 func (v *View) makeNames(t *nameTable) {
-	m := &nameMaker{v: v, t: t, owner: make(map[string]int, len(t.services)), tried: map[nameKey]int{}}
+	m := &nameMaker{v: v, t: t, owner: make(map[string]int, len(t.services)), tried: map[serviceKey]int{}}
 	t.list = make([]Hostname, 0, len(t.services)) // one for each, as with tags; a generator more makes it grow
-	t.status = make(map[nameKey][]HostnameStatus, len(t.services))
+	t.status = make(map[serviceKey][]HostnameStatus, len(t.services))
 	m.fromStatus()
 	m.fromGenerators()
 	m.fromTags()
 	for i := range t.services {
 		s := &t.services[i]
-		if n := m.tried[s.nameKey]; n > maxNamesOfService {
+		if n := m.tried[s.serviceKey]; n > maxNamesOfService {
 			m.tell(s, HostnameStatus{Origin: OriginGenerator, Reason: HostnameOutOfRange, Message: fmt.Sprintf(
 				"%d generators select the service, and the first %d count: select it by fewer", n, maxNamesOfService)})
 		}
@@ -55,11 +55,11 @@ func (m *nameMaker) claim(s *named, name string, origin Origin, generator resour
 	st := HostnameStatus{Hostname: name, Origin: origin, Generator: generator}
 	i, taken := m.owner[name]
 	switch {
-	case taken && keyOf(&m.t.list[i]) != s.nameKey:
+	case taken && keyOf(&m.t.list[i]) != s.serviceKey:
 		h := &m.t.list[i]
 		h.Contested = true
 		m.lost = append(m.lost, collision{name, i, s, origin, generator})
-		st.Reason, st.Message = HostnameCollision, fmt.Sprintf("the name belongs to %s, %s", describeOwner(h), describeOrigin(h.Origin, h.Generator))
+		st.Reason, st.Message = HostnameCollision, fmt.Sprintf("the name belongs to %s, %s", describeService(h.Tag, h.Resource), describeOrigin(h.Origin, h.Generator))
 	case !taken && len(m.t.list) >= maxNames:
 		m.overflow = true
 		st.Reason, st.Message = HostnameOutOfRange, fmt.Sprintf("the mesh has %d names already, which is the most", maxNames)
@@ -74,7 +74,7 @@ func (m *nameMaker) claim(s *named, name string, origin Origin, generator resour
 }
 
 func (m *nameMaker) tell(s *named, st HostnameStatus) {
-	m.t.status[s.nameKey] = append(m.t.status[s.nameKey], st)
+	m.t.status[s.serviceKey] = append(m.t.status[s.serviceKey], st)
 }
 
 func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Hostname {
@@ -86,11 +86,11 @@ func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Ho
 	return h
 }
 
-func keyOf(h *Hostname) nameKey {
+func keyOf(h *Hostname) serviceKey {
 	if h.Kind == KindTag {
-		return nameKey{KindTag, h.Tag}
+		return serviceKey{KindTag, h.Tag}
 	}
-	return nameKey{h.Kind, h.Resource.Name}
+	return serviceKey{h.Kind, h.Resource.Name}
 }
 
 // fromStatus takes the addresses that documents bring along.
@@ -105,7 +105,7 @@ func (m *nameMaker) fromStatus() {
 	}
 }
 
-// statusNames returns the hostnames in the status of a real service. Decoding has checked them.
+// statusNames returns the hostnames in the status of a service resource. Decoding has checked them.
 func statusNames(r *resource.Resource) []string {
 	if r == nil {
 		return nil
@@ -132,7 +132,7 @@ func statusNames(r *resource.Resource) []string {
 // fromTags gives tag services their names: SERVICE.mesh, and the same with dots for underscores, as in the reference. The
 // first form of all goes before the second of any.
 func (m *nameMaker) fromTags() {
-	n, _ := slices.BinarySearchFunc(m.t.services, nameKey{kind: KindMeshExternalService}, func(s named, k nameKey) int { return s.compare(k) })
+	n, _ := slices.BinarySearchFunc(m.t.services, serviceKey{kind: KindMeshExternalService}, func(s named, k serviceKey) int { return s.compare(k) })
 	tags := m.t.services[:n] // no kind sorts before all kinds
 	for i := range tags {
 		m.fromTag(&tags[i], tags[i].name)

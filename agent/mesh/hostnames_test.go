@@ -157,7 +157,7 @@ func TestHostnameStatus(t *testing.T) {
 	if diff := cmp.Diff(want, status(v, mesh.KindMeshService, "b")); diff != "" {
 		t.Error(diff)
 	}
-	const both = "two services want one hostname: x.mesh for MeshService/default/b (it belongs to MeshService/default/a, " +
+	const both = "two services claim one hostname: x.mesh for MeshService/default/b (it belongs to MeshService/default/a, " +
 		"which has it from HostnameGenerator/g5-same); change a template, a selector, a name or a tag"
 	for _, w := range []string{"a: " + both, "b: " + both} {
 		if !slices.Contains(warningsOf(v, "MeshService"), w) {
@@ -205,7 +205,7 @@ func hostnameGenerator(name string, labels map[string]string, template string) *
 			Selector: resource.HostnameSelector{MeshService: &resource.LabelSelector{MatchLabels: labels}}}}
 }
 
-// TestHostnamesAreShared takes the names of the view before over, until something that they depend on changes.
+// TestHostnamesAreShared takes the names of the previous view over, until something that they depend on changes.
 func TestHostnamesAreShared(t *testing.T) {
 	rs := append(bigMesh(20, 2, resource.MeshServicesEverywhere), hostnameGenerator("g", nil, "{{ .Name }}.svc"))
 	view := func(prev *mesh.View, more ...*resource.Resource) *mesh.View {

@@ -2,7 +2,6 @@ package mesh
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -32,9 +31,9 @@ type inboundIndex struct {
 // indexInbounds takes over the inbounds of dataplanes that are as they were.
 func indexInbounds(v *View) *inboundIndex {
 	var last *inboundIndex
-	var before, came, gone []*inbound // before: what is still to come of those of the last view; both go by name
-	if v.last != nil && v.sameZones() {
-		last = v.last.inbounds
+	var before, came, gone []*inbound // before: what is still to come of those of the previous view; both go by name
+	if v.prev != nil && v.sameIngresses() {
+		last = v.prev.inbounds
 		before = last.all
 	}
 	ix := &inboundIndex{all: make([]*inbound, 0, len(v.dataplanes))}
@@ -125,18 +124,6 @@ func (v *View) parseInbounds(out []*inbound, room *inboundRoom, d *resource.Reso
 // Ready reports whether an inbound takes traffic.
 func Ready(in *resource.Inbound) bool {
 	return (in.State == "" || in.State == resource.InboundReady) && (in.Health == nil || in.Health.Ready)
-}
-
-// InboundTags are the tags of an inbound with the zone of the node where it names none.
-func (v *View) InboundTags(tags map[string]string) map[string]string {
-	out := maps.Clone(tags)
-	if out == nil {
-		out = map[string]string{}
-	}
-	if out[resource.TagZone] == "" {
-		out[resource.TagZone] = v.Zone
-	}
-	return out
 }
 
 // ProxyTags joins the tags of all inbounds of a dataplane, or those of its gateway: each key with its sorted values.

@@ -2,15 +2,14 @@ package mesh
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// Real returns the MeshService resource with a key, nil for none and for one that is derived from tags.
-func (v *View) Real(k resource.Key) *resource.Resource {
+// MeshService returns the MeshService resource with a key, nil for none and for one that is derived from tags.
+func (v *View) MeshService(k resource.Key) *resource.Resource {
 	if k.Kind != KindMeshService || k.Mesh != v.Name {
 		return nil
 	}
@@ -21,27 +20,39 @@ func (v *View) Real(k resource.Key) *resource.Resource {
 	return v.meshServices[i]
 }
 
+// MeshServices returns the MeshService resources, sorted by name; those that are derived from tags are not among them. The
+// slice must not be changed.
+func (v *View) MeshServices() []*resource.Resource { return v.meshServices }
+
+// Ports returns the ports of a MeshService, MeshExternalService or MeshMultiZoneService, in the order of the resource; also
+// of a MeshService that is derived from tags. The slice must not be changed.
+func (v *View) Ports(k resource.Key) []*Service { return v.ports[k] }
+
+// Port returns the port of a service resource that a sectionName means: the one of that name, else the one of that number;
+// nil for none, and for "".
+func (v *View) Port(k resource.Key, section string) *Service {
+	if section == "" {
+		return nil
+	}
+	for _, s := range v.ports[k] {
+		if s.Section == section {
+			return s
+		}
+	}
+	for _, s := range v.ports[k] {
+		if SectionName("", s.Port) == section {
+			return s
+		}
+	}
+	return nil
+}
+
 // Gateway reports whether some gateway carries a value of kuma.io/service.
 func (v *View) Gateway(service string) bool { return v.gateways[service] }
 
 // Serves reports whether an inbound that a MeshService selects is behind one of its ports.
 func (v *View) Serves(port *Service, in *resource.Inbound) bool {
 	return port.port == nil || matchesPort(in, port.port)
-}
-
-// Labels returns the labels of a resource with those that every resource of the mesh has: what is written goes first.
-func (v *View) Labels(r *resource.Resource) map[string]string {
-	out := map[string]string{
-		resource.LabelEnv: "universal", resource.LabelMesh: v.Name, resource.LabelOrigin: "zone", resource.LabelZone: v.Zone,
-	}
-	if r.Labels[resource.LabelNamespace] != "" {
-		out[resource.LabelEnv] = "kubernetes"
-	}
-	if r.Labels[resource.LabelOrigin] == "global" {
-		delete(out, resource.LabelZone) // it is of no zone, unless it says so
-	}
-	maps.Copy(out, r.Labels)
-	return out
 }
 
 // indexNames remembers what is looked up by name: the MeshServices and the services of gateways.
@@ -57,14 +68,14 @@ func (v *View) indexNames(services []*resource.Resource) {
 	}
 }
 
-// BackendRef names a destination of a route.
+// BackendRef names a destination of a route, as policies write it.
 type BackendRef struct {
-	Kind      string
-	Name      string
-	Namespace string
-	Tags      map[string]string
-	Labels    map[string]string
-	Port      uint32
+	Kind      string            `json:"kind"` // MeshService, MeshServiceSubset, MeshExternalService or MeshMultiZoneService
+	Name      string            `json:"name,omitempty"`
+	Namespace string            `json:"namespace,omitempty"`
+	Tags      map[string]string `json:"tags,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Port      uint32            `json:"port,omitempty"`
 }
 
 // String names the reference in a message.
@@ -77,7 +88,7 @@ func (r BackendRef) String() string {
 }
 
 // Backend finds what a reference of a resource leads to. A MeshService without port, labels and namespace is a value of
-// kuma.io/service where there is one, else a real service. False when there is no such real service; a tag that nothing
+// kuma.io/service where there is one, else a service resource. False when there is no such service resource; a tag that nothing
 // carries leads to no endpoints.
 func (v *View) Backend(from *resource.Resource, ref BackendRef) (Outbound, bool) {
 	tag := ref.Kind == "MeshServiceSubset"

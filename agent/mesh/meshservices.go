@@ -9,27 +9,23 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// addMeshServices adds the ports of each MeshService. Unless the mesh disables real services, tag services without a
+// addMeshServices adds the ports of each MeshService. Unless the mesh disables service resources, tag services without a
 // MeshService of that name get a derived one.
 func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 	f := v.newFinder(ix, list)
 	named := make(map[string]bool, len(list))
-	for _, r := range list {
-		spec, ok := r.Spec.(*resource.MeshService)
-		if !ok {
-			continue
-		}
+	for r, spec := range resource.Specs[*resource.MeshService](list) {
 		named[r.Name] = true
 		selected := v.ofItsZone(r, f.find(&spec.Selector))
 		ready := spec.Status != nil && spec.Status.TLS != nil && spec.Status.TLS.Status == resource.TLSReady
-		if v.portsAgain(r.Key, r, selected) {
-			v.judge(r, spec, selected)
+		if v.reusePorts(r.Key, r, selected) {
+			v.warnMeshService(r, spec, selected)
 			continue
 		}
 		identities := v.identities(spec, selected)
 		for i := range spec.Ports {
 			p := &spec.Ports[i]
-			s := v.realService(r, KindMeshService, "msvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
+			s := v.newServicePort(r, KindMeshService, "msvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
 			s.Section, s.port = p.Name, p
 			s.Identities, s.TLSReady = identities, ready
 			match := func(in *inbound) bool { return matchesPort(in.spec, p) }
@@ -37,7 +33,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 			v.throughIngresses(s, selected, match)
 			v.add(s)
 		}
-		v.judge(r, spec, selected)
+		v.warnMeshService(r, spec, selected)
 	}
 	if v.Spec.ServicesMode() != resource.MeshServicesDisabled {
 		v.deriveMeshServices(ix, named)
@@ -59,18 +55,18 @@ func (s *Service) setEndpoints(list []*inbound, match func(*inbound) bool) {
 			eps.List = append(eps.List, in.ep)
 		}
 	}
-	s.Endpoints, s.from, s.alone = eps, list, true
+	s.Endpoints, s.from, s.fixed = eps, list, true
 }
 
-// judge says what of a MeshService of this zone cannot be meant as it is written.
-func (v *View) judge(r *resource.Resource, spec *resource.MeshService, selected []*inbound) {
+// warnMeshService warns about a MeshService of this zone that selects nothing or more than it seems.
+func (v *View) warnMeshService(r *resource.Resource, spec *resource.MeshService, selected []*inbound) {
 	if !v.local(r) {
 		return
 	}
 	sel := &spec.Selector
 	switch {
 	case len(spec.Ports) == 0:
-		v.warnf(r.Key, "spec.ports: there is none, and only ports can be reached: give at least one")
+		v.warnf(r.Key, "spec.ports: the list is empty: give at least one port")
 		return
 	case len(sel.DataplaneTags) == 0 && sel.DataplaneLabels == nil && sel.DataplaneRef == nil:
 		v.warnf(r.Key, "spec.selector: it is empty and selects nothing: give dataplaneTags, dataplaneLabels or dataplaneRef")
@@ -79,8 +75,8 @@ func (v *View) judge(r *resource.Resource, spec *resource.MeshService, selected 
 		v.warnf(r.Key, "spec.selector: no inbound of a dataplane has %s: the service has no endpoints", describeSelector(sel))
 		return
 	case sel.DataplaneLabels != nil && len(sel.DataplaneLabels.MatchLabels) == 0 && len(sel.DataplaneTags) == 0 && sel.DataplaneRef == nil:
-		v.warnf(r.Key, "spec.selector.dataplaneLabels.matchLabels: it is empty, which every dataplane meets: all %d inbounds of the mesh "+
-			"are selected; name a label that tells the service from others", len(selected))
+		v.warnf(r.Key, "spec.selector.dataplaneLabels.matchLabels: it is empty and matches every dataplane: all %d inbounds of the mesh "+
+			"are selected; name a label that only dataplanes of this service have", len(selected))
 	}
 	var ports []string
 	for i := range spec.Ports {

@@ -14,10 +14,8 @@ func (v *View) addMultiZoneServices(all []*resource.Resource) {
 		return
 	}
 	byLabel := groups[*Service]{}
-	for _, r := range all {
-		if spec, ok := r.Spec.(*resource.MeshMultiZoneService); ok {
-			byLabel.want(spec.Selector.MeshService.MatchLabels)
-		}
+	for _, spec := range resource.Specs[*resource.MeshMultiZoneService](all) {
+		byLabel.want(spec.Selector.MeshService.MatchLabels)
 	}
 	var services []*Service
 	for _, s := range v.services {
@@ -29,13 +27,9 @@ func (v *View) addMultiZoneServices(all []*resource.Resource) {
 			byLabel.put(k, val, s)
 		}
 	}
-	for _, r := range all {
-		spec, ok := r.Spec.(*resource.MeshMultiZoneService)
-		if !ok {
-			continue
-		}
+	for r, spec := range resource.Specs[*resource.MeshMultiZoneService](all) {
 		want := spec.Selector.MeshService.MatchLabels
-		selected := filter(byLabel.smallest(want, services), func(s *Service) bool { return contains(s.Labels, want) })
+		selected := filter(byLabel.smallest(want, services), func(s *Service) bool { return Contains(s.Labels, want) })
 		v.addMultiZoneService(r, spec, selected)
 	}
 }
@@ -54,7 +48,7 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 	var missing []string
 	for i := range spec.Ports {
 		p := &spec.Ports[i]
-		s := v.realService(r, KindMeshMultiZoneService, "mzsvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
+		s := v.newServicePort(r, KindMeshMultiZoneService, "mzsvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
 		s.Section = p.Name
 		eps := &EndpointSet{}
 		found := false
@@ -81,7 +75,7 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 		s.Endpoints = eps
 		v.add(s)
 		if !found {
-			missing = append(missing, "ports["+strconv.Itoa(i)+"] ("+PortSection(p.Port)+")")
+			missing = append(missing, "ports["+strconv.Itoa(i)+"] ("+SectionName("", p.Port)+")")
 		}
 	}
 	switch labels := describePairs(spec.Selector.MeshService.MatchLabels); {

@@ -14,7 +14,7 @@ type Outbound struct {
 	Address netip.Addr
 	Port    uint32
 	Service *Service          // never nil; a tag service that nothing offers has no endpoints
-	Tags    map[string]string // tags of the outbound as written; nil for real services
+	Tags    map[string]string // tags of the outbound as written; nil for service resources
 	Subset  map[string]string // tags beside kuma.io/service that endpoints must have; nil for all
 }
 
@@ -44,7 +44,7 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 		ob := Outbound{Address: addr, Port: o.Port, Tags: o.Tags}
 		if o.BackendRef != nil {
 			found := v.backends(r, o.BackendRef)
-			if say := judgeBackends(o.BackendRef, found); say != "" {
+			if say := backendWarning(o.BackendRef, found); say != "" {
 				warn("networking.outbound[%d].backendRef: %s", i, say)
 			}
 			if len(found) == 0 {

@@ -2,7 +2,6 @@ package mesh
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -10,7 +9,7 @@ import (
 
 // Bounds of what is said about lists that lead nowhere.
 const (
-	maxHints      = 16  // entries that are told about
+	maxHints      = 16  // entries that have a warning of their own
 	maxNear       = 4   // of them those for which a similar name is looked for
 	maxCandidates = 512 // names that one is compared with
 	maxNamedPorts = 8
@@ -43,7 +42,7 @@ func (r *Reach) hints(warn func(format string, args ...any)) {
 	if r.tp.ReachableBackends != nil {
 		for i := range r.tp.ReachableBackends.Refs {
 			ref := &r.tp.ReachableBackends.Refs[i]
-			if !r.selects(i) {
+			if len(r.view.backends(r.dataplane, outboundRef(ref))) == 0 {
 				tell(func(near bool) string {
 					return fmt.Sprintf("networking.transparentProxying.reachableBackends.refs[%d]: %s", i, r.why(ref, near))
 				})
@@ -55,30 +54,24 @@ func (r *Reach) hints(warn func(format string, args ...any)) {
 	}
 }
 
-// selects reports whether a reference selects some service.
-func (r *Reach) selects(i int) bool {
-	ref := &r.tp.ReachableBackends.Refs[i]
-	if len(ref.Labels) > 0 {
-		return slices.ContainsFunc(r.view.services, func(s *Service) bool { return s.ID.Kind == ref.Kind && s.labelled(ref.Labels) })
+// outboundRef is a reference of the list in the form that outbounds have.
+func outboundRef(ref *resource.ReachableBackendRef) *resource.OutboundRef {
+	out := &resource.OutboundRef{Kind: ref.Kind, Name: ref.Name, Namespace: ref.Namespace, Labels: ref.Labels}
+	if ref.Port != nil {
+		out.Port = *ref.Port
 	}
-	for _, name := range Qualified(r.dataplane, ref.Name, ref.Namespace) {
-		for _, s := range r.view.real[resource.Key{Kind: ref.Kind, Mesh: r.view.Name, Name: name}] {
-			if ref.Port == nil || *ref.Port == s.Port {
-				return true
-			}
-		}
-	}
-	return false
+	return out
 }
 
 // why says what a reference names that is not there.
 func (r *Reach) why(ref *resource.ReachableBackendRef, near bool) string {
-	named := resource.OutboundRef{Kind: ref.Kind, Name: ref.Name, Namespace: ref.Namespace, Labels: ref.Labels}
+	named := outboundRef(ref)
+	named.Port = 0
 	if len(ref.Labels) > 0 {
-		return "there is no " + describe(&named)
+		return "there is no " + describe(named)
 	}
 	for _, name := range Qualified(r.dataplane, ref.Name, ref.Namespace) {
-		list := r.view.real[resource.Key{Kind: ref.Kind, Mesh: r.view.Name, Name: name}]
+		list := r.view.ports[resource.Key{Kind: ref.Kind, Mesh: r.view.Name, Name: name}]
 		if len(list) == 0 {
 			continue
 		}
@@ -90,9 +83,9 @@ func (r *Reach) why(ref *resource.ReachableBackendRef, near bool) string {
 		if len(list) > maxNamedPorts {
 			has += " and others"
 		}
-		return fmt.Sprintf("%s has no port %d; it has %s", describe(&named), *ref.Port, has)
+		return fmt.Sprintf("%s has no port %d; it has %s", describe(named), *ref.Port, has)
 	}
-	return "there is no " + describe(&named) + r.near(near, ref.Kind, ref.Name, ref.Namespace)
+	return "there is no " + describe(named) + r.near(near, ref.Kind, ref.Name, ref.Namespace)
 }
 
 // near names a service of a kind that may have been meant, in another namespace or by a similar name, and "" when

@@ -95,7 +95,7 @@ func (r *Reach) Of(s *Service) Verdict {
 		}
 		return no(CauseNotListed)
 	case r.byName == nil:
-		// Without references every real service is reachable, except in the mode that wants them spelled out, and, as in
+		// Without references every service resource is reachable, except in the mode that wants them spelled out, and, as in
 		// the reference, of a dataplane that restricts itself to values of kuma.io/service.
 		switch {
 		case r.mode == resource.MeshServicesReachableBackends || r.mode == resource.MeshServicesDisabled && s.ID.Kind == KindMeshService:
@@ -108,7 +108,7 @@ func (r *Reach) Of(s *Service) Verdict {
 	return r.listed(s)
 }
 
-// listed looks for the first reference that selects a real service.
+// listed looks for the first reference that selects a service resource.
 func (r *Reach) listed(s *Service) Verdict {
 	out := Verdict{Cause: CauseNotListed, Entry: -1}
 	refs := r.tp.ReachableBackends.Refs
@@ -129,7 +129,7 @@ func (r *Reach) listed(s *Service) Verdict {
 	return out
 }
 
-// labelled reports whether a real service has labels.
+// labelled reports whether a service resource has labels.
 func (s *Service) labelled(want map[string]string) bool {
 	for k, val := range want {
 		if have, ok := s.Labels[k]; !ok || have != val {

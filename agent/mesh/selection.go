@@ -55,11 +55,7 @@ type finder struct {
 
 func (v *View) newFinder(ix *inboundIndex, services []*resource.Resource) *finder {
 	f := &finder{v: v, ix: ix, tags: groups[*inbound]{}, labels: groups[*inbound]{}}
-	for _, r := range services {
-		spec, ok := r.Spec.(*resource.MeshService)
-		if !ok {
-			continue
-		}
+	for _, spec := range resource.Specs[*resource.MeshService](services) {
 		if _, ok := exact(spec.Selector.DataplaneTags, resource.TagService); !ok {
 			f.tags.want(spec.Selector.DataplaneTags)
 		}
@@ -93,31 +89,31 @@ func exact(selector map[string]string, key string) (string, bool) {
 
 // find returns what a selector selects. The slice must not be changed.
 func (f *finder) find(sel *resource.MeshServiceSelector) []*inbound {
+	candidates := f.ix.all
+	name, byService := exact(sel.DataplaneTags, resource.TagService)
 	switch {
+	case byService && len(sel.DataplaneTags) == 1: // as nearly every selector is
+		return f.ix.by[name]
+	case byService:
+		candidates = f.ix.by[name]
 	case len(sel.DataplaneTags) > 0:
-		var list []*inbound
-		if name, ok := exact(sel.DataplaneTags, resource.TagService); ok { // nearly every selector names the service
-			list = f.ix.by[name]
-			if len(sel.DataplaneTags) == 1 {
-				return list
-			}
-		} else {
-			list = f.tags.smallest(sel.DataplaneTags, f.ix.all)
-		}
-		return filter(list, func(in *inbound) bool { return in.ep.has(sel.DataplaneTags) })
+		candidates = f.tags.smallest(sel.DataplaneTags, candidates)
 	case sel.DataplaneRef != nil:
-		name := sel.DataplaneRef.Name
-		from, _ := slices.BinarySearchFunc(f.ix.all, name, func(in *inbound, name string) int { return strings.Compare(in.dp.Name, name) })
-		to := from
-		for to < len(f.ix.all) && f.ix.all[to].dp.Name == name {
-			to++
-		}
-		return f.ix.all[from:to]
+		return f.ix.ofDataplane(sel.DataplaneRef.Name)
 	case sel.DataplaneLabels != nil:
-		want := sel.DataplaneLabels.MatchLabels
-		return filter(f.labels.smallest(want, f.ix.all), func(in *inbound) bool { return f.v.hasLabels(in.dp, want) })
+		candidates = f.labels.smallest(sel.DataplaneLabels.MatchLabels, candidates)
 	}
-	return nil // a service without a selector has no endpoints
+	return filter(candidates, func(in *inbound) bool { return f.v.selects(sel, in.dp, in.spec) })
+}
+
+// ofDataplane returns the inbounds of one dataplane.
+func (ix *inboundIndex) ofDataplane(name string) []*inbound {
+	from, _ := slices.BinarySearchFunc(ix.all, name, func(in *inbound, name string) int { return strings.Compare(in.dp.Name, name) })
+	to := from
+	for to < len(ix.all) && ix.all[to].dp.Name == name {
+		to++
+	}
+	return ix.all[from:to]
 }
 
 func filter[T any](list []T, keep func(T) bool) []T {
@@ -128,53 +124,6 @@ func filter[T any](list []T, keep func(T) bool) []T {
 		}
 	}
 	return out
-}
-
-// eachLabel calls f with the labels that a resource has, those that every resource of the mesh has among them. The order is
-// not fixed.
-func (v *View) eachLabel(r *resource.Resource, f func(key, value string)) {
-	for k, val := range r.Labels {
-		f(k, val)
-	}
-	for _, k := range [...]string{resource.LabelMesh, resource.LabelOrigin, resource.LabelZone, resource.LabelEnv} {
-		if _, written := r.Labels[k]; written {
-			continue
-		}
-		if val, ok := v.label(r, k); ok {
-			f(k, val)
-		}
-	}
-}
-
-// label returns one of those labels.
-func (v *View) label(r *resource.Resource, key string) (string, bool) {
-	if val, ok := r.Labels[key]; ok {
-		return val, true
-	}
-	switch key {
-	case resource.LabelMesh:
-		return v.Name, true
-	case resource.LabelOrigin:
-		return "zone", true
-	case resource.LabelZone:
-		return v.Zone, r.Labels[resource.LabelOrigin] != "global" // it is of no zone, unless it says so
-	case resource.LabelEnv:
-		if r.Labels[resource.LabelNamespace] != "" {
-			return "kubernetes", true
-		}
-		return "universal", true
-	}
-	return "", false
-}
-
-// hasLabels reports whether a resource has all the given labels.
-func (v *View) hasLabels(r *resource.Resource, want map[string]string) bool {
-	for k, val := range want {
-		if have, ok := v.label(r, k); !ok || have != val {
-			return false
-		}
-	}
-	return true
 }
 
 // matchesPort reports whether a port of a MeshService leads to an inbound: by number, by name, or by its own number where

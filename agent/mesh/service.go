@@ -59,7 +59,7 @@ const (
 	KindMeshMultiZoneService = "MeshMultiZoneService"
 )
 
-// ServiceID names a service, for real services one port of it. Name is the name of its cluster.
+// ServiceID names a service, for service resources one port of it. Name is the name of its cluster.
 type ServiceID struct {
 	Kind string
 	Name string
@@ -69,45 +69,57 @@ func (a ServiceID) compare(b ServiceID) int {
 	return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 }
 
-// Service is one destination that a proxy can have a cluster for.
+// Service is one destination that a proxy can have a cluster for: a value of the tag kuma.io/service, or one port of a
+// service resource (MeshService, MeshExternalService or MeshMultiZoneService).
 type Service struct {
 	ID       ServiceID
-	Tag      string            // value of kuma.io/service, tag services only
-	Resource resource.Key      // the real service; zero for tag services
-	Derived  bool              // from kuma.io/service tags: Resource is not in the set
-	FullName string            // of a real service, as other zones know it: with its Kubernetes namespace, where it has one
-	Labels   map[string]string // of a real service, with those that all resources of the mesh have
-	Port     uint32            // port at the virtual address
-	Section  string            // name of the port of a real service, "" when it has none
+	Tag      string       // value of kuma.io/service; "" for service resources
+	Resource resource.Key // of the service resource; zero for tag services
+	FullName string       // of a service resource, as other zones know it: with its Kubernetes namespace, where it has one
+	Labels   map[string]string
+	Section  string // name of the port of a service resource, "" when it has none
 	Protocol Protocol
-	VIP      netip.Addr // virtual IPv4 address; real services share one between their ports
+	VIP      netip.Addr // virtual IPv4 address; the ports of a service resource share one
 	VIP6     netip.Addr // virtual IPv6 address; proxies listen there only when View.IPv6 is set
-	// External is true when endpoints lie outside the mesh: they are part of the cluster, not of EDS.
-	External  bool
+	// Endpoints are ready to take traffic. Those of an external service are part of its cluster, not of EDS.
 	Endpoints *EndpointSet
-	// NotReady is how many endpoints there are beside those, which take no traffic now.
-	NotReady int
 	// Outside is where an external service really is; nil for services of the mesh.
 	Outside *EndpointSet
-	// Egress is true for an external service that is reached through the egresses of the zone, which Endpoints are then.
-	Egress bool
-	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a real service prove one, sorted: those that it
+	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a service resource prove one, sorted: those that it
 	// lists, else those of all services of the dataplanes that it selects, as in the reference. Tag services have the one
 	// of their tag.
 	Identities []string
-	// TLSReady says that every endpoint of a MeshService takes mutual TLS, by its status.
-	TLSReady bool
-
 	// Index is the place of the service in View.Services; views with the same Catalog have the same services there. It
 	// is -1 for a service that nothing offers.
 	Index int
+	// NotReady is how many endpoints there are beside Endpoints, which take no traffic now.
+	NotReady int
+	Port     uint32 // at the virtual address
+	Derived  bool   // from kuma.io/service tags: Resource is not in the set
+	External bool   // endpoints lie outside the mesh
+	Egress   bool   // an external service that is reached through the egresses of the zone, which Endpoints are then
+	TLSReady bool   // every endpoint of a MeshService takes mutual TLS, by its status
+	fixed    bool   // it depends on nothing but from, through, res and the Mesh, so that the next view can reuse it
 
-	claimed []resource.VIP  // addresses from the status of the resource
-	digest  resource.Digest // of the resource; zero for tag services
-	res     *resource.Resource
-	port    *resource.MeshServicePort
-	from    []*inbound // of which its endpoints are made
-	alone   bool       // of those and nothing else, so that the next view may take it over
+	claimed []resource.VIP            // addresses from the status of the resource
+	res     *resource.Resource        // nil for tag services and derived ones
+	port    *resource.MeshServicePort // of a MeshService
+	from    []*inbound                // of which its endpoints are made
+	through *Endpoint                 // the first of the ingresses that lead to a tag service; nil for none
+}
+
+// serviceKey is what has names and virtual addresses: a tag service, or a service resource with all its ports.
+type serviceKey struct{ kind, name string }
+
+func (k serviceKey) compare(o serviceKey) int {
+	return cmp.Or(strings.Compare(k.kind, o.kind), strings.Compare(k.name, o.name))
+}
+
+func (s *Service) key() serviceKey {
+	if s.ID.Kind == KindTag {
+		return serviceKey{KindTag, s.Tag}
+	}
+	return serviceKey{s.ID.Kind, s.Resource.Name}
 }
 
 // EndpointSet is the endpoints of a service. Views share it while it does not change, so that equal pointers mean
@@ -165,14 +177,17 @@ func (e *Endpoint) has(want map[string]string) bool {
 }
 
 func (s *EndpointSet) equal(o *EndpointSet) bool {
-	return s == o || slices.EqualFunc(s.List, o.List, func(a, b Endpoint) bool {
-		if a.Ingress() { // what else it leads to does not count
-			return b.Ingress() && a.Resource.Key == b.Resource.Key && a.Weight == b.Weight && maps.Equal(a.Tags, b.Tags) &&
-				a.Address == b.Address && a.Port == b.Port && a.Zone == b.Zone
-		}
-		return (a.Resource == b.Resource || a.Resource.Digest == b.Resource.Digest) && a.Index == b.Index &&
-			a.Address == b.Address && a.Port == b.Port && a.Zone == b.Zone
-	})
+	return s == o || slices.EqualFunc(s.List, o.List, equalEndpoints)
+}
+
+func equalEndpoints(a, b Endpoint) bool {
+	switch {
+	case a.Address != b.Address || a.Port != b.Port || a.Zone != b.Zone:
+		return false
+	case a.Ingress(): // what else it leads to does not count
+		return b.Ingress() && a.Resource.Key == b.Resource.Key && a.Weight == b.Weight && maps.Equal(a.Tags, b.Tags)
+	}
+	return (a.Resource == b.Resource || a.Resource.Digest == b.Resource.Digest) && a.Index == b.Index
 }
 
 // Subset returns the endpoints whose tags contain all the given ones.
@@ -189,36 +204,15 @@ func (s *EndpointSet) Subset(tags map[string]string) []Endpoint {
 	return out
 }
 
-// contains reports whether tags has every entry of want; the value "*" matches any.
-func contains(tags, want map[string]string) bool {
-	for k, v := range want {
-		if have, ok := tags[k]; !ok || (have != v && v != "*") {
-			return false
-		}
-	}
-	return true
-}
-
 func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// PortSection is how the sectionName of a targetRef names a port of a real service that has no name.
-func PortSection(port uint32) string { return strconv.FormatUint(uint64(port), 10) }
-
-// Selects reports whether a MeshService of the mesh selects an inbound of a dataplane, ready or not.
-func (v *View) Selects(service, dataplane *resource.Resource, in *resource.Inbound) bool {
-	spec, ok := service.Spec.(*resource.MeshService)
-	if !ok {
-		return false
+// SectionName is how the sectionName of a targetRef names a port of a service: by its name, or by its number where it
+// has none.
+func SectionName(name string, port uint32) string {
+	if name != "" {
+		return name
 	}
-	switch sel := &spec.Selector; {
-	case len(sel.DataplaneTags) > 0:
-		return contains(v.InboundTags(in.Tags), sel.DataplaneTags)
-	case sel.DataplaneRef != nil:
-		return dataplane.Name == sel.DataplaneRef.Name
-	case sel.DataplaneLabels != nil:
-		return contains(dataplane.Labels, sel.DataplaneLabels.MatchLabels)
-	}
-	return false
+	return strconv.FormatUint(uint64(port), 10)
 }

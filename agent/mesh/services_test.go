@@ -53,7 +53,7 @@ func TestDerivedServices(t *testing.T) {
 		{"the first dataplane decides", exclusive(inbounds("a-1", "10.0.0.1", a80), inbounds("a-2", "10.0.0.2", a80, "port: 81, tags: {kuma.io/service: a}"),
 			inbounds("a-3", "10.0.0.3", "port: 80, tags: {kuma.io/service: a}")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80 10.0.0.2:80 10.0.0.3:80`,
-			"a: it is made of the tag kuma.io/service, and dataplanes with the tag differ in their ports: those of a-1 count, what a-2, a-3 has beside them is left out; " +
+			"a: it is derived from the tag kuma.io/service, and dataplanes with the tag differ in their ports: the ports of a-1 are used, and other ports of a-2, a-3 are ignored; " +
 				"give all the same ports, names and protocols, or write the MeshService"},
 		{"a document of that name goes before", exclusive(inbounds("a-1", "10.0.0.1", a80), service("a", "", "dataplaneTags: {kuma.io/service: a}", "{port: 1, targetPort: 80}")),
 			`default_a__default_msvc_1 "" tcp 10.0.0.1:80`, ""},
@@ -61,9 +61,9 @@ func TestDerivedServices(t *testing.T) {
 			service("a-x7", "kuma.io/display-name: a, kuma.io/origin: global, kuma.io/zone: east", "dataplaneTags: {x: y}", "{port: 80}")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80|default_a__east_msvc_80 "" tcp`, ""},
 		{"no name", exclusive(inbounds("a-1", "10.0.0.1", "port: 80, tags: {kuma.io/service: A:b}")), "",
-			`A:b: none is made of the tag kuma.io/service: "A:b" is not a name: only lower-case letters, digits, '-', '.' and '_' are allowed; it is a tag service alone`},
+			`A:b: no MeshService is derived from the tag kuma.io/service: "A:b" is not a name: only lower-case letters, digits, '-', '.' and '_' are allowed; it stays a tag service`},
 		{"too long a name", exclusive(inbounds("a-1", "10.0.0.1", "port: 80, tags: {kuma.io/service: "+strings.Repeat("a", 64)+"}")), "",
-			strings.Repeat("a", 64) + ": none is made of the tag kuma.io/service: the name has 64 characters, at most 63 are allowed; it is a tag service alone"},
+			strings.Repeat("a", 64) + ": no MeshService is derived from the tag kuma.io/service: the name has 64 characters, at most 63 are allowed; it stays a tag service"},
 		{"ignored inbounds", exclusive(inbounds("a-1", "10.0.0.1", a80+", state: Ignored")), "", ""},
 		{"one port on two addresses", exclusive(inbounds("a-1", "10.0.0.1", a80, a80+", address: 10.0.0.9")),
 			`default_a___msvc_80 "80" http 10.0.0.1:80 10.0.0.9:80`, ""},
@@ -119,11 +119,11 @@ func TestMeshServiceWarnings(t *testing.T) {
 			"spec.selector: no inbound of a dataplane has the labels team=red: the service has no endpoints"},
 		{"nothing in another zone", "kuma.io/zone: east", "dataplaneTags: {kuma.io/service: gone}", "{port: 8080}", ""},
 		{"everything by labels", "", "dataplaneLabels: {matchLabels: {}}", "{port: 8080}",
-			"spec.selector.dataplaneLabels.matchLabels: it is empty, which every dataplane meets: all 2 inbounds of the mesh are selected; " +
-				"name a label that tells the service from others"},
+			"spec.selector.dataplaneLabels.matchLabels: it is empty and matches every dataplane: all 2 inbounds of the mesh are selected; " +
+				"name a label that only dataplanes of this service have"},
 		{"labels that every dataplane has by itself", "", "dataplaneLabels: {matchLabels: {kuma.io/zone: default, team: blue}}", "{port: 8080}", ""},
 		{"no selector", "", "", "{port: 8080}", "spec.selector: it is empty and selects nothing: give dataplaneTags, dataplaneLabels or dataplaneRef"},
-		{"no ports", "", "dataplaneRef: {name: a}", "", "spec.ports: there is none, and only ports can be reached: give at least one"},
+		{"no ports", "", "dataplaneRef: {name: a}", "", "spec.ports: the list is empty: give at least one port"},
 		{"ports without inbounds", "", "dataplaneRef: {name: a}", "{port: 8080}, {port: 1}, {port: 2, name: two, targetPort: 3}, {port: 4, targetPort: none}",
 			`spec.ports[1] (port 1), spec.ports[2] ("two", targetPort 3), spec.ports[3] (targetPort "none"): none of the 1 selected inbounds is behind it: ` +
 				"set targetPort to the port or the name of one"},

@@ -17,20 +17,12 @@ const vipPort = 80
 func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 	ext := map[string][]Endpoint{}
 	proto := map[string]Protocol{}
-	for _, r := range external {
-		spec, ok := r.Spec.(*resource.ExternalService)
-		if !ok {
-			continue
-		}
+	for r, spec := range resource.Specs[*resource.ExternalService](external) {
 		name := spec.Tags[resource.TagService]
 		host, port, err := net.SplitHostPort(spec.Networking.Address)
-		if err != nil {
-			v.warnf(r.Key, "networking.address: %v", err)
-			continue
-		}
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			v.warnf(r.Key, "networking.address: the port %q is not a number from 1 to 65535", port)
+		n, notPort := strconv.ParseUint(port, 10, 16)
+		if err != nil || notPort != nil {
+			v.warnf(r.Key, "networking.address: %q is not host:port with a port from 1 to 65535: it is no endpoint; correct it", spec.Networking.Address)
 			continue
 		}
 		tags := spec.Tags
@@ -48,18 +40,17 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 	}
 	names := slices.Concat(ix.services, sortedKeys(ext), sortedKeys(v.zones.tags))
 	slices.Sort(names)
-	var before tagsBefore
-	if last := v.steady(); last != nil {
-		before = last.services
+	var before previousTags
+	if prev := v.reusable(); prev != nil {
+		before = prev.services
 	}
 	for _, name := range slices.Compact(names) {
-		alone := len(ext[name]) == 0 && len(v.zones.tags[name]) == 0
-		if s := before.find(name, ix.by[name]); s != nil && alone {
-			v.add(s.again())
+		eps, through := ext[name], v.zones.tags[name]
+		if s := before.find(name, ix.by[name], through); s != nil && len(eps) == 0 {
+			v.add(s.clone())
 			continue
 		}
-		s := &Service{ID: ServiceID{Kind: KindTag, Name: name}, Tag: name, Port: vipPort, from: ix.by[name], alone: alone}
-		eps := ext[name]
+		s := &Service{ID: ServiceID{Kind: KindTag, Name: name}, Tag: name, Port: vipPort, from: ix.by[name], through: firstOf(through), fixed: len(eps) == 0}
 		s.External = len(eps) > 0 && !v.ThroughEgress()
 		p, known := proto[name]
 		list := make([]Endpoint, 0, len(eps)+len(ix.by[name]))
@@ -74,11 +65,13 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 				s.NotReady++
 			}
 		}
-		for i := range v.zones.tags[name] {
-			p, known = joined(p, known, ParseProtocol(v.zones.tags[name][i].Tags[resource.TagProtocol]))
+		for i := range through {
+			p, known = joined(p, known, ParseProtocol(through[i].Tags[resource.TagProtocol]))
 		}
 		s.Protocol, s.Endpoints = p, &EndpointSet{List: list}
-		v.addTagsOfZones(s)
+		if v.crosses(s) {
+			s.Endpoints.List = append(list, through...)
+		}
 		if len(eps) > 0 {
 			v.leaves(s, eps, !s.External)
 			if s.Egress && len(list) > len(eps) {

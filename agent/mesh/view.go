@@ -45,11 +45,11 @@ type View struct {
 	mesh       *resource.Resource
 	dataplanes []*resource.Resource        // sorted by name
 	services   []*Service                  // sorted by kind, then name
-	real       map[resource.Key][]*Service // the ports of each real service, by its key
+	ports      map[resource.Key][]*Service // the ports of each service resource, by its key
 	egress     *EndpointSet                // the egresses of the zone
 	names      *nameTable
 	zones      zones
-	last       *View // the view before, only while this one is made
+	prev       *View // the previous view, only while this one is built
 
 	sidecars sidecars
 
@@ -81,22 +81,22 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	v := &View{
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
-		last:       prev,
+		prev:       prev,
 	}
 	if prev != nil {
 		v.services = make([]*Service, 0, len(prev.services)+1)
-		v.real = make(map[resource.Key][]*Service, len(prev.real))
+		v.ports = make(map[resource.Key][]*Service, len(prev.ports))
 	} else {
-		v.real = map[resource.Key][]*Service{}
+		v.ports = map[resource.Key][]*Service{}
 	}
-	defer func() { v.last = nil }()
+	defer func() { v.prev = nil }()
 	v.egress = v.egresses(set, prev)
 	v.noteEgress()
 	v.dataplanes = v.restrict(v.dataplanes, o.Sidecars, prev)
 	v.indexZones(set.Kind("ZoneIngress"), o.FlatNetwork)
 	ix := indexInbounds(v)
 	v.inbounds = ix
-	v.offered(ix)
+	v.addOffered(ix)
 	v.addTagServices(ix, set.InMesh("ExternalService", name))
 	v.addMeshServices(ix, set.InMesh("MeshService", name))
 	v.indexNames(set.InMesh("MeshService", name))
@@ -148,7 +148,7 @@ func (v *View) warnf(k resource.Key, format string, args ...any) {
 func (v *View) add(s *Service) {
 	v.services = append(v.services, s)
 	if s.Resource != (resource.Key{}) {
-		v.real[s.Resource] = append(v.real[s.Resource], s)
+		v.ports[s.Resource] = append(v.ports[s.Resource], s)
 	}
 }
 
@@ -196,7 +196,11 @@ func (v *View) hash() [32]byte {
 			b = append(b, byte(vip.BitLen()))
 			b = append(b, vip.AsSlice()...)
 		}
-		b = append(b, s.digest[:]...)
+		var digest resource.Digest
+		if s.res != nil {
+			digest = s.res.Digest
+		}
+		b = append(b, digest[:]...)
 		for _, id := range s.Identities {
 			str(id)
 		}

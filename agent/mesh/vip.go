@@ -37,7 +37,7 @@ type VIPOptions struct {
 	// IPv6 makes proxies listen at the IPv6 addresses as well, where their transparent proxy takes that family. Services
 	// have those addresses in any case.
 	IPv6  bool
-	Known *VIPs // what the last view left; nil: nothing
+	Known *VIPs // what the previous view left; nil: nothing
 	// Now and Hold say when the addresses of services that go become free: Hold after they are missed. Entries of Known
 	// that are due at Now are forgotten.
 	Now  time.Time

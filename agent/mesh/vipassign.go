@@ -10,7 +10,7 @@ import (
 
 // claim is a service whose addresses are not simply those that it had.
 type claim struct {
-	owner    vipOwner
+	owner    serviceKey
 	from, to int // its ports in View.services
 	entry    int // in the memory, -1 for none
 	addr     [families]netip.Addr
@@ -32,11 +32,11 @@ type vipAssigner struct {
 	o      *VIPOptions
 	pools  map[string]*[families]vipPool
 	known  *VIPs
-	fates  []fate                  // of the entries of known
-	claims []claim                 // in the order of services
-	pins   map[netip.Addr]vipOwner // who has which address by its status
-	held   []*vipEntry             // of services that went and may come back, sorted by owner
-	dirty  bool                    // the memory changes
+	fates  []fate                    // of the entries of known
+	claims []claim                   // in the order of services
+	pins   map[netip.Addr]serviceKey // who has which address by its status
+	held   []*vipEntry               // of services that went and may come back, sorted by owner
+	dirty  bool                      // the memory changes
 	due    time.Time
 }
 
@@ -50,9 +50,9 @@ func (v *View) assignVIPs(o *VIPOptions) {
 	a.dirty = a.known != o.Known
 	a.fates = make([]fate, len(a.known.entries))
 	a.enumerate(slices.ContainsFunc(v.services, func(s *Service) bool { return s.ID.Kind != KindTag && len(s.claimed) > 0 }))
-	a.pins = a.pin()
-	a.hold()
-	a.choose(a.keep())
+	a.pins = a.pinAddresses()
+	a.holdAddresses()
+	a.choose(a.keepAddresses())
 	for i := range a.claims {
 		c := &a.claims[i]
 		for _, s := range v.services[c.from:c.to] {
@@ -71,9 +71,9 @@ func (a *vipAssigner) enumerate(all bool) {
 	at := 0 // services and memory are sorted nearly alike
 	for from, to := 0, 0; from < len(a.v.services); from = to {
 		s := a.v.services[from]
-		o := ownerOf(s)
+		o := s.key()
 		to = from + 1
-		for s.ID.Kind != KindTag && to < len(a.v.services) && ownerOf(a.v.services[to]) == o {
+		for s.ID.Kind != KindTag && to < len(a.v.services) && a.v.services[to].key() == o {
 			to++
 		}
 		found := at < len(a.known.entries) && a.known.entries[at].owner == o
@@ -98,13 +98,6 @@ func (a *vipAssigner) enumerate(all bool) {
 	}
 }
 
-func ownerOf(s *Service) vipOwner {
-	if s.ID.Kind == KindTag {
-		return vipOwner{KindTag, s.Tag}
-	}
-	return vipOwner{s.ID.Kind, s.Resource.Name}
-}
-
 // had is the address that the memory has for a claim; invalid when there is none.
 func (a *vipAssigner) had(c *claim, f family) netip.Addr {
 	if c.entry < 0 {
@@ -113,8 +106,8 @@ func (a *vipAssigner) had(c *claim, f family) netip.Addr {
 	return a.known.entries[c.entry].addr[f]
 }
 
-// hold finds the addresses that wait for services that went to come back.
-func (a *vipAssigner) hold() {
+// holdAddresses finds the addresses that wait for services that went to come back.
+func (a *vipAssigner) holdAddresses() {
 	now, latest := a.o.Now.UnixMilli(), a.o.Now.Add(a.o.Hold).UnixMilli()
 	for i, how := range a.fates {
 		if how != missed {
@@ -139,8 +132,8 @@ func (a *vipAssigner) hold() {
 	}
 }
 
-// keep leaves services what they have, and returns those that lack an address, sorted.
-func (a *vipAssigner) keep() (fresh [families][]*claim) {
+// keepAddresses leaves services what they have, and returns those that lack an address, sorted.
+func (a *vipAssigner) keepAddresses() (fresh [families][]*claim) {
 	for i := range a.claims {
 		c := &a.claims[i]
 		for f := range families {

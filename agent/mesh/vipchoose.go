@@ -76,7 +76,7 @@ type takenVIPs struct {
 	fates   []fate      // of those; what was kept counts
 	claims  []*claim    // of the kind
 	held    []*vipEntry // of the kind, with an address of the family
-	pins    map[netip.Addr]vipOwner
+	pins    map[netip.Addr]serviceKey
 	n       int // addresses of the pool that somebody has
 	asked   int
 	set     map[netip.Addr]bool
@@ -86,8 +86,8 @@ type takenVIPs struct {
 const lookThrough = 6
 
 func (a *vipAssigner) taken(kind string, f family, pool *vipPool) *takenVIPs {
-	from, _ := a.known.find(vipOwner{kind: kind})
-	to, _ := a.known.find(vipOwner{kind: kind + "\x00"})
+	from, _ := a.known.find(serviceKey{kind: kind})
+	to, _ := a.known.find(serviceKey{kind: kind + "\x00"})
 	t := &takenVIPs{f: f, pins: a.pins, entries: a.known.entries[from:to], fates: a.fates[from:to]}
 	for _, how := range t.fates {
 		if how == kept {

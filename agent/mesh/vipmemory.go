@@ -1,10 +1,8 @@
 package mesh
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -26,13 +24,6 @@ type VIPEntry struct {
 	Gone time.Time // when the addresses of a service that is gone become free; zero while it lives
 }
 
-// vipOwner is what has a virtual address: a tag service, or a real service with all its ports.
-type vipOwner struct{ kind, name string }
-
-func (o vipOwner) compare(p vipOwner) int {
-	return cmp.Or(strings.Compare(o.kind, p.kind), strings.Compare(o.name, p.name))
-}
-
 // family numbers the two kinds of addresses.
 type family int
 
@@ -50,7 +41,7 @@ func familyOf(a netip.Addr) family {
 }
 
 type vipEntry struct {
-	owner vipOwner
+	owner serviceKey
 	addr  [families]netip.Addr
 	gone  int64 // in Unix milliseconds; 0 while the service lives
 }
@@ -59,10 +50,10 @@ type vipEntry struct {
 // the first is believed; so an entry that was tampered with can cost a service its address, and never share one.
 func NewVIPs(list []VIPEntry) *VIPs {
 	m := &VIPs{entries: make([]*vipEntry, 0, len(list))}
-	taken := make(map[vipOwner]bool, len(list))
+	taken := make(map[serviceKey]bool, len(list))
 	at := make(map[netip.Addr]bool, 2*len(list))
 	for _, e := range list {
-		o := vipOwner{e.Kind, e.Name}
+		o := serviceKey{e.Kind, e.Name}
 		if taken[o] {
 			continue
 		}
@@ -146,8 +137,8 @@ func (m *VIPs) Release(now, free time.Time) *VIPs {
 }
 
 // find returns the place of an owner, or where it would be.
-func (m *VIPs) find(o vipOwner) (int, bool) {
-	return slices.BinarySearchFunc(m.entries, o, func(e *vipEntry, o vipOwner) int { return e.owner.compare(o) })
+func (m *VIPs) find(o serviceKey) (int, bool) {
+	return slices.BinarySearchFunc(m.entries, o, func(e *vipEntry, o serviceKey) int { return e.owner.compare(o) })
 }
 
 // within returns the memory without the addresses that lie outside of the ranges, as they do when the ranges are others

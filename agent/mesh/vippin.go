@@ -6,11 +6,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// pin gives services the addresses that their status says, and returns who has which. Of two that say the same, the one
+// pinAddresses gives services the addresses that their status says, and returns who has which. Of two that say the same, the one
 // that has it keeps it, else the first gets it. It is free to lie outside of the ranges: on Kubernetes it is that of
 // the Service.
-func (a *vipAssigner) pin() map[netip.Addr]vipOwner {
-	var pins map[netip.Addr]vipOwner
+func (a *vipAssigner) pinAddresses() map[netip.Addr]serviceKey {
+	var pins map[netip.Addr]serviceKey
 	for round := range 2 { // first those that have it
 		for i := range a.claims {
 			c := &a.claims[i]
@@ -41,9 +41,9 @@ func (a *vipAssigner) pin() map[netip.Addr]vipOwner {
 	return pins
 }
 
-func put(m map[netip.Addr]vipOwner, a netip.Addr, o vipOwner) map[netip.Addr]vipOwner {
+func put(m map[netip.Addr]serviceKey, a netip.Addr, o serviceKey) map[netip.Addr]serviceKey {
 	if m == nil {
-		m = map[netip.Addr]vipOwner{}
+		m = map[netip.Addr]serviceKey{}
 	}
 	m[a] = o
 	return m

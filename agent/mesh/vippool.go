@@ -65,7 +65,7 @@ func (p *vipPool) holds(a netip.Addr) bool {
 // of two, so that it comes by every slot once; two owners with one first choice part there.
 type probe struct{ slot, step, mask uint64 }
 
-func (p *vipPool) probe(mesh string, o vipOwner) probe {
+func (p *vipPool) probe(mesh string, o serviceKey) probe {
 	x := uint64(fnvOffset) // FNV-1a
 	for _, s := range [...]string{mesh, o.kind, o.name} {
 		for i := range len(s) {

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,30 +17,43 @@ const maxInstances = 1<<16 - 1
 
 // ingress is a ZoneIngress of another zone as proxies of this one reach it.
 type ingress struct {
-	zone string
-	at   netip.AddrPort
-	res  *resource.Resource
-	spec *resource.ZoneIngress
+	zone    string
+	at      netip.AddrPort
+	address string // of at
+	res     *resource.Resource
+	spec    *resource.ZoneIngress
 }
 
 // zones are the other zones that are reached through their ingresses. Endpoints of zones that are not among them are
 // reached directly.
 type zones struct {
-	behind map[string][]*ingress // by zone, sorted by name; none where no ingress can be used
-	tags   map[string][]Endpoint // by value of kuma.io/service
+	behind   map[string][]*ingress // by zone, sorted by name; none where no ingress can be used
+	tags     map[string][]Endpoint // by value of kuma.io/service
+	from     []*resource.Resource  // the ZoneIngress resources; nil in a flat network
+	warnings []Warning
 }
 
-// indexZones finds the ingresses. A zone that has one, be it of no use, is not reached directly; in a flat network every
-// zone is.
+func (z *zones) warnf(k resource.Key, format string, args ...any) {
+	z.warnings = append(z.warnings, Warning{Resource: k, Reason: fmt.Sprintf(format, args...)})
+}
+
+// indexZones finds the ingresses. A zone that has one is not reached directly, even if no traffic can go through the
+// ingress; in a flat network every zone is. The zones of the previous view are reused where all that they depend on is
+// unchanged.
 func (v *View) indexZones(list []*resource.Resource, flat bool) {
 	if flat {
+		list = nil
+	}
+	if p := v.prev; p != nil && p.mesh == v.mesh && p.Zone == v.Zone &&
+		slices.Equal(p.zones.from, list) && slices.Equal(p.dataplanes, v.dataplanes) {
+		v.zones = p.zones
 		return
 	}
+	v.zones.from = list
 	at := map[netip.AddrPort]*ingress{}
 	var direct map[netip.AddrPort]resource.Key
-	for _, r := range list {
-		spec, ok := r.Spec.(*resource.ZoneIngress)
-		if !ok || spec.Zone == "" || spec.Zone == v.Zone {
+	for r, spec := range resource.Specs[*resource.ZoneIngress](list) {
+		if spec.Zone == "" || spec.Zone == v.Zone {
 			continue
 		}
 		if v.zones.behind == nil {
@@ -52,17 +66,18 @@ func (v *View) indexZones(list []*resource.Resource, flat bool) {
 		host, port := spec.Advertised()
 		addr, err := netip.ParseAddr(host)
 		if err != nil || port == 0 || port > 65535 {
-			v.warnf(r.Key, "it is advertised at %q, port %d, and endpoints are IP addresses with a port: no traffic goes "+
+			v.zones.warnf(r.Key, "it is advertised at %q, port %d, and an endpoint needs an IP address and a port: no traffic goes "+
 				"through it; set networking.advertisedAddress and advertisedPort", host, port)
 			continue
 		}
 		in := &ingress{zone: spec.Zone, at: netip.AddrPortFrom(addr.Unmap(), uint16(port)), res: r, spec: spec}
+		in.address = in.at.Addr().String()
 		if other := at[in.at]; other != nil {
-			v.warnf(r.Key, "it is advertised at %s as %s is: no traffic goes through it", in.at, other.res.Key)
+			v.zones.warnf(r.Key, "it is advertised at %s as %s is: no traffic goes through it", in.at, other.res.Key)
 			continue
 		}
 		if dp, ok := direct[in.at]; ok {
-			v.warnf(r.Key, "it is advertised at %s, where %s has an inbound: no traffic goes through it", in.at, dp)
+			v.zones.warnf(r.Key, "it is advertised at %s, where %s has an inbound: no traffic goes through it", in.at, dp)
 			continue
 		}
 		at[in.at] = in
@@ -73,11 +88,7 @@ func (v *View) indexZones(list []*resource.Resource, flat bool) {
 // inboundAddresses are those that are reached directly if anything is.
 func (v *View) inboundAddresses() map[netip.AddrPort]resource.Key {
 	out := map[netip.AddrPort]resource.Key{}
-	for _, d := range v.dataplanes {
-		spec, ok := d.Spec.(*resource.Dataplane)
-		if !ok {
-			continue
-		}
+	for d, spec := range resource.Specs[*resource.Dataplane](v.dataplanes) {
 		for i := range spec.Networking.Inbound {
 			in := &spec.Networking.Inbound[i]
 			if a, err := netip.ParseAddr(cmp.Or(spec.Networking.AdvertisedAddress, in.Address, spec.Networking.Address)); err == nil {
@@ -97,32 +108,90 @@ func (v *View) behindIngress(zone string) bool {
 // endpoint is the ingress as an endpoint.
 func (in *ingress) endpoint(tags map[string]string, instances uint32, index int) Endpoint {
 	return Endpoint{
-		Address: in.at.Addr().String(), Port: uint32(in.at.Port()), Zone: in.zone, Tags: tags,
+		Address: in.address, Port: uint32(in.at.Port()), Zone: in.zone, Tags: tags,
 		Weight: min(max(instances, 1), maxInstances), Resource: in.res, Index: index,
 	}
 }
 
-// offered finds what tag services the ingresses lead to: those that they list, or where one lists nothing at all, what
-// the dataplanes of its zone offer.
-func (v *View) offered(ix *inboundIndex) {
-	if len(v.zones.behind) == 0 {
-		return
-	}
-	v.zones.tags = map[string][]Endpoint{}
-	for _, zone := range sortedKeys(v.zones.behind) {
-		for _, in := range v.zones.behind[zone] {
-			if len(in.spec.AvailableServices) > 0 {
-				v.listed(in)
-			} else {
-				v.inZone(in, ix)
+// addOffered finds which tag services the ingresses lead to: those that they list, or where one lists nothing at all, those
+// of the dataplanes in its zone.
+func (v *View) addOffered(ix *inboundIndex) {
+	if len(v.zones.behind) > 0 && v.zones.tags == nil {
+		v.zones.tags = map[string][]Endpoint{}
+		var instances map[string]map[string]*tally
+		for _, zone := range sortedKeys(v.zones.behind) {
+			for _, in := range v.zones.behind[zone] {
+				if len(in.spec.AvailableServices) > 0 {
+					v.addListed(in)
+					continue
+				}
+				if instances == nil {
+					instances = tallyZones(ix)
+				}
+				for service, t := range instances[zone] {
+					for i, tags := range t.tags {
+						v.zones.tags[service] = append(v.zones.tags[service], in.endpoint(tags, t.count[i], -1))
+					}
+				}
+			}
+		}
+		v.warnCrossing()
+		if prev := v.reusable(); prev != nil { // so that services are reused whose endpoints are unchanged
+			for service, list := range v.zones.tags {
+				if old := prev.zones.tags[service]; slices.EqualFunc(old, list, equalEndpoints) {
+					v.zones.tags[service] = old
+				}
 			}
 		}
 	}
-	v.judgeCrossing()
+	v.Warnings = append(v.Warnings, v.zones.warnings...)
 }
 
-// listed adds what an ingress says that it leads to in this mesh.
-func (v *View) listed(in *ingress) {
+// tally counts instances by their tags, in the order in which the tags are first seen.
+type tally struct {
+	tags  []map[string]string
+	count []uint32
+	at    map[string]int // index by the tags
+}
+
+// tallyZones counts the instances behind ingresses, by zone and service.
+func tallyZones(ix *inboundIndex) map[string]map[string]*tally {
+	out := map[string]map[string]*tally{}
+	var keys []string
+	var key []byte
+	for _, in := range ix.all {
+		if !in.behind || !in.ready {
+			continue
+		}
+		services := out[in.ep.Zone]
+		if services == nil {
+			services = map[string]*tally{}
+			out[in.ep.Zone] = services
+		}
+		t := services[in.service]
+		if t == nil {
+			t = &tally{at: map[string]int{}}
+			services[in.service] = t
+		}
+		keys = slices.AppendSeq(keys[:0], maps.Keys(in.ep.Tags))
+		slices.Sort(keys)
+		key = key[:0]
+		for _, k := range keys {
+			key = append(append(append(append(key, k...), 0), in.ep.Tags[k]...), 0)
+		}
+		i, ok := t.at[string(key)]
+		if !ok {
+			i = len(t.tags)
+			t.at[string(key)] = i
+			t.tags, t.count = append(t.tags, in.ep.Tags), append(t.count, 0)
+		}
+		t.count[i]++
+	}
+	return out
+}
+
+// addListed adds what an ingress says that it leads to in this mesh.
+func (v *View) addListed(in *ingress) {
 	external, otherZone, capped := 0, 0, 0
 	for i := range in.spec.AvailableServices {
 		s := &in.spec.AvailableServices[i]
@@ -150,26 +219,7 @@ func (v *View) listed(in *ingress) {
 		{capped, "services with more than 65535 instances: that many count"},
 	} {
 		if w.n > 0 {
-			v.warnf(in.res.Key, "availableServices: of mesh %s it lists %d %s", v.Name, w.n, w.what)
-		}
-	}
-}
-
-// inZone adds what the dataplanes of the ingress's zone offer, instances with the same tags together.
-func (v *View) inZone(in *ingress, ix *inboundIndex) {
-	for _, name := range ix.services {
-		from := len(v.zones.tags[name])
-		for _, i := range ix.by[name] {
-			if !i.behind || !i.ready || i.ep.Zone != in.zone {
-				continue
-			}
-			list := v.zones.tags[name]
-			n := slices.IndexFunc(list[from:], func(e Endpoint) bool { return maps.Equal(e.Tags, i.ep.Tags) })
-			if n < 0 {
-				v.zones.tags[name] = append(list, in.endpoint(i.ep.Tags, 1, -1))
-			} else if e := &list[from+n]; e.Weight < maxInstances {
-				e.Weight++
-			}
+			v.zones.warnf(in.res.Key, "availableServices: of mesh %s it lists %d %s", v.Name, w.n, w.what)
 		}
 	}
 }
@@ -180,23 +230,16 @@ func (v *View) crosses(s *Service) bool {
 	return b != nil && !s.External && (!b.Permissive() || s.TLSReady)
 }
 
-// judgeCrossing tells of a mesh whose traffic cannot cross zones.
-func (v *View) judgeCrossing() {
+// warnCrossing warns of a mesh whose traffic cannot cross zones.
+func (v *View) warnCrossing() {
 	names := strings.Join(sortedKeys(v.zones.behind), ", ")
 	switch b := v.Spec.MTLSEnabled(); {
 	case b == nil:
-		v.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, which routes by the server name of mutual TLS, and the mesh has "+
+		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, which routes by the server name of mutual TLS, and the mesh has "+
 			"none: nothing there is reached; enable mtls, or set mesh.flatNetwork in the agent's config where the network is flat", names)
 	case b.Permissive():
-		v.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, and with mode PERMISSIVE proxies send TLS to a MeshService "+
+		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, and with mode PERMISSIVE proxies send TLS to a MeshService "+
 			"alone whose status.tls is Ready: nothing else there is reached; set mode STRICT", names)
-	}
-}
-
-// addTagsOfZones adds to a tag service what ingresses lead to.
-func (v *View) addTagsOfZones(s *Service) {
-	if v.crosses(s) {
-		s.Endpoints.List = append(s.Endpoints.List, v.zones.tags[s.Tag]...)
 	}
 }
 
@@ -210,7 +253,7 @@ func (v *View) ofItsZone(r *resource.Resource, selected []*inbound) []*inbound {
 	return filter(selected, func(in *inbound) bool { return in.ep.Zone == zone })
 }
 
-// throughIngresses adds to a real service those of its inbounds that are behind ingresses. One of another zone, of which
+// throughIngresses adds to a service resource those of its inbounds that are behind ingresses. One of another zone, of which
 // nothing is known but the service, has an endpoint for each ingress of the zone.
 func (v *View) throughIngresses(s *Service, selected []*inbound, match func(*inbound) bool) {
 	if len(v.zones.behind) == 0 || !v.crosses(s) {
@@ -227,7 +270,6 @@ func (v *View) throughIngresses(s *Service, selected []*inbound, match func(*inb
 	if home := s.Labels[resource.LabelZone]; !known && !s.Derived && v.behindIngress(home) {
 		count[home] = 1
 	}
-	s.alone = len(count) == 0
 	for _, zone := range sortedKeys(count) {
 		for _, in := range v.zones.behind[zone] {
 			s.Endpoints.List = append(s.Endpoints.List, in.endpoint(nil, count[zone], -1))

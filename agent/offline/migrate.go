@@ -21,7 +21,7 @@ import (
 type MigrateOptions struct {
 	Zone       string   // "" means mesh.DefaultZone
 	Mesh       string   // must exist
-	Kinds      []string // of the legacy generation, as documents name them; empty: all
+	Kinds      []string // of source-destination policies (legacy), as documents name them; empty: all
 	Dataplanes []string // whose configs are compared; empty: all of the mesh
 }
 

@@ -115,7 +115,7 @@ func (b *builder) target(it *item) {
 		it.keys = []resourceID{{key: resource.Key{Kind: kindMesh, Name: b.x.View.Name}}}
 		if t.Name != "" && t.Name != b.x.View.Name {
 			it.tags, it.keys = false, nil
-			b.warnf(it.origin.Policy, "to[%d].targetRef: there is no mesh %q here: the item is without effect; remove the name", it.origin.Item, t.Name)
+			b.warnf(it.origin.Policy, "to[%d].targetRef: there is no mesh %q: the item has no effect; remove the name", it.origin.Item, t.Name)
 		}
 		return
 	case "MeshServiceSubset":
@@ -129,7 +129,11 @@ func (b *builder) target(it *item) {
 	}
 	keys := b.x.resolve(it.origin.Policy, t)
 	for _, k := range keys {
-		it.keys = append(it.keys, resourceID{k, t.SectionName})
+		id := resourceID{k, t.SectionName}
+		if port := b.x.View.Port(k, t.SectionName); port != nil {
+			id.section = mesh.SectionName(port.Section, port.Port) // so that policies that name it differently are merged
+		}
+		it.keys = append(it.keys, id)
 	}
 	// A MeshService that is no resource is a value of the tag; one that is one stands for both, unless tags are no
 	// longer services at all.
@@ -281,7 +285,7 @@ func (it *item) covers(id resourceID) bool {
 
 // labels returns the labels of a resource that rules are about.
 func (x *Index) labels(k resource.Key) map[string]string {
-	if ports := x.real.ports[k]; len(ports) > 0 {
+	if ports := x.View.Ports(k); len(ports) > 0 {
 		return ports[0].Labels
 	}
 	return nil
@@ -336,7 +340,7 @@ func (b *builder) client(it *item) bool {
 	switch t := it.ref; t.Kind {
 	case kindMesh:
 		if t.Name != "" && t.Name != b.x.View.Name {
-			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no mesh %q here: the item is without effect; remove the name", it.origin.Item, t.Name)
+			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no mesh %q: the item has no effect; remove the name", it.origin.Item, t.Name)
 			return false
 		}
 	case "MeshSubset":
@@ -353,7 +357,7 @@ func (b *builder) client(it *item) bool {
 			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no %s", it.origin.Item, describe(t))
 		}
 	default:
-		b.warnf(it.origin.Policy, "from[%d].targetRef: clients cannot be told by %s: the item is without effect", it.origin.Item, t.Kind)
+		b.warnf(it.origin.Policy, "from[%d].targetRef: kind %s does not select clients: the item has no effect", it.origin.Item, t.Kind)
 		return false
 	}
 	return true
@@ -372,7 +376,7 @@ func (b *builder) clients(items []item) (rules []*Rule, overflow bool) {
 			p := group[0].origin.Policy
 			if !dropped[p.Key] {
 				dropped[p.Key] = true
-				b.warnf(p, "the policies of kind %s tell apart more than %d groups of clients by their tags: this one is left out in whole or in part; use fewer tags in from", b.k.Kind, maxRules)
+				b.warnf(p, "from: the policies of kind %s have more than %d tag combinations: some rules of this policy were dropped; use fewer tags in from", b.k.Kind, maxRules)
 			}
 			group = group[max(1, len(group)/16):]
 			tags = valuesOf(group)

@@ -10,7 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// Bounds of what [NewChoices] finds, and of what it looks at for that: each kind of proxy at the border of a zone needs a
+// Bounds of what [NewChoices] finds, and of what it looks at for that: each zone proxy needs a
 // filter chain for each choice.
 const (
 	maxChoices = 10_000
@@ -40,11 +40,7 @@ func (c *Choices) Of(service string) []map[string]string {
 // nil: there are no policies.
 func NewChoices(v *mesh.View, x *Index) *Choices {
 	c := &chooser{view: v, out: &Choices{}, seen: map[string]bool{}, found: map[string][]choice{}, written: map[string][]map[string]string{}}
-	for _, r := range v.Dataplanes() {
-		dp, ok := r.Spec.(*resource.Dataplane)
-		if !ok {
-			continue
-		}
+	for r, dp := range resource.Specs[*resource.Dataplane](v.Dataplanes()) {
 		for i := range dp.Networking.Outbound {
 			c.outbound(r, &dp.Networking.Outbound[i])
 		}
@@ -114,10 +110,8 @@ func (c *chooser) plugin(x *Index, plugin *Plugin) {
 		if l.Destinations == nil {
 			continue
 		}
-		for _, p := range x.Policies(l.Kind) {
-			if spec, ok := p.Spec.(*resource.LegacyPolicy); ok {
-				c.legacyPolicy(p, spec, l)
-			}
+		for p, spec := range resource.Specs[*resource.LegacyPolicy](x.Policies(l.Kind)) {
+			c.legacyPolicy(p, spec, l)
 		}
 	}
 }
@@ -128,7 +122,7 @@ func (c *chooser) refs(p *resource.Resource, refs []BackendRef) {
 		if len(refs[i].Tags) == 0 {
 			continue // all endpoints of something
 		}
-		if o, ok := c.view.Backend(p, mesh.BackendRef(refs[i])); ok && o.Service.ID.Kind == mesh.KindTag && len(o.Subset) > 0 {
+		if o, ok := c.view.Backend(p, refs[i]); ok && o.Service.ID.Kind == mesh.KindTag && len(o.Subset) > 0 {
 			c.add(p.Key, o.Service.Tag, o.Subset)
 		}
 	}

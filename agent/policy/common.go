@@ -22,15 +22,15 @@ func newCommon(items []item) *common {
 	c := &common{head: make([]resource.Conf, n+1), tail: make([]resource.Conf, n+1)}
 	for i, it := range items {
 		c.ranks, c.origins, c.confs = append(c.ranks, it.rank), append(c.origins, it.origin), append(c.confs, it.conf)
-		c.head[i+1] = together(c.head[i], it.conf)
+		c.head[i+1] = mergeTwo(c.head[i], it.conf)
 	}
 	for i := n - 1; i >= 0; i-- {
-		c.tail[i] = together(c.confs[i], c.tail[i+1])
+		c.tail[i] = mergeTwo(c.confs[i], c.tail[i+1])
 	}
 	return c
 }
 
-func together(a, b resource.Conf) resource.Conf {
+func mergeTwo(a, b resource.Conf) resource.Conf {
 	switch {
 	case a == nil:
 		return b

@@ -38,15 +38,14 @@ type Index struct {
 	// Warnings are about policies whose top-level targetRef names something that does not exist.
 	Warnings []mesh.Warning
 
-	kinds   []kindIndex // of the new generation, in the order in which they act
+	kinds   []kindIndex // of targetRef policies, in the order in which they act
 	legacy  []legacyIndex
 	byKind  map[string]int // index in kinds
 	refers  map[string][]*resource.Resource
 	plugins map[string]int // index in Plugins of a kind
-	real    realServices
-	guard   *guard // nil: what is reachable does not depend on policies
-	auto    bool   // it would depend on them in a mesh with mutual TLS
-	autoBy  string // what says so
+	guard   *guard         // nil: what is reachable does not depend on policies
+	auto    bool           // it would depend on them in a mesh with mutual TLS
+	autoBy  string         // what says so
 }
 
 // kindIndex is the policies of one kind, each stronger than the ones before.
@@ -65,7 +64,7 @@ type legacyIndex struct {
 func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Index {
 	x := &Index{
 		Plugins: plugins, View: v, RunDir: cmp.Or(o.RunDir, "/run/nearside"),
-		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, plugins: map[string]int{}, real: indexReal(v),
+		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, plugins: map[string]int{},
 	}
 	acting := func(kind string) []*resource.Resource {
 		var out []*resource.Resource
@@ -157,10 +156,10 @@ func refStrength(t *resource.TargetRef) int {
 	return s
 }
 
-// roles orders the values of kuma.io/policy-role: what the owner of a workload says goes over what is said for all.
+// roles orders the values of kuma.io/policy-role: what the owner of a workload says takes precedence.
 var roles = map[string]int{"": 0, "system": 0, "producer": 1, "consumer": 2, "workload-owner": 3}
 
-// compareStrength orders policies of one kind: what stands later goes over what stands earlier.
+// compareStrength orders policies of one kind: later ones take precedence.
 func compareStrength(a, b *resource.Resource) int {
 	return cmp.Or(compareReach(a, b), compareNames(a, b))
 }

@@ -9,12 +9,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// legacyRules are the legacy policies of one proxy. Of several that concern one connection the one whose selectors name
-// most tags wins: tags with a value count first, then those with "*", then the name that comes first.
-type legacyRules struct {
-	kinds []legacyKind
-}
-
+// legacyKind is the legacy policies of one kind for one proxy. Of several that concern one connection the one whose selectors
+// name most tags wins: tags with a value count first, then those with "*", then the name that comes first.
 type legacyKind struct {
 	kind string
 	out  map[string][]legacyOut // of policies whose sources the proxy is among, by the kuma.io/service of the destination
@@ -44,12 +40,12 @@ func (r rank) compare(o rank) int {
 
 // matchLegacy selects the legacy policies of a dataplane, but those of kinds that are replaced by one that rules it. It
 // calls used for each.
-func (x *Index) matchLegacy(dataplane *resource.Resource, ruled map[string]bool, used func(kind string, p *resource.Resource)) *legacyRules {
+func (x *Index) matchLegacy(dataplane *resource.Resource, ruled map[string]bool, used func(kind string, p *resource.Resource)) []legacyKind {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok {
 		return nil
 	}
-	out := &legacyRules{}
+	var out []legacyKind
 	tags := tagSets(x.View, dp)
 	for i := range x.legacy {
 		l := &x.legacy[i]
@@ -67,7 +63,7 @@ func (x *Index) matchLegacy(dataplane *resource.Resource, ruled map[string]bool,
 				return cmp.Or(b.to.compare(a.to), strings.Compare(a.policy.Name, b.policy.Name))
 			})
 		}
-		out.kinds = append(out.kinds, k)
+		out = append(out, k)
 	}
 	return out
 }
@@ -149,57 +145,4 @@ func rankOf(want, have map[string]string) (rank, bool) {
 		}
 	}
 	return r, true
-}
-
-func (l *legacyRules) of(kind string) *legacyKind {
-	for i := range l.kinds {
-		if l.kinds[i].kind == kind {
-			return &l.kinds[i]
-		}
-	}
-	return nil
-}
-
-func (l *legacyRules) outbound(kind, service string) *resource.Resource {
-	k := l.of(kind)
-	if k == nil {
-		return nil
-	}
-	to := []map[string]string{{resource.TagService: service}}
-	var best rank
-	var out *resource.Resource
-	for _, list := range [...][]legacyOut{k.out[service], k.out["*"]} {
-		for i := range list {
-			o := &list[i]
-			r, ok := bestOf(o.spec.Destinations, to)
-			if !ok {
-				continue
-			}
-			r = r.add(o.from)
-			if c := r.compare(best); out == nil || c > 0 || c == 0 && o.policy.Name < out.Name {
-				best, out = r, o.policy
-			}
-		}
-	}
-	return out
-}
-
-func (l *legacyRules) inbound(kind string, inbound int) []*resource.Resource {
-	k := l.of(kind)
-	if k == nil || inbound < 0 || inbound >= len(k.in) {
-		return nil
-	}
-	out := make([]*resource.Resource, len(k.in[inbound]))
-	for i, in := range k.in[inbound] {
-		out[i] = in.policy
-	}
-	return out
-}
-
-func (l *legacyRules) proxy(kind string) *resource.Resource {
-	k := l.of(kind)
-	if k == nil || len(k.self) == 0 {
-		return nil
-	}
-	return k.self[0].policy
 }

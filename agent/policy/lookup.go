@@ -53,7 +53,7 @@ func (k *KindRules) Outbound(s draft.Service) *Rule {
 	if s.Kind == mesh.KindTag {
 		return k.service(s.Name)
 	}
-	for _, section := range []string{s.Section, mesh.PortSection(s.Port), ""} {
+	for _, section := range [...]string{mesh.SectionName(s.Section, s.Port), ""} {
 		if r := k.byResource[resourceID{s.Resource, section}]; r != nil {
 			return &r.Rule
 		}
@@ -132,30 +132,61 @@ func (k *KindRules) forAll() *Rule {
 }
 
 // LegacyOutbound returns the legacy policy of a kind for the connections of the proxy to a kuma.io/service: the one
-// whose sources and destinations name most tags. Nil for none, and when a policy of the new kind rules.
+// whose sources and destinations name most tags. Nil for none, and when a targetRef policy supersedes it.
 func (r *Rules) LegacyOutbound(kind, service string) *resource.Resource {
-	if r == nil || r.legacy == nil {
-		return nil
+	k := r.legacyKind(kind)
+	to := []map[string]string{{resource.TagService: service}}
+	var best rank
+	var out *resource.Resource
+	for _, list := range [...][]legacyOut{k.out[service], k.out["*"]} {
+		for i := range list {
+			o := &list[i]
+			tags, ok := bestOf(o.spec.Destinations, to)
+			if !ok {
+				continue
+			}
+			tags = tags.add(o.from)
+			if c := tags.compare(best); out == nil || c > 0 || c == 0 && o.policy.Name < out.Name {
+				best, out = tags, o.policy
+			}
+		}
 	}
-	return r.legacy.outbound(kind, service)
+	return out
 }
 
 // LegacyInbound returns the legacy policies of a kind for the connections to an inbound by its index, the one whose
-// destinations name most tags first. It is empty when a policy of the new kind rules.
+// destinations name most tags first. It is empty when a targetRef policy supersedes them.
 func (r *Rules) LegacyInbound(kind string, inbound int) []*resource.Resource {
-	if r == nil || r.legacy == nil {
+	k := r.legacyKind(kind)
+	if inbound < 0 || inbound >= len(k.in) {
 		return nil
 	}
-	return r.legacy.inbound(kind, inbound)
+	out := make([]*resource.Resource, len(k.in[inbound]))
+	for i, in := range k.in[inbound] {
+		out[i] = in.policy
+	}
+	return out
 }
 
-// LegacyProxy returns the legacy policy of a kind that selects proxies as a whole. Nil for none, and when a policy of
-// the new kind rules.
+// LegacyProxy returns the legacy policy of a kind that selects proxies as a whole. Nil for none, and when a targetRef
+// policy supersedes it.
 func (r *Rules) LegacyProxy(kind string) *resource.Resource {
-	if r == nil || r.legacy == nil {
-		return nil
+	if k := r.legacyKind(kind); len(k.self) > 0 {
+		return k.self[0].policy
 	}
-	return r.legacy.proxy(kind)
+	return nil
+}
+
+// legacyKind returns the legacy policies of a kind, which are empty where none acts.
+func (r *Rules) legacyKind(kind string) legacyKind {
+	if r != nil {
+		for _, k := range r.legacy {
+			if k.kind == kind {
+				return k
+			}
+		}
+	}
+	return legacyKind{}
 }
 
 // Legacy reports whether the mesh has policies of a legacy kind, whether or not they select the proxy.

@@ -17,7 +17,7 @@ type Match struct {
 	index     *Index
 	dataplane *resource.Resource
 	kinds     []matchedKind // those with a policy that selects the proxy, in acting order
-	legacy    *legacyRules
+	legacy    []legacyKind
 
 	legacyPolicies []*resource.Resource
 }
@@ -54,11 +54,7 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 	for i := range x.kinds {
 		k := &x.kinds[i]
 		var list []matched
-		for _, p := range k.policies {
-			spec, ok := p.Spec.(*resource.Policy)
-			if !ok {
-				continue
-			}
+		for p, spec := range resource.Specs[*resource.Policy](k.policies) {
 			sel := s.policy(p, spec)
 			if !sel.Proxy {
 				continue

@@ -28,7 +28,7 @@ type Migration struct {
 	Changes []Change
 }
 
-// Migrated is a policy of the new generation that takes over from legacy ones. It has no labels yet.
+// Migrated is a targetRef policy that takes over from legacy ones. It has no labels yet.
 type Migrated struct {
 	Kind, Name string
 	Spec       *resource.Policy
@@ -96,9 +96,9 @@ func matchPart(pattern, part string) bool {
 func (x *Index) Target(tags map[string]string) resource.TargetRef {
 	t := ClientTarget(tags)
 	if t.Kind == kindMesh && x.bare() {
-		return subsetTarget(tags) // the legacy generation selects inbounds and gateways
+		return subsetTarget(tags) // source-destination policies select inbounds and gateways
 	}
-	if t.Kind == "MeshService" && x.View.Real(resource.Key{Kind: t.Kind, Mesh: x.View.Name, Name: t.Name}) != nil {
+	if t.Kind == "MeshService" && x.View.MeshService(resource.Key{Kind: t.Kind, Mesh: x.View.Name, Name: t.Name}) != nil {
 		return subsetTarget(tags) // else the resource of that name would be meant too
 	}
 	return t
@@ -138,7 +138,7 @@ func subsetTarget(tags map[string]string) resource.TargetRef {
 const maxExpanded = 256
 
 // Expand returns selectors without "*" that match together, among the dataplanes that there are, what a selector of a
-// legacy policy matches: the new generation wants values. The note says so where values were filled in; it is "" else.
+// legacy policy matches: targetRef policies want values. The note says so where values were filled in; it is "" else.
 func (in *MigrateInput) Expand(match map[string]string) (list []map[string]string, note string) {
 	out := []map[string]string{{}}
 	var open []string
@@ -166,7 +166,7 @@ func (in *MigrateInput) Expand(match map[string]string) (list []map[string]strin
 		out = next
 	}
 	if len(open) > 0 {
-		note += fmt.Sprintf("a policy of the new generation cannot want a tag with any value: the values of %s that dataplanes have today are filled in, and another one needs a policy of its own",
+		note += fmt.Sprintf("a targetRef policy cannot want a tag with any value: the values of %s that dataplanes have today are filled in, and another one needs a policy of its own",
 			strings.Join(open, ", "))
 	}
 	return out, note
@@ -175,11 +175,7 @@ func (in *MigrateInput) Expand(match map[string]string) (list []map[string]strin
 // values returns the values that inbounds and gateways of the mesh have for a tag, sorted.
 func (in *MigrateInput) values(tag string) []string {
 	seen := map[string]bool{}
-	for _, d := range in.Index.View.Dataplanes() {
-		dp, ok := d.Spec.(*resource.Dataplane)
-		if !ok {
-			continue
-		}
+	for _, dp := range resource.Specs[*resource.Dataplane](in.Index.View.Dataplanes()) {
 		for _, tags := range tagSets(in.Index.View, dp) {
 			if v, ok := tags[tag]; ok {
 				seen[v] = true
@@ -242,7 +238,7 @@ func Closure(list []map[string]string, limit int) (out []map[string]string, whol
 	return out, whole
 }
 
-// Ruled returns the policies of some kinds of the new generation that act on a dataplane.
+// Ruled returns the policies of some kinds that act on a dataplane.
 func (x *Index) Ruled(dataplane *resource.Resource, kinds ...string) []*resource.Resource {
 	var out []*resource.Resource
 	for _, k := range kinds {
@@ -267,8 +263,8 @@ func (u *Unit) Items(conf resource.Conf) []resource.PolicyItem {
 	return out
 }
 
-// Reach says what policies about destinations reach beside the values of kuma.io/service, which the legacy generation
-// alone was about; "" for nothing.
+// Reach says what policies about destinations reach beside the values of kuma.io/service, which source-destination policies
+// alone are about; "" for nothing.
 func (in *MigrateInput) Reach(u *Unit) string {
 	real := slices.ContainsFunc(in.Index.View.Services(), func(s *mesh.Service) bool {
 		return s.ID.Kind != mesh.KindTag && (u.All || s.ID.Kind == mesh.KindMeshService && slices.Contains(u.To, s.Resource.Name))
@@ -276,10 +272,10 @@ func (in *MigrateInput) Reach(u *Unit) string {
 	if !real {
 		return ""
 	}
-	return "it is about real services (MeshService, MeshExternalService, MeshMultiZoneService) too, which the legacy policy was not"
+	return "it also applies to MeshService, MeshExternalService and MeshMultiZoneService resources; the legacy policy did not"
 }
 
-// Routed says that the legacy kind does nothing where routes of the new generation lead; "" when there are none.
+// Routed says that the legacy kind does nothing where a MeshHTTPRoute or MeshTCPRoute leads; "" when there are none.
 func (in *MigrateInput) Routed() string {
 	var names []string
 	for _, kind := range []string{kindRoute, "MeshTCPRoute"} {
@@ -293,7 +289,7 @@ func (in *MigrateInput) Routed() string {
 	case len(names) > 3:
 		names = append(names[:3], "…")
 	}
-	return "where routes of the new generation lead (" + strings.Join(names, ", ") + ") the legacy policy has no effect; this one has"
+	return "where a MeshHTTPRoute or MeshTCPRoute leads (" + strings.Join(names, ", ") + ") the legacy policy has no effect; this one has"
 }
 
 // AddNote adds a note that is not empty, once.

@@ -75,7 +75,7 @@ func planned(t *testing.T, in *policy.MigrateInput, o policy.PlanOptions) []stri
 
 func TestPlan(t *testing.T) {
 	leaving := policy.PlanOptions{Kinds: []string{"MeshT"}}
-	arriving := policy.PlanOptions{Kinds: []string{"MeshT"}, Arrives: true}
+	arriving := policy.PlanOptions{Kinds: []string{"MeshT"}, Inbound: true}
 	for _, c := range []struct {
 		name, docs string
 		options    policy.PlanOptions
@@ -143,7 +143,7 @@ func TestPlanLeavesOutWhatHasEnded(t *testing.T) {
 	x := index(t, old("all", anyService, anyService)+old("web", service("web"), anyService)+
 		mesht("new", "{kind: MeshService, name: web}", "to: [{targetRef: {kind: Mesh}, default: {a: x}}]"))
 	in := &policy.MigrateInput{Index: x, Policies: x.Policies("Old")}
-	p := in.Plan(policy.PlanOptions{Kinds: []string{"MeshT"}, Ended: func(d *resource.Resource) *resource.Resource {
+	p := in.Plan(policy.PlanOptions{Kinds: []string{"MeshT"}, SupersededBy: func(d *resource.Resource) *resource.Resource {
 		for _, r := range x.Ruled(d, "MeshT") {
 			return r
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// Unit is one policy of the new generation in the making: what a legacy policy says by one of its selectors, all of
+// Unit is one targetRef policy in the making: what a legacy policy says by one of its selectors, all of
 // one strength.
 type Unit struct {
 	Policy *resource.Resource // the legacy policy; nil where it stands for several
@@ -19,7 +19,7 @@ type Unit struct {
 	Name   string             // of the new policy
 	Target resource.TargetRef
 	Notes  []string
-	// Weaker are the units that can be about the same connection and that this one goes over.
+	// Weaker are the units that can be about the same connection and over which this one takes precedence.
 	Weaker []*Unit
 
 	rank rank
@@ -36,14 +36,14 @@ type Plan struct {
 type PlanOptions struct {
 	// Kinds are those that take over. A unit has the same name in each of them.
 	Kinds []string
-	// Arrives is true where one policy rules each inbound, and false where one rules the connections to each
-	// destination.
-	Arrives bool
-	// Ended returns the policy by which the legacy kind has no effect on a dataplane any more, nil for none.
-	Ended func(dataplane *resource.Resource) *resource.Resource
+	// Inbound is true for inbound policies, of which one applies to each inbound, and false for outbound policies, of
+	// which one applies to the connections to each destination.
+	Inbound bool
+	// SupersededBy returns the policy that supersedes the legacy kind on a dataplane, nil for none.
+	SupersededBy func(dataplane *resource.Resource) *resource.Resource
 }
 
-// Plan makes units of the legacy policies. Of those that concern one connection the legacy generation takes the one
+// Plan makes units of the legacy policies. Of those that concern one connection legacy kinds take the one
 // that names most tags, and merges nothing. The units keep that order: by the kinds of their targetRef where these do,
 // and else by their names under targetRefs of one kind.
 func (in *MigrateInput) Plan(o PlanOptions) *Plan {
@@ -52,7 +52,7 @@ func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 	for _, r := range acting.Policies {
 		spec := r.Spec.(*resource.LegacyPolicy)
 		var units []*Unit
-		if o.Arrives {
+		if o.Inbound {
 			units = in.arriving(r, spec)
 		} else {
 			units = in.leaving(r, spec)
@@ -67,7 +67,7 @@ func (in *MigrateInput) Plan(o PlanOptions) *Plan {
 		p.Units = append(p.Units, units...)
 	}
 	meet := func(a, b *Unit) bool { return a.All || b.All || slices.ContainsFunc(a.To, b.leads) }
-	if o.Arrives {
+	if o.Inbound {
 		meet = func(a, b *Unit) bool { return Meet(a.Match, b.Match) }
 	}
 	p.Units = needed(sorted(p.Units), meet)
@@ -84,15 +84,15 @@ type Acting struct {
 	Note string
 }
 
-// Acting parts the policies that have an effect from those that others have ended wherever they select something.
+// Acting separates the policies that have an effect from those that are superseded wherever they select something.
 func (in *MigrateInput) Acting(o PlanOptions) Acting {
-	ruled := in.ruled(o.Ended)
+	ruled := in.superseding(o.SupersededBy)
 	out := Acting{Note: actingNote(ruled, o.Kinds)}
 	for _, r := range in.Policies {
 		if _, ok := r.Spec.(*resource.LegacyPolicy); !ok {
 			continue
 		}
-		if by := in.ended(r, o.Arrives, ruled); by != nil {
+		if by := in.supersededBy(r, o.Inbound, ruled); by != nil {
 			out.Without = append(out.Without, WithoutSuccessor{r.Key, fmt.Sprintf("it has no effect: %s rules the dataplanes that it selects; delete it", by.Key)})
 			continue
 		}
@@ -103,7 +103,7 @@ func (in *MigrateInput) Acting(o PlanOptions) Acting {
 
 func (u *Unit) leads(service string) bool { return slices.Contains(u.To, service) }
 
-// Dominated reports whether a unit that goes over u is about all connections of the proxies of u to a service.
+// Dominated reports whether a unit with precedence over u is about all connections of the proxies of u to a service.
 func (p *Plan) Dominated(u *Unit, service string) bool {
 	return slices.ContainsFunc(p.Units, func(s *Unit) bool {
 		return s != u && (s.All || s.leads(service)) && Covers(s.Match, u.Match) && under(u, s)
@@ -111,7 +111,7 @@ func (p *Plan) Dominated(u *Unit, service string) bool {
 }
 
 // Group makes units that stand for several legacy policies each: one for each set of tags. What has all the tags of
-// another goes over it. base names them.
+// another takes precedence over it. base names them.
 func (in *MigrateInput) Group(matches []map[string]string, base func(match map[string]string) string, kinds ...string) []*Unit {
 	out := make([]*Unit, len(matches))
 	for i, m := range matches {
@@ -122,32 +122,32 @@ func (in *MigrateInput) Group(matches []map[string]string, base func(match map[s
 	return out
 }
 
-// ruled returns by dataplane the policy that ends the legacy kind on it; nil when there is none for any.
-func (in *MigrateInput) ruled(ended func(*resource.Resource) *resource.Resource) map[*resource.Resource]*resource.Resource {
-	if ended == nil {
+// superseding returns by dataplane the policy that supersedes the legacy kind on it; nil when there is none for any.
+func (in *MigrateInput) superseding(by func(*resource.Resource) *resource.Resource) map[*resource.Resource]*resource.Resource {
+	if by == nil {
 		return nil
 	}
 	var out map[*resource.Resource]*resource.Resource
 	for _, d := range in.Index.View.Dataplanes() {
-		if by := ended(d); by != nil {
+		if p := by(d); p != nil {
 			if out == nil {
 				out = map[*resource.Resource]*resource.Resource{}
 			}
-			out[d] = by
+			out[d] = p
 		}
 	}
 	return out
 }
 
-// ended returns one of the policies that keep a legacy policy from acting anywhere, nil when it acts somewhere or would
+// supersededBy returns one of the policies that supersede a legacy policy everywhere, nil when it acts somewhere or would
 // as soon as there is a dataplane for it.
-func (in *MigrateInput) ended(p *resource.Resource, arrives bool, ruled map[*resource.Resource]*resource.Resource) *resource.Resource {
+func (in *MigrateInput) supersededBy(p *resource.Resource, inbound bool, ruled map[*resource.Resource]*resource.Resource) *resource.Resource {
 	var last *resource.Resource
 	if len(ruled) == 0 {
 		return nil
 	}
 	for _, d := range in.Index.View.Dataplanes() {
-		if !in.Index.SelectLegacy(p, d, arrives).Selected {
+		if !in.Index.SelectLegacy(p, d, inbound).Selected {
 			continue
 		}
 		if last = ruled[d]; last == nil {
@@ -279,7 +279,7 @@ func needed(units []*Unit, meet func(a, b *Unit) bool) []*Unit {
 	return out
 }
 
-// order gives units, which are sorted, targetRefs and names under which the new generation has the same order, and
+// order gives units, which are sorted, targetRefs and names under which targetRef policies have the same order, and
 // notes what is weaker than each.
 func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds []string) {
 	for i, strong := range units {
@@ -303,7 +303,7 @@ func (in *MigrateInput) order(units []*Unit, meet func(a, b *Unit) bool, kinds [
 	}
 }
 
-// inOrder reports whether something holds of each unit and those that it goes over.
+// inOrder reports whether something holds of each unit and the weaker ones.
 func inOrder(units []*Unit, holds func(weak, strong *Unit) bool) bool {
 	for _, u := range units {
 		if slices.ContainsFunc(u.Weaker, func(weak *Unit) bool { return !holds(weak, u) }) {
@@ -320,7 +320,7 @@ func (u *Unit) policyName() string {
 	return u.Policy.Name
 }
 
-// under reports whether the new generation lets one unit go over another, as compareStrength does.
+// under reports whether one unit takes precedence over another as a targetRef policy, as compareStrength does.
 func under(weak, strong *Unit) bool {
 	return cmp.Or(cmp.Compare(refStrength(&weak.Target), refStrength(&strong.Target)), strings.Compare(strong.Name, weak.Name)) < 0
 }

@@ -8,7 +8,7 @@ import (
 
 // Plugin is what one folder below agent/kinds exports: kinds, and their effect on a proxy.
 type Plugin struct {
-	// Kinds are those of the new generation.
+	// Kinds are those of targetRef policies.
 	Kinds []resource.Descriptor
 	// Legacy are the kinds that they replace.
 	Legacy []LegacyKind
@@ -23,7 +23,7 @@ type Plugin struct {
 	// the next plugin is asked, and at last the outbound leads to its service.
 	Outbound func(c *Context, o *Outbound) bool
 	// Destinations, when set, lists what a policy of Kinds leads outbounds to beside their own services, and nothing else
-	// becomes a destination of one: the proxies at the border of a zone are made for it.
+	// becomes a destination of one: zone proxies are made for it.
 	Destinations func(p *resource.Resource) []BackendRef
 	// Apply, when set, edits a draft. A large config is made in parts: Apply is called for each of them, with the
 	// listeners and clusters of that part alone.
@@ -34,31 +34,44 @@ type Plugin struct {
 	// InForce, when set, says what of Kinds is in force for a proxy as a whole; nil where that does not concern it. c has
 	// View, Proxy, Dataplane and Rules.
 	InForce func(c *Context) *InForce
+	// NoEffect, when set, says what of a policy of Kinds or Legacy that selects a proxy has no effect on it, beside what other
+	// policies override. The warnings say why. c has View, Proxy, Dataplane, Rules and Warnings.
+	NoEffect func(c *Context, p *resource.Resource) []NoEffect
 }
 
-// LegacyKind is a kind of the legacy generation.
+// NoEffect is a field of a policy that has no effect on a proxy.
+type NoEffect struct {
+	Field string // its path in the document, as in spec.default.appendMatch, with all below it; "" for the whole policy
+	Part  bool   // of a list: some of its items have an effect
+}
+
+// LegacyKind is a kind of source-destination policies (legacy).
 type LegacyKind struct {
 	resource.Descriptor
 	// ReplacedBy are the kinds of which a single policy that selects the proxy ends the effect of the legacy kind on
 	// that proxy. Empty: the plugin decides.
 	ReplacedBy []string
-	// Arrives is true for kinds about connections that arrive at the proxy; the others are about those that leave.
-	// Of the policies about one inbound the strongest rules alone, unless Together is true. Explanations depend on both.
-	Arrives, Together bool
-	// Ended, when set, is for kinds about connections that leave of which the plugin decides what they still do: it
-	// returns the policy of the new generation that keeps a field of their conf, by its path in JSON, from acting on
-	// the connections to a destination. Nil for none. Explanations depend on it.
-	Ended func(r *Rules, s draft.Service, path string) *resource.Resource
+	// Inbound is true for kinds of inbound policies, false for kinds of outbound policies. Of the policies about one
+	// inbound the strongest applies alone, unless AllApply is true. Explanations depend on both.
+	Inbound, AllApply bool
+	// SupersededBy, when set, is for kinds of outbound policies whose plugin decides what they still do: it returns the
+	// targetRef policy that keeps a field of their conf, by its path in JSON, from acting on the connections to a
+	// destination. Nil for none. Explanations depend on it.
+	SupersededBy func(r *Rules, s draft.Service, path string) *resource.Resource
 	// Destinations, when set, lists what a policy leads an outbound with these tags to, as that of a plugin does.
 	Destinations func(p *resource.Resource, outbound map[string]string) []BackendRef
-	// Migrate, when set, makes policies of the new generation that say the same as those of the legacy kind.
+	// Outbound and Apply, when set, are as those of the plugin. Outbound is called after the plugin's, Apply before it:
+	// what the plugin does takes precedence.
+	Outbound func(c *Context, o *Outbound) bool
+	Apply    func(c *Context, d *draft.Draft)
+	// Migrate, when set, makes targetRef policies that say the same as those of the legacy kind.
 	Migrate func(in *MigrateInput) Migration
 }
 
 // Outbound is one address that the workload may dial, while its listener is made.
 type Outbound struct {
 	Service  draft.Service
-	Tags     map[string]string // of the outbound as written, nil for real services; must not be changed
+	Tags     map[string]string // of the outbound as written, nil for service resources; must not be changed
 	Listener *draft.Listener   // has no chains yet
 	// Headers are to be set on the HTTP connection managers of the listener: they carry the tags of the proxy.
 	Headers *draft.Headers
@@ -67,14 +80,7 @@ type Outbound struct {
 }
 
 // BackendRef names a destination of a route, as policies write it.
-type BackendRef struct {
-	Kind      string            `json:"kind"` // MeshService, MeshServiceSubset, MeshExternalService or MeshMultiZoneService
-	Name      string            `json:"name,omitempty"`
-	Namespace string            `json:"namespace,omitempty"`
-	Tags      map[string]string `json:"tags,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	Port      uint32            `json:"port,omitempty"`
-}
+type BackendRef = mesh.BackendRef
 
 // Destination is what a reference leads to.
 type Destination struct {
@@ -112,6 +118,8 @@ type Context struct {
 	Rules     *Rules // of this proxy, for all kinds
 	Host      Host
 	RunDir    string // the agent's run directory: FIFOs and sockets that an Envoy opens lie there
+	// Warnings are those of the config that was made; nil while it is made.
+	Warnings []mesh.Warning
 	// Last is true for the last part of the draft, which is there even when the proxy has no outbounds. What a plugin
 	// adds once belongs to it.
 	Last bool

@@ -19,6 +19,10 @@ func TestSelect(t *testing.T) {
 	x := index(t, `
 {type: MeshService, name: backend-real, labels: {app: b}, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}
 ---
+{type: MeshService, name: in-zone, spec: {selector: {dataplaneLabels: {matchLabels: {kuma.io/zone: default, kuma.io/env: universal}}}, ports: [{port: 80}]}}
+---
+{type: MeshService, name: elsewhere, spec: {selector: {dataplaneLabels: {matchLabels: {kuma.io/zone: east}}}, ports: [{port: 80}]}}
+---
 {type: MeshHTTPRoute, name: route, spec: {targetRef: {kind: MeshService, name: web}, to: [{targetRef: {kind: MeshService, name: backend}, names: [r1]}]}}
 ---
 `)
@@ -48,6 +52,8 @@ func TestSelect(t *testing.T) {
 		{"{kind: MeshService, labels: {app: b}}", to, "backend-2", "0", ""},
 		{"{kind: MeshService, name: backend-real, sectionName: main}", to, "backend-2", "0", ""},
 		{"{kind: MeshService, name: backend-real, sectionName: '90'}", to, "backend-2", "", "section"},
+		{"{kind: MeshService, name: in-zone}", to, "web", "0 1", ""},
+		{"{kind: MeshService, name: elsewhere}", to, "web", "", "none of its inbounds"},
 		{"{kind: MeshServiceSubset, name: backend, tags: {version: v2}}", to, "backend-2", "0", ""},
 		{"{kind: MeshServiceSubset, name: backend, tags: {version: v2}}", to, "backend-1", "", "the tag version is v1"},
 		{"{kind: Dataplane}", to, "web", "0 1", ""},
@@ -60,6 +66,7 @@ func TestSelect(t *testing.T) {
 		{"{kind: Dataplane, name: web, sectionName: nope}", to, "web", "", `"nope"`},
 		{"{kind: MeshGateway, name: edge}", to, "gw", "", "delegated"},
 		{"{kind: MeshHTTPRoute, name: route}", to, "web", "0", ""},
+		{"{kind: MeshHTTPRoute, labels: {kuma.io/zone: default}}", to, "web", "0", ""},
 		{"{kind: MeshHTTPRoute, name: route}", to, "backend-1", "", "does not concern"},
 		{"{kind: MeshHTTPRoute, name: route}", from, "backend-1", "0", ""},
 		{"{kind: MeshHTTPRoute, name: route}", from, "web", "", "does not concern"},
@@ -126,7 +133,7 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestTo finds the rule of each destination: tags, real services, their ports, and routes.
+// TestTo finds the rule of each destination: tags, service resources, their ports, and routes.
 func TestTo(t *testing.T) {
 	x := index(t, `
 {type: MeshService, name: real, labels: {app: b}, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}
@@ -161,7 +168,7 @@ func TestTo(t *testing.T) {
 		}
 	}
 	if got := showRule(k.Outbound(port("", 90))); !strings.Contains(got, `"b":"all"`) || strings.Contains(got, `"a":"all"`) {
-		t.Errorf("the port of a real service: %s", got)
+		t.Errorf("the port of a service resource: %s", got)
 	}
 	for _, words := range [][]string{{"to[0]", `MeshService "nope"`}, {"to[1]", `MeshExternalService "out"`}} {
 		if !warned(k.Warnings, words...) {
@@ -170,6 +177,25 @@ func TestTo(t *testing.T) {
 	}
 	if rulesOf(t, x, "bare", "MeshP") != nil || (*policy.KindRules)(nil).Outbound(tag("x")) != nil || (*policy.KindRules)(nil).Inbound(0) != nil {
 		t.Error("a kind without policies has no rules")
+	}
+}
+
+// TestSectionNames names one port by name and by number: it is one rule, in which the stronger policy decides.
+func TestSectionNames(t *testing.T) {
+	service := "{type: MeshService, name: real, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}\n---\n"
+	to := func(section, a string) string {
+		return fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: real, sectionName: '%s'}, default: {a: %s, add: [%s]}}]", section, a, a)
+	}
+	for _, sections := range [][2]string{{"main", "80"}, {"80", "main"}, {"main", "main"}, {"80", "80"}} {
+		x := index(t, service+mesht("weak", "{kind: Mesh}", to(sections[0], "weak"))+mesht("strong", "{kind: Dataplane, name: web}", to(sections[1], "strong")))
+		k := rulesOf(t, x, "web", "MeshT")
+		if len(k.ToResources) != 1 || k.ToResources[0].Section != "main" {
+			t.Errorf("%v: not one rule for the port: %v", sections, k.ToResources)
+		}
+		s := draft.Service{Kind: "MeshService", Resource: resource.Key{Kind: "MeshService", Mesh: "default", Name: "real"}, Section: "main", Port: 80}
+		if got, want := showRule(k.Outbound(s)), `{} {"a":"strong","add":["weak","strong"]} weak[0] strong[0]`; got != want {
+			t.Errorf("%v: got %s, want %s", sections, got, want)
+		}
 	}
 }
 

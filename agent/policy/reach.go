@@ -158,8 +158,8 @@ func (p *guarded) target(x *Index, places **workloads) {
 			put(wanted{tags: t.Tags, name: map[string]string{resource.TagService: t.Name}})
 		}
 		if t.Kind == mesh.KindMeshService {
-			for _, k := range x.resolve(p.policy, t) { // a real service is known by what it selects
-				if tags := x.realTags(k); t.Name == "" || len(t.Tags) > 0 || tags[resource.TagService] != t.Name { // else it is put
+			for _, k := range x.resolve(p.policy, t) { // a service resource is known by what it selects
+				if tags := x.selectorTags(k); t.Name == "" || len(t.Tags) > 0 || tags[resource.TagService] != t.Name { // else it is put
 					put(wanted{name: tags})
 				}
 			}
@@ -174,10 +174,10 @@ func (p *guarded) target(x *Index, places **workloads) {
 	}
 }
 
-// realTags are the tags of the stand-in for a MeshService: those by which it selects workloads, with its zone and
+// selectorTags are the tags of the stand-in for a MeshService: those by which it selects workloads, with its zone and
 // origin.
-func (x *Index) realTags(k resource.Key) map[string]string {
-	r := x.View.Real(k)
+func (x *Index) selectorTags(k resource.Key) map[string]string {
+	r := x.View.MeshService(k)
 	if r == nil { // one that is derived selects by its name
 		return map[string]string{resource.TagService: k.Name, resource.TagZone: x.View.Zone, resource.LabelOrigin: "zone"}
 	}
@@ -185,10 +185,8 @@ func (x *Index) realTags(k resource.Key) map[string]string {
 	if spec, ok := r.Spec.(*resource.MeshService); ok {
 		maps.Copy(out, spec.Selector.DataplaneTags)
 	}
-	var labels map[string]string
-	if ports := x.real.ports[k]; len(ports) > 0 {
-		labels = ports[0].Labels
-	} else {
+	labels := x.labels(k)
+	if labels == nil {
 		labels = x.View.Labels(r)
 	}
 	for _, k := range []string{resource.TagZone, resource.LabelOrigin} {

@@ -201,7 +201,7 @@ func (g *guard) classify(x *Index, set *resource.Set, prev *guard) {
 		case s.ID.Kind == mesh.KindMeshService:
 			c := byKey[s.Resource]
 			if c == nil {
-				c = classOf(x.realTags(s.Resource))
+				c = classOf(x.selectorTags(s.Resource))
 				byKey[s.Resource] = c
 			}
 			g.of[i] = []*class{c}
@@ -226,9 +226,10 @@ func selectedClasses(x *Index, set *resource.Set, s *mesh.Service, byKey map[res
 		return nil
 	}
 	var out []*class
-	for _, k := range x.real.keys[mesh.KindMeshService] {
-		if hasAll(x.real.ports[k][0].Labels, spec.Selector.MeshService.MatchLabels) && byKey[k] != nil && !slices.Contains(out, byKey[k]) {
-			out = append(out, byKey[k])
+	for _, s := range x.View.Services() {
+		c := byKey[s.Resource]
+		if c != nil && !slices.Contains(out, c) && mesh.Contains(s.Labels, spec.Selector.MeshService.MatchLabels) {
+			out = append(out, c)
 		}
 	}
 	return out

@@ -80,7 +80,7 @@ func (a *admission) class(c *class) admitted {
 	return out
 }
 
-// client decides about one set of tags. What is said later goes over what is said before.
+// client decides about one set of tags. Later items take precedence.
 func (a *admission) client(c *class, i int) (by Origin, ok bool) {
 	var confs []resource.Conf
 	for _, p := range c.policies {

@@ -23,11 +23,7 @@ func (w *workloads) wants(p *resource.Resource, t *resource.TargetRef) []wanted 
 		w.keys = w.x.selectorKeys()
 	}
 	found := map[string]map[string]string{}
-	for _, d := range w.candidates(p, t) {
-		dp, ok := d.Spec.(*resource.Dataplane)
-		if !ok {
-			continue
-		}
+	for d, dp := range resource.Specs[*resource.Dataplane](w.candidates(p, t)) {
 		for _, i := range w.x.Select(p, d).Inbounds {
 			have := dp.Networking.Inbound[i].Tags
 			var b []byte
@@ -57,13 +53,9 @@ func (w *workloads) wants(p *resource.Resource, t *resource.TargetRef) []wanted 
 // here is of this one, whether it says so or not.
 func (x *Index) selectorKeys() []string {
 	keys := map[string]bool{resource.TagService: true}
-	for _, k := range x.real.keys[mesh.KindMeshService] {
-		if r := x.View.Real(k); r != nil {
-			if spec, ok := r.Spec.(*resource.MeshService); ok {
-				for key := range spec.Selector.DataplaneTags {
-					keys[key] = true
-				}
-			}
+	for _, spec := range resource.Specs[*resource.MeshService](x.View.MeshServices()) {
+		for key := range spec.Selector.DataplaneTags {
+			keys[key] = true
 		}
 	}
 	delete(keys, resource.TagZone)

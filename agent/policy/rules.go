@@ -10,7 +10,7 @@ type Rules struct {
 	Warnings []mesh.Warning // references that lead nowhere, and the like; each names the policy
 
 	kinds  map[string]*KindRules
-	legacy *legacyRules
+	legacy []legacyKind
 	index  *Index
 }
 
@@ -32,7 +32,7 @@ type KindRules struct {
 	// To is about destinations that are kuma.io/service tags, the most specific first: the first rule whose subset
 	// holds a destination decides.
 	To []*Rule
-	// ToResources is about destinations that are resources: real services, routes, and the mesh for all that have no
+	// ToResources is about destinations that are resources: service resources, routes, and the mesh for all that have no
 	// rule of their own. Sorted by kind, name and section.
 	ToResources []*ResourceRule
 	// From is about clients, for each inbound that some policy selects, sorted by index.
@@ -61,7 +61,7 @@ type Origin struct {
 type ResourceRule struct {
 	Rule
 	Resource resource.Key      // kind Mesh for all destinations
-	Section  string            // port of a real service by name or number, "" for all
+	Section  string            // port of a service resource by name or number, "" for all
 	Labels   map[string]string // of the resource
 }
 

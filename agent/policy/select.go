@@ -21,7 +21,7 @@ type Selection struct {
 	Why string
 }
 
-// Select reports whether a policy of the new generation selects a dataplane. It looks at the targetRef alone: whether
+// Select reports whether a targetRef policy selects a dataplane. It looks at the targetRef alone: whether
 // the policy acts at all is for the index.
 func (x *Index) Select(p, dataplane *resource.Resource) Selection {
 	spec, ok := p.Spec.(*resource.Policy)
@@ -77,11 +77,7 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 	if len(routes) == 0 {
 		return Selection{Why: fmt.Sprintf("there is no %s", describe(t))}
 	}
-	for _, r := range routes {
-		rs, ok := r.Spec.(*resource.Policy)
-		if !ok {
-			continue
-		}
+	for r, rs := range resource.Specs[*resource.Policy](routes) {
 		var out Selection
 		if len(spec.From) > 0 {
 			out = s.behind(r, rs) // the route is met where its requests arrive
@@ -100,7 +96,7 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 func (s *selector) ref(p *resource.Resource, t *resource.TargetRef) Selection {
 	var match func(map[string]string, *resource.Inbound) bool
 	byTags := func(want map[string]string) func(map[string]string, *resource.Inbound) bool {
-		return func(have map[string]string, _ *resource.Inbound) bool { return hasAll(have, want) }
+		return func(have map[string]string, _ *resource.Inbound) bool { return mesh.Contains(have, want) }
 	}
 	switch t.Kind {
 	case kindMesh:
@@ -163,14 +159,14 @@ func (s *selector) proxyTypes(t *resource.TargetRef, out Selection) Selection {
 	return out
 }
 
-// service matches the inbounds behind a service: by the tag kuma.io/service, or selected by a real service.
+// service matches the inbounds behind a service: by the tag kuma.io/service, or selected by a service resource.
 func (s *selector) service(p *resource.Resource, t *resource.TargetRef) func(map[string]string, *resource.Inbound) bool {
 	var keys []resource.Key
 	if t.Kind == mesh.KindMeshService {
 		keys = s.x.resolve(p, t)
 	}
 	return func(have map[string]string, in *resource.Inbound) bool {
-		if !hasAll(have, t.Tags) {
+		if !mesh.Contains(have, t.Tags) {
 			return false
 		}
 		if t.Kind == mesh.KindMeshService && t.Name != "" && t.Namespace == "" && t.SectionName == "" && have[resource.TagService] == t.Name {
@@ -180,7 +176,7 @@ func (s *selector) service(p *resource.Resource, t *resource.TargetRef) func(map
 			return false
 		}
 		for _, k := range keys {
-			if r := s.x.View.Real(k); r != nil && s.x.View.Selects(r, s.dataplane, in) && s.section(k, t, in) {
+			if r := s.x.View.MeshService(k); r != nil && s.x.View.Selects(r, s.dataplane, in) && s.section(k, t, in) {
 				return true
 			}
 		}
@@ -188,17 +184,13 @@ func (s *selector) service(p *resource.Resource, t *resource.TargetRef) func(map
 	}
 }
 
-// section reports whether an inbound is behind the port of a real service that a targetRef names.
+// section reports whether an inbound is behind the port of a service resource that a targetRef names.
 func (s *selector) section(k resource.Key, t *resource.TargetRef, in *resource.Inbound) bool {
 	if t.SectionName == "" {
 		return true
 	}
-	for _, port := range s.x.real.ports[k] {
-		if port.Section == t.SectionName || mesh.PortSection(port.Port) == t.SectionName {
-			return s.x.View.Serves(port, in)
-		}
-	}
-	return false
+	port := s.x.View.Port(k, t.SectionName)
+	return port != nil && s.x.View.Serves(port, in)
 }
 
 // self selects one dataplane by name or labels, or one inbound of it by the name or number of its port.
@@ -213,7 +205,7 @@ func (s *selector) self(p *resource.Resource, t *resource.TargetRef) Selection {
 		}
 	}
 	out := s.matching(func(_ map[string]string, in *resource.Inbound) bool {
-		return t.SectionName == "" || in != nil && (in.Name == t.SectionName || mesh.PortSection(in.Port) == t.SectionName)
+		return t.SectionName == "" || in != nil && (in.Name == t.SectionName || mesh.SectionName("", in.Port) == t.SectionName)
 	})
 	if t.SectionName == "" {
 		out.Proxy = true

@@ -19,9 +19,9 @@ type LegacySelection struct {
 }
 
 // SelectLegacy reports whether the selectors of a legacy policy match a dataplane: as a whole, or as a source of
-// connections, or with arrives as a destination. Whether the policy acts at all, and which connections are left to it
+// connections, or with inbound as a destination. Whether the policy acts at all, and which connections are left to it
 // by others, is not looked at.
-func (x *Index) SelectLegacy(p, dataplane *resource.Resource, arrives bool) LegacySelection {
+func (x *Index) SelectLegacy(p, dataplane *resource.Resource, inbound bool) LegacySelection {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	spec, isLegacy := p.Spec.(*resource.LegacyPolicy)
 	if !ok || !isLegacy {
@@ -29,7 +29,7 @@ func (x *Index) SelectLegacy(p, dataplane *resource.Resource, arrives bool) Lega
 	}
 	tags := tagSets(x.View, dp)
 	have := x.View.ProxyTags(dp)
-	if len(spec.Selectors) > 0 || !arrives {
+	if len(spec.Selectors) > 0 || !inbound {
 		name, sel := "sources", spec.Sources
 		if len(spec.Selectors) > 0 {
 			name, sel = "selectors", spec.Selectors
@@ -96,13 +96,13 @@ func missingTag(want map[string]string, have map[string][]string) string {
 // ServiceRule returns the rule about a service of the view, nil for none.
 func (k *KindRules) ServiceRule(s *mesh.Service) *Rule { return k.Outbound(serviceOf(s)) }
 
-// EndedAt returns the policy of the new generation that keeps a field of legacy policies of the kind from acting on the
+// SupersededAt returns the targetRef policy that keeps a field of legacy policies of the kind from acting on the
 // connections to a service of the view, nil for none.
-func (l *LegacyKind) EndedAt(r *Rules, s *mesh.Service, path string) *resource.Resource {
-	if l.Ended == nil {
+func (l *LegacyKind) SupersededAt(r *Rules, s *mesh.Service, path string) *resource.Resource {
+	if l.SupersededBy == nil {
 		return nil
 	}
-	return l.Ended(r, serviceOf(s), path)
+	return l.SupersededBy(r, serviceOf(s), path)
 }
 
 func serviceOf(s *mesh.Service) draft.Service {

@@ -3,7 +3,6 @@ package resource
 import (
 	"crypto/sha256"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -102,11 +101,11 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 	d.check(root, 1)
 	d.value(root, reflect.ValueOf(out).Elem())
 	for _, f := range d.faults {
-		f.Field = joined(path, f.Field)
+		f.Field, f.Line = joined(path, f.Field), 0 // the line is that of the annotation and not of the document around it
 		faults = append(faults, f)
 	}
 	if len(faults) > 0 {
-		return nil, nil, lineless(bounded(faults))
+		return nil, nil, bounded(faults)
 	}
 	if refs := root.get("refs"); refs == nil || refs.kind == nodeNull {
 		v.Field("refs").Faultf("the list is missing: refs: [] makes nothing reachable")
@@ -158,14 +157,6 @@ func bounded(faults []Fault) []Fault {
 	return faults
 }
 
-// lineless drops lines, which are those of the annotation and not of the document around it.
-func lineless(faults Faults) Faults {
-	for i := range faults {
-		faults[i].Line = 0
-	}
-	return faults
-}
-
 // Restrict returns the dataplane with what annotations say put into its fields, r itself where nothing is said. A field
 // that is there holds, and what an annotation says otherwise is noted in [Dataplane.Notes].
 func (a *Reach) Restrict(r *Resource) *Resource {
@@ -204,20 +195,13 @@ func (a *Reach) into(dp *Dataplane) {
 	if tp.ReachableBackends == nil {
 		tp.ReachableBackends = a.Backends
 	} else {
-		note(a.Backends != nil && !sameRefs(tp.ReachableBackends, a.Backends), AnnotationReachableBackends, fmt.Sprintf(overruled, "reachableBackends"))
+		note(a.Backends != nil && !reflect.DeepEqual(tp.ReachableBackends.Refs, a.Backends.Refs), AnnotationReachableBackends, fmt.Sprintf(overruled, "reachableBackends"))
 	}
 	if len(tp.ReachableServices) == 0 {
 		tp.ReachableServices = a.Services
 	} else {
 		note(a.Services != nil && !slices.Equal(tp.ReachableServices, a.Services), AnnotationReachableServices, fmt.Sprintf(overruled, "reachableServices"))
 	}
-}
-
-func sameRefs(a, b *ReachableBackends) bool {
-	return slices.EqualFunc(a.Refs, b.Refs, func(x, y ReachableBackendRef) bool {
-		return x.Kind == y.Kind && x.Name == y.Name && x.Namespace == y.Namespace && maps.Equal(x.Labels, y.Labels) &&
-			(x.Port == nil) == (y.Port == nil) && (x.Port == nil || *x.Port == *y.Port)
-	})
 }
 
 // annotate puts the annotations of a Kubernetes document into its dataplane.

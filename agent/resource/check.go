@@ -42,25 +42,51 @@ func (v *Validator) OneOf(s string, allowed ...string) bool {
 	return false
 }
 
+// optional checks a value that may be missing.
+func (v *Validator) optional(s string, allowed ...string) {
+	if s != "" {
+		v.OneOf(s, allowed...)
+	}
+}
+
+// name checks the name of a resource, a mesh, a zone or a port.
+func (v *Validator) name(s string) {
+	if reason := nameFault(s); reason != "" {
+		v.Faultf("%s", reason)
+	}
+}
+
+// optionalName checks a name that may be missing.
+func (v *Validator) optionalName(s string) {
+	if s != "" {
+		v.name(s)
+	}
+}
+
+// serverName checks the server name of TLS, which may be missing.
+func (v *Validator) serverName(s string) {
+	if s != "" {
+		v.HostName(s, "a server name")
+	}
+}
+
 // parseIP reads an IP address without a zone.
 func parseIP(s string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(s)
 	return a, err == nil && a.Zone() == ""
 }
 
-func (v *Validator) ip(s string) {
-	if _, ok := parseIP(s); !ok {
+func (v *Validator) ip(s string) (netip.Addr, bool) {
+	a, ok := parseIP(s)
+	if !ok {
 		v.Faultf("%s is not an IP address: write IPv4 or IPv6 without a zone", quote(s))
 	}
+	return a, ok
 }
 
 // bindIP checks an address that something is reached or listens at: an IP address, but not "any".
 func (v *Validator) bindIP(s string) {
-	a, ok := parseIP(s)
-	switch {
-	case !ok:
-		v.Faultf("%s is not an IP address: write IPv4 or IPv6 without a zone", quote(s))
-	case a.IsUnspecified():
+	if a, ok := v.ip(s); ok && a.IsUnspecified() {
 		v.Faultf("%s stands for every address: give the one that is meant", quote(s))
 	}
 }
@@ -111,8 +137,8 @@ func (v *Validator) HostName(s, wanted string) {
 	}
 }
 
-// tags checks names and values of tags. Any value may be "*" where the tags select.
-func (v *Validator) tags(tags map[string]string, selecting bool) {
+// Tags checks names and values of tags. Any value may be "*" where the tags select.
+func (v *Validator) Tags(tags map[string]string, selecting bool) {
 	for _, k := range sortedKeys(tags) {
 		at := v.Key(k)
 		switch value := tags[k]; {
@@ -143,7 +169,7 @@ func tagChars(s string, slash bool) bool {
 
 // serviceTags checks tags that make something part of a service.
 func (v *Validator) serviceTags(tags map[string]string) {
-	v.tags(tags, false)
+	v.Tags(tags, false)
 	if _, ok := tags[TagService]; !ok {
 		v.Key(TagService).Faultf("the tag is missing: it names the service")
 	}

@@ -17,9 +17,7 @@ func (d *Dataplane) Validate(v *Validator) {
 	if n.AdvertisedAddress != "" {
 		v.Field("advertisedAddress").Host(n.AdvertisedAddress)
 	}
-	if n.Admin != nil {
-		v.Field("admin").Field("port").portOrZero(n.Admin.Port)
-	}
+	n.Admin.validate(v.Field("admin"))
 	switch {
 	case n.Gateway == nil && len(n.Inbound) == 0:
 		v.Faultf("a dataplane has at least one inbound, or a gateway section")
@@ -29,9 +27,7 @@ func (d *Dataplane) Validate(v *Validator) {
 	if n.Gateway != nil {
 		v := v.Field("gateway")
 		v.Field("tags").serviceTags(n.Gateway.Tags)
-		if n.Gateway.Type != "" {
-			v.Field("type").OneOf(n.Gateway.Type, "DELEGATED", "BUILTIN")
-		}
+		v.Field("type").optional(n.Gateway.Type, "DELEGATED", "BUILTIN")
 	}
 	n.validateInbounds(v.Field("inbound"))
 	n.validateOutbounds(v.Field("outbound"))
@@ -40,12 +36,21 @@ func (d *Dataplane) Validate(v *Validator) {
 	}
 }
 
-// endpointKey makes equal addresses equal however they are written.
-func endpointKey(address string, port uint32) string {
-	if a, err := netip.ParseAddr(address); err == nil {
-		address = a.Unmap().String()
+// ownPort checks the port of item i of a list, whose items differ in address or port. seen has the items before it.
+func (v *Validator) ownPort(address string, port uint32, list string, i int, seen map[string]int) {
+	if !v.Port(port) {
+		return
 	}
-	return strings.ToLower(address) + " " + strconv.FormatUint(uint64(port), 10)
+	canonical := strings.ToLower(address)
+	if a, err := netip.ParseAddr(address); err == nil {
+		canonical = a.Unmap().String()
+	}
+	key := canonical + " " + strconv.FormatUint(uint64(port), 10)
+	if first, ok := seen[key]; ok {
+		v.Faultf("%d is already the port of %s[%d] on %s: each %s has its own", port, list, first, address, list)
+	} else {
+		seen[key] = i
+	}
 }
 
 func (n *Networking) validateInbounds(list *Validator) {
@@ -57,22 +62,13 @@ func (n *Networking) validateInbounds(list *Validator) {
 			address = in.Address
 			v.Field("address").bindIP(in.Address)
 		}
-		if v.Field("port").Port(in.Port) {
-			key := endpointKey(address, in.Port)
-			if first, ok := seen[key]; ok {
-				v.Field("port").Faultf("%d is already the port of inbound[%d] on %s: each inbound has its own", in.Port, first, address)
-			} else {
-				seen[key] = i
-			}
-		}
+		v.Field("port").ownPort(address, in.Port, "inbound", i, seen)
 		v.Field("servicePort").portOrZero(in.ServicePort)
 		if in.ServiceAddress != "" {
 			v.Field("serviceAddress").ip(in.ServiceAddress)
 		}
 		v.Field("tags").serviceTags(in.Tags)
-		if in.State != "" {
-			v.Field("state").OneOf(in.State, InboundReady, InboundNotReady, InboundIgnored)
-		}
+		v.Field("state").optional(in.State, InboundReady, InboundNotReady, InboundIgnored)
 		if in.ServiceProbe != nil {
 			in.ServiceProbe.validate(v.Field("serviceProbe"))
 		}
@@ -80,20 +76,11 @@ func (n *Networking) validateInbounds(list *Validator) {
 }
 
 func (p *ServiceProbe) validate(v *Validator) {
-	positive := func(field string, d *Duration) {
-		if d != nil && d.Duration == 0 {
-			v.Field(field).Faultf("0s never passes: give more")
-		}
-	}
-	positive("interval", p.Interval)
-	positive("timeout", p.Timeout)
-	atLeastOne := func(field string, n *uint32) {
-		if n != nil && *n == 0 {
-			v.Field(field).Faultf("0 is not a threshold: give 1 or more")
-		}
-	}
-	atLeastOne("unhealthyThreshold", p.UnhealthyThreshold)
-	atLeastOne("healthyThreshold", p.HealthyThreshold)
+	never := func(d *Duration) bool { return d != nil && d.Duration == 0 }
+	v.unset(never(p.Interval), "interval", "0s is not an interval: give more")
+	v.unset(never(p.Timeout), "timeout", "0s is not a timeout: give more")
+	v.Field("unhealthyThreshold").AtLeastOne(p.UnhealthyThreshold)
+	v.Field("healthyThreshold").AtLeastOne(p.HealthyThreshold)
 }
 
 // defaultOutboundAddress is where an outbound without an address listens.
@@ -109,14 +96,7 @@ func (n *Networking) validateOutbounds(list *Validator) {
 		} else {
 			v.Field("address").bindIP(address)
 		}
-		if v.Field("port").Port(out.Port) {
-			key := endpointKey(address, out.Port)
-			if first, ok := seen[key]; ok {
-				v.Field("port").Faultf("%d is already the port of outbound[%d] on %s: each outbound has its own", out.Port, first, address)
-			} else {
-				seen[key] = i
-			}
-		}
+		v.Field("port").ownPort(address, out.Port, "outbound", i, seen)
 		switch {
 		case out.BackendRef != nil && len(out.Tags) > 0:
 			v.Field("tags").Faultf("tags and backendRef both name the destination: keep one")
@@ -124,7 +104,7 @@ func (n *Networking) validateOutbounds(list *Validator) {
 			out.BackendRef.validate(v.Field("backendRef"))
 		default:
 			v := v.Field("tags")
-			v.tags(out.Tags, false)
+			v.Tags(out.Tags, false)
 			if _, ok := out.Tags[TagService]; !ok {
 				v.Key(TagService).Faultf("the tag is missing: it names the destination; or give a backendRef")
 			}
@@ -160,15 +140,9 @@ func (v *Validator) backend(kind, name, namespace string, port bool, labels map[
 	case len(labels) == 0 && name == "":
 		v.Field("name").Faultf("the name is missing: give the name of the service, or labels that select services")
 	case name != "":
-		if reason := nameFault(name); reason != "" {
-			v.Field("name").Faultf("%s", reason)
-		}
+		v.Field("name").name(name)
 	}
-	if namespace != "" {
-		if reason := nameFault(namespace); reason != "" {
-			v.Field("namespace").Faultf("%s", reason)
-		}
-	}
+	v.Field("namespace").optionalName(namespace)
 	v.Field("labels").matchLabels(labels)
 }
 
@@ -176,9 +150,7 @@ func (t *TransparentProxying) validate(v *Validator) {
 	v.Field("redirectPortInbound").Port(t.RedirectPortInbound)
 	v.Field("redirectPortOutbound").Port(t.RedirectPortOutbound)
 	v.Field("redirectPortInboundV6").portOrZero(t.RedirectPortInboundV6)
-	if t.IPFamilyMode != "" {
-		v.Field("ipFamilyMode").OneOf(t.IPFamilyMode, "UnSpecified", IPFamilyDualStack, IPFamilyIPv4, IPFamilyIPv6)
-	}
+	v.Field("ipFamilyMode").optional(t.IPFamilyMode, "UnSpecified", IPFamilyDualStack, IPFamilyIPv4, IPFamilyIPv6)
 	serviceNames(v.Field("directAccessServices"), t.DirectAccessServices)
 	serviceNames(v.Field("reachableServices"), t.ReachableServices)
 	if t.ReachableBackends == nil {

@@ -33,14 +33,12 @@ func (m *MTLS) validate(v *Validator) {
 		b, v := &m.Backends[i], v.Field("backends").Index(i)
 		if first, ok := seen[b.Name]; ok {
 			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", quote(b.Name), first)
-		} else if reason := nameFault(b.Name); reason != "" {
-			v.Field("name").Faultf("%s", reason)
+		} else {
+			v.Field("name").name(b.Name)
 		}
 		seen[b.Name] = i
 		v.Field("type").OneOf(b.Type, BackendBuiltin, BackendProvided)
-		if b.Mode != "" {
-			v.Field("mode").OneOf(b.Mode, ModeStrict, ModePermissive)
-		}
+		v.Field("mode").optional(b.Mode, ModeStrict, ModePermissive)
 		b.validateConf(v.Field("conf"))
 		if b.DPCert != nil && b.DPCert.Rotation != nil && b.DPCert.Rotation.Expiration != "" {
 			if _, err := b.DPCert.Rotation.Lifetime(); err != nil {

@@ -70,6 +70,9 @@ func (p *Policy) validateItems(list *Validator, s *PolicyShape, items []PolicyIt
 	}
 }
 
+// Ref checks a reference that stands in a conf against the kinds allowed there, and the other fields against the kind.
+func (v *Validator) Ref(t *TargetRef, kinds ...string) { t.validate(v, kinds, false, false) }
+
 // validate checks the kind against those allowed at this place, and the other fields against the kind.
 func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags bool) {
 	if !v.Field("kind").OneOf(t.Kind, kinds...) {
@@ -122,7 +125,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 		v.Field("labels").matchLabels(t.Labels)
 	}
 	if tags {
-		v.Field("tags").tags(t.Tags, false)
+		v.Field("tags").Tags(t.Tags, false)
 	}
 	for i, p := range t.ProxyTypes {
 		v.Field("proxyTypes").Index(i).OneOf(p, "Sidecar", "Gateway")
@@ -155,7 +158,7 @@ func validateSelectors(list *Validator, sel []LegacySelector) {
 	}
 	for i := range sel {
 		v := list.Index(i).Field("match")
-		v.tags(sel[i].Match, true)
+		v.Tags(sel[i].Match, true)
 		if _, ok := sel[i].Match[TagService]; !ok {
 			v.Key(TagService).Faultf("the tag is missing: give the name of a service or *")
 		}

@@ -1,9 +1,7 @@
 package resource
 
 import (
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -11,7 +9,7 @@ import (
 func (s *ExternalService) Validate(v *Validator) {
 	v.Field("tags").serviceTags(s.Tags)
 	v = v.Field("networking")
-	v.Field("address").hostPort(s.Networking.Address)
+	v.Field("address").HostPort(s.Networking.Address)
 	t := s.Networking.TLS
 	if t == nil {
 		return
@@ -19,21 +17,7 @@ func (s *ExternalService) Validate(v *Validator) {
 	v = v.Field("tls")
 	t.CACert.validate(v.Field("caCert"))
 	v.keyPair(t.ClientCert, t.ClientKey)
-	if t.ServerName != "" {
-		v.Field("serverName").HostName(t.ServerName, "a server name")
-	}
-}
-
-func (v *Validator) hostPort(s string) {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		v.Faultf("%s is not an address: write host:port, an IPv6 address in brackets", quote(s))
-		return
-	}
-	v.Host(host)
-	if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
-		v.Faultf("%s is not a port: 1 to 65535 is allowed", quote(port))
-	}
+	v.Field("serverName").serverName(t.ServerName)
 }
 
 // Validate checks the service.
@@ -41,7 +25,7 @@ func (s *MeshService) Validate(v *Validator) {
 	sel, n := v.Field("selector"), 0
 	if len(s.Selector.DataplaneTags) > 0 {
 		n++
-		sel.Field("dataplaneTags").tags(s.Selector.DataplaneTags, false)
+		sel.Field("dataplaneTags").Tags(s.Selector.DataplaneTags, false)
 	}
 	if s.Selector.DataplaneLabels != nil {
 		n++
@@ -49,9 +33,7 @@ func (s *MeshService) Validate(v *Validator) {
 	}
 	if s.Selector.DataplaneRef != nil {
 		n++
-		if reason := nameFault(s.Selector.DataplaneRef.Name); reason != "" {
-			sel.Field("dataplaneRef").Field("name").Faultf("%s", reason)
-		}
+		sel.Field("dataplaneRef").Field("name").name(s.Selector.DataplaneRef.Name)
 	}
 	if n > 1 {
 		sel.Faultf("%d selectors are given: keep one of dataplaneTags, dataplaneLabels, dataplaneRef", n)
@@ -71,9 +53,7 @@ func (s *MeshService) Validate(v *Validator) {
 			v.Field("value").Faultf("the value is missing")
 		}
 	}
-	if s.State != "" {
-		v.Field("state").OneOf(s.State, ServiceAvailable, ServiceUnavailable)
-	}
+	v.Field("state").optional(s.State, ServiceAvailable, ServiceUnavailable)
 	s.Status.validate(v.Field("status"))
 }
 
@@ -104,13 +84,9 @@ func (s *portSet) add(name string, number uint32, protocol string) *Validator {
 		} else {
 			s.names[name] = s.n
 		}
-		if reason := nameFault(name); reason != "" {
-			v.Field("name").Faultf("%s", reason)
-		}
+		v.Field("name").name(name)
 	}
-	if protocol != "" {
-		v.Field("appProtocol").OneOf(protocol, protocols[:]...)
-	}
+	v.Field("appProtocol").optional(protocol, protocols[:]...)
 	s.n++
 	return v
 }
@@ -139,13 +115,9 @@ var tlsVersions = [...]string{"TLS10", "TLS11", "TLS12", "TLS13"}
 // Validate checks the service.
 func (s *MeshExternalService) Validate(v *Validator) {
 	m := v.Field("match")
-	if s.Match.Type != "" {
-		m.Field("type").OneOf(s.Match.Type, "HostnameGenerator")
-	}
+	m.Field("type").optional(s.Match.Type, "HostnameGenerator")
 	m.Field("port").Port(s.Match.Port)
-	if s.Match.Protocol != "" {
-		m.Field("protocol").OneOf(s.Match.Protocol, "tcp", "tls", "http", "http2", "grpc")
-	}
+	m.Field("protocol").optional(s.Match.Protocol, "tcp", "tls", "http", "http2", "grpc")
 	if len(s.Endpoints) == 0 && s.Extension == nil {
 		v.Field("endpoints").Faultf("the endpoints are missing: give at least one address")
 	}
@@ -191,17 +163,11 @@ func (t *MeshExternalTLS) validate(v *Validator) {
 		return
 	}
 	v = v.Field("verification")
-	if ver.Mode != "" {
-		v.Field("mode").OneOf(ver.Mode, "Secured", "SkipSAN", "SkipCA", "SkipAll")
-	}
-	if ver.ServerName != "" {
-		v.Field("serverName").HostName(ver.ServerName, "a server name")
-	}
+	v.Field("mode").optional(ver.Mode, "Secured", "SkipSAN", "SkipCA", "SkipAll")
+	v.Field("serverName").serverName(ver.ServerName)
 	for i, s := range ver.SubjectAltNames {
 		v := v.Field("subjectAltNames").Index(i)
-		if s.Type != "" {
-			v.Field("type").OneOf(s.Type, "Exact", "Prefix")
-		}
+		v.Field("type").optional(s.Type, "Exact", "Prefix")
 		if s.Value == "" {
 			v.Field("value").Faultf("the value is missing")
 		}

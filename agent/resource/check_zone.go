@@ -2,7 +2,7 @@ package resource
 
 // Validate checks the egress.
 func (z *ZoneEgress) Validate(v *Validator) {
-	v.Field("zone").zoneName(z.Zone)
+	v.Field("zone").optionalName(z.Zone)
 	v = v.Field("networking")
 	v.Field("address").Host(z.Networking.Address)
 	v.Field("port").Port(z.Networking.Port)
@@ -12,7 +12,7 @@ func (z *ZoneEgress) Validate(v *Validator) {
 // Validate checks the ingress. One that is only known from another zone may say where it is advertised and not where it
 // listens there.
 func (z *ZoneIngress) Validate(v *Validator) {
-	v.Field("zone").zoneName(z.Zone)
+	v.Field("zone").optionalName(z.Zone)
 	n, at := &z.Networking, v.Field("networking")
 	if n.Address != "" || n.AdvertisedAddress == "" {
 		at.Field("address").Host(n.Address)
@@ -32,21 +32,7 @@ func (z *ZoneIngress) Validate(v *Validator) {
 	for i := range z.AvailableServices {
 		s, v := &z.AvailableServices[i], v.Field("availableServices").Index(i)
 		v.Field("tags").serviceTags(s.Tags)
-		if s.Mesh != "" {
-			if reason := nameFault(s.Mesh); reason != "" {
-				v.Field("mesh").Faultf("%s", reason)
-			}
-		}
-	}
-}
-
-// zoneName checks the name of a zone, which may be missing.
-func (v *Validator) zoneName(s string) {
-	if s == "" {
-		return
-	}
-	if reason := nameFault(s); reason != "" {
-		v.Faultf("%s", reason)
+		v.Field("mesh").optionalName(s.Mesh)
 	}
 }
 

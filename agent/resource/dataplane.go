@@ -67,7 +67,7 @@ type Outbound struct {
 	BackendRef *OutboundRef      `json:"backendRef,omitempty"` // instead of Tags
 }
 
-// OutboundRef names a real service object.
+// OutboundRef names a service resource.
 type OutboundRef struct {
 	Kind      string            `json:"kind"`
 	Name      string            `json:"name,omitempty"`
@@ -94,7 +94,7 @@ type TransparentProxying struct {
 	ReachableBackends     *ReachableBackends `json:"reachableBackends,omitempty"`    // nil: all; no refs: none
 }
 
-// ReachableBackends lists the real services that the proxy gets config for.
+// ReachableBackends lists the service resources that the proxy gets config for.
 type ReachableBackends struct {
 	Refs []ReachableBackendRef `json:"refs,omitempty"`
 }

@@ -75,7 +75,7 @@ func (d Decimal) MarshalJSON() ([]byte, error) {
 	case d.text == "":
 		return []byte("0"), nil
 	case d.quoted:
-		return appendString(nil, d.text), nil
+		return marshalValue(d.text)
 	}
 	return []byte(d.text), nil
 }

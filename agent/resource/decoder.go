@@ -107,6 +107,14 @@ func (d *decoder) wrongType(n *node, want string) {
 	}
 }
 
+// is reports whether a node is of a kind, and a fault where it is not.
+func (d *decoder) is(n *node, kind nodeKind, want string) bool {
+	if n.kind != kind {
+		d.wrongType(n, want)
+	}
+	return n.kind == kind
+}
+
 // value decodes n into v. Null leaves v as it is not given.
 func (d *decoder) value(n *node, v reflect.Value) {
 	t := v.Type()
@@ -147,7 +155,7 @@ func (d *decoder) value(n *node, v reflect.Value) {
 		d.list(n, v)
 	case reflect.Interface:
 		if t.NumMethod() == 0 {
-			v.Set(reflect.ValueOf(plain(n)))
+			v.Set(reflect.ValueOf(plain(n, goNumber)))
 			return
 		}
 		d.faultf(n.line, "cannot be decoded: %s is not a type of documents", t)
@@ -157,8 +165,7 @@ func (d *decoder) value(n *node, v reflect.Value) {
 }
 
 func (d *decoder) structure(n *node, v reflect.Value, ti *typeInfo) {
-	if n.kind != nodeMapping {
-		d.wrongType(n, "a mapping")
+	if !d.is(n, nodeMapping, "a mapping") {
 		return
 	}
 	for i := range n.pairs {
@@ -197,8 +204,7 @@ func (d *decoder) unknown(p *pair, names []string) {
 
 func (d *decoder) mapping(n *node, v reflect.Value) {
 	t := v.Type()
-	if n.kind != nodeMapping {
-		d.wrongType(n, "a mapping")
+	if !d.is(n, nodeMapping, "a mapping") {
 		return
 	}
 	if t.Key().Kind() != reflect.String {
@@ -247,8 +253,7 @@ func (d *decoder) list(n *node, v reflect.Value) {
 		d.bytes(n, v)
 		return
 	}
-	if n.kind != nodeList {
-		d.wrongType(n, "a list")
+	if !d.is(n, nodeList, "a list") {
 		return
 	}
 	if len(n.items) == 0 {
@@ -269,8 +274,7 @@ func (d *decoder) list(n *node, v reflect.Value) {
 }
 
 func (d *decoder) bytes(n *node, v reflect.Value) {
-	if n.kind != nodeString {
-		d.wrongType(n, "a string in base64")
+	if !d.is(n, nodeString, "a string in base64") {
 		return
 	}
 	raw, err := base64.StdEncoding.DecodeString(n.text)
@@ -286,20 +290,15 @@ func (d *decoder) bytes(n *node, v reflect.Value) {
 func (d *decoder) scalar(n *node, v reflect.Value) {
 	switch k := v.Kind(); k {
 	case reflect.String:
-		if n.kind != nodeString {
-			d.wrongType(n, "a string")
-			return
+		if d.is(n, nodeString, "a string") {
+			v.SetString(n.text)
 		}
-		v.SetString(n.text)
 	case reflect.Bool:
-		if n.kind != nodeBool {
-			d.wrongType(n, "a boolean")
-			return
+		if d.is(n, nodeBool, "a boolean") {
+			v.SetBool(n.text == "true")
 		}
-		v.SetBool(n.text == "true")
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		if n.kind != nodeInt {
-			d.wrongType(n, "a whole number")
+		if !d.is(n, nodeInt, "a whole number") {
 			return
 		}
 		i, err := strconv.ParseInt(n.text, 10, v.Type().Bits())
@@ -309,8 +308,7 @@ func (d *decoder) scalar(n *node, v reflect.Value) {
 		}
 		v.SetInt(i)
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		if n.kind != nodeInt {
-			d.wrongType(n, "a whole number")
+		if !d.is(n, nodeInt, "a whole number") {
 			return
 		}
 		u, err := strconv.ParseUint(n.text, 10, v.Type().Bits())

@@ -32,17 +32,11 @@ func (v *Validator) Embedded(text string) []byte {
 	d := &decoder{lim: lim}
 	d.check(root, 1)
 	for _, f := range d.faults {
-		at := v
-		if f.Field != "" {
-			at = &Validator{path: v.path + "." + f.Field, sink: v.sink}
-			if f.Field[0] == '[' {
-				at.path = v.path + f.Field
-			}
-		}
+		at := &Validator{path: joined(v.path, f.Field), sink: v.sink}
 		at.Faultf("line %d of the text: %s", f.Line, f.Reason)
 	}
 	if len(d.faults) > 0 {
 		return nil
 	}
-	return appendJSON(nil, root)
+	return canonical(root)
 }

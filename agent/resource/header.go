@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -67,7 +68,7 @@ func (r *Registry) header(d *decoder, root *node) (*header, bool) {
 
 // kind finds the descriptor that the field names.
 func (r *Registry) kind(d *decoder, root *node, field string) (Descriptor, bool) {
-	name := d.text(root, field)
+	name := decodeField[string](d, root, field)
 	desc, ok := r.Lookup(name)
 	if ok && desc.Kind == name {
 		return desc, true
@@ -95,37 +96,23 @@ func (r *Registry) kind(d *decoder, root *node, field string) (Descriptor, bool)
 	return desc, false
 }
 
-// text returns a string field, "" when it is absent.
-func (d *decoder) text(n *node, field string) string {
-	v := n.get(field)
-	if v == nil || v.kind == nodeNull {
-		return ""
-	}
-	if v.kind != nodeString {
+// decodeField decodes one field, which may be absent.
+func decodeField[T any](d *decoder, n *node, field string) (out T) {
+	if v := n.get(field); v != nil {
 		d.field(field)
-		d.wrongType(v, "a string")
+		d.value(v, reflect.ValueOf(&out).Elem())
 		d.pop()
-		return ""
 	}
-	return v.text
+	return out
 }
 
-// labelsOf returns a map of strings, nil when it is absent or empty.
-func (d *decoder) labelsOf(n *node, field string) map[string]string {
-	v := n.get(field)
-	if v == nil || v.kind == nodeNull {
-		return nil
+// onlyKnown reports the fields of a mapping that are neither known nor ignored.
+func (d *decoder) onlyKnown(n *node, known, ignored []string) {
+	for i := range n.pairs {
+		if p := &n.pairs[i]; !slices.Contains(known, p.key) && !slices.Contains(ignored, p.key) {
+			d.unknown(p, known)
+		}
 	}
-	d.field(field)
-	defer d.pop()
-	if v.kind != nodeMapping {
-		d.wrongType(v, "a mapping")
-		return nil
-	}
-	if len(v.pairs) == 0 {
-		return nil
-	}
-	return d.strings(v)
 }
 
 func (r *Registry) universal(d *decoder, root *node) (*header, bool) {
@@ -133,8 +120,8 @@ func (r *Registry) universal(d *decoder, root *node) (*header, bool) {
 	if !ok {
 		return nil, false
 	}
-	h := &header{desc: desc, labelPath: "labels", labels: d.labelsOf(root, "labels")}
-	h.key = Key{Kind: desc.Kind, Name: d.text(root, "name")}
+	h := &header{desc: desc, labelPath: "labels", labels: decodeField[map[string]string](d, root, "labels")}
+	h.key = Key{Kind: desc.Kind, Name: decodeField[string](d, root, "name")}
 	d.mesh(root, h)
 	d.name(root, h.key.Name, "name")
 	if desc.SpecAtTop {
@@ -142,19 +129,8 @@ func (r *Registry) universal(d *decoder, root *node) (*header, bool) {
 		h.spec = body(root)
 		return h, true
 	}
-	h.specPath = []string{"spec"}
-	for i := range root.pairs {
-		p := &root.pairs[i]
-		switch {
-		case p.key == "spec":
-			h.spec = p.value
-		case p.key == "status":
-			h.status = p.value
-		case slices.Contains(universalFields[:], p.key), slices.Contains(universalIgnored[:], p.key):
-		default:
-			d.unknown(p, append(universalFields[:], "spec"))
-		}
-	}
+	h.spec, h.status, h.specPath = root.get("spec"), root.get("status"), []string{"spec"}
+	d.onlyKnown(root, append(universalFields[:], "spec"), append(universalIgnored[:], "status"))
 	d.specRequired(root, h)
 	return h, true
 }
@@ -162,12 +138,9 @@ func (r *Registry) universal(d *decoder, root *node) (*header, bool) {
 // body returns the part of a universal document that is the spec where the fields stand at the top.
 func body(root *node) *node {
 	n := *root
-	n.pairs = make([]pair, 0, len(root.pairs))
-	for _, p := range root.pairs {
-		if !slices.Contains(universalFields[:], p.key) && !slices.Contains(universalIgnored[:], p.key) {
-			n.pairs = append(n.pairs, p)
-		}
-	}
+	n.pairs = slices.DeleteFunc(slices.Clone(root.pairs), func(p pair) bool {
+		return slices.Contains(universalFields[:], p.key) || slices.Contains(universalIgnored[:], p.key)
+	})
 	return &n
 }
 
@@ -180,7 +153,7 @@ func (d *decoder) specRequired(root *node, h *header) {
 }
 
 func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
-	if v := d.text(root, "apiVersion"); v != apiVersion {
+	if v := decodeField[string](d, root, "apiVersion"); v != apiVersion {
 		d.field("apiVersion")
 		d.faultf(root.lineOf("apiVersion"), "%s is not %s, the version of all kinds", quote(v), apiVersion)
 		d.pop()
@@ -190,11 +163,7 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 		return nil, false
 	}
 	h := &header{desc: desc, kubernetes: true, labelPath: "metadata.labels", spec: root.get("spec"), status: root.get("status"), specPath: []string{"spec"}}
-	for i := range root.pairs {
-		if p := &root.pairs[i]; !slices.Contains(kubernetesFields[:], p.key) {
-			d.unknown(p, kubernetesFields[:])
-		}
-	}
+	d.onlyKnown(root, kubernetesFields[:], nil)
 	if !desc.SpecAtTop {
 		d.specRequired(root, h)
 	}
@@ -207,18 +176,14 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 	case meta.kind != nodeMapping:
 		d.wrongType(meta, "a mapping")
 	default:
-		for i := range meta.pairs {
-			if p := &meta.pairs[i]; !slices.Contains(metadataFields[:], p.key) && !slices.Contains(metadataIgnored[:], p.key) {
-				d.unknown(p, metadataFields[:])
-			}
-		}
-		namespace, name = d.text(meta, "namespace"), d.text(meta, "name")
+		d.onlyKnown(meta, metadataFields[:], metadataIgnored[:])
+		namespace, name = decodeField[string](d, meta, "namespace"), decodeField[string](d, meta, "name")
 		d.name(meta, name, "name")
 		if namespace != "" {
 			d.name(meta, namespace, "namespace")
 		}
-		h.labels = d.labelsOf(meta, "labels")
-		h.annotations, h.annotationsAt = d.labelsOf(meta, "annotations"), meta.lineOf("annotations")
+		h.labels = decodeField[map[string]string](d, meta, "labels")
+		h.annotations, h.annotationsAt = decodeField[map[string]string](d, meta, "annotations"), meta.lineOf("annotations")
 	}
 	d.pop()
 	h.key = Key{Kind: desc.Kind, Name: name}
@@ -239,7 +204,7 @@ func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 // mesh completes and checks the mesh of the key: from the field, or from the label that newer Kubernetes kinds use. The
 // label goes into the key, so that both formats give the same resource.
 func (d *decoder) mesh(root *node, h *header) {
-	at, value := "mesh", d.text(root, "mesh")
+	at, value := "mesh", decodeField[string](d, root, "mesh")
 	if label, ok := h.labels[LabelMesh]; ok {
 		delete(h.labels, LabelMesh)
 		if len(h.labels) == 0 {

@@ -91,7 +91,7 @@ func (v *Validator) HostPort(s string) {
 	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		v.Faultf(`%s is not host:port: write for example "logs.example.com:5000" or "[fd00::1]:5000"`, quote(s))
+		v.Faultf(`%s is not host:port: write for example "example.com:5000" or "[fd00::1]:5000"`, quote(s))
 		return
 	}
 	v.Host(host)

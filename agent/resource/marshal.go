@@ -25,38 +25,36 @@ func Marshal(r *Resource) ([]byte, error) {
 	if r.Spec == nil {
 		return nil, fmt.Errorf("marshal %s: the spec is missing", r.Key)
 	}
-	var b []byte
-	b = append(b, `{"type":`...)
-	b = appendString(b, r.Kind)
-	if r.Mesh != "" {
-		b = append(b, `,"mesh":`...)
-		b = appendString(b, r.Mesh)
-	}
-	b = append(b, `,"name":`...)
-	b = appendString(b, r.Name)
-	if len(r.Labels) > 0 {
-		b = append(b, `,"labels":`...)
-		b = appendStrings(b, r.Labels)
+	b, err := marshalValue(envelope{r.Kind, r.Mesh, r.Name, r.Labels})
+	if err != nil {
+		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
 	}
 	spec, err := marshalValue(r.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
 	}
+	b = b[:len(b)-1]
 	if specAtTop(r.Spec) {
 		b = appendFields(b, spec)
 	} else {
-		b = append(b, `,"spec":`...)
-		b = append(b, spec...)
+		b = append(append(b, `,"spec":`...), spec...)
 	}
 	if h, ok := r.Spec.(statusHolder); ok && *h.status() != nil {
 		status, err := marshalValue(*h.status())
 		if err != nil {
 			return nil, fmt.Errorf("marshal %s: status: %w", r.Key, err)
 		}
-		b = append(b, `,"status":`...)
-		b = append(b, status...)
+		b = append(append(b, `,"status":`...), status...)
 	}
 	return append(b, '}'), nil
+}
+
+// envelope is what stands around the spec.
+type envelope struct {
+	Kind   string            `json:"type"`
+	Mesh   string            `json:"mesh,omitempty"`
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // marshalValue is encoding/json without HTML escapes: a < in a pattern stays readable.
@@ -77,17 +75,4 @@ func appendFields(b, object []byte) []byte {
 	}
 	b = append(b, ',')
 	return append(b, object[1:len(object)-1]...)
-}
-
-func appendStrings(b []byte, m map[string]string) []byte {
-	b = append(b, '{')
-	for i, k := range sortedKeys(m) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(b, k)
-		b = append(b, ':')
-		b = appendString(b, m[k])
-	}
-	return append(b, '}')
 }

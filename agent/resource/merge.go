@@ -6,11 +6,12 @@ import (
 )
 
 // Merge returns the confs merged field by field, the later over the earlier, as JSON merge patch (RFC 7396) has it:
-// mappings are merged, what is absent leaves the earlier value, and everything else, lists too, is replaced. Two tags
-// on a field of a conf say otherwise:
+// mappings are merged, what is absent leaves the earlier value, and everything else, lists too, is replaced. Tags on a
+// field of a conf say otherwise:
 //
 //	merge:"append"      the items of the later list come behind those of the earlier one
 //	merge:"key=Field"   items of the same Field are merged, others come behind
+//	merge:"also=Field"  a later value also removes the earlier value of Field, which says the same in another form
 //	merge:"first=Field" items of the same Field are merged; those of the later list come first, in its order
 //
 // All confs have one type. They are not changed; the result shares memory with them and must not be changed either.
@@ -63,9 +64,15 @@ func mergeInto(dst, src reflect.Value, how string) {
 			return
 		}
 		for i := range src.NumField() {
-			if f := src.Type().Field(i); f.IsExported() {
-				mergeInto(dst.Field(i), src.Field(i), f.Tag.Get("merge"))
+			f := src.Type().Field(i)
+			if !f.IsExported() {
+				continue
 			}
+			how := f.Tag.Get("merge")
+			if also, ok := strings.CutPrefix(how, "also="); ok && !src.Field(i).IsZero() && src.FieldByName(also).IsZero() {
+				dst.FieldByName(also).SetZero()
+			}
+			mergeInto(dst.Field(i), src.Field(i), how)
 		}
 	case reflect.Map:
 		both := reflect.MakeMapWithSize(src.Type(), dst.Len()+src.Len())
@@ -96,28 +103,30 @@ func mergeable(t reflect.Type) bool {
 	return !p.Implements(nodeDecoderType) && !p.Implements(textUnmarshalerType)
 }
 
+// mergeList merges two lists, of which dst is the earlier one.
 func mergeList(dst, src reflect.Value, how string) {
-	key, byKey := strings.CutPrefix(how, "key=")
 	if how == "" || dst.Len() == 0 {
 		dst.Set(src)
 		return
 	}
-	if key, first := strings.CutPrefix(how, "first="); first {
-		mergeFirst(dst, src, key)
-		return
+	key, _ := strings.CutPrefix(how, "key=")
+	front, behind := dst, src
+	name, first := strings.CutPrefix(how, "first=")
+	if first {
+		key, front, behind = name, src, dst
 	}
-	out := reflect.MakeSlice(dst.Type(), dst.Len(), dst.Len()+src.Len())
-	reflect.Copy(out, dst)
-	index := make(map[string]int, dst.Len())
-	for i := range dst.Len() {
-		if byKey {
-			index[keyOf(dst.Index(i), key)] = i
+	out := reflect.MakeSlice(dst.Type(), front.Len(), front.Len()+behind.Len())
+	reflect.Copy(out, front)
+	index := map[string]int{}
+	for i := 0; i < front.Len() && how != "append"; i++ {
+		k := keyOf(front.Index(i), key)
+		if _, known := index[k]; !known || !first {
+			index[k] = i
 		}
 	}
-	for i := range src.Len() {
-		item := src.Index(i)
-		at, known := 0, false
-		if byKey {
+	for i := range behind.Len() {
+		item, at, known := behind.Index(i), 0, false
+		if how != "append" {
 			at, known = index[keyOf(item, key)]
 		}
 		if !known {
@@ -125,30 +134,13 @@ func mergeList(dst, src reflect.Value, how string) {
 			continue
 		}
 		both := reflect.New(item.Type()).Elem()
-		both.Set(out.Index(at))
-		mergeInto(both, item, "")
-		out.Index(at).Set(both)
-	}
-	dst.Set(out)
-}
-
-// mergeFirst is for lists of which an earlier item goes before a later one: those of the later list are in front.
-func mergeFirst(dst, src reflect.Value, key string) {
-	out := reflect.MakeSlice(dst.Type(), src.Len(), src.Len()+dst.Len())
-	reflect.Copy(out, src)
-	index := make(map[string]int, src.Len())
-	for i := src.Len() - 1; i >= 0; i-- {
-		index[keyOf(src.Index(i), key)] = i
-	}
-	for i := range dst.Len() {
-		at, known := index[keyOf(dst.Index(i), key)]
-		if !known {
-			out = reflect.Append(out, dst.Index(i))
-			continue
+		if first {
+			both.Set(item)
+			item = out.Index(at)
+		} else {
+			both.Set(out.Index(at))
 		}
-		both := reflect.New(dst.Type().Elem()).Elem()
-		both.Set(dst.Index(i))
-		mergeInto(both, out.Index(at), "")
+		mergeInto(both, item, "")
 		out.Index(at).Set(both)
 	}
 	dst.Set(out)

@@ -87,7 +87,7 @@ type Routing struct {
 	DefaultForbidMeshExternalServiceAccess bool `json:"defaultForbidMeshExternalServiceAccess,omitempty"`
 }
 
-// Modes of real services.
+// Modes of service resources.
 const (
 	MeshServicesDisabled          = "Disabled"
 	MeshServicesEverywhere        = "Everywhere"
@@ -121,7 +121,7 @@ func (m *Mesh) Passthrough() bool {
 	return *m.Networking.Outbound.Passthrough
 }
 
-// ServicesMode returns the mode of real services with its default.
+// ServicesMode returns the mode of service resources with its default.
 func (m *Mesh) ServicesMode() string {
 	if m.MeshServices == nil || m.MeshServices.Mode == "" {
 		return MeshServicesDisabled

@@ -17,7 +17,7 @@ type TargetRef struct {
 	ProxyTypes  []string          `json:"proxyTypes,omitempty"`
 }
 
-// Policy is the shape shared by all policies of the new generation. The plugin of a kind supplies the Conf types through
+// Policy is the shape shared by all targetRef policies. The plugin of a kind supplies the Conf types through
 // the PolicyShape of its descriptor.
 type Policy struct {
 	Shape     *PolicyShape
@@ -56,13 +56,13 @@ type PolicyShape struct {
 	Check func(p *Policy, v *Validator)
 }
 
-// LegacyPolicy is the shape of the policies of the legacy generation.
+// LegacyPolicy is the shape of the source-destination policies (legacy).
 type LegacyPolicy struct {
-	Shape        *LegacyShape
-	Sources      []LegacySelector // connections from
-	Destinations []LegacySelector // connections to
-	Selectors    []LegacySelector // ProxyTemplate: the proxies
-	Conf         Conf             // nil where the document has none
+	Shape        *LegacyShape     `json:"-"`
+	Sources      []LegacySelector `json:"sources,omitempty"`      // connections from
+	Destinations []LegacySelector `json:"destinations,omitempty"` // connections to
+	Selectors    []LegacySelector `json:"selectors,omitempty"`    // ProxyTemplate: the proxies
+	Conf         Conf             `json:"conf,omitempty"`         // nil where the document has none
 }
 
 // LegacyShape says what a legacy kind may hold.

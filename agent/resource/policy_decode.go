@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// PolicyDescriptor declares a policy kind of the new generation.
+// PolicyDescriptor declares a targetRef policy kind.
 func PolicyDescriptor(kind, plural, short string, shape PolicyShape) Descriptor {
 	return Descriptor{
 		Kind: kind, Plural: plural, Short: short, Scope: ScopeMesh, Policy: true,
@@ -13,7 +13,7 @@ func PolicyDescriptor(kind, plural, short string, shape PolicyShape) Descriptor 
 	}
 }
 
-// LegacyDescriptor declares a policy kind of the legacy generation.
+// LegacyDescriptor declares a source-destination policy kind (legacy).
 func LegacyDescriptor(kind, plural, short string, shape LegacyShape) Descriptor {
 	return Descriptor{
 		Kind: kind, Plural: plural, Short: short, Scope: ScopeMesh, Policy: true, Legacy: true, SpecAtTop: true,
@@ -21,12 +21,31 @@ func LegacyDescriptor(kind, plural, short string, shape LegacyShape) Descriptor 
 	}
 }
 
-// decodeNode reads targetRef, from, to and default; the conf of a kind is decoded into what its shape makes.
-func (p *Policy) decodeNode(d *decoder, n *node) {
-	if n.kind != nodeMapping {
-		d.wrongType(n, "a mapping")
+// fields decodes the fields of a mapping that are given. Those that are refused belong to other kinds.
+func (d *decoder) fields(n *node, known, refused []string, decode func(f *pair)) {
+	if !d.is(n, nodeMapping, "a mapping") {
 		return
 	}
+	for i := range n.pairs {
+		f := &n.pairs[i]
+		switch isKnown := slices.Contains(known, f.key); {
+		case isKnown && f.value.kind == nodeNull:
+		case isKnown, slices.Contains(refused, f.key):
+			d.field(f.key)
+			if isKnown {
+				decode(f)
+			} else {
+				d.faultf(f.line, "this kind has no %s; remove it", f.key)
+			}
+			d.pop()
+		default:
+			d.unknown(f, known)
+		}
+	}
+}
+
+// decodeNode reads targetRef, from, to and default; the conf of a kind is decoded into what its shape makes.
+func (p *Policy) decodeNode(d *decoder, n *node) {
 	if p.Shape == nil {
 		p.Shape = &PolicyShape{}
 	}
@@ -40,36 +59,23 @@ func (p *Policy) decodeNode(d *decoder, n *node) {
 	if p.Shape.Default {
 		known = append(known, "default")
 	}
-	for i := range n.pairs {
-		f := &n.pairs[i]
-		if f.value.kind == nodeNull && slices.Contains(known, f.key) {
-			continue
-		}
-		d.field(f.key)
-		switch {
-		case f.key == "targetRef":
+	d.fields(n, known, []string{"from", "to", "default"}, func(f *pair) {
+		switch f.key {
+		case "targetRef":
 			p.TargetRef = new(TargetRef)
 			d.value(f.value, reflect.ValueOf(p.TargetRef).Elem())
-		case f.key == "from" && len(p.Shape.From) > 0:
+		case "from":
 			p.From = p.items(d, f.value)
-		case f.key == "to" && len(p.Shape.To) > 0:
+		case "to":
 			p.To = p.items(d, f.value)
-		case f.key == "default" && p.Shape.Default:
+		case "default":
 			p.Default = p.conf(d, f.value)
-		case f.key == "from" || f.key == "to" || f.key == "default":
-			d.faultf(f.line, "this kind has no %s; remove it", f.key)
-		default:
-			d.pop()
-			d.unknown(f, known)
-			continue
 		}
-		d.pop()
-	}
+	})
 }
 
 func (p *Policy) items(d *decoder, n *node) []PolicyItem {
-	if n.kind != nodeList {
-		d.wrongType(n, "a list")
+	if !d.is(n, nodeList, "a list") {
 		return nil
 	}
 	if len(n.items) == 0 {
@@ -87,33 +93,22 @@ func (p *Policy) items(d *decoder, n *node) []PolicyItem {
 // item reads one entry of from or to. An item without default has an empty conf; whether that is enough is for the
 // conf's own validation to say.
 func (p *Policy) item(d *decoder, n *node, out *PolicyItem) {
-	if n.kind != nodeMapping {
-		d.wrongType(n, "a mapping")
-		return
+	conf, ref, known := &node{kind: nodeMapping, line: n.line}, *n, []string{"targetRef", "default"}
+	if p.Shape.Inline && n.kind == nodeMapping {
+		rest, isRef := *n, func(f pair) bool { return f.key == "targetRef" }
+		rest.pairs = slices.DeleteFunc(slices.Clone(n.pairs), isRef)
+		ref.pairs = slices.DeleteFunc(slices.Clone(n.pairs), func(f pair) bool { return !isRef(f) })
+		conf = &rest
 	}
-	rest := *n
-	rest.pairs = nil
-	for i := range n.pairs {
-		f := &n.pairs[i]
-		switch {
-		case f.key == "targetRef":
-			d.field(f.key)
+	d.fields(&ref, known, nil, func(f *pair) {
+		if f.key == "targetRef" {
 			d.value(f.value, reflect.ValueOf(&out.TargetRef).Elem())
-			d.pop()
-		case p.Shape.Inline:
-			rest.pairs = append(rest.pairs, *f)
-		case f.key == "default" && f.value.kind != nodeNull:
-			d.field(f.key)
+		} else {
 			out.Conf = p.conf(d, f.value)
-			d.pop()
-		case f.key != "default":
-			d.unknown(f, []string{"targetRef", "default"})
 		}
-	}
-	if p.Shape.Inline {
-		out.Conf = p.conf(d, &rest)
-	} else if out.Conf == nil {
-		out.Conf = p.conf(d, &node{kind: nodeMapping, line: n.line})
+	})
+	if out.Conf == nil && n.kind == nodeMapping {
+		out.Conf = p.conf(d, conf)
 	}
 }
 
@@ -137,50 +132,53 @@ func decodeConf(d *decoder, n *node, c Conf) Conf {
 // MarshalJSON writes the policy in canonical order.
 func (p *Policy) MarshalJSON() ([]byte, error) {
 	inline := p.Shape != nil && p.Shape.Inline
-	o := object{}
-	if p.TargetRef != nil {
-		o.add("targetRef", p.TargetRef)
-	}
-	for _, list := range []struct {
-		name  string
-		items []PolicyItem
-	}{{"from", p.From}, {"to", p.To}} {
-		if len(list.items) == 0 {
-			continue
+	items := func(list []PolicyItem) []itemJSON {
+		out := make([]itemJSON, len(list))
+		for i := range list {
+			out[i] = itemJSON{&list[i], inline}
 		}
-		out := make([]rawObject, len(list.items))
-		for i := range list.items {
-			io := object{}
-			io.add("targetRef", &list.items[i].TargetRef)
-			switch c := list.items[i].Conf; {
-			case c == nil:
-			case inline:
-				io.splice(c)
-			default:
-				io.add("default", c)
-			}
-			out[i] = rawObject{io.bytes()}
-			if io.err != nil {
-				return nil, io.err
-			}
-		}
-		o.add(list.name, out)
+		return out
 	}
-	if p.Default != nil {
-		o.add("default", p.Default)
+	return marshalValue(struct {
+		TargetRef *TargetRef `json:"targetRef,omitempty"`
+		From      []itemJSON `json:"from,omitempty"`
+		To        []itemJSON `json:"to,omitempty"`
+		Default   Conf       `json:"default,omitempty"`
+	}{p.TargetRef, items(p.From), items(p.To), p.Default})
+}
+
+// itemJSON writes an item of from or to.
+type itemJSON struct {
+	*PolicyItem
+	inline bool
+}
+
+func (i itemJSON) MarshalJSON() ([]byte, error) {
+	item := struct {
+		TargetRef *TargetRef `json:"targetRef"`
+		Conf      Conf       `json:"default,omitempty"`
+	}{&i.TargetRef, i.Conf}
+	if !i.inline || i.Conf == nil {
+		return marshalValue(item)
 	}
-	return o.bytes(), o.err
+	conf, err := marshalValue(i.Conf)
+	if err != nil {
+		return nil, err
+	}
+	item.Conf = nil
+	b, err := marshalValue(item)
+	if err != nil {
+		return nil, err
+	}
+	return append(appendFields(b[:len(b)-1], conf), '}'), nil
 }
 
 // decodeNode reads the selectors and the conf.
 func (p *LegacyPolicy) decodeNode(d *decoder, n *node) {
-	if n.kind != nodeMapping {
-		d.wrongType(n, "a mapping")
-		return
-	}
 	if p.Shape == nil {
 		p.Shape = &LegacyShape{}
 	}
+	lists := map[string]*[]LegacySelector{"sources": &p.Sources, "destinations": &p.Destinations, "selectors": &p.Selectors}
 	known := []string{"sources", "destinations"}
 	if p.Shape.Selectors {
 		known = []string{"selectors"}
@@ -188,89 +186,11 @@ func (p *LegacyPolicy) decodeNode(d *decoder, n *node) {
 	if p.Shape.NewConf != nil {
 		known = append(known, "conf")
 	}
-	for i := range n.pairs {
-		f := &n.pairs[i]
-		if !slices.Contains(known, f.key) {
-			d.unknown(f, known)
-			continue
-		}
-		if f.value.kind == nodeNull {
-			continue
-		}
-		d.field(f.key)
-		switch f.key {
-		case "sources":
-			d.value(f.value, reflect.ValueOf(&p.Sources).Elem())
-		case "destinations":
-			d.value(f.value, reflect.ValueOf(&p.Destinations).Elem())
-		case "selectors":
-			d.value(f.value, reflect.ValueOf(&p.Selectors).Elem())
-		case "conf":
+	d.fields(n, known, nil, func(f *pair) {
+		if f.key == "conf" {
 			p.Conf = decodeConf(d, f.value, p.Shape.NewConf())
+		} else {
+			d.value(f.value, reflect.ValueOf(lists[f.key]).Elem())
 		}
-		d.pop()
-	}
-}
-
-// MarshalJSON writes the policy in canonical order.
-func (p *LegacyPolicy) MarshalJSON() ([]byte, error) {
-	o := object{}
-	if len(p.Sources) > 0 {
-		o.add("sources", p.Sources)
-	}
-	if len(p.Destinations) > 0 {
-		o.add("destinations", p.Destinations)
-	}
-	if len(p.Selectors) > 0 {
-		o.add("selectors", p.Selectors)
-	}
-	if p.Conf != nil {
-		o.add("conf", p.Conf)
-	}
-	return o.bytes(), o.err
-}
-
-// object writes a JSON object field by field.
-type object struct {
-	buf []byte
-	err error
-}
-
-// rawObject is JSON that is ready.
-type rawObject struct{ json []byte }
-
-func (r rawObject) MarshalJSON() ([]byte, error) { return r.json, nil }
-
-func (o *object) add(name string, v any) {
-	b, err := marshalValue(v)
-	if err != nil {
-		o.err = err
-		return
-	}
-	o.comma()
-	o.buf = append(appendString(o.buf, name), ':')
-	o.buf = append(o.buf, b...)
-}
-
-// splice adds the fields of a value that is an object itself.
-func (o *object) splice(v any) {
-	b, err := marshalValue(v)
-	if err != nil {
-		o.err = err
-		return
-	}
-	if len(b) > len("{}") {
-		o.comma()
-		o.buf = append(o.buf, b[1:len(b)-1]...)
-	}
-}
-
-func (o *object) comma() {
-	if len(o.buf) > 0 {
-		o.buf = append(o.buf, ',')
-	}
-}
-
-func (o *object) bytes() []byte {
-	return append(append([]byte{'{'}, o.buf...), '}')
+	})
 }

@@ -83,7 +83,7 @@ const (
 	IdentitySPIFFE     = "SpiffeID"
 )
 
-// ServiceStatus is the status part that real services share. In documents it stands under status beside the spec, in
+// ServiceStatus is the status part that service resources share. In documents it stands under status beside the spec, in
 // both formats.
 type ServiceStatus struct {
 	VIPs               []VIP     `json:"vips,omitempty"`

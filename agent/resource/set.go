@@ -2,6 +2,7 @@ package resource
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -90,4 +91,15 @@ func (s *Set) All() []*Resource {
 		out = append(out, s.byKind[kind]...)
 	}
 	return out
+}
+
+// Specs goes through the resources of a list whose spec has the type T.
+func Specs[T Spec](list []*Resource) iter.Seq2[*Resource, T] {
+	return func(yield func(*Resource, T) bool) {
+		for _, r := range list {
+			if spec, ok := r.Spec.(T); ok && !yield(r, spec) {
+				return
+			}
+		}
+	}
 }

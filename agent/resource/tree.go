@@ -1,10 +1,10 @@
 package resource
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // check walks the whole tree once and reports what is wrong whatever its types: duplicate keys (the first one stays),
@@ -68,98 +68,47 @@ func (d *decoder) duplicates(n *node) {
 	n.pairs = kept
 }
 
-// appendJSON appends a node as canonical JSON: keys sorted, no white space, no HTML escapes.
-func appendJSON(b []byte, n *node) []byte {
-	switch n.kind {
-	case nodeNull:
-		return append(b, "null"...)
-	case nodeString:
-		return appendString(b, n.text)
-	case nodeList:
-		b = append(b, '[')
-		for i, it := range n.items {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendJSON(b, it)
-		}
-		return append(b, ']')
-	case nodeMapping:
-		sorted := slices.Clone(n.pairs)
-		slices.SortStableFunc(sorted, func(x, y pair) int { return strings.Compare(x.key, y.key) })
-		b = append(b, '{')
-		for i := range sorted {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendString(b, sorted[i].key)
-			b = append(b, ':')
-			b = appendJSON(b, sorted[i].value)
-		}
-		return append(b, '}')
-	}
-	return append(b, n.text...)
+// canonical returns a node as canonical JSON: keys sorted, no white space, no HTML escapes.
+func canonical(n *node) []byte {
+	b, _ := marshalValue(plain(n, func(n *node) any { return json.Number(n.text) })) // a node always has a JSON form
+	return b
 }
 
-// appendString quotes as encoding/json does without HTML escapes, so that both halves of the canonical form agree.
-func appendString(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	b = append(b, '"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r == '\b':
-			b = append(b, '\\', 'b')
-		case r == '\f':
-			b = append(b, '\\', 'f')
-		case r == '\n':
-			b = append(b, '\\', 'n')
-		case r == '\r':
-			b = append(b, '\\', 'r')
-		case r == '\t':
-			b = append(b, '\\', 't')
-		case r < 0x20:
-			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
-		case r == '\u2028' || r == '\u2029':
-			b = append(b, '\\', 'u', '2', '0', '2', hex[r&15])
-		default:
-			b = utf8.AppendRune(b, r)
-		}
-	}
-	return append(b, '"')
-}
-
-// plain returns a node as encoding/json would: map[string]any, []any, string, bool, nil, and int64, uint64 or float64.
-func plain(n *node) any {
+// plain returns a node as encoding/json would: map[string]any, []any, string, bool, nil, and what number returns.
+func plain(n *node, number func(*node) any) any {
 	switch n.kind {
 	case nodeString:
 		return n.text
 	case nodeBool:
 		return n.text == "true"
-	case nodeInt:
-		if i, err := strconv.ParseInt(n.text, 10, 64); err == nil {
-			return i
-		}
-		u, _ := strconv.ParseUint(n.text, 10, 64)
-		return u
-	case nodeFloat:
-		f, _ := strconv.ParseFloat(n.text, 64)
-		return f
+	case nodeInt, nodeFloat:
+		return number(n)
 	case nodeList:
 		out := make([]any, len(n.items))
 		for i, it := range n.items {
-			out[i] = plain(it)
+			out[i] = plain(it, number)
 		}
 		return out
 	case nodeMapping:
 		out := make(map[string]any, len(n.pairs))
 		for i := range n.pairs {
-			out[n.pairs[i].key] = plain(n.pairs[i].value)
+			out[n.pairs[i].key] = plain(n.pairs[i].value, number)
 		}
 		return out
 	}
 	return nil
+}
+
+// goNumber returns a number as int64, uint64 or float64.
+func goNumber(n *node) any {
+	if i, err := strconv.ParseInt(n.text, 10, 64); err == nil {
+		return i
+	}
+	if u, err := strconv.ParseUint(n.text, 10, 64); err == nil {
+		return u
+	}
+	f, _ := strconv.ParseFloat(n.text, 64)
+	return f
 }
 
 // Nearest returns the name that a misspelt one was likely meant to be, "" when none is near.

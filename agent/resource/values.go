@@ -8,7 +8,7 @@ import (
 // Raw is a part of a document that nearside keeps as it is: canonical JSON of any value.
 type Raw struct{ JSON []byte }
 
-func (r *Raw) decodeNode(_ *decoder, n *node) { r.JSON = appendJSON(nil, n) }
+func (r *Raw) decodeNode(_ *decoder, n *node) { r.JSON = canonical(n) }
 
 // MarshalJSON returns the value; an empty Raw is null.
 func (r Raw) MarshalJSON() ([]byte, error) {
@@ -25,11 +25,10 @@ type RawConf struct{ JSON []byte }
 func (c *RawConf) Validate(*Validator) {}
 
 func (c *RawConf) decodeNode(d *decoder, n *node) {
-	if n.kind != nodeMapping {
-		d.wrongType(n, "a mapping")
+	if !d.is(n, nodeMapping, "a mapping") {
 		return
 	}
-	c.JSON = appendJSON(nil, n)
+	c.JSON = canonical(n)
 }
 
 // MarshalJSON returns the mapping; an empty RawConf is {}.
@@ -108,7 +107,7 @@ func (v *IntOrString) decodeNode(d *decoder, n *node) {
 // MarshalJSON writes the number or the name.
 func (v IntOrString) MarshalJSON() ([]byte, error) {
 	if v.String != "" {
-		return appendString(nil, v.String), nil
+		return marshalValue(v.String)
 	}
 	return strconv.AppendUint(nil, uint64(v.Int), 10), nil
 }

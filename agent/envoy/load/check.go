@@ -64,6 +64,12 @@ func kindOf(url string) envoy.Kind {
 	return envoy.NumKinds
 }
 
+// Alone returns what is wrong with a resource by itself, whatever stands beside it.
+func (c *Checker) Alone(k envoy.Kind, r *envoy.Resource) []finding.Finding {
+	c.cache.begin()
+	return c.cache.get(k, r).findings
+}
+
 // Plain reports whether there is nothing to say about a resource whatever stands beside it: nothing is found in it, and it
 // refers to nothing.
 func (c *Checker) Plain(k envoy.Kind, r *envoy.Resource) bool {

@@ -51,8 +51,11 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	case clusterv3.Cluster_EDS:
 		eds := m.GetEdsClusterConfig()
 		if eds == nil {
-			s.report(81, finding.Reject, "edsClusterConfig", "an EDS cluster needs eds_cluster_config")
+			s.report(81, finding.Reject, "edsClusterConfig", "an EDS cluster needs eds_cluster_config with the source of its endpoints")
 			return
+		}
+		if eds.GetEdsConfig().GetConfigSourceSpecifier() == nil {
+			s.report(81, finding.Reject, "edsClusterConfig/edsConfig", "an EDS cluster needs the source of its endpoints: give ads with resource_api_version V3")
 		}
 		if eds.GetEdsConfig().GetAds() != nil || eds.GetEdsConfig().GetSelf() != nil {
 			name := eds.GetServiceName()
@@ -77,7 +80,7 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	default:
 		checkEndpointAddresses(s, m)
 	}
-	if m.GetType() != clusterv3.Cluster_ORIGINAL_DST && m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED {
+	if m.GetType() != clusterv3.Cluster_ORIGINAL_DST && m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED && m.GetLoadBalancingPolicy() == nil {
 		s.report(75, finding.Reject, "lbPolicy", "CLUSTER_PROVIDED is for cluster types that bring a load balancer, %s has none", m.GetType())
 	}
 	if m.GetType() == clusterv3.Cluster_LOGICAL_DNS {

@@ -35,26 +35,22 @@ func networkTerminality(url string) terminality {
 		return ends
 	case "rbac.v3.RBAC", "connection_limit.v3.ConnectionLimit", "ext_authz.v3.ExtAuthz", "geoip.v3.Geoip", "local_ratelimit.v3.LocalRateLimit",
 		"mongo_proxy.v3.MongoProxy", "ratelimit.v3.RateLimit", "set_filter_state.v3.Config", "sni_cluster.v3.SniCluster",
-		"sni_dynamic_forward_proxy.v3.FilterConfig", "wasm.v3.Wasm", "zookeeper_proxy.v3.ZooKeeperProxy", "ext_proc.v3.NetworkExternalProcessor":
+		"sni_dynamic_forward_proxy.v3.FilterConfig", "wasm.v3.Wasm", "zookeeper_proxy.v3.ZooKeeperProxy", "ext_proc.v3.NetworkExternalProcessor",
+		"tcp_bandwidth_limit.v3.TcpBandwidthLimit":
 		return passes
 	}
 	return mayEnd
 }
 
-// httpTerminality is that of an HTTP filter.
+// httpTerminality is that of an HTTP filter. All but a few pass requests on (measured with Envoy 1.36.2 and 1.40.0).
 func httpTerminality(url string) terminality {
-	switch name := strings.TrimPrefix(url, match.HttpFilters); name {
-	case "router.v3.Router":
+	switch strings.TrimPrefix(url, match.HttpFilters) {
+	case "router.v3.Router", "mcp_router.v3.McpRouter":
 		return ends
-	case "rbac.v3.RBAC", "fault.v3.HTTPFault", "local_ratelimit.v3.LocalRateLimit", "ratelimit.v3.RateLimit", "cors.v3.Cors", "lua.v3.Lua",
-		"ext_authz.v3.ExtAuthz", "jwt_authn.v3.JwtAuthentication", "buffer.v3.Buffer", "compressor.v3.Compressor", "decompressor.v3.Decompressor",
-		"grpc_stats.v3.FilterConfig", "grpc_web.v3.GrpcWeb", "header_mutation.v3.HeaderMutation", "health_check.v3.HealthCheck", "wasm.v3.Wasm",
-		"ext_proc.v3.ExternalProcessor", "csrf.v3.CsrfPolicy", "oauth2.v3.OAuth2", "tap.v3.Tap", "set_metadata.v3.Config",
-		"adaptive_concurrency.v3.AdaptiveConcurrency", "admission_control.v3.AdmissionControl", "bandwidth_limit.v3.BandwidthLimit",
-		"dynamic_forward_proxy.v3.FilterConfig", "ip_tagging.v3.IPTagging", "header_to_metadata.v3.Config", "basic_auth.v3.BasicAuth":
-		return passes
+	case "dynamic_modules.v3.DynamicModuleFilter", "file_server.v3.FileServerConfig":
+		return mayEnd
 	}
-	return mayEnd
+	return passes
 }
 
 // checkFilterChain checks the network filters of a chain.
@@ -66,6 +62,7 @@ func checkFilterChain(s *subject, m *listenerv3.FilterChain) {
 		}
 		return
 	}
+	moved := false // a terminal filter is to be moved to the end, which is enough
 	for i, f := range filters {
 		at := finding.Part("filters", i)
 		if f.GetTypedConfig() == nil {
@@ -80,10 +77,11 @@ func checkFilterChain(s *subject, m *listenerv3.FilterChain) {
 		}
 		last := i == len(filters)-1
 		switch {
-		case last && kind == passes:
-			s.report(20, finding.Reject, at, "the last network filter, %q, passes connections on: put a terminal one behind it, as tcp_proxy", clip.Value(f.GetName()))
+		case last && kind == passes && !moved:
+			s.report(20, finding.Reject, at, "the last network filter, %q, is not terminal: add a terminal one such as tcp_proxy after it", clip.Value(f.GetName()))
 		case !last && kind == ends:
-			s.report(21, finding.Reject, at, "network filter %q ends the chain, but there are %d behind it: move it to the end", clip.Value(f.GetName()), len(filters)-1-i)
+			moved = true
+			s.report(21, finding.Reject, at, "network filter %q is terminal, but other filters follow it: move it to the end", clip.Value(f.GetName()))
 		}
 	}
 }
@@ -123,7 +121,7 @@ func checkTCPProxy(s *subject, m *tcpv3.TcpProxy) {
 func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 	filters := m.GetHttpFilters()
 	if len(filters) == 0 {
-		s.report(42, finding.Unusable, "httpFilters", "without HTTP filters no request is answered: put envoy.filters.http.router at the end")
+		s.report(42, finding.Unusable, "httpFilters", "the list is empty, so no request is answered: add envoy.filters.http.router")
 	}
 	checkHTTPFilters(s, filters, "httpFilters", 40, 41)
 	if m.GetRds() != nil {
@@ -166,6 +164,7 @@ func (c *checked) udp() bool {
 
 // checkHTTPFilters checks that a list of HTTP filters ends as it must.
 func checkHTTPFilters(s *subject, filters []*hcmv3.HttpFilter, field string, early, late int) {
+	moved := false // a terminal filter is to be moved to the end, which is enough
 	for i, f := range filters {
 		at := finding.Part(field, i)
 		if f.GetTypedConfig() == nil {
@@ -178,10 +177,11 @@ func checkHTTPFilters(s *subject, filters []*hcmv3.HttpFilter, field string, ear
 		last := i == len(filters)-1
 		switch {
 		case !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), match.HttpFilters):
-		case last && kind == passes:
-			s.report(late, finding.Reject, at, "the last HTTP filter, %q, passes requests on: put envoy.filters.http.router behind it", clip.Value(f.GetName()))
+		case last && kind == passes && !moved:
+			s.report(late, finding.Reject, at, "the last HTTP filter, %q, is not terminal: add envoy.filters.http.router after it", clip.Value(f.GetName()))
 		case !last && kind == ends:
-			s.report(early, finding.Reject, at, "HTTP filter %q ends the chain, but there are %d behind it: move it to the end", clip.Value(f.GetName()), len(filters)-1-i)
+			moved = true
+			s.report(early, finding.Reject, at, "HTTP filter %q is terminal, but other filters follow it: move it to the end", clip.Value(f.GetName()))
 		case kind == ends && f.GetDisabled():
 			s.report(late, finding.Reject, at+"/disabled", "a terminal filter cannot be disabled")
 		}

@@ -26,6 +26,7 @@ func decoding() proto.UnmarshalOptions { return proto.UnmarshalOptions{Recursion
 type walker struct {
 	*subject
 	cache *cache
+	scope scope
 }
 
 // root checks the message of a resource.
@@ -37,7 +38,7 @@ func (w *walker) root(m proto.Message) {
 // message applies the rule of a message and goes on to those inside.
 func (w *walker) message(m protoreflect.Message, p *plan) {
 	w.stack = append(w.stack, p.name)
-	if p.rule != nil {
+	if p.rule != nil && w.scope == allRules {
 		p.rule(w.subject, m.Interface())
 	}
 	for i := range p.fields {
@@ -52,11 +53,16 @@ func (w *walker) message(m protoreflect.Message, p *plan) {
 		case single:
 			w.value(v.Message(), f)
 		case list1:
+			was := w.scope
+			if was == partOnly && !byPriority(f.descriptor) {
+				w.scope = fieldsOnly
+			}
 			for j := range v.List().Len() {
 				at.index = j
 				w.value(v.List().Get(j).Message(), f)
 				at = &w.path[len(w.path)-1] // the slice may have grown
 			}
+			w.scope = was
 		case mapped:
 			w.entries(v.Map(), f)
 		}
@@ -86,7 +92,7 @@ func (w *walker) value(m protoreflect.Message, f *planField) {
 			w.packed(a, f)
 		}
 	case nameDuration:
-		if d, ok := m.Interface().(*durationpb.Duration); ok && (d.GetSeconds() < 0 || d.GetNanos() < 0 || !d.IsValid()) {
+		if d, ok := m.Interface().(*durationpb.Duration); ok && w.scope == allRules && (d.GetSeconds() < 0 || d.GetNanos() < 0 || !d.IsValid()) {
 			w.report(71, finding.Reject, "", "%ds %dns is no duration that Envoy reads: give one from 0s to 315576000000s", d.GetSeconds(), d.GetNanos())
 		}
 	default:
@@ -96,6 +102,10 @@ func (w *walker) value(m protoreflect.Message, f *planField) {
 
 // packed checks a message in an Any: that its type is known and fits the place, and the message itself.
 func (w *walker) packed(a *anypb.Any, f *planField) {
+	if w.scope != allRules {
+		w.unpack(a, f)
+		return
+	}
 	if f.slot == networkFilterSlot && w.anys == 0 {
 		w.repeated(a, f)
 		return
@@ -130,7 +140,7 @@ func (w *walker) unpack(a *anypb.Any, f *planField) {
 		return
 	}
 	name := m.ProtoReflect().Descriptor().FullName()
-	if rule, why := f.slot.refuses(name); why != "" {
+	if rule, why := f.slot.refuses(name); why != "" && w.scope == allRules {
 		w.report(rule, finding.Reject, "", "%s is %s", match.ShortURL(url), why)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -24,38 +25,81 @@ type writer struct {
 	service  string // that the proxy is known as
 	byRoute  bool   // some rule is about requests of a route
 	plans    map[*policy.Rule]*plan
-	legacy   map[*resource.Resource]*plan
 	scratch  []byte
 	// collectors are those of OpenTelemetry that the proxy sends to, numbered.
-	collectors map[collector]int
+	collectors map[toolkit.Collector]int
+}
+
+func newWriter(c *policy.Context, d *draft.Draft, rules *policy.KindRules) *writer {
+	return &writer{
+		c: c, d: d, rules: rules, proxy: valuesOf(c), service: serviceOf(c.Dataplane), byRoute: aboutRoutes(rules),
+		resolver: resolver{c: c, warn: c.Host.Warn}, plans: map[*policy.Rule]*plan{},
+	}
 }
 
 // apply adds the access logs to the listeners of a draft.
 func apply(c *policy.Context, d *draft.Draft) {
-	rules := c.Rules.Kind(kind)
-	if rules == nil && !c.Rules.Legacy(legacyKind) {
+	rules := c.Rules.Kind(Kind)
+	if rules == nil {
 		return
 	}
-	w := &writer{
-		c: c, d: d, rules: rules, proxy: valuesOf(c), service: serviceOf(c.Dataplane),
-		resolver: resolver{c: c, warn: c.Host.Warn},
-		plans:    map[*policy.Rule]*plan{}, legacy: map[*resource.Resource]*plan{},
-		byRoute: aboutRoutes(rules),
-	}
-	if c.Last && rules != nil {
+	w := newWriter(c, d, rules)
+	if c.Last {
 		w.notes()
 	}
-	for _, l := range d.Listeners {
-		switch l.Kind {
-		case draft.Inbound:
-			w.inbound(l)
-		case draft.Outbound:
-			w.outbound(l)
-		case draft.OutboundPassthrough:
-			w.passthrough(l, external, noDirection)
-		case draft.DirectAccess:
-			w.passthrough(l, l.Message.GetName(), outboundDirection)
+	for l := range toolkit.Listeners(d, draft.Inbound) {
+		w.inbound(l)
+	}
+	w.outbounds(w.outbound, func(string) *plan { return w.plan(rules.Outbound(draft.Service{Name: passThrough}), "to") })
+}
+
+// LogServices logs what the workload sends to backends of Mesh.logging, as source-destination policies have it: of
+// returns the backend for a service with the policy that names it, nil for none. The lines for a collector carry its
+// address, as those of the reference do.
+func LogServices(c *policy.Context, d *draft.Draft, of func(service string) (resource.Key, *resource.LoggingBackend)) {
+	w := newWriter(c, d, nil)
+	plans := map[resource.Key]*plan{}
+	plan := func(service string) *plan {
+		owner, b := of(service)
+		if b != nil && plans[owner] == nil {
+			plans[owner] = w.newPlan(owner, []sink{legacySink(b)}, nil)
 		}
+		return plans[owner]
+	}
+	w.outbounds(func(l *draft.Listener, v *values) { w.logAll(l, plan(l.Service.Name), v) }, plan)
+}
+
+// outbounds logs what the workload sends: to services by one function, and to addresses that belong to none by a plan,
+// which policies speak of only by speaking of the whole mesh.
+func (w *writer) outbounds(service func(*draft.Listener, *values), plan func(service string) *plan) {
+	for _, l := range w.d.Listeners {
+		v := w.proxy
+		v.source, v.destination, v.direction = w.service, l.Message.GetName(), DirectionOutbound
+		switch l.Kind {
+		case draft.Outbound:
+			v.destination = l.Service.Name
+			if l.Service.Kind != "" {
+				v.destination = l.Service.Resource.Name
+			}
+			service(l, &v)
+			continue
+		case draft.OutboundPassthrough:
+			v.destination = external
+			if w.rules == nil {
+				v.direction = DirectionNone
+			}
+		case draft.DirectAccess:
+		default:
+			continue
+		}
+		w.logAll(l, plan(passThrough), &v)
+	}
+}
+
+// logAll adds the loggers of a plan to every chain of a listener.
+func (w *writer) logAll(l *draft.Listener, p *plan, v *values) {
+	for _, ch := range l.Chains {
+		w.log(ch, p, v)
 	}
 }
 
@@ -79,13 +123,10 @@ func (w *writer) notes() {
 
 // plan returns what a rule writes; nil for no rule.
 func (w *writer) plan(r *policy.Rule, list string) *plan {
-	if r == nil {
-		return nil
-	}
 	p, ok := w.plans[r]
 	if !ok {
-		if conf, is := r.Conf.(*Conf); is && len(r.Origins) > 0 {
-			p = w.newPlan(r.Origins[len(r.Origins)-1].Policy.Key, w.resolver.sinks(r, list), conf.Filtering)
+		if conf := toolkit.Conf[Conf](r); conf != nil && len(r.Origins) > 0 {
+			p = w.newPlan(toolkit.Strongest(r).Key, w.resolver.sinks(r, list), conf.Filtering)
 		}
 		w.plans[r] = p
 	}
@@ -93,24 +134,12 @@ func (w *writer) plan(r *policy.Rule, list string) *plan {
 }
 
 // outbound logs what the workload sends to a service.
-func (w *writer) outbound(l *draft.Listener) {
-	v := w.proxy
-	v.source, v.destination, v.direction = w.service, l.Service.Name, outboundDirection
-	if l.Service.Kind != "" {
-		v.destination = l.Service.Resource.Name
-	}
-	if w.rules == nil {
-		p := w.legacyPlan(l.Service.Name)
-		for _, ch := range l.Chains {
-			w.log(ch, p, &v)
-		}
-		return
-	}
+func (w *writer) outbound(l *draft.Listener, v *values) {
 	rule := w.rules.Outbound(l.Service)
 	p := w.plan(rule, "to")
 	for _, ch := range l.Chains {
 		if !w.byRoute || ch.HTTP == nil {
-			w.log(ch, p, &v)
+			w.log(ch, p, v)
 			continue
 		}
 		own, names := w.routes(l.Service, ch.HTTP, rule)
@@ -118,27 +147,10 @@ func (w *writer) outbound(l *draft.Listener) {
 		if len(names) > 0 {
 			rest = ofRoutes(names, true)
 		}
-		w.log(ch, p, &v, rest)
+		w.log(ch, p, v, rest)
 		for _, o := range own {
-			w.log(ch, w.plan(o.rule, "to"), &v, ofRoutes(o.names, false))
+			w.log(ch, w.plan(o.rule, "to"), v, ofRoutes(o.names, false))
 		}
-	}
-}
-
-// passthrough logs what the workload sends to addresses that belong to no outbound. Policies speak of them only by
-// speaking of the whole mesh.
-func (w *writer) passthrough(l *draft.Listener, to, legacyDirection string) {
-	v := w.proxy
-	v.source, v.destination, v.direction = w.service, to, outboundDirection
-	var p *plan
-	if w.rules == nil {
-		p = w.legacyPlan(passThrough)
-		v.direction = legacyDirection
-	} else {
-		p = w.plan(w.rules.Outbound(draft.Service{Name: passThrough}), "to")
-	}
-	for _, ch := range l.Chains {
-		w.log(ch, p, &v)
 	}
 }
 
@@ -149,7 +161,7 @@ func (w *writer) inbound(l *draft.Listener) {
 		return
 	}
 	v := w.proxy
-	v.source, v.destination, v.direction = unknownService, l.Service.Name, inboundDirection
+	v.source, v.destination, v.direction = unknownService, l.Service.Name, DirectionInbound
 	for _, ch := range l.Chains {
 		w.clients(ch, in.Rules, &v)
 		for i := range in.Routes {
@@ -157,7 +169,7 @@ func (w *writer) inbound(l *draft.Listener) {
 			if len(r.Rules) == 0 {
 				continue
 			}
-			owner := r.Rules[0].Origins[len(r.Rules[0].Origins)-1].Policy.Key
+			owner := toolkit.Strongest(r.Rules[0]).Key
 			if ch.HTTP == nil {
 				w.c.Host.Warn(owner, "%s takes no HTTP, so the log of requests by %s is without effect there", l.Message.GetName(), r.Route.Key)
 				continue

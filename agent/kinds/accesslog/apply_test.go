@@ -17,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/kinds/accesslog"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/accesslog/legacy"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -118,7 +119,7 @@ func TestClients(t *testing.T) {
 			http := &draft.Chain{TLS: c.http != nil, HTTP: &draft.HTTP{Message: &hcmv3.HttpConnectionManager{}}}
 			tcp := &draft.Chain{TLS: c.tcp != nil, TCP: &tcpv3.TcpProxy{}}
 			plain := &draft.Chain{TCP: &tcpv3.TcpProxy{}}
-			accesslog.Plugin().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{
+			accesslog.Plugin(legacykind.Kind()).Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{
 				Kind: draft.Inbound, Message: &listenerv3.Listener{Name: "in"}, Chains: []*draft.Chain{http, tcp, plain, {}},
 			}}})
 			if c.http != nil {
@@ -149,7 +150,7 @@ func TestDestinations(t *testing.T) {
 	list := func(docs string) []string {
 		ctx, _ := contextOf(t, docs)
 		out := []string{}
-		for _, d := range accesslog.Destinations(ctx) {
+		for _, d := range append(accesslog.Destinations(ctx), legacykind.Destinations(ctx)...) {
 			if !strings.HasPrefix(d.Path, "/run/nearside/access/nearside-default.d-") || !strings.HasSuffix(d.Path, ".fifo") {
 				t.Errorf("the path is %q", d.Path)
 			}
@@ -176,9 +177,9 @@ func TestDestinations(t *testing.T) {
 func TestPathsAgree(t *testing.T) {
 	ctx, _ := contextOf(t, withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}]}}"))
 	ch := &draft.Chain{TCP: &tcpv3.TcpProxy{}}
-	accesslog.Plugin().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{ch}}}})
+	accesslog.Plugin(legacykind.Kind()).Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{ch}}}})
 	got := logs(t, ch.TCP.AccessLog)
-	want := accesslog.Destinations(ctx)
+	want := append(accesslog.Destinations(ctx), legacykind.Destinations(ctx)...)
 	if len(got) != 1 || len(want) != 1 || got[0] != want[0].Path {
 		t.Errorf("Envoy opens %v, the agent makes %v", got, want)
 	}
@@ -196,6 +197,6 @@ func BenchmarkOutbounds(b *testing.B) {
 		for _, l := range listeners {
 			l.Chains[0].HTTP.Message = &hcmv3.HttpConnectionManager{}
 		}
-		accesslog.Plugin().Apply(ctx, &draft.Draft{Listeners: listeners})
+		accesslog.Plugin(legacykind.Kind()).Apply(ctx, &draft.Draft{Listeners: listeners})
 	}
 }

@@ -1,9 +1,9 @@
 package accesslog
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -11,24 +11,8 @@ import (
 type Conf struct {
 	// Backends are the places that every entry goes to. An empty list switches the log off for what the policy selects;
 	// a missing one is a fault.
-	Backends  *Backends  `json:"backends,omitempty"`
+	Backends  *[]Backend `json:"backends,omitempty"`
 	Filtering *Filtering `json:"filtering,omitempty"`
-}
-
-// Backends is a list that is written when it is empty, too.
-type Backends []Backend
-
-// MarshalJSON writes the list, an empty one as [].
-func (b Backends) MarshalJSON() ([]byte, error) {
-	if len(b) == 0 {
-		return []byte("[]"), nil
-	}
-	type plain []Backend // without this method
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(plain(b))
-	return bytes.TrimRight(buf.Bytes(), "\n"), err
 }
 
 // Backend is one place that entries go to, in the form of Kuma (type File with file, and so on) or that of the design
@@ -122,29 +106,13 @@ func (b *Backend) kind() (sinkKind, bool) {
 // sink returns what a valid backend that is no reference writes to.
 func (b *Backend) sink() sink {
 	k, _ := b.kind()
-	s := sink{kind: k, format: b.Format, otel: b.OpenTelemetry}
-	if b.Conf != nil {
-		s.path, s.addr = b.Conf.Path, b.Conf.Address
+	conf := toolkit.Or(b.Conf, BackendConf{})
+	s := sink{kind: k, path: conf.Path, addr: conf.Address, format: b.Format, otel: b.OpenTelemetry}
+	if f := b.File; k == sinkFile && f != nil {
+		s.path, s.format = f.Path, cmp.Or(f.Format, s.format)
 	}
-	if k == sinkFile && b.File != nil {
-		s.path = b.File.Path
-		if b.File.Format != nil {
-			s.format = b.File.Format
-		}
-	}
-	if k == sinkTCP && b.TCP != nil {
-		s.addr = b.TCP.Address
-		if b.TCP.Format != nil {
-			s.format = b.TCP.Format
-		}
+	if t := b.TCP; k == sinkTCP && t != nil {
+		s.addr, s.format = t.Address, cmp.Or(t.Format, s.format)
 	}
 	return s
 }
-
-// LegacyConf is the conf of a TrafficLog.
-type LegacyConf struct {
-	Backend string `json:"backend,omitempty"` // of Mesh.logging; "" for its default
-}
-
-// Validate accepts any name: which backends there are is for the Mesh to say.
-func (c *LegacyConf) Validate(*resource.Validator) {}

@@ -20,35 +20,45 @@ type Destination struct {
 	Prefix string
 }
 
-// Destinations lists the FIFOs that a proxy may write to, sorted by path. The agent makes them before the proxy is told
-// to open them. It needs View, Proxy, Dataplane, Rules and RunDir of the context; what is wrong with a policy is not
-// reported here, since applying it does.
+// Destinations lists the FIFOs that a proxy may write to by the plugin's policies, sorted by path. The agent makes them
+// before the proxy is told to open them. It needs View, Proxy, Dataplane, Rules and RunDir of the context; what is wrong
+// with a policy is not reported here, since applying it does.
 func Destinations(c *policy.Context) []Destination {
 	r := resolver{c: c}
+	var all []sink
+	r.eachRule(func(rule *policy.Rule, list string) { all = append(all, r.sinks(rule, list)...) })
+	return destinations(c, all)
+}
+
+// LoggingDestinations is [Destinations] for what [LogServices] writes to backends of Mesh.logging.
+func LoggingDestinations(c *policy.Context, backends []resource.LoggingBackend) []Destination {
+	var all []sink
+	for i := range backends {
+		all = append(all, legacySink(&backends[i]))
+	}
+	return destinations(c, all)
+}
+
+func destinations(c *policy.Context, sinks []sink) []Destination {
 	var out []Destination
-	add := func(s sink) {
+	for _, s := range sinks {
 		if s.kind == sinkTCP {
 			out = append(out, Destination{Path: fifo(c, s), Address: s.addr, Prefix: s.prefix})
-		}
-	}
-	r.eachRule(func(rule *policy.Rule, list string) {
-		for _, s := range r.sinks(rule, list) {
-			add(s)
-		}
-	})
-	if c.Rules.Kind(kind) == nil && c.Rules.Legacy(legacyKind) && c.View.Spec.Logging != nil {
-		for i := range c.View.Spec.Logging.Backends {
-			add(legacySink(&c.View.Spec.Logging.Backends[i]))
 		}
 	}
 	slices.SortFunc(out, func(a, b Destination) int { return strings.Compare(a.Path, b.Path) })
 	return slices.Compact(out)
 }
 
+// IsFIFO reports whether a path is that of a FIFO of some proxy.
+func IsFIFO(s string) bool {
+	return strings.HasPrefix(path.Base(s), fifoHead) && strings.HasSuffix(s, fifoTail)
+}
+
 // eachRule calls f for every rule of the proxy, in the order from, to, real resources. list is the list that the items
 // of the rule stand in.
 func (r *resolver) eachRule(f func(rule *policy.Rule, list string)) {
-	k := r.c.Rules.Kind(kind)
+	k := r.c.Rules.Kind(Kind)
 	if k == nil {
 		return
 	}

@@ -25,7 +25,7 @@ func templateOf(t *testing.T, text string) template {
 
 // TestFileLog: what is written directly is what the protobuf library writes.
 func TestFileLog(t *testing.T) {
-	v := values{source: "a%b", destination: "web", direction: outboundDirection, address: "fd00::1", mesh: "m", zone: "z"}
+	v := values{source: "a%b", destination: "web", direction: DirectionOutbound, address: "fd00::1", mesh: "m", zone: "z"}
 	text := templateOf(t, "%KUMA_SOURCE_ADDRESS% %KUMA_SOURCE_SERVICE% %% %DURATION%")
 	omit := text
 	omit.omitEmpty = true

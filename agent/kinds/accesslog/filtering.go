@@ -11,9 +11,9 @@ import (
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -59,8 +59,7 @@ var responseFlags = [...]string{
 }
 
 func (f *Filtering) validate(v *resource.Validator) {
-	if len(f.Headers) > maxHeaders {
-		v.Field("headers").Faultf("%d headers are given, at most %d are allowed", len(f.Headers), maxHeaders)
+	if !toolkit.AtMost(v.Field("headers"), len(f.Headers), maxHeaders, "headers") {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
@@ -95,7 +94,7 @@ func grpcStatuses() []string {
 
 func (h *HeaderFilter) validate(v *resource.Validator, name string) {
 	if !headerName(name) {
-		v.Faultf("%q is not the name of a request header: lower-case letters, digits and '-', or :status, :path, :method, :authority or :scheme", clip(name))
+		v.Faultf("%q is not the name of a request header: lower-case letters, digits and '-', or :status, :path, :method, :authority or :scheme", toolkit.Clip(name))
 	}
 	if !v.Field("op").OneOf(h.Op, opEqual, opNot, opAtLeast, opAtMost, opPresent) {
 		return
@@ -109,11 +108,11 @@ func (h *HeaderFilter) validate(v *resource.Validator, name string) {
 	case h.Value == "":
 		at.Faultf("the value is missing: op %s compares with one", h.Op)
 	case name == statusHeader && (err != nil || n < 100 || n > 599):
-		at.Faultf("%q is not an HTTP status: 100 to 599 is allowed", clip(h.Value))
+		at.Faultf("%q is not an HTTP status: 100 to 599 is allowed", toolkit.Clip(h.Value))
 	case (h.Op == opAtLeast || h.Op == opAtMost) && (err != nil || n == math.MaxInt64 || n == math.MinInt64):
-		at.Faultf("%q is not a whole number of 64 bits, as op %s needs it", clip(h.Value), h.Op)
+		at.Faultf("%q is not a whole number of 64 bits, as op %s needs it", toolkit.Clip(h.Value), h.Op)
 	case strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-		at.Faultf("%q has control characters, which no header has", clip(h.Value))
+		at.Faultf("%q has control characters, which no header has", toolkit.Clip(h.Value))
 	}
 }
 
@@ -180,20 +179,16 @@ func (h *HeaderFilter) filter(name string) *accesslogv3.AccessLogFilter {
 			StatusCodeFilter: &accesslogv3.StatusCodeFilter{Comparison: comparison(op, value, "nearside.access_log.status")},
 		}}
 	}
-	m := &routev3.HeaderMatcher{Name: name}
+	m := toolkit.Header(name, toolkit.Exactly(h.Value))
 	switch h.Op {
 	case opPresent:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}
+		m = toolkit.HeaderPresent(name, true)
 	case opAtLeast:
 		m.HeaderMatchSpecifier = rangeMatch(n, math.MaxInt64)
 	case opAtMost:
 		m.HeaderMatchSpecifier = rangeMatch(math.MinInt64, n+1) // the end is not part of it
-	default:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
-			MatchPattern: &matcherv3.StringMatcher_Exact{Exact: h.Value},
-		}}
-		// Without the second, a request that lacks the header would match neither eq nor ne.
-		m.InvertMatch, m.TreatMissingHeaderAsEmpty = h.Op == opNot, h.Op == opNot
+	case opNot: // without the second, a request that lacks the header would match neither eq nor ne
+		m.InvertMatch, m.TreatMissingHeaderAsEmpty = true, true
 	}
 	return headerFilter(m)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -70,7 +71,7 @@ func (f *Format) read(v *resource.Validator) template {
 		case "plain", "json", "value":
 			v.Field(k).Faultf("%s does not go with type %s: remove it", k, typ)
 		default:
-			v.Field(clip(k)).Faultf("unknown field; known here: type, plain, json, value, omitEmptyValues")
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: type, plain, json, value, omitEmptyValues")
 		}
 	}
 	if at := v.Field(body); t.json {
@@ -93,6 +94,12 @@ func (t *template) readText(v *resource.Validator, raw json.RawMessage) {
 	}
 }
 
+// CheckText checks a text format.
+func CheckText(text string) error {
+	_, err := substitution.ParseFormat(text, placeholders[:]...)
+	return err
+}
+
 // parse reads a format string and reports what is wrong with it.
 func parse(v *resource.Validator, text string) []substitution.Segment {
 	segs, err := substitution.ParseFormat(text, placeholders[:]...)
@@ -111,8 +118,7 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 	case len(items) == 0:
 		v.Faultf("the fields are missing: give at least one {key: …, value: …}")
 		return
-	case len(items) > maxFields:
-		v.Faultf("%d fields are given, at most %d are allowed", len(items), maxFields)
+	case !toolkit.AtMost(v, len(items), maxFields, "fields"):
 		return
 	}
 	var entries []substitution.Field
@@ -147,7 +153,7 @@ func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, 
 	good := true
 	for _, k := range slices.Sorted(maps.Keys(fields)) {
 		if k != "key" && k != "value" {
-			v.Field(clip(k)).Faultf("unknown field; known here: key, value")
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: key, value")
 			good = false
 		}
 	}
@@ -167,7 +173,7 @@ func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, 
 	}
 	// Kuma puts both between quotes without escaping them, and refuses what is no JSON then.
 	if s := e.Key + e.Value; good && (strings.Contains(s, `"`) || !json.Valid([]byte(`"`+e.Key+`"`)) || !json.Valid([]byte(`"`+e.Value+`"`))) {
-		v.Faultf("%q: quotation marks, backslashes and line breaks are not allowed in a JSON field", clip(e.Key+": "+e.Value))
+		v.Faultf("%q: quotation marks, backslashes and line breaks are not allowed in a JSON field", toolkit.Clip(e.Key+": "+e.Value))
 		good = false
 	}
 	return e, good

@@ -3,30 +3,24 @@ package accesslog
 import (
 	"encoding/json"
 	"maps"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
-
-// otlpPort is the port of OTLP over gRPC (OTLP specification, "OTLP/gRPC Default Port").
-const otlpPort = 4317
 
 // maxAttributes bounds the attributes of a record.
 const maxAttributes = 128
 
 func (o *OTel) validate(v *resource.Validator) {
-	validateEndpoint(v.Field("endpoint"), o.Endpoint)
-	if len(o.Attributes) > maxAttributes {
-		v.Field("attributes").Faultf("%d attributes are given, at most %d are allowed", len(o.Attributes), maxAttributes)
-	} else {
+	toolkit.CheckCollector(v.Field("endpoint"), o.Endpoint)
+	if toolkit.AtMost(v.Field("attributes"), len(o.Attributes), maxAttributes, "attributes") {
 		seen := map[string]int{}
 		for i, a := range o.Attributes {
 			at := v.Field("attributes").Index(i)
 			if first, ok := seen[a.Key]; ok {
-				at.Field("key").Faultf("%q is already the key of attributes[%d]: each attribute has its own", clip(a.Key), first)
+				at.Field("key").Faultf("%q is already the key of attributes[%d]: each attribute has its own", toolkit.Clip(a.Key), first)
 			} else if a.Key == "" {
 				at.Field("key").Faultf("the key is missing")
 			}
@@ -36,20 +30,6 @@ func (o *OTel) validate(v *resource.Validator) {
 	}
 	if o.Body != nil {
 		readBody(v.Field("body"), o.Body.JSON)
-	}
-}
-
-// validateEndpoint accepts host, host:port, and an IPv6 address with or without brackets.
-func validateEndpoint(v *resource.Validator, s string) {
-	switch _, err := netip.ParseAddr(s); {
-	case s == "":
-		v.Faultf(`the endpoint is missing: give host:port, or a host, for which the port %d is meant`, otlpPort)
-	case strings.Contains(s, "://"):
-		v.Faultf("%q is a URL: give host:port, records are sent by gRPC without TLS", clip(s))
-	case err == nil || !strings.ContainsAny(s, ":[]"):
-		v.Host(s)
-	default:
-		v.HostPort(s)
 	}
 }
 
@@ -81,7 +61,7 @@ func readAny(v *resource.Validator, raw json.RawMessage) anyValue {
 		return anyValue{}
 	}
 	for name, inner := range fields {
-		at := v.Field(clip(name))
+		at := v.Field(toolkit.Clip(name))
 		switch name {
 		case "stringValue", "string_value":
 			s, ok := str(inner)
@@ -119,7 +99,7 @@ func valuesIn(v *resource.Validator, raw json.RawMessage) []json.RawMessage {
 	}
 	for _, k := range slices.Sorted(maps.Keys(fields)) {
 		if k != "values" {
-			v.Field(clip(k)).Faultf("unknown field; known here: values")
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: values")
 		}
 	}
 	items, ok := list(fields["values"])
@@ -137,7 +117,7 @@ func readAnyField(v *resource.Validator, raw json.RawMessage) anyField {
 	}
 	for _, k := range slices.Sorted(maps.Keys(fields)) {
 		if k != "key" && k != "value" {
-			v.Field(clip(k)).Faultf("unknown field; known here: key, value")
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: key, value")
 		}
 	}
 	key, _ := str(fields["key"])

@@ -2,23 +2,16 @@ package accesslog
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
-	"strconv"
-	"strings"
-	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	grpcv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
 	otelv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/open_telemetry/v3"
 	otlpv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -27,8 +20,6 @@ const (
 	nameOTel = "envoy.access_loggers.open_telemetry"
 	logName  = "MeshAccessLog"
 	origin   = "mesh-access-log" // as patches match what the plugin adds
-
-	collectorTimeout = 5 * time.Second
 )
 
 // record is what an entry of an OpenTelemetry logger looks like.
@@ -110,34 +101,20 @@ func messages(fields []anyField, v *values) *otlpv1.KeyValueList {
 	return out
 }
 
-// collector is where records go.
-type collector struct {
-	host string
-	port uint32
-}
-
-// collector reads the endpoint of a valid conf.
-func (o *OTel) collector() collector {
-	if host, port, err := net.SplitHostPort(o.Endpoint); err == nil {
-		n, _ := strconv.ParseUint(port, 10, 16) // valid
-		return collector{host, uint32(n)}
-	}
-	return collector{o.Endpoint, otlpPort}
-}
-
 // collectorCluster returns the name of the cluster that leads to a collector, and adds the cluster to the config once.
 // Envoy loads a logger only where it knows the cluster already; clusters are sent before listeners. The collectors of a
 // proxy are numbered, as in the reference.
-func (w *writer) collectorCluster(at collector) string {
+func (w *writer) collectorCluster(at toolkit.Collector) string {
 	if w.collectors == nil {
-		w.collectors = map[collector]int{}
+		w.collectors = map[toolkit.Collector]int{}
 		quiet := resolver{c: w.c}
 		quiet.eachRule(func(rule *policy.Rule, list string) {
 			for _, s := range quiet.sinks(rule, list) {
 				if s.kind != sinkOTel {
 					continue
 				}
-				if c := s.otel.collector(); !w.knows(c) {
+				c, _ := toolkit.ParseCollector(s.otel.Endpoint) // valid
+				if _, known := w.collectors[c]; !known {
 					w.collectors[c] = len(w.collectors)
 				}
 			}
@@ -145,39 +122,9 @@ func (w *writer) collectorCluster(at collector) string {
 	}
 	name := fmt.Sprintf("meshaccesslog:opentelemetry:%d", w.collectors[at])
 	if w.c.Host.Claim(draft.TypeCluster, name) {
-		w.d.Clusters = append(w.d.Clusters, at.cluster(name, w.proxy.address))
+		cluster := toolkit.HostCluster(name, origin, at, w.proxy.address)
+		cluster.HTTP = draft.HTTP2Options
+		w.d.Clusters = append(w.d.Clusters, cluster)
 	}
 	return name
-}
-
-func (w *writer) knows(c collector) bool {
-	_, ok := w.collectors[c]
-	return ok
-}
-
-// cluster leads to the collector. A proxy without an IPv6 address asks for IPv4 addresses alone.
-func (c collector) cluster(name, proxyAddress string) *draft.Cluster {
-	m := &clusterv3.Cluster{
-		Name:                 name,
-		AltStatName:          strings.ReplaceAll(name, ":", "_"),
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		ConnectTimeout:       durationpb.New(collectorTimeout),
-		LoadAssignment: &endpointv3.ClusterLoadAssignment{
-			ClusterName: name,
-			Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
-				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
-					Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-						Address: c.host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: c.port},
-					}},
-				}}},
-			}}}},
-		},
-	}
-	if _, err := netip.ParseAddr(c.host); err != nil {
-		m.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
-		if a, err := netip.ParseAddr(proxyAddress); err != nil || a.Is4() {
-			m.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
-		}
-	}
-	return &draft.Cluster{Kind: draft.OtherCluster, Origin: origin, Message: m, HTTP: draft.HTTP2Options}
 }

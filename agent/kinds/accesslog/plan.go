@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -82,7 +83,8 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 		l.path = fifo(w.c, s)
 	}
 	if s.kind == sinkOTel {
-		cluster := w.collectorCluster(s.otel.collector())
+		at, _ := toolkit.ParseCollector(s.otel.Endpoint) // valid
+		cluster := w.collectorCluster(at)
 		for i := range l.records {
 			l.records[i] = s.otel.readRecord(l.templates[i].text)
 			l.records[i].cluster = cluster
@@ -127,7 +129,7 @@ func (l *logger) entry(at layer, v *values, scratch *[]byte) (*accesslogv3.Acces
 		p.packed.TypeUrl, p.packed.Value = urlFile, fileLog(l.path, l.sink.prefix, &l.templates[at], v, scratch)
 		p.config.TypedConfig = &p.packed
 	}
-	if v.direction == outboundDirection && !l.named[at] {
+	if v.direction == DirectionOutbound && !l.named[at] {
 		l.packed[at] = p.config.TypedConfig
 	}
 	return &p.message, nil

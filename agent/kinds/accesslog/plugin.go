@@ -1,5 +1,5 @@
-// Package accesslog is the plugin of MeshAccessLog with the backends that it refers to, and of TrafficLog, which it
-// replaces: which connections and requests a proxy logs, where to, and in what words.
+// Package accesslog is the plugin of MeshAccessLog with the backends that it refers to: which connections and requests a
+// proxy logs, where to, and in what words.
 //
 // A file is written by Envoy itself. The lines for a TCP collector go through a FIFO in the agent's run directory, one
 // for each proxy and collector, from which the agent forwards them: [Destinations] lists the FIFOs of a proxy with what
@@ -11,37 +11,31 @@
 package accesslog
 
 import (
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-const (
-	kind       = "MeshAccessLog"
-	legacyKind = "TrafficLog"
+// Kind is the kind of the plugin's policies.
+const Kind = "MeshAccessLog"
 
+const (
 	kindBackend       = "MeshAccessLogBackend"
 	kindGlobalBackend = "GlobalAccessLogBackend"
 )
 
-// Plugin declares the kinds and their effect.
-func Plugin() policy.Plugin {
-	clients := []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}
+// Plugin declares the kinds and their effect, beside the kinds that they replace.
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshaccesslogs", "mal", resource.PolicyShape{
-			Top:         []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshaccesslogs", "mal", resource.PolicyShape{
+			Top:         toolkit.Proxies("MeshGateway"),
 			TopFromOnly: []string{"MeshHTTPRoute", "MeshGatewayRoute"},
 			MeshName:    true,
-			From:        clients,
-			To:          []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", "MeshHTTPRoute"},
+			From:        toolkit.Clients(),
+			To:          toolkit.Destinations("MeshHTTPRoute"),
 			NewConf:     func() resource.Conf { return new(Conf) },
 		})},
-		Legacy: []policy.LegacyKind{{
-			Descriptor: resource.LegacyDescriptor(legacyKind, "traffic-logs", "", resource.LegacyShape{
-				NewConf: func() resource.Conf { return new(LegacyConf) },
-			}),
-			ReplacedBy: []string{kind},
-			Migrate:    migrate,
-		}},
+		Legacy: legacy,
 		Refers: []resource.Descriptor{
 			{Kind: kindBackend, Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newBackendSpec},
 			{Kind: kindGlobalBackend, Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newBackendSpec},

@@ -6,10 +6,9 @@ import (
 	"strings"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -35,21 +34,19 @@ type ownRule struct {
 // is logged by the rule about the service is then the rest.
 func (w *writer) routes(s draft.Service, h *draft.HTTP, rule *policy.Rule) (own []ownRule, every []string) {
 	at := map[*policy.Rule]int{}
-	for _, vh := range h.Routes.GetVirtualHosts() {
-		for _, route := range vh.GetRoutes() {
-			name := route.GetName()
-			r := w.rules.Route(s, name, h.Origins[name])
-			if r == rule || r == nil || name == "" {
-				continue
-			}
-			i, ok := at[r]
-			if !ok {
-				i = len(own)
-				own, at[r] = append(own, ownRule{rule: r}), i
-			}
-			own[i].names = append(own[i].names, name)
-			every = append(every, name)
+	for route := range toolkit.Routes(h) {
+		name := route.GetName()
+		r := w.rules.Route(s, name, h.Origins[name])
+		if r == rule || r == nil || name == "" {
+			continue
 		}
+		i, ok := at[r]
+		if !ok {
+			i = len(own)
+			own, at[r] = append(own, ownRule{rule: r}), i
+		}
+		own[i].names = append(own[i].names, name)
+		every = append(every, name)
 	}
 	for i := range own {
 		own[i].names = unique(own[i].names)
@@ -91,12 +88,7 @@ func byPath(route *resource.Resource, service string) ([]*accesslogv3.AccessLogF
 		if re == "" {
 			return nil, true
 		}
-		filters = append(filters, headerFilter(&routev3.HeaderMatcher{
-			Name: ":path",
-			HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
-				MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: re}},
-			}},
-		}))
+		filters = append(filters, headerFilter(toolkit.Header(":path", toolkit.Regex(re))))
 	}
 	if len(filters) == 1 {
 		return filters, true

@@ -1,8 +1,10 @@
 package accesslog
 
 import (
-	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -14,11 +16,9 @@ func (c *Conf) Validate(v *resource.Validator) {
 	switch {
 	case c.Backends == nil:
 		v.Field("backends").Faultf("the backends are missing: give at least one, or [] to switch the log off for what this selects")
-	case len(*c.Backends) > maxBackends:
-		v.Field("backends").Faultf("%d backends are given, at most %d are allowed", len(*c.Backends), maxBackends)
-	default:
+	case toolkit.AtMost(v.Field("backends"), len(*c.Backends), maxBackends, "backends"):
 		for i := range *c.Backends {
-			(*c.Backends)[i].validate(v.Field("backends").Index(i), true)
+			(*c.Backends)[i].Check(v.Field("backends").Index(i), true)
 		}
 	}
 	if c.Filtering != nil {
@@ -31,10 +31,11 @@ func (s *BackendSpec) Validate(v *resource.Validator) {
 	if s.Name == "" {
 		v.Field("name").Faultf("the name is missing: references may use it")
 	}
-	s.Backend.validate(v, false)
+	s.Check(v, false)
 }
 
-func (b *Backend) validate(v *resource.Validator, references bool) {
+// Check checks the backend, which may be a reference.
+func (b *Backend) Check(v *resource.Validator, references bool) {
 	types := []string{"File", "Tcp", "OpenTelemetry", "file", "tcp"}
 	if references {
 		types = append(types, "reference")
@@ -62,58 +63,50 @@ func (b *Backend) validate(v *resource.Validator, references bool) {
 			return
 		}
 		b.OpenTelemetry.validate(v.Field("openTelemetry"))
-	case sinkFile:
-		b.validateForms(v, "file", b.File != nil, b.Type == "File")
-		if f := b.File; f != nil {
-			v.Field("file").Field("path").FilePath(f.Path)
-			b.validateFormat(v, "file", f.Format)
-		}
-		if b.Conf != nil {
-			v.Field("conf").Field("path").FilePath(b.Conf.Path)
-			b.Conf.only(v.Field("conf"), "path", b.Type)
-		}
-	case sinkTCP:
-		b.validateForms(v, "tcp", b.TCP != nil, b.Type == "Tcp")
-		if t := b.TCP; t != nil {
-			v.Field("tcp").Field("address").HostPort(t.Address)
-			b.validateFormat(v, "tcp", t.Format)
-		}
-		if b.Conf != nil {
-			v.Field("conf").Field("address").HostPort(b.Conf.Address)
-			b.Conf.only(v.Field("conf"), "address", b.Type)
-		}
-	}
-	if b.Format != nil && (k == sinkFile || k == sinkTCP) {
-		b.Format.validate(v.Field("format"))
+	default:
+		b.checkLines(v, k)
 	}
 }
 
-// validateForms checks that one of the two forms is used: the field of the type, or conf.
-func (b *Backend) validateForms(v *resource.Validator, field string, typed, preferred bool) {
+// checkLines checks a backend for lines: one of two forms is used, the field of the type or conf.
+func (b *Backend) checkLines(v *resource.Validator, k sinkKind) {
+	typed, own, conf := b.File != nil, toolkit.Or(b.File, File{}), toolkit.Or(b.Conf, BackendConf{})
+	field, part, check, inConf := "file", "path", (*resource.Validator).FilePath, conf.Path
+	if k == sinkTCP {
+		tcp := toolkit.Or(b.TCP, TCP{})
+		typed, own = b.TCP != nil, File{Path: tcp.Address, Format: tcp.Format}
+		field, part, check, inConf = "tcp", "address", (*resource.Validator).HostPort, conf.Address
+	}
 	switch {
 	case typed && b.Conf != nil:
 		v.Field("conf").Faultf("conf and %s are given: remove one of them", field)
-	case !typed && b.Conf == nil && preferred:
+	case !typed && b.Conf == nil && b.Type != strings.ToLower(b.Type):
 		v.Field(field).Faultf("%s is missing: type %s needs it", field, b.Type)
 	case !typed && b.Conf == nil:
 		v.Field("conf").Faultf("conf is missing: type %s needs it", b.Type)
 	}
-}
-
-func (b *Backend) validateFormat(v *resource.Validator, field string, f *Format) {
-	if f == nil {
-		return
+	if typed {
+		check(v.Field(field).Field(part), own.Path)
 	}
-	f.validate(v.Field(field).Field("format"))
+	if own.Format != nil {
+		own.Format.validate(v.Field(field).Field("format"))
+		if b.Format != nil {
+			v.Field("format").Faultf("format is given here and in %s: remove one of them", field)
+		}
+	}
+	if b.Conf != nil {
+		check(v.Field("conf").Field(part), inConf)
+		conf.only(v.Field("conf"), b.Type, part)
+	}
 	if b.Format != nil {
-		v.Field("format").Faultf("format is given here and in %s: remove one of them", field)
+		b.Format.validate(v.Field("format"))
 	}
 }
 
-// only checks that a conf has nothing but the field of its type.
-func (c *BackendConf) only(v *resource.Validator, field, typ string) {
+// only checks that a conf has nothing but the fields of its type.
+func (c *BackendConf) only(v *resource.Validator, typ string, fields ...string) {
 	for _, f := range []struct{ name, value string }{{"path", c.Path}, {"address", c.Address}, {"kind", c.Kind}, {"name", c.Name}} {
-		if f.name != field && f.value != "" {
+		if !slices.Contains(fields, f.name) && f.value != "" {
 			v.Field(f.name).Faultf("%s does not go with type %s: remove it", f.name, typ)
 		}
 	}
@@ -136,21 +129,7 @@ func (b *Backend) validateReference(v *resource.Validator) {
 	case b.Conf.Name == "":
 		v.Field("name").Faultf("the name is missing: give that of the %s, or its spec.name", kindBackend)
 	case b.Name != "" && b.Name != b.Conf.Name:
-		v.Field("name").Faultf("%q and the name %q of the backend do not agree: remove one of them", clip(b.Conf.Name), clip(b.Name))
+		v.Field("name").Faultf("%q and the name %q of the backend do not agree: remove one of them", toolkit.Clip(b.Conf.Name), toolkit.Clip(b.Name))
 	}
-	if b.Conf.Path != "" {
-		v.Field("path").Faultf("path does not go with type %s: remove it", b.Type)
-	}
-	if b.Conf.Address != "" {
-		v.Field("address").Faultf("address does not go with type %s: remove it", b.Type)
-	}
-}
-
-// clip cuts a text from a document to a length that fits a message.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return fmt.Sprintf("%.80s…", s) // counts runes, so none is cut
+	b.Conf.only(v, b.Type, "kind", "name")
 }

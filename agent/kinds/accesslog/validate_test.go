@@ -109,7 +109,7 @@ func TestRefused(t *testing.T) {
 		{otel(`{}`), otelAt + ".endpoint", "4317"},
 		{otel(`{"endpoint":""}`), otelAt + ".endpoint", "missing"},
 		{otel(`{"endpoint":"http://otel:4317"}`), otelAt + ".endpoint", "URL"},
-		{otel(`{"endpoint":"otel:x"}`), otelAt + ".endpoint", "port number"},
+		{otel(`{"endpoint":"otel:x"}`), otelAt + ".endpoint", "is not a port"},
 		{otel(`{"endpoint":"o tel"}`), otelAt + ".endpoint", "only letters"},
 		{otel(`{"endpoint":"otel","attributes":[{"value":"x"}]}`), otelAt + ".attributes[0].key", "missing"},
 		{otel(`{"endpoint":"otel","attributes":[{"key":"a","value":"x"},{"key":"a","value":"y"}]}`), otelAt + ".attributes[1].key", "already"},

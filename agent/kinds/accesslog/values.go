@@ -22,9 +22,9 @@ const (
 	workloadID        = "KUMA_WORKLOAD"
 	labelWorkload     = "kuma.io/workload"
 	unknownService    = "unknown"
-	inboundDirection  = "INBOUND"
-	outboundDirection = "OUTBOUND"
-	noDirection       = "UNSPECIFIED"
+	DirectionInbound  = "INBOUND"
+	DirectionOutbound = "OUTBOUND"
+	DirectionNone     = "UNSPECIFIED"
 )
 
 var placeholders = [...]string{sourceAddress, sourceIP, sourceService, destination, meshName, trafficDirection, zoneName, workloadID}

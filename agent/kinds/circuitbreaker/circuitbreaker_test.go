@@ -7,11 +7,12 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", circuitbreaker.Plugin()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", circuitbreaker.Plugin(legacykind.Kind())) }
 
 // to is a MeshCircuitBreaker for all destinations.
 func to(conf string) string {

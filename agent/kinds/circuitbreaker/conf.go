@@ -105,9 +105,7 @@ func (o *OutlierDetection) validate(v *resource.Validator) {
 		f := at.Field("successRate")
 		f.Field("minimumHosts").AtLeastOne(s.MinimumHosts)
 		f.Field("requestVolume").AtLeastOne(s.RequestVolume)
-		if s.StandardDeviationFactor != nil {
-			validateFactor(f.Field("standardDeviationFactor"), s.StandardDeviationFactor.Float(), s.StandardDeviationFactor)
-		}
+		CheckFactor(f.Field("standardDeviationFactor"), s.StandardDeviationFactor)
 	}
 	if p := d.FailurePercentage; p != nil {
 		f := at.Field("failurePercentage")
@@ -126,15 +124,18 @@ func (c *Consecutive) validate(v *resource.Validator) {
 // Envoy takes the factor in thousandths, as a number of 32 bits.
 const maxFactor = math.MaxUint32 / 1000
 
-// validateFactor checks the factor of a standard deviation; shown is how it was written.
-func validateFactor(v *resource.Validator, f float64, shown any) {
-	switch {
+// CheckFactor checks the factor of a standard deviation; nil is not given.
+func CheckFactor(v *resource.Validator, d *resource.Decimal) {
+	if d == nil {
+		return
+	}
+	switch f := d.Float(); {
 	case !(f > 0):
-		v.Faultf("%v is not more than 0", shown)
+		v.Faultf("%v is not more than 0", d)
 	case thousandths(f) == 0:
-		v.Faultf("%v is too small: thousandths count, so give 0.001 or more", shown)
+		v.Faultf("%v is too small: thousandths count, so give 0.001 or more", d)
 	case f > maxFactor:
-		v.Faultf("%v is too large: %d is allowed at most", shown, maxFactor)
+		v.Faultf("%v is too large: %d is allowed at most", d, maxFactor)
 	}
 }
 

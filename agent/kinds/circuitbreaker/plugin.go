@@ -1,38 +1,45 @@
-// Package circuitbreaker is the plugin of MeshCircuitBreaker, and of CircuitBreaker, which it replaces: how many
-// connections and requests a cluster may have at a time, and when an endpoint that fails is left out for a while.
+// Package circuitbreaker is the plugin of MeshCircuitBreaker: how many connections and requests a cluster may have at a
+// time, and when an endpoint that fails is left out for a while.
 //
-// Its policies act on the clusters of outbounds and (MeshCircuitBreaker) on those that lead to the workload. The two
-// halves, limits and outlier detection, are independent: what CircuitBreaker says about one of them ends when a
-// MeshCircuitBreaker that selects the proxy speaks of it.
+// Its policies act on the clusters of outbounds and on those that lead to the workload.
 package circuitbreaker
 
 import (
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-const (
-	kind       = "MeshCircuitBreaker"
-	legacyKind = "CircuitBreaker"
+// Kind is the kind of the plugin's policies.
+const Kind = "MeshCircuitBreaker"
 
-	kindHTTPRoute = "MeshHTTPRoute"
-	kindTCPRoute  = "MeshTCPRoute"
-)
-
-// Plugin declares the kinds and their effect.
-func Plugin() policy.Plugin {
+// Plugin declares the kind and its effect, beside the kinds that it replaces.
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshcircuitbreakers", "mcb", resource.PolicyShape{
-			Top:       []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"},
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshcircuitbreakers", "mcb", resource.PolicyShape{
+			Top:       toolkit.Proxies(),
 			TopToOnly: []string{"MeshGateway"},
 			From:      []string{"Mesh"},
-			To:        []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService"},
+			To:        toolkit.Destinations(),
 			NewConf:   func() resource.Conf { return new(Conf) },
 		})},
-		// Replaced half by half, which this plugin sees to.
-		Legacy: []policy.LegacyKind{{Descriptor: resource.LegacyDescriptor(legacyKind, "circuit-breakers", "", resource.LegacyShape{
-			NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
-		}), Ended: ended, Migrate: migrate}},
-		Apply: apply,
+		Legacy: legacy,
+		Apply:  apply,
+	}
+}
+
+func apply(c *policy.Context, d *draft.Draft) {
+	k := c.Rules.Kind(Kind)
+	if k == nil {
+		return
+	}
+	memo := map[*Conf]*Breaker{}
+	of := func(r *policy.Rule) *Breaker { return toolkit.Once(memo, toolkit.Conf[Conf](r), BreakerOf) }
+	for cl := range toolkit.Clusters(d, draft.InboundCluster) {
+		of(k.InboundAll(cl.Inbound)).Put(cl.Message)
+	}
+	for cl := range toolkit.Clusters(d, draft.OutboundCluster) {
+		of(k.Outbound(cl.Service)).Put(cl.Message)
 	}
 }

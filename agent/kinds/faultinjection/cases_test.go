@@ -4,7 +4,8 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/faultinjection/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", faultinjection.Plugin()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", faultinjection.Plugin(legacykind.Kind())) }

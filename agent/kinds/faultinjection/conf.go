@@ -1,30 +1,18 @@
 package faultinjection
 
 import (
-	"encoding/json"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Conf is the faults of one group of clients. Each has its own chance; a request can meet several.
 type Conf struct {
-	HTTP *Faults `json:"http,omitempty"` // replaces the list of weaker policies, also when it is empty
-}
-
-// Faults is a list of faults. In JSON an empty one is [], so that it is not taken for one that is not given.
-type Faults []Fault
-
-// MarshalJSON writes the list.
-func (f Faults) MarshalJSON() ([]byte, error) {
-	if len(f) == 0 {
-		return []byte("[]"), nil
-	}
-	return json.Marshal([]Fault(f))
-}
-
-// LegacyConf is what one FaultInjection does.
-type LegacyConf struct {
-	Fault
+	HTTP *[]Fault `json:"http,omitempty"` // replaces the list of weaker policies, also when it is empty
 }
 
 // Fault is what happens to a share of the requests.
@@ -52,29 +40,24 @@ type Bandwidth struct {
 	Percentage *resource.Decimal `json:"percentage,omitempty"`
 }
 
-// maxFaults bounds the faults of one group of clients: each is a filter that every request passes.
-const maxFaults = 100
+// MaxFaults bounds the faults of one group of clients: each is a filter that every request passes.
+const MaxFaults = 100
 
 // Validate checks each fault.
 func (c *Conf) Validate(v *resource.Validator) {
 	if c.HTTP == nil {
 		return // says nothing, which takes nothing away from weaker policies
 	}
-	v = v.Field("http")
-	if n := len(*c.HTTP); n > maxFaults {
-		v.Faultf("%d faults are given, at most %d are allowed", n, maxFaults)
-		return
-	}
-	for i := range *c.HTTP {
-		(*c.HTTP)[i].validate(v.Index(i), readBandwidth)
+	if v = v.Field("http"); toolkit.AtMost(v, len(*c.HTTP), MaxFaults, "faults") {
+		for i := range *c.HTTP {
+			(*c.HTTP)[i].Check(v.Index(i), false)
+		}
 	}
 }
 
-// Validate checks the fault.
-func (c *LegacyConf) Validate(v *resource.Validator) { c.validate(v, readLegacyBandwidth) }
-
-func (f *Fault) validate(v *resource.Validator, bandwidth func(string) (uint64, string)) {
-	if f.Abort == nil && f.Delay == nil && f.ResponseBandwidth == nil {
+// Check checks the fault. With small, mega and giga may also be written small, as FaultInjection allows.
+func (f *Fault) Check(v *resource.Validator, small bool) {
+	if *f == (Fault{}) {
 		v.Faultf("the fault does nothing: give abort, delay, responseBandwidth or several of them")
 	}
 	if a := f.Abort; a != nil {
@@ -99,9 +82,31 @@ func (f *Fault) validate(v *resource.Validator, bandwidth func(string) (uint64, 
 	}
 	if b := f.ResponseBandwidth; b != nil {
 		v := v.Field("responseBandwidth")
-		if _, reason := bandwidth(b.Limit); reason != "" {
+		if _, reason := readBandwidth(b.Limit, small); reason != "" {
 			v.Field("limit").Faultf("%s", reason)
 		}
 		validateShare(v.Field("percentage"), b.Percentage)
 	}
+}
+
+// Filter makes the filter of the fault for the requests of some clients.
+func (f *Fault) Filter(clients []*routev3.HeaderMatcher) draft.Extension {
+	m := &faultv3.HTTPFault{Headers: clients}
+	if a := f.Abort; a != nil && a.HTTPStatus != nil {
+		m.Abort = &faultv3.FaultAbort{ErrorType: &faultv3.FaultAbort_HttpStatus{HttpStatus: *a.HTTPStatus}, Percentage: share(a.Percentage)}
+	}
+	if d := f.Delay; d != nil && d.Value != nil {
+		m.Delay = &commonv3.FaultDelay{
+			FaultDelaySecifier: &commonv3.FaultDelay_FixedDelay{FixedDelay: toolkit.Duration(d.Value)},
+			Percentage:         share(d.Percentage),
+		}
+	}
+	if b := f.ResponseBandwidth; b != nil {
+		kbps, _ := readBandwidth(b.Limit, true) // was validated
+		m.ResponseRateLimit = &commonv3.FaultRateLimit{
+			LimitType:  &commonv3.FaultRateLimit_FixedLimit_{FixedLimit: &commonv3.FaultRateLimit_FixedLimit{LimitKbps: kbps}},
+			Percentage: share(b.Percentage),
+		}
+	}
+	return draft.Extension{Name: "envoy.filters.http.fault", Message: m}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"strings"
 	"testing"
 
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -14,12 +13,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
+// oneFault is the conf of a legacy kind that holds a fault.
+type oneFault struct{ Fault }
+
+func (c *oneFault) Validate(v *resource.Validator) { c.Check(v, true) }
+
 func TestShare(t *testing.T) {
 	for text, want := range map[string]string{
 		"0": "0/100", "1": "1/100", "100": "100/100", "2.5": "250/10000", "50.5": "5050/10000", "0.29": "29/10000",
 		"33.333": "333330/1000000", "0.0001": "1/1000000", "99.9999": "999999/1000000", "62.50": "6250/10000",
 	} {
-		reg, err := resource.NewRegistry(resource.LegacyDescriptor("Share", "shares", "", resource.LegacyShape{NewConf: func() resource.Conf { return new(LegacyConf) }}))
+		reg, err := resource.NewRegistry(resource.LegacyDescriptor("Share", "shares", "", resource.LegacyShape{NewConf: func() resource.Conf { return new(oneFault) }}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +31,7 @@ func TestShare(t *testing.T) {
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
-		p := res[0].Spec.(*resource.LegacyPolicy).Conf.(*LegacyConf).Abort.Percentage
+		p := res[0].Spec.(*resource.LegacyPolicy).Conf.(*oneFault).Abort.Percentage
 		s := share(p)
 		of := map[typev3.FractionalPercent_DenominatorType]int{0: 100, 1: 10_000, 2: 1_000_000}[s.Denominator]
 		if got := fmt.Sprintf("%d/%d", s.Numerator, of); got != want {
@@ -47,8 +51,8 @@ func FuzzBandwidth(f *testing.F) {
 	}
 	form := regexp.MustCompile(`^0*[1-9][0-9]* ?([kMG]bps|[mg]bps)$`)
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, read := range []func(string) (uint64, string){readBandwidth, readLegacyBandwidth} {
-			kbps, reason := read(s)
+		for _, small := range []bool{false, true} {
+			kbps, reason := readBandwidth(s, small)
 			if (reason == "") != (kbps > 0) {
 				t.Fatalf("%q: %d kbps and the reason %q", s, kbps, reason)
 			}
@@ -72,7 +76,7 @@ func FuzzTagsRegex(f *testing.F) {
 		}
 		header := mesh.TagString(map[string][]string{k1: {"0", v1, "zz"}, k2: {v2}, "other": {"o"}})
 		for _, tags := range []map[string]string{{k1: v1}, {k2: v2}, {k1: v1, k2: v2}, {k1: "*"}, {k1: "*", k2: v2}} {
-			r, err := regexp.Compile("^(?:" + tagsRegex(tags) + ")$") // RE2::FullMatch, as Envoy has it
+			r, err := regexp.Compile("^(?:" + TagsRegex(tags) + ")$") // RE2::FullMatch, as Envoy has it
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,19 +116,5 @@ func TestOfSubset(t *testing.T) {
 		if f, b := match(c.subset, front), match(c.subset, back); f != c.front || b != c.back {
 			t.Errorf("%v: front %v, back %v", c.subset, f, b)
 		}
-	}
-}
-
-func TestOfSources(t *testing.T) {
-	one := ofSources([]resource.LegacySelector{{Match: map[string]string{"kuma.io/service": "*"}}})
-	//lint:ignore SA1019 the field that is written
-	if got := one[0].GetSafeRegexMatch().GetRegex(); got != ".*&kuma.io/service=.*" {
-		t.Error(got)
-	}
-	two := ofSources([]resource.LegacySelector{{Match: map[string]string{"kuma.io/service": "web", "v": "1.0"}}, {Match: map[string]string{"kuma.io/service": "api"}}})
-	want := `(.*&kuma.io/service=[^&]*web[,&].*&v=[^&]*1\.0[,&].*|.*&kuma.io/service=[^&]*api[,&].*)`
-	//lint:ignore SA1019 the field that is written
-	if got := two[0].GetSafeRegexMatch().GetRegex(); got != want || strings.Count(got, "|") != 1 {
-		t.Errorf("got %s", got)
 	}
 }

@@ -40,25 +40,17 @@ func share(percentage *resource.Decimal) *typev3.FractionalPercent {
 	}
 }
 
-// readBandwidth reads a limit of a MeshFaultInjection and returns it in kbps, or what is wrong.
-func readBandwidth(s string) (kbps uint64, reason string) {
-	return bandwidth(s, map[string]uint64{"kbps": 1, "Mbps": 1_000, "Gbps": 1_000_000})
-}
-
-// readLegacyBandwidth reads a limit of a FaultInjection, where mega and giga have also been written small.
-func readLegacyBandwidth(s string) (kbps uint64, reason string) {
-	return bandwidth(s, map[string]uint64{"kbps": 1, "Mbps": 1_000, "mbps": 1_000, "Gbps": 1_000_000, "gbps": 1_000_000})
-}
-
-func bandwidth(s string, units map[string]uint64) (kbps uint64, reason string) {
+// readBandwidth reads a limit and returns it in kbps, or what is wrong. With small, mega and giga may also be written
+// small.
+func readBandwidth(s string, small bool) (kbps uint64, reason string) {
 	const wanted = `a whole number with the unit kbps, Mbps or Gbps, for example "50kbps"`
 	if s == "" {
 		return 0, "the limit is missing: give " + wanted
 	}
 	digits := strings.TrimLeft(s, "0123456789")
 	number, unit := s[:len(s)-len(digits)], strings.TrimPrefix(digits, " ")
-	factor, ok := units[unit]
-	if !ok || number == "" {
+	factor := map[string]uint64{"kbps": 1, "Mbps": 1_000, "Gbps": 1_000_000, "mbps": 1_000, "gbps": 1_000_000}[unit]
+	if factor == 0 || number == "" || !small && (unit[0] == 'm' || unit[0] == 'g') {
 		return 0, fmt.Sprintf("%.40q is not a bandwidth: give %s", s, wanted)
 	}
 	n, err := strconv.ParseUint(number, 10, 32) // so that no unit makes it overflow, here or in Envoy

@@ -1,59 +1,69 @@
-// Package faultinjection is the plugin of MeshFaultInjection, and of FaultInjection, which it replaces: requests that an
-// inbound answers with an error, late or slowly, by chance, to show what their clients make of it.
+// Package faultinjection is the plugin of MeshFaultInjection: requests that an inbound answers with an error, late or
+// slowly, by chance, to show what their clients make of it.
 //
 // Clients are told by the tags that their proxies send with every request. Whoever sends no tags is hit by the faults
 // for all clients alone.
 package faultinjection
 
 import (
-	"slices"
-
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-const (
-	kind       = "MeshFaultInjection"
-	legacyKind = "FaultInjection"
-)
+// Kind is the kind of the plugin's policies.
+const Kind = "MeshFaultInjection"
 
-// Plugin declares the kinds and their effect.
-func Plugin() policy.Plugin {
-	clients := []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}
+// Plugin declares the kind and its effect, beside the kinds that it replaces.
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshfaultinjections", "mfi", resource.PolicyShape{
-			Top:       append(clients[:len(clients):len(clients)], "Dataplane"),
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshfaultinjections", "mfi", resource.PolicyShape{
+			Top:       toolkit.Proxies(),
 			TopToOnly: []string{"MeshGateway"},
-			From:      clients,
+			From:      toolkit.Clients(),
 			To:        []string{"Mesh"},
 			NewConf:   func() resource.Conf { return new(Conf) },
-			Check:     check,
+			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.ToOfGateways(p, v, "MeshGateway") },
 		})},
-		Legacy: []policy.LegacyKind{{
-			Descriptor: resource.LegacyDescriptor(legacyKind, "fault-injections", "", resource.LegacyShape{
-				NewConf:      func() resource.Conf { return new(LegacyConf) },
-				ConfRequired: true,
-			}),
-			ReplacedBy: []string{kind},
-			Arrives:    true,
-			Together:   true,
-			Migrate:    migrate,
-		}},
-		Apply: apply,
+		Legacy: legacy,
+		Apply:  apply,
 	}
 }
 
-// check refuses to where the policy is about no gateway: it is about the listeners of built-in gateways.
-func check(p *resource.Policy, v *resource.Validator) {
-	if len(p.To) == 0 || p.TargetRef == nil {
-		return
+func apply(c *policy.Context, d *draft.Draft) {
+	rules := c.Rules.Kind(Kind)
+	if c.Last {
+		toolkit.WarnToOfGateways(c, rules, "inject faults where requests arrive")
 	}
-	switch t := p.TargetRef; t.Kind {
-	case "MeshService", "MeshServiceSubset", "Dataplane":
-		v.Field("to").Faultf("a policy on %s has no to, which is about the listeners of gateways: write from instead, or give a targetRef of MeshGateway", t.Kind)
-	default:
-		if len(t.ProxyTypes) > 0 && !slices.Contains(t.ProxyTypes, "Gateway") {
-			v.Field("to").Faultf("a policy without gateways has no to, which is about their listeners: write from instead, or add Gateway to targetRef.proxyTypes")
+	for l := range toolkit.Listeners(d, draft.Inbound) {
+		if in := rules.Inbound(l.Inbound); in != nil {
+			Inject(l, ofRules(in.Rules))
 		}
 	}
+}
+
+// Inject puts filters before the routing of the requests of an inbound.
+func Inject(l *draft.Listener, filters []draft.Extension) {
+	for _, ch := range l.Chains {
+		if ch.HTTP != nil && len(filters) > 0 {
+			toolkit.BeforeRouter(ch.HTTP, filters...)
+		}
+	}
+}
+
+// ofRules makes the filters of an inbound: those for the narrowest groups of clients come first.
+func ofRules(rules []*policy.Rule) []draft.Extension {
+	var out []draft.Extension
+	for _, r := range rules {
+		conf := toolkit.Conf[Conf](r)
+		if conf == nil || conf.HTTP == nil {
+			continue
+		}
+		clients := ofSubset(r.Subset)
+		for i := range *conf.HTTP {
+			out = append(out, (*conf.HTTP)[i].Filter(clients))
+		}
+	}
+	return out
 }

@@ -1,6 +1,9 @@
 package healthcheck
 
-import "github.com/nearside-mesh/nearside/agent/resource"
+import (
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
 
 // Conf says how the endpoints of a service are probed.
 type Conf struct {
@@ -35,22 +38,10 @@ type TCP struct {
 
 // HTTP probes with a GET request.
 type HTTP struct {
-	Disabled            *bool    `json:"disabled,omitempty"`
-	Path                *string  `json:"path,omitempty"` // default /
-	RequestHeadersToAdd *Headers `json:"requestHeadersToAdd,omitempty"`
-	ExpectedStatuses    []uint32 `json:"expectedStatuses,omitempty"` // default 200
-}
-
-// Headers are set or added to a request; a comma separates several values.
-type Headers struct {
-	Set []Header `json:"set,omitempty"`
-	Add []Header `json:"add,omitempty"`
-}
-
-// Header is one header of a request.
-type Header struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Disabled            *bool                 `json:"disabled,omitempty"`
+	Path                *string               `json:"path,omitempty"` // default /
+	RequestHeadersToAdd *toolkit.HeaderValues `json:"requestHeadersToAdd,omitempty"`
+	ExpectedStatuses    []uint32              `json:"expectedStatuses,omitempty"` // default 200
 }
 
 // GRPC probes with grpc.health.v1.Health/Check.

@@ -1,6 +1,7 @@
 package healthcheck
 
 import (
+	"cmp"
 	"encoding/hex"
 	"strings"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
-	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // What a conf leaves open, as Kuma has it.
@@ -22,7 +23,6 @@ const (
 	defaultTimeout            = 15 * time.Second
 	defaultUnhealthyThreshold = 5
 	defaultHealthyThreshold   = 1
-	defaultPath               = "/"
 )
 
 const (
@@ -35,26 +35,25 @@ const (
 func checkOf(c *Conf, p mesh.Protocol, tags string) (*corev3.HealthCheck, error) {
 	out := &corev3.HealthCheck{}
 	switch {
-	case (p == mesh.ProtocolHTTP || p == mesh.ProtocolHTTP2) && c.HTTP != nil && !on(c.HTTP.Disabled):
+	case (p == mesh.ProtocolHTTP || p == mesh.ProtocolHTTP2) && c.HTTP != nil && !toolkit.Or(c.HTTP.Disabled, false):
 		out.HealthChecker = c.HTTP.checker(p, tags)
-	case p == mesh.ProtocolGRPC && c.GRPC != nil && !on(c.GRPC.Disabled):
+	case p == mesh.ProtocolGRPC && c.GRPC != nil && !toolkit.Or(c.GRPC.Disabled, false):
 		out.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{
 			ServiceName: c.GRPC.ServiceName, Authority: c.GRPC.Authority,
 		}}
-	case c.TCP != nil && !on(c.TCP.Disabled) && c.tcpServes(p):
+	case c.TCP != nil && !toolkit.Or(c.TCP.Disabled, false) && c.tcpServes(p):
 		out.HealthChecker = c.TCP.checker()
 	default:
 		return nil, nil
 	}
-	out.Interval, out.Timeout = orDefault(c.Interval, defaultInterval), orDefault(c.Timeout, defaultTimeout)
-	out.UnhealthyThreshold = count(c.UnhealthyThreshold, defaultUnhealthyThreshold)
-	out.HealthyThreshold = count(c.HealthyThreshold, defaultHealthyThreshold)
-	out.InitialJitter, out.IntervalJitter = span(c.InitialJitter), span(c.IntervalJitter)
-	if c.IntervalJitterPercent != nil {
-		out.IntervalJitterPercent = *c.IntervalJitterPercent
-	}
-	out.NoTrafficInterval = span(c.NoTrafficInterval)
-	out.AlwaysLogHealthCheckFailures = on(c.AlwaysLogHealthCheckFailures)
+	out.Interval = cmp.Or(toolkit.Duration(c.Interval), durationpb.New(defaultInterval))
+	out.Timeout = cmp.Or(toolkit.Duration(c.Timeout), durationpb.New(defaultTimeout))
+	out.UnhealthyThreshold = wrapperspb.UInt32(toolkit.Or(c.UnhealthyThreshold, defaultUnhealthyThreshold))
+	out.HealthyThreshold = wrapperspb.UInt32(toolkit.Or(c.HealthyThreshold, defaultHealthyThreshold))
+	out.InitialJitter, out.IntervalJitter = toolkit.Duration(c.InitialJitter), toolkit.Duration(c.IntervalJitter)
+	out.IntervalJitterPercent = toolkit.Or(c.IntervalJitterPercent, 0)
+	out.NoTrafficInterval = toolkit.Duration(c.NoTrafficInterval)
+	out.AlwaysLogHealthCheckFailures = toolkit.Or(c.AlwaysLogHealthCheckFailures, false)
 	if c.ReuseConnection != nil {
 		out.ReuseConnection = wrapperspb.Bool(*c.ReuseConnection)
 	}
@@ -97,10 +96,7 @@ func payload(b []byte) *corev3.HealthCheck_Payload {
 }
 
 func (h *HTTP) checker(p mesh.Protocol, tags string) *corev3.HealthCheck_HttpHealthCheck_ {
-	out := &corev3.HealthCheck_HttpHealthCheck{Path: defaultPath}
-	if h.Path != nil {
-		out.Path = *h.Path
-	}
+	out := &corev3.HealthCheck_HttpHealthCheck{Path: toolkit.Or(h.Path, "/")}
 	if p == mesh.ProtocolHTTP2 {
 		out.CodecClientType = typev3.CodecClientType_HTTP2
 	}
@@ -110,12 +106,7 @@ func (h *HTTP) checker(p mesh.Protocol, tags string) *corev3.HealthCheck_HttpHea
 		})
 	}
 	if r := h.RequestHeadersToAdd; r != nil {
-		for _, x := range r.Add {
-			out.RequestHeadersToAdd = x.append(out.RequestHeadersToAdd, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)
-		}
-		for _, x := range r.Set {
-			out.RequestHeadersToAdd = x.append(out.RequestHeadersToAdd, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
-		}
+		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, r.Options(values)...)
 	}
 	for _, s := range h.ExpectedStatuses {
 		out.ExpectedStatuses = append(out.ExpectedStatuses, &typev3.Int64Range{Start: int64(s), End: int64(s) + 1})
@@ -123,38 +114,11 @@ func (h *HTTP) checker(p mesh.Protocol, tags string) *corev3.HealthCheck_HttpHea
 	return &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: out}
 }
 
-// append adds the values of a header, the first one in the given way and the others behind it.
-func (h *Header) append(list []*corev3.HeaderValueOption, how corev3.HeaderValueOption_HeaderAppendAction) []*corev3.HeaderValueOption {
-	for value := range strings.SplitSeq(h.Value, ",") {
-		list = append(list, &corev3.HeaderValueOption{
-			// Envoy reads values as formats; % stands for itself when doubled.
-			Header:       &corev3.HeaderValue{Key: h.Name, Value: strings.ReplaceAll(strings.TrimSpace(value), "%", "%%")},
-			AppendAction: how,
-		})
-		how = corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
+// values splits the values of a header. Envoy reads them as formats; % stands for itself when doubled.
+func values(s string) []string {
+	list := strings.Split(strings.ReplaceAll(s, "%", "%%"), ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
 	}
 	return list
-}
-
-func on(b *bool) bool { return b != nil && *b }
-
-func span(d *resource.Duration) *durationpb.Duration {
-	if d == nil {
-		return nil
-	}
-	return durationpb.New(d.Duration)
-}
-
-func orDefault(d *resource.Duration, otherwise time.Duration) *durationpb.Duration {
-	if d == nil {
-		return durationpb.New(otherwise)
-	}
-	return durationpb.New(d.Duration)
-}
-
-func count(n *uint32, otherwise uint32) *wrapperspb.UInt32Value {
-	if n == nil {
-		return wrapperspb.UInt32(otherwise)
-	}
-	return wrapperspb.UInt32(*n)
 }

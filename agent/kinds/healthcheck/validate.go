@@ -3,6 +3,7 @@ package healthcheck
 import (
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -47,8 +48,7 @@ func (c *Conf) Validate(v *resource.Validator) {
 func (t *TCP) validate(v *resource.Validator) {
 	validateBlock(v.Field("send"), t.Send)
 	at := v.Field("receive")
-	if len(t.Receive) > maxBlocks {
-		at.Faultf("%d blocks are given, at most %d are allowed", len(t.Receive), maxBlocks)
+	if !toolkit.AtMost(at, len(t.Receive), maxBlocks, "blocks") {
 		return
 	}
 	for i, b := range t.Receive {
@@ -70,12 +70,13 @@ func (h *HTTP) validate(v *resource.Validator) {
 		validatePath(v.Field("path"), *h.Path, "the path")
 	}
 	if r := h.RequestHeadersToAdd; r != nil {
-		validateHeaders(v.Field("requestHeadersToAdd").Field("set"), r.Set)
-		validateHeaders(v.Field("requestHeadersToAdd").Field("add"), r.Add)
+		at := v.Field("requestHeadersToAdd")
+		if toolkit.AtMost(at.Field("set"), len(r.Set), maxHeaders, "headers") && toolkit.AtMost(at.Field("add"), len(r.Add), maxHeaders, "headers") {
+			r.Check(at, "the host of the probe is the name of the cluster", validateText)
+		}
 	}
 	at := v.Field("expectedStatuses")
-	if len(h.ExpectedStatuses) > maxStatuses {
-		at.Faultf("%d statuses are given, at most %d are allowed", len(h.ExpectedStatuses), maxStatuses)
+	if !toolkit.AtMost(at, len(h.ExpectedStatuses), maxStatuses, "statuses") {
 		return
 	}
 	for i, s := range h.ExpectedStatuses {
@@ -85,34 +86,13 @@ func (h *HTTP) validate(v *resource.Validator) {
 	}
 }
 
-func validateHeaders(v *resource.Validator, list []Header) {
-	if len(list) > maxHeaders {
-		v.Faultf("%d headers are given, at most %d are allowed", len(list), maxHeaders)
-		return
-	}
-	seen := make(map[string]bool, len(list))
-	for i, h := range list {
-		at := v.Index(i)
-		at.Field("name").HeaderName(h.Name)
-		if h.Name == "host" { // Envoy refuses to change it so
-			at.Field("name").Faultf("the host of the probe is the name of the cluster; remove it")
-		}
-		if seen[h.Name] {
-			at.Field("name").Faultf("%q is given twice: separate its values with a comma", h.Name)
-		}
-		seen[h.Name] = true
-		at.Field("value").HeaderValue(h.Value)
-		validateText(at.Field("value"), h.Value)
-	}
-}
-
 // validatePath checks an absolute path without control characters.
 func validatePath(v *resource.Validator, s, what string) {
 	switch {
 	case s == "":
 		v.Faultf("%s is empty: give one that begins with / or remove the field", what)
 	case s[0] != '/':
-		v.Faultf("%q: %s begins with /", clip(s), what)
+		v.Faultf("%q: %s begins with /", toolkit.Clip(s), what)
 	case strings.ContainsAny(s, "\r\n\x00"):
 		v.Faultf("%s has a line break or a zero byte", what)
 	default:
@@ -127,12 +107,4 @@ func validateText(v *resource.Validator, s string) {
 	case strings.ContainsAny(s, "\r\n\x00"):
 		v.Faultf("the value has a line break or a zero byte")
 	}
-}
-
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

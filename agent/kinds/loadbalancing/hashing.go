@@ -5,9 +5,9 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 )
 
 // hashing is what requests and connections are hashed by.
@@ -18,20 +18,17 @@ type hashing struct {
 
 // newHashing takes the policies of the algorithm that is chosen.
 func newHashing(l *LoadBalancer) hashing {
-	var list *[]HashPolicy
+	var list []HashPolicy
 	switch {
 	case l == nil:
 	case l.Type == ringHash && l.RingHash != nil:
-		list = l.RingHash.HashPolicies
+		list = toolkit.Or(l.RingHash.HashPolicies, nil)
 	case l.Type == maglev && l.Maglev != nil:
-		list = l.Maglev.HashPolicies
+		list = toolkit.Or(l.Maglev.HashPolicies, nil)
 	}
 	var out hashing
-	if list == nil {
-		return out
-	}
-	for i := range *list {
-		p := &(*list)[i]
+	for i := range list {
+		p := &list[i]
 		out.requests = append(out.requests, p.request())
 		if c := p.connection(); c != nil && out.connections == nil {
 			out.connections = []*typev3.HashPolicy{c}
@@ -47,11 +44,9 @@ func (h hashing) apply(ch *draft.Chain) {
 	case ch.TCP != nil:
 		ch.TCP.HashPolicy = h.connections
 	case ch.HTTP != nil && ch.HTTP.Routes != nil:
-		for _, host := range ch.HTTP.Routes.VirtualHosts {
-			for _, r := range host.Routes {
-				if action, ok := r.Action.(*routev3.Route_Route); ok {
-					action.Route.HashPolicy = slices.Concat(action.Route.HashPolicy, h.requests)
-				}
+		for r := range toolkit.Routes(ch.HTTP) {
+			if action := r.GetRoute(); action != nil {
+				action.HashPolicy = slices.Concat(action.HashPolicy, h.requests)
 			}
 		}
 	}
@@ -59,18 +54,12 @@ func (h hashing) apply(ch *draft.Chain) {
 
 // request is the policy as a route has it. The part that belongs to the type is there: that was validated.
 func (p *HashPolicy) request() *routev3.RouteAction_HashPolicy {
-	out := &routev3.RouteAction_HashPolicy{Terminal: p.Terminal != nil && *p.Terminal}
+	out := &routev3.RouteAction_HashPolicy{Terminal: toolkit.Or(p.Terminal, false)}
 	switch p.Type {
 	case hashHeader:
 		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: p.Header.Name}}
 	case hashCookie:
-		c := &routev3.RouteAction_HashPolicy_Cookie{Name: p.Cookie.Name}
-		if p.Cookie.TTL != nil {
-			c.Ttl = durationpb.New(p.Cookie.TTL.Duration)
-		}
-		if p.Cookie.Path != nil {
-			c.Path = *p.Cookie.Path
-		}
+		c := &routev3.RouteAction_HashPolicy_Cookie{Name: p.Cookie.Name, Ttl: toolkit.Duration(p.Cookie.TTL), Path: toolkit.Or(p.Cookie.Path, "")}
 		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: c}
 	case hashQuery:
 		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: p.QueryParameter.Name}}
@@ -96,5 +85,5 @@ func (p *HashPolicy) connection() *typev3.HashPolicy {
 }
 
 func (p *HashPolicy) bySource() bool {
-	return (p.Type == hashConnection || p.Type == hashSourceIP) && p.Connection.SourceIP != nil && *p.Connection.SourceIP
+	return (p.Type == hashConnection || p.Type == hashSourceIP) && toolkit.Or(p.Connection.SourceIP, false)
 }

@@ -8,6 +8,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -52,11 +53,7 @@ func affinity(list []AffinityTag, tags map[string][]string) []policy.Affinity {
 	for i := range list {
 		t := &list[i]
 		if values := tags[t.Key]; len(values) > 0 {
-			a := policy.Affinity{Key: t.Key, Value: values[0], Weight: weight}
-			if t.Weight != nil {
-				a.Weight = *t.Weight
-			}
-			out = append(out, a)
+			out = append(out, policy.Affinity{Key: t.Key, Value: values[0], Weight: toolkit.Or(t.Weight, weight)})
 		}
 		weight = max(weight/10, 1)
 	}
@@ -71,11 +68,7 @@ func failover(list []Failover, zone string) []policy.Failover {
 		if f.To.Type == zonesNone || f.From != nil && !slices.Contains(f.From.Zones, zone) {
 			continue
 		}
-		to := policy.Failover{Priority: uint32(i) + 1, Except: f.To.Type != zonesOnly}
-		if f.To.Zones != nil {
-			to.Zones = *f.To.Zones
-		}
-		out = append(out, to)
+		out = append(out, policy.Failover{Priority: uint32(i) + 1, Except: f.To.Type != zonesOnly, Zones: toolkit.Or(f.To.Zones, nil)})
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package loadbalancing
 import (
 	"math"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -67,9 +68,7 @@ func (c *CrossZone) validate(v *resource.Validator) {
 	}
 	if c.Failover != nil {
 		list := v.Field("failover")
-		if n := len(*c.Failover); n > maxFailover {
-			list.Faultf("%d rules: at most %d are allowed", n, maxFailover)
-		}
+		toolkit.AtMost(list, len(*c.Failover), maxFailover, "rules")
 		for i := range *c.Failover {
 			(*c.Failover)[i].validate(list.Index(i))
 		}
@@ -92,11 +91,7 @@ func (f *Failover) validate(v *resource.Validator) {
 	if !to.Field("type").OneOf(f.To.Type, zonesNone, zonesOnly, zonesAny, zonesAnyExcept) {
 		return
 	}
-	var zones []string
-	if f.To.Zones != nil {
-		zones = *f.To.Zones
-	}
-	switch f.To.Type {
+	switch zones := toolkit.Or(f.To.Zones, nil); f.To.Type {
 	case zonesNone, zonesAny:
 		if len(zones) > 0 {
 			to.Field("zones").Faultf("%s names no zones: remove them, or give the type %s or %s", f.To.Type, zonesOnly, zonesAnyExcept)
@@ -157,4 +152,17 @@ func validateSize(v *resource.Validator, n *uint32, most uint32) bool {
 	}
 	v.Faultf("%d entries: 1 to %d is allowed", *n, most)
 	return false
+}
+
+// prime reports whether a number has no divisor but one and itself. It takes time of the order of its root.
+func prime(n uint32) bool {
+	if n < 2 || n > 2 && n%2 == 0 {
+		return false
+	}
+	for d := uint64(3); d*d <= uint64(n); d += 2 {
+		if uint64(n)%d == 0 {
+			return false
+		}
+	}
+	return true
 }

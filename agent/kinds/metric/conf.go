@@ -3,6 +3,7 @@ package metric
 import (
 	"cmp"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -49,7 +50,7 @@ type Sidecar struct {
 type Profiles struct {
 	AppendProfiles *[]Profile  `json:"appendProfiles,omitempty"`
 	Exclude        *[]Selector `json:"exclude,omitempty"`
-	Include        *[]Selector `json:"include,omitempty"` // goes over Exclude
+	Include        *[]Selector `json:"include,omitempty"` // takes precedence over Exclude
 }
 
 // Profile names a group.
@@ -97,16 +98,9 @@ type OpenTelemetry struct {
 	RefreshInterval *resource.Duration `json:"refreshInterval,omitempty"`
 }
 
-func or[T any](p *T, fallback T) T {
-	if p == nil {
-		return fallback
-	}
-	return *p
-}
-
-func (p *Prometheus) port() uint32   { return or(p.Port, defaultPort) }
-func (p *Prometheus) path() string   { return or(p.Path, defaultPath) }
-func (p *Prometheus) client() string { return or(p.ClientID, defaultClient) }
+func (p *Prometheus) port() uint32   { return toolkit.Or(p.Port, defaultPort) }
+func (p *Prometheus) path() string   { return toolkit.Or(p.Path, defaultPath) }
+func (p *Prometheus) client() string { return toolkit.Or(p.ClientID, defaultClient) }
 
 func (p *Prometheus) mode() string {
 	if p.TLS == nil {

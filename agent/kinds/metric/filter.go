@@ -3,6 +3,8 @@ package metric
 import (
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 )
 
 // basic selects the statistics of the profile Basic by Envoy's names: the golden signals, and what dashboards show.
@@ -40,7 +42,7 @@ func (s *Sidecar) filter() string {
 	if p.includesRegex() {
 		return "" // the expression is about names in Prometheus
 	}
-	for _, q := range or(p.Include, nil) {
+	for _, q := range toolkit.Or(p.Include, nil) {
 		alternatives := q.pattern()
 		if alternatives == nil {
 			return ""
@@ -54,12 +56,12 @@ func (s *Sidecar) filter() string {
 }
 
 func (p *Profiles) includesRegex() bool {
-	return slices.ContainsFunc(or(p.Include, nil), func(q Selector) bool { return q.Type == selectRegex })
+	return slices.ContainsFunc(toolkit.Or(p.Include, nil), func(q Selector) bool { return q.Type == selectRegex })
 }
 
 // broadest of the profiles: each holds the next.
 func (p *Profiles) broadest() string {
-	list := or(p.AppendProfiles, nil)
+	list := toolkit.Or(p.AppendProfiles, nil)
 	if len(list) == 0 {
 		return profileBasic
 	}

@@ -17,6 +17,22 @@
 package metric
 
 import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -27,10 +43,192 @@ const kind = "MeshMetric"
 func Plugin() policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshmetrics", "mm", resource.PolicyShape{
-			Top:     []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "MeshGateway", "Dataplane"},
+			Top:     toolkit.Proxies("MeshGateway"),
 			Default: true,
 			NewConf: func() resource.Conf { return new(Conf) },
 		})},
 		Apply: apply,
 	}
+}
+
+const (
+	adminCluster   = "nearside:metrics:admin"
+	listenerPrefix = "nearside:metrics:prometheus:"
+	origin         = "prometheus" // as patches match it
+	statsPath      = "/stats/prometheus"
+	maxSocketPath  = 107 // bytes, of unix(7)
+)
+
+func apply(c *policy.Context, d *draft.Draft) {
+	rules := c.Rules.Kind(kind)
+	if !c.Last || rules == nil || rules.Proxy == nil {
+		return
+	}
+	conf := toolkit.Conf[Conf](rules.Proxy)
+	if conf == nil || len(toolkit.Or(conf.Backends, nil)) == 0 {
+		return
+	}
+	a := applier{c: c, rule: rules.Proxy, conf: conf}
+	a.notes()
+	for i := range *conf.Backends {
+		if p := (*conf.Backends)[i].Prometheus; (*conf.Backends)[i].Type == typePrometheus && p != nil {
+			a.prometheus(d, fmt.Sprintf("backends[%d]", i), p)
+		}
+	}
+}
+
+type applier struct {
+	c    *policy.Context
+	rule *policy.Rule
+	conf *Conf
+}
+
+// warn tells the owner of a list of the merged conf: the strongest policy that has it, since lists are replaced.
+func (a *applier) warn(has func(*Conf) bool, format string, args ...any) {
+	for _, o := range slices.Backward(a.rule.Origins) {
+		if p, ok := o.Policy.Spec.(*resource.Policy); ok {
+			if own, ok := p.Default.(*Conf); ok && has(own) {
+				a.c.Host.Warn(o.Policy.Key, format, args...)
+				return
+			}
+		}
+	}
+}
+
+func hasBackends(c *Conf) bool     { return c.Backends != nil }
+func hasApplications(c *Conf) bool { return c.Applications != nil }
+func hasProfiles(c *Conf) bool     { return c.Sidecar != nil && c.Sidecar.Profiles != nil }
+func hasExclude(c *Conf) bool      { return hasProfiles(c) && c.Sidecar.Profiles.Exclude != nil }
+func hasInclude(c *Conf) bool      { return hasProfiles(c) && c.Sidecar.Profiles.Include != nil }
+
+// notes tells about what has no effect.
+func (a *applier) notes() {
+	if len(toolkit.Or(a.conf.Applications, nil)) > 0 {
+		a.warn(hasApplications, "applications have no effect: Envoy cannot scrape them; let Prometheus do so")
+	}
+	for i, b := range *a.conf.Backends {
+		if b.Type == typeOpenTelemetry {
+			a.warn(hasBackends, "backends[%d] has no effect: Envoy takes the address of an OpenTelemetry collector in its bootstrap alone; let the collector scrape a Prometheus backend", i)
+		}
+	}
+	if !hasProfiles(a.conf) {
+		return
+	}
+	p := a.conf.Sidecar.Profiles
+	if len(toolkit.Or(p.Exclude, nil)) > 0 {
+		a.warn(hasExclude, "sidecar.profiles.exclude has no effect: Envoy's filter can only name what is served")
+	}
+	if p.includesRegex() && p.broadest() != profileAll {
+		a.warn(hasInclude, "sidecar.profiles.include: with a selector of type Regex all metrics are served, as Envoy filters by other names; give Prefix, Exact or Contains")
+	}
+}
+
+// prometheus adds the listener of a backend, and once the cluster of the admin interface.
+func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
+	switch p.mode() {
+	case tlsProvided:
+		a.warn(hasBackends, "%s is not served: tls.mode ProvidedTLS needs a certificate, and nothing tells the agent where it lies; give the mode Disabled", field)
+		return
+	case tlsMesh:
+		a.warn(hasBackends, "%s is not served: tls.mode ActiveMTLSBackend needs a certificate of the mesh, which metrics do not get; give the mode Disabled", field)
+		return
+	}
+	host, err := netip.ParseAddr(a.c.Dataplane.Networking.Address)
+	if err != nil {
+		a.warn(hasBackends, "%s is not served by %s: its networking.address %q is not an IP address", field, a.c.Proxy.Key, a.c.Dataplane.Networking.Address)
+		return
+	}
+	if by := portTaken(a.c.Dataplane, host, p.port()); by != "" {
+		a.warn(hasBackends, "%s is not served by %s: port %d is that of its %s; give another port", field, a.c.Proxy.Key, p.port(), by)
+		return
+	}
+	address, err := a.admin()
+	if err != nil {
+		a.warn(hasBackends, "%s is not served by %s: %v", field, a.c.Proxy.Key, err)
+		return
+	}
+	if a.c.Host.Claim(draft.TypeCluster, adminCluster) {
+		d.Clusters = append(d.Clusters, toolkit.StaticCluster(adminCluster, origin, address))
+	}
+	if name := listenerPrefix + p.client(); a.c.Host.Claim(draft.TypeListener, name) {
+		d.Listeners = append(d.Listeners, &draft.Listener{
+			Kind: draft.OtherListener, Origin: origin, Port: p.port(), Chains: []*draft.Chain{{HTTP: a.http(name, p.path())}},
+			Message: &listenerv3.Listener{
+				Name: name, Address: toolkit.Address(host.String(), p.port()),
+				TrafficDirection: corev3.TrafficDirection_INBOUND, EnableReusePort: wrapperspb.Bool(false),
+			},
+		})
+	}
+}
+
+// http leads the path to the statistics, and nothing else to the admin interface, which can also end the proxy.
+func (a *applier) http(name, path string) *draft.HTTP {
+	return &draft.HTTP{
+		Filters: draft.PlainFilters,
+		Message: &hcmv3.HttpConnectionManager{StatPrefix: toolkit.StatName(name)},
+		Routes: &routev3.RouteConfiguration{
+			Name: name, ValidateClusters: wrapperspb.Bool(false),
+			VirtualHosts: []*routev3.VirtualHost{{Name: name, Domains: []string{"*"}, Routes: []*routev3.Route{{
+				Match: &routev3.RouteMatch{
+					PathSpecifier: &routev3.RouteMatch_Path{Path: path},
+					Headers:       []*routev3.HeaderMatcher{toolkit.Header(":method", toolkit.Exactly("GET"))},
+				},
+				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: adminCluster},
+					PrefixRewrite:    statsPath + "?" + query(a.conf.Sidecar),
+				}},
+			}}}},
+		},
+	}
+}
+
+// query asks for what is to be served. Envoy appends the query of the request, question mark included: the last
+// parameter takes it up, and of a parameter that is given twice the first counts.
+func query(s *Sidecar) string {
+	var b strings.Builder
+	if s == nil || !toolkit.Or(s.IncludeUnused, false) {
+		b.WriteString("usedonly&")
+	}
+	if pattern := s.filter(); pattern != "" {
+		b.WriteString("filter=" + url.QueryEscape(pattern) + "&")
+	}
+	return b.String() + "client="
+}
+
+// admin is the address of the proxy's admin interface.
+func (a *applier) admin() (*corev3.Address, error) {
+	if port := a.c.Dataplane.Networking.Admin; port != nil && port.Port != 0 {
+		return toolkit.Address("127.0.0.1", port.Port), nil
+	}
+	// The path that the agent's bootstrap has for the proxy.
+	file := path.Join(a.c.RunDir, "envoy", a.c.Proxy.Mesh+"."+a.c.Proxy.Name+".sock")
+	if len(file) > maxSocketPath {
+		return nil, fmt.Errorf("its admin socket %s has a path of %d bytes, and a unix socket takes at most %d", file, len(file), maxSocketPath)
+	}
+	return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: file}}}, nil
+}
+
+// portTaken names the field of a dataplane that has an address and port already, "" for none.
+func portTaken(dp *resource.Dataplane, host netip.Addr, port uint32) string {
+	for i := range dp.Networking.Inbound {
+		in := &dp.Networking.Inbound[i]
+		if a, err := netip.ParseAddr(cmp.Or(in.Address, dp.Networking.Address)); err == nil && a == host && in.Port == port {
+			return fmt.Sprintf("networking.inbound[%d]", i)
+		}
+	}
+	for i := range dp.Networking.Outbound {
+		out := &dp.Networking.Outbound[i]
+		if a, err := netip.ParseAddr(out.Address); err == nil && a == host && out.Port == port {
+			return fmt.Sprintf("networking.outbound[%d]", i)
+		}
+	}
+	if t := dp.Networking.TransparentProxying; t != nil {
+		switch port {
+		case t.RedirectPortInbound:
+			return "networking.transparentProxying.redirectPortInbound"
+		case t.RedirectPortOutbound:
+			return "networking.transparentProxying.redirectPortOutbound"
+		}
+	}
+	return ""
 }

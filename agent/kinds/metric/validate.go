@@ -1,10 +1,9 @@
 package metric
 
 import (
-	"net"
-	"strconv"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -16,31 +15,22 @@ func (c *Conf) Validate(v *resource.Validator) {
 	if c.Sidecar != nil && c.Sidecar.Profiles != nil {
 		c.Sidecar.Profiles.validate(v.Field("sidecar").Field("profiles"))
 	}
-	if c.Applications != nil {
-		for i := range *c.Applications {
-			(*c.Applications)[i].validate(v.Field("applications").Index(i))
-		}
+	for i, a := range toolkit.Or(c.Applications, nil) {
+		a.validate(v.Field("applications").Index(i))
 	}
-	if c.Backends != nil {
-		validateBackends(v.Field("backends"), *c.Backends)
-	}
+	validateBackends(v.Field("backends"), toolkit.Or(c.Backends, nil))
 }
 
 func (p *Profiles) validate(v *resource.Validator) {
-	if p.AppendProfiles != nil {
-		for i, q := range *p.AppendProfiles {
-			v.Field("appendProfiles").Index(i).Field("name").OneOf(q.Name, profileAll, profileBasic, profileNone)
-		}
+	for i, q := range toolkit.Or(p.AppendProfiles, nil) {
+		v.Field("appendProfiles").Index(i).Field("name").OneOf(q.Name, profileAll, profileBasic, profileNone)
 	}
 	validateSelectors(v.Field("exclude"), p.Exclude)
 	validateSelectors(v.Field("include"), p.Include)
 }
 
 func validateSelectors(v *resource.Validator, list *[]Selector) {
-	if list == nil {
-		return
-	}
-	for i, s := range *list {
+	for i, s := range toolkit.Or(list, nil) {
 		if !v.Index(i).Field("type").OneOf(s.Type, selectPrefix, selectRegex, selectExact, selectContains) {
 			continue
 		}
@@ -109,22 +99,5 @@ func (p *Prometheus) validate(v *resource.Validator) {
 
 func (o *OpenTelemetry) validate(v *resource.Validator) {
 	v.Field("refreshInterval").Positive(o.RefreshInterval)
-	at := v.Field("endpoint")
-	switch {
-	case o.Endpoint == "":
-		at.Faultf("the address of the collector is missing, such as otel-collector:4317")
-		return
-	case strings.Contains(o.Endpoint, "://"):
-		at.Faultf("%q is a URL: write host:port without a scheme", o.Endpoint)
-		return
-	}
-	host, port, err := net.SplitHostPort(o.Endpoint)
-	if err != nil { // without a port
-		at.Host(strings.TrimSuffix(strings.TrimPrefix(o.Endpoint, "["), "]"))
-		return
-	}
-	at.Host(host)
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		at.Faultf("%q is not a port: 1 to 65535 is allowed", port)
-	}
+	toolkit.CheckCollector(v.Field("endpoint"), o.Endpoint)
 }

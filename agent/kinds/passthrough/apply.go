@@ -4,17 +4,20 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
 // apply makes the chains of the listeners that connections to unknown destinations arrive at. They are part of the last
 // part of a draft.
 func apply(c *policy.Context, d *draft.Draft) {
-	rules := c.Rules.Kind(kind)
-	if !c.Last || rules == nil || rules.Proxy == nil || len(rules.Proxy.Origins) == 0 {
+	if !c.Last {
 		return
 	}
-	e := newEffect(c, rules.Proxy.Origins)
+	e := newEffect(c)
+	if e == nil {
+		return
+	}
 	defer e.notes.flush(c.Host.Warn)
 	if e.mode == "" || !e.intercepts {
 		return
@@ -52,7 +55,7 @@ func (a *applier) listener(l *draft.Listener) {
 		return
 	}
 	if a.effect.mode == ModeAll {
-		a.d.Clusters[own].Message = openCluster(name, statName(name))
+		a.d.Clusters[own].Message = openCluster(name, toolkit.StatName(name))
 		return
 	}
 	set := a.effect.v4
@@ -72,22 +75,11 @@ func (a *applier) listener(l *draft.Listener) {
 	m := chainMaker{through: a.c.View.ThroughEgress()}
 	for i, c := range chains {
 		l.Chains[i] = m.chain(c)
-		a.clusters(c)
+		for _, r := range c.rules() {
+			a.cluster(r)
+		}
 	}
 	l.Message.ListenerFilters = append(l.Message.ListenerFilters, inspection(a.c, set)...)
-}
-
-// clusters adds those that a chain leads to.
-func (a *applier) clusters(c *chain) {
-	if c.rule != nil {
-		a.cluster(c.rule)
-	}
-	if c.others != nil {
-		a.cluster(c.others)
-	}
-	for _, r := range c.hosts {
-		a.cluster(r)
-	}
 }
 
 func (a *applier) cluster(r *rule) {
@@ -112,8 +104,18 @@ type effect struct {
 	notes      notes
 }
 
-func newEffect(c *policy.Context, origins []policy.Origin) *effect {
-	e := &effect{mode: modeOf(c.View.Spec, origins)}
+// newEffect returns nil where there is no policy.
+func newEffect(c *policy.Context) *effect {
+	rules := c.Rules.Kind(kind)
+	if rules == nil || rules.Proxy == nil {
+		return nil
+	}
+	merged, ok := rules.Proxy.Conf.(*Conf)
+	if !ok {
+		return nil
+	}
+	origins := rules.Proxy.Origins
+	e := &effect{mode: modeOf(c.View.Spec, merged)}
 	tp := c.Dataplane.Networking.TransparentProxying
 	e.intercepts = tp != nil && tp.RedirectPortOutbound != 0
 	switch {
@@ -121,12 +123,12 @@ func newEffect(c *policy.Context, origins []policy.Origin) *effect {
 		e.all(origins, "has no effect on %s: connections pass through a proxy unasked only where its networking.transparentProxying has a redirectPortOutbound", c.Proxy.Key)
 		return e
 	case e.mode == "":
-		e.all(origins, "has no effect: networking.outbound.passthrough of the Mesh is true, so everything may leave; give passthroughMode, which goes over it, or remove that from the Mesh")
+		e.all(origins, "has no effect: networking.outbound.passthrough of the Mesh is true, so everything may leave; give passthroughMode, which takes precedence over it, or remove that from the Mesh")
 		return e
 	}
 	var asked []*rule
 	for i := range origins {
-		conf, key := confOf(&origins[i]), origins[i].Policy.Key
+		conf, key := confOf(origins[i].Policy), origins[i].Policy.Key
 		if conf == nil {
 			continue
 		}

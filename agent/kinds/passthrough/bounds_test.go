@@ -2,6 +2,7 @@ package passthrough_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -205,39 +206,68 @@ func contextOf(t testing.TB, docs string) *policy.Context {
 
 func TestInForce(t *testing.T) {
 	open := strings.Replace(base, "passthrough: false", "passthrough: true", 1)
-	key := func(name string) resource.Key {
-		return resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: name}
+	in := func(name, field string) policy.Written {
+		return policy.Written{Resource: resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: name}, Field: "spec.default" + field}
 	}
-	both := []resource.Key{key("b"), key("a")}
+	state := func(mode string, by policy.Written, permits ...policy.Permit) *policy.InForce {
+		return &policy.InForce{Kind: "MeshPassthrough", Mode: mode, Decides: by, Permits: permits}
+	}
+	mesh := policy.Written{Resource: resource.Key{Kind: "Mesh", Name: "default"}, Field: "networking.outbound.passthrough"}
 	for name, c := range map[string]struct {
 		docs string
-		want passthrough.State
+		want *policy.InForce
 	}{
-		"the mesh is closed": {base, passthrough.State{Mode: passthrough.ModeNone}},
-		"the mesh is open":   {open, passthrough.State{Mode: passthrough.ModeAll}},
-		"the mesh decides":   {open + policyOf("a", `{"enabled":false}`), passthrough.State{Mode: passthrough.ModeAll}},
+		"the mesh is closed": {base, state(passthrough.ModeNone, mesh)},
+		"the mesh is open":   {open, state(passthrough.ModeAll, mesh)},
+		"the mesh decides":   {open + policyOf("a", `{"enabled":false}`), state(passthrough.ModeAll, mesh)},
 		"no transparent proxy": {
-			strings.Replace(base, ", transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}", "", 1) + matched("a", "tls a.com:443"), passthrough.State{},
+			strings.Replace(base, ", transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}", "", 1) + matched("a", "tls a.com:443"), nil,
 		},
-		"a mode": {base + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"passthroughMode":"All"}`), passthrough.State{Mode: passthrough.ModeAll, Policies: both}},
+		"a mode":                 {base + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"passthroughMode":"All"}`), state(passthrough.ModeAll, in("a", ".passthroughMode"))},
+		"a mode of a weaker one": {base + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"appendMatch":[]}`), state(passthrough.ModeNone, in("b", ".passthroughMode"))},
 		"the stronger decides, in either form": {
-			open + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"enabled":true}`), passthrough.State{Mode: passthrough.ModeAll, Policies: both},
+			open + policyOf("b", `{"passthroughMode":"None"}`) + policyOf("a", `{"enabled":true}`), state(passthrough.ModeAll, in("a", ".enabled")),
 		},
 		"matches": {
 			base + matched("b", "tls a.com:443", "tls *.a.com", "tcp 10.0.0.1:80") + matched("a", "tls A.com:443", "tls b.com", "tcp 10.0.0.1/32:80"),
-			passthrough.State{Mode: passthrough.ModeMatched, Policies: both, Permits: []passthrough.Permit{
-				{Protocol: "tcp", Value: "10.0.0.1", Port: 80, Cluster: "meshpassthrough_tcp_10.0.0.1_80", IPv4: true, Sources: []passthrough.Source{{Policy: key("b"), Index: 2}, {Policy: key("a"), Index: 2}}},
-				{Protocol: "tls", Value: "*.a.com", Cluster: "meshpassthrough_tls_*.a.com_*", IPv4: true, IPv6: true, Sources: []passthrough.Source{{Policy: key("b"), Index: 1}}},
-				{Protocol: "tls", Value: "a.com", Port: 443, Cluster: "meshpassthrough_tls_a.com_443", Pinned: true, IPv4: true, IPv6: true, Sources: []passthrough.Source{{Policy: key("b")}, {Policy: key("a")}}},
-				{Protocol: "tls", Value: "b.com", Cluster: "meshpassthrough_tls_b.com_*", IPv4: true, IPv6: true, Sources: []passthrough.Source{{Policy: key("a"), Index: 1}}},
-			}},
+			state(passthrough.ModeMatched, in("a", ".passthroughMode"),
+				policy.Permit{Protocol: "tcp", Value: "10.0.0.1", Port: 80, Cluster: "meshpassthrough_tcp_10.0.0.1_80", IPv4: true, Reaches: "the address 10.0.0.1",
+					Sources: []policy.Written{in("b", ".appendMatch[2]"), in("a", ".appendMatch[2]")}},
+				policy.Permit{Protocol: "tls", Value: "*.a.com", Cluster: "meshpassthrough_tls_*.a.com_*", IPv4: true, IPv6: true, Reaches: "any address, with such a name: a wildcard cannot be resolved",
+					Sources: []policy.Written{in("b", ".appendMatch[1]")}},
+				policy.Permit{Protocol: "tls", Value: "a.com", Port: 443, Cluster: "meshpassthrough_tls_a.com_443", Pinned: true, IPv4: true, IPv6: true, Reaches: "what the proxy resolves a.com to",
+					Sources: []policy.Written{in("b", ".appendMatch[0]"), in("a", ".appendMatch[0]")}},
+				policy.Permit{Protocol: "tls", Value: "b.com", Cluster: "meshpassthrough_tls_b.com_*", IPv4: true, IPv6: true, Reaches: "any address, with that name: without a port it is not resolved",
+					Sources: []policy.Written{in("a", ".appendMatch[1]")}}),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(c.want, passthrough.InForce(contextOf(t, c.docs))); d != "" {
+			if d := cmp.Diff(c.want, passthrough.Plugin().InForce(contextOf(t, c.docs))); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// TestOneMerge: the mode in force is that of the merged rule, as one policy that says the same would have it.
+func TestOneMerge(t *testing.T) {
+	confs := []string{`{}`, `{"passthroughMode":"All"}`, `{"passthroughMode":"None"}`, `{"passthroughMode":"Matched"}`, `{"enabled":true}`,
+		`{"enabled":false}`, `{"enabled":false,"passthroughMode":"None"}`, `{"enabled":true,"passthroughMode":"All"}`}
+	inForce := passthrough.Plugin().InForce
+	for _, mesh := range []string{base, strings.Replace(base, "passthrough: false", "passthrough: true", 1)} {
+		for _, weaker := range confs {
+			for _, stronger := range confs {
+				c := contextOf(t, mesh+policyOf("b", weaker)+policyOf("a", stronger))
+				merged, err := json.Marshal(c.Rules.Kind("MeshPassthrough").Proxy.Conf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, want := inForce(c).Mode, inForce(contextOf(t, mesh+policyOf("one", string(merged)))).Mode
+				if got != want {
+					t.Errorf("%s under %s: the mode %s is in force, but the merged rule %s says %s", weaker, stronger, got, merged, want)
+				}
+			}
+		}
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 )
 
 // What Envoy's inspectors say about a connection.
@@ -107,7 +109,7 @@ func (c *chain) statistics() string {
 	if c.rule != nil {
 		return c.rule.stat
 	}
-	return statName(resourceName(c.protocol, "", c.port))
+	return toolkit.StatName(resourceName(c.protocol, "", c.port))
 }
 
 // chainMaker makes Envoy's messages of chains. Ranges that several chains share are made once.

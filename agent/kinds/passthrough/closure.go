@@ -20,6 +20,17 @@ type chain struct {
 	closure  bool           // repeats what holds for wider addresses
 }
 
+// rules are those that lead the connections of the chain.
+func (c *chain) rules() []*rule {
+	out := slices.Clone(c.hosts)
+	for _, r := range []*rule{c.rule, c.others} {
+		if r != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // maxClosure bounds, for one address family, how many chains and address ranges are added so that rules act beside
 // narrower ones.
 const maxClosure = 20_000

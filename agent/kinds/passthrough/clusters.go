@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -36,17 +37,6 @@ func resourceName(p protocol, value string, port uint32) string {
 		value += "_"
 	}
 	return "meshpassthrough_" + p.String() + "_" + value + on
-}
-
-// statName is a name as one part of the name of a statistic.
-func statName(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' {
-			b[i] = '_'
-		}
-	}
-	return string(b)
 }
 
 // newCluster makes the cluster of a rule.
@@ -77,7 +67,7 @@ func openCluster(name, stat string) *clusterv3.Cluster {
 func closedCluster(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
-		AltStatName:          statName(name),
+		AltStatName:          toolkit.StatName(name),
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 		ConnectTimeout:       durationpb.New(connectTimeout),
 		LoadAssignment:       &endpointv3.ClusterLoadAssignment{ClusterName: name},

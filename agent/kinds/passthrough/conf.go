@@ -1,17 +1,15 @@
 package passthrough
 
 import (
-	"slices"
-
-	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Conf says what may leave through a proxy.
 type Conf struct {
-	PassthroughMode *string `json:"passthroughMode,omitempty"` // All, Matched or None
-	// Enabled is the older form: true is All, false is Matched. passthroughMode goes over it.
-	Enabled     *bool   `json:"enabled,omitempty"`
+	PassthroughMode *string `json:"passthroughMode,omitempty" merge:"also=Enabled"` // All, Matched or None
+	// Enabled is the older form: true is All, false leaves it to the Mesh. Within a policy passthroughMode takes precedence
+	// over it; of several policies the strongest that gives one of both decides.
+	Enabled     *bool   `json:"enabled,omitempty" merge:"also=PassthroughMode"`
 	AppendMatch []Match `json:"appendMatch,omitempty" merge:"append"`
 }
 
@@ -37,37 +35,24 @@ const (
 	typeCIDR   = "CIDR"
 )
 
-// port is the port of the match, 0 for all.
-func (m *Match) port() uint32 {
-	if m.Port == nil {
-		return 0
-	}
-	return *m.Port
-}
-
 // confOf is what one policy says; nil for nothing.
-func confOf(o *policy.Origin) *Conf {
-	p, ok := o.Policy.Spec.(*resource.Policy)
+func confOf(p *resource.Resource) *Conf {
+	spec, ok := p.Spec.(*resource.Policy)
 	if !ok {
 		return nil
 	}
-	c, _ := p.Default.(*Conf)
+	c, _ := spec.Default.(*Conf)
 	return c
 }
 
-// modeOf returns the mode that is in force for a proxy. "" means that the Mesh decides: it says explicitly that
-// everything may leave, and no policy gives a mode, which would go over it.
-func modeOf(m *resource.Mesh, origins []policy.Origin) string {
-	for _, o := range slices.Backward(origins) {
-		switch c := confOf(&o); {
-		case c == nil || c.PassthroughMode == nil && c.Enabled == nil:
-			continue
-		case c.PassthroughMode != nil:
-			return *c.PassthroughMode
-		case *c.Enabled:
-			return ModeAll
-		}
-		break // not enabled: the mode that is meant when none is given
+// modeOf returns the mode that a merged conf gives a proxy. "" means that the Mesh decides: it says explicitly that
+// everything may leave, and the conf gives no mode, which would take precedence over it.
+func modeOf(m *resource.Mesh, c *Conf) string {
+	switch {
+	case c.PassthroughMode != nil:
+		return *c.PassthroughMode
+	case c.Enabled != nil && *c.Enabled:
+		return ModeAll
 	}
 	if n := m.Networking; n != nil && n.Outbound != nil && n.Outbound.Passthrough != nil && *n.Outbound.Passthrough {
 		return ""

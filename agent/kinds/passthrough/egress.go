@@ -72,7 +72,7 @@ func tunnel() *tcpv3.TcpProxy_TunnelingConfig {
 
 // exits are what a policy lets out through an egress.
 func exits(p *resource.Resource) []policy.Exit {
-	conf := confOf(&policy.Origin{Policy: p})
+	conf := confOf(p)
 	if conf == nil {
 		return nil
 	}

@@ -2,90 +2,136 @@ package passthrough
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// State is what is in force for one proxy.
-type State struct {
-	// Mode is ModeAll, ModeMatched or ModeNone; "" where connections do not pass through the proxy unasked.
-	Mode string
-	// Policies are those that decide, each stronger than the ones before. Empty: the Mesh does.
-	Policies []resource.Key
-	Permits  []Permit // with ModeMatched, in the order of protocol, value and port
-}
-
-// Permit is one match in force.
-type Permit struct {
-	Protocol   string
-	Value      string
-	Port       uint32 // 0: all ports
-	Cluster    string // that counts what it permits
-	Pinned     bool   // the proxy resolves the domain itself, so that the name leads nowhere else
-	IPv4, IPv6 bool   // the address families in which it acts
-	Sources    []Source
-}
-
-// Source is where a match is written.
-type Source struct {
-	Policy resource.Key
-	Index  int // in spec.default.appendMatch
-}
-
-// InForce returns what of the policies is in force for a proxy. It needs View, Dataplane and Rules of the context; what
-// is left out, and why, is reported where the policies are applied.
-func InForce(c *policy.Context) State {
+// inForce returns what is in force for a proxy, nil where connections do not pass through the proxy unasked. What is left
+// out, and why, is reported where the policies are applied.
+func inForce(c *policy.Context) *policy.InForce {
 	tp := c.Dataplane.Networking.TransparentProxying
 	if tp == nil || tp.RedirectPortOutbound == 0 {
-		return State{}
+		return nil
 	}
-	byMesh := State{Mode: ModeNone}
+	out := &policy.InForce{Kind: kind, Mode: ModeNone, Decides: policy.Written{
+		Resource: resource.Key{Kind: kindMesh, Name: c.View.Name}, Field: "networking.outbound.passthrough",
+	}}
 	if c.View.Spec.Passthrough() {
-		byMesh.Mode = ModeAll
+		out.Mode = ModeAll
 	}
-	rules := c.Rules.Kind(kind)
-	if rules == nil || rules.Proxy == nil || len(rules.Proxy.Origins) == 0 {
-		return byMesh
+	if e := newEffect(c); e != nil && e.mode != "" {
+		out.Mode, out.Decides, out.Permits = e.mode, decides(c.Rules.Kind(kind).Proxy.Origins), e.permits(c.Dataplane)
 	}
-	e := newEffect(c, rules.Proxy.Origins)
-	if e.mode == "" {
-		return byMesh
-	}
-	out := State{Mode: e.mode}
-	for _, o := range rules.Proxy.Origins {
-		out.Policies = append(out.Policies, o.Policy.Key)
-	}
-	out.Permits = e.permits(tp.IPFamilyMode)
 	return out
 }
 
-func (e *effect) permits(families string) []Permit {
-	var out []Permit
-	index := map[string]int{}
-	for _, s := range []*ruleSet{e.v4, e.v6} {
-		if s.v6 && families == resource.IPFamilyIPv4 || !s.v6 && families == resource.IPFamilyIPv6 {
-			continue
+// decides finds what gives the mode: the strongest policy that has one, else that any policy is there.
+func decides(origins []policy.Origin) policy.Written {
+	for i := range slices.Backward(origins) {
+		conf := confOf(origins[i].Policy)
+		switch at := origins[i].Policy.Key; {
+		case conf == nil:
+		case conf.PassthroughMode != nil:
+			return policy.Written{Resource: at, Field: "spec.default.passthroughMode"}
+		case conf.Enabled != nil:
+			return policy.Written{Resource: at, Field: "spec.default.enabled"}
 		}
+	}
+	return policy.Written{Resource: origins[len(origins)-1].Policy.Key, Field: "spec.default"}
+}
+
+// families returns the rules for the address families that a proxy intercepts.
+func (e *effect) families(dp *resource.Dataplane) []*ruleSet {
+	switch dp.Networking.TransparentProxying.IPFamilyMode {
+	case resource.IPFamilyIPv4:
+		return []*ruleSet{e.v4}
+	case resource.IPFamilyIPv6:
+		return []*ruleSet{e.v6}
+	}
+	return []*ruleSet{e.v4, e.v6}
+}
+
+func (e *effect) permits(dp *resource.Dataplane) []policy.Permit {
+	var out []policy.Permit
+	index := map[string]int{}
+	for _, s := range e.families(dp) {
 		for _, r := range s.rules {
 			i, ok := index[r.name]
 			if !ok {
 				i = len(out)
 				index[r.name] = i
-				out = append(out, Permit{Protocol: r.protocol.String(), Value: r.text, Port: r.port, Cluster: r.name, Pinned: r.pinned()})
+				out = append(out, policy.Permit{Protocol: r.protocol.String(), Value: r.text, Port: r.port, Cluster: r.name, Pinned: r.pinned(), Reaches: r.reaches()})
 			}
 			p := &out[i]
 			p.IPv4, p.IPv6 = p.IPv4 || !s.v6, p.IPv6 || s.v6
 			for _, from := range r.sources {
-				if at := (Source{from.policy, from.index}); !slices.Contains(p.Sources, at) {
+				at := policy.Written{Resource: from.policy, Field: fmt.Sprintf("spec.default.appendMatch[%d]", from.index)}
+				if !slices.Contains(p.Sources, at) {
 					p.Sources = append(p.Sources, at)
 				}
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b Permit) int {
+	slices.SortFunc(out, func(a, b policy.Permit) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Value, b.Value), cmp.Compare(a.Port, b.Port))
 	})
 	return out
+}
+
+// reaches says which addresses a rule leads to. Where the name that a client gives is all there is, it proves nothing
+// about the address.
+func (r *rule) reaches() string {
+	switch {
+	case r.never():
+		return "nothing: no client can give such a name"
+	case r.kind == addressTarget:
+		return "the address " + r.prefix.Addr().String()
+	case r.kind == networkTarget && r.anywhere():
+		return "any address"
+	case r.kind == networkTarget:
+		return "any address in " + r.prefix.String()
+	case r.kind == anyTarget:
+		return "any address, with any name"
+	case r.pinned():
+		return "what the proxy resolves " + r.text + " to"
+	case r.kind == wildcardTarget:
+		return "any address, with such a name: a wildcard cannot be resolved"
+	}
+	return "any address, with that name: without a port it is not resolved"
+}
+
+// noEffect says what of a policy has no effect on a proxy: all of it, or matches that no filter chain is made for.
+func noEffect(c *policy.Context, p *resource.Resource) []policy.NoEffect {
+	e, conf := newEffect(c), confOf(p)
+	switch {
+	case e == nil || conf == nil:
+		return nil
+	case !e.intercepts || e.mode == "":
+		return []policy.NoEffect{{}}
+	}
+	used := map[source]bool{}
+	if e.mode == ModeMatched {
+		for _, s := range e.families(c.Dataplane) {
+			for _, ch := range s.plan(&notes{}) {
+				for _, r := range ch.rules() {
+					for _, from := range r.sources {
+						used[from] = used[from] || !r.never()
+					}
+				}
+			}
+		}
+	}
+	n := 0
+	for i := range conf.AppendMatch {
+		if used[source{p.Key, i}] {
+			n++
+		}
+	}
+	if n == len(conf.AppendMatch) {
+		return nil
+	}
+	return []policy.NoEffect{{Field: "spec.default.appendMatch", Part: n > 0}}
 }

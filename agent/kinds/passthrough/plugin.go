@@ -39,8 +39,9 @@ func Plugin() policy.Plugin {
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   checkPolicy,
 		})},
-		Apply:   apply,
-		Exits:   exits,
-		InForce: inForce,
+		Apply:    apply,
+		Exits:    exits,
+		InForce:  inForce,
+		NoEffect: noEffect,
 	}
 }

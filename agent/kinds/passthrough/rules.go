@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -92,7 +93,7 @@ func (r *rule) label() string {
 	if r.port != 0 {
 		on = "port " + strconv.FormatUint(uint64(r.port), 10)
 	}
-	return fmt.Sprintf("%s %s, %s", r.protocol, clip(r.text), on)
+	return fmt.Sprintf("%s %s, %s", r.protocol, toolkit.Clip(r.text), on)
 }
 
 // place is where a rule is written first, with what it says.
@@ -104,12 +105,12 @@ func (r *rule) place() string {
 func ruleOf(m *Match, from source) (*rule, bool) {
 	p, ok := protocolOf(m.Protocol)
 	t, err := parseTarget(m.Type, m.Value)
-	port := m.port()
+	port := toolkit.Or(m.Port, 0)
 	if !ok || err != nil || port > maxPort || m.Port != nil && port == 0 || t.named() && p.class() == plain {
 		return nil, false
 	}
 	name := resourceName(p, t.text, port)
-	return &rule{target: t, protocol: p, port: port, sources: []source{from}, name: name, stat: statName(name)}, true
+	return &rule{target: t, protocol: p, port: port, sources: []source{from}, name: name, stat: toolkit.StatName(name)}, true
 }
 
 const maxPort = 65535

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 )
 
 // targetKind says how the destination of a match is told. The order is that in which chains are listed.
@@ -114,7 +116,7 @@ func parseDomain(s string) (target, error) {
 	}
 	name, wildcard := strings.CutPrefix(s, "*.")
 	if !wildcard && s[0] == '*' {
-		return target{}, fmt.Errorf("%s is not a domain: a wildcard stands for whole parts between dots: write *.%s", show(s), clip(strings.TrimLeft(s, "*.")))
+		return target{}, fmt.Errorf("%s is not a domain: a wildcard stands for whole parts between dots: write *.%s", show(s), toolkit.Clip(strings.TrimLeft(s, "*.")))
 	}
 	name = lower(strings.TrimSuffix(name, ".")) // clients send no dot at the end
 	if err := checkDomain(s, name, wildcard); err != nil {
@@ -174,14 +176,4 @@ func checkDomain(s, name string, wildcard bool) error {
 	return nil
 }
 
-// maxShown bounds what is repeated of a value in a message.
-const maxShown = 80
-
-func clip(s string) string {
-	if len(s) > maxShown {
-		return strings.ToValidUTF8(s[:maxShown], "") + "…"
-	}
-	return s
-}
-
-func show(s string) string { return fmt.Sprintf("%q", clip(s)) }
+func show(s string) string { return fmt.Sprintf("%q", toolkit.Clip(s)) }

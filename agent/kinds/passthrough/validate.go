@@ -3,6 +3,7 @@ package passthrough
 import (
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -76,7 +77,7 @@ func unique(at *resource.Validator, matches []Match) {
 	seen := make(map[text]int, len(matches))
 	for i := range matches {
 		m := &matches[i]
-		key := text{m.Type, m.Value, m.Protocol, m.port()}
+		key := text{m.Type, m.Value, m.Protocol, toolkit.Or(m.Port, 0)}
 		if first, ok := seen[key]; ok {
 			at.Index(i).Field("value").Faultf("appendMatch[%d] is the same: remove one of them", first)
 			continue

@@ -7,77 +7,60 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
-// The origins of what policies of this plugin add.
-const (
-	originPatch    = "mesh-proxy-patch"
-	originTemplate = "proxy-template-modifications"
-	originRaw      = "proxy-template-raw"
-)
-
 // resourceID names a resource that is added.
-type resourceID struct {
-	name string
-	kind protoreflect.FullName
-}
-
-func (c *change) id() resourceID {
-	return resourceID{nameOf(c.value.message), c.value.message.ProtoReflect().Descriptor().FullName()}
-}
-
-// addsResource is true for a change that adds a whole resource.
-func (c *change) addsResource() bool { return c.op == Add && c.target != virtualHosts }
+type resourceID struct{ name, kind string }
 
 // add adds whole resources, each with what later changes make of it. Of several with one name the last counts.
 func (e *editor) add() {
-	last := map[resourceID]*change{}
+	last := map[resourceID]*Change{}
+	id := func(ch *Change) (resourceID, bool) {
+		name, _, ok := ch.Adds()
+		if !ok {
+			return resourceID{}, false
+		}
+		return resourceID{name, nameOfType(ch.value.message)}, true
+	}
 	for i := range e.plans {
-		for _, ch := range e.plans[i].changes {
-			if ch.addsResource() {
-				last[ch.id()] = ch
+		for _, ch := range e.plans[i].Changes {
+			if id, ok := id(ch); ok {
+				last[id] = ch
 			}
 		}
 	}
-	for i := range e.plans {
-		p := &e.plans[i]
-		for j, ch := range p.changes {
-			if !ch.addsResource() || last[ch.id()] != ch {
+	for i, p := range e.plans {
+		for j, ch := range p.Changes {
+			if id, ok := id(ch); !ok || last[id] != ch {
 				continue
 			}
-			if err := e.addOne(p, ch, step{i, j + 1}); err != nil {
-				e.fault(p, ch, "it stays away", err)
+			if err := e.addOne(ch, step{i, j + 1}); err != nil {
+				e.fault(i, ch, "it stays away", err)
+				continue
 			}
+			e.applied[i] = true
 		}
 	}
 }
 
-func (e *editor) addOne(p *plan, ch *change, next step) error {
-	origin := originPatch
-	switch {
-	case ch.raw:
-		origin = originRaw
-	case p.policy.Kind == legacyKind:
-		origin = originTemplate
-	}
+func (e *editor) addOne(ch *Change, next step) error {
 	switch m := proto.Clone(ch.value.message).(type) {
 	case *clusterv3.Cluster:
-		x := &draft.Cluster{Kind: draft.OtherCluster, Origin: origin}
+		x := &draft.Cluster{Kind: draft.OtherCluster, Origin: ch.origin}
 		if err := x.SetWhole(m); err != nil {
 			return err
 		}
-		if x = e.cluster(x, next); x != nil {
+		if x, ok := edit(e, Clusters, x, next); ok {
 			e.d.Clusters = append(e.d.Clusters, x)
 		}
 	case *listenerv3.Listener:
-		l := &draft.Listener{Kind: draft.OtherListener, Origin: origin}
+		l := &draft.Listener{Kind: draft.OtherListener, Origin: ch.origin}
 		if err := l.SetWhole(m); err != nil {
 			return err
 		}
-		if l = e.listener(l, next); l != nil {
+		if l, ok := edit(e, Listeners, l, next); ok {
 			e.d.Listeners = append(e.d.Listeners, l)
 		}
 	case *routev3.RouteConfiguration:

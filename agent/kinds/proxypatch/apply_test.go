@@ -24,14 +24,17 @@ type notes struct {
 	list []string
 }
 
+// Claim: nothing was claimed before.
+func (n *notes) Claim(string, string) bool { return true }
+
 func (n *notes) Warn(k resource.Key, format string, args ...any) {
 	n.list = append(n.list, k.Name+": "+fmt.Sprintf(format, args...))
 }
 
 // planOf reads modifications as a policy of a name.
-func planOf(t testing.TB, name, modifications string) plan {
+func planOf(t testing.TB, name, modifications string) Plan {
 	t.Helper()
-	registry, err := resource.NewRegistry(append(resource.Core(), Plugin().Kinds...)...)
+	registry, err := resource.NewRegistry(append(resource.Core(), Plugin(policy.LegacyKind{}).Kinds...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +42,7 @@ func planOf(t testing.TB, name, modifications string) plan {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	return plan{policy: rs[0], changes: rs[0].Spec.(*resource.Policy).Default.(*Conf).changes()}
+	return Plan{Policy: rs[0], Changes: rs[0].Spec.(*resource.Policy).Default.(*Conf).changes()}
 }
 
 // part makes outbounds as the generator does: their messages share what is alike.
@@ -89,7 +92,7 @@ const everything = `
               "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
               commonHttpProtocolOptions: {idleTimeout: 5s}
     - cluster: {operation: Patch, jsonPatches: [{op: add, path: /connectTimeout, value: 9s}]}
-    - listener: {operation: Patch, match: {origin: outbound}, value: "{freebind: true, metadata: {filterMetadata: {x: {}}}}"}
+    - listener: {operation: Patch, match: {origin: outbound}, value: "freebind: true"}
     - networkFilter:
         operation: Patch
         match: {name: envoy.filters.network.http_connection_manager}
@@ -118,7 +121,7 @@ func TestParts(t *testing.T) {
 		before = append(before, proto.Clone(m))
 	}
 	host := &notes{}
-	plans := []plan{planOf(t, "p", everything)}
+	plans := []Plan{planOf(t, "p", everything)}
 	added := 0
 	for i := range 3 {
 		d := part(10*i, 10)
@@ -143,9 +146,6 @@ func TestParts(t *testing.T) {
 			}
 			if v := h.Routes.VirtualHosts[0]; !v.IncludeRequestAttemptCount || len(v.Routes) != 2 || !l.Message.Freebind.GetValue() {
 				t.Fatalf("part %d: virtual host %v of %v", i, v, l.Message)
-			}
-			if l.Message.Metadata.FilterMetadata["io.kuma.tags"].Fields["kuma.io/service"] == nil {
-				t.Fatalf("part %d: the tags are gone: %v", i, l.Message.Metadata)
 			}
 		}
 		if _, faults := sealed(d); len(faults) > 0 {
@@ -182,7 +182,7 @@ func TestFaultLeavesDraft(t *testing.T) {
 			}
 			host := &notes{}
 			d := part(0, 5)
-			(&editor{c: &policy.Context{Host: host}, d: d, plans: []plan{planOf(t, "p", mods)}}).run()
+			(&editor{c: &policy.Context{Host: host}, d: d, plans: []Plan{planOf(t, "p", mods)}}).run()
 			got, faults := sealed(d)
 			if len(faults) > 0 {
 				t.Fatal(faults)
@@ -215,12 +215,24 @@ func TestUntouched(t *testing.T) {
     - httpFilter: {operation: Remove, match: {name: none}}
     - networkFilter: {operation: Remove, match: {name: none}}
     - virtualHost: {operation: Remove, match: {name: none}}`
-	(&editor{c: &policy.Context{Host: &notes{}, Last: true}, d: d, plans: []plan{planOf(t, "p", mods)}}).run()
+	(&editor{c: &policy.Context{Host: &notes{}, Last: true}, d: d, plans: []Plan{planOf(t, "p", mods)}}).run()
 	if d.Listeners[1] != l || d.Clusters[1] != c || len(d.Listeners) != 3 {
 		t.Error("a resource that no change is about was replaced")
 	}
 	if d.Clusters[0].Message.ConnectTimeout.GetSeconds() != 1 || !d.Listeners[0].Message.Freebind.GetValue() {
 		t.Error("a resource that a change is about was not changed")
+	}
+}
+
+// TestTags: the tags of a listener stay when a policy gives it further metadata, and are matched afterwards.
+func TestTags(t *testing.T) {
+	d := part(0, 1)
+	mods := `    - listener: {operation: Patch, match: {origin: outbound}, value: "metadata: {filterMetadata: {x: {}}}"}
+    - listener: {operation: Patch, match: {tags: {kuma.io/service: s-0}}, value: "freebind: true"}`
+	(&editor{c: &policy.Context{Host: &notes{}}, d: d, plans: []Plan{planOf(t, "p", mods)}}).run()
+	m := d.Listeners[0].Message
+	if tags := m.Metadata.FilterMetadata; tags["x"] == nil || tags["io.kuma.tags"].Fields["kuma.io/service"] == nil || !m.Freebind.GetValue() {
+		t.Errorf("got %v", m)
 	}
 }
 
@@ -234,7 +246,7 @@ func BenchmarkPatch(b *testing.B) {
 		"one of many":   `    - cluster: {operation: Patch, match: {name: s-1}, value: "connectTimeout: 1s"}`,
 	} {
 		b.Run(name, func(b *testing.B) {
-			p := []plan{planOf(b, "p", mods)}
+			p := []Plan{planOf(b, "p", mods)}
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
@@ -252,7 +264,7 @@ func TestOrder(t *testing.T) {
 		return `    - cluster: {operation: Patch, match: ` + match + `, value: "connectTimeout: ` + timeout + `"}`
 	}
 	all, named := about(`{origin: outbound}`, "1s"), about(`{name: s-0}`, "2s")
-	for want, plans := range map[string][]plan{
+	for want, plans := range map[string][]Plan{
 		"s-0: 2s, s-1: 1s":  {planOf(t, "a", all), planOf(t, "b", named)},
 		"s-0: 1s, s-1: 1s":  {planOf(t, "a", named), planOf(t, "b", all)},
 		"s-0: 2s, s-1: 0s":  {planOf(t, "a", about(`{name: s-9}`, "7s")), planOf(t, "b", named)},

@@ -8,20 +8,23 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// target is what a modification is about.
-type target int
+// Target is what a modification is about.
+type Target int
 
+// The targets.
 const (
-	clusters target = iota
-	listeners
-	networkFilters
-	httpFilters
-	virtualHosts
-	resources // other whole resources, which can be added alone
+	Clusters Target = iota
+	Listeners
+	NetworkFilters
+	HTTPFilters
+	VirtualHosts
+	Resources // other whole resources, which can be added alone
 )
 
 // targets says how each target is written and which operations it has.
@@ -30,36 +33,30 @@ var targets = [...]struct {
 	operations []Operation
 	message    proto.Message
 }{
-	clusters:       {"cluster", []Operation{Add, Patch, Remove}, (*clusterv3.Cluster)(nil)},
-	listeners:      {"listener", []Operation{Add, Patch, Remove}, (*listenerv3.Listener)(nil)},
-	networkFilters: {"networkFilter", []Operation{AddFirst, AddLast, AddBefore, AddAfter, Patch, Remove}, (*listenerv3.Filter)(nil)},
-	httpFilters:    {"httpFilter", []Operation{AddFirst, AddLast, AddBefore, AddAfter, Patch, Remove}, (*hcmv3.HttpFilter)(nil)},
-	virtualHosts:   {"virtualHost", []Operation{Add, Patch, Remove}, (*routev3.VirtualHost)(nil)},
-	resources:      {"resource", nil, nil},
-}
-
-// newMessage returns an empty message of the target.
-func (t target) newMessage() proto.Message {
-	return targets[t].message.ProtoReflect().New().Interface()
+	Clusters:       {"cluster", []Operation{Add, Patch, Remove}, (*clusterv3.Cluster)(nil)},
+	Listeners:      {"listener", []Operation{Add, Patch, Remove}, (*listenerv3.Listener)(nil)},
+	NetworkFilters: {"networkFilter", []Operation{AddFirst, AddLast, AddBefore, AddAfter, Patch, Remove}, (*listenerv3.Filter)(nil)},
+	HTTPFilters:    {"httpFilter", []Operation{AddFirst, AddLast, AddBefore, AddAfter, Patch, Remove}, (*hcmv3.HttpFilter)(nil)},
+	VirtualHosts:   {"virtualHost", []Operation{Add, Patch, Remove}, (*routev3.VirtualHost)(nil)},
+	Resources:      {"resource", nil, nil},
 }
 
 // filter is true for the targets in whose lists the order counts.
-func (t target) filter() bool { return t == networkFilters || t == httpFilters }
+func (t Target) filter() bool { return t == NetworkFilters || t == HTTPFilters }
 
-// change is a modification that was read and found good. It is shared by all generations and never changed.
-type change struct {
-	target target
+// Change is a modification, or a whole resource to add, that was read and is valid. It is shared by all generations and
+// never changed.
+type Change struct {
+	target Target
 	op     Operation
 	match  match
 	at     string // its place in the policy, for warnings
-	raw    bool   // a resource of a legacy policy, not a modification
+	origin string // of a resource that is added
 
-	value  parsed                    // the message as written, but for what is taken apart:
-	config parsed                    // of a filter the configuration, of a cluster to patch the HTTP options
-	filter draft.Extension           // a filter to add
-	chains []*listenerv3.FilterChain // of a listener to patch, those to add
-	packs  bool                      // value holds packed messages
-	patch  *patch                    // instead of a value; nil for none
+	value  parsed          // the message as written
+	config parsed          // the configuration of the filter in it
+	filter draft.Extension // the filter in it
+	patch  *patch          // instead of a value; nil for none
 }
 
 // parsed is a message with what its written form says beyond it.
@@ -68,8 +65,43 @@ type parsed struct {
 	zeros   []zero        // fields that were given with the value that an absent one has
 }
 
+// Adds returns the name of the resource that a change adds, and what it is; false for one that adds none.
+func (c *Change) Adds() (string, Target, bool) {
+	if c.op != Add || c.target == VirtualHosts {
+		return "", c.target, false
+	}
+	return nameOf(c.value.message), c.target, true
+}
+
+// touches reports whether the change is about one of the fields of its message, of a filter those of
+// the configuration.
+func (c *Change) touches(fields ...string) bool {
+	if c.patch != nil {
+		return c.patch.touches(fields...)
+	}
+	m := c.value.message.ProtoReflect()
+	if c.config.message != nil {
+		m = c.config.message.ProtoReflect()
+	}
+	for _, name := range fields {
+		if fd := m.Descriptor().Fields().ByJSONName(name); fd != nil && m.Has(fd) {
+			return true
+		}
+	}
+	return false
+}
+
+// of returns what the patch, or merging a value, makes of a message, which stays as it is.
+func (c *Change) of(m proto.Message, value parsed) (proto.Message, error) {
+	if c.patch != nil {
+		return c.patch.apply(m)
+	}
+	m = proto.Clone(m)
+	return m, merge(m, value)
+}
+
 // describe names the change in a warning.
-func (c *change) describe() string {
+func (c *Change) describe() string {
 	return fmt.Sprintf("%s (%s %s)", c.at, targets[c.target].name, c.op)
 }
 
@@ -82,4 +114,40 @@ func nameOf(m proto.Message) string {
 		return m.GetClusterName()
 	}
 	return ""
+}
+
+// readFilter takes the filter out of a value. One that is added must have a configuration, and so must one that is
+// merged unless it says something else.
+func (c *Change) readFilter(v *resource.Validator, tree any) bool {
+	var a *anypb.Any
+	other := false
+	switch m := c.value.message.(type) {
+	case *listenerv3.Filter:
+		c.filter = draft.Extension{Name: m.Name, Packed: m.GetTypedConfig(), Discovery: m.GetConfigDiscovery()}
+	case *hcmv3.HttpFilter:
+		c.filter = draft.NewHTTPFilter(m)
+		other = m.Disabled || m.IsOptional
+	default:
+		return true
+	}
+	at := v.Field("typedConfig")
+	switch a = c.filter.Packed; {
+	case a == nil && c.op == Patch && !other:
+		at.Faultf("the configuration is missing: there is nothing to merge")
+		return false
+	case a == nil && c.op != Patch && c.filter.Discovery == nil:
+		at.Faultf("the configuration is missing: Envoy takes no filter without one")
+		return false
+	case a == nil:
+		return true
+	}
+	m, err := a.UnmarshalNew()
+	if err != nil {
+		at.Faultf("%s: %s", a.TypeUrl, plainError(err))
+		return false
+	}
+	o, _ := tree.(map[string]any)
+	fd := c.value.message.ProtoReflect().Descriptor().Fields().ByName("typed_config")
+	c.config = parsed{message: m, zeros: zeros(given(o, fd), m.ProtoReflect())}
+	return true
 }

@@ -1,6 +1,7 @@
 package proxypatch
 
 import (
+	"iter"
 	"slices"
 )
 
@@ -15,21 +16,21 @@ type concern struct {
 func (c *concern) any() bool { return len(c.all) > 0 || len(c.named) > 0 || len(c.added) > 0 }
 
 // note enters a change of a plan. Plans come in their order.
-func (e *editor) note(plan int, ch *change) {
-	about, name := &e.about[listeners], ch.match.listener
+func (e *editor) note(plan int, ch *Change) {
+	about, name := &e.about[Listeners], ch.match.listener
 	switch ch.target {
-	case clusters:
-		about, name = &e.about[clusters], ch.match.name
-	case listeners:
+	case Clusters:
+		about, name = &e.about[Clusters], ch.match.name
+	case Listeners:
 		name = ch.match.name
-	case resources:
+	case Resources:
 		return
 	}
-	if ch.addsResource() {
+	if added, _, ok := ch.Adds(); ok {
 		if about.added == nil {
 			about.added = map[string]bool{}
 		}
-		about.added[nameOf(ch.value.message)] = true
+		about.added[added] = true
 		return
 	}
 	if name == nil {
@@ -63,15 +64,20 @@ func (c *concern) of(name string) []int {
 	return slices.Compact(out)
 }
 
-// from calls fn for each plan from a step on that may be about a resource of a name, with the changes that are left
-// of it.
-func (e *editor) from(s step, t target, name string, fn func(p *plan, changes []*change)) {
-	for _, i := range e.about[t].of(name) {
-		switch {
-		case i > s.plan:
-			fn(&e.plans[i], e.plans[i].changes)
-		case i == s.plan:
-			fn(&e.plans[i], e.plans[i].changes[s.change:])
+// from returns each plan, by its index, from a step on that may be about a resource of a name, with the changes that are left of it.
+func (e *editor) from(s step, t Target, name string) iter.Seq2[int, []*Change] {
+	return func(yield func(int, []*Change) bool) {
+		for _, i := range e.about[t].of(name) {
+			if i < s.plan {
+				continue
+			}
+			changes := e.plans[i].Changes
+			if i == s.plan {
+				changes = changes[s.change:]
+			}
+			if !yield(i, changes) {
+				return
+			}
 		}
 	}
 }

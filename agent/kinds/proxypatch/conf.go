@@ -1,6 +1,8 @@
 package proxypatch
 
 import (
+	"strings"
+
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -18,15 +20,45 @@ type Modification struct {
 	HTTPFilter    *Mod[FilterMatch]      `json:"httpFilter,omitempty"`
 	VirtualHost   *Mod[VirtualHostMatch] `json:"virtualHost,omitempty"`
 
-	change *change // made by validation
+	change *Change // made by validation
 }
 
 // Mod says what to do with what is matched.
-type Mod[M matcher] struct {
-	Match       *M          `json:"match,omitempty"` // nil: all
-	Operation   Operation   `json:"operation,omitempty"`
-	Value       *string     `json:"value,omitempty"` // YAML or JSON of Envoy's message, or of a part of it for Patch
+type Mod[M Matcher[M]] struct {
+	BaseMod[M]
 	JSONPatches []JSONPatch `json:"jsonPatches,omitempty"`
+}
+
+// BaseMod is what modifications of all kinds of policies have.
+type BaseMod[M Matcher[M]] struct {
+	Match     *M        `json:"match,omitempty"` // nil: all
+	Operation Operation `json:"operation,omitempty"`
+	Value     *string   `json:"value,omitempty"` // YAML or JSON of Envoy's message, or of a part of it for Patch
+}
+
+// Mod returns what a modification of a legacy kind says, whose operations begin with a small letter and to which an
+// empty text is one that is not given. Nil stays nil.
+func (m *BaseMod[M]) Mod() *Mod[M] {
+	if m == nil {
+		return nil
+	}
+	out := &Mod[M]{BaseMod: BaseMod[M]{Value: unlessEmpty(m.Value)}}
+	if m.Operation != "" {
+		out.Operation = Operation(strings.ToUpper(string(m.Operation[:1])) + string(m.Operation[1:]))
+	}
+	if m.Match != nil {
+		match := (*m.Match).withoutEmpty()
+		out.Match = &match
+	}
+	return out
+}
+
+// unlessEmpty is nil for an empty text.
+func unlessEmpty(s *string) *string {
+	if s != nil && *s == "" {
+		return nil
+	}
+	return s
 }
 
 // Operation says what a modification does.
@@ -87,8 +119,11 @@ type match struct {
 	tags         map[string]string
 }
 
-// matcher is a match as it is written.
-type matcher interface{ match() match }
+// Matcher is a match as it is written.
+type Matcher[M any] interface {
+	match() match
+	withoutEmpty() M // empty texts are not given
+}
 
 func (m ClusterMatch) match() match  { return match{origin: m.Origin, name: m.Name} }
 func (m ListenerMatch) match() match { return match{origin: m.Origin, name: m.Name, tags: m.Tags} }
@@ -97,4 +132,17 @@ func (m FilterMatch) match() match {
 }
 func (m VirtualHostMatch) match() match {
 	return match{origin: m.Origin, name: m.Name, routes: m.RouteConfigurationName}
+}
+
+func (m ClusterMatch) withoutEmpty() ClusterMatch {
+	return ClusterMatch{unlessEmpty(m.Origin), unlessEmpty(m.Name)}
+}
+func (m ListenerMatch) withoutEmpty() ListenerMatch {
+	return ListenerMatch{unlessEmpty(m.Origin), unlessEmpty(m.Name), m.Tags}
+}
+func (m FilterMatch) withoutEmpty() FilterMatch {
+	return FilterMatch{unlessEmpty(m.Origin), unlessEmpty(m.Name), unlessEmpty(m.ListenerName), m.ListenerTags}
+}
+func (m VirtualHostMatch) withoutEmpty() VirtualHostMatch {
+	return VirtualHostMatch{unlessEmpty(m.Origin), unlessEmpty(m.Name), unlessEmpty(m.RouteConfigurationName)}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
@@ -14,23 +13,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
-// findExtension returns the index of the first filter of a name, nil being any; -1 for none.
-func findExtension(list []draft.Extension, name *string) int {
+// find returns the index of the first filter of a name, nil being any; -1 for none.
+func find(list []draft.Extension, name *string) int {
 	return slices.IndexFunc(list, func(e draft.Extension) bool { return is(name, e.Name) })
 }
 
-// findFilter is findExtension for the filters of a chain, of which the terminal one comes last.
-func findFilter(c *draft.Chain, name *string) int {
-	if i := findExtension(c.Network, name); i >= 0 {
-		return i
-	}
-	if t := terminal(c); t != "" && is(name, t) {
-		return len(c.Network)
-	}
-	return -1
-}
-
-// terminal is the name of the terminal filter, "" for none.
+// terminal is the name of the terminal filter of a chain, "" for none.
 func terminal(c *draft.Chain) string {
 	switch {
 	case c.HTTP != nil:
@@ -41,21 +29,101 @@ func terminal(c *draft.Chain) string {
 	return ""
 }
 
+// changeChain makes one change in the network filters of a chain. The terminal filter becomes one of the others while the
+// change may be about it.
+func (e *editor) changeChain(c *draft.Chain, ch *Change) error {
+	if c.HTTP != nil && ch.op == Patch && is(ch.match.name, draft.NameHCM) && !ch.touches("httpFilters", "routeConfig", "rds", "scopedRoutes") {
+		if err := e.patchManager(c.HTTP, ch); err != nil || find(c.Network, ch.match.name) < 0 {
+			return err
+		}
+		var err error
+		c.Network, err = e.changeFilters(c.Network, ch)
+		return err
+	}
+	if t := terminal(c); t != "" && ch.op != AddFirst && (ch.op == AddLast || is(ch.match.name, t)) {
+		f := draft.Extension{Name: t, Message: c.TCP}
+		if c.HTTP != nil {
+			m, err := c.HTTP.Whole()
+			if err != nil {
+				return err
+			}
+			f.Message = m
+		}
+		c.Network, c.HTTP, c.TCP = append(slices.Clip(c.Network), f), nil, nil
+	}
+	var err error
+	if c.Network, err = e.changeFilters(c.Network, ch); err != nil {
+		return err
+	}
+	return splitTerminal(c)
+}
+
+// patchManager patches what a connection manager holds beside filters and routes, which stay shared.
+func (e *editor) patchManager(h *draft.HTTP, ch *Change) error {
+	m := proto.Clone(h.Message).(*hcmv3.HttpConnectionManager)
+	if h.Routes != nil {
+		m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{}}
+	}
+	f, err := e.patchFilter(draft.Extension{Message: m}, ch)
+	if err != nil {
+		return fmt.Errorf("%s: %w", draft.NameHCM, err)
+	}
+	h.Message = f.Message.(*hcmv3.HttpConnectionManager)
+	if h.Routes != nil {
+		h.Message.RouteSpecifier = nil
+	}
+	return nil
+}
+
+// splitTerminal makes the last filter the terminal one, where it is a connection manager or TCP proxy.
+func splitTerminal(c *draft.Chain) error {
+	last := len(c.Network) - 1
+	if terminal(c) != "" || last < 0 || c.Network[last].Name != draft.NameHCM && c.Network[last].Name != draft.NameTCPProxy {
+		return nil
+	}
+	m, err := message(c.Network[last])
+	if err != nil {
+		return err
+	}
+	switch m := m.(type) {
+	case *hcmv3.HttpConnectionManager:
+		c.HTTP = &draft.HTTP{}
+		c.HTTP.SetWhole(m)
+	case *tcpv3.TcpProxy:
+		c.TCP = m
+	default:
+		return nil
+	}
+	c.Network = c.Network[:last:last]
+	return nil
+}
+
+// message returns the configuration of a filter, nil for none. It must not be changed.
+func message(f draft.Extension) (proto.Message, error) {
+	if f.Message != nil || f.Packed == nil {
+		return f.Message, nil
+	}
+	m, err := f.Packed.UnmarshalNew()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", f.Packed.GetTypeUrl(), plainError(err))
+	}
+	return m, nil
+}
+
 // changeFilters returns a list of filters with one change made.
-func (e *editor) changeFilters(list []draft.Extension, ch *change) ([]draft.Extension, error) {
-	i := findExtension(list, ch.match.name)
-	added := []draft.Extension{ch.filter}
+func (e *editor) changeFilters(list []draft.Extension, ch *Change) ([]draft.Extension, error) {
+	i := find(list, ch.match.name)
 	switch {
 	case ch.op == AddFirst:
-		return slices.Concat(added, list), nil
+		return slices.Insert(slices.Clone(list), 0, ch.filter), nil
 	case ch.op == AddLast:
-		return slices.Concat(list, added), nil
+		return append(slices.Clip(list), ch.filter), nil
 	case i < 0:
 		return list, nil
 	case ch.op == AddBefore:
-		return slices.Concat(list[:i], added, list[i:]), nil
+		return slices.Insert(slices.Clone(list), i, ch.filter), nil
 	case ch.op == AddAfter:
-		return slices.Concat(list[:i+1], added, list[i+1:]), nil
+		return slices.Insert(slices.Clone(list), i+1, ch.filter), nil
 	}
 	list = slices.Clone(list)
 	if ch.op == Remove {
@@ -74,8 +142,8 @@ func (e *editor) changeFilters(list []draft.Extension, ch *change) ([]draft.Exte
 	return list, nil
 }
 
-// patchFilter returns a filter with another configuration.
-func (e *editor) patchFilter(f draft.Extension, ch *change) (draft.Extension, error) {
+// patchFilter returns a filter with another configuration. What it makes of a shared configuration is shared too.
+func (e *editor) patchFilter(f draft.Extension, ch *Change) (draft.Extension, error) {
 	f.Optional, f.Disabled = f.Optional || ch.filter.Optional, f.Disabled || ch.filter.Disabled
 	if ch.patch == nil && ch.config.message == nil {
 		return f, nil
@@ -88,185 +156,33 @@ func (e *editor) patchFilter(f draft.Extension, ch *change) (draft.Extension, er
 		f.Packed = have
 		return f, nil
 	}
-	a, err := f.Pack()
-	if err != nil {
-		return f, err
-	}
+	m, err := message(f)
 	switch {
-	case a == nil && ch.patch != nil:
+	case err != nil:
+		return f, err
+	case m == nil && ch.patch != nil:
 		return f, fmt.Errorf("there is no configuration to patch")
-	case a == nil:
-		a, err = pack(ch.config.message)
-	case ch.patch != nil:
-		a, err = patchPacked(a, ch.patch)
-	default:
-		a, err = mergeAny(a, ch.config)
+	case m == nil:
+		f.Message = proto.Clone(ch.config.message)
+		return f, nil
+	case ch.patch == nil && nameOfType(m) != nameOfType(ch.config.message):
+		return f, fmt.Errorf("the configuration is of type %s, the value of type %s", nameOfType(m), nameOfType(ch.config.message))
 	}
-	if err != nil {
+	if m, err = ch.of(m, ch.config); err != nil {
 		return f, err
 	}
-	if f.Message == nil && f.Packed != nil {
-		if e.merged == nil {
-			e.merged = map[mergedKey]*anypb.Any{}
-		}
-		e.merged[shared] = a
+	if f.Message != nil {
+		f.Message = m
+		return f, nil
 	}
-	f.Message, f.Packed = nil, a
+	if f.Packed, err = pack(m); err != nil {
+		return f, err
+	}
+	if e.merged == nil {
+		e.merged = map[mergedKey]*anypb.Any{}
+	}
+	e.merged[shared] = f.Packed
 	return f, nil
 }
 
-func patchPacked(a *anypb.Any, p *patch) (*anypb.Any, error) {
-	m, err := a.UnmarshalNew()
-	if err != nil {
-		return nil, fmt.Errorf("%s", plainError(err))
-	}
-	after, err := p.apply(m)
-	if err != nil {
-		return nil, err
-	}
-	return pack(after)
-}
-
-// changeChain makes one change in the network filters of a chain.
-func (e *editor) changeChain(c *draft.Chain, ch *change) error {
-	i := findFilter(c, ch.match.name)
-	last := len(c.Network)
-	if ch.op == Patch {
-		return e.patchChain(c, ch, i)
-	}
-	if terminal(c) != "" {
-		switch {
-		case ch.op == AddBefore && i == last:
-			c.Network = slices.Concat(c.Network, []draft.Extension{ch.filter})
-			return nil
-		case ch.op == Remove && is(ch.match.name, terminal(c)):
-			c.HTTP, c.TCP = nil, nil
-		case ch.op == AddLast || ch.op == AddAfter && i == last:
-			if err := packTerminal(c); err != nil {
-				return err
-			}
-		}
-	}
-	var err error
-	if c.Network, err = e.changeFilters(c.Network, ch); err != nil {
-		return err
-	}
-	return unpackTerminal(c)
-}
-
-// patchChain patches all filters of a name.
-func (e *editor) patchChain(c *draft.Chain, ch *change, first int) error {
-	if first < 0 {
-		return nil
-	}
-	var err error
-	if first < len(c.Network) {
-		if c.Network, err = e.changeFilters(c.Network, ch); err != nil {
-			return err
-		}
-	}
-	switch {
-	case !is(ch.match.name, terminal(c)):
-	case c.HTTP != nil:
-		err = patchManager(c.HTTP, ch)
-	case c.TCP != nil:
-		err = patchProxy(c, ch)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", terminal(c), err)
-	}
-	return nil
-}
-
-// packTerminal makes the terminal filter one of the others, so that something can follow it.
-func packTerminal(c *draft.Chain) error {
-	f := draft.Extension{Name: terminal(c), Message: c.TCP}
-	var err error
-	if c.HTTP != nil {
-		f.Message = nil
-		f.Packed, err = c.HTTP.Pack()
-	} else {
-		f.Packed, err = f.Pack()
-	}
-	f.Message = nil
-	c.Network, c.HTTP, c.TCP = slices.Concat(c.Network, []draft.Extension{f}), nil, nil
-	return err
-}
-
-// unpackTerminal is the inverse, where a connection manager or TCP proxy is the last filter.
-func unpackTerminal(c *draft.Chain) error {
-	last := len(c.Network) - 1
-	if terminal(c) != "" || last < 0 || c.Network[last].Packed == nil {
-		return nil
-	}
-	f := c.Network[last]
-	t, err := draft.NewChain(&listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
-		Name: f.Name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: f.Packed},
-	}}})
-	if err != nil {
-		return err
-	}
-	if terminal(t) != "" {
-		c.Network, c.HTTP, c.TCP = c.Network[:last:last], t.HTTP, t.TCP
-	}
-	return nil
-}
-
-// patchManager changes the HTTP connection manager, as a whole only where its filters or routes are concerned.
-func patchManager(h *draft.HTTP, ch *change) error {
-	over, ok := ch.config.message.(*hcmv3.HttpConnectionManager)
-	if ch.patch == nil && !ok {
-		return fmt.Errorf("the value is of type %s", ch.config.message.ProtoReflect().Descriptor().FullName())
-	}
-	whole := len(over.GetHttpFilters()) > 0 || over.GetRouteSpecifier() != nil || ch.patch != nil && ch.patch.touches("httpFilters", "routeConfig", "rds", "scopedRoutes")
-	var m *hcmv3.HttpConnectionManager
-	if whole {
-		var err error
-		if m, err = h.Whole(); err != nil {
-			return err
-		}
-	} else if m = proto.Clone(h.Message).(*hcmv3.HttpConnectionManager); h.Routes != nil {
-		m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{}}
-	}
-	if ch.patch != nil {
-		after, err := ch.patch.apply(m)
-		if err != nil {
-			return err
-		}
-		m = after.(*hcmv3.HttpConnectionManager)
-	} else {
-		if err := merge(m, ch.config); err != nil {
-			return err
-		}
-		if err := broken(m, packs(over.ProtoReflect())); err != nil {
-			return err
-		}
-	}
-	if whole {
-		h.SetWhole(m)
-		return nil
-	}
-	if h.Routes != nil {
-		m.RouteSpecifier = nil
-	}
-	h.Message = m
-	return nil
-}
-
-func patchProxy(c *draft.Chain, ch *change) error {
-	if ch.patch != nil {
-		after, err := ch.patch.apply(c.TCP)
-		if err == nil {
-			c.TCP = after.(*tcpv3.TcpProxy)
-		}
-		return err
-	}
-	if _, ok := ch.config.message.(*tcpv3.TcpProxy); !ok {
-		return fmt.Errorf("the value is of type %s", ch.config.message.ProtoReflect().Descriptor().FullName())
-	}
-	c.TCP = proto.Clone(c.TCP).(*tcpv3.TcpProxy)
-	if err := merge(c.TCP, ch.config); err != nil {
-		return err
-	}
-	return broken(c.TCP, true)
-}
+func nameOfType(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }

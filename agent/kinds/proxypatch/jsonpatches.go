@@ -15,6 +15,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -150,7 +151,7 @@ func fieldPath(v *resource.Validator, path string, mt protoreflect.MessageType) 
 			if near := nearest(tokens[i], md); near != "" {
 				hint = fmt.Sprintf(": did you mean %q?", near)
 			}
-			v.Faultf("%s: %s has no field %q%s", clip(path), md.FullName(), clip(tokens[i]), hint)
+			v.Faultf("%s: %s has no field %q%s", toolkit.Clip(path), md.FullName(), toolkit.Clip(tokens[i]), hint)
 			return "", place{}, false
 		}
 		tokens[i] = fd.JSONName()
@@ -169,7 +170,7 @@ func fieldPath(v *resource.Validator, path string, mt protoreflect.MessageType) 
 			next = fd.MapValue().Message()
 		}
 		if next == nil {
-			v.Faultf("%s: the field %s holds no further fields", clip(path), fd.FullName())
+			v.Faultf("%s: the field %s holds no further fields", toolkit.Clip(path), fd.FullName())
 			return "", place{}, false
 		}
 		at = place{}
@@ -233,7 +234,7 @@ func (p *patch) apply(m proto.Message) (proto.Message, error) {
 		}
 		return true
 	})
-	return after, broken(after, false)
+	return after, broken(after)
 }
 
 // fields returns the fields of a message that the patch is about: with one of a oneof also the others, since the JSON
@@ -280,15 +281,13 @@ func (p *patch) through(m proto.Message) (proto.Message, error) {
 	out := m.ProtoReflect().New().Interface()
 	var faults []resource.Fault
 	v := resource.NewValidator("", &faults)
-	if read(v, after, doc, out) {
-		checkPacked(v, out.ProtoReflect(), false)
-	}
-	return out, firstOf(faults)
+	read(v, after, doc, out)
+	return out, firstFault(faults)
 }
 
 // patched is the type that JSON Patches of a target start from, nil when it is not known: for filters it is that of
 // the configuration, which the names of the filters that are always there tell.
-func (w *written) patched() protoreflect.MessageType {
+func (w *Written) patched() protoreflect.MessageType {
 	if !w.target.filter() {
 		return targets[w.target].message.ProtoReflect().Type()
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -109,7 +110,7 @@ func (l *locator) packed(v *resource.Validator, o map[string]any) {
 	}
 	mt, err := protoregistry.GlobalTypes.FindMessageByURL(url)
 	if err != nil {
-		l.faultf(v.Field(typeKey), "%q is not a message of Envoy that this agent knows: check its spelling and version", clip(url))
+		l.faultf(v.Field(typeKey), "%q is not a message of Envoy that this agent knows: check its spelling and version", toolkit.Clip(url))
 		return
 	}
 	if wellKnown(mt.Descriptor()) {
@@ -166,21 +167,11 @@ func describe(v any) string {
 	case bool:
 		return "a boolean"
 	case string:
-		return "the text \"" + clip(v) + "\""
+		return "the text \"" + toolkit.Clip(v) + "\""
 	case []any:
 		return "a list"
 	case map[string]any:
 		return "a mapping"
 	}
 	return "a number"
-}
-
-const maxShown = 80
-
-// clip shortens what a message shows.
-func clip(s string) string {
-	if len(s) <= maxShown {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }

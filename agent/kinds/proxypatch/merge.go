@@ -3,6 +3,7 @@ package proxypatch
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -107,7 +108,7 @@ func mergeAny(a *anypb.Any, over parsed) (*anypb.Any, error) {
 
 // pack packs a message that obeys Envoy's rules.
 func pack(m proto.Message) (*anypb.Any, error) {
-	if err := broken(m, true); err != nil {
+	if err := broken(m); err != nil {
 		return nil, err
 	}
 	out := &anypb.Any{}
@@ -180,24 +181,6 @@ func sortedKeys(m protoreflect.Map) []protoreflect.MapKey {
 		keys = append(keys, k)
 		return true
 	})
-	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int {
-		switch x, y := a.String(), b.String(); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
 	return keys
-}
-
-// rangeFields calls fn for each field that is set, in the order of the message.
-func rangeFields(m protoreflect.Message, fn func(protoreflect.FieldDescriptor, protoreflect.Value)) {
-	fields := m.Descriptor().Fields()
-	for i := range fields.Len() {
-		if fd := fields.Get(i); m.Has(fd) {
-			fn(fd, m.Get(fd))
-		}
-	}
 }

@@ -4,7 +4,12 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -17,18 +22,27 @@ func (c *Conf) Validate(v *resource.Validator) {
 	}
 	for i := range c.AppendModifications {
 		m := &c.AppendModifications[i]
-		m.change = theOne(list.Index(i), []written{
-			writtenOf(clusters, m.Cluster), writtenOf(listeners, m.Listener), writtenOf(networkFilters, m.NetworkFilter),
-			writtenOf(httpFilters, m.HTTPFilter), writtenOf(virtualHosts, m.VirtualHost),
-		}, fmt.Sprintf("spec.default.appendModifications[%d]", i))
+		m.change = Read(list.Index(i), fmt.Sprintf("spec.default.appendModifications[%d]", i), OriginPatch,
+			m.Cluster.As(Clusters), m.Listener.As(Listeners), m.NetworkFilter.As(NetworkFilters), m.HTTPFilter.As(HTTPFilters), m.VirtualHost.As(VirtualHosts))
 	}
 }
 
-// written is a modification of either kind, not yet read.
-type written struct {
+// changes returns what the modifications want.
+func (c *Conf) changes() []*Change {
+	out := make([]*Change, 0, len(c.AppendModifications))
+	for i := range c.AppendModifications {
+		if ch := c.AppendModifications[i].change; ch != nil {
+			out = append(out, ch)
+		}
+	}
+	return out
+}
+
+// Written is a modification that was not read yet.
+type Written struct {
+	target  Target
 	given   bool
-	legacy  bool
-	target  target
+	lower   bool // operations begin with a small letter
 	op      string
 	match   match
 	matched bool // a match is given
@@ -36,21 +50,32 @@ type written struct {
 	patches []JSONPatch
 }
 
-func writtenOf[M matcher](t target, m *Mod[M]) written {
+// As returns the modification as one of a target.
+func (m *Mod[M]) As(t Target) Written {
 	if m == nil {
-		return written{target: t}
+		return Written{target: t}
 	}
-	w := written{given: true, target: t, op: string(m.Operation), value: m.Value, patches: m.JSONPatches}
+	w := Written{target: t, given: true, op: string(m.Operation), value: m.Value, patches: m.JSONPatches}
 	if m.Match != nil {
 		w.matched, w.match = true, (*m.Match).match()
 	}
 	return w
 }
 
-// theOne reads the only modification that is given.
-func theOne(v *resource.Validator, list []written, at string) *change {
+// As returns the modification of a legacy kind as one of a target.
+func (m *BaseMod[M]) As(t Target) Written {
+	w := m.Mod().As(t)
+	if w.lower = true; m != nil {
+		w.op = string(m.Operation)
+	}
+	return w
+}
+
+// Read reads the one modification of a list that is given. at is its place in the policy, origin that of a resource which
+// it adds. It reports every fault and returns nil when there was one.
+func Read(v *resource.Validator, at, origin string, list ...Written) *Change {
 	var names, found []string
-	var one written
+	var one Written
 	for _, w := range list {
 		names = append(names, targets[w.target].name)
 		if w.given {
@@ -63,35 +88,46 @@ func theOne(v *resource.Validator, list []written, at string) *change {
 		v.Faultf("nothing to modify is given: give one of %s", strings.Join(names, ", "))
 		return nil
 	case 1:
-		return one.read(v.Field(found[0]), at)
+		return one.read(v.Field(found[0]), &Change{target: one.target, match: one.match, at: at, origin: origin})
 	}
 	v.Faultf("%s are given: give one, and further ones as items of their own", strings.Join(found, ", "))
 	return nil
 }
 
-// read checks a modification and reads its value. It reports every fault and returns nil when there was one.
-func (w *written) read(v *resource.Validator, at string) *change {
+// read checks a modification and reads its value.
+func (w *Written) read(v *resource.Validator, c *Change) *Change {
 	op, ok := w.operation(v.Field("operation"))
 	if !ok {
 		return nil
 	}
-	c := &change{target: w.target, op: op, match: w.match, at: at}
+	c.op = op
 	ok = w.checkMatch(v.Field("match"), op)
-	switch op {
-	case Remove:
-		ok = absent(v, w, "%s takes none: remove it") && ok
-	case Patch:
-		return w.readPatch(v, c, ok)
-	default:
+	switch {
+	case op == Remove:
+		if w.value != nil {
+			v.Field("value").Faultf("%s takes none: remove it", w.op)
+		}
 		if len(w.patches) > 0 {
-			v.Field("jsonPatches").Faultf("%s takes a value: JSON Patches go with Patch alone", w.op)
-			ok = false
+			v.Field("jsonPatches").Faultf("%s takes none: remove it", w.op)
 		}
-		if w.value == nil {
-			v.Field("value").Faultf("the value is missing: give what to add, as YAML or JSON of Envoy's %s", targets[w.target].message.ProtoReflect().Descriptor().Name())
-			return nil
-		}
-		return w.readValue(v, c, ok, false)
+		ok = ok && w.value == nil && len(w.patches) == 0
+	case op == Patch && w.value != nil && len(w.patches) > 0:
+		v.Faultf("value and jsonPatches are given: give one of them")
+		return nil
+	case op == Patch && len(w.patches) > 0:
+		c.patch = readPatches(v.Field("jsonPatches"), w.patches, w.patched())
+		ok = ok && c.patch != nil
+	case op == Patch && w.value == nil:
+		v.Faultf("there is nothing to patch with: give value or jsonPatches")
+		return nil
+	case len(w.patches) > 0:
+		v.Field("jsonPatches").Faultf("%s takes a value: JSON Patches go with Patch alone", w.op)
+		return nil
+	case w.value == nil:
+		v.Field("value").Faultf("the value is missing: give what to add, as YAML or JSON of Envoy's %s", targets[w.target].message.ProtoReflect().Descriptor().Name())
+		return nil
+	default:
+		ok = w.readValue(v.Field("value"), c) && ok
 	}
 	if !ok {
 		return nil
@@ -99,13 +135,13 @@ func (w *written) read(v *resource.Validator, at string) *change {
 	return c
 }
 
-// operation returns the operation, whose legacy names begin with a small letter.
-func (w *written) operation(v *resource.Validator) (Operation, bool) {
+// operation returns the operation, which may be written with a small letter first.
+func (w *Written) operation(v *resource.Validator) (Operation, bool) {
 	var names []string
 	var found Operation
 	for _, op := range targets[w.target].operations {
 		name := string(op)
-		if w.legacy {
+		if w.lower {
 			name = strings.ToLower(name[:1]) + name[1:]
 		}
 		if names = append(names, name); name == w.op {
@@ -115,18 +151,7 @@ func (w *written) operation(v *resource.Validator) (Operation, bool) {
 	return found, v.OneOf(w.op, names...)
 }
 
-// absent refuses value and patches.
-func absent(v *resource.Validator, w *written, format string) bool {
-	if w.value != nil {
-		v.Field("value").Faultf(format, w.op)
-	}
-	if len(w.patches) > 0 {
-		v.Field("jsonPatches").Faultf(format, w.op)
-	}
-	return w.value == nil && len(w.patches) == 0
-}
-
-func (w *written) checkMatch(v *resource.Validator, op Operation) bool {
+func (w *Written) checkMatch(v *resource.Validator, op Operation) bool {
 	ok := true
 	fault := func(v *resource.Validator, format string, args ...any) {
 		v.Faultf(format, args...)
@@ -141,7 +166,7 @@ func (w *written) checkMatch(v *resource.Validator, op Operation) bool {
 		}
 	}
 	switch {
-	case op == Add && w.target != virtualHosts && w.matched:
+	case op == Add && w.target != VirtualHosts && w.matched:
 		fault(v, "what is added has no match: remove it")
 	case op == Add && w.match.name != nil:
 		fault(v.Field("name"), "the virtual host is new, its name stands in the value: remove it here")
@@ -153,55 +178,51 @@ func (w *written) checkMatch(v *resource.Validator, op Operation) bool {
 	return ok
 }
 
-func (w *written) readPatch(v *resource.Validator, c *change, ok bool) *change {
-	switch {
-	case w.value != nil && len(w.patches) > 0:
-		v.Faultf("value and jsonPatches are given: give one of them")
-		return nil
-	case w.value != nil:
-		return w.readValue(v, c, ok, true)
-	case len(w.patches) == 0:
-		v.Faultf("there is nothing to patch with: give value or jsonPatches")
-		return nil
-	}
-	c.patch = readPatches(v.Field("jsonPatches"), w.patches, w.patched())
-	if !ok || c.patch == nil {
-		return nil
-	}
-	return c
-}
-
 // readValue reads what is added, or a part to merge.
-func (w *written) readValue(v *resource.Validator, c *change, ok, partial bool) *change {
-	m := w.target.newMessage()
-	at := v.Field("value")
-	if w.legacy && *w.value == "" {
-		at.Faultf("the value is missing")
+func (w *Written) readValue(v *resource.Validator, c *Change) bool {
+	partial := c.op == Patch
+	m := targets[w.target].message.ProtoReflect().New().Interface()
+	p, tree, ok := parse(v, *w.value, m, partial)
+	if !ok {
+		return false
+	}
+	if c.value = p; !c.readFilter(v, tree) || !partial && !checkWhole(v, m) {
+		return false
+	}
+	name := nameOf(m)
+	if partial && !w.target.filter() && w.target != VirtualHosts && name != "" && !is(c.match.name, name) {
+		v.Field("name").Faultf("%q is not the name that is matched, %q: a patch cannot rename", name, *c.match.name)
+		return false
+	}
+	return true
+}
+
+// ReadResource reads a whole resource to add, which is given as text with @type. It reports every fault and returns nil
+// when there was one.
+func ReadResource(v *resource.Validator, text, at, origin string) *Change {
+	a := &anypb.Any{}
+	p, _, ok := parse(v, text, a, false)
+	if !ok {
 		return nil
 	}
-	p, tree, good := parse(at, *w.value, m, partial)
-	if !good {
+	m, err := a.UnmarshalNew()
+	if err != nil {
+		v.Faultf("%s", plainError(err))
 		return nil
 	}
-	if c.value = p; !c.takeApart(at, tree) {
+	c := &Change{op: Add, at: at, origin: origin, target: Resources, value: p}
+	switch m.(type) {
+	case *clusterv3.Cluster:
+		c.target = Clusters
+	case *listenerv3.Listener:
+		c.target = Listeners
+	case *routev3.RouteConfiguration, *endpointv3.ClusterLoadAssignment, *tlsv3.Secret:
+	default:
+		v.Field(typeKey).Faultf("a %s is no resource that a proxy asks for: give a Cluster, Listener, RouteConfiguration, ClusterLoadAssignment or Secret", nameOfType(m))
 		return nil
 	}
-	if !partial && !fits(at, m) || !ok {
-		return nil
-	}
-	if name := nameOf(m); partial && !w.target.filter() && w.target != virtualHosts && name != "" && c.match.name != nil && *c.match.name != name {
-		at.Field("name").Faultf("%q is not the name that is matched, %q: a patch cannot rename", name, *c.match.name)
+	if c.value.message = m; !checkWhole(v, m) {
 		return nil
 	}
 	return c
-}
-
-// fits reports what Envoy would refuse of a message that is added, beyond the rules for its fields.
-func fits(v *resource.Validator, m proto.Message) bool {
-	var faults []resource.Fault
-	checkEnvoy(resource.NewValidator("", &faults), m)
-	if len(faults) > 0 {
-		checkEnvoy(v, m)
-	}
-	return len(faults) == 0
 }

@@ -8,14 +8,16 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // parse reads the text of a value into a message: YAML or JSON in the JSON form of protobuf, where no field may be
-// unknown and every packed message must be of a known type. Then it checks Envoy's rules for fields; see checkRules for
-// partial. It reports every fault with its path and returns false when there was one, else also the value as written.
+// unknown and every packed message must be of a known type. Then it checks Envoy's rules for fields; see
+// [envoy.CheckFields] for partial. It reports every fault with its path and returns false when there was one, else also the value as written.
 func parse(v *resource.Validator, text string, m proto.Message, partial bool) (p parsed, tree any, ok bool) {
 	b := v.Embedded(text)
 	if b == nil {
@@ -29,8 +31,7 @@ func parse(v *resource.Validator, text string, m proto.Message, partial bool) (p
 	if !read(v, b, tree, m) {
 		return parsed{}, nil, false
 	}
-	if !obeys(m, partial) {
-		checkRules(v, m, partial)
+	if !report(v, load.CheckFields(m, partial)) {
 		return parsed{}, nil, false
 	}
 	return parsed{message: m, zeros: zeros(tree, m.ProtoReflect())}, tree, true
@@ -57,8 +58,14 @@ func plainError(err error) string {
 	return strings.ReplaceAll(protoPrefix.ReplaceAllString(err.Error(), ""), "\u00a0", " ")
 }
 
-// zero is the way to a field that was given with the value that an absent one has, through messages.
-type zero []protoreflect.FieldDescriptor
+// zero is the way to a field that was given with the value that an absent one has, through messages, entries of maps and
+// packed messages.
+type zero []zeroStep
+
+type zeroStep struct {
+	field protoreflect.FieldDescriptor
+	key   protoreflect.MapKey // of an entry
+}
 
 // zeros finds such fields: merging messages would pass over them, and whoever writes "false" wants false.
 func zeros(tree any, m protoreflect.Message) []zero {
@@ -66,16 +73,35 @@ func zeros(tree any, m protoreflect.Message) []zero {
 	if !ok {
 		return nil
 	}
+	if a, ok := m.Interface().(*anypb.Any); ok {
+		inner, err := a.UnmarshalNew()
+		if err != nil {
+			return nil
+		}
+		return zeros(tree, inner.ProtoReflect())
+	}
 	var out []zero
-	for _, fd := range givenFields(o, m.Descriptor()) {
+	within := func(s zeroStep, value any, m protoreflect.Message) {
+		for _, z := range zeros(value, m) {
+			out = append(out, append(zero{s}, z...))
+		}
+	}
+	for i := range m.Descriptor().Fields().Len() {
+		fd := m.Descriptor().Fields().Get(i)
 		switch value := given(o, fd); {
-		case value == nil || fd.IsList() || fd.IsMap():
+		case value == nil || fd.IsList():
+		case fd.IsMap():
+			entries, _ := value.(map[string]any)
+			m.Get(fd).Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+				if fd.MapValue().Message() != nil && packed(fd.MapValue().Message()) {
+					within(zeroStep{fd, k}, entries[k.String()], v.Message())
+				}
+				return true
+			})
 		case fd.Message() == nil && !fd.HasPresence() && !m.Has(fd):
-			out = append(out, zero{fd})
-		case fd.Message() != nil && m.Has(fd) && !wellKnown(fd.Message()):
-			for _, z := range zeros(value, m.Get(fd).Message()) {
-				out = append(out, append(zero{fd}, z...))
-			}
+			out = append(out, zero{{field: fd}})
+		case fd.Message() != nil && m.Has(fd) && (!wellKnown(fd.Message()) || packed(fd.Message())):
+			within(zeroStep{field: fd}, value, m.Get(fd).Message())
 		}
 	}
 	return out
@@ -83,24 +109,28 @@ func zeros(tree any, m protoreflect.Message) []zero {
 
 // clear takes the value of the field out of a message.
 func (z zero) clear(m protoreflect.Message) {
-	for _, fd := range z[:len(z)-1] {
-		if !m.Has(fd) {
+	if a, ok := m.Interface().(*anypb.Any); ok {
+		inner, err := a.UnmarshalNew()
+		if err != nil {
 			return
 		}
-		m = m.Mutable(fd).Message()
+		z.clear(inner.ProtoReflect())
+		if b, err := (proto.MarshalOptions{Deterministic: true}).Marshal(inner); err == nil {
+			a.Value = b
+		}
+		return
 	}
-	m.Clear(z[len(z)-1])
-}
-
-// givenFields returns the fields of a message that an object gives, in the order of the message.
-func givenFields(o map[string]any, md protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
-	var out []protoreflect.FieldDescriptor
-	for i := range md.Fields().Len() {
-		if fd := md.Fields().Get(i); given(o, fd) != nil {
-			out = append(out, fd)
+	switch s := z[0]; {
+	case len(z) == 1:
+		m.Clear(s.field)
+	case !m.Has(s.field):
+	case !s.key.IsValid():
+		z[1:].clear(m.Mutable(s.field).Message())
+	default:
+		if entries := m.Mutable(s.field).Map(); entries.Has(s.key) {
+			z[1:].clear(entries.Mutable(s.key).Message())
 		}
 	}
-	return out
 }
 
 // given returns the value that an object gives to a field, under either of its names.
@@ -115,6 +145,9 @@ func given(o map[string]any, fd protoreflect.FieldDescriptor) any {
 func wellKnown(md protoreflect.MessageDescriptor) bool {
 	return md.ParentFile().Package() == "google.protobuf"
 }
+
+// packed is true for the message that packs others.
+func packed(md protoreflect.MessageDescriptor) bool { return wellKnown(md) && md.Name() == "Any" }
 
 // probe returns the error of giving one field of a message a value, nil when it fits.
 func probe(mt protoreflect.MessageType, name string, value any) error {

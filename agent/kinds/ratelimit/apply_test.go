@@ -8,6 +8,7 @@ import (
 	httplimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -25,14 +26,14 @@ func (n *notes) Warn(k resource.Key, format string, args ...any) {
 // TestTooManyHeaders: each policy gives as many headers as Envoy takes, together they give more. The rest is left out
 // and the limit stays.
 func TestTooManyHeaders(t *testing.T) {
-	list := make([]Header, 9)
+	list := make([]toolkit.HeaderValue, 9)
 	for i := range list {
-		list[i] = Header{Name: fmt.Sprintf("x-%d", i), Value: "v"}
+		list[i] = toolkit.HeaderValue{Name: fmt.Sprintf("x-%d", i), Value: "v"}
 	}
 	one := uint32(1)
 	h := &HTTP{
 		RequestRate: &Rate{Num: &one, Interval: &resource.Duration{Duration: minInterval * 2}},
-		OnRateLimit: &OnRateLimit{Headers: &Headers{Set: list, Add: list[:2]}},
+		OnRateLimit: &OnRateLimit{Headers: &toolkit.HeaderValues{Set: list, Add: list[:2]}},
 	}
 	host := &notes{}
 	rule := &policy.Rule{Origins: []policy.Origin{

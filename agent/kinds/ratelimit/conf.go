@@ -6,6 +6,7 @@ import (
 
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -41,20 +42,8 @@ type Rate struct {
 
 // OnRateLimit is the answer to a request beyond the limit.
 type OnRateLimit struct {
-	Status  *uint32  `json:"status,omitempty"` // 429 when there is none
-	Headers *Headers `json:"headers,omitempty"`
-}
-
-// Headers changes the headers of the answer.
-type Headers struct {
-	Set []Header `json:"set,omitempty"`
-	Add []Header `json:"add,omitempty"`
-}
-
-// Header is the name of a header and its value; several values are separated by commas.
-type Header struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Status  *uint32               `json:"status,omitempty"` // 429 when there is none
+	Headers *toolkit.HeaderValues `json:"headers,omitempty"`
 }
 
 const (
@@ -130,8 +119,16 @@ func (o *OnRateLimit) validate(v *resource.Validator) {
 	if n := len(o.Headers.Set) + len(o.Headers.Add); n > maxHeaders {
 		v.Faultf("%d headers are given, Envoy takes at most %d in set and add together", n, maxHeaders)
 	}
-	validateHeaders(v.Field("set"), o.Headers.Set)
-	validateHeaders(v.Field("add"), o.Headers.Add)
+	o.Headers.Check(v, "an answer has no header host", func(at *resource.Validator, s string) {
+		switch {
+		case s == "":
+			at.Faultf("the value is empty: give one or remove the header")
+		case len(s) > maxHeaderValue:
+			at.Faultf("the value has %d bytes, at most %d are allowed", len(s), maxHeaderValue)
+		case strings.Contains(strings.ReplaceAll(s, "%%", ""), "%"):
+			at.Faultf("a single %% begins a command of Envoy, which has no place here: write %%%% for a percent sign")
+		}
+	})
 }
 
 // status reports whether Envoy answers with a status when a request is beyond the limit: its StatusCode knows it and it
@@ -139,28 +136,4 @@ func (o *OnRateLimit) validate(v *resource.Validator) {
 func status(code uint32) bool {
 	_, known := typev3.StatusCode_name[int32(min(code, 1000))]
 	return known && code >= 400
-}
-
-func validateHeaders(v *resource.Validator, list []Header) {
-	seen := make(map[string]bool, len(list))
-	for i, h := range list {
-		name, value := v.Index(i).Field("name"), v.Index(i).Field("value")
-		name.HeaderName(h.Name)
-		switch {
-		case h.Name == "host":
-			name.Faultf("an answer has no header host: remove it")
-		case seen[h.Name]:
-			name.Faultf("the header %s stands twice: give its values in one, separated by commas", h.Name)
-		}
-		seen[h.Name] = true
-		value.HeaderValue(h.Value)
-		switch {
-		case h.Value == "":
-			value.Faultf("the value is empty: give one or remove the header")
-		case len(h.Value) > maxHeaderValue:
-			value.Faultf("the value has %d bytes, at most %d are allowed", len(h.Value), maxHeaderValue)
-		case strings.Contains(strings.ReplaceAll(h.Value, "%%", ""), "%"):
-			value.Faultf("a single %% begins a command of Envoy, which has no place here: write %%%% for a percent sign")
-		}
-	}
 }

@@ -60,35 +60,30 @@ type conditions struct {
 
 // httpConditions reads conditions; bad is the first that is none, or -1.
 func httpConditions(list []Condition) (out conditions, bad int) {
-	words := httpWords()
-	for i, c := range list {
-		text := c.text()
-		method, isMethod := strings.CutPrefix(text, methodPrefix)
-		switch status, isStatus := parseStatus(text); {
-		case words[text] != "":
-			out.words = append(out.words, words[text])
+	bad = slices.IndexFunc(list, func(c Condition) bool {
+		method, isMethod := strings.CutPrefix(c.text(), methodPrefix)
+		status, isStatus := parseStatus(c.text())
+		switch word := httpWords()[c.text()]; {
+		case word != "":
+			out.words = append(out.words, word)
 		case isMethod && slices.Contains(methods(), method):
 			out.methods = append(out.methods, strings.ToUpper(method))
 		case isStatus:
 			out.statuses = append(out.statuses, status)
 		default:
-			return out, i
+			return true
 		}
-	}
-	return out, -1
+		return false
+	})
+	return out, bad
 }
 
 // grpcConditions is the same for calls.
 func grpcConditions(list []Condition) (out conditions, bad int) {
-	words := grpcWords()
-	for i, c := range list {
-		w := words[c.text()]
-		if w == "" {
-			return out, i
-		}
-		out.words = append(out.words, w)
+	for _, c := range list {
+		out.words = append(out.words, grpcWords()[c.text()])
 	}
-	return out, -1
+	return out, slices.Index(out.words, "")
 }
 
 // parseStatus reads an HTTP status of three digits.

@@ -9,13 +9,11 @@ import (
 	omithostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_host_metadata/v3"
 	previoushostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	prioritiesv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 )
 
 // Names of Envoy's extensions.
@@ -38,13 +36,10 @@ const (
 	omitPreviousPriorities = "OmitPreviousPriorities"
 )
 
-// methodHeader is the pseudo-header of the method (RFC 9113 section 8.3.1).
-const methodHeader = ":method"
-
 // policyOf makes what GRPC and HTTP have in common, with other conditions where none are given; nil when the conf wants
 // no retry. warn is told of what had to be changed.
 func (r *Requests) policyOf(otherwise string, c conditions, warn func(format string, args ...any)) *routev3.RetryPolicy {
-	if r.NumRetries != nil && *r.NumRetries == 0 {
+	if toolkit.Or(r.NumRetries, 1) == 0 {
 		return nil
 	}
 	words := c.words
@@ -55,13 +50,11 @@ func (r *Requests) policyOf(otherwise string, c conditions, warn func(format str
 		words = append(slices.Clip(words), statusCodes)
 	}
 	out := &routev3.RetryPolicy{
-		RetryOn: strings.Join(words, ","), RetriableStatusCodes: c.statuses, PerTryTimeout: span(r.PerTryTimeout),
-	}
-	if r.NumRetries != nil {
-		out.NumRetries = wrapperspb.UInt32(*r.NumRetries)
+		RetryOn: strings.Join(words, ","), RetriableStatusCodes: c.statuses, PerTryTimeout: toolkit.Duration(r.PerTryTimeout),
+		NumRetries: toolkit.UInt32(r.NumRetries),
 	}
 	if b := r.BackOff; b != nil {
-		base, longest := b.base(), span(b.MaxInterval)
+		base, longest := b.base(), toolkit.Duration(b.MaxInterval)
 		if longest != nil && longest.AsDuration() < base { // possible where policies are merged
 			warn("backOff.maxInterval of %s is shorter than the baseInterval of %s that it is merged with: %s is in force for both", b.MaxInterval, base, base)
 			longest = durationpb.New(base)
@@ -69,7 +62,7 @@ func (r *Requests) policyOf(otherwise string, c conditions, warn func(format str
 		out.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(base), MaxInterval: longest}
 	}
 	if b := r.RateLimitedBackOff; b != nil {
-		limited := &routev3.RetryPolicy_RateLimitedRetryBackOff{MaxInterval: span(b.MaxInterval)}
+		limited := &routev3.RetryPolicy_RateLimitedRetryBackOff{MaxInterval: toolkit.Duration(b.MaxInterval)}
 		for _, h := range b.ResetHeaders {
 			format := routev3.RetryPolicy_SECONDS
 			if h.Format == "UnixTimestamp" {
@@ -94,43 +87,36 @@ func (h *HTTP) policy(warn func(format string, args ...any)) *routev3.RetryPolic
 		return nil
 	}
 	for _, m := range c.methods {
-		out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, (&HeaderMatch{Name: methodHeader, Value: m}).matcher())
+		out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, toolkit.Header(":method", toolkit.Exactly(m)))
 	}
-	for i := range h.RetriableRequestHeaders {
-		out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, h.RetriableRequestHeaders[i].matcher())
-	}
+	out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, matchers(h.RetriableRequestHeaders)...)
 	if len(h.RetriableResponseHeaders) > 0 {
 		out.RetryOn += "," + responseHeaders // without it Envoy does not look at them
-	}
-	for i := range h.RetriableResponseHeaders {
-		out.RetriableHeaders = append(out.RetriableHeaders, h.RetriableResponseHeaders[i].matcher())
+		out.RetriableHeaders = matchers(h.RetriableResponseHeaders)
 	}
 	for i := range h.HostSelection {
 		if err := h.HostSelection[i].put(out); err != nil {
 			warn("hostSelection[%d]: %v: it has no effect", i, err)
 		}
 	}
-	if h.HostSelectionMaxAttempts != nil {
-		out.HostSelectionRetryMaxAttempts = int64(*h.HostSelectionMaxAttempts)
-	}
+	out.HostSelectionRetryMaxAttempts = int64(toolkit.Or(h.HostSelectionMaxAttempts, 0))
 	return out
 }
 
-func (h *HeaderMatch) matcher() *routev3.HeaderMatcher {
-	out := &routev3.HeaderMatcher{Name: h.Name}
-	s := &matcherv3.StringMatcher{}
-	switch h.Type {
-	case matchPresent, matchAbsent:
-		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_PresentMatch{PresentMatch: h.Type == matchPresent}
-		return out
-	case matchPrefix:
-		s.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: h.Value}
-	case matchRegex:
-		s.MatchPattern = &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: h.Value}}
-	default:
-		s.MatchPattern = &matcherv3.StringMatcher_Exact{Exact: h.Value}
+func matchers(list []HeaderMatch) []*routev3.HeaderMatcher {
+	var out []*routev3.HeaderMatcher
+	for _, h := range list {
+		switch h.Type {
+		case matchPresent, matchAbsent:
+			out = append(out, toolkit.HeaderPresent(h.Name, h.Type == matchPresent))
+		case matchPrefix:
+			out = append(out, toolkit.Header(h.Name, toolkit.Prefix(h.Value)))
+		case matchRegex:
+			out = append(out, toolkit.Header(h.Name, toolkit.Regex(h.Value)))
+		default:
+			out = append(out, toolkit.Header(h.Name, toolkit.Exactly(h.Value)))
+		}
 	}
-	out.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: s}
 	return out
 }
 
@@ -149,11 +135,7 @@ func (p *Predicate) put(out *routev3.RetryPolicy) error {
 			FilterMetadata: map[string]*structpb.Struct{"envoy.lb": {Fields: tags}},
 		}}
 	case omitPreviousPriorities:
-		m := &prioritiesv3.PreviousPrioritiesConfig{}
-		if p.UpdateFrequency != nil {
-			m.UpdateFrequency = *p.UpdateFrequency
-		}
-		e.Name, e.Message = namePriorities, m
+		e.Name, e.Message = namePriorities, &prioritiesv3.PreviousPrioritiesConfig{UpdateFrequency: toolkit.Or(p.UpdateFrequency, 0)}
 	}
 	a, err := e.Pack()
 	switch {
@@ -169,11 +151,4 @@ func (p *Predicate) put(out *routev3.RetryPolicy) error {
 		})
 	}
 	return nil
-}
-
-func span(d *resource.Duration) *durationpb.Duration {
-	if d == nil {
-		return nil
-	}
-	return durationpb.New(d.Duration)
 }

@@ -3,6 +3,7 @@ package retry
 import (
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -48,23 +49,22 @@ func (r *Requests) silent() bool {
 
 func (r *Requests) validate(v *resource.Validator, read func([]Condition) (conditions, int), choices func() string) {
 	v.Field("perTryTimeout").Timeout(r.PerTryTimeout)
-	if b := r.BackOff; b != nil {
-		b.validate(v.Field("backOff"))
-	}
-	if b := r.RateLimitedBackOff; b != nil {
-		b.validate(v.Field("rateLimitedBackOff"))
-	}
+	r.BackOff.validate(v.Field("backOff"))
+	r.RateLimitedBackOff.validate(v.Field("rateLimitedBackOff"))
 	at := v.Field("retryOn")
-	if bounded(at, len(r.RetryOn), maxConditions) {
+	if toolkit.AtMost(at, len(r.RetryOn), maxConditions, "conditions") {
 		for i := range r.RetryOn {
 			if _, bad := read(r.RetryOn[i : i+1]); bad >= 0 {
-				at.Index(i).Faultf("%q is not a condition: give one of %s", clip(r.RetryOn[i].text()), choices())
+				at.Index(i).Faultf("%q is not a condition: give one of %s", toolkit.Clip(r.RetryOn[i].text()), choices())
 			}
 		}
 	}
 }
 
 func (b *BackOff) validate(v *resource.Validator) {
+	if b == nil {
+		return
+	}
 	if b.BaseInterval == nil && b.MaxInterval == nil {
 		v.Faultf("nothing is given: give baseInterval, maxInterval or both")
 	}
@@ -86,12 +86,15 @@ func (b *BackOff) base() time.Duration {
 }
 
 func (b *RateLimitedBackOff) validate(v *resource.Validator) {
+	if b == nil {
+		return
+	}
 	v.Field("maxInterval").Positive(b.MaxInterval)
 	at := v.Field("resetHeaders")
 	if len(b.ResetHeaders) == 0 {
 		at.Faultf("no header is given: give at least one that says how long to wait")
 	}
-	if bounded(at, len(b.ResetHeaders), maxHeaders) {
+	if toolkit.AtMost(at, len(b.ResetHeaders), maxHeaders, "headers") {
 		for i, h := range b.ResetHeaders {
 			at.Index(i).Field("name").HeaderName(h.Name)
 			at.Index(i).Field("format").OneOf(h.Format, "Seconds", "UnixTimestamp")
@@ -109,7 +112,7 @@ func (h *HTTP) validate(v *resource.Validator) {
 		headers []HeaderMatch
 	}{{"retriableResponseHeaders", h.RetriableResponseHeaders}, {"retriableRequestHeaders", h.RetriableRequestHeaders}} {
 		at := v.Field(list.name)
-		if bounded(at, len(list.headers), maxHeaders) {
+		if toolkit.AtMost(at, len(list.headers), maxHeaders, "headers") {
 			for i := range list.headers {
 				list.headers[i].validate(at.Index(i))
 			}
@@ -117,7 +120,7 @@ func (h *HTTP) validate(v *resource.Validator) {
 	}
 	v.Field("hostSelectionMaxAttempts").AtLeastOne(h.HostSelectionMaxAttempts)
 	at := v.Field("hostSelection")
-	if !bounded(at, len(h.HostSelection), maxPredicates) {
+	if !toolkit.AtMost(at, len(h.HostSelection), maxPredicates, "predicates") {
 		return
 	}
 	priorities := false
@@ -160,47 +163,19 @@ func (p *Predicate) validate(v *resource.Validator) {
 		if len(p.Tags) == 0 {
 			at.Faultf("no tag is given: give those of the endpoints to leave out")
 		}
-		bounded(at, len(p.Tags), maxTags)
+		toolkit.AtMost(at, len(p.Tags), maxTags, "tags")
 	case omitPreviousPriorities:
 		if p.UpdateFrequency == nil || *p.UpdateFrequency < 1 {
-			v.Field("updateFrequency").Faultf("%s wants to know after how many attempts priorities are looked at again: give 1 or more", p.Predicate)
+			v.Field("updateFrequency").Faultf("updateFrequency is required with %s and must be at least 1", p.Predicate)
 		}
 	default:
 		v.Field("predicate").OneOf(p.Predicate, omitPreviousHosts, omitHostsWithTags, omitPreviousPriorities)
 	}
 }
 
-// bounded checks the length of a list.
-func bounded(v *resource.Validator, n, most int) bool {
-	if n > most {
-		v.Faultf("%d are given, at most %d are allowed", n, most)
-	}
-	return n <= most
-}
-
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
-
-// check refuses destinations below a targetRef that names a gateway or a route, and connections where requests of a
-// route are meant.
-func check(p *resource.Policy, v *resource.Validator) {
-	top := ""
-	if p.TargetRef != nil {
-		top = p.TargetRef.Kind
-	}
-	for i := range p.To {
-		item := v.Field("to").Index(i)
-		to := p.To[i].TargetRef.Kind
-		if top == kindGateway || top == kindHTTPRoute {
-			item.Field("targetRef").Field("kind").OneOf(to, "Mesh", "MeshExternalService")
-		}
-		if c, ok := p.To[i].Conf.(*Conf); ok && c.TCP != nil && (top == kindHTTPRoute || to == kindHTTPRoute) {
-			item.Field("default").Field("tcp").Faultf("a route is about requests, so this does not go with kind MeshHTTPRoute: remove it, or give it for a service")
-		}
+// checkRoute refuses what is about connections where requests of a route are meant.
+func (c *Conf) checkRoute(v *resource.Validator) {
+	if c.TCP != nil {
+		v.Field("tcp").Faultf("a route is about requests, so this does not go with kind MeshHTTPRoute: remove it, or give it for a service")
 	}
 }

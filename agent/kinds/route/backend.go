@@ -3,6 +3,7 @@ package route
 import (
 	"math"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -12,31 +13,12 @@ import (
 type BackendRef struct {
 	resource.TargetRef
 	Weight *uint32 `json:"weight,omitempty"` // relative to the others; default 1, 0 for none
-	Port   *uint32 `json:"port,omitempty"`   // of a real service
-}
-
-// deref returns a list that may be absent.
-func deref[T any](list *[]T) []T {
-	if list == nil {
-		return nil
-	}
-	return *list
-}
-
-func (b *BackendRef) weight() uint32 {
-	if b.Weight == nil {
-		return 1
-	}
-	return *b.Weight
+	Port   *uint32 `json:"port,omitempty"`   // of a MeshService resource
 }
 
 // ref is the reference without the share.
 func (b *BackendRef) ref() policy.BackendRef {
-	out := policy.BackendRef{Kind: b.Kind, Name: b.Name, Namespace: b.Namespace, Tags: b.Tags, Labels: b.Labels}
-	if b.Port != nil {
-		out.Port = *b.Port
-	}
-	return out
+	return policy.BackendRef{Kind: b.Kind, Name: b.Name, Namespace: b.Namespace, Tags: b.Tags, Labels: b.Labels, Port: toolkit.Or(b.Port, 0)}
 }
 
 // checkBackends checks the destinations of a rule and their shares.
@@ -44,13 +26,13 @@ func checkBackends(v *resource.Validator, refs []BackendRef) {
 	var total uint64
 	for i := range refs {
 		refs[i].validate(v.Index(i), mesh.KindMeshService, kindSubset, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService)
-		total += uint64(refs[i].weight())
+		total += uint64(toolkit.Or(refs[i].Weight, 1))
 	}
-	checkTotal(v, len(refs), total)
+	CheckTotal(v, len(refs), total)
 }
 
-// checkTotal checks the sum of the weights of a split as Envoy does.
-func checkTotal(v *resource.Validator, n int, total uint64) {
+// CheckTotal checks the sum of the weights of a split as Envoy does.
+func CheckTotal(v *resource.Validator, n int, total uint64) {
 	switch {
 	case n > 0 && total == 0:
 		v.Faultf("all weights are 0, so nothing would go anywhere: give one of them 1 or more")

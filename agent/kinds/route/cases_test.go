@@ -4,7 +4,8 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
+	"github.com/nearside-mesh/nearside/agent/kinds/route/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", route.Plugin()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", route.Plugin(legacy.Kind())) }

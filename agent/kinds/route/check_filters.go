@@ -3,12 +3,13 @@ package route
 import (
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// maxHeaders bounds each list of a header modifier.
-const maxHeaders = 16
+// MaxHeaders bounds each list of a header modifier.
+const MaxHeaders = 16
 
 // checkFilters checks the filters of a rule.
 func checkFilters(list *resource.Validator, r *HTTPRule) {
@@ -17,7 +18,7 @@ func checkFilters(list *resource.Validator, r *HTTPRule) {
 		p := r.Matches[i].Path
 		prefixes = prefixes && p != nil && p.Type == pathPrefix
 	}
-	for i, f := range deref(r.Default.Filters) {
+	for i, f := range toolkit.Or(r.Default.Filters, nil) {
 		f.validate(list.Index(i), prefixes)
 	}
 }
@@ -59,7 +60,7 @@ func (m *HeaderModifier) validate(v *resource.Validator) {
 	}
 	seen := map[string]bool{}
 	name := func(at *resource.Validator, s string) {
-		checkMutable(at, s)
+		CheckMutable(at, s)
 		if seen[s] {
 			at.Faultf("the header %q occurs twice: give each once, values that belong together separated by commas", s)
 		}
@@ -69,21 +70,15 @@ func (m *HeaderModifier) validate(v *resource.Validator) {
 		at      *resource.Validator
 		headers []Header
 	}{{v.Field("set"), m.Set}, {v.Field("add"), m.Add}} {
-		checkCount(list.at, len(list.headers))
+		toolkit.AtMost(list.at, len(list.headers), MaxHeaders, "headers")
 		for i, h := range list.headers {
 			name(list.at.Index(i).Field("name"), h.Name)
-			checkHeaderValue(list.at.Index(i).Field("value"), h.Value)
+			CheckHeaderValue(list.at.Index(i).Field("value"), h.Value)
 		}
 	}
-	checkCount(v.Field("remove"), len(m.Remove))
+	toolkit.AtMost(v.Field("remove"), len(m.Remove), MaxHeaders, "headers")
 	for i, s := range m.Remove {
 		name(v.Field("remove").Index(i), s)
-	}
-}
-
-func checkCount(v *resource.Validator, n int) {
-	if n > maxHeaders {
-		v.Faultf("%d headers are given, at most %d are allowed", n, maxHeaders)
 	}
 }
 
@@ -132,15 +127,15 @@ func (p *PathRewrite) validate(v *resource.Validator, prefixes bool) {
 	case p.Type == replacePrefixMatch && p.ReplacePrefixMatch == nil:
 		part.Faultf("the prefix is missing: type %s needs it", p.Type)
 	}
-	checkPath(full, p.ReplaceFullPath)
-	checkPath(part, p.ReplacePrefixMatch)
+	CheckPath(full, p.ReplaceFullPath)
+	CheckPath(part, p.ReplacePrefixMatch)
 	if p.ReplacePrefixMatch != nil && !prefixes {
 		part.Faultf("there is no prefix to replace: all matches of the rule have to be of path type %s", pathPrefix)
 	}
 }
 
-// checkPath checks a path that takes the place of another one.
-func checkPath(v *resource.Validator, s *string) {
+// CheckPath checks a path that takes the place of another one.
+func CheckPath(v *resource.Validator, s *string) {
 	switch {
 	case s == nil:
 	case !strings.HasPrefix(*s, "/"):

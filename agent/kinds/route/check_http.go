@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -20,7 +21,7 @@ func (c *HTTPConf) Validate(v *resource.Validator) {
 	rules, entries := v.Field("rules"), 0
 	for i := range c.Rules {
 		r := &c.Rules[i]
-		r.validate(rules.Index(i))
+		r.Validate(rules.Index(i))
 		entries += len(r.Matches) * r.Default.size()
 	}
 	if entries > maxEntries {
@@ -30,8 +31,8 @@ func (c *HTTPConf) Validate(v *resource.Validator) {
 
 // size counts what every route of a rule repeats.
 func (a *Action) size() int {
-	n := 1 + len(deref(a.BackendRefs))
-	for _, f := range deref(a.Filters) {
+	n := 1 + len(toolkit.Or(a.BackendRefs, nil))
+	for _, f := range toolkit.Or(a.Filters, nil) {
 		n++
 		for _, h := range []*HeaderModifier{f.RequestHeaderModifier, f.ResponseHeaderModifier} {
 			if h != nil {
@@ -42,7 +43,8 @@ func (a *Action) size() int {
 	return n
 }
 
-func (r *HTTPRule) validate(v *resource.Validator) {
+// Validate checks a rule.
+func (r *HTTPRule) Validate(v *resource.Validator) {
 	matches := v.Field("matches")
 	if len(r.Matches) == 0 {
 		matches.Faultf("the matches are missing: give at least one, {} takes every request")
@@ -52,7 +54,7 @@ func (r *HTTPRule) validate(v *resource.Validator) {
 	}
 	at := v.Field("default")
 	checkFilters(at.Field("filters"), r)
-	checkBackends(at.Field("backendRefs"), deref(r.Default.BackendRefs))
+	checkBackends(at.Field("backendRefs"), toolkit.Or(r.Default.BackendRefs, nil))
 }
 
 func (m *Match) validate(v *resource.Validator) {
@@ -179,13 +181,13 @@ func checkTargets(p *resource.Policy, v *resource.Validator) (gateway bool) {
 
 func checkGateway(v *resource.Validator, a *Action, gateway bool) {
 	redirects := false
-	for i, f := range deref(a.Filters) {
+	for i, f := range toolkit.Or(a.Filters, nil) {
 		redirects = redirects || f.Type == redirect
 		if f.URLRewrite != nil && f.URLRewrite.HostToBackendHostname && !gateway {
 			v.Field("filters").Index(i).Field("urlRewrite").Field("hostToBackendHostname").Faultf("this is for targetRef kind %s alone: remove it", kindGateway)
 		}
 	}
-	if gateway && !redirects && len(deref(a.BackendRefs)) == 0 {
+	if gateway && !redirects && len(toolkit.Or(a.BackendRefs, nil)) == 0 {
 		v.Field("backendRefs").Faultf("the destinations are missing: a gateway has no service of its own")
 	}
 }

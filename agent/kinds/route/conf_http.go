@@ -131,7 +131,7 @@ type Mirror struct {
 func (c *HTTPConf) RouteNames() []string {
 	out := make([]string, len(c.Rules))
 	for i := range c.Rules {
-		out[i] = routeName(c.Rules[i].Matches)
+		out[i] = RouteName(c.Rules[i].Matches)
 	}
 	return out
 }

@@ -1,6 +1,9 @@
 package route
 
-import "github.com/nearside-mesh/nearside/agent/resource"
+import (
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
 
 // TCPConf is what a MeshTCPRoute says about the connections to a destination.
 type TCPConf struct {
@@ -32,7 +35,7 @@ func (c *TCPConf) Validate(v *resource.Validator) {
 		at.Faultf("%d rules are given: give exactly one, as all connections are alike", len(c.Rules))
 	}
 	for i := range c.Rules {
-		refs := deref(c.Rules[i].Default.BackendRefs)
+		refs := toolkit.Or(c.Rules[i].Default.BackendRefs, nil)
 		at := at.Index(i).Field("default").Field("backendRefs")
 		if len(refs) == 0 {
 			at.Faultf("the destinations are missing: give at least one")

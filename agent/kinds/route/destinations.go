@@ -1,6 +1,7 @@
 package route
 
 import (
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -14,7 +15,7 @@ func destinations(p *resource.Resource) []policy.BackendRef {
 	var out []policy.BackendRef
 	add := func(refs []BackendRef) {
 		for i := range refs {
-			if refs[i].weight() > 0 {
+			if toolkit.Or(refs[i].Weight, 1) > 0 {
 				out = append(out, refs[i].ref())
 			}
 		}
@@ -23,40 +24,19 @@ func destinations(p *resource.Resource) []policy.BackendRef {
 		switch conf := spec.To[i].Conf.(type) {
 		case *TCPConf:
 			for j := range conf.Rules {
-				add(deref(conf.Rules[j].Default.BackendRefs))
+				add(toolkit.Or(conf.Rules[j].Default.BackendRefs, nil))
 			}
 		case *HTTPConf:
 			for j := range conf.Rules {
 				do := &conf.Rules[j].Default
-				add(deref(do.BackendRefs))
-				for _, f := range deref(do.Filters) {
+				add(toolkit.Or(do.BackendRefs, nil))
+				for _, f := range toolkit.Or(do.Filters, nil) {
 					if f.RequestMirror != nil {
 						out = append(out, f.RequestMirror.BackendRef.ref())
 					}
 				}
 			}
 		}
-	}
-	return out
-}
-
-// legacyDestinations lists what a TrafficRoute leads an outbound with some tags to.
-func legacyDestinations(p *resource.Resource, outbound map[string]string) []policy.BackendRef {
-	conf := legacyConf(p)
-	if conf == nil {
-		return nil
-	}
-	var out []policy.BackendRef
-	add := func(split []LegacySplit, tags map[string]string) {
-		for _, s := range splitOf(split, tags) {
-			if s.weight() > 0 {
-				out = append(out, legacyRef(s.Destination, outbound))
-			}
-		}
-	}
-	add(conf.Split, conf.Destination)
-	for i := range conf.HTTP {
-		add(conf.HTTP[i].Split, conf.HTTP[i].Destination)
 	}
 	return out
 }

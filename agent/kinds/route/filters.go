@@ -8,6 +8,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -37,34 +38,25 @@ func (f *filter) apply(out *routev3.Route, action *routev3.RouteAction, of *Matc
 func (m *HeaderModifier) envoy() (add []*corev3.HeaderValueOption, remove []string) {
 	add = make([]*corev3.HeaderValueOption, 0, len(m.Set)+len(m.Add))
 	for _, h := range m.Set {
-		add = append(add, headerOption(h.Name, h.Value, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
+		add = append(add, HeaderOption(h.Name, h.Value, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
 	}
 	for _, h := range m.Add {
-		add = append(add, headerOption(h.Name, h.Value, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD))
+		add = append(add, HeaderOption(h.Name, h.Value, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD))
 	}
 	return add, m.Remove
 }
 
-func headerOption(name, value string, how corev3.HeaderValueOption_HeaderAppendAction) *corev3.HeaderValueOption {
+// HeaderOption changes a header.
+func HeaderOption(name, value string, how corev3.HeaderValueOption_HeaderAppendAction) *corev3.HeaderValueOption {
 	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, AppendAction: how}
 }
 
 func (r *Redirect) envoy(m *routev3.RouteMatch, of *Match) *routev3.RedirectAction {
-	out := &routev3.RedirectAction{}
-	if r.Hostname != nil {
-		out.HostRedirect = *r.Hostname
-	}
-	if r.Port != nil {
-		out.PortRedirect = *r.Port
-	}
+	out := &routev3.RedirectAction{HostRedirect: toolkit.Or(r.Hostname, ""), PortRedirect: toolkit.Or(r.Port, 0)}
 	if r.Scheme != "" {
 		out.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: r.Scheme}
 	}
-	status := 302
-	if r.StatusCode != nil {
-		status = *r.StatusCode
-	}
-	out.ResponseCode, _ = redirectCode(status)
+	out.ResponseCode, _ = redirectCode(toolkit.Or(r.StatusCode, 302))
 	switch whole, part := r.Path.envoy(m, of); {
 	case whole != nil:
 		out.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: whole}
@@ -94,7 +86,7 @@ func (r *Rewrite) apply(action *routev3.RouteAction, m *routev3.RouteMatch, of *
 	if r.Hostname != nil {
 		action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: *r.Hostname}
 	}
-	if r.Path != nil { // both at once, as Envoy takes one of them: the last filter has the say
+	if r.Path != nil { // both at once, as Envoy takes one of them: the last filter decides
 		action.RegexRewrite, action.PrefixRewrite = r.Path.envoy(m, of)
 	}
 }

@@ -10,9 +10,9 @@ import (
 // maxHeaderValue bounds the value of a header, as Envoy does.
 const maxHeaderValue = 16384
 
-// checkMutable checks the name of a header that is changed. Envoy leaves the pseudo-headers, and Host with them, to
+// CheckMutable checks the name of a header that is changed. Envoy leaves the pseudo-headers, and Host with them, to
 // rewrites.
-func checkMutable(v *resource.Validator, name string) {
+func CheckMutable(v *resource.Validator, name string) {
 	if strings.HasPrefix(name, ":") || strings.EqualFold(name, "host") {
 		v.Faultf("%q cannot be changed as a header: rewrite the host or the path instead", name)
 		return
@@ -20,8 +20,8 @@ func checkMutable(v *resource.Validator, name string) {
 	v.HeaderName(name)
 }
 
-// checkHeaderValue checks a value, which Envoy takes for a format string.
-func checkHeaderValue(v *resource.Validator, s string) {
+// CheckHeaderValue checks a value, which Envoy takes for a format string.
+func CheckHeaderValue(v *resource.Validator, s string) {
 	if len(s) > maxHeaderValue {
 		v.Faultf("the value has %d characters, at most %d are allowed", len(s), maxHeaderValue)
 		return

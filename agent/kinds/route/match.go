@@ -5,6 +5,8 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 )
 
 // envoy returns the matches of Envoy that together take what m takes.
@@ -12,16 +14,16 @@ func (m *Match) envoy() []*routev3.RouteMatch {
 	out := m.Path.envoy()
 	for _, e := range out {
 		if m.Method != "" {
-			e.Headers = append(e.Headers, headerIs(":method", exactly(m.Method)))
+			e.Headers = append(e.Headers, toolkit.Header(":method", toolkit.Exactly(m.Method)))
 		}
 		for i := range m.Headers {
 			e.Headers = append(e.Headers, m.Headers[i].envoy())
 		}
 		for i := range m.QueryParams {
 			q := &m.QueryParams[i]
-			text := exactly(q.Value)
+			text := toolkit.Exactly(q.Value)
 			if q.Type == pattern {
-				text = like(q.Value)
+				text = toolkit.Regex(q.Value)
 			}
 			e.QueryParameters = append(e.QueryParameters, &routev3.QueryParameterMatcher{
 				Name: q.Name, QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: text},
@@ -52,27 +54,13 @@ func (p *PathMatch) envoy() []*routev3.RouteMatch {
 func (h *HeaderMatch) envoy() *routev3.HeaderMatcher {
 	switch h.Type {
 	case pattern:
-		return headerIs(h.Name, like(h.Value))
+		return toolkit.Header(h.Name, toolkit.Regex(h.Value))
 	case prefix:
-		return headerIs(h.Name, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: h.Value}})
+		return toolkit.Header(h.Name, toolkit.Prefix(h.Value))
 	case present, absent:
-		return &routev3.HeaderMatcher{
-			Name: h.Name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: h.Type == present},
-		}
+		return toolkit.HeaderPresent(h.Name, h.Type == present)
 	}
-	return headerIs(h.Name, exactly(h.Value))
-}
-
-func headerIs(name string, text *matcherv3.StringMatcher) *routev3.HeaderMatcher {
-	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: text}}
-}
-
-func exactly(s string) *matcherv3.StringMatcher {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
-}
-
-func like(s string) *matcherv3.StringMatcher {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: regex(s)}}
+	return toolkit.Header(h.Name, toolkit.Exactly(h.Value))
 }
 
 func regex(s string) *matcherv3.RegexMatcher { return &matcherv3.RegexMatcher{Regex: s} }

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 )
 
-// routeName is the name of the routes of a rule: a hash of its matches. It is Kuma's, so that rules about routes show
+// RouteName is the name of the routes of a rule: a hash of its matches. It is Kuma's, so that rules about routes show
 // the same matchers.
-func routeName(m []Match) string {
+func RouteName(m []Match) string {
 	b, _ := json.Marshal(m) // strings and lists of them always have a JSON form
 	sum := sha256.Sum256(b)
 	return base64.StdEncoding.EncodeToString(sum[:])

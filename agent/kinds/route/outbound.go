@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -20,38 +21,29 @@ import (
 
 // outbound makes the chain of an outbound that a policy concerns.
 func outbound(c *policy.Context, o *policy.Outbound) bool {
-	requests, connections := c.Rules.Kind(kindHTTP), c.Rules.Kind(kindTCP)
+	requests, connections := c.Rules.Kind(KindHTTP), c.Rules.Kind(KindTCP)
 	http, tcp := requests.Outbound(o.Service), connections.Outbound(o.Service)
 	speaksHTTP := isHTTP(o.Service.Protocol)
-	r := &router{c: c, o: o}
+	r := NewRouter(c, o)
 	if http != nil && speaksHTTP {
 		r.http(http)
 		return true
 	}
 	if http != nil {
-		c.Host.Warn(strongest(http).Key, "%s speaks %s, so there are no requests to route: the rules about it are without effect; give its ports the protocol http, http2 or grpc, or use a MeshTCPRoute", o.Service.Name, o.Service.Protocol)
+		toolkit.WarnStrongest(c, http, "%s speaks %s, so there are no requests to route: the rules about it are without effect; give its ports the protocol http, http2 or grpc, or use a MeshTCPRoute", o.Service.Name, o.Service.Protocol)
 	}
-	if tcp != nil && r.tcp(tcp) {
-		return true
-	}
-	// The new kinds take over what they are about, requests or connections, as soon as one of them is there.
-	replaced := connections != nil
-	if speaksHTTP {
-		replaced = requests != nil
-	}
-	if o.Service.Kind != mesh.KindTag || replaced {
-		return false
-	}
-	p := c.Rules.LegacyOutbound(kindLegacy, o.Service.Name)
-	return p != nil && r.legacy(p)
+	return tcp != nil && r.tcp(tcp)
 }
 
-// router makes the chain of one outbound.
-type router struct {
+// Router makes the chain of one outbound.
+type Router struct {
 	c     *policy.Context
 	o     *policy.Outbound
 	known map[string]destination
 }
+
+// NewRouter returns a router for an outbound.
+func NewRouter(c *policy.Context, o *policy.Outbound) *Router { return &Router{c: c, o: o} }
 
 // destination is what a reference was found to lead to.
 type destination struct {
@@ -59,15 +51,15 @@ type destination struct {
 	ok bool
 }
 
-// share is a destination and its part of the traffic.
-type share struct {
+// Share is a destination and its part of the traffic.
+type Share struct {
 	policy.Destination
-	weight uint32
+	Weight uint32
 }
 
-// find returns what a reference leads to, false when that cannot be used: for requests it has to speak HTTP. from is
+// Find returns what a reference leads to, false when that cannot be used: for requests it has to speak HTTP. from is
 // the policy with the reference.
-func (r *router) find(from *resource.Resource, ref policy.BackendRef, requests bool) (policy.Destination, bool) {
+func (r *Router) Find(from *resource.Resource, ref policy.BackendRef, requests bool) (policy.Destination, bool) {
 	key := refKey(from, ref)
 	d, known := r.known[key]
 	if !known {
@@ -83,21 +75,21 @@ func (r *router) find(from *resource.Resource, ref policy.BackendRef, requests b
 }
 
 // takesRequests reports whether what a reference leads to is there and speaks HTTP.
-func (r *router) takesRequests(from *resource.Resource, ref policy.BackendRef) bool {
+func (r *Router) takesRequests(from *resource.Resource, ref policy.BackendRef) bool {
 	s, ok := r.c.Host.Lookup(from, ref)
 	if !ok || isHTTP(s.Protocol) {
 		return ok
 	}
 	why := "it speaks " + s.Protocol
-	if !r.offered(s) {
+	if !r.Offered(s) {
 		why = "nothing offers it, so its protocol is not known"
 	}
 	r.c.Host.Warn(from.Key, "requests cannot go to %s: %s; it is left out, use a destination of http, http2 or grpc", s.Name, why)
 	return false
 }
 
-// offered reports whether something offers a service, so that its protocol is known.
-func (r *router) offered(s draft.Service) bool {
+// Offered reports whether something offers a service, so that its protocol is known.
+func (r *Router) Offered(s draft.Service) bool {
 	return r.c.View.Service(mesh.ServiceID{Kind: s.Kind, Name: s.Name}) != nil
 }
 
@@ -115,49 +107,48 @@ func refKey(from *resource.Resource, ref policy.BackendRef) string {
 }
 
 // shares returns the destinations of a rule that can be used.
-func (r *router) shares(from *resource.Resource, refs []BackendRef, requests bool) []share {
-	out := make([]share, 0, len(refs))
+func (r *Router) shares(from *resource.Resource, refs []BackendRef, requests bool) []Share {
+	out := make([]Share, 0, len(refs))
 	for i := range refs {
-		w := refs[i].weight()
+		w := toolkit.Or(refs[i].Weight, 1)
 		if w == 0 {
 			continue
 		}
-		if d, ok := r.find(from, refs[i].ref(), requests); ok {
-			out = append(out, share{d, w})
+		if d, ok := r.Find(from, refs[i].ref(), requests); ok {
+			out = append(out, Share{d, w})
 		}
 	}
 	return out
 }
 
 // self is the way to the service itself.
-func (r *router) self(from *resource.Resource) (share, bool) {
+func (r *Router) self(from *resource.Resource) (Share, bool) {
 	d, ok := r.c.Host.Destination(from, r.o.Self)
-	return share{d, 1}, ok
+	return Share{d, 1}, ok
 }
 
 // tcp makes the chain for connections; false when no destination can be used.
-func (r *router) tcp(rule *policy.Rule) bool {
+func (r *Router) tcp(rule *policy.Rule) bool {
 	conf, ok := rule.Conf.(*TCPConf)
 	if !ok || len(conf.Rules) == 0 {
 		return false
 	}
-	shares := r.shares(strongest(rule), deref(conf.Rules[0].Default.BackendRefs), false)
+	shares := r.shares(toolkit.Strongest(rule), toolkit.Or(conf.Rules[0].Default.BackendRefs, nil), false)
 	if len(shares) == 0 {
 		return false
 	}
-	r.chain(&draft.Chain{TCP: tcpProxy(r.o.Service.Name, shares)})
+	r.Chain(&draft.Chain{TCP: TCPProxy(r.o.Service.Name, shares)})
 	return true
 }
 
-// strongest is the policy that was merged last.
-func strongest(rule *policy.Rule) *resource.Resource { return rule.Origins[len(rule.Origins)-1].Policy }
-
-func (r *router) chain(c *draft.Chain) {
+// Chain adds a filter chain, which takes every connection, to the listener.
+func (r *Router) Chain(c *draft.Chain) {
 	c.Message = &listenerv3.FilterChain{}
 	r.o.Listener.Chains = append(r.o.Listener.Chains, c)
 }
 
-func tcpProxy(name string, shares []share) *tcpv3.TcpProxy {
+// TCPProxy sends connections to destinations. name counts them.
+func TCPProxy(name string, shares []Share) *tcpv3.TcpProxy {
 	out := &tcpv3.TcpProxy{StatPrefix: statName(name)}
 	if len(shares) == 1 {
 		out.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: shares[0].Cluster}
@@ -165,14 +156,14 @@ func tcpProxy(name string, shares []share) *tcpv3.TcpProxy {
 	}
 	w := &tcpv3.TcpProxy_WeightedCluster{Clusters: make([]*tcpv3.TcpProxy_WeightedCluster_ClusterWeight, len(shares))}
 	for i, s := range shares {
-		w.Clusters[i] = &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.Cluster, Weight: s.weight}
+		w.Clusters[i] = &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.Cluster, Weight: s.Weight}
 	}
 	out.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: w}
 	return out
 }
 
-// manager makes the connection manager around routes, in the shape that outbounds without policies have.
-func (r *router) manager(routes []*routev3.Route, protocol string) *draft.HTTP {
+// Manager makes the connection manager around routes, in the shape that outbounds without policies have.
+func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 	name := r.o.Service.Name
 	config := "outbound:" + name
 	if r.o.Service.Kind == mesh.KindMeshExternalService {

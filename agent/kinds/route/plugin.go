@@ -2,7 +2,7 @@
 // TrafficRoute, which they replace.
 //
 // It makes the filter chains of the outbounds that a policy concerns. Requests are MeshHTTPRoute's, connections
-// MeshTCPRoute's; a MeshHTTPRoute goes before a MeshTCPRoute where both speak of a service of HTTP. As soon as a policy
+// MeshTCPRoute's; a MeshHTTPRoute takes precedence over a MeshTCPRoute where both speak of a service of HTTP. As soon as a policy
 // of the new kinds selects a proxy, TrafficRoute has nothing more to say about what that kind routes.
 //
 // A destination that cannot be used is left out with a warning, and a rule without any other destination with it: the
@@ -10,15 +10,14 @@
 package route
 
 import (
-	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 const (
-	kindHTTP   = "MeshHTTPRoute"
-	kindTCP    = "MeshTCPRoute"
-	kindLegacy = "TrafficRoute"
+	KindHTTP = "MeshHTTPRoute"
+	KindTCP  = "MeshTCPRoute"
 
 	kindMesh    = "Mesh"
 	kindGateway = "MeshGateway"
@@ -26,29 +25,21 @@ const (
 )
 
 // Plugin declares the kinds and their effect.
-func Plugin() policy.Plugin {
-	proxies := []string{kindMesh, "MeshSubset", mesh.KindMeshService, kindSubset, kindGateway, "Dataplane"}
-	services := []string{kindMesh, mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService}
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
+	proxies, services := toolkit.Proxies(kindGateway), toolkit.Destinations()
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{
-			resource.PolicyDescriptor(kindHTTP, "meshhttproutes", "mhttpr", resource.PolicyShape{
+			resource.PolicyDescriptor(KindHTTP, "meshhttproutes", "mhttpr", resource.PolicyShape{
 				Top: proxies, To: services, Inline: true, Check: checkHTTP,
 				NewConf: func() resource.Conf { return new(HTTPConf) },
 			}),
-			resource.PolicyDescriptor(kindTCP, "meshtcproutes", "mtcpr", resource.PolicyShape{
+			resource.PolicyDescriptor(KindTCP, "meshtcproutes", "mtcpr", resource.PolicyShape{
 				Top: proxies, To: services, Inline: true, Check: checkTCP,
 				NewConf: func() resource.Conf { return new(TCPConf) },
 			}),
 		},
-		Legacy: []policy.LegacyKind{{
-			Descriptor: resource.LegacyDescriptor(kindLegacy, "traffic-routes", "", resource.LegacyShape{
-				NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
-			}),
-			Ended:   ended,
-			Migrate: migrate, Destinations: legacyDestinations,
-		}},
+		Legacy:       legacy,
 		Outbound:     outbound,
 		Destinations: destinations,
-		Apply:        applyLegacy,
 	}
 }

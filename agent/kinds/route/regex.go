@@ -8,9 +8,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// checkSubstitution checks what takes the place of a match of a pattern, in the syntax of RE2: \0 is the match, \1 its
+// CheckSubstitution checks what takes the place of a match of a pattern, in the syntax of RE2: \0 is the match, \1 its
 // first group, \\ a backslash.
-func checkSubstitution(v *resource.Validator, pattern, s string) {
+func CheckSubstitution(v *resource.Validator, pattern, s string) {
 	if strings.ContainsAny(s, "\x00\r\n") {
 		v.Faultf("%q has a line break or a NUL, which is not allowed", s)
 		return

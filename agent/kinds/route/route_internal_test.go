@@ -16,7 +16,7 @@ import (
 // TestRouteNames: the names of routes are Kuma's, as rules that are about a route show them.
 func TestRouteNames(t *testing.T) {
 	c := &HTTPConf{Rules: []HTTPRule{
-		{Matches: []Match{*everything()}},
+		{Matches: []Match{*Everything()}},
 		{Matches: []Match{{Path: &PathMatch{Type: pathPrefix, Value: "/m"}, Method: "POST"}}},
 		{Matches: []Match{{QueryParams: []QueryMatch{{Type: exact, Name: "q", Value: "1"}, {Type: pattern, Name: "r", Value: "2.*"}}}}},
 		{Matches: []Match{{Headers: []HeaderMatch{
@@ -50,11 +50,11 @@ func TestPrecedenceIsAnOrder(t *testing.T) {
 	for i := range all {
 		for j := range all {
 			a, b := &all[i], &all[j]
-			if a.compare(b) != -b.compare(a) {
+			if a.Compare(b) != -b.Compare(a) {
 				t.Fatalf("%+v and %+v are each before the other", a, b)
 			}
 			for k := range all {
-				if c := &all[k]; a.compare(b) <= 0 && b.compare(c) <= 0 && a.compare(c) > 0 {
+				if c := &all[k]; a.Compare(b) <= 0 && b.Compare(c) <= 0 && a.Compare(c) > 0 {
 					t.Fatalf("%+v is before %+v, that before %+v, that before the first", a, b, c)
 				}
 			}

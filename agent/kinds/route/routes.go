@@ -11,12 +11,13 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// everything takes every request.
-func everything() *Match { return &Match{Path: &PathMatch{Value: "/", Type: pathPrefix}} }
+// Everything takes every request.
+func Everything() *Match { return &Match{Path: &PathMatch{Value: "/", Type: pathPrefix}} }
 
 // plan is a rule whose destinations are known.
 type plan struct {
@@ -25,7 +26,7 @@ type plan struct {
 	filters []filter
 	refs    []BackendRef
 	refers  bool // has destinations of its own, even if none
-	shares  []share
+	shares  []Share
 	origins []resource.Key     // the policies that made it, the strongest last
 	from    *resource.Resource // the one with the destinations
 	changes *resource.Resource // the one with the filters
@@ -44,7 +45,7 @@ type filter struct {
 }
 
 // http makes the chain for requests.
-func (r *router) http(rule *policy.Rule) {
+func (r *Router) http(rule *policy.Rule) {
 	conf, ok := rule.Conf.(*HTTPConf)
 	if !ok {
 		conf = &HTTPConf{}
@@ -62,12 +63,12 @@ func (r *router) http(rule *policy.Rule) {
 			entries = append(entries, entry{&p.matches[j], p})
 		}
 	}
-	slices.SortStableFunc(entries, func(a, b entry) int { return a.match.compare(b.match) })
-	if last := slices.IndexFunc(entries, func(e entry) bool { return e.match.everything() }); last >= 0 {
+	slices.SortStableFunc(entries, func(a, b entry) int { return a.match.Compare(b.match) })
+	if last := slices.IndexFunc(entries, func(e entry) bool { return e.match.all() }); last >= 0 {
 		r.warnHidden(rule, entries[last+1:])
 	} else {
-		all := everything()
-		p := &plan{name: routeName([]Match{*all}), matches: []Match{*all}}
+		all := Everything()
+		p := &plan{name: RouteName([]Match{*all}), matches: []Match{*all}}
 		if r.resolve(p, rule) {
 			entries = append(entries, entry{all, p})
 		}
@@ -78,14 +79,14 @@ func (r *router) http(rule *policy.Rule) {
 			routes = append(routes, e.plan.route(m, e.match))
 		}
 	}
-	m := r.manager(routes, r.o.Service.Protocol)
+	m := r.Manager(routes, r.o.Service.Protocol)
 	m.Origins = origins
-	r.chain(&draft.Chain{HTTP: m})
+	r.Chain(&draft.Chain{HTTP: m})
 }
 
 // plans lists the rules of a conf with the policies that made them. Of rules with the same matches the first has the
 // say, and the others what it leaves open.
-func (r *router) plans(conf *HTTPConf, rule *policy.Rule) []plan {
+func (r *Router) plans(conf *HTTPConf, rule *policy.Rule) []plan {
 	names := conf.RouteNames()
 	out := make([]plan, 0, len(names))
 	index := make(map[string]int, len(names))
@@ -148,17 +149,17 @@ func originConf(o policy.Origin) *HTTPConf {
 }
 
 // resolve finds the destinations of a rule. False when there is none that can be used.
-func (r *router) resolve(p *plan, rule *policy.Rule) bool {
+func (r *Router) resolve(p *plan, rule *policy.Rule) bool {
 	from := p.from
 	if from == nil {
-		from = strongest(rule)
+		from = toolkit.Strongest(rule)
 	}
 	redirects := false
 	for i := range p.filters {
 		f := &p.filters[i]
 		redirects = redirects || f.RequestRedirect != nil
 		if f.RequestMirror != nil {
-			if d, ok := r.find(p.changes, f.RequestMirror.BackendRef.ref(), true); ok {
+			if d, ok := r.Find(p.changes, f.RequestMirror.BackendRef.ref(), true); ok {
 				f.mirror = d.Cluster
 			}
 		}
@@ -167,14 +168,14 @@ func (r *router) resolve(p *plan, rule *policy.Rule) bool {
 	if len(p.refs) > 0 {
 		p.shares = r.shares(from, p.refs, true)
 	} else if s, ok := r.self(from); ok {
-		p.shares = []share{s}
+		p.shares = []Share{s}
 	}
 	return len(p.shares) > 0 || redirects
 }
 
 // warnPrefix says where a prefix is replaced as it is written, without the slash that ends it. Kuma does so too, and
 // policies depend on it.
-func (r *router) warnPrefix(from *resource.Resource, f *Filter) {
+func (r *Router) warnPrefix(from *resource.Resource, f *Filter) {
 	var path *PathRewrite
 	switch {
 	case f.URLRewrite != nil:
@@ -190,10 +191,10 @@ func (r *router) warnPrefix(from *resource.Resource, f *Filter) {
 	}
 }
 
-// warnHidden says that no request reaches some matches. A rule about / goes before patterns and before matches without
+// warnHidden says that no request reaches some matches. A rule about / takes precedence over patterns and over matches without
 // a path, as it does in Kuma.
-func (r *router) warnHidden(rule *policy.Rule, behind []entry) {
-	hidden := slices.DeleteFunc(slices.Clone(behind), func(e entry) bool { return e.match.everything() })
+func (r *Router) warnHidden(rule *policy.Rule, behind []entry) {
+	hidden := slices.DeleteFunc(slices.Clone(behind), func(e entry) bool { return e.match.all() })
 	if len(hidden) == 0 {
 		return
 	}
@@ -201,13 +202,13 @@ func (r *router) warnHidden(rule *policy.Rule, behind []entry) {
 	if p := hidden[0].match.Path; p != nil {
 		about = fmt.Sprintf("path %q (%s)", p.Value, p.Type)
 	}
-	r.c.Host.Warn(strongest(rule).Key, "%s: no request reaches %d matches, the first of them with %s: those of type %s and those without a path come behind the rule about /; give them a path of type %s", r.o.Service.Name, len(hidden), about, pattern, pathPrefix)
+	toolkit.WarnStrongest(r.c, rule, "%s: no request reaches %d matches, the first of them with %s: those of type %s and those without a path come behind the rule about /; give them a path of type %s", r.o.Service.Name, len(hidden), about, pattern, pathPrefix)
 }
 
 // route makes one route. Every message is its own, as later policies edit them.
 func (p *plan) route(m *routev3.RouteMatch, of *Match) *routev3.Route {
 	out := &routev3.Route{Name: p.name, Match: m}
-	action := action(p.shares)
+	action := Forward(p.shares)
 	out.Action = &routev3.Route_Route{Route: action}
 	for i := range p.filters {
 		p.filters[i].apply(out, action, of)
@@ -215,34 +216,34 @@ func (p *plan) route(m *routev3.RouteMatch, of *Match) *routev3.Route {
 	return out
 }
 
-// action sends requests to destinations.
-func action(shares []share) *routev3.RouteAction {
+// Forward sends requests to destinations.
+func Forward(shares []Share) *routev3.RouteAction {
 	out := &routev3.RouteAction{Timeout: &durationpb.Duration{}}
 	if len(shares) == 1 {
 		out.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: shares[0].Cluster}
 	} else {
 		w := &routev3.WeightedCluster{Clusters: make([]*routev3.WeightedCluster_ClusterWeight, len(shares))}
 		for i, s := range shares {
-			w.Clusters[i] = &routev3.WeightedCluster_ClusterWeight{Name: s.Cluster, Weight: wrapperspb.UInt32(s.weight)}
+			w.Clusters[i] = &routev3.WeightedCluster_ClusterWeight{Name: s.Cluster, Weight: wrapperspb.UInt32(s.Weight)}
 		}
 		out.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: w}
 	}
-	if slices.ContainsFunc(shares, func(s share) bool { return s.Service.External }) {
+	if slices.ContainsFunc(shares, func(s Share) bool { return s.Service.External }) {
 		out.HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
 	}
 	return out
 }
 
-// everything reports whether a match is the one that takes every request by its path.
-func (m *Match) everything() bool {
+// all reports whether a match is the one that takes every request by its path.
+func (m *Match) all() bool {
 	return m.Path != nil && *m.Path == PathMatch{Value: "/", Type: pathPrefix} && m.Method == "" && len(m.QueryParams) == 0 && len(m.Headers) == 0
 }
 
-// compare orders matches by the precedence of the Gateway API
+// Compare orders matches by the precedence of the Gateway API
 // (https://gateway-api.sigs.k8s.io/reference/spec/#httprouterule): exact paths, then prefixes, longer ones first, then
 // patterns in the same way; a method before none; more headers before fewer, then more parameters. Matches that are
 // equal in this stay in the order of the rules.
-func (m *Match) compare(o *Match) int {
+func (m *Match) Compare(o *Match) int {
 	some := func(set bool) int {
 		if set {
 			return 0

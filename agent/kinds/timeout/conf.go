@@ -1,6 +1,9 @@
 package timeout
 
-import "github.com/nearside-mesh/nearside/agent/resource"
+import (
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
 
 // Conf is what a MeshTimeout says about connections and requests. 0s means no limit.
 type Conf struct {
@@ -27,7 +30,7 @@ type HTTP struct {
 
 // Validate checks that something is said, and the spans of time.
 func (c *Conf) Validate(v *resource.Validator) {
-	if c.ConnectionTimeout == nil && c.IdleTimeout == nil && c.HTTP == nil {
+	if *c == (Conf{}) {
 		v.Faultf("no timeout is given: give connectionTimeout, idleTimeout or http")
 	}
 	v.Field("connectionTimeout").Positive(c.ConnectionTimeout)
@@ -35,58 +38,29 @@ func (c *Conf) Validate(v *resource.Validator) {
 	if c.HTTP == nil {
 		return
 	}
-	h := v.Field("http")
+	v = v.Field("http")
 	if *c.HTTP == (HTTP{}) {
-		h.Faultf("no timeout is given: give requestTimeout, streamIdleTimeout, maxStreamDuration, maxConnectionDuration or requestHeadersTimeout")
+		v.Faultf("no timeout is given: give requestTimeout, streamIdleTimeout, maxStreamDuration, maxConnectionDuration or requestHeadersTimeout")
 	}
-	h.Field("requestTimeout").Timeout(c.HTTP.RequestTimeout)
-	h.Field("streamIdleTimeout").Timeout(c.HTTP.StreamIdleTimeout)
-	h.Field("maxStreamDuration").Timeout(c.HTTP.MaxStreamDuration)
-	h.Field("maxConnectionDuration").Timeout(c.HTTP.MaxConnectionDuration)
-	h.Field("requestHeadersTimeout").Timeout(c.HTTP.RequestHeadersTimeout)
-}
-
-// http returns what is said about requests; nothing when the conf is silent.
-func (c *Conf) http() HTTP {
-	if c.HTTP == nil {
-		return HTTP{}
-	}
-	return *c.HTTP
-}
-
-// check refuses what has no meaning together: destinations under a targetRef that names a gateway or a route, and
-// timeouts of connections where single routes are meant.
-func check(p *resource.Policy, v *resource.Validator) {
-	top := ""
-	if p.TargetRef != nil {
-		top = p.TargetRef.Kind
-	}
-	for i := range p.To {
-		item := v.Field("to").Index(i)
-		to := p.To[i].TargetRef.Kind
-		if top == kindGateway || top == kindHTTPRoute {
-			item.Field("targetRef").Field("kind").OneOf(to, "Mesh", "MeshExternalService")
-		}
-		if c, ok := p.To[i].Conf.(*Conf); ok && (top == kindHTTPRoute || to == kindHTTPRoute) {
-			c.checkRoute(item.Field("default"))
-		}
-	}
+	v.Field("requestTimeout").Timeout(c.HTTP.RequestTimeout)
+	v.Field("streamIdleTimeout").Timeout(c.HTTP.StreamIdleTimeout)
+	v.Field("maxStreamDuration").Timeout(c.HTTP.MaxStreamDuration)
+	v.Field("maxConnectionDuration").Timeout(c.HTTP.MaxConnectionDuration)
+	v.Field("requestHeadersTimeout").Timeout(c.HTTP.RequestHeadersTimeout)
 }
 
 // checkRoute refuses timeouts that belong to a connection, which requests of many routes share.
 func (c *Conf) checkRoute(v *resource.Validator) {
 	const reason = "a connection serves the requests of many routes, so this does not go with kind MeshHTTPRoute: remove it, or give it for a service"
-	http := c.http()
+	http, at := toolkit.Or(c.HTTP, HTTP{}), v.Field("http")
 	for _, f := range []struct {
-		at  *resource.Validator
-		set bool
+		at    *resource.Validator
+		given *resource.Duration
 	}{
-		{v.Field("connectionTimeout"), c.ConnectionTimeout != nil},
-		{v.Field("idleTimeout"), c.IdleTimeout != nil},
-		{v.Field("http").Field("maxStreamDuration"), http.MaxStreamDuration != nil},
-		{v.Field("http").Field("maxConnectionDuration"), http.MaxConnectionDuration != nil},
+		{v.Field("connectionTimeout"), c.ConnectionTimeout}, {v.Field("idleTimeout"), c.IdleTimeout},
+		{at.Field("maxStreamDuration"), http.MaxStreamDuration}, {at.Field("maxConnectionDuration"), http.MaxConnectionDuration},
 	} {
-		if f.set {
+		if f.given != nil {
 			f.at.Faultf(reason)
 		}
 	}

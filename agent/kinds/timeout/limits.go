@@ -5,18 +5,16 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// What a MeshTimeout leaves open, as Kuma has it. 0 is no limit.
+// What a MeshTimeout leaves open, as Kuma has it. Other limits are 0s then, which is none.
 const (
-	defaultConnect       = 5 * time.Second
-	defaultIdle          = time.Hour
-	defaultRequest       = 15 * time.Second
-	defaultStreamIdle    = 30 * time.Minute
-	defaultMaxStream     = 0
-	defaultMaxConnection = 0
-	defaultHeaders       = 0
+	defaultConnect    = 5 * time.Second
+	defaultIdle       = time.Hour
+	defaultRequest    = 15 * time.Second
+	defaultStreamIdle = 30 * time.Minute
 )
 
 // noLimit is 0s, which many messages share and nobody changes.
@@ -34,15 +32,15 @@ type limit struct {
 }
 
 func limitsOf(c *Conf) *limits {
-	h := c.http()
+	h := toolkit.Or(c.HTTP, HTTP{})
 	return &limits{
 		connect:       limitOf(c.ConnectionTimeout, defaultConnect),
 		idle:          limitOf(c.IdleTimeout, defaultIdle),
 		request:       limitOf(h.RequestTimeout, defaultRequest),
 		streamIdle:    limitOf(h.StreamIdleTimeout, defaultStreamIdle),
-		maxStream:     limitOf(h.MaxStreamDuration, defaultMaxStream),
-		maxConnection: limitOf(h.MaxConnectionDuration, defaultMaxConnection),
-		headers:       limitOf(h.RequestHeadersTimeout, defaultHeaders),
+		maxStream:     limitOf(h.MaxStreamDuration, 0),
+		maxConnection: limitOf(h.MaxConnectionDuration, 0),
+		headers:       limitOf(h.RequestHeadersTimeout, 0),
 	}
 }
 
@@ -59,4 +57,11 @@ func (l limit) or(other limit) limit {
 		return l
 	}
 	return other
+}
+
+// put sets a field when the policy gives it.
+func (l limit) put(field **durationpb.Duration) {
+	if l.given {
+		*field = l.span
+	}
 }

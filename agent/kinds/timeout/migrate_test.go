@@ -4,7 +4,10 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/timeout/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
-func TestMigrations(t *testing.T) { kindtest.RunMigrations(t, "testdata/migrate", timeout.Plugin()) }
+func TestMigrations(t *testing.T) {
+	kindtest.RunMigrations(t, "testdata/migrate", timeout.Plugin(legacykind.Kind()))
+}

@@ -1,44 +1,31 @@
-// Package timeout is the plugin of MeshTimeout, and of Timeout, which it replaces: how long connections and requests may
-// take or stay idle.
+// Package timeout is the plugin of MeshTimeout: how long connections and requests may take or stay idle.
 //
-// Its policies act on outbounds and their clusters, on single routes, and (MeshTimeout) on inbounds and the clusters
-// that lead to the workload. What MeshTimeout leaves open gets the defaults of Kuma as soon as a MeshTimeout selects
-// the proxy; what Timeout leaves open stays as it is. A proxy that no policy selects is not changed.
+// Its policies act on outbounds and their clusters, on single routes, and on inbounds and the clusters that lead to the
+// workload. What a MeshTimeout leaves open gets the defaults of Kuma as soon as a MeshTimeout selects the proxy. A proxy
+// that no policy selects is not changed.
 package timeout
 
 import (
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-const (
-	kind       = "MeshTimeout"
-	legacyKind = "Timeout"
+// Kind is the kind of the plugin's policies.
+const Kind = "MeshTimeout"
 
-	kindHTTPRoute = "MeshHTTPRoute"
-	kindTCPRoute  = "MeshTCPRoute"
-	kindGateway   = "MeshGateway"
-)
-
-// Plugin declares the kinds and their effect.
-func Plugin() policy.Plugin {
+// Plugin declares the kind and its effect, beside the kinds that it replaces.
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtimeouts", "mt", resource.PolicyShape{
-			Top:       []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane"},
-			TopToOnly: []string{kindGateway, kindHTTPRoute},
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshtimeouts", "mt", resource.PolicyShape{
+			Top:       toolkit.Proxies(),
+			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},
 			From:      []string{"Mesh"},
-			To:        []string{"Mesh", "MeshService", "MeshExternalService", "MeshMultiZoneService", kindHTTPRoute},
+			To:        toolkit.Destinations("MeshHTTPRoute"),
 			NewConf:   func() resource.Conf { return new(Conf) },
-			Check:     check,
+			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},
-		Legacy: []policy.LegacyKind{{
-			Descriptor: resource.LegacyDescriptor(legacyKind, "timeouts", "", resource.LegacyShape{
-				NewConf: func() resource.Conf { return new(LegacyConf) }, ConfRequired: true,
-			}),
-			ReplacedBy: []string{kind},
-			Ended:      ended,
-			Migrate:    migrate,
-		}},
-		Apply: apply,
+		Legacy: legacy,
+		Apply:  apply,
 	}
 }

@@ -7,11 +7,12 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/timeout/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", timeout.Plugin()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", timeout.Plugin(legacykind.Kind())) }
 
 const (
 	head       = `{"type":"MeshTimeout","mesh":"default","name":"t","spec":`

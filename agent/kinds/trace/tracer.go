@@ -5,11 +5,10 @@ import (
 	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tracingv3 "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 )
 
 // tracer makes the tracing of connection managers.
@@ -34,14 +33,14 @@ func newTracer(conf *Conf, service string) *tracer {
 		t.at, _ = parseURL(t.backend.Datadog.URL)
 	default:
 		t.cluster = "meshtrace:opentelemetry"
-		t.at, _ = parseHostPort(t.backend.OpenTelemetry.Endpoint)
+		t.at.Collector, _ = toolkit.ParseCollector(t.backend.OpenTelemetry.Endpoint)
 	}
 	return t
 }
 
 // splits reports whether spans have a service name by direction and destination.
 func (t *tracer) splits() bool {
-	return t.backend.Type == typeDatadog && t.backend.Datadog.SplitService != nil && *t.backend.Datadog.SplitService
+	return t.backend.Type == typeDatadog && toolkit.Or(t.backend.Datadog.SplitService, false)
 }
 
 // tracing is that of a listener. A sidecar and its workload are one hop of a trace, so the proxy makes no span of its
@@ -58,7 +57,7 @@ func (t *tracer) tracing(l *draft.Listener) (*hcmv3.HttpConnectionManager_Tracin
 		CustomTags: t.tags(), Provider: provider, SpawnUpstreamSpan: wrapperspb.Bool(false),
 	}
 	if s := t.conf.Sampling; s != nil {
-		out.OverallSampling, out.ClientSampling, out.RandomSampling = percent(s.Overall), percent(s.Client), percent(s.Random)
+		out.OverallSampling, out.ClientSampling, out.RandomSampling = toolkit.Percent(s.Overall), toolkit.Percent(s.Client), toolkit.Percent(s.Random)
 	}
 	if !t.splits() {
 		t.shared = out
@@ -66,29 +65,16 @@ func (t *tracer) tracing(l *draft.Listener) (*hcmv3.HttpConnectionManager_Tracin
 	return out, nil
 }
 
-func percent(d *resource.Decimal) *typev3.Percent {
-	if d == nil {
-		return nil
-	}
-	return &typev3.Percent{Value: d.Float()}
-}
-
 func (t *tracer) tags() []*tracingv3.CustomTag {
-	if t.conf.Tags == nil {
-		return nil
-	}
-	out := make([]*tracingv3.CustomTag, len(*t.conf.Tags))
-	for i := range *t.conf.Tags {
-		tag := &(*t.conf.Tags)[i]
+	tags := toolkit.Or(t.conf.Tags, nil)
+	out := make([]*tracingv3.CustomTag, len(tags))
+	for i, tag := range tags {
 		out[i] = &tracingv3.CustomTag{Tag: tag.Name}
 		if tag.Header == nil {
 			out[i].Type = &tracingv3.CustomTag_Literal_{Literal: &tracingv3.CustomTag_Literal{Value: *tag.Literal}}
 			continue
 		}
-		h := &tracingv3.CustomTag_Header{Name: tag.Header.Name}
-		if tag.Header.Default != nil {
-			h.DefaultValue = *tag.Header.Default
-		}
+		h := &tracingv3.CustomTag_Header{Name: tag.Header.Name, DefaultValue: toolkit.Or(tag.Header.Default, "")}
 		out[i].Type = &tracingv3.CustomTag_RequestHeader{RequestHeader: h}
 	}
 	return out
@@ -123,10 +109,10 @@ func (t *tracer) zipkin() *tracev3.ZipkinConfig {
 	out := &tracev3.ZipkinConfig{
 		CollectorCluster: t.cluster, CollectorEndpoint: t.at.path, CollectorHostname: t.at.authority,
 		CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON,
-		TraceId_128Bit:           z.TraceID128Bit != nil && *z.TraceID128Bit,
-		SharedSpanContext:        wrapperspb.Bool(z.SharedSpanContext == nil || *z.SharedSpanContext),
+		TraceId_128Bit:           toolkit.Or(z.TraceID128Bit, false),
+		SharedSpanContext:        wrapperspb.Bool(toolkit.Or(z.SharedSpanContext, true)),
 	}
-	if z.APIVersion != nil && *z.APIVersion == "httpProto" {
+	if toolkit.Or(z.APIVersion, "") == "httpProto" {
 		out.CollectorEndpointVersion = tracev3.ZipkinConfig_HTTP_PROTO
 	}
 	return out

@@ -3,6 +3,7 @@ package trace
 import (
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -54,7 +55,7 @@ func (b *Backend) validate(v *resource.Validator) {
 	case b.OpenTelemetry == nil:
 		missing("openTelemetry")
 	default:
-		b.OpenTelemetry.validate(v.Field("openTelemetry").Field("endpoint"))
+		toolkit.CheckCollector(v.Field("openTelemetry").Field("endpoint"), b.OpenTelemetry.Endpoint)
 	}
 }
 
@@ -65,7 +66,7 @@ func (z *Zipkin) validate(v *resource.Validator) {
 	} else if e, err := parseURL(z.URL); err != nil {
 		at.Faultf("%v", err)
 	} else {
-		at.Host(e.host)
+		at.Host(e.Host)
 		if e.path == "" || e.path[0] != '/' {
 			at.Faultf("the URL has no path, and Envoy asks for one: write that of the API, such as /api/v2/spans")
 		}
@@ -85,25 +86,15 @@ func (d *Datadog) validate(at *resource.Validator) {
 		at.Faultf("%v", err)
 		return
 	}
-	at.Host(e.host)
+	at.Host(e.Host)
 	if e.tls {
 		at.Faultf("the scheme is \"https\": a Datadog agent takes http alone")
 	}
-	if !e.written {
+	if !e.explicitPort {
 		at.Faultf("the port is missing: write it behind the host, such as http://datadog:8126")
 	}
 	if e.path != "" {
 		at.Faultf("the URL has the path %q: Envoy chooses the path itself, give host and port alone", e.path)
-	}
-}
-
-func (o *OpenTelemetry) validate(at *resource.Validator) {
-	if o.Endpoint == "" {
-		at.Faultf("the address of the collector is missing, such as otel-collector:4317")
-	} else if e, err := parseHostPort(o.Endpoint); err != nil {
-		at.Faultf("%q: %v", o.Endpoint, err)
-	} else {
-		at.Host(e.host)
 	}
 }
 

@@ -5,13 +5,13 @@ import "github.com/nearside-mesh/nearside/agent/policy"
 // maxCompared bounds how many rules of each form are held against those of the other.
 const maxCompared = 256
 
-// written returns the rules of an inbound in the form in which they become principals.
+// principalRules returns the rules of an inbound in the form in which they become principals.
 //
 // Envoy joins principals by or: a client is admitted when one of them holds it. Kuma's form of the rules lets two of
 // them hold one client, and where one denies what another allows, Envoy would admit whom a policy denies: with an item
 // for everybody and two that each deny a service, nobody is kept out. So its form is taken, and with it the bytes that
 // Kuma sends, where no client comes off better than the rules have it; else the rules that are disjoint.
-func written(in *policy.InboundRules) []*policy.Rule {
+func principalRules(in *policy.InboundRules) []*policy.Rule {
 	if len(in.Rules) < 2 || len(in.Rules) > maxCompared || in.Overflow {
 		return in.Rules
 	}

@@ -4,9 +4,10 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/trafficpermission/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
 func TestMigrations(t *testing.T) {
-	kindtest.RunMigrations(t, "testdata/migrate", trafficpermission.Plugin())
+	kindtest.RunMigrations(t, "testdata/migrate", trafficpermission.Plugin(legacykind.Kind()))
 }

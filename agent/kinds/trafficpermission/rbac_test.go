@@ -1,4 +1,4 @@
-package trafficpermission
+package trafficpermission_test
 
 import (
 	"fmt"
@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/trafficpermission/legacy"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -57,10 +59,18 @@ func certificate(tags map[string]string) []string {
 	return uris
 }
 
+func plugin() policy.Plugin { return trafficpermission.Plugin(legacykind.Kind()) }
+
+// apply lets the policies act on a draft, in the order of the generator.
+func apply(c *policy.Context, d *draft.Draft) {
+	plugin().Legacy[0].Apply(c, d)
+	plugin().Apply(c, d)
+}
+
 // rulesOf returns what documents say about the dataplane backend-1, which has the service "backend" at its inbound.
 func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 	t.Helper()
-	reg, err := resource.NewRegistry(append(resource.Core(), Plugin().Kinds[0], Plugin().Legacy[0].Descriptor)...)
+	reg, err := resource.NewRegistry(append(resource.Core(), plugin().Kinds[0], plugin().Legacy[0].Descriptor)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +85,7 @@ func rulesOf(t *testing.T, docs ...string) *policy.Rules {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := policy.NewIndex([]policy.Plugin{Plugin()}, set, v, policy.Options{})
+	x := policy.NewIndex([]policy.Plugin{plugin()}, set, v, policy.Options{})
 	return x.Rules(set.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "backend-1"}))
 }
 
@@ -100,13 +110,13 @@ func TestForm(t *testing.T) {
 		{"a service and a tag", []string{item(all, "Allow"), item(web, "Deny"), item(front, "AllowWithShadowDeny")}, true},
 	} {
 		doc := `{"type":"MeshTrafficPermission","mesh":"default","name":"p","spec":{"targetRef":{"kind":"Mesh"},"from":[` + strings.Join(c.items, ",") + `]}}`
-		in := rulesOf(t, doc).Kind(kind).Inbound(0)
+		in := rulesOf(t, doc).Kind(trafficpermission.Kind).Inbound(0)
 		want := in.Rules
 		if c.kuma {
 			want = in.Ordered()
 		}
-		got, _ := fromRules("default", written(in))
-		if wanted, _ := fromRules("default", want); !proto.Equal(got, wanted) {
+		got, _ := trafficpermission.FromRules("default", trafficpermission.PrincipalRules(in))
+		if wanted, _ := trafficpermission.FromRules("default", want); !proto.Equal(got, wanted) {
 			t.Errorf("%s: got %v\nwant %v", c.name, got, wanted)
 		}
 	}
@@ -142,8 +152,8 @@ func TestStrongestItemDecides(t *testing.T) {
 			top := pick([]string{`{"kind":"Mesh"}`, `{"kind":"MeshService","name":"backend"}`, `{"kind":"MeshSubset","tags":{"version":"1"}}`})
 			docs = append(docs, fmt.Sprintf(`{"type":"MeshTrafficPermission","mesh":"default","name":"p%d","spec":{"targetRef":%s,"from":[%s]}}`, i, top, strings.Join(items, ",")))
 		}
-		k := rulesOf(t, docs...).Kind(kind)
-		enforced, shadow := fromRules("default", written(k.Inbound(0)))
+		k := rulesOf(t, docs...).Kind(trafficpermission.Kind)
+		enforced, shadow := trafficpermission.FromRules("default", trafficpermission.PrincipalRules(k.Inbound(0)))
 		if err := enforced.ValidateAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -151,19 +161,19 @@ func TestStrongestItemDecides(t *testing.T) {
 			for _, team := range append(teams, "") {
 				for _, zone := range append(zones, "") {
 					tags := map[string]string{resource.TagService: service, "team": team, "zone": zone}
-					want := deny
+					want := trafficpermission.Deny
 					for _, p := range k.Policies {
 						for _, it := range p.Spec.(*resource.Policy).From {
 							if about(&it.TargetRef, tags) {
-								want, _ = it.Conf.(*Conf).Action.decision()
+								want = it.Conf.(*trafficpermission.Conf).Action.Decision()
 							}
 						}
 					}
 					uris := certificate(tags)
-					if got := admits(enforced, uris); got != (want != deny) {
+					if got := admits(enforced, uris); got != (want != trafficpermission.Deny) {
 						t.Fatalf("seed %d: %v is admitted: %v, the strongest item says %v\n%s\n%v", seed, tags, got, want, strings.Join(docs, "\n"), enforced)
 					}
-					if got := shadow == nil || admits(shadow, uris); got != (want != allowShadowDeny) {
+					if got := shadow == nil || admits(shadow, uris); got != (want != trafficpermission.AllowShadowDeny) {
 						t.Fatalf("seed %d: %v is counted as denied: %v, the strongest item says %v\n%s", seed, tags, !got, want, strings.Join(docs, "\n"))
 					}
 				}
@@ -210,7 +220,7 @@ func TestLegacy(t *testing.T) {
 		apply(&policy.Context{Rules: rulesOf(t, c.docs...), View: view()}, d)
 		f := d.Listeners[0].Chains[0].Network[0]
 		m := f.Message.(*netrbacv3.RBAC)
-		if f.Name != nameNetworkRBAC || m.StatPrefix != "inbound_10_0_0_1_80." || m.ValidateAll() != nil {
+		if f.Name != trafficpermission.FilterNetwork || m.StatPrefix != "inbound_10_0_0_1_80." || m.ValidateAll() != nil {
 			t.Errorf("%s: %v", c.name, m)
 		}
 		names := ""
@@ -252,8 +262,8 @@ func TestWhereTheGuardStands(t *testing.T) {
 		request bool // guarded request by request
 		policy  string
 	}{
-		{"http by a MeshTrafficPermission", []string{allowAll, legacyAll}, true, true, policyName},
-		{"tcp by a MeshTrafficPermission", []string{allowAll, legacyAll}, false, false, policyName},
+		{"http by a MeshTrafficPermission", []string{allowAll, legacyAll}, true, true, trafficpermission.Kind},
+		{"tcp by a MeshTrafficPermission", []string{allowAll, legacyAll}, false, false, trafficpermission.Kind},
 		{"http by a TrafficPermission", []string{legacyAll}, true, false, "old"},
 		{"tcp by a TrafficPermission", []string{legacyAll}, false, false, "old"},
 		{"http without permissions", nil, true, true, ""},
@@ -264,7 +274,7 @@ func TestWhereTheGuardStands(t *testing.T) {
 		guarded := d.Listeners[0].Chains[0]
 		var m *rbacv3.RBAC
 		if c.request {
-			if len(guarded.Network) != 0 || len(guarded.HTTP.Filters) != 2 || guarded.HTTP.Filters[0].Name != nameHTTPRBAC {
+			if len(guarded.Network) != 0 || len(guarded.HTTP.Filters) != 2 || guarded.HTTP.Filters[0].Name != trafficpermission.FilterHTTP {
 				t.Fatalf("%s: %v %v", c.name, guarded.Network, guarded.HTTP.Filters)
 			}
 			m = guarded.HTTP.Filters[0].Message.(*httprbacv3.RBAC).Rules

@@ -1,0 +1,112 @@
+// Package legacy is CircuitBreaker, which MeshCircuitBreaker replaces: its conf, its effect and its migration.
+//
+// Its policies act on the clusters of outbounds. The two halves, limits and outlier detection, are independent: what
+// CircuitBreaker says about one of them is superseded by a MeshCircuitBreaker that selects the proxy and speaks of it.
+package legacy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/circuitbreaker"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+const kind = "CircuitBreaker"
+
+// Kind declares the kind and its effect.
+func Kind() policy.LegacyKind {
+	return policy.LegacyKind{
+		Descriptor: resource.LegacyDescriptor(kind, "circuit-breakers", "", resource.LegacyShape{
+			NewConf: func() resource.Conf { return new(Conf) }, ConfRequired: true,
+		}),
+		SupersededBy: supersededBy,
+		Apply:        apply,
+		Migrate:      migrate,
+	}
+}
+
+func apply(c *policy.Context, d *draft.Draft) {
+	if !c.Rules.Legacy(kind) {
+		return
+	}
+	var limits, outlier bool
+	if k := c.Rules.Kind(circuitbreaker.Kind); k != nil {
+		limits, outlier = speaks(k.Policies)
+	}
+	if limits && outlier {
+		return
+	}
+	memo := map[*Conf]*circuitbreaker.Breaker{}
+	for cl := range toolkit.Clusters(d, draft.OutboundCluster) {
+		if cl.Service.Kind != mesh.KindTag || toolkit.SupersedingRoute(c.Rules, cl.Service) != nil {
+			continue
+		}
+		conf := toolkit.LegacyConf[Conf](c.Rules.LegacyOutbound(kind, cl.Service.Name))
+		toolkit.Once(memo, conf, func(conf *Conf) *circuitbreaker.Breaker {
+			b := breakerOf(conf)
+			if limits {
+				b.Limits = nil
+			}
+			if outlier {
+				b.Outlier = nil
+			}
+			return b
+		}).Put(cl.Message)
+	}
+}
+
+// breakerOf converts a conf. Its outlier detection is there in any case, with the detectors that are not given switched
+// off, and Envoy's own numbers for those that are.
+func breakerOf(c *Conf) *circuitbreaker.Breaker {
+	d, with := toolkit.Or(c.Detectors, Detectors{}), *c
+	with.Detectors = &d
+	b := circuitbreaker.BreakerOf(with.current())
+	b.Outlier.EnforcingConsecutive_5Xx = circuitbreaker.Enforcing(d.TotalErrors != nil)
+	b.Outlier.EnforcingConsecutiveGatewayFailure = circuitbreaker.Enforcing(d.GatewayErrors != nil)
+	b.Outlier.EnforcingConsecutiveLocalOriginFailure = circuitbreaker.Enforcing(d.LocalErrors != nil)
+	if d.StandardDeviation == nil {
+		b.Outlier.EnforcingLocalOriginSuccessRate = nil
+	}
+	if d.Failure == nil {
+		b.Outlier.EnforcingFailurePercentageLocalOrigin = nil
+	}
+	return b
+}
+
+// speaks says which halves MeshCircuitBreakers speak of, about whatever.
+func speaks(policies []*resource.Resource) (limits, outlier bool) {
+	for _, p := range policies {
+		spec, ok := p.Spec.(*resource.Policy)
+		if !ok {
+			continue
+		}
+		for _, item := range slices.Concat(spec.From, spec.To) {
+			if conf, ok := item.Conf.(*circuitbreaker.Conf); ok {
+				limits = limits || conf.ConnectionLimits != nil
+				outlier = outlier || conf.OutlierDetection != nil
+			}
+		}
+	}
+	return limits, outlier
+}
+
+// supersededBy returns what keeps a field of a CircuitBreaker from acting on the cluster of a destination: a route that
+// leads there, or the strongest MeshCircuitBreaker that speaks of the same half.
+func supersededBy(r *policy.Rules, s draft.Service, path string) *resource.Resource {
+	k := r.Kind(circuitbreaker.Kind)
+	if p := toolkit.SupersedingRoute(r, s); p != nil || k == nil {
+		return p
+	}
+	ofLimits := path == "thresholds" || strings.HasPrefix(path, "thresholds.")
+	for _, p := range slices.Backward(k.Policies) {
+		if limits, outlier := speaks([]*resource.Resource{p}); ofLimits && limits || !ofLimits && outlier {
+			return p
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package legacy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/proxypatch"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// migrate makes MeshProxyPatches of ProxyTemplates. Of ProxyTemplates one alone acts on a proxy, while MeshProxyPatches
+// add up: so each proxy must be selected by exactly one policy of the new ones.
+func migrate(in *policy.MigrateInput) policy.Migration {
+	acting := in.Acting(policy.PlanOptions{Kinds: []string{proxypatch.Kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
+		for _, p := range in.Index.Ruled(d, proxypatch.Kind) {
+			return p
+		}
+		return nil
+	}})
+	out := policy.Migration{Without: acting.Without}
+	m := migration{in: in, won: map[resource.Key][]*resource.Resource{}, used: map[string]bool{}}
+	for _, d := range in.Index.View.Dataplanes() {
+		if r := in.Index.Rules(d).LegacyProxy(kind); r != nil {
+			m.won[r.Key] = append(m.won[r.Key], d)
+		}
+	}
+	for _, r := range acting.Policies {
+		conf, ok := r.Spec.(*resource.LegacyPolicy).Conf.(*Conf)
+		if !ok {
+			continue
+		}
+		var notes []string
+		patch := conf.successor(&notes)
+		var targets []aim
+		why := strings.Join(append([]string{"it changes nothing"}, notes...), "; ")
+		if len(patch.AppendModifications) > 0 {
+			targets, why = m.targets(r, acting.Policies, &notes)
+		}
+		if len(targets) == 0 {
+			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: why})
+			continue
+		}
+		policy.AddNote(&notes, acting.Note)
+		for i := range targets {
+			base := r.Name
+			if len(targets) > 1 {
+				base += "-" + cmp.Or(targets[i].slug, "all")
+			}
+			out.Policies = append(out.Policies, policy.Migrated{
+				Kind: proxypatch.Kind, Name: in.FreeName(proxypatch.Kind, base, m.used), From: []resource.Key{r.Key}, Notes: slices.Clone(notes),
+				Spec: &resource.Policy{TargetRef: &targets[i].ref, Default: patch},
+			})
+		}
+	}
+	return out
+}
+
+// migration knows which ProxyTemplate acts on which dataplanes.
+type migration struct {
+	in   *policy.MigrateInput
+	won  map[resource.Key][]*resource.Resource
+	used map[string]bool // names
+}
+
+// aim is a group of dataplanes.
+type aim struct {
+	ref  resource.TargetRef
+	slug string
+}
+
+// targets returns targetRefs that select each dataplane on which a template acts once, and no other: those of its
+// selectors where these do, else services, else single dataplanes. Without any it says why.
+func (m *migration) targets(r *resource.Resource, all []*resource.Resource, notes *[]string) ([]aim, string) {
+	spec := r.Spec.(*resource.LegacyPolicy)
+	won := m.won[r.Key]
+	covered := map[string]bool{}
+	var out []aim
+	take := func(a aim) bool {
+		var names []string
+		for _, d := range m.in.Index.View.Dataplanes() {
+			p := &resource.Resource{Key: resource.Key{Kind: proxypatch.Kind, Mesh: r.Mesh, Name: r.Name}, Spec: &resource.Policy{TargetRef: &a.ref}}
+			if !m.in.Index.Select(p, d).Proxy {
+				continue
+			}
+			if covered[d.Name] || !slices.Contains(won, d) {
+				return false
+			}
+			names = append(names, d.Name)
+		}
+		for _, n := range names {
+			covered[n] = true
+		}
+		out = append(out, a)
+		return true
+	}
+	whole := true
+	for i := range spec.Selectors {
+		list, note := m.in.Expand(spec.Selectors[i].Match)
+		policy.AddNote(notes, note)
+		for _, tags := range list {
+			whole = take(aim{m.in.Index.Target(tags), policy.Slug(tags)}) && whole
+			m.overlaps(r, tags, all, notes)
+		}
+	}
+	if whole {
+		return out, "it has no effect: no dataplane has the tags that it wants; delete it"
+	}
+	var services []string
+	for _, d := range won {
+		if dp, ok := d.Spec.(*resource.Dataplane); ok {
+			services = append(services, m.in.Index.View.ProxyTags(dp)[resource.TagService]...)
+		}
+	}
+	slices.Sort(services)
+	for _, s := range slices.Compact(services) {
+		if tags := map[string]string{resource.TagService: s}; !slices.ContainsFunc(out, func(a aim) bool { return a.slug == policy.Slug(tags) }) {
+			take(aim{m.in.Index.Target(tags), policy.Slug(tags)})
+		}
+	}
+	for _, d := range won {
+		if !covered[d.Name] {
+			take(aim{resource.TargetRef{Kind: "Dataplane", Name: d.Name}, "on-" + d.Name})
+		}
+	}
+	if len(out) > 0 {
+		policy.AddNote(notes, "patches add up, so each dataplane is selected once: the policies are about the dataplanes on which the template acts today, and others that come later need their own")
+	}
+	return out, "it has no effect: other templates take precedence over it on every dataplane that it selects; delete it"
+}
+
+// overlaps notes templates that can select the same dataplane.
+func (m *migration) overlaps(r *resource.Resource, tags map[string]string, all []*resource.Resource, notes *[]string) {
+	for _, o := range all {
+		if o == r {
+			continue
+		}
+		for _, s := range o.Spec.(*resource.LegacyPolicy).Selectors {
+			list, _ := m.in.Expand(s.Match)
+			if slices.ContainsFunc(list, func(t map[string]string) bool { return policy.Meet(tags, t) }) {
+				policy.AddNote(notes, fmt.Sprintf("%s can select the same dataplanes: of templates one acts, patches add up", o.Key))
+			}
+		}
+	}
+}

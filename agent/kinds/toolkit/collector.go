@@ -1,0 +1,67 @@
+package toolkit
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// otlpPort is that of OTLP over gRPC (https://opentelemetry.io/docs/specs/otlp, section 2.2).
+const otlpPort = 4317
+
+// Collector is where an OpenTelemetry collector listens.
+type Collector struct {
+	Host string // name or IP address, without brackets
+	Port uint32
+}
+
+// ParseCollector reads host or host:port, with brackets around an IPv6 address that a port follows.
+func ParseCollector(s string) (Collector, error) {
+	if strings.Contains(s, "://") {
+		return Collector{}, errors.New("that is a URL: write host:port without a scheme, collectors are reached by gRPC without TLS")
+	}
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		return Collector{s, otlpPort}, nil // an IPv6 address without brackets has no port
+	}
+	out := Collector{s, otlpPort}
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
+		port, err := ParsePort(s[i+1:])
+		if err != nil {
+			return Collector{}, err
+		}
+		out = Collector{s[:i], port}
+	}
+	if inner, ok := strings.CutPrefix(out.Host, "["); ok {
+		out.Host, ok = strings.CutSuffix(inner, "]")
+		if a, err := netip.ParseAddr(out.Host); !ok || err != nil || !a.Is6() || a.Zone() != "" {
+			return Collector{}, errors.New("brackets stand around an IPv6 address without a zone")
+		}
+	} else if strings.ContainsAny(out.Host, ":[]") {
+		return Collector{}, errors.New("write host:port, an IPv6 address in brackets")
+	}
+	return out, nil
+}
+
+// ParsePort reads the number of a port.
+func ParsePort(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is not a port: 1 to 65535 is allowed", Clip(s))
+	}
+	return uint32(n), nil
+}
+
+// CheckCollector checks the endpoint of a collector.
+func CheckCollector(v *resource.Validator, s string) {
+	if s == "" {
+		v.Faultf("the address of the collector is missing: give host:port, or a host, for which the port %d is meant", otlpPort)
+	} else if c, err := ParseCollector(s); err != nil {
+		v.Faultf("%q: %v", Clip(s), err)
+	} else {
+		v.Host(c.Host)
+	}
+}

@@ -1,0 +1,69 @@
+// Package toolkit is what the plugins of several policy kinds share: reading confs out of rules, walking a draft,
+// converting values to Envoy's messages, and checks of documents. What has one user stands in its plugin.
+//
+// A plugin is one folder below agent/kinds and one line in the list of package kinds. Its package is the targetRef kind:
+// conf, checks and effect. A source-destination kind (legacy) that it replaces stands in the folder's subfolder legacy,
+// with its conf, effect and migration. That package imports the plugin's and never the other way round: its function
+// Kind declares the kind, and the line in the list hands it over, as in timeout.Plugin(timeoutlegacy.Kind()).
+//
+// Everything here is pure and safe for concurrent use, except that a memo belongs to one caller.
+package toolkit
+
+import (
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// maxShown bounds what a message repeats of a value, in bytes.
+const maxShown = 80
+
+// Clip shortens a text of a document to what a message can show.
+func Clip(s string) string { return clip.Text(s, maxShown) }
+
+// StatName makes a name fit for one part of the name of a statistic. Envoy splits these names at dots, and collectors
+// take letters, digits, underscores and hyphens alone.
+func StatName(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' {
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+// Or returns an optional value, or another one where it is not given.
+func Or[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// Duration converts an optional span of time; nil stays nil.
+func Duration(d *resource.Duration) *durationpb.Duration {
+	if d == nil {
+		return nil
+	}
+	return durationpb.New(d.Duration)
+}
+
+// UInt32 converts an optional number; nil stays nil.
+func UInt32(n *uint32) *wrapperspb.UInt32Value {
+	if n == nil {
+		return nil
+	}
+	return wrapperspb.UInt32(*n)
+}
+
+// Percent converts an optional percentage; nil stays nil.
+func Percent(d *resource.Decimal) *typev3.Percent {
+	if d == nil {
+		return nil
+	}
+	return &typev3.Percent{Value: d.Float()}
+}

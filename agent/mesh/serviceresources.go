@@ -1,0 +1,129 @@
+package mesh
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// DestinationName is the cluster name of one port of a service resource: mesh_name_namespace_zone_kind_port, as users
+// know it from the reference.
+func DestinationName(mesh, name, namespace, zone, short string, port uint32) string {
+	b := make([]byte, 0, len(mesh)+len(name)+len(namespace)+len(zone)+len(short)+10)
+	for _, part := range [...]string{mesh, name, namespace, zone, short} {
+		b = append(append(b, part...), '_')
+	}
+	return string(strconv.AppendUint(b, uint64(port), 10))
+}
+
+// zoneOf is the zone in the name of a service resource. A document that came from a global place belongs to no zone.
+func (v *View) zoneOf(r *resource.Resource) string {
+	if z := r.Labels[resource.LabelZone]; z != "" {
+		return z
+	}
+	if r.Labels[resource.LabelOrigin] == "global" {
+		return ""
+	}
+	return v.Zone
+}
+
+func (v *View) newServicePort(r *resource.Resource, kind, short string, port uint32, appProtocol string, vips []resource.VIP) *Service {
+	s := &Service{
+		ID:       ServiceID{kind, DestinationName(v.Name, r.DisplayName(), r.Namespace(), v.zoneOf(r), short, port)},
+		Resource: r.Key, FullName: fullName(r), Labels: v.serviceLabels(r), Port: port, Protocol: ParseProtocol(appProtocol),
+		res: r, claimed: vips,
+	}
+	return s
+}
+
+// fullName is the name of a service in the server names of mTLS. One that was synced goes by the name that it has at home.
+func fullName(r *resource.Resource) string {
+	switch ns := r.Namespace(); {
+	case r.Kind != KindMeshService:
+		return r.DisplayName()
+	case ns != "":
+		return r.DisplayName() + "." + ns
+	case r.Labels[resource.LabelOrigin] == "global":
+		return r.DisplayName()
+	}
+	return r.Name
+}
+
+// serviceLabels are the labels of a service resource, shared with the previous view where they are the same.
+func (v *View) serviceLabels(r *resource.Resource) map[string]string {
+	if v.prev != nil && v.prev.Zone == v.Zone {
+		if before := v.prev.ports[r.Key]; len(before) > 0 && before[0].res == r {
+			return before[0].Labels
+		}
+	}
+	return v.Labels(r)
+}
+
+// local reports whether a service resource is of the zone of this node, so that its endpoints are dataplanes of this mesh.
+func (v *View) local(r *resource.Resource) bool {
+	z := r.Labels[resource.LabelZone]
+	return z == "" || z == v.Zone
+}
+
+// dropTwins leaves one service of each name: of ports of two resources that make one cluster name, because their display
+// names, namespaces and zones are the same, that of the first resource by name; one that is made of tags comes last.
+func (v *View) dropTwins() {
+	kept := v.services[:0]
+	for i := 0; i < len(v.services); {
+		n := i + 1
+		for n < len(v.services) && v.services[n].ID == v.services[i].ID {
+			n++
+		}
+		same := v.services[i:n]
+		first := slices.MinFunc(same, func(a, b *Service) int {
+			if a.Derived != b.Derived {
+				if b.Derived {
+					return -1
+				}
+				return 1
+			}
+			return a.Resource.Compare(b.Resource)
+		})
+		for _, s := range same {
+			if s != first {
+				v.warnf(s.Resource, "its port %d would be the cluster %s, which is that of %s already: the port is left out; "+
+					"give one of the two another %s", s.Port, s.ID.Name, first.Resource, resource.LabelDisplayName)
+				v.warnf(first.Resource, "%s would have the cluster %s too: its port %d is left out", s.Resource, s.ID.Name, s.Port)
+				v.ports[s.Resource] = slices.DeleteFunc(v.ports[s.Resource], func(o *Service) bool { return o == s })
+				for _, o := range v.ports[s.Resource] {
+					o.fixed = false // the next view has to drop the port again
+				}
+			}
+		}
+		kept = append(kept, first)
+		i = n
+	}
+	clear(v.services[len(kept):])
+	v.services = kept
+}
+
+func statusVIPs(st *resource.ServiceStatus) []resource.VIP {
+	if st == nil {
+		return nil
+	}
+	if st.VIP != nil {
+		return append(slices.Clone(st.VIPs), *st.VIP)
+	}
+	return st.VIPs
+}
+
+// addMeshExternalServices adds each MeshExternalService. As in the reference, traffic to it leaves through a zone
+// egress: without one it has no endpoints, and HTTP has no outbound at all.
+func (v *View) addMeshExternalServices(list []*resource.Resource) {
+	for r, spec := range resource.Specs[*resource.MeshExternalService](list) {
+		s := v.newServicePort(r, KindMeshExternalService, "extsvc", spec.Match.Port, spec.Match.Protocol, statusVIPs(spec.Status))
+		s.Endpoints = &EndpointSet{}
+		reason := v.notReached()
+		if reason != "" {
+			v.warnf(r.Key, "%s", reason)
+		}
+		v.leaves(s, outsideOf(r, spec), reason == "")
+		v.add(s)
+	}
+}
