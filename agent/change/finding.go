@@ -71,21 +71,26 @@ func (f *Finding) String() string {
 	return b.String()
 }
 
-// Parts returns the first cause of the finding, the field of it, and the finding in one line with the other causes.
-func (f *Finding) Parts() (cause, field, reason string) {
-	reason = f.String()
-	lead := "; together with "
-	for i, c := range f.Causes {
-		if i == 0 {
-			cause, field = c.Ref.String(), c.Field
-			continue
-		}
-		reason += lead + c.Ref.String()
+// Reason is the finding in one line with its causes after the first; place says where one of these is, "" for nothing.
+func (f *Finding) Reason(place func(explain.Ref) string) string {
+	out, lead := f.String(), "; together with "
+	for _, c := range f.Causes[min(len(f.Causes), 1):] {
+		out += lead + c.Ref.String()
 		if lead = ", "; c.Field != "" {
-			reason += " " + c.Field
+			out += " " + c.Field
 		}
+		out += place(c.Ref)
 	}
-	return cause, field, reason
+	return out
+}
+
+// Parts returns the first cause of the finding, the field of it, and the reason.
+func (f *Finding) Parts() (cause, field, reason string) {
+	reason = f.Reason(func(explain.Ref) string { return "" })
+	if len(f.Causes) == 0 {
+		return "", "", reason
+	}
+	return f.Causes[0].Ref.String(), f.Causes[0].Field, reason
 }
 
 // Line is the finding in one line with its causes.

@@ -59,7 +59,7 @@ func follow(v any, tokens []string, op *Operation, words *strings.Builder) (next
 		return op.Value, v
 	}
 	token, last := tokens[0], len(tokens) == 1
-	switch v := opened(v).(type) {
+	switch v := Open(v).(type) {
 	case map[string]any:
 		WriteKey(words, token)
 		switch {
@@ -107,7 +107,7 @@ func WriteKey(words *strings.Builder, key string) {
 
 // writeItem adds an item of a list to a path: by its name, else by its place.
 func writeItem(words *strings.Builder, item any, place int) {
-	if o, ok := opened(item).(map[string]any); ok {
+	if o, ok := Open(item).(map[string]any); ok {
 		if name, ok := o["name"].(string); ok && name != "" {
 			words.WriteString("[" + name + "]")
 			return
@@ -116,8 +116,8 @@ func writeItem(words *strings.Builder, item any, place int) {
 	words.WriteString("[" + strconv.Itoa(place) + "]")
 }
 
-// opened decodes a part that was left as it was.
-func opened(v any) any {
+// Open decodes a part of a document that is still in its JSON form, one level of it.
+func Open(v any) any {
 	if raw, ok := v.(json.RawMessage); ok {
 		v, _ = Decode(raw)
 	}

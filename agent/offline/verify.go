@@ -6,6 +6,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/envoybin"
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -73,27 +74,18 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 	return out, nil
 }
 
-// fault tells a finding at its first cause; the others stand in the reason.
+// fault is a finding at its first cause; the others are in the reason.
 func (o *Offline) fault(f *Finding) Fault {
-	out := Fault{Reason: f.String()}
-	for i, c := range f.Causes {
-		key := resource.Key{Kind: c.Type, Mesh: c.Mesh, Name: c.Name}
-		at, ours := o.from[key]
-		if i == 0 {
-			out.File, out.Document, out.Resource, out.Field = at.file, at.document, key.String(), c.Field
-			continue
+	out := Fault{Reason: f.Reason(func(r explain.Ref) string {
+		if at, ours := o.from[r.Key()]; ours {
+			return fmt.Sprintf(" (%s, document %d)", at.file, at.document)
 		}
-		lead := "; together with "
-		if i > 1 {
-			lead = ", "
-		}
-		out.Reason += lead + key.String()
-		if c.Field != "" {
-			out.Reason += " " + c.Field
-		}
-		if ours {
-			out.Reason += fmt.Sprintf(" (%s, document %d)", at.file, at.document)
-		}
+		return ""
+	})}
+	if len(f.Causes) > 0 {
+		c := f.Causes[0]
+		at := o.from[c.Key()]
+		out.File, out.Document, out.Resource, out.Field = at.file, at.document, c.Ref.String(), c.Field
 	}
 	return out
 }
