@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/explain"
+
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -39,8 +41,8 @@ type Proxy struct {
 	Clients   []xds.ProxyStatus `json:"clients"`          // at most one per flavor, connected or recently so
 	Problems  []Problem         `json:"problems"`         // with its Dataplane
 	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in lists of proxies.
-	InForce []InForce `json:"inForce,omitempty"`
-	Reach   *Saving   `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
+	InForce []explain.InForce `json:"inForce,omitempty"`
+	Reach   *Saving           `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
 }
 
 // allProxies joins the Dataplanes with those who ask for their config.
@@ -194,7 +196,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *Error {
 	snap, last := s.opts.Store.Snapshot(), s.opts.Last()
 	if p := s.oneProxy(snap, last, node.Ref{Mesh: mesh, Name: name}); p != nil {
 		if last != nil && last.Meshes[mesh] != nil {
-			p.InForce, _ = ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
+			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
 		}
 		writeJSON(w, http.StatusOK, p)
 		return nil
