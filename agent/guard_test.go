@@ -22,7 +22,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // unfit is a policy that gives a listener the address of another one, which Envoy rejects.
@@ -234,17 +233,24 @@ func checked(t *testing.T, n int, check func(*generate.Proxy) []finding.Finding)
 	}
 	s, p := agenttest.Memory(t), agenttest.NewPublisher(ids...)
 	agenttest.ByAPI(t, s, docs.String())
-	count := 0
+	count, fit := 0, map[string]bool{}
 	return reconcile.New(reconcile.Options{Store: s, Publisher: p, Check: func(x *generate.Proxy, c *load.Checker, had *draft.Sealed) []finding.Finding {
-		if count++; had != p.Forms {
-			t.Errorf("checked against %v", had)
+		count++
+		last := p.Of("default." + x.Name)
+		if last == nil || !fit[x.Name] {
+			last = &draft.Sealed{}
 		}
-		return append(x.Check(c, had), check(x)...)
+		if !draft.SameList(had.Resources[draft.RankCluster], last.Resources[draft.RankCluster]) {
+			t.Errorf("%s is checked against %v, not against what was published last, %v", x.Name, had, last)
+		}
+		out := append(x.Check(c, had), check(x)...)
+		fit[x.Name] = p.Of("default."+x.Name) == nil || fit[x.Name]
+		return out
 	}}), p, &count
 }
 
-// TestCheckedOnce: a config is checked when it is another one, or when less is known of what the client has. What is to
-// be said of many proxies is said once, and never too much.
+// TestCheckedOnce: a config is checked when it is another one, or when something is withheld and the client has accepted other
+// listeners. What is to be said of many proxies is said once, and never too much.
 func TestCheckedOnce(t *testing.T) {
 	const n = 50
 	r, p, count := checked(t, n, func(x *generate.Proxy) []finding.Finding {
@@ -254,7 +260,6 @@ func TestCheckedOnce(t *testing.T) {
 		lint.Severity = finding.Lint
 		return []finding.Finding{f, lint}
 	})
-	p.Forms = &draft.Sealed{}
 	first := agenttest.Pass(r)
 	if *count != n || len(first) != 1 || !strings.HasPrefix(first[0], "warning Dataplane/default/web-0: Listener inbound:10.0.0.1:80 at /x: odd at 10.0.0.1 (rule 29: ") || !strings.HasSuffix(first[0], "; so it is with 49 more proxies") {
 		t.Errorf("%d checks, problems %q", *count, first)
@@ -262,12 +267,31 @@ func TestCheckedOnce(t *testing.T) {
 	if again := agenttest.Pass(r); *count != n || !slices.Equal(again, first) {
 		t.Errorf("%d checks without a change, problems %q", *count, again)
 	}
-	p.Epochs++
-	if agenttest.Pass(r); *count != 2*n {
-		t.Errorf("%d checks after something was lost, want %d", *count, 2*n)
+	p.Taken["default.web-0"] = p.Of("default.web-0").Resources[draft.RankListener]
+	if agenttest.Pass(r); *count != n || len(p.Withheld["default.web-0"]) != 0 {
+		t.Errorf("%d checks after a client has accepted listeners, withheld: %+v", *count, p.Withheld)
 	}
-	if len(p.Refused["default.web-0"]) != 0 {
-		t.Errorf("refused: %+v", p.Refused)
+
+	block := true
+	r, p, count = checked(t, n, func(x *generate.Proxy) []finding.Finding {
+		f := finding.Finding{Rule: 29, Severity: finding.Surprise, Message: "odd", Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.1:80"}}
+		if x.Name == "web-0" && block && x.Resource(draft.ResourceID{TypeURL: draft.TypeListener, Name: f.Resource}) != nil {
+			f.Severity = finding.Reject
+		}
+		return []finding.Finding{f}
+	})
+	agenttest.Pass(r)
+	before := *count
+	if len(p.Withheld["default.web-0"]) != 1 || len(p.Of("default.web-0").Resources[draft.RankListener]) != 0 {
+		t.Errorf("withheld: %+v, published %+v", p.Withheld, p.Of("default.web-0"))
+	}
+	if agenttest.Pass(r); *count != before {
+		t.Errorf("%d checks without a change, there were %d", *count, before)
+	}
+	block = false
+	p.Taken["default.web-0"] = p.Of("default.web-1").Resources[draft.RankListener]
+	if agenttest.Pass(r); *count != before+1 || len(p.Withheld["default.web-0"]) != 0 {
+		t.Errorf("%d checks after the client has accepted other listeners, want %d; withheld: %+v", *count, before+1, p.Withheld)
 	}
 
 	r, _, _ = checked(t, n, func(x *generate.Proxy) (out []finding.Finding) {
@@ -308,31 +332,27 @@ func TestEndpointsAreCheckedAlone(t *testing.T) {
 			next.Sealed = &sealed
 			return &next, nil
 		}})
-	want := func(what string, checks, refused int) {
+	want := func(what string, checks, withheld int) {
 		t.Helper()
 		before := p.Of("default.web")
-		if agenttest.Pass(r); count != checks || len(p.Refused["default.web"]) != refused || p.Of("default.web") == before {
-			t.Fatalf("%s: %d checks and %+v refused, want %d and %d; a new config: %t", what, count, p.Refused["default.web"], checks, refused, p.Of("default.web") != before)
+		if agenttest.Pass(r); count != checks || len(p.Withheld["default.web"]) != withheld || (p.Of("default.web") == before) != (withheld > 0) {
+			t.Fatalf("%s: %d checks and %+v withheld, want %d and %d; a new config: %t", what, count, p.Withheld["default.web"], checks, withheld, p.Of("default.web") != before)
 		}
 	}
 	want("the first config", 1, 0)
-	p.Forms = p.Of("default.web")
 	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "svc", "10.0.0.3"))
 	want("another endpoint", 1, 0)
 	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "svc", "10.0.0.4"))
 	heavy = 1 << 31
-	want("endpoints that are too heavy", 2, 1)
+	want("endpoints that are too heavy, and what stays instead", 3, 1)
 	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "svc", "10.0.0.5"))
-	want("still", 3, 1)
+	want("still", 5, 1)
 	heavy = 1
-	want("endpoints that are not", 4, 0)
+	want("endpoints that are not", 6, 0)
 	heavy = 2
-	want("others", 4, 0)
+	want("others", 6, 0)
 	agenttest.ByAPI(t, s, agenttest.WebFile("svc"))
-	want("another listener", 5, 0)
-	p.Epochs++
-	heavy = 3
-	want("less is known of what the client has", 6, 0)
+	want("another listener", 7, 0)
 }
 
 func atoi(t *testing.T, s string) int {
@@ -354,15 +374,19 @@ func TestCheckPanics(t *testing.T) {
 	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web-0: its config could not be checked and is sent unchecked: a defect of the agent: oh") {
 		t.Errorf("problems: %q", got)
 	}
-	if p.Of("default.web-0") == nil || len(p.Refused["default.web-0"]) != 0 {
-		t.Errorf("web-0: %+v %+v", p.Of("default.web-0"), p.Refused["default.web-0"])
+	if p.Of("default.web-0") == nil || len(p.Withheld["default.web-0"]) != 0 {
+		t.Errorf("web-0: %+v %+v", p.Of("default.web-0"), p.Withheld["default.web-0"])
 	}
-	want := xds.Refusal{ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
-	if list := p.Refused["default.web-1"]; len(list) != 1 || list[0] != want {
+	want := draft.Withheld{ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
+	list := p.Withheld["default.web-1"]
+	if len(list) == 1 && list[0].Resource != nil {
+		want.Resource = list[0].Resource
+	}
+	if len(list) != 1 || list[0] != want {
 		t.Errorf("web-1: %+v", list)
 	}
 	bad = false
-	p.Epochs++
+	p.Taken["default.web-0"] = p.Of("default.web-0").Resources[draft.RankListener]
 	if got := agenttest.Pass(r); len(got) != 0 {
 		t.Errorf("problems later: %q", got)
 	}

@@ -39,7 +39,7 @@ var floors = []floor{
 	{5, "agent/kindtest", []string{below}, "the cases of a kind are run through the whole corridor"},
 	{5, "agent/inspect", []string{"agent/explain", "agent/generate", "agent/xds", "agent/envoy", "agent/envoy/*", "agent/policy", "agent/mesh", "agent/draft", "agent/store", "agent/node", "agent/resource", "agent/jsonpatch", "agent/audit", "agent/clip"}, "the API shows what other packages have decided"},
 	{5, "agent/explain", []string{"agent/generate", "agent/envoy", "agent/envoy/*", "agent/policy", "agent/mesh", "agent/draft", "agent/node", "agent/resource", "agent/clip"}, "an explanation reads finished config and decides nothing"},
-	{4, "agent/generate", []string{"agent/xds", "agent/draft", "agent/policy", "agent/mesh", "agent/resource", "agent/envoy", "agent/envoy/*", "agent/identity", "agent/node", "agent/wirejson", "agent/clip"}, "the corridor knows no policy by name and no store"},
+	{4, "agent/generate", []string{"agent/draft", "agent/policy", "agent/mesh", "agent/resource", "agent/envoy", "agent/envoy/*", "agent/identity", "agent/node", "agent/wirejson", "agent/clip"}, "the corridor knows no policy by name and no store"},
 	{4, "agent/xds", []string{"agent/draft", "agent/node", "agent/clip"}, "the server serves bytes and decides nothing about policies"},
 	{4, "agent/kinds", []string{"agent/policy", "agent/resource", "agent/kinds/*"}, "the list of kinds is a list, not a place for logic"},
 	{3, "agent/kinds/*", []string{"agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/envoy", "agent/envoy/*", "agent/jsonpatch", "agent/clip"}, "a plugin never knows another plugin, so that each can be added or deleted alone"},

@@ -66,7 +66,7 @@ func FindBlame(q BlameQuestion) (map[draft.ResourceID][]xds.Blame, error) {
 		return s.out, nil
 	}
 	if slices.ContainsFunc(s.suspects, func(r suspect) bool { return r.By == xds.HeldByCheck }) {
-		s.had = p.Had(q.Rejected)
+		s.had = had(p, q.Rejected)
 	}
 	s.unfit = s.refused(p)
 	s.try()
@@ -121,7 +121,7 @@ func (s *blameSearch) refused(p *generate.Proxy) map[draft.ResourceID]bool {
 		return nil
 	}
 	out := map[draft.ResourceID]bool{}
-	for _, r := range generate.Refusals(p.Check(&s.checker, s.had.Sealed)) {
+	for _, r := range generate.Withheld(p.Check(&s.checker, s.had.Sealed)) {
 		out[r.ID] = true
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -115,6 +116,28 @@ func (s *Server) rejections() []Problem {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Reason, b.Reason))
 	})
 	return out
+}
+
+// had returns a config that holds, in place of what a client rejects of p and of what is withheld from it, the forms that it
+// accepted last. It is there to be compared with: its lists have no versions.
+func had(p *generate.Proxy, rejected []xds.Rejection) *generate.Proxy {
+	form := make(map[draft.ResourceID]*draft.Resource, len(rejected))
+	for i := range rejected {
+		form[rejected[i].ID] = rejected[i].Accepted
+	}
+	out := *p
+	out.Sealed = &draft.Sealed{}
+	for rank, list := range p.Sealed.Resources {
+		for _, r := range list {
+			if accepted, is := form[draft.ResourceID{TypeURL: draft.Types[rank], Name: r.Name}]; is {
+				r = accepted
+			}
+			if r != nil {
+				out.Sealed.Resources[rank] = append(out.Sealed.Resources[rank], r)
+			}
+		}
+	}
+	return &out
 }
 
 // clip shortens the message of a client to a line.

@@ -16,18 +16,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
-// CheckFunc says what the client of a proxy would make of its config, given what it has, as [xds.Proxy.Check] does.
-type CheckFunc func(p *generate.Proxy, c *load.Checker, accepted *draft.Sealed) []finding.Finding
+// CheckFunc says what the client of a proxy would make of its config, given what it has, as [generate.Proxy.Check] does.
+type CheckFunc func(p *generate.Proxy, c *load.Checker, had *draft.Sealed) []finding.Finding
 
-// verdict is what the check has said about a config. It stands until the proxy gets another config, or less is known of
-// what its client has.
+// verdict is what the check has said about a config, and what is published of it. It stands until the proxy gets another
+// config or, where not all is sent or checked, its client has accepted other listeners.
 type verdict struct {
 	of        *draft.Sealed
-	Epochs    uint64
-	refused   []xds.Refusal
+	listeners []*draft.Resource // that the client had
+	publish   *generate.Proxy   // its Sealed has other forms of what is withheld, or goes without
+	withheld  []draft.Withheld
 	surprises []finding.Finding // at most maxProxySurprises
 	more      int               // surprises beyond those
 	failed    string            // why there is no verdict, "" when there is
@@ -39,17 +39,19 @@ const (
 	maxSurprises      = 100
 )
 
-// check returns what of a proxy's config must not be sent. A config that was checked is not checked again.
-func (p *pass) check(key node.Key, s *proxyState) []xds.Refusal {
+// check brings the verdict of a proxy up to its config. A config that was checked is not checked again.
+func (p *pass) check(key node.Key, s *proxyState) {
 	v := &s.verdict
-	// The epoch is taken first: what is lost between the two is seen with the next pass.
-	if epoch := p.r.o.Publisher.Epoch(key); v.of != s.proxy.Sealed || v.Epochs != epoch {
-		if v.Epochs == epoch && p.r.stillFit(key, v, s.proxy) {
-			v.of = s.proxy.Sealed
-		} else {
-			*v = p.r.judge(key, s.proxy)
-			v.Epochs = epoch
-		}
+	listeners := p.r.o.Publisher.Listeners(key)
+	switch {
+	case v.of == s.proxy.Sealed && (len(v.withheld) == 0 && v.failed == "" || draft.SameList(v.listeners, listeners)):
+	case p.r.stillFit(key, v, s.proxy):
+		v.of, v.publish = s.proxy.Sealed, s.proxy
+	default:
+		*v = p.r.judge(key, s, listeners)
+	}
+	if v.failed == "" {
+		s.fit = v.publish.Sealed
 	}
 	ref, _ := node.ParseRef(key.ID) // the proxy exists, so it can be read
 	who := ref.Key()
@@ -62,13 +64,12 @@ func (p *pass) check(key node.Key, s *proxyState) []xds.Refusal {
 	if v.more > 0 {
 		p.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more places of its config work otherwise than they read", v.more))
 	}
-	return v.refused
 }
 
 // stillFit reports whether a verdict by which all was sent also stands for the next config.
 func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) bool {
 	about := func(f finding.Finding) bool { return f.Type == draft.TypeEndpoint }
-	if v.of == nil || v.failed != "" || v.more > 0 || len(v.refused) > 0 || slices.ContainsFunc(v.surprises, about) {
+	if v.of == nil || v.failed != "" || v.more > 0 || len(v.withheld) > 0 || slices.ContainsFunc(v.surprises, about) {
 		return false
 	}
 	fit, err := guard(r.o.Log, "check of the endpoints of proxy "+key.ID, func() (bool, error) { return proxy.StillFit(r.checker, v.of), nil })
@@ -78,20 +79,33 @@ func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) b
 	return fit
 }
 
-// judge checks a config against what the client has. One that cannot be checked is sent as it is.
-func (r *Reconciler) judge(key node.Key, proxy *generate.Proxy) verdict {
+// judge checks a config against what the client has: what was published last, and the listeners that it has accepted last
+// where there are any, since an address is free only once it has let go of it. A config that cannot be checked is published as it is.
+func (r *Reconciler) judge(key node.Key, s *proxyState, listeners []*draft.Resource) verdict {
 	began := time.Now()
-	v := verdict{of: proxy.Sealed}
+	v := verdict{of: s.proxy.Sealed, listeners: listeners}
+	had := s.fit
+	if had == nil {
+		had = &draft.Sealed{}
+	}
+	if len(listeners) > 0 {
+		next := *had
+		next.Resources[draft.RankListener] = listeners
+		had = &next
+	}
 	findings, err := guard(r.o.Log, "check of proxy "+key.ID, func() ([]finding.Finding, error) {
-		return r.o.Check(proxy, r.checker, r.o.Publisher.Accepted(key)), nil
+		check := func(p *generate.Proxy) []finding.Finding { return r.o.Check(p, r.checker, had) }
+		findings := check(s.proxy)
+		v.publish, v.withheld = s.proxy.Withhold(findings, s.fit, check)
+		return findings, nil
 	})
 	r.checkSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		r.checker = &load.Checker{} // it may have been left half-changed
+		v.publish = s.proxy
 		v.failed = fmt.Sprintf("its config could not be checked and is sent unchecked: %v", err)
 		return v
 	}
-	v.refused = generate.Refusals(findings)
 	for _, f := range findings {
 		switch {
 		case f.Severity != finding.Surprise:

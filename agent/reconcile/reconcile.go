@@ -31,8 +31,8 @@ import (
 // Publisher takes the configs that a [Reconciler] makes; [xds.Server] is one.
 type Publisher interface {
 	Connected() []node.Key
-	Accepted(node.Key) *draft.Sealed
-	Epoch(node.Key) uint64
+	// Listeners returns those that the client of a node has accepted last, sorted by name.
+	Listeners(node.Key) []*draft.Resource
 	Publish(map[node.Key]xds.Config)
 }
 
@@ -103,6 +103,7 @@ type proxyState struct {
 	revision uint64    // of the store that proxy was made from
 	seen     time.Time // when it was connected last
 	verdict  verdict
+	fit      *draft.Sealed // published last that the check has found fit; nil: nothing was
 }
 
 // NewReconciler returns a reconciler that has done nothing yet.
@@ -292,8 +293,8 @@ func (p *pass) generateAll(meshes map[string]*generate.Mesh) map[node.Key]xds.Co
 			publish[key] = xds.Config{Revision: p.revision}
 		} else if s.proxy != nil {
 			p.r.proxies[key] = s
-			refused := p.check(key, s)
-			publish[key] = xds.Config{Sealed: s.proxy.Sealed, Revision: s.revision, Refused: refused, Epoch: s.verdict.Epochs}
+			p.check(key, s)
+			publish[key] = xds.Config{Sealed: s.verdict.publish.Sealed, Revision: s.revision, Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
 		}
 	}
 	for key, s := range p.r.proxies {

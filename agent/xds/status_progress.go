@@ -56,7 +56,7 @@ type Rejection struct {
 // settle takes note of what the client has answered by now. It is called whenever something may have come to an end.
 // The mu of the node is held.
 func (n *proxyNode) settle() {
-	if n.cfg == nil || n.stale || len(n.streams) == 0 {
+	if n.cfg == nil || len(n.streams) == 0 {
 		return
 	}
 	all := true
@@ -128,7 +128,7 @@ func (n *proxyNode) rejections() []Rejection {
 				Reason: rej.reason, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
-			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
+			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				r.Accepted = a
 			}
 			out = append(out, r)
