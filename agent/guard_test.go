@@ -110,6 +110,47 @@ func TestUnfitPolicy(t *testing.T) {
 	}
 }
 
+// TestConfigIsWhatWasPublished: _config shows what was published, which has the last fit form of a withheld listener, or what
+// would be published for a proxy that is not connected, which has none of it; and what was computed on request.
+func TestConfigIsWhatWasPublished(t *testing.T) {
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2")+"---\n"+strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("svc-1", "svc-2"), "---\n", 3)[2], "name: web", "name: new"))
+	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
+	p.Want("Cluster localhost:80 svc-1 svc-2")
+	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
+	agenttest.ByAPI(t, r.Store(), unfit("bad", 20000, 20001))
+	waitFor(t, r, "meshproxypatch", "bad")
+	const name = "outbound:127.0.0.1:20000"
+	shown := func(proxy string, o client.ConfigOptions) string {
+		t.Helper()
+		c, err := r.Api().Config(t.Context(), "default", proxy, o)
+		agenttest.Do(t, err)
+		if n := len(c.XDS[draft.TypeListener]); n < 2 {
+			t.Errorf("%s %+v: %d listeners", proxy, o, n)
+		}
+		return string(c.XDS[draft.TypeListener][name])
+	}
+	if l := shown("web", client.ConfigOptions{}); l == "" || strings.Contains(l, "20001") {
+		t.Errorf("published, and shown with the bytes that are withheld: %s", l)
+	}
+	// For one that starts, the first of the two has the address.
+	c, err := r.Api().Config(t.Context(), "default", "new", client.ConfigOptions{})
+	agenttest.Do(t, err)
+	if c.XDS[draft.TypeListener]["outbound:127.0.0.1:20001"] != nil || c.XDS[draft.TypeListener][name] == nil {
+		t.Errorf("would be published: %s", c.XDS[draft.TypeListener])
+	}
+	for _, proxy := range []string{"web", "new"} {
+		if l := shown(proxy, client.ConfigOptions{Computed: true}); !strings.Contains(l, "20001") {
+			t.Errorf("computed for %s: %s", proxy, l)
+		}
+	}
+	c, err = r.Api().Config(t.Context(), "default", "web", client.ConfigOptions{Computed: true, Diff: true})
+	agenttest.Do(t, err)
+	if len(c.Diff) == 0 {
+		t.Error("no patch leads from what was published to what was computed")
+	}
+}
+
 // TestUnfitShadow: a shadow policy holds nothing back.
 func TestUnfitShadow(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})

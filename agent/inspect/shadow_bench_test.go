@@ -58,7 +58,7 @@ func BenchmarkShadowDiff(b *testing.B) {
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			c, _, err := inspect.ProxyConfig(m, "web", inspect.ConfigOptions{Shadow: true, Diff: true})
+			c, _, err := inspect.ProxyConfig(m, "web", nil, inspect.ConfigOptions{Shadow: true, Diff: true})
 			if err != nil {
 				b.Fatal(err)
 			}

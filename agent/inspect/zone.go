@@ -13,11 +13,17 @@ import (
 )
 
 // ZoneConfig renders what the Envoy of a proxy at the border of a zone gets, as _config and `inspect zoneegress` show it,
-// and what was left out of it. It is pure.
-func ZoneConfig(in generate.ZoneInput) (*Config, []mesh.Warning, error) {
-	p, err := generate.GenerateZone(in, nil, nil)
-	if err != nil {
-		return nil, nil, err
+// and what was left out of it; see [ProxyConfig]. It is pure.
+func ZoneConfig(in generate.ZoneInput, published *generate.Proxy, computed bool) (*Config, []mesh.Warning, error) {
+	p := published
+	if computed || p == nil {
+		var err error
+		if p, err = generate.GenerateZone(in, nil, nil); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !computed && published == nil {
+		p = firstPublished(p)
 	}
 	doc, err := p.JSON()
 	if err != nil {
@@ -29,6 +35,10 @@ func ZoneConfig(in generate.ZoneInput) (*Config, []mesh.Warning, error) {
 // zoneConfig is GET /zoneegresses/{name}/_config, and the same of ingresses.
 func (s *Server) zoneConfig(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
+		computed, e := boolQuery(r, "computed")
+		if e != nil {
+			return e
+		}
 		last := s.opts.Last()
 		if last == nil {
 			return notReady()
@@ -42,7 +52,7 @@ func (s *Server) zoneConfig(t node.Type) handler {
 		for _, name := range slices.Sorted(maps.Keys(last.Meshes)) {
 			in.Meshes = append(in.Meshes, last.Meshes[name])
 		}
-		c, _, err := ZoneConfig(in)
+		c, _, err := ZoneConfig(in, last.published(node.Ref{Type: t, Name: key.Name}), computed)
 		if err != nil {
 			return generationError(err)
 		}

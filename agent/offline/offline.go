@@ -118,7 +118,7 @@ func (o *Offline) Config(zone, meshName, dataplane string, include inspect.Confi
 	if err != nil {
 		return nil, nil, err
 	}
-	c, warnings, err := inspect.ProxyConfig(m, dataplane, include)
+	c, warnings, err := inspect.ProxyConfig(m, dataplane, nil, include)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -228,7 +228,7 @@ func (r *Reconciler) Pass() {
 
 	ended := r.o.Now()
 	r.meshes = meshes
-	r.last.Store(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems, Proxies: r.made(),
+	r.last.Store(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems, Proxies: r.made(), Published: p.published(),
 		Zone: r.zone(), SystemCA: r.o.SystemCA})
 	r.o.Publisher.Publish(publish)
 	r.passSeconds.Observe(ended.Sub(began).Seconds())

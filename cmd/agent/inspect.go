@@ -122,6 +122,7 @@ type inspection struct {
 	include      []string
 	backend      string
 	dump, shadow bool
+	computed     bool
 }
 
 func (a *app) inspectDataplaneCommand() *cobra.Command {
@@ -135,7 +136,8 @@ and what it may reach outside the mesh (--type=status).
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
-what is in force to what is shown; the table tells it in words, with the policy that causes each change. --include=fields
+what is in force to what is shown; the table tells it in words, with the policy that causes each change. --computed shows
+the config as it was computed, with what the check withholds from the proxy. --include=fields
 adds to each rule which policy each of its fields comes from, which the table always has. -o json has the documents of
 the API.`,
 		Example: `  nearside inspect dataplane web
@@ -152,6 +154,7 @@ the API.`,
 	fl.StringVar(&in.typ, "type", typeConfig, "what to show: "+strings.Join(inspectTypes(), ", "))
 	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
 	fl.BoolVar(&in.shadow, "shadow", false, "count shadow policies in")
+	fl.BoolVar(&in.computed, "computed", false, "show the computed config, with what the check withholds")
 	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
 	fl.StringVar(&in.backend, "backend", "", "service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(inspectTypes(), cobra.ShellCompDirectiveNoFileComp))
@@ -164,6 +167,9 @@ the API.`,
 		}
 		if in.dump && fl.Changed("type") && in.typ != typeConfig {
 			return usagef("--config-dump is the same as --type=config; leave one of the two out")
+		}
+		if in.computed && (in.typ != typeConfig || in.shadow) {
+			return usagef("--computed belongs to --type=config without --shadow, which is always computed")
 		}
 		if in.backend != "" && in.typ != typePolicies {
 			return usagef("--backend belongs to --type=policies")
@@ -211,12 +217,12 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 			return err
 		}
 		var warnings []string
-		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff}); err != nil {
+		if c, warnings, err = o.Config(a.getenv("NEARSIDE_NODE_ZONE"), a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed}); err != nil {
 			return err
 		}
 		a.warn(warnings)
 	} else {
-		if c, err = a.client().Config(cmd.Context(), a.mesh, name, in.shadow, diff); err != nil {
+		if c, err = a.client().Config(cmd.Context(), a.mesh, name, client.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed}); err != nil {
 			return err
 		}
 	}
