@@ -33,6 +33,7 @@ type NackWatch struct {
 
 // nackServer is where rejections come from; [xds.Server] is one.
 type nackServer interface {
+	HasRejections() bool
 	Progress() []xds.Progress
 	Attribute(r xds.Rejection, blame []xds.Blame, revision uint64)
 }
@@ -70,6 +71,10 @@ type blamed struct {
 
 // look works out what is not worked out yet.
 func (n *NackWatch) look(ctx context.Context) {
+	if !n.server.HasRejections() {
+		clear(n.known)
+		return
+	}
 	last, snap := n.last(), n.store.Snapshot()
 	if last == nil {
 		return

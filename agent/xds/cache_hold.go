@@ -48,8 +48,9 @@ func (n *proxyNode) hold() {
 	}
 	n.lists, n.unsent = n.cfg.Resources, [draft.NumTypes]bool{}
 	var old draft.Lists // in force beside the config
-	some := false
+	some, rejections := false, 0
 	for rank := range draft.Types {
+		rejections += len(n.rejected[rank]) + len(n.withheld[rank])
 		for name, rej := range n.rejected[rank] {
 			r, a := draft.Find(n.cfg.Resources[rank], name), draft.Find(n.accepted[rank], name)
 			if r != nil && a != nil && r.Version == rej.resource.Version && a.Version != r.Version {
@@ -72,6 +73,7 @@ func (n *proxyNode) hold() {
 		}
 		some = some || len(old[rank]) > 0
 	}
+	n.srv.countRejections(n, rejections > 0)
 	if some {
 		n.lists = draft.Substitute(&n.cfg.Resources, &old, &n.accepted)
 	}

@@ -44,10 +44,29 @@ type proxyNode struct {
 	took     [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole
 	cameUp   [draft.NumTypes]uint64 // the first revision with the present list of a type
 
+	rejects bool // it has entries in rejected or withheld, and is counted in the server's rejecting
+
+	later []func() // log lines, which are written once mu is free; see unlock
+
 	about  ProxyStatus // of the newest stream
 	types  [draft.NumTypes]*TypeStatus
 	events []Event // the oldest first, once wrapped from nextEv on
 	nextEv int
+}
+
+// logLater has a warning written when mu is free: nothing waits for whoever reads the log.
+func (n *proxyNode) logLater(message string, args ...any) {
+	n.later = append(n.later, func() { n.srv.opts.Log.Warn(message, args...) })
+}
+
+// unlock frees mu and writes the log lines. The mu of the server must not be held.
+func (n *proxyNode) unlock() {
+	later := n.later
+	n.later = nil
+	n.mu.Unlock()
+	for _, log := range later {
+		log()
+	}
 }
 
 // setConfig puts a config, or nil for none, in force and says whether streams have to look at it.
@@ -164,7 +183,7 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames), Policies: []Blame{}}
 	n.srv.metrics.nacks.WithLabelValues(typeLabels[rank]).Inc()
 	n.record(Event{Kind: "nack", Version: t.version, Nonce: t.nonce, Reason: reason, Resources: names, Count: len(names)}, t)
-	n.srv.opts.Log.Warn("proxy rejected a response", "node", n.key.ID, "flavor", n.key.Flavor,
+	n.logLater("proxy rejected a response", "node", n.key.ID, "flavor", n.key.Flavor,
 		"type", draft.Types[rank], "version", t.version, "reason", reason, "resources", firstNames(names, maxEventNames))
 	n.srv.opts.Rejected()
 }

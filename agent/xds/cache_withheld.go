@@ -43,7 +43,7 @@ func (n *proxyNode) withhold(list []draft.Withheld, now time.Time) {
 		reason := n.withheld[rank][list[0]].reason
 		n.srv.metrics.refused.WithLabelValues(typeLabels[rank]).Add(float64(len(list)))
 		n.record(Event{Kind: "held", TypeURL: draft.Types[rank], Version: n.cfg.Versions[rank], Reason: reason, Resources: list, Count: len(list)}, nil)
-		n.srv.opts.Log.Warn("resources are withheld from a proxy", "node", n.key.ID, "flavor", n.key.Flavor,
+		n.logLater("resources are withheld from a proxy", "node", n.key.ID, "flavor", n.key.Flavor,
 			"type", draft.Types[rank], "resources", firstNames(list, maxEventNames), "count", len(list), "reason", reason)
 	}
 }

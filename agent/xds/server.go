@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -111,6 +112,8 @@ type Server struct {
 
 	wg       sync.WaitGroup // stream goroutines
 	watchers watchers
+
+	rejecting atomic.Int64 // nodes with rejections
 
 	mu       sync.Mutex // taken before a proxyNode's mu; guards all below
 	ready    bool
@@ -224,6 +227,7 @@ type Config struct {
 // same as before costs a comparison of pointers. Configs published for nodes that are not connected are dropped: a
 // node that comes back after a while waits for a fresh one.
 func (s *Server) Publish(configs map[node.Key]Config) {
+	var later []func() // log lines: no node waits for those of another one
 	for key, cfg := range configs {
 		s.mu.Lock()
 		n := s.nodes[key]
@@ -236,9 +240,13 @@ func (s *Server) Publish(configs map[node.Key]Config) {
 			n.refresh()
 		}
 		n.settle()
+		later, n.later = append(later, n.later...), nil
 		n.mu.Unlock()
 	}
 	s.watchers.notify()
+	for _, log := range later {
+		log()
+	}
 }
 
 // Connected returns the keys of the nodes with a stream, known or not, sorted.

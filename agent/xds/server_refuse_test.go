@@ -64,8 +64,8 @@ func TestHeldByCheck(t *testing.T) {
 			a.push(config("CDS:c=1", "CDS:new=1", "LDS:a=2", "LDS:l=2", "LDS:new=1"), "CDS:new", "LDS:l", "LDS:new")
 			want("LDS a=2", "LDS 2 1")
 			p := a.reached("default.web", 1)
-			if len(p.Rejected) != 3 {
-				t.Fatalf("rejected: %+v", p.Rejected)
+			if len(p.Rejected) != 3 || !a.HasRejections() {
+				t.Fatalf("rejected: %+v; there are some: %t", p.Rejected, a.HasRejections())
 			}
 			if l := p.Rejected[1]; l.ID.Name != "l" || l.By != xds.HeldByCheck || l.Rule != 20 || l.Reason != "l is unfit" || string(l.Resource.Body) != "2" || l.Accepted == nil || string(l.Accepted.Body) != "1" || l.MadeAt != 1 {
 				t.Errorf("of the check: %+v", l)
@@ -103,8 +103,8 @@ func TestHeldByCheck(t *testing.T) {
 			a.push(config("CDS:c=1", "CDS:new=2", "LDS:a=3", "LDS:l=3", "LDS:new=2"))
 			want("CDS new=2", "CDS 1 2")
 			want("LDS l=3 new=2", "LDS 3 3 2")
-			if p := a.reached("default.web", 3); len(p.Rejected) != 0 {
-				t.Errorf("rejected in the end: %+v", p.Rejected)
+			if p := a.reached("default.web", 3); len(p.Rejected) != 0 || a.HasRejections() {
+				t.Errorf("rejected in the end: %+v; there are some: %t", p.Rejected, a.HasRejections())
 			}
 			if n := sample(t, reg, "nearside_xds_held_resources", "check", "listener"); n != 0 {
 				t.Errorf("%v are held in the end", n)

@@ -114,6 +114,9 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 		s.gone = append(s.gone, n)
 		s.forget()
 	} else if alone && n.connected == 0 && !slices.Contains(s.gone, n) {
+		n.mu.Lock()
+		s.countRejections(n, false)
+		n.mu.Unlock()
 		delete(s.nodes, n.key) // it was never let in
 	}
 	s.mu.Unlock()
@@ -134,6 +137,9 @@ func (s *Server) forget() {
 		n := s.gone[i]
 		n.mu.Lock()
 		idle := len(n.streams) == 0
+		if idle {
+			s.countRejections(n, false)
+		}
 		n.mu.Unlock()
 		if idle {
 			delete(s.nodes, n.key)

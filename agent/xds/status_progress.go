@@ -140,6 +140,22 @@ func (n *proxyNode) rejections() []Rejection {
 	return out
 }
 
+// HasRejections reports whether any client rejects something, or something is withheld from one: whether the Rejected of a
+// [Progress] is worth a look. It costs nothing.
+func (s *Server) HasRejections() bool { return s.rejecting.Load() > 0 }
+
+// countRejections takes note of whether a node has rejections. The mu of the node is held.
+func (s *Server) countRejections(n *proxyNode, has bool) {
+	if has == n.rejects {
+		return
+	}
+	if n.rejects = has; has {
+		s.rejecting.Add(1)
+	} else {
+		s.rejecting.Add(-1)
+	}
+}
+
 // Progress returns how far all nodes are, connected or recently so, sorted by node id. It costs far less than Status.
 func (s *Server) Progress() []Progress {
 	s.mu.Lock()
