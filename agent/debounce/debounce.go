@@ -29,6 +29,9 @@ func (d *Timer) Due() {
 	d.timer.Reset(min(d.quiet, d.latest.Sub(now)))
 }
 
+// Waiting says whether an event was noted that is not acted on yet.
+func (d *Timer) Waiting() bool { return !d.latest.IsZero() }
+
 // Done says that everything noted so far is being acted on.
 func (d *Timer) Done() {
 	d.latest = time.Time{}

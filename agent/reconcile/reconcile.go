@@ -68,8 +68,10 @@ type Options struct {
 	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
 	SystemCA string
 
-	Quiet   time.Duration // without a trigger before a pass; default 5 ms
-	Ceiling time.Duration // from the first trigger to the pass at the latest; default 100 ms
+	// Quiet is how long after a pass further triggers wait for a pause of that length; the first trigger after that is served at
+	// once, since sources wait themselves for a file to be whole. Default 5 ms.
+	Quiet   time.Duration
+	Ceiling time.Duration // from the first trigger that waits to the pass at the latest; default 100 ms
 	Keep    time.Duration // that the config of a proxy without a stream is remembered; default 5 min
 }
 
@@ -186,18 +188,22 @@ func (r *Reconciler) Run(ctx context.Context) {
 		wait.Done()
 		r.Pass()
 		renew.set(r.renewAt)
+		ended := time.Now()
 		for acting := false; !acting; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-changed:
-				wait.Due()
 			case <-r.trigger:
-				wait.Due()
 			case <-wait.C:
 				acting = true
+				continue
 			case <-renew.C:
 				acting = renew.rings()
+				continue
+			}
+			if acting = !wait.Waiting() && time.Since(ended) >= r.o.Quiet; !acting {
+				wait.Due()
 			}
 		}
 	}
