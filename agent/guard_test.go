@@ -78,7 +78,7 @@ func TestUnfitPolicy(t *testing.T) {
 			whole, err := r.Api().Status(t.Context())
 			agenttest.Do(t, err)
 			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" || whole.Problems[0].Severity != "error" ||
-				!strings.HasPrefix(whole.Problems[0].Reason, "held back from default.web: Listener outbound:127.0.0.1:20000: not sent: ") || !strings.Contains(whole.Problems[0].Reason, "it stays as it was accepted last") {
+				!strings.HasPrefix(whole.Problems[0].Reason, "withheld from default.web: Listener outbound:127.0.0.1:20000: not sent: ") || !strings.Contains(whole.Problems[0].Reason, "it stays as it was accepted last") {
 				t.Errorf("problems: %+v", whole.Problems)
 			}
 			for labels, want := range map[string]float64{"nearside_xds_refused_total listener": 1, "nearside_xds_held_resources check listener": 1, "nearside_xds_nacks_total listener": 0, "nearside_policies MeshProxyPatch rejected": 1} {
@@ -151,6 +151,34 @@ func TestConfigIsWhatWasPublished(t *testing.T) {
 	}
 }
 
+// TestAddressMoves has two listeners of which the second leaves its address, which the first then gets: only once the client has
+// taken the second, and without another change.
+func TestAddressMoves(t *testing.T) {
+	move := func(port, to int) string {
+		return fmt.Sprintf("{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, value: 'address: {socketAddress: {address: 127.0.0.1, portValue: %d}}'}}", port, to)
+	}
+	for _, delta := range []bool{true, false} {
+		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
+			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2"))
+			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
+			p.Want("Cluster localhost:80 svc-1 svc-2")
+			p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
+			agenttest.ByAPI(t, r.Store(), "{type: MeshProxyPatch, mesh: default, name: move, spec: {targetRef: {kind: MeshService, name: web}, default: {appendModifications: ["+
+				move(20000, 20001)+", "+move(20001, 20002)+"]}}}\n")
+			p.Want("Listener outbound:127.0.0.1:20001")
+			p.Want("Listener outbound:127.0.0.1:20000")
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			agenttest.Await(t, "all of it is in force", tick.C, func() bool {
+				list, err := r.Api().Applied(t.Context(), "mpp", "default", "move")
+				agenttest.Do(t, err)
+				return list[0].State == client.StateApplied && list[0].Acknowledged == 1
+			})
+		})
+	}
+}
+
 // TestUnfitShadow: a shadow policy holds nothing back.
 func TestUnfitShadow(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
@@ -202,7 +230,7 @@ func TestUnfitCluster(t *testing.T) {
 					about = append(about, x.Reason)
 				}
 			}
-			if len(about) != 1 || !strings.HasPrefix(about[0], "held back from default.new: Cluster api: not sent: ") || !strings.Contains(about[0], "and 1 more") || !strings.Contains(about[0], "it is not in force") {
+			if len(about) != 1 || !strings.HasPrefix(about[0], "withheld from default.new: Cluster api: not sent: ") || !strings.Contains(about[0], "and 1 more") || !strings.Contains(about[0], "it is not in force") {
 				t.Errorf("problems: %q", about)
 			}
 
@@ -216,7 +244,7 @@ func TestUnfitCluster(t *testing.T) {
 	}
 }
 
-// TestUnfitStep: what only the step from the form that the client has makes unfit is held back from that client alone.
+// TestUnfitStep: what only the step from the form that the client has makes unfit is withheld from that client alone.
 func TestUnfitStep(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("svc-1"), "---\n", 3)[2], "name: web", "name: new"))
@@ -433,7 +461,7 @@ func TestCheckPanics(t *testing.T) {
 	}
 }
 
-// TestUnfitZoneProxy: what an egress cannot take is held back from it like from any other, and waited for by nobody.
+// TestUnfitZoneProxy: what an egress cannot take is withheld from it like from any other, and waited for by nobody.
 func TestUnfitZoneProxy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	egress := "---\n{type: ZoneEgress, name: out, networking: {address: 10.0.0.9, port: 10002}}\n"

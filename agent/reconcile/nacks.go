@@ -180,7 +180,7 @@ func (n *NackWatch) report(r xds.Rejection, blame []xds.Blame) {
 		}
 		message := "a proxy rejects what a policy makes"
 		if r.By == xds.HeldByCheck {
-			message = "what a policy makes is held back from a proxy"
+			message = "what a policy makes is withheld from a proxy"
 		}
 		n.log.Warn(message, "policy", resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(),
 			"field", b.Field, "evidence", b.Evidence, "node", r.Node.ID, "resource", r.ID.Name, "reason", r.Reason)

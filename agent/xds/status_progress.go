@@ -28,7 +28,7 @@ type Progress struct {
 }
 
 // Rejection is a resource whose present bytes a client refused, or the check of the agent before they were sent. What
-// the config has in its place is held back; all else is sent.
+// the config has in its place is not in force; all else is.
 type Rejection struct {
 	Node node.Key
 	Mesh string

@@ -220,7 +220,7 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 // checkProblems tells how many problems there are, and the first.
 func checkProblems(t *selfTest, s *client.Status) {
 	for _, x := range []struct{ severity, level, name, none string }{
-		{"error", checkFail, "problems", "nothing is left out or held back"},
+		{"error", checkFail, "problems", "nothing is left out or withheld"},
 		{"warning", checkWarn, "warnings", "everything works as it reads"},
 	} {
 		list := slices.DeleteFunc(slices.Clone(s.Problems), func(p client.StatusProblem) bool { return p.Severity != x.severity })

@@ -168,7 +168,7 @@ func stateOf(s client.Applied) string {
 		}
 		verb := "rejected by"
 		if r.By == client.HeldByCheck {
-			verb = "held back from"
+			verb = "withheld from"
 		}
 		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, oneLine(r.Reason))
 	case client.StatePending:
