@@ -68,8 +68,8 @@ type Options struct {
 	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
 	SystemCA string
 
-	// Quiet is how long after a pass further triggers wait for a pause of that length; the first trigger after that is served at
-	// once, since sources wait themselves for a file to be whole. Default 5 ms.
+	// Quiet is the least time from one pass to the next, and the pause that more triggers within it wait for. A trigger after a
+	// quiet time is served at once: sources wait themselves until a file is whole. Default 5 ms.
 	Quiet   time.Duration
 	Ceiling time.Duration // from the first trigger that waits to the pass at the latest; default 100 ms
 	Keep    time.Duration // that the config of a proxy without a stream is remembered; default 5 min
@@ -194,16 +194,13 @@ func (r *Reconciler) Run(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-changed:
+				wait.DueIn(r.o.Quiet - time.Since(ended))
 			case <-r.trigger:
+				wait.DueIn(r.o.Quiet - time.Since(ended))
 			case <-wait.C:
 				acting = true
-				continue
 			case <-renew.C:
 				acting = renew.rings()
-				continue
-			}
-			if acting = !wait.Waiting() && time.Since(ended) >= r.o.Quiet; !acting {
-				wait.Due()
 			}
 		}
 	}
