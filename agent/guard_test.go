@@ -330,7 +330,7 @@ func TestCheckedOnce(t *testing.T) {
 		return []finding.Finding{f, lint}
 	})
 	first := agenttest.Pass(r)
-	if *count != n || len(first) != 1 || !strings.HasPrefix(first[0], "warning Dataplane/default/web-0: Listener inbound:10.0.0.1:80 at /x: odd at 10.0.0.1 (rule 29: ") || !strings.HasSuffix(first[0], "; so it is with 49 more proxies") {
+	if *count != n || len(first) != 1 || !strings.HasPrefix(first[0], "warning Dataplane/default/web-0: Listener inbound:10.0.0.1:80 at /x: odd at 10.0.0.1 (rule 29: ") || !strings.HasSuffix(first[0], "; the same on 49 more proxies") {
 		t.Errorf("%d checks, problems %q", *count, first)
 	}
 	if again := agenttest.Pass(r); *count != n || !slices.Equal(again, first) {
@@ -369,7 +369,7 @@ func TestCheckedOnce(t *testing.T) {
 		}
 		return out
 	})
-	if all := agenttest.Pass(r); len(all) > 200 || !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more places") }) {
+	if all := agenttest.Pass(r); len(all) > 200 || !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more warnings") }) {
 		t.Errorf("%d problems, as %q", len(all), all[0])
 	}
 }
@@ -440,7 +440,7 @@ func TestCheckPanics(t *testing.T) {
 		return []finding.Finding{{Rule: 5, Severity: finding.Reject, Message: "no", Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.2:80"}}}
 	})
 	got := agenttest.Pass(r)
-	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web-0: its config could not be checked and is sent unchecked: a defect of the agent: oh") {
+	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web-0: its config could not be checked and is sent unchecked: internal error: oh") {
 		t.Errorf("problems: %q", got)
 	}
 	if p.Of("default.web-0") == nil || len(p.Withheld["default.web-0"]) != 0 {

@@ -28,15 +28,15 @@ type verdict struct {
 	listeners []*draft.Resource // that the client had
 	publish   *generate.Proxy   // its Sealed has other forms of what is withheld, or goes without
 	withheld  []draft.Withheld
-	surprises []finding.Finding // at most maxProxySurprises
-	more      int               // surprises beyond those
+	warnings  []finding.Finding // at most maxProxyWarnings
+	more      int               // warnings beyond those
 	failed    string            // why there is no verdict, "" when there is
 }
 
-// Bounds of what is told of surprises, which never keep a resource from being sent.
+// Bounds of what is told of warnings, which never keep a resource from being sent.
 const (
-	maxProxySurprises = 10
-	maxSurprises      = 100
+	maxProxyWarnings = 10
+	maxWarnings      = 100
 )
 
 // check brings the verdict of a proxy up to its config. A config that was checked is not checked again.
@@ -48,7 +48,7 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	case p.r.stillFit(key, v, s.proxy):
 		v.of, v.publish = s.proxy.Sealed, s.proxy
 	default:
-		*v = p.r.judge(key, s, listeners)
+		*v = p.r.checkConfig(key, s, listeners)
 	}
 	if v.failed == "" {
 		s.fit = v.publish.Sealed
@@ -58,18 +58,18 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	if v.failed != "" {
 		p.problem(who, inspect.SeverityError, v.failed)
 	}
-	for i := range v.surprises {
-		p.surprising(who, &v.surprises[i])
+	for i := range v.warnings {
+		p.warn(who, &v.warnings[i])
 	}
 	if v.more > 0 {
-		p.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more places of its config work otherwise than they read", v.more))
+		p.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
 	}
 }
 
 // stillFit reports whether a verdict by which all was sent also stands for the next config.
 func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) bool {
 	about := func(f finding.Finding) bool { return f.Type == draft.TypeEndpoint }
-	if v.of == nil || v.failed != "" || v.more > 0 || len(v.withheld) > 0 || slices.ContainsFunc(v.surprises, about) {
+	if v.of == nil || v.failed != "" || v.more > 0 || len(v.withheld) > 0 || slices.ContainsFunc(v.warnings, about) {
 		return false
 	}
 	fit, err := guard(r.o.Log, "check of the endpoints of proxy "+key.ID, func() (bool, error) { return proxy.StillFit(r.checker, v.of), nil })
@@ -79,9 +79,9 @@ func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) b
 	return fit
 }
 
-// judge checks a config against what the client has: what was published last, and the listeners that it has accepted last
+// checkConfig checks a config against what the client has: what was published last, and the listeners that it has accepted last
 // where there are any, since an address is free only once it has let go of it. A config that cannot be checked is published as it is.
-func (r *Reconciler) judge(key node.Key, s *proxyState, listeners []*draft.Resource) verdict {
+func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft.Resource) verdict {
 	began := time.Now()
 	v := verdict{of: s.proxy.Sealed, listeners: listeners}
 	had := s.fit
@@ -109,8 +109,8 @@ func (r *Reconciler) judge(key node.Key, s *proxyState, listeners []*draft.Resou
 	for _, f := range findings {
 		switch {
 		case f.Severity != finding.Surprise:
-		case len(v.surprises) < maxProxySurprises:
-			v.surprises = append(v.surprises, f)
+		case len(v.warnings) < maxProxyWarnings:
+			v.warnings = append(v.warnings, f)
 		default:
 			v.more++
 		}
@@ -118,15 +118,15 @@ func (r *Reconciler) judge(key node.Key, s *proxyState, listeners []*draft.Resou
 	return v
 }
 
-// surprise is a finding that is alike on some proxies.
-type surprise struct {
+// warning is a finding that is alike on some proxies.
+type warning struct {
 	who    resource.Key // the first of them
 	reason string
 	more   int // of them
 }
 
-// surprising takes note of a finding about a proxy.
-func (p *pass) surprising(who resource.Key, f *finding.Finding) {
+// warn takes note of a finding about a proxy.
+func (p *pass) warn(who resource.Key, f *finding.Finding) {
 	kind, role := f.Type[strings.LastIndexByte(f.Type, '.')+1:], f.Resource
 	// inbound:10.0.0.1:80 is inbound:80 of another proxy.
 	first, _, _ := strings.Cut(role, ":")
@@ -137,38 +137,38 @@ func (p *pass) surprising(who resource.Key, f *finding.Finding) {
 		role = first + role[last:]
 	}
 	id := fmt.Sprintf("%s\x00%d\x00%s\x00%s\x00%s\x00%s", who.Mesh, f.Rule, kind, role, f.Pointer, alike)
-	if s := p.surprises[id]; s != nil {
+	if s := p.warnings[id]; s != nil {
 		if s.who != who { // both flavors of a proxy
 			s.more++
 		}
 		return
 	}
-	if p.surprises == nil {
-		p.surprises = map[string]*surprise{}
+	if p.warnings == nil {
+		p.warnings = map[string]*warning{}
 	}
-	p.surprises[id] = &surprise{who: who, reason: kind + " " + f.Resource + generate.FindingText(f)}
+	p.warnings[id] = &warning{who: who, reason: kind + " " + f.Resource + generate.FindingText(f)}
 }
 
-// tellSurprises makes problems of what was noted, one of what is alike.
-func (p *pass) tellSurprises() {
-	ids := slices.Sorted(maps.Keys(p.surprises))
-	for _, id := range ids[:min(len(ids), maxSurprises)] {
-		s := p.surprises[id]
+// reportWarnings makes problems of what was noted, one of what is alike.
+func (p *pass) reportWarnings() {
+	ids := slices.Sorted(maps.Keys(p.warnings))
+	for _, id := range ids[:min(len(ids), maxWarnings)] {
+		s := p.warnings[id]
 		if s.more > 0 {
-			s.reason += fmt.Sprintf("; so it is with %d more proxies", s.more)
+			s.reason += fmt.Sprintf("; the same on %d more proxies", s.more)
 		}
 		p.problem(s.who, inspect.SeverityWarning, s.reason)
 	}
-	if more := len(ids) - maxSurprises; more > 0 {
-		p.problem(p.surprises[ids[maxSurprises]].who, inspect.SeverityWarning, fmt.Sprintf("%d more places of configs, here and on other proxies, work otherwise than they read", more))
+	if more := len(ids) - maxWarnings; more > 0 {
+		p.problem(p.warnings[ids[maxWarnings]].who, inspect.SeverityWarning, fmt.Sprintf("%d more warnings, for this and other proxies", more))
 	}
 }
 
-// defectError is a panic in a pure function: a defect of the agent that one input brought to light.
+// defectError is a panic in a pure function: an internal error that one input brought to light.
 type defectError struct{ what any }
 
 func (e *defectError) Error() string {
-	return fmt.Sprintf("a defect of the agent: %v; its log has the place, please report it", e.what)
+	return fmt.Sprintf("internal error: %v; the log has the stack, please report it", e.what)
 }
 
 // guard calls f and turns a panic into an error, so that one mesh or proxy never harms another.

@@ -222,7 +222,7 @@ func (r *Reconciler) Pass() {
 	if !due.IsZero() && (r.renewAt.IsZero() || due.Before(r.renewAt)) {
 		r.renewAt = due
 	}
-	p.tellSurprises()
+	p.reportWarnings()
 	if r.o.Problems != nil {
 		p.problems = append(p.problems, r.o.Problems()...)
 	}
@@ -249,7 +249,7 @@ type pass struct {
 	set      *resource.Set
 	problems []inspect.Problem
 
-	surprises map[string]*surprise // by what is the same on other proxies
+	warnings map[string]*warning // by what is the same on other proxies
 }
 
 func (p *pass) problem(k resource.Key, severity, reason string) {
