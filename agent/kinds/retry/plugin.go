@@ -6,7 +6,16 @@
 package retry
 
 import (
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	omithostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_host_metadata/v3"
+	previoushostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	prioritiesv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
@@ -90,4 +99,141 @@ func (r *retries) put(action *routev3.RouteAction, p mesh.Protocol) bool {
 		action.RetryPolicy = r.http
 	}
 	return true
+}
+
+// Names of Envoy's extensions.
+const (
+	namePreviousHosts = "envoy.retry_host_predicates.previous_hosts"
+	nameOmitHosts     = "envoy.retry_host_predicates.omit_host_metadata"
+	namePriorities    = "envoy.retry_priorities.previous_priorities"
+)
+
+// Words of a conf.
+const (
+	matchExact   = "Exact"
+	matchPrefix  = "Prefix"
+	matchRegex   = "RegularExpression"
+	matchPresent = "Present"
+	matchAbsent  = "Absent"
+
+	omitPreviousHosts      = "OmitPreviousHosts"
+	omitHostsWithTags      = "OmitHostsWithTags"
+	omitPreviousPriorities = "OmitPreviousPriorities"
+)
+
+// policyOf makes what GRPC and HTTP have in common, with other conditions where none are given; nil when the conf wants
+// no retry. warn is told of what had to be changed.
+func (r *Requests) policyOf(otherwise string, c conditions, warn func(format string, args ...any)) *routev3.RetryPolicy {
+	if toolkit.Or(r.NumRetries, 1) == 0 {
+		return nil
+	}
+	words := c.words
+	if len(words) == 0 {
+		words = []string{otherwise}
+	}
+	if len(c.statuses) > 0 {
+		words = append(slices.Clip(words), statusCodes)
+	}
+	out := &routev3.RetryPolicy{
+		RetryOn: strings.Join(words, ","), RetriableStatusCodes: c.statuses, PerTryTimeout: toolkit.Duration(r.PerTryTimeout),
+		NumRetries: toolkit.UInt32(r.NumRetries),
+	}
+	if b := r.BackOff; b != nil {
+		base, longest := b.base(), toolkit.Duration(b.MaxInterval)
+		if longest != nil && longest.AsDuration() < base { // possible where policies are merged
+			warn("backOff.maxInterval of %s is shorter than the baseInterval of %s that it is merged with: %s is in force for both", b.MaxInterval, base, base)
+			longest = durationpb.New(base)
+		}
+		out.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(base), MaxInterval: longest}
+	}
+	if b := r.RateLimitedBackOff; b != nil {
+		limited := &routev3.RetryPolicy_RateLimitedRetryBackOff{MaxInterval: toolkit.Duration(b.MaxInterval)}
+		for _, h := range b.ResetHeaders {
+			format := routev3.RetryPolicy_SECONDS
+			if h.Format == "UnixTimestamp" {
+				format = routev3.RetryPolicy_UNIX_TIMESTAMP
+			}
+			limited.ResetHeaders = append(limited.ResetHeaders, &routev3.RetryPolicy_ResetHeader{Name: h.Name, Format: format})
+		}
+		out.RateLimitedRetryBackOff = limited
+	}
+	return out
+}
+
+func (g *GRPC) policy(warn func(format string, args ...any)) *routev3.RetryPolicy {
+	c, _ := grpcConditions(g.RetryOn)
+	return g.policyOf(defaultGRPC, c, warn)
+}
+
+func (h *HTTP) policy(warn func(format string, args ...any)) *routev3.RetryPolicy {
+	c, _ := httpConditions(h.RetryOn)
+	out := h.policyOf(defaultHTTP, c, warn)
+	if out == nil {
+		return nil
+	}
+	for _, m := range c.methods {
+		out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, toolkit.Header(":method", toolkit.Exactly(m)))
+	}
+	out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, matchers(h.RetriableRequestHeaders)...)
+	if len(h.RetriableResponseHeaders) > 0 {
+		out.RetryOn += "," + responseHeaders // without it Envoy does not look at them
+		out.RetriableHeaders = matchers(h.RetriableResponseHeaders)
+	}
+	for i := range h.HostSelection {
+		if err := h.HostSelection[i].put(out); err != nil {
+			warn("hostSelection[%d]: %v: it has no effect", i, err)
+		}
+	}
+	out.HostSelectionRetryMaxAttempts = int64(toolkit.Or(h.HostSelectionMaxAttempts, 0))
+	return out
+}
+
+func matchers(list []HeaderMatch) []*routev3.HeaderMatcher {
+	var out []*routev3.HeaderMatcher
+	for _, h := range list {
+		switch h.Type {
+		case matchPresent, matchAbsent:
+			out = append(out, toolkit.HeaderPresent(h.Name, h.Type == matchPresent))
+		case matchPrefix:
+			out = append(out, toolkit.Header(h.Name, toolkit.Prefix(h.Value)))
+		case matchRegex:
+			out = append(out, toolkit.Header(h.Name, toolkit.Regex(h.Value)))
+		default:
+			out = append(out, toolkit.Header(h.Name, toolkit.Exactly(h.Value)))
+		}
+	}
+	return out
+}
+
+// put adds the predicate to a policy.
+func (p *Predicate) put(out *routev3.RetryPolicy) error {
+	e := draft.Extension{}
+	switch p.Predicate {
+	case omitPreviousHosts:
+		e.Name, e.Message = namePreviousHosts, &previoushostsv3.PreviousHostsPredicate{}
+	case omitHostsWithTags:
+		tags := make(map[string]*structpb.Value, len(p.Tags))
+		for k, v := range p.Tags {
+			tags[k] = structpb.NewStringValue(v)
+		}
+		e.Name, e.Message = nameOmitHosts, &omithostsv3.OmitHostMetadataConfig{MetadataMatch: &corev3.Metadata{
+			FilterMetadata: map[string]*structpb.Struct{"envoy.lb": {Fields: tags}},
+		}}
+	case omitPreviousPriorities:
+		e.Name, e.Message = namePriorities, &prioritiesv3.PreviousPrioritiesConfig{UpdateFrequency: toolkit.Or(p.UpdateFrequency, 0)}
+	}
+	a, err := e.Pack()
+	switch {
+	case err != nil:
+		return err
+	case p.Predicate == omitPreviousPriorities:
+		out.RetryPriority = &routev3.RetryPolicy_RetryPriority{
+			Name: e.Name, ConfigType: &routev3.RetryPolicy_RetryPriority_TypedConfig{TypedConfig: a},
+		}
+	case a != nil:
+		out.RetryHostPredicate = append(out.RetryHostPredicate, &routev3.RetryPolicy_RetryHostPredicate{
+			Name: e.Name, ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: a},
+		})
+	}
+	return nil
 }

@@ -1,8 +1,11 @@
 package route
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -153,5 +156,69 @@ func (m *Mirror) validate(v *resource.Validator) {
 	m.BackendRef.validate(v.Field("backendRef"), mesh.KindMeshService, kindSubset)
 	if m.BackendRef.Weight != nil {
 		v.Field("backendRef").Field("weight").Faultf("a mirror has one destination: remove the weight, and give percentage for a share of the requests")
+	}
+}
+
+// CheckSubstitution checks what takes the place of a match of a pattern, in the syntax of RE2: \0 is the match, \1 its
+// first group, \\ a backslash.
+func CheckSubstitution(v *resource.Validator, pattern, s string) {
+	if strings.ContainsAny(s, "\x00\r\n") {
+		v.Faultf("%q has a line break or a NUL, which is not allowed", s)
+		return
+	}
+	groups := -1 // not known: the pattern is reported by itself
+	if re, err := regexp.Compile(pattern); err == nil {
+		groups = re.NumSubexp()
+	}
+	if reason := substitutionFault(s, groups); reason != "" {
+		v.Faultf("%q: %s", s, reason)
+	}
+}
+
+// substitutionFault says what is wrong with a substitution for a pattern with a number of groups, "" when nothing is.
+func substitutionFault(s string, groups int) string {
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			continue
+		}
+		i++
+		switch {
+		case i == len(s):
+			return `it ends in a single \: write \\ for a backslash`
+		case s[i] == '\\':
+		case s[i] < '0' || s[i] > '9':
+			return fmt.Sprintf(`\%c is neither a group, \0 to \9, nor a backslash, \\`, s[i])
+		case groups >= 0 && int(s[i]-'0') > groups:
+			return fmt.Sprintf(`\%c is a group that the pattern does not have: it has %d`, s[i], groups)
+		}
+	}
+	return ""
+}
+
+// literal writes a text as a substitution that stands for itself.
+func literal(s string) string { return strings.ReplaceAll(s, `\`, `\\`) }
+
+// maxHeaderValue bounds the value of a header, as Envoy does.
+const maxHeaderValue = 16384
+
+// CheckMutable checks the name of a header that is changed. Envoy leaves the pseudo-headers, and Host with them, to
+// rewrites.
+func CheckMutable(v *resource.Validator, name string) {
+	if strings.HasPrefix(name, ":") || strings.EqualFold(name, "host") {
+		v.Faultf("%q cannot be changed as a header: rewrite the host or the path instead", name)
+		return
+	}
+	v.HeaderName(name)
+}
+
+// CheckHeaderValue checks a value, which Envoy takes for a format string.
+func CheckHeaderValue(v *resource.Validator, s string) {
+	if len(s) > maxHeaderValue {
+		v.Faultf("the value has %d characters, at most %d are allowed", len(s), maxHeaderValue)
+		return
+	}
+	v.HeaderValue(s)
+	if _, err := substitution.ParseFormat(s); err != nil {
+		v.Faultf("%q: %v; write %%%% for a percent sign", s, err)
 	}
 }

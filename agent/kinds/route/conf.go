@@ -1,6 +1,16 @@
 package route
 
-import "github.com/nearside-mesh/nearside/agent/resource"
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"math"
+
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
 
 // HTTPConf is what a MeshHTTPRoute says about the requests to a destination.
 type HTTPConf struct {
@@ -134,4 +144,118 @@ func (c *HTTPConf) RouteNames() []string {
 		out[i] = RouteName(c.Rules[i].Matches)
 	}
 	return out
+}
+
+// TCPConf is what a MeshTCPRoute says about the connections to a destination.
+type TCPConf struct {
+	Rules []TCPRule `json:"rules"` // one: there is nothing to tell connections apart by
+}
+
+// TCPRule says where connections go.
+type TCPRule struct {
+	Default TCPAction `json:"default"`
+}
+
+// TCPAction holds the destinations.
+type TCPAction struct {
+	BackendRefs *[]BackendRef `json:"backendRefs,omitempty"`
+}
+
+// Shown implements [policy.ShownConf]: the rule alone, as Kuma shows it.
+func (c *TCPConf) Shown() any {
+	if len(c.Rules) == 0 {
+		return TCPRule{}
+	}
+	return c.Rules[0]
+}
+
+// Validate checks the destinations.
+func (c *TCPConf) Validate(v *resource.Validator) {
+	at := v.Field("rules")
+	if len(c.Rules) != 1 {
+		at.Faultf("%d rules are given: give exactly one, as all connections are alike", len(c.Rules))
+	}
+	for i := range c.Rules {
+		refs := toolkit.Or(c.Rules[i].Default.BackendRefs, nil)
+		at := at.Index(i).Field("default").Field("backendRefs")
+		if len(refs) == 0 {
+			at.Faultf("the destinations are missing: give at least one")
+		}
+		checkBackends(at, refs)
+	}
+}
+
+// checkTCP checks what goes together with the targetRef of the policy.
+func checkTCP(p *resource.Policy, v *resource.Validator) { checkTargets(p, v) }
+
+// BackendRef is a destination and its share of the traffic.
+type BackendRef struct {
+	resource.TargetRef
+	Weight *uint32 `json:"weight,omitempty"` // relative to the others; default 1, 0 for none
+	Port   *uint32 `json:"port,omitempty"`   // of a MeshService resource
+}
+
+// ref is the reference without the share.
+func (b *BackendRef) ref() policy.BackendRef {
+	return policy.BackendRef{Kind: b.Kind, Name: b.Name, Namespace: b.Namespace, Tags: b.Tags, Labels: b.Labels, Port: toolkit.Or(b.Port, 0)}
+}
+
+// checkBackends checks the destinations of a rule and their shares.
+func checkBackends(v *resource.Validator, refs []BackendRef) {
+	var total uint64
+	for i := range refs {
+		refs[i].validate(v.Index(i), mesh.KindMeshService, kindSubset, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService)
+		total += uint64(toolkit.Or(refs[i].Weight, 1))
+	}
+	CheckTotal(v, len(refs), total)
+}
+
+// CheckTotal checks the sum of the weights of a split as Envoy does.
+func CheckTotal(v *resource.Validator, n int, total uint64) {
+	switch {
+	case n > 0 && total == 0:
+		v.Faultf("all weights are 0, so nothing would go anywhere: give one of them 1 or more")
+	case total > math.MaxUint32:
+		v.Faultf("the weights add up to %d, at most %d is allowed", total, uint32(math.MaxUint32))
+	}
+}
+
+func (b *BackendRef) validate(v *resource.Validator, kinds ...string) {
+	if b.SectionName != "" {
+		v.Field("sectionName").Faultf("a destination is given by its port: give port and remove the name")
+	}
+	ref := b.TargetRef
+	ref.SectionName = ""
+	v.Ref(&ref, kinds...)
+	switch {
+	case b.Port == nil && b.Kind == mesh.KindMeshMultiZoneService:
+		v.Field("port").Faultf("the port is missing: kind %s needs one", b.Kind)
+	case b.Port != nil && b.Kind == kindSubset:
+		v.Field("port").Faultf("port does not go with kind %s, which is found by tags: remove it", b.Kind)
+	case b.Port != nil:
+		v.Field("port").Port(*b.Port)
+	}
+}
+
+// PathMatches implements [policy.PathConf].
+func (c *HTTPConf) PathMatches() []policy.PathMatch {
+	var out []policy.PathMatch
+	for i := range c.Rules {
+		for _, m := range c.Rules[i].Matches {
+			p := policy.PathMatch{Type: policy.PathPrefix, Value: "/"}
+			if m.Path != nil {
+				p = policy.PathMatch{Type: m.Path.Type, Value: m.Path.Value}
+			}
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// RouteName is the name of the routes of a rule: a hash of its matches. It is Kuma's, so that rules about routes show
+// the same matchers.
+func RouteName(m []Match) string {
+	b, _ := json.Marshal(m) // strings and lists of them always have a JSON form
+	sum := sha256.Sum256(b)
+	return base64.StdEncoding.EncodeToString(sum[:])
 }
