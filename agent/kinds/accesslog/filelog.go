@@ -48,35 +48,20 @@ func fileLog(path, prefix string, t *template, v *values, scratch *[]byte) []byt
 		body = append(body, prefix...)
 		body = append(substitution.AppendFormat(body, t.text, v.of), '\n')
 	}
-	*scratch = body
-	inner := len(body) // of the field with the format
-	if !t.json {
-		inner = protowire.SizeTag(fieldInlineString) + protowire.SizeBytes(len(body))
-	}
-	format := protowire.SizeTag(field) + protowire.SizeBytes(inner)
-	if t.omitEmpty {
-		format += protowire.SizeTag(fieldOmitEmpty) + 1
-	}
-	size := protowire.SizeTag(fieldPath) + protowire.SizeBytes(len(path)) + protowire.SizeTag(fieldLogFormat) + protowire.SizeBytes(format)
-
-	b := make([]byte, 0, size)
-	b = protowire.AppendTag(b, fieldPath, protowire.BytesType)
-	b = protowire.AppendString(b, path)
-	b = appendLength(b, fieldLogFormat, format)
+	n := len(body)   // what follows it is the field with the format
 	if t.omitEmpty { // the library writes what is no oneof first
-		b = protowire.AppendTag(b, fieldOmitEmpty, protowire.VarintType)
-		b = protowire.AppendVarint(b, 1)
+		body = protowire.AppendVarint(protowire.AppendTag(body, fieldOmitEmpty, protowire.VarintType), 1)
 	}
-	b = appendLength(b, field, inner)
+	body = protowire.AppendTag(body, field, protowire.BytesType)
 	if !t.json {
-		b = appendLength(b, fieldInlineString, len(body))
+		body = protowire.AppendVarint(body, uint64(protowire.SizeTag(fieldInlineString)+protowire.SizeBytes(n)))
+		body = protowire.AppendTag(body, fieldInlineString, protowire.BytesType)
 	}
-	return append(b, body...)
-}
-
-// appendLength begins a field whose value has n bytes.
-func appendLength(b []byte, field protowire.Number, n int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(n))
+	*scratch = protowire.AppendBytes(body, body[:n])
+	format := (*scratch)[n:]
+	b := make([]byte, 0, protowire.SizeTag(fieldPath)+protowire.SizeBytes(len(path))+protowire.SizeTag(fieldLogFormat)+protowire.SizeBytes(len(format)))
+	b = protowire.AppendString(protowire.AppendTag(b, fieldPath, protowire.BytesType), path)
+	return protowire.AppendBytes(protowire.AppendTag(b, fieldLogFormat, protowire.BytesType), format)
 }
 
 // jsonStruct appends a JSON format as google.protobuf.Struct, its fields sorted by key. Envoy adds the line break itself.
@@ -90,45 +75,6 @@ func (t *template) jsonStruct(b []byte, v *values) []byte {
 		b = draft.AppendTag(b, t.keys[i], string(substitution.AppendFormat(nil, t.values[i], v.of)))
 	}
 	return b
-}
-
-// Destination is a FIFO that the Envoy of a proxy writes lines to, and the collector that they are for.
-type Destination struct {
-	Path    string // absolute where the run directory is
-	Address string // host:port of the collector
-	// Prefix stands before every line in the FIFO and is not for the collector: the lines of TrafficLog have it as the
-	// reference writes them. "" for none.
-	Prefix string
-}
-
-// Destinations lists the FIFOs that a proxy may write to by the plugin's policies, sorted by path. The agent makes them
-// before the proxy is told to open them. It needs View, Proxy, Dataplane, Rules and RunDir of the context; what is wrong
-// with a policy is not reported here, since applying it does.
-func Destinations(c *policy.Context) []Destination {
-	r := resolver{c: c}
-	var all []sink
-	r.eachRule(func(rule *policy.Rule, list string) { all = append(all, r.sinks(rule, list)...) })
-	return destinations(c, all)
-}
-
-// LoggingDestinations is [Destinations] for what [LogServices] writes to backends of Mesh.logging.
-func LoggingDestinations(c *policy.Context, backends []resource.LoggingBackend) []Destination {
-	var all []sink
-	for i := range backends {
-		all = append(all, legacySink(&backends[i]))
-	}
-	return destinations(c, all)
-}
-
-func destinations(c *policy.Context, sinks []sink) []Destination {
-	var out []Destination
-	for _, s := range sinks {
-		if s.kind == sinkTCP {
-			out = append(out, Destination{Path: fifo(c, s), Address: s.addr, Prefix: s.prefix})
-		}
-	}
-	slices.SortFunc(out, func(a, b Destination) int { return strings.Compare(a.Path, b.Path) })
-	return slices.Compact(out)
 }
 
 // IsFIFO reports whether a path is that of a FIFO of some proxy.

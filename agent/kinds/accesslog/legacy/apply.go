@@ -56,14 +56,6 @@ func apply(c *policy.Context, d *draft.Draft) {
 	})
 }
 
-// Destinations is [accesslog.Destinations] for the policies of this kind.
-func Destinations(c *policy.Context) []accesslog.Destination {
-	if !acts(c) || c.View.Spec.Logging == nil {
-		return nil
-	}
-	return accesslog.LoggingDestinations(c, c.View.Spec.Logging.Backends)
-}
-
 // acts reports whether policies of this kind may act on the proxy.
 func acts(c *policy.Context) bool {
 	return c.Rules.Kind(accesslog.Kind) == nil && c.Rules.Legacy(kind)
