@@ -35,10 +35,10 @@ type Requests struct {
 type HTTP struct {
 	Requests
 	// RetriableResponseHeaders make a response one to try again for; one is enough.
-	RetriableResponseHeaders []HeaderMatch `json:"retriableResponseHeaders,omitempty"`
+	RetriableResponseHeaders []toolkit.HeaderMatch `json:"retriableResponseHeaders,omitempty"`
 	// RetriableRequestHeaders make a request one that may be tried again; one is enough.
-	RetriableRequestHeaders []HeaderMatch `json:"retriableRequestHeaders,omitempty"`
-	HostSelection           []Predicate   `json:"hostSelection,omitempty"`
+	RetriableRequestHeaders []toolkit.HeaderMatch `json:"retriableRequestHeaders,omitempty"`
+	HostSelection           []Predicate           `json:"hostSelection,omitempty"`
 	// HostSelectionMaxAttempts is how often another endpoint is looked for. Default 1.
 	HostSelectionMaxAttempts *uint32 `json:"hostSelectionMaxAttempts,omitempty"`
 }
@@ -64,13 +64,6 @@ type RateLimitedBackOff struct {
 type ResetHeader struct {
 	Name   string `json:"name"`
 	Format string `json:"format"` // Seconds or UnixTimestamp
-}
-
-// HeaderMatch matches one header.
-type HeaderMatch struct {
-	Type  string `json:"type,omitempty"` // Exact (the default), Prefix, RegularExpression, Present or Absent
-	Name  string `json:"name"`
-	Value string `json:"value,omitempty"`
 }
 
 // Predicate leaves endpoints out of a retry.
@@ -200,12 +193,12 @@ func (h *HTTP) validate(v *resource.Validator) {
 	h.Requests.validate(v, httpConditions, httpChoices)
 	for _, list := range []struct {
 		name    string
-		headers []HeaderMatch
+		headers []toolkit.HeaderMatch
 	}{{"retriableResponseHeaders", h.RetriableResponseHeaders}, {"retriableRequestHeaders", h.RetriableRequestHeaders}} {
 		at := v.Field(list.name)
 		if toolkit.AtMost(at, len(list.headers), maxHeaders, "headers") {
 			for i := range list.headers {
-				list.headers[i].validate(at.Index(i))
+				checkHeader(at.Index(i), list.headers[i])
 			}
 		}
 	}
@@ -227,7 +220,7 @@ func (h *HTTP) validate(v *resource.Validator) {
 	}
 }
 
-func (h *HeaderMatch) validate(v *resource.Validator) {
+func checkHeader(v *resource.Validator, h toolkit.HeaderMatch) {
 	v.Field("name").HeaderName(h.Name)
 	value := v.Field("value")
 	if len(h.Value) > maxText {
@@ -235,15 +228,15 @@ func (h *HeaderMatch) validate(v *resource.Validator) {
 		return
 	}
 	switch h.Type {
-	case matchRegex:
+	case toolkit.MatchRegex:
 		value.Pattern(h.Value)
-	case matchPrefix:
+	case toolkit.MatchPrefix:
 		if h.Value == "" {
-			value.Faultf("the prefix is empty: give one, or the type %s", matchPresent)
+			value.Faultf("the prefix is empty: give one, or the type %s", toolkit.MatchPresent)
 		}
 	case "":
 	default:
-		v.Field("type").OneOf(h.Type, matchExact, matchPrefix, matchRegex, matchPresent, matchAbsent)
+		v.Field("type").OneOf(h.Type, toolkit.MatchExact, toolkit.MatchPrefix, toolkit.MatchRegex, toolkit.MatchPresent, toolkit.MatchAbsent)
 	}
 }
 

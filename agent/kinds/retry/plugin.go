@@ -110,12 +110,6 @@ const (
 
 // Words of a conf.
 const (
-	matchExact   = "Exact"
-	matchPrefix  = "Prefix"
-	matchRegex   = "RegularExpression"
-	matchPresent = "Present"
-	matchAbsent  = "Absent"
-
 	omitPreviousHosts      = "OmitPreviousHosts"
 	omitHostsWithTags      = "OmitHostsWithTags"
 	omitPreviousPriorities = "OmitPreviousPriorities"
@@ -174,10 +168,10 @@ func (h *HTTP) policy(warn func(format string, args ...any)) *routev3.RetryPolic
 	for _, m := range c.methods {
 		out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, toolkit.Header(":method", toolkit.Exactly(m)))
 	}
-	out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, matchers(h.RetriableRequestHeaders)...)
+	out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, toolkit.Matchers(h.RetriableRequestHeaders)...)
 	if len(h.RetriableResponseHeaders) > 0 {
 		out.RetryOn += "," + responseHeaders // without it Envoy does not look at them
-		out.RetriableHeaders = matchers(h.RetriableResponseHeaders)
+		out.RetriableHeaders = toolkit.Matchers(h.RetriableResponseHeaders)
 	}
 	for i := range h.HostSelection {
 		if err := h.HostSelection[i].put(out); err != nil {
@@ -185,23 +179,6 @@ func (h *HTTP) policy(warn func(format string, args ...any)) *routev3.RetryPolic
 		}
 	}
 	out.HostSelectionRetryMaxAttempts = int64(toolkit.Or(h.HostSelectionMaxAttempts, 0))
-	return out
-}
-
-func matchers(list []HeaderMatch) []*routev3.HeaderMatcher {
-	var out []*routev3.HeaderMatcher
-	for _, h := range list {
-		switch h.Type {
-		case matchPresent, matchAbsent:
-			out = append(out, toolkit.HeaderPresent(h.Name, h.Type == matchPresent))
-		case matchPrefix:
-			out = append(out, toolkit.Header(h.Name, toolkit.Prefix(h.Value)))
-		case matchRegex:
-			out = append(out, toolkit.Header(h.Name, toolkit.Regex(h.Value)))
-		default:
-			out = append(out, toolkit.Header(h.Name, toolkit.Exactly(h.Value)))
-		}
-	}
 	return out
 }
 

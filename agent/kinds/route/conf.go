@@ -28,10 +28,10 @@ type HTTPRule struct {
 // Match takes the requests for which all that it says is true. The order of its fields is that of Kuma, and with it the
 // names of routes are.
 type Match struct {
-	Path        *PathMatch    `json:"path,omitempty"`
-	Method      string        `json:"method,omitempty"`
-	QueryParams []QueryMatch  `json:"queryParams,omitempty"`
-	Headers     []HeaderMatch `json:"headers,omitempty"`
+	Path        *PathMatch            `json:"path,omitempty"`
+	Method      string                `json:"method,omitempty"`
+	QueryParams []QueryMatch          `json:"queryParams,omitempty"`
+	Headers     []toolkit.HeaderMatch `json:"headers,omitempty"`
 }
 
 // PathMatch is about the path of a request, without the query.
@@ -42,12 +42,9 @@ type PathMatch struct {
 
 // The types of matches.
 const (
-	exact      = "Exact"
+	exact      = toolkit.MatchExact
 	pathPrefix = "PathPrefix" // whole elements of the path: /a takes /a and /a/b but not /ab
-	pattern    = "RegularExpression"
-	present    = "Present"
-	absent     = "Absent"
-	prefix     = "Prefix"
+	pattern    = toolkit.MatchRegex
 )
 
 // QueryMatch is about a parameter of the query.
@@ -55,13 +52,6 @@ type QueryMatch struct {
 	Type  string `json:"type"` // Exact or RegularExpression
 	Name  string `json:"name"`
 	Value string `json:"value"`
-}
-
-// HeaderMatch is about a header of a request.
-type HeaderMatch struct {
-	Type  string `json:"type,omitempty"` // Exact, Present, RegularExpression, Absent or Prefix; default Exact
-	Name  string `json:"name"`
-	Value string `json:"value,omitempty"`
 }
 
 // Action says what happens to a request. An empty list takes the place of one from another policy.

@@ -1,12 +1,9 @@
 package route
 
 import (
-	"math"
-
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -117,21 +114,5 @@ func fraction(p *resource.Decimal) *corev3.RuntimeFractionalPercent {
 	if p == nil {
 		return nil
 	}
-	return &corev3.RuntimeFractionalPercent{DefaultValue: percent(p.Float())}
-}
-
-// percent writes a percentage with the smallest denominator that holds it.
-func percent(p float64) *typev3.FractionalPercent {
-	out := &typev3.FractionalPercent{}
-	for _, d := range []struct {
-		denominator typev3.FractionalPercent_DenominatorType
-		scale       float64
-	}{{typev3.FractionalPercent_HUNDRED, 1}, {typev3.FractionalPercent_TEN_THOUSAND, 100}, {typev3.FractionalPercent_MILLION, 10_000}} {
-		n := p * d.scale
-		out.Denominator, out.Numerator = d.denominator, uint32(math.Round(n))
-		if math.Abs(n-math.Round(n)) < 1e-6 {
-			break
-		}
-	}
-	return out
+	return &corev3.RuntimeFractionalPercent{DefaultValue: toolkit.Fraction(p)}
 }

@@ -285,9 +285,7 @@ func (m *Match) envoy() []*routev3.RouteMatch {
 		if m.Method != "" {
 			e.Headers = append(e.Headers, toolkit.Header(":method", toolkit.Exactly(m.Method)))
 		}
-		for i := range m.Headers {
-			e.Headers = append(e.Headers, m.Headers[i].envoy())
-		}
+		e.Headers = append(e.Headers, toolkit.Matchers(m.Headers)...)
 		for i := range m.QueryParams {
 			q := &m.QueryParams[i]
 			text := toolkit.Exactly(q.Value)
@@ -318,18 +316,6 @@ func (p *PathMatch) envoy() []*routev3.RouteMatch {
 		return []*routev3.RouteMatch{{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: regex(p.Value)}}}
 	}
 	return []*routev3.RouteMatch{{PathSpecifier: &routev3.RouteMatch_Path{Path: p.Value}}}
-}
-
-func (h *HeaderMatch) envoy() *routev3.HeaderMatcher {
-	switch h.Type {
-	case pattern:
-		return toolkit.Header(h.Name, toolkit.Regex(h.Value))
-	case prefix:
-		return toolkit.Header(h.Name, toolkit.Prefix(h.Value))
-	case present, absent:
-		return toolkit.HeaderPresent(h.Name, h.Type == present)
-	}
-	return toolkit.Header(h.Name, toolkit.Exactly(h.Value))
 }
 
 func regex(s string) *matcherv3.RegexMatcher { return &matcherv3.RegexMatcher{Regex: s} }

@@ -10,6 +10,8 @@
 package toolkit
 
 import (
+	"math"
+
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -70,6 +72,20 @@ func Percent(d *resource.Decimal) *typev3.Percent {
 	return &typev3.Percent{Value: d.Float()}
 }
 
+// Fraction is a percentage with the smallest denominator that holds it; 0 for nil.
+func Fraction(d *resource.Decimal) *typev3.FractionalPercent {
+	out := &typev3.FractionalPercent{}
+	for scale := 1.0; d != nil; scale *= 100 {
+		n := d.Float() * scale
+		out.Numerator = uint32(math.Round(n))
+		if math.Abs(n-math.Round(n)) < 1e-6 || out.Denominator == typev3.FractionalPercent_MILLION {
+			break
+		}
+		out.Denominator++ // each is 100 times the one before
+	}
+	return out
+}
+
 // Exactly matches one text.
 func Exactly(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
@@ -93,4 +109,38 @@ func Header(name string, value *matcherv3.StringMatcher) *routev3.HeaderMatcher 
 // HeaderPresent matches requests that have a header, or with false those that lack it.
 func HeaderPresent(name string, present bool) *routev3.HeaderMatcher {
 	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: present}}
+}
+
+// HeaderMatch is how a conf matches a header.
+type HeaderMatch struct {
+	Type  string `json:"type,omitempty"` // Exact (the default), Prefix, RegularExpression, Present or Absent
+	Name  string `json:"name"`
+	Value string `json:"value,omitempty"`
+}
+
+// The types of matches.
+const (
+	MatchExact   = "Exact"
+	MatchPrefix  = "Prefix"
+	MatchRegex   = "RegularExpression"
+	MatchPresent = "Present"
+	MatchAbsent  = "Absent"
+)
+
+// Matchers converts the matches of headers.
+func Matchers(list []HeaderMatch) []*routev3.HeaderMatcher {
+	var out []*routev3.HeaderMatcher
+	for _, h := range list {
+		switch h.Type {
+		case MatchPresent, MatchAbsent:
+			out = append(out, HeaderPresent(h.Name, h.Type == MatchPresent))
+		case MatchPrefix:
+			out = append(out, Header(h.Name, Prefix(h.Value)))
+		case MatchRegex:
+			out = append(out, Header(h.Name, Regex(h.Value)))
+		default:
+			out = append(out, Header(h.Name, Exactly(h.Value)))
+		}
+	}
+	return out
 }

@@ -9,15 +9,13 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Types of matches and filters, as a MeshHTTPRoute has them.
 const (
-	exact              = "Exact"
 	pathPrefix         = "PathPrefix"
-	pattern            = "RegularExpression"
-	prefix             = "Prefix"
 	requestHeaders     = "RequestHeaderModifier"
 	responseHeaders    = "ResponseHeaderModifier"
 	rewrite            = "URLRewrite"
@@ -52,7 +50,7 @@ func (t *translation) http(below []*route.HTTPConf) *route.HTTPConf {
 		if r, ok := t.rule(fmt.Sprintf("conf.http[%d]", i), h, open, len(below) > 0); ok {
 			add(r)
 			for _, m := range r.Matches {
-				open = open || m.Path == nil || m.Path.Type == pattern
+				open = open || m.Path == nil || m.Path.Type == toolkit.MatchRegex
 			}
 		}
 	}
@@ -135,9 +133,9 @@ func (t *translation) match(l *Match, open bool) ([]route.Match, string) {
 	if p := l.Path; p != nil {
 		switch {
 		case p.Exact != nil:
-			m.Path = &route.PathMatch{Value: *p.Exact, Type: exact}
+			m.Path = &route.PathMatch{Value: *p.Exact, Type: toolkit.MatchExact}
 		case p.Regex != nil:
-			m.Path = &route.PathMatch{Value: *p.Regex, Type: pattern}
+			m.Path = &route.PathMatch{Value: *p.Regex, Type: toolkit.MatchRegex}
 		case p.Prefix != nil:
 			m.Path = &route.PathMatch{Value: *p.Prefix, Type: pathPrefix}
 			if *p.Prefix != "/" {
@@ -148,14 +146,14 @@ func (t *translation) match(l *Match, open bool) ([]route.Match, string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
 		s := l.Headers[name]
-		h := route.HeaderMatch{Name: strings.ToLower(name)}
+		h := toolkit.HeaderMatch{Name: strings.ToLower(name)}
 		switch {
 		case s.Exact != nil:
-			h.Type, h.Value = exact, *s.Exact
+			h.Type, h.Value = toolkit.MatchExact, *s.Exact
 		case s.Prefix != nil:
-			h.Type, h.Value = prefix, *s.Prefix
+			h.Type, h.Value = toolkit.MatchPrefix, *s.Prefix
 		case s.Regex != nil:
-			h.Type, h.Value = pattern, *s.Regex
+			h.Type, h.Value = toolkit.MatchRegex, *s.Regex
 		}
 		m.Headers = append(m.Headers, h)
 	}
