@@ -117,7 +117,7 @@ func option(comment, name string) string {
 // changes are what the policies of a plugin change of the config of one proxy.
 func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) string {
 	t.Helper()
-	rs := resources(t, input)
+	rs := InputOf(t, inputFile, input).Resources
 	own := map[string]bool{}
 	for _, d := range slices.Concat(plugin.Kinds, plugin.Refers) {
 		own[d.Kind] = true
@@ -228,7 +228,7 @@ func flatten(out map[string]string, path string, v any) {
 // makes the config of a dataplane: for tests of what the cases do not show, such as the order of routes.
 func Generator(t testing.TB, input []byte, dataplane string) func() *generate.Proxy {
 	t.Helper()
-	rs := resources(t, input)
+	rs := InputOf(t, inputFile, input).Resources
 	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -243,17 +243,4 @@ func proxyOf(t testing.TB, m *generate.Mesh, dataplane string) *generate.Proxy {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// resources reads the input of a case, and adds the Mesh "default" where there is none.
-func resources(t testing.TB, input []byte) []*resource.Resource {
-	t.Helper()
-	rs, faults := kinds.Registry().Decode(inputFile, input)
-	if len(faults) > 0 {
-		t.Fatalf("%v", faults)
-	}
-	if !slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Kind == "Mesh" }) {
-		rs = append(rs, &resource.Resource{Key: resource.Key{Kind: "Mesh", Name: resource.DefaultMesh}, Spec: &resource.Mesh{}})
-	}
-	return rs
 }

@@ -147,17 +147,9 @@ func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
 // readField reads one entry of a JSON format.
 func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, bool) {
 	var e substitution.Field
-	fields, ok := object(raw)
+	fields, ok, good := members(v, raw, "{key: …, value: …}", "key", "value")
 	if !ok {
-		v.Faultf("{key: …, value: …} is wanted")
 		return e, false
-	}
-	good := true
-	for _, k := range slices.Sorted(maps.Keys(fields)) {
-		if k != "key" && k != "value" {
-			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: key, value")
-			good = false
-		}
 	}
 	for _, f := range []struct {
 		name string
@@ -179,6 +171,21 @@ func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, 
 		good = false
 	}
 	return e, good
+}
+
+// members reads an object with some fields, ok for one that is an object and good for one without others.
+func members(v *resource.Validator, raw json.RawMessage, form string, known ...string) (fields map[string]json.RawMessage, ok, good bool) {
+	if fields, ok = object(raw); !ok {
+		v.Faultf("%s is wanted", form)
+	}
+	good = ok
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(known, k) {
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: %s", strings.Join(known, ", "))
+			good = false
+		}
+	}
+	return fields, ok, good
 }
 
 // object, list and str read canonical JSON of one type; false when it is of another.

@@ -3,8 +3,6 @@ package accesslog
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	grpcv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
@@ -101,33 +99,18 @@ func readAny(v *resource.Validator, raw json.RawMessage) anyValue {
 
 // valuesIn reads {values: […]}.
 func valuesIn(v *resource.Validator, raw json.RawMessage) []json.RawMessage {
-	fields, ok := object(raw)
-	if !ok {
-		v.Faultf("{values: […]} is wanted")
-		return nil
-	}
-	for _, k := range slices.Sorted(maps.Keys(fields)) {
-		if k != "values" {
-			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: values")
-		}
-	}
-	items, ok := list(fields["values"])
-	if !ok && fields["values"] != nil {
+	fields, ok, _ := members(v, raw, "{values: […]}", "values")
+	items, isList := list(fields["values"])
+	if ok && !isList && fields["values"] != nil {
 		v.Field("values").Faultf("a list is wanted")
 	}
 	return items
 }
 
 func readAnyField(v *resource.Validator, raw json.RawMessage) anyField {
-	fields, ok := object(raw)
+	fields, ok, _ := members(v, raw, "{key: …, value: …}", "key", "value")
 	if !ok {
-		v.Faultf("{key: …, value: …} is wanted")
 		return anyField{}
-	}
-	for _, k := range slices.Sorted(maps.Keys(fields)) {
-		if k != "key" && k != "value" {
-			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: key, value")
-		}
 	}
 	key, _ := str(fields["key"])
 	if key == "" {

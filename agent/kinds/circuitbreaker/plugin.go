@@ -240,27 +240,17 @@ func (o *OutlierDetection) validate(v *resource.Validator) {
 		}
 		return
 	}
-	d.TotalFailures.validate(at.Field("totalFailures"))
-	d.GatewayFailures.validate(at.Field("gatewayFailures"))
-	d.LocalOriginFailures.validate(at.Field("localOriginFailures"))
-	if s := d.SuccessRate; s != nil {
-		f := at.Field("successRate")
-		f.Field("minimumHosts").AtLeastOne(s.MinimumHosts)
-		f.Field("requestVolume").AtLeastOne(s.RequestVolume)
-		CheckFactor(f.Field("standardDeviationFactor"), s.StandardDeviationFactor)
-	}
-	if p := d.FailurePercentage; p != nil {
-		f := at.Field("failurePercentage")
-		f.Field("minimumHosts").AtLeastOne(p.MinimumHosts)
-		f.Field("requestVolume").AtLeastOne(p.RequestVolume)
-		f.Field("threshold").Percent(p.Threshold)
-	}
-}
-
-func (c *Consecutive) validate(v *resource.Validator) {
-	if c != nil {
-		v.Field("consecutive").AtLeastOne(c.Consecutive)
-	}
+	at.Field("totalFailures").Field("consecutive").AtLeastOne(toolkit.Or(d.TotalFailures, Consecutive{}).Consecutive)
+	at.Field("gatewayFailures").Field("consecutive").AtLeastOne(toolkit.Or(d.GatewayFailures, Consecutive{}).Consecutive)
+	at.Field("localOriginFailures").Field("consecutive").AtLeastOne(toolkit.Or(d.LocalOriginFailures, Consecutive{}).Consecutive)
+	s, f := toolkit.Or(d.SuccessRate, SuccessRate{}), at.Field("successRate")
+	f.Field("minimumHosts").AtLeastOne(s.MinimumHosts)
+	f.Field("requestVolume").AtLeastOne(s.RequestVolume)
+	CheckFactor(f.Field("standardDeviationFactor"), s.StandardDeviationFactor)
+	p, f := toolkit.Or(d.FailurePercentage, FailurePercentage{}), at.Field("failurePercentage")
+	f.Field("minimumHosts").AtLeastOne(p.MinimumHosts)
+	f.Field("requestVolume").AtLeastOne(p.RequestVolume)
+	f.Field("threshold").Percent(p.Threshold)
 }
 
 // Envoy takes the factor in thousandths, as a number of 32 bits.

@@ -171,11 +171,8 @@ func prime(n uint32) bool {
 
 // validateHashPolicies checks that each policy has the part that its type needs.
 func validateHashPolicies(v *resource.Validator, list *[]HashPolicy) {
-	if list == nil {
-		return
-	}
-	for i := range *list {
-		(*list)[i].validate(v.Index(i))
+	for i, p := range toolkit.Or(list, nil) {
+		p.validate(v.Index(i))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/proxypatch"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -16,12 +17,7 @@ import (
 // migrate makes MeshProxyPatches of ProxyTemplates. Of ProxyTemplates one alone acts on a proxy, while MeshProxyPatches
 // add up: so each proxy must be selected by exactly one policy of the new ones.
 func migrate(in *policy.MigrateInput) policy.Migration {
-	acting := in.Acting(policy.PlanOptions{Kinds: []string{proxypatch.Kind}, SupersededBy: func(d *resource.Resource) *resource.Resource {
-		for _, p := range in.Index.Ruled(d, proxypatch.Kind) {
-			return p
-		}
-		return nil
-	}})
+	acting := in.Acting(policy.PlanOptions{Kinds: []string{proxypatch.Kind}, SupersededBy: toolkit.SupersededByAny(in, proxypatch.Kind)})
 	out := policy.Migration{Without: acting.Without}
 	m := migration{in: in, won: map[resource.Key][]*resource.Resource{}, used: map[string]bool{}}
 	for _, d := range in.Index.View.Dataplanes() {
