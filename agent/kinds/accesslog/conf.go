@@ -200,7 +200,7 @@ func (b *Backend) checkLines(v *resource.Validator, k sinkKind) {
 		check(v.Field(field).Field(part), own.Path)
 	}
 	if own.Format != nil {
-		own.Format.validate(v.Field(field).Field("format"))
+		own.Format.read(v.Field(field).Field("format"))
 		if b.Format != nil {
 			v.Field("format").Faultf("format is given here and in %s: remove one of them", field)
 		}
@@ -210,7 +210,7 @@ func (b *Backend) checkLines(v *resource.Validator, k sinkKind) {
 		conf.only(v.Field("conf"), b.Type, part)
 	}
 	if b.Format != nil {
-		b.Format.validate(v.Field("format"))
+		b.Format.read(v.Field("format"))
 	}
 }
 

@@ -83,13 +83,9 @@ func (f *Filtering) validate(v *resource.Validator) {
 	}
 	for i, s := range f.GRPCStatus {
 		if _, ok := accesslogv3.GrpcStatusFilter_Status_value[s]; !ok {
-			v.Field("grpcStatus").Index(i).OneOf(s, grpcStatuses()...)
+			v.Field("grpcStatus").Index(i).OneOf(s, slices.Sorted(maps.Keys(accesslogv3.GrpcStatusFilter_Status_value))...)
 		}
 	}
-}
-
-func grpcStatuses() []string {
-	return slices.Sorted(maps.Keys(accesslogv3.GrpcStatusFilter_Status_value))
 }
 
 func (h *HeaderFilter) validate(v *resource.Validator, name string) {

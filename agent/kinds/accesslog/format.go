@@ -29,8 +29,6 @@ type template struct {
 // maxFields bounds the fields of a JSON format.
 const maxFields = 256
 
-func (f *Format) validate(v *resource.Validator) { f.read(v) }
-
 // template returns the format of a valid document.
 func (f *Format) template() template {
 	var none []resource.Fault

@@ -50,8 +50,9 @@ func (w *writer) newPlan(owner resource.Key, sinks []sink, f *Filtering) *plan {
 	for _, s := range sinks {
 		if l, ok := w.newLogger(owner, s); ok {
 			p.loggers = append(p.loggers, l)
-			if l.odd() != "" && p.odd == "" {
-				p.odd = "the format has " + l.odd() + ", which prints no value for TCP connections"
+			// An operator in the format of connections that is about requests alone.
+			if op := l.templates[connections].aboutRequests(); op != "" && p.odd == "" {
+				p.odd = "the format has " + op + ", which prints no value for TCP connections"
 			}
 		}
 	}
@@ -98,11 +99,6 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 		l.named[i] = l.templates[i].uses(ofDestination)
 	}
 	return l, true
-}
-
-// odd is an operator in the format of connections that is about requests alone, "" for none.
-func (l *logger) odd() string {
-	return l.templates[connections].aboutRequests()
 }
 
 // packedLog is the messages around one packed logger, allocated together.

@@ -195,7 +195,7 @@ func newRuleSet(v6 bool, asked []*rule, n *notes) *ruleSet {
 			continue
 		}
 		if len(out.rules) == maxRules {
-			n.tooMany(r)
+			n.add(r, "left out: one proxy takes %d matches; write networks and wildcards instead", maxRules)
 			continue
 		}
 		known[own.identity()] = &own

@@ -61,7 +61,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 func outbound(c *policy.Context, o *policy.Outbound) bool {
 	requests, connections := c.Rules.Kind(KindHTTP), c.Rules.Kind(KindTCP)
 	http, tcp := requests.Outbound(o.Service), connections.Outbound(o.Service)
-	speaksHTTP := isHTTP(o.Service.Protocol)
+	speaksHTTP := mesh.Protocol(o.Service.Protocol).HTTP()
 	r := NewRouter(c, o)
 	if http != nil && speaksHTTP {
 		r.http(http)
@@ -115,7 +115,7 @@ func (r *Router) Find(from *resource.Resource, ref policy.BackendRef, requests b
 // takesRequests reports whether what a reference leads to is there and speaks HTTP.
 func (r *Router) takesRequests(from *resource.Resource, ref policy.BackendRef) bool {
 	s, ok := r.c.Host.Lookup(from, ref)
-	if !ok || isHTTP(s.Protocol) {
+	if !ok || mesh.Protocol(s.Protocol).HTTP() {
 		return ok
 	}
 	why := "it speaks " + s.Protocol
@@ -223,8 +223,6 @@ func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 	}
 	return out
 }
-
-func isHTTP(protocol string) bool { return mesh.Protocol(protocol).HTTP() }
 
 // statName makes a name fit for a statistic, as the generator does: Envoy splits names at dots.
 func statName(s string) string {

@@ -39,7 +39,7 @@ func Kind() policy.LegacyKind {
 }
 
 func apply(c *policy.Context, d *draft.Draft) {
-	if !acts(c) {
+	if c.Rules.Kind(accesslog.Kind) != nil || !c.Rules.Legacy(kind) {
 		return
 	}
 	accesslog.LogServices(c, d, func(service string) (resource.Key, *resource.LoggingBackend) {
@@ -57,11 +57,6 @@ func apply(c *policy.Context, d *draft.Draft) {
 		}
 		return p.Key, b
 	})
-}
-
-// acts reports whether policies of this kind may act on the proxy.
-func acts(c *policy.Context) bool {
-	return c.Rules.Kind(accesslog.Kind) == nil && c.Rules.Legacy(kind)
 }
 
 // backendOf returns the backend that a policy names, nil when there is none, and its name, "" for none.

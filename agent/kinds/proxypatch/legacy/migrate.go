@@ -200,7 +200,7 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 			}
 			with := c.Modifications[i].successor()
 			_, origin, name := matched(&with)
-			*origin, *name = ptr(proxypatch.OriginPatch), &added
+			*origin, *name = new(proxypatch.OriginPatch), &added
 			add(with)
 		}
 	}
@@ -230,8 +230,6 @@ func matched(m *proxypatch.Modification) (t proxypatch.Target, origin, name **st
 	}
 	return 0, nil, nil
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // withoutType writes a resource without the member that says what it is.
 func withoutType(text string) (string, error) {

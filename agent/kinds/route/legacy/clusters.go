@@ -91,7 +91,7 @@ func eachCluster(ch *draft.Chain, fn func(name string)) {
 
 func setCluster(cl *draft.Cluster, lb *LoadBalancer) {
 	cl.Message.ConnectTimeout = durationpb.New(connectTimeout)
-	if isHTTP(cl.Service.Protocol) {
+	if mesh.Protocol(cl.Service.Protocol).HTTP() {
 		toolkit.EditConnections(cl).IdleTimeout = &durationpb.Duration{}
 	}
 	if lb == nil || cl.Service.External { // endpoints outside the mesh are taken in turn

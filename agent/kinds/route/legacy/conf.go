@@ -10,6 +10,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -38,7 +39,7 @@ func supersededBy(r *policy.Rules, s draft.Service, _ string) *resource.Resource
 	if tcp := by.Outbound(s); tcp != nil {
 		return toolkit.Strongest(tcp)
 	}
-	if isHTTP(s.Protocol) {
+	if mesh.Protocol(s.Protocol).HTTP() {
 		by = r.Kind(route.KindHTTP)
 	}
 	if by == nil || len(by.Policies) == 0 {
@@ -292,20 +293,15 @@ func (h *Headers) validate(v *resource.Validator) {
 	}
 	for i, a := range h.Add {
 		at := v.Field("add").Index(i)
-		checkHeader(at.Field("name"), a.Name)
+		route.CheckMutable(at.Field("name"), strings.ToLower(a.Name)) // which may have capitals here
 		if a.Value == "" {
 			at.Field("value").Faultf("the value is missing")
 		}
 		route.CheckHeaderValue(at.Field("value"), a.Value)
 	}
 	for i, r := range h.Remove {
-		checkHeader(v.Field("remove").Index(i).Field("name"), r.Name)
+		route.CheckMutable(v.Field("remove").Index(i).Field("name"), strings.ToLower(r.Name))
 	}
-}
-
-// checkHeader checks the name of a header that is changed, which may have capitals here.
-func checkHeader(v *resource.Validator, name string) {
-	route.CheckMutable(v, strings.ToLower(name))
 }
 
 func (l *LoadBalancer) validate(v *resource.Validator) {
