@@ -157,27 +157,27 @@ type Conf struct {
 // ConnectionLimits bound what a cluster may have at a time. Nil leaves Envoy's default: 1024, for retries 3, and no
 // bound for pools.
 type ConnectionLimits struct {
-	MaxConnections     *uint32 `json:"maxConnections,omitempty"`
-	MaxConnectionPools *uint32 `json:"maxConnectionPools,omitempty"`
-	MaxPendingRequests *uint32 `json:"maxPendingRequests,omitempty"`
-	MaxRetries         *uint32 `json:"maxRetries,omitempty"`
-	MaxRequests        *uint32 `json:"maxRequests,omitempty"`
+	MaxConnections     *uint32 `json:"maxConnections,omitempty" check:"atLeastOne"`
+	MaxConnectionPools *uint32 `json:"maxConnectionPools,omitempty" check:"atLeastOne"`
+	MaxPendingRequests *uint32 `json:"maxPendingRequests,omitempty" check:"atLeastOne"`
+	MaxRetries         *uint32 `json:"maxRetries,omitempty" check:"atLeastOne"`
+	MaxRequests        *uint32 `json:"maxRequests,omitempty" check:"atLeastOne"`
 }
 
 // OutlierDetection leaves endpoints out that do worse than the others.
 type OutlierDetection struct {
 	Disabled *bool `json:"disabled,omitempty"`
 	// Interval is the time between two looks at the endpoints. Default 10s.
-	Interval *resource.Duration `json:"interval,omitempty"`
+	Interval *resource.Duration `json:"interval,omitempty" check:"positive"`
 	// BaseEjectionTime, times the number of ejections, is how long an endpoint is left out. Default 30s.
-	BaseEjectionTime *resource.Duration `json:"baseEjectionTime,omitempty"`
+	BaseEjectionTime *resource.Duration `json:"baseEjectionTime,omitempty" check:"positive"`
 	// MaxEjectionPercent is the share of the endpoints that may be left out at a time; one always may. Default 10.
-	MaxEjectionPercent *uint32 `json:"maxEjectionPercent,omitempty"`
+	MaxEjectionPercent *uint32 `json:"maxEjectionPercent,omitempty" check:"percent"`
 	// SplitExternalAndLocalErrors counts what this side saw, such as a reset, apart from what the endpoint answered.
 	SplitExternalAndLocalErrors *bool      `json:"splitExternalAndLocalErrors,omitempty"`
 	Detectors                   *Detectors `json:"detectors,omitempty"`
 	// HealthyPanicThreshold is the percentage of endpoints below which those left out are used again. Default 50.
-	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty"`
+	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty" check:"percentage"`
 }
 
 // Detectors say what makes an endpoint an outlier. Nil switches a detector off.
@@ -196,17 +196,17 @@ type Consecutive struct {
 
 // SuccessRate detects endpoints whose share of successes lies below the mean of all.
 type SuccessRate struct {
-	MinimumHosts  *uint32 `json:"minimumHosts,omitempty"`  // endpoints with that many requests. Default 5
-	RequestVolume *uint32 `json:"requestVolume,omitempty"` // in an interval. Default 100
+	MinimumHosts  *uint32 `json:"minimumHosts,omitempty" check:"atLeastOne"`  // endpoints with that many requests. Default 5
+	RequestVolume *uint32 `json:"requestVolume,omitempty" check:"atLeastOne"` // in an interval. Default 100
 	// StandardDeviationFactor times the standard deviation is the distance from the mean. Default 1.9.
 	StandardDeviationFactor *resource.Decimal `json:"standardDeviationFactor,omitempty"`
 }
 
 // FailurePercentage detects endpoints of whose requests a share fails.
 type FailurePercentage struct {
-	MinimumHosts  *uint32 `json:"minimumHosts,omitempty"`  // endpoints with that many requests. Default 5
-	RequestVolume *uint32 `json:"requestVolume,omitempty"` // in an interval. Default 50
-	Threshold     *uint32 `json:"threshold,omitempty"`     // percent of failures. Default 85
+	MinimumHosts  *uint32 `json:"minimumHosts,omitempty"`              // endpoints with that many requests. Default 5
+	RequestVolume *uint32 `json:"requestVolume,omitempty"`             // in an interval. Default 50
+	Threshold     *uint32 `json:"threshold,omitempty" check:"percent"` // percent of failures. Default 85
 }
 
 // Validate checks that something is said, and the numbers.
@@ -214,24 +214,12 @@ func (c *Conf) Validate(v *resource.Validator) {
 	if c.ConnectionLimits == nil && c.OutlierDetection == nil {
 		v.Faultf("the policy says nothing: give connectionLimits, outlierDetection or both")
 	}
-	if l := c.ConnectionLimits; l != nil {
-		at := v.Field("connectionLimits")
-		at.Field("maxConnections").AtLeastOne(l.MaxConnections)
-		at.Field("maxConnectionPools").AtLeastOne(l.MaxConnectionPools)
-		at.Field("maxPendingRequests").AtLeastOne(l.MaxPendingRequests)
-		at.Field("maxRetries").AtLeastOne(l.MaxRetries)
-		at.Field("maxRequests").AtLeastOne(l.MaxRequests)
-	}
 	if o := c.OutlierDetection; o != nil {
 		o.validate(v.Field("outlierDetection"))
 	}
 }
 
 func (o *OutlierDetection) validate(v *resource.Validator) {
-	v.Field("interval").Positive(o.Interval)
-	v.Field("baseEjectionTime").Positive(o.BaseEjectionTime)
-	v.Field("maxEjectionPercent").Percent(o.MaxEjectionPercent)
-	v.Field("healthyPanicThreshold").Percentage(o.HealthyPanicThreshold)
 	at := v.Field("detectors")
 	d := o.Detectors
 	if d == nil || *d == (Detectors{}) {
@@ -243,14 +231,10 @@ func (o *OutlierDetection) validate(v *resource.Validator) {
 	at.Field("totalFailures").Field("consecutive").AtLeastOne(toolkit.Or(d.TotalFailures, Consecutive{}).Consecutive)
 	at.Field("gatewayFailures").Field("consecutive").AtLeastOne(toolkit.Or(d.GatewayFailures, Consecutive{}).Consecutive)
 	at.Field("localOriginFailures").Field("consecutive").AtLeastOne(toolkit.Or(d.LocalOriginFailures, Consecutive{}).Consecutive)
-	s, f := toolkit.Or(d.SuccessRate, SuccessRate{}), at.Field("successRate")
-	f.Field("minimumHosts").AtLeastOne(s.MinimumHosts)
-	f.Field("requestVolume").AtLeastOne(s.RequestVolume)
-	CheckFactor(f.Field("standardDeviationFactor"), s.StandardDeviationFactor)
+	CheckFactor(at.Field("successRate").Field("standardDeviationFactor"), toolkit.Or(d.SuccessRate, SuccessRate{}).StandardDeviationFactor)
 	p, f := toolkit.Or(d.FailurePercentage, FailurePercentage{}), at.Field("failurePercentage")
 	f.Field("minimumHosts").AtLeastOne(p.MinimumHosts)
 	f.Field("requestVolume").AtLeastOne(p.RequestVolume)
-	f.Field("threshold").Percent(p.Threshold)
 }
 
 // Envoy takes the factor in thousandths, as a number of 32 bits.

@@ -9,22 +9,22 @@ import (
 
 // Conf says how the endpoints of a service are probed.
 type Conf struct {
-	Interval           *resource.Duration `json:"interval,omitempty"`           // between two probes. Default 1m
-	Timeout            *resource.Duration `json:"timeout,omitempty"`            // of a probe. Default 15s
-	UnhealthyThreshold *uint32            `json:"unhealthyThreshold,omitempty"` // failures until an endpoint is left out. Default 5
-	HealthyThreshold   *uint32            `json:"healthyThreshold,omitempty"`   // successes until it is back. Default 1
+	Interval           *resource.Duration `json:"interval,omitempty" check:"positive"`             // between two probes. Default 1m
+	Timeout            *resource.Duration `json:"timeout,omitempty" check:"positive"`              // of a probe. Default 15s
+	UnhealthyThreshold *uint32            `json:"unhealthyThreshold,omitempty" check:"atLeastOne"` // failures until an endpoint is left out. Default 5
+	HealthyThreshold   *uint32            `json:"healthyThreshold,omitempty" check:"atLeastOne"`   // successes until it is back. Default 1
 	// InitialJitter delays the first probe by up to that much; the others are added to every interval.
-	InitialJitter         *resource.Duration `json:"initialJitter,omitempty"`
-	IntervalJitter        *resource.Duration `json:"intervalJitter,omitempty"`
-	IntervalJitterPercent *uint32            `json:"intervalJitterPercent,omitempty"`
+	InitialJitter         *resource.Duration `json:"initialJitter,omitempty" check:"positive"`
+	IntervalJitter        *resource.Duration `json:"intervalJitter,omitempty" check:"positive"`
+	IntervalJitterPercent *uint32            `json:"intervalJitterPercent,omitempty" check:"percent"`
 	// HealthyPanicThreshold is the percentage of healthy endpoints below which all are used. Default 50.
-	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty"`
+	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty" check:"percentage"`
 	// FailTrafficOnPanic sends nothing, rather than to all, below that percentage.
 	FailTrafficOnPanic *bool `json:"failTrafficOnPanic,omitempty"`
 	// EventLogPath is a file to which the proxy writes what becomes of endpoints.
 	EventLogPath                 string             `json:"eventLogPath,omitempty"`
 	AlwaysLogHealthCheckFailures *bool              `json:"alwaysLogHealthCheckFailures,omitempty"`
-	NoTrafficInterval            *resource.Duration `json:"noTrafficInterval,omitempty"` // while the cluster is not used. Default 1m
+	NoTrafficInterval            *resource.Duration `json:"noTrafficInterval,omitempty" check:"positive"` // while the cluster is not used. Default 1m
 	TCP                          *TCP               `json:"tcp,omitempty"`
 	HTTP                         *HTTP              `json:"http,omitempty"`
 	GRPC                         *GRPC              `json:"grpc,omitempty"`
@@ -67,15 +67,6 @@ func (c *Conf) Validate(v *resource.Validator) {
 	if c.TCP == nil && c.HTTP == nil && c.GRPC == nil {
 		v.Faultf("nothing says how to probe: give at least one of http, tcp, grpc")
 	}
-	v.Field("interval").Positive(c.Interval)
-	v.Field("timeout").Positive(c.Timeout)
-	v.Field("unhealthyThreshold").AtLeastOne(c.UnhealthyThreshold)
-	v.Field("healthyThreshold").AtLeastOne(c.HealthyThreshold)
-	v.Field("initialJitter").Positive(c.InitialJitter)
-	v.Field("intervalJitter").Positive(c.IntervalJitter)
-	v.Field("intervalJitterPercent").Percent(c.IntervalJitterPercent)
-	v.Field("healthyPanicThreshold").Percentage(c.HealthyPanicThreshold)
-	v.Field("noTrafficInterval").Positive(c.NoTrafficInterval)
 	if c.EventLogPath != "" {
 		validatePath(v.Field("eventLogPath"), c.EventLogPath, "the path of the file")
 	}

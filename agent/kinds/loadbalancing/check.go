@@ -129,9 +129,6 @@ func (l *LoadBalancer) validate(v *resource.Validator) {
 	}
 	if c := l.RingHash; c != nil {
 		at := v.Field("ringHash")
-		if c.HashFunction != nil {
-			at.Field("hashFunction").OneOf(*c.HashFunction, "XXHash", "MurmurHash2")
-		}
 		if validateSize(at.Field("minRingSize"), c.MinRingSize, maxRingSize) && validateSize(at.Field("maxRingSize"), c.MaxRingSize, maxRingSize) {
 			if reason := c.sizeFault(); reason != "" {
 				at.Field("maxRingSize").Faultf("%s", reason)

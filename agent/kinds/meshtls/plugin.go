@@ -253,8 +253,8 @@ const (
 // Conf says how connections of the mesh are encrypted.
 type Conf struct {
 	TLSVersion *Version `json:"tlsVersion,omitempty"`
-	TLSCiphers []string `json:"tlsCiphers,omitempty"` // of TLS 1.2 and older; TLS 1.3 has its own
-	Mode       *string  `json:"mode,omitempty"`       // of inbounds; without it that of the Mesh
+	TLSCiphers []string `json:"tlsCiphers,omitempty"`                     // of TLS 1.2 and older; TLS 1.3 has its own
+	Mode       *string  `json:"mode,omitempty" check:"Strict|Permissive"` // of inbounds; without it that of the Mesh
 }
 
 // Version bounds the versions of TLS. A bound that is not given, or TLSAuto, is Envoy's.
@@ -299,9 +299,6 @@ func (v *Version) contradicts() bool {
 
 // Validate checks names and bounds.
 func (c *Conf) Validate(v *resource.Validator) {
-	if c.Mode != nil {
-		v.Field("mode").OneOf(*c.Mode, strict, permissive)
-	}
 	if t := c.TLSVersion; t != nil {
 		at := v.Field("tlsVersion")
 		known := true

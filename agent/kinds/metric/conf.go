@@ -96,7 +96,7 @@ type TLS struct {
 // OpenTelemetry is a collector that metrics are pushed to.
 type OpenTelemetry struct {
 	Endpoint        string             `json:"endpoint"`
-	RefreshInterval *resource.Duration `json:"refreshInterval,omitempty"`
+	RefreshInterval *resource.Duration `json:"refreshInterval,omitempty" check:"positive"`
 }
 
 func (p *Prometheus) port() uint32   { return toolkit.Or(p.Port, defaultPort) }
@@ -201,6 +201,5 @@ func (p *Prometheus) validate(v *resource.Validator) {
 }
 
 func (o *OpenTelemetry) validate(v *resource.Validator) {
-	v.Field("refreshInterval").Positive(o.RefreshInterval)
 	toolkit.CheckCollector(v.Field("endpoint"), o.Endpoint)
 }

@@ -18,9 +18,9 @@ type Conf struct {
 
 // Match permits connections.
 type Match struct {
-	Type     string  `json:"type,omitempty"`  // Domain, IP or CIDR
-	Value    string  `json:"value,omitempty"` // of the type; a domain may be "*" or begin with "*."
-	Port     *uint32 `json:"port,omitempty"`  // nil: all ports
+	Type     string  `json:"type,omitempty"`              // Domain, IP or CIDR
+	Value    string  `json:"value,omitempty"`             // of the type; a domain may be "*" or begin with "*."
+	Port     *uint32 `json:"port,omitempty" check:"port"` // nil: all ports
 	Protocol string  `json:"protocol,omitempty"`
 }
 
@@ -100,9 +100,6 @@ func (m *Match) validate(v *resource.Validator) {
 	typed := v.Field("type").OneOf(m.Type, typeDomain, typeIP, typeCIDR)
 	known := v.Field("protocol").OneOf(m.Protocol, protocolNames[:]...)
 	p, _ := protocolOf(m.Protocol)
-	if m.Port != nil {
-		v.Field("port").Port(*m.Port)
-	}
 	if known && p == mysql && m.Port == nil {
 		v.Field("protocol").Faultf("mysql needs a port: the proxy must not wait for the client to speak first there, and inspects all other ports")
 	}

@@ -172,7 +172,7 @@ type TCP struct {
 
 // Rate is a number in a span of time.
 type Rate struct {
-	Num      *uint32            `json:"num,omitempty"`
+	Num      *uint32            `json:"num,omitempty" check:"atLeastOne"`
 	Interval *resource.Duration `json:"interval,omitempty"`
 }
 
@@ -235,7 +235,6 @@ func (r *Rate) validate(v *resource.Validator) {
 	if r.Num == nil {
 		v.Field("num").Faultf("the number is missing: give 1 or more")
 	}
-	v.Field("num").AtLeastOne(r.Num)
 	switch at := v.Field("interval"); {
 	case r.Interval == nil:
 		at.Faultf(`the interval is missing: give a duration like "1s"`)

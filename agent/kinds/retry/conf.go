@@ -17,14 +17,14 @@ type Conf struct {
 
 // TCP is about connections.
 type TCP struct {
-	MaxConnectAttempt *uint32 `json:"maxConnectAttempt,omitempty"` // default 1
+	MaxConnectAttempt *uint32 `json:"maxConnectAttempt,omitempty" check:"atLeastOne"` // default 1
 }
 
 // Requests is what HTTP and gRPC have in common.
 type Requests struct {
 	NumRetries *uint32 `json:"numRetries,omitempty"` // default 1; 0 for none
 	// PerTryTimeout is the time for one attempt, 0s for no other limit than that of the route, which is the default.
-	PerTryTimeout      *resource.Duration  `json:"perTryTimeout,omitempty"`
+	PerTryTimeout      *resource.Duration  `json:"perTryTimeout,omitempty" check:"timeout"`
 	BackOff            *BackOff            `json:"backOff,omitempty"`
 	RateLimitedBackOff *RateLimitedBackOff `json:"rateLimitedBackOff,omitempty"`
 	// RetryOn are the conditions, one of which is enough.
@@ -40,7 +40,7 @@ type HTTP struct {
 	RetriableRequestHeaders []toolkit.HeaderMatch `json:"retriableRequestHeaders,omitempty"`
 	HostSelection           []Predicate           `json:"hostSelection,omitempty"`
 	// HostSelectionMaxAttempts is how often another endpoint is looked for. Default 1.
-	HostSelectionMaxAttempts *uint32 `json:"hostSelectionMaxAttempts,omitempty"`
+	HostSelectionMaxAttempts *uint32 `json:"hostSelectionMaxAttempts,omitempty" check:"atLeastOne"`
 }
 
 // GRPC is about calls.
@@ -50,14 +50,14 @@ type GRPC struct {
 
 // BackOff is the pause before a retry, random and longer each time.
 type BackOff struct {
-	BaseInterval *resource.Duration `json:"baseInterval,omitempty"` // default 25ms
-	MaxInterval  *resource.Duration `json:"maxInterval,omitempty"`  // default 10 times the base
+	BaseInterval *resource.Duration `json:"baseInterval,omitempty"`                 // default 25ms
+	MaxInterval  *resource.Duration `json:"maxInterval,omitempty" check:"positive"` // default 10 times the base
 }
 
 // RateLimitedBackOff is the pause that a response asks for.
 type RateLimitedBackOff struct {
-	ResetHeaders []ResetHeader      `json:"resetHeaders,omitempty"` // the first that can be read counts
-	MaxInterval  *resource.Duration `json:"maxInterval,omitempty"`  // default 300s
+	ResetHeaders []ResetHeader      `json:"resetHeaders,omitempty"`                 // the first that can be read counts
+	MaxInterval  *resource.Duration `json:"maxInterval,omitempty" check:"positive"` // default 300s
 }
 
 // ResetHeader is a header of a response, such as retry-after.
@@ -108,12 +108,8 @@ func (c *Conf) Validate(v *resource.Validator) {
 	if c.TCP == nil && c.HTTP == nil && c.GRPC == nil {
 		v.Faultf("the policy says nothing: give at least one of tcp, http, grpc")
 	}
-	if c.TCP != nil {
-		at := v.Field("tcp")
-		if c.TCP.MaxConnectAttempt == nil {
-			at.Faultf("nothing is given: give maxConnectAttempt")
-		}
-		at.Field("maxConnectAttempt").AtLeastOne(c.TCP.MaxConnectAttempt)
+	if c.TCP != nil && c.TCP.MaxConnectAttempt == nil {
+		v.Field("tcp").Faultf("nothing is given: give maxConnectAttempt")
 	}
 	if c.HTTP != nil {
 		c.HTTP.validate(v.Field("http"))
@@ -132,7 +128,6 @@ func (r *Requests) silent() bool {
 }
 
 func (r *Requests) validate(v *resource.Validator, read func([]Condition) (conditions, int), choices func() string) {
-	v.Field("perTryTimeout").Timeout(r.PerTryTimeout)
 	r.BackOff.validate(v.Field("backOff"))
 	r.RateLimitedBackOff.validate(v.Field("rateLimitedBackOff"))
 	at := v.Field("retryOn")
@@ -155,7 +150,6 @@ func (b *BackOff) validate(v *resource.Validator) {
 	if b.BaseInterval != nil && b.BaseInterval.Duration <= 0 {
 		v.Field("baseInterval").Faultf("%s is too short: give more than 0s", b.BaseInterval)
 	}
-	v.Field("maxInterval").Positive(b.MaxInterval)
 	if base, longest := b.base(), b.MaxInterval; longest != nil && longest.Duration >= time.Millisecond && longest.Duration < base {
 		v.Field("maxInterval").Faultf("%s is shorter than the baseInterval of %s: give at least as much", longest, base)
 	}
@@ -173,7 +167,6 @@ func (b *RateLimitedBackOff) validate(v *resource.Validator) {
 	if b == nil {
 		return
 	}
-	v.Field("maxInterval").Positive(b.MaxInterval)
 	at := v.Field("resetHeaders")
 	if len(b.ResetHeaders) == 0 {
 		at.Faultf("no header is given: give at least one that says how long to wait")
@@ -202,7 +195,6 @@ func (h *HTTP) validate(v *resource.Validator) {
 			}
 		}
 	}
-	v.Field("hostSelectionMaxAttempts").AtLeastOne(h.HostSelectionMaxAttempts)
 	at := v.Field("hostSelection")
 	if !toolkit.AtMost(at, len(h.HostSelection), maxPredicates, "predicates") {
 		return

@@ -192,45 +192,34 @@ func (l *limits) cluster(c *draft.Cluster) {
 // Conf is what a MeshTimeout says about connections and requests. 0s means no limit.
 type Conf struct {
 	// ConnectionTimeout is the time to establish a connection. Default 5s.
-	ConnectionTimeout *resource.Duration `json:"connectionTimeout,omitempty"`
+	ConnectionTimeout *resource.Duration `json:"connectionTimeout,omitempty" check:"positive"`
 	// IdleTimeout is how long a connection may be without traffic. Default 1h.
-	IdleTimeout *resource.Duration `json:"idleTimeout,omitempty"`
+	IdleTimeout *resource.Duration `json:"idleTimeout,omitempty" check:"timeout"`
 	HTTP        *HTTP              `json:"http,omitempty"`
 }
 
 // HTTP is about requests.
 type HTTP struct {
 	// RequestTimeout is the time for a whole response. Default 15s.
-	RequestTimeout *resource.Duration `json:"requestTimeout,omitempty"`
+	RequestTimeout *resource.Duration `json:"requestTimeout,omitempty" check:"timeout"`
 	// StreamIdleTimeout is how long a request may be without traffic. Default 30m.
-	StreamIdleTimeout *resource.Duration `json:"streamIdleTimeout,omitempty"`
+	StreamIdleTimeout *resource.Duration `json:"streamIdleTimeout,omitempty" check:"timeout"`
 	// MaxStreamDuration is the life of a stream. Default none.
-	MaxStreamDuration *resource.Duration `json:"maxStreamDuration,omitempty"`
+	MaxStreamDuration *resource.Duration `json:"maxStreamDuration,omitempty" check:"timeout"`
 	// MaxConnectionDuration is the life of a connection. Default none.
-	MaxConnectionDuration *resource.Duration `json:"maxConnectionDuration,omitempty"`
+	MaxConnectionDuration *resource.Duration `json:"maxConnectionDuration,omitempty" check:"timeout"`
 	// RequestHeadersTimeout is the time for the headers of a request. Default none.
-	RequestHeadersTimeout *resource.Duration `json:"requestHeadersTimeout,omitempty"`
+	RequestHeadersTimeout *resource.Duration `json:"requestHeadersTimeout,omitempty" check:"timeout"`
 }
 
-// Validate checks that something is said, and the spans of time.
+// Validate checks that something is said.
 func (c *Conf) Validate(v *resource.Validator) {
 	if *c == (Conf{}) {
 		v.Faultf("no timeout is given: give connectionTimeout, idleTimeout or http")
 	}
-	v.Field("connectionTimeout").Positive(c.ConnectionTimeout)
-	v.Field("idleTimeout").Timeout(c.IdleTimeout)
-	if c.HTTP == nil {
-		return
+	if c.HTTP != nil && *c.HTTP == (HTTP{}) {
+		v.Field("http").Faultf("no timeout is given: give requestTimeout, streamIdleTimeout, maxStreamDuration, maxConnectionDuration or requestHeadersTimeout")
 	}
-	v = v.Field("http")
-	if *c.HTTP == (HTTP{}) {
-		v.Faultf("no timeout is given: give requestTimeout, streamIdleTimeout, maxStreamDuration, maxConnectionDuration or requestHeadersTimeout")
-	}
-	v.Field("requestTimeout").Timeout(c.HTTP.RequestTimeout)
-	v.Field("streamIdleTimeout").Timeout(c.HTTP.StreamIdleTimeout)
-	v.Field("maxStreamDuration").Timeout(c.HTTP.MaxStreamDuration)
-	v.Field("maxConnectionDuration").Timeout(c.HTTP.MaxConnectionDuration)
-	v.Field("requestHeadersTimeout").Timeout(c.HTTP.RequestHeadersTimeout)
 }
 
 // checkRoute refuses timeouts that belong to a connection, which requests of many routes share.

@@ -33,8 +33,8 @@ type Backend struct {
 type Zipkin struct {
 	URL               string  `json:"url"` // of the API: http://zipkin:9411/api/v2/spans
 	TraceID128Bit     *bool   `json:"traceId128bit,omitempty"`
-	APIVersion        *string `json:"apiVersion,omitempty"`        // httpJson, which is the default, or httpProto
-	SharedSpanContext *bool   `json:"sharedSpanContext,omitempty"` // true when there is none
+	APIVersion        *string `json:"apiVersion,omitempty" check:"httpJson|httpProto"` // httpJson, which is the default, or httpProto
+	SharedSpanContext *bool   `json:"sharedSpanContext,omitempty"`                     // true when there is none
 }
 
 // Datadog is a Datadog agent.
@@ -51,9 +51,9 @@ type OpenTelemetry struct {
 
 // Sampling is in percent of requests; 100 where there is none.
 type Sampling struct {
-	Overall *resource.Decimal `json:"overall,omitempty"` // limit over the others
-	Client  *resource.Decimal `json:"client,omitempty"`  // of those that ask with x-client-trace-id
-	Random  *resource.Decimal `json:"random,omitempty"`  // of the others
+	Overall *resource.Decimal `json:"overall,omitempty" check:"percentage"` // limit over the others
+	Client  *resource.Decimal `json:"client,omitempty" check:"percentage"`  // of those that ask with x-client-trace-id
+	Random  *resource.Decimal `json:"random,omitempty" check:"percentage"`  // of the others
 }
 
 // Tag is added to spans: a text, or the value of a request header.
@@ -86,12 +86,6 @@ func (c *Conf) Validate(v *resource.Validator) {
 		list.Faultf("%d backends: Envoy sends spans to one; remove the others", len(*c.Backends))
 	case len(*c.Backends) == 1:
 		(*c.Backends)[0].validate(list.Index(0))
-	}
-	if s := c.Sampling; s != nil {
-		at := v.Field("sampling")
-		at.Field("overall").Percentage(s.Overall)
-		at.Field("client").Percentage(s.Client)
-		at.Field("random").Percentage(s.Random)
 	}
 	if c.Tags != nil {
 		validateTags(v.Field("tags"), *c.Tags)
@@ -132,9 +126,6 @@ func (z *Zipkin) validate(v *resource.Validator) {
 		if e.path == "" || e.path[0] != '/' {
 			at.Faultf("the URL has no path, and Envoy asks for one: write that of the API, such as /api/v2/spans")
 		}
-	}
-	if z.APIVersion != nil {
-		v.Field("apiVersion").OneOf(*z.APIVersion, "httpJson", "httpProto")
 	}
 }
 

@@ -113,9 +113,9 @@ func supersededBy(r *policy.Rules, s draft.Service, path string) *resource.Resou
 
 // Conf is what a CircuitBreaker says about a cluster. Nil leaves Envoy's default.
 type Conf struct {
-	Interval                    *resource.Duration `json:"interval,omitempty"`
-	BaseEjectionTime            *resource.Duration `json:"baseEjectionTime,omitempty"`
-	MaxEjectionPercent          *uint32            `json:"maxEjectionPercent,omitempty"`
+	Interval                    *resource.Duration `json:"interval,omitempty" check:"positive"`
+	BaseEjectionTime            *resource.Duration `json:"baseEjectionTime,omitempty" check:"positive"`
+	MaxEjectionPercent          *uint32            `json:"maxEjectionPercent,omitempty" check:"percent"`
 	SplitExternalAndLocalErrors *bool              `json:"splitExternalAndLocalErrors,omitempty"`
 	Detectors                   *Detectors         `json:"detectors,omitempty"`
 	Thresholds                  *Thresholds        `json:"thresholds,omitempty"`
@@ -150,9 +150,6 @@ func (c *Conf) Validate(v *resource.Validator) {
 	if c.Detectors == nil && c.Thresholds == nil {
 		v.Faultf("the policy says nothing: give detectors, thresholds or both")
 	}
-	v.Field("interval").Positive(c.Interval)
-	v.Field("baseEjectionTime").Positive(c.BaseEjectionTime)
-	v.Field("maxEjectionPercent").Percent(c.MaxEjectionPercent)
 	if d := c.Detectors; d != nil {
 		at := v.Field("detectors")
 		if *d == (Detectors{}) {
@@ -160,9 +157,6 @@ func (c *Conf) Validate(v *resource.Validator) {
 		}
 		if s := d.StandardDeviation; s != nil {
 			circuitbreaker.CheckFactor(at.Field("standardDeviation").Field("factor"), s.Factor)
-		}
-		if d.Failure != nil {
-			at.Field("failure").Field("threshold").Percent(d.Failure.Threshold)
 		}
 	}
 	if t := c.Thresholds; t != nil && *t == (Thresholds{}) {
