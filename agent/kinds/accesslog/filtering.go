@@ -130,7 +130,7 @@ func (f *Filtering) aboutRequests() bool {
 	return f != nil && (len(f.Headers) > 0 || len(f.GRPCStatus) > 0)
 }
 
-// filters are the conditions as Envoy has them. For connections those that are about requests are left out.
+// filters are the conditions as Envoy has them. For connections those that are about requests are ignored.
 func (f *Filtering) filters(http bool) []*accesslogv3.AccessLogFilter {
 	if f == nil {
 		return nil

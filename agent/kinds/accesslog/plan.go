@@ -44,7 +44,7 @@ type logger struct {
 	packed [layers]*anypb.Any
 }
 
-// newPlan makes a plan of sinks. What cannot be written is left out.
+// newPlan makes a plan of sinks. What cannot be written is dropped.
 func (w *writer) newPlan(owner resource.Key, sinks []sink, f *Filtering) *plan {
 	p := &plan{owner: owner}
 	for _, s := range sinks {
@@ -182,7 +182,7 @@ func (r *resolver) warnf(k resource.Key, format string, args ...any) {
 	}
 }
 
-// sinks returns what a rule writes to. A backend that leads nowhere is left out. list is the list that the items of the
+// sinks returns what a rule writes to. A backend that leads nowhere is dropped. list is the list that the items of the
 // rule stand in.
 func (r *resolver) sinks(rule *policy.Rule, list string) []sink {
 	conf, ok := rule.Conf.(*Conf)

@@ -1,5 +1,5 @@
 // Package circuitbreaker is the plugin of MeshCircuitBreaker: how many connections and requests a cluster may have at a
-// time, and when an endpoint that fails is left out for a while.
+// time, and when an endpoint that fails is ejected for a while.
 //
 // Its policies act on the clusters of outbounds and on those that lead to the workload.
 package circuitbreaker
@@ -133,7 +133,7 @@ func consecutive(c *Consecutive) (count, enforced *wrapperspb.UInt32Value) {
 	return toolkit.UInt32(c.Consecutive), Enforcing(true)
 }
 
-// Enforcing is the percentage with which a detector leaves out what it has found.
+// Enforcing is the percentage with which a detector ejects what it has found.
 func Enforcing(on bool) *wrapperspb.UInt32Value {
 	if on {
 		return wrapperspb.UInt32(100)
@@ -164,19 +164,19 @@ type ConnectionLimits struct {
 	MaxRequests        *uint32 `json:"maxRequests,omitempty" check:"atLeastOne"`
 }
 
-// OutlierDetection leaves endpoints out that do worse than the others.
+// OutlierDetection ejects endpoints that do worse than the others.
 type OutlierDetection struct {
 	Disabled *bool `json:"disabled,omitempty"`
 	// Interval is the time between two looks at the endpoints. Default 10s.
 	Interval *resource.Duration `json:"interval,omitempty" check:"positive"`
-	// BaseEjectionTime, times the number of ejections, is how long an endpoint is left out. Default 30s.
+	// BaseEjectionTime, times the number of ejections, is how long an endpoint is ejected. Default 30s.
 	BaseEjectionTime *resource.Duration `json:"baseEjectionTime,omitempty" check:"positive"`
-	// MaxEjectionPercent is the share of the endpoints that may be left out at a time; one always may. Default 10.
+	// MaxEjectionPercent is the share of the endpoints that may be ejected at a time; one always may. Default 10.
 	MaxEjectionPercent *uint32 `json:"maxEjectionPercent,omitempty" check:"percent"`
 	// SplitExternalAndLocalErrors counts what this side saw, such as a reset, apart from what the endpoint answered.
 	SplitExternalAndLocalErrors *bool      `json:"splitExternalAndLocalErrors,omitempty"`
 	Detectors                   *Detectors `json:"detectors,omitempty"`
-	// HealthyPanicThreshold is the percentage of endpoints below which those left out are used again. Default 50.
+	// HealthyPanicThreshold is the percentage of endpoints below which ejected ones are used again. Default 50.
 	HealthyPanicThreshold *resource.Decimal `json:"healthyPanicThreshold,omitempty" check:"percentage"`
 }
 

@@ -11,7 +11,7 @@ import (
 type Conf struct {
 	Interval           *resource.Duration `json:"interval,omitempty" check:"positive"`             // between two probes. Default 1m
 	Timeout            *resource.Duration `json:"timeout,omitempty" check:"positive"`              // of a probe. Default 15s
-	UnhealthyThreshold *uint32            `json:"unhealthyThreshold,omitempty" check:"atLeastOne"` // failures until an endpoint is left out. Default 5
+	UnhealthyThreshold *uint32            `json:"unhealthyThreshold,omitempty" check:"atLeastOne"` // failures until an endpoint is unhealthy. Default 5
 	HealthyThreshold   *uint32            `json:"healthyThreshold,omitempty" check:"atLeastOne"`   // successes until it is back. Default 1
 	// InitialJitter delays the first probe by up to that much; the others are added to every interval.
 	InitialJitter         *resource.Duration `json:"initialJitter,omitempty" check:"positive"`

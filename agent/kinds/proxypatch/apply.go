@@ -34,7 +34,7 @@ type editor struct {
 	plans   []Plan
 	about   [Listeners + 1]concern // clusters, and listeners with all that is in them
 	applied []bool                 // by plan: it has changed, added or removed something
-	failed  []bool                 // by plan: it was left out somewhere
+	failed  []bool                 // by plan: some resource stays without it
 	merged  map[mergedKey]*anypb.Any
 	checker load.Checker
 }
@@ -67,13 +67,13 @@ func (e *editor) run() {
 	e.warnUseless()
 }
 
-// What is claimed of the host, so that it is known in later parts of the draft: that a policy was applied or left out.
+// What is claimed of the host, so that it is known in later parts of the draft: that a policy was applied, or dropped for a resource.
 const (
 	claimApplied = Kind + " applied"
 	claimFailed  = Kind + " left out"
 )
 
-// noEffect is the reason of the warning about a policy that was left out wherever it could have an effect.
+// noEffect is the reason of the warning about a policy that was dropped wherever it could have an effect.
 const noEffect = "this policy has no effect on the proxy: its other warnings say why"
 
 // warnUseless notes, with the last part of the draft, which policies have no effect in any of them.

@@ -50,7 +50,7 @@ func Plugin(legacy policy.LegacyKind) policy.Plugin {
 	}
 }
 
-// noEffects says what of a policy was left out.
+// noEffects says which fields of a policy have no effect.
 func noEffects(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 	for _, w := range c.Warnings {
 		if w.Resource == p.Key && w.Reason == noEffect {

@@ -5,7 +5,7 @@
 // MeshTCPRoute's; a MeshHTTPRoute takes precedence over a MeshTCPRoute where both speak of a service of HTTP. As soon as a policy
 // of the new kinds selects a proxy, TrafficRoute has nothing more to say about what that kind routes.
 //
-// A destination that cannot be used is left out with a warning, and a rule without any other destination with it: the
+// A destination that cannot be used is dropped with a warning, and a rule without any other destination with it: the
 // requests then go where the next rule leads them. An outbound always has a way to its own service.
 package route
 

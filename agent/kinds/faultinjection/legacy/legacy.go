@@ -222,7 +222,7 @@ func with(list []*old, group map[string]string, of func(*old) []map[string]strin
 	return out
 }
 
-// needed leaves out groups of which the groups around them say the same.
+// needed drops groups of which the groups around them say the same.
 func needed(groups []map[string]string, about func(map[string]string) []*old) []map[string]string {
 	var out []map[string]string
 	for _, g := range groups {
