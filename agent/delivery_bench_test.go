@@ -148,7 +148,7 @@ func BenchmarkDelivery(b *testing.B) {
 	})
 	b.Run("slow-disk", func(b *testing.B) {
 		a := agenttest.RunAgent(b, func(d *agent.Deps) {
-			d.Sync = func() error { time.Sleep(50 * time.Millisecond); return nil }
+			d.Sync = func() error { <-time.After(50 * time.Millisecond); return nil }
 		})
 		dir := a.Config().Resources.Dir
 		if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -48,7 +48,8 @@ func TestDeliveryWhileDiskStalls(t *testing.T) {
 	if got := agenttest.Next(t, s, versions); got != "b" {
 		t.Errorf("after the file was saved: %q", got)
 	}
-	own := agenttest.Metadata(t, agenttest.DataplaneText("default", "own", "10.0.0.7"))
+	// Of a service that there is: the address of a new one is on disk before a proxy hears of it.
+	own := agenttest.Metadata(t, strings.Replace(agenttest.DataplaneText("default", "own", "10.0.0.7"), `"kuma.io/service": "own"`, `"kuma.io/service": "web"`, 1))
 	if got := agenttest.Next(t, r.Ask(&core.Node{Id: "default.own", Metadata: own}, nil), map[string]string{}); got != "localhost:80" {
 		t.Errorf("clusters of an Envoy that brings its Dataplane: %q", got)
 	}
