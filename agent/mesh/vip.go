@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 )
@@ -38,25 +39,17 @@ type VIPOptions struct {
 	// have those addresses in any case.
 	IPv6  bool
 	Known *VIPs // what the previous view left; nil: nothing
-	// Now and Hold say when the addresses of services that go become free: Hold after they are missed. Entries of Known
-	// that are due at Now are forgotten.
+	// Now and Hold say when the addresses of a service that is gone become free: Hold after the first view without it.
+	// Entries of Known that are due at Now are forgotten.
 	Now  time.Time
 	Hold time.Duration
 }
 
 // pools are the ranges by kind and family.
 func (o *VIPOptions) pools() map[string]*[families]vipPool {
-	out := map[string]*[families]vipPool{}
-	have, standard := o.Ranges.kinds(), DefaultVIPRanges().kinds()
-	for kind, std := range standard {
-		r := have[kind]
-		if !r.V4.IsValid() {
-			r.V4 = std.V4
-		}
-		if !r.V6.IsValid() {
-			r.V6 = std.V6
-		}
-		out[kind] = &[families]vipPool{newVIPPool(r.V4), newVIPPool(r.V6)}
+	out, standard := map[string]*[families]vipPool{}, DefaultVIPRanges().kinds()
+	for kind, r := range o.Ranges.kinds() {
+		out[kind] = &[families]vipPool{newVIPPool(cmp.Or(r.V4, standard[kind].V4)), newVIPPool(cmp.Or(r.V6, standard[kind].V6))}
 	}
 	return out
 }

@@ -30,35 +30,19 @@ func newVIPPool(p netip.Prefix) vipPool {
 }
 
 // size is the number of slots.
-func (p *vipPool) size() int {
-	if p.mask >= math.MaxInt {
-		return math.MaxInt
-	}
-	return int(p.mask) + 1
-}
+func (p *vipPool) size() int { return int(min(p.mask, math.MaxInt-1)) + 1 }
 
 // at returns the address of a slot.
 func (p *vipPool) at(slot uint64) netip.Addr {
-	if a := p.prefix.Addr(); a.Is4() {
-		b := a.As4()
-		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])|uint32(slot))
-		return netip.AddrFrom4(b)
-	}
 	b := p.prefix.Addr().As16()
 	binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])|slot)
-	return netip.AddrFrom16(b)
+	return netip.AddrFrom16(b).Unmap()
 }
 
 // holds reports whether an address is one of the slots.
 func (p *vipPool) holds(a netip.Addr) bool {
-	if !p.prefix.Contains(a) || a.Zone() != "" {
-		return false
-	}
-	if a.Is4() {
-		return true
-	}
-	b, first := a.As16(), p.prefix.Addr().As16()
-	return (binary.BigEndian.Uint64(b[8:])^binary.BigEndian.Uint64(first[8:]))&^p.mask == 0 && [8]byte(b[:8]) == [8]byte(first[:8])
+	b := a.As16()
+	return p.at(binary.BigEndian.Uint64(b[8:])&p.mask) == a
 }
 
 // probe is the row of slots that an owner tries, one after the other. The step is odd and the number of slots a power
