@@ -89,7 +89,7 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 	root, err := parseYAML([]byte(text), 1, lim, maxAnnotationNodes)
 	switch {
 	case err != nil:
-		v.Faultf("line %d of its value: %s", max(1, err.line), err.reason)
+		v.Faultf("line %d of its value: %s", max(1, err.Line), err.Reason)
 		return nil, nil, faults
 	case root == nil || root.kind == nodeNull || root.kind == nodeMapping && root.get("refs") == nil && len(root.pairs) == 0:
 		v.Faultf("it is empty: list what is reachable in refs, as in {refs: [{kind: MeshService, name: backend}]}; " +

@@ -10,10 +10,10 @@ func (v *Validator) Embedded(text string) []byte {
 	parseStream([]byte(text), lim, func(doc document) bool {
 		n++
 		switch {
-		case doc.err != nil && doc.err.line > 0:
-			v.Faultf("line %d of the text: %s", doc.err.line, doc.err.reason)
+		case doc.err != nil && doc.err.Line > 0:
+			v.Faultf("line %d of the text: %s", doc.err.Line, doc.err.Reason)
 		case doc.err != nil:
-			v.Faultf("the text: %s", doc.err.reason)
+			v.Faultf("the text: %s", doc.err.Reason)
 		case root == nil:
 			root = doc.root
 		}

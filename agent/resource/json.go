@@ -106,12 +106,7 @@ func (p *jsonParser) collection(n *node, open json.Delim) *node {
 }
 
 func (p *jsonParser) number(n *node, text string) *node {
-	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
-		n.kind, n.text = nodeInt, strconv.FormatInt(i, 10)
-		return n
-	}
-	if u, err := strconv.ParseUint(text, 10, 64); err == nil {
-		n.kind, n.text = nodeInt, strconv.FormatUint(u, 10)
+	if n.setInt(text) {
 		return n
 	}
 	f, err := strconv.ParseFloat(text, 64)

@@ -1,5 +1,7 @@
 package resource
 
+import "cmp"
+
 // Limits bounds what decoding accepts. Zero fields mean the defaults.
 type Limits struct {
 	// FileBytes is the size of a whole stream, checked before anything is parsed. Default 16 MiB.
@@ -17,15 +19,11 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	def := func(v *int, d int) {
-		if *v <= 0 {
-			*v = d
-		}
+	return Limits{
+		FileBytes:     cmp.Or(max(l.FileBytes, 0), 16<<20),
+		DocumentBytes: cmp.Or(max(l.DocumentBytes, 0), 1<<20),
+		Documents:     cmp.Or(max(l.Documents, 0), 100_000),
+		Depth:         cmp.Or(max(l.Depth, 0), 64),
+		Nodes:         cmp.Or(max(l.Nodes, 0), 4_000_000),
 	}
-	def(&l.FileBytes, 16<<20)
-	def(&l.DocumentBytes, 1<<20)
-	def(&l.Documents, 100_000)
-	def(&l.Depth, 64)
-	def(&l.Nodes, 4_000_000)
-	return l
 }

@@ -2,8 +2,9 @@ package resource
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -82,80 +83,23 @@ func clip(s string) string {
 
 func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }
 
-// parseError is a document that could not be read as a tree.
-type parseError struct {
-	line   int // in the chunk, 1-based; 0 when not known
-	reason string
-}
+// stepPattern is a step of a field path: a quoted key, a name or an index.
+var stepPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^.\[\]"]+`)
 
-func (e *parseError) Error() string { return e.reason }
-
-// lineOf returns the line of the deepest node that exists on a field path.
+// lineOf returns the line of the deepest node that exists on a field path, as [Validator] writes it.
 func (n *node) lineOf(path string) int {
 	line := n.line
-	for path != "" && n != nil {
-		var next *node
-		if path[0] == '[' {
-			end := closing(path)
-			if end < 0 {
-				return line
-			}
-			inner := path[1:end]
-			path = strings.TrimPrefix(path[end+1:], ".")
-			if strings.HasPrefix(inner, `"`) {
-				next, line = n.step(unquote(inner), line)
-			} else {
-				var i int
-				if _, err := fmt.Sscanf(inner, "%d", &i); err != nil || i < 0 || i >= len(n.items) {
-					return line
-				}
-				next = n.items[i]
-				line = next.line
-			}
-		} else {
-			end := strings.IndexAny(path, ".[")
-			if end < 0 {
-				end = len(path)
-			}
-			name := path[:end]
-			path = strings.TrimPrefix(path[end:], ".")
-			next, line = n.step(name, line)
+	for _, step := range stepPattern.FindAllString(path, -1) {
+		if key, err := strconv.Unquote(step); err == nil {
+			step = key
 		}
-		n = next
+		if at := slices.IndexFunc(n.pairs, func(p pair) bool { return p.key == step }); at >= 0 {
+			n, line = n.pairs[at].value, n.pairs[at].line
+		} else if at, err := strconv.Atoi(step); err == nil && at >= 0 && at < len(n.items) {
+			n, line = n.items[at], n.items[at].line
+		} else {
+			break
+		}
 	}
 	return line
-}
-
-func (n *node) step(key string, line int) (*node, int) {
-	for i := range n.pairs {
-		if n.pairs[i].key == key {
-			return n.pairs[i].value, n.pairs[i].line
-		}
-	}
-	return nil, line
-}
-
-// closing returns the index of the bracket that closes path[0], or -1.
-func closing(path string) int {
-	quoted := false
-	for i := 1; i < len(path); i++ {
-		switch {
-		case quoted && path[i] == '\\':
-			i++
-		case path[i] == '"':
-			quoted = !quoted
-		case path[i] == ']' && !quoted:
-			return i
-		}
-	}
-	return -1
-}
-
-// unquote undoes the quoting of Validator.Key.
-func unquote(s string) string {
-	u, err := strconv.Unquote(s)
-	if err != nil {
-		return s
-	}
-	return u
 }

@@ -72,21 +72,21 @@ func hasContent(line []byte) bool {
 type document struct {
 	index int
 	root  *node // nil when err is set
-	err   *parseError
+	err   *Fault
 }
 
 // parseStream yields the documents of a stream in order. A fault that concerns the stream as a whole is yielded with
 // index 0 and ends it.
 func parseStream(data []byte, lim Limits, yield func(document) bool) {
 	if len(data) > lim.FileBytes {
-		yield(document{err: &parseError{reason: fmt.Sprintf("%d bytes are more than the %d that one file may have; split it", len(data), lim.FileBytes)}})
+		yield(document{err: &Fault{Reason: fmt.Sprintf("%d bytes are more than the %d that one file may have; split it", len(data), lim.FileBytes)}})
 		return
 	}
 	index, nodes := 0, lim.Nodes
 	emit := func(d document) bool {
 		index++
 		if index > lim.Documents {
-			yield(document{err: &parseError{reason: fmt.Sprintf("more than %d documents; split the file", lim.Documents)}})
+			yield(document{err: &Fault{Reason: fmt.Sprintf("more than %d documents; split the file", lim.Documents)}})
 			return false
 		}
 		if d.root != nil {
@@ -98,7 +98,7 @@ func parseStream(data []byte, lim Limits, yield func(document) bool) {
 	split(data, func(c chunk) bool {
 		budget := min(nodes, lim.Nodes/documentShare)
 		if budget <= 0 {
-			yield(document{err: &parseError{line: c.line, reason: fmt.Sprintf("the file has too many values, aliases expanded (at most %d); split it", lim.Nodes)}})
+			yield(document{err: &Fault{Line: c.line, Reason: fmt.Sprintf("the file has too many values, aliases expanded (at most %d); split it", lim.Nodes)}})
 			return false
 		}
 		text, line := c.text, c.line
@@ -133,15 +133,15 @@ func isJSON(text []byte) bool {
 
 func parseChunk(text []byte, line int, lim Limits, budget int) document {
 	if len(text) > lim.DocumentBytes {
-		return document{err: &parseError{line: line, reason: fmt.Sprintf("%d bytes are more than the %d that one document may have", len(text), lim.DocumentBytes)}}
+		return document{err: &Fault{Line: line, Reason: fmt.Sprintf("%d bytes are more than the %d that one document may have", len(text), lim.DocumentBytes)}}
 	}
 	if !utf8.Valid(text) {
 		for i := 0; i < len(text); {
 			r, size := utf8.DecodeRune(text[i:])
 			if r == utf8.RuneError && size == 1 {
-				return document{err: &parseError{
-					line:   line + bytes.Count(text[:i], []byte("\n")),
-					reason: fmt.Sprintf("byte 0x%02x is not UTF-8; save the file as UTF-8", text[i]),
+				return document{err: &Fault{
+					Line:   line + bytes.Count(text[:i], []byte("\n")),
+					Reason: fmt.Sprintf("byte 0x%02x is not UTF-8; save the file as UTF-8", text[i]),
 				}}
 			}
 			i += size
