@@ -2,6 +2,9 @@ package mesh
 
 import (
 	"cmp"
+	"encoding/binary"
+	"math"
+	"math/bits"
 	"net/netip"
 	"time"
 )
@@ -56,3 +59,60 @@ func (o *VIPOptions) pools() map[string]*[families]vipPool {
 
 // VIPs returns the memory of the virtual addresses of this view. It is the pointer that was given where nothing changed.
 func (v *View) VIPs() *VIPs { return v.vips }
+
+// maxProbes bounds the search for a free address. It covers every address of a range of that size; a larger one comes
+// to it only with tens of thousands of services and hardly a free address left.
+const maxProbes = 1 << 16
+
+// Parameters of the 64-bit FNV hash.
+const (
+	fnvOffset = 14695981039346656037
+	fnvPrime  = 1099511628211
+)
+
+// vipPool is a range of virtual addresses as a row of slots.
+type vipPool struct {
+	prefix netip.Prefix
+	mask   uint64 // slots - 1
+}
+
+// newVIPPool returns the pool of a range. Of a range with more than 2^62 addresses, the first 2^62 are used.
+func newVIPPool(p netip.Prefix) vipPool {
+	p = p.Masked()
+	return vipPool{p, 1<<min(p.Addr().BitLen()-p.Bits(), 62) - 1}
+}
+
+// size is the number of slots.
+func (p *vipPool) size() int { return int(min(p.mask, math.MaxInt-1)) + 1 }
+
+// at returns the address of a slot.
+func (p *vipPool) at(slot uint64) netip.Addr {
+	b := p.prefix.Addr().As16()
+	binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])|slot)
+	return netip.AddrFrom16(b).Unmap()
+}
+
+// holds reports whether an address is one of the slots.
+func (p *vipPool) holds(a netip.Addr) bool {
+	b := a.As16()
+	return p.at(binary.BigEndian.Uint64(b[8:])&p.mask) == a
+}
+
+// probe is the row of slots that an owner tries, one after the other. The step is odd and the number of slots a power
+// of two, so that it comes by every slot once; two owners with one first choice part there.
+type probe struct{ slot, step, mask uint64 }
+
+func (p *vipPool) probe(mesh string, o serviceKey) probe {
+	x := uint64(fnvOffset) // FNV-1a
+	for _, s := range [...]string{mesh, o.kind, o.name} {
+		for i := range len(s) {
+			x = (x ^ uint64(s[i])) * fnvPrime
+		}
+		x *= fnvPrime // of a zero byte, which ends each part
+	}
+	// The step takes other bits than the slot: those of the product's upper half.
+	step, _ := bits.Mul64(x, 0x9e3779b97f4a7c15)
+	return probe{slot: (x ^ x>>24 ^ x>>48) & p.mask, step: step | 1, mask: p.mask}
+}
+
+func (p *probe) next() { p.slot = (p.slot + p.step) & p.mask }
