@@ -26,7 +26,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 		identities := v.identities(spec, selected)
 		for i := range spec.Ports {
 			p := &spec.Ports[i]
-			s := v.newServicePort(r, KindMeshService, "msvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
+			s := v.newServicePort(r, KindMeshService, "msvc", p.Port, p.AppProtocol)
 			s.Section, s.port = p.Name, p
 			s.Identities, s.TLSReady = identities, ready
 			match := func(in *inbound) bool { return matchesPort(in.spec, p) }

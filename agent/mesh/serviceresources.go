@@ -28,13 +28,12 @@ func (v *View) zoneOf(r *resource.Resource) string {
 	return v.Zone
 }
 
-func (v *View) newServicePort(r *resource.Resource, kind, short string, port uint32, appProtocol string, vips []resource.VIP) *Service {
-	s := &Service{
+func (v *View) newServicePort(r *resource.Resource, kind, short string, port uint32, appProtocol string) *Service {
+	return &Service{
 		ID:       ServiceID{kind, DestinationName(v.Name, r.DisplayName(), r.Namespace(), v.zoneOf(r), short, port)},
 		Resource: r.Key, FullName: fullName(r), Labels: v.serviceLabels(r), Port: port, Protocol: ParseProtocol(appProtocol),
-		res: r, claimed: vips,
+		res: r, claimed: statusVIPs(r),
 	}
-	return s
 }
 
 // fullName is the name of a service in the server names of mTLS. One that was synced goes by the name that it has at home.
@@ -103,11 +102,13 @@ func (v *View) dropTwins() {
 	v.services = kept
 }
 
-func statusVIPs(st *resource.ServiceStatus) []resource.VIP {
-	if st == nil {
+// statusVIPs are the addresses in the status of a service resource.
+func statusVIPs(r *resource.Resource) []resource.VIP {
+	st := resource.StatusOf(r.Spec)
+	switch {
+	case st == nil:
 		return nil
-	}
-	if st.VIP != nil {
+	case st.VIP != nil:
 		return append(slices.Clone(st.VIPs), *st.VIP)
 	}
 	return st.VIPs
@@ -117,7 +118,7 @@ func statusVIPs(st *resource.ServiceStatus) []resource.VIP {
 // egress: without one it has no endpoints, and HTTP has no outbound at all.
 func (v *View) addMeshExternalServices(list []*resource.Resource) {
 	for r, spec := range resource.Specs[*resource.MeshExternalService](list) {
-		s := v.newServicePort(r, KindMeshExternalService, "extsvc", spec.Match.Port, spec.Match.Protocol, statusVIPs(spec.Status))
+		s := v.newServicePort(r, KindMeshExternalService, "extsvc", spec.Match.Port, spec.Match.Protocol)
 		s.Endpoints = &EndpointSet{}
 		reason := v.notReached()
 		if reason != "" {
@@ -169,7 +170,7 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 	var missing []string
 	for i := range spec.Ports {
 		p := &spec.Ports[i]
-		s := v.newServicePort(r, KindMeshMultiZoneService, "mzsvc", p.Port, p.AppProtocol, statusVIPs(spec.Status))
+		s := v.newServicePort(r, KindMeshMultiZoneService, "mzsvc", p.Port, p.AppProtocol)
 		s.Section = p.Name
 		eps := &EndpointSet{}
 		found := false

@@ -206,6 +206,14 @@ type HostnameSelector struct {
 // statusHolder is a spec whose kind has a status. It is a field of the spec in Go and stands beside it in documents.
 type statusHolder interface{ status() **ServiceStatus }
 
+// StatusOf returns the status of a service resource, nil where there is none.
+func StatusOf(s Spec) *ServiceStatus {
+	if h, ok := s.(statusHolder); ok {
+		return *h.status()
+	}
+	return nil
+}
+
 func (s *MeshService) status() **ServiceStatus          { return &s.Status }
 func (s *MeshExternalService) status() **ServiceStatus  { return &s.Status }
 func (s *MeshMultiZoneService) status() **ServiceStatus { return &s.Status }
