@@ -27,8 +27,8 @@ type nameMaker struct {
 
 // nameOwner is the service that has a name, and the place of the name in the list while that is made.
 type nameOwner struct {
-	serviceKey
-	at int
+	service *named
+	at      int
 }
 
 func (v *View) makeNames(t *nameTable) {
@@ -55,7 +55,7 @@ func (m *nameMaker) claim(s *named, name string, origin Origin, generator resour
 	st := HostnameStatus{Hostname: name, Origin: origin, Generator: generator}
 	owner, taken := m.owner[name]
 	switch {
-	case taken && owner.serviceKey != s.serviceKey:
+	case taken && owner.service != s:
 		st.Reason, st.Message = HostnameCollision, m.contest(s, generator, &m.t.list[owner.at])
 	case !taken && len(m.t.list) >= maxNames:
 		m.overflow = true
@@ -63,7 +63,7 @@ func (m *nameMaker) claim(s *named, name string, origin Origin, generator resour
 	default:
 		st.Generated, st.Reason = true, HostnameGenerated
 		if !taken {
-			m.owner[name] = nameOwner{s.serviceKey, len(m.t.list)}
+			m.owner[name] = nameOwner{s, len(m.t.list)}
 			m.t.list = append(m.t.list, hostnameOf(s, name, origin, generator))
 		}
 	}

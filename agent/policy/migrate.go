@@ -283,13 +283,10 @@ func (in *MigrateInput) Routed() string {
 			names = append(names, p.Key.String())
 		}
 	}
-	switch {
-	case len(names) == 0:
+	if len(names) == 0 {
 		return ""
-	case len(names) > 3:
-		names = append(names[:3], "…")
 	}
-	return "where a MeshHTTPRoute or MeshTCPRoute leads (" + strings.Join(names, ", ") + ") the legacy policy has no effect; this one has"
+	return "where a MeshHTTPRoute or MeshTCPRoute leads (" + firstNames(names) + ") the legacy policy has no effect; this one has"
 }
 
 // AddNote adds a note that is not empty, once.
