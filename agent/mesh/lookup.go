@@ -3,7 +3,6 @@ package mesh
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -13,11 +12,7 @@ func (v *View) MeshService(k resource.Key) *resource.Resource {
 	if k.Kind != KindMeshService || k.Mesh != v.Name {
 		return nil
 	}
-	i, ok := slices.BinarySearchFunc(v.meshServices, k.Name, func(r *resource.Resource, name string) int { return strings.Compare(r.Name, name) })
-	if !ok {
-		return nil
-	}
-	return v.meshServices[i]
+	return findByName(v.meshServices, k.Name)
 }
 
 // MeshServices returns the MeshService resources, sorted by name; those that are derived from tags are not among them. The

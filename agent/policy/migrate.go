@@ -266,10 +266,10 @@ func (u *Unit) Items(conf resource.Conf) []resource.PolicyItem {
 // Reach says what policies about destinations reach beside the values of kuma.io/service, which source-destination policies
 // alone are about; "" for nothing.
 func (in *MigrateInput) Reach(u *Unit) string {
-	real := slices.ContainsFunc(in.Index.View.Services(), func(s *mesh.Service) bool {
+	beside := slices.ContainsFunc(in.Index.View.Services(), func(s *mesh.Service) bool {
 		return s.ID.Kind != mesh.KindTag && (u.All || s.ID.Kind == mesh.KindMeshService && slices.Contains(u.To, s.Resource.Name))
 	})
-	if !real {
+	if !beside {
 		return ""
 	}
 	return "it also applies to MeshService, MeshExternalService and MeshMultiZoneService resources; the legacy policy did not"

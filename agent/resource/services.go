@@ -31,7 +31,7 @@ type DataSource struct {
 	InlineString string `json:"inlineString,omitempty"`
 }
 
-// MeshService is a service of the mesh as a real object.
+// MeshService is a service of the mesh as a resource of its own.
 type MeshService struct {
 	Selector   MeshServiceSelector   `json:"selector"`
 	Ports      []MeshServicePort     `json:"ports,omitempty"`
@@ -118,7 +118,7 @@ type Address struct {
 	HostnameGeneratorRef *Raw   `json:"hostnameGeneratorRef,omitempty"`
 }
 
-// MeshExternalService is a service outside the mesh as a real object.
+// MeshExternalService is a service outside the mesh as a resource of its own.
 type MeshExternalService struct {
 	Match     MeshExternalMatch      `json:"match"`
 	Endpoints []MeshExternalEndpoint `json:"endpoints,omitempty"`
