@@ -159,7 +159,7 @@ func (a *vipAssigner) newcomers() (out [families][]*claim) {
 			}
 			had := a.had(c, f)
 			if by, ok := a.pins[had]; ok && by != c.owner {
-				a.warnf(c, "its virtual address %s is that of %s %q by its status: it gets another one", had, by.kind, by.name)
+				a.warnf(c, "its virtual address %s is in the status of %s %q, which takes precedence: it gets another address", had, by.kind, by.name)
 				had = netip.Addr{}
 			}
 			if c.addr[f] = had; !had.IsValid() {
@@ -216,8 +216,8 @@ func (a *vipAssigner) choose(f family, newcomers []*claim) {
 			}
 		}
 	}
-	a.v.warnf(a.v.mesh.Key, "the range %s of virtual addresses is full: %d services have none in it, the first is %s %q; "+
-		"%d addresses wait for services that are gone to come back; widen the range in vips of the agent's config",
+	a.v.warnf(a.v.mesh.Key, "the range %s of virtual addresses is full: %d services have no address in it, the first is %s %q; "+
+		"%d addresses are reserved for services that are gone; widen the range in vips of the agent's config",
 		pool.prefix, len(without), kindName(kind), without[0].owner.name, waiting)
 }
 

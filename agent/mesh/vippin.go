@@ -17,7 +17,7 @@ func (a *vipAssigner) pin() {
 				switch {
 				case !addr.IsValid() || first && a.had(c, family(f)) != addr:
 				case !first && used && by != c.owner:
-					a.warnf(c, "the virtual address %s in its status is already used by %s: it gets another one", addr, by.name)
+					a.warnf(c, "the virtual address %s in its status is already used by %s: it gets another address", addr, by.name)
 				default:
 					c.addr[f], a.pins[addr] = addr, c.owner
 				}
@@ -36,7 +36,7 @@ func (a *vipAssigner) wanted(c *claim, warn bool) (out [families]netip.Addr) {
 	for _, vip := range c.ports[0].claimed {
 		addr, err := netip.ParseAddr(vip.IP)
 		if err != nil {
-			say("status: the virtual address %q is not an IP address: it is not used", vip.IP)
+			say("status: the virtual address %q is not an IP address, so it is not used", vip.IP)
 			continue
 		}
 		addr = addr.Unmap() // ::ffff:241.0.0.1 is 241.0.0.1 (RFC 4291, section 2.5.5.2)
@@ -44,7 +44,7 @@ func (a *vipAssigner) wanted(c *claim, warn bool) (out [families]netip.Addr) {
 		of, ranged := a.rangeOf(addr)
 		switch {
 		case addr.Zone() != "" || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast():
-			say("status: %s cannot be a virtual address; give one of a network: it is not used", vip.IP)
+			say("status: %s cannot be a virtual address, so it is not used: give an address of a network", vip.IP)
 			continue
 		case out[f].IsValid():
 			if out[f] != addr {
@@ -54,7 +54,7 @@ func (a *vipAssigner) wanted(c *claim, warn bool) (out [families]netip.Addr) {
 		case ranged && of != c.owner.kind:
 			say("status: the virtual address %s lies in the range of %s: it is used, and no service of that kind gets it", addr, kindName(of))
 		case !ranged && c.ports[0].Labels[resource.LabelNamespace] == "":
-			say("status: the virtual address %s lies outside of the ranges of this agent: it is used, and hides what else has it", addr)
+			say("status: the virtual address %s lies outside of the ranges of this agent: it is used, and whatever else has this address cannot be reached", addr)
 		}
 		out[f] = addr
 	}
