@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/attribute"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
@@ -33,6 +34,7 @@ type NackWatch struct {
 
 // nackServer is where rejections come from; [xds.Server] is one.
 type nackServer interface {
+	HasRejections() bool
 	Progress() []xds.Progress
 	Attribute(r xds.Rejection, blame []xds.Blame, revision uint64)
 }
@@ -65,11 +67,15 @@ func (n *NackWatch) Run(ctx context.Context) {
 // blamed is what was found in one look: many proxies often reject the same.
 type blamed struct {
 	alike  map[string]map[draft.ResourceID][]xds.Blame // by blameWork.key
-	fields map[string]string                           // of inspect.BlameQuestion
+	fields map[string]string                           // of attribute.BlameQuestion
 }
 
 // look works out what is not worked out yet.
 func (n *NackWatch) look(ctx context.Context) {
+	if !n.server.HasRejections() {
+		clear(n.known)
+		return
+	}
 	last, snap := n.last(), n.store.Snapshot()
 	if last == nil {
 		return
@@ -144,7 +150,7 @@ func (n *NackWatch) workOut(w *blameWork, found *blamed) bool {
 	if !ok {
 		var err error
 		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[draft.ResourceID][]xds.Blame, error) {
-			return inspect.FindBlame(inspect.BlameQuestion{
+			return attribute.FindBlame(attribute.BlameQuestion{
 				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Rejected: w.p.Rejected, Decode: n.registry.DecodeOne, Fields: found.fields,
 				Revision: func(k resource.Key) uint64 { rec, _ := w.snap.Get(k); return rec.Revision },
 			})
@@ -175,7 +181,7 @@ func (n *NackWatch) report(r xds.Rejection, blame []xds.Blame) {
 		}
 		message := "a proxy rejects what a policy makes"
 		if r.By == xds.HeldByCheck {
-			message = "what a policy makes is held back from a proxy"
+			message = "what a policy makes is withheld from a proxy"
 		}
 		n.log.Warn(message, "policy", resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(),
 			"field", b.Field, "evidence", b.Evidence, "node", r.Node.ID, "resource", r.ID.Name, "reason", r.Reason)

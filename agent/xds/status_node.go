@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 const (
@@ -22,15 +23,14 @@ const (
 // of the node is held.
 func (n *proxyNode) introduce(st *adsStream) {
 	if known := n.about.NodeID != ""; known && n.about.Peer.owner() != st.peer.owner() {
-		clear(n.accepted[:])
+		for rank := range n.accepted {
+			n.setAccepted(rank, nil)
+		}
 		clear(n.rejected[:])
 		clear(n.since[:])
 		clear(n.took[:])
 		clear(n.types[:])
 		clear(n.foreign[:])
-		if n.forgot(); len(n.refusals) > 0 {
-			n.cfg = nil // what may be sent of it has to be worked out anew
-		}
 	} else if known && n.about.Version != clip.Text(agentVersion(st.info), 128) {
 		clear(n.rejected[:])
 	}
@@ -59,6 +59,7 @@ func agentVersion(n *core.Node) string {
 
 // record puts an event into the ring. Of a ticket the type and, unless the event names some, the resources are taken.
 func (n *proxyNode) record(e Event, t *ticket) {
+	n.srv.watchers.changes.Add(1)
 	e.Time = n.srv.opts.Now()
 	if t != nil {
 		e.TypeURL = draft.Types[t.w.rank]
@@ -112,7 +113,7 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 		t.Held = []HeldResource{}
 		for name, rej := range n.troubles(rank) {
 			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule, Reason: rej.reason, Time: rej.at, Policies: blameOf(rej)}
-			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
+			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}
 			t.Held = append(t.Held, h)
@@ -153,13 +154,20 @@ func (st *adsStream) inSync() bool {
 }
 
 // Status returns what is known of all nodes, connected or recently so, sorted by node id.
-func (s *Server) Status() []ProxyStatus {
+func (s *Server) Status() []ProxyStatus { return s.status(func(*proxyNode) bool { return true }) }
+
+// StatusOf returns what is known of the nodes of one proxy, at most one per flavor. It costs what these do.
+func (s *Server) StatusOf(ref node.Ref) []ProxyStatus {
+	return s.status(func(n *proxyNode) bool { return n.ref == ref })
+}
+
+func (s *Server) status(wanted func(*proxyNode) bool) []ProxyStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]ProxyStatus, 0, len(s.nodes))
+	out := []ProxyStatus{}
 	for _, n := range s.nodes {
-		if n.connected == 0 && n.leftAt.IsZero() {
-			continue // not let in yet
+		if n.connected == 0 && n.leftAt.IsZero() || !wanted(n) {
+			continue // not let in yet, or not asked for
 		}
 		n.mu.Lock()
 		out = append(out, n.snapshot(n.connected > 0))
