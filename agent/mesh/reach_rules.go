@@ -190,7 +190,7 @@ func (v *View) Unserved(s *Service) (Cause, bool) {
 	return "", false
 }
 
-// Lists reports of which services a list of the dataplane decides whether it reaches them: those by tag, and real ones.
+// Lists reports of which services a list of the dataplane decides whether it reaches them: tag services, and service resources.
 func Lists(dp *resource.Dataplane) (services, backends bool) {
 	tp := dp.Networking.TransparentProxying
 	if tp == nil {

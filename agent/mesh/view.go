@@ -119,11 +119,16 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 
 // Dataplane returns the dataplane of that name, or nil.
 func (v *View) Dataplane(name string) *resource.Resource {
-	i, ok := slices.BinarySearchFunc(v.dataplanes, name, func(r *resource.Resource, name string) int { return strings.Compare(r.Name, name) })
+	return findByName(v.dataplanes, name)
+}
+
+// findByName returns the resource of that name in a list that is sorted by name, or nil.
+func findByName(list []*resource.Resource, name string) *resource.Resource {
+	i, ok := slices.BinarySearchFunc(list, name, func(r *resource.Resource, name string) int { return strings.Compare(r.Name, name) })
 	if !ok {
 		return nil
 	}
-	return v.dataplanes[i]
+	return list[i]
 }
 
 // Dataplanes returns all dataplanes of the mesh, sorted by name. The slice must not be changed.

@@ -1,6 +1,10 @@
 package mesh
 
 import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"math/bits"
 	"net/netip"
 	"time"
 )
@@ -38,28 +42,77 @@ type VIPOptions struct {
 	// have those addresses in any case.
 	IPv6  bool
 	Known *VIPs // what the previous view left; nil: nothing
-	// Now and Hold say when the addresses of services that go become free: Hold after they are missed. Entries of Known
-	// that are due at Now are forgotten.
+	// Now and Hold say when the addresses of a service that is gone become free: Hold after the first view without it.
+	// Entries of Known that are due at Now are forgotten.
 	Now  time.Time
 	Hold time.Duration
 }
 
 // pools are the ranges by kind and family.
 func (o *VIPOptions) pools() map[string]*[families]vipPool {
-	out := map[string]*[families]vipPool{}
-	have, standard := o.Ranges.kinds(), DefaultVIPRanges().kinds()
-	for kind, std := range standard {
-		r := have[kind]
-		if !r.V4.IsValid() {
-			r.V4 = std.V4
-		}
-		if !r.V6.IsValid() {
-			r.V6 = std.V6
-		}
-		out[kind] = &[families]vipPool{newVIPPool(r.V4), newVIPPool(r.V6)}
+	out, standard := map[string]*[families]vipPool{}, DefaultVIPRanges().kinds()
+	for kind, r := range o.Ranges.kinds() {
+		out[kind] = &[families]vipPool{newVIPPool(cmp.Or(r.V4, standard[kind].V4)), newVIPPool(cmp.Or(r.V6, standard[kind].V6))}
 	}
 	return out
 }
 
 // VIPs returns the memory of the virtual addresses of this view. It is the pointer that was given where nothing changed.
 func (v *View) VIPs() *VIPs { return v.vips }
+
+// maxProbes bounds the search for a free address. It covers every address of a range of that size; a larger one comes
+// to it only with tens of thousands of services and hardly a free address left.
+const maxProbes = 1 << 16
+
+// Parameters of the 64-bit FNV hash.
+const (
+	fnvOffset = 14695981039346656037
+	fnvPrime  = 1099511628211
+)
+
+// vipPool is a range of virtual addresses as a row of slots.
+type vipPool struct {
+	prefix netip.Prefix
+	mask   uint64 // slots - 1
+}
+
+// newVIPPool returns the pool of a range. Of a range with more than 2^62 addresses, the first 2^62 are used.
+func newVIPPool(p netip.Prefix) vipPool {
+	p = p.Masked()
+	return vipPool{p, 1<<min(p.Addr().BitLen()-p.Bits(), 62) - 1}
+}
+
+// size is the number of slots.
+func (p *vipPool) size() int { return int(min(p.mask, math.MaxInt-1)) + 1 }
+
+// at returns the address of a slot.
+func (p *vipPool) at(slot uint64) netip.Addr {
+	b := p.prefix.Addr().As16()
+	binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])|slot)
+	return netip.AddrFrom16(b).Unmap()
+}
+
+// holds reports whether an address is one of the slots.
+func (p *vipPool) holds(a netip.Addr) bool {
+	b := a.As16()
+	return p.at(binary.BigEndian.Uint64(b[8:])&p.mask) == a
+}
+
+// probe is the row of slots that an owner tries, one after the other. The step is odd and the number of slots a power
+// of two, so that it comes by every slot once; two owners with one first choice part there.
+type probe struct{ slot, step, mask uint64 }
+
+func (p *vipPool) probe(mesh string, o serviceKey) probe {
+	x := uint64(fnvOffset) // FNV-1a
+	for _, s := range [...]string{mesh, o.kind, o.name} {
+		for i := range len(s) {
+			x = (x ^ uint64(s[i])) * fnvPrime
+		}
+		x *= fnvPrime // of a zero byte, which ends each part
+	}
+	// The step takes other bits than the slot: those of the product's upper half.
+	step, _ := bits.Mul64(x, 0x9e3779b97f4a7c15)
+	return probe{slot: (x ^ x>>24 ^ x>>48) & p.mask, step: step | 1, mask: p.mask}
+}
+
+func (p *probe) next() { p.slot = (p.slot + p.step) & p.mask }

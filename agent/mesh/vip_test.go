@@ -228,7 +228,7 @@ func TestFullRange(t *testing.T) {
 			t.Fatalf("%s has no IPv6 address, and that range is not full", name)
 		}
 	}
-	if len(v.Warnings) != 1 || v.Warnings[0].Resource.Kind != "Mesh" || !strings.Contains(v.Warnings[0].Reason, "240.0.7.0/24 of virtual addresses is full: 44 services have none") {
+	if len(v.Warnings) != 1 || v.Warnings[0].Resource.Kind != "Mesh" || !strings.Contains(v.Warnings[0].Reason, "240.0.7.0/24 of virtual addresses is full: 44 services have no address") {
 		t.Fatalf("got %v, want one warning about 44 services", v.Warnings)
 	}
 	if due := n.known.Due(); !due.IsZero() {

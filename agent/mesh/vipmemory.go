@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -11,8 +12,7 @@ import (
 type VIPs struct {
 	entries []*vipEntry // sorted by owner; the next memory shares those that stay as they are
 	due     time.Time
-	ranges  VIPRanges // that hold all addresses
-	checked bool
+	ranges  *VIPRanges // that hold all addresses; nil: not checked yet
 }
 
 // VIPEntry is the addresses of one service. One that is invalid is not remembered.
@@ -46,6 +46,9 @@ type vipEntry struct {
 	gone  int64 // in Unix milliseconds; 0 while the service lives
 }
 
+// any reports whether the entry has an address.
+func (e *vipEntry) any() bool { return e.addr[v4].IsValid() || e.addr[v6].IsValid() }
+
 // NewVIPs makes a memory of entries in any order. Of two entries for one service, or of two services with one address,
 // the first is believed; so an entry that was tampered with can cost a service its address, and never share one.
 func NewVIPs(list []VIPEntry) *VIPs {
@@ -60,9 +63,7 @@ func NewVIPs(list []VIPEntry) *VIPs {
 		taken[o] = true
 		in := &vipEntry{owner: o}
 		if !e.Gone.IsZero() {
-			if in.gone = e.Gone.UnixMilli(); in.gone == 0 {
-				in.gone = 1
-			}
+			in.gone = cmp.Or(e.Gone.UnixMilli(), 1)
 		}
 		for f, a := range [families]netip.Addr{e.V4, e.V6} {
 			if a.IsValid() && familyOf(a) == family(f) && a.Zone() == "" && !a.Is4In6() && !at[a] {
@@ -113,8 +114,7 @@ func (m *VIPs) Release(now, free time.Time) *VIPs {
 	if m == nil {
 		return nil
 	}
-	out := &VIPs{ranges: m.ranges, checked: m.checked}
-	changed := false
+	out, changed := &VIPs{ranges: m.ranges}, false
 	for _, e := range m.entries {
 		if e.gone == 0 || e.gone > free.UnixMilli() {
 			waits := *e
@@ -146,11 +146,11 @@ func (m *VIPs) find(o serviceKey) (int, bool) {
 func (m *VIPs) within(ranges VIPRanges, pools map[string]*[families]vipPool) *VIPs {
 	switch {
 	case m == nil:
-		return &VIPs{ranges: ranges, checked: true}
-	case m.checked && m.ranges == ranges:
+		return &VIPs{ranges: &ranges}
+	case m.ranges != nil && *m.ranges == ranges:
 		return m
 	}
-	out := &VIPs{entries: make([]*vipEntry, 0, len(m.entries)), due: m.due, ranges: ranges, checked: true}
+	out := &VIPs{entries: make([]*vipEntry, 0, len(m.entries)), due: m.due, ranges: &ranges}
 	for _, e := range m.entries {
 		pool := pools[e.owner.kind]
 		if pool == nil {
@@ -163,7 +163,7 @@ func (m *VIPs) within(ranges VIPRanges, pools map[string]*[families]vipPool) *VI
 				e = &without
 			}
 		}
-		if e.addr[v4].IsValid() || e.addr[v6].IsValid() {
+		if e.any() {
 			out.entries = append(out.entries, e)
 		}
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -112,14 +113,7 @@ func (k *KindRules) InboundAll(i int) *Rule {
 }
 
 // service returns the rule about a tag service.
-func (k *KindRules) service(name string) *Rule { return k.byService[name].or(k.byService[""]) }
-
-func (r *Rule) or(other *Rule) *Rule {
-	if r != nil {
-		return r
-	}
-	return other
-}
+func (k *KindRules) service(name string) *Rule { return cmp.Or(k.byService[name], k.byService[""]) }
 
 // forAll is the rule about resources that have none of their own.
 func (k *KindRules) forAll() *Rule {

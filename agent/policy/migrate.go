@@ -266,10 +266,10 @@ func (u *Unit) Items(conf resource.Conf) []resource.PolicyItem {
 // Reach says what policies about destinations reach beside the values of kuma.io/service, which source-destination policies
 // alone are about; "" for nothing.
 func (in *MigrateInput) Reach(u *Unit) string {
-	real := slices.ContainsFunc(in.Index.View.Services(), func(s *mesh.Service) bool {
+	beside := slices.ContainsFunc(in.Index.View.Services(), func(s *mesh.Service) bool {
 		return s.ID.Kind != mesh.KindTag && (u.All || s.ID.Kind == mesh.KindMeshService && slices.Contains(u.To, s.Resource.Name))
 	})
-	if !real {
+	if !beside {
 		return ""
 	}
 	return "it also applies to MeshService, MeshExternalService and MeshMultiZoneService resources; the legacy policy did not"
@@ -283,13 +283,10 @@ func (in *MigrateInput) Routed() string {
 			names = append(names, p.Key.String())
 		}
 	}
-	switch {
-	case len(names) == 0:
+	if len(names) == 0 {
 		return ""
-	case len(names) > 3:
-		names = append(names[:3], "…")
 	}
-	return "where a MeshHTTPRoute or MeshTCPRoute leads (" + strings.Join(names, ", ") + ") the legacy policy has no effect; this one has"
+	return "where a MeshHTTPRoute or MeshTCPRoute leads (" + firstNames(names) + ") the legacy policy has no effect; this one has"
 }
 
 // AddNote adds a note that is not empty, once.

@@ -93,25 +93,22 @@ func number(n, largest int) string {
 // units have the same names.
 func (in *MigrateInput) names(units []*Unit, prefix func(int) string, kinds []string) {
 	used := map[string]bool{}
-	free := func(n string) bool {
-		return !used[n] && (in.Taken == nil || !slices.ContainsFunc(kinds, func(k string) bool { return in.Taken(k, n) }))
-	}
 	for i, u := range slices.Backward(units) {
-		base := prefix(i) + u.base
-		u.Name = base
-		for n := 2; !free(u.Name); n++ {
-			u.Name = base + "-" + strconv.Itoa(n)
-		}
-		used[u.Name] = true
+		u.Name = in.freeName(prefix(i)+u.base, used, kinds)
 	}
 }
 
 // FreeName returns a name for a new policy of a kind: base, or else base with a number.
 func (in *MigrateInput) FreeName(kind, base string, used map[string]bool) string {
-	u := []*Unit{{base: clip(base, maxBase)}}
-	taken := in.Taken
-	with := MigrateInput{Taken: func(k, n string) bool { return used[n] || taken != nil && taken(k, n) }}
-	with.names(u, noPrefix, []string{kind})
-	used[u[0].Name] = true
-	return u[0].Name
+	return in.freeName(clip(base, maxBase), used, []string{kind})
+}
+
+func (in *MigrateInput) freeName(base string, used map[string]bool, kinds []string) string {
+	name := base
+	taken := func(kind string) bool { return in.Taken != nil && in.Taken(kind, name) }
+	for n := 2; used[name] || slices.ContainsFunc(kinds, taken); n++ {
+		name = base + "-" + strconv.Itoa(n)
+	}
+	used[name] = true
+	return name
 }

@@ -122,17 +122,14 @@ func (in *MigrateInput) Group(matches []map[string]string, base func(match map[s
 	return out
 }
 
-// superseding returns by dataplane the policy that supersedes the legacy kind on it; nil when there is none for any.
+// superseding returns by dataplane the policy that supersedes the legacy kind on it.
 func (in *MigrateInput) superseding(by func(*resource.Resource) *resource.Resource) map[*resource.Resource]*resource.Resource {
+	out := map[*resource.Resource]*resource.Resource{}
 	if by == nil {
-		return nil
+		return out
 	}
-	var out map[*resource.Resource]*resource.Resource
 	for _, d := range in.Index.View.Dataplanes() {
 		if p := by(d); p != nil {
-			if out == nil {
-				out = map[*resource.Resource]*resource.Resource{}
-			}
 			out[d] = p
 		}
 	}
@@ -161,19 +158,22 @@ func (in *MigrateInput) supersededBy(p *resource.Resource, inbound bool, ruled m
 func actingNote(ruled map[*resource.Resource]*resource.Resource, kinds []string) string {
 	var names []string
 	for _, by := range ruled {
-		if n := by.Key.String(); !slices.Contains(names, n) {
-			names = append(names, n)
-		}
+		names = append(names, by.Key.String())
 	}
 	if len(names) == 0 {
 		return ""
 	}
 	slices.Sort(names)
-	if len(names) > 3 {
-		names = append(names[:3], "…")
-	}
 	return fmt.Sprintf("policies of kind %s act already on some dataplanes (%s), where the legacy ones have no effect any more: there this policy is merged with them",
-		strings.Join(kinds, " and "), strings.Join(names, ", "))
+		strings.Join(kinds, " and "), firstNames(slices.Compact(names)))
+}
+
+// firstNames lists names for a message, the first three of many.
+func firstNames(names []string) string {
+	if len(names) > 3 {
+		names = append(names[:3:3], "…")
+	}
+	return strings.Join(names, ", ")
 }
 
 // arriving makes a unit for each selector of the destinations.
@@ -262,21 +262,20 @@ func sorted(units []*Unit) []*Unit {
 func needed(units []*Unit, meet func(a, b *Unit) bool) []*Unit {
 	var out []*Unit
 	for _, u := range units {
-		does := false
-		for _, v := range slices.Backward(out) {
-			if v.Policy != u.Policy && meet(v, u) {
-				break
-			}
-			if v.Policy == u.Policy && v.All == u.All && slices.Equal(v.To, u.To) && Covers(v.Match, u.Match) {
-				does = true
-				break
-			}
+		i := len(out) - 1
+		for i >= 0 && (out[i].Policy == u.Policy || !meet(out[i], u)) && !out[i].sameAs(u) {
+			i--
 		}
-		if !does {
+		if i < 0 || !out[i].sameAs(u) {
 			out = append(out, u)
 		}
 	}
 	return out
+}
+
+// sameAs reports whether a weaker unit says the same of all connections of u.
+func (weak *Unit) sameAs(u *Unit) bool {
+	return weak.Policy == u.Policy && weak.All == u.All && slices.Equal(weak.To, u.To) && Covers(weak.Match, u.Match)
 }
 
 // order gives units, which are sorted, targetRefs and names under which targetRef policies have the same order, and

@@ -89,7 +89,7 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 	root, err := parseYAML([]byte(text), 1, lim, maxAnnotationNodes)
 	switch {
 	case err != nil:
-		v.Faultf("line %d of its value: %s", max(1, err.line), err.reason)
+		v.Faultf("line %d of its value: %s", max(1, err.Line), err.Reason)
 		return nil, nil, faults
 	case root == nil || root.kind == nodeNull || root.kind == nodeMapping && root.get("refs") == nil && len(root.pairs) == 0:
 		v.Faultf("it is empty: list what is reachable in refs, as in {refs: [{kind: MeshService, name: backend}]}; " +
@@ -107,26 +107,21 @@ func parseBackends(path, text string) (*ReachableBackends, []string, Faults) {
 	if len(faults) > 0 {
 		return nil, nil, bounded(faults)
 	}
-	if refs := root.get("refs"); refs == nil || refs.kind == nodeNull {
+	if n := root.get("refs"); n == nil || n.kind == nodeNull {
 		v.Field("refs").Faultf("the list is missing: refs: [] makes nothing reachable")
 		return nil, nil, faults
 	}
 	var notes []string
-	out.Refs = slices.DeleteFunc(slices.Clone(out.Refs), func(r ReachableBackendRef) bool {
-		return r.Kind != "" && !slices.Contains(backendKinds[:], r.Kind)
-	})
-	at := v.Field("refs")
-	known := 0
-	for i, n := range root.get("refs").items {
-		kind := n.get("kind")
-		if kind != nil && kind.kind == nodeString && kind.text != "" && !slices.Contains(backendKinds[:], kind.text) {
-			if len(notes) < maxAnnotationFaults {
-				notes = append(notes, fmt.Sprintf("%s.kind: %s", at.Index(i).path, unknownBackendKind(kind.text)))
-			}
-			continue
+	refs := out.Refs
+	out.Refs = refs[:0]
+	for i := range refs {
+		ref, at := refs[i], v.Field("refs").Index(i)
+		if ref.Kind == "" || slices.Contains(backendKinds[:], ref.Kind) {
+			ref.validate(at)
+			out.Refs = append(out.Refs, ref)
+		} else if len(notes) < maxAnnotationFaults {
+			notes = append(notes, fmt.Sprintf("%s.kind: %s", at.path, unknownBackendKind(ref.Kind)))
 		}
-		out.Refs[known].validate(at.Index(i))
-		known++
 	}
 	if len(faults) > 0 {
 		return nil, nil, bounded(faults)

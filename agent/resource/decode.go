@@ -36,7 +36,8 @@ func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resour
 	types := map[reflect.Type]*typeInfo{}
 	parseStream(data, lim, func(doc document) bool {
 		if doc.err != nil {
-			faults = append(faults, Fault{File: file, Document: doc.index, Line: doc.err.line, Reason: doc.err.reason})
+			doc.err.File, doc.err.Document = file, doc.index
+			faults = append(faults, *doc.err)
 			return true
 		}
 		if doc.root == nil || doc.root.kind == nodeNull {

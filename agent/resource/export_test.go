@@ -25,7 +25,7 @@ func DecodeStrict(file string, data []byte, into any) Faults {
 		seen++
 		switch {
 		case doc.err != nil:
-			faults = append(faults, Fault{File: file, Line: doc.err.line, Reason: doc.err.reason})
+			faults = append(faults, Fault{File: file, Line: doc.err.Line, Reason: doc.err.Reason})
 		case seen > 1 && doc.root != nil:
 			faults = append(faults, Fault{File: file, Line: doc.root.line, Reason: "a second document follows; only one is read"})
 			return false

@@ -73,11 +73,8 @@ func (r *Registry) kind(d *decoder, root *node, field string) (Descriptor, bool)
 	if ok && desc.Kind == name {
 		return desc, true
 	}
-	d.field(field)
-	defer d.pop()
-	line := root.lineOf(field)
 	if ok {
-		d.faultf(line, "unknown kind %s; did you mean %q?", quote(name), desc.Kind)
+		d.fault(root, field, "unknown kind %s; did you mean %q?", quote(name), desc.Kind)
 		return desc, false
 	}
 	kinds := make([]string, 0, len(r.list))
@@ -87,11 +84,11 @@ func (r *Registry) kind(d *decoder, root *node, field string) (Descriptor, bool)
 	switch near := Nearest(name, kinds); {
 	case name == "" && len(d.faults) > 0 && d.faults[len(d.faults)-1].Field == field: // the wrong type is reported
 	case name == "":
-		d.faultf(line, "the kind is missing; give one of %s", strings.Join(kinds, ", "))
+		d.fault(root, field, "the kind is missing; give one of %s", strings.Join(kinds, ", "))
 	case near != "":
-		d.faultf(line, "unknown kind %s; did you mean %q?", quote(name), near)
+		d.fault(root, field, "unknown kind %s; did you mean %q?", quote(name), near)
 	default:
-		d.faultf(line, "unknown kind %s; known are %s", quote(name), strings.Join(kinds, ", "))
+		d.fault(root, field, "unknown kind %s; known are %s", quote(name), strings.Join(kinds, ", "))
 	}
 	return desc, false
 }
@@ -146,17 +143,13 @@ func body(root *node) *node {
 
 func (d *decoder) specRequired(root *node, h *header) {
 	if h.spec == nil || h.spec.kind == nodeNull {
-		d.field("spec")
-		d.faultf(root.lineOf("spec"), "the spec is missing; kind %s needs one", h.desc.Kind)
-		d.pop()
+		d.fault(root, "spec", "the spec is missing; kind %s needs one", h.desc.Kind)
 	}
 }
 
 func (r *Registry) kubernetes(d *decoder, root *node) (*header, bool) {
 	if v := decodeField[string](d, root, "apiVersion"); v != apiVersion {
-		d.field("apiVersion")
-		d.faultf(root.lineOf("apiVersion"), "%s is not %s, the version of all kinds", quote(v), apiVersion)
-		d.pop()
+		d.fault(root, "apiVersion", "%s is not %s, the version of all kinds", quote(v), apiVersion)
 	}
 	desc, ok := r.kind(d, root, "kind")
 	if !ok {
@@ -231,9 +224,11 @@ func (d *decoder) mesh(root *node, h *header) {
 	}
 }
 
-// fault reports a fault at a whole path.
-func (d *decoder) fault(root *node, path, format string, args ...any) {
-	d.faults = append(d.faults, Fault{Line: root.lineOf(path), Field: path, Reason: fmt.Sprintf(format, args...)})
+// fault reports a fault at a path below a node, which is the value being decoded.
+func (d *decoder) fault(n *node, path, format string, args ...any) {
+	d.field(path)
+	d.faultf(n.lineOf(path), format, args...)
+	d.pop()
 }
 
 // name checks the name of a resource.
@@ -243,8 +238,6 @@ func (d *decoder) name(n *node, name, field string) {
 		return // reported as a wrong type
 	}
 	if reason := nameFault(name); reason != "" {
-		d.field(field)
-		d.faultf(n.lineOf(field), "%s", reason)
-		d.pop()
+		d.fault(n, field, "%s", reason)
 	}
 }

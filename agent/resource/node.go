@@ -1,7 +1,11 @@
 package resource
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -82,80 +86,132 @@ func clip(s string) string {
 
 func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }
 
-// parseError is a document that could not be read as a tree.
-type parseError struct {
-	line   int // in the chunk, 1-based; 0 when not known
-	reason string
-}
+// stepPattern is a step of a field path: a quoted key, a name or an index.
+var stepPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^.\[\]"]+`)
 
-func (e *parseError) Error() string { return e.reason }
-
-// lineOf returns the line of the deepest node that exists on a field path.
+// lineOf returns the line of the deepest node that exists on a field path, as [Validator] writes it.
 func (n *node) lineOf(path string) int {
 	line := n.line
-	for path != "" && n != nil {
-		var next *node
-		if path[0] == '[' {
-			end := closing(path)
-			if end < 0 {
-				return line
-			}
-			inner := path[1:end]
-			path = strings.TrimPrefix(path[end+1:], ".")
-			if strings.HasPrefix(inner, `"`) {
-				next, line = n.step(unquote(inner), line)
-			} else {
-				var i int
-				if _, err := fmt.Sscanf(inner, "%d", &i); err != nil || i < 0 || i >= len(n.items) {
-					return line
-				}
-				next = n.items[i]
-				line = next.line
-			}
-		} else {
-			end := strings.IndexAny(path, ".[")
-			if end < 0 {
-				end = len(path)
-			}
-			name := path[:end]
-			path = strings.TrimPrefix(path[end:], ".")
-			next, line = n.step(name, line)
+	for _, step := range stepPattern.FindAllString(path, -1) {
+		if key, err := strconv.Unquote(step); err == nil {
+			step = key
 		}
-		n = next
+		if at := slices.IndexFunc(n.pairs, func(p pair) bool { return p.key == step }); at >= 0 {
+			n, line = n.pairs[at].value, n.pairs[at].line
+		} else if at, err := strconv.Atoi(step); err == nil && at >= 0 && at < len(n.items) {
+			n, line = n.items[at], n.items[at].line
+		} else {
+			break
+		}
 	}
 	return line
 }
 
-func (n *node) step(key string, line int) (*node, int) {
-	for i := range n.pairs {
-		if n.pairs[i].key == key {
-			return n.pairs[i].value, n.pairs[i].line
-		}
-	}
-	return nil, line
+// jsonParser reads JSON (RFC 8259) into nodes. Machines write JSON, and reading it directly is several times faster
+// than reading it as the YAML that it also is. What it cannot read is left to the YAML parser and its messages.
+type jsonParser struct {
+	src    []byte
+	dec    *json.Decoder
+	pos    int // as far as lines are counted
+	line   int
+	depth  int
+	limit  int // of depth
+	budget int // nodes
 }
 
-// closing returns the index of the bracket that closes path[0], or -1.
-func closing(path string) int {
-	quoted := false
-	for i := 1; i < len(path); i++ {
-		switch {
-		case quoted && path[i] == '\\':
-			i++
-		case path[i] == '"':
-			quoted = !quoted
-		case path[i] == ']' && !quoted:
-			return i
-		}
+// parseJSON reads one value at the start of src. It returns nil when src does not begin with valid JSON within the
+// limits, else the value and the number of bytes and lines it took.
+func parseJSON(src []byte, line int, lim Limits, budget int) (n *node, used int, lastLine int) {
+	p := jsonParser{src: src, dec: json.NewDecoder(bytes.NewReader(src)), line: line, limit: lim.Depth, budget: budget}
+	p.dec.UseNumber()
+	if n = p.value(p.token()); n == nil {
+		return nil, 0, line
 	}
-	return -1
+	return n, p.pos, p.line
 }
 
-// unquote undoes the quoting of Validator.Key.
-func unquote(s string) string {
-	u, err := strconv.Unquote(s)
-	if err != nil {
-		return s
+// token returns the next token, nil at the end and for what is not JSON. Null is a value of its own.
+func (p *jsonParser) token() json.Token {
+	t, err := p.dec.Token()
+	end := int(p.dec.InputOffset())
+	p.line += bytes.Count(p.src[p.pos:end], []byte("\n"))
+	if p.pos = end; err != nil {
+		return nil
 	}
-	return u
+	if t == nil {
+		return nodeNull
+	}
+	return t
+}
+
+func (p *jsonParser) value(t json.Token) *node {
+	p.budget--
+	p.depth++
+	defer func() { p.depth-- }()
+	if p.budget < 0 || p.depth > p.limit {
+		return nil
+	}
+	n := &node{line: p.line, size: 1}
+	switch t := t.(type) {
+	case json.Delim:
+		return p.collection(n, t)
+	case string:
+		// A replacement character may stand for what is not UTF-8.
+		n.kind, n.text = nodeString, t
+		if strings.ContainsRune(t, utf8.RuneError) {
+			return nil
+		}
+	case bool:
+		n.kind, n.text = nodeBool, strconv.FormatBool(t)
+	case nodeKind:
+		n.kind = t
+	case json.Number:
+		return p.number(n, string(t))
+	default:
+		return nil
+	}
+	return n
+}
+
+func (p *jsonParser) collection(n *node, open json.Delim) *node {
+	n.kind = nodeList
+	if open == '{' {
+		n.kind = nodeMapping
+	}
+	for {
+		t := p.token()
+		if t == json.Delim('}') || t == json.Delim(']') {
+			return n
+		}
+		key, line := "", p.line
+		if n.kind == nodeMapping {
+			var ok bool
+			if key, ok = t.(string); !ok || strings.ContainsRune(key, utf8.RuneError) {
+				return nil
+			}
+			t = p.token()
+		}
+		v := p.value(t)
+		if v == nil {
+			return nil
+		}
+		if n.kind == nodeMapping {
+			n.pairs = append(n.pairs, pair{key: key, line: line, value: v})
+		} else {
+			n.items = append(n.items, v)
+		}
+		n.size += v.size
+	}
+}
+
+func (p *jsonParser) number(n *node, text string) *node {
+	if n.setInt(text) {
+		return n
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil { // out of range
+		return nil
+	}
+	n.setFloat(f)
+	return n
 }

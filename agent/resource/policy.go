@@ -1,5 +1,10 @@
 package resource
 
+import (
+	"slices"
+	"strings"
+)
+
 // Conf is what one policy kind adds to the shape that all policies share.
 type Conf interface {
 	Validate(v *Validator)
@@ -79,4 +84,164 @@ type LegacyShape struct {
 // LegacySelector matches tags; the value "*" matches any.
 type LegacySelector struct {
 	Match map[string]string `json:"match"`
+}
+
+// Validate checks the shape that all policies share, then the confs.
+func (p *Policy) Validate(v *Validator) {
+	s := p.Shape
+	if s == nil {
+		s = &PolicyShape{}
+	}
+	p.validateTop(v, s)
+	p.validateItems(v.Field("from"), s, p.From, s.From, true)
+	p.validateItems(v.Field("to"), s, p.To, s.To, false)
+	if !s.Default && !s.Inline && len(p.From) == 0 && len(p.To) == 0 {
+		switch {
+		case len(s.From) > 0 && len(s.To) > 0:
+			v.Faultf("the policy says nothing: give from, to or both")
+		case len(s.From) > 0:
+			v.Field("from").Faultf("the policy says nothing: give at least one item")
+		case len(s.To) > 0:
+			v.Field("to").Faultf("the policy says nothing: give at least one item")
+		}
+	}
+	if p.Default != nil {
+		if s.Default {
+			p.Default.Validate(v.Field("default"))
+		} else {
+			v.Field("default").Faultf("this kind has no default; remove it")
+		}
+	}
+	if s.Check != nil {
+		s.Check(p, v)
+	}
+}
+
+func (p *Policy) validateTop(v *Validator, s *PolicyShape) {
+	if p.TargetRef == nil {
+		return
+	}
+	at := v.Field("targetRef")
+	kind := p.TargetRef.Kind
+	switch {
+	case slices.Contains(s.TopFromOnly, kind) && len(p.To) > 0:
+		at.Field("kind").Faultf("%s is matched where traffic arrives, so it goes with from alone: move to into another policy, or give one of %s", kind, strings.Join(s.Top, ", "))
+	case slices.Contains(s.TopToOnly, kind) && len(p.From) > 0:
+		v.Field("from").Faultf("a policy on %s has no from: remove it, or give a targetRef of %s", kind, strings.Join(s.Top, ", "))
+	}
+	p.TargetRef.validate(at, slices.Concat(s.Top, s.TopFromOnly, s.TopToOnly), s.MeshName, s.MeshName)
+}
+
+func (p *Policy) validateItems(list *Validator, s *PolicyShape, items []PolicyItem, kinds []string, arrives bool) {
+	if len(items) > 0 && len(kinds) == 0 {
+		list.Faultf("this kind has no such list; remove it")
+		return
+	}
+	for i := range items {
+		v := list.Index(i)
+		items[i].TargetRef.validate(v.Field("targetRef"), kinds, s.MeshName, arrives && s.MeshName)
+		switch {
+		case items[i].Conf == nil:
+			v.Faultf("the conf is missing")
+		case s.Inline:
+			items[i].Conf.Validate(v)
+		default:
+			items[i].Conf.Validate(v.Field("default"))
+		}
+	}
+}
+
+// Ref checks a reference that stands in a conf against the kinds allowed there, and the other fields against the kind.
+func (v *Validator) Ref(t *TargetRef, kinds ...string) { t.validate(v, kinds, false, false) }
+
+// validate checks the kind against those allowed at this place, and the other fields against the kind.
+func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags bool) {
+	if !v.Field("kind").OneOf(t.Kind, kinds...) {
+		return
+	}
+	name, labels, tags, section, proxies := false, false, false, false, false
+	switch t.Kind {
+	case "Mesh":
+		name, proxies = meshName, true
+	case "MeshSubset":
+		tags, proxies = true, true
+	case "MeshServiceSubset", "MeshGateway":
+		name, tags = true, true
+	case "MeshService", "MeshExternalService", "MeshMultiZoneService":
+		name, labels, section = true, true, true
+		tags = serviceTags && t.Kind == "MeshService"
+	case "Dataplane":
+		name, labels, section, proxies = true, true, true, true
+	default: // routes
+		name, labels = true, true
+	}
+	refuse := func(allowed, set bool, field string) {
+		v.unset(set && !allowed, field, "%s does not go with kind %s; remove it", field, t.Kind)
+	}
+	refuse(name, t.Name != "", "name")
+	refuse(name && t.Kind != "Mesh", t.Namespace != "", "namespace")
+	refuse(labels, len(t.Labels) > 0, "labels")
+	refuse(tags, len(t.Tags) > 0, "tags")
+	refuse(section, t.SectionName != "", "sectionName")
+	refuse(false, t.Mesh != "", "mesh")
+	refuse(proxies, len(t.ProxyTypes) > 0, "proxyTypes")
+	switch {
+	case !name || t.Kind == "Mesh" || t.Kind == "Dataplane" && t.Name == "":
+	case labels && len(t.Labels) > 0:
+		v.unset(t.Name != "", "name", "labels select by themselves: remove them or the name")
+		v.unset(t.Namespace != "", "namespace", "labels select by themselves: remove them or the namespace")
+	case t.Name == "" && labels:
+		v.Field("name").Faultf("the name is missing: kind %s is named, or selected by labels", t.Kind)
+	case t.Name == "":
+		v.Field("name").Faultf("the name is missing: kind %s is named", t.Kind)
+	}
+	if name && t.Name != "" {
+		if reason := nameFault(t.Name); reason != "" && !(t.Kind == "MeshServiceSubset" || t.Kind == "MeshService") {
+			v.Field("name").Faultf("%s", reason)
+		} else if reason != "" && !tagChars(t.Name, false) { // also a value of the tag kuma.io/service
+			v.Field("name").Faultf("%s is not the name of a service", quote(t.Name))
+		}
+	}
+	if labels {
+		v.Field("labels").matchLabels(t.Labels)
+	}
+	if tags {
+		v.Field("tags").Tags(t.Tags, false)
+	}
+	for i, p := range t.ProxyTypes {
+		v.Field("proxyTypes").Index(i).OneOf(p, "Sidecar", "Gateway")
+	}
+}
+
+// Validate checks the selectors, then the conf.
+func (p *LegacyPolicy) Validate(v *Validator) {
+	s := p.Shape
+	if s == nil {
+		s = &LegacyShape{}
+	}
+	if s.Selectors {
+		validateSelectors(v.Field("selectors"), p.Selectors)
+	} else {
+		validateSelectors(v.Field("sources"), p.Sources)
+		validateSelectors(v.Field("destinations"), p.Destinations)
+	}
+	switch {
+	case p.Conf != nil:
+		p.Conf.Validate(v.Field("conf"))
+	case s.ConfRequired:
+		v.Field("conf").Faultf("the conf is missing")
+	}
+}
+
+func validateSelectors(list *Validator, sel []LegacySelector) {
+	if len(sel) == 0 {
+		list.Faultf("the list is empty: give at least one match")
+	}
+	for i := range sel {
+		v := list.Index(i).Field("match")
+		v.Tags(sel[i].Match, true)
+		if _, ok := sel[i].Match[TagService]; !ok {
+			v.Key(TagService).Faultf("the tag is missing: give the name of a service or *")
+		}
+	}
 }

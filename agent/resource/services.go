@@ -31,7 +31,7 @@ type DataSource struct {
 	InlineString string `json:"inlineString,omitempty"`
 }
 
-// MeshService is a service of the mesh as a real object.
+// MeshService is a service of the mesh as a resource of its own.
 type MeshService struct {
 	Selector   MeshServiceSelector   `json:"selector"`
 	Ports      []MeshServicePort     `json:"ports,omitempty"`
@@ -118,7 +118,7 @@ type Address struct {
 	HostnameGeneratorRef *Raw   `json:"hostnameGeneratorRef,omitempty"`
 }
 
-// MeshExternalService is a service outside the mesh as a real object.
+// MeshExternalService is a service outside the mesh as a resource of its own.
 type MeshExternalService struct {
 	Match     MeshExternalMatch      `json:"match"`
 	Endpoints []MeshExternalEndpoint `json:"endpoints,omitempty"`
@@ -205,6 +205,14 @@ type HostnameSelector struct {
 
 // statusHolder is a spec whose kind has a status. It is a field of the spec in Go and stands beside it in documents.
 type statusHolder interface{ status() **ServiceStatus }
+
+// StatusOf returns the status of a service resource, nil where there is none.
+func StatusOf(s Spec) *ServiceStatus {
+	if h, ok := s.(statusHolder); ok {
+		return *h.status()
+	}
+	return nil
+}
 
 func (s *MeshService) status() **ServiceStatus          { return &s.Status }
 func (s *MeshExternalService) status() **ServiceStatus  { return &s.Status }

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"unicode/utf8"
 )
@@ -72,21 +73,21 @@ func hasContent(line []byte) bool {
 type document struct {
 	index int
 	root  *node // nil when err is set
-	err   *parseError
+	err   *Fault
 }
 
 // parseStream yields the documents of a stream in order. A fault that concerns the stream as a whole is yielded with
 // index 0 and ends it.
 func parseStream(data []byte, lim Limits, yield func(document) bool) {
 	if len(data) > lim.FileBytes {
-		yield(document{err: &parseError{reason: fmt.Sprintf("%d bytes are more than the %d that one file may have; split it", len(data), lim.FileBytes)}})
+		yield(document{err: &Fault{Reason: fmt.Sprintf("%d bytes are more than the %d that one file may have; split it", len(data), lim.FileBytes)}})
 		return
 	}
 	index, nodes := 0, lim.Nodes
 	emit := func(d document) bool {
 		index++
 		if index > lim.Documents {
-			yield(document{err: &parseError{reason: fmt.Sprintf("more than %d documents; split the file", lim.Documents)}})
+			yield(document{err: &Fault{Reason: fmt.Sprintf("more than %d documents; split the file", lim.Documents)}})
 			return false
 		}
 		if d.root != nil {
@@ -98,7 +99,7 @@ func parseStream(data []byte, lim Limits, yield func(document) bool) {
 	split(data, func(c chunk) bool {
 		budget := min(nodes, lim.Nodes/documentShare)
 		if budget <= 0 {
-			yield(document{err: &parseError{line: c.line, reason: fmt.Sprintf("the file has too many values, aliases expanded (at most %d); split it", lim.Nodes)}})
+			yield(document{err: &Fault{Line: c.line, Reason: fmt.Sprintf("the file has too many values, aliases expanded (at most %d); split it", lim.Nodes)}})
 			return false
 		}
 		text, line := c.text, c.line
@@ -133,15 +134,15 @@ func isJSON(text []byte) bool {
 
 func parseChunk(text []byte, line int, lim Limits, budget int) document {
 	if len(text) > lim.DocumentBytes {
-		return document{err: &parseError{line: line, reason: fmt.Sprintf("%d bytes are more than the %d that one document may have", len(text), lim.DocumentBytes)}}
+		return document{err: &Fault{Line: line, Reason: fmt.Sprintf("%d bytes are more than the %d that one document may have", len(text), lim.DocumentBytes)}}
 	}
 	if !utf8.Valid(text) {
 		for i := 0; i < len(text); {
 			r, size := utf8.DecodeRune(text[i:])
 			if r == utf8.RuneError && size == 1 {
-				return document{err: &parseError{
-					line:   line + bytes.Count(text[:i], []byte("\n")),
-					reason: fmt.Sprintf("byte 0x%02x is not UTF-8; save the file as UTF-8", text[i]),
+				return document{err: &Fault{
+					Line:   line + bytes.Count(text[:i], []byte("\n")),
+					Reason: fmt.Sprintf("byte 0x%02x is not UTF-8; save the file as UTF-8", text[i]),
 				}}
 			}
 			i += size
@@ -149,4 +150,71 @@ func parseChunk(text []byte, line int, lim Limits, budget int) document {
 	}
 	n, err := parseYAML(text, line, lim, budget)
 	return document{root: n, err: err}
+}
+
+// Limits bounds what decoding accepts. Zero fields mean the defaults.
+type Limits struct {
+	// FileBytes is the size of a whole stream, checked before anything is parsed. Default 16 MiB.
+	FileBytes int
+	// DocumentBytes is the size of one document: of its text and of the resource's canonical JSON, which aliases can
+	// make larger than the text. Default 1 MiB.
+	DocumentBytes int
+	// Documents in a stream. Default 100,000.
+	Documents int
+	// Depth of nesting. Default 64.
+	Depth int
+	// Nodes is the number of values in a stream with YAML aliases expanded; one document may use a sixteenth of it.
+	// Default 4,000,000.
+	Nodes int
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		FileBytes:     cmp.Or(max(l.FileBytes, 0), 16<<20),
+		DocumentBytes: cmp.Or(max(l.DocumentBytes, 0), 1<<20),
+		Documents:     cmp.Or(max(l.Documents, 0), 100_000),
+		Depth:         cmp.Or(max(l.Depth, 0), 64),
+		Nodes:         cmp.Or(max(l.Nodes, 0), 4_000_000),
+	}
+}
+
+// Embedded reads a value that stands as text in a field of a document: one YAML or JSON document within the default
+// limits. It returns the value as canonical JSON. Where the text cannot be read that is a fault at this path, with the
+// line in the text, and the result is nil.
+func (v *Validator) Embedded(text string) []byte {
+	lim := Limits{}.withDefaults()
+	var root *node
+	before, n := len(*v.sink), 0
+	parseStream([]byte(text), lim, func(doc document) bool {
+		n++
+		switch {
+		case doc.err != nil && doc.err.Line > 0:
+			v.Faultf("line %d of the text: %s", doc.err.Line, doc.err.Reason)
+		case doc.err != nil:
+			v.Faultf("the text: %s", doc.err.Reason)
+		case root == nil:
+			root = doc.root
+		}
+		return n < 2
+	})
+	switch {
+	case len(*v.sink) > before:
+		return nil
+	case n > 1:
+		v.Faultf("the text holds several documents: give one")
+		return nil
+	case root == nil || root.kind == nodeNull:
+		v.Faultf("the text is empty")
+		return nil
+	}
+	d := &decoder{lim: lim}
+	d.check(root, 1)
+	for _, f := range d.faults {
+		at := &Validator{path: joined(v.path, f.Field), sink: v.sink}
+		at.Faultf("line %d of the text: %s", f.Line, f.Reason)
+	}
+	if len(d.faults) > 0 {
+		return nil
+	}
+	return canonical(root)
 }

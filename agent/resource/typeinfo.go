@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"encoding"
 	"reflect"
 	"strings"
@@ -27,32 +28,21 @@ func (d *decoder) info(t reflect.Type) *typeInfo {
 	if ti, ok := d.types[t]; ok {
 		return ti
 	}
-	ti := &typeInfo{}
 	p := reflect.PointerTo(t)
-	ti.node = p.Implements(nodeDecoderType)
-	ti.text = p.Implements(textUnmarshalerType)
+	ti := &typeInfo{node: p.Implements(nodeDecoderType), text: p.Implements(textUnmarshalerType)}
 	if t.Kind() == reflect.Struct {
-		ti.fields = fieldsOf(t, nil)
+		ti.fields = fieldsOf(t)
 	}
 	d.types[t] = ti
 	return ti
 }
 
-func fieldsOf(t reflect.Type, at []int) []fieldInfo {
+func fieldsOf(t reflect.Type) []fieldInfo {
 	var out []fieldInfo
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range reflect.VisibleFields(t) { // those of embedded structs follow these
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		index := append(append([]int(nil), at...), i)
-		switch {
-		case name == "-":
-		case f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct:
-			out = append(out, fieldsOf(f.Type, index)...)
-		case !f.IsExported():
-		case name == "":
-			out = append(out, fieldInfo{f.Name, index, f.Tag.Get("check")})
-		default:
-			out = append(out, fieldInfo{name, index, f.Tag.Get("check")})
+		if name != "-" && f.IsExported() && (name != "" || !f.Anonymous) {
+			out = append(out, fieldInfo{cmp.Or(name, f.Name), f.Index, f.Tag.Get("check")})
 		}
 	}
 	return out

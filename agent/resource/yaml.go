@@ -14,12 +14,12 @@ import (
 )
 
 // parseYAML reads the one document in text. It returns nil for an empty one.
-func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err *parseError) {
+func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err *Fault) {
 	// The YAML library reports its own errors by panic and recovers only those it knows; input must never stop the
 	// agent.
 	defer func() {
 		if p := recover(); p != nil {
-			n, err = nil, &parseError{line: firstLine, reason: fmt.Sprintf("not valid YAML: %v", p)}
+			n, err = nil, &Fault{Line: firstLine, Reason: fmt.Sprintf("not valid YAML: %v", p)}
 		}
 	}()
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -30,7 +30,7 @@ func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err
 		return nil, yamlError(e, firstLine)
 	}
 	if e := dec.Decode(&rest); e == nil {
-		return nil, &parseError{line: firstLine + rest.Line - 1, reason: "a second document follows; separate documents by a line with ---"}
+		return nil, &Fault{Line: firstLine + rest.Line - 1, Reason: "a second document follows; separate documents by a line with ---"}
 	} else if !errors.Is(e, io.EOF) {
 		return nil, yamlError(e, firstLine)
 	}
@@ -45,17 +45,20 @@ func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err
 	return n, nil
 }
 
-func yamlError(e error, firstLine int) *parseError {
+// yamlLine is how the library's errors begin.
+var yamlLine = regexp.MustCompile(`^line (\d+): `)
+
+func yamlError(e error, firstLine int) *Fault {
 	msg := strings.TrimPrefix(e.Error(), "yaml: ")
-	out := &parseError{line: firstLine, reason: msg}
-	if m := regexp.MustCompile(`^line (\d+): `).FindStringSubmatch(msg); m != nil {
+	out := &Fault{Line: firstLine, Reason: msg}
+	if m := yamlLine.FindStringSubmatch(msg); m != nil {
 		n, _ := strconv.Atoi(m[1])
-		out.line = n + firstLine - 1
-		out.reason = msg[len(m[0]):]
+		out.Line = n + firstLine - 1
+		out.Reason = msg[len(m[0]):]
 	}
-	out.reason = "not valid YAML: " + clip(out.reason)
+	out.Reason = "not valid YAML: " + clip(out.Reason)
 	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, `'\t'`) || strings.Contains(msg, "found a tab character") {
-		out.reason += "; indent with spaces"
+		out.Reason += "; indent with spaces"
 	}
 	return out
 }
@@ -66,12 +69,12 @@ type yamlBuilder struct {
 	lim     Limits
 	budget  int // nodes that may still be used
 	anchors map[*yaml.Node]*node
-	err     *parseError
+	err     *Fault
 }
 
 func (b *yamlBuilder) fail(y *yaml.Node, format string, args ...any) *node {
 	if b.err == nil {
-		b.err = &parseError{line: y.Line + b.offset, reason: fmt.Sprintf(format, args...)}
+		b.err = &Fault{Line: y.Line + b.offset, Reason: fmt.Sprintf(format, args...)}
 	}
 	return &node{line: y.Line + b.offset, size: 1}
 }
@@ -220,13 +223,7 @@ func (b *yamlBuilder) scalar(n *node, y *yaml.Node) {
 			b.fail(y, "%s is not a boolean: write true or false", quote(y.Value))
 		}
 	case "!!int":
-		n.kind = nodeInt
-		plain := strings.ReplaceAll(y.Value, "_", "")
-		if i, err := strconv.ParseInt(plain, 0, 64); err == nil {
-			n.text = strconv.FormatInt(i, 10)
-		} else if u, err := strconv.ParseUint(strings.TrimPrefix(plain, "+"), 0, 64); err == nil {
-			n.text = strconv.FormatUint(u, 10)
-		} else {
+		if !n.setInt(strings.ReplaceAll(y.Value, "_", "")) {
 			b.fail(y, "%s is not a whole number of at most 64 bits", quote(y.Value))
 		}
 	case "!!float":
@@ -240,6 +237,18 @@ func (b *yamlBuilder) scalar(n *node, y *yaml.Node) {
 	default:
 		b.fail(y, "the tag %s is not allowed", quote(y.Tag))
 	}
+}
+
+// setInt gives an integer its canonical text; false where the text is none of 64 bits.
+func (n *node) setInt(text string) bool {
+	n.kind = nodeInt
+	if i, err := strconv.ParseInt(text, 0, 64); err == nil {
+		n.text = strconv.FormatInt(i, 10)
+		return true
+	}
+	u, err := strconv.ParseUint(strings.TrimPrefix(text, "+"), 0, 64)
+	n.text = strconv.FormatUint(u, 10)
+	return err == nil
 }
 
 // setFloat gives a float its canonical text; a whole number that an int64 holds becomes an integer.

@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/nearside-mesh/nearside/agent/resource"
+import (
+	"net/netip"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
 
 // InForce is what the policies of one kind let a proxy do as a whole, for those who look at the proxy.
 type InForce struct {
@@ -30,3 +34,18 @@ type Written struct {
 	Resource resource.Key
 	Field    string // its path, as in spec.default.appendMatch[0]
 }
+
+// Exit is something that proxies of a mesh reach through the egresses of a zone without a service that stands for it.
+type Exit struct {
+	ServerName string // by which proxies ask for it; at most 255 bytes, in lower case
+	Name       string // of the cluster, for those who read statistics
+	Port       uint32 // 0: any
+	// Host is the address or domain that it leads to. "": to the address that a proxy names in a tunnel.
+	Host string
+	// Within bounds the addresses that a proxy may name. Zero: any, but those of the egress itself and of its link.
+	Within netip.Prefix
+}
+
+// TunnelHeader is the header of a tunnel in which a proxy names the address; it is the one that Envoy looks at when it is
+// not told of another.
+const TunnelHeader = "x-envoy-original-dst-host"
