@@ -1,22 +1,37 @@
 package match
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // MaxLeaves bounds the combinations of values that the filter chains of one listener may ask for: repeated fields
 // multiply. A bound of this package; Envoy has none.
 const MaxLeaves = 1 << 18
 
+// NoIndex stands for no filter chain, DefaultIndex for the default one.
+const (
+	NoIndex      = -1
+	DefaultIndex = -2
+)
+
 // chainIndex is the tree by which Envoy finds a filter chain, one level for each kind of criterion in the order in which
-// it asks (FilterChainManagerImpl). The order of the chains in the listener has no part in it.
+// it asks (FilterChainManagerImpl). The order of the chains in the listener has no part in it. Levels at which no chain
+// asks for anything are left out, except destination port and IP.
 type chainIndex struct {
 	chains []*listenerv3.FilterChain
-	ports  portLevel
-	leaves int
+	levels []chainLevel
+	// lengths are those of the prefixes at each level, the longest first: of IPv4, of IPv6. There are few of them as a
+	// rule, which makes this faster than a trie of bits and smaller by far.
+	lengths [][2][]int
+	root    *node
+	leaves  int
 	// conflicts are pairs of chains, each at most once, that ask for the same.
 	Conflicts []conflict
 	paired    map[[2]int]bool
@@ -28,177 +43,201 @@ type conflict struct {
 	Leaf          string // what both want
 }
 
-// The levels. 0 or "" is the key of chains that do not ask for anything there.
-type (
-	portLevel      map[uint16]*destinationIPs
-	destinationIPs struct{ prefixMap[nameLevel] }
-	// nameLevel has wildcards under their suffix: ".example.com".
-	nameLevel      map[string]*transportLevel
-	transportLevel struct{ table[protocolLevel] }
-	protocolLevel  struct{ table[directIPs] }
-	directIPs      struct {
-		// only is the index of the chain, plus 1, where one is all there is and it asks for nothing about the source; as
-		// a rule that is so, and then there is no tree.
-		only int
-		tree *prefixMap[*sourceTypes]
-	}
-	sourceTypes [3]sourceIPs // by listenerv3.FilterChainMatch_ConnectionSourceType
-	sourceIPs   struct{ prefixMap[sourcePorts] }
-	sourcePorts map[uint32]int // index of the chain
-)
+// node is one of the tree. Up to a few edges it is a list, which most nodes stay.
+type node struct {
+	edges []edge
+	index map[key]int // of the edges, when they are many
+	chain int         // of a leaf: the index of its chain
+}
 
-// indexChains makes the tree of a listener's chains. What cannot be read of a criterion is left out: Envoy would refuse
+type edge struct {
+	key key
+	to  *node
+}
+
+// manyEdges is the number from which on a node has an index.
+const manyEdges = 8
+
+// get returns the node below a key, nil for none.
+func (n *node) get(k key) *node {
+	if n == nil {
+		return nil
+	}
+	i := -1
+	if n.index == nil {
+		i = slices.IndexFunc(n.edges, func(e edge) bool { return e.key == k })
+	} else if at, ok := n.index[k]; ok {
+		i = at
+	}
+	if i < 0 {
+		return nil
+	}
+	return n.edges[i].to
+}
+
+// at is get, and adds the node where it is new.
+func (n *node) at(k key) *node {
+	if known := n.get(k); known != nil {
+		return known
+	}
+	out := &node{chain: NoIndex}
+	n.edges = append(n.edges, edge{k, out})
+	switch {
+	case n.index != nil:
+		n.index[k] = len(n.edges) - 1
+	case len(n.edges) >= manyEdges:
+		n.index = make(map[key]int, 2*len(n.edges))
+		for i := range n.edges {
+			n.index[n.edges[i].key] = i
+		}
+	}
+	return out
+}
+
+// sorted lists the edges, the most specific first.
+func (n *node) sorted() []edge {
+	return slices.SortedFunc(slices.Values(n.edges), func(a, b edge) int { return compareKeys(a.key, b.key) })
+}
+
+// collect calls fn with the index of every chain below, some of them several times.
+func (n *node) collect(fn func(chain int)) {
+	if n == nil {
+		return
+	}
+	if n.chain != NoIndex {
+		fn(n.chain)
+	}
+	for i := range n.edges {
+		n.edges[i].to.collect(fn)
+	}
+}
+
+// ambiguous returns the prefix of length 0 that stands beside "no prefix". Envoy makes 0.0.0.0/0 and ::/0 of the latter,
+// and which of the two nodes it finds is not defined; here it is the one with the prefix.
+func (n *node) ambiguous() (key, bool) {
+	for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if k := (key{prefix: netip.PrefixFrom(a, 0)}); n.get(k) != nil && n.get(key{}) != nil {
+			return k, true
+		}
+	}
+	return key{}, false
+}
+
+// IndexChains makes the tree of a listener's chains. What cannot be read of a criterion is left out: Envoy would refuse
 // the listener, which the check reports. Of chains in conflict the first stays.
 func IndexChains(chains []*listenerv3.FilterChain) *chainIndex {
-	x := &chainIndex{chains: chains, ports: portLevel{}}
+	x := &chainIndex{chains: chains, root: &node{chain: NoIndex}}
+	for _, l := range chainLevels {
+		asks := func(c *listenerv3.FilterChain) bool { return l.asks(c.GetFilterChainMatch()) }
+		if l.Level == LevelDestinationPort || l.Level == LevelDestinationIP || slices.ContainsFunc(chains, asks) {
+			x.levels = append(x.levels, l)
+		}
+	}
+	x.lengths = make([][2][]int, len(x.levels))
+	wants := make([][]key, len(x.levels))
+	way := make([]int, len(x.levels))
 	for i, c := range chains {
-		x.add(i, c.GetFilterChainMatch())
+		for j, l := range x.levels {
+			if wants[j] = append(wants[j][:0], key{}); l.asks(c.GetFilterChainMatch()) {
+				wants[j] = l.keys(wants[j][:0], c.GetFilterChainMatch())
+			}
+			for _, k := range wants[j] {
+				if k.prefix.IsValid() {
+					lengths := &x.lengths[j][family(k.prefix.Addr())]
+					*lengths = addLength(*lengths, k.prefix.Bits())
+				}
+			}
+		}
+		x.add(x.root, i, wants, way, 0)
 	}
 	return x
 }
 
-// full reports whether chains were left out for there being too many leaves.
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// Full reports whether chains were left out for there being too many leaves.
 func (x *chainIndex) Full() bool { return x.leaves >= MaxLeaves }
 
-// wanted is what a chain asks for, read.
-type wanted struct {
-	*listenerv3.FilterChainMatch
-	chain          int
-	names          []string // their keys
-	protocols      []string
-	direct, source []netip.Prefix
-	anySource      bool // it asks for nothing about the source
-}
-
-func (x *chainIndex) add(i int, m *listenerv3.FilterChainMatch) {
-	port := uint16(m.GetDestinationPort().GetValue())
-	ips := x.ports[port]
-	if ips == nil {
-		ips = &destinationIPs{}
-		x.ports[port] = ips
-	}
-	w := &wanted{
-		FilterChainMatch: m, chain: i, names: texts(orNone(m.GetServerNames()), nameKey), protocols: orNone(m.GetApplicationProtocols()),
-		direct: parseRanges(m.GetDirectSourcePrefixRanges()), source: parseRanges(m.GetSourcePrefixRanges()),
-		anySource: len(m.GetDirectSourcePrefixRanges())+len(m.GetSourcePrefixRanges())+len(m.GetSourcePorts()) == 0 && m.GetSourceType() == 0,
-	}
-	newNames := func() nameLevel { return nameLevel{} }
-	if len(m.GetPrefixRanges()) == 0 {
-		x.addNames(w, ips.atNone(newNames), port, netip.Prefix{})
-	}
-	for _, p := range parseRanges(m.GetPrefixRanges()) {
-		x.addNames(w, ips.at(p, newNames), port, p)
-	}
-}
-
-// orNone is the list, or the one value that stands for none.
-func orNone[T any](list []T) []T {
-	if len(list) == 0 {
-		return make([]T, 1)
-	}
-	return list
-}
-
-// nameKey is the key of a server name.
-func nameKey(name string) string {
-	name = strings.ToLower(name)
-	if strings.HasPrefix(name, "*.") {
-		return name[1:]
-	}
-	return name
-}
-
-func (x *chainIndex) addNames(w *wanted, names nameLevel, port uint16, prefix netip.Prefix) {
-	for n, key := range w.names {
-		transports := names[key]
-		if transports == nil {
-			transports = &transportLevel{}
-			names[key] = transports
+// add enters what a chain wants below a node, at a depth; way is where in its wants the levels above it are.
+func (x *chainIndex) add(n *node, chain int, wants [][]key, way []int, depth int) {
+	if depth < len(wants) {
+		for i, k := range wants[depth] {
+			if x.Full() {
+				return
+			}
+			way[depth] = i
+			x.add(n.at(k), chain, wants, way, depth+1)
 		}
-		protocols := transports.at(w.GetTransportProtocol())
-		for _, alpn := range w.protocols {
-			ips := protocols.at(alpn)
-			if x.addOnly(w, ips) {
-				continue
-			}
-			about := func() string {
-				return namesText(leafText(port, prefix), orNone(w.GetServerNames())[n], w.GetTransportProtocol(), alpn)
-			}
-			newTypes := func() *sourceTypes { return &sourceTypes{} }
-			tree := ips.grow()
-			if len(w.GetDirectSourcePrefixRanges()) == 0 {
-				x.addSources(w, tree.atNone(newTypes), about)
-			}
-			for _, p := range w.direct {
-				x.addSources(w, tree.at(p, newTypes), func() string { return about() + ", direct source " + p.String() })
-			}
-		}
+		return
 	}
-}
-
-// addOnly notes a chain that asks for nothing about the source where there is no other.
-func (x *chainIndex) addOnly(w *wanted, ips *directIPs) bool {
-	if !w.anySource || ips.only != 0 || ips.tree != nil || x.Full() {
-		return false
-	}
-	ips.only = w.chain + 1
 	x.leaves++
-	return true
-}
-
-// grow returns the tree, made of the only chain where there was none.
-func (l *directIPs) grow() *prefixMap[*sourceTypes] {
-	if l.tree == nil {
-		l.tree = &prefixMap[*sourceTypes]{}
-		if l.only != 0 {
-			types := l.tree.atNone(func() *sourceTypes { return &sourceTypes{} })
-			types[0].atNone(func() sourcePorts { return sourcePorts{} })[0] = l.only - 1
-			l.only = 0
+	if n.chain == NoIndex {
+		n.chain = chain
+		return
+	}
+	if pair := [2]int{n.chain, chain}; !x.paired[pair] {
+		if x.paired == nil {
+			x.paired = map[[2]int]bool{}
 		}
-	}
-	return l.tree
-}
-
-// grown is the tree for looking something up.
-func (l *directIPs) grown() *prefixMap[*sourceTypes] {
-	if l.tree != nil {
-		return l.tree
-	}
-	alone := directIPs{only: l.only}
-	return alone.grow()
-}
-
-func (x *chainIndex) addSources(w *wanted, types *sourceTypes, about func() string) {
-	t := int(w.GetSourceType())
-	if t < 0 || t >= len(types) {
-		return // the API's own rules refuse it
-	}
-	newPorts := func() sourcePorts { return sourcePorts{} }
-	if len(w.GetSourcePrefixRanges()) == 0 {
-		x.addPorts(w, types[t].atNone(newPorts), about)
-	}
-	for _, p := range w.source {
-		x.addPorts(w, types[t].at(p, newPorts), func() string { return about() + ", source " + p.String() })
+		x.paired[pair] = true
+		x.Conflicts = append(x.Conflicts, conflict{First: n.chain, Second: chain, Leaf: x.leafText(chain, wants, way)})
 	}
 }
 
-func (x *chainIndex) addPorts(w *wanted, ports sourcePorts, about func() string) {
-	for _, port := range orNone(w.GetSourcePorts()) {
-		if x.Full() {
-			return
+// leafText describes a combination of values that a chain asks for.
+func (x *chainIndex) leafText(chain int, wants [][]key, way []int) string {
+	var texts [numLevels]string
+	for i, l := range x.levels {
+		k := wants[i][way[i]]
+		texts[l.Level] = k.String()
+		if names := x.chains[chain].GetFilterChainMatch().GetServerNames(); l.Level == LevelServerName && len(names) > 0 {
+			texts[l.Level] = names[way[i]]
 		}
-		first, taken := ports[port]
-		if !taken {
-			ports[port] = w.chain
-			x.leaves++
-			continue
-		}
-		if pair := [2]int{first, w.chain}; !x.paired[pair] {
-			if x.paired == nil {
-				x.paired = map[[2]int]bool{}
-			}
-			x.paired[pair] = true
-			x.Conflicts = append(x.Conflicts, conflict{First: first, Second: w.chain, Leaf: about()})
+		if k == (key{}) {
+			texts[l.Level] = ""
 		}
 	}
+	out := fmt.Sprintf("destination port %s, prefix %s, server name %s, transport protocol %s, application protocol %s",
+		cmp.Or(texts[LevelDestinationPort], anyValue), cmp.Or(texts[LevelDestinationIP], anyValue), clip.Value(cmp.Or(texts[LevelServerName], anyValue)),
+		cmp.Or(texts[LevelTransportProtocol], anyValue), cmp.Or(texts[LevelApplicationProtocol], anyValue))
+	if t := texts[LevelDirectSourceIP]; t != "" {
+		out += ", direct source " + t
+	}
+	if t := texts[LevelSourceIP]; t != "" {
+		out += ", source " + t
+	}
+	return out
+}
+
+// choose returns the key that fits best below a node at a depth, and what is below it; nil for none. scratch is free for
+// its use.
+func (x *chainIndex) choose(n *node, depth int, s *Seen, scratch []key) (key, *node) {
+	for _, k := range x.levels[depth].tries(scratch[:0], s, &x.lengths[depth]) {
+		if next := n.get(k); next != nil {
+			return k, next
+		}
+	}
+	return key{}, n.get(key{})
+}
+
+// find goes down the tree: the first value that exists at a level is final, there is no way back. It returns the chain's
+// index and LevelChain, or NoIndex and the level at which nothing fitted.
+func (x *chainIndex) find(s *Seen, rec *levels) (int, Level) {
+	rec.start(x)
+	n := x.root
+	scratch := make([]key, 0, 8)
+	for depth := range x.levels {
+		k, next := x.choose(n, depth, s, scratch)
+		rec.note(depth, k, n, next)
+		if next == nil {
+			return NoIndex, x.levels[depth].Level
+		}
+		n = next
+	}
+	return n.chain, LevelChain
 }
