@@ -72,8 +72,8 @@ func nameKey(name string) key {
 type chainLevel struct {
 	Level
 	asks func(m *listenerv3.FilterChainMatch) bool
-	// keys appends what a match asks for, without what cannot be read.
-	keys func(b []key, m *listenerv3.FilterChainMatch) []key
+	// appendKeys appends what a match asks for, without what cannot be read.
+	appendKeys func(b []key, m *listenerv3.FilterChainMatch) []key
 	// input is what of a connection is looked up.
 	input func(s *Seen) string
 	// tries appends the keys that fit a connection, the most specific first, where prefixes have certain lengths.
@@ -93,7 +93,7 @@ var chainLevels = [...]chainLevel{
 	addressLevel(LevelDestinationIP, (*listenerv3.FilterChainMatch).GetPrefixRanges, func(s *Seen) netip.AddrPort { return s.Dst }),
 	{LevelServerName,
 		func(m *listenerv3.FilterChainMatch) bool { return len(m.GetServerNames()) > 0 },
-		func(b []key, m *listenerv3.FilterChainMatch) []key { return appendKeys(b, m.GetServerNames(), nameKey) },
+		func(b []key, m *listenerv3.FilterChainMatch) []key { return keysOf(b, m.GetServerNames(), nameKey) },
 		func(s *Seen) string { return s.ServerName },
 		func(b []key, s *Seen, _ *[2][]int) []key {
 			b = append(b, nameKey(s.ServerName))
@@ -115,10 +115,10 @@ var chainLevels = [...]chainLevel{
 	{LevelApplicationProtocol,
 		func(m *listenerv3.FilterChainMatch) bool { return len(m.GetApplicationProtocols()) > 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key {
-			return appendKeys(b, m.GetApplicationProtocols(), textKey)
+			return keysOf(b, m.GetApplicationProtocols(), textKey)
 		},
 		func(s *Seen) string { return strings.Join(s.Protocols, ",") },
-		func(b []key, s *Seen, _ *[2][]int) []key { return appendKeys(b, s.Protocols, textKey) }, // in the client's order
+		func(b []key, s *Seen, _ *[2][]int) []key { return keysOf(b, s.Protocols, textKey) }, // in the client's order
 	},
 	addressLevel(LevelDirectSourceIP, (*listenerv3.FilterChainMatch).GetDirectSourcePrefixRanges, func(s *Seen) netip.AddrPort { return s.Direct }),
 	{LevelSourceType,
@@ -136,7 +136,7 @@ var chainLevels = [...]chainLevel{
 	{LevelSourcePort,
 		func(m *listenerv3.FilterChainMatch) bool { return len(m.GetSourcePorts()) > 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key {
-			return appendKeys(b, m.GetSourcePorts(), func(p uint32) key { return key{number: p} })
+			return keysOf(b, m.GetSourcePorts(), func(p uint32) key { return key{number: p} })
 		},
 		func(s *Seen) string { return portText(s.Src.Port()) },
 		func(b []key, s *Seen, _ *[2][]int) []key { return append(b, key{number: uint32(s.Src.Port())}) },
@@ -149,7 +149,7 @@ func addressLevel(l Level, ranges func(*listenerv3.FilterChainMatch) []*corev3.C
 	return chainLevel{l,
 		func(m *listenerv3.FilterChainMatch) bool { return len(ranges(m)) > 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key {
-			return appendKeys(b, parseRanges(ranges(m)), func(p netip.Prefix) key { return key{prefix: p} })
+			return keysOf(b, parseRanges(ranges(m)), func(p netip.Prefix) key { return key{prefix: p} })
 		},
 		func(s *Seen) string { return addrText(addr(s).Addr()) },
 		func(b []key, s *Seen, lengths *[2][]int) []key {
@@ -167,7 +167,7 @@ func addressLevel(l Level, ranges func(*listenerv3.FilterChainMatch) []*corev3.C
 	}
 }
 
-func appendKeys[T any](b []key, list []T, of func(T) key) []key {
+func keysOf[T any](b []key, list []T, of func(T) key) []key {
 	for _, v := range list {
 		b = append(b, of(v))
 	}
@@ -192,7 +192,7 @@ func (l chainLevel) wants(m *listenerv3.FilterChainMatch) []string {
 	case l.Level == LevelServerName:
 		return m.GetServerNames()
 	}
-	keys := l.keys(nil, m)
+	keys := l.appendKeys(nil, m)
 	out := make([]string, len(keys))
 	for i, k := range keys {
 		out[i] = k.String()
@@ -201,9 +201,9 @@ func (l chainLevel) wants(m *listenerv3.FilterChainMatch) []string {
 }
 
 // fits reports whether what a match asks for holds of a connection, taken by itself.
-func (l chainLevel) fits(m *listenerv3.FilterChainMatch, s *Seen, lengths *[2][]int) bool {
-	tries := l.tries(nil, s, lengths)
-	return !l.asks(m) || slices.ContainsFunc(l.keys(nil, m), func(k key) bool { return k == (key{}) || slices.Contains(tries, k) })
+func (l *indexLevel) fits(m *listenerv3.FilterChainMatch, s *Seen) bool {
+	tries := l.tries(nil, s, &l.lengths)
+	return !l.asks(m) || slices.ContainsFunc(l.appendKeys(nil, m), func(k key) bool { return k == (key{}) || slices.Contains(tries, k) })
 }
 
 func portText(p uint16) string { return key{number: uint32(p)}.String() }

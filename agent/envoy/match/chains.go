@@ -26,12 +26,9 @@ const (
 // asks for anything are left out, except destination port and IP.
 type chainIndex struct {
 	chains []*listenerv3.FilterChain
-	levels []chainLevel
-	// lengths are those of the prefixes at each level, the longest first: of IPv4, of IPv6. There are few of them as a
-	// rule, which makes this faster than a trie of bits and smaller by far.
-	lengths [][2][]int
-	root    *node
-	leaves  int
+	levels []*indexLevel
+	root   *node
+	leaves int
 	// conflicts are pairs of chains, each at most once, that ask for the same.
 	Conflicts []conflict
 	paired    map[[2]int]bool
@@ -43,15 +40,73 @@ type conflict struct {
 	Leaf          string // what both want
 }
 
+// indexLevel is a level with the keys that chains ask for. Nodes know keys by their index; the first is the zero key.
+type indexLevel struct {
+	chainLevel
+	keys  []key
+	index map[key]int
+	// lengths are those of the prefixes, the longest first: of IPv4, of IPv6. There are few of them as a rule, which makes
+	// this faster than a trie of bits and smaller by far.
+	lengths [2][]int
+}
+
+// enter returns the index of a key, which it adds where it is new.
+func (l *indexLevel) enter(k key) int {
+	if i, known := l.index[k]; known {
+		return i
+	}
+	l.keys = append(l.keys, k)
+	l.index[k] = len(l.keys) - 1
+	if k.prefix.IsValid() {
+		lengths := &l.lengths[family(k.prefix.Addr())]
+		*lengths = addLength(*lengths, k.prefix.Bits())
+	}
+	return len(l.keys) - 1
+}
+
+// below returns the node below n that has a key, nil for none.
+func (l *indexLevel) below(n *node, k key) *node {
+	if i, known := l.index[k]; known {
+		return n.get(i)
+	}
+	return nil
+}
+
+// sorted lists the edges of a node, the most specific first.
+func (l *indexLevel) sorted(n *node) []edge {
+	return slices.SortedFunc(slices.Values(n.edges), func(a, b edge) int { return compareKeys(l.keys[a.key], l.keys[b.key]) })
+}
+
+// ambiguous returns the prefix of length 0 that stands beside "no prefix" below a node. Envoy makes 0.0.0.0/0 and ::/0 of
+// the latter, and which of the two nodes it finds is not defined; here it is the one with the prefix.
+func (l *indexLevel) ambiguous(n *node) (key, bool) {
+	for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if k := (key{prefix: netip.PrefixFrom(a, 0)}); l.below(n, k) != nil && n.get(0) != nil {
+			return k, true
+		}
+	}
+	return key{}, false
+}
+
+// choose returns the key below a node that fits best, and what is below it; nil for none. scratch is free for its use.
+func (l *indexLevel) choose(n *node, s *Seen, scratch []key) (key, *node) {
+	for _, k := range l.tries(scratch[:0], s, &l.lengths) {
+		if next := l.below(n, k); next != nil {
+			return k, next
+		}
+	}
+	return key{}, n.get(0)
+}
+
 // node is one of the tree. Up to a few edges it is a list, which most nodes stay.
 type node struct {
 	edges []edge
-	index map[key]int // of the edges, when they are many
+	index map[int]int // of the edges by key, when they are many
 	chain int         // of a leaf: the index of its chain
 }
 
 type edge struct {
-	key key
+	key int // its index at the level
 	to  *node
 }
 
@@ -59,7 +114,7 @@ type edge struct {
 const manyEdges = 8
 
 // get returns the node below a key, nil for none.
-func (n *node) get(k key) *node {
+func (n *node) get(k int) *node {
 	if n == nil {
 		return nil
 	}
@@ -76,7 +131,7 @@ func (n *node) get(k key) *node {
 }
 
 // at is get, and adds the node where it is new.
-func (n *node) at(k key) *node {
+func (n *node) at(k int) *node {
 	if known := n.get(k); known != nil {
 		return known
 	}
@@ -86,17 +141,12 @@ func (n *node) at(k key) *node {
 	case n.index != nil:
 		n.index[k] = len(n.edges) - 1
 	case len(n.edges) >= manyEdges:
-		n.index = make(map[key]int, 2*len(n.edges))
+		n.index = make(map[int]int, 2*len(n.edges))
 		for i := range n.edges {
 			n.index[n.edges[i].key] = i
 		}
 	}
 	return out
-}
-
-// sorted lists the edges, the most specific first.
-func (n *node) sorted() []edge {
-	return slices.SortedFunc(slices.Values(n.edges), func(a, b edge) int { return compareKeys(a.key, b.key) })
 }
 
 // collect calls fn with the index of every chain below, some of them several times.
@@ -112,17 +162,6 @@ func (n *node) collect(fn func(chain int)) {
 	}
 }
 
-// ambiguous returns the prefix of length 0 that stands beside "no prefix". Envoy makes 0.0.0.0/0 and ::/0 of the latter,
-// and which of the two nodes it finds is not defined; here it is the one with the prefix.
-func (n *node) ambiguous() (key, bool) {
-	for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		if k := (key{prefix: netip.PrefixFrom(a, 0)}); n.get(k) != nil && n.get(key{}) != nil {
-			return k, true
-		}
-	}
-	return key{}, false
-}
-
 // IndexChains makes the tree of a listener's chains. What cannot be read of a criterion is left out: Envoy would refuse
 // the listener, which the check reports. Of chains in conflict the first stays.
 func IndexChains(chains []*listenerv3.FilterChain) *chainIndex {
@@ -130,22 +169,19 @@ func IndexChains(chains []*listenerv3.FilterChain) *chainIndex {
 	for _, l := range chainLevels {
 		asks := func(c *listenerv3.FilterChain) bool { return l.asks(c.GetFilterChainMatch()) }
 		if l.Level == LevelDestinationPort || l.Level == LevelDestinationIP || slices.ContainsFunc(chains, asks) {
-			x.levels = append(x.levels, l)
+			x.levels = append(x.levels, &indexLevel{chainLevel: l, keys: []key{{}}, index: map[key]int{{}: 0}})
 		}
 	}
-	x.lengths = make([][2][]int, len(x.levels))
-	wants := make([][]key, len(x.levels))
-	way := make([]int, len(x.levels))
+	var keys []key
+	wants, way := make([][]int, len(x.levels)), make([]int, len(x.levels))
 	for i, c := range chains {
 		for j, l := range x.levels {
-			if wants[j] = append(wants[j][:0], key{}); l.asks(c.GetFilterChainMatch()) {
-				wants[j] = l.keys(wants[j][:0], c.GetFilterChainMatch())
+			if keys = append(keys[:0], key{}); l.asks(c.GetFilterChainMatch()) {
+				keys = l.appendKeys(keys[:0], c.GetFilterChainMatch())
 			}
-			for _, k := range wants[j] {
-				if k.prefix.IsValid() {
-					lengths := &x.lengths[j][family(k.prefix.Addr())]
-					*lengths = addLength(*lengths, k.prefix.Bits())
-				}
+			wants[j] = wants[j][:0]
+			for _, k := range keys {
+				wants[j] = append(wants[j], l.enter(k))
 			}
 		}
 		x.add(x.root, i, wants, way, 0)
@@ -164,7 +200,7 @@ func family(a netip.Addr) int {
 func (x *chainIndex) Full() bool { return x.leaves >= MaxLeaves }
 
 // add enters what a chain wants below a node, at a depth; way is where in its wants the levels above it are.
-func (x *chainIndex) add(n *node, chain int, wants [][]key, way []int, depth int) {
+func (x *chainIndex) add(n *node, chain int, wants [][]int, way []int, depth int) {
 	if depth < len(wants) {
 		for i, k := range wants[depth] {
 			if x.Full() {
@@ -190,10 +226,10 @@ func (x *chainIndex) add(n *node, chain int, wants [][]key, way []int, depth int
 }
 
 // leafText describes a combination of values that a chain asks for.
-func (x *chainIndex) leafText(chain int, wants [][]key, way []int) string {
+func (x *chainIndex) leafText(chain int, wants [][]int, way []int) string {
 	var texts [numLevels]string
 	for i, l := range x.levels {
-		k := wants[i][way[i]]
+		k := l.keys[wants[i][way[i]]]
 		texts[l.Level] = k.String()
 		if names := x.chains[chain].GetFilterChainMatch().GetServerNames(); l.Level == LevelServerName && len(names) > 0 {
 			texts[l.Level] = names[way[i]]
@@ -214,28 +250,17 @@ func (x *chainIndex) leafText(chain int, wants [][]key, way []int) string {
 	return out
 }
 
-// choose returns the key that fits best below a node at a depth, and what is below it; nil for none. scratch is free for
-// its use.
-func (x *chainIndex) choose(n *node, depth int, s *Seen, scratch []key) (key, *node) {
-	for _, k := range x.levels[depth].tries(scratch[:0], s, &x.lengths[depth]) {
-		if next := n.get(k); next != nil {
-			return k, next
-		}
-	}
-	return key{}, n.get(key{})
-}
-
 // find goes down the tree: the first value that exists at a level is final, there is no way back. It returns the chain's
 // index and LevelChain, or NoIndex and the level at which nothing fitted.
 func (x *chainIndex) find(s *Seen, rec *levels) (int, Level) {
 	rec.start(x)
 	n := x.root
 	scratch := make([]key, 0, 8)
-	for depth := range x.levels {
-		k, next := x.choose(n, depth, s, scratch)
-		rec.note(depth, k, n, next)
+	for _, l := range x.levels {
+		k, next := l.choose(n, s, scratch)
+		rec.note(l, k, n, next)
 		if next == nil {
-			return NoIndex, x.levels[depth].Level
+			return NoIndex, l.Level
 		}
 		n = next
 	}

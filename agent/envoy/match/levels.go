@@ -28,14 +28,13 @@ func (r *levels) start(x *chainIndex) {
 
 // note adds a step: what was chosen below a node, and what is below that, nil where nothing fitted. Levels at which no
 // chain asks for anything are passed over: there is nothing to learn from them.
-func (r *levels) note(depth int, chosen key, n, next *node) {
+func (r *levels) note(l *indexLevel, chosen key, n, next *node) {
 	if r == nil {
 		return
 	}
-	l := r.x.levels[depth]
 	step := Step{Level: l.Level, Input: l.input(r.seen)}
-	for _, e := range n.sorted() {
-		step.Candidates = append(step.Candidates, e.key.String())
+	for _, e := range l.sorted(n) {
+		step.Candidates = append(step.Candidates, l.keys[e.key].String())
 	}
 	if next != nil {
 		step.Choice = chosen.String()
@@ -54,9 +53,9 @@ func (r *levels) note(depth int, chosen key, n, next *node) {
 			step.More++
 			continue
 		}
-		step.Eliminated = append(step.Eliminated, Eliminated{Name: ChainName(r.x.chains[c], c), Why: r.whyNot(depth, r.x.chains[c].GetFilterChainMatch(), step.Choice)})
+		step.Eliminated = append(step.Eliminated, Eliminated{Name: ChainName(r.x.chains[c], c), Why: whyNot(l, r.x.chains[c].GetFilterChainMatch(), r.seen, step.Choice)})
 	}
-	if p, both := n.ambiguous(); both {
+	if p, both := l.ambiguous(n); both {
 		step.Note = fmt.Sprintf("chains with %s stand beside chains without a prefix: Envoy does not define which of them it finds", p)
 	}
 	r.alive = stay
@@ -75,11 +74,10 @@ func ChainName(c *listenerv3.FilterChain, i int) string {
 }
 
 // whyNot says why a chain fell at a level where choice was taken, "" for nothing.
-func (r *levels) whyNot(depth int, m *listenerv3.FilterChainMatch, choice string) string {
-	l := r.x.levels[depth]
+func whyNot(l *indexLevel, m *listenerv3.FilterChainMatch, s *Seen, choice string) string {
 	wants := l.wants(m)
 	own := strings.Join(wants[:min(len(wants), 8)], ", ")
-	if !l.fits(m, r.seen, &r.x.lengths[depth]) {
+	if !l.fits(m, s) {
 		return "wants " + own
 	}
 	if len(wants) == 0 {

@@ -40,12 +40,12 @@ type shadow struct {
 // FindShadows returns the filter chains of a listener that do not get connections which they ask for.
 func FindShadows(m *listenerv3.Listener, x *chainIndex) []shadow {
 	sh := &shadows{m: m, x: x, left: shadowBudget, found: map[[2]int]bool{}, scratch: make([]key, 0, 8)}
-	ports := slices.SortedFunc(slices.Values(x.root.edges), func(a, b edge) int { return cmp.Compare(a.key.number, b.key.number) })
-	anyPort := x.root.get(key{})
-	for _, p := range ports {
-		sh.withinPort(p.to, p.key)
-		if p.key != (key{}) && anyPort != nil {
-			sh.acrossPorts(anyPort, p.to, p.key)
+	ports := x.levels[0].keys
+	anyPort := x.root.get(0)
+	for _, p := range slices.SortedFunc(slices.Values(x.root.edges), func(a, b edge) int { return cmp.Compare(ports[a.key].number, ports[b.key].number) }) {
+		sh.withinPort(p.to, ports[p.key])
+		if p.key != 0 && anyPort != nil {
+			sh.acrossPorts(anyPort, p.to, ports[p.key])
 		}
 	}
 	return sh.out
@@ -57,47 +57,50 @@ func (sh *shadows) add(rule int, at string, others []string, format string, args
 
 // withinPort compares each prefix with those that hold it.
 func (sh *shadows) withinPort(ips *node, port key) {
-	p, both := ips.ambiguous()
-	if a, b := firstChain(ips.get(p)), firstChain(ips.get(key{})); both && a != NoIndex && b != NoIndex {
+	l := sh.x.levels[1]
+	p, both := l.ambiguous(ips)
+	if a, b := firstChain(l.below(ips, p)), firstChain(ips.get(0)); both && a != NoIndex && b != NoIndex {
 		sh.add(201, finding.Part("filterChains", a, "filterChainMatch", "prefixRanges"), []string{finding.Part("filterChains", b)},
 			"%s stands beside filter chains without a prefix, which mean the same: which of them Envoy finds is not defined; leave the prefix out", p)
 	}
-	for _, e := range ips.sorted() {
-		for outer := range sh.covering(ips, e.key.prefix) {
+	for _, e := range l.sorted(ips) {
+		k := l.keys[e.key]
+		for outer := range l.covering(ips, k.prefix) {
 			if outer != e.to {
-				sh.compare(outer, e.to, port, e.key)
+				sh.compare(outer, e.to, port, k)
 			}
 		}
-		if anyIP := ips.get(key{}); anyIP != nil && e.key.prefix.Bits() > 0 {
-			sh.compare(anyIP, e.to, port, e.key)
+		if anyIP := ips.get(0); anyIP != nil && k.prefix.Bits() > 0 {
+			sh.compare(anyIP, e.to, port, k)
 		}
 	}
 }
 
 // acrossPorts compares chains for any port with those of one port: there the former are not looked at.
 func (sh *shadows) acrossPorts(any, one *node, port key) {
-	for _, e := range any.sorted() {
-		inner := one.get(key{})
-		for covering := range sh.covering(one, e.key.prefix) {
+	l := sh.x.levels[1]
+	for _, e := range l.sorted(any) {
+		inner := one.get(0)
+		for covering := range l.covering(one, l.keys[e.key].prefix) {
 			inner = covering
 			break
 		}
-		sh.compare(e.to, inner, port, e.key)
+		sh.compare(e.to, inner, port, l.keys[e.key])
 	}
 }
 
-// covering goes through the nodes below one of prefixes that hold a prefix, itself among them, the longest first.
-func (sh *shadows) covering(ips *node, p netip.Prefix) iter.Seq[*node] {
+// covering goes through the nodes below another that have prefixes that hold a prefix, itself among them, the longest first.
+func (l *indexLevel) covering(ips *node, p netip.Prefix) iter.Seq[*node] {
 	return func(yield func(*node) bool) {
 		if !p.IsValid() {
 			return
 		}
-		for _, bits := range sh.x.lengths[1][family(p.Addr())] {
+		for _, bits := range l.lengths[family(p.Addr())] {
 			if bits > p.Bits() {
 				continue
 			}
 			if outer, err := p.Addr().Prefix(bits); err == nil {
-				if n := ips.get(key{prefix: outer}); n != nil && !yield(n) {
+				if n := l.below(ips, key{prefix: outer}); n != nil && !yield(n) {
 					return
 				}
 			}
@@ -126,7 +129,7 @@ func (sh *shadows) below(n *node, s *Seen, depth int, fn func(n *node)) {
 		if sh.left <= 0 {
 			return
 		}
-		switch k := n.edges[i].key; sh.x.levels[depth].Level {
+		switch k := sh.x.levels[depth].keys[n.edges[i].key]; sh.x.levels[depth].Level {
 		case LevelServerName:
 			if s.ServerName = k.text; k.wild {
 				s.ServerName = "x" + k.text // a name that the wildcard stands for
@@ -153,7 +156,7 @@ func (sh *shadows) admits(n *node, s *Seen, depth int) bool {
 			}
 			return true
 		}
-		_, n = sh.x.choose(n, depth, s, sh.scratch)
+		_, n = sh.x.levels[depth].choose(n, s, sh.scratch)
 	}
 	return n != nil
 }
