@@ -76,8 +76,8 @@ type chainLevel struct {
 	appendKeys func(b []key, m *listenerv3.FilterChainMatch) []key
 	// input is what of a connection is looked up.
 	input func(s *Seen) string
-	// tries appends the keys that fit a connection, the most specific first, where prefixes have certain lengths.
-	tries func(b []key, s *Seen, lengths *[2][]int) []key
+	// tries yields the keys that fit a connection, the most specific first, where prefixes have certain lengths.
+	tries func(s *Seen, lengths *[2][]int, yield func(key) bool)
 }
 
 // chainLevels are the criteria in the order in which Envoy asks.
@@ -88,20 +88,17 @@ var chainLevels = [...]chainLevel{
 			return append(b, key{number: uint32(uint16(m.GetDestinationPort().GetValue()))})
 		},
 		func(s *Seen) string { return portText(s.Dst.Port()) },
-		func(b []key, s *Seen, _ *[2][]int) []key { return append(b, key{number: uint32(s.Dst.Port())}) },
+		func(s *Seen, _ *[2][]int, yield func(key) bool) { yield(key{number: uint32(s.Dst.Port())}) },
 	},
 	addressLevel(LevelDestinationIP, (*listenerv3.FilterChainMatch).GetPrefixRanges, func(s *Seen) netip.AddrPort { return s.Dst }),
 	{LevelServerName,
 		func(m *listenerv3.FilterChainMatch) bool { return len(m.GetServerNames()) > 0 },
 		func(b []key, m *listenerv3.FilterChainMatch) []key { return keysOf(b, m.GetServerNames(), nameKey) },
 		func(s *Seen) string { return s.ServerName },
-		func(b []key, s *Seen, _ *[2][]int) []key {
-			b = append(b, nameKey(s.ServerName))
-			wildcardKeys(s.ServerName, func(suffix string) bool {
-				b = append(b, key{text: suffix, wild: true})
-				return true
-			})
-			return b
+		func(s *Seen, _ *[2][]int, yield func(key) bool) {
+			if yield(nameKey(s.ServerName)) {
+				wildcardKeys(s.ServerName, func(suffix string) bool { return yield(key{text: suffix, wild: true}) })
+			}
 		},
 	},
 	{LevelTransportProtocol,
@@ -110,7 +107,7 @@ var chainLevels = [...]chainLevel{
 			return append(b, key{text: m.GetTransportProtocol()})
 		},
 		func(s *Seen) string { return s.Transport },
-		func(b []key, s *Seen, _ *[2][]int) []key { return append(b, key{text: s.Transport}) },
+		func(s *Seen, _ *[2][]int, yield func(key) bool) { yield(key{text: s.Transport}) },
 	},
 	{LevelApplicationProtocol,
 		func(m *listenerv3.FilterChainMatch) bool { return len(m.GetApplicationProtocols()) > 0 },
@@ -118,7 +115,10 @@ var chainLevels = [...]chainLevel{
 			return keysOf(b, m.GetApplicationProtocols(), textKey)
 		},
 		func(s *Seen) string { return strings.Join(s.Protocols, ",") },
-		func(b []key, s *Seen, _ *[2][]int) []key { return keysOf(b, s.Protocols, textKey) }, // in the client's order
+		func(s *Seen, _ *[2][]int, yield func(key) bool) { // in the client's order
+			for i := 0; i < len(s.Protocols) && yield(textKey(s.Protocols[i])); i++ {
+			}
+		},
 	},
 	addressLevel(LevelDirectSourceIP, (*listenerv3.FilterChainMatch).GetDirectSourcePrefixRanges, func(s *Seen) netip.AddrPort { return s.Direct }),
 	{LevelSourceType,
@@ -130,7 +130,7 @@ var chainLevels = [...]chainLevel{
 			return append(b, sourceKey(m.GetSourceType()))
 		},
 		func(s *Seen) string { return s.sourceType().String() },
-		func(b []key, s *Seen, _ *[2][]int) []key { return append(b, sourceKey(s.sourceType())) },
+		func(s *Seen, _ *[2][]int, yield func(key) bool) { yield(sourceKey(s.sourceType())) },
 	},
 	addressLevel(LevelSourceIP, (*listenerv3.FilterChainMatch).GetSourcePrefixRanges, func(s *Seen) netip.AddrPort { return s.Src }),
 	{LevelSourcePort,
@@ -139,7 +139,7 @@ var chainLevels = [...]chainLevel{
 			return keysOf(b, m.GetSourcePorts(), func(p uint32) key { return key{number: p} })
 		},
 		func(s *Seen) string { return portText(s.Src.Port()) },
-		func(b []key, s *Seen, _ *[2][]int) []key { return append(b, key{number: uint32(s.Src.Port())}) },
+		func(s *Seen, _ *[2][]int, yield func(key) bool) { yield(key{number: uint32(s.Src.Port())}) },
 	},
 }
 
@@ -152,17 +152,16 @@ func addressLevel(l Level, ranges func(*listenerv3.FilterChainMatch) []*corev3.C
 			return keysOf(b, parseRanges(ranges(m)), func(p netip.Prefix) key { return key{prefix: p} })
 		},
 		func(s *Seen) string { return addrText(addr(s).Addr()) },
-		func(b []key, s *Seen, lengths *[2][]int) []key {
+		func(s *Seen, lengths *[2][]int, yield func(key) bool) {
 			a := addr(s).Addr()
 			if !a.IsValid() {
 				a = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 			}
 			for _, bits := range lengths[family(a)] {
-				if p, err := a.Prefix(bits); err == nil {
-					b = append(b, key{prefix: p})
+				if p, err := a.Prefix(bits); err == nil && !yield(key{prefix: p}) {
+					return
 				}
 			}
-			return b
 		},
 	}
 }
@@ -202,8 +201,15 @@ func (l chainLevel) wants(m *listenerv3.FilterChainMatch) []string {
 
 // fits reports whether what a match asks for holds of a connection, taken by itself.
 func (l *indexLevel) fits(m *listenerv3.FilterChainMatch, s *Seen) bool {
-	tries := l.tries(nil, s, &l.lengths)
-	return !l.asks(m) || slices.ContainsFunc(l.appendKeys(nil, m), func(k key) bool { return k == (key{}) || slices.Contains(tries, k) })
+	wants := l.appendKeys(nil, m)
+	fits := !l.asks(m) || slices.Contains(wants, key{})
+	if !fits {
+		l.tries(s, &l.lengths, func(k key) bool {
+			fits = slices.Contains(wants, k)
+			return !fits
+		})
+	}
+	return fits
 }
 
 func portText(p uint16) string { return key{number: uint32(p)}.String() }

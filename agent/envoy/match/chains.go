@@ -88,14 +88,34 @@ func (l *indexLevel) ambiguous(n *node) (key, bool) {
 	return key{}, false
 }
 
-// choose returns the key below a node that fits best, and what is below it; nil for none. scratch is free for its use.
-func (l *indexLevel) choose(n *node, s *Seen, scratch []key) (key, *node) {
-	for _, k := range l.tries(scratch[:0], s, &l.lengths) {
-		if next := l.below(n, k); next != nil {
-			return k, next
-		}
+// search looks for the key below a node that fits best. One is made for many searches.
+type search struct {
+	level *indexLevel
+	in    *node
+	key   key
+	found *node
+	try   func(k key) bool // takes a key and goes on where nothing has it
+}
+
+func newSearch() *search {
+	q := &search{}
+	q.try = func(k key) bool {
+		q.key, q.found = k, q.level.below(q.in, k)
+		return q.found == nil
 	}
-	return key{}, n.get(0)
+	return q
+}
+
+// choose returns the key below a node that fits best, and what is below it; nil for none.
+func (q *search) choose(l *indexLevel, n *node, s *Seen) (key, *node) {
+	q.level, q.in, q.found = l, n, nil
+	if len(n.edges) > 1 || n.get(0) == nil {
+		l.tries(s, &l.lengths, q.try)
+	}
+	if q.found == nil {
+		return key{}, n.get(0)
+	}
+	return q.key, q.found
 }
 
 // node is one of the tree. Up to a few edges it is a list, which most nodes stay.
@@ -255,9 +275,9 @@ func (x *chainIndex) leafText(chain int, wants [][]int, way []int) string {
 func (x *chainIndex) find(s *Seen, rec *levels) (int, Level) {
 	rec.start(x)
 	n := x.root
-	scratch := make([]key, 0, 8)
+	q := newSearch()
 	for _, l := range x.levels {
-		k, next := l.choose(n, s, scratch)
+		k, next := q.choose(l, n, s)
 		rec.note(l, k, n, next)
 		if next == nil {
 			return NoIndex, l.Level

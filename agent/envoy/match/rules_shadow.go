@@ -21,12 +21,12 @@ const (
 // shadows finds chains that do not get connections which they ask for, since another chain names a more specific port or
 // address: Envoy takes that and does not come back. Whoever reads the chains as a list of what is admitted is surprised.
 type shadows struct {
-	m       *listenerv3.Listener
-	x       *chainIndex
-	left    int
-	found   map[[2]int]bool
-	out     []shadow
-	scratch []key
+	m      *listenerv3.Listener
+	x      *chainIndex
+	left   int
+	found  map[[2]int]bool
+	out    []shadow
+	search *search
 }
 
 // shadow is a finding about filter chains of a listener of which one hides another.
@@ -39,7 +39,7 @@ type shadow struct {
 
 // FindShadows returns the filter chains of a listener that do not get connections which they ask for.
 func FindShadows(m *listenerv3.Listener, x *chainIndex) []shadow {
-	sh := &shadows{m: m, x: x, left: shadowBudget, found: map[[2]int]bool{}, scratch: make([]key, 0, 8)}
+	sh := &shadows{m: m, x: x, left: shadowBudget, found: map[[2]int]bool{}, search: newSearch()}
 	ports := x.levels[0].keys
 	anyPort := x.root.get(0)
 	for _, p := range slices.SortedFunc(slices.Values(x.root.edges), func(a, b edge) int { return cmp.Compare(ports[a.key].number, ports[b.key].number) }) {
@@ -156,7 +156,7 @@ func (sh *shadows) admits(n *node, s *Seen, depth int) bool {
 			}
 			return true
 		}
-		_, n = sh.x.levels[depth].choose(n, s, sh.scratch)
+		_, n = sh.search.choose(sh.x.levels[depth], n, s)
 	}
 	return n != nil
 }
