@@ -45,7 +45,7 @@ type Try func(context.Context, *generate.Proxy) ([]finding.Finding, error)
 type Verified struct {
 	Proxies  int       // looked at
 	Of       int       // that were to be looked at; more than Proxies when the time was up
-	Findings []Finding // that were not there before: those that block, then surprises
+	Findings []Finding // that were not there before: those that block, then warnings
 	Known    []Finding // of proxies that the change brings, what others had already
 	More     int       // findings that are left out
 	Notes    []Problem // what could not be checked
@@ -179,7 +179,7 @@ func (c *verifier) proxy(ctx context.Context, id ProxyID) error {
 		return nil
 	}
 	after := c.check(ctx, &c.checker, to, now)
-	after = slices.DeleteFunc(after, func(f finding.Finding) bool { return f.Severity > finding.Surprise })
+	after = slices.DeleteFunc(after, func(f finding.Finding) bool { return f.Severity > finding.Warning })
 	if len(after) == 0 {
 		return nil
 	}

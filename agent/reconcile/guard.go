@@ -94,7 +94,7 @@ func (r *Reconciler) judge(key node.Key, proxy *generate.Proxy) verdict {
 	v.refused = generate.Refusals(findings)
 	for _, f := range findings {
 		switch {
-		case f.Severity != finding.Surprise:
+		case f.Severity != finding.Warning:
 		case len(v.surprises) < maxProxySurprises:
 			v.surprises = append(v.surprises, f)
 		default:

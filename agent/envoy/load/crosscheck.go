@@ -90,7 +90,7 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 		case re.size > limit:
 			report(58, finding.Reject, re.pointer, "the program of this regular expression has about %d instructions, re2.max_program_size.error_level allows %d", re.size, limit)
 		case re.size > limit/2:
-			report(58, finding.Surprise, re.pointer, "the program of this regular expression has %d instructions here, and more in RE2: it may be above re2.max_program_size.error_level, %d", re.size, limit)
+			report(58, finding.Warning, re.pointer, "the program of this regular expression has %d instructions here, and more in RE2: it may be above re2.max_program_size.error_level, %d", re.size, limit)
 		}
 	}
 	for _, f := range found.files {

@@ -55,11 +55,11 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 		}
 	}
 	if index.Full() {
-		s.report(4, finding.Surprise, "filterChains", "the filter chains ask for more than %d combinations: what lies beyond is not checked", match.MaxLeaves)
+		s.report(4, finding.Warning, "filterChains", "the filter chains ask for more than %d combinations: what lies beyond is not checked", match.MaxLeaves)
 	}
 	if len(index.Conflicts) == 0 {
 		for _, f := range match.FindShadows(m, index) {
-			s.reportWith(f.Others, f.Rule, finding.Surprise, f.At, "%s", f.Message)
+			s.reportWith(f.Others, f.Rule, finding.Warning, f.At, "%s", f.Message)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func checkMatch(s *subject, m *listenerv3.FilterChainMatch, at string) {
 		case !wildcard && strings.Contains(name, "*"):
 			s.report(5, finding.Reject, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a * that is not a whole first label: write *.example.com, or leave server_names out for any", clip.Value(name))
 		case strings.Contains(rest, "*"):
-			s.report(5, finding.Surprise, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a second *, which no name fits", clip.Value(name))
+			s.report(5, finding.Warning, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a second *, which no name fits", clip.Value(name))
 		}
 	}
 }
@@ -113,9 +113,9 @@ func checkRange(s *subject, rule int, r *corev3.CidrRange, at string) {
 	case err != nil:
 		s.report(rule, finding.Reject, at+"/addressPrefix", "%v", err)
 	case length == nil:
-		s.report(rule, finding.Surprise, at+"/prefixLen", "without a length Envoy reads %s as all addresses: give it one", clip.Value(r.GetAddressPrefix()))
+		s.report(rule, finding.Warning, at+"/prefixLen", "without a length Envoy reads %s as all addresses: give it one", clip.Value(r.GetAddressPrefix()))
 	case int(length.GetValue()) > p.Addr().BitLen():
-		s.report(rule, finding.Surprise, at+"/prefixLen", "a length of %d is read as %d, the whole address %s", length.GetValue(), p.Addr().BitLen(), p.Addr())
+		s.report(rule, finding.Warning, at+"/prefixLen", "a length of %d is read as %d, the whole address %s", length.GetValue(), p.Addr().BitLen(), p.Addr())
 	}
 }
 
@@ -150,7 +150,7 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 	}, func(input *anypb.Any, key string) {
 		if strings.HasSuffix(input.GetTypeUrl(), "PortInput") {
 			if n, err := strconv.ParseUint(key, 10, 16); err != nil || strconv.FormatUint(n, 10) != key {
-				s.report(38, finding.Surprise, at, "no port is written %q: ports are compared as text, in decimal without zeros in front", clip.Value(key))
+				s.report(38, finding.Warning, at, "no port is written %q: ports are compared as text, in decimal without zeros in front", clip.Value(key))
 			}
 		}
 	})
