@@ -87,3 +87,11 @@ func ResourceName(m proto.Message) string {
 
 // Snapshot is the config of one proxy: its resources by kind, in any order. The lists are not changed.
 type Snapshot [NumKinds][]*Resource
+
+// Find returns the resource of a name, nil for none.
+func (s *Snapshot) Find(k Kind, name string) *Resource {
+	if i := slices.IndexFunc(s[k], func(r *Resource) bool { return r.Name == name }); i >= 0 {
+		return s[k][i]
+	}
+	return nil
+}

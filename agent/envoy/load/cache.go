@@ -143,7 +143,7 @@ func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 		}
 	}
 	if name := envoy.ResourceName(m); name != r.Name {
-		w.report(nameRule(k), finding.Reject, "", "the resource is named %q and sent as %q: give both one name", clip.Value(name), clip.Value(r.Name))
+		w.report(kinds[k].nameRule, finding.Reject, "", "the resource is named %q and sent as %q: give both one name", clip.Value(name), clip.Value(r.Name))
 	}
 	w.root(m)
 	return out
@@ -152,13 +152,15 @@ func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 // xdstpScheme begins names that Envoy reads as URLs.
 const xdstpScheme = "xdstp:"
 
-// nameRule is the rule about a resource of another name than the one asked for.
-func nameRule(k envoy.Kind) int {
-	switch k {
-	case envoy.KindRoute:
-		return 72
-	case envoy.KindEndpoint:
-		return 82
-	}
-	return 111
+// kinds are, by kind, the rule about a resource of another name than the one asked for, the one about two of a name, and
+// what messages call it.
+var kinds = [envoy.NumKinds]struct {
+	nameRule, duplicateRule int
+	word                    string
+}{
+	envoy.KindSecret:   {111, 111, "secret"},
+	envoy.KindCluster:  {111, 73, "cluster"},
+	envoy.KindEndpoint: {82, 111, "the endpoint list"},
+	envoy.KindListener: {111, 26, "listener"},
+	envoy.KindRoute:    {72, 111, "the route configuration"},
 }
