@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
@@ -108,15 +109,30 @@ func (l *indexLevel) covering(ips *node, p netip.Prefix) iter.Seq[*node] {
 	}
 }
 
-// compare reports the chains of outer whose connections find nothing in inner. Both are nodes below the prefixes.
+// compare reports the chains of outer whose connections find nothing in inner, by what they ask for. Both are nodes below
+// the prefixes.
 func (sh *shadows) compare(outer, inner *node, port, prefix key) {
+	type asked struct {
+		name, transport, protocol string
+		chain                     int
+	}
+	var missing []asked
 	s := &Seen{}
 	sh.below(outer, s, 2, func(n *node) {
 		if sh.left--; sh.left >= 0 && !sh.admits(inner, s, 2) {
-			sh.report(firstChain(n), inner, port, prefix)
+			missing = append(missing, asked{strings.TrimPrefix(s.ServerName, wildName), s.Transport, strings.Join(s.Protocols, ""), firstChain(n)})
 		}
 	})
+	slices.SortFunc(missing, func(a, b asked) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.transport, b.transport), cmp.Compare(a.protocol, b.protocol))
+	})
+	for _, m := range missing {
+		sh.report(m.chain, inner, port, prefix)
+	}
 }
+
+// wildName stands for the labels that a wildcard leaves open. No name in a config has it.
+const wildName = "\x00"
 
 // below calls fn for each combination of server name, transport and application protocol that chains below a node at a
 // depth ask for, with s as a connection that has it.
@@ -132,7 +148,7 @@ func (sh *shadows) below(n *node, s *Seen, depth int, fn func(n *node)) {
 		switch k := sh.x.levels[depth].keys[n.edges[i].key]; sh.x.levels[depth].Level {
 		case LevelServerName:
 			if s.ServerName = k.text; k.wild {
-				s.ServerName = "x" + k.text // a name that the wildcard stands for
+				s.ServerName = wildName + k.text
 			}
 		case LevelTransportProtocol:
 			s.Transport = k.text
