@@ -16,7 +16,7 @@ import (
 type Verified struct {
 	Proxies  int       // looked at
 	Of       int       // that were to be looked at; more than Proxies when the check ended early
-	Findings []Finding // that were not there before: those that block, then surprises
+	Findings []Finding // that were not there before: those that block, then warnings
 	Known    []Finding // of proxies that the change brings, what others had already
 	More     int       // findings beyond the bound
 	Notes    []Problem // what could not be checked
@@ -111,7 +111,7 @@ func (v *verifier) proxy(x *proxyStates) {
 		return
 	}
 	found := v.check(&v.checker, x.to, x.now)
-	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity > finding.Surprise })
+	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity > finding.Warning })
 	switch {
 	case len(found) == 0:
 	case x.mesh.from == nil || x.mesh.from.View.Dataplane(x.Name) == nil:

@@ -15,7 +15,7 @@ import (
 // Finding is something that the check has to say about a change, told once for all proxies on which it is alike. Lists
 // are never null.
 type Finding struct {
-	Severity string `json:"severity"` // reject, broken or surprise
+	Severity string `json:"severity"` // reject, unusable or warning
 	Rule     int    `json:"rule"`     // its number in package envoy; 0 with By "envoy"
 	Title    string `json:"title"`    // what holds of a good config
 	By       string `json:"by"`       // FoundByCheck or FoundByEnvoy
@@ -46,7 +46,7 @@ type Cause struct {
 }
 
 // Blocks reports whether Envoy refuses the resource or cannot use it.
-func (f *Finding) Blocks() bool { return f.Severity != finding.Surprise.String() }
+func (f *Finding) Blocks() bool { return f.Severity != finding.Warning.String() }
 
 // String is the finding in one line, without its causes.
 func (f *Finding) String() string {

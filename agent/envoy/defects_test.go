@@ -36,11 +36,11 @@ func TestKnownDefects(t *testing.T) {
 		{"N4 a domain in two cases", []*listenerv3.FilterChain{chain("one", "tls Example.com :443"), chain("two", "tls example.com :443")}, 4, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
 		{"N5 tcp and mysql for one address", []*listenerv3.FilterChain{chain("tcp", "tcp 10.0.0.1 :3306"), chain("tcp", "tcp 10.0.0.1 :3306")}, 3, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
 		{"N6 an address in two spellings", []*listenerv3.FilterChain{v6("one", "2001:db8::1"), v6("two", "2001:db8:0:0::1")}, 4, finding.Reject, "/filterChains/1/filterChainMatch", "/filterChains/0/filterChainMatch"},
-		{"N10 a range of no bits beside none", []*listenerv3.FilterChain{chain("all", "tcp 0.0.0.0/0 :80"), chain("any", "tls :80")}, 201, finding.Surprise, "/filterChains/0/filterChainMatch/prefixRanges", "/filterChains/1"},
-		{"V1 an address hides a domain", []*listenerv3.FilterChain{chain("domain", "tls a.com :443"), chain("ip", "tcp 10.0.0.1 :443")}, 202, finding.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
-		{"V3 a range hides the hosts of requests", []*listenerv3.FilterChain{chain("hosts", "http :80"), chain("cidr", "tls 142.250.0.0/15 :80")}, 202, finding.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
-		{"V4 a range for TLS hides a wider one for TCP", []*listenerv3.FilterChain{chain("wide", "tcp 10.0.0.0/8"), chain("narrow", "tls 10.1.0.0/16")}, 202, finding.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
-		{"a port hides what is for any", []*listenerv3.FilterChain{chain("any", "tcp 10.0.0.1"), chain("one", "tls a.com :443")}, 202, finding.Surprise, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"N10 a range of no bits beside none", []*listenerv3.FilterChain{chain("all", "tcp 0.0.0.0/0 :80"), chain("any", "tls :80")}, 201, finding.Warning, "/filterChains/0/filterChainMatch/prefixRanges", "/filterChains/1"},
+		{"V1 an address hides a domain", []*listenerv3.FilterChain{chain("domain", "tls a.com :443"), chain("ip", "tcp 10.0.0.1 :443")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"V3 a range hides the hosts of requests", []*listenerv3.FilterChain{chain("hosts", "http :80"), chain("cidr", "tls 142.250.0.0/15 :80")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"V4 a range for TLS hides a wider one for TCP", []*listenerv3.FilterChain{chain("wide", "tcp 10.0.0.0/8"), chain("narrow", "tls 10.1.0.0/16")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
+		{"a port hides what is for any", []*listenerv3.FilterChain{chain("any", "tcp 10.0.0.1"), chain("one", "tls a.com :443")}, 202, finding.Warning, "/filterChains/0/filterChainMatch", "/filterChains/1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := passthrough(c.chains...)
@@ -72,7 +72,7 @@ func TestServerFirstCostsItsPort(t *testing.T) {
 	}
 	s := snapshot(t, l, originalDst("mysql"), originalDst("tls"))
 	found := load.Check(nil, s, nil)
-	if len(found) != 1 || found[0].Rule != 27 || found[0].Severity != finding.Surprise || found[0].Pointer != "/filterChains/1/filterChainMatch/serverNames" {
+	if len(found) != 1 || found[0].Rule != 27 || found[0].Severity != finding.Warning || found[0].Pointer != "/filterChains/1/filterChainMatch/serverNames" {
 		t.Errorf("%+v", found)
 	}
 	config := match.Open(s, nil)
@@ -102,7 +102,7 @@ func TestServerFirstCostsAllPorts(t *testing.T) {
 		"/filterChains/2/filterChainMatch/serverNames":       `no connection fits filter chain "domain": server names need the tls_inspector, which is off for port 3306`,
 	}
 	for _, f := range found {
-		if f.Rule != 27 || f.Severity != finding.Surprise || want[f.Pointer] != f.Message {
+		if f.Rule != 27 || f.Severity != finding.Warning || want[f.Pointer] != f.Message {
 			t.Errorf("%+v", f)
 		}
 		delete(want, f.Pointer)

@@ -166,8 +166,8 @@ func httpCases() []ruleCase {
 		}},
 		{53, "in another case", finding.Reject, "rds", "/virtualHosts/0/domains/1", `"WEB.com"`, func(b *base) { b.routes.VirtualHosts[0].Domains = []string{"web.com", "WEB.com"} }},
 		{54, "two stars", finding.Reject, "", routes + "/virtualHosts/1/domains/0", "any domain", func(b *base) { b.inline().VirtualHosts[0].Domains = []string{"*"} }},
-		{55, "a name twice", finding.Surprise, "", routes + "/virtualHosts/1/name", "is taken", func(b *base) { b.inline().VirtualHosts[1].Name = "web" }},
-		{56, "two stars in a domain", finding.Surprise, "", routes + "/virtualHosts/0/domains/0", "by letter", func(b *base) { b.inline().VirtualHosts[0].Domains = []string{"*.web.com:*"} }},
+		{55, "a name twice", finding.Warning, "", routes + "/virtualHosts/1/name", "is taken", func(b *base) { b.inline().VirtualHosts[1].Name = "web" }},
+		{56, "two stars in a domain", finding.Warning, "", routes + "/virtualHosts/0/domains/0", "by letter", func(b *base) { b.inline().VirtualHosts[0].Domains = []string{"*.web.com:*"} }},
 		{57, "not RE2", finding.Reject, "", route + "/match/safeRegex/regex", "RE2", func(b *base) { b.route().Match = regexPath("(?=a)") }},
 		{57, "in a header", finding.Reject, "", route + "/match/headers/0/stringMatch/safeRegex/regex", "RE2", func(b *base) {
 			b.route().Match.Headers = []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
@@ -175,7 +175,7 @@ func httpCases() []ruleCase {
 			}}}}
 		}},
 		{58, "above the limit", finding.Reject, "", route + "/match/safeRegex/regex", "max_program_size", func(b *base) { b.route().Match = regexPath(bigRegex) }},
-		{58, "near the limit", finding.Surprise, "", route + "/match/safeRegex/regex", "may be above", func(b *base) {
+		{58, "near the limit", finding.Warning, "", route + "/match/safeRegex/regex", "may be above", func(b *base) {
 			b.route().Match = regexPath(bigRegex)
 			b.facts.RE2Limit = 300
 		}},
@@ -193,7 +193,7 @@ func httpCases() []ruleCase {
 			b.inline().ValidateClusters = nil
 			b.action().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: "gone"}
 		}},
-		{63, "a mirror", finding.Surprise, "", route + "/route/requestMirrorPolicies/0/cluster", "mirrored", func(b *base) {
+		{63, "a mirror", finding.Warning, "", route + "/route/requestMirrorPolicies/0/cluster", "mirrored", func(b *base) {
 			b.action().RequestMirrorPolicies = []*routev3.RouteAction_RequestMirrorPolicy{{Cluster: "gone"}}
 		}},
 		{64, "a long body", finding.Reject, "", route + "/directResponse/body", "4097", func(b *base) {
@@ -206,14 +206,14 @@ func httpCases() []ruleCase {
 		{66, "max below base", finding.Reject, "", route + "/route/retryPolicy/retryBackOff/maxInterval", "below", func(b *base) {
 			b.action().RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx", RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(2e9), MaxInterval: durationpb.New(1e9)}}
 		}},
-		{67, "an unknown word", finding.Surprise, "", route + "/route/retryPolicy/retryOn", `"6xx"`, func(b *base) { b.action().RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx, 6xx"} }},
+		{67, "an unknown word", finding.Warning, "", route + "/route/retryPolicy/retryOn", `"6xx"`, func(b *base) { b.action().RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx, 6xx"} }},
 		{68, "a pseudo-header", finding.Reject, "", routes + "/virtualHosts/0/requestHeadersToAdd/0/header/key", "rewrite", func(b *base) {
 			b.inline().VirtualHosts[0].RequestHeadersToAdd = header(":path", "/")
 		}},
 		{68, "Host is removed", finding.Reject, "", route + "/requestHeadersToRemove/0", "cannot be removed", func(b *base) { b.route().RequestHeadersToRemove = []string{"Host"} }},
 		{68, "a lone percent sign", finding.Reject, "", route + "/responseHeadersToAdd/0/header/value", "%%", func(b *base) { b.route().ResponseHeadersToAdd = header("x", "100%") }},
 		{69, "a matcher and routes", finding.Reject, "", routes + "/virtualHosts/0/matcher", "not both", func(b *base) { b.inline().VirtualHosts[0].Matcher = ports("80", "x") }},
-		{70, "an empty range", finding.Surprise, "", route + "/match/headers/0/rangeMatch", "no number", func(b *base) {
+		{70, "an empty range", finding.Warning, "", route + "/match/headers/0/rangeMatch", "no number", func(b *base) {
 			b.route().Match.Headers = []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: 5, End: 5}}}}
 		}},
 		{71, "below zero", finding.Reject, "", route + "/route/timeout", "no duration", func(b *base) { b.action().Timeout = &durationpb.Duration{Seconds: -1} }},
@@ -242,14 +242,14 @@ func httpCases() []ruleCase {
 				MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "("}},
 			}}}})
 		}},
-		{102, "rules and a matcher", finding.Surprise, "", manager + "/httpFilters/0/typedConfig/rules", "keep one", func(b *base) {
+		{102, "rules and a matcher", finding.Warning, "", manager + "/httpFilters/0/typedConfig/rules", "keep one", func(b *base) {
 			b.prepend(httpFilter("rbac", &httprbacv3.RBAC{Rules: allowAll(), Matcher: ports("80", "x")}))
 		}},
 		{103, "a status that Envoy cannot send", finding.Reject, "", manager + "/httpFilters/0/typedConfig/abort/httpStatus", "", func(b *base) { b.prepend(httpFilter("fault", abort(100))) }},
 		{103, "no delay", finding.Reject, "", manager + "/httpFilters/0/typedConfig/delay/fixedDelay", "greater than 0s", func(b *base) {
 			b.prepend(httpFilter("fault", &faultv3.HTTPFault{Delay: &commonfaultv3.FaultDelay{FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: durationpb.New(0)}}}))
 		}},
-		{104, "above the whole", finding.Surprise, "", manager + "/httpFilters/0/typedConfig/abort/percentage/numerator", "always", func(b *base) {
+		{104, "above the whole", finding.Warning, "", manager + "/httpFilters/0/typedConfig/abort/percentage/numerator", "always", func(b *base) {
 			f := abort(503)
 			f.Abort.Percentage.Numerator = 101
 			b.prepend(httpFilter("fault", f))
@@ -265,7 +265,7 @@ func httpCases() []ruleCase {
 				structpb.NewNumberValue(1), structpb.NewStringValue("%NO%"),
 			}})}}))
 		}},
-		{105, "null", finding.Surprise, "", manager + "/accessLog/0/typedConfig/logFormat/jsonFormat/k~11", "older Envoys", func(b *base) { b.json(structpb.NewNullValue()) }},
+		{105, "null", finding.Warning, "", manager + "/accessLog/0/typedConfig/logFormat/jsonFormat/k~11", "older Envoys", func(b *base) { b.json(structpb.NewNullValue()) }},
 		{105, "a number for OpenTelemetry", finding.Reject, "", manager + "/accessLog/0/typedConfig/attributes/values/0/value", "as a text", func(b *base) {
 			b.log(&otelv3.OpenTelemetryAccessLogConfig{GrpcService: grpcService("static"), LogName: "x", Attributes: &commonv1.KeyValueList{Values: []*commonv1.KeyValue{
 				{Key: "k", Value: &commonv1.AnyValue{Value: &commonv1.AnyValue_IntValue{IntValue: 1}}},

@@ -104,7 +104,7 @@ func listenerCases() []ruleCase {
 		{4, "twice in one chain", finding.Reject, "", "/filterChains/1/filterChainMatch", "asks twice", func(b *base) { b.match(1).ServerNames = []string{"a.com", "A.com"} }},
 		{5, "a star inside", finding.Reject, "", "/filterChains/1/filterChainMatch/serverNames/0", "first label", func(b *base) { b.match(1).ServerNames = []string{"a.*.com"} }},
 		{5, "a bare star", finding.Reject, "", "/filterChains/1/filterChainMatch/serverNames/0", "leave server_names out", func(b *base) { b.match(1).ServerNames = []string{"*"} }},
-		{5, "two stars", finding.Surprise, "", "/filterChains/1/filterChainMatch/serverNames/0", "second *", func(b *base) { b.match(1).ServerNames = []string{"*.*.com"} }},
+		{5, "two stars", finding.Warning, "", "/filterChains/1/filterChainMatch/serverNames/0", "second *", func(b *base) { b.match(1).ServerNames = []string{"*.*.com"} }},
 		{6, "a suffix", finding.Reject, "", "/filterChains/0/filterChainMatch/addressSuffix", "prefix_ranges", func(b *base) { b.match(0).AddressSuffix = "10" }},
 		{7, "not an address", finding.Reject, "", "/filterChains/0/filterChainMatch/prefixRanges/0", "not an IP address", func(b *base) {
 			b.match(0).PrefixRanges = []*corev3.CidrRange{{AddressPrefix: "10.0.0"}}
@@ -112,10 +112,10 @@ func listenerCases() []ruleCase {
 		{7, "a zone", finding.Reject, "", "/filterChains/0/filterChainMatch/sourcePrefixRanges/0", "without a zone", func(b *base) {
 			b.match(0).SourcePrefixRanges = []*corev3.CidrRange{{AddressPrefix: "fe80::1%eth0", PrefixLen: wrapperspb.UInt32(64)}}
 		}},
-		{7, "too long", finding.Surprise, "", "/filterChains/0/filterChainMatch/directSourcePrefixRanges/0/prefixLen", "read as 32", func(b *base) {
+		{7, "too long", finding.Warning, "", "/filterChains/0/filterChainMatch/directSourcePrefixRanges/0/prefixLen", "read as 32", func(b *base) {
 			b.match(0).DirectSourcePrefixRanges = []*corev3.CidrRange{{AddressPrefix: "10.0.0.1", PrefixLen: wrapperspb.UInt32(64)}}
 		}},
-		{7, "no length", finding.Surprise, "", "/filterChains/0/filterChainMatch/prefixRanges/0/prefixLen", "all addresses", func(b *base) {
+		{7, "no length", finding.Warning, "", "/filterChains/0/filterChainMatch/prefixRanges/0/prefixLen", "all addresses", func(b *base) {
 			b.match(0).PrefixRanges = []*corev3.CidrRange{{AddressPrefix: "10.0.0.1"}}
 		}},
 		{8, "no name", finding.Reject, "", "/filterChains/0/name", "needs a name", func(b *base) {
@@ -227,13 +227,13 @@ func listenerCases() []ruleCase {
 		}},
 		{26, "one name twice", finding.Reject, "", "", "two resources", func(b *base) { b.more = append(b.more, secondListener("in", address("0.0.0.0", 1))) }},
 		{27, "no inspectors at all", finding.Unusable, "", "/filterChains/0/filterChainMatch/applicationProtocols", "http_inspector", func(b *base) { b.listener.ListenerFilters = nil }},
-		{27, "no TLS inspector", finding.Surprise, "", "/filterChains/1/filterChainMatch/serverNames", "tls_inspector", func(b *base) {
+		{27, "no TLS inspector", finding.Warning, "", "/filterChains/1/filterChainMatch/serverNames", "tls_inspector", func(b *base) {
 			b.listener.ListenerFilters = b.listener.ListenerFilters[1:]
 		}},
-		{27, "off for the port", finding.Surprise, "", "/filterChains/1/filterChainMatch/serverNames", "off for port 80", func(b *base) {
+		{27, "off for the port", finding.Warning, "", "/filterChains/1/filterChainMatch/serverNames", "off for port 80", func(b *base) {
 			b.listener.ListenerFilters[0] = listenerFilter("tls", &tlsinspectorv3.TlsInspector{}, 80)
 		}},
-		{29, "the port of the redirection", finding.Surprise, "", "/listenerFilters/1/filterDisabled", "original_dst first", func(b *base) {
+		{29, "the port of the redirection", finding.Warning, "", "/listenerFilters/1/filterDisabled", "original_dst first", func(b *base) {
 			b.listener.UseOriginalDst = wrapperspb.Bool(true)
 			b.listener.ListenerFilters[1] = listenerFilter("http", &httpinspectorv3.HttpInspector{}, 3306)
 		}},
@@ -264,14 +264,14 @@ func listenerCases() []ruleCase {
 		{37, "a star inside", finding.Reject, "", "/filterChainMatcher/matcherTree/customMatch/typedConfig/domainMatchers/0/domains/0", "no domain", func(b *base) {
 			b.listener.FilterChainMatcher = custom(&networkv3.ServerNameInput{}, serverNames("a.*"))
 		}},
-		{38, "a zero in front", finding.Surprise, "", "/filterChainMatcher", `"080"`, func(b *base) { b.listener.FilterChainMatcher = ports("080", "plain") }},
-		{201, "a range of no bits", finding.Surprise, "", "/filterChains/3/filterChainMatch/prefixRanges", "not defined", func(b *base) {
+		{38, "a zero in front", finding.Warning, "", "/filterChainMatcher", `"080"`, func(b *base) { b.listener.FilterChainMatcher = ports("080", "plain") }},
+		{201, "a range of no bits", finding.Warning, "", "/filterChains/3/filterChainMatch/prefixRanges", "not defined", func(b *base) {
 			b.listener.FilterChains = append(b.listener.FilterChains, chain("all", "tcp 0.0.0.0/0 :80"))
 		}},
-		{202, "an address hides a name", finding.Surprise, "", "/filterChains/1/filterChainMatch", "10.0.0.1/32", func(b *base) {
+		{202, "an address hides a name", finding.Warning, "", "/filterChains/1/filterChainMatch", "10.0.0.1/32", func(b *base) {
 			b.listener.FilterChains = append(b.listener.FilterChains, chain("ip", "tcp 10.0.0.1 :80"))
 		}},
-		{202, "a port hides any port", finding.Surprise, "", "/filterChains/3/filterChainMatch", "port 80", func(b *base) {
+		{202, "a port hides any port", finding.Warning, "", "/filterChains/3/filterChainMatch", "port 80", func(b *base) {
 			b.listener.FilterChains = append(b.listener.FilterChains, chain("any", "tcp 10.0.0.1"))
 		}},
 	}

@@ -6,6 +6,11 @@ import (
 	"fmt"
 	"slices"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -23,7 +28,7 @@ const (
 	NumKinds
 )
 
-// typePrefix begins every type URL.
+// TypePrefix begins every type URL.
 const TypePrefix = "type.googleapis.com/"
 
 var KindURLs = [NumKinds]string{
@@ -32,6 +37,11 @@ var KindURLs = [NumKinds]string{
 	"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
 	"type.googleapis.com/envoy.config.listener.v3.Listener",
 	"type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+}
+
+// New returns an empty message of the kind.
+func (k Kind) New() proto.Message {
+	return [NumKinds]proto.Message{&tlsv3.Secret{}, &clusterv3.Cluster{}, &endpointv3.ClusterLoadAssignment{}, &listenerv3.Listener{}, &routev3.RouteConfiguration{}}[k]
 }
 
 // URL is the type URL of the kind.
@@ -64,7 +74,7 @@ func NewResource(m proto.Message) (*Resource, error) {
 	return &Resource{Name: ResourceName(m), Version: hex.EncodeToString(sum[:16]), Body: body}, nil
 }
 
-// resourceName is the name that a resource has in itself.
+// ResourceName is the name that a resource has in itself.
 func ResourceName(m proto.Message) string {
 	switch m := m.(type) {
 	case interface{ GetName() string }:
@@ -77,3 +87,11 @@ func ResourceName(m proto.Message) string {
 
 // Snapshot is the config of one proxy: its resources by kind, in any order. The lists are not changed.
 type Snapshot [NumKinds][]*Resource
+
+// Find returns the resource of a name, nil for none.
+func (s *Snapshot) Find(k Kind, name string) *Resource {
+	if i := slices.IndexFunc(s[k], func(r *Resource) bool { return r.Name == name }); i >= 0 {
+		return s[k][i]
+	}
+	return nil
+}

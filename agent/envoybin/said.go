@@ -74,23 +74,23 @@ func reason(said string) string {
 func (s *staticConfig) about(text string) finding.Place {
 	var best finding.Place
 	lower := strings.ToLower(text)
-	take := func(kind envoy.Kind, word, name string) {
+	take := func(kind envoy.Kind, name string) {
 		longer := len(name) > len(best.Resource)
-		if name != "" && (longer || len(name) == len(best.Resource) && strings.Contains(lower, word) && !strings.Contains(lower, wordOf(best.Type))) && standsIn(text, name) {
+		if name != "" && (longer || len(name) == len(best.Resource) && strings.Contains(lower, words[kind.URL()]) && !strings.Contains(lower, words[best.Type])) && standsIn(text, name) {
 			best = finding.Place{Type: kind.URL(), Resource: name}
 		}
 	}
 	for _, l := range s.listeners {
-		take(envoy.KindListener, "listener", l.Name)
+		take(envoy.KindListener, l.Name)
 	}
 	for _, c := range s.clusters {
-		take(envoy.KindCluster, "cluster", c.Name)
+		take(envoy.KindCluster, c.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.routes)) {
-		take(envoy.KindRoute, "route", name)
+		take(envoy.KindRoute, name)
 	}
 	for _, x := range s.secrets {
-		take(envoy.KindSecret, "secret", x.Name)
+		take(envoy.KindSecret, x.Name)
 	}
 	if best.Resource != "" {
 		return best
@@ -104,18 +104,8 @@ func (s *staticConfig) about(text string) finding.Place {
 	return finding.Place{}
 }
 
-// wordOf is what messages call resources of a type.
-func wordOf(typeURL string) string {
-	for _, k := range []struct {
-		kind envoy.Kind
-		word string
-	}{{envoy.KindListener, "listener"}, {envoy.KindCluster, "cluster"}, {envoy.KindRoute, "route"}, {envoy.KindSecret, "secret"}} {
-		if k.kind.URL() == typeURL {
-			return k.word
-		}
-	}
-	return typeURL
-}
+// words are what messages call resources, by type.
+var words = map[string]string{envoy.KindListener.URL(): "listener", envoy.KindCluster.URL(): "cluster", envoy.KindRoute.URL(): "route", envoy.KindSecret.URL(): "secret"}
 
 // standsIn reports whether a name stands in a text and is not a part of a longer word.
 func standsIn(text, name string) bool {

@@ -7,11 +7,14 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"net/netip"
+	"slices"
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -25,12 +28,17 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/redact"
 )
 
 // staticConfig is a config that is put into a bootstrap, so that an Envoy loads it without a server.
@@ -42,36 +50,66 @@ type staticConfig struct {
 	routes    map[string]*routev3.RouteConfiguration
 }
 
+// hiddenKey stands for what the API does not show.
+const hiddenKey = "hidden"
+
+// add returns the message of a further resource, to be filled.
+func (s *staticConfig) add(kind envoy.Kind, name string) proto.Message {
+	m := kind.New()
+	switch m := m.(type) {
+	case *listenerv3.Listener:
+		s.listeners = append(s.listeners, m)
+	case *clusterv3.Cluster:
+		s.clusters = append(s.clusters, m)
+	case *tlsv3.Secret:
+		s.secrets = append(s.secrets, m)
+	case *endpointv3.ClusterLoadAssignment:
+		s.endpoints[name] = m
+	case *routev3.RouteConfiguration:
+		s.routes[name] = m
+	}
+	return m
+}
+
+func newStaticConfig() *staticConfig {
+	return &staticConfig{endpoints: map[string]*endpointv3.ClusterLoadAssignment{}, routes: map[string]*routev3.RouteConfiguration{}}
+}
+
 // staticFrom decodes a config.
 func staticFrom(s *envoy.Snapshot) (*staticConfig, error) {
-	out := &staticConfig{endpoints: map[string]*endpointv3.ClusterLoadAssignment{}, routes: map[string]*routev3.RouteConfiguration{}}
+	out := newStaticConfig()
 	for k, list := range s {
 		for _, r := range list {
-			var m proto.Message
-			switch envoy.Kind(k) {
-			case envoy.KindListener:
-				l := &listenerv3.Listener{}
-				out.listeners, m = append(out.listeners, l), l
-			case envoy.KindCluster:
-				c := &clusterv3.Cluster{}
-				out.clusters, m = append(out.clusters, c), c
-			case envoy.KindSecret:
-				x := &tlsv3.Secret{}
-				out.secrets, m = append(out.secrets, x), x
-			case envoy.KindEndpoint:
-				a := &endpointv3.ClusterLoadAssignment{}
-				out.endpoints[r.Name], m = a, a
-			case envoy.KindRoute:
-				c := &routev3.RouteConfiguration{}
-				out.routes[r.Name], m = c, c
-			}
-			if err := proto.Unmarshal(r.Body, m); err != nil {
+			if err := proto.Unmarshal(r.Body, out.add(envoy.Kind(k), r.Name)); err != nil {
 				return nil, fmt.Errorf("%s: %w", r.Name, err)
 			}
 		}
 	}
 	return out, nil
 }
+
+// staticFromJSON reads a config as the API shows it.
+func staticFromJSON(x inspect.XDS) (*staticConfig, error) {
+	out := newStaticConfig()
+	// In a field of bytes it has to be base64, in a text it may be anything.
+	hidden := []byte(`"` + base64.StdEncoding.EncodeToString([]byte(hiddenKey)) + `"`)
+	for _, typeURL := range slices.Sorted(maps.Keys(x)) {
+		kind := slices.Index(envoy.KindURLs[:], typeURL)
+		for _, name := range slices.Sorted(maps.Keys(x[typeURL])) {
+			if kind < 0 {
+				return nil, fmt.Errorf("resources of type %s are not known", typeURL)
+			}
+			text := bytes.ReplaceAll(x[typeURL][name], []byte(`"`+redact.Redacted+`"`), hidden)
+			if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, out.add(envoy.Kind(kind), name)); err != nil {
+				return nil, fmt.Errorf("%s %s: %w", typeURL, name, err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// maxSteps bounds how deep fields and messages are nested; protobuf itself takes 10,000 messages.
+const maxSteps = 500
 
 // bootstrap returns a file for Envoy, by its name and content: JSON, or the wire form where the program does not know a
 // message in it. Nothing in it asks a server: endpoints stand in their clusters, routes in their listeners, secrets among
@@ -91,7 +129,16 @@ func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file stri
 	for _, c := range generate.StaticClusters() {
 		b.StaticResources.Clusters = append(b.StaticResources.Clusters, &clusterv3.Cluster{Name: c, ConnectTimeout: durationpb.New(time.Second)})
 	}
-	if err := eachMessage(b, func(m proto.Message) { s.settle(m, certs) }); err != nil {
+	err = protorange.Range(b.ProtoReflect(), func(p protopath.Values) error { // into what is packed, too
+		if p.Len() > maxSteps {
+			return fmt.Errorf("fields are nested more than %d deep", maxSteps)
+		}
+		if m, ok := p.Index(-1).Value.Interface().(protoreflect.Message); ok {
+			s.settle(m.Interface(), certs)
+		}
+		return nil
+	})
+	if err != nil {
 		return "", nil, err
 	}
 	if text, err := (protojson.MarshalOptions{}).Marshal(b); err == nil {

@@ -39,7 +39,7 @@ func checked(t *testing.T, c *load.Checker, p *generate.Proxy, accepted map[stri
 	for name, from := range accepted {
 		for _, line := range lines(from) {
 			// That the step removes what is in use is another way to say that it is not there.
-			if !slices.Contains(start, line) && !strings.HasPrefix(line, "broken 90 ") {
+			if !slices.Contains(start, line) && !strings.HasPrefix(line, "unusable 90 ") {
 				t.Errorf("%s, coming from %s: %s", p.Name, name, line)
 			}
 		}
@@ -119,7 +119,7 @@ func TestCheckOfConformanceInputs(t *testing.T) {
 			t.Errorf("%s: no proxy was checked", in.Name)
 		}
 		for _, line := range lines {
-			if !strings.Contains(line, `surprise 5 Listener/outbound:passthrough:ipv`) || !strings.Contains(line, `"*.example.*" has a second *`) {
+			if !strings.Contains(line, `warning 5 Listener/outbound:passthrough:ipv`) || !strings.Contains(line, `"*.example.*" has a second *`) {
 				t.Errorf("%s: %s", in.Name, line)
 			}
 		}

@@ -108,7 +108,7 @@ func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft
 	}
 	for _, f := range findings {
 		switch {
-		case f.Severity != finding.Surprise:
+		case f.Severity != finding.Warning:
 		case len(v.warnings) < maxProxyWarnings:
 			v.warnings = append(v.warnings, f)
 		default:

@@ -11,21 +11,13 @@ type Severity uint8
 const (
 	Reject   Severity = iota // Envoy refuses the resource
 	Unusable                 // Envoy loads it, and it never works
-	Surprise                 // it works otherwise than it reads: a shadowed rule, an ambiguous prefix
+	Warning                  // it works otherwise than it reads: a shadowed rule, an ambiguous prefix
 	Lint                     // it could be written better
 )
 
-// String names the severity: reject, broken, surprise or lint.
+// String names the severity: reject, unusable, warning or lint.
 func (s Severity) String() string {
-	switch s {
-	case Reject:
-		return "reject"
-	case Unusable:
-		return "broken"
-	case Surprise:
-		return "surprise"
-	}
-	return "lint"
+	return [...]string{"reject", "unusable", "warning", "lint"}[min(s, Lint)]
 }
 
 // MarshalText is String, so that a severity is a word in JSON.

@@ -5,13 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
@@ -135,26 +128,11 @@ func (c *cache) byShape(k envoy.Kind, r *envoy.Resource) *checked {
 	return out
 }
 
-// newMessage returns an empty message of a kind.
-func newMessage(k envoy.Kind) proto.Message {
-	switch k {
-	case envoy.KindSecret:
-		return &tlsv3.Secret{}
-	case envoy.KindCluster:
-		return &clusterv3.Cluster{}
-	case envoy.KindEndpoint:
-		return &endpointv3.ClusterLoadAssignment{}
-	case envoy.KindListener:
-		return &listenerv3.Listener{}
-	}
-	return &routev3.RouteConfiguration{}
-}
-
 // examine checks a resource by itself.
 func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 	out := &checked{}
 	w := &walker{subject: &subject{place: finding.Place{Type: k.URL(), Resource: r.Name}, out: out}, cache: c}
-	m := newMessage(k)
+	m := k.New()
 	if err := decoding().Unmarshal(r.Body, m); err != nil {
 		w.report(0, finding.Reject, "", "it cannot be decoded: %v", err)
 		return out
@@ -165,7 +143,7 @@ func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 		}
 	}
 	if name := envoy.ResourceName(m); name != r.Name {
-		w.report(nameRule(k), finding.Reject, "", "the resource is named %q and sent as %q: give both one name", clip.Value(name), clip.Value(r.Name))
+		w.report(kinds[k].nameRule, finding.Reject, "", "the resource is named %q and sent as %q: give both one name", clip.Value(name), clip.Value(r.Name))
 	}
 	w.root(m)
 	return out
@@ -174,13 +152,15 @@ func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 // xdstpScheme begins names that Envoy reads as URLs.
 const xdstpScheme = "xdstp:"
 
-// nameRule is the rule about a resource of another name than the one asked for.
-func nameRule(k envoy.Kind) int {
-	switch k {
-	case envoy.KindRoute:
-		return 72
-	case envoy.KindEndpoint:
-		return 82
-	}
-	return 111
+// kinds are, by kind, the rule about a resource of another name than the one asked for, the one about two of a name, and
+// what messages call it.
+var kinds = [envoy.NumKinds]struct {
+	nameRule, duplicateRule int
+	word                    string
+}{
+	envoy.KindSecret:   {111, 111, "secret"},
+	envoy.KindCluster:  {111, 73, "cluster"},
+	envoy.KindEndpoint: {82, 111, "the endpoint list"},
+	envoy.KindListener: {111, 26, "listener"},
+	envoy.KindRoute:    {72, 111, "the route configuration"},
 }

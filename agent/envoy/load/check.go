@@ -50,18 +50,8 @@ func Check(prev, next *envoy.Snapshot, facts *finding.Facts) []finding.Finding {
 
 func compareFindings(a, b finding.Finding) int {
 	return cmp.Or(
-		cmp.Compare(kindOf(a.Type), kindOf(b.Type)), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity),
+		cmp.Compare(slices.Index(envoy.KindURLs[:], a.Type), slices.Index(envoy.KindURLs[:], b.Type)), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Severity, b.Severity),
 		cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Message, b.Message))
-}
-
-// kindOf is the kind of a type URL, NumKinds for another.
-func kindOf(url string) envoy.Kind {
-	for k := range envoy.NumKinds {
-		if envoy.KindURLs[k] == url {
-			return k
-		}
-	}
-	return envoy.NumKinds
 }
 
 // Alone returns what is wrong with a resource by itself, whatever stands beside it.

@@ -73,7 +73,7 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 		s.out = append(s.out, finding.Finding{Rule: rule, Severity: severity, Place: p, Message: fmt.Sprintf(format, args...)})
 	}
 	if _, twice := s.names[k][r.Name]; twice {
-		report(duplicateRule(k), finding.Reject, "", "two resources of this type are named %q", clip.Value(r.Name))
+		report(kinds[k].duplicateRule, finding.Reject, "", "two resources of this type are named %q", clip.Value(r.Name))
 		return
 	}
 	for i := range found.refs {
@@ -90,7 +90,7 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 		case re.size > limit:
 			report(58, finding.Reject, re.pointer, "the program of this regular expression has about %d instructions, re2.max_program_size.error_level allows %d", re.size, limit)
 		case re.size > limit/2:
-			report(58, finding.Surprise, re.pointer, "the program of this regular expression has %d instructions here, and more in RE2: it may be above re2.max_program_size.error_level, %d", re.size, limit)
+			report(58, finding.Warning, re.pointer, "the program of this regular expression has %d instructions here, and more in RE2: it may be above re2.max_program_size.error_level, %d", re.size, limit)
 		}
 	}
 	for _, f := range found.files {
@@ -120,16 +120,6 @@ func (s *set) bound(from int) {
 	}
 }
 
-func duplicateRule(k envoy.Kind) int {
-	switch k {
-	case envoy.KindListener:
-		return 26
-	case envoy.KindCluster:
-		return 73
-	}
-	return 111
-}
-
 // refer follows a reference and reports whether it blocks.
 func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snapshot, facts *finding.Facts) bool {
 	place.Pointer = r.pointer
@@ -156,7 +146,7 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 	target, exists := s.names[r.kind][r.name]
 	switch {
 	case !exists:
-		if r.kind == envoy.KindCluster && r.severity.Blocks() && !s.gone[r.name] && findResource(prev[envoy.KindCluster], r.name) != nil {
+		if r.kind == envoy.KindCluster && r.severity.Blocks() && !s.gone[r.name] && prev.Find(envoy.KindCluster, r.name) != nil {
 			if s.gone == nil {
 				s.gone = map[string]bool{}
 			}
@@ -164,9 +154,9 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 			s.out = append(s.out, finding.Finding{Rule: 90, Severity: finding.Unusable, Place: finding.Place{Type: envoy.KindCluster.URL(), Resource: r.name}, Others: []finding.Place{place},
 				Message: fmt.Sprintf("cluster %q is removed while it is in use: %s", clip.Value(r.name), r.what)})
 		}
-		return report(r.severity, "%s %q does not exist: %s", kindWord(r.kind), clip.Value(r.name), r.what)
+		return report(r.severity, "%s %q does not exist: %s", kinds[r.kind].word, clip.Value(r.name), r.what)
 	case target.held:
-		blocks := report(r.severity, "%s %q is not sent, since Envoy could not use it: %s", kindWord(r.kind), clip.Value(r.name), r.what)
+		blocks := report(r.severity, "%s %q is not sent, since Envoy could not use it: %s", kinds[r.kind].word, clip.Value(r.name), r.what)
 		s.out[len(s.out)-1].Others = []finding.Place{{Type: r.kind.URL(), Resource: r.name}}
 		return blocks
 	case r.secret != "" && target.checked.secret != "" && target.checked.secret != r.secret:
@@ -175,20 +165,6 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 		return true
 	}
 	return false
-}
-
-func kindWord(k envoy.Kind) string {
-	switch k {
-	case envoy.KindSecret:
-		return "secret"
-	case envoy.KindCluster:
-		return "cluster"
-	case envoy.KindEndpoint:
-		return "the endpoint list"
-	case envoy.KindRoute:
-		return "the route configuration"
-	}
-	return "listener"
 }
 
 // addresses finds listeners that want the same address. One that has it already keeps it, also while another form of the
@@ -280,14 +256,6 @@ func transition(before, after *checked, report func(int, finding.Severity, strin
 	case a == "false" && optionsBefore != optionsAfter:
 		report(12, finding.Reject, "/socketOptions", "socket options cannot change while reuse_port is off: give the listener another name")
 	}
-}
-
-func findResource(list []*envoy.Resource, name string) *envoy.Resource {
-	i := slices.IndexFunc(list, func(r *envoy.Resource) bool { return r.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return list[i]
 }
 
 // previous returns, for each resource of next, that of the same name in prev, nil for none. Lists that are sorted by

@@ -32,10 +32,8 @@ type repeatKey struct {
 
 // noted is what was noted of a filter; its pointers begin at the filter.
 type noted struct {
-	refs    []ref
+	checked
 	origins []int // of refs, as in a template
-	regexes []sized
-	files   []sink
 	// again is true for a filter with findings or other things: it is walked each time.
 	again bool
 }
@@ -61,22 +59,14 @@ func (w *walker) repeated(a *anypb.Any, f *planField) {
 		return
 	}
 	at := len(w.pointer(""))
-	n := &noted{refs: slices.Clone(w.out.refs[refs:]), regexes: slices.Clone(w.out.regexes[regexes:]), files: slices.Clone(w.out.files[files:])}
+	n := &noted{checked: checked{refs: slices.Clone(w.out.refs[refs:]), regexes: slices.Clone(w.out.regexes[regexes:]), files: slices.Clone(w.out.files[files:])}}
 	n.again = w.weight()-len(w.out.refs)-len(w.out.regexes)-len(w.out.files) != rest
 	if key.shaped {
 		var sure bool
 		n.origins, sure = s.origins(n.refs, false)
 		n.again = n.again || !sure
 	}
-	for i := range n.refs {
-		n.refs[i].pointer = n.refs[i].pointer[at:]
-	}
-	for i := range n.regexes {
-		n.regexes[i].pointer = n.regexes[i].pointer[at:]
-	}
-	for i := range n.files {
-		n.files[i].pointer = n.files[i].pointer[at:]
-	}
+	n.pointers(func(p string) string { return p[at:] })
 	if repeats.known == nil {
 		repeats.known = map[repeatKey]map[string]*noted{}
 	}
@@ -88,22 +78,25 @@ func (w *walker) repeated(a *anypb.Any, f *planField) {
 	repeats.bytes += len(id)
 }
 
+// pointers changes the pointers of what is noted.
+func (c *checked) pointers(change func(string) string) {
+	for i := range c.refs {
+		c.refs[i].pointer = change(c.refs[i].pointer)
+	}
+	for i := range c.regexes {
+		c.regexes[i].pointer = change(c.regexes[i].pointer)
+	}
+	for i := range c.files {
+		c.files[i].pointer = change(c.files[i].pointer)
+	}
+}
+
 // note notes a filter once more. The names of one with a shape are those of s.
 func (w *walker) note(n *noted, s *shaper) {
+	refs, regexes, files := len(w.out.refs), len(w.out.regexes), len(w.out.files)
+	w.out.refs, w.out.regexes, w.out.files = append(w.out.refs, n.refs...), append(w.out.regexes, n.regexes...), append(w.out.files, n.files...)
+	added := checked{refs: w.out.refs[refs:], regexes: w.out.regexes[regexes:], files: w.out.files[files:]}
 	at := w.pointer("")
-	for i, r := range n.refs {
-		if n.origins != nil && n.origins[i] >= 0 {
-			r.name = s.names[n.origins[i]]
-		}
-		r.pointer = at + r.pointer
-		w.out.refs = append(w.out.refs, r)
-	}
-	for _, r := range n.regexes {
-		r.pointer = at + r.pointer
-		w.out.regexes = append(w.out.regexes, r)
-	}
-	for _, f := range n.files {
-		f.pointer = at + f.pointer
-		w.out.files = append(w.out.files, f)
-	}
+	added.pointers(func(p string) string { return at + p })
+	s.rename(added.refs, n.origins)
 }

@@ -10,6 +10,9 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
@@ -55,11 +58,11 @@ func checkChains(s *subject, m *listenerv3.Listener) {
 		}
 	}
 	if index.Full() {
-		s.report(4, finding.Surprise, "filterChains", "the filter chains ask for more than %d combinations: what lies beyond is not checked", match.MaxLeaves)
+		s.report(4, finding.Warning, "filterChains", "the filter chains ask for more than %d combinations: what lies beyond is not checked", match.MaxLeaves)
 	}
 	if len(index.Conflicts) == 0 {
 		for _, f := range match.FindShadows(m, index) {
-			s.reportWith(f.Others, f.Rule, finding.Surprise, f.At, "%s", f.Message)
+			s.reportWith(f.Others, f.Rule, finding.Warning, f.At, "%s", f.Message)
 		}
 	}
 }
@@ -87,7 +90,7 @@ func checkMatch(s *subject, m *listenerv3.FilterChainMatch, at string) {
 		case !wildcard && strings.Contains(name, "*"):
 			s.report(5, finding.Reject, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a * that is not a whole first label: write *.example.com, or leave server_names out for any", clip.Value(name))
 		case strings.Contains(rest, "*"):
-			s.report(5, finding.Surprise, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a second *, which no name fits", clip.Value(name))
+			s.report(5, finding.Warning, at+"/serverNames/"+strconv.Itoa(i), "server name %q has a second *, which no name fits", clip.Value(name))
 		}
 	}
 }
@@ -113,9 +116,9 @@ func checkRange(s *subject, rule int, r *corev3.CidrRange, at string) {
 	case err != nil:
 		s.report(rule, finding.Reject, at+"/addressPrefix", "%v", err)
 	case length == nil:
-		s.report(rule, finding.Surprise, at+"/prefixLen", "without a length Envoy reads %s as all addresses: give it one", clip.Value(r.GetAddressPrefix()))
+		s.report(rule, finding.Warning, at+"/prefixLen", "without a length Envoy reads %s as all addresses: give it one", clip.Value(r.GetAddressPrefix()))
 	case int(length.GetValue()) > p.Addr().BitLen():
-		s.report(rule, finding.Surprise, at+"/prefixLen", "a length of %d is read as %d, the whole address %s", length.GetValue(), p.Addr().BitLen(), p.Addr())
+		s.report(rule, finding.Warning, at+"/prefixLen", "a length of %d is read as %d, the whole address %s", length.GetValue(), p.Addr().BitLen(), p.Addr())
 	}
 }
 
@@ -135,7 +138,7 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 		}
 	}
 	at := "filterChainMatcher"
-	inspectMatcher(m.GetFilterChainMatcher(), 0, func(input *anypb.Any) {
+	err := inspectMatcher(m.GetFilterChainMatcher(), func(input *anypb.Any) {
 		name, is := strings.CutPrefix(input.GetTypeUrl(), match.NetworkInputs)
 		if _, known := match.NetworkInputNames[name]; (!is || !known) && !strings.HasPrefix(input.GetTypeUrl(), commonInputs) {
 			s.report(32, finding.Reject, at, "%s is no input of connections: give one of a type in %s*", match.ShortURL(input.GetTypeUrl()), strings.TrimPrefix(match.NetworkInputs, envoy.TypePrefix))
@@ -150,72 +153,40 @@ func checkChainMatcher(s *subject, m *listenerv3.Listener) {
 	}, func(input *anypb.Any, key string) {
 		if strings.HasSuffix(input.GetTypeUrl(), "PortInput") {
 			if n, err := strconv.ParseUint(key, 10, 16); err != nil || strconv.FormatUint(n, 10) != key {
-				s.report(38, finding.Surprise, at, "no port is written %q: ports are compared as text, in decimal without zeros in front", clip.Value(key))
+				s.report(38, finding.Warning, at, "no port is written %q: ports are compared as text, in decimal without zeros in front", clip.Value(key))
 			}
 		}
 	})
+	if err != nil {
+		s.report(0, finding.Reject, at, "the matcher cannot be read: %v", err)
+	}
 }
 
 // commonInputs is the package of inputs that are there for connections and requests.
 const commonInputs = envoy.TypePrefix + "envoy.extensions.matching.common_inputs."
 
-// inspectMatcher calls functions with the inputs, actions and exact keys of a matcher.
-func inspectMatcher(m *xdsmatcherv3.Matcher, depth int, input func(*anypb.Any), action func(*anypb.Any), key func(*anypb.Any, string)) {
-	if m == nil || depth > match.MaxNesting {
-		return
-	}
-	onMatch := func(o *xdsmatcherv3.Matcher_OnMatch) {
-		if o.GetAction() != nil {
-			action(o.GetAction().GetTypedConfig())
+// inspectMatcher calls functions with the inputs, actions and exact keys of a matcher and of those in it, packed or not.
+func inspectMatcher(m *xdsmatcherv3.Matcher, input func(*anypb.Any), action func(*anypb.Any), key func(*anypb.Any, string)) error {
+	return protorange.Options{Stable: true}.Range(m.ProtoReflect(), func(p protopath.Values) error {
+		v, ok := p.Index(-1).Value.Interface().(protoreflect.Message)
+		if !ok {
+			return nil
 		}
-		inspectMatcher(o.GetMatcher(), depth+1, input, action, key)
-	}
-	onMatch(m.GetOnNoMatch())
-	var predicate func(p *xdsmatcherv3.Matcher_MatcherList_Predicate, depth int)
-	predicate = func(p *xdsmatcherv3.Matcher_MatcherList_Predicate, depth int) {
-		if p == nil || depth > match.MaxNesting {
-			return
-		}
-		if single := p.GetSinglePredicate(); single != nil {
-			input(single.GetInput().GetTypedConfig())
-		}
-		for _, q := range p.GetOrMatcher().GetPredicate() {
-			predicate(q, depth+1)
-		}
-		for _, q := range p.GetAndMatcher().GetPredicate() {
-			predicate(q, depth+1)
-		}
-		predicate(p.GetNotMatcher(), depth+1)
-	}
-	for _, f := range m.GetMatcherList().GetMatchers() {
-		predicate(f.GetPredicate(), depth)
-		onMatch(f.GetOnMatch())
-	}
-	tree := m.GetMatcherTree()
-	if tree == nil {
-		return
-	}
-	input(tree.GetInput().GetTypedConfig())
-	for _, children := range []map[string]*xdsmatcherv3.Matcher_OnMatch{tree.GetExactMatchMap().GetMap(), tree.GetPrefixMatchMap().GetMap()} {
-		for _, k := range slices.Sorted(maps.Keys(children)) {
-			onMatch(children[k])
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(tree.GetExactMatchMap().GetMap())) {
-		key(tree.GetInput().GetTypedConfig(), k)
-	}
-	if custom, err := tree.GetCustomMatch().GetTypedConfig().UnmarshalNew(); err == nil {
-		switch custom := custom.(type) {
-		case *xdsmatcherv3.IPMatcher:
-			for _, r := range custom.GetRangeMatchers() {
-				onMatch(r.GetOnMatch())
+		switch m := v.Interface().(type) {
+		case *xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate:
+			input(m.GetInput().GetTypedConfig())
+		case *xdsmatcherv3.Matcher_OnMatch:
+			if m.GetAction() != nil {
+				action(m.GetAction().GetTypedConfig())
 			}
-		case *xdsmatcherv3.ServerNameMatcher:
-			for _, d := range custom.GetDomainMatchers() {
-				onMatch(d.GetOnMatch())
+		case *xdsmatcherv3.Matcher_MatcherTree:
+			input(m.GetInput().GetTypedConfig())
+			for _, k := range slices.Sorted(maps.Keys(m.GetExactMatchMap().GetMap())) {
+				key(m.GetInput().GetTypedConfig(), k)
 			}
 		}
-	}
+		return nil
+	}, nil)
 }
 
 // checkIPMatcher checks a matcher of address ranges.

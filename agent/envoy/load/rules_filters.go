@@ -10,6 +10,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/envoy"
@@ -62,26 +63,40 @@ func checkFilterChain(s *subject, m *listenerv3.FilterChain) {
 		}
 		return
 	}
+	checkFilters(s, filters, "filters", "network filter", match.NetworkFilters, "a terminal one such as tcp_proxy", 21, 20, networkTerminality)
+}
+
+// filter is a network or HTTP filter.
+type filter interface {
+	GetName() string
+	GetTypedConfig() *anypb.Any
+	GetConfigDiscovery() *corev3.ExtensionConfigSource
+}
+
+// checkFilters checks that a list of filters ends as it must: by the rule early no other is terminal, by the rule late
+// the last one is.
+func checkFilters[F filter](s *subject, filters []F, field, word, prefix, terminal string, early, late int, of func(url string) terminality) {
 	moved := false // a terminal filter is to be moved to the end, which is enough
 	for i, f := range filters {
-		at := finding.Part("filters", i)
+		at := finding.Part(field, i)
+		http, _ := any(f).(*hcmv3.HttpFilter)
 		if f.GetTypedConfig() == nil {
-			if f.GetConfigDiscovery() == nil {
-				s.report(23, finding.Reject, at+"/typedConfig", "network filter %q has no typed_config, by whose type Envoy finds it", clip.Value(f.GetName()))
+			if f.GetConfigDiscovery() == nil && !http.GetIsOptional() {
+				s.report(23, finding.Reject, at+"/typedConfig", "%s %q has no typed_config, by whose type Envoy finds it", word, clip.Value(f.GetName()))
 			}
 			continue
 		}
-		kind := networkTerminality(f.GetTypedConfig().GetTypeUrl())
-		if !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), match.NetworkFilters) {
-			continue // another rule says what is wrong
-		}
+		kind := of(f.GetTypedConfig().GetTypeUrl())
 		last := i == len(filters)-1
 		switch {
+		case !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), prefix): // another rule says what is wrong
 		case last && kind == passes && !moved:
-			s.report(20, finding.Reject, at, "the last network filter, %q, is not terminal: add a terminal one such as tcp_proxy after it", clip.Value(f.GetName()))
+			s.report(late, finding.Reject, at, "the last %s, %q, is not terminal: add %s after it", word, clip.Value(f.GetName()), terminal)
 		case !last && kind == ends:
 			moved = true
-			s.report(21, finding.Reject, at, "network filter %q is terminal, but other filters follow it: move it to the end", clip.Value(f.GetName()))
+			s.report(early, finding.Reject, at, "%s %q is terminal, but other filters follow it: move it to the end", word, clip.Value(f.GetName()))
+		case kind == ends && http.GetDisabled():
+			s.report(late, finding.Reject, at+"/disabled", "a terminal filter cannot be disabled")
 		}
 	}
 }
@@ -153,39 +168,10 @@ func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 }
 
 // udp reports whether the listener has a UDP address.
-func (c *checked) udp() bool {
-	for _, b := range c.binds {
-		if b.udp {
-			return true
-		}
-	}
-	return false
-}
+func (c *checked) udp() bool { return slices.ContainsFunc(c.binds, func(b bind) bool { return b.udp }) }
 
-// checkHTTPFilters checks that a list of HTTP filters ends as it must.
 func checkHTTPFilters(s *subject, filters []*hcmv3.HttpFilter, field string, early, late int) {
-	moved := false // a terminal filter is to be moved to the end, which is enough
-	for i, f := range filters {
-		at := finding.Part(field, i)
-		if f.GetTypedConfig() == nil {
-			if f.GetConfigDiscovery() == nil && !f.GetIsOptional() {
-				s.report(23, finding.Reject, at+"/typedConfig", "HTTP filter %q has no typed_config, by whose type Envoy finds it", clip.Value(f.GetName()))
-			}
-			continue
-		}
-		kind := httpTerminality(f.GetTypedConfig().GetTypeUrl())
-		last := i == len(filters)-1
-		switch {
-		case !strings.HasPrefix(f.GetTypedConfig().GetTypeUrl(), match.HttpFilters):
-		case last && kind == passes && !moved:
-			s.report(late, finding.Reject, at, "the last HTTP filter, %q, is not terminal: add envoy.filters.http.router after it", clip.Value(f.GetName()))
-		case !last && kind == ends:
-			moved = true
-			s.report(early, finding.Reject, at, "HTTP filter %q is terminal, but other filters follow it: move it to the end", clip.Value(f.GetName()))
-		case kind == ends && f.GetDisabled():
-			s.report(late, finding.Reject, at+"/disabled", "a terminal filter cannot be disabled")
-		}
-	}
+	checkFilters(s, filters, field, "HTTP filter", match.HttpFilters, "envoy.filters.http.router", early, late, httpTerminality)
 }
 
 // checkOverrideNames compares what routes say about filters with the filters that there are.

@@ -184,7 +184,7 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 	for i, f := range m.GetListenerFilters() {
 		restored = restored || f.GetTypedConfig().GetTypeUrl() == match.OriginalDstURL
 		if f.GetFilterDisabled() != nil && !restored && m.GetUseOriginalDst().GetValue() {
-			s.report(29, finding.Surprise, finding.Part("listenerFilters", i, "filterDisabled"),
+			s.report(29, finding.Warning, finding.Part("listenerFilters", i, "filterDisabled"),
 				"this asks for the port before the original destination is restored, so it sees the port of the redirection: put original_dst first")
 		}
 	}
@@ -203,7 +203,7 @@ func checkInspectors(s *subject, m *listenerv3.Listener) {
 			})
 		}
 	}
-	severity := finding.Surprise
+	severity := finding.Warning
 	if dead > 0 && dead == len(m.GetFilterChains()) && m.GetDefaultFilterChain() == nil {
 		severity = finding.Unusable
 	}

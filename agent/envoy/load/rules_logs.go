@@ -57,7 +57,7 @@ func checkJSONValue(s *subject, v *structpb.Value, at string, formatters []*core
 			checkJSONValue(s, e, at+"/"+index(i), formatters)
 		}
 	case *structpb.Value_BoolValue, *structpb.Value_NullValue:
-		s.report(105, finding.Surprise, at, "older Envoys take no true, false or null in a JSON format: write it as a text")
+		s.report(105, finding.Warning, at, "older Envoys take no true, false or null in a JSON format: write it as a text")
 	}
 }
 
@@ -101,7 +101,7 @@ const staticCluster = envoy.NumKinds + 1
 
 func checkHTTPURI(s *subject, m *corev3.HttpUri) {
 	if m.GetCluster() != "" {
-		s.refer(envoy.KindCluster, m.GetCluster(), "cluster", 108, finding.Surprise, "what is sent there is lost")
+		s.refer(envoy.KindCluster, m.GetCluster(), "cluster", 108, finding.Warning, "what is sent there is lost")
 	}
 }
 

@@ -22,10 +22,10 @@ func checkHTTPRBAC(s *subject, m *httprbacv3.RBAC) {
 
 func bothForms(s *subject, enforced, shadow bool) {
 	if enforced {
-		s.report(102, finding.Surprise, "rules", "there is a matcher too, which takes the place of the rules: keep one")
+		s.report(102, finding.Warning, "rules", "there is a matcher too, which takes the place of the rules: keep one")
 	}
 	if shadow {
-		s.report(102, finding.Surprise, "shadowRules", "there is a shadow matcher too, which takes the place of the rules: keep one")
+		s.report(102, finding.Warning, "shadowRules", "there is a shadow matcher too, which takes the place of the rules: keep one")
 	}
 }
 

@@ -31,7 +31,7 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 	names := map[string]int{}
 	for i, h := range m.GetVirtualHosts() {
 		if first, twice := names[h.GetName()]; twice && h.GetName() != "" {
-			s.reportWith([]string{finding.Part("virtualHosts", first)}, 55, finding.Surprise, finding.Part("virtualHosts", i, "name"), "the virtual host name %q is taken: the statistics of both are one", clip.Value(h.GetName()))
+			s.reportWith([]string{finding.Part("virtualHosts", first)}, 55, finding.Warning, finding.Part("virtualHosts", i, "name"), "the virtual host name %q is taken: the statistics of both are one", clip.Value(h.GetName()))
 		} else {
 			names[h.GetName()] = i
 		}
@@ -79,7 +79,7 @@ func checkMirrors(s *subject, list []*routev3.RouteAction_RequestMirrorPolicy, a
 		if validates {
 			clusterRef(s, p.GetCluster(), at, true)
 		} else {
-			s.refer(envoy.KindCluster, p.GetCluster(), at, 63, finding.Surprise, "nothing is mirrored")
+			s.refer(envoy.KindCluster, p.GetCluster(), at, 63, finding.Warning, "nothing is mirrored")
 		}
 	}
 }
@@ -104,7 +104,7 @@ func referToClusters(s *subject, r *routev3.Route, at string, validates bool) {
 func checkVirtualHost(s *subject, m *routev3.VirtualHost) {
 	for i, d := range m.GetDomains() {
 		if d != "*" && (strings.Contains(strings.Trim(d, "*"), "*") || strings.HasPrefix(d, "*") && strings.HasSuffix(d, "*")) {
-			s.report(56, finding.Surprise, finding.Part("domains", i), "of the stars in %q Envoy reads the first or the last as any text, and takes the others by letter", clip.Value(d))
+			s.report(56, finding.Warning, finding.Part("domains", i), "of the stars in %q Envoy reads the first or the last as any text, and takes the others by letter", clip.Value(d))
 		}
 	}
 	if m.GetMatcher() != nil && len(m.GetRoutes()) > 0 {
@@ -166,7 +166,7 @@ func checkRetryPolicy(s *subject, m *routev3.RetryPolicy) {
 	}
 	for word := range strings.SplitSeq(m.GetRetryOn(), ",") {
 		if word = strings.TrimSpace(word); word != "" && !retryWords[word] {
-			s.report(67, finding.Surprise, "retryOn", "Envoy does not know the condition %q and passes over it", clip.Value(word))
+			s.report(67, finding.Warning, "retryOn", "Envoy does not know the condition %q and passes over it", clip.Value(word))
 		}
 	}
 }

@@ -43,7 +43,7 @@ func checkPattern(s *subject, pattern string) {
 // checkHeaderMatcher checks a matcher for a header.
 func checkHeaderMatcher(s *subject, m *routev3.HeaderMatcher) {
 	if r := m.GetRangeMatch(); r != nil && r.GetEnd() <= r.GetStart() {
-		s.report(70, finding.Surprise, "rangeMatch", "no number is in [%d, %d): the end must be above the start", r.GetStart(), r.GetEnd())
+		s.report(70, finding.Warning, "rangeMatch", "no number is in [%d, %d): the end must be above the start", r.GetStart(), r.GetEnd())
 	}
 	if s.inside("envoy.extensions.filters.network.rbac.v3.RBAC") {
 		s.report(100, finding.Reject, "", "the network RBAC filter sees no headers: use the HTTP one")
@@ -96,14 +96,14 @@ func checkFormatText(s *subject, rule int, text, at string, formatters ...*corev
 // checkFraction checks a fraction.
 func checkFraction(s *subject, m *typev3.FractionalPercent) {
 	if uint64(m.GetNumerator()) > match.Denominator(m.GetDenominator()) {
-		s.report(104, finding.Surprise, "numerator", "%d of %d is above the whole, which Envoy takes as always", m.GetNumerator(), match.Denominator(m.GetDenominator()))
+		s.report(104, finding.Warning, "numerator", "%d of %d is above the whole, which Envoy takes as always", m.GetNumerator(), match.Denominator(m.GetDenominator()))
 	}
 }
 
 // checkFault checks a fault injection filter.
 func checkFault(s *subject, m *faultv3.HTTPFault) {
 	if c := m.GetUpstreamCluster(); c != "" {
-		s.refer(envoy.KindCluster, c, "upstreamCluster", 103, finding.Surprise, "the fault meets no request")
+		s.refer(envoy.KindCluster, c, "upstreamCluster", 103, finding.Warning, "the fault meets no request")
 	}
 	if code := m.GetAbort().GetHttpStatus(); code != 0 && (code < 200 || code > 599) {
 		s.report(103, finding.Reject, "abort/httpStatus", "%d is no status that Envoy answers with: give one from 200 to 599", code)

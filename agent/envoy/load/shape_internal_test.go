@@ -270,7 +270,7 @@ func TestShapesHaveOneResult(t *testing.T) {
 		if types[k] == nil {
 			continue
 		}
-		for _, path := range namedFields(types[k], newMessage(k).ProtoReflect().Descriptor(), nil) {
+		for _, path := range namedFields(types[k], k.New().ProtoReflect().Descriptor(), nil) {
 			if !drawn[path] {
 				t.Errorf("shapeTypes has %s, which no random resource sets: set it in a draw function, so that it is compared", path)
 			}
@@ -425,7 +425,7 @@ func TestShapeTypesNameFields(t *testing.T) {
 	types := shapeTypes()
 	for k := range envoy.NumKinds {
 		if types[k] != nil {
-			walk(newMessage(k).ProtoReflect().Descriptor(), types[k])
+			walk(k.New().ProtoReflect().Descriptor(), types[k])
 		}
 	}
 	if seen < 50 {

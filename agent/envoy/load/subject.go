@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -133,12 +134,7 @@ func (s *subject) refer(kind envoy.Kind, name, part string, rule int, severity f
 
 // inside reports whether the present message is inside one of a type.
 func (s *subject) inside(name protoreflect.FullName) bool {
-	for _, n := range s.stack {
-		if n == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(s.stack, name)
 }
 
 // ruleFunc checks a message by itself.

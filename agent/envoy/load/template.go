@@ -10,7 +10,6 @@ import (
 // template is what was found of the first resource of a shape, for the others.
 type template struct {
 	checked *checked
-	names   []string
 	// refs are, by reference of the resource, the index of its name, -1 for one that belongs to the shape.
 	refs []int
 }
@@ -28,7 +27,7 @@ func newTemplate(s *shaper, k envoy.Kind, c *checked) *template {
 	if !ok {
 		return nil
 	}
-	return &template{checked: c, names: slices.Clone(s.names), refs: refs}
+	return &template{checked: c, refs: refs}
 }
 
 // origins returns the indexes of the names that references come from, -1 for one that belongs to the shape. It fails
@@ -54,6 +53,15 @@ func (s *shaper) origins(refs []ref, cluster bool) ([]int, bool) {
 	return out, len(left) == 0
 }
 
+// rename gives references the names that they have in this resource, by their origins.
+func (s *shaper) rename(refs []ref, origins []int) {
+	for i, at := range origins {
+		if at >= 0 {
+			refs[i].name = s.names[at]
+		}
+	}
+}
+
 // with makes what is known of another resource of the shape.
 func (t *template) with(s *shaper) *checked {
 	if len(t.refs) == 0 && len(t.checked.binds) == 0 {
@@ -61,11 +69,7 @@ func (t *template) with(s *shaper) *checked {
 	}
 	out := *t.checked
 	out.refs = slices.Clone(out.refs)
-	for i, at := range t.refs {
-		if at >= 0 {
-			out.refs[i].name = s.names[at]
-		}
-	}
+	s.rename(out.refs, t.refs)
 	if len(out.binds) == 1 {
 		b := out.binds[0]
 		b.host, b.port = s.ip.String(), s.port

@@ -1,7 +1,7 @@
 package match
 
 import (
-	"slices"
+	"cmp"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -67,13 +67,10 @@ func (c *Config) listener(i int) *Listener {
 	return c.listeners[i]
 }
 
-// find returns the resource of a name.
-func (c *Config) find(k envoy.Kind, name string) *envoy.Resource {
-	i := slices.IndexFunc(c.snapshot[k], func(r *envoy.Resource) bool { return r.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return c.snapshot[k][i]
+// decode reads the resource of a name into a message, and reports whether there is one.
+func (c *Config) decode(k envoy.Kind, name string, m proto.Message) bool {
+	r := c.snapshot.Find(k, name)
+	return r != nil && proto.Unmarshal(r.Body, m) == nil
 }
 
 // routesOf returns the routes that RDS gives under a name, nil for none.
@@ -82,11 +79,8 @@ func (c *Config) routesOf(name string) *Routes {
 		return r
 	}
 	var out *Routes
-	if r := c.find(envoy.KindRoute, name); r != nil {
-		m := &routev3.RouteConfiguration{}
-		if proto.Unmarshal(r.Body, m) == nil {
-			out = NewRoutes(m)
-		}
+	if m := (&routev3.RouteConfiguration{}); c.decode(envoy.KindRoute, name, m) {
+		out = NewRoutes(m)
 	}
 	if c.routes == nil {
 		c.routes = map[string]*Routes{}
@@ -97,12 +91,10 @@ func (c *Config) routesOf(name string) *Routes {
 
 // cluster returns the cluster of a name, nil for none.
 func (c *Config) cluster(name string) *clusterv3.Cluster {
-	r := c.find(envoy.KindCluster, name)
-	m := &clusterv3.Cluster{}
-	if r == nil || proto.Unmarshal(r.Body, m) != nil {
-		return nil
+	if m := (&clusterv3.Cluster{}); c.decode(envoy.KindCluster, name, m) {
+		return m
 	}
-	return m
+	return nil
 }
 
 // assignment returns the endpoints of a cluster, nil for none.
@@ -110,16 +102,11 @@ func (c *Config) assignment(m *clusterv3.Cluster) *endpointv3.ClusterLoadAssignm
 	if m.GetType() != clusterv3.Cluster_EDS {
 		return m.GetLoadAssignment()
 	}
-	name := m.GetEdsClusterConfig().GetServiceName()
-	if name == "" {
-		name = m.GetName()
-	}
-	r := c.find(envoy.KindEndpoint, name)
 	out := &endpointv3.ClusterLoadAssignment{}
-	if r == nil || proto.Unmarshal(r.Body, out) != nil {
-		return nil
+	if c.decode(envoy.KindEndpoint, cmp.Or(m.GetEdsClusterConfig().GetServiceName(), m.GetName()), out) {
+		return out
 	}
-	return out
+	return nil
 }
 
 // Connection follows a connection through listener filters, filter chain, network filters and, where the chain forwards

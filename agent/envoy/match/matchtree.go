@@ -1,7 +1,7 @@
 package match
 
 import (
-	"maps"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,7 +22,7 @@ type matchTree struct {
 	input    *anypb.Any
 	kind     byte // of the lookup: 'e'xact, 'p'refix, 'i'p ranges, server 'n'ames, 0 for none
 	children map[string]*onMatch
-	longest  []string // keys of children, for prefixes the longest first
+	longest  []string // keys of children, sorted; prefixes the longest first
 	ranges   []matchRange
 
 	otherwise *onMatch
@@ -120,9 +120,11 @@ func (t *matchTree) addCustom(c *xdscorev3.TypedExtensionConfig, depth int) {
 			for _, name := range d.GetDomains() {
 				if _, twice := t.children[name]; !twice {
 					t.children[name] = on
+					t.longest = append(t.longest, name)
 				}
 			}
 		}
+		slices.Sort(t.longest)
 	}
 }
 
@@ -227,110 +229,83 @@ func (o *onMatch) evaluate(in matchInputs, step func(Step)) *anypb.Any {
 
 func (t *matchTree) lookUp(in matchInputs, step func(Step)) *anypb.Any {
 	value, ok, known := in.input(t.input)
-	tried := func(choice string, on *onMatch) *anypb.Any {
-		if step != nil {
-			step(Step{Level: LevelMatcher, Input: ShortURL(t.input.GetTypeUrl()) + " " + clip.Value(value), Candidates: t.candidates(), Choice: choice})
+	note := func(choice string) {
+		if step == nil {
+			return
 		}
-		return on.evaluate(in, step)
+		s := Step{Level: LevelMatcher, Input: ShortURL(t.input.GetTypeUrl()), Candidates: t.candidates(), Choice: choice}
+		switch {
+		case ok:
+			s.Input += " " + clip.Value(value)
+		case !known:
+			s.note("this input is not evaluated here")
+		}
+		step(s)
 	}
-	if !ok {
-		if step != nil {
-			s := Step{Level: LevelMatcher, Input: ShortURL(t.input.GetTypeUrl()), Candidates: t.candidates()}
-			if !known {
-				s.note("this input is not evaluated here")
-			}
-			step(s)
-		}
-		return nil
-	}
-	switch t.kind {
-	case 'e':
-		if on, found := t.children[value]; found {
-			return tried(value, on)
-		}
-	case 'p':
-		for _, p := range t.longest {
-			if strings.HasPrefix(value, p) {
-				if a := tried(p, t.children[p]); a != nil {
-					return a
-				}
-			}
-		}
-	case 'i':
-		if a := t.lookUpIP(value, tried); a != nil {
-			return a
-		}
-	case 'n':
-		if a := t.lookUpName(value, tried); a != nil {
-			return a
-		}
-	}
-	if step != nil {
-		step(Step{Level: LevelMatcher, Input: ShortURL(t.input.GetTypeUrl()) + " " + clip.Value(value), Candidates: t.candidates()})
-	}
-	return nil
-}
-
-// lookUpIP tries the ranges that hold an address, the longest first; an exclusive one only if it is the first of them.
-func (t *matchTree) lookUpIP(value string, tried func(string, *onMatch) *anypb.Any) *anypb.Any {
-	addr, err := netip.ParseAddr(value)
-	if err != nil {
-		return nil
-	}
-	first := true
-	for _, r := range t.ranges {
-		if !r.prefix.Contains(addr) {
-			continue
-		}
-		if !first && r.exclusive {
-			continue
-		}
-		first = false
-		if a := tried(r.prefix.String(), r.on); a != nil {
-			return a
-		}
-	}
-	return nil
-}
-
-// lookUpName tries the exact name, wildcards from the longest to the shortest, then "*".
-func (t *matchTree) lookUpName(name string, tried func(string, *onMatch) *anypb.Any) *anypb.Any {
-	if name == "" {
-		return nil
-	}
-	try := func(key string) *anypb.Any {
-		if on, found := t.children[key]; found {
-			return tried(key, on)
-		}
-		return nil
-	}
-	if name[0] != '*' {
-		if a := try(name); a != nil {
-			return a
-		}
-	}
-	for i := range len(name) {
-		if name[i] == '.' {
-			if a := try("*" + name[i:]); a != nil {
+	if ok {
+		for choice, on := range t.fitting(value) {
+			note(choice)
+			if a := on.evaluate(in, step); a != nil || t.kind == 'e' {
 				return a
 			}
 		}
 	}
-	return try("*")
+	note("")
+	return nil
+}
+
+// fitting goes through what a value may lead to, in the order in which it is tried: prefixes and ranges the longest
+// first, an exclusive range only if it is the first of them, and of names the exact one, then wildcards, then "*".
+func (t *matchTree) fitting(value string) iter.Seq2[string, *onMatch] {
+	return func(yield func(string, *onMatch) bool) {
+		var keys []string
+		switch t.kind {
+		case 'e':
+			keys = []string{value}
+		case 'p':
+			for _, p := range t.longest {
+				if strings.HasPrefix(value, p) {
+					keys = append(keys, p)
+				}
+			}
+		case 'i':
+			addr, err := netip.ParseAddr(value)
+			first := true
+			for _, r := range t.ranges {
+				if err != nil || !r.prefix.Contains(addr) || r.exclusive && !first {
+					continue
+				}
+				if first = false; !yield(r.prefix.String(), r.on) {
+					return
+				}
+			}
+		case 'n':
+			if value == "" {
+				return
+			}
+			if value[0] != '*' {
+				keys = append(keys, value)
+			}
+			for i := range len(value) {
+				if value[i] == '.' {
+					keys = append(keys, "*"+value[i:])
+				}
+			}
+			keys = append(keys, "*")
+		}
+		for _, k := range keys {
+			if on, found := t.children[k]; found && !yield(k, on) {
+				return
+			}
+		}
+	}
 }
 
 // candidates are the keys of the lookup, not more than a step lists.
 func (t *matchTree) candidates() []string {
-	var out []string
-	switch t.kind {
-	case 'i':
-		for _, r := range t.ranges {
-			out = append(out, r.prefix.String())
-		}
-	case 'n':
-		out = sortedValues(slices.Sorted(maps.Keys(t.children)))
-	default:
-		out = slices.Clone(t.longest)
+	out := slices.Clone(t.longest)
+	for _, r := range t.ranges {
+		out = append(out, r.prefix.String())
 	}
 	return out[:min(len(out), maxListed)]
 }

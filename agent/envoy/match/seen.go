@@ -3,6 +3,8 @@ package match
 import (
 	"net/netip"
 	"strings"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
 // Seen is what Envoy knows of a connection when it chooses a filter chain: what the listener filters have found out.
@@ -38,11 +40,11 @@ func (s *Seen) isLocal() bool {
 }
 
 // sourceType is isLocal as Envoy names it.
-func (s *Seen) sourceType() string {
+func (s *Seen) sourceType() listenerv3.FilterChainMatch_ConnectionSourceType {
 	if s.isLocal() {
-		return "SAME_IP_OR_LOOPBACK"
+		return listenerv3.FilterChainMatch_SAME_IP_OR_LOOPBACK
 	}
-	return "EXTERNAL"
+	return listenerv3.FilterChainMatch_EXTERNAL
 }
 
 // wildcardKeys calls yield with the keys under which wildcards for a server name stand, the longest first, until it

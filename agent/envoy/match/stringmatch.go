@@ -8,6 +8,7 @@ import (
 
 	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 )
@@ -89,24 +90,16 @@ func compileString(m *matcherv3.StringMatcher) stringMatch {
 	return stringMatch{}
 }
 
-// compileXDSString is compileString for the copy of the type in xds.type.matcher.v3.
+// compileXDSString is compileString for the copy of the type in xds.type.matcher.v3, which has the same wire form.
 func compileXDSString(m *xdsmatcherv3.StringMatcher) stringMatch {
-	switch p := m.GetMatchPattern().(type) {
-	case *xdsmatcherv3.StringMatcher_Exact:
-		return newStringMatch('e', p.Exact, m.GetIgnoreCase())
-	case *xdsmatcherv3.StringMatcher_Prefix:
-		return newStringMatch('p', p.Prefix, m.GetIgnoreCase())
-	case *xdsmatcherv3.StringMatcher_Suffix:
-		return newStringMatch('s', p.Suffix, m.GetIgnoreCase())
-	case *xdsmatcherv3.StringMatcher_Contains:
-		return newStringMatch('c', p.Contains, m.GetIgnoreCase())
-	case *xdsmatcherv3.StringMatcher_SafeRegex:
-		return newStringMatch('r', p.SafeRegex.GetRegex(), false)
+	var out matcherv3.StringMatcher
+	if body, err := proto.Marshal(m); err != nil || proto.Unmarshal(body, &out) != nil {
+		return stringMatch{}
 	}
-	return stringMatch{}
+	return compileString(&out)
 }
 
-// compileRegex compiles a regular expression so that it matches whole values, as Envoy does with RE2, and returns the
+// CompileRegex compiles a regular expression so that it matches whole values, as Envoy does with RE2, and returns the
 // size of its program. That of RE2 is of the same order, but not the same.
 func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
 	if len(pattern) > MaxRegex {
@@ -127,7 +120,7 @@ func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
 	return re, len(prog.Inst), nil
 }
 
-// lowerASCII is strings.ToLower for ASCII letters.
+// LowerASCII is strings.ToLower for ASCII letters.
 func LowerASCII(s string) string {
 	for i := range len(s) {
 		if s[i] >= 'A' && s[i] <= 'Z' {
