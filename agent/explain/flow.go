@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
@@ -38,8 +39,7 @@ type flowProxy struct {
 	match     *policy.Match // nil: the mesh has no policies
 	merged    *policy.Rules // made when it is first needed
 	clusters  map[string]*clusterFacts
-	owners    map[draft.ResourceID][]FlowPolicy // patches, once they were needed
-	passed    []passthroughOf                   // what MeshPassthrough says, once it was needed
+	owners    map[draft.ResourceID][]generate.Owner // once they were needed
 }
 
 // inboundOf is the inbound of a dataplane at an address.
@@ -73,7 +73,7 @@ func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 		}
 		if in.sni != "" {
 			if reason := hostFault(strings.ToLower(in.sni)); reason != "" {
-				return nil, &QuestionError{"sni", fmt.Sprintf("%q %s", clip(in.sni), reason)}
+				return nil, &QuestionError{"sni", fmt.Sprintf("%q %s", clip.Text(in.sni, maxShown), reason)}
 			}
 		}
 		return in, nil
@@ -85,12 +85,12 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
 		req := &match.Request{Method: cmp.Or(q.Method, "GET"), Path: cmp.Or(q.Path, "/"), Host: authority(q.To)}
 		if !strings.HasPrefix(req.Path, "/") && req.Path != "*" {
-			return nil, &QuestionError{"path", fmt.Sprintf("%q does not begin with a slash", clip(q.Path))}
+			return nil, &QuestionError{"path", fmt.Sprintf("%q does not begin with a slash", clip.Text(q.Path, maxShown))}
 		}
 		for i, h := range q.Headers {
 			switch {
 			case h.Name == "" || strings.HasPrefix(h.Name, ":") || strings.ContainsAny(h.Name+h.Value, "\r\n\x00"):
-				return nil, &QuestionError{fmt.Sprintf("headers[%d]", i), fmt.Sprintf("%q: %q cannot be sent; give a header by its name", clip(h.Name), clip(h.Value))}
+				return nil, &QuestionError{fmt.Sprintf("headers[%d]", i), fmt.Sprintf("%q: %q cannot be sent; give a header by its name", clip.Text(h.Name, maxShown), clip.Text(h.Value, maxShown))}
 			case strings.EqualFold(h.Name, "host"):
 				req.Host = h.Value
 			default:

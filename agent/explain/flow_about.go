@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 )
@@ -26,7 +27,8 @@ type about struct {
 func (a *about) way() *Way {
 	tr := a.trace
 	f := &Way{
-		Reason: tr.Reason, Dataplane: refOf(a.p.dataplane), Address: a.dst.String(), Flag: tr.Flag, Status: tr.Status,
+		about:  a,
+		Reason: tr.Reason, Dataplane: RefOf(a.p.dataplane.Key), Address: a.dst.String(), Flag: tr.Flag, Status: tr.Status,
 		Clusters: []FlowCluster{}, Steps: make([]FlowStep, 0, len(tr.Steps)+1), Policies: []FlowPolicy{}, AccessLogs: []FlowLog{},
 	}
 	if tr.Listener != nil {
@@ -60,7 +62,7 @@ func (a *about) way() *Way {
 	}
 	f.Reason += a.because(f)
 	if tr.Outcome == match.Answered && f.Verdict == VerdictDenied && isPassthrough(f.Listener) {
-		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s", clip(a.in.req.Host))
+		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s", clip.Text(a.in.req.Host, maxShown))
 	}
 	f.collect()
 	return f

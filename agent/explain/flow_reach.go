@@ -54,41 +54,18 @@ func (t *Traffic) notReached(p *flowProxy, flow *Flow, s *mesh.Service, v policy
 	about := &Proxy{index: t.mesh.Policies, dataplane: p.dataplane, spec: p.spec}
 	why := about.why(s, v)
 	flow.Reason = fmt.Sprintf("the dataplane does not reach %s: %s", destinationOf(s), why.Reason)
-	flow.missing, flow.closed = s, v.Cause != mesh.CauseNoPermission
+	flow.missed, flow.closed = s, v.Cause != mesh.CauseNoPermission
 	switch {
 	case v.Cause == mesh.CauseNoPermission:
 		if why.Policy != nil {
-			flow.Policies = unique(append(flow.Policies, FlowPolicy{Ref: Ref{why.Policy.Type, why.Policy.Mesh, why.Policy.Name}, Field: why.Policy.Field}))
+			flow.Policies = unique(append(flow.Policies, policyOf(v.By.Policy.Key, why.Policy.Field)))
 		}
 	case v.Cause != mesh.CauseNotListed:
 	case s.ID.Kind == mesh.KindTag:
-		flow.Reason += fmt.Sprintf("; to reach it, add %s to %s", scalar(s.Tag), why.Field)
+		flow.Reason += fmt.Sprintf("; to reach it, add %s to %s", inline(s.Tag), why.Field)
 	default:
-		name, ns := s.Resource.Name, s.Labels[resource.LabelNamespace]
-		ref := fmt.Sprintf("{kind: %s, name: %s, port: %d}", s.ID.Kind, scalar(name), s.Port)
-		if ns != "" {
-			ref = fmt.Sprintf("{kind: %s, name: %s, namespace: %s, port: %d}", s.ID.Kind, scalar(strings.TrimSuffix(name, "."+ns)), scalar(ns), s.Port)
-		}
-		flow.Reason += fmt.Sprintf("; to reach it, add %s to %s", ref, why.Field)
+		ns := s.Labels[resource.LabelNamespace]
+		ref := policy.BackendRef{Kind: s.ID.Kind, Name: strings.TrimSuffix(s.Resource.Name, "."+ns), Namespace: ns, Port: s.Port}
+		flow.Reason += fmt.Sprintf("; to reach it, add %s to %s", inline(ref), why.Field)
 	}
-}
-
-// admitting is a permission with which the dataplane reaches a service.
-func (t *Traffic) admitting(p *flowProxy, s *mesh.Service) []string {
-	from := t.services(p)
-	if len(from) == 0 {
-		return nil
-	}
-	service := s.Tag
-	if s.ID.Kind != mesh.KindTag {
-		service = s.Resource.Name
-	}
-	var b document
-	b.head(kindPermission, t.mesh.View.Name, t.free(kindPermission, "allow-"+from[0]+"-to-"+service))
-	b.line("spec:")
-	b.line("  targetRef: {kind: MeshService, name: %s}", scalar(service))
-	b.line("  from:")
-	b.line("  - targetRef: {kind: MeshService, name: %s}", scalar(from[0]))
-	b.line("    default: {action: Allow}")
-	return []string{b.String()}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 )
@@ -18,6 +19,9 @@ const anyAddress = "192.0.2.1"
 
 // clientPort stands for the port that a client gets of its kernel (RFC 6335, section 6).
 const clientPort = 49152
+
+// maxShown bounds what of a question is repeated in an error, in bytes.
+const maxShown = 100
 
 // maxHost bounds a host name, as the DNS does (RFC 1035, section 2.3.4).
 const maxHost = 253
@@ -48,11 +52,11 @@ func (p *flowProxy) dial(t *Target) (dialled, error) {
 		return d, nil
 	}
 	if reason := hostFault(d.host); reason != "" {
-		return dialled{}, &QuestionError{"to", fmt.Sprintf("the host %q %s", clip(host), reason)}
+		return dialled{}, &QuestionError{"to", fmt.Sprintf("the host %q %s", clip.Text(host, maxShown), reason)}
 	}
 	if t.IP != "" {
 		if addr, err = parseIP(t.IP); err != nil {
-			return dialled{}, &QuestionError{"ip", fmt.Sprintf("%q is not an IP address", clip(t.IP))}
+			return dialled{}, &QuestionError{"ip", fmt.Sprintf("%q is not an IP address", clip.Text(t.IP, maxShown))}
 		}
 		d.dst, d.note = netip.AddrPortFrom(addr, port), "the client dials "+t.IP
 		return d, nil
@@ -64,11 +68,11 @@ func (p *flowProxy) dial(t *Target) (dialled, error) {
 func splitTarget(to string) (string, uint16, error) {
 	host, text, err := net.SplitHostPort(to)
 	if err != nil || host == "" {
-		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is not HOST:PORT; give an address as [IPv6]:PORT, IPv4:PORT or NAME:PORT", clip(to))}
+		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is not HOST:PORT; give an address as [IPv6]:PORT, IPv4:PORT or NAME:PORT", clip.Text(to, maxShown))}
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || port == 0 {
-		return "", 0, &QuestionError{"to", fmt.Sprintf("the port %q is not a number from 1 to 65535", clip(text))}
+		return "", 0, &QuestionError{"to", fmt.Sprintf("the port %q is not a number from 1 to 65535", clip.Text(text, maxShown))}
 	}
 	return host, uint16(port), nil
 }
@@ -96,14 +100,6 @@ func hostFault(s string) string {
 		return "is no name: it has an empty part"
 	}
 	return ""
-}
-
-// clip shortens what is repeated in an error.
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "…"
-	}
-	return s
 }
 
 // resolve finds the address behind a name.

@@ -63,6 +63,11 @@ func (p *Proxy) sets(rule *policy.Rule, in List, it *item) []Set {
 
 // unplaced says why no rule of the proxy was made from an item.
 func (p *Proxy) unplaced(in List, t *resource.TargetRef, about *Policy) string {
+	var isPolicy bool
+	if t != nil {
+		plugin, _, _ := pluginOf(p.index, t.Kind)
+		isPolicy = plugin != nil
+	}
 	switch {
 	case in == From && len(about.Inbounds) == 0:
 		return "no inbound is selected, and from is about connections that arrive"
@@ -72,7 +77,7 @@ func (p *Proxy) unplaced(in List, t *resource.TargetRef, about *Policy) string {
 		return "the dataplane has no outbounds"
 	case in == To && about.Route != nil:
 		return "no outbound of the dataplane has the route"
-	case in == To && t.Kind == "MeshHTTPRoute":
+	case in == To && isPolicy:
 		return fmt.Sprintf("no request of the dataplane takes %s", words(t))
 	case in == To:
 		return fmt.Sprintf("no outbound of the dataplane leads to %s", words(t))

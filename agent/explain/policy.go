@@ -137,10 +137,10 @@ func (p *Proxy) Policies() []Policy {
 // Policy explains one policy of the mesh: whether it selects the dataplane, and what of it is in force.
 func (p *Proxy) Policy(r *resource.Resource) Policy {
 	out := Policy{
-		Policy: refOf(r), Dataplane: refOf(p.dataplane), Shadow: r.Shadow(), Effect: EffectNone,
+		Policy: RefOf(r.Key), Dataplane: RefOf(p.dataplane.Key), Shadow: r.Shadow(), Effect: EffectNone,
 		Inbounds: []Inbound{}, Outbounds: []Destination{}, Items: []Item{}, Warnings: p.Warnings(r.Kind, r.Name),
 	}
-	desc, legacy := p.kind(r.Kind)
+	plugin, desc, legacy := pluginOf(p.index, r.Kind)
 	if legacy != nil {
 		out.Legacy = true
 		p.legacy(r, legacy, &out)
@@ -160,47 +160,33 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 		out.Inbounds, out.Outbounds, out.Items, out.Gateway, out.Route, out.Effect = []Inbound{}, []Destination{}, []Item{}, false, nil, EffectNone
 		return out
 	}
-	p.withoutEffect(r, &out)
-	out.sum()
-	return out
-}
-
-// withoutEffect takes out of force what the plugin of the policy says has no effect.
-func (p *Proxy) withoutEffect(r *resource.Resource, out *Policy) {
-	for i := range p.index.Plugins {
-		plugin := &p.index.Plugins[i]
-		if plugin.NoEffect == nil || !declares(plugin, r.Kind) {
-			continue
-		}
+	if plugin.NoEffect != nil {
 		c := &policy.Context{View: p.index.View, Proxy: p.dataplane, Dataplane: p.spec, Rules: p.rules, Warnings: p.warnings}
 		for _, f := range plugin.NoEffect(c, r) {
 			out.limit(f)
 		}
 	}
+	out.sum()
+	return out
 }
 
-// declares reports whether a kind is one of a plugin.
-func declares(plugin *policy.Plugin, kind string) bool {
-	return slices.ContainsFunc(plugin.Kinds, func(d resource.Descriptor) bool { return d.Kind == kind }) ||
-		slices.ContainsFunc(plugin.Legacy, func(l policy.LegacyKind) bool { return l.Kind == kind })
-}
-
-// kind finds the declaration of a policy kind; the second is nil for a kind of targetRef policies.
-func (p *Proxy) kind(kind string) (*resource.Descriptor, *policy.LegacyKind) {
-	for i := range p.index.Plugins {
-		plugin := &p.index.Plugins[i]
+// pluginOf finds the plugin of a kind and what it declares about it; nil where the kind is not one of policies. The last
+// is nil for a kind of targetRef policies.
+func pluginOf(x *policy.Index, kind string) (*policy.Plugin, *resource.Descriptor, *policy.LegacyKind) {
+	for i := range x.Plugins {
+		plugin := &x.Plugins[i]
 		for j := range plugin.Kinds {
 			if plugin.Kinds[j].Kind == kind {
-				return &plugin.Kinds[j], nil
+				return plugin, &plugin.Kinds[j], nil
 			}
 		}
 		for j := range plugin.Legacy {
 			if plugin.Legacy[j].Kind == kind {
-				return &plugin.Legacy[j].Descriptor, &plugin.Legacy[j]
+				return plugin, &plugin.Legacy[j].Descriptor, &plugin.Legacy[j]
 			}
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // acts reports whether the index counts a policy.
@@ -238,7 +224,7 @@ func (p *Proxy) current(r *resource.Resource, out *Policy) {
 	}
 	out.Gateway = sel.Gateway
 	if sel.Route != nil {
-		ref := refOf(sel.Route)
+		ref := RefOf(sel.Route.Key)
 		out.Route = &ref
 	}
 	out.Inbounds = p.inbounds(sel.Inbounds)
@@ -283,5 +269,3 @@ func (p *Proxy) inbounds(list []int) []Inbound {
 	}
 	return out
 }
-
-func refOf(r *resource.Resource) Ref { return Ref{Type: r.Kind, Mesh: r.Mesh, Name: r.Name} }

@@ -196,18 +196,12 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// guards reports whether policies of a kind say what proxies reach.
-func (p *Proxy) guards(kind string) bool {
-	return slices.ContainsFunc(p.index.Plugins, func(r policy.Plugin) bool {
-		return r.Admits != nil && slices.ContainsFunc(r.Kinds, func(d resource.Descriptor) bool { return d.Kind == kind })
-	})
-}
-
 // ReachBy adds to the explanation of a policy what the dataplane reaches by it: of a permission the services that it
 // decides about, and those that are asked for by name, with what decides about them.
 func (p *Proxy) ReachBy(r *resource.Resource, backend string, out *Policy) {
-	if on, _ := p.index.AutoReachable(); !on && backend == "" || !p.guards(r.Kind) && backend == "" {
-		return
+	on, _ := p.index.AutoReachable()
+	plugin, _, _ := pluginOf(p.index, r.Kind)
+	if backend != "" || on && plugin != nil && plugin.Admits != nil {
+		out.Reach = p.Reach(backend, r)
 	}
-	out.Reach = p.Reach(backend, r)
 }

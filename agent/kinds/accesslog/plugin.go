@@ -11,6 +11,7 @@
 package accesslog
 
 import (
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -40,6 +41,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			{Kind: kindBackend, Plural: "meshaccesslogbackends", Scope: resource.ScopeMesh, New: newBackendSpec},
 			{Kind: kindGlobalBackend, Plural: "globalaccesslogbackends", Scope: resource.ScopeGlobal, New: newBackendSpec},
 		},
-		Apply: apply,
+		Shapes: []match.Level{match.LevelAccessLog},
+		Apply:  apply,
 	}
 }

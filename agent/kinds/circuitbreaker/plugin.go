@@ -6,6 +6,7 @@ package circuitbreaker
 
 import (
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -25,6 +26,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			NewConf:   func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,
+		Shapes: []match.Level{match.LevelCluster},
 		Apply:  apply,
 	}
 }

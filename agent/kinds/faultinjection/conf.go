@@ -108,5 +108,5 @@ func (f *Fault) Filter(clients []*routev3.HeaderMatcher) draft.Extension {
 			Percentage: share(b.Percentage),
 		}
 	}
-	return draft.Extension{Name: "envoy.filters.http.fault", Message: m}
+	return draft.Extension{Name: nameFault, Message: m}
 }

@@ -15,6 +15,8 @@ import (
 // Kind is the kind of the plugin's policies.
 const Kind = "MeshFaultInjection"
 
+const nameFault = "envoy.filters.http.fault"
+
 // Plugin declares the kind and its effect, beside the kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
@@ -26,8 +28,9 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.ToOfGateways(p, v, "MeshGateway") },
 		})},
-		Legacy: legacy,
-		Apply:  apply,
+		Legacy:  legacy,
+		Filters: []string{nameFault},
+		Apply:   apply,
 	}
 }
 

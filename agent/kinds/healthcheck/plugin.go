@@ -10,6 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -26,7 +27,8 @@ func Plugin() policy.Plugin {
 			To:      toolkit.Destinations(),
 			NewConf: func() resource.Conf { return new(Conf) },
 		})},
-		Apply: apply,
+		Shapes: []match.Level{match.LevelCluster},
+		Apply:  apply,
 	}
 }
 

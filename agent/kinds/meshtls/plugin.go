@@ -8,6 +8,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -24,7 +25,8 @@ func Plugin() policy.Plugin {
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   check,
 		})},
-		Apply: apply,
+		Shapes: []match.Level{match.LevelTransportSocket},
+		Apply:  apply,
 	}
 }
 

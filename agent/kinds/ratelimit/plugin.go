@@ -32,7 +32,8 @@ func Plugin() policy.Plugin {
 				toolkit.ToOfGateways(p, v, "MeshGateway or MeshHTTPRoute")
 			},
 		})},
-		Apply: apply,
+		Filters: []string{nameHTTPLimit, nameTCPLimit},
+		Apply:   apply,
 	}
 }
 

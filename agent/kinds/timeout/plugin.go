@@ -6,6 +6,7 @@
 package timeout
 
 import (
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -26,6 +27,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},
 		Legacy: legacy,
+		Shapes: []match.Level{match.LevelRoute, match.LevelCluster},
 		Apply:  apply,
 	}
 }
