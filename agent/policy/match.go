@@ -123,7 +123,7 @@ func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Poli
 		for _, k := range x.resolve(p, t) {
 			f.b = append(f.b, k.String()...)
 			f.b = append(f.b, 0)
-			if t.Kind == kindRoute {
+			if x.routing[t.Kind] {
 				for _, r := range x.routes(p, t) {
 					f.b = append(f.b, r.Digest[:]...)
 				}

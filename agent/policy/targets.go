@@ -14,7 +14,7 @@ import (
 func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resource.Key {
 	var out []resource.Key
 	switch {
-	case t.Kind == kindRoute:
+	case x.routing[t.Kind]:
 		for _, r := range x.routes(from, t) {
 			out = append(out, r.Key)
 		}
@@ -39,11 +39,11 @@ func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resour
 	return slices.DeleteFunc(out, func(k resource.Key) bool { return x.View.Port(k, t.SectionName) == nil })
 }
 
-// routes returns the MeshHTTPRoutes that a targetRef names.
+// routes returns the policies with routes that a targetRef names.
 func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resource.Resource {
 	names := mesh.Qualified(from, t.Name, t.Namespace)
 	var out []*resource.Resource
-	for _, r := range x.Policies(kindRoute) {
+	for _, r := range x.Policies(t.Kind) {
 		if len(t.Labels) > 0 && mesh.Contains(x.View.Labels(r), t.Labels) || len(t.Labels) == 0 && slices.Contains(names, r.Name) {
 			out = append(out, r)
 		}
