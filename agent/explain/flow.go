@@ -163,17 +163,17 @@ func (t *Traffic) withShadow(flow *Flow, target *Target, read func(*dialled) (*i
 	if flow.Shadow, err = t.shadow.ask(&as, read); err != nil {
 		return err
 	}
-	flow.Parts = partsOf(flow, flow.Shadow)
+	flow.Parts = firstDifference(flow, flow.Shadow)
 	return nil
 }
 
-// partsOf returns the first step of which two flows have another outcome, "" for none.
-func partsOf(a, b *Flow) string {
-	if at := stepParts(&a.Way, &b.Way); at != "" {
+// firstDifference returns the first step of which two flows have another outcome, "" for none.
+func firstDifference(a, b *Flow) string {
+	if at := stepDifference(&a.Way, &b.Way); at != "" {
 		return at
 	}
 	for i := range min(len(a.Servers), len(b.Servers)) {
-		if at := stepParts(&a.Servers[i], &b.Servers[i]); at != "" {
+		if at := stepDifference(&a.Servers[i], &b.Servers[i]); at != "" {
 			return at
 		}
 	}
@@ -183,18 +183,16 @@ func partsOf(a, b *Flow) string {
 	return ""
 }
 
-func stepParts(a, b *Way) string {
-	for i := range max(len(a.Steps), len(b.Steps)) {
-		switch {
-		case i >= len(a.Steps):
-			return b.Steps[i].At
-		case i >= len(b.Steps):
-			return a.Steps[i].At
-		case a.Steps[i].At != b.Steps[i].At || a.Steps[i].Chose != b.Steps[i].Chose:
-			return a.Steps[i].At
-		case a.Steps[i].At == "cluster" && a.Steps[i].Note != b.Steps[i].Note: // the same one, with endpoints or without
-			return a.Steps[i].At
+func stepDifference(a, b *Way) string {
+	n := min(len(a.Steps), len(b.Steps))
+	for i := range n {
+		s, o := &a.Steps[i], &b.Steps[i]
+		if s.At != o.At || s.Chose != o.Chose || s.At == "cluster" && s.Note != o.Note { // the same one, with endpoints or without
+			return s.At
 		}
+	}
+	for _, s := range slices.Concat(a.Steps[n:], b.Steps[n:]) {
+		return s.At // one of the two ends before
 	}
 	return ""
 }

@@ -72,31 +72,27 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in, isPassthrough(flow.Listener)))
 		}
 	}
-	flow.judge()
+	flow.sumServers()
 }
 
-// judge takes the verdict of the servers where they are of one mind that it is no.
-func (f *Flow) judge() {
-	for i := range f.Servers {
-		f.Policies = unique(slices.Concat(f.Policies, f.Servers[i].Policies))
-	}
-	no := 0
+// sumServers takes the verdict of the servers where none of them allows it.
+func (f *Flow) sumServers() {
+	denied := 0
 	var first *Way
 	for i := range f.Servers {
-		if f.Servers[i].Verdict != VerdictAllowed {
-			no++
-			if first == nil {
-				first = &f.Servers[i]
-			}
+		s := &f.Servers[i]
+		f.Policies = unique(slices.Concat(f.Policies, s.Policies))
+		if s.Verdict != VerdictAllowed {
+			denied, first = denied+1, cmp.Or(first, s)
 		}
 	}
-	switch {
-	case no == 0:
-	case no == len(f.Servers):
+	switch denied {
+	case 0:
+	case len(f.Servers):
 		f.Verdict, f.Flag, f.Status, f.ClosedAt = first.Verdict, first.Flag, first.Status, first.ClosedAt
 		f.Reason = fmt.Sprintf("the proxy of the client lets it out, and that of %s does not let it in: %s", first.Dataplane.Name, first.Reason)
 	default:
-		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s", no, len(f.Servers), first.Dataplane.Name, first.Reason)
+		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s", denied, len(f.Servers), first.Dataplane.Name, first.Reason)
 	}
 }
 

@@ -5,7 +5,7 @@ import "github.com/nearside-mesh/nearside/agent/mesh"
 // What becomes of a connection or request.
 const (
 	VerdictAllowed = "allowed"
-	VerdictDenied  = "denied" // a filter chain takes it, and a filter or a route says no
+	VerdictDenied  = "denied" // a filter chain takes it, and a filter or a route denies it
 	VerdictClosed  = "closed" // nothing takes it: the client sees the connection refused, closed or reset
 )
 
@@ -52,8 +52,8 @@ type Flow struct {
 	Servers []Way `json:"servers"`
 	// Suggest is the smallest change of a policy with which the verdict is another, as YAML; "" for none.
 	Suggest string `json:"suggest"`
-	// Shadow is the same with the shadow policies in force, and Parts the first step of which the two have another
-	// outcome, "" where they do not part.
+	// Shadow is the same with the shadow policies in force, and Parts the first difference: the step of which the two have
+	// another outcome, "" for none.
 	Shadow *Flow  `json:"shadow,omitempty"`
 	Parts  string `json:"parts,omitempty"`
 

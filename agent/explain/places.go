@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"slices"
+
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -61,8 +63,7 @@ func (p *Proxy) put(kind string, in List, r *policy.Rule, place Place) {
 // outbounds notes the rules that outbounds of the proxy take, each with its outbounds, and returns them.
 func (p *Proxy) outbounds(k *policy.KindRules) map[*policy.Rule]bool {
 	var order []*policy.Rule
-	groups := map[*policy.Rule][]Destination{}
-	taken := map[*policy.Rule]bool{}
+	groups, taken := map[*policy.Rule][]Destination{}, map[*policy.Rule]bool{}
 	for _, s := range p.services {
 		r := k.ServiceRule(s)
 		if r == nil {
@@ -124,10 +125,5 @@ func (p *Proxy) routes(k *policy.KindRules, taken map[*policy.Rule]bool) {
 
 // selects reports whether a policy is among those that select the proxy.
 func selects(k *policy.KindRules, key resource.Key) bool {
-	for _, p := range k.Policies {
-		if p.Key == key {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(k.Policies, func(p *resource.Resource) bool { return p.Key == key })
 }

@@ -110,7 +110,7 @@ func (p *Proxy) Warnings(kind, name string) []string {
 }
 
 // Policies explains every policy that acts and selects the dataplane, in the order in which kinds act, of one kind the
-// strongest last. Legacy policies that a targetRef policy has ended are among them.
+// strongest last. Legacy policies that a targetRef policy supersedes are among them.
 func (p *Proxy) Policies() []Policy {
 	out := []Policy{}
 	for i := range p.index.Plugins {
