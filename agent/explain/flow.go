@@ -39,7 +39,7 @@ type flowProxy struct {
 	match     *policy.Match // nil: the mesh has no policies
 	merged    *policy.Rules // made when it is first needed
 	clusters  map[string]*clusterFacts
-	owners    map[draft.ResourceID][]generate.Owner // once they were needed
+	owners    map[draft.ResourceID][]resource.Key // once they were needed
 }
 
 // inboundOf is the inbound of a dataplane at an address.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/attribute"
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
@@ -18,6 +19,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
+
+const kindMesh = "Mesh"
 
 // behind lists what a step follows from.
 func (a *about) behind(s *match.Step) []FlowPolicy {
@@ -94,7 +97,8 @@ func (p *flowProxy) ownersOf(m *generate.Mesh, s *match.Step) []resource.Key {
 		return nil
 	}
 	if p.owners == nil {
-		owners, err := m.Owners(p.dataplane.Name, node.FlavorEnvoy, func(id draft.ResourceID) bool {
+		id := generate.ProxyID{Mesh: m.View.Name, Name: p.dataplane.Name, Flavor: node.FlavorEnvoy}
+		owners, err := attribute.Owners(m, id, func(id draft.ResourceID) bool {
 			return id.TypeURL == envoy.KindListener.URL() || id.TypeURL == envoy.KindCluster.URL()
 		})
 		if err != nil {
@@ -102,11 +106,7 @@ func (p *flowProxy) ownersOf(m *generate.Mesh, s *match.Step) []resource.Key {
 		}
 		p.owners = owners
 	}
-	var out []resource.Key
-	for _, o := range p.owners[draft.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource}] {
-		out = append(out, o.Policy)
-	}
-	return out
+	return p.owners[draft.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource}]
 }
 
 // passing reports whether the connection goes to no service of the mesh.
@@ -125,7 +125,7 @@ func unique(list []FlowPolicy) []FlowPolicy {
 }
 
 func (a *about) mesh(field string) FlowPolicy {
-	return FlowPolicy{Ref: Ref{Type: "Mesh", Name: a.t.mesh.View.Name}, Field: field}
+	return FlowPolicy{Ref: Ref{Type: kindMesh, Name: a.t.mesh.View.Name}, Field: field}
 }
 
 func policyOf(k resource.Key, field string) FlowPolicy {
@@ -135,7 +135,7 @@ func policyOf(k resource.Key, field string) FlowPolicy {
 func written(list []policy.Written) []FlowPolicy {
 	out := make([]FlowPolicy, len(list))
 	for i, w := range list {
-		out[i] = policyOf(w.Resource, w.Field)
+		out[i] = writtenIn(w)
 	}
 	return out
 }

@@ -19,7 +19,7 @@ import (
 
 // corridor are the packages that every policy passes through, and none of which knows a kind of policies by name.
 var corridor = []string{
-	"agent/mesh", "agent/policy", "agent/draft", "agent/generate", "agent/xds", "agent/reconcile", "agent/explain", "agent/inspect", "agent/offline",
+	"agent/mesh", "agent/policy", "agent/draft", "agent/generate", "agent/xds", "agent/reconcile", "agent/attribute", "agent/change", "agent/explain", "agent/inspect", "agent/offline",
 }
 
 // ruleKinds: the corridor names no kind of policies, and a plugin is imported by the list of kinds and its own folder
