@@ -36,8 +36,7 @@ type flowProxy struct {
 	config    *match.Config
 	snapshot  *envoy.Snapshot
 	outbounds []mesh.Outbound
-	match     *policy.Match // nil: the mesh has no policies
-	merged    *policy.Rules // made when it is first needed
+	rules     *policy.Rules // nil: the mesh has no policies
 	clusters  map[string]*clusterFacts
 	owners    map[draft.ResourceID][]resource.Key // once they were needed
 }
@@ -215,18 +214,10 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 	p.config = match.Open(p.snapshot, &finding.Facts{})
 	p.outbounds, _ = t.mesh.View.Outbounds(r)
 	if t.mesh.Policies != nil {
-		p.match = t.mesh.Policies.Match(r)
+		p.rules = t.mesh.Policies.Rules(r)
 	}
 	t.proxies[name] = p
 	return p, nil
-}
-
-// rules are what the policies say about the dataplane, nil where the mesh has none.
-func (p *flowProxy) rules() *policy.Rules {
-	if p.merged == nil && p.match != nil {
-		p.merged = p.match.Rules()
-	}
-	return p.merged
 }
 
 // follow goes the whole way: through the proxy of the client, and those of the servers that it leads to.

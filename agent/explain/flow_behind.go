@@ -67,7 +67,7 @@ func (a *about) outside() []FlowPolicy {
 // flow is what plugins see of the way.
 func (a *about) flow() *policy.Flow {
 	f := &policy.Flow{
-		Context:  policy.Context{View: a.t.mesh.View, Proxy: a.p.dataplane, Dataplane: a.p.spec, Rules: a.p.rules()},
+		Context:  policy.Context{View: a.t.mesh.View, Proxy: a.p.dataplane, Dataplane: a.p.spec, Rules: a.p.rules},
 		Outbound: a.outbound, Inbound: a.inbound, Destination: a.dst, Host: strings.ToLower(a.in.sni), First: a.in.first,
 		Request: a.in.req, Trace: a.trace, Merged: a.merged,
 	}
@@ -166,12 +166,8 @@ func (a *about) destination() []FlowPolicy {
 // merged lists the items of the policies of a kind that are merged into the rule about what the flow is about, or the
 // legacy policies that apply to it.
 func (a *about) merged(kind string) []policy.Written {
-	rules := a.p.rules()
-	if rules == nil {
-		return nil
-	}
 	var out []policy.Written
-	k := rules.Kind(kind)
+	rules, k := a.p.rules, a.p.rules.Kind(kind)
 	items := func(r *policy.Rule, list List) {
 		if r == nil {
 			return

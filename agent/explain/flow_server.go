@@ -51,7 +51,6 @@ func (p *flowProxy) cluster(name string) *clusterFacts {
 
 // serve follows the way on, through the proxies of the servers.
 func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
-	asked := 0
 	for i := range flow.Clusters {
 		c := &flow.Clusters[i]
 		facts := client.cluster(c.Name)
@@ -61,14 +60,13 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 				continue
 			}
 			to, ok := t.inboundAt(at)
-			if !ok || asked == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool { return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane }) {
+			if !ok || len(flow.Servers) == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool { return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane }) {
 				continue
 			}
 			server, err := t.proxy(to.dataplane)
 			if err != nil {
 				continue
 			}
-			asked++
 			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in, isPassthrough(flow.Listener)))
 		}
 	}
@@ -126,11 +124,7 @@ func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *cl
 func (t *Traffic) inboundAt(at netip.AddrPort) (inboundOf, bool) {
 	if t.inbound == nil {
 		t.inbound = map[netip.AddrPort]inboundOf{}
-		for _, d := range t.mesh.View.Dataplanes() {
-			spec, ok := d.Spec.(*resource.Dataplane)
-			if !ok {
-				continue
-			}
+		for d, spec := range resource.Specs[*resource.Dataplane](t.mesh.View.Dataplanes()) {
 			n := &spec.Networking
 			for i := range n.Inbound {
 				own, err := parseIP(cmp.Or(n.Inbound[i].Address, n.Address))
