@@ -70,6 +70,7 @@ type Agent struct {
 	reconciler *reconcile.Reconciler
 	xds        *xds.Server
 	nacks      *reconcile.NackWatch
+	watchdog   *watchdog
 	addrs      Addrs
 	notes      []inspect.Check // what is not as configured since the start
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // unfit is a policy that gives a listener the address of another one, which Envoy rejects.
@@ -79,7 +78,7 @@ func TestUnfitPolicy(t *testing.T) {
 			whole, err := r.Api().Status(t.Context())
 			agenttest.Do(t, err)
 			if len(whole.Problems) != 1 || whole.Problems[0].Resource != "MeshProxyPatch/default/bad" || whole.Problems[0].Severity != "error" ||
-				!strings.HasPrefix(whole.Problems[0].Reason, "held back from default.web: Listener outbound:127.0.0.1:20000: not sent: ") || !strings.Contains(whole.Problems[0].Reason, "it stays as it was accepted last") {
+				!strings.HasPrefix(whole.Problems[0].Reason, "withheld from default.web: Listener outbound:127.0.0.1:20000: not sent: ") || !strings.Contains(whole.Problems[0].Reason, "it stays as it was accepted last") {
 				t.Errorf("problems: %+v", whole.Problems)
 			}
 			for labels, want := range map[string]float64{"nearside_xds_refused_total listener": 1, "nearside_xds_held_resources check listener": 1, "nearside_xds_nacks_total listener": 0, "nearside_policies MeshProxyPatch rejected": 1} {
@@ -107,6 +106,75 @@ func TestUnfitPolicy(t *testing.T) {
 			if slices.ContainsFunc(whole.Problems, func(p inspect.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
 			}
+		})
+	}
+}
+
+// TestConfigIsWhatWasPublished: _config shows what was published, which has the last fit form of a withheld listener, or what
+// would be published for a proxy that is not connected, which has none of it; and what was computed on request.
+func TestConfigIsWhatWasPublished(t *testing.T) {
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2")+"---\n"+strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("svc-1", "svc-2"), "---\n", 3)[2], "name: web", "name: new"))
+	p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", true)
+	p.Want("Cluster localhost:80 svc-1 svc-2")
+	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
+	agenttest.ByAPI(t, r.Store(), unfit("bad", 20000, 20001))
+	waitFor(t, r, "meshproxypatch", "bad")
+	const name = "outbound:127.0.0.1:20000"
+	shown := func(proxy string, o client.ConfigOptions) string {
+		t.Helper()
+		c, err := r.Api().Config(t.Context(), "default", proxy, o)
+		agenttest.Do(t, err)
+		if n := len(c.XDS[draft.TypeListener]); n < 2 {
+			t.Errorf("%s %+v: %d listeners", proxy, o, n)
+		}
+		return string(c.XDS[draft.TypeListener][name])
+	}
+	if l := shown("web", client.ConfigOptions{}); l == "" || strings.Contains(l, "20001") {
+		t.Errorf("published, and shown with the bytes that are withheld: %s", l)
+	}
+	// For one that starts, the first of the two has the address.
+	c, err := r.Api().Config(t.Context(), "default", "new", client.ConfigOptions{})
+	agenttest.Do(t, err)
+	if c.XDS[draft.TypeListener]["outbound:127.0.0.1:20001"] != nil || c.XDS[draft.TypeListener][name] == nil {
+		t.Errorf("would be published: %s", c.XDS[draft.TypeListener])
+	}
+	for _, proxy := range []string{"web", "new"} {
+		if l := shown(proxy, client.ConfigOptions{Computed: true}); !strings.Contains(l, "20001") {
+			t.Errorf("computed for %s: %s", proxy, l)
+		}
+	}
+	c, err = r.Api().Config(t.Context(), "default", "web", client.ConfigOptions{Computed: true, Diff: true})
+	agenttest.Do(t, err)
+	if len(c.Diff) == 0 {
+		t.Error("no patch leads from what was published to what was computed")
+	}
+}
+
+// TestAddressMoves has two listeners of which the second leaves its address, which the first then gets: only once the client has
+// taken the second, and without another change.
+func TestAddressMoves(t *testing.T) {
+	move := func(port, to int) string {
+		return fmt.Sprintf("{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, value: 'address: {socketAddress: {address: 127.0.0.1, portValue: %d}}'}}", port, to)
+	}
+	for _, delta := range []bool{true, false} {
+		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
+			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2"))
+			p := startPicky(t, r.Addrs().XDS, "default.web", "WORD", delta)
+			p.Want("Cluster localhost:80 svc-1 svc-2")
+			p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001")
+			agenttest.ByAPI(t, r.Store(), "{type: MeshProxyPatch, mesh: default, name: move, spec: {targetRef: {kind: MeshService, name: web}, default: {appendModifications: ["+
+				move(20000, 20001)+", "+move(20001, 20002)+"]}}}\n")
+			p.Want("Listener outbound:127.0.0.1:20001")
+			p.Want("Listener outbound:127.0.0.1:20000")
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			agenttest.Await(t, "all of it is in force", tick.C, func() bool {
+				list, err := r.Api().Applied(t.Context(), "mpp", "default", "move")
+				agenttest.Do(t, err)
+				return list[0].State == client.StateApplied && list[0].Acknowledged == 1
+			})
 		})
 	}
 }
@@ -162,7 +230,7 @@ func TestUnfitCluster(t *testing.T) {
 					about = append(about, x.Reason)
 				}
 			}
-			if len(about) != 1 || !strings.HasPrefix(about[0], "held back from default.new: Cluster api: not sent: ") || !strings.Contains(about[0], "and 1 more") || !strings.Contains(about[0], "it is not in force") {
+			if len(about) != 1 || !strings.HasPrefix(about[0], "withheld from default.new: Cluster api: not sent: ") || !strings.Contains(about[0], "and 1 more") || !strings.Contains(about[0], "it is not in force") {
 				t.Errorf("problems: %q", about)
 			}
 
@@ -176,7 +244,7 @@ func TestUnfitCluster(t *testing.T) {
 	}
 }
 
-// TestUnfitStep: what only the step from the form that the client has makes unfit is held back from that client alone.
+// TestUnfitStep: what only the step from the form that the client has makes unfit is withheld from that client alone.
 func TestUnfitStep(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1")+"---\n"+strings.ReplaceAll(strings.SplitAfterN(agenttest.WebFile("svc-1"), "---\n", 3)[2], "name: web", "name: new"))
@@ -234,17 +302,24 @@ func checked(t *testing.T, n int, check func(*generate.Proxy) []finding.Finding)
 	}
 	s, p := agenttest.Memory(t), agenttest.NewPublisher(ids...)
 	agenttest.ByAPI(t, s, docs.String())
-	count := 0
+	count, fit := 0, map[string]bool{}
 	return reconcile.New(reconcile.Options{Store: s, Publisher: p, Check: func(x *generate.Proxy, c *load.Checker, had *draft.Sealed) []finding.Finding {
-		if count++; had != p.Forms {
-			t.Errorf("checked against %v", had)
+		count++
+		last := p.Of("default." + x.Name)
+		if last == nil || !fit[x.Name] {
+			last = &draft.Sealed{}
 		}
-		return append(x.Check(c, had), check(x)...)
+		if !draft.SameList(had.Resources[draft.RankCluster], last.Resources[draft.RankCluster]) {
+			t.Errorf("%s is checked against %v, not against what was published last, %v", x.Name, had, last)
+		}
+		out := append(x.Check(c, had), check(x)...)
+		fit[x.Name] = p.Of("default."+x.Name) == nil || fit[x.Name]
+		return out
 	}}), p, &count
 }
 
-// TestCheckedOnce: a config is checked when it is another one, or when less is known of what the client has. What is to
-// be said of many proxies is said once, and never too much.
+// TestCheckedOnce: a config is checked when it is another one, or when something is withheld and the client has accepted other
+// listeners. What is to be said of many proxies is said once, and never too much.
 func TestCheckedOnce(t *testing.T) {
 	const n = 50
 	r, p, count := checked(t, n, func(x *generate.Proxy) []finding.Finding {
@@ -254,20 +329,38 @@ func TestCheckedOnce(t *testing.T) {
 		lint.Severity = finding.Lint
 		return []finding.Finding{f, lint}
 	})
-	p.Forms = &draft.Sealed{}
 	first := agenttest.Pass(r)
-	if *count != n || len(first) != 1 || !strings.HasPrefix(first[0], "warning Dataplane/default/web-0: Listener inbound:10.0.0.1:80 at /x: odd at 10.0.0.1 (rule 29: ") || !strings.HasSuffix(first[0], "; so it is with 49 more proxies") {
+	if *count != n || len(first) != 1 || !strings.HasPrefix(first[0], "warning Dataplane/default/web-0: Listener inbound:10.0.0.1:80 at /x: odd at 10.0.0.1 (rule 29: ") || !strings.HasSuffix(first[0], "; the same on 49 more proxies") {
 		t.Errorf("%d checks, problems %q", *count, first)
 	}
 	if again := agenttest.Pass(r); *count != n || !slices.Equal(again, first) {
 		t.Errorf("%d checks without a change, problems %q", *count, again)
 	}
-	p.Epochs++
-	if agenttest.Pass(r); *count != 2*n {
-		t.Errorf("%d checks after something was lost, want %d", *count, 2*n)
+	p.Taken["default.web-0"] = p.Of("default.web-0").Resources[draft.RankListener]
+	if agenttest.Pass(r); *count != n || len(p.Withheld["default.web-0"]) != 0 {
+		t.Errorf("%d checks after a client has accepted listeners, withheld: %+v", *count, p.Withheld)
 	}
-	if len(p.Refused["default.web-0"]) != 0 {
-		t.Errorf("refused: %+v", p.Refused)
+
+	block := true
+	r, p, count = checked(t, n, func(x *generate.Proxy) []finding.Finding {
+		f := finding.Finding{Rule: 29, Severity: finding.Surprise, Message: "odd", Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.1:80"}}
+		if x.Name == "web-0" && block && x.Resource(draft.ResourceID{TypeURL: draft.TypeListener, Name: f.Resource}) != nil {
+			f.Severity = finding.Reject
+		}
+		return []finding.Finding{f}
+	})
+	agenttest.Pass(r)
+	before := *count
+	if len(p.Withheld["default.web-0"]) != 1 || len(p.Of("default.web-0").Resources[draft.RankListener]) != 0 {
+		t.Errorf("withheld: %+v, published %+v", p.Withheld, p.Of("default.web-0"))
+	}
+	if agenttest.Pass(r); *count != before {
+		t.Errorf("%d checks without a change, there were %d", *count, before)
+	}
+	block = false
+	p.Taken["default.web-0"] = p.Of("default.web-1").Resources[draft.RankListener]
+	if agenttest.Pass(r); *count != before+1 || len(p.Withheld["default.web-0"]) != 0 {
+		t.Errorf("%d checks after the client has accepted other listeners, want %d; withheld: %+v", *count, before+1, p.Withheld)
 	}
 
 	r, _, _ = checked(t, n, func(x *generate.Proxy) (out []finding.Finding) {
@@ -276,7 +369,7 @@ func TestCheckedOnce(t *testing.T) {
 		}
 		return out
 	})
-	if all := agenttest.Pass(r); len(all) > 200 || !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more places") }) {
+	if all := agenttest.Pass(r); len(all) > 200 || !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "990 more warnings") }) {
 		t.Errorf("%d problems, as %q", len(all), all[0])
 	}
 }
@@ -308,31 +401,27 @@ func TestEndpointsAreCheckedAlone(t *testing.T) {
 			next.Sealed = &sealed
 			return &next, nil
 		}})
-	want := func(what string, checks, refused int) {
+	want := func(what string, checks, withheld int) {
 		t.Helper()
 		before := p.Of("default.web")
-		if agenttest.Pass(r); count != checks || len(p.Refused["default.web"]) != refused || p.Of("default.web") == before {
-			t.Fatalf("%s: %d checks and %+v refused, want %d and %d; a new config: %t", what, count, p.Refused["default.web"], checks, refused, p.Of("default.web") != before)
+		if agenttest.Pass(r); count != checks || len(p.Withheld["default.web"]) != withheld || (p.Of("default.web") == before) != (withheld > 0) {
+			t.Fatalf("%s: %d checks and %+v withheld, want %d and %d; a new config: %t", what, count, p.Withheld["default.web"], checks, withheld, p.Of("default.web") != before)
 		}
 	}
 	want("the first config", 1, 0)
-	p.Forms = p.Of("default.web")
 	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "svc", "10.0.0.3"))
 	want("another endpoint", 1, 0)
 	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "svc", "10.0.0.4"))
 	heavy = 1 << 31
-	want("endpoints that are too heavy", 2, 1)
+	want("endpoints that are too heavy, and what stays instead", 3, 1)
 	agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "svc", "10.0.0.5"))
-	want("still", 3, 1)
+	want("still", 5, 1)
 	heavy = 1
-	want("endpoints that are not", 4, 0)
+	want("endpoints that are not", 6, 0)
 	heavy = 2
-	want("others", 4, 0)
+	want("others", 6, 0)
 	agenttest.ByAPI(t, s, agenttest.WebFile("svc"))
-	want("another listener", 5, 0)
-	p.Epochs++
-	heavy = 3
-	want("less is known of what the client has", 6, 0)
+	want("another listener", 7, 0)
 }
 
 func atoi(t *testing.T, s string) int {
@@ -351,24 +440,28 @@ func TestCheckPanics(t *testing.T) {
 		return []finding.Finding{{Rule: 5, Severity: finding.Reject, Message: "no", Place: finding.Place{Type: draft.TypeListener, Resource: "inbound:10.0.0.2:80"}}}
 	})
 	got := agenttest.Pass(r)
-	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web-0: its config could not be checked and is sent unchecked: a defect of the agent: oh") {
+	if len(got) != 1 || !strings.HasPrefix(got[0], "error Dataplane/default/web-0: its config could not be checked and is sent unchecked: internal error: oh") {
 		t.Errorf("problems: %q", got)
 	}
-	if p.Of("default.web-0") == nil || len(p.Refused["default.web-0"]) != 0 {
-		t.Errorf("web-0: %+v %+v", p.Of("default.web-0"), p.Refused["default.web-0"])
+	if p.Of("default.web-0") == nil || len(p.Withheld["default.web-0"]) != 0 {
+		t.Errorf("web-0: %+v %+v", p.Of("default.web-0"), p.Withheld["default.web-0"])
 	}
-	want := xds.Refusal{ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
-	if list := p.Refused["default.web-1"]; len(list) != 1 || list[0] != want {
+	want := draft.Withheld{ID: draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:10.0.0.2:80"}, Rule: 5, Reason: "not sent: Envoy would reject it: no (rule 5: A star in server_names is a whole first label)"}
+	list := p.Withheld["default.web-1"]
+	if len(list) == 1 && list[0].Resource != nil {
+		want.Resource = list[0].Resource
+	}
+	if len(list) != 1 || list[0] != want {
 		t.Errorf("web-1: %+v", list)
 	}
 	bad = false
-	p.Epochs++
+	p.Taken["default.web-0"] = p.Of("default.web-0").Resources[draft.RankListener]
 	if got := agenttest.Pass(r); len(got) != 0 {
 		t.Errorf("problems later: %q", got)
 	}
 }
 
-// TestUnfitZoneProxy: what an egress cannot take is held back from it like from any other, and waited for by nobody.
+// TestUnfitZoneProxy: what an egress cannot take is withheld from it like from any other, and waited for by nobody.
 func TestUnfitZoneProxy(t *testing.T) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	egress := "---\n{type: ZoneEgress, name: out, networking: {address: 10.0.0.9, port: 10002}}\n"

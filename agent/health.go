@@ -8,22 +8,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/inspect"
 )
 
-// stuckAfter is how long a reconciliation may take before the agent counts as stuck.
-const stuckAfter = 30 * time.Second
-
 // stalledAfter is how long changes may be on their way to the disk before it counts as stalled.
 const stalledAfter = 10 * time.Second
 
 // live says whether the agent works at all: a restart would help where it does not.
 func (a *Agent) live() []inspect.Check {
-	c := inspect.Check{Name: "reconcile", OK: true}
-	if since := a.reconciler.BusySince(); !since.IsZero() {
-		if took := a.deps.Now().Sub(since); took > stuckAfter {
-			c.OK = false
-			c.Reason = fmt.Sprintf("one reconciliation takes %s already; restart the agent and report it", took.Round(time.Second))
-		}
-	}
-	return []inspect.Check{c}
+	reason := a.watchdog.reason()
+	return []inspect.Check{{Name: "reconcile", OK: reason == "", Reason: reason}}
 }
 
 // readiness says whether proxies get their config. What is worse than it should be without stopping that, a full disk or a

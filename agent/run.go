@@ -93,6 +93,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.nacks.Run(ctx); return nil })
 	g.Go(func() error { a.store.Run(ctx); return nil })
 	g.Go(func() error { a.keep(ctx); return nil })
+	g.Go(func() error { a.watchdog.run(ctx); return nil })
 	g.Go(func() error {
 		<-ctx.Done()
 		if a.deps.Stopping != nil {
@@ -183,6 +184,11 @@ func (a *Agent) build(cfg *config.Config) error {
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),
 		SystemCA:     identity.SystemCA(),
 	})
+	timeout, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		a.log.Warn("the service manager's watchdog is not served: WATCHDOG_USEC or WATCHDOG_PID is no number", "error", err)
+	}
+	a.watchdog = &watchdog{busySince: a.reconciler.BusySince, now: a.deps.Now, notify: a.deps.Notify, timeout: timeout, log: a.log}
 	a.nacks = reconcile.NewNackWatch(a.xds, a.reconciler.Last, a.store, a.registry, a.log)
 	a.dir = directory.New(directory.Options{Dir: cfg.Resources.Dir, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})
 	return nil

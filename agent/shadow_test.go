@@ -67,7 +67,7 @@ func TestShadowGoesLive(t *testing.T) {
 		t.Fatalf("announced are %q", announced)
 	}
 	config := func(shadow bool) string {
-		c, err := api.Config(t.Context(), "default", "web", shadow, false)
+		c, err := api.Config(t.Context(), "default", "web", client.ConfigOptions{Shadow: shadow})
 		if err != nil {
 			t.Fatal(err)
 		}

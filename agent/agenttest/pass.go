@@ -21,9 +21,8 @@ type Publisher struct {
 	Revision  map[string]uint64
 	passes    int
 	Touched   map[string]int // how often a node got other bytes
-	Refused   map[string][]xds.Refusal
-	Forms     *draft.Sealed
-	Epochs    uint64
+	Withheld  map[string][]draft.Withheld
+	Taken     map[string][]*draft.Resource // listeners that a client has accepted
 }
 
 func (p *Publisher) Connect(ids ...string) {
@@ -41,9 +40,7 @@ func (p *Publisher) Connected() []node.Key {
 	return slices.Clone(p.connected)
 }
 
-func (p *Publisher) Accepted(node.Key) *draft.Sealed { return p.Forms }
-
-func (p *Publisher) Epoch(node.Key) uint64 { return p.Epochs }
+func (p *Publisher) Listeners(k node.Key) []*draft.Resource { return p.Taken[k.ID] }
 
 func (p *Publisher) Publish(m map[node.Key]xds.Config) {
 	p.mu.Lock()
@@ -53,7 +50,7 @@ func (p *Publisher) Publish(m map[node.Key]xds.Config) {
 		if old, ok := p.Has[k.ID]; !ok || old != c.Sealed {
 			p.Touched[k.ID]++
 		}
-		p.Has[k.ID], p.Revision[k.ID], p.Refused[k.ID] = c.Sealed, c.Revision, c.Refused
+		p.Has[k.ID], p.Revision[k.ID], p.Withheld[k.ID] = c.Sealed, c.Revision, c.Withheld
 	}
 }
 
@@ -74,7 +71,7 @@ func (p *Publisher) Take() int {
 }
 
 func NewPublisher(ids ...string) *Publisher {
-	p := &Publisher{Has: map[string]*draft.Sealed{}, Revision: map[string]uint64{}, Touched: map[string]int{}, Refused: map[string][]xds.Refusal{}}
+	p := &Publisher{Has: map[string]*draft.Sealed{}, Revision: map[string]uint64{}, Touched: map[string]int{}, Withheld: map[string][]draft.Withheld{}, Taken: map[string][]*draft.Resource{}}
 	p.Connect(ids...)
 	return p
 }

@@ -66,7 +66,7 @@ func FindBlame(q BlameQuestion) (map[draft.ResourceID][]xds.Blame, error) {
 		}
 	}
 	if byCheck {
-		s.had = s.now.Had(q.Rejected)
+		s.had = had(s.now, q.Rejected)
 	}
 	s.withheld = s.refused(s.now)
 	s.try()
@@ -115,7 +115,7 @@ func (s *blameSearch) refused(p *generate.Proxy) map[draft.ResourceID]bool {
 		return nil
 	}
 	out := map[draft.ResourceID]bool{}
-	for _, r := range generate.Refusals(p.Check(&s.checker, s.had.Sealed)) {
+	for _, r := range generate.Withheld(p.Check(&s.checker, s.had.Sealed)) {
 		out[r.ID] = true
 	}
 	return out
@@ -235,4 +235,26 @@ func role(name string) string {
 		return first + name[last:]
 	}
 	return name
+}
+
+// had returns a config that holds, in place of what a client rejects of p and of what is withheld from it, the forms that it
+// accepted last. It is there to be compared with: its lists have no versions.
+func had(p *generate.Proxy, rejected []xds.Rejection) *generate.Proxy {
+	form := make(map[draft.ResourceID]*draft.Resource, len(rejected))
+	for i := range rejected {
+		form[rejected[i].ID] = rejected[i].Accepted
+	}
+	out := *p
+	out.Sealed = &draft.Sealed{}
+	for rank, list := range p.Sealed.Resources {
+		for _, r := range list {
+			if accepted, is := form[draft.ResourceID{TypeURL: draft.Types[rank], Name: r.Name}]; is {
+				r = accepted
+			}
+			if r != nil {
+				out.Sealed.Resources[rank] = append(out.Sealed.Resources[rank], r)
+			}
+		}
+	}
+	return &out
 }

@@ -78,7 +78,7 @@ func documents(t *rapid.T, m *generate.Mesh, name string) (config, rules any) {
 		return d
 	}
 	none := value(map[string]any{})
-	c, _, err := inspect.ProxyConfig(m, name, inspect.ConfigOptions{})
+	c, _, err := inspect.ProxyConfig(m, name, nil, inspect.ConfigOptions{})
 	var missing *generate.NotFoundError
 	if errors.As(err, &missing) {
 		return none, none

@@ -17,29 +17,31 @@ import (
 
 // Documents of the API, so that commands need not know where they are declared.
 type (
-	Applied  = inspect.Applied
-	Blame    = inspect.Blame
-	Change   = inspect.Change
-	Check    = inspect.Check
-	Config   = inspect.Config
-	Diff     = change.Diff
-	Field    = explain.Field
-	Health   = inspect.Health
-	History  = inspect.History
-	InForce  = explain.InForce
-	Index    = inspect.Index
-	Item     = inspect.Item
-	Kind     = inspect.Kind
-	Policies = explain.Policies
-	Proxies  = inspect.Proxies
-	Proxy    = inspect.Proxy
-	Revision = inspect.Revision
-	Rollback = inspect.Rollback
-	Rules    = explain.Rules
-	Service  = inspect.Service
-	Status   = inspect.Status
-	Wait     = inspect.Wait
-	Written  = inspect.Written
+	Applied = inspect.Applied
+	Blame   = inspect.Blame
+	Change  = inspect.Change
+	Check   = inspect.Check
+	Config  = inspect.Config
+	// ConfigOptions says which config of a proxy is asked for.
+	ConfigOptions = inspect.ConfigOptions
+	Diff          = change.Diff
+	Field         = explain.Field
+	Health        = inspect.Health
+	History       = inspect.History
+	InForce       = explain.InForce
+	Index         = inspect.Index
+	Item          = inspect.Item
+	Kind          = inspect.Kind
+	Policies      = explain.Policies
+	Proxies       = inspect.Proxies
+	Proxy         = inspect.Proxy
+	Revision      = inspect.Revision
+	Rollback      = inspect.Rollback
+	Rules         = explain.Rules
+	Service       = inspect.Service
+	Status        = inspect.Status
+	Wait          = inspect.Wait
+	Written       = inspect.Written
 
 	StatusProblem = inspect.Problem
 
@@ -179,10 +181,16 @@ func (c *Client) Rollback(ctx context.Context, r Rollback) (*Written, error) {
 	return ask[Written](ctx, c, "/v1/rollback", r)
 }
 
-// Config returns what the Envoy of a dataplane gets.
-func (c *Client) Config(ctx context.Context, mesh, name string, shadow, diff bool) (*Config, error) {
-	q := query("shadow", strconv.FormatBool(shadow))
-	if diff {
+// Config returns what the Envoy of a dataplane was sent, or would be.
+func (c *Client) Config(ctx context.Context, mesh, name string, o ConfigOptions) (*Config, error) {
+	q := url.Values{}
+	if o.Shadow {
+		q.Set("shadow", "true")
+	}
+	if o.Computed {
+		q.Set("computed", "true")
+	}
+	if o.Diff {
 		q.Set("include", "diff")
 	}
 	return call[Config](ctx, c, http.MethodGet, path("meshes", mesh, "dataplanes", name, "_config"), q, nil)

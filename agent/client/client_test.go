@@ -126,7 +126,7 @@ func TestCalls(t *testing.T) {
 	if len(ks) < 10 || ks[0].Kind != "Mesh" || !ks[0].Global {
 		t.Errorf("kinds: %+v", ks)
 	}
-	cfg, err := c.Config(ctx, "default", "web", true, true)
+	cfg, err := c.Config(ctx, "default", "web", client.ConfigOptions{Shadow: true, Diff: true})
 	must("config", err)
 	if len(cfg.XDS) == 0 || cfg.Diff == nil {
 		t.Errorf("config: %+v", cfg)

@@ -21,12 +21,17 @@ func New(quiet, ceiling time.Duration) *Timer {
 }
 
 // Due notes an event.
-func (d *Timer) Due() {
+func (d *Timer) Due() { d.DueIn(d.quiet) }
+
+// DueIn is Due for an event that waits for another time than the quiet time where no other one waits already.
+func (d *Timer) DueIn(wait time.Duration) {
 	now := time.Now()
 	if d.latest.IsZero() {
 		d.latest = now.Add(d.ceiling)
+	} else {
+		wait = d.quiet
 	}
-	d.timer.Reset(min(d.quiet, d.latest.Sub(now)))
+	d.timer.Reset(max(0, min(wait, d.latest.Sub(now))))
 }
 
 // Done says that everything noted so far is being acted on.

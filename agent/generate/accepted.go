@@ -1,8 +1,6 @@
 package generate
 
 import (
-	"slices"
-
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 )
@@ -18,15 +16,7 @@ func (p *Proxy) Accepted(findings []finding.Finding) *Proxy {
 	if len(blocked) == 0 {
 		return p
 	}
-	next := *p
-	out := *p.Sealed
-	for rank, typeURL := range draft.Types {
-		out.Resources[rank], out.Versions[rank] = draft.Order(slices.DeleteFunc(slices.Clone(p.Sealed.Resources[rank]), func(r *draft.Resource) bool {
-			return blocked[draft.ResourceID{TypeURL: typeURL, Name: r.Name}]
-		}))
-	}
-	next.Sealed = &out
-	return &next
+	return p.substitute(&draft.Sealed{}, nil, blocked)
 }
 
 // SameConfig reports whether two proxies are sent the same but for their secrets, which are made for each proxy. Nil is

@@ -35,7 +35,7 @@ func (p *Proxy) placeholders() bool {
 	return p.secrets == identity.Placeholder()
 }
 
-// StillFit reports whether a config need not be checked where nothing of another one, was, is held back: the two differ in
+// StillFit reports whether a config need not be checked where nothing of another one, was, is withheld: the two differ in
 // lists of endpoints alone, and those are good by themselves. It is what most changes of a mesh come to, and cheap.
 func (p *Proxy) StillFit(c *load.Checker, was *draft.Sealed) bool {
 	rank := draft.Rank(draft.TypeEndpoint)

@@ -46,7 +46,7 @@ func TestFieldRuleIsHeldBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := map[draft.ResourceID]string{}
-	for _, r := range generate.Refusals(p.Check(&load.Checker{}, nil)) {
+	for _, r := range generate.Withheld(p.Check(&load.Checker{}, nil)) {
 		refused[r.ID] = r.Reason
 	}
 	for id, want := range map[draft.ResourceID]string{

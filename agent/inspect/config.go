@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/change"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -14,28 +16,48 @@ import (
 
 // ConfigOptions says which config of a proxy is shown.
 type ConfigOptions struct {
-	Shadow bool // the one that it would have if shadow policies acted
-	Diff   bool // with the patch that leads from the current config to the one that is shown
+	Shadow   bool // the one that would be computed if shadow policies acted
+	Computed bool // the one that was computed, with what the check withholds
+	Diff     bool // with the patch that leads from the current config to the one that is shown
 
 	Rendered generate.RenderCache // of resources that were shown before; nil: none
 }
 
-// ProxyConfig renders what the Envoy of a dataplane gets in a mesh, as _config and `inspect dataplane` show it, and
-// what was left out of it.
+// ProxyConfig renders what the Envoy of a dataplane gets in a mesh, as _config and `inspect dataplane` show it, and what was
+// left out of it. That is published, or, where it is nil since nobody is connected, what would be.
 //
-// It is pure, but for the cache. The error is an *xds.NotFoundError when the mesh has no such dataplane.
-func ProxyConfig(m *generate.Mesh, name string, o ConfigOptions) (*Config, []mesh.Warning, error) {
-	in := generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}
-	if o.Shadow {
-		in.Mesh = m.Shadow()
-	}
+// It is pure, but for the cache. The error is a *generate.NotFoundError when the mesh has no such dataplane.
+func ProxyConfig(m *generate.Mesh, name string, published *generate.Proxy, o ConfigOptions) (*Config, []mesh.Warning, error) {
 	var memo *generate.Memo
-	if o.Diff && in.Mesh != m {
+	if o.Diff && o.Shadow {
 		memo = generate.NewMemo() // most of two configs is the same
 	}
-	p, err := generate.Generate(in, nil, memo)
-	if err != nil {
-		return nil, nil, err
+	compute := func(m *generate.Mesh) (*generate.Proxy, error) {
+		return generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, memo)
+	}
+	var computed *generate.Proxy
+	if o.Computed || o.Shadow && o.Diff || !o.Shadow && published == nil {
+		var err error
+		if computed, err = compute(m); err != nil {
+			return nil, nil, err
+		}
+	}
+	if published == nil && computed != nil && !o.Shadow {
+		published = firstPublished(computed)
+	}
+	from, shown := published, published
+	switch {
+	case o.Shadow: // two computed configs are compared: the check would hide what shadow policies change
+		shadow, err := computed, error(nil)
+		if s := m.Shadow(); s != m || shadow == nil {
+			shadow, err = compute(s)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		from, shown = computed, shadow
+	case o.Computed:
+		shown = computed
 	}
 	if o.Rendered == nil {
 		o.Rendered = &RenderCache{}
@@ -44,25 +66,33 @@ func ProxyConfig(m *generate.Mesh, name string, o ConfigOptions) (*Config, []mes
 	if err != nil {
 		return nil, nil, err
 	}
-	doc, err := r.Config(p)
+	doc, err := r.Config(shown)
 	if err != nil {
 		return nil, nil, err
 	}
 	c := &Config{XDS: doc}
 	if o.Diff {
-		c.Diff = []Operation{}
-		if in.Mesh != m {
-			in.Mesh = m
-			current, err := generate.Generate(in, nil, memo)
-			if err != nil {
-				return nil, nil, err
-			}
-			if c.Diff, err = change.Config(r, current, p); err != nil {
-				return nil, nil, err
-			}
+		if c.Diff, err = change.Config(r, from, shown); err != nil {
+			return nil, nil, err
+		}
+		if c.Diff == nil {
+			c.Diff = []Operation{}
 		}
 	}
-	return c, p.Warnings, nil
+	return c, shown.Warnings, nil
+}
+
+// firstPublished returns what would be published of a config for a client that has nothing yet.
+func firstPublished(p *generate.Proxy) *generate.Proxy {
+	var checker load.Checker
+	check := func(p *generate.Proxy) []finding.Finding { return p.Check(&checker, nil) }
+	out, _ := p.Withhold(check(p), nil, check)
+	return out
+}
+
+// published returns what was published for the Envoy of a proxy, nil when it is not connected.
+func (l *Last) published(ref node.Ref) *generate.Proxy {
+	return l.Published[node.Key{ID: ref.NodeID(), Flavor: node.FlavorEnvoy}]
 }
 
 // config is GET /meshes/{mesh}/dataplanes/{name}/_config.
@@ -71,15 +101,24 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
+	computed, e := boolQuery(r, "computed")
+	if e != nil {
+		return e
+	}
+	if computed && shadow {
+		return invalidQuery("computed", "true", "leave it out with shadow=true, which is always computed")
+	}
 	include, e := includes(r, "diff")
 	if e != nil {
 		return e
 	}
-	m, e := s.mesh(r.PathValue("mesh"))
+	last := s.opts.Last()
+	m, e := meshOf(last, r.PathValue("mesh"))
 	if e != nil {
 		return e
 	}
-	c, _, err := ProxyConfig(m, r.PathValue("name"), ConfigOptions{Shadow: shadow, Diff: include["diff"], Rendered: &s.rendered})
+	published := last.published(node.Ref{Type: node.ProxyDataplane, Mesh: m.View.Name, Name: r.PathValue("name")})
+	c, _, err := ProxyConfig(m, r.PathValue("name"), published, ConfigOptions{Shadow: shadow, Diff: include["diff"], Computed: computed, Rendered: &s.rendered})
 	if err != nil {
 		return generationError(err)
 	}
@@ -89,7 +128,10 @@ func (s *Server) config(w http.ResponseWriter, r *http.Request) *Error {
 
 // mesh returns a mesh as the last reconciliation left it.
 func (s *Server) mesh(name string) (*generate.Mesh, *Error) {
-	last := s.opts.Last()
+	return meshOf(s.opts.Last(), name)
+}
+
+func meshOf(last *Last, name string) (*generate.Mesh, *Error) {
 	if last == nil {
 		return nil, notReady()
 	}

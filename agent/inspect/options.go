@@ -64,10 +64,12 @@ type Last struct {
 	Revision uint64                               // of the store when it began
 	Meshes   map[string]*generate.Mesh            // by name
 	Proxies  map[generate.ProxyID]*generate.Proxy // what was made for clients
-	At       time.Time                            // when it ended
-	Took     time.Duration
-	Zone     string // of the node
-	SystemCA string // see [xds.ZoneInput]
+	// Published is what was published for the clients that are connected: Proxies without what the check withholds.
+	Published map[node.Key]*generate.Proxy
+	At        time.Time // when it ended
+	Took      time.Duration
+	Zone      string // of the node
+	SystemCA  string // see [xds.ZoneInput]
 	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
 	Problems []Problem
 }

@@ -31,8 +31,8 @@ func because(blame []xds.Blame) string {
 // maxProblemReason bounds what a problem quotes of the message of a client, in bytes.
 const maxProblemReason = 300
 
-// rejections tells what is held back from connected clients as problems, be it that they reject it or that the check
-// does: of the policies that are the likely cause, else of the dataplanes.
+// rejections tells what connected clients reject, and what the check withholds from them, as problems: of
+// the policies that are the likely cause, else of the dataplanes.
 func (s *Server) rejections() []Problem {
 	if s.opts.Progress == nil {
 		return nil
@@ -85,7 +85,7 @@ func (s *Server) rejections() []Problem {
 		var b strings.Builder
 		verb := "rejected by "
 		if r.By == xds.HeldByCheck {
-			verb = "held back from "
+			verb = "withheld from "
 		}
 		if n := len(p.proxies); n == 1 {
 			b.WriteString(verb + r.Node.ID)

@@ -65,14 +65,14 @@ func benchmarkConfig(b *testing.B, o inspect.ConfigOptions) {
 		b.Run(name, func(b *testing.B) {
 			o.Rendered = &inspect.RenderCache{}
 			b.ReportAllocs()
-			if _, _, err := inspect.ProxyConfig(m, "web", o); err != nil {
+			if _, _, err := inspect.ProxyConfig(m, "web", nil, o); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
 				if name == "cold" {
 					o.Rendered = &inspect.RenderCache{}
 				}
-				c, _, err := inspect.ProxyConfig(m, "web", o)
+				c, _, err := inspect.ProxyConfig(m, "web", nil, o)
 				if err != nil {
 					b.Fatal(err)
 				}

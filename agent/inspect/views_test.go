@@ -58,7 +58,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, _, err := inspect.ProxyConfig(v, "web", inspect.ConfigOptions{})
+	c, _, err := inspect.ProxyConfig(v, "web", nil, inspect.ConfigOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,11 +13,18 @@ import (
 )
 
 // ZoneConfig renders what the Envoy of a proxy at the border of a zone gets, as _config and `inspect zoneegress` show it,
-// and what was left out of it. It is pure, but for the cache, which may be nil.
-func ZoneConfig(in generate.ZoneInput, cache generate.RenderCache) (*Config, []mesh.Warning, error) {
-	p, err := generate.GenerateZone(in, nil, nil)
-	if err != nil {
-		return nil, nil, err
+// and what was left out of it; see [ProxyConfig]. It is pure, but for the cache, which
+// may be nil.
+func ZoneConfig(in generate.ZoneInput, published *generate.Proxy, computed bool, cache generate.RenderCache) (*Config, []mesh.Warning, error) {
+	p := published
+	if computed || p == nil {
+		var err error
+		if p, err = generate.GenerateZone(in, nil, nil); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !computed && published == nil {
+		p = firstPublished(p)
 	}
 	r, err := generate.NewRenderer(cache)
 	if err != nil {
@@ -33,6 +40,10 @@ func ZoneConfig(in generate.ZoneInput, cache generate.RenderCache) (*Config, []m
 // zoneConfig is GET /zoneegresses/{name}/_config, and the same of ingresses.
 func (s *Server) zoneConfig(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
+		computed, e := boolQuery(r, "computed")
+		if e != nil {
+			return e
+		}
 		last := s.opts.Last()
 		if last == nil {
 			return notReady()
@@ -46,7 +57,7 @@ func (s *Server) zoneConfig(t node.Type) handler {
 		for _, name := range slices.Sorted(maps.Keys(last.Meshes)) {
 			in.Meshes = append(in.Meshes, last.Meshes[name])
 		}
-		c, _, err := ZoneConfig(in, &s.rendered)
+		c, _, err := ZoneConfig(in, last.published(node.Ref{Type: t, Name: key.Name}), computed, &s.rendered)
 		if err != nil {
 			return generationError(err)
 		}

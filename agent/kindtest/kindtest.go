@@ -33,6 +33,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -116,7 +117,7 @@ func option(comment, name string) string {
 // changes are what the policies of a plugin change of the config of one proxy.
 func changes(t *testing.T, comment string, input []byte, plugin policy.Plugin) string {
 	t.Helper()
-	rs := resources(t, input)
+	rs := InputOf(t, inputFile, input).Resources
 	own := map[string]bool{}
 	for _, d := range slices.Concat(plugin.Kinds, plugin.Refers) {
 		own[d.Kind] = true
@@ -221,4 +222,25 @@ func flatten(out map[string]string, path string, v any) {
 		}
 		out[path] = string(b)
 	}
+}
+
+// Generator reads resources in the universal format, adds the Mesh "default" where there is none, and returns what
+// makes the config of a dataplane: for tests of what the cases do not show, such as the order of routes.
+func Generator(t testing.TB, input []byte, dataplane string) func() *generate.Proxy {
+	t.Helper()
+	rs := InputOf(t, inputFile, input).Resources
+	m, err := generate.NewMesh(resource.NewSet(rs), resource.DefaultMesh, mesh.Options{}, kinds.Plugins(), policy.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() *generate.Proxy { return proxyOf(t, m, dataplane) }
+}
+
+func proxyOf(t testing.TB, m *generate.Mesh, dataplane string) *generate.Proxy {
+	t.Helper()
+	p, err := generate.Generate(generate.Input{Mesh: m, Name: dataplane, Flavor: node.FlavorEnvoy}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -34,7 +34,7 @@ func RunMigrations(t *testing.T, dir string, plugin policy.Plugin) {
 // migrated is what a plugin makes of the legacy policies of resources.
 func migrated(t *testing.T, input []byte, plugin policy.Plugin) string {
 	t.Helper()
-	reg, set := kinds.Registry(), resource.NewSet(resources(t, input))
+	reg, set := kinds.Registry(), resource.NewSet(InputOf(t, inputFile, input).Resources)
 	v, err := mesh.Build(set, resource.DefaultMesh, mesh.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)

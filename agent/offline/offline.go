@@ -123,7 +123,7 @@ func (o *Offline) newMesh(zone string) change.NewMesh {
 // Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.
 func (o *Offline) Config(zone, meshName, dataplane string, include inspect.ConfigOptions) (*inspect.Config, []string, error) {
 	return view(o, zone, meshName, func(m *generate.Mesh) (*inspect.Config, []mesh.Warning, error) {
-		c, warnings, err := inspect.ProxyConfig(m, dataplane, include)
+		c, warnings, err := inspect.ProxyConfig(m, dataplane, nil, include)
 		return c, slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings), err
 	})
 }

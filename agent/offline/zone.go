@@ -26,7 +26,7 @@ func (o *Offline) ZoneConfig(zone string, ref ProxyRef) (*inspect.Config, []stri
 		in.Meshes = append(in.Meshes, m)
 		warnings = append(warnings, m.View.Warnings...)
 	}
-	c, more, err := inspect.ZoneConfig(in, nil)
+	c, more, err := inspect.ZoneConfig(in, nil, false, nil)
 	if err != nil {
 		return nil, nil, err
 	}

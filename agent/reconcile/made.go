@@ -15,3 +15,14 @@ func (r *Reconciler) made() map[generate.ProxyID]*generate.Proxy {
 	}
 	return out
 }
+
+// published returns what was published for the clients that are connected.
+func (p *pass) published() map[node.Key]*generate.Proxy {
+	out := make(map[node.Key]*generate.Proxy, len(p.r.proxies))
+	for key, s := range p.r.proxies {
+		if s.seen.Equal(p.now) && s.verdict.publish != nil {
+			out[key] = s.verdict.publish
+		}
+	}
+	return out
+}

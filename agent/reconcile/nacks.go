@@ -34,6 +34,7 @@ type NackWatch struct {
 
 // nackServer is where rejections come from; [xds.Server] is one.
 type nackServer interface {
+	HasRejections() bool
 	Progress() []xds.Progress
 	Attribute(r xds.Rejection, blame []xds.Blame, revision uint64)
 }
@@ -71,6 +72,10 @@ type blamed struct {
 
 // look works out what is not worked out yet.
 func (n *NackWatch) look(ctx context.Context) {
+	if !n.server.HasRejections() {
+		clear(n.known)
+		return
+	}
 	last, snap := n.last(), n.store.Snapshot()
 	if last == nil {
 		return
@@ -176,7 +181,7 @@ func (n *NackWatch) report(r xds.Rejection, blame []xds.Blame) {
 		}
 		message := "a proxy rejects what a policy makes"
 		if r.By == xds.HeldByCheck {
-			message = "what a policy makes is held back from a proxy"
+			message = "what a policy makes is withheld from a proxy"
 		}
 		n.log.Warn(message, "policy", resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(),
 			"field", b.Field, "evidence", b.Evidence, "node", r.Node.ID, "resource", r.ID.Name, "reason", r.Reason)

@@ -31,8 +31,8 @@ import (
 // Publisher takes the configs that a [Reconciler] makes; [xds.Server] is one.
 type Publisher interface {
 	Connected() []node.Key
-	Accepted(node.Key) *draft.Sealed
-	Epoch(node.Key) uint64
+	// Listeners returns those that the client of a node has accepted last, sorted by name.
+	Listeners(node.Key) []*draft.Resource
 	Publish(map[node.Key]xds.Config)
 }
 
@@ -69,8 +69,10 @@ type Options struct {
 	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
 	SystemCA string
 
-	Quiet   time.Duration // without a trigger before a pass; default 5 ms
-	Ceiling time.Duration // from the first trigger to the pass at the latest; default 100 ms
+	// Quiet is the least time from one pass to the next, and the pause that more triggers within it wait for. A trigger after a
+	// quiet time is served at once: sources wait themselves until a file is whole. Default 5 ms.
+	Quiet   time.Duration
+	Ceiling time.Duration // from the first trigger that waits to the pass at the latest; default 100 ms
 	Keep    time.Duration // that the config of a proxy without a stream is remembered; default 5 min
 }
 
@@ -104,6 +106,7 @@ type proxyState struct {
 	revision uint64    // of the store that proxy was made from
 	seen     time.Time // when it was connected last
 	verdict  verdict
+	fit      *draft.Sealed // published last that the check has found fit; nil: nothing was
 }
 
 // NewReconciler returns a reconciler that has done nothing yet.
@@ -186,14 +189,15 @@ func (r *Reconciler) Run(ctx context.Context) {
 		wait.Done()
 		r.Pass()
 		renew.set(r.renewAt)
+		ended := time.Now()
 		for acting := false; !acting; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-changed:
-				wait.Due()
+				wait.DueIn(r.o.Quiet - time.Since(ended))
 			case <-r.trigger:
-				wait.Due()
+				wait.DueIn(r.o.Quiet - time.Since(ended))
 			case <-wait.C:
 				acting = true
 			case <-renew.C:
@@ -219,7 +223,7 @@ func (r *Reconciler) Pass() {
 	if !due.IsZero() && (r.renewAt.IsZero() || due.Before(r.renewAt)) {
 		r.renewAt = due
 	}
-	p.tellSurprises()
+	p.reportWarnings()
 	if r.o.Problems != nil {
 		p.problems = append(p.problems, r.o.Problems()...)
 	}
@@ -228,7 +232,7 @@ func (r *Reconciler) Pass() {
 
 	ended := r.o.Now()
 	r.meshes = meshes
-	r.last.Store(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems, Proxies: r.made(),
+	r.last.Store(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems, Proxies: r.made(), Published: p.published(),
 		Zone: r.zone(), SystemCA: r.o.SystemCA})
 	r.o.Publisher.Publish(publish)
 	r.passSeconds.Observe(ended.Sub(began).Seconds())
@@ -246,7 +250,7 @@ type pass struct {
 	set      *resource.Set
 	problems []inspect.Problem
 
-	surprises map[string]*surprise // by what is the same on other proxies
+	warnings map[string]*warning // by what is the same on other proxies
 }
 
 func (p *pass) problem(k resource.Key, severity, reason string) {
@@ -293,8 +297,8 @@ func (p *pass) generateAll(meshes map[string]*generate.Mesh) map[node.Key]xds.Co
 			publish[key] = xds.Config{Revision: p.revision}
 		} else if s.proxy != nil {
 			p.r.proxies[key] = s
-			refused := p.check(key, s)
-			publish[key] = xds.Config{Sealed: s.proxy.Sealed, Revision: s.revision, Refused: refused, Epoch: s.verdict.Epochs}
+			p.check(key, s)
+			publish[key] = xds.Config{Sealed: s.verdict.publish.Sealed, Revision: s.revision, Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
 		}
 	}
 	for key, s := range p.r.proxies {

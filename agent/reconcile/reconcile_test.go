@@ -27,17 +27,22 @@ func TestReconcileWaitsForQuiet(t *testing.T) {
 			t.Fatalf("%d passes without a trigger", n)
 		}
 		agenttest.ByAPI(t, s, agenttest.Meshes("a"))
+		synctest.Wait()
+		if n := p.Take(); n != 1 || r.Last().Revision != 1 {
+			t.Fatalf("%d passes at once, want 1: whoever changes the store has waited already; revision %d", n, r.Last().Revision)
+		}
+		agenttest.ByAPI(t, s, agenttest.Meshes("b"))
 		time.Sleep(4 * time.Millisecond)
 		synctest.Wait()
 		if n := p.Take(); n != 0 {
-			t.Fatalf("%d passes within the quiet time", n)
+			t.Fatalf("%d passes within the quiet time after a pass", n)
 		}
 		for range 3 {
 			r.Trigger()
 		}
 		time.Sleep(6 * time.Millisecond)
 		synctest.Wait()
-		if n := p.Take(); n != 1 || r.Last().Revision != 1 {
+		if n := p.Take(); n != 1 || r.Last().Revision != 2 {
 			t.Fatalf("%d passes after a burst, want 1; revision %d", n, r.Last().Revision)
 		}
 		// Triggers without a pause are served at the ceiling.

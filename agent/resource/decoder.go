@@ -180,7 +180,11 @@ func (d *decoder) structure(n *node, v reflect.Value, ti *typeInfo) {
 			continue
 		}
 		d.field(p.key)
+		known := len(d.faults)
 		d.value(p.value, v.FieldByIndex(f.index))
+		if f.check != "" && len(d.faults) == known {
+			d.bounds(f.check, p.value, v.FieldByIndex(f.index))
+		}
 		d.pop()
 	}
 }

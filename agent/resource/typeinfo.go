@@ -15,6 +15,7 @@ type typeInfo struct {
 type fieldInfo struct {
 	name  string
 	index []int
+	check string // its tag of that name
 }
 
 var (
@@ -49,9 +50,9 @@ func fieldsOf(t reflect.Type, at []int) []fieldInfo {
 			out = append(out, fieldsOf(f.Type, index)...)
 		case !f.IsExported():
 		case name == "":
-			out = append(out, fieldInfo{f.Name, index})
+			out = append(out, fieldInfo{f.Name, index, f.Tag.Get("check")})
 		default:
-			out = append(out, fieldInfo{name, index})
+			out = append(out, fieldInfo{name, index, f.Tag.Get("check")})
 		}
 	}
 	return out

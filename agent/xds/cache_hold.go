@@ -1,22 +1,21 @@
 package xds
 
 import (
-	"bytes"
-	"slices"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
-// rejection says that a client, or the check of the agent before it, refused a resource in certain bytes.
+// rejection says that a client rejected a resource in certain bytes, or that the check of the agent withholds it.
 type rejection struct {
 	resource *draft.Resource // as it was refused
 	reason   string
 	at       time.Time
-	check    bool             // the check refused it
+	check    bool             // the check withholds it, and the client has not seen it
 	rule     int              // of the check
-	cause    draft.ResourceID // see Refusal
-	out      bool             // the client has no form of it, so it is not sent at all; of the check alone
+	cause    draft.ResourceID // see [draft.Withheld]
+	leftOut  bool             // withheld, and the config has nothing in its place
+	unsent   bool             // left out, and nothing is sent in its place
 	// suspectIn is the version of the list that was rejected without naming the resource, which is suspected as long
 	// as the list stands; "" for one that was named.
 	suspectIn string
@@ -35,75 +34,60 @@ func (n *proxyNode) isRejected(rank int, r *draft.Resource) bool {
 	return ok && rej.resource.Version == r.Version
 }
 
-// holdOrder is the types from those that refer to others to those that are referred to.
-var holdOrder = [...]int{draft.RankListener, draft.RankRoute, draft.RankCluster, draft.RankEndpoint, draft.RankSecret}
-
 // hold works out the lists that the client should have: those of the config, with the last accepted bytes in place of
 // those that it is known to reject (ENVOY rule P2), and with what these bytes refer to although the config has it no
 // longer. What it rejects and never accepted in any form is left as it is: there is nothing to protect, and with the
-// next change it gets another chance, since a port may be free by then. What the check refuses is not sent in any case.
+// next change it gets another chance, since a port may be free by then.
+//
+// What is withheld and left out of the config is never taken from a client that has it. A state-of-the-world client that
+// came with a config of unknown bytes is sent it as it is: to leave it out would remove it, while Envoy rejects it and
+// keeps what it has.
 func (n *proxyNode) hold() {
 	if n.cfg == nil {
 		return
 	}
-	n.lists, n.leftOut = n.cfg.Resources, [draft.NumTypes]bool{}
-	if !n.troubled() {
-		return
-	}
-	var old [draft.NumTypes][]*draft.Resource // in force beside the config
-	for _, rank := range holdOrder {
-		current := n.cfg.Resources[rank]
-		var out func(string) bool
-		old[rank], out = n.withhold(rank)
+	n.lists, n.unsent = n.cfg.Resources, [draft.NumTypes]bool{}
+	var old draft.Lists // in force beside the config
+	some, rejections := false, 0
+	for rank := range draft.Types {
+		rejections += len(n.rejected[rank]) + len(n.withheld[rank])
 		for name, rej := range n.rejected[rank] {
-			if n.unfit[rank][name] != nil {
-				continue
-			}
-			r, a := findResource(current, name), findResource(n.accepted[rank], name)
+			r, a := draft.Find(n.cfg.Resources[rank], name), draft.Find(n.accepted[rank], name)
 			if r != nil && a != nil && r.Version == rej.resource.Version && a.Version != r.Version {
 				old[rank] = append(old[rank], a)
 			}
 		}
-		for _, a := range n.accepted[rank] {
-			if findResource(current, a.Name) == nil && slices.ContainsFunc(referrers[rank], func(r int) bool { return anyMentions(old[r], a.Name) }) {
-				old[rank] = append(old[rank], a)
+		for name, u := range n.withheld[rank] {
+			if !u.leftOut {
+				continue
+			}
+			form := draft.Find(n.accepted[rank], name)
+			if form == nil && n.foreign[rank] {
+				form = u.resource
+			}
+			if u.unsent = form == nil; u.unsent {
+				n.unsent[rank] = true
+			} else {
+				old[rank] = append(old[rank], form)
 			}
 		}
-		if len(old[rank]) > 0 || n.leftOut[rank] {
-			slices.SortFunc(old[rank], compareResources)
-			n.lists[rank] = mergeLists(current, old[rank], out)
-		}
+		some = some || len(old[rank]) > 0
+	}
+	n.srv.countRejections(n, rejections > 0)
+	if some {
+		n.lists = draft.Substitute(&n.cfg.Resources, &old, &n.accepted)
 	}
 }
-
-// troubled says whether the client, or the check, refuses anything.
-func (n *proxyNode) troubled() bool {
-	for rank := range draft.Types {
-		if len(n.rejected[rank])+len(n.unfit[rank]) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// anyMentions says whether one of some resources may refer to a name. A name that stands in other words counts too: to
-// keep something a little longer than needed does no harm.
-func anyMentions(list []*draft.Resource, name string) bool {
-	return slices.ContainsFunc(list, func(r *draft.Resource) bool { return mentions(r, name) })
-}
-
-func mentions(r *draft.Resource, name string) bool { return bytes.Contains(r.Body, []byte(name)) }
 
 // reconsider forgets rejections that the change from one config to another has made pointless, and those of resources
 // that may be taken now, since something that they refer to has come up.
 func (n *proxyNode) reconsider(old, cfg *draft.Sealed) {
 	for rank, names := range n.rejected {
 		for name, rej := range names {
-			r := findResource(cfg.Resources[rank], name)
+			r := draft.Find(cfg.Resources[rank], name)
 			switch {
 			case r == nil:
 				delete(names, name)
-				delete(n.since[rank], name)
 			case r.Version != rej.resource.Version, rej.suspectIn != "" && rej.suspectIn != cfg.Versions[rank]:
 				delete(names, name)
 			case old != nil && needMet(rank, r, old, cfg):
@@ -116,7 +100,7 @@ func (n *proxyNode) reconsider(old, cfg *draft.Sealed) {
 			}
 		}
 		for name := range n.since[rank] {
-			if findResource(cfg.Resources[rank], name) == nil {
+			if draft.Find(cfg.Resources[rank], name) == nil && n.withheld[rank][name] == nil {
 				delete(n.since[rank], name)
 			}
 		}
@@ -131,7 +115,7 @@ func needMet(rank int, r *draft.Resource, old, cfg *draft.Sealed) (met bool) {
 			continue
 		}
 		draft.Compare(old.Resources[need], cfg.Resources[need], func(was, next *draft.Resource) {
-			met = met || next != nil && (was == nil || need == draft.RankSecret) && mentions(r, next.Name)
+			met = met || next != nil && (was == nil || need == draft.RankSecret) && draft.Mentions(r, next.Name)
 		})
 	}
 	return met

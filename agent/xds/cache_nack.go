@@ -14,8 +14,6 @@ const (
 	maxNackNames = 64
 )
 
-func compareResources(a, b *draft.Resource) int { return strings.Compare(a.Name, b.Name) }
-
 // namesIn returns the names of those resources that a client's error message mentions. A name counts where it stands
 // by itself: not as a part of a longer word, nor of the longer name of another resource.
 func namesIn(message string, resources []*draft.Resource) map[string]struct{} {

@@ -24,26 +24,29 @@ type proxyNode struct {
 	mu       sync.Mutex // guards all below and the watches of the streams
 	ready    bool
 	cfg      *draft.Sealed
-	revision uint64                            // of the store that cfg was made from
-	lists    [draft.NumTypes][]*draft.Resource // what the streams bring the client to; see hold
-	served   bool                              // had a config at any time
+	revision uint64      // of the store that cfg was made from
+	lists    draft.Lists // what the streams bring the client to; see hold
+	served   bool        // had a config at any time
 	pushedAt time.Time
 	streams  []*adsStream
 
-	accepted [draft.NumTypes][]*draft.Resource // the last bytes that the client took, sorted by name
+	accepted draft.Lists // the last bytes that the client took, sorted by name
 	rejected [draft.NumTypes]map[string]*rejection
 	since    [draft.NumTypes]map[string]uint64 // rejection.since, until the client has taken the resource
 
-	refusals []Refusal                             // of the check of the agent, with the config
-	unfit    [draft.NumTypes]map[string]*rejection // the same; see withhold
-	leftOut  [draft.NumTypes]bool                  // some of unfit are not sent at all
+	against  []*draft.Resource                     // Config.Listeners
+	checked  []draft.Withheld                      // by the check of the agent, as they were published with cfg
+	withheld [draft.NumTypes]map[string]*rejection // the same
+	unsent   [draft.NumTypes]bool                  // in place of some of withheld the client is sent nothing; see spares
 	foreign  [draft.NumTypes]bool                  // state of the world: the client came with other resources than those known
-	epoch    uint64                                // see Server.Epoch
-	stale    bool                                  // refusals are to be worked out anew before anything is sent
 
 	answered uint64                 // the newest revision whose config the client has answered in whole
 	took     [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole
 	cameUp   [draft.NumTypes]uint64 // the first revision with the present list of a type
+
+	rejects bool // it has entries in rejected or withheld, and is counted in the server's rejecting
+
+	later []func() // log lines, which are written once mu is free; see unlock
 
 	about  ProxyStatus // of the newest stream
 	types  [draft.NumTypes]*TypeStatus
@@ -51,23 +54,30 @@ type proxyNode struct {
 	nextEv int
 }
 
+// logLater has a warning written when mu is free: nothing waits for whoever reads the log.
+func (n *proxyNode) logLater(message string, args ...any) {
+	n.later = append(n.later, func() { n.srv.opts.Log.Warn(message, args...) })
+}
+
+// unlock frees mu and writes the log lines. The mu of the server must not be held.
+func (n *proxyNode) unlock() {
+	later := n.later
+	n.later = nil
+	n.mu.Unlock()
+	for _, log := range later {
+		log()
+	}
+}
+
 // setConfig puts a config, or nil for none, in force and says whether streams have to look at it.
 func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	n.revision = c.Revision
-	again := n.stale
-	n.stale = false
-	cfg, revision := c.Sealed, c.Revision
-	if cfg == n.cfg {
-		if cfg == nil || slices.Equal(c.Refused, n.refusals) {
-			n.doubt(c.Epoch)
-			return again
-		}
-		n.refuse(c.Refused, now)
-		n.doubt(c.Epoch)
-		n.hold()
-		return true
+	old, cfg := n.cfg, c.Sealed
+	again := n.outdated()
+	n.against = c.Listeners
+	if cfg == old && (cfg == nil || slices.Equal(c.Withheld, n.checked)) {
+		return again
 	}
-	old := n.cfg
 	n.cfg = cfg
 	if cfg == nil {
 		return true
@@ -78,12 +88,11 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	}
 	for rank := range cfg.Versions {
 		if old == nil || old.Versions[rank] != cfg.Versions[rank] {
-			n.cameUp[rank] = revision
+			n.cameUp[rank] = c.Revision
 		}
 	}
+	n.withhold(c.Withheld, now)
 	n.reconsider(old, cfg)
-	n.refuse(c.Refused, now)
-	n.doubt(c.Epoch)
 	n.hold()
 	return true
 }
@@ -102,10 +111,6 @@ func (n *proxyNode) acknowledged(t *ticket) {
 	s := n.status(t.w.rank)
 	s.AckedVersion, s.AckedAt, s.NACK = t.version, n.srv.opts.Now(), nil
 	n.hold()
-	if t.w.rank == draft.RankListener && len(t.send) > 0 && len(n.refusals) > 0 {
-		n.forgot() // a listener may have moved off an address that a refused one wants
-		n.srv.opts.Changed()
-	}
 	n.record(Event{Kind: "ack", Version: t.version, Nonce: t.nonce}, t)
 }
 
@@ -119,25 +124,26 @@ func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
 			if n.isRejected(rank, r) {
 				delete(n.rejected[rank], r.Name)
 			}
-			if len(n.since[rank]) > 0 && (n.cfg == nil || findResource(n.cfg.Resources[rank], r.Name) == r) {
+			if len(n.since[rank]) > 0 && n.withheld[rank][r.Name] == nil && (n.cfg == nil || draft.Find(n.cfg.Resources[rank], r.Name) == r) {
 				delete(n.since[rank], r.Name)
 			}
 		}
 	}
 	if t.w.sub.IsWildcard() && len(n.rejected[rank]) == 0 && len(good) == len(t.send) && len(t.w.unacked) == 0 {
-		n.accepted[rank] = t.base // shared with the config, as a rule
+		n.setAccepted(rank, t.base) // shared with the config, as a rule
 		return
 	}
-	n.accepted[rank] = mergeLists(n.accepted[rank], good, func(name string) bool {
+	accepted := draft.Merge(n.accepted[rank], good, func(name string) bool {
 		_, gone := slices.BinarySearch(t.removed, name)
 		return gone
 	})
 	// What a client lets go of without a word, as endpoints, is forgotten once there is more than could be current.
-	if n.cfg != nil && len(n.accepted[rank]) > len(n.cfg.Resources[rank]) {
-		n.accepted[rank] = mergeLists(n.accepted[rank], nil, func(name string) bool {
-			return findResource(n.cfg.Resources[rank], name) == nil && findResource(t.base, name) == nil
+	if n.cfg != nil && len(accepted) > len(n.cfg.Resources[rank]) {
+		accepted = draft.Merge(accepted, nil, func(name string) bool {
+			return draft.Find(n.cfg.Resources[rank], name) == nil && draft.Find(t.base, name) == nil
 		})
 	}
+	n.setAccepted(rank, accepted)
 }
 
 // refused takes note that a client rejected a response. A client applies the good resources of a response and names
@@ -149,7 +155,7 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 	if len(bad) == 0 {
 		suspectIn = t.list
 		for _, r := range t.send {
-			if a := findResource(n.accepted[rank], r.Name); a == nil || a.Version != r.Version {
+			if a := draft.Find(n.accepted[rank], r.Name); a == nil || a.Version != r.Version {
 				bad[r.Name] = struct{}{}
 			}
 		}
@@ -166,20 +172,18 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 		}
 		names = append(names, r.Name)
 		if n.cfg != nil {
-			if c := findResource(n.cfg.Resources[rank], r.Name); c == nil || c.Version != r.Version || suspectIn != "" && suspectIn != n.cfg.Versions[rank] {
+			if c := draft.Find(n.cfg.Resources[rank], r.Name); c == nil || c.Version != r.Version || suspectIn != "" && suspectIn != n.cfg.Versions[rank] {
 				continue // changed since
 			}
 		}
 		n.rejected[rank][r.Name] = &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.trouble(rank, r.Name), madeAt: t.madeAt}
 	}
 	n.hold()
-	n.forgot()
-	n.doubt(0) // some may count on what was just refused
 	s := n.status(rank)
 	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames), Policies: []Blame{}}
 	n.srv.metrics.nacks.WithLabelValues(typeLabels[rank]).Inc()
 	n.record(Event{Kind: "nack", Version: t.version, Nonce: t.nonce, Reason: reason, Resources: names, Count: len(names)}, t)
-	n.srv.opts.Log.Warn("proxy rejected a response", "node", n.key.ID, "flavor", n.key.Flavor,
+	n.logLater("proxy rejected a response", "node", n.key.ID, "flavor", n.key.Flavor,
 		"type", draft.Types[rank], "version", t.version, "reason", reason, "resources", firstNames(names, maxEventNames))
 	n.srv.opts.Rejected()
 }

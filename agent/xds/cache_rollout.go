@@ -8,16 +8,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/node"
 )
 
-// referrers lists, by rank, the types whose resources may refer to one: it is removed only after they have moved off
-// it. The graph has no cycle.
-var referrers = [draft.NumTypes][]int{
-	draft.RankSecret:   {draft.RankCluster, draft.RankListener},
-	draft.RankCluster:  {draft.RankListener, draft.RankRoute},
-	draft.RankEndpoint: {draft.RankCluster, draft.RankListener, draft.RankRoute},
-	draft.RankListener: nil,
-	draft.RankRoute:    {draft.RankListener},
-}
-
 // needs lists, by rank, the types that the resources of one may need: while one of those has additions that cannot be
 // sent yet, its own wait. Endpoints are among them because those of an updated cluster belong to the new form of it;
 // but those that the client has asked for never wait, see adsStream.mustWait.
@@ -40,7 +30,7 @@ const (
 // wait for the acknowledgement of the types that may have referred to them. The mu of the node is held.
 func (st *adsStream) advance() {
 	n := st.node
-	if !n.ready || n.cfg == nil || n.stale || st.ended || st.subscribing {
+	if !n.ready || n.cfg == nil || st.ended || st.subscribing {
 		return
 	}
 	var behind [draft.NumTypes]bool // types with additions that cannot be sent yet
@@ -50,9 +40,7 @@ func (st *adsStream) advance() {
 			continue
 		}
 		if w.fresh {
-			if st.begin(w); n.stale {
-				return
-			}
+			st.begin(w)
 		}
 		// Once the list has moved on, coming back to it is a change like any other.
 		if w.quietFor != n.cfg.Versions[rank] {
@@ -69,7 +57,7 @@ func (st *adsStream) advance() {
 			settled := w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
 			w.base, w.owed = c.base, false
 			n.confirm(w, settled)
-		case !w.open || c.adds() && st.mustWait(w, behind):
+		case !w.open, c.adds() && st.mustWait(w, behind), rank == draft.RankListener && n.outdated():
 			behind[rank] = c.adds()
 		default:
 			st.hand(w, c)
@@ -114,13 +102,12 @@ func (st *adsStream) begin(w *typeWatch) {
 				known = append(known, r)
 			}
 		}
-		for name, u := range n.unfit[w.rank] {
-			if h, ok := w.over[name]; ok && h.version == u.resource.Version {
+		for name, u := range n.withheld[w.rank] {
+			if h, ok := w.over[name]; u.leftOut && ok && h.version == u.resource.Version {
 				known = append(known, u.resource) // it took it from another agent
 			}
 		}
-		slices.SortFunc(known, compareResources)
-		known = slices.CompactFunc(known, func(a, b *draft.Resource) bool { return a.Name == b.Name })
+		slices.SortFunc(known, draft.ByName)
 	case w.claimed != "" && w.claimed == st.version(w, want):
 		w.base = want
 		for _, r := range want {
@@ -140,12 +127,8 @@ func (st *adsStream) begin(w *typeWatch) {
 		}
 		st.warming = nil
 	}
-	before := n.accepted[w.rank]
-	n.accepted[w.rank] = mergeLists(before, known, nil)
-	if !sameList(n.accepted[w.rank], before) {
-		n.forgot()
-		n.doubt(0) // refusals were worked out without knowing that
-	}
+	n.setAccepted(w.rank, draft.Merge(n.accepted[w.rank], known, nil))
+	n.hold()
 }
 
 // pending returns what the client needs of a type now.
@@ -158,7 +141,7 @@ func (st *adsStream) mayRemove(rank int) bool {
 	if st.removalForced {
 		return true
 	}
-	for _, r := range referrers[rank] {
+	for _, r := range draft.Referrers[rank] {
 		w := st.watches[r]
 		if w == nil {
 			// On a reconnect Envoy asks for clusters first and for listeners at once after.
@@ -218,9 +201,6 @@ func (st *adsStream) hand(w *typeWatch, c change) {
 	w.spoken = true
 	t.version = st.version(w, c.base)
 	w.owed, w.open, w.ticket = false, false, t
-	if len(c.removed) > 0 {
-		n.forgot() // what is worked out right now may count on it
-	}
 	if w.rank == draft.RankCluster && st.node.key.Flavor == node.FlavorEnvoy {
 		st.rewarm(c.updated)
 	}
@@ -281,7 +261,7 @@ func (st *adsStream) rewarm(clusters []*draft.Resource) {
 // just that.
 func (st *adsStream) version(w *typeWatch, list []*draft.Resource) string {
 	cfg := st.node.cfg
-	if sameList(list, cfg.Resources[w.rank]) && (w.delta || w.sub.IsWildcard() && len(w.over) == 0) {
+	if draft.SameList(list, cfg.Resources[w.rank]) && (w.delta || w.sub.IsWildcard() && len(w.over) == 0) {
 		return cfg.Versions[w.rank]
 	}
 	return listVersion(list, func(name string) bool { return w.over[name].kind != holdsStale && w.wants(name) })

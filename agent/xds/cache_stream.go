@@ -52,7 +52,7 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 	}
 	n := st.node
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	defer n.unlock()
 	st.subscribing = true
 	w := st.watches[rank]
 	if w == nil {
@@ -84,7 +84,7 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) e
 	}
 	n := st.node
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	defer n.unlock()
 	w := st.watches[rank]
 	if w == nil {
 		st.watches[rank] = &typeWatch{node: n, rank: rank, fresh: true}

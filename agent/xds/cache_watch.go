@@ -169,7 +169,7 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 	if quiet {
 		return w.changeDue()
 	}
-	if sameList(w.base, want) && len(w.over) == 0 {
+	if draft.SameList(w.base, want) && len(w.over) == 0 {
 		return change{base: want, answer: w.owed, send: w.whole(want, w.owed)}
 	}
 	var c change
@@ -178,7 +178,7 @@ func (w *typeWatch) changeTo(want []*draft.Resource, quiet bool, mayRemove func(
 	canRemove := true
 	if len(left)+len(overGone) > 0 {
 		if canRemove = mayRemove(); !canRemove {
-			want = mergeLists(want, left, nil)
+			want = draft.Merge(want, left, nil)
 			c.waiting = true
 		} else {
 			gone = left
@@ -239,7 +239,7 @@ func (w *typeWatch) changeDue() change {
 		if h.kind != holdsDue {
 			continue
 		}
-		if r := findResource(w.base, name); r != nil && w.wants(name) {
+		if r := draft.Find(w.base, name); r != nil && w.wants(name) {
 			c.updated = append(c.updated, r)
 		} else if w.delta {
 			c.removed = append(c.removed, name)
@@ -259,7 +259,7 @@ func (w *typeWatch) changeDue() change {
 // surplus returns what the client has and the list does not: resources of the base, and names of holdings, both sorted
 // and without those that it is not subscribed to or that are spared.
 func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, over []string) {
-	if !sameList(w.base, want) {
+	if !draft.SameList(w.base, want) {
 		j := 0
 		for _, r := range w.base {
 			for j < len(want) && want[j].Name < r.Name {
@@ -271,7 +271,7 @@ func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, ove
 		}
 	}
 	for name, h := range w.over {
-		if findResource(want, name) == nil && findResource(left, name) == nil && !w.spared(name, h) {
+		if draft.Find(want, name) == nil && draft.Find(left, name) == nil && !w.spared(name, h) {
 			over = append(over, name)
 		}
 	}
@@ -301,7 +301,7 @@ func (w *typeWatch) settleHoldings(base []*draft.Resource, quiet, waiting bool) 
 	for name, h := range w.over {
 		switch {
 		case quiet && h.kind != holdsDue:
-		case (waiting && h.kind != holdsDue || w.spared(name, h)) && findResource(base, name) == nil:
+		case (waiting && h.kind != holdsDue || w.spared(name, h)) && draft.Find(base, name) == nil:
 		default:
 			if settled == nil {
 				settled = map[string]holding{}

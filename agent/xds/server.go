@@ -32,8 +32,8 @@ type ServerOptions struct {
 	Now func() time.Time
 	// Handler is told of streams; nil for none.
 	Handler StreamHandler
-	// Changed is called whenever the set that Connected returns has changed, or refusals have to be worked out anew. It must
-	// not block, nor call the server; nil for none.
+	// Changed is called whenever the set that Connected returns has changed, and when a client from which something is
+	// withheld has accepted listeners. It must not block, nor call the server; nil for none.
 	Changed func()
 	// Rejected is called whenever a client has rejected something. It must not block; nil for none.
 	Rejected func()
@@ -109,10 +109,11 @@ type Server struct {
 	opts    ServerOptions
 	metrics *serverMetrics
 	stubs   *stubRequests
-	epochs  atomic.Uint64 // counts up; see Server.Epoch
 
 	wg       sync.WaitGroup // stream goroutines
 	watchers watchers
+
+	rejecting atomic.Int64 // nodes with rejections
 
 	mu       sync.Mutex // taken before a proxyNode's mu; guards all below
 	ready    bool
@@ -215,12 +216,12 @@ func (s *Server) Ready() {
 type Config struct {
 	Sealed   *draft.Sealed // nil: the node is unknown
 	Revision uint64        // of the store that it was made from, or from a later one without a difference
-	// Refused are the resources of Sealed that must not be sent, each once, worked out with what [Server.Accepted] gave.
-	// It must not be changed.
-	Refused []Refusal
-	// Epoch is what [Server.Epoch] gave before that. Where it is another one by now, the refusals may count on what is lost:
-	// nothing is sent, and Changed is called.
-	Epoch uint64
+	// Withheld are the resources that the check does not let through, each once. Sealed has bytes in their place that it let
+	// through before, or nothing. It must not be changed.
+	Withheld []draft.Withheld
+	// Listeners is what [Server.Listeners] gave when it was worked out what to withhold. Where something is withheld and the
+	// client has accepted others since, no listener is sent until a config comes that was worked out with those.
+	Listeners []*draft.Resource
 }
 
 // Publish sets the config of nodes, each at once. A nil config says that the node is unknown: a connected client keeps
@@ -230,6 +231,7 @@ type Config struct {
 // same as before costs a comparison of pointers. Configs published for nodes that are not connected are dropped: a
 // node that comes back after a while waits for a fresh one.
 func (s *Server) Publish(configs map[node.Key]Config) {
+	var later []func() // log lines: no node waits for those of another one
 	for key, cfg := range configs {
 		s.mu.Lock()
 		n := s.nodes[key]
@@ -242,9 +244,13 @@ func (s *Server) Publish(configs map[node.Key]Config) {
 			n.refresh()
 		}
 		n.settle()
+		later, n.later = append(later, n.later...), nil
 		n.mu.Unlock()
 	}
 	s.watchers.notify()
+	for _, log := range later {
+		log()
+	}
 }
 
 // Connected returns the keys of the nodes with a stream, known or not, sorted.

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -100,10 +101,9 @@ type agent struct {
 	stop func()
 
 	mu       sync.Mutex
-	latest   *draft.Sealed                    // what a node that comes is given
-	refused  []xds.Refusal                    // of latest
-	judge    func(had *draft.Sealed) []string // works them out with what the client has; nil: they are known
-	revision uint64                           // that configs are published with
+	latest   *draft.Sealed    // what a node that comes is given
+	withheld []draft.Withheld // with latest
+	revision uint64           // that configs are published with
 }
 
 func startAgent(t testing.TB, o xds.ServerOptions, extra ...net.Listener) *agent {
@@ -134,48 +134,97 @@ func startAgent(t testing.TB, o xds.ServerOptions, extra ...net.Listener) *agent
 // serving starts an agent that gives each node the config that was pushed last, at first cfg.
 func serving(t testing.TB, cfg *draft.Sealed) *agent { return servingWith(t, cfg, xds.ServerOptions{}) }
 
-func servingWith(t testing.TB, cfg *draft.Sealed, o xds.ServerOptions) *agent {
+func servingWith(t testing.TB, cfg *draft.Sealed, o xds.ServerOptions, extra ...net.Listener) *agent {
 	t.Helper()
 	var a *agent
+	changed := make(chan struct{}, 1)
+	told := o.Changed
+	o.Changed = func() {
+		if told != nil {
+			told()
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
 	o.Handler = onOpen(func(s xds.Stream) error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.give(s.Key, a.latest)
 		return nil
 	})
-	a = startAgent(t, o)
+	a = startAgent(t, o, extra...)
 	a.latest = cfg
 	a.Ready()
+	done, ended := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(done); <-ended })
+	go func() { // publishes what was pushed last whenever the server asks for it
+		defer close(ended)
+		for {
+			select {
+			case <-changed:
+				a.mu.Lock()
+				if len(a.withheld) > 0 {
+					a.give(web, a.latest)
+				}
+				a.mu.Unlock()
+			case <-done:
+				return
+			}
+		}
+	}()
 	return a
 }
 
 func (a *agent) give(key node.Key, cfg *draft.Sealed) {
-	epoch := a.Epoch(key)
-	if a.judge != nil {
-		a.refused = refusals(a.judge(a.Accepted(key))...)
-	}
-	a.Publish(map[node.Key]xds.Config{key: {Sealed: cfg, Revision: a.revision, Refused: a.refused, Epoch: epoch}})
+	a.Publish(map[node.Key]xds.Config{key: {Sealed: cfg, Revision: a.revision, Withheld: a.withheld, Listeners: a.Listeners(key)}})
 }
 
 // web is the node of most tests.
 var web = node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}
 
-// push publishes a config for web, of which the check refuses some resources, given as "TYPE:name".
-func (a *agent) push(cfg *draft.Sealed, refused ...string) {
+// push publishes a config for web, of which the check withholds some resources, given as "TYPE:name".
+func (a *agent) push(cfg *draft.Sealed, withheld ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.latest, a.refused, a.judge = cfg, refusals(refused...), nil
+	a.latest, a.withheld = without(cfg, a.latest, withheld)
 	a.revision++
-	a.give(web, cfg)
+	a.give(web, a.latest)
 }
 
-func refusals(words ...string) (out []xds.Refusal) {
+// without puts what was published last in the place of resources that are withheld, or leaves them out.
+func without(cfg, last *draft.Sealed, words []string) (*draft.Sealed, []draft.Withheld) {
+	if len(words) == 0 {
+		return cfg, nil
+	}
+	if last == nil {
+		last = &draft.Sealed{}
+	}
+	var list []draft.Withheld
+	var older envoy.Snapshot
+	out := *cfg
 	for _, word := range words {
 		kind, name, _ := strings.Cut(word, ":")
 		url := map[string]string{"CDS": cds, "EDS": eds, "LDS": lds, "RDS": rds}[kind]
-		out = append(out, xds.Refusal{ID: draft.ResourceID{TypeURL: url, Name: name}, Rule: 20, Reason: name + " is unfit"})
+		w := draft.Withheld{ID: draft.ResourceID{TypeURL: url, Name: name}, Rule: 20, Reason: name + " is unfit"}
+		if rank := draft.Rank(url); rank >= 0 {
+			if w.Resource = draft.Find(cfg.Resources[rank], name); w.Resource == nil {
+				continue
+			}
+			if form := draft.Find(last.Resources[rank], name); form != nil {
+				older[rank] = append(older[rank], form)
+			} else {
+				out.Resources[rank] = draft.Merge(out.Resources[rank], nil, func(n string) bool { return n == name })
+			}
+		}
+		list = append(list, w)
 	}
-	return out
+	out.Resources = draft.Substitute(&out.Resources, &older, &last.Resources)
+	for rank := range out.Resources {
+		out.Resources[rank] = slices.Clone(out.Resources[rank])
+	}
+	return seal(&out), list
 }
 
 func (a *agent) status(id string) xds.ProxyStatus {

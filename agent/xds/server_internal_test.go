@@ -105,13 +105,13 @@ func TestMergeLists(t *testing.T) {
 		}
 		return strings.Join(words, " ")
 	}
-	if got := mergeLists(base, base[:2], nil); !sameList(got, base) {
+	if got := draft.Merge(base, base[:2], nil); !draft.SameList(got, base) {
 		t.Errorf("merging nothing new made %s", line(got))
 	}
-	if got := line(mergeLists(base, append(resourcesNamed("b"), other), func(name string) bool { return name == "e" })); got != "a1 b1 c2" {
+	if got := line(draft.Merge(base, append(resourcesNamed("b"), other), func(name string) bool { return name == "e" })); got != "a1 b1 c2" {
 		t.Errorf("got %s", got)
 	}
-	if got := line(mergeLists(nil, resourcesNamed("x"), nil)); got != "x1" {
+	if got := line(draft.Merge(nil, resourcesNamed("x"), nil)); got != "x1" {
 		t.Errorf("got %s", got)
 	}
 }

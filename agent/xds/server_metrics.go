@@ -20,13 +20,13 @@ type serverMetrics struct {
 // typeLabels are the values of the label "type", by rank.
 var typeLabels = [...]string{"secret", "cluster", "endpoint", "listener", "route"}
 
-// newServerMetrics registers the metrics; held collects what is held back.
+// newServerMetrics registers the metrics; held collects what is not in force.
 func newServerMetrics(r prometheus.Registerer, held prometheus.Collector, log *slog.Logger) *serverMetrics {
 	m := &serverMetrics{
 		nacks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nearside_xds_nacks_total", Help: "Responses that a proxy rejected, by resource type."}, []string{"type"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nearside_xds_refused_total", Help: "Resources that the agent's own check refused before a proxy was sent them, by resource type."}, []string{"type"}),
+			Name: "nearside_xds_refused_total", Help: "Resources that the agent's own check has withheld from a proxy, by resource type."}, []string{"type"}),
 		proxies: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nearside_xds_connected_proxies", Help: "Nodes with an xDS stream, known or not."}),
 		delivery: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -50,9 +50,9 @@ func newServerMetrics(r prometheus.Registerer, held prometheus.Collector, log *s
 }
 
 var heldDesc = prometheus.NewDesc("nearside_xds_held_resources",
-	"Resources that are held back from connected proxies, by resource type and by who refused them: the proxy or the agent's own check.", []string{"type", "by"}, nil)
+	"Resources that are not in force on connected proxies, by resource type and by whom: the proxy, which rejects them, or the agent's own check, which withholds them.", []string{"type", "by"}, nil)
 
-// held counts what is held back whenever metrics are read.
+// held counts what is rejected or withheld whenever metrics are read.
 type held struct{ s *Server }
 
 func (h held) Describe(ch chan<- *prometheus.Desc) { ch <- heldDesc }

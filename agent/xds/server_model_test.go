@@ -107,8 +107,8 @@ func randomConfig(rng *rand.Rand, revision int) []string {
 	return words
 }
 
-// pushUnfit publishes a config, as the check does one of which it refuses some at random: what has the word in its
-// bytes, and the listeners that need a cluster which the client does not have in any form.
+// pushUnfit publishes a config of which the check withholds some at random: what has the word in its bytes, and the
+// listeners that need a cluster which was not published in any form.
 func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
 	bad := map[string]bool{}
 	for i, w := range words {
@@ -119,26 +119,23 @@ func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.latest = config(words...)
-	a.judge = func(had *draft.Sealed) (refused []string) {
-		missing := map[string]bool{}
-		for _, w := range words {
-			name, _, _ := strings.Cut(w, "=")
-			_, cluster, _ := strings.Cut(w, ".")
-			cluster, _, _ = strings.Cut(cluster, "/")
-			switch {
-			case bad[w]:
-				refused = append(refused, name)
-				c, ok := strings.CutPrefix(name, "CDS:")
-				if ok && (had == nil || !slices.ContainsFunc(had.Resources[draft.Rank(cds)], func(r *draft.Resource) bool { return r.Name == c })) {
-					missing[c] = true
-				}
-			case !strings.HasPrefix(w, "EDS") && missing[cluster]:
-				refused = append(refused, name)
+	var withheld []string
+	missing := map[string]bool{}
+	for _, w := range words {
+		name, _, _ := strings.Cut(w, "=")
+		_, cluster, _ := strings.Cut(w, ".")
+		cluster, _, _ = strings.Cut(cluster, "/")
+		switch {
+		case bad[w]:
+			withheld = append(withheld, name)
+			if c, ok := strings.CutPrefix(name, "CDS:"); ok && draft.Find(a.latest.Resources[draft.RankCluster], c) == nil {
+				missing[c] = true
 			}
+		case !strings.HasPrefix(w, "EDS") && missing[cluster]:
+			withheld = append(withheld, name)
 		}
-		return refused
 	}
+	a.latest, a.withheld = without(config(words...), a.latest, withheld)
 	a.revision++
 	a.give(web, a.latest)
 }
@@ -152,7 +149,7 @@ func TestModel(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", kind, seed), func(t *testing.T) {
 				kind, checked := strings.CutSuffix(kind, " checked")
 				rng := rand.New(rand.NewPCG(seed, 1))
-				a := rechecking(t)
+				a := serving(t, nil)
 				a.push(config(randomConfig(rng, 0)...))
 				m := newModelClient(rand.New(rand.NewPCG(seed, 2)))
 				final := append(randomConfig(rng, 99), "LDS:last=last.x/99", "CDS:x=99", "EDS:x=x.99")

@@ -49,7 +49,6 @@ func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 	n := s.nodes[key]
 	if n == nil {
 		n = &proxyNode{srv: s, key: key, ref: ref}
-		n.epoch = s.epochs.Add(1)
 		s.nodes[key] = n
 	}
 	n.mu.Lock()
@@ -78,14 +77,12 @@ func (s *Server) opened(st *adsStream) {
 	n.mu.Lock()
 	// Ready may have been called since the stream was registered.
 	n.ready = s.ready
-	epoch := n.epoch
 	n.introduce(st)
-	changed := first || n.epoch != epoch
 	st.watchGrace()
 	n.mu.Unlock()
 	s.mu.Unlock()
 	s.watchers.notify()
-	if changed {
+	if first {
 		s.opts.Changed()
 	}
 }
@@ -117,6 +114,9 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 		s.gone = append(s.gone, n)
 		s.forget()
 	} else if alone && n.connected == 0 && !slices.Contains(s.gone, n) {
+		n.mu.Lock()
+		s.countRejections(n, false)
+		n.mu.Unlock()
 		delete(s.nodes, n.key) // it was never let in
 	}
 	s.mu.Unlock()
@@ -137,6 +137,9 @@ func (s *Server) forget() {
 		n := s.gone[i]
 		n.mu.Lock()
 		idle := len(n.streams) == 0
+		if idle {
+			s.countRejections(n, false)
+		}
 		n.mu.Unlock()
 		if idle {
 			delete(s.nodes, n.key)

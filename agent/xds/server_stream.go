@@ -36,7 +36,8 @@ type adsStream struct {
 	cancel   context.CancelFunc
 	killOnce sync.Once
 	killed   chan struct{}
-	killErr  error // set before killed is closed
+	killErr  error  // set before killed is closed
+	killedBy string // as killErr
 
 	// Set by open, then constant.
 	node       *proxyNode
@@ -158,29 +159,29 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 		s.mu.Unlock()
 		done <- err
 	}()
+	var err error
 	select {
-	case err := <-done:
-		select {
-		case <-st.killed:
-			return st.killErr
-		default:
-			return err
-		}
+	case err = <-done:
 	case <-st.killed:
+	}
+	select {
+	case <-st.killed:
+		if st.killedBy != "stopping" {
+			s.opts.Log.Info("xDS stream ended by the server", "stream", st.id, "peer", st.peer.String(), "reason", st.killedBy, "error", st.killErr)
+		}
 		return st.killErr
+	default:
+		return err
 	}
 }
 
-// kill ends a stream with an error, once; reason is the label under which it is counted. It does not wait.
+// kill ends a stream with an error, once; reason is the label under which it is counted. It does not wait; the call logs it.
 func (st *adsStream) kill(reason string, err error) {
 	st.killOnce.Do(func() {
-		st.killErr = err
+		st.killErr, st.killedBy = err, reason
 		close(st.killed)
 		st.cancel()
 		st.srv.metrics.closed.WithLabelValues(reason).Inc()
-		if reason != "stopping" {
-			st.srv.opts.Log.Info("xDS stream ended by the server", "stream", st.id, "peer", st.peer.String(), "reason", reason, "error", err)
-		}
 	})
 }
 

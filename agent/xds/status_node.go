@@ -23,15 +23,14 @@ const (
 // of the node is held.
 func (n *proxyNode) introduce(st *adsStream) {
 	if known := n.about.NodeID != ""; known && n.about.Peer.owner() != st.peer.owner() {
-		clear(n.accepted[:])
+		for rank := range n.accepted {
+			n.setAccepted(rank, nil)
+		}
 		clear(n.rejected[:])
 		clear(n.since[:])
 		clear(n.took[:])
 		clear(n.types[:])
 		clear(n.foreign[:])
-		if n.forgot(); len(n.refusals) > 0 {
-			n.cfg = nil // what may be sent of it has to be worked out anew
-		}
 	} else if known && n.about.Version != clip.Text(agentVersion(st.info), 128) {
 		clear(n.rejected[:])
 	}
@@ -114,7 +113,7 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 		t.Held = []HeldResource{}
 		for name, rej := range n.troubles(rank) {
 			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule, Reason: rej.reason, Time: rej.at, Policies: blameOf(rej)}
-			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
+			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}
 			t.Held = append(t.Held, h)

@@ -28,7 +28,7 @@ type Progress struct {
 }
 
 // Rejection is a resource whose present bytes a client refused, or the check of the agent before they were sent. What
-// the config has in its place is held back; all else is sent.
+// the config has in its place is not in force; all else is.
 type Rejection struct {
 	Node node.Key
 	Mesh string
@@ -56,7 +56,7 @@ type Rejection struct {
 // settle takes note of what the client has answered by now. It is called whenever something may have come to an end.
 // The mu of the node is held.
 func (n *proxyNode) settle() {
-	if n.cfg == nil || n.stale || len(n.streams) == 0 {
+	if n.cfg == nil || len(n.streams) == 0 {
 		return
 	}
 	all := true
@@ -128,7 +128,7 @@ func (n *proxyNode) rejections() []Rejection {
 				Reason: rej.reason, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
-			if a := findResource(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
+			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				r.Accepted = a
 			}
 			out = append(out, r)
@@ -138,6 +138,22 @@ func (n *proxyNode) rejections() []Rejection {
 		return cmp.Or(cmp.Compare(draft.Rank(a.ID.TypeURL), draft.Rank(b.ID.TypeURL)), cmp.Compare(a.ID.Name, b.ID.Name))
 	})
 	return out
+}
+
+// HasRejections reports whether any client rejects something, or something is withheld from one: whether the Rejected of a
+// [Progress] is worth a look. It costs nothing.
+func (s *Server) HasRejections() bool { return s.rejecting.Load() > 0 }
+
+// countRejections takes note of whether a node has rejections. The mu of the node is held.
+func (s *Server) countRejections(n *proxyNode, has bool) {
+	if has == n.rejects {
+		return
+	}
+	if n.rejects = has; has {
+		s.rejecting.Add(1)
+	} else {
+		s.rejecting.Add(-1)
+	}
 }
 
 // Progress returns how far all nodes are, connected or recently so, sorted by node id. It costs far less than Status, and

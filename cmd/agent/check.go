@@ -236,7 +236,7 @@ func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *envoybin.Binary,
 		if p.Mesh == "" || p.State == "disconnected" || p.State == "unknown" {
 			continue
 		}
-		cfg, err := a.client().Config(ctx, p.Mesh, p.Name, false, false)
+		cfg, err := a.client().Config(ctx, p.Mesh, p.Name, client.ConfigOptions{})
 		var found []offline.Finding
 		if err == nil {
 			found, err = bin.TryConfig(ctx, p.Mesh, p.Name, cfg)

@@ -115,6 +115,7 @@ type inspection struct {
 	include      []string
 	backend      string
 	dump, shadow bool
+	computed     bool
 }
 
 func (a *app) inspectDataplaneCommand() *cobra.Command {
@@ -128,7 +129,8 @@ and what it may reach outside the mesh (--type=status).
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
 NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
-what is in force to what is shown; the table shows it in words, with the policy that causes each change. --include=fields
+what is in force to what is shown; the table shows it in words, with the policy that causes each change. --computed shows
+the config as it was computed, with what the check withholds from the proxy. --include=fields
 adds to each rule which policy each of its fields comes from, which the table always has. -o json has the documents of
 the API.`,
 		Example: `  nearside inspect dataplane web
@@ -145,6 +147,7 @@ the API.`,
 	choiceFlag(cmd, &choice{&in.typ, "--type", []string{typeConfig, typeRules, typePolicies, typeStatus}}, "type", "", "what to show: ")
 	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
 	fl.BoolVar(&in.shadow, "shadow", false, "count shadow policies in")
+	fl.BoolVar(&in.computed, "computed", false, "show the computed config, with what the check withholds")
 	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
 	fl.StringVar(&in.backend, "backend", "", "service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
 	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
@@ -153,6 +156,9 @@ the API.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if in.dump && fl.Changed("type") && in.typ != typeConfig {
 			return usagef("--config-dump is the same as --type=config; leave one of the two out")
+		}
+		if in.computed && (in.typ != typeConfig || in.shadow) {
+			return usagef("--computed belongs to --type=config without --shadow, which is always computed")
 		}
 		if in.backend != "" && in.typ != typePolicies {
 			return usagef("--backend belongs to --type=policies")
@@ -196,9 +202,9 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 		return err
 	}
 	c, err := answer(a, &in.files, func() (*client.Config, error) {
-		return a.client().Config(cmd.Context(), a.mesh, name, in.shadow, diff)
+		return a.client().Config(cmd.Context(), a.mesh, name, client.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
 	}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
-		return o.Config(zone, a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff})
+		return o.Config(zone, a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
 	})
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package accesslog_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -140,48 +141,55 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestDestinations: one FIFO for each collector of a proxy, whatever refers to it, and those of TrafficLog apart.
-func TestDestinations(t *testing.T) {
-	const logging = "logging: {backends: [{name: a, type: tcp, conf: {address: 'one:1'}}, {name: b, type: file, conf: {path: /b}}]}\n"
+// TestFIFOs: one FIFO for each collector of a proxy, whatever refers to it, and those of TrafficLog apart.
+func TestFIFOs(t *testing.T) {
+	const logging = "logging: {backends: [{name: a, type: tcp, conf: {address: 'one:1'}}, {name: b, type: file, conf: {path: /b}}], defaultBackend: a}\n"
 	policies := from("p", "{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}, {type: File, file: {path: /a}}, {type: reference, conf: {kind: MeshAccessLogBackend, name: two}}]}}") +
 		"---\ntype: MeshAccessLogBackend\nmesh: default\nname: two\nspec: {name: x, type: tcp, conf: {address: 'two:2'}}\n" +
 		"---\ntype: MeshAccessLog\nmesh: default\nname: q\nspec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: tcp, conf: {address: 'one:1'}}, {type: reference, name: nowhere}]}}]}\n"
 	legacy := "---\ntype: TrafficLog\nmesh: default\nname: t\nsources: [{match: {kuma.io/service: '*'}}]\ndestinations: [{match: {kuma.io/service: '*'}}]\n"
-	list := func(docs string) []string {
+	// fifos are those that Envoy opens, each with the beginning of its lines up to the end of an address.
+	fifos := func(docs string) map[string]string {
 		ctx, _ := contextOf(t, docs)
-		out := []string{}
-		for _, d := range append(accesslog.Destinations(ctx), legacykind.Destinations(ctx)...) {
-			if !strings.HasPrefix(d.Path, "/run/nearside/access/nearside-default.d-") || !strings.HasSuffix(d.Path, ".fifo") {
-				t.Errorf("the path is %q", d.Path)
+		in, out := &draft.Chain{TCP: &tcpv3.TcpProxy{}}, &draft.Chain{TCP: &tcpv3.TcpProxy{}}
+		d := &draft.Draft{Listeners: []*draft.Listener{
+			{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{in}},
+			{Kind: draft.Outbound, Message: &listenerv3.Listener{}, Service: draft.Service{Name: "web"}, Chains: []*draft.Chain{out}},
+		}}
+		p := accesslog.Plugin(legacykind.Kind())
+		p.Apply(ctx, d)
+		p.Legacy[0].Apply(ctx, d)
+		paths := map[string]string{}
+		for _, l := range append(in.TCP.AccessLog, out.TCP.AccessLog...) {
+			f := &filev3.FileAccessLog{}
+			if err := l.GetTypedConfig().UnmarshalTo(f); err != nil {
+				t.Fatal(err)
 			}
-			out = append(out, d.Address+" "+d.Prefix)
+			if !strings.HasPrefix(f.Path, "/run/nearside/access/nearside-default.d-") || !accesslog.IsFIFO(f.Path) {
+				continue
+			}
+			address, _, found := strings.Cut(f.GetLogFormat().GetTextFormatSource().GetInlineString(), ";")
+			if !found {
+				address = ""
+			}
+			if was, known := paths[f.Path]; known && was != address {
+				t.Errorf("%s has lines for %q and %q", f.Path, was, address)
+			}
+			paths[f.Path] = address
 		}
-		slices.Sort(out)
-		return out
+		return paths
 	}
 	for name, c := range map[string]struct {
 		docs string
 		want []string
 	}{
-		"policies": {withoutMTLS + logging + dataplane + policies + legacy, []string{"one:1 ", "two:2 "}},
-		"legacy":   {withoutMTLS + logging + dataplane + legacy, []string{"one:1 one:1;"}},
-		"nothing":  {withoutMTLS + logging + dataplane, []string{}},
+		"policies": {withoutMTLS + logging + dataplane + policies + legacy, []string{"", ""}},
+		"legacy":   {withoutMTLS + logging + dataplane + legacy, []string{"one:1"}},
+		"nothing":  {withoutMTLS + logging + dataplane, nil},
 	} {
-		if d := cmp.Diff(c.want, list(c.docs)); d != "" {
+		if d := cmp.Diff(c.want, slices.Sorted(maps.Values(fifos(c.docs)))); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
-	}
-}
-
-// TestPathsAgree: what Envoy opens is what the agent makes.
-func TestPathsAgree(t *testing.T) {
-	ctx, _ := contextOf(t, withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: 'one:1'}}]}}"))
-	ch := &draft.Chain{TCP: &tcpv3.TcpProxy{}}
-	accesslog.Plugin(legacykind.Kind()).Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{ch}}}})
-	got := logs(t, ch.TCP.AccessLog)
-	want := append(accesslog.Destinations(ctx), legacykind.Destinations(ctx)...)
-	if len(got) != 1 || len(want) != 1 || got[0] != want[0].Path {
-		t.Errorf("Envoy opens %v, the agent makes %v", got, want)
 	}
 }
 

@@ -1,6 +1,9 @@
 package accesslog
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path"
 	"slices"
 	"strings"
 
@@ -10,6 +13,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 const nameFile = "envoy.access_loggers.file"
@@ -43,35 +48,20 @@ func fileLog(path, prefix string, t *template, v *values, scratch *[]byte) []byt
 		body = append(body, prefix...)
 		body = append(substitution.AppendFormat(body, t.text, v.of), '\n')
 	}
-	*scratch = body
-	inner := len(body) // of the field with the format
-	if !t.json {
-		inner = protowire.SizeTag(fieldInlineString) + protowire.SizeBytes(len(body))
-	}
-	format := protowire.SizeTag(field) + protowire.SizeBytes(inner)
-	if t.omitEmpty {
-		format += protowire.SizeTag(fieldOmitEmpty) + 1
-	}
-	size := protowire.SizeTag(fieldPath) + protowire.SizeBytes(len(path)) + protowire.SizeTag(fieldLogFormat) + protowire.SizeBytes(format)
-
-	b := make([]byte, 0, size)
-	b = protowire.AppendTag(b, fieldPath, protowire.BytesType)
-	b = protowire.AppendString(b, path)
-	b = appendLength(b, fieldLogFormat, format)
+	n := len(body)   // what follows it is the field with the format
 	if t.omitEmpty { // the library writes what is no oneof first
-		b = protowire.AppendTag(b, fieldOmitEmpty, protowire.VarintType)
-		b = protowire.AppendVarint(b, 1)
+		body = protowire.AppendVarint(protowire.AppendTag(body, fieldOmitEmpty, protowire.VarintType), 1)
 	}
-	b = appendLength(b, field, inner)
+	body = protowire.AppendTag(body, field, protowire.BytesType)
 	if !t.json {
-		b = appendLength(b, fieldInlineString, len(body))
+		body = protowire.AppendVarint(body, uint64(protowire.SizeTag(fieldInlineString)+protowire.SizeBytes(n)))
+		body = protowire.AppendTag(body, fieldInlineString, protowire.BytesType)
 	}
-	return append(b, body...)
-}
-
-// appendLength begins a field whose value has n bytes.
-func appendLength(b []byte, field protowire.Number, n int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(n))
+	*scratch = protowire.AppendBytes(body, body[:n])
+	format := (*scratch)[n:]
+	b := make([]byte, 0, protowire.SizeTag(fieldPath)+protowire.SizeBytes(len(path))+protowire.SizeTag(fieldLogFormat)+protowire.SizeBytes(len(format)))
+	b = protowire.AppendString(protowire.AppendTag(b, fieldPath, protowire.BytesType), path)
+	return protowire.AppendBytes(protowire.AppendTag(b, fieldLogFormat, protowire.BytesType), format)
 }
 
 // jsonStruct appends a JSON format as google.protobuf.Struct, its fields sorted by key. Envoy adds the line break itself.
@@ -85,4 +75,64 @@ func (t *template) jsonStruct(b []byte, v *values) []byte {
 		b = draft.AppendTag(b, t.keys[i], string(substitution.AppendFormat(nil, t.values[i], v.of)))
 	}
 	return b
+}
+
+// IsFIFO reports whether a path is that of a FIFO of some proxy.
+func IsFIFO(s string) bool {
+	return strings.HasPrefix(path.Base(s), fifoHead) && strings.HasSuffix(s, fifoTail)
+}
+
+// eachRule calls f for every rule of the proxy, in the order from, to, real resources. list is the list that the items
+// of the rule stand in.
+func (r *resolver) eachRule(f func(rule *policy.Rule, list string)) {
+	k := r.c.Rules.Kind(Kind)
+	if k == nil {
+		return
+	}
+	for i := range k.From {
+		for _, rule := range k.From[i].Rules {
+			f(rule, "from")
+		}
+		for j := range k.From[i].Routes {
+			for _, rule := range k.From[i].Routes[j].Rules {
+				f(rule, "from")
+			}
+		}
+	}
+	for _, rule := range k.To {
+		f(rule, "to")
+	}
+	for _, rule := range k.ToResources {
+		f(&rule.Rule, "to")
+	}
+}
+
+// Bounds of the path of a FIFO: a name may have 255 bytes, and tools that list sockets and FIFOs alike know no path
+// that sun_path (108 bytes with its end, unix(7)) could not hold.
+const (
+	maxFIFOPath = 107
+	minFIFOName = len(fifoHead) + 2*fifoHash + len(fifoTail)
+	fifoHash    = 8 // bytes
+	fifoHead    = "nearside-"
+	fifoTail    = ".fifo"
+)
+
+// fifo is the path of the FIFO for the lines of a proxy to a collector. The name is the same on every start and for
+// every part of a config. It begins with the mesh and the proxy as far as they fit; a hash keeps it unique.
+func fifo(c *policy.Context, s sink) string {
+	return path.Join(c.RunDir, "access", fifoName(maxFIFOPath-len(path.Join(c.RunDir, "access"))-1, c.Proxy.Key, s))
+}
+
+func fifoName(room int, proxy resource.Key, s sink) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{proxy.Mesh, proxy.Name, s.addr, s.prefix}, "\x00")))
+	hash := hex.EncodeToString(sum[:fifoHash])
+	name := proxy.Mesh + "." + proxy.Name
+	room -= minFIFOName + 1 // with the hyphen before the hash
+	switch {
+	case room <= 0:
+		return fifoHead + hash + fifoTail
+	case len(name) > room:
+		name = name[:room]
+	}
+	return fifoHead + name + "-" + hash + fifoTail
 }

@@ -83,13 +83,9 @@ func (f *Filtering) validate(v *resource.Validator) {
 	}
 	for i, s := range f.GRPCStatus {
 		if _, ok := accesslogv3.GrpcStatusFilter_Status_value[s]; !ok {
-			v.Field("grpcStatus").Index(i).OneOf(s, grpcStatuses()...)
+			v.Field("grpcStatus").Index(i).OneOf(s, slices.Sorted(maps.Keys(accesslogv3.GrpcStatusFilter_Status_value))...)
 		}
 	}
-}
-
-func grpcStatuses() []string {
-	return slices.Sorted(maps.Keys(accesslogv3.GrpcStatusFilter_Status_value))
 }
 
 func (h *HeaderFilter) validate(v *resource.Validator, name string) {
@@ -134,7 +130,7 @@ func (f *Filtering) aboutRequests() bool {
 	return f != nil && (len(f.Headers) > 0 || len(f.GRPCStatus) > 0)
 }
 
-// filters are the conditions as Envoy has them. For connections those that are about requests are left out.
+// filters are the conditions as Envoy has them. For connections those that are about requests are ignored.
 func (f *Filtering) filters(http bool) []*accesslogv3.AccessLogFilter {
 	if f == nil {
 		return nil

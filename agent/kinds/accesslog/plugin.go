@@ -11,6 +11,9 @@
 package accesslog
 
 import (
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -43,5 +46,205 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 		},
 		Shapes: []match.Level{match.LevelAccessLog},
 		Apply:  apply,
+	}
+}
+
+// What the reference calls destinations that are not services.
+const (
+	passThrough = "pass_through" // in rules
+	external    = "external"     // in entries
+)
+
+// writer makes the access logs of one part of a config.
+type writer struct {
+	c        *policy.Context
+	d        *draft.Draft
+	rules    *policy.KindRules
+	resolver resolver
+	proxy    values
+	service  string // that the proxy is known as
+	byRoute  bool   // some rule is about requests of a route
+	plans    map[*policy.Rule]*plan
+	scratch  []byte
+	// collectors are those of OpenTelemetry that the proxy sends to, numbered.
+	collectors map[toolkit.Collector]int
+}
+
+func newWriter(c *policy.Context, d *draft.Draft, rules *policy.KindRules) *writer {
+	return &writer{
+		c: c, d: d, rules: rules, proxy: valuesOf(c), service: serviceOf(c.Dataplane), byRoute: aboutRoutes(rules),
+		resolver: resolver{c: c, warn: c.Host.Warn}, plans: map[*policy.Rule]*plan{},
+	}
+}
+
+// apply adds the access logs to the listeners of a draft.
+func apply(c *policy.Context, d *draft.Draft) {
+	rules := c.Rules.Kind(Kind)
+	if rules == nil {
+		return
+	}
+	w := newWriter(c, d, rules)
+	if c.Last {
+		w.notes()
+	}
+	for l := range toolkit.Listeners(d, draft.Inbound) {
+		w.inbound(l)
+	}
+	w.outbounds(w.outbound, func(string) *plan { return w.plan(rules.Outbound(draft.Service{Name: passThrough}), "to") })
+}
+
+// LogServices logs what the workload sends to backends of Mesh.logging, as source-destination policies have it: of
+// returns the backend for a service with the policy that names it, nil for none. The lines for a collector carry its
+// address, as those of the reference do.
+func LogServices(c *policy.Context, d *draft.Draft, of func(service string) (resource.Key, *resource.LoggingBackend)) {
+	w := newWriter(c, d, nil)
+	plans := map[resource.Key]*plan{}
+	plan := func(service string) *plan {
+		owner, b := of(service)
+		if b != nil && plans[owner] == nil {
+			plans[owner] = w.newPlan(owner, []sink{legacySink(b)}, nil)
+		}
+		return plans[owner]
+	}
+	w.outbounds(func(l *draft.Listener, v *values) { w.logAll(l, plan(l.Service.Name), v) }, plan)
+}
+
+// outbounds logs what the workload sends: to services by one function, and to addresses that belong to none by a plan,
+// which policies speak of only by speaking of the whole mesh.
+func (w *writer) outbounds(service func(*draft.Listener, *values), plan func(service string) *plan) {
+	for _, l := range w.d.Listeners {
+		v := w.proxy
+		v.source, v.destination, v.direction = w.service, l.Message.GetName(), DirectionOutbound
+		switch l.Kind {
+		case draft.Outbound:
+			v.destination = l.Service.Name
+			if l.Service.Kind != "" {
+				v.destination = l.Service.Resource.Name
+			}
+			service(l, &v)
+			continue
+		case draft.OutboundPassthrough:
+			v.destination = external
+			if w.rules == nil {
+				v.direction = DirectionNone
+			}
+		case draft.DirectAccess:
+		default:
+			continue
+		}
+		w.logAll(l, plan(passThrough), &v)
+	}
+}
+
+// logAll adds the loggers of a plan to every chain of a listener.
+func (w *writer) logAll(l *draft.Listener, p *plan, v *values) {
+	for _, ch := range l.Chains {
+		w.log(ch, p, v)
+	}
+}
+
+// notes warns of items about clients that cannot be told apart.
+func (w *writer) notes() {
+	if w.c.View.Spec.MTLSEnabled() != nil {
+		return
+	}
+	for _, p := range w.rules.Policies {
+		spec, ok := p.Spec.(*resource.Policy)
+		if !ok {
+			continue
+		}
+		for i := range spec.From {
+			if k := spec.From[i].TargetRef.Kind; k != "Mesh" {
+				w.c.Host.Warn(p.Key, "from[%d]: mesh %s has no mTLS, so clients cannot be told by %s: the item is without effect; enable mtls of the Mesh, or give kind Mesh", i, w.c.View.Name, k)
+			}
+		}
+	}
+}
+
+// plan returns what a rule writes; nil for no rule.
+func (w *writer) plan(r *policy.Rule, list string) *plan {
+	p, ok := w.plans[r]
+	if !ok {
+		if conf := toolkit.Conf[Conf](r); conf != nil && len(r.Origins) > 0 {
+			p = w.newPlan(toolkit.Strongest(r).Key, w.resolver.sinks(r, list), conf.Filtering)
+		}
+		w.plans[r] = p
+	}
+	return p
+}
+
+// outbound logs what the workload sends to a service.
+func (w *writer) outbound(l *draft.Listener, v *values) {
+	rule := w.rules.Outbound(l.Service)
+	p := w.plan(rule, "to")
+	for _, ch := range l.Chains {
+		if !w.byRoute || ch.HTTP == nil {
+			w.log(ch, p, v)
+			continue
+		}
+		own, names := w.routes(l.Service, ch.HTTP, rule)
+		var rest *accesslogv3.AccessLogFilter
+		if len(names) > 0 {
+			rest = ofRoutes(names, true)
+		}
+		w.log(ch, p, v, rest)
+		for _, o := range own {
+			w.log(ch, w.plan(o.rule, "to"), v, ofRoutes(o.names, false))
+		}
+	}
+}
+
+// inbound logs what arrives for the workload.
+func (w *writer) inbound(l *draft.Listener) {
+	in := w.rules.Inbound(l.Inbound)
+	if in == nil {
+		return
+	}
+	v := w.proxy
+	v.source, v.destination, v.direction = unknownService, l.Service.Name, DirectionInbound
+	for _, ch := range l.Chains {
+		w.clients(ch, in.Rules, &v)
+		for i := range in.Routes {
+			r := &in.Routes[i]
+			if len(r.Rules) == 0 {
+				continue
+			}
+			owner := toolkit.Strongest(r.Rules[0]).Key
+			if ch.HTTP == nil {
+				w.c.Host.Warn(owner, "%s takes no HTTP, so the log of requests by %s is without effect there", l.Message.GetName(), r.Route.Key)
+				continue
+			}
+			path, ok := byPath(r.Route, l.Service.Name)
+			if !ok {
+				w.c.Host.Warn(owner, "%s has no paths that requests could be told by: their log is left out", r.Route.Key)
+				continue
+			}
+			w.clients(ch, r.Rules, &v, path...)
+		}
+	}
+}
+
+// clients logs what arrives from each group of clients. Where they show no certificate only what is said of the whole
+// mesh holds.
+func (w *writer) clients(ch *draft.Chain, rules []*policy.Rule, v *values, conditions ...*accesslogv3.AccessLogFilter) {
+	if !ch.TLS {
+		w.log(ch, w.plan(onlyMesh(rules), "from"), v, conditions...)
+		return
+	}
+	for _, r := range rules {
+		p := w.plan(r, "from")
+		if p == nil || len(p.loggers) == 0 {
+			continue
+		}
+		subset := r.Subset
+		if ch.HTTP == nil {
+			var unknown string
+			if subset, unknown = tellable(subset); unknown != "" {
+				w.c.Host.Warn(p.owner, "clients of TCP connections cannot be told by the tag %s: what is said of those that have it is without effect there; tell them by %s alone", unknown, resource.TagService)
+				continue
+			}
+		}
+		who := ofClients(w.c.View.Name, subset)
+		w.log(ch, p, v, append(conditions[:len(conditions):len(conditions)], who)...)
 	}
 }

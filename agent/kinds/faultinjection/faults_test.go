@@ -8,6 +8,7 @@ import (
 
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -32,13 +33,13 @@ func TestShare(t *testing.T) {
 			t.Fatal(faults)
 		}
 		p := res[0].Spec.(*resource.LegacyPolicy).Conf.(*oneFault).Abort.Percentage
-		s := share(p)
+		s := toolkit.Fraction(p)
 		of := map[typev3.FractionalPercent_DenominatorType]int{0: 100, 1: 10_000, 2: 1_000_000}[s.Denominator]
 		if got := fmt.Sprintf("%d/%d", s.Numerator, of); got != want {
 			t.Errorf("%s%%: got %s, want %s", text, got, want)
 		}
 	}
-	if s := share(nil); s.Numerator != 0 {
+	if s := toolkit.Fraction(nil); s.Numerator != 0 {
 		t.Errorf("no percentage: %v", s)
 	}
 }

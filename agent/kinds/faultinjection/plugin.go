@@ -6,6 +6,17 @@
 package faultinjection
 
 import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -69,4 +80,189 @@ func ofRules(rules []*policy.Rule) []draft.Extension {
 		}
 	}
 	return out
+}
+
+// TagsHeader carries the tags of a client's proxy: &key=value,value&&key=value&, sorted by key.
+const TagsHeader = "x-kuma-tags"
+
+// ofSubset matches the requests of clients of a subset: one matcher for all the tags that they have, and one for each
+// that they have not.
+func ofSubset(s policy.Subset) []*routev3.HeaderMatcher {
+	has := map[string]string{}
+	var not []policy.Tag
+	for _, t := range s {
+		if t.Not {
+			not = append(not, t)
+		} else {
+			has[t.Key] = t.Value
+		}
+	}
+	var out []*routev3.HeaderMatcher
+	if len(has) > 0 {
+		out = append(out, header(TagsRegex(has), false))
+	}
+	for _, t := range not {
+		out = append(out, header(TagsRegex(map[string]string{t.Key: t.Value}), true))
+	}
+	return out
+}
+
+func header(regex string, invert bool) *routev3.HeaderMatcher {
+	out := toolkit.Header(TagsHeader, toolkit.Regex(regex))
+	out.InvertMatch = invert
+	return out
+}
+
+// TagsRegex is a regular expression for headers with all of the tags; "*" stands for any value. A key is found with its
+// ampersand before it; a value ends at the next comma or ampersand. Where it begins is left open, as in Kuma, whose
+// tests and proxies know this form: a value also holds for one that ends in it.
+func TagsRegex(tags map[string]string) string {
+	var b strings.Builder
+	b.WriteString(".*")
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		b.WriteString("&" + k + "=")
+		if v := tags[k]; v != "*" {
+			b.WriteString("[^&]*" + strings.ReplaceAll(v, ".", `\.`) + "[,&]")
+		}
+		b.WriteString(".*")
+	}
+	return b.String()
+}
+
+// Conf is the faults of one group of clients. Each has its own chance; a request can meet several.
+type Conf struct {
+	HTTP *[]Fault `json:"http,omitempty"` // replaces the list of weaker policies, also when it is empty
+}
+
+// Fault is what happens to a share of the requests.
+type Fault struct {
+	Abort             *Abort     `json:"abort,omitempty"`
+	Delay             *Delay     `json:"delay,omitempty"`
+	ResponseBandwidth *Bandwidth `json:"responseBandwidth,omitempty"`
+}
+
+// Abort answers in the place of the workload.
+type Abort struct {
+	HTTPStatus *uint32           `json:"httpStatus,omitempty"`
+	Percentage *resource.Decimal `json:"percentage,omitempty"`
+}
+
+// Delay lets the request wait.
+type Delay struct {
+	Value      *resource.Duration `json:"value,omitempty"`
+	Percentage *resource.Decimal  `json:"percentage,omitempty"`
+}
+
+// Bandwidth slows the response down.
+type Bandwidth struct {
+	Limit      string            `json:"limit,omitempty"` // "10kbps", "10 Mbps"
+	Percentage *resource.Decimal `json:"percentage,omitempty"`
+}
+
+// MaxFaults bounds the faults of one group of clients: each is a filter that every request passes.
+const MaxFaults = 100
+
+// Validate checks each fault.
+func (c *Conf) Validate(v *resource.Validator) {
+	if c.HTTP == nil {
+		return // says nothing, which takes nothing away from weaker policies
+	}
+	if v = v.Field("http"); toolkit.AtMost(v, len(*c.HTTP), MaxFaults, "faults") {
+		for i := range *c.HTTP {
+			(*c.HTTP)[i].Check(v.Index(i), false)
+		}
+	}
+}
+
+// Check checks the fault. With small, mega and giga may also be written small, as FaultInjection allows.
+func (f *Fault) Check(v *resource.Validator, small bool) {
+	if *f == (Fault{}) {
+		v.Faultf("the fault does nothing: give abort, delay, responseBandwidth or several of them")
+	}
+	if a := f.Abort; a != nil {
+		v := v.Field("abort")
+		switch at := v.Field("httpStatus"); {
+		case a.HTTPStatus == nil:
+			at.Faultf("the status is missing: give one of 200 to 599")
+		case *a.HTTPStatus < 200 || *a.HTTPStatus > 599:
+			at.Faultf("%d is not a status that Envoy answers with: give one of 200 to 599", *a.HTTPStatus)
+		}
+		validateShare(v.Field("percentage"), a.Percentage)
+	}
+	if d := f.Delay; d != nil {
+		v := v.Field("delay")
+		switch at := v.Field("value"); {
+		case d.Value == nil:
+			at.Faultf(`the delay is missing: give a duration like "5s"`)
+		case d.Value.Duration <= 0:
+			at.Faultf("%s is no delay: give more than 0s", d.Value.Duration)
+		}
+		validateShare(v.Field("percentage"), d.Percentage)
+	}
+	if b := f.ResponseBandwidth; b != nil {
+		v := v.Field("responseBandwidth")
+		if _, reason := readBandwidth(b.Limit, small); reason != "" {
+			v.Field("limit").Faultf("%s", reason)
+		}
+		validateShare(v.Field("percentage"), b.Percentage)
+	}
+}
+
+// Filter makes the filter of the fault for the requests of some clients.
+func (f *Fault) Filter(clients []*routev3.HeaderMatcher) draft.Extension {
+	m := &faultv3.HTTPFault{Headers: clients}
+	if a := f.Abort; a != nil && a.HTTPStatus != nil {
+		m.Abort = &faultv3.FaultAbort{ErrorType: &faultv3.FaultAbort_HttpStatus{HttpStatus: *a.HTTPStatus}, Percentage: toolkit.Fraction(a.Percentage)}
+	}
+	if d := f.Delay; d != nil && d.Value != nil {
+		m.Delay = &commonv3.FaultDelay{
+			FaultDelaySecifier: &commonv3.FaultDelay_FixedDelay{FixedDelay: toolkit.Duration(d.Value)},
+			Percentage:         toolkit.Fraction(d.Percentage),
+		}
+	}
+	if b := f.ResponseBandwidth; b != nil {
+		kbps, _ := readBandwidth(b.Limit, true) // was validated
+		m.ResponseRateLimit = &commonv3.FaultRateLimit{
+			LimitType:  &commonv3.FaultRateLimit_FixedLimit_{FixedLimit: &commonv3.FaultRateLimit_FixedLimit{LimitKbps: kbps}},
+			Percentage: toolkit.Fraction(b.Percentage),
+		}
+	}
+	return draft.Extension{Name: nameFault, Message: m}
+}
+
+// unit is the smallest share of requests that Envoy can tell from none, in percent: one in a million.
+const unit = 0.0001
+
+func validateShare(v *resource.Validator, percentage *resource.Decimal) {
+	if percentage == nil {
+		v.Faultf(`the percentage is missing: give a number from 0 to 100, one with a fraction in quotes: "2.5"`)
+		return
+	}
+	v.Percentage(percentage)
+	if f := percentage.Float(); f > 0 && f < unit {
+		v.Faultf("%s is less than the smallest percentage that Envoy can tell from 0, %v", percentage, unit)
+	}
+}
+
+// readBandwidth reads a limit and returns it in kbps, or what is wrong. With small, mega and giga may also be written
+// small.
+func readBandwidth(s string, small bool) (kbps uint64, reason string) {
+	const wanted = `a whole number with the unit kbps, Mbps or Gbps, for example "50kbps"`
+	if s == "" {
+		return 0, "the limit is missing: give " + wanted
+	}
+	digits := strings.TrimLeft(s, "0123456789")
+	number, unit := s[:len(s)-len(digits)], strings.TrimPrefix(digits, " ")
+	factor := map[string]uint64{"kbps": 1, "Mbps": 1_000, "Gbps": 1_000_000, "mbps": 1_000, "gbps": 1_000_000}[unit]
+	if factor == 0 || number == "" || !small && (unit[0] == 'm' || unit[0] == 'g') {
+		return 0, fmt.Sprintf("%.40q is not a bandwidth: give %s", s, wanted)
+	}
+	n, err := strconv.ParseUint(number, 10, 32) // so that no unit makes it overflow, here or in Envoy
+	switch {
+	case err != nil:
+		return 0, fmt.Sprintf("%.40q is out of range: at most %d of any unit are allowed", s, uint32(math.MaxUint32))
+	case n == 0:
+		return 0, fmt.Sprintf("%.40q lets nothing through: give at least 1kbps, or an abort", s)
+	}
+	return n * factor, ""
 }

@@ -99,9 +99,9 @@ type LeastRequest struct {
 
 // RingHash is ketama hashing. Sizes are in entries.
 type RingHash struct {
-	HashFunction *string       `json:"hashFunction,omitempty"` // XXHash when there is none
-	MinRingSize  *uint32       `json:"minRingSize,omitempty"`  // 1024 when there is none
-	MaxRingSize  *uint32       `json:"maxRingSize,omitempty"`  // 8388608 when there is none
+	HashFunction *string       `json:"hashFunction,omitempty" check:"XXHash|MurmurHash2"` // XXHash when there is none
+	MinRingSize  *uint32       `json:"minRingSize,omitempty"`                             // 1024 when there is none
+	MaxRingSize  *uint32       `json:"maxRingSize,omitempty"`                             // 8388608 when there is none
 	HashPolicies *[]HashPolicy `json:"hashPolicies,omitempty"`
 }
 

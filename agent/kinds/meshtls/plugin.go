@@ -5,7 +5,13 @@
 package meshtls
 
 import (
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
@@ -125,4 +131,195 @@ func ofMesh(c *policy.Context, rules *policy.KindRules) (*Conf, []*resource.Reso
 		merged = &left
 	}
 	return merged, owners
+}
+
+const (
+	nameInspector = "envoy.filters.listener.tls_inspector"
+	meshProtocol  = "kuma" // by ALPN: proxies of the mesh say it to each other
+)
+
+// Values of transport_protocol, as Envoy's inspector tells them apart.
+const (
+	transportTLS   = "tls"
+	transportPlain = "raw_buffer"
+)
+
+// setMode makes an inbound strict or permissive. It has a chain with TLS, else it is left as it is.
+func setMode(l *draft.Listener, mode string) error {
+	plain := func(ch *draft.Chain) bool { return !ch.TLS }
+	switch open := slices.ContainsFunc(l.Chains, plain); {
+	case open == (mode == permissive) || !slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.TLS }):
+		return nil
+	case open:
+		l.Chains = slices.DeleteFunc(l.Chains, plain)
+		for _, ch := range l.Chains {
+			ch.Message.FilterChainMatch = nil
+		}
+		l.Message.ListenerFilters = slices.DeleteFunc(slices.Clone(l.Message.ListenerFilters), func(f *listenerv3.ListenerFilter) bool { return f.GetName() == nameInspector })
+		return nil
+	}
+	return unlock(l)
+}
+
+// unlock lets a strict inbound also take connections that are not of the mesh: plain ones, and those with a TLS of the
+// workload's own, which is told from that of the mesh by ALPN. What they meet is what the mesh meets, but for the
+// certificate.
+func unlock(l *draft.Listener) error {
+	whole, err := l.Whole()
+	if err != nil {
+		return err
+	}
+	inspector, err := draft.Extension{Name: nameInspector, Message: &inspectorv3.TlsInspector{}}.Pack()
+	if err != nil {
+		return err
+	}
+	var chains []*draft.Chain
+	for i, ch := range l.Chains {
+		for _, transport := range []string{transportPlain, transportTLS} {
+			m := proto.Clone(whole.FilterChains[i]).(*listenerv3.FilterChain)
+			m.TransportSocket = nil
+			m.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transport}
+			copied, err := draft.NewChain(m)
+			if err != nil {
+				return err
+			}
+			chains = append(chains, copied)
+		}
+		ch.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transportTLS, ApplicationProtocols: []string{meshProtocol}}
+		chains = append(chains, ch)
+	}
+	l.Chains = chains
+	l.Message.ListenerFilters = append(slices.Clone(l.Message.ListenerFilters), &listenerv3.ListenerFilter{
+		Name: nameInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: inspector},
+	})
+	return nil
+}
+
+// params are the versions and ciphers of one side of a connection; nil when nothing is asked for.
+func (c *Conf) params() *tlsv3.TlsParameters {
+	v := c.TLSVersion
+	if v == nil {
+		v = &Version{}
+	}
+	if len(c.TLSCiphers) == 0 && v.Min == nil && v.Max == nil {
+		return nil
+	}
+	return &tlsv3.TlsParameters{
+		CipherSuites:              c.TLSCiphers,
+		TlsMinimumProtocolVersion: protocol(v.Min),
+		TlsMaximumProtocolVersion: protocol(v.Max),
+	}
+}
+
+// clientParams are the params of the side that connects. There Envoy goes up to TLS 1.2 by itself, so that a minimum
+// of 1.3 alone would leave no version.
+func (c *Conf) clientParams() *tlsv3.TlsParameters {
+	p := c.params()
+	if p != nil && p.TlsMinimumProtocolVersion == tlsv3.TlsParameters_TLSv1_3 {
+		p.TlsMaximumProtocolVersion = tlsv3.TlsParameters_TLSv1_3
+	}
+	return p
+}
+
+// withParams returns a transport socket with other params; itself when it is not one of TLS with a context of the
+// type. It never changes the socket, which may be shared.
+func withParams(s *corev3.TransportSocket, ctx interface {
+	proto.Message
+	GetCommonTlsContext() *tlsv3.CommonTlsContext
+}, p *tlsv3.TlsParameters) (*corev3.TransportSocket, error) {
+	a := s.GetTypedConfig()
+	if s.GetName() != draft.NameTLS || !a.MessageIs(ctx) {
+		return s, nil
+	}
+	if err := a.UnmarshalTo(ctx); err != nil {
+		return s, err
+	}
+	common := ctx.GetCommonTlsContext()
+	if common == nil {
+		return s, nil // no identity of the mesh
+	}
+	common.TlsParams = p
+	packed, err := draft.Extension{Name: draft.NameTLS, Message: ctx}.Pack()
+	if err != nil {
+		return s, err
+	}
+	return &corev3.TransportSocket{Name: s.Name, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: packed}}, nil
+}
+
+// Modes of an inbound.
+const (
+	strict     = "Strict"     // only clients with a certificate of the mesh
+	permissive = "Permissive" // others too
+)
+
+// Conf says how connections of the mesh are encrypted.
+type Conf struct {
+	TLSVersion *Version `json:"tlsVersion,omitempty"`
+	TLSCiphers []string `json:"tlsCiphers,omitempty"`                     // of TLS 1.2 and older; TLS 1.3 has its own
+	Mode       *string  `json:"mode,omitempty" check:"Strict|Permissive"` // of inbounds; without it that of the Mesh
+}
+
+// Version bounds the versions of TLS. A bound that is not given, or TLSAuto, is Envoy's.
+type Version struct {
+	Min *string `json:"min,omitempty"`
+	Max *string `json:"max,omitempty"`
+}
+
+const auto = "TLSAuto"
+
+// versions are the names of the versions, from old to new, at the index that Envoy has for them.
+func versions() []string {
+	return []string{
+		tlsv3.TlsParameters_TLS_AUTO: auto,
+		tlsv3.TlsParameters_TLSv1_0:  "TLS10",
+		tlsv3.TlsParameters_TLSv1_1:  "TLS11",
+		tlsv3.TlsParameters_TLSv1_2:  "TLS12",
+		tlsv3.TlsParameters_TLSv1_3:  "TLS13",
+	}
+}
+
+// ciphers are those that are strong enough for a mesh and that Envoy knows.
+func ciphers() []string {
+	return []string{
+		"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305",
+		"ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-CHACHA20-POLY1305",
+	}
+}
+
+// protocol returns Envoy's value for a bound; the automatic one for nil.
+func protocol(bound *string) tlsv3.TlsParameters_TlsProtocol {
+	if bound == nil {
+		return tlsv3.TlsParameters_TLS_AUTO
+	}
+	return tlsv3.TlsParameters_TlsProtocol(max(0, slices.Index(versions(), *bound)))
+}
+
+// contradicts reports whether no version lies between the bounds.
+func (v *Version) contradicts() bool {
+	return v != nil && protocol(v.Min) > protocol(v.Max) && protocol(v.Max) != tlsv3.TlsParameters_TLS_AUTO
+}
+
+// Validate checks names and bounds.
+func (c *Conf) Validate(v *resource.Validator) {
+	if t := c.TLSVersion; t != nil {
+		at := v.Field("tlsVersion")
+		known := true
+		if t.Min != nil {
+			known = at.Field("min").OneOf(*t.Min, versions()...)
+		}
+		if t.Max != nil {
+			known = at.Field("max").OneOf(*t.Max, versions()...) && known
+		}
+		if known && t.contradicts() {
+			at.Field("min").Faultf("%s is newer than the maximum, %s: no version is left", *t.Min, *t.Max)
+		}
+	}
+	seen := make(map[string]bool, len(c.TLSCiphers))
+	for i, s := range c.TLSCiphers {
+		at := v.Field("tlsCiphers").Index(i)
+		if at.OneOf(s, ciphers()...) && seen[s] {
+			at.Faultf("%s stands twice: remove it here", s)
+		}
+		seen[s] = true
+	}
 }

@@ -35,28 +35,20 @@ const (
 
 // compareChains orders chains for those who read them. Envoy does not look at their order.
 func compareChains(a, b *chain) int {
-	if c := cmp.Compare(a.protocol.rank(), b.protocol.rank()); c != 0 {
+	c := cmp.Or(
+		cmp.Compare(a.protocol.rank(), b.protocol.rank()),
+		cmp.Compare(a.kind(), b.kind()),
+		cmp.Compare(b.port, a.port),
+		cmp.Compare(b.specific(), a.specific()),
+		cmp.Compare(a.value(), b.value()),
+	)
+	switch {
+	case c != 0 || a.closure == b.closure:
 		return c
+	case a.closure:
+		return 1
 	}
-	if c := cmp.Compare(a.kind(), b.kind()); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(b.port, a.port); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(b.specific(), a.specific()); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.value(), b.value()); c != 0 {
-		return c
-	}
-	if a.closure != b.closure {
-		if a.closure {
-			return 1
-		}
-		return -1
-	}
-	return 0
+	return -1
 }
 
 func (p protocol) rank() protocol {

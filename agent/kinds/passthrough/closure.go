@@ -186,7 +186,7 @@ func (v *view) chains(port uint32) []*chain {
 			out = append(out, &chain{rule: r, protocol: r.protocol, port: port, ranges: ranges, closure: closure})
 		}
 	}
-	wider := newWider(v)
+	wider := wider{view: v, ranges: map[*rule][]netip.Prefix{}}
 	for i := range v.cells {
 		c := &v.cells[i]
 		for _, r := range []*rule{c.secure, c.plain, c.requests} {
@@ -248,8 +248,6 @@ type wider struct {
 	// noSecure and noRequests are the ranges in which what holds for any address decides.
 	noSecure, noRequests []netip.Prefix
 }
-
-func newWider(v *view) *wider { return &wider{view: v, ranges: map[*rule][]netip.Prefix{}} }
 
 func (w *wider) hold(r *rule, p netip.Prefix) {
 	if w.ranges[r] == nil {

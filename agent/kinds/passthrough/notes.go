@@ -125,10 +125,6 @@ func (n *notes) covered(by *rule, hosts []*rule) {
 	}
 }
 
-func (n *notes) tooMany(r *rule) {
-	n.add(r, "left out: one proxy takes %d matches; write networks and wildcards instead", maxRules)
-}
-
 // cut: some rules do not act beside narrower ones.
 func (n *notes) cut(s *ruleSet) {
 	told := map[resource.Key]bool{}

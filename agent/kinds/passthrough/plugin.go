@@ -24,6 +24,10 @@
 package passthrough
 
 import (
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -45,5 +49,158 @@ func Plugin() policy.Plugin {
 		Exits:    exits,
 		InForce:  inForce,
 		NoEffect: noEffect,
+	}
+}
+
+// apply makes the chains of the listeners that connections to unknown destinations arrive at. They are part of the last
+// part of a draft.
+func apply(c *policy.Context, d *draft.Draft) {
+	if !c.Last {
+		return
+	}
+	e := newEffect(c)
+	if e == nil {
+		return
+	}
+	defer e.notes.flush(c.Host.Warn)
+	if e.mode == "" || !e.intercepts {
+		return
+	}
+	a := &applier{c: c, d: d, effect: e, made: map[string]bool{}}
+	for _, l := range d.Listeners {
+		if l.Kind == draft.OutboundPassthrough {
+			a.listener(l)
+		}
+	}
+}
+
+type applier struct {
+	c      *policy.Context
+	d      *draft.Draft
+	effect *effect
+	made   map[string]bool // the names of clusters
+}
+
+// The names of the listeners, which are those of the clusters that they lead to without a policy.
+const (
+	listenerV4 = "outbound:passthrough:ipv4"
+	listenerV6 = "outbound:passthrough:ipv6"
+)
+
+func (a *applier) listener(l *draft.Listener) {
+	name := l.Message.GetName()
+	if name != listenerV4 && name != listenerV6 {
+		return
+	}
+	own := slices.IndexFunc(a.d.Clusters, func(c *draft.Cluster) bool {
+		return c.Kind == draft.PassthroughCluster && c.Message.GetName() == name
+	})
+	if own < 0 {
+		return
+	}
+	if a.effect.mode == ModeAll {
+		a.d.Clusters[own].Message = openCluster(name, toolkit.StatName(name))
+		return
+	}
+	set := a.effect.v4
+	if name == listenerV6 {
+		set = a.effect.v6
+	}
+	var chains []*chain
+	if a.effect.mode == ModeMatched {
+		chains = set.plan(&a.effect.notes)
+	}
+	if len(chains) == 0 {
+		a.d.Clusters[own].Message = closedCluster(name)
+		return
+	}
+	a.d.Clusters = slices.Delete(a.d.Clusters, own, own+1) // nothing leads there any more
+	l.Chains = make([]*draft.Chain, len(chains))
+	m := chainMaker{through: a.c.View.ThroughEgress()}
+	for i, c := range chains {
+		l.Chains[i] = m.chain(c)
+		for _, r := range c.rules() {
+			a.cluster(r)
+		}
+	}
+	l.Message.ListenerFilters = append(l.Message.ListenerFilters, inspection(a.c, set)...)
+}
+
+func (a *applier) cluster(r *rule) {
+	if a.made[r.name] {
+		return
+	}
+	a.made[r.name] = true
+	if a.c.Host.Claim(draft.TypeCluster, r.name) {
+		c := newCluster(r, a.c.Dataplane)
+		if a.c.View.ThroughEgress() {
+			c = a.egressCluster(r)
+		}
+		a.d.Clusters = append(a.d.Clusters, c)
+	}
+}
+
+// effect is what the policies say together about one proxy.
+type effect struct {
+	mode       string // "": the Mesh decides
+	intercepts bool   // connections of the workload pass through the proxy
+	v4, v6     *ruleSet
+	notes      notes
+}
+
+// newEffect returns nil where there is no policy.
+func newEffect(c *policy.Context) *effect {
+	rules := c.Rules.Kind(kind)
+	if rules == nil || rules.Proxy == nil {
+		return nil
+	}
+	merged, ok := rules.Proxy.Conf.(*Conf)
+	if !ok {
+		return nil
+	}
+	origins := rules.Proxy.Origins
+	e := &effect{mode: modeOf(c.View.Spec, merged)}
+	tp := c.Dataplane.Networking.TransparentProxying
+	e.intercepts = tp != nil && tp.RedirectPortOutbound != 0
+	switch {
+	case !e.intercepts:
+		e.all(origins, "has no effect on %s: connections pass through a proxy unasked only where its networking.transparentProxying has a redirectPortOutbound", c.Proxy.Key)
+		return e
+	case e.mode == "":
+		e.all(origins, "has no effect: networking.outbound.passthrough of the Mesh is true, so everything may leave; give passthroughMode, which takes precedence over it, or remove that from the Mesh")
+		return e
+	}
+	var asked []*rule
+	for i := range origins {
+		conf, key := confOf(origins[i].Policy), origins[i].Policy.Key
+		if conf == nil {
+			continue
+		}
+		if e.mode != ModeMatched {
+			if len(conf.AppendMatch) > 0 {
+				e.notes.say(key, "appendMatch has no effect: passthroughMode %s is in force", e.mode)
+			}
+			continue
+		}
+		for j := range conf.AppendMatch {
+			if r, ok := ruleOf(&conf.AppendMatch[j], source{key, j}); ok {
+				asked = append(asked, r)
+			}
+		}
+	}
+	e.v4, e.v6 = newRuleSet(false, asked, &e.notes), newRuleSet(true, asked, &e.notes)
+	for _, s := range []*ruleSet{e.v4, e.v6} {
+		for _, r := range s.rules {
+			e.notes.permitted(r)
+		}
+		s.noteSilence(&e.notes)
+	}
+	return e
+}
+
+// all says something to every policy.
+func (e *effect) all(origins []policy.Origin, format string, args ...any) {
+	for _, o := range origins {
+		e.notes.say(o.Policy.Key, format, args...)
 	}
 }

@@ -169,7 +169,7 @@ type ruleSet struct {
 }
 
 // newRuleSet makes the rules of one address family of what the policies ask for, in the order in which they are merged.
-// What is left out is noted.
+// What is dropped is noted.
 func newRuleSet(v6 bool, asked []*rule, n *notes) *ruleSet {
 	out := &ruleSet{v6: v6, silent: map[uint32]*rule{}}
 	known := make(map[identity]*rule, len(asked))
@@ -195,7 +195,7 @@ func newRuleSet(v6 bool, asked []*rule, n *notes) *ruleSet {
 			continue
 		}
 		if len(out.rules) == maxRules {
-			n.tooMany(r)
+			n.add(r, "left out: one proxy takes %d matches; write networks and wildcards instead", maxRules)
 			continue
 		}
 		known[own.identity()] = &own

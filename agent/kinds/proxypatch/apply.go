@@ -5,6 +5,12 @@ import (
 	"fmt"
 	"slices"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -28,7 +34,7 @@ type editor struct {
 	plans   []Plan
 	about   [Listeners + 1]concern // clusters, and listeners with all that is in them
 	applied []bool                 // by plan: it has changed, added or removed something
-	failed  []bool                 // by plan: it was left out somewhere
+	failed  []bool                 // by plan: some resource stays without it
 	merged  map[mergedKey]*anypb.Any
 	checker load.Checker
 }
@@ -61,13 +67,13 @@ func (e *editor) run() {
 	e.warnUseless()
 }
 
-// What is claimed of the host, so that it is known in later parts of the draft: that a policy was applied or left out.
+// What is claimed of the host, so that it is known in later parts of the draft: that a policy was applied, or dropped for a resource.
 const (
 	claimApplied = Kind + " applied"
 	claimFailed  = Kind + " left out"
 )
 
-// noEffect is the reason of the warning about a policy that was left out wherever it could have an effect.
+// noEffect is the reason of the warning about a policy that was dropped wherever it could have an effect.
 const noEffect = "this policy has no effect on the proxy: its other warnings say why"
 
 // warnUseless notes, with the last part of the draft, which policies have no effect in any of them.
@@ -208,4 +214,71 @@ func stays(t Target, x item, ch *Change) string {
 func (e *editor) fault(plan int, ch *Change, what string, err error) {
 	e.failed[plan] = true
 	e.c.Host.Warn(e.plans[plan].Policy.Key, "%s: %v: %s as if this policy were not there", ch.describe(), err, what)
+}
+
+// resourceID names a resource that is added.
+type resourceID struct{ name, kind string }
+
+// add adds whole resources, each with what later changes make of it. Of several with one name the last counts.
+func (e *editor) add() {
+	last := map[resourceID]*Change{}
+	id := func(ch *Change) (resourceID, bool) {
+		name, _, ok := ch.Adds()
+		if !ok {
+			return resourceID{}, false
+		}
+		return resourceID{name, nameOfType(ch.value.message)}, true
+	}
+	for i := range e.plans {
+		for _, ch := range e.plans[i].Changes {
+			if id, ok := id(ch); ok {
+				last[id] = ch
+			}
+		}
+	}
+	for i, p := range e.plans {
+		for j, ch := range p.Changes {
+			if id, ok := id(ch); !ok || last[id] != ch {
+				continue
+			}
+			if err := e.addOne(ch, step{i, j + 1}); err != nil {
+				e.fault(i, ch, "it stays away", err)
+				continue
+			}
+			e.applied[i] = true
+		}
+	}
+}
+
+func (e *editor) addOne(ch *Change, next step) error {
+	switch m := proto.Clone(ch.value.message).(type) {
+	case *clusterv3.Cluster:
+		x := &draft.Cluster{Kind: draft.OtherCluster, Origin: ch.origin}
+		if err := x.SetWhole(m); err != nil {
+			return err
+		}
+		if x, ok := edit(e, Clusters, x, next); ok {
+			e.d.Clusters = append(e.d.Clusters, x)
+		}
+	case *listenerv3.Listener:
+		l := &draft.Listener{Kind: draft.OtherListener, Origin: ch.origin}
+		if err := l.SetWhole(m); err != nil {
+			return err
+		}
+		if l, ok := edit(e, Listeners, l, next); ok {
+			e.d.Listeners = append(e.d.Listeners, l)
+		}
+	case *routev3.RouteConfiguration:
+		e.d.Routes = append(e.d.Routes, m)
+	case *endpointv3.ClusterLoadAssignment:
+		e.d.Endpoints = append(e.d.Endpoints, m)
+	case *tlsv3.Secret:
+		body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		if err != nil {
+			return err
+		}
+		rank := draft.Rank(draft.TypeSecret)
+		e.d.Ready[rank] = append(e.d.Ready[rank], draft.NewResource(m.Name, body))
+	}
+	return nil
 }

@@ -51,7 +51,7 @@ func Plugin(legacy policy.LegacyKind) policy.Plugin {
 	}
 }
 
-// noEffects says what of a policy was left out.
+// noEffects says which fields of a policy have no effect.
 func noEffects(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 	for _, w := range c.Warnings {
 		if w.Resource == p.Key && w.Reason == noEffect {
@@ -96,4 +96,145 @@ func checkPolicy(p *resource.Policy, v *resource.Validator) {
 	if p.Default == nil {
 		v.Field("default").Field("appendModifications").Faultf("the list is missing: give at least one modification")
 	}
+}
+
+// Conf is the conf of MeshProxyPatch.
+type Conf struct {
+	// AppendModifications are applied in their order, those of weaker policies first.
+	AppendModifications []Modification `json:"appendModifications,omitempty" merge:"append"`
+}
+
+// Modification is one change. Exactly one of the fields is given.
+type Modification struct {
+	Cluster       *Mod[ClusterMatch]     `json:"cluster,omitempty"`
+	Listener      *Mod[ListenerMatch]    `json:"listener,omitempty"`
+	NetworkFilter *Mod[FilterMatch]      `json:"networkFilter,omitempty"`
+	HTTPFilter    *Mod[FilterMatch]      `json:"httpFilter,omitempty"`
+	VirtualHost   *Mod[VirtualHostMatch] `json:"virtualHost,omitempty"`
+
+	change *Change // made by validation
+}
+
+// Mod says what to do with what is matched.
+type Mod[M Matcher[M]] struct {
+	BaseMod[M]
+	JSONPatches []JSONPatch `json:"jsonPatches,omitempty"`
+}
+
+// BaseMod is what modifications of all kinds of policies have.
+type BaseMod[M Matcher[M]] struct {
+	Match     *M        `json:"match,omitempty"` // nil: all
+	Operation Operation `json:"operation,omitempty"`
+	Value     *string   `json:"value,omitempty"` // YAML or JSON of Envoy's message, or of a part of it for Patch
+}
+
+// Mod returns what a modification of a legacy kind says, whose operations begin with a small letter and to which an
+// empty text is one that is not given. Nil stays nil.
+func (m *BaseMod[M]) Mod() *Mod[M] {
+	if m == nil {
+		return nil
+	}
+	out := &Mod[M]{BaseMod: BaseMod[M]{Value: unlessEmpty(m.Value)}}
+	if m.Operation != "" {
+		out.Operation = Operation(strings.ToUpper(string(m.Operation[:1])) + string(m.Operation[1:]))
+	}
+	if m.Match != nil {
+		match := (*m.Match).withoutEmpty()
+		out.Match = &match
+	}
+	return out
+}
+
+// unlessEmpty is nil for an empty text.
+func unlessEmpty(s *string) *string {
+	if s != nil && *s == "" {
+		return nil
+	}
+	return s
+}
+
+// Operation says what a modification does.
+type Operation string
+
+// The operations. Filters, whose order counts, have AddFirst and so on in the place of Add.
+const (
+	Add       Operation = "Add"
+	Remove    Operation = "Remove"
+	Patch     Operation = "Patch"
+	AddFirst  Operation = "AddFirst"
+	AddLast   Operation = "AddLast"
+	AddBefore Operation = "AddBefore" // the filter that is matched
+	AddAfter  Operation = "AddAfter"  // the filter that is matched
+)
+
+// JSONPatch is one operation of a JSON Patch (RFC 6902), without test.
+type JSONPatch struct {
+	Op    string       `json:"op"`
+	Path  *string      `json:"path,omitempty"`
+	Value resource.Raw `json:"value,omitzero"`
+	From  *string      `json:"from,omitempty"`
+}
+
+// ClusterMatch matches clusters by all that is given.
+type ClusterMatch struct {
+	Origin *string `json:"origin,omitempty"` // inbound, outbound, transparent, direct-access or the policy kind's word
+	Name   *string `json:"name,omitempty"`
+}
+
+// ListenerMatch matches listeners by all that is given.
+type ListenerMatch struct {
+	Origin *string           `json:"origin,omitempty"`
+	Name   *string           `json:"name,omitempty"`
+	Tags   map[string]string `json:"tags,omitempty"` // of what the listener stands for; "*" is any value
+}
+
+// FilterMatch matches filters by all that is given.
+type FilterMatch struct {
+	Origin       *string           `json:"origin,omitempty"` // of the listener
+	Name         *string           `json:"name,omitempty"`   // of the filter
+	ListenerName *string           `json:"listenerName,omitempty"`
+	ListenerTags map[string]string `json:"listenerTags,omitempty"`
+}
+
+// VirtualHostMatch matches virtual hosts by all that is given.
+type VirtualHostMatch struct {
+	Origin                 *string `json:"origin,omitempty"` // of the listener
+	Name                   *string `json:"name,omitempty"`
+	RouteConfigurationName *string `json:"routeConfigurationName,omitempty"`
+}
+
+// match is what a modification is about. Nil, and no tags, match all.
+type match struct {
+	origin, name *string
+	listener     *string // name of the listener, for filters
+	routes       *string // name of the route configuration, for virtual hosts
+	tags         map[string]string
+}
+
+// Matcher is a match as it is written.
+type Matcher[M any] interface {
+	match() match
+	withoutEmpty() M // empty texts are not given
+}
+
+func (m ClusterMatch) match() match  { return match{origin: m.Origin, name: m.Name} }
+func (m ListenerMatch) match() match { return match{origin: m.Origin, name: m.Name, tags: m.Tags} }
+func (m FilterMatch) match() match {
+	return match{origin: m.Origin, name: m.Name, listener: m.ListenerName, tags: m.ListenerTags}
+}
+func (m VirtualHostMatch) match() match {
+	return match{origin: m.Origin, name: m.Name, routes: m.RouteConfigurationName}
+}
+
+func (m ClusterMatch) withoutEmpty() ClusterMatch {
+	return ClusterMatch{unlessEmpty(m.Origin), unlessEmpty(m.Name)}
+}
+func (m ListenerMatch) withoutEmpty() ListenerMatch {
+	return ListenerMatch{unlessEmpty(m.Origin), unlessEmpty(m.Name), m.Tags}
+}
+func (m FilterMatch) withoutEmpty() FilterMatch {
+	return FilterMatch{unlessEmpty(m.Origin), unlessEmpty(m.Name), unlessEmpty(m.ListenerName), m.ListenerTags}
+}
+func (m VirtualHostMatch) withoutEmpty() VirtualHostMatch {
+	return VirtualHostMatch{unlessEmpty(m.Origin), unlessEmpty(m.Name), unlessEmpty(m.RouteConfigurationName)}
 }

@@ -6,7 +6,18 @@
 package retry
 
 import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	omithostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_host_metadata/v3"
+	previoushostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	prioritiesv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
@@ -93,3 +104,209 @@ func (r *retries) put(action *routev3.RouteAction, p mesh.Protocol) bool {
 	}
 	return true
 }
+
+// Names of Envoy's extensions.
+const (
+	namePreviousHosts = "envoy.retry_host_predicates.previous_hosts"
+	nameOmitHosts     = "envoy.retry_host_predicates.omit_host_metadata"
+	namePriorities    = "envoy.retry_priorities.previous_priorities"
+)
+
+// Words of a conf.
+const (
+	omitPreviousHosts      = "OmitPreviousHosts"
+	omitHostsWithTags      = "OmitHostsWithTags"
+	omitPreviousPriorities = "OmitPreviousPriorities"
+)
+
+// policyOf makes what GRPC and HTTP have in common, with other conditions where none are given; nil when the conf wants
+// no retry. warn is told of what had to be changed.
+func (r *Requests) policyOf(otherwise string, c conditions, warn func(format string, args ...any)) *routev3.RetryPolicy {
+	if toolkit.Or(r.NumRetries, 1) == 0 {
+		return nil
+	}
+	words := c.words
+	if len(words) == 0 {
+		words = []string{otherwise}
+	}
+	if len(c.statuses) > 0 {
+		words = append(slices.Clip(words), statusCodes)
+	}
+	out := &routev3.RetryPolicy{
+		RetryOn: strings.Join(words, ","), RetriableStatusCodes: c.statuses, PerTryTimeout: toolkit.Duration(r.PerTryTimeout),
+		NumRetries: toolkit.UInt32(r.NumRetries),
+	}
+	if b := r.BackOff; b != nil {
+		base, longest := b.base(), toolkit.Duration(b.MaxInterval)
+		if longest != nil && longest.AsDuration() < base { // possible where policies are merged
+			warn("backOff.maxInterval of %s is shorter than the baseInterval of %s that it is merged with: %s is in force for both", b.MaxInterval, base, base)
+			longest = durationpb.New(base)
+		}
+		out.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(base), MaxInterval: longest}
+	}
+	if b := r.RateLimitedBackOff; b != nil {
+		limited := &routev3.RetryPolicy_RateLimitedRetryBackOff{MaxInterval: toolkit.Duration(b.MaxInterval)}
+		for _, h := range b.ResetHeaders {
+			format := routev3.RetryPolicy_SECONDS
+			if h.Format == "UnixTimestamp" {
+				format = routev3.RetryPolicy_UNIX_TIMESTAMP
+			}
+			limited.ResetHeaders = append(limited.ResetHeaders, &routev3.RetryPolicy_ResetHeader{Name: h.Name, Format: format})
+		}
+		out.RateLimitedRetryBackOff = limited
+	}
+	return out
+}
+
+func (g *GRPC) policy(warn func(format string, args ...any)) *routev3.RetryPolicy {
+	c, _ := grpcConditions(g.RetryOn)
+	return g.policyOf(defaultGRPC, c, warn)
+}
+
+func (h *HTTP) policy(warn func(format string, args ...any)) *routev3.RetryPolicy {
+	c, _ := httpConditions(h.RetryOn)
+	out := h.policyOf(defaultHTTP, c, warn)
+	if out == nil {
+		return nil
+	}
+	for _, m := range c.methods {
+		out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, toolkit.Header(":method", toolkit.Exactly(m)))
+	}
+	out.RetriableRequestHeaders = append(out.RetriableRequestHeaders, toolkit.Matchers(h.RetriableRequestHeaders)...)
+	if len(h.RetriableResponseHeaders) > 0 {
+		out.RetryOn += "," + responseHeaders // without it Envoy does not look at them
+		out.RetriableHeaders = toolkit.Matchers(h.RetriableResponseHeaders)
+	}
+	for i := range h.HostSelection {
+		if err := h.HostSelection[i].put(out); err != nil {
+			warn("hostSelection[%d]: %v: it has no effect", i, err)
+		}
+	}
+	out.HostSelectionRetryMaxAttempts = int64(toolkit.Or(h.HostSelectionMaxAttempts, 0))
+	return out
+}
+
+// put adds the predicate to a policy.
+func (p *Predicate) put(out *routev3.RetryPolicy) error {
+	e := draft.Extension{}
+	switch p.Predicate {
+	case omitPreviousHosts:
+		e.Name, e.Message = namePreviousHosts, &previoushostsv3.PreviousHostsPredicate{}
+	case omitHostsWithTags:
+		tags := make(map[string]*structpb.Value, len(p.Tags))
+		for k, v := range p.Tags {
+			tags[k] = structpb.NewStringValue(v)
+		}
+		e.Name, e.Message = nameOmitHosts, &omithostsv3.OmitHostMetadataConfig{MetadataMatch: &corev3.Metadata{
+			FilterMetadata: map[string]*structpb.Struct{"envoy.lb": {Fields: tags}},
+		}}
+	case omitPreviousPriorities:
+		e.Name, e.Message = namePriorities, &prioritiesv3.PreviousPrioritiesConfig{UpdateFrequency: toolkit.Or(p.UpdateFrequency, 0)}
+	}
+	a, err := e.Pack()
+	switch {
+	case err != nil:
+		return err
+	case p.Predicate == omitPreviousPriorities:
+		out.RetryPriority = &routev3.RetryPolicy_RetryPriority{
+			Name: e.Name, ConfigType: &routev3.RetryPolicy_RetryPriority_TypedConfig{TypedConfig: a},
+		}
+	case a != nil:
+		out.RetryHostPredicate = append(out.RetryHostPredicate, &routev3.RetryPolicy_RetryHostPredicate{
+			Name: e.Name, ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: a},
+		})
+	}
+	return nil
+}
+
+// Conditions that are in force where a policy gives none.
+const (
+	defaultHTTP = "gateway-error,connect-failure,refused-stream"
+	defaultGRPC = "cancelled,connect-failure,gateway-error,refused-stream,reset,resource-exhausted,unavailable"
+)
+
+// Words of Envoy that go with fields of their own.
+const (
+	statusCodes     = "retriable-status-codes"
+	responseHeaders = "retriable-headers"
+)
+
+// methodPrefix begins the words for methods; the rest is the method.
+const methodPrefix = "HttpMethod"
+
+// httpWords are the words of Kuma for those of Envoy.
+func httpWords() map[string]string {
+	return map[string]string{
+		"5xx":                     "5xx",
+		"GatewayError":            "gateway-error",
+		"Reset":                   "reset",
+		"Retriable4xx":            "retriable-4xx",
+		"ConnectFailure":          "connect-failure",
+		"EnvoyRatelimited":        "envoy-ratelimited",
+		"RefusedStream":           "refused-stream",
+		"Http3PostConnectFailure": "http3-post-connect-failure",
+	}
+}
+
+// grpcWords are the words of Kuma for those of Envoy.
+func grpcWords() map[string]string {
+	return map[string]string{
+		"Canceled":          "cancelled",
+		"DeadlineExceeded":  "deadline-exceeded",
+		"Internal":          "internal",
+		"ResourceExhausted": "resource-exhausted",
+		"Unavailable":       "unavailable",
+	}
+}
+
+func methods() []string {
+	return []string{"Connect", "Delete", "Get", "Head", "Options", "Patch", "Post", "Put", "Trace"}
+}
+
+// conditions are those of a policy in the terms of Envoy.
+type conditions struct {
+	words    []string
+	statuses []uint32
+	methods  []string
+}
+
+// httpConditions reads conditions; bad is the first that is none, or -1.
+func httpConditions(list []Condition) (out conditions, bad int) {
+	bad = slices.IndexFunc(list, func(c Condition) bool {
+		method, isMethod := strings.CutPrefix(c.text(), methodPrefix)
+		status, isStatus := parseStatus(c.text())
+		switch word := httpWords()[c.text()]; {
+		case word != "":
+			out.words = append(out.words, word)
+		case isMethod && slices.Contains(methods(), method):
+			out.methods = append(out.methods, strings.ToUpper(method))
+		case isStatus:
+			out.statuses = append(out.statuses, status)
+		default:
+			return true
+		}
+		return false
+	})
+	return out, bad
+}
+
+// grpcConditions is the same for calls.
+func grpcConditions(list []Condition) (out conditions, bad int) {
+	for _, c := range list {
+		out.words = append(out.words, grpcWords()[c.text()])
+	}
+	return out, slices.Index(out.words, "")
+}
+
+// parseStatus reads an HTTP status of three digits.
+func parseStatus(s string) (uint32, bool) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	return uint32(n), err == nil && len(s) == 3 && n >= 100 && n <= 599
+}
+
+// httpChoices and grpcChoices list what may be given, for messages.
+func httpChoices() string {
+	return strings.Join(slices.Sorted(maps.Keys(httpWords())), ", ") + ", " + methodPrefix + " with " + strings.Join(methods(), ", ") + ", or an HTTP status of 100 to 599"
+}
+
+func grpcChoices() string { return strings.Join(slices.Sorted(maps.Keys(grpcWords())), ", ") }

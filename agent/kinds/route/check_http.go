@@ -72,7 +72,7 @@ func (m *Match) validate(v *resource.Validator) {
 		seen[q.Name] = true
 	}
 	for i := range m.Headers {
-		m.Headers[i].validate(v.Field("headers").Index(i))
+		checkHeaderMatch(v.Field("headers").Index(i), m.Headers[i])
 	}
 }
 
@@ -105,25 +105,25 @@ func (q *QueryMatch) validate(v *resource.Validator) {
 	}
 }
 
-func (h *HeaderMatch) validate(v *resource.Validator) {
+func checkHeaderMatch(v *resource.Validator, h toolkit.HeaderMatch) {
 	v.Field("name").HeaderName(h.Name)
 	value := v.Field("value")
 	switch h.Type {
 	case "", exact:
 		value.HeaderValue(h.Value)
-	case prefix:
+	case toolkit.MatchPrefix:
 		if h.Value == "" {
 			value.Faultf("the prefix is empty: give one, or type Present for any value")
 		}
 		value.HeaderValue(h.Value)
 	case pattern:
 		value.Pattern(h.Value)
-	case present, absent:
+	case toolkit.MatchPresent, toolkit.MatchAbsent:
 		if h.Value != "" {
 			value.Faultf("type %s is about the header alone: remove the value", h.Type)
 		}
 	default:
-		v.Field("type").OneOf(h.Type, exact, present, pattern, absent, prefix)
+		v.Field("type").OneOf(h.Type, exact, toolkit.MatchPresent, pattern, toolkit.MatchAbsent, toolkit.MatchPrefix)
 	}
 }
 

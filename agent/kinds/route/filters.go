@@ -1,14 +1,17 @@
 package route
 
 import (
-	"math"
+	"fmt"
+	"regexp"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
+	"github.com/nearside-mesh/nearside/agent/envoy/substitution"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -117,21 +120,217 @@ func fraction(p *resource.Decimal) *corev3.RuntimeFractionalPercent {
 	if p == nil {
 		return nil
 	}
-	return &corev3.RuntimeFractionalPercent{DefaultValue: percent(p.Float())}
+	return &corev3.RuntimeFractionalPercent{DefaultValue: toolkit.Fraction(p)}
 }
 
-// percent writes a percentage with the smallest denominator that holds it.
-func percent(p float64) *typev3.FractionalPercent {
-	out := &typev3.FractionalPercent{}
-	for _, d := range []struct {
-		denominator typev3.FractionalPercent_DenominatorType
-		scale       float64
-	}{{typev3.FractionalPercent_HUNDRED, 1}, {typev3.FractionalPercent_TEN_THOUSAND, 100}, {typev3.FractionalPercent_MILLION, 10_000}} {
-		n := p * d.scale
-		out.Denominator, out.Numerator = d.denominator, uint32(math.Round(n))
-		if math.Abs(n-math.Round(n)) < 1e-6 {
-			break
+// MaxHeaders bounds each list of a header modifier.
+const MaxHeaders = 16
+
+// checkFilters checks the filters of a rule.
+func checkFilters(list *resource.Validator, r *HTTPRule) {
+	prefixes := true // all matches are of a prefix of the path
+	for i := range r.Matches {
+		p := r.Matches[i].Path
+		prefixes = prefixes && p != nil && p.Type == pathPrefix
+	}
+	for i, f := range toolkit.Or(r.Default.Filters, nil) {
+		f.validate(list.Index(i), prefixes)
+	}
+}
+
+func (f *Filter) validate(v *resource.Validator, prefixes bool) {
+	if !v.Field("type").OneOf(f.Type, requestHeaders, responseHeaders, redirect, rewrite, mirror) {
+		return
+	}
+	for _, part := range []struct {
+		kind, name string
+		set        bool
+	}{
+		{requestHeaders, "requestHeaderModifier", f.RequestHeaderModifier != nil},
+		{responseHeaders, "responseHeaderModifier", f.ResponseHeaderModifier != nil},
+		{redirect, "requestRedirect", f.RequestRedirect != nil},
+		{rewrite, "urlRewrite", f.URLRewrite != nil},
+		{mirror, "requestMirror", f.RequestMirror != nil},
+	} {
+		switch {
+		case part.kind == f.Type && !part.set:
+			v.Field(part.name).Faultf("the filter is missing: type %s needs it", f.Type)
+		case part.kind != f.Type && part.set:
+			v.Field(part.name).Faultf("the type is %s: remove this, or give it as a filter of its own", f.Type)
 		}
 	}
-	return out
+	f.RequestHeaderModifier.validate(v.Field("requestHeaderModifier"))
+	f.ResponseHeaderModifier.validate(v.Field("responseHeaderModifier"))
+	f.RequestRedirect.validate(v.Field("requestRedirect"), prefixes)
+	f.URLRewrite.validate(v.Field("urlRewrite"), prefixes)
+	f.RequestMirror.validate(v.Field("requestMirror"))
+}
+
+func (m *HeaderModifier) validate(v *resource.Validator) {
+	if m == nil {
+		return
+	}
+	if len(m.Set)+len(m.Add)+len(m.Remove) == 0 {
+		v.Faultf("nothing is changed: give set, add or remove")
+	}
+	seen := map[string]bool{}
+	name := func(at *resource.Validator, s string) {
+		CheckMutable(at, s)
+		if seen[s] {
+			at.Faultf("the header %q occurs twice: give each once, values that belong together separated by commas", s)
+		}
+		seen[s] = true
+	}
+	for _, list := range []struct {
+		at      *resource.Validator
+		headers []Header
+	}{{v.Field("set"), m.Set}, {v.Field("add"), m.Add}} {
+		toolkit.AtMost(list.at, len(list.headers), MaxHeaders, "headers")
+		for i, h := range list.headers {
+			name(list.at.Index(i).Field("name"), h.Name)
+			CheckHeaderValue(list.at.Index(i).Field("value"), h.Value)
+		}
+	}
+	toolkit.AtMost(v.Field("remove"), len(m.Remove), MaxHeaders, "headers")
+	for i, s := range m.Remove {
+		name(v.Field("remove").Index(i), s)
+	}
+}
+
+func (r *Redirect) validate(v *resource.Validator, prefixes bool) {
+	if r == nil {
+		return
+	}
+	if r.Scheme != "" {
+		v.Field("scheme").OneOf(r.Scheme, "http", "https")
+	}
+	if r.Hostname != nil {
+		checkHostname(v.Field("hostname"), *r.Hostname)
+	}
+	r.Path.validate(v.Field("path"), prefixes)
+	if r.Port != nil {
+		v.Field("port").Port(*r.Port)
+	}
+	if r.StatusCode != nil {
+		if _, ok := redirectCode(*r.StatusCode); !ok {
+			v.Field("statusCode").Faultf("%d is not allowed: give one of 301, 302, 303, 307, 308", *r.StatusCode)
+		}
+	}
+}
+
+func (r *Rewrite) validate(v *resource.Validator, prefixes bool) {
+	if r == nil {
+		return
+	}
+	if r.Hostname != nil {
+		checkHostname(v.Field("hostname"), *r.Hostname)
+		if r.HostToBackendHostname {
+			v.Field("hostToBackendHostname").Faultf("hostname is given already: remove one of them")
+		}
+	}
+	r.Path.validate(v.Field("path"), prefixes)
+}
+
+func (p *PathRewrite) validate(v *resource.Validator, prefixes bool) {
+	if p == nil || !v.Field("type").OneOf(p.Type, replaceFullPath, replacePrefixMatch) {
+		return
+	}
+	full, part := v.Field("replaceFullPath"), v.Field("replacePrefixMatch")
+	switch {
+	case p.Type == replaceFullPath && p.ReplaceFullPath == nil:
+		full.Faultf("the path is missing: type %s needs it", p.Type)
+	case p.Type == replacePrefixMatch && p.ReplacePrefixMatch == nil:
+		part.Faultf("the prefix is missing: type %s needs it", p.Type)
+	}
+	CheckPath(full, p.ReplaceFullPath)
+	CheckPath(part, p.ReplacePrefixMatch)
+	if p.ReplacePrefixMatch != nil && !prefixes {
+		part.Faultf("there is no prefix to replace: all matches of the rule have to be of path type %s", pathPrefix)
+	}
+}
+
+// CheckPath checks a path that takes the place of another one.
+func CheckPath(v *resource.Validator, s *string) {
+	switch {
+	case s == nil:
+	case !strings.HasPrefix(*s, "/"):
+		v.Faultf("%q is not an absolute path: it begins with /, and / alone removes what was matched", *s)
+	case strings.ContainsAny(*s, "\x00\r\n"):
+		v.Faultf("%q has a line break or a NUL, which no path may have", *s)
+	}
+}
+
+func (m *Mirror) validate(v *resource.Validator) {
+	if m == nil {
+		return
+	}
+	v.Field("percentage").Percentage(m.Percentage)
+	m.BackendRef.validate(v.Field("backendRef"), mesh.KindMeshService, kindSubset)
+	if m.BackendRef.Weight != nil {
+		v.Field("backendRef").Field("weight").Faultf("a mirror has one destination: remove the weight, and give percentage for a share of the requests")
+	}
+}
+
+// CheckSubstitution checks what takes the place of a match of a pattern, in the syntax of RE2: \0 is the match, \1 its
+// first group, \\ a backslash.
+func CheckSubstitution(v *resource.Validator, pattern, s string) {
+	if strings.ContainsAny(s, "\x00\r\n") {
+		v.Faultf("%q has a line break or a NUL, which is not allowed", s)
+		return
+	}
+	groups := -1 // not known: the pattern is reported by itself
+	if re, err := regexp.Compile(pattern); err == nil {
+		groups = re.NumSubexp()
+	}
+	if reason := substitutionFault(s, groups); reason != "" {
+		v.Faultf("%q: %s", s, reason)
+	}
+}
+
+// substitutionFault says what is wrong with a substitution for a pattern with a number of groups, "" when nothing is.
+func substitutionFault(s string, groups int) string {
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			continue
+		}
+		i++
+		switch {
+		case i == len(s):
+			return `it ends in a single \: write \\ for a backslash`
+		case s[i] == '\\':
+		case s[i] < '0' || s[i] > '9':
+			return fmt.Sprintf(`\%c is neither a group, \0 to \9, nor a backslash, \\`, s[i])
+		case groups >= 0 && int(s[i]-'0') > groups:
+			return fmt.Sprintf(`\%c is a group that the pattern does not have: it has %d`, s[i], groups)
+		}
+	}
+	return ""
+}
+
+// literal writes a text as a substitution that stands for itself.
+func literal(s string) string { return strings.ReplaceAll(s, `\`, `\\`) }
+
+// maxHeaderValue bounds the value of a header, as Envoy does.
+const maxHeaderValue = 16384
+
+// CheckMutable checks the name of a header that is changed. Envoy leaves the pseudo-headers, and Host with them, to
+// rewrites.
+func CheckMutable(v *resource.Validator, name string) {
+	if strings.HasPrefix(name, ":") || strings.EqualFold(name, "host") {
+		v.Faultf("%q cannot be changed as a header: rewrite the host or the path instead", name)
+		return
+	}
+	v.HeaderName(name)
+}
+
+// CheckHeaderValue checks a value, which Envoy takes for a format string.
+func CheckHeaderValue(v *resource.Validator, s string) {
+	if len(s) > maxHeaderValue {
+		v.Faultf("the value has %d characters, at most %d are allowed", len(s), maxHeaderValue)
+		return
+	}
+	v.HeaderValue(s)
+	if _, err := substitution.ParseFormat(s); err != nil {
+		v.Faultf("%q: %v; write %%%% for a percent sign", s, err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -19,9 +20,9 @@ func TestRouteNames(t *testing.T) {
 		{Matches: []Match{*Everything()}},
 		{Matches: []Match{{Path: &PathMatch{Type: pathPrefix, Value: "/m"}, Method: "POST"}}},
 		{Matches: []Match{{QueryParams: []QueryMatch{{Type: exact, Name: "q", Value: "1"}, {Type: pattern, Name: "r", Value: "2.*"}}}}},
-		{Matches: []Match{{Headers: []HeaderMatch{
-			{Name: "x-a", Value: "1"}, {Type: pattern, Name: "x-b", Value: "b.*"}, {Type: present, Name: "x-c"},
-			{Type: absent, Name: "x-d"}, {Type: prefix, Name: "x-e", Value: "e"},
+		{Matches: []Match{{Headers: []toolkit.HeaderMatch{
+			{Name: "x-a", Value: "1"}, {Type: pattern, Name: "x-b", Value: "b.*"}, {Type: toolkit.MatchPresent, Name: "x-c"},
+			{Type: toolkit.MatchAbsent, Name: "x-d"}, {Type: toolkit.MatchPrefix, Name: "x-e", Value: "e"},
 		}}}},
 		{Matches: []Match{{Path: &PathMatch{Type: pathPrefix, Value: "/one"}}, {Path: &PathMatch{Type: exact, Value: "/two"}}}},
 	}}
@@ -43,7 +44,7 @@ func TestPrecedenceIsAnOrder(t *testing.T) {
 	for _, p := range []*PathMatch{nil, {"/", exact}, {"/a", exact}, {"/", pathPrefix}, {"/aa", pathPrefix}, {"/b", pattern}, {"/bb", pattern}} {
 		for _, method := range []string{"", "GET"} {
 			for n := range 3 {
-				all = append(all, Match{Path: p, Method: method, Headers: make([]HeaderMatch, n), QueryParams: make([]QueryMatch, 2-n)})
+				all = append(all, Match{Path: p, Method: method, Headers: make([]toolkit.HeaderMatch, n), QueryParams: make([]QueryMatch, 2-n)})
 			}
 		}
 	}
@@ -159,7 +160,8 @@ func TestPercent(t *testing.T) {
 		0: "0/HUNDRED", 100: "100/HUNDRED", 99.9: "9990/TEN_THOUSAND", 0.01: "1/TEN_THOUSAND",
 		33.333: "333330/MILLION", 0.0001: "1/MILLION", 0.00001: "0/MILLION",
 	} {
-		v := percent(in)
+		d := resource.NewDecimal(in)
+		v := fraction(&d).DefaultValue
 		if got := fmt.Sprintf("%d/%s", v.Numerator, v.Denominator); got != want {
 			t.Errorf("%v is %s, want %s", in, got, want)
 		}

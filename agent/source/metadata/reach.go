@@ -97,7 +97,9 @@ func (s *sidecarReach) over(before sidecarReach) sidecarReach {
 }
 
 // Sidecars returns what the proxies of a mesh say that they reach, by dataplane. The map must not be changed.
-func (s *Source) Sidecars(mesh string) map[string]*resource.Reach { return s.known.Load().sidecars[mesh] }
+func (s *Source) Sidecars(mesh string) map[string]*resource.Reach {
+	return s.known.Load().sidecars[mesh]
+}
 
 // publish makes known what passes read, and tells when what proxies say that they reach has changed. It is called with
 // mu held.

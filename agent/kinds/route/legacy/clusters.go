@@ -13,6 +13,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // connectTimeout is in force for the clusters of a TrafficRoute until a Timeout says otherwise.
@@ -90,7 +91,7 @@ func eachCluster(ch *draft.Chain, fn func(name string)) {
 
 func setCluster(cl *draft.Cluster, lb *LoadBalancer) {
 	cl.Message.ConnectTimeout = durationpb.New(connectTimeout)
-	if isHTTP(cl.Service.Protocol) {
+	if mesh.Protocol(cl.Service.Protocol).HTTP() {
 		toolkit.EditConnections(cl).IdleTimeout = &durationpb.Duration{}
 	}
 	if lb == nil || cl.Service.External { // endpoints outside the mesh are taken in turn
@@ -123,6 +124,27 @@ func (r *RingHash) envoy() *clusterv3.Cluster_RingHashLbConfig {
 	}
 	if r.MaxRingSize > 0 {
 		out.MaximumRingSize = wrapperspb.UInt64(r.MaxRingSize)
+	}
+	return out
+}
+
+// destinations lists what a TrafficRoute leads an outbound with some tags to.
+func destinations(p *resource.Resource, outbound map[string]string) []policy.BackendRef {
+	conf := toolkit.LegacyConf[Conf](p)
+	if conf == nil {
+		return nil
+	}
+	var out []policy.BackendRef
+	add := func(split []Split, tags map[string]string) {
+		for _, s := range splitOf(split, tags) {
+			if toolkit.Or(s.Weight, 1) > 0 {
+				out = append(out, refOf(s.Destination, outbound))
+			}
+		}
+	}
+	add(conf.Split, conf.Destination)
+	for i := range conf.HTTP {
+		add(conf.HTTP[i].Split, conf.HTTP[i].Destination)
 	}
 	return out
 }

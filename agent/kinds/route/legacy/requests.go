@@ -9,15 +9,13 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
+	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Types of matches and filters, as a MeshHTTPRoute has them.
 const (
-	exact              = "Exact"
 	pathPrefix         = "PathPrefix"
-	pattern            = "RegularExpression"
-	prefix             = "Prefix"
 	requestHeaders     = "RequestHeaderModifier"
 	responseHeaders    = "ResponseHeaderModifier"
 	rewrite            = "URLRewrite"
@@ -52,7 +50,7 @@ func (t *translation) http(below []*route.HTTPConf) *route.HTTPConf {
 		if r, ok := t.rule(fmt.Sprintf("conf.http[%d]", i), h, open, len(below) > 0); ok {
 			add(r)
 			for _, m := range r.Matches {
-				open = open || m.Path == nil || m.Path.Type == pattern
+				open = open || m.Path == nil || m.Path.Type == toolkit.MatchRegex
 			}
 		}
 	}
@@ -135,9 +133,9 @@ func (t *translation) match(l *Match, open bool) ([]route.Match, string) {
 	if p := l.Path; p != nil {
 		switch {
 		case p.Exact != nil:
-			m.Path = &route.PathMatch{Value: *p.Exact, Type: exact}
+			m.Path = &route.PathMatch{Value: *p.Exact, Type: toolkit.MatchExact}
 		case p.Regex != nil:
-			m.Path = &route.PathMatch{Value: *p.Regex, Type: pattern}
+			m.Path = &route.PathMatch{Value: *p.Regex, Type: toolkit.MatchRegex}
 		case p.Prefix != nil:
 			m.Path = &route.PathMatch{Value: *p.Prefix, Type: pathPrefix}
 			if *p.Prefix != "/" {
@@ -148,14 +146,14 @@ func (t *translation) match(l *Match, open bool) ([]route.Match, string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
 		s := l.Headers[name]
-		h := route.HeaderMatch{Name: strings.ToLower(name)}
+		h := toolkit.HeaderMatch{Name: strings.ToLower(name)}
 		switch {
 		case s.Exact != nil:
-			h.Type, h.Value = exact, *s.Exact
+			h.Type, h.Value = toolkit.MatchExact, *s.Exact
 		case s.Prefix != nil:
-			h.Type, h.Value = prefix, *s.Prefix
+			h.Type, h.Value = toolkit.MatchPrefix, *s.Prefix
 		case s.Regex != nil:
-			h.Type, h.Value = pattern, *s.Regex
+			h.Type, h.Value = toolkit.MatchRegex, *s.Regex
 		}
 		m.Headers = append(m.Headers, h)
 	}
@@ -215,4 +213,75 @@ func shown(m *route.Match) string {
 		b = append(b[:120], "…"...)
 	}
 	return strings.ToValidUTF8(string(b), "")
+}
+
+// filters translates what a rule changes.
+func (t *translation) filters(at string, h *HTTP) []route.Filter {
+	m := h.Modify
+	if m == nil {
+		return nil
+	}
+	var out []route.Filter
+	out = append(out, headerFilters(requestHeaders, m.RequestHeaders)...)
+	out = append(out, headerFilters(responseHeaders, m.ResponseHeaders)...)
+	if m.Host != nil {
+		if m.Host.Value != nil {
+			out = append(out, route.Filter{Type: rewrite, URLRewrite: &route.Rewrite{Hostname: m.Host.Value}})
+		} else {
+			t.notef("%s.modify.host.fromPath cannot be said by a MeshHTTPRoute: it is left out; a MeshProxyPatch can say it", at)
+		}
+	}
+	if p := m.Path; p != nil {
+		if p.RewritePrefix != nil {
+			to := *p.RewritePrefix
+			if !strings.HasSuffix(to, "/") && !strings.HasSuffix(*h.Match.Path.Prefix, "/") {
+				to += "/" // what follows the prefix comes behind it without its slash
+				t.notef("the prefix becomes %q, so that what follows it is kept apart: of the path %s itself, without more, it is %s too", to, *h.Match.Path.Prefix, to)
+			}
+			out = append(out, route.Filter{Type: rewrite, URLRewrite: &route.Rewrite{Path: &route.PathRewrite{Type: replacePrefixMatch, ReplacePrefixMatch: &to}}})
+		} else {
+			t.notef("%s.modify.path.regex cannot be said by a MeshHTTPRoute: it is left out; a MeshProxyPatch can say it", at)
+		}
+	}
+	return out
+}
+
+// headerFilters translates changes of headers. A filter takes each header once and a limited number of them.
+func headerFilters(kind string, h *Headers) []route.Filter {
+	if h == nil {
+		return nil
+	}
+	var out []route.Filter
+	var seen []string
+	current := func(name string) *route.HeaderModifier {
+		if len(out) == 0 || len(seen) == route.MaxHeaders || slices.Contains(seen, name) {
+			f := route.Filter{Type: kind}
+			if kind == requestHeaders {
+				f.RequestHeaderModifier = &route.HeaderModifier{}
+			} else {
+				f.ResponseHeaderModifier = &route.HeaderModifier{}
+			}
+			out, seen = append(out, f), nil
+		}
+		seen = append(seen, name)
+		if m := out[len(out)-1].RequestHeaderModifier; m != nil {
+			return m
+		}
+		return out[len(out)-1].ResponseHeaderModifier
+	}
+	for _, a := range h.Add {
+		name := strings.ToLower(a.Name)
+		m := current(name)
+		if a.Append {
+			m.Add = append(m.Add, route.Header{Name: name, Value: a.Value})
+		} else {
+			m.Set = append(m.Set, route.Header{Name: name, Value: a.Value})
+		}
+	}
+	for _, r := range h.Remove {
+		name := strings.ToLower(r.Name)
+		m := current(name)
+		m.Remove = append(m.Remove, name)
+	}
+	return out
 }

@@ -35,7 +35,7 @@ type rule struct {
 // can be used. The chain speaks HTTP when all destinations do.
 func outbound(c *policy.Context, o *policy.Outbound) bool {
 	superseding := c.Rules.Kind(route.KindTCP)
-	if isHTTP(o.Service.Protocol) {
+	if mesh.Protocol(o.Service.Protocol).HTTP() {
 		superseding = c.Rules.Kind(route.KindHTTP)
 	}
 	if o.Service.Kind != mesh.KindTag || superseding != nil {
@@ -78,8 +78,6 @@ func outbound(c *policy.Context, o *policy.Outbound) bool {
 	return true
 }
 
-func isHTTP(protocol string) bool { return mesh.Protocol(protocol).HTTP() }
-
 // commonProtocol is what all destinations speak, and whether that carries requests. Those that nothing offers have no
 // say, unless there are no others.
 func (r *router) commonProtocol(rules []rule) (protocol string, requests bool) {
@@ -89,7 +87,7 @@ func (r *router) commonProtocol(rules []rule) (protocol string, requests bool) {
 			if !r.Offered(s.Service) {
 				continue
 			}
-			requests = requests && isHTTP(s.Service.Protocol)
+			requests = requests && mesh.Protocol(s.Service.Protocol).HTTP()
 			switch protocol {
 			case "", s.Service.Protocol:
 				protocol = s.Service.Protocol

@@ -113,3 +113,43 @@ func (l *limits) cluster(c *draft.Cluster) {
 		o.MaxStreamDuration = maxStream
 	}
 }
+
+// Conf is what a Timeout says about connections and requests. What it leaves open stays as it is.
+type Conf struct {
+	ConnectTimeout *resource.Duration `json:"connectTimeout,omitempty" check:"positive"`
+	TCP            *TCP               `json:"tcp,omitempty"`
+	HTTP           *HTTP              `json:"http,omitempty"`
+	GRPC           *GRPC              `json:"grpc,omitempty"`
+}
+
+// TCP is about connections whose protocol is not understood.
+type TCP struct {
+	IdleTimeout *resource.Duration `json:"idleTimeout,omitempty" check:"positive"`
+}
+
+// HTTP is about connections that carry requests, and about the requests.
+type HTTP struct {
+	RequestTimeout    *resource.Duration `json:"requestTimeout,omitempty" check:"positive"`
+	IdleTimeout       *resource.Duration `json:"idleTimeout,omitempty" check:"positive"`
+	StreamIdleTimeout *resource.Duration `json:"streamIdleTimeout,omitempty" check:"timeout"`
+	MaxStreamDuration *resource.Duration `json:"maxStreamDuration,omitempty" check:"timeout"`
+}
+
+// GRPC is about streams of gRPC where HTTP does not say it.
+type GRPC struct {
+	StreamIdleTimeout *resource.Duration `json:"streamIdleTimeout,omitempty" check:"positive"`
+	MaxStreamDuration *resource.Duration `json:"maxStreamDuration,omitempty" check:"positive"`
+}
+
+// Validate checks that every part says something.
+func (c *Conf) Validate(v *resource.Validator) {
+	if t := c.TCP; t != nil && *t == (TCP{}) {
+		v.Field("tcp").Faultf("no timeout is given: give idleTimeout")
+	}
+	if h := c.HTTP; h != nil && *h == (HTTP{}) {
+		v.Field("http").Faultf("no timeout is given: give requestTimeout, idleTimeout, streamIdleTimeout or maxStreamDuration")
+	}
+	if g := c.GRPC; g != nil && *g == (GRPC{}) {
+		v.Field("grpc").Faultf("no timeout is given: give streamIdleTimeout or maxStreamDuration")
+	}
+}

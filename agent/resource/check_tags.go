@@ -1,0 +1,40 @@
+package resource
+
+import (
+	"reflect"
+	"strings"
+)
+
+// bounds checks a decoded field by its tag "check": positive, timeout, atLeastOne, percent, percentage or port, as the
+// methods of Validator have them, or the values that are allowed, with a bar between two. What is not given passes.
+func (d *decoder) bounds(check string, n *node, field reflect.Value) {
+	var faults []Fault
+	v := NewValidator("", &faults)
+	span, _ := field.Interface().(*Duration)
+	number, _ := field.Interface().(*uint32)
+	decimal, _ := field.Interface().(*Decimal)
+	switch check {
+	case "":
+	case "positive":
+		v.Positive(span)
+	case "timeout":
+		v.Timeout(span)
+	case "atLeastOne":
+		v.AtLeastOne(number)
+	case "percent":
+		v.Percent(number)
+	case "percentage":
+		v.Percentage(decimal)
+	case "port":
+		if number != nil {
+			v.Port(*number)
+		}
+	default:
+		if text, ok := field.Interface().(*string); ok && text != nil {
+			v.OneOf(*text, strings.Split(check, "|")...)
+		}
+	}
+	for _, f := range faults {
+		d.faultf(n.line, "%s", f.Reason)
+	}
+}

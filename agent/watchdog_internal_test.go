@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/reconcile"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// oneProxy is a publisher to which one proxy is connected.
+type oneProxy struct{}
+
+func (oneProxy) Connected() []node.Key { return []node.Key{{ID: "default.web"}} }
+
+func (oneProxy) Listeners(node.Key) []*draft.Resource { return nil }
+
+func (oneProxy) Publish(map[node.Key]xds.Config) {}
+
+// TestWatchdog has a pass that does not come back: from ten seconds on the service manager is told nothing more, liveness says
+// why, and the log has the place, once; all is as before when the pass has ended.
+func TestWatchdog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := store.Open(store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		list, faults := kinds.Registry().Decode("", []byte("{type: Mesh, name: default}\n---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web}}]}}\n"))
+		if err := faults.Err(); err != nil {
+			t.Fatal(err)
+		}
+		batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}}
+		for _, r := range list {
+			batch.Ops = append(batch.Ops, store.Op{Put: r})
+		}
+		if _, err := s.Apply(batch); err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan struct{})
+		r := reconcile.New(reconcile.Options{Store: s, Publisher: oneProxy{}, Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
+			<-release
+			return generate.Generate(in, prev, memo)
+		}})
+		var log bytes.Buffer
+		told := 0
+		w := &watchdog{busySince: r.BusySince, now: time.Now, timeout: 3 * time.Second, log: slog.New(slog.NewTextHandler(&log, nil)), notify: func(state string) {
+			if told++; state != "WATCHDOG=1" {
+				t.Errorf("it is told %q", state)
+			}
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		go w.run(ctx)
+		after := func(d time.Duration, wantTold int, wantStuck bool) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if told != wantTold || (w.reason() != "") != wantStuck {
+				t.Errorf("told %d times, want %d; liveness says %q", told, wantTold, w.reason())
+			}
+		}
+		after(5*time.Second+time.Millisecond, 5, false)
+		go r.Pass()
+		after(9*time.Second, 14, false)
+		after(20*time.Second, 15, true)
+		if !strings.Contains(w.reason(), "one reconciliation takes 29s already") {
+			t.Errorf("liveness says %q", w.reason())
+		}
+		if n := strings.Count(log.String(), "a reconciliation is stuck"); n != 1 || !strings.Contains(log.String(), "TestWatchdog.func1.1") {
+			t.Errorf("logged %d times: %s", n, log.String())
+		}
+		close(release)
+		after(3*time.Second, 18, false)
+		w.timeout = 0
+		after(3*time.Second, 18, false)
+		cancel()
+		synctest.Wait()
+	})
+}
