@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
@@ -35,11 +36,9 @@ type flowProxy struct {
 	config    *match.Config
 	snapshot  *envoy.Snapshot
 	outbounds []mesh.Outbound
-	match     *policy.Match // nil: the mesh has no policies
-	merged    *policy.Rules // made when it is first needed
+	rules     *policy.Rules // nil: the mesh has no policies
 	clusters  map[string]*clusterFacts
-	owners    map[draft.ResourceID][]FlowPolicy // patches, once they were needed
-	passed    []passthroughOf                   // what MeshPassthrough says, once it was needed
+	owners    map[draft.ResourceID][]resource.Key // once they were needed
 }
 
 // inboundOf is the inbound of a dataplane at an address.
@@ -73,7 +72,7 @@ func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 		}
 		if in.sni != "" {
 			if reason := hostFault(strings.ToLower(in.sni)); reason != "" {
-				return nil, &QuestionError{"sni", fmt.Sprintf("%q %s", clip(in.sni), reason)}
+				return nil, &QuestionError{"sni", fmt.Sprintf("%q %s", clip.Text(in.sni, maxShown), reason)}
 			}
 		}
 		return in, nil
@@ -85,12 +84,12 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
 		req := &match.Request{Method: cmp.Or(q.Method, "GET"), Path: cmp.Or(q.Path, "/"), Host: authority(q.To)}
 		if !strings.HasPrefix(req.Path, "/") && req.Path != "*" {
-			return nil, &QuestionError{"path", fmt.Sprintf("%q does not begin with a slash", clip(q.Path))}
+			return nil, &QuestionError{"path", fmt.Sprintf("%q does not begin with a slash", clip.Text(q.Path, maxShown))}
 		}
 		for i, h := range q.Headers {
 			switch {
 			case h.Name == "" || strings.HasPrefix(h.Name, ":") || strings.ContainsAny(h.Name+h.Value, "\r\n\x00"):
-				return nil, &QuestionError{fmt.Sprintf("headers[%d]", i), fmt.Sprintf("%q: %q cannot be sent; give a header by its name", clip(h.Name), clip(h.Value))}
+				return nil, &QuestionError{fmt.Sprintf("headers[%d]", i), fmt.Sprintf("%q: %q cannot be sent; give a header by its name", clip.Text(h.Name, maxShown), clip.Text(h.Value, maxShown))}
 			case strings.EqualFold(h.Name, "host"):
 				req.Host = h.Value
 			default:
@@ -163,17 +162,17 @@ func (t *Traffic) withShadow(flow *Flow, target *Target, read func(*dialled) (*i
 	if flow.Shadow, err = t.shadow.ask(&as, read); err != nil {
 		return err
 	}
-	flow.Parts = partsOf(flow, flow.Shadow)
+	flow.Parts = firstDifference(flow, flow.Shadow)
 	return nil
 }
 
-// partsOf returns the first step of which two flows have another outcome, "" for none.
-func partsOf(a, b *Flow) string {
-	if at := stepParts(&a.Way, &b.Way); at != "" {
+// firstDifference returns the first step of which two flows have another outcome, "" for none.
+func firstDifference(a, b *Flow) string {
+	if at := stepDifference(&a.Way, &b.Way); at != "" {
 		return at
 	}
 	for i := range min(len(a.Servers), len(b.Servers)) {
-		if at := stepParts(&a.Servers[i], &b.Servers[i]); at != "" {
+		if at := stepDifference(&a.Servers[i], &b.Servers[i]); at != "" {
 			return at
 		}
 	}
@@ -183,18 +182,16 @@ func partsOf(a, b *Flow) string {
 	return ""
 }
 
-func stepParts(a, b *Way) string {
-	for i := range max(len(a.Steps), len(b.Steps)) {
-		switch {
-		case i >= len(a.Steps):
-			return b.Steps[i].At
-		case i >= len(b.Steps):
-			return a.Steps[i].At
-		case a.Steps[i].At != b.Steps[i].At || a.Steps[i].Chose != b.Steps[i].Chose:
-			return a.Steps[i].At
-		case a.Steps[i].At == "cluster" && a.Steps[i].Note != b.Steps[i].Note: // the same one, with endpoints or without
-			return a.Steps[i].At
+func stepDifference(a, b *Way) string {
+	n := min(len(a.Steps), len(b.Steps))
+	for i := range n {
+		s, o := &a.Steps[i], &b.Steps[i]
+		if s.At != o.At || s.Chose != o.Chose || s.At == "cluster" && s.Note != o.Note { // the same one, with endpoints or without
+			return s.At
 		}
+	}
+	for _, s := range slices.Concat(a.Steps[n:], b.Steps[n:]) {
+		return s.At // one of the two ends before
 	}
 	return ""
 }
@@ -217,18 +214,10 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 	p.config = match.Open(p.snapshot, &finding.Facts{})
 	p.outbounds, _ = t.mesh.View.Outbounds(r)
 	if t.mesh.Policies != nil {
-		p.match = t.mesh.Policies.Match(r)
+		p.rules = t.mesh.Policies.Rules(r)
 	}
 	t.proxies[name] = p
 	return p, nil
-}
-
-// rules are what the policies say about the dataplane, nil where the mesh has none.
-func (p *flowProxy) rules() *policy.Rules {
-	if p.merged == nil && p.match != nil {
-		p.merged = p.match.Rules()
-	}
-	return p.merged
 }
 
 // follow goes the whole way: through the proxy of the client, and those of the servers that it leads to.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 )
@@ -26,6 +27,7 @@ type about struct {
 func (a *about) way() *Way {
 	tr := a.trace
 	f := &Way{
+		about:  a,
 		Reason: tr.Reason, Dataplane: RefOf(a.p.dataplane.Key), Address: a.dst.String(), Flag: tr.Flag, Status: tr.Status,
 		Clusters: []FlowCluster{}, Steps: make([]FlowStep, 0, len(tr.Steps)+1), Policies: []FlowPolicy{}, AccessLogs: []FlowLog{},
 	}
@@ -56,11 +58,11 @@ func (a *about) way() *Way {
 		f.Reason = fmt.Sprintf("%s at %s", tr.Outcome, stepName(tr.At))
 	}
 	if tr.Outcome == match.Broken && a.in.req == nil && a.in.first != match.TLSHello {
-		f.Reason += "; what becomes of requests is another question: ask for a request"
+		f.Reason += "; to see what becomes of requests, ask for a request"
 	}
 	f.Reason += a.because(f)
 	if tr.Outcome == match.Answered && f.Verdict == VerdictDenied && isPassthrough(f.Listener) {
-		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s", clip(a.in.req.Host))
+		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s", clip.Text(a.in.req.Host, maxShown))
 	}
 	f.collect()
 	return f
@@ -108,64 +110,28 @@ func (a *about) verdict() string {
 
 // closedAt names a level of the choice of a filter chain.
 func closedAt(l match.Level) string {
-	switch l {
-	case match.LevelDirectSourceIP, match.LevelSourceType, match.LevelSourceIP, match.LevelSourcePort:
+	switch {
+	case l >= match.LevelDirectSourceIP && l <= match.LevelSourcePort:
 		return "source"
-	case match.LevelDestinationPort, match.LevelDestinationIP, match.LevelServerName, match.LevelTransportProtocol, match.LevelApplicationProtocol:
+	case l >= match.LevelDestinationPort && l <= match.LevelApplicationProtocol:
 		return stepName(l)
 	}
 	return ""
 }
 
-// stepName names the question of a step.
+// stepName names the question of a step: as Envoy names the field of a level, in the singular.
 func stepName(l match.Level) string {
 	switch l {
-	case match.LevelListener:
-		return "listener"
 	case match.LevelOriginalDst:
 		return "original-destination"
-	case match.LevelInspection:
-		return "listener-filters"
-	case match.LevelDestinationPort:
-		return "destination-port"
-	case match.LevelDestinationIP:
-		return "destination-ip"
 	case match.LevelServerName:
 		return "server-name"
-	case match.LevelTransportProtocol:
-		return "transport-protocol"
 	case match.LevelApplicationProtocol:
 		return "application-protocol"
-	case match.LevelDirectSourceIP:
-		return "direct-source-ip"
-	case match.LevelSourceType:
-		return "source-type"
-	case match.LevelSourceIP:
-		return "source-ip"
 	case match.LevelSourcePort:
 		return "source-port"
-	case match.LevelMatcher:
-		return "filter-chain-matcher"
-	case match.LevelChain:
-		return "filter-chain"
-	case match.LevelTransportSocket:
-		return "transport-socket"
-	case match.LevelNetworkFilter:
-		return "network-filter"
-	case match.LevelHTTPFilter:
-		return "http-filter"
-	case match.LevelVirtualHost:
-		return "virtual-host"
-	case match.LevelRoute:
-		return "route"
-	case match.LevelCluster:
-		return "cluster"
-	case match.LevelEndpoints:
-		return "endpoints"
-	case match.LevelAccessLog:
-		return "access-log"
 	}
-	return l.String()
+	return strings.ReplaceAll(l.String(), "_", "-")
 }
 
 func (a *about) step(s *match.Step) FlowStep {
@@ -212,10 +178,7 @@ func (a *about) logs(f *Way) {
 func (f *Way) collect() {
 	f.Policies = []FlowPolicy{}
 	for i := range f.Steps {
-		for _, p := range f.Steps[i].Policies {
-			if !slices.Contains(f.Policies, p) {
-				f.Policies = append(f.Policies, p)
-			}
-		}
+		f.Policies = append(f.Policies, f.Steps[i].Policies...)
 	}
+	f.Policies = unique(f.Policies)
 }

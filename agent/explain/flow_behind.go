@@ -3,53 +3,24 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/attribute"
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// Kinds whose part in a flow is found in another way than by the rules about its destination, and those of suggestions.
-const (
-	kindPassthrough = "MeshPassthrough"
-	kindPermission  = "MeshTrafficPermission"
-	kindHTTPRoute   = "MeshHTTPRoute"
-	kindMesh        = "Mesh"
-)
-
-// shapes are the kinds that shape what a step is about.
-func shapes(s *match.Step) []string {
-	switch s.Level {
-	case match.LevelTransportSocket:
-		return []string{"MeshTLS"}
-	case match.LevelNetworkFilter, match.LevelHTTPFilter:
-		filter := strings.ToLower(s.Input + " " + s.Choice)
-		switch {
-		case strings.Contains(filter, "rbac"):
-			return []string{kindPermission, "TrafficPermission"}
-		case strings.Contains(filter, "fault"):
-			return []string{"MeshFaultInjection", "FaultInjection"}
-		case strings.Contains(filter, "ratelimit") || strings.Contains(filter, "rate_limit"):
-			return []string{"MeshRateLimit", "RateLimit"}
-		}
-	case match.LevelVirtualHost:
-		return []string{kindHTTPRoute, "MeshTCPRoute", "TrafficRoute"}
-	case match.LevelRoute:
-		return []string{kindHTTPRoute, "MeshTCPRoute", "TrafficRoute", "MeshTimeout", "Timeout", "MeshRetry", "Retry"}
-	case match.LevelCluster:
-		return []string{"MeshTCPRoute", "TrafficRoute", "MeshTimeout", "Timeout", "MeshCircuitBreaker", "CircuitBreaker", "MeshHealthCheck", "HealthCheck", "MeshLoadBalancingStrategy"}
-	case match.LevelEndpoints:
-		return []string{"MeshLoadBalancingStrategy"}
-	case match.LevelAccessLog:
-		return []string{"MeshAccessLog", "TrafficLog"}
-	}
-	return nil
-}
+const kindMesh = "Mesh"
 
 // behind lists what a step follows from.
 func (a *about) behind(s *match.Step) []FlowPolicy {
@@ -58,21 +29,84 @@ func (a *about) behind(s *match.Step) []FlowPolicy {
 	case s.Level == match.LevelListener || s.Level == match.LevelOriginalDst:
 		out = append(out, a.destination()...)
 	case a.passing() && (s.Level == match.LevelChain || s.Level == a.trace.At || s.Level == match.LevelVirtualHost || s.Level == match.LevelCluster):
-		out = append(out, a.passthrough()...)
+		out = append(out, a.outside()...)
 	case s.Level == match.LevelTransportSocket:
 		out = append(out, a.mesh("mtls.enabledBackend"))
 	}
-	for _, kind := range shapes(s) {
-		if kind == kindHTTPRoute && s.Level == match.LevelRoute {
-			out = append(out, a.routed(s.Choice)...)
-			continue
+	f := a.flow()
+	f.Step, f.Owners = s, func() []resource.Key { return a.p.ownersOf(a.t.mesh, s) }
+	filter := s.Level == match.LevelNetworkFilter || s.Level == match.LevelHTTPFilter
+	for p := range a.t.plugins() {
+		if p.Behind != nil {
+			out = append(out, written(p.Behind(f))...)
 		}
-		out = append(out, a.rulesOf(kind)...)
-	}
-	if s.Place != nil && (s.Level == match.LevelListener || s.Level == match.LevelCluster) {
-		out = append(out, a.p.patched(a.t.mesh, draft.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource})...)
+		if slices.Contains(p.Shapes, s.Level) || filter && slices.ContainsFunc(p.Filters, func(n string) bool { return clip.Value(n) == s.Input }) {
+			for _, d := range p.Kinds {
+				out = append(out, written(a.merged(d.Kind))...)
+			}
+			for _, l := range p.Legacy {
+				out = append(out, written(a.merged(l.Kind))...)
+			}
+		}
 	}
 	return unique(out)
+}
+
+// outside lists what decides about a destination outside of the mesh: the Mesh where no policy does.
+func (a *about) outside() []FlowPolicy {
+	for p := range a.t.plugins() {
+		if p.Outside != nil {
+			if by := p.Outside(a.flow()); len(by) > 0 {
+				return written(by)
+			}
+		}
+	}
+	return []FlowPolicy{a.mesh("networking.outbound.passthrough")}
+}
+
+// flow is what plugins see of the way.
+func (a *about) flow() *policy.Flow {
+	f := &policy.Flow{
+		Context:  policy.Context{View: a.t.mesh.View, Proxy: a.p.dataplane, Dataplane: a.p.spec, Rules: a.p.rules},
+		Outbound: a.outbound, Inbound: a.inbound, Destination: a.dst, Host: strings.ToLower(a.in.sni), First: a.in.first,
+		Request: a.in.req, Trace: a.trace, Merged: a.merged,
+	}
+	if f.Request != nil {
+		f.Host = hostOf(f.Request.Host)
+	}
+	return f
+}
+
+// plugins are those that act on the mesh, none where it has no policies.
+func (t *Traffic) plugins() iter.Seq[*policy.Plugin] {
+	return func(yield func(*policy.Plugin) bool) {
+		if x := t.mesh.Policies; x != nil {
+			for i := range x.Plugins {
+				if !yield(&x.Plugins[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ownersOf lists the policies without which the listener or cluster of a step would have other bytes. It is found out
+// once for the proxy.
+func (p *flowProxy) ownersOf(m *generate.Mesh, s *match.Step) []resource.Key {
+	if s.Place == nil || s.Level != match.LevelListener && s.Level != match.LevelCluster {
+		return nil
+	}
+	if p.owners == nil {
+		id := generate.ProxyID{Mesh: m.View.Name, Name: p.dataplane.Name, Flavor: node.FlavorEnvoy}
+		owners, err := attribute.Owners(m, id, func(id draft.ResourceID) bool {
+			return id.TypeURL == envoy.KindListener.URL() || id.TypeURL == envoy.KindCluster.URL()
+		})
+		if err != nil {
+			return nil // the config was made before, and is made no other way
+		}
+		p.owners = owners
+	}
+	return p.owners[draft.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource}]
 }
 
 // passing reports whether the connection goes to no service of the mesh.
@@ -94,8 +128,16 @@ func (a *about) mesh(field string) FlowPolicy {
 	return FlowPolicy{Ref: Ref{Type: kindMesh, Name: a.t.mesh.View.Name}, Field: field}
 }
 
-func policyOf(r *resource.Resource, field string) FlowPolicy {
-	return FlowPolicy{Ref: RefOf(r.Key), Field: field}
+func policyOf(k resource.Key, field string) FlowPolicy {
+	return FlowPolicy{Ref: RefOf(k), Field: field}
+}
+
+func written(list []policy.Written) []FlowPolicy {
+	out := make([]FlowPolicy, len(list))
+	for i, w := range list {
+		out[i] = writtenIn(w)
+	}
+	return out
 }
 
 // destination is what says that there is an outbound or inbound, never nil.
@@ -104,7 +146,7 @@ func (a *about) destination() []FlowPolicy {
 	n := &a.p.spec.Networking
 	switch {
 	case a.inbound >= 0:
-		return []FlowPolicy{policyOf(a.p.dataplane, fmt.Sprintf("networking.inbound[%d]", a.inbound))}
+		return []FlowPolicy{policyOf(a.p.dataplane.Key, fmt.Sprintf("networking.inbound[%d]", a.inbound))}
 	case a.outbound == nil:
 		return none
 	}
@@ -112,33 +154,30 @@ func (a *about) destination() []FlowPolicy {
 		o := &n.Outbound[i]
 		addr, err := netip.ParseAddr(cmp.Or(o.Address, "127.0.0.1"))
 		if err == nil && addr == a.outbound.Address && o.Port == a.outbound.Port {
-			return []FlowPolicy{policyOf(a.p.dataplane, fmt.Sprintf("networking.outbound[%d]", i))}
+			return []FlowPolicy{policyOf(a.p.dataplane.Key, fmt.Sprintf("networking.outbound[%d]", i))}
 		}
 	}
 	if k := a.outbound.Service.Resource; k != (resource.Key{}) {
-		return []FlowPolicy{{Ref: RefOf(k), Field: "spec.ports"}}
+		return []FlowPolicy{policyOf(k, "spec.ports")}
 	}
 	return none // the virtual address of a tag
 }
 
-// rulesOf lists the items of the policies of a kind that are merged into the rule about what the flow is about.
-func (a *about) rulesOf(kind string) []FlowPolicy {
-	rules := a.p.rules()
-	if rules == nil {
-		return nil
-	}
-	var out []FlowPolicy
-	k := rules.Kind(kind)
+// merged lists the items of the policies of a kind that are merged into the rule about what the flow is about, or the
+// legacy policies that apply to it.
+func (a *about) merged(kind string) []policy.Written {
+	var out []policy.Written
+	rules, k := a.p.rules, a.p.rules.Kind(kind)
 	items := func(r *policy.Rule, list List) {
 		if r == nil {
 			return
 		}
 		for _, o := range r.Origins {
 			_, source := itemOf(o.Policy, list, o.Item)
-			out = append(out, policyOf(o.Policy, source.Field))
+			out = append(out, policy.Written{Resource: o.Policy.Key, Field: source.Field})
 		}
 	}
-	if k != nil && k.Proxy != nil {
+	if k != nil {
 		items(k.Proxy, Default)
 	}
 	if a.outbound != nil {
@@ -146,51 +185,31 @@ func (a *about) rulesOf(kind string) []FlowPolicy {
 		items(k.ServiceRule(s), To)
 		if s.ID.Kind == mesh.KindTag {
 			if p := rules.LegacyOutbound(kind, s.ID.Name); p != nil {
-				out = append(out, policyOf(p, "conf"))
+				out = append(out, policy.Written{Resource: p.Key, Field: legacyField})
 			}
 		}
 	}
 	if a.passing() {
 		items(k.ServiceRule(&mesh.Service{}), To) // what is said of all destinations
 	}
-	if a.inbound >= 0 {
-		items(a.clientRule(k), From)
-		for _, p := range rules.LegacyInbound(kind, a.inbound) {
-			field := "conf"
-			if kind == "TrafficPermission" {
-				field = "sources"
-			}
-			out = append(out, policyOf(p, field))
-			if kind == "TrafficPermission" {
-				break // the strongest alone counts
-			}
+	if a.inbound < 0 {
+		return out
+	}
+	items(a.clientRule(k), From)
+	plugin, _, legacy := pluginOf(a.t.mesh.Policies, kind)
+	for i, p := range rules.LegacyInbound(kind, a.inbound) {
+		if i > 0 && !legacy.AllApply {
+			break // the strongest alone counts
 		}
-		if len(out) == 0 && k != nil && kind == kindPermission && k.Inbound(a.inbound) != nil {
-			for _, p := range k.Policies { // none of them speaks of the client
-				out = append(out, policyOf(p, "spec.from"))
-			}
+		field := legacyField
+		if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && spec.Conf == nil {
+			field = "sources"
 		}
+		out = append(out, policy.Written{Resource: p.Key, Field: field})
 	}
-	return out
-}
-
-// routed lists the rules of routes that a route by its name is made of.
-func (a *about) routed(name string) []FlowPolicy {
-	rules := a.p.rules()
-	if rules == nil || a.outbound == nil {
-		return nil
-	}
-	r := rules.Kind(kindHTTPRoute).ServiceRule(a.outbound.Service)
-	if r == nil {
-		return nil
-	}
-	var out []FlowPolicy
-	for _, o := range r.Origins {
-		conf, source := itemOf(o.Policy, To, o.Item)
-		if routes, ok := conf.(policy.RouteConf); ok {
-			if i := slices.Index(routes.RouteNames(), name); i >= 0 {
-				out = append(out, policyOf(o.Policy, fmt.Sprintf("%s.rules[%d]", source.Field, i)))
-			}
+	if len(out) == 0 && plugin.Admits != nil && k.Inbound(a.inbound) != nil {
+		for _, p := range k.Policies { // none of them is about the client
+			out = append(out, policy.Written{Resource: p.Key, Field: "spec.from"})
 		}
 	}
 	return out

@@ -51,7 +51,6 @@ func (p *flowProxy) cluster(name string) *clusterFacts {
 
 // serve follows the way on, through the proxies of the servers.
 func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
-	asked := 0
 	for i := range flow.Clusters {
 		c := &flow.Clusters[i]
 		facts := client.cluster(c.Name)
@@ -61,42 +60,37 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 				continue
 			}
 			to, ok := t.inboundAt(at)
-			if !ok || asked == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool { return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane }) {
+			if !ok || len(flow.Servers) == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool { return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane }) {
 				continue
 			}
 			server, err := t.proxy(to.dataplane)
 			if err != nil {
 				continue
 			}
-			asked++
 			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in, isPassthrough(flow.Listener)))
 		}
 	}
-	flow.judge()
+	flow.sumServers()
 }
 
-// judge takes the verdict of the servers where they are of one mind that it is no.
-func (f *Flow) judge() {
-	for i := range f.Servers {
-		f.Policies = unique(slices.Concat(f.Policies, f.Servers[i].Policies))
-	}
-	no := 0
+// sumServers takes the verdict of the servers where none of them allows it.
+func (f *Flow) sumServers() {
+	denied := 0
 	var first *Way
 	for i := range f.Servers {
-		if f.Servers[i].Verdict != VerdictAllowed {
-			no++
-			if first == nil {
-				first = &f.Servers[i]
-			}
+		s := &f.Servers[i]
+		f.Policies = unique(slices.Concat(f.Policies, s.Policies))
+		if s.Verdict != VerdictAllowed {
+			denied, first = denied+1, cmp.Or(first, s)
 		}
 	}
-	switch {
-	case no == 0:
-	case no == len(f.Servers):
+	switch denied {
+	case 0:
+	case len(f.Servers):
 		f.Verdict, f.Flag, f.Status, f.ClosedAt = first.Verdict, first.Flag, first.Status, first.ClosedAt
 		f.Reason = fmt.Sprintf("the proxy of the client lets it out, and that of %s does not let it in: %s", first.Dataplane.Name, first.Reason)
 	default:
-		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s", no, len(f.Servers), first.Dataplane.Name, first.Reason)
+		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s", denied, len(f.Servers), first.Dataplane.Name, first.Reason)
 	}
 }
 
@@ -130,11 +124,7 @@ func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *cl
 func (t *Traffic) inboundAt(at netip.AddrPort) (inboundOf, bool) {
 	if t.inbound == nil {
 		t.inbound = map[netip.AddrPort]inboundOf{}
-		for _, d := range t.mesh.View.Dataplanes() {
-			spec, ok := d.Spec.(*resource.Dataplane)
-			if !ok {
-				continue
-			}
+		for d, spec := range resource.Specs[*resource.Dataplane](t.mesh.View.Dataplanes()) {
 			n := &spec.Networking
 			for i := range n.Inbound {
 				own, err := parseIP(cmp.Or(n.Inbound[i].Address, n.Address))

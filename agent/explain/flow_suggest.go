@@ -1,40 +1,48 @@
 package explain
 
 import (
-	"cmp"
-	"fmt"
-	"net/netip"
+	"bytes"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/envoy/match"
+	"go.yaml.in/yaml/v3"
+
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// kindLegacyPermission is the legacy kind that decides about clients.
-const kindLegacyPermission = "TrafficPermission"
-
-// suggest returns the smallest change of a policy that makes a no a yes, as YAML, "" for none. Each change that may do is
-// tried on the mesh, and the first is returned with which the question has another answer.
+// suggest returns the smallest change of a policy with which what fails is allowed, as YAML, "" for none. Each change
+// that plugins propose is tried on the mesh.
 func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry, flow *Flow) string {
+	denial := t.denial(p, d, flow)
 	reg, err := t.registry()
-	if err != nil {
+	if err != nil || denial == nil || len(denial.Client) == 0 && denial.Reason != policy.NotLetOut {
 		return ""
 	}
-	for _, doc := range t.changes(p, d, in, flow) {
-		rs, faults := reg.Decode("", []byte(doc))
-		if len(faults) > 0 || len(rs) != 1 {
+	for plugin := range t.plugins() {
+		if plugin.Suggest == nil {
 			continue
 		}
-		then := NewTraffic(t.mesh.WithPolicies(rs[0]))
-		q, err := then.proxy(target.From)
-		if err != nil {
-			continue
-		}
-		if missing, _ := q.unreachable(then, d); missing == nil && then.follow(q, d, in).Verdict == VerdictAllowed {
-			return doc
+		for _, r := range plugin.Suggest(denial) {
+			text, err := resource.Marshal(r)
+			if err != nil {
+				continue
+			}
+			doc := yamlOf(text, true)
+			rs, faults := reg.Decode("", doc)
+			if len(faults) > 0 || len(rs) != 1 {
+				continue
+			}
+			then := NewTraffic(t.mesh.WithPolicies(rs[0]))
+			q, err := then.proxy(target.From)
+			if err != nil {
+				continue
+			}
+			if missed, _ := q.unreachable(then, d); missed == nil && then.follow(q, d, in).Verdict == VerdictAllowed {
+				return string(doc)
+			}
 		}
 	}
 	return ""
@@ -42,193 +50,92 @@ func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry,
 
 // registry knows the kinds of the mesh.
 func (t *Traffic) registry() (*resource.Registry, error) {
-	if t.mesh.Policies == nil {
-		return nil, fmt.Errorf("the mesh has no policies")
-	}
 	kinds := resource.Core()
-	for i := range t.mesh.Policies.Plugins {
-		plugin := &t.mesh.Policies.Plugins[i]
-		kinds = append(kinds, plugin.Kinds...)
-		for j := range plugin.Legacy {
-			kinds = append(kinds, plugin.Legacy[j].Descriptor)
+	for p := range t.plugins() {
+		kinds = append(kinds, p.Kinds...)
+		for i := range p.Legacy {
+			kinds = append(kinds, p.Legacy[i].Descriptor)
 		}
 	}
 	return resource.NewRegistry(kinds...)
 }
 
-// changes lists what may help, the smallest change first.
-func (t *Traffic) changes(p *flowProxy, d *dialled, in *inquiry, flow *Flow) []string {
-	for i := range flow.Servers {
-		if s := &flow.Servers[i]; s.Verdict == VerdictDenied {
-			return t.permissions(p, s)
-		}
-	}
+// denial says at what a flow fails, nil where no policy could change that.
+func (t *Traffic) denial(p *flowProxy, d *dialled, flow *Flow) *policy.Denial {
+	a, out := flow.about, &policy.Denial{Missed: flow.missed, AnyAddress: d.any, Client: t.services(p)}
+	server := slices.IndexFunc(flow.Servers, func(s Way) bool { return s.Verdict == VerdictDenied })
 	switch {
-	case flow.missing != nil && flow.closed:
+	case server >= 0:
+		if s := &flow.Servers[server]; s.about.inbound < 0 || s.Status != 0 && !decidedByRules(s) {
+			return nil
+		}
+		a, out.Reason = flow.Servers[server].about, policy.NotAdmitted
+	case flow.missed != nil && flow.closed:
 		return nil
-	case flow.missing != nil:
-		return t.admitting(p, flow.missing)
-	case isPassthrough(flow.Listener) && p.virtual(d.dst.Addr()):
-		return nil // the address is one of the mesh, and nothing is behind it outside
+	case flow.missed != nil:
+		out.Reason = policy.NotReached
 	case isPassthrough(flow.Listener):
-		return t.passes(p, d, in)
-	case in.req != nil && flow.Verdict == VerdictDenied && len(flow.Servers) == 0:
-		return t.routes(p, in, flow)
-	}
-	return nil
-}
-
-// virtual reports whether an address is that of outbounds.
-func (p *flowProxy) virtual(addr netip.Addr) bool {
-	return slices.ContainsFunc(p.outbounds, func(o mesh.Outbound) bool { return o.Address == addr })
-}
-
-// passes lets out what goes to no service of the mesh.
-func (t *Traffic) passes(p *flowProxy, d *dialled, in *inquiry) []string {
-	kind, value, protocol := "IP", d.dst.Addr().String(), "tcp"
-	name := strings.ToLower(in.sni)
-	switch {
-	case in.req != nil:
-		protocol = "http"
-		if in.first == match.H2C {
-			protocol = "http2"
+		if slices.ContainsFunc(p.outbounds, func(o mesh.Outbound) bool { return o.Address == d.dst.Addr() }) {
+			return nil // the address is one of the mesh, and nothing is behind it outside
 		}
-		name = hostOf(in.req.Host)
-	case in.first == match.TLSHello:
-		protocol = "tls"
-	}
-	if _, err := parseIP(name); name != "" && err != nil {
-		kind, value = "Domain", name
-	} else if d.any {
-		return nil // an entry about an address that stands for any would let nothing out
-	}
-	var b document
-	b.head(kindPassthrough, t.mesh.View.Name, t.free(kindPassthrough, "allow-"+value))
-	b.line("spec:")
-	b.line("  targetRef: {kind: Dataplane, name: %s}", scalar(p.dataplane.Name))
-	b.line("  default:")
-	b.line("    passthroughMode: Matched")
-	b.line("    appendMatch:")
-	b.line("    - {type: %s, value: %s, port: %d, protocol: %s}", kind, scalar(value), d.dst.Port(), protocol)
-	return []string{b.String()}
-}
-
-// permissions lets the client in at a server.
-func (t *Traffic) permissions(client *flowProxy, server *Way) []string {
-	to := t.proxies[server.Dataplane.Name]
-	at, err := netip.ParseAddrPort(server.Address)
-	if to == nil || err != nil {
+		out.Reason = policy.NotLetOut
+	case a.in.req != nil && flow.Verdict == VerdictDenied && len(flow.Servers) == 0:
+		out.Reason = policy.NotRouted
+	default:
 		return nil
 	}
-	i := to.inboundIndex(at)
-	from := t.services(client)
-	if i < 0 || len(from) == 0 || server.Status != 0 && !decidedByRules(server) {
-		return nil
-	}
-	rules := to.rules()
-	if rules.Kind(kindPermission).Inbound(i) == nil {
-		if legacy := rules.LegacyInbound(kindLegacyPermission, i); len(legacy) > 0 {
-			return widened(legacy[0], from[0])
-		}
-	}
-	var out []string
-	inbound := &to.spec.Networking.Inbound[i]
-	service := inbound.Tags[resource.TagService]
-	for _, top := range []string{
-		fmt.Sprintf("{kind: MeshService, name: %s}", scalar(service)),
-		fmt.Sprintf("{kind: Dataplane, name: %s}", scalar(to.dataplane.Name)),
-		fmt.Sprintf("{kind: Dataplane, name: %s, sectionName: %s}", scalar(to.dataplane.Name), scalar(cmp.Or(inbound.Name, strconv.FormatUint(uint64(inbound.Port), 10)))),
-	} {
-		var b document
-		b.head(kindPermission, t.mesh.View.Name, t.free(kindPermission, "allow-"+from[0]+"-to-"+service))
-		b.line("spec:")
-		b.line("  targetRef: %s", top)
-		b.line("  from:")
-		b.line("  - targetRef: {kind: MeshService, name: %s}", scalar(from[0]))
-		b.line("    default: {action: Allow}")
-		out = append(out, b.String())
-	}
+	out.Flow = a.flow()
 	return out
 }
 
-// decidedByRules reports whether a filter that knows the client said no, and not a route.
+// decidedByRules reports whether a filter that knows the client denied, and not a route.
 func decidedByRules(f *Way) bool {
-	return len(f.Steps) > 0 && slices.ContainsFunc(f.Steps, func(s FlowStep) bool {
+	return f.Status == 403 || slices.ContainsFunc(f.Steps, func(s FlowStep) bool {
 		return (s.At == "http-filter" || s.At == "network-filter") && len(s.Policies) > 0
-	}) || f.Status == 403
-}
-
-// widened is a legacy permission with one more source: of those about an inbound the strongest alone counts, so that
-// another one would take its place.
-func widened(r *resource.Resource, from string) []string {
-	spec, ok := r.Spec.(*resource.LegacyPolicy)
-	if !ok {
-		return nil
-	}
-	var b document
-	b.head(r.Kind, r.Mesh, r.Name)
-	for _, part := range []struct {
-		name string
-		list []resource.LegacySelector
-	}{{"sources", slices.Concat(spec.Sources, []resource.LegacySelector{{Match: map[string]string{resource.TagService: from}}})}, {"destinations", spec.Destinations}} {
-		b.line("%s:", part.name)
-		for _, s := range part.list {
-			b.line("- match: %s", mapping(s.Match))
-		}
-	}
-	return []string{b.String()}
-}
-
-// routes adds a route for a request that none takes.
-func (t *Traffic) routes(p *flowProxy, in *inquiry, flow *Flow) []string {
-	at := strings.TrimPrefix(flow.Listener, "outbound:")
-	i := slices.IndexFunc(p.outbounds, func(o mesh.Outbound) bool {
-		return netip.AddrPortFrom(o.Address, uint16(o.Port)).String() == at
 	})
-	from := t.services(p)
-	if i < 0 || len(from) == 0 {
-		return nil
-	}
-	s := p.outbounds[i].Service
-	ref := fmt.Sprintf("{kind: MeshService, name: %s}", scalar(s.ID.Name))
-	if s.ID.Kind != mesh.KindTag {
-		ref = fmt.Sprintf("{kind: %s, name: %s, port: %d}", s.ID.Kind, scalar(s.Resource.Name), s.Port)
-	}
-	path, _, _ := strings.Cut(in.req.Path, "?")
-	var b document
-	b.head(kindHTTPRoute, t.mesh.View.Name, t.free(kindHTTPRoute, "allow-"+from[0]+"-to-"+s.ID.Name))
-	b.line("spec:")
-	b.line("  targetRef: {kind: MeshService, name: %s}", scalar(from[0]))
-	b.line("  to:")
-	b.line("  - targetRef: %s", strings.Replace(ref, fmt.Sprintf(", port: %d", s.Port), "", 1))
-	b.line("    rules:")
-	b.line("    - matches:")
-	b.line("      - path: {type: Exact, value: %s}", scalar(path))
-	b.line("      default:")
-	b.line("        backendRefs:")
-	b.line("        - %s", ref)
-	return []string{b.String()}
 }
 
-// free is a name that no policy of a kind has.
-func (t *Traffic) free(kind, want string) string {
-	name := strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-':
-			return r
+// plainScalar is a string that needs no quotes, but those that YAML knows as another value; YAML 1.1 knows more of them.
+var (
+	plainScalar  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+	yaml11Truths = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off)$`)
+)
+
+// yamlOf writes JSON as YAML. A mapping of plain values stands on one line, but one that is the whole document does
+// not where block is true. Nil for what is no JSON.
+func yamlOf(text []byte, block bool) []byte {
+	var doc yaml.Node
+	if yaml.Unmarshal(text, &doc) != nil {
+		return nil
+	}
+	var layOut func(n *yaml.Node, block bool)
+	layOut = func(n *yaml.Node, block bool) {
+		n.Style &^= yaml.FlowStyle
+		simple := n.Kind == yaml.MappingNode && !block
+		for _, c := range n.Content {
+			layOut(c, n.Kind == yaml.DocumentNode && block)
+			simple = simple && c.Kind == yaml.ScalarNode
 		}
-		return '-'
-	}, strings.ToLower(want)), "-.")
-	name = strings.Trim(name[:min(len(name), 200)], "-.")
-	taken := func(n string) bool {
-		return slices.ContainsFunc(t.mesh.Policies.Policies(kind), func(r *resource.Resource) bool { return r.Name == n })
+		switch {
+		case simple:
+			n.Style |= yaml.FlowStyle
+		case n.Kind == yaml.ScalarNode && plainScalar.MatchString(n.Value) && !yaml11Truths.MatchString(n.Value):
+			n.Style = 0
+		}
 	}
-	out := name
-	for i := 2; taken(out); i++ {
-		out = name + "-" + strconv.Itoa(i)
+	layOut(&doc, block)
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	enc.CompactSeqIndent()
+	if enc.Encode(&doc) != nil {
+		return nil
 	}
-	return out
+	return out.Bytes()
 }
+
+// inline is a value as YAML on one line.
+func inline(v any) string { return strings.TrimSpace(string(yamlOf(jsonOf(v), false))) }
 
 // hostOf is the host of an authority without its port, in lower case.
 func hostOf(authority string) string {

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,8 +8,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // anyAddress stands for the address of a name that is not known here: one that no rule names (TEST-NET-1, RFC 5737).
@@ -18,6 +20,9 @@ const anyAddress = "192.0.2.1"
 
 // clientPort stands for the port that a client gets of its kernel (RFC 6335, section 6).
 const clientPort = 49152
+
+// maxShown bounds what of a question is repeated in an error, in bytes.
+const maxShown = 100
 
 // maxHost bounds a host name, as the DNS does (RFC 1035, section 2.3.4).
 const maxHost = 253
@@ -48,11 +53,11 @@ func (p *flowProxy) dial(t *Target) (dialled, error) {
 		return d, nil
 	}
 	if reason := hostFault(d.host); reason != "" {
-		return dialled{}, &QuestionError{"to", fmt.Sprintf("the host %q %s", clip(host), reason)}
+		return dialled{}, &QuestionError{"to", fmt.Sprintf("the host %q %s", clip.Text(host, maxShown), reason)}
 	}
 	if t.IP != "" {
 		if addr, err = parseIP(t.IP); err != nil {
-			return dialled{}, &QuestionError{"ip", fmt.Sprintf("%q is not an IP address", clip(t.IP))}
+			return dialled{}, &QuestionError{"ip", fmt.Sprintf("%q is not an IP address", clip.Text(t.IP, maxShown))}
 		}
 		d.dst, d.note = netip.AddrPortFrom(addr, port), "the client dials "+t.IP
 		return d, nil
@@ -64,11 +69,11 @@ func (p *flowProxy) dial(t *Target) (dialled, error) {
 func splitTarget(to string) (string, uint16, error) {
 	host, text, err := net.SplitHostPort(to)
 	if err != nil || host == "" {
-		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is not HOST:PORT; give an address as [IPv6]:PORT, IPv4:PORT or NAME:PORT", clip(to))}
+		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is not HOST:PORT; give an address as [IPv6]:PORT, IPv4:PORT or NAME:PORT", clip.Text(to, maxShown))}
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || port == 0 {
-		return "", 0, &QuestionError{"to", fmt.Sprintf("the port %q is not a number from 1 to 65535", clip(text))}
+		return "", 0, &QuestionError{"to", fmt.Sprintf("the port %q is not a number from 1 to 65535", clip.Text(text, maxShown))}
 	}
 	return host, uint16(port), nil
 }
@@ -84,26 +89,13 @@ func hostFault(s string) string {
 	if len(s) > maxHost {
 		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(s), maxHost)
 	}
-	bad := func(c byte) bool {
-		return c != '-' && c != '_' && c != '.' && (c < '0' || c > '9') && (c < 'a' || c > 'z')
-	}
-	for i := range len(s) {
-		if bad(s[i]) {
-			return "is no name: letters, digits, hyphens, underscores and dots are allowed; write one of another script in its xn-- form"
-		}
+	if strings.Trim(s, "-_.0123456789abcdefghijklmnopqrstuvwxyz") != "" {
+		return "is no name: letters, digits, hyphens, underscores and dots are allowed; write one of another script in its xn-- form"
 	}
 	if s == "" || strings.HasPrefix(s, ".") || strings.Contains(s, "..") {
 		return "is no name: it has an empty part"
 	}
 	return ""
-}
-
-// clip shortens what is repeated in an error.
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "…"
-	}
-	return s
 }
 
 // resolve finds the address behind a name.
@@ -120,11 +112,8 @@ func (p *flowProxy) resolve(d *dialled, port uint16) {
 		return
 	}
 	o := known[0]
-	for _, k := range known {
-		if k.Port == uint32(port) {
-			o = k
-			break
-		}
+	if i := slices.IndexFunc(known, func(k *mesh.Outbound) bool { return k.Port == uint32(port) }); i >= 0 {
+		o = known[i]
 	}
 	d.dst = netip.AddrPortFrom(o.Address, uint16(o.Port))
 	switch {
@@ -163,9 +152,9 @@ func namesOf(o *mesh.Outbound) []string {
 // connect is the connection of the workload as it reaches its proxy.
 func (p *flowProxy) connect(dst netip.AddrPort) *match.Conn {
 	c := &match.Conn{Dst: dst, Src: netip.AddrPortFrom(p.addressFor(dst.Addr()), clientPort)}
-	if tp := p.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortOutbound != 0 {
+	if p.redirected() {
 		// A redirection of the kernel gives connections of the host a loopback address.
-		c.Entry = netip.AddrPortFrom(loopback(dst.Addr()), uint16(tp.RedirectPortOutbound))
+		c.Entry = netip.AddrPortFrom(loopback(dst.Addr()), uint16(p.spec.Networking.TransparentProxying.RedirectPortOutbound))
 	}
 	return c
 }
@@ -175,7 +164,7 @@ func (p *flowProxy) addressFor(dst netip.Addr) netip.Addr {
 	if dst.IsLoopback() {
 		return dst
 	}
-	if a, err := parseIP(cmp.Or(p.spec.Networking.Address, "")); err == nil && a.Is4() == dst.Is4() {
+	if a, err := parseIP(p.spec.Networking.Address); err == nil && a.Is4() == dst.Is4() {
 		return a
 	}
 	return loopback(dst)
@@ -192,4 +181,63 @@ func loopback(like netip.Addr) netip.Addr {
 func (p *flowProxy) redirected() bool {
 	tp := p.spec.Networking.TransparentProxying
 	return tp != nil && tp.RedirectPortOutbound != 0
+}
+
+// unreachable finds the service of the mesh that is dialled and that the dataplane does not reach, by its name or its
+// address, and why that is so; nil for none. The address of a name that nobody knows becomes that of the service.
+func (p *flowProxy) unreachable(t *Traffic, d *dialled) (*mesh.Service, policy.ReachVerdict) {
+	none := policy.ReachVerdict{}
+	if t.mesh.Policies == nil {
+		return nil, none
+	}
+	var reach *policy.Reach
+	var found *mesh.Service
+	var why policy.ReachVerdict
+	for _, s := range t.mesh.View.Services() {
+		o := mesh.Outbound{Service: s}
+		if !s.VIP.IsValid() || d.any && !slices.Contains(namesOf(&o), strings.TrimSuffix(d.host, ".mesh")) ||
+			!d.any && s.VIP != d.dst.Addr() && s.VIP6 != d.dst.Addr() {
+			continue
+		}
+		if reach == nil {
+			reach = t.mesh.Policies.Reach(p.dataplane)
+		}
+		v := reach.Of(s)
+		if v.Reachable {
+			return nil, none
+		}
+		if found == nil || s.Port == uint32(d.dst.Port()) && found.Port != s.Port {
+			found, why = s, v
+		}
+	}
+	if found != nil && d.any {
+		d.dst, d.any = netip.AddrPortFrom(found.VIP, d.dst.Port()), false
+		d.note = fmt.Sprintf("%s has the address %s, where the dataplane has no outbound", d.host, found.VIP)
+	}
+	return found, why
+}
+
+// notReached tells that what is dialled is a service that the dataplane does not reach. Nothing is behind its address
+// outside of the mesh, so that nothing answers what passes.
+func (t *Traffic) notReached(p *flowProxy, flow *Flow, s *mesh.Service, v policy.ReachVerdict) {
+	if isPassthrough(flow.Listener) && flow.Verdict == VerdictAllowed {
+		flow.Verdict = VerdictClosed
+	}
+	about := &Proxy{index: t.mesh.Policies, dataplane: p.dataplane, spec: p.spec}
+	why := about.why(s, v)
+	flow.Reason = fmt.Sprintf("the dataplane does not reach %s: %s", destinationOf(s), why.Reason)
+	flow.missed, flow.closed = s, v.Cause != mesh.CauseNoPermission
+	switch {
+	case v.Cause == mesh.CauseNoPermission:
+		if why.Policy != nil {
+			flow.Policies = unique(append(flow.Policies, policyOf(v.By.Policy.Key, why.Policy.Field)))
+		}
+	case v.Cause != mesh.CauseNotListed:
+	case s.ID.Kind == mesh.KindTag:
+		flow.Reason += fmt.Sprintf("; to reach it, add %s to %s", inline(s.Tag), why.Field)
+	default:
+		ns := s.Labels[resource.LabelNamespace]
+		ref := policy.BackendRef{Kind: s.ID.Kind, Name: strings.TrimSuffix(s.Resource.Name, "."+ns), Namespace: ns, Port: s.Port}
+		flow.Reason += fmt.Sprintf("; to reach it, add %s to %s", inline(ref), why.Field)
+	}
 }

@@ -5,7 +5,7 @@ import "github.com/nearside-mesh/nearside/agent/mesh"
 // What becomes of a connection or request.
 const (
 	VerdictAllowed = "allowed"
-	VerdictDenied  = "denied" // a filter chain takes it, and a filter or a route says no
+	VerdictDenied  = "denied" // a filter chain takes it, and a filter or a route denies it
 	VerdictClosed  = "closed" // nothing takes it: the client sees the connection refused, closed or reset
 )
 
@@ -52,13 +52,13 @@ type Flow struct {
 	Servers []Way `json:"servers"`
 	// Suggest is the smallest change of a policy with which the verdict is another, as YAML; "" for none.
 	Suggest string `json:"suggest"`
-	// Shadow is the same with the shadow policies in force, and Parts the first step of which the two have another
-	// outcome, "" where they do not part.
+	// Shadow is the same with the shadow policies in force, and Parts the first difference: the step of which the two have
+	// another outcome, "" for none.
 	Shadow *Flow  `json:"shadow,omitempty"`
 	Parts  string `json:"parts,omitempty"`
 
-	missing *mesh.Service // that is dialled and that the dataplane does not reach; nil for none
-	closed  bool          // no policy would let it reach that
+	missed *mesh.Service // that is dialled and that the dataplane does not reach; nil for none
+	closed bool          // no policy would let it reach that
 }
 
 // Way is the way through one proxy. Lists are never null.
@@ -79,6 +79,8 @@ type Way struct {
 	Steps      []FlowStep   `json:"steps"`
 	Policies   []FlowPolicy `json:"policies"` // those of the steps, each once
 	AccessLogs []FlowLog    `json:"accessLogs"`
+
+	about *about
 }
 
 // FlowCluster is a cluster that may get a connection or request.
@@ -121,12 +123,7 @@ type FlowPolicy struct {
 }
 
 // String names the policy and the part of it.
-func (p FlowPolicy) String() string {
-	if p.Mesh == "" {
-		return p.Type + "/" + p.Name + " " + p.Field
-	}
-	return p.Ref.String() + " " + p.Field
-}
+func (p FlowPolicy) String() string { return p.Ref.String() + " " + p.Field }
 
 // FlowLog is an access log that is written.
 type FlowLog struct {

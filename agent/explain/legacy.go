@@ -28,7 +28,7 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	for _, kind := range k.ReplacedBy {
 		if by := p.rules.Kind(kind); by != nil && len(by.Policies) > 0 {
 			last := by.Policies[len(by.Policies)-1]
-			out.Reason = fmt.Sprintf("ended by %s: as long as a policy of kind %s selects the dataplane, those of kind %s do not act on it", last.Key, kind, r.Kind)
+			out.Reason = fmt.Sprintf("superseded by %s: as long as a policy of kind %s selects the dataplane, those of kind %s do not act on it", last.Key, kind, r.Kind)
 			return
 		}
 	}
@@ -79,18 +79,18 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 }
 
 // legacySets says which fields of a legacy policy are in force where a policy of its kind, itself or another, rules. A
-// targetRef policy that keeps a field from acting goes before both.
-func legacySets(own []leaf, r, rules *resource.Resource, ended func(path string) *resource.Resource) []Set {
+// targetRef policy that keeps a field from acting takes precedence over both.
+func legacySets(own []leaf, r, rules *resource.Resource, superseded func(path string) *resource.Resource) []Set {
 	out := make([]Set, 0, len(own))
 	for _, l := range own {
 		s := Set{Path: l.path, Value: l.value, Effect: EffectNone, By: []Source{}}
-		var end *resource.Resource
-		if ended != nil {
-			end = ended(l.path)
+		var by *resource.Resource
+		if superseded != nil {
+			by = superseded(l.path)
 		}
 		switch {
-		case end != nil:
-			s.By = append(s.By, Source{Type: end.Kind, Mesh: end.Mesh, Name: end.Name, Field: "spec"})
+		case by != nil:
+			s.By = append(s.By, Source{Type: by.Kind, Mesh: by.Mesh, Name: by.Name, Field: "spec"})
 		case rules.Key != r.Key:
 			s.By = append(s.By, Source{Type: rules.Kind, Mesh: rules.Mesh, Name: rules.Name, Field: legacyField})
 		default:

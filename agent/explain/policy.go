@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -110,7 +111,7 @@ func (p *Proxy) Warnings(kind, name string) []string {
 }
 
 // Policies explains every policy that acts and selects the dataplane, in the order in which kinds act, of one kind the
-// strongest last. Legacy policies that a targetRef policy has ended are among them.
+// strongest last. Legacy policies that a targetRef policy supersedes are among them.
 func (p *Proxy) Policies() []Policy {
 	out := []Policy{}
 	for i := range p.index.Plugins {
@@ -140,7 +141,7 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 		Policy: RefOf(r.Key), Dataplane: RefOf(p.dataplane.Key), Shadow: r.Shadow(), Effect: EffectNone,
 		Inbounds: []Inbound{}, Outbounds: []Destination{}, Items: []Item{}, Warnings: p.Warnings(r.Kind, r.Name),
 	}
-	desc, legacy := p.kind(r.Kind)
+	plugin, desc, legacy := pluginOf(p.index, r.Kind)
 	if legacy != nil {
 		out.Legacy = true
 		p.legacy(r, legacy, &out)
@@ -160,47 +161,33 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 		out.Inbounds, out.Outbounds, out.Items, out.Gateway, out.Route, out.Effect = []Inbound{}, []Destination{}, []Item{}, false, nil, EffectNone
 		return out
 	}
-	p.withoutEffect(r, &out)
-	out.sum()
-	return out
-}
-
-// withoutEffect takes out of force what the plugin of the policy says has no effect.
-func (p *Proxy) withoutEffect(r *resource.Resource, out *Policy) {
-	for i := range p.index.Plugins {
-		plugin := &p.index.Plugins[i]
-		if plugin.NoEffect == nil || !declares(plugin, r.Kind) {
-			continue
-		}
+	if plugin.NoEffect != nil {
 		c := &policy.Context{View: p.index.View, Proxy: p.dataplane, Dataplane: p.spec, Rules: p.rules, Warnings: p.warnings}
 		for _, f := range plugin.NoEffect(c, r) {
 			out.limit(f)
 		}
 	}
+	out.sum()
+	return out
 }
 
-// declares reports whether a kind is one of a plugin.
-func declares(plugin *policy.Plugin, kind string) bool {
-	return slices.ContainsFunc(plugin.Kinds, func(d resource.Descriptor) bool { return d.Kind == kind }) ||
-		slices.ContainsFunc(plugin.Legacy, func(l policy.LegacyKind) bool { return l.Kind == kind })
-}
-
-// kind finds the declaration of a policy kind; the second is nil for a kind of targetRef policies.
-func (p *Proxy) kind(kind string) (*resource.Descriptor, *policy.LegacyKind) {
-	for i := range p.index.Plugins {
-		plugin := &p.index.Plugins[i]
+// pluginOf finds the plugin of a kind and what it declares about it; nil where the kind is not one of policies. The last
+// is nil for a kind of targetRef policies.
+func pluginOf(x *policy.Index, kind string) (*policy.Plugin, *resource.Descriptor, *policy.LegacyKind) {
+	for i := range x.Plugins {
+		plugin := &x.Plugins[i]
 		for j := range plugin.Kinds {
 			if plugin.Kinds[j].Kind == kind {
-				return &plugin.Kinds[j], nil
+				return plugin, &plugin.Kinds[j], nil
 			}
 		}
 		for j := range plugin.Legacy {
 			if plugin.Legacy[j].Kind == kind {
-				return &plugin.Legacy[j].Descriptor, &plugin.Legacy[j]
+				return plugin, &plugin.Legacy[j].Descriptor, &plugin.Legacy[j]
 			}
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // acts reports whether the index counts a policy.
@@ -282,4 +269,41 @@ func (p *Proxy) inbounds(list []int) []Inbound {
 		}
 	}
 	return out
+}
+
+// ProxyPolicies lists the policies that select a dataplane, with what of them is in force, and what the dataplane
+// reaches; backend is as for [Proxy.Reach]. It is pure. The error is an *generate.NotFoundError when the mesh has no
+// such dataplane.
+func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Warning, error) {
+	p, warnings, err := explainProxy(m, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &Policies{Mesh: m.View.Name, Name: name, Items: []PolicyBrief{}, Reach: p.Reach(backend, nil)}
+	listed := map[Ref]bool{}
+	for _, x := range p.Policies() {
+		listed[x.Policy] = true
+		out.Items = append(out.Items, PolicyBrief{
+			Ref: x.Policy, Legacy: x.Legacy, Selected: x.Selected, Reason: x.Reason, Inbounds: x.Inbounds,
+			Outbounds: x.Outbounds, Gateway: x.Gateway, Effect: x.Effect, Warnings: x.Warnings,
+		})
+	}
+	out.Total = len(out.Items)
+	warnings = slices.DeleteFunc(warnings, func(w mesh.Warning) bool {
+		return listed[RefOf(w.Resource)]
+	})
+	return out, warnings, nil
+}
+
+// PolicyOn says whether a policy selects a dataplane and what of it is in force, or why not. The policy need not
+// be one that acts. backend is as for [Proxy.ReachBy]. It is pure. The error is an *generate.NotFoundError when the mesh
+// has no such dataplane.
+func PolicyOn(m *generate.Mesh, policy *resource.Resource, dataplane, backend string) (*Policy, error) {
+	p, _, err := explainProxy(m, dataplane)
+	if err != nil {
+		return nil, err
+	}
+	x := p.Policy(policy)
+	p.ReachBy(policy, backend, &x)
+	return &x, nil
 }

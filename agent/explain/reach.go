@@ -92,10 +92,9 @@ func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
 		out.Groups = append(out.Groups, *g)
 	}
 	slices.SortFunc(out.Groups, func(a, b BackendGroup) int {
-		if a.Reachable != b.Reachable {
-			if a.Reachable {
-				return -1
-			}
+		if a.Reachable != b.Reachable && a.Reachable {
+			return -1
+		} else if a.Reachable != b.Reachable {
 			return 1
 		}
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
@@ -129,18 +128,13 @@ const tpPath = "networking.transparentProxying"
 // why puts a verdict into words.
 func (p *Proxy) why(s *mesh.Service, v policy.ReachVerdict) Why {
 	out := Why{Reachable: v.Reachable, Cause: v.Cause}
-	list, entries := tpPath+".reachableServices", 0
-	if tp := p.spec.Networking.TransparentProxying; tp != nil {
-		entries = len(tp.ReachableServices)
-		if s.ID.Kind != mesh.KindTag {
-			list, entries = tpPath+".reachableBackends.refs", 0
-			if tp.ReachableBackends != nil {
-				entries = len(tp.ReachableBackends.Refs)
-			}
+	tp := cmp.Or(p.spec.Networking.TransparentProxying, &resource.TransparentProxying{})
+	list, entries := tpPath+".reachableServices", len(tp.ReachableServices)
+	if s.ID.Kind != mesh.KindTag {
+		list, entries = tpPath+".reachableBackends.refs", 0
+		if tp.ReachableBackends != nil {
+			entries = len(tp.ReachableBackends.Refs)
 		}
-	}
-	if s.ID.Kind == mesh.KindTag {
-		list = tpPath + ".reachableServices"
 	}
 	if v.By.Policy != nil {
 		out.Policy = &Source{Type: v.By.Policy.Kind, Mesh: v.By.Policy.Mesh, Name: v.By.Policy.Name, Field: fmt.Sprintf("spec.from[%d]", v.By.Item)}
@@ -166,8 +160,9 @@ func (p *Proxy) why(s *mesh.Service, v policy.ReachVerdict) Why {
 			out.Reason = fmt.Sprintf("not admitted: %s/%s %s decides", out.Policy.Type, out.Policy.Name, out.Policy.Field)
 		}
 	case mesh.CauseNotListed:
-		out.Field, out.Reason = list, fmt.Sprintf("not listed in %s, which has %s", list, count(entries, "entry", "entries"))
-		if tp := p.spec.Networking.TransparentProxying; s.ID.Kind != mesh.KindTag && tp != nil && tp.ReachableBackends == nil {
+		has := cmp.Or(map[int]string{0: "none", 1: "one entry"}[entries], fmt.Sprintf("%d entries", entries))
+		out.Field, out.Reason = list, fmt.Sprintf("not listed in %s, which has %s", list, has)
+		if s.ID.Kind != mesh.KindTag && tp.ReachableBackends == nil {
 			out.Reason = "the dataplane restricts itself to " + tpPath + ".reachableServices, and has no reachableBackends"
 		}
 	case mesh.CauseMode:
@@ -186,28 +181,12 @@ func (p *Proxy) why(s *mesh.Service, v policy.ReachVerdict) Why {
 	return out
 }
 
-func count(n int, one, many string) string {
-	switch n {
-	case 0:
-		return "none"
-	case 1:
-		return "one " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-// guards reports whether policies of a kind say what proxies reach.
-func (p *Proxy) guards(kind string) bool {
-	return slices.ContainsFunc(p.index.Plugins, func(r policy.Plugin) bool {
-		return r.Admits != nil && slices.ContainsFunc(r.Kinds, func(d resource.Descriptor) bool { return d.Kind == kind })
-	})
-}
-
 // ReachBy adds to the explanation of a policy what the dataplane reaches by it: of a permission the services that it
 // decides about, and those that are asked for by name, with what decides about them.
 func (p *Proxy) ReachBy(r *resource.Resource, backend string, out *Policy) {
-	if on, _ := p.index.AutoReachable(); !on && backend == "" || !p.guards(r.Kind) && backend == "" {
-		return
+	on, _ := p.index.AutoReachable()
+	plugin, _, _ := pluginOf(p.index, r.Kind)
+	if backend != "" || on && plugin != nil && plugin.Admits != nil {
+		out.Reach = p.Reach(backend, r)
 	}
-	out.Reach = p.Reach(backend, r)
 }

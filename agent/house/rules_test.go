@@ -27,6 +27,7 @@ var rules = []rule{
 	{"init", ruleInit},
 	{"state", ruleState},
 	{"modules", ruleModules},
+	{"kinds", ruleKinds},
 	{"decisions", ruleDecisions},
 	{"sleep", ruleSleep},
 	{"exit", ruleExit},

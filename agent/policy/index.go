@@ -17,12 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-
-
-const (
-	kindMesh  = "Mesh"
-	kindRoute = "MeshHTTPRoute"
-)
+const kindMesh = "Mesh"
 
 // Options are what an index depends on beside the resources. The zero value is safe.
 type Options struct {
@@ -52,10 +47,11 @@ type Index struct {
 	legacy  []legacyIndex
 	byKind  map[string]int // index in kinds
 	refers  map[string][]*resource.Resource
-	plugins map[string]int // index in Plugins of a kind
-	guard   *guard         // nil: what is reachable does not depend on policies
-	auto    bool           // it would depend on them in a mesh with mutual TLS
-	autoBy  string         // what says so
+	plugins map[string]int  // index in Plugins of a kind
+	routing map[string]bool // the kinds of policies whose routes other policies can be about
+	guard   *guard          // nil: what is reachable does not depend on policies
+	auto    bool            // it would depend on them in a mesh with mutual TLS
+	autoBy  string          // what says so
 }
 
 // kindIndex is the policies of one kind, each stronger than the ones before.
@@ -74,7 +70,7 @@ type legacyIndex struct {
 func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Index {
 	x := &Index{
 		Plugins: plugins, View: v, RunDir: cmp.Or(o.RunDir, "/run/nearside"),
-		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, plugins: map[string]int{},
+		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, plugins: map[string]int{}, routing: map[string]bool{},
 	}
 	acting := func(kind string) []*resource.Resource {
 		var out []*resource.Resource
@@ -93,6 +89,9 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 			list := acting(d.Kind)
 			slices.SortStableFunc(list, compareStrength)
 			x.byKind[d.Kind], x.plugins[d.Kind] = len(x.kinds), i
+			if p, ok := d.New().(*resource.Policy); ok && p.Shape != nil && p.Shape.NewConf != nil {
+				_, x.routing[d.Kind] = p.Shape.NewConf().(RouteConf)
+			}
 			x.kinds = append(x.kinds, kindIndex{d.Kind, list})
 		}
 		for _, l := range plugin.Legacy {
@@ -144,17 +143,22 @@ func (x *Index) legacyOf(kind string) []*resource.Resource {
 // Rules returns what all policies say about a dataplane.
 func (x *Index) Rules(dataplane *resource.Resource) *Rules { return x.Match(dataplane).Rules() }
 
-// strength orders the kinds of targetRef from those that select much to those that select little.
+// strength orders the kinds of targetRef from those that select much to those that select little; a route selects least.
 var strength = map[string]int{
 	"Mesh": 1, "MeshSubset": 2, "MeshGateway": 3, "MeshService": 4, "MeshExternalService": 5, "MeshMultiZoneService": 6,
-	"MeshServiceSubset": 7, "Dataplane": 8, "MeshGatewayRoute": 11, "MeshHTTPRoute": 12,
+	"MeshServiceSubset": 7, "Dataplane": 8, "MeshGatewayRoute": 11,
 }
+
+const strengthRoute = 12
 
 func refStrength(t *resource.TargetRef) int {
 	if t == nil {
 		return strength[kindMesh]
 	}
-	s := strength[t.Kind]
+	s, ok := strength[t.Kind]
+	if !ok {
+		return strengthRoute
+	}
 	if t.Kind == "Dataplane" { // by labels, by name, one inbound of it
 		if t.Name != "" {
 			s++

@@ -128,7 +128,7 @@ func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Poli
 		for _, k := range x.resolve(p, t) {
 			f.b = append(f.b, k.String()...)
 			f.b = append(f.b, 0)
-			if t.Kind == kindRoute {
+			if x.routing[t.Kind] {
 				for _, r := range x.routes(p, t) {
 					f.b = append(f.b, r.Digest[:]...)
 				}
@@ -142,7 +142,7 @@ func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Poli
 func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resource.Key {
 	var out []resource.Key
 	switch {
-	case t.Kind == kindRoute:
+	case x.routing[t.Kind]:
 		for _, r := range x.routes(from, t) {
 			out = append(out, r.Key)
 		}
@@ -167,11 +167,11 @@ func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resour
 	return slices.DeleteFunc(out, func(k resource.Key) bool { return x.View.Port(k, t.SectionName) == nil })
 }
 
-// routes returns the MeshHTTPRoutes that a targetRef names.
+// routes returns the policies with routes that a targetRef names.
 func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resource.Resource {
 	names := mesh.Qualified(from, t.Name, t.Namespace)
 	var out []*resource.Resource
-	for _, r := range x.Policies(kindRoute) {
+	for _, r := range x.Policies(t.Kind) {
 		if len(t.Labels) > 0 && mesh.Contains(x.View.Labels(r), t.Labels) || len(t.Labels) == 0 && slices.Contains(names, r.Name) {
 			out = append(out, r)
 		}

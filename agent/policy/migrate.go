@@ -278,9 +278,14 @@ func (in *MigrateInput) Reach(u *Unit) string {
 // Routed says that the legacy kind does nothing where a MeshHTTPRoute or MeshTCPRoute leads; "" when there are none.
 func (in *MigrateInput) Routed() string {
 	var names []string
-	for _, kind := range []string{kindRoute, "MeshTCPRoute"} {
-		for _, p := range in.Index.Policies(kind) {
-			names = append(names, p.Key.String())
+	for _, plugin := range in.Index.Plugins {
+		if plugin.Outbound == nil {
+			continue // it leads nowhere
+		}
+		for _, d := range plugin.Kinds {
+			for _, p := range in.Index.Policies(d.Kind) {
+				names = append(names, p.Key.String())
+			}
 		}
 	}
 	if len(names) == 0 {

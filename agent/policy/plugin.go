@@ -2,6 +2,7 @@ package policy
 
 import (
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -37,6 +38,20 @@ type Plugin struct {
 	// NoEffect, when set, says what of a policy of Kinds or Legacy that selects a proxy has no effect on it, beside what other
 	// policies override. The warnings say why. c has View, Proxy, Dataplane, Rules and Warnings.
 	NoEffect func(c *Context, p *resource.Resource) []NoEffect
+
+	// The fields below are for explanations of connections and requests, which name the policies behind each step.
+
+	// Shapes are the steps that the rules of Kinds and Legacy shape, and Filters the names of filters of Envoy that are
+	// made of them.
+	Shapes  []match.Level
+	Filters []string
+	// Behind, when set, lists what of Kinds and Legacy the step of a flow follows from, where Shapes and Filters do not tell.
+	Behind func(f *Flow) []Written
+	// Outside, when set, lists what of Kinds decides about a destination outside of the mesh.
+	Outside func(f *Flow) []Written
+	// Suggest, when set, returns policies of Kinds, new ones or changed ones, of which one alone may end a denial, the
+	// smallest change first. Nothing is suggested that does not.
+	Suggest func(d *Denial) []*resource.Resource
 }
 
 // NoEffect is a field of a policy that has no effect on a proxy.

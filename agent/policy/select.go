@@ -70,7 +70,7 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 	if t == nil {
 		t = wholeMesh
 	}
-	if t.Kind != kindRoute {
+	if !s.x.routing[t.Kind] {
 		return s.ref(p, t)
 	}
 	routes := s.x.routes(p, t)
@@ -253,10 +253,6 @@ func (x *Index) missingTop(p *resource.Resource) string {
 		return ""
 	}
 	switch t.Kind {
-	case kindRoute:
-		if len(x.routes(p, t)) > 0 {
-			return ""
-		}
 	case mesh.KindMeshService, "MeshServiceSubset":
 		if x.offered(t.Name) || t.Kind == mesh.KindMeshService && len(x.resolve(p, t)) > 0 {
 			return ""
@@ -267,7 +263,9 @@ func (x *Index) missingTop(p *resource.Resource) string {
 		}
 	case "MeshGateway", "MeshGatewayRoute":
 	default:
-		return ""
+		if !x.routing[t.Kind] || len(x.routes(p, t)) > 0 {
+			return ""
+		}
 	}
 	return fmt.Sprintf("targetRef: there is no %s: the policy selects nothing", describe(t))
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -31,6 +32,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			NewConf:   func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,
+		Shapes: []match.Level{match.LevelCluster},
 		Apply:  apply,
 	}
 }

@@ -26,6 +26,8 @@ import (
 // Kind is the kind of the plugin's policies.
 const Kind = "MeshFaultInjection"
 
+const nameFault = "envoy.filters.http.fault"
+
 // Plugin declares the kind and its effect, beside the kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
@@ -37,8 +39,9 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.ToOfGateways(p, v, "MeshGateway") },
 		})},
-		Legacy: legacy,
-		Apply:  apply,
+		Legacy:  legacy,
+		Filters: []string{nameFault},
+		Apply:   apply,
 	}
 }
 
@@ -224,7 +227,7 @@ func (f *Fault) Filter(clients []*routev3.HeaderMatcher) draft.Extension {
 			Percentage: toolkit.Fraction(b.Percentage),
 		}
 	}
-	return draft.Extension{Name: "envoy.filters.http.fault", Message: m}
+	return draft.Extension{Name: nameFault, Message: m}
 }
 
 // unit is the smallest share of requests that Envoy can tell from none, in percent: one in a million.

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -35,7 +36,8 @@ func Plugin() policy.Plugin {
 			To:      toolkit.Destinations(),
 			NewConf: func() resource.Conf { return new(Conf) },
 		})},
-		Apply: apply,
+		Shapes: []match.Level{match.LevelCluster},
+		Apply:  apply,
 	}
 }
 

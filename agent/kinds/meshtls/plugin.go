@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -30,7 +31,8 @@ func Plugin() policy.Plugin {
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   check,
 		})},
-		Apply: apply,
+		Shapes: []match.Level{match.LevelTransportSocket},
+		Apply:  apply,
 	}
 }
 

@@ -67,8 +67,7 @@ func (e *effect) permits(dp *resource.Dataplane) []policy.Permit {
 			}
 			p := &out[i]
 			p.IPv4, p.IPv6 = p.IPv4 || !s.v6, p.IPv6 || s.v6
-			for _, from := range r.sources {
-				at := policy.Written{Resource: from.policy, Field: fmt.Sprintf("spec.default.appendMatch[%d]", from.index)}
+			for _, at := range r.matches() {
 				if !slices.Contains(p.Sources, at) {
 					p.Sources = append(p.Sources, at)
 				}
@@ -78,6 +77,15 @@ func (e *effect) permits(dp *resource.Dataplane) []policy.Permit {
 	slices.SortFunc(out, func(a, b policy.Permit) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Value, b.Value), cmp.Compare(a.Port, b.Port))
 	})
+	return out
+}
+
+// matches are the places where a rule is written.
+func (r *rule) matches() []policy.Written {
+	out := make([]policy.Written, len(r.sources))
+	for i, from := range r.sources {
+		out[i] = policy.Written{Resource: from.policy, Field: fmt.Sprintf("spec.default.appendMatch[%d]", from.index)}
+	}
 	return out
 }
 

@@ -43,6 +43,8 @@ func Plugin() policy.Plugin {
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   checkPolicy,
 		})},
+		Outside:  outside,
+		Suggest:  suggest,
 		Apply:    apply,
 		Exits:    exits,
 		InForce:  inForce,

@@ -41,6 +41,7 @@ func Plugin(legacy policy.LegacyKind) policy.Plugin {
 			Check:   checkPolicy,
 		})},
 		Legacy: []policy.LegacyKind{legacy},
+		Behind: func(f *policy.Flow) []policy.Written { return behind(f, legacy.Kind) },
 		Apply: func(c *policy.Context, d *draft.Draft) {
 			if plans := plansOf(c, legacy.Kind); len(plans) > 0 {
 				(&editor{c: c, d: d, plans: plans}).run()

@@ -34,7 +34,8 @@ func Plugin() policy.Plugin {
 				toolkit.ToOfGateways(p, v, "MeshGateway or MeshHTTPRoute")
 			},
 		})},
-		Apply: apply,
+		Filters: []string{nameHTTPLimit, nameTCPLimit},
+		Apply:   apply,
 	}
 }
 

@@ -52,6 +52,8 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			}),
 		},
 		Legacy:       legacy,
+		Behind:       behind(legacy),
+		Suggest:      suggest,
 		Outbound:     outbound,
 		Destinations: destinations,
 	}

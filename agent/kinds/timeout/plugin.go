@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -33,6 +34,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},
 		Legacy: legacy,
+		Shapes: []match.Level{match.LevelRoute, match.LevelCluster},
 		Apply:  apply,
 	}
 }

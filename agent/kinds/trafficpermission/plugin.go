@@ -44,7 +44,9 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			d, known := conf.Action.decision()
 			return known && d != deny
 		},
-		Apply: apply,
+		Filters: []string{FilterHTTP, FilterNetwork},
+		Suggest: suggest(legacy),
+		Apply:   apply,
 		NoEffect: func(c *policy.Context, _ *resource.Resource) []policy.NoEffect {
 			if c.View.Spec.MTLSEnabled() != nil {
 				return nil
