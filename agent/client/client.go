@@ -29,6 +29,9 @@ import (
 // Problem is an answer of the agent that is not a success.
 type Problem = inspect.Error
 
+// ServicePort is one port of a [Service].
+type ServicePort = inspect.ServicePort
+
 // UnreachableError says that no agent answers at a socket.
 type UnreachableError struct {
 	Socket string

@@ -30,8 +30,7 @@ there and is refused here.
 	}
 	f.add(cmd, "resources to apply")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml", "name")
+	format := outputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o, err := a.offline(&f)
 		if err != nil {
@@ -44,11 +43,7 @@ there and is refused here.
 		if err != nil {
 			return err
 		}
-		w, err := a.client().Apply(cmd.Context(), stream, dryRun)
-		if err != nil {
-			return err
-		}
-		return a.printWritten(w, format, diffSummary)
+		return a.written(*format, diffSummary)(a.client().Apply(cmd.Context(), stream, dryRun))
 	}
 	return cmd
 }
@@ -65,56 +60,60 @@ func (a *app) deleteCommand() *cobra.Command {
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted and delete nothing")
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml", "name")
+	format := outputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := a.reference(cmd.Context(), args)
 		if err != nil {
 			return err
 		}
-		w, err := a.client().Delete(cmd.Context(), r.kind.Plural, r.mesh, r.name, dryRun)
-		if err != nil {
-			return err
-		}
-		return a.printWritten(w, format, diffSummary)
+		return a.written(*format, diffSummary)(a.client().Delete(cmd.Context(), r.kind.Plural, r.mesh, r.name, dryRun))
 	}
 	return cmd
 }
 
-// printWritten shows what a write did; of a dry run, preview shows what it would change on proxies.
-func (a *app) printWritten(w *client.Written, format string, preview func(io.Writer, *client.Diff) error) error {
-	for _, warning := range w.Warnings {
-		fmt.Fprintln(a.stderr, "warning: "+warning)
-	}
-	if ok, err := a.printed(format, w); ok {
-		return err
-	}
-	for _, c := range w.Changes {
-		line := strings.ToLower(c.Type) + "/" + c.Name
-		if format == "text" {
-			if c.Mesh != "" {
-				line += " in mesh " + c.Mesh
-			}
-			line += " " + c.Action
-			if w.DryRun {
-				line += " (dry run)"
-			} else if c.Revision > 0 {
-				line += fmt.Sprintf(", revision %d", c.Revision)
-			}
+// written shows what a write did; of a dry run, preview shows what it would change on proxies.
+func (a *app) written(format string, preview func(io.Writer, *client.Diff) error) func(*client.Written, error) error {
+	return func(w *client.Written, err error) error {
+		if err == nil {
+			a.warn(w.Warnings)
 		}
-		fmt.Fprintln(a.stdout, line)
-		for _, f := range c.Fields {
-			if format == "text" {
-				fmt.Fprintln(a.stdout, "  "+fieldChange(f))
+		return show(a, format, func(w *client.Written) error {
+			for _, c := range w.Changes {
+				fmt.Fprint(a.stdout, typeAndName(c.Type, c.Name))
+				if format == "text" {
+					a.changeText(w, &c)
+				}
+				fmt.Fprintln(a.stdout)
 			}
-		}
+			if w.Diff == nil || format != "text" {
+				return nil
+			}
+			a.diffWarnings(w.Diff)
+			fmt.Fprintln(a.stdout)
+			return preview(a.stdout, w.Diff)
+		}, nil)(w, err)
 	}
-	if w.Diff == nil || format != "text" {
-		return nil
+}
+
+// changeText writes behind the name of a resource what was done to it.
+func (a *app) changeText(w *client.Written, c *client.Change) {
+	fmt.Fprintf(a.stdout, "%s %s", inMesh(c.Mesh), c.Action)
+	if w.DryRun {
+		fmt.Fprint(a.stdout, " (dry run)")
+	} else if c.Revision > 0 {
+		fmt.Fprintf(a.stdout, ", revision %d", c.Revision)
 	}
-	a.diffWarnings(w.Diff)
-	fmt.Fprintln(a.stdout)
-	return preview(a.stdout, w.Diff)
+	for _, f := range c.Fields {
+		fmt.Fprint(a.stdout, "\n  "+fieldChange(f))
+	}
+}
+
+// inMesh says which mesh a resource belongs to; "" for a global one.
+func inMesh(mesh string) string {
+	if mesh == "" {
+		return ""
+	}
+	return " in mesh " + mesh
 }
 
 // reference is a resource, or with an empty name a collection, that a command line names.
@@ -166,13 +165,12 @@ func (a *app) kind(ctx context.Context, name string) (client.Kind, error) {
 }
 
 func findKind(kinds []client.Kind, name string) (client.Kind, error) {
-	var plurals []string
 	for _, k := range kinds {
-		if n := strings.ToLower(name); n != "" && (n == strings.ToLower(k.Kind) || n == strings.ToLower(k.Plural) || n == strings.ToLower(k.Short)) {
+		if name != "" && (strings.EqualFold(name, k.Kind) || strings.EqualFold(name, k.Plural) || strings.EqualFold(name, k.Short)) {
 			return k, nil
 		}
-		plurals = append(plurals, k.Plural)
 	}
+	plurals := each(kinds, func(k client.Kind) string { return k.Plural })
 	return client.Kind{}, usagef("there is no TYPE %q; known are %s", name, strings.Join(plurals, ", "))
 }
 
@@ -187,25 +185,19 @@ what was changed, from which source (file, API, Envoy), by whom and when; -o yam
 		ValidArgsFunction: a.completeTypeAndName,
 	}
 	a.meshFlag(cmd)
-	var format string
-	outputFlag(cmd, &format, "table", "json", "yaml")
+	format := outputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := a.reference(cmd.Context(), args)
 		if err != nil {
 			return err
 		}
-		h, err := a.client().History(cmd.Context(), r.kind.Plural, r.mesh, r.name)
-		if err != nil {
-			return err
-		}
-		if ok, err := a.printed(format, h); ok {
-			return err
-		}
-		t := newTable(a.stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
-		for _, rev := range h.Items {
-			t.row(fmt.Sprint(rev.Revision), rev.Action, rev.Source, rev.Author, age(rev.Time), fields(rev.Fields))
-		}
-		return t.flush()
+		return show(a, *format, func(h *client.History) error {
+			t := newTable(a.stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
+			for _, rev := range h.Items {
+				t.row(fmt.Sprint(rev.Revision), rev.Action, rev.Source, rev.Author, age(rev.Time), fields(rev.Fields))
+			}
+			return t.flush()
+		}, nil)(a.client().History(cmd.Context(), r.kind.Plural, r.mesh, r.name))
 	}
 	return cmd
 }
@@ -215,10 +207,7 @@ const mostFields = 3
 
 // fields tells in one cell what a change was about.
 func fields(list []client.FieldChange) string {
-	var s []string
-	for _, f := range list[:min(len(list), mostFields)] {
-		s = append(s, fieldChange(f))
-	}
+	s := each(list[:min(len(list), mostFields)], fieldChange)
 	if n := len(list) - mostFields; n > 0 {
 		s = append(s, fmt.Sprintf("%d more", n))
 	}
@@ -252,8 +241,7 @@ what that would change on the proxies.`,
 	a.meshFlag(cmd)
 	cmd.Flags().Uint64Var(&to, "to", 0, "revision, as history lists it (required)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml", "name")
+	format := outputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if to == 0 {
 			return usagef("--to REVISION is missing; nearside history %s lists the revisions", strings.Join(args, " "))
@@ -262,11 +250,8 @@ what that would change on the proxies.`,
 		if err != nil {
 			return err
 		}
-		w, err := a.client().Rollback(cmd.Context(), client.Rollback{Type: r.kind.Kind, Mesh: r.mesh, Name: r.name, Revision: to, DryRun: dryRun})
-		if err != nil {
-			return err
-		}
-		return a.printWritten(w, format, proxiesText)
+		q := client.Rollback{Type: r.kind.Kind, Mesh: r.mesh, Name: r.name, Revision: to, DryRun: dryRun}
+		return a.written(*format, proxiesText)(a.client().Rollback(cmd.Context(), q))
 	}
 	return cmd
 }

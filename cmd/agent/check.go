@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,32 +61,21 @@ With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", 
 		Args:    args(0, 0, "no arguments"),
 	}
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml")
+	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		t, err := a.selfTest(cmd.Context(), askEnvoy)
-		if err != nil {
-			return err
-		}
-		ok, err := a.printed(format, t)
-		if !ok {
-			printChecks(a.stdout, t)
-		}
-		if err == nil && !t.OK {
-			return &silentError{exitNo}
-		}
-		return err
+		return show(a, *format, a.printChecks, func(t *selfTest) bool { return !t.OK })(a.selfTest(cmd.Context(), askEnvoy))
 	}
 	return cmd
 }
 
-func printChecks(w io.Writer, t *selfTest) {
+func (a *app) printChecks(t *selfTest) error {
 	for _, c := range t.Checks {
-		fmt.Fprintf(w, "%-4s %s: %s\n", c.State, c.Name, oneLine(c.Reason))
+		fmt.Fprintf(a.stdout, "%-4s %s: %s\n", c.State, c.Name, oneLine(c.Reason))
 		if c.Hint != "" {
-			fmt.Fprintf(w, "     hint: %s\n", c.Hint)
+			fmt.Fprintf(a.stdout, "     hint: %s\n", c.Hint)
 		}
 	}
+	return nil
 }
 
 // selfTest makes all checks.
@@ -117,7 +105,7 @@ func (a *app) selfTest(ctx context.Context, askEnvoy bool) (*selfTest, error) {
 	checkFiles(t, s)
 	checkProxies(t, proxies.Items)
 	checkProblems(t, s)
-	checkClock(t, s)
+	checkClock(t, s, time.Now())
 	checkSockets(t, c.Socket())
 	if bin != nil {
 		a.checkEnvoy(ctx, t, bin, proxies.Items)
@@ -182,13 +170,10 @@ func checkFiles(t *selfTest, s *client.Status) {
 
 // checkProxies tells who does not have its config.
 func checkProxies(t *selfTest, list []client.Proxy) {
-	by := map[string][]client.Proxy{}
+	by, total := map[string][]client.Proxy{}, map[string]int{}
 	for _, p := range list {
 		by[p.State] = append(by[p.State], p)
-	}
-	total := map[string]int{}
-	for state, list := range by {
-		total[state] = len(list)
+		total[p.State]++
 	}
 	t.add(checkOK, "proxies", "", "%s", counts(total))
 	for _, x := range []struct{ state, level, name, hint string }{
@@ -197,10 +182,7 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 		{"pending", checkWarn, "pending", "this ends soon unless the proxy hangs; nearside inspect dataplane NAME -m MESH --type=status shows what is not acknowledged"},
 	} {
 		if found := by[x.state]; len(found) > 0 {
-			names := []string{}
-			for _, p := range found[:min(len(found), 3)] {
-				names = append(names, strings.TrimPrefix(p.Mesh+"/"+p.Name, "/"))
-			}
+			names := each(found[:min(len(found), 3)], func(p client.Proxy) string { return strings.TrimPrefix(p.Mesh+"/"+p.Name, "/") })
 			if more := len(found) - len(names); more > 0 {
 				names = append(names, fmt.Sprintf("%d more", more))
 			}
@@ -255,7 +237,7 @@ func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *envoybin.Binary,
 		}
 	}
 	if !bad {
-		t.add(checkOK, "envoy", "", "%s takes the configs of %s that are connected", bin.Path, plural(tried, "proxy", "proxies"))
+		t.add(checkOK, "envoy", "", "%s takes the configs of %s that are connected", bin.Path, counted(tried, "proxy"))
 	}
 }
 
@@ -263,9 +245,7 @@ func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *envoybin.Binary,
 const clockSlack = 2 * time.Second
 
 // checkClock tells when the clock of the host cannot be right.
-func checkClock(t *selfTest, s *client.Status) { clockAt(t, s, time.Now()) }
-
-func clockAt(t *selfTest, s *client.Status, now time.Time) {
+func checkClock(t *selfTest, s *client.Status, now time.Time) {
 	const hint = "set the clock of the host: certificates are valid for a time; timedatectl says whether it is kept"
 	switch {
 	case now.Year() < 2025: // before this program was written: the clock was not set
@@ -306,12 +286,4 @@ func checkSockets(t *selfTest, api string) {
 func everybodyEnters(path string) bool {
 	info, err := os.Stat(filepath.Dir(path))
 	return err == nil && info.Mode().Perm()&0o001 != 0
-}
-
-// plural is a number of things.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

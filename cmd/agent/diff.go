@@ -68,14 +68,13 @@ document, 69 the agent is not reachable, 77 no permission.`,
 		return a.names(cmd, "dataplanes", d.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	fl.BoolVar(&d.all, "all-nodes", false, "proxies of all nodes; not possible yet")
-	var format string
-	outputFlag(cmd, &format, "text", "summary", "jsonpatch", "json", "yaml")
+	format := outputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.mesh = cmp.Or(d.mesh, "default")
-		d.omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[format]
+		d.omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[*format]
 		doc, err := a.diff(cmd.Context(), &d)
 		if err == nil {
-			err = a.printDiff(doc, format)
+			err = a.printDiff(doc, *format)
 		}
 		switch {
 		case err != nil:

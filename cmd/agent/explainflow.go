@@ -16,7 +16,7 @@ import (
 type flowFlags struct {
 	files  fileFlags
 	target client.FlowTarget
-	format string
+	format *string
 }
 
 func (f *flowFlags) add(a *app, cmd *cobra.Command) {
@@ -28,7 +28,7 @@ func (f *flowFlags) add(a *app, cmd *cobra.Command) {
 	flags.StringVar(&f.target.IP, "ip", "", "address that the workload dials for the name in --to")
 	flags.BoolVar(&f.target.Shadow, "shadow", false, "also answer with the shadow policies in force, and show the first difference")
 	a.completeDataplanes(cmd, "from")
-	outputFlag(cmd, &f.format, "text", "json", "yaml")
+	f.format = outputFlag(cmd, "text", "json", "yaml")
 }
 
 // run asks the agent, or the files, and prints the answer.
@@ -41,17 +41,7 @@ func (f *flowFlags) run(a *app, online func() (*client.Flow, error), compute fun
 	}
 	f.target.Mesh = a.mesh
 	x, err := answer(a, &f.files, online, compute)
-	if err != nil {
-		return flowError(err)
-	}
-	ok, err := a.printed(f.format, x)
-	if !ok {
-		err = a.flowText(x)
-	}
-	if err == nil && x.Verdict != "allowed" {
-		err = &silentError{exitNo}
-	}
-	return err
+	return show(a, *f.format, a.flowText, func(x *client.Flow) bool { return x.Verdict != "allowed" })(x, flowError(err))
 }
 
 // flowError makes a question that makes no sense an error of the command line.

@@ -29,8 +29,7 @@ has a stream of documents and JSON {"total", "items"}.`,
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	var format string
-	outputFlag(cmd, &format, "table", "wide", "json", "yaml", "name")
+	format := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 2 || strings.Contains(args[0], "/") {
 			if all {
@@ -44,13 +43,10 @@ has a stream of documents and JSON {"total", "items"}.`,
 			if err != nil {
 				return err
 			}
-			switch format {
-			case "json":
-				return printJSON(a.stdout, item.Resource)
-			case "yaml":
-				return printYAML(a.stdout, item.Resource)
+			if ok, err := a.printed(*format, item.Resource); ok {
+				return err
 			}
-			return a.printItems(cmd, r.kind, []client.Item{*item}, format)
+			return a.printItems(cmd, r.kind, []client.Item{*item}, *format)
 		}
 		kind, err := a.kind(cmd.Context(), args[0])
 		if err != nil {
@@ -64,45 +60,34 @@ has a stream of documents and JSON {"total", "items"}.`,
 		if err != nil {
 			return err
 		}
-		return a.printItems(cmd, kind, items, format)
+		return a.printItems(cmd, kind, items, *format)
 	}
 	return cmd
 }
 
 // printItems writes resources in a format for many.
 func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.Item, format string) error {
+	docs := each(items, func(it client.Item) json.RawMessage { return it.Resource })
 	switch format {
 	case "json":
-		docs := make([]json.RawMessage, 0, len(items))
-		for _, it := range items {
-			docs = append(docs, it.Resource)
-		}
 		return printJSON(a.stdout, struct {
 			Total int               `json:"total"`
 			Items []json.RawMessage `json:"items"`
 		}{len(docs), docs})
 	case "yaml":
-		for i, it := range items {
-			if i > 0 {
-				fmt.Fprintln(a.stdout, "---")
-			}
-			if err := printYAML(a.stdout, it.Resource); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printStream(a.stdout, docs)
 	case "name":
 		for _, it := range items {
 			d, err := readDocument(it)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout, strings.ToLower(d.Type)+"/"+d.Name)
+			fmt.Fprintln(a.stdout, typeAndName(d.Type, d.Name))
 		}
 		return nil
 	}
 	if len(items) == 0 {
-		where := " in mesh " + a.mesh
+		where := inMesh(a.mesh)
 		if kind.Global || cmd.Flags().Changed("all-meshes") {
 			where = ""
 		}
@@ -245,13 +230,15 @@ type document struct {
 	Tags map[string]string
 	Spec struct {
 		TargetRef *struct{ Kind, Name string }
-		Ports     []struct{ Port uint32 }
+		Ports     []specPort
 		Match     struct {
 			Port     uint32
 			Protocol string
 		}
 	}
 }
+
+type specPort struct{ Port uint32 }
 
 func readDocument(it client.Item) (*document, error) {
 	d := &document{}
@@ -271,11 +258,7 @@ func columnsOf(k client.Kind) []column {
 	service := func(d *document) string { return d.Tags["kuma.io/service"] }
 	address := func(d *document) string { return d.Networking.Address }
 	ports := func(d *document) string {
-		var s []string
-		for _, p := range d.Spec.Ports {
-			s = append(s, fmt.Sprint(p.Port))
-		}
-		return strings.Join(s, ",")
+		return strings.Join(each(d.Spec.Ports, func(p specPort) string { return fmt.Sprint(p.Port) }), ",")
 	}
 	switch k.Kind {
 	case "Mesh":
@@ -325,9 +308,5 @@ func target(d *document) string {
 
 // pairs writes a map as k=v,k=v in a stable order.
 func pairs(m map[string]string) string {
-	var s []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		s = append(s, k+"="+m[k])
-	}
-	return strings.Join(s, ",")
+	return strings.Join(each(slices.Sorted(maps.Keys(m)), func(k string) string { return k + "=" + m[k] }), ",")
 }

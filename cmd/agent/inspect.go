@@ -43,11 +43,10 @@ about how many bytes of config that saves (SAVED).`,
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	var format string
-	outputFlag(cmd, &format, "table", "wide", "json", "yaml", "name")
+	format := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var include []string
-		if format == "wide" {
+		if *format == "wide" {
 			include = []string{"reach"}
 		}
 		ps, err := a.client().Proxies(cmd.Context(), include...)
@@ -56,17 +55,16 @@ about how many bytes of config that saves (SAVED).`,
 		}
 		ps.Items = slices.DeleteFunc(ps.Items, func(p client.Proxy) bool { return p.Mesh == "" || !all && p.Mesh != a.mesh })
 		ps.Total = len(ps.Items)
-		if ok, err := a.printed(format, ps); ok {
+		if ok, err := a.printed(*format, ps); ok {
 			return err
 		}
-		switch format {
-		case "name":
+		if *format == "name" {
 			for _, p := range ps.Items {
 				fmt.Fprintln(a.stdout, "dataplane/"+p.Name)
 			}
 			return nil
 		}
-		return a.proxyTable(ps.Items, format == "wide")
+		return a.proxyTable(ps.Items, *format == "wide")
 	}
 	return cmd
 }
@@ -148,8 +146,7 @@ the API.`,
 	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
 	fl.StringVar(&in.backend, "backend", "", "service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
 	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
-	var format string
-	outputFlag(cmd, &format, "table", "json", "yaml")
+	format := outputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if in.dump && fl.Changed("type") && in.typ != typeConfig {
 			return usagef("--config-dump is the same as --type=config; leave one of the two out")
@@ -159,23 +156,19 @@ the API.`,
 		}
 		switch in.typ {
 		case typeRules:
-			return a.inspectRules(cmd, &in, args[0], format)
+			return a.inspectRules(cmd, &in, args[0], *format)
 		case typePolicies:
 			if in.shadow || len(in.include) > 0 {
 				return usagef("--shadow and --include belong to --type=config and --type=rules")
 			}
-			return a.inspectPolicies(cmd, &in, args[0], format)
+			return a.inspectPolicies(cmd, &in, args[0], *format)
 		case typeStatus:
 			if in.shadow || len(in.include) > 0 || len(in.files.paths) > 0 {
 				return usagef("--shadow, --include and -f do not go with --type=status, which is about what the agent has sent")
 			}
-			p, err := a.client().Proxy(cmd.Context(), a.mesh, args[0])
-			if err != nil {
-				return err
-			}
-			return a.printProxy(p, format)
+			return show(a, *format, a.proxyText, nil)(a.client().Proxy(cmd.Context(), a.mesh, args[0]))
 		}
-		return a.inspectConfig(cmd, &in, args[0], format)
+		return a.inspectConfig(cmd, &in, args[0], *format)
 	}
 	return cmd
 }
@@ -195,29 +188,24 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 	if err != nil {
 		return err
 	}
-	c, err := answer(a, &in.files, func() (*client.Config, error) {
+	return show(a, format, func(c *client.Config) error {
+		if err := a.configText(c); err != nil || !diff {
+			return err
+		}
+		return a.inspectDiff(cmd.Context(), in, name, len(c.Diff), func(p *client.ProxyDiff) { configItems(a.stdout, &p.Config) })
+	}, nil)(answer(a, &in.files, func() (*client.Config, error) {
 		return a.client().Config(cmd.Context(), a.mesh, name, in.shadow, diff)
 	}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
 		return o.Config(zone, a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff})
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.printConfig(c, format); err != nil || !diff || format != "table" {
-		return err
-	}
-	return a.inspectDiff(cmd.Context(), in, name, len(c.Diff), func(p *client.ProxyDiff) { configItems(a.stdout, &p.Config) })
+	}))
 }
 
-// printConfig writes a config.
-func (a *app) printConfig(c *client.Config, format string) error {
-	if ok, err := a.printed(format, c); ok {
-		return err
-	}
+// configText writes a config.
+func (a *app) configText(c *client.Config) error {
 	t := newTable(a.stdout, "TYPE", "NAME", "BYTES")
 	for _, typ := range slices.Sorted(maps.Keys(c.XDS)) {
 		for _, n := range slices.Sorted(maps.Keys(c.XDS[typ])) {
-			t.row(typ[strings.LastIndex(typ, ".")+1:], n, fmt.Sprint(len(c.XDS[typ][n])))
+			t.row(shortType(typ), n, fmt.Sprint(len(c.XDS[typ][n])))
 		}
 	}
 	return t.flush()
@@ -246,11 +234,8 @@ func (a *app) warn(warnings []string) {
 	}
 }
 
-// printProxy writes the sync status of a proxy.
-func (a *app) printProxy(p *client.Proxy, format string) error {
-	if ok, err := a.printed(format, p); ok {
-		return err
-	}
+// proxyText writes the sync status of a proxy.
+func (a *app) proxyText(p *client.Proxy) error {
 	fmt.Fprintf(a.stdout, "%s/%s: %s", cmp.Or(p.Mesh, p.Type.Kind()), p.Name, p.State)
 	if p.Reason != "" {
 		fmt.Fprintf(a.stdout, ": %s", p.Reason)
@@ -267,7 +252,7 @@ func (a *app) printProxy(p *client.Proxy, format string) error {
 			if x.NACK != nil {
 				rejected = x.NACK.Version + ": " + x.NACK.Reason
 			}
-			t.row(x.TypeURL[strings.LastIndex(x.TypeURL, ".")+1:], fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, rejected)
+			t.row(shortType(x.TypeURL), fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, rejected)
 		}
 		if err := t.flush(); err != nil {
 			return err
@@ -300,28 +285,19 @@ zone is then NEARSIDE_NODE_ZONE.`,
 	}
 	files.add(cmd, "compute offline from these resources")
 	choiceFlag(cmd, &choice{&typ, "--type", []string{typeConfig, typeStatus}}, "type", "", "what to show: ")
-	var format string
-	outputFlag(cmd, &format, "table", "json", "yaml")
+	format := outputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if typ == typeStatus {
 			if len(files.paths) > 0 {
 				return usagef("-f does not go with --type=status, which is about what the agent has sent")
 			}
-			p, err := a.client().ZoneProxy(cmd.Context(), plural, args[0])
-			if err != nil {
-				return err
-			}
-			return a.printProxy(p, format)
+			return show(a, *format, a.proxyText, nil)(a.client().ZoneProxy(cmd.Context(), plural, args[0]))
 		}
-		c, err := answer(a, &files, func() (*client.Config, error) {
+		return show(a, *format, a.configText, nil)(answer(a, &files, func() (*client.Config, error) {
 			return a.client().ZoneConfig(cmd.Context(), plural, args[0])
 		}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
 			return o.ZoneConfig(zone, offline.ProxyRef{Type: t, Name: args[0]})
-		})
-		if err != nil {
-			return err
-		}
-		return a.printConfig(c, format)
+		}))
 	}
 	return cmd
 }

@@ -56,13 +56,12 @@ NEARSIDE_NODE_ZONE. docs/migration.md shows the way from here to the end.`,
 	fl.BoolVar(&m.force, "force", false, "let --write replace files that hold something else")
 	a.completeDataplanes(cmd, "dataplane")
 	_ = cmd.MarkFlagDirname("write") // fails only for a flag that does not exist
-	var format string
-	outputFlag(cmd, &format, "yaml", "json", "name")
+	format := outputFlag(cmd, "yaml", "json", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if m.force && m.dir == "" {
 			return usagef("--force belongs to --write, which is missing")
 		}
-		return a.migrate(cmd.Context(), &m, format)
+		return a.migrate(cmd.Context(), &m, *format)
 	}
 	return cmd
 }
@@ -107,17 +106,10 @@ func (a *app) migrate(ctx context.Context, m *migration, format string) error {
 		return printJSON(a.stdout, out)
 	case format == "name":
 		for _, p := range out.Policies {
-			fmt.Fprintln(a.stdout, strings.ToLower(p.Type)+"/"+p.Name)
+			fmt.Fprintln(a.stdout, typeAndName(p.Type, p.Name))
 		}
 	case m.dir == "":
-		for i, p := range out.Policies {
-			if i > 0 {
-				fmt.Fprintln(a.stdout, "---")
-			}
-			if err := printYAML(a.stdout, p.Resource); err != nil {
-				return err
-			}
-		}
+		return printStream(a.stdout, each(out.Policies, func(p offline.MigratedPolicy) json.RawMessage { return p.Resource }))
 	}
 	return nil
 }
@@ -240,7 +232,7 @@ func changesText(w io.Writer, title string, proxies []offline.MigratedProxy, of 
 		}
 	}
 	if changed == 0 {
-		fmt.Fprintf(w, "%s: nothing changes on %s\n", title, count(len(proxies), "dataplane"))
+		fmt.Fprintf(w, "%s: nothing changes on %s\n", title, counted(len(proxies), "dataplane"))
 		return
 	}
 	fmt.Fprintf(w, "%s:\n", title)
@@ -285,7 +277,7 @@ func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
 		}
 		by[why] = append(by[why], c)
 	}
-	fmt.Fprintf(w, "  %s: %s", name, count(len(list), "change"))
+	fmt.Fprintf(w, "  %s: %s", name, counted(len(list), "change"))
 	switch {
 	case open > 0:
 		fmt.Fprintf(w, ", %d to look at", open)
@@ -312,11 +304,4 @@ func changeText(c *offline.MigrationChange) string {
 	}
 	f := client.FieldDiff{Path: c.Field, Before: c.Before, After: c.Value}
 	return fmt.Sprintf("%s %s %s: %s", shortType(c.Type), c.Name, shortPath(f.Path), fieldText(&f))
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -20,13 +20,9 @@ func reachText(w io.Writer, r *client.Reachability, backend string) error {
 	if len(r.Groups) > 0 {
 		t := newTable(w, "REACHABLE", "SERVICES", "REASON", "AS")
 		for _, g := range r.Groups {
-			names := make([]string, 0, len(g.Examples))
-			for _, d := range g.Examples {
-				names = append(names, d.String())
-			}
-			as := some(names)
-			if more := g.Count - len(names); more > 0 {
-				as = fmt.Sprintf("%s and %d more", some(names), more)
+			as := some(texts(g.Examples))
+			if more := g.Count - len(g.Examples); more > 0 {
+				as = fmt.Sprintf("%s and %d more", as, more)
 			}
 			t.row(yesNo(g.Reachable), fmt.Sprint(g.Count), g.Reason, as)
 		}
@@ -105,15 +101,13 @@ func (a *app) inForce(list []client.InForce) error {
 			case p.IPv4:
 				family = "IPv4"
 			}
-			var logs, by []string
+			var logs []string
 			for _, l := range p.AccessLogs {
 				if !slices.Contains(logs, l.Sink) {
 					logs = append(logs, l.Sink)
 				}
 			}
-			for _, w := range p.Policies {
-				by = append(by, writtenAt(w))
-			}
+			by := each(p.Policies, writtenAt)
 			t.row(p.Protocol, p.Value, port, p.Reaches, family, p.Cluster, strings.Join(logs, ", "), strings.Join(by, ", "))
 		}
 		if err := t.flush(); err != nil {
@@ -125,7 +119,7 @@ func (a *app) inForce(list []client.InForce) error {
 
 // writtenAt names a policy and the field of it.
 func writtenAt(p client.FlowPolicy) string {
-	return strings.ToLower(p.Type) + "/" + p.Name + " " + p.Field
+	return typeAndName(p.Type, p.Name) + " " + p.Field
 }
 
 // printBlame writes who shapes what a proxy rejects, one on each line.
@@ -141,7 +135,7 @@ func printBlame(w io.Writer, indent string, blame []client.Blame) {
 
 // blamed names a policy with its field and what speaks for it.
 func blamed(b client.Blame) string {
-	s := strings.ToLower(b.Type) + "/" + b.Name
+	s := typeAndName(b.Type, b.Name)
 	if b.Field != "" {
 		s += " " + b.Field
 	}

@@ -195,8 +195,7 @@ With --origins, a comment behind each value says where it comes from: flag, env,
   nearside config show --origins -o json`,
 		Args: args(0, 0, "no arguments"),
 	}
-	var format string
-	outputFlag(cmd, &format, "yaml", "json")
+	format := outputFlag(cmd, "yaml", "json")
 	c.add(cmd)
 	cmd.Flags().BoolVar(&withOrigins, "origins", false, "say where each value comes from")
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -208,7 +207,7 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 		if !withOrigins {
 			shown = nil
 		}
-		if format == "yaml" {
+		if *format == "yaml" {
 			b, err := cfg.YAML(shown)
 			if err != nil {
 				return err

@@ -52,8 +52,7 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 	f.add(cmd, "resources to check")
 	cmd.Flags().BoolVar(&noProxies, "no-proxies", false, "check the documents alone, and no config that they make")
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	var format string
-	outputFlag(cmd, &format, "text", "json")
+	format := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if noProxies && askEnvoy {
 			return usagef("--no-proxies leaves nothing that --envoy could be asked about; give one of the two")
@@ -79,7 +78,7 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 		for _, n := range v.Notes {
 			fmt.Fprintf(a.stderr, "note: %s\n", n)
 		}
-		if format == "json" {
+		if *format == "json" {
 			doc := validation{Valid: len(faults) == 0, Files: len(texts), Resources: o.Len(), Faults: faults, Warnings: v.Warnings,
 				Proxies: v.Proxies, Findings: v.Findings, Notes: v.Notes}
 			doc.Faults, doc.Warnings = listed(doc.Faults), listed(doc.Warnings)
