@@ -67,6 +67,13 @@ type Sealed struct {
 	Versions [NumTypes]string
 }
 
+// With returns the config with other resources of a rank, as [Order] returns them.
+func (s *Sealed) With(rank int, list []*Resource, version string) *Sealed {
+	out := *s
+	out.Resources[rank], out.Versions[rank] = list, version
+	return &out
+}
+
 // Compare calls f for every name whose bytes differ between two lists that are sorted by name, in the order of the names.
 // A resource is nil where its list has none of that name.
 func Compare(a, b []*Resource, f func(a, b *Resource)) {

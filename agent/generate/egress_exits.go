@@ -10,7 +10,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -58,7 +57,8 @@ func (e *egress) exit(m *egressMesh, x *egressExit) {
 	c := &draft.Cluster{Kind: draft.PassthroughCluster, Message: &clusterv3.Cluster{
 		Name: name, AltStatName: statName(name), ConnectTimeout: seconds(passthroughConnectTimeout),
 	}}
-	chain := m.chain(name, x.ServerName)
+	sni := strings.ToLower(x.ServerName)
+	chain := m.chain(name, sni)
 	if x.Host != "" {
 		kind := clusterv3.Cluster_STATIC
 		if _, err := netip.ParseAddr(x.Host); err != nil {
@@ -66,22 +66,20 @@ func (e *egress) exit(m *egressMesh, x *egressExit) {
 			c.Message.WaitForWarmOnInit = sharedFalse // others are not held up by a name outside that does not resolve
 		}
 		resolve(c.Message, kind, e.spec.Networking.Address)
-		c.Message.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
-			LbEndpoints: []*endpointv3.LbEndpoint{lbEndpoint(&mesh.Endpoint{Address: x.Host, Port: x.Port})},
-		}}}
-		chain.TCP = externalTCP(name)
+		c.Message.LoadAssignment = assignmentOf(name, lbEndpoint(&mesh.Endpoint{Address: x.Host, Port: x.Port}))
+		chain.TCP = tcpTo(name, name, seconds(localIdleTimeout))
 	} else {
 		routes, err := tunnelRoutes(&x.Exit, name)
 		if err != nil {
 			e.warn(x.owner, "%s: %v: nothing passes the egress under it", x.Name, err)
 			return
 		}
-		c.Message.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
+		c.Message.ClusterDiscoveryType = clusterType(clusterv3.Cluster_ORIGINAL_DST)
 		c.Message.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
 		c.Message.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UseHttpHeader: true}}
 		chain.HTTP = tunnelEnd(name, routes)
 	}
-	if e.take(x.ServerName, x.owner) {
+	if e.take(sni, x.owner) {
 		e.listener.Chains, m.used = append(e.listener.Chains, chain), true
 		e.d.Clusters = append(e.d.Clusters, c)
 	}
@@ -97,10 +95,7 @@ func tunnelEnd(name string, routes []*routev3.Route) *draft.HTTP {
 			UpgradeConfigs:       []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: upgradeConnect}},
 			StreamIdleTimeout:    seconds(localIdleTimeout),
 		},
-		Routes: &routev3.RouteConfiguration{
-			Name: name, ValidateClusters: sharedFalse,
-			VirtualHosts: []*routev3.VirtualHost{{Name: name, Domains: anyDomain, Routes: routes}},
-		},
+		Routes: routesOf(name, name, routes...),
 	}
 }
 

@@ -117,37 +117,38 @@ func externalSocket(t *resource.MeshExternalTLS, name, systemCA string) (*corev3
 		}
 		ctx.CommonTlsContext.TlsCertificates = []*tlsv3.TlsCertificate{pair}
 	}
-	a, err := (draft.Extension{Name: draft.NameTLS, Message: ctx}).Pack()
-	if err != nil {
-		return nil, err
-	}
-	return tlsSocket(a), nil
+	return packTLS(ctx)
 }
 
 // wantedNames are the names of which the server has to prove one.
 func wantedNames(v *resource.MeshExternalVerification, name string) []*tlsv3.SubjectAltNameMatcher {
 	var out []*tlsv3.SubjectAltNameMatcher
-	add := func(m *matcherv3.StringMatcher, types ...tlsv3.SubjectAltNameMatcher_SanType) {
-		for _, typ := range types {
-			out = append(out, &tlsv3.SubjectAltNameMatcher{SanType: typ, Matcher: m})
-		}
-	}
 	for _, s := range v.SubjectAltNames {
-		m := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s.Value}}
+		m := exact(s.Value)
 		if s.Type == "Prefix" {
 			m = &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: s.Value}}
 		}
 		if strings.Contains(s.Value, "://") {
-			add(m, tlsv3.SubjectAltNameMatcher_URI)
-			continue
+			out = append(out, &tlsv3.SubjectAltNameMatcher{SanType: tlsv3.SubjectAltNameMatcher_URI, Matcher: m})
+		} else {
+			out = append(out, hostNames(m)...)
 		}
-		add(m, tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_IP_ADDRESS)
 	}
 	if len(out) == 0 && name != "" {
-		add(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}},
-			tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_IP_ADDRESS)
+		return hostNames(exact(name))
 	}
 	return out
+}
+
+// hostNames match the name or the address of a server.
+func hostNames(m *matcherv3.StringMatcher) []*tlsv3.SubjectAltNameMatcher {
+	return []*tlsv3.SubjectAltNameMatcher{
+		{SanType: tlsv3.SubjectAltNameMatcher_DNS, Matcher: m}, {SanType: tlsv3.SubjectAltNameMatcher_IP_ADDRESS, Matcher: m},
+	}
+}
+
+func exact(s string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
 }
 
 func tlsVersion(s string) tlsv3.TlsParameters_TlsProtocol {
@@ -219,7 +220,7 @@ func (g *generator) externalCluster(o *mesh.Outbound, name string, service draft
 func outsideCluster(name string, list []mesh.Endpoint, proxy string, warn warnFunc) *draft.Cluster {
 	c := &draft.Cluster{Message: &clusterv3.Cluster{Name: name}}
 	kind := clusterv3.Cluster_STATIC
-	group := &endpointv3.LocalityLbEndpoints{}
+	var endpoints []*endpointv3.LbEndpoint
 	for _, e := range list {
 		if spec, ok := e.Resource.Spec.(*resource.ExternalService); ok {
 			if tls := spec.Networking.TLS; tls != nil && tls.Enabled {
@@ -235,13 +236,10 @@ func outsideCluster(name string, list []mesh.Endpoint, proxy string, warn warnFu
 		if _, err := netip.ParseAddr(e.Address); err != nil {
 			kind = clusterv3.Cluster_STRICT_DNS
 		}
-		group.LbEndpoints = append(group.LbEndpoints, lbEndpoint(&e))
+		endpoints = append(endpoints, lbEndpoint(&e))
 	}
 	resolve(c.Message, kind, proxy)
-	c.Message.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name}
-	if len(group.LbEndpoints) > 0 {
-		c.Message.LoadAssignment.Endpoints = []*endpointv3.LocalityLbEndpoints{group}
-	}
+	c.Message.LoadAssignment = assignmentOf(name, endpoints...)
 	return c
 }
 
@@ -250,7 +248,7 @@ type warnFunc func(k resource.Key, format string, args ...any)
 
 // resolve says how the endpoints of a cluster are found by a proxy at an address.
 func resolve(c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, proxy string) {
-	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
+	c.ClusterDiscoveryType = clusterType(kind)
 	if a, err := netip.ParseAddr(proxy); kind == clusterv3.Cluster_STRICT_DNS && (err != nil || a.Is4()) {
 		c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY // a proxy without an IPv6 address cannot dial one
 	}
@@ -264,8 +262,7 @@ func transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Clust
 	if _, err := netip.ParseAddr(name); err == nil {
 		ctx.Sni = "" // a server name is never an address (RFC 6066, section 3)
 	}
-	var common tlsv3.CommonTlsContext
-	used := false
+	common := &tlsv3.CommonTlsContext{}
 	if t.CACert != nil {
 		ca, err := dataSource(t.CACert)
 		if err != nil {
@@ -273,14 +270,10 @@ func transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Clust
 		}
 		v := &tlsv3.CertificateValidationContext{TrustedCa: ca}
 		if !t.SkipHostnameVerify {
-			exact := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}
-			v.MatchTypedSubjectAltNames = []*tlsv3.SubjectAltNameMatcher{
-				{SanType: tlsv3.SubjectAltNameMatcher_DNS, Matcher: exact},
-				{SanType: tlsv3.SubjectAltNameMatcher_IP_ADDRESS, Matcher: exact},
-			}
+			v.MatchTypedSubjectAltNames = hostNames(exact(name))
 		}
 		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}
-		used = true
+		ctx.CommonTlsContext = common
 	}
 	if t.ClientCert != nil && t.ClientKey != nil {
 		cert, err := dataSource(t.ClientCert)
@@ -292,31 +285,19 @@ func transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Clust
 			return nil, err
 		}
 		common.TlsCertificates = []*tlsv3.TlsCertificate{{CertificateChain: cert, PrivateKey: key}}
-		used = true
+		ctx.CommonTlsContext = common
 	}
-	if used {
-		ctx.CommonTlsContext = &common
-	}
-	a, err := (draft.Extension{Name: draft.NameTLS, Message: ctx}).Pack()
-	if err != nil {
-		return nil, err
-	}
-	return &clusterv3.Cluster_TransportSocketMatch{
-		Name:  e.Address,
-		Match: endpointTags(e),
-		TransportSocket: &corev3.TransportSocket{
-			Name: draft.NameTLS, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: a},
-		},
-	}, nil
+	socket, err := packTLS(ctx)
+	return &clusterv3.Cluster_TransportSocketMatch{Name: e.Address, Match: endpointTags(e), TransportSocket: socket}, err
 }
 
 // dataSource hands the proxy the bytes, or the file to read them from.
 func dataSource(d *resource.DataSource) (*corev3.DataSource, error) {
 	switch {
 	case len(d.Inline) > 0:
-		return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: d.Inline}}, nil
+		return inlineBytes(d.Inline), nil
 	case d.InlineString != "":
-		return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: []byte(d.InlineString)}}, nil
+		return inlineBytes([]byte(d.InlineString)), nil
 	case d.File != "":
 		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: d.File}}, nil
 	}

@@ -218,9 +218,8 @@ func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 	if slices.EqualFunc(list, old, func(a, b *draft.Resource) bool { return a == b || a.Version == b.Version }) {
 		return &next
 	}
-	sealed := *p.Sealed
-	sealed.Resources[rank], sealed.Versions[rank] = draft.Order(list)
-	next.Sealed = &sealed
+	list, version := draft.Order(list)
+	next.Sealed = p.Sealed.With(rank, list, version)
 	return &next
 }
 

@@ -226,16 +226,10 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 			Kind: draft.API, Port: o.Port, Service: service,
 			Message: &listenerv3.Listener{Name: cluster, ApiListener: &listenerv3.ApiListener{ApiListener: api}},
 		})
-		g.d.Routes = append(g.d.Routes, &routev3.RouteConfiguration{
-			Name:             route,
-			ValidateClusters: sharedFalse,
-			VirtualHosts: []*routev3.VirtualHost{{
-				Name: cluster, Domains: anyDomain, Routes: []*routev3.Route{prefixRoute(routeName, cluster)},
-			}},
-		})
+		g.d.Routes = append(g.d.Routes, routesOf(route, cluster, prefixRoute(routeName, cluster)))
 		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Service: service, Message: &clusterv3.Cluster{
 			Name:                 cluster,
-			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS),
 			EdsClusterConfig:     draft.EDS,
 		}})
 		g.p.refs = append(g.p.refs, endpointRef{cluster: cluster, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})

@@ -75,7 +75,8 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 	}
 	certificates := []*tlsv3.SdsSecretConfig{sds(identitySecret(v.Name))}
 	prefix := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: t.members()}}
-	server, err := draft.Extension{Name: draft.NameTLS, Message: &tlsv3.DownstreamTlsContext{
+	var err error
+	t.downstream, err = packTLS(&tlsv3.DownstreamTlsContext{
 		RequireClientCertificate: sharedTrue,
 		CommonTlsContext: &tlsv3.CommonTlsContext{
 			TlsCertificateSdsSecretConfigs: certificates,
@@ -88,11 +89,10 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 				},
 			},
 		},
-	}}.Pack()
+	})
 	if err != nil {
 		return nil, err
 	}
-	t.downstream = tlsSocket(server)
 	if t.inspector, err = newTLSInspector(); err != nil {
 		return nil, err
 	}
@@ -112,6 +112,15 @@ func newTLSInspector() (*listenerv3.ListenerFilter, error) {
 		return nil, err
 	}
 	return &listenerv3.ListenerFilter{Name: nameTLSInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: a}}, nil
+}
+
+// packTLS makes the transport socket of a TLS context.
+func packTLS(context proto.Message) (*corev3.TransportSocket, error) {
+	a, err := draft.Extension{Name: draft.NameTLS, Message: context}.Pack()
+	if err != nil {
+		return nil, err
+	}
+	return tlsSocket(a), nil
 }
 
 func tlsSocket(a *anypb.Any) *corev3.TransportSocket {
@@ -302,8 +311,6 @@ func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
 			list[i] = old[i]
 		}
 	}
-	sealed := *p.Sealed
-	sealed.Resources[draft.RankSecret], sealed.Versions[draft.RankSecret] = list, version
-	next.Sealed = &sealed
+	next.Sealed = p.Sealed.With(draft.RankSecret, list, version)
 	return &next, nil
 }
