@@ -293,27 +293,25 @@ const tagsNamespace = "io.kuma.tags"
 // AppendTag appends one entry of a google.protobuf.Struct, a string. Entries in the order of their keys are what the
 // protobuf library writes as deterministic form; building the messages first costs many times as much.
 func AppendTag(b []byte, key, value string) []byte {
-	v := protowire.SizeTag(fieldStringValue) + protowire.SizeBytes(len(value))
-	n := protowire.SizeTag(fieldKey) + protowire.SizeBytes(len(key)) + protowire.SizeTag(fieldValue) + protowire.SizeBytes(v)
-	b = protowire.AppendTag(b, fieldStructFields, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(n))
-	b = protowire.AppendTag(b, fieldKey, protowire.BytesType)
-	b = protowire.AppendString(b, key)
-	b = protowire.AppendTag(b, fieldValue, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(v))
+	b = appendEntry(b, fieldStructFields, key, protowire.SizeTag(fieldStringValue)+protowire.SizeBytes(len(value)))
 	b = protowire.AppendTag(b, fieldStringValue, protowire.BytesType)
 	return protowire.AppendString(b, value)
 }
 
 // AppendNamespace appends one entry of the filter metadata of an envoy.config.core.v3.Metadata.
 func AppendNamespace(b []byte, namespace string, tags []byte) []byte {
-	n := protowire.SizeTag(fieldKey) + protowire.SizeBytes(len(namespace)) + protowire.SizeTag(fieldValue) + protowire.SizeBytes(len(tags))
-	b = protowire.AppendTag(b, fieldFilterMetadata, protowire.BytesType)
+	return append(appendEntry(b, fieldFilterMetadata, namespace, len(tags)), tags...)
+}
+
+// appendEntry appends one entry of a map up to its value, which has a number of bytes.
+func appendEntry(b []byte, field protowire.Number, key string, value int) []byte {
+	n := protowire.SizeTag(fieldKey) + protowire.SizeBytes(len(key)) + protowire.SizeTag(fieldValue) + protowire.SizeBytes(value)
+	b = protowire.AppendTag(b, field, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(n))
 	b = protowire.AppendTag(b, fieldKey, protowire.BytesType)
-	b = protowire.AppendString(b, namespace)
+	b = protowire.AppendString(b, key)
 	b = protowire.AppendTag(b, fieldValue, protowire.BytesType)
-	return protowire.AppendBytes(b, tags)
+	return protowire.AppendVarint(b, uint64(value))
 }
 
 // appendListenerTags appends the metadata of a listener to its wire form. What the message holds there already is

@@ -32,14 +32,7 @@ var Types = [...]string{TypeSecret, TypeCluster, TypeEndpoint, TypeListener, Typ
 const NumTypes = len(Types)
 
 // Rank returns the index of a type URL in Types, -1 for a type that is not served.
-func Rank(typeURL string) int {
-	for i, t := range Types {
-		if t == typeURL {
-			return i
-		}
-	}
-	return -1
-}
+func Rank(typeURL string) int { return slices.Index(Types[:], typeURL) }
 
 // Ranks of the types.
 const (
@@ -149,21 +142,20 @@ func (s *Sealer) Grow(typeURL string, n int) {
 
 // Add seals what a draft holds. Nothing of the draft is kept: its memory may be used again.
 func (s *Sealer) Add(d *Draft) {
-	rc, rl, re, rr := Rank(TypeCluster), Rank(TypeListener), Rank(TypeEndpoint), Rank(TypeRoute)
 	for rank, list := range d.Ready {
 		s.out.Resources[rank] = append(s.out.Resources[rank], list...)
 	}
 	for _, c := range d.Clusters {
-		s.add(rc, c.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendCluster(b, c, how) })
+		s.add(RankCluster, c.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendCluster(b, c, how) })
 	}
 	for _, l := range d.Listeners {
-		s.add(rl, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendListener(b, l, &s.filters, how) })
+		s.add(RankListener, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendListener(b, l, &s.filters, how) })
 	}
 	for _, e := range d.Endpoints {
-		s.add(re, e.GetClusterName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, e, how) })
+		s.add(RankEndpoint, e.GetClusterName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, e, how) })
 	}
 	for _, r := range d.Routes {
-		s.add(rr, r.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, r, how) })
+		s.add(RankRoute, r.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, r, how) })
 	}
 }
 

@@ -187,7 +187,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 
 // refresh returns p with the endpoints of v, in which the services have the indices that refs has.
 func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
-	rank := draft.Rank(draft.TypeEndpoint)
+	rank := draft.RankEndpoint
 	old := p.Sealed.Resources[rank]
 	services := v.Services()
 	var enc assignment
@@ -279,7 +279,7 @@ func (g *generator) seal() error {
 	}
 	g.apply()
 	slices.SortFunc(g.p.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
-	rank := draft.Rank(draft.TypeEndpoint)
+	rank := draft.RankEndpoint
 	eps := make([]*draft.Resource, len(g.p.refs))
 	var enc assignment
 	for i := range g.p.refs {

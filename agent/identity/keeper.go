@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -138,11 +139,7 @@ func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err err
 			st.life, warnings = proxySpan(spec, at, warnings)
 		}
 	}
-	for n := range st.backends {
-		if !listed[n] {
-			delete(st.backends, n)
-		}
-	}
+	maps.DeleteFunc(st.backends, func(n string, _ *backend) bool { return !listed[n] })
 	if trust := st.bundle(m); !bytes.Equal(trust, st.trust) {
 		st.trust = trust
 	}
@@ -220,8 +217,8 @@ func (st *meshState) trusts(a *authority) bool {
 
 // issuer returns the trusted authority that has signed a certificate, or nil.
 func (st *meshState) issuer(p *pair) *authority {
-	for _, name := range st.names() {
-		for _, a := range slices.Backward(st.backends[name].list) {
+	for i := range st.spec.Backends {
+		for _, a := range slices.Backward(st.backends[st.spec.Backends[i].Name].list) {
 			if p.cert.CheckSignatureFrom(a.cert) == nil {
 				return a
 			}
@@ -230,22 +227,10 @@ func (st *meshState) issuer(p *pair) *authority {
 	return nil
 }
 
-func (st *meshState) names() []string {
-	out := make([]string, 0, len(st.spec.Backends))
-	for i := range st.spec.Backends {
-		out = append(out, st.spec.Backends[i].Name)
-	}
-	return out
-}
-
 // End ends a pass. exists says whether a dataplane is still there; what belongs to one that has been gone for some time
 // is removed. It returns when the next pass is due at the latest, the zero time for never.
 func (k *Keeper) End(exists func(mesh, dataplane string) bool) (next time.Time) {
-	for name, st := range k.meshes {
-		if !st.seen {
-			delete(k.meshes, name)
-		}
-	}
+	maps.DeleteFunc(k.meshes, func(_ string, st *meshState) bool { return !st.seen })
 	k.sweep(exists)
 	k.measure()
 	if !k.next.IsZero() && !k.next.After(k.now) {

@@ -139,48 +139,17 @@ func Equal(a, b any) bool {
 		return true
 	}
 	switch a := plain(a).(type) {
-	case nil:
-		return plain(b) == nil
-	case bool:
-		b, ok := plain(b).(bool)
-		return ok && a == b
-	case string:
-		b, ok := plain(b).(string)
-		return ok && a == b
+	case nil, bool, string:
+		return a == plain(b)
 	case map[string]any:
 		b, ok := plain(b).(map[string]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for k, v := range a {
-			if w, ok := b[k]; !ok || !Equal(v, w) {
-				return false
-			}
-		}
-		return true
+		return ok && maps.EqualFunc(a, b, Equal)
 	case []any:
 		b, ok := plain(b).([]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for i, v := range a {
-			if !Equal(v, b[i]) {
-				return false
-			}
-		}
-		return true
-	case float64:
+		return ok && slices.EqualFunc(a, b, Equal)
+	case float64, json.Number:
 		b := plain(b)
-		if f, ok := b.(float64); ok {
-			return a == f
-		}
-		return sameNumber(a, b)
-	case json.Number:
-		b := plain(b)
-		if n, ok := b.(json.Number); ok && a == n {
-			return true
-		}
-		return sameNumber(a, b)
+		return a == b || sameNumber(a, b)
 	}
 	return false // no JSON value
 }
@@ -191,7 +160,7 @@ func plain(v any) any {
 	if !ok {
 		return v
 	}
-	d, err := decode(raw)
+	d, err := Decode(raw)
 	if err != nil {
 		return v
 	}

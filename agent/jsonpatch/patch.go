@@ -80,7 +80,7 @@ func (o *Operation) UnmarshalJSON(b []byte) error {
 		if in.Value == nil {
 			return fmt.Errorf("%s %s: the member value is missing", o.Op, clip(o.Path))
 		}
-		v, err := decode(in.Value)
+		v, err := Decode(in.Value)
 		if err != nil {
 			return err
 		}
@@ -113,9 +113,7 @@ func Parse(b []byte) (Patch, error) {
 }
 
 // Decode reads one JSON value, numbers as [encoding/json.Number] so that none loses a digit.
-func Decode(b []byte) (any, error) { return decode(b) }
-
-func decode(b []byte) (any, error) {
+func Decode(b []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	var v any
