@@ -196,7 +196,7 @@ what was changed, from which source (file, API, Envoy), by whom and when; -o yam
 			for _, rev := range h.Items {
 				t.row(fmt.Sprint(rev.Revision), rev.Action, rev.Source, rev.Author, age(rev.Time), fields(rev.Fields))
 			}
-			return t.flush()
+			return t.Flush()
 		}, nil)(a.client().History(cmd.Context(), r.kind.Plural, r.mesh, r.name))
 	}
 	return cmd

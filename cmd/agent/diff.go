@@ -80,7 +80,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 		case err != nil:
 			return inTrouble(err)
 		case doc.Changed:
-			return &silentError{exitDiffers}
+			return silent(exitDiffers)
 		}
 		return nil
 	}
@@ -90,7 +90,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 // inTrouble keeps the code for changes free of errors.
 func inTrouble(err error) error {
 	if exitCode(err) == exitFailed {
-		return &codedError{err, exitTrouble}
+		return &exitError{err: err, code: exitTrouble}
 	}
 	return err
 }

@@ -241,7 +241,7 @@ func summaryTable(w io.Writer, d *client.Diff) error {
 		rules := each(p.Rules.Summary, func(s client.TypeDiff) string { return s.Type + " " + typeCounts(s) })
 		t.row(append(cells, some(rules), some(each(p.Policies, refText)))...)
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // typeCounts is +added ~changed -removed.

@@ -152,7 +152,7 @@ func placeText(out *rulePrinter, p *client.PolicyPlace) {
 		by := each(f.By, func(s client.Source) string { return s.Type + "/" + place(s) })
 		t.row("    "+cmp.Or(f.Path, "(whole)"), valueText(f.Value), fieldState(f.Effect, strings.Join(by, ", ")))
 	}
-	_ = t.flush() // a strings.Builder takes everything
+	_ = t.Flush() // a strings.Builder takes everything
 	out.add("on "+about, b.String())
 }
 

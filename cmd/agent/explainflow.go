@@ -214,7 +214,7 @@ func (p *flowPrinter) way(w *client.FlowWay) {
 		}
 		t.row("  "+c.Name, fmt.Sprintf("%d of %d", c.Weight, c.Total), fmt.Sprint(c.Endpoints), addresses)
 	}
-	_ = t.flush() // a strings.Builder takes everything
+	_ = t.Flush() // a strings.Builder takes everything
 	p.WriteString(b.String())
 }
 

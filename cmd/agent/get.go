@@ -211,7 +211,7 @@ func (a *app) printTable(kind client.Kind, items []client.Item, own []column, st
 		}
 		t.row(cells...)
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // document is what tables show of a resource.

@@ -95,7 +95,7 @@ func (a *app) proxyTable(ps []client.Proxy, wide bool) error {
 			t.row(append(cells, p.Reason)...)
 		}
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // Types of inspect dataplane.
@@ -208,7 +208,7 @@ func (a *app) configText(c *client.Config) error {
 			t.row(shortType(typ), n, fmt.Sprint(len(c.XDS[typ][n])))
 		}
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of operations.
@@ -254,7 +254,7 @@ func (a *app) proxyText(p *client.Proxy) error {
 			}
 			t.row(shortType(x.TypeURL), fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, rejected)
 		}
-		if err := t.flush(); err != nil {
+		if err := t.Flush(); err != nil {
 			return err
 		}
 		for _, x := range c.Types {

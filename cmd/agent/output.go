@@ -67,7 +67,7 @@ func show[T any](a *app, format string, text func(T) error, negative func(T) boo
 			err = text(v)
 		}
 		if err == nil && negative != nil && negative(v) {
-			err = &silentError{exitNo}
+			err = silent(exitNo)
 		}
 		return err
 	}
@@ -142,12 +142,10 @@ func block(n *yaml.Node) {
 }
 
 // table writes rows below capital headers.
-type table struct {
-	w *tabwriter.Writer
-}
+type table struct{ *tabwriter.Writer }
 
 func newTable(w io.Writer, headers ...string) *table {
-	t := &table{w: tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)}
+	t := &table{tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)}
 	t.row(headers...)
 	return t
 }
@@ -162,14 +160,12 @@ func (t *table) row(cells ...string) {
 			c = "-"
 		}
 		if i > 0 {
-			fmt.Fprint(t.w, "\t")
+			fmt.Fprint(t, "\t")
 		}
-		fmt.Fprint(t.w, c)
+		fmt.Fprint(t, c)
 	}
-	fmt.Fprintln(t.w)
+	fmt.Fprintln(t)
 }
-
-func (t *table) flush() error { return t.w.Flush() }
 
 // age is the time since t in its largest unit: 45s, 3m, 5h, 12d.
 func age(t time.Time) string {

@@ -26,7 +26,7 @@ func reachText(w io.Writer, r *client.Reachability, backend string) error {
 			}
 			t.row(yesNo(g.Reachable), fmt.Sprint(g.Count), g.Reason, as)
 		}
-		if err := t.flush(); err != nil {
+		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
@@ -45,7 +45,7 @@ func reachText(w io.Writer, r *client.Reachability, backend string) error {
 	for _, b := range r.Items {
 		t.row(b.String(), yesNo(b.Reachable), b.Reason)
 	}
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	if r.MoreItems > 0 {
@@ -110,7 +110,7 @@ func (a *app) inForce(list []client.InForce) error {
 			by := each(p.Policies, writtenAt)
 			t.row(p.Protocol, p.Value, port, p.Reaches, family, p.Cluster, strings.Join(logs, ", "), strings.Join(by, ", "))
 		}
-		if err := t.flush(); err != nil {
+		if err := t.Flush(); err != nil {
 			return err
 		}
 	}

@@ -50,16 +50,15 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(context.Background())
-	var silent *silentError
-	if out.err != nil && (err == nil || errors.As(err, &silent)) {
+	var exit *exitError
+	if out.err != nil && (err == nil || errors.As(err, &exit) && exit.err == nil) {
 		err = out.err // an answer that the caller does not have whole is none
 	}
 	if err == nil {
 		return exitOK
 	}
-	var usage *usageError
-	if errors.As(err, &usage) {
-		usage.command = cmd.CommandPath()
+	if errors.As(err, &exit) && exit.code == exitUsage {
+		exit.command = cmd.CommandPath()
 	}
 	report(stderr, err)
 	return exitCode(err)
@@ -118,7 +117,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		}
 		return nil
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{err: err, code: exitUsage} })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
@@ -171,39 +170,34 @@ const (
 	exitPermission  = 77
 )
 
-// usageError is a command line that makes no sense.
-type usageError struct {
-	err     error
-	command string // whose help to look at
+// exitError ends a command with an exit code, silently where the output has said everything.
+type exitError struct {
+	err     error // nil: silent
+	code    int
+	command string // whose help to look at; ""
 }
 
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
 
+func (e *exitError) Unwrap() error { return e.err }
+
+// silent ends a command whose output has said everything.
+func silent(code int) error { return &exitError{code: code} }
+
+// usagef is the error of a command line that makes no sense.
 func usagef(format string, args ...any) error {
-	return &usageError{err: fmt.Errorf(format, args...)}
+	return &exitError{err: fmt.Errorf(format, args...), code: exitUsage}
 }
-
-// silentError ends a command whose output has said everything.
-type silentError struct{ code int }
-
-func (e *silentError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
-
-// codedError is an error with a code of its own.
-type codedError struct {
-	err  error
-	code int
-}
-
-func (e *codedError) Error() string { return e.err.Error() }
-func (e *codedError) Unwrap() error { return e.err }
 
 // exitCode is the one place where errors become exit codes.
 func exitCode(err error) int {
 	var (
-		usage       *usageError
-		silent      *silentError
-		coded       *codedError
+		exit        *exitError
 		faults      offline.Faults
 		unreachable *client.UnreachableError
 		permission  *client.PermissionError
@@ -212,12 +206,8 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &silent):
-		return silent.code
-	case errors.As(err, &coded):
-		return coded.code
-	case errors.As(err, &usage):
-		return exitUsage
+	case errors.As(err, &exit):
+		return exit.code
 	case errors.As(err, &faults):
 		return exitInvalid
 	case errors.As(err, &unreachable):
@@ -233,13 +223,12 @@ func exitCode(err error) int {
 // report tells the user what went wrong and what to do next.
 func report(w io.Writer, err error) {
 	var (
-		usage  *usageError
-		silent *silentError
+		exit   *exitError
 		faults offline.Faults
 		hinted interface{ Hint() string }
 	)
 	switch {
-	case errors.As(err, &silent):
+	case errors.As(err, &exit) && exit.err == nil:
 	case errors.As(err, &faults):
 		for _, f := range faults {
 			fmt.Fprintln(w, f)
@@ -247,8 +236,8 @@ func report(w io.Writer, err error) {
 	default:
 		fmt.Fprintf(w, "error: %v\n", err)
 	}
-	if errors.As(err, &usage) && usage.command != "" {
-		fmt.Fprintf(w, "hint: see %s --help\n", usage.command)
+	if exit != nil && exit.command != "" {
+		fmt.Fprintf(w, "hint: see %s --help\n", exit.command)
 	}
 	if errors.As(err, &hinted) {
 		fmt.Fprintf(w, "hint: %s\n", hinted.Hint())

@@ -97,7 +97,7 @@ func rulesText(w io.Writer, doc *client.Rules) error {
 	for _, m := range doc.HTTPMatches {
 		t.row(m.Hash, short(string(m.Match), 100))
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // rulePrinter writes rules below each other; those that say the same stand together.
@@ -124,7 +124,7 @@ func (p *rulePrinter) rule(about string, fields []client.Field, merged []string)
 		}
 		t.row("    "+f.Path, valueText(f.Value), strings.Join(each(f.By, place), ", "), strings.Join(over, ", "))
 	}
-	_ = t.flush() // a strings.Builder takes everything
+	_ = t.Flush() // a strings.Builder takes everything
 	p.add(about, b.String())
 }
 
@@ -218,7 +218,7 @@ func (a *app) policiesText(doc *client.Policies, backend string) error {
 		}
 		t.row(p.Type, p.Name, p.Effect, some(in), some(texts(p.Outbounds)), p.Reason)
 	}
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, p := range doc.Items {

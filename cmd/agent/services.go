@@ -86,7 +86,7 @@ func (a *app) serviceTable(list []client.Service, wide bool) error {
 		}
 		t.row(cells...)
 	}
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	a.serviceReasons(list)

@@ -128,7 +128,7 @@ answer in time or is not there. The reason is on standard error.`,
 			for _, c := range failed {
 				fmt.Fprintf(a.stderr, "not ready: %s: %s\n", c.Name, c.Reason)
 			}
-			return &silentError{exitFailed}
+			return silent(exitFailed)
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for the answer")

@@ -217,17 +217,17 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 		if w.lost != nil {
 			fmt.Fprintf(a.stderr, "  this is the last answer of the agent: %v\n", w.lost)
 		}
-		return &silentError{exitTimeout}
+		return silent(exitTimeout)
 	case client.StateRejected:
 		fmt.Fprintf(a.stderr, "error: %s is rejected\n", name)
 		for _, x := range s.Rejected {
 			fmt.Fprintf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, shortType(x.TypeURL), x.Resource, oneLine(x.Reason))
 			printBlame(a.stderr, "    ", x.Policies)
 		}
-		return &silentError{exitNo}
+		return silent(exitNo)
 	case client.StateShadow, client.StateInert:
 		fmt.Fprintf(a.stderr, "error: %s does not act: %s\n", name, s.Reason)
-		return &silentError{exitNo}
+		return silent(exitNo)
 	}
 	if format != "text" {
 		return nil
