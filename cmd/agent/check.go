@@ -160,7 +160,7 @@ func checkFiles(t *selfTest, s *client.Status) {
 	}
 	switch {
 	case bad > 0:
-		t.add(checkFail, "files", "nearside status lists every fault; nearside validate -f tries a file before it is put there", "%d of %d files are not in force as they are: %s", bad, len(s.Files), first)
+		t.add(checkFail, "files", "nearside status lists every fault; nearside validate -f checks a file before you add it", "%d of %d files are not in force as they are: %s", bad, len(s.Files), first)
 	case missing > 0:
 		t.add(checkWarn, "files", "restore the file, or wait until its resources are removed", "%d of %d files are missing, their resources are retained: %s", missing, len(s.Files), lost)
 	default:
@@ -199,7 +199,7 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 func checkProblems(t *selfTest, s *client.Status) {
 	for _, x := range []struct{ severity, level, name, none string }{
 		{"error", checkFail, "problems", "nothing is dropped or withheld"},
-		{"warning", checkWarn, "warnings", "everything works as it reads"},
+		{"warning", checkWarn, "warnings", "no warnings"},
 	} {
 		list := slices.DeleteFunc(slices.Clone(s.Problems), func(p client.StatusProblem) bool { return p.Severity != x.severity })
 		if len(list) == 0 {
@@ -233,7 +233,7 @@ func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *envoybin.Binary,
 		}
 		for i := range found {
 			bad = true
-			t.add(checkFail, "envoy", "nearside inspect dataplane NAME --type=config shows the resource; mend the policy behind it, and report that the check has let it through", "%s", found[i].Line())
+			t.add(checkFail, "envoy", "nearside inspect dataplane NAME --type=config shows the resource; fix the policy that causes it, and report that the check did not find it", "%s", found[i].Line())
 		}
 	}
 	if !bad {
@@ -246,7 +246,7 @@ const clockSlack = 2 * time.Second
 
 // checkClock tells when the clock of the host cannot be right.
 func checkClock(t *selfTest, s *client.Status, now time.Time) {
-	const hint = "set the clock of the host: certificates are valid for a time; timedatectl says whether it is kept"
+	const hint = "set the clock of the host: certificates are valid for a time; timedatectl shows whether it is synchronized"
 	switch {
 	case now.Year() < 2025: // before this program was written: the clock was not set
 		t.add(checkFail, "clock", hint, "it says %s", now.UTC().Format(time.RFC3339))
@@ -255,7 +255,7 @@ func checkClock(t *selfTest, s *client.Status, now time.Time) {
 	case s.Reconcile != nil && s.Reconcile.At.After(now.Add(clockSlack)):
 		t.add(checkWarn, "clock", hint, "it says %s, and configs were made at %s: it was set back", now.UTC().Format(time.RFC3339), s.Reconcile.At.UTC().Format(time.RFC3339))
 	default:
-		t.add(checkOK, "clock", "", "it goes forward")
+		t.add(checkOK, "clock", "", "the system clock is monotonic")
 	}
 }
 

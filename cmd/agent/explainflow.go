@@ -77,9 +77,9 @@ func (a *app) explainConnectionCommand() *cobra.Command {
 		Short: "Say what becomes of a connection, and why",
 		Long: `Follows a connection of a workload through its proxy, and through that of the server where it is a dataplane of the
 mesh: which listener takes it, what the listener filters see, at each level of the choice of a filter chain what was
-chosen and what fell and why, the filters with the verdict about the client, the clusters, the access logs, and the
-policies behind each step. The verdict stands at the end; when it is denied, with the smallest change of a policy that
-allows it, which was tried.
+chosen, what was eliminated and why, the filters with the verdict about the client, the clusters, the access logs, and the
+policies behind each step. The verdict comes first; a denied connection ends with the smallest change of a policy
+that allows it, which was tried.
 
 The client sends plain bytes that are not HTTP; with --tls it opens a TLS session, which --sni and --alpn imply. Without
 --sni the server name is the host of --to, where that is a name; --sni "" sends none.

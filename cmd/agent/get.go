@@ -17,7 +17,7 @@ func (a *app) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get TYPE [NAME]",
 		Short: "List or show resources",
-		Long: `Lists the resources of a type in a mesh, or shows one. TYPE goes in any case as singular, plural or short name;
+		Long: `Lists the resources of a type in a mesh, or shows one. TYPE is a singular, plural or short name in any case;
 TYPE/NAME is possible too. -o yaml and -o json print what apply takes: one document of a resource; for a list, YAML
 has a stream of documents and JSON {"total", "items"}.`,
 		Example: `  nearside get dataplanes

@@ -125,7 +125,7 @@ select it, what of them is in force and which services it reaches (--type=polici
 and what it may reach outside the mesh (--type=status).
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
-NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
+NEARSIDE_NODE_ZONE. --shadow includes the shadow policies, and --include=diff adds the RFC 6902 patch that leads from
 what is in force to what is shown; the table shows it in words, with the policy that causes each change. --include=fields
 adds to each rule which policy each of its fields comes from, which the table always has. -o json has the documents of
 the API.`,
@@ -142,7 +142,7 @@ the API.`,
 	fl := cmd.Flags()
 	choiceFlag(cmd, &choice{&in.typ, "--type", []string{typeConfig, typeRules, typePolicies, typeStatus}}, "type", "", "what to show: ")
 	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
-	fl.BoolVar(&in.shadow, "shadow", false, "count shadow policies in")
+	fl.BoolVar(&in.shadow, "shadow", false, "include shadow policies")
 	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
 	fl.StringVar(&in.backend, "backend", "", "service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
 	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))

@@ -40,7 +40,7 @@ reason; one without is marked and needs a look. Nothing is stored: the policies 
 apply, or with --write into files, and the report goes to standard error. -o json has both in one document.
 
 With -f the answer is computed from these resources alone, without any agent and by the same code; the zone is then
-NEARSIDE_NODE_ZONE. docs/migration.md shows the way from here to the end.`,
+NEARSIDE_NODE_ZONE. docs/migration.md describes the whole migration.`,
 		Example: `  nearside migrate --write policies/
   nearside migrate --type Timeout --dataplane web
   nearside migrate | nearside apply -f -

@@ -29,7 +29,7 @@ type configFlags struct {
 
 func (c *configFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.file, "config", "", "config file (default: NEARSIDE_CONFIG, else "+config.DefaultConfigFile+" where it exists)")
-	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that wins over file and environment; repeatable")
+	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that takes precedence over file and environment; repeatable")
 }
 
 func (c *configFlags) options(a *app) config.LoadOptions {
@@ -100,7 +100,7 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 }
 
 // gcPercent is how much garbage there may be, in percent of what is in use. It is less than Go's 100, since the agent
-// shares its node with what it serves and is idle most of the time. The variable GOGC wins.
+// shares its node with what it serves and is idle most of the time. The variable GOGC takes precedence.
 const gcPercent = 40
 
 // limitMemory tells Go's collector of the memory limit of the agent's cgroup, less a tenth for what is not on its heap:

@@ -39,7 +39,7 @@ ignore or apply with another meaning is a warning. The zone is NEARSIDE_NODE_ZON
 
 With ENVOY_BIN in the environment, that Envoy loads the configs too, in its validate mode, up to 64 of them; --envoy takes
 the envoy on the PATH where ENVOY_BIN is not set. What it refuses is a fault. Log files are /dev/null for it, and
-certificates are made up.
+certificates are placeholders.
 
 With -o json, standard output has {"valid", "files", "resources", "faults": [{"file", "document", "line", "resource",
 "field", "reason"}], "warnings": [the same], "proxies", "findings", "notes"}.`,
@@ -55,7 +55,7 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 	format := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if noProxies && askEnvoy {
-			return usagef("--no-proxies leaves nothing that --envoy could be asked about; give one of the two")
+			return usagef("--envoy checks configs, and --no-proxies skips them; give one of the two")
 		}
 		input, err := f.read(a.stdin)
 		if err != nil {

@@ -67,7 +67,7 @@ type waiting struct {
 const (
 	// pollTerminal and pollOther are how long one request may wait for an answer: less where somebody looks on.
 	pollTerminal, pollOther = time.Second, 20 * time.Second
-	// reconnectEvery is how long after an attempt in vain the agent is tried again.
+	// reconnectEvery is how long after a failed attempt the agent is tried again.
 	reconnectEvery = 200 * time.Millisecond
 )
 
