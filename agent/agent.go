@@ -47,6 +47,9 @@ type Deps struct {
 	EnvoyBin string
 	// Generate replaces the making of configs in tests of faults. Nil: [xds.Generate].
 	Generate reconcile.GenerateFunc
+	// Sync is called at the end of each transaction of the state file, which fails with its error, in tests of slow disks.
+	// Nil: not called.
+	Sync func() error
 }
 
 // Agent is one agent. Make it with [New]; run it once with [Agent.Run].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -139,10 +140,32 @@ func connectAll(ctx context.Context, b testing.TB, a *agent.Agent, got func(prox
 
 // BenchmarkDelivery changes one endpoint in a mesh of 1000 services and waits until the last of 50 delta clients has
 // it. It reports the median and the 99th percentile of that time, from the start of the write, and how many responses
-// each change caused.
+// each change caused: of a write over the API, and of a saved file while each transaction of the disk takes 50 ms.
 func BenchmarkDelivery(b *testing.B) {
-	a := agenttest.RunAgent(b)
-	agenttest.Apply(b, a, bigMesh(benchServices, benchProxies))
+	b.Run("api", func(b *testing.B) {
+		a := agenttest.RunAgent(b)
+		deliver(b, a, func(text string) { agenttest.Apply(b, a, text) })
+	})
+	b.Run("slow-disk", func(b *testing.B) {
+		a := agenttest.RunAgent(b, func(d *agent.Deps) {
+			d.Sync = func() error { time.Sleep(50 * time.Millisecond); return nil }
+		})
+		dir := a.Config().Resources.Dir
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		deliver(b, a, func(text string) {
+			if err := os.WriteFile(filepath.Join(dir, "svc-7-1.yaml"), []byte(text), 0o644); err != nil {
+				b.Fatal(err)
+			}
+		})
+	})
+}
+
+// deliver measures changes of the endpoint svc-7-1, which the mesh does not have yet.
+func deliver(b *testing.B, a *agent.Agent, change func(text string)) {
+	b.Helper()
+	agenttest.Apply(b, a, strings.Replace(bigMesh(benchServices, benchProxies), endpoint(7, 1, "10.2.0.7"), "", 1))
 	arrived := make(chan struct{}, benchProxies)
 	clients := connectAll(b.Context(), b, a, func(_ int, r *discoveryv3.Resource) {
 		if r.Name == "svc-7" {
@@ -160,7 +183,7 @@ func BenchmarkDelivery(b *testing.B) {
 	for b.Loop() {
 		i := len(times)
 		began := time.Now()
-		agenttest.Apply(b, a, endpoint(7, 1, fmt.Sprintf("10.7.%d.%d", i/250%250, 1+i%250)))
+		change(endpoint(7, 1, fmt.Sprintf("10.7.%d.%d", i/250%250, 1+i%250)))
 		for range clients {
 			<-arrived
 		}

@@ -12,6 +12,9 @@ import (
 // stuckAfter is how long a reconciliation may take before the agent counts as stuck.
 const stuckAfter = 30 * time.Second
 
+// stalledAfter is how long changes may be on their way to the disk before it counts as stalled.
+const stalledAfter = 10 * time.Second
+
 // live says whether the agent works at all: a restart would help where it does not.
 func (a *Agent) live() []inspect.Check {
 	c := inspect.Check{Name: "reconcile", OK: true}
@@ -40,8 +43,14 @@ func (a *Agent) stateCheck() inspect.Check {
 	case len(h.Quarantined) > 0:
 		c.Reason = fmt.Sprintf("%s put aside, the first is %s: %s", plural(len(h.Quarantined), "1 stored value could not be loaded and is", "%d stored values could not be loaded and are"),
 			h.Quarantined[0].Key, h.Quarantined[0].Reason)
+	case h.Pending > 0 && a.deps.Now().Sub(h.PendingSince) > stalledAfter:
+		c.Reason = fmt.Sprintf("the state disk stalls: %s on the way to it since %s; writes over the API wait; look at the disk",
+			plural(h.Pending, "1 change is", "%d changes are"), h.PendingSince.Format(time.RFC3339))
 	default:
 		c.Degraded, c.Reason = false, "every change is on disk"
+		if h.Pending > 0 {
+			c.Reason = plural(h.Pending, "1 change is", "%d changes are") + " on the way to the disk"
+		}
 	}
 	return c
 }

@@ -47,7 +47,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 
 	a.store, err = store.Open(store.Options{
 		Path: filepath.Join(cfg.Paths.State, stateFile), Log: a.log, Now: a.deps.Now,
-		Encode: resource.Marshal, Decode: a.decodeStored,
+		Encode: resource.Marshal, Decode: a.decodeStored, Sync: a.deps.Sync,
 	})
 	if err != nil {
 		return fmt.Errorf("open the state: %w", err)
@@ -68,6 +68,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	a.dir.Scan()
 	a.reconciler.Pass()
 	a.xds.Ready()
+	_ = a.store.Flush() // what it says is in Health
 
 	ls, err := a.listen(ctx, cfg, gid)
 	if err != nil {
@@ -90,6 +91,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.envoys.Run(ctx); return nil })
 	g.Go(func() error { a.reconciler.Run(ctx); return nil })
 	g.Go(func() error { a.nacks.Run(ctx); return nil })
+	g.Go(func() error { a.store.Run(ctx); return nil })
 	g.Go(func() error { a.keep(ctx); return nil })
 	g.Go(func() error {
 		<-ctx.Done()
@@ -239,19 +241,19 @@ func (a *Agent) inspectOptions(cfg *config.Config, gid int, token string) inspec
 	return inspect.Options{
 		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
-		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status,
+		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, ProxiesOf: a.xds.StatusOf,
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
 		Live: a.live, Ready: a.readiness, Access: inspect.Access{UID: os.Geteuid(), GID: gid, Token: token},
 		Metrics: a.deps.Metrics, Log: a.log, NewTry: a.newTry(),
 	}
 }
 
-// flushEvery is how often what the disk did not take is written again.
-const flushEvery = 5 * time.Second
+// trimEvery is how often memory is looked after.
+const trimEvery = 5 * time.Second
 
-// keep writes what is pending, gives back memory and answers hangups, until ctx ends.
+// keep gives back memory and answers hangups, until ctx ends.
 func (a *Agent) keep(ctx context.Context) {
-	t := time.NewTicker(flushEvery)
+	t := time.NewTicker(trimEvery)
 	defer t.Stop()
 	var memory trimmer
 	for {
@@ -260,14 +262,6 @@ func (a *Agent) keep(ctx context.Context) {
 			return
 		case <-t.C:
 			memory.look()
-			// Nothing may be pending on a disk that takes no writes; that it takes them again is found out all the same.
-			if h := a.store.Health(); h.Pending > 0 || h.Err != nil {
-				if err := a.store.Flush(); err == nil {
-					a.log.Info("the state directory takes writes again; everything is on disk")
-				} else {
-					a.log.Debug("the state directory still takes no writes", "error", err)
-				}
-			}
 		case <-a.deps.Hangup:
 			a.Reload(a.deps.Reload)
 		}

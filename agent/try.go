@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/envoybin"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 )
@@ -16,7 +17,7 @@ const (
 )
 
 // newTry asks the Envoy that the agent was given, one for each write; nil when it was given none.
-func (a *Agent) newTry() func() inspect.Try {
+func (a *Agent) newTry() func() change.Try {
 	if a.deps.EnvoyBin == "" {
 		return nil
 	}
@@ -27,5 +28,5 @@ func (a *Agent) newTry() func() inspect.Try {
 			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v", envoybin.EnvoyVariable, err)})
 		return nil
 	}
-	return func() inspect.Try { return (&envoybin.Binary{Path: path, Timeout: tryTime, Most: mostTries}).Try }
+	return func() change.Try { return (&envoybin.Binary{Path: path, Timeout: tryTime, Most: mostTries}).Try }
 }

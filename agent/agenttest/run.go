@@ -178,7 +178,7 @@ func InSync(t *testing.T, a *agent.Agent, id string) {
 }
 
 // runAgent starts an agent on directories of its own and waits until it serves.
-func RunAgent(t testing.TB) *agent.Agent {
+func RunAgent(t testing.TB, change ...func(*agent.Deps)) *agent.Agent {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ns") // t.TempDir is too long for a socket path in some tests
 	if err != nil {
@@ -191,7 +191,11 @@ func RunAgent(t testing.TB) *agent.Agent {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	a, err := agent.New(cfg, agent.Deps{Notify: func(string) {}})
+	deps := agent.Deps{Notify: func(string) {}}
+	for _, f := range change {
+		f(&deps)
+	}
+	a, err := agent.New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/change"
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
 // Documents of the API, so that commands need not know where they are declared.
@@ -18,20 +22,20 @@ type (
 	Change   = inspect.Change
 	Check    = inspect.Check
 	Config   = inspect.Config
-	Diff     = inspect.Diff
-	Field    = inspect.RuleField
+	Diff     = change.Diff
+	Field    = explain.Field
 	Health   = inspect.Health
 	History  = inspect.History
-	InForce  = inspect.InForce
+	InForce  = explain.InForce
 	Index    = inspect.Index
 	Item     = inspect.Item
 	Kind     = inspect.Kind
-	Policies = inspect.Policies
+	Policies = explain.Policies
 	Proxies  = inspect.Proxies
 	Proxy    = inspect.Proxy
 	Revision = inspect.Revision
 	Rollback = inspect.Rollback
-	Rules    = inspect.Rules
+	Rules    = explain.Rules
 	Service  = inspect.Service
 	Status   = inspect.Status
 	Wait     = inspect.Wait
@@ -39,31 +43,31 @@ type (
 
 	StatusProblem = inspect.Problem
 
-	FieldChange = inspect.FieldChange
+	FieldChange = jsonpatch.FieldChange
 
-	FieldDiff = inspect.FieldDiff
-	ItemDiff  = inspect.ItemDiff
-	PartDiff  = inspect.PartDiff
-	ProxyDiff = inspect.ProxyDiff
-	TypeDiff  = inspect.TypeDiff
-	Ref       = inspect.Ref
+	FieldDiff = change.FieldDiff
+	ItemDiff  = change.ItemDiff
+	PartDiff  = change.PartDiff
+	ProxyDiff = change.ProxyDiff
+	TypeDiff  = change.TypeDiff
+	Ref       = explain.Ref
 
-	ConnectionQuestion = inspect.ConnectionQuestion
-	Flow               = inspect.Flow
-	FlowPolicy         = inspect.FlowPolicy
-	FlowStep           = inspect.FlowStep
-	FlowTarget         = inspect.FlowTarget
-	FlowWay            = inspect.FlowWay
-	RequestHeader      = inspect.RequestHeader
-	RequestQuestion    = inspect.RequestQuestion
+	ConnectionQuestion = explain.ConnectionQuestion
+	Flow               = explain.Flow
+	FlowPolicy         = explain.FlowPolicy
+	FlowStep           = explain.FlowStep
+	FlowTarget         = explain.Target
+	FlowWay            = explain.Way
+	RequestHeader      = explain.Header
+	RequestQuestion    = explain.RequestQuestion
 
-	PolicyExplanation = inspect.PolicyExplanation
-	PolicyPlace       = inspect.PolicyPlace
-	PolicyQuestion    = inspect.PolicyQuestion
-	Reachability      = inspect.Reachability
-	ResourceMeta      = inspect.ResourceMeta
-	Source            = inspect.Source
-	Tag               = inspect.Tag
+	PolicyExplanation = explain.Policy
+	PolicyPlace       = explain.Place
+	PolicyQuestion    = explain.PolicyQuestion
+	Reachability      = explain.Reachability
+	ResourceMeta      = explain.ResourceMeta
+	Source            = explain.Source
+	Tag               = policy.Tag
 )
 
 // HostnameCollision is the reason of a hostname that belongs to another service.
@@ -172,16 +176,12 @@ func (c *Client) History(ctx context.Context, kind, mesh, name string) (*History
 
 // Rollback makes an earlier revision the present one.
 func (c *Client) Rollback(ctx context.Context, r Rollback) (*Written, error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return nil, err
-	}
-	return call[Written](ctx, c, http.MethodPost, "/v1/rollback", nil, body)
+	return ask[Written](ctx, c, "/v1/rollback", r)
 }
 
 // Config returns what the Envoy of a dataplane gets.
 func (c *Client) Config(ctx context.Context, mesh, name string, shadow, diff bool) (*Config, error) {
-	q := url.Values{"shadow": {strconv.FormatBool(shadow)}}
+	q := query("shadow", strconv.FormatBool(shadow))
 	if diff {
 		q.Set("include", "diff")
 	}
@@ -199,38 +199,22 @@ func (c *Client) Rules(ctx context.Context, mesh, name string, shadow bool, incl
 
 // Policies lists the policies that select a dataplane.
 func (c *Client) Policies(ctx context.Context, mesh, name, backend string) (*Policies, error) {
-	var q url.Values
-	if backend != "" {
-		q = url.Values{"backend": {backend}}
-	}
-	return call[Policies](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "policies"), q, nil)
+	return call[Policies](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "policies"), query("backend", backend), nil)
 }
 
 // ExplainPolicy asks what a policy does on a dataplane.
 func (c *Client) ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyExplanation, error) {
-	body, err := json.Marshal(inspect.Question{Policy: &q})
-	if err != nil {
-		return nil, err
-	}
-	return call[PolicyExplanation](ctx, c, http.MethodPost, "/v1/explain", nil, body)
+	return ask[PolicyExplanation](ctx, c, "/v1/explain", explain.Question{Policy: &q})
 }
 
 // ExplainConnection asks what becomes of a connection.
 func (c *Client) ExplainConnection(ctx context.Context, q ConnectionQuestion) (*Flow, error) {
-	return c.explainFlow(ctx, inspect.Question{Connection: &q})
+	return ask[Flow](ctx, c, "/v1/explain", explain.Question{Connection: &q})
 }
 
 // ExplainRequest asks what becomes of an HTTP request.
 func (c *Client) ExplainRequest(ctx context.Context, q RequestQuestion) (*Flow, error) {
-	return c.explainFlow(ctx, inspect.Question{Request: &q})
-}
-
-func (c *Client) explainFlow(ctx context.Context, q inspect.Question) (*Flow, error) {
-	body, err := json.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
-	return call[Flow](ctx, c, http.MethodPost, "/v1/explain", nil, body)
+	return ask[Flow](ctx, c, "/v1/explain", explain.Question{Request: &q})
 }
 
 // DiffQuestion is what would change.
@@ -245,28 +229,14 @@ type DiffQuestion struct {
 
 // Diff asks what would change on the proxies. Nothing is stored.
 func (c *Client) Diff(ctx context.Context, q DiffQuestion) (*Diff, error) {
-	v := url.Values{"shadow": {strconv.FormatBool(q.Shadow)}, "delete": q.Delete}
-	if q.Mesh != "" {
-		v.Set("mesh", q.Mesh)
-	}
-	if q.Dataplane != "" {
-		v.Set("dataplane", q.Dataplane)
-	}
-	if len(q.Omit) > 0 {
-		v.Set("omit", strings.Join(q.Omit, ","))
-	}
+	v := query("shadow", strconv.FormatBool(q.Shadow), "mesh", q.Mesh, "dataplane", q.Dataplane, "omit", strings.Join(q.Omit, ","))
+	v["delete"] = q.Delete
 	return call[Diff](ctx, c, http.MethodPost, "/v1/diff", v, q.Stream)
 }
 
 // Applied says how far the policies of a kind are in force: those of a mesh and of a name, where these are not empty.
 func (c *Client) Applied(ctx context.Context, kind, mesh, name string) ([]Applied, error) {
-	q := url.Values{}
-	for k, v := range map[string]string{"mesh": mesh, "name": name} {
-		if v != "" {
-			q.Set(k, v)
-		}
-	}
-	l, err := call[inspect.AppliedList](ctx, c, http.MethodGet, path("v1", "applied", kind), q, nil)
+	l, err := call[inspect.AppliedList](ctx, c, http.MethodGet, path("v1", "applied", kind), query("mesh", mesh, "name", name), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -276,21 +246,13 @@ func (c *Client) Applied(ctx context.Context, kind, mesh, name string) ([]Applie
 // Wait asks how far a resource is in force, and gets the answer when it is, when a proxy rejects it, or when the time of
 // the question is up.
 func (c *Client) Wait(ctx context.Context, w Wait) (*Applied, error) {
-	body, err := json.Marshal(w)
-	if err != nil {
-		return nil, err
-	}
-	return call[Applied](ctx, c, http.MethodPost, "/v1/wait", nil, body)
+	return ask[Applied](ctx, c, "/v1/wait", w)
 }
 
 // Proxies lists the dataplanes and who asks for their config. With "reach" in include, what each saves by not reaching all
 // services is worked out.
 func (c *Client) Proxies(ctx context.Context, include ...string) (*Proxies, error) {
-	var q url.Values
-	if len(include) > 0 {
-		q = url.Values{"include": {strings.Join(include, ",")}}
-	}
-	return call[Proxies](ctx, c, http.MethodGet, "/v1/dataplanes", q, nil)
+	return call[Proxies](ctx, c, http.MethodGet, "/v1/dataplanes", query("include", strings.Join(include, ",")), nil)
 }
 
 // Proxy returns one of them.
@@ -313,12 +275,7 @@ func (c *Client) ZoneConfig(ctx context.Context, plural, name string) (*Config, 
 func (c *Client) Services(ctx context.Context, mesh, kind, name string) ([]Service, error) {
 	out := []Service{}
 	for {
-		q := url.Values{"size": {"1000"}, "offset": {strconv.Itoa(len(out))}}
-		for k, v := range map[string]string{"mesh": mesh, "kind": kind, "name": name} {
-			if v != "" {
-				q.Set(k, v)
-			}
-		}
+		q := query("mesh", mesh, "kind", kind, "name", name, "size", "1000", "offset", strconv.Itoa(len(out)))
 		page, err := call[inspect.Services](ctx, c, http.MethodGet, "/v1/services", q, nil)
 		if err != nil {
 			return nil, err
@@ -346,17 +303,31 @@ func (c *Client) Ready(ctx context.Context) (*Health, error) {
 
 // Names lists names that begin with a prefix: of the resources of a kind, or with an empty kind of the kinds.
 func (c *Client) Names(ctx context.Context, kind, mesh, prefix string) ([]string, error) {
-	q := url.Values{}
-	for k, v := range map[string]string{"kind": kind, "mesh": mesh, "prefix": prefix} {
-		if v != "" {
-			q.Set(k, v)
-		}
-	}
-	n, err := call[inspect.Names](ctx, c, http.MethodGet, "/v1/names", q, nil)
+	n, err := call[inspect.Names](ctx, c, http.MethodGet, "/v1/names", query("kind", kind, "mesh", mesh, "prefix", prefix), nil)
 	if err != nil {
 		return nil, err
 	}
 	return n.Names, nil
+}
+
+// query has the parameters of pairs of a name and a value whose value is not empty.
+func query(pairs ...string) url.Values {
+	q := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return q
+}
+
+// ask posts a document.
+func ask[T any](ctx context.Context, c *Client, p string, question any) (*T, error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return nil, err
+	}
+	return call[T](ctx, c, http.MethodPost, p, nil, body)
 }
 
 func call[T any](ctx context.Context, c *Client, method, p string, q url.Values, body []byte) (*T, error) {

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
@@ -52,7 +53,7 @@ func Find(getenv func(string) string, onPath bool) (*Binary, error) {
 	return &Binary{Path: path}, nil
 }
 
-// Try has the Envoy load the config of a proxy: what it refuses is a finding with [inspect.RuleOfEnvoy]. An error says
+// Try has the Envoy load the config of a proxy: what it refuses is a finding with [change.RuleOfEnvoy]. An error says
 // why nothing was found out. Configs beyond Most are one error together, and then nothing.
 func (e *Binary) Try(ctx context.Context, p *generate.Proxy) ([]finding.Finding, error) {
 	cfg, err := staticFrom(p.Snapshot())
@@ -64,15 +65,15 @@ func (e *Binary) Try(ctx context.Context, p *generate.Proxy) ([]finding.Finding,
 
 // TryConfig is Try for a config as the API shows it. Where a key is hidden in it, a certificate that is made up stands in
 // its place.
-func (e *Binary) TryConfig(ctx context.Context, mesh, name string, c *inspect.Config) ([]inspect.Finding, error) {
+func (e *Binary) TryConfig(ctx context.Context, mesh, name string, c *inspect.Config) ([]change.Finding, error) {
 	cfg, err := staticFromJSON(c.XDS)
 	if err != nil {
 		return nil, fmt.Errorf("the Envoy was not asked: %w", err)
 	}
 	found, err := e.try(ctx, mesh, name, cfg)
-	var out []inspect.Finding
+	var out []change.Finding
 	for i := range found {
-		f := inspect.Told(&found[i])
+		f := change.Told(&found[i])
 		f.Proxies, f.Total = append(f.Proxies, mesh+"/"+name), 1
 		out = append(out, f)
 	}
@@ -114,7 +115,7 @@ func (e *Binary) try(ctx context.Context, mesh, proxy string, cfg *staticConfig)
 	var out []finding.Finding
 	if refused {
 		message, place := complaint(said, cfg)
-		out = []finding.Finding{{Rule: inspect.RuleOfEnvoy, Severity: finding.Reject, Place: place, Message: message}}
+		out = []finding.Finding{{Rule: change.RuleOfEnvoy, Severity: finding.Reject, Place: place, Message: message}}
 	}
 	if e.known == nil {
 		e.known = map[[sha256.Size]byte][]finding.Finding{}

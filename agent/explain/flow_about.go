@@ -26,7 +26,7 @@ type about struct {
 func (a *about) way() *Way {
 	tr := a.trace
 	f := &Way{
-		Reason: tr.Reason, Dataplane: refOf(a.p.dataplane), Address: a.dst.String(), Flag: tr.Flag, Status: tr.Status,
+		Reason: tr.Reason, Dataplane: RefOf(a.p.dataplane.Key), Address: a.dst.String(), Flag: tr.Flag, Status: tr.Status,
 		Clusters: []FlowCluster{}, Steps: make([]FlowStep, 0, len(tr.Steps)+1), Policies: []FlowPolicy{}, AccessLogs: []FlowLog{},
 	}
 	if tr.Listener != nil {

@@ -95,7 +95,7 @@ func (a *about) mesh(field string) FlowPolicy {
 }
 
 func policyOf(r *resource.Resource, field string) FlowPolicy {
-	return FlowPolicy{Ref: refOf(r), Field: field}
+	return FlowPolicy{Ref: RefOf(r.Key), Field: field}
 }
 
 // destination is what says that there is an outbound or inbound, never nil.
@@ -116,7 +116,7 @@ func (a *about) destination() []FlowPolicy {
 		}
 	}
 	if k := a.outbound.Service.Resource; k != (resource.Key{}) {
-		return []FlowPolicy{{Ref: Ref{Type: k.Kind, Mesh: k.Mesh, Name: k.Name}, Field: "spec.ports"}}
+		return []FlowPolicy{{Ref: RefOf(k), Field: "spec.ports"}}
 	}
 	return none // the virtual address of a tag
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"github.com/nearside-mesh/nearside/agent/attribute"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/generate"
@@ -22,7 +23,7 @@ func (p *flowProxy) patched(m *generate.Mesh, id draft.ResourceID) []FlowPolicy 
 	}
 	if p.owners == nil {
 		p.owners = map[draft.ResourceID][]FlowPolicy{}
-		owners, err := m.Owners(p.dataplane.Name, node.FlavorEnvoy, func(id draft.ResourceID) bool {
+		owners, err := attribute.Owners(m, generate.ProxyID{Mesh: m.View.Name, Name: p.dataplane.Name, Flavor: node.FlavorEnvoy}, func(id draft.ResourceID) bool {
 			return id.TypeURL == envoy.KindListener.URL() || id.TypeURL == envoy.KindCluster.URL()
 		})
 		if err != nil {
@@ -30,8 +31,8 @@ func (p *flowProxy) patched(m *generate.Mesh, id draft.ResourceID) []FlowPolicy 
 		}
 		for id, list := range owners {
 			for _, o := range list {
-				ref := Ref{Type: o.Policy.Kind, Mesh: o.Policy.Mesh, Name: o.Policy.Name}
-				switch o.Policy.Kind {
+				ref := RefOf(o)
+				switch o.Kind {
 				case kindPatch:
 					p.owners[id] = append(p.owners[id], FlowPolicy{Ref: ref, Field: "spec.default.appendModifications"})
 				case kindTemplate:

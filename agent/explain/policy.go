@@ -137,7 +137,7 @@ func (p *Proxy) Policies() []Policy {
 // Policy explains one policy of the mesh: whether it selects the dataplane, and what of it is in force.
 func (p *Proxy) Policy(r *resource.Resource) Policy {
 	out := Policy{
-		Policy: refOf(r), Dataplane: refOf(p.dataplane), Shadow: r.Shadow(), Effect: EffectNone,
+		Policy: RefOf(r.Key), Dataplane: RefOf(p.dataplane.Key), Shadow: r.Shadow(), Effect: EffectNone,
 		Inbounds: []Inbound{}, Outbounds: []Destination{}, Items: []Item{}, Warnings: p.Warnings(r.Kind, r.Name),
 	}
 	desc, legacy := p.kind(r.Kind)
@@ -238,7 +238,7 @@ func (p *Proxy) current(r *resource.Resource, out *Policy) {
 	}
 	out.Gateway = sel.Gateway
 	if sel.Route != nil {
-		ref := refOf(sel.Route)
+		ref := RefOf(sel.Route.Key)
 		out.Route = &ref
 	}
 	out.Inbounds = p.inbounds(sel.Inbounds)
@@ -283,5 +283,3 @@ func (p *Proxy) inbounds(list []int) []Inbound {
 	}
 	return out
 }
-
-func refOf(r *resource.Resource) Ref { return Ref{Type: r.Kind, Mesh: r.Mesh, Name: r.Name} }

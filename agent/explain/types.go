@@ -30,8 +30,14 @@ type Ref struct {
 	Name string `json:"name"`
 }
 
-// String returns Type/mesh/name.
-func (r Ref) String() string { return r.Type + "/" + r.Mesh + "/" + r.Name }
+// RefOf returns the reference to a resource.
+func RefOf(k resource.Key) Ref { return Ref{Type: k.Kind, Mesh: k.Mesh, Name: k.Name} }
+
+// Key is that of the resource.
+func (r Ref) Key() resource.Key { return resource.Key{Kind: r.Type, Mesh: r.Mesh, Name: r.Name} }
+
+// String returns Type/mesh/name, Type/name of a resource that belongs to no mesh.
+func (r Ref) String() string { return r.Key().String() }
 
 // Policy is what a policy does on one dataplane. Lists are never null.
 type Policy struct {

@@ -1,9 +1,7 @@
 package generate
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -84,9 +82,8 @@ func FindingText(f *finding.Finding) string {
 	}
 	b.WriteString(": " + f.Message)
 	fmt.Fprintf(&b, " (rule %d", f.Rule)
-	rules := finding.Rules()
-	if i, ok := slices.BinarySearchFunc(rules, f.Rule, func(r finding.Rule, n int) int { return cmp.Compare(r.Number, n) }); ok {
-		b.WriteString(": " + rules[i].Title)
+	if title := finding.Title(f.Rule); title != "" {
+		b.WriteString(": " + title)
 	}
 	b.WriteString(")")
 	return b.String()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
@@ -33,11 +34,11 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
 		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
 	}
-	changes, warnings, e := s.writeChecked(r, author, rs, dry)
+	out, e := s.writeChecked(r, author, rs, dry)
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, s.written(r, changes, dry, warnings, rs))
+	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -60,15 +61,6 @@ func (s *Server) decodeAll(body []byte) ([]*resource.Resource, *Error) {
 	return rs, nil
 }
 
-// written answers a write, or with dry one that was not made: then with what it would change on proxies.
-func (s *Server) written(r *http.Request, changes []Change, dry bool, warnings []string, put []*resource.Resource, gone ...resource.Key) Written {
-	out := Written{Changes: changes, Warnings: append(s.inert(changes), warnings...), DryRun: dry}
-	if dry {
-		out.Diff = s.preview(r.Context(), put, gone...)
-	}
-	return out
-}
-
 func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
 	a, e := s.address(r)
 	if e != nil {
@@ -84,11 +76,11 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
 		item := Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author}
 		switch {
 		case rev.Deleted:
-			item.Action = ActionDeleted
+			item.Action = change.ActionDeleted
 		case !there:
-			item.Action = ActionCreated
+			item.Action = change.ActionCreated
 		case i > 0:
-			item.Action, item.Fields = ActionChanged, fieldChanges(revs[i-1].Resource, rev.Resource)
+			item.Action, item.Fields = change.ActionChanged, change.Fields(revs[i-1].Resource, rev.Resource)
 		}
 		there = !rev.Deleted
 		if rev.Resource != nil {
@@ -136,11 +128,11 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	changes, warnings, e := s.writeChecked(r, author, []*resource.Resource{rev.Resource}, req.DryRun)
+	out, e := s.writeChecked(r, author, []*resource.Resource{rev.Resource}, req.DryRun)
 	if e != nil {
 		return e
 	}
-	writeJSON(w, http.StatusOK, s.written(r, changes, req.DryRun, warnings, []*resource.Resource{rev.Resource}))
+	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -56,7 +57,7 @@ func ProxyConfig(m *generate.Mesh, name string, o ConfigOptions) (*Config, []mes
 			if err != nil {
 				return nil, nil, err
 			}
-			if c.Diff, err = configDiff(r, current, p); err != nil {
+			if c.Diff, err = change.Config(r, current, p); err != nil {
 				return nil, nil, err
 			}
 		}

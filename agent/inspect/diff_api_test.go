@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -17,11 +18,11 @@ import (
 )
 
 // diffOf asks for a diff and reads the answer.
-func diffOf(a *api, query, body string) inspect.Diff {
+func diffOf(a *api, query, body string) change.Diff {
 	a.t.Helper()
 	got := a.do("POST", "/v1/diff"+query, body)
 	a.want(got, 200)
-	var d inspect.Diff
+	var d change.Diff
 	if err := json.Unmarshal([]byte(got.body), &d); err != nil {
 		a.t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestDiff(t *testing.T) {
 	if again := a.do("POST", "/v1/diff", slow("9s")); again.body != got.body {
 		t.Error("two answers differ")
 	}
-	if d := diffOf(a, "", slow("5s")); d.Changed || len(d.Proxies) > 0 || d.Resources[0].Action != inspect.ActionUnchanged || d.Compared != 3 {
+	if d := diffOf(a, "", slow("5s")); d.Changed || len(d.Proxies) > 0 || d.Resources[0].Action != change.ActionUnchanged || d.Compared != 3 {
 		t.Errorf("the same document: %+v", d)
 	}
 	if a.store.Snapshot() != before {
@@ -68,19 +69,19 @@ func TestDiff(t *testing.T) {
 		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: xds.StateServing}, {Mesh: "default", Name: "svc-1", State: xds.StateDisconnected},
 		{Mesh: "default", Name: "new", Flavor: node.FlavorEnvoy, State: xds.StateUnknown},
 	}
-	if d := diffOf(a, "", slow("9s")); d.Scope != inspect.ScopeConnected || d.Compared != 1 || len(d.Proxies) != 1 || d.Proxies[0].Name != "web" {
+	if d := diffOf(a, "", slow("9s")); d.Scope != change.ScopeConnected || d.Compared != 1 || len(d.Proxies) != 1 || d.Proxies[0].Name != "web" {
 		t.Errorf("connected: %+v", d)
 	}
-	if d := diffOf(a, "", strings.Replace(web, "name: web", "name: new", 1)); len(d.Proxies) != 1 || d.Proxies[0].Action != inspect.ActionCreated {
+	if d := diffOf(a, "", strings.Replace(web, "name: web", "name: new", 1)); len(d.Proxies) != 1 || d.Proxies[0].Action != change.ActionCreated {
 		t.Errorf("a client without a Dataplane gets one: %+v", d.Proxies)
 	}
-	if d := diffOf(a, "?dataplane=svc-1", slow("9s")); d.Scope != inspect.ScopeNamed || d.Compared != 1 || d.Proxies[0].Name != "svc-1" {
+	if d := diffOf(a, "?dataplane=svc-1", slow("9s")); d.Scope != change.ScopeNamed || d.Compared != 1 || d.Proxies[0].Name != "svc-1" {
 		t.Errorf("named: %+v", d)
 	}
 	if d := diffOf(a, "?mesh=default&omit=items&omit=patch", slow("9s")); len(d.Proxies) != 1 || len(d.Proxies[0].Config.Items)+len(d.Proxies[0].Config.Patch) > 0 || len(d.Proxies[0].Config.Summary) == 0 {
 		t.Errorf("omitted: %+v", d)
 	}
-	if d := diffOf(a, "?delete=mt/default/t1", ""); !d.Changed || d.Resources[0].Action != inspect.ActionDeleted {
+	if d := diffOf(a, "?delete=mt/default/t1", ""); !d.Changed || d.Resources[0].Action != change.ActionDeleted {
 		t.Errorf("deleted: %+v", d)
 	}
 	if d := diffOf(a, "", "{type: Mesh, name: shop}\n---\n{type: Dataplane, mesh: shop, name: x, networking: {address: 192.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: x}}]}}"); d.Changed || len(d.Resources) != 2 {
@@ -102,7 +103,7 @@ func TestDiffShadow(t *testing.T) {
 		t.Errorf("there is no shadow policy: %+v", d)
 	}
 	quiet := slow("9s", "name: t1", "name: a-quiet, labels: {kuma.io/effect: shadow}")
-	if d := diffOf(a, "", quiet); d.Changed || !d.Resources[0].Shadow || d.Resources[0].Action != inspect.ActionCreated {
+	if d := diffOf(a, "", quiet); d.Changed || !d.Resources[0].Shadow || d.Resources[0].Action != change.ActionCreated {
 		t.Errorf("a shadow policy: %+v", d)
 	}
 	fromFile := a.do("POST", "/v1/diff?shadow=true", quiet)
@@ -114,7 +115,7 @@ func TestDiffShadow(t *testing.T) {
 		t.Errorf("from a file\n%s\nstored\n%s", fromFile.body, stored.body)
 	}
 	// The patch is that of _config.
-	var d inspect.Diff
+	var d change.Diff
 	if err := json.Unmarshal([]byte(stored.body), &d); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestDiffFailing(t *testing.T) {
 	a.put(store.Source{Kind: store.SourceAPI}, services)
 	a.reconcile()
 	d := diffOf(a, "", "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}")
-	if !d.Changed || len(d.Proxies) != 1 || d.Proxies[0].Action != inspect.ActionFailed || !strings.Contains(d.Proxies[0].Error, "gRPC") {
+	if !d.Changed || len(d.Proxies) != 1 || d.Proxies[0].Action != change.ActionFailed || !strings.Contains(d.Proxies[0].Error, "gRPC") {
 		t.Errorf("%+v", d)
 	}
 	// A client that no policy acts on has no rules that could change.
@@ -217,11 +218,11 @@ func TestDryRunTellsDiff(t *testing.T) {
 // TestDiffBounds compares more than is told, and than causes are looked for.
 func TestDiffBounds(t *testing.T) {
 	now := services + "\n---\n" + strings.NewReplacer("web", "web-2", "10.1.0.3", "10.1.0.4", "10003", "10004").Replace(services[strings.LastIndex(services, "{type: Dataplane"):])
-	c := inspect.Comparison{Set: resource.NewSet(decode(t, now)), NewMesh: newMesh, Connected: []inspect.ProxyID{
+	c := change.Question{Set: resource.NewSet(decode(t, now)), NewMesh: newMesh, Connected: []generate.ProxyID{
 		{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy}, {Mesh: "default", Name: "web-2", Flavor: node.FlavorEnvoy}},
 		Put: decode(t, slow("9s")+"\n---\n{type: MeshRetry, mesh: default, name: r, spec: {to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: 3}}}]}}")}
-	compare := func() []inspect.ProxyDiff {
-		d, err := inspect.Compare(context.Background(), c)
+	compare := func() []change.ProxyDiff {
+		d, err := diffFor(context.Background(), c)
 		if err != nil || len(d.Proxies) != 2 || !d.Changed {
 			t.Fatalf("%+v, %v", d, err)
 		}
@@ -243,7 +244,7 @@ func TestDiffBounds(t *testing.T) {
 	switch ps := compare(); {
 	case ps[0].Truncated || len(ps[0].Config.Items) == 0:
 		t.Errorf("the first: %+v", ps[0])
-	case !ps[1].Truncated || len(ps[1].Config.Items)+len(ps[1].Config.Patch)+len(ps[1].Rules.Items) > 0 || len(ps[1].Config.Summary) == 0 || ps[1].Action != inspect.ActionChanged:
+	case !ps[1].Truncated || len(ps[1].Config.Items)+len(ps[1].Config.Patch)+len(ps[1].Rules.Items) > 0 || len(ps[1].Config.Summary) == 0 || ps[1].Action != change.ActionChanged:
 		t.Errorf("the second: %+v", ps[1])
 	}
 
@@ -251,8 +252,8 @@ func TestDiffBounds(t *testing.T) {
 	for i := range 65 {
 		b.WriteString(slow("9s", "t1", fmt.Sprintf("t%d", i)) + "\n---\n")
 	}
-	c = inspect.Comparison{Set: c.Set, NewMesh: newMesh, Put: decode(t, b.String()), Dataplane: "web"}
-	d, err := inspect.Compare(context.Background(), c)
+	c = change.Question{Set: c.Set, NewMesh: newMesh, Put: decode(t, b.String()), Dataplane: "web"}
+	d, err := diffFor(context.Background(), c)
 	if err != nil || !d.Proxies[0].Unattributed || len(d.Proxies[0].Config.Items[0].By) > 0 {
 		t.Errorf("more resources than are tried: %+v, %v", d, err)
 	}
@@ -263,10 +264,10 @@ func TestDiffEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	set := resource.NewSet(decode(t, services))
-	if _, err := inspect.Compare(ctx, inspect.Comparison{Set: set, Put: decode(t, slow("9s")), NewMesh: newMesh}); err == nil || err != ctx.Err() {
+	if _, err := diffFor(ctx, change.Question{Set: set, Put: decode(t, slow("9s")), NewMesh: newMesh}); err == nil || err != ctx.Err() {
 		t.Errorf("the error is %v", err)
 	}
-	_, err := inspect.Compare(context.Background(), inspect.Comparison{Set: set, Put: decode(t, slow("9s")),
+	_, err := diffFor(context.Background(), change.Question{Set: set, Put: decode(t, slow("9s")),
 		NewMesh: func(*resource.Set, string, *generate.Mesh) (*generate.Mesh, error) {
 			return nil, fmt.Errorf("no mesh today")
 		}})

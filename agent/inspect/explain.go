@@ -3,50 +3,10 @@ package inspect
 import (
 	"cmp"
 	"net/http"
-	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
-
-// ProxyPolicies lists the policies that select a dataplane, with what of them is in force, and what the dataplane
-// reaches; backend is as for [explain.Proxy.Reach]. It is pure. The error is an *xds.NotFoundError when the mesh has no
-// such dataplane.
-func ProxyPolicies(m *generate.Mesh, name, backend string) (*Policies, []mesh.Warning, error) {
-	p, warnings, err := explainProxy(m, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	out := &Policies{Mesh: m.View.Name, Name: name, Items: []PolicyBrief{}, Reach: p.Reach(backend, nil)}
-	listed := map[explain.Ref]bool{}
-	for _, x := range p.Policies() {
-		listed[x.Policy] = true
-		out.Items = append(out.Items, PolicyBrief{
-			Ref: x.Policy, Legacy: x.Legacy, Selected: x.Selected, Reason: x.Reason, Inbounds: x.Inbounds,
-			Outbounds: x.Outbounds, Gateway: x.Gateway, Effect: x.Effect, Warnings: x.Warnings,
-		})
-	}
-	out.Total = len(out.Items)
-	warnings = slices.DeleteFunc(warnings, func(w mesh.Warning) bool {
-		return listed[explain.Ref{Type: w.Resource.Kind, Mesh: w.Resource.Mesh, Name: w.Resource.Name}]
-	})
-	return out, warnings, nil
-}
-
-// ExplainPolicy says whether a policy selects a dataplane and what of it is in force, or why not. The policy need not
-// be one that acts. backend is as for [explain.Proxy.ReachBy]. It is pure. The error is an *xds.NotFoundError when the mesh
-// has no such dataplane.
-func ExplainPolicy(m *generate.Mesh, policy *resource.Resource, dataplane, backend string) (*PolicyExplanation, error) {
-	p, _, err := explainProxy(m, dataplane)
-	if err != nil {
-		return nil, err
-	}
-	x := p.Policy(policy)
-	p.ReachBy(policy, backend, &x)
-	return &x, nil
-}
 
 // rules is GET /meshes/{mesh}/dataplanes/{name}/_rules.
 func (s *Server) rules(w http.ResponseWriter, r *http.Request) *Error {
@@ -62,7 +22,7 @@ func (s *Server) rules(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	doc, _, err := ProxyRules(m, r.PathValue("name"), RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"]})
+	doc, _, err := explain.ProxyRules(m, r.PathValue("name"), explain.RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"]})
 	if err != nil {
 		return generationError(err)
 	}
@@ -76,7 +36,7 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	doc, _, err := ProxyPolicies(m, r.PathValue("name"), r.URL.Query().Get("backend"))
+	doc, _, err := explain.ProxyPolicies(m, r.PathValue("name"), r.URL.Query().Get("backend"))
 	if err != nil {
 		return generationError(err)
 	}
@@ -90,7 +50,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	var q Question
+	var q explain.Question
 	if e := decodeRequest(body, &q); e != nil {
 		return e
 	}
@@ -120,7 +80,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-func (s *Server) explainPolicy(q *PolicyQuestion) (*PolicyExplanation, *Error) {
+func (s *Server) explainPolicy(q *explain.PolicyQuestion) (*explain.Policy, *Error) {
 	d, ok := s.opts.Registry.Lookup(q.Type)
 	switch {
 	case !ok:
@@ -142,7 +102,7 @@ func (s *Server) explainPolicy(q *PolicyQuestion) (*PolicyExplanation, *Error) {
 	if !ok {
 		return nil, s.missing(snap, resource.Key{Kind: d.Kind, Mesh: in, Name: q.Name})
 	}
-	x, err := ExplainPolicy(m, rec.Resource, q.Dataplane, q.Backend)
+	x, err := explain.PolicyOn(m, rec.Resource, q.Dataplane, q.Backend)
 	if err != nil {
 		return nil, generationError(err)
 	}

@@ -6,25 +6,13 @@ import (
 	"net/http"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
-	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
 
-// ExplainConnection says what becomes of a connection of a dataplane, and why. It is pure. The error is an
-// *xds.NotFoundError when the mesh has no such dataplane, an *explain.QuestionError when the question makes no sense.
-func ExplainConnection(m *generate.Mesh, q *ConnectionQuestion) (*Flow, error) {
-	return explain.NewTraffic(m).Connection(q)
-}
-
-// ExplainRequest does the same for an HTTP request.
-func ExplainRequest(m *generate.Mesh, q *RequestQuestion) (*Flow, error) {
-	return explain.NewTraffic(m).Request(q)
-}
-
 // explainFlow answers a question about a connection or a request. Of these one is worked on at a time, as of
 // comparisons: each makes configs of several proxies.
-func (s *Server) explainFlow(r *http.Request, q *Question) (*Flow, *Error) {
+func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flow, *Error) {
 	target, member := &explain.Target{}, "connection"
 	if q.Connection != nil {
 		target = &q.Connection.Target
@@ -44,12 +32,13 @@ func (s *Server) explainFlow(r *http.Request, q *Question) (*Flow, *Error) {
 	case <-r.Context().Done():
 		return nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Busy", "another question is being worked on; repeat the request in a moment")
 	}
-	var out *Flow
+	traffic := explain.NewTraffic(m)
+	var out *explain.Flow
 	var err error
 	if q.Connection != nil {
-		out, err = ExplainConnection(m, q.Connection)
+		out, err = traffic.Connection(q.Connection)
 	} else {
-		out, err = ExplainRequest(m, q.Request)
+		out, err = traffic.Request(q.Request)
 	}
 	var bad *explain.QuestionError
 	switch {
@@ -66,7 +55,7 @@ func (s *Server) explainFlow(r *http.Request, q *Question) (*Flow, *Error) {
 }
 
 // revisions adds the revisions of stored resources to an explanation.
-func revisions(f *Flow, snap *store.Snapshot) {
+func revisions(f *explain.Flow, snap *store.Snapshot) {
 	set := func(list []explain.FlowPolicy) {
 		for i := range list {
 			p := &list[i]

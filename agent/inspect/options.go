@@ -8,7 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -23,16 +25,18 @@ type Options struct {
 	// Last returns the result of the last reconciliation, nil before the first.
 	Last func() *Last
 	// NewMesh derives meshes as the reconciliation does, for sets of resources that are not stored.
-	NewMesh NewMesh
+	NewMesh change.NewMesh
 	// Proxies returns who asks for xDS, connected or recently so: [xds.Server.Status]. Nil: nobody.
 	Proxies func() []xds.ProxyStatus
+	// ProxiesOf returns those of one proxy: [xds.Server.StatusOf]. Nil: they are looked for in Proxies.
+	ProxiesOf func(node.Ref) []xds.ProxyStatus
 	// Progress says how far these are, and Watch gives a channel that tells of changes of that: [xds.Server.Progress] and
 	// [xds.Server.Watch]. Nil: nobody is connected, nothing changes.
 	Progress func() []xds.Progress
 	Watch    func() (changed <-chan struct{}, stop func())
 	// NewTry returns, for one change, what asks an Envoy of this host about the configs that it makes; see
-	// [Verification.Try]. Nil: none is asked.
-	NewTry func() Try
+	// [change.Question]. Nil: none is asked.
+	NewTry func() change.Try
 	// Files returns the state of every resource file, sorted by path. Nil: there is no resource directory.
 	Files func() []FileStatus
 	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready may depend on
@@ -57,10 +61,10 @@ type Info struct {
 
 // Last is one finished reconciliation. It is immutable.
 type Last struct {
-	Revision uint64                      // of the store when it began
-	Meshes   map[string]*generate.Mesh   // by name
-	Proxies  map[ProxyID]*generate.Proxy // what was made for clients
-	At       time.Time                   // when it ended
+	Revision uint64                               // of the store when it began
+	Meshes   map[string]*generate.Mesh            // by name
+	Proxies  map[generate.ProxyID]*generate.Proxy // what was made for clients
+	At       time.Time                            // when it ended
 	Took     time.Duration
 	Zone     string // of the node
 	SystemCA string // see [xds.ZoneInput]
@@ -69,16 +73,12 @@ type Last struct {
 }
 
 // Problem is one thing that the agent could not do with a resource, or did in part.
-type Problem struct {
-	Resource string `json:"resource"` // Kind/mesh/name
-	Severity string `json:"severity"` // SeverityError or SeverityWarning
-	Reason   string `json:"reason"`
-}
+type Problem = change.Problem
 
 // Severities of problems.
 const (
-	SeverityError   = "error"
-	SeverityWarning = "warning"
+	SeverityError   = change.SeverityError
+	SeverityWarning = change.SeverityWarning
 )
 
 // FileStatus is the state of one resource file.

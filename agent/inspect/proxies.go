@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/explain"
+
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -39,8 +41,8 @@ type Proxy struct {
 	Clients   []xds.ProxyStatus `json:"clients"`          // at most one per flavor, connected or recently so
 	Problems  []Problem         `json:"problems"`         // with its Dataplane
 	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in lists of proxies.
-	InForce []InForce `json:"inForce,omitempty"`
-	Reach   *Saving   `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
+	InForce []explain.InForce `json:"inForce,omitempty"`
+	Reach   *Saving           `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
 }
 
 // allProxies joins the Dataplanes with those who ask for their config.
@@ -50,7 +52,7 @@ func (s *Server) allProxies(snap *store.Snapshot, last *Last) []Proxy {
 		k := ref.Key()
 		p := byKey[k]
 		if p == nil {
-			p = &Proxy{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Clients: []xds.ProxyStatus{}, Problems: []Problem{}}
+			p = newProxy(ref)
 			byKey[k] = p
 		}
 		return p
@@ -72,21 +74,59 @@ func (s *Server) allProxies(snap *store.Snapshot, last *Last) []Proxy {
 	}
 	out := make([]Proxy, 0, len(byKey))
 	for k, p := range byKey {
-		p.Problems = append(p.Problems, problems[k.String()]...)
-		slices.SortFunc(p.Clients, func(a, b xds.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
-		p.State, p.Reason = StateDisconnected, "no Envoy on this node takes its config; start one with the output of nearside bootstrap"
-		for i := range p.Clients {
-			state, reason := clientState(&p.Clients[i])
-			if state != StateDisconnected && (p.State == StateDisconnected || severity(state) > severity(p.State)) {
-				p.State, p.Reason = state, reason
-			}
-		}
+		p.conclude(problems[k.String()])
 		out = append(out, *p)
 	}
 	slices.SortFunc(out, func(a, b Proxy) int {
 		return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 	})
 	return out
+}
+
+// oneProxy is allProxies for one, nil where there is neither its Dataplane nor a client.
+func (s *Server) oneProxy(snap *store.Snapshot, last *Last, ref node.Ref) *Proxy {
+	p := newProxy(ref)
+	p.Dataplane = ref.Key().Kind == kindDataplane && snap.Set().Get(ref.Key()) != nil
+	switch {
+	case s.opts.ProxiesOf != nil:
+		p.Clients = append(p.Clients, s.opts.ProxiesOf(ref)...)
+	case s.opts.Proxies != nil:
+		for _, c := range s.opts.Proxies() {
+			if ref == (node.Ref{Type: c.Type, Mesh: c.Mesh, Name: c.Name}) {
+				p.Clients = append(p.Clients, c)
+			}
+		}
+	}
+	if !p.Dataplane && len(p.Clients) == 0 {
+		return nil
+	}
+	var problems []Problem
+	if last != nil {
+		for _, x := range last.Problems {
+			if x.Resource == ref.Key().String() {
+				problems = append(problems, x)
+			}
+		}
+	}
+	p.conclude(problems)
+	return p
+}
+
+func newProxy(ref node.Ref) *Proxy {
+	return &Proxy{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Clients: []xds.ProxyStatus{}, Problems: []Problem{}}
+}
+
+// conclude says in which state a proxy is, once its clients are known.
+func (p *Proxy) conclude(problems []Problem) {
+	p.Problems = append(p.Problems, problems...)
+	slices.SortFunc(p.Clients, func(a, b xds.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
+	p.State, p.Reason = StateDisconnected, "no Envoy on this node takes its config; start one with the output of nearside bootstrap"
+	for i := range p.Clients {
+		state, reason := clientState(&p.Clients[i])
+		if state != StateDisconnected && (p.State == StateDisconnected || severity(state) > severity(p.State)) {
+			p.State, p.Reason = state, reason
+		}
+	}
 }
 
 const kindDataplane = "Dataplane"
@@ -154,12 +194,9 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *Error {
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *Error {
 	mesh, name := r.PathValue("mesh"), r.PathValue("name")
 	snap, last := s.opts.Store.Snapshot(), s.opts.Last()
-	for _, p := range s.allProxies(snap, last) {
-		if p.Mesh != mesh || p.Name != name {
-			continue
-		}
+	if p := s.oneProxy(snap, last, node.Ref{Mesh: mesh, Name: name}); p != nil {
 		if last != nil && last.Meshes[mesh] != nil {
-			p.InForce, _ = ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
+			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
 		}
 		writeJSON(w, http.StatusOK, p)
 		return nil

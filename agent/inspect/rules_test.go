@@ -10,8 +10,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -99,7 +99,7 @@ func TestRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, warnings, err := inspect.ProxyRules(m, "web", inspect.RulesOptions{})
+	doc, warnings, err := explain.ProxyRules(m, "web", explain.RulesOptions{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}
@@ -112,7 +112,7 @@ func TestRules(t *testing.T) {
 	}
 
 	// A mesh whose policies nobody has indexed has none.
-	doc, _, err = inspect.ProxyRules(&generate.Mesh{View: m.View}, "web", inspect.RulesOptions{})
+	doc, _, err = explain.ProxyRules(&generate.Mesh{View: m.View}, "web", explain.RulesOptions{})
 	if err != nil || len(doc.Rules) > 0 {
 		t.Errorf("%+v, %v", doc, err)
 	}
@@ -138,7 +138,7 @@ func TestPolicies(t *testing.T) {
 	a.reconcile()
 	got := a.do("GET", at, "")
 	a.want(got, 200)
-	var ps inspect.Policies
+	var ps explain.Policies
 	if err := json.Unmarshal([]byte(got.body), &ps); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestLegacyInPart(t *testing.T) {
 		kind, name, _ := strings.Cut(what, "/")
 		got := a.do("POST", "/v1/explain", `{"policy":{"type":"`+kind+`","name":"`+name+`","dataplane":"web"}}`)
 		a.want(got, 200, `"selected":true`, `"effect":"part"`)
-		var x inspect.PolicyExplanation
+		var x explain.Policy
 		if err := json.Unmarshal([]byte(got.body), &x); err != nil {
 			t.Fatal(err)
 		}

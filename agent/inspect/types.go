@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 )
 
@@ -39,14 +40,6 @@ type Meta struct {
 	Modified time.Time `json:"modified"`
 }
 
-// Actions of a [Change].
-const (
-	ActionCreated   = "created"
-	ActionChanged   = "changed"
-	ActionUnchanged = "unchanged"
-	ActionDeleted   = "deleted"
-)
-
 // Change is what a write did to one resource, or with dryRun would do.
 type Change struct {
 	Type     string `json:"type"`
@@ -55,15 +48,15 @@ type Change struct {
 	Action   string `json:"action"`
 	Revision uint64 `json:"revision,omitempty"` // 0 in a dry run
 	// Fields are those that a dry run would change; at most 64.
-	Fields []FieldChange `json:"fields,omitempty"`
+	Fields []jsonpatch.FieldChange `json:"fields,omitempty"`
 }
 
 // Written answers PUT, DELETE, POST /v1/apply and POST /v1/rollback.
 type Written struct {
-	Changes  []Change `json:"changes"` // in the order of the request
-	Warnings []string `json:"warnings"`
-	DryRun   bool     `json:"dryRun,omitempty"`
-	Diff     *Diff    `json:"diff,omitempty"` // of a dry run: what would change on proxies; absent while that cannot be said
+	Changes  []Change     `json:"changes"` // in the order of the request
+	Warnings []string     `json:"warnings"`
+	DryRun   bool         `json:"dryRun,omitempty"`
+	Diff     *change.Diff `json:"diff,omitempty"` // of a dry run: what would change on proxies; absent while that cannot be said
 }
 
 // Rollback is the body of POST /v1/rollback.
@@ -85,13 +78,13 @@ type History struct {
 
 // Revision is one state that a resource was in.
 type Revision struct {
-	Revision uint64          `json:"revision"`
-	Time     time.Time       `json:"time"`
-	Source   string          `json:"source"`
-	Author   string          `json:"author,omitempty"`
-	Action   string          `json:"action"`             // created, changed or deleted; of the oldest that is kept, "" when not known
-	Resource json.RawMessage `json:"resource,omitempty"` // nil when it was deleted
-	Fields   []FieldChange   `json:"fields,omitempty"`   // of changed: those that differ from the revision before; at most 64
+	Revision uint64                  `json:"revision"`
+	Time     time.Time               `json:"time"`
+	Source   string                  `json:"source"`
+	Author   string                  `json:"author,omitempty"`
+	Action   string                  `json:"action"`             // created, changed or deleted; of the oldest that is kept, "" when not known
+	Resource json.RawMessage         `json:"resource,omitempty"` // nil when it was deleted
+	Fields   []jsonpatch.FieldChange `json:"fields,omitempty"`   // of changed: those that differ from the revision before; at most 64
 }
 
 // XDS is a proxy's config: {type URL: {resource name: resource}}.

@@ -147,7 +147,7 @@ spec:
 	a.put(store.Source{Kind: store.SourceAPI}, services+"\n---\n"+add+"\n---"+use)
 	a.reconcile()
 	dry := a.do("DELETE", "/meshes/default/meshproxypatches/a-cluster?dryRun=true", "")
-	a.want(dry, 200, "MeshProxyPatch/default/a-cluster: breaks a proxy, which keeps what it has: Listener extra at /filterChains/0/filters/0", "on default/web", "together with MeshProxyPatch/default/b-listener")
+	a.want(dry, 200, "MeshProxyPatch/default/a-cluster: breaks a proxy, which keeps its config: Listener extra at /filterChains/0/filters/0", "on default/web", "together with MeshProxyPatch/default/b-listener")
 	if len(a.store.Snapshot().Set().Kind("MeshProxyPatch")) != 2 {
 		t.Error("something was deleted")
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
@@ -36,19 +37,19 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	changes, warnings, e := s.writeChecked(r, author, []*resource.Resource{res}, dry)
+	out, e := s.writeChecked(r, author, []*resource.Resource{res}, dry)
 	if e != nil {
 		return e
 	}
 	status := http.StatusOK
-	if changes[0].Action == ActionCreated {
+	if out.Changes[0].Action == change.ActionCreated {
 		status = http.StatusCreated
 		w.Header().Set("Location", r.URL.EscapedPath())
 	}
-	if rec, ok := s.opts.Store.Snapshot().Get(a.key); ok && !dry && rec.Revision == changes[0].Revision {
+	if rec, ok := s.opts.Store.Snapshot().Get(a.key); ok && !dry && rec.Revision == out.Changes[0].Revision {
 		w.Header().Set("ETag", etag(rec))
 	}
-	writeJSON(w, status, s.written(r, changes, dry, warnings, []*resource.Resource{res}))
+	writeJSON(w, status, out)
 	return nil
 }
 
@@ -57,54 +58,71 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	change, e := s.remove(r, a, author, true)
+	c, e := s.remove(r, a, author, true)
 	if e != nil {
 		return e
 	}
 	// A deletion is never refused for what it breaks: it may be the way out of something worse. Whom it breaks is told.
-	v := s.verify(r.Context(), &Comparison{Delete: []resource.Key{a.key}})
+	d, v := s.check(r.Context(), change.Question{Delete: []resource.Key{a.key}}, dry)
 	if !dry {
-		if change, e = s.remove(r, a, author, false); e != nil {
+		if c, e = s.remove(r, a, author, false); e != nil {
 			return e
 		}
 	}
-	out := s.written(r, []Change{change}, dry, nil, nil, a.key)
-	out.Warnings = deleteWarnings(v) // those of a write are about what is there afterwards
-	writeJSON(w, http.StatusOK, out)
+	writeJSON(w, http.StatusOK, Written{Changes: []Change{c}, Warnings: deleteWarnings(v), DryRun: dry, Diff: d})
 	return nil
+}
+
+// writeChecked stores resources, or with dry finds out what storing them would do, unless that would break proxies. The
+// warnings are about what is not as it reads, and what could not be checked.
+func (s *Server) writeChecked(r *http.Request, author string, rs []*resource.Resource, dry bool) (*Written, *Error) {
+	changes, e := s.write(r, author, rs, true)
+	if e != nil {
+		return nil, e
+	}
+	d, v := s.check(r.Context(), change.Question{Put: rs}, dry)
+	if e := refusal(v); e != nil {
+		return nil, e
+	}
+	if dry {
+		v.Warnings = nil // the diff of a dry run has them
+	} else if changes, e = s.write(r, author, rs, false); e != nil {
+		return nil, e
+	}
+	return &Written{Changes: changes, Warnings: append(s.inert(changes), checkWarnings(v)...), DryRun: dry, Diff: d}, nil
 }
 
 // remove deletes a resource, or finds out whether it can be.
 func (s *Server) remove(r *http.Request, a address, author string, dry bool) (Change, *Error) {
-	change := Change{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Action: ActionDeleted}
+	out := Change{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Action: change.ActionDeleted}
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	snap := s.opts.Store.Snapshot()
 	rec, ok := snap.Get(a.key)
 	if !ok {
-		return change, s.missing(snap, a.key)
+		return out, s.missing(snap, a.key)
 	}
 	if e := preconditions(r, rec, true); e != nil {
-		return change, e
+		return out, e
 	}
 	if e := ownedByAPI(rec); e != nil {
-		return change, e
+		return out, e
 	}
 	if a.key.Kind == kindMesh {
 		if e := meshEmpty(snap, a.key.Name); e != nil {
-			return change, e
+			return out, e
 		}
 	}
 	if !dry {
 		recs, err := s.opts.Store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author,
 			Ops: []store.Op{{Delete: a.key, IfRevision: &rec.Revision}}})
 		if err != nil {
-			return change, s.storeError(err)
+			return out, s.storeError(err)
 		}
-		change.Revision = recs[0].Revision
-		s.log.Info("api: deleted", "resource", a.key.String(), "revision", change.Revision, "author", author)
+		out.Revision = recs[0].Revision
+		s.log.Info("api: deleted", "resource", a.key.String(), "revision", out.Revision, "author", author)
 	}
-	return change, nil
+	return out, nil
 }
 
 // meshEmpty refuses to delete a mesh from below its resources.
@@ -172,7 +190,7 @@ func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, 
 
 // invalidDocument answers with every fault. With many documents each reason begins with the one it is about.
 func invalidDocument(faults resource.Faults, many bool) *Error {
-	e := problem(http.StatusBadRequest, ProblemDocument, "Invalid resource", "nothing was stored; mend every field named")
+	e := problem(http.StatusBadRequest, ProblemDocument, "Invalid resource", "nothing was stored; fix every field named")
 	for _, f := range faults {
 		field := f.Field
 		f.Field = ""
@@ -216,14 +234,14 @@ func (s *Server) write(r *http.Request, author string, rs []*resource.Resource, 
 		if have && rec.Source.Kind != store.SourceAPI {
 			conflicts = append(conflicts, store.Conflict{Key: res.Key, Owner: rec.Source, Wanted: batch.Source})
 		}
-		c := Change{Type: res.Kind, Mesh: res.Mesh, Name: res.Name, Action: ActionCreated}
+		c := Change{Type: res.Kind, Mesh: res.Mesh, Name: res.Name, Action: change.ActionCreated}
 		var from uint64
 		if have {
-			from, c.Action = rec.Revision, ActionChanged
+			from, c.Action = rec.Revision, change.ActionChanged
 			if rec.Digest == res.Digest {
-				c.Action = ActionUnchanged
+				c.Action = change.ActionUnchanged
 			} else if dry {
-				c.Fields = fieldChanges(rec.Resource, res)
+				c.Fields = change.Fields(rec.Resource, res)
 			}
 		}
 		batch.Ops = append(batch.Ops, store.Op{Put: res, IfRevision: &from})
@@ -241,7 +259,7 @@ func (s *Server) write(r *http.Request, author string, rs []*resource.Resource, 
 	}
 	for i, rec := range recs {
 		changes[i].Revision = rec.Revision
-		if changes[i].Action != ActionUnchanged {
+		if changes[i].Action != change.ActionUnchanged {
 			s.log.Info("api: "+changes[i].Action, "resource", rec.Key.String(), "revision", rec.Revision, "author", author)
 		}
 	}
@@ -311,7 +329,7 @@ func (s *Server) storeError(err error) *Error {
 func (s *Server) inert(changes []Change) []string {
 	out := []string{}
 	for _, c := range changes {
-		if d, ok := s.opts.Registry.Lookup(c.Type); !ok || !d.Inert || c.Action == ActionUnchanged {
+		if d, ok := s.opts.Registry.Lookup(c.Type); !ok || !d.Inert || c.Action == change.ActionUnchanged {
 			continue
 		}
 		w := c.Type + " is stored and checked, but this version does not act on it: proxies get the same config as without it"

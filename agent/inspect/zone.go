@@ -60,11 +60,9 @@ func (s *Server) zoneProxy(t node.Type) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
 		ref := node.Ref{Type: t, Name: r.PathValue("name")}
 		snap := s.opts.Store.Snapshot()
-		for _, p := range s.allProxies(snap, s.opts.Last()) {
-			if p.Type == ref.Type && p.Name == ref.Name {
-				writeJSON(w, http.StatusOK, p)
-				return nil
-			}
+		if p := s.oneProxy(snap, s.opts.Last(), ref); p != nil {
+			writeJSON(w, http.StatusOK, p)
+			return nil
 		}
 		if snap.Set().Get(ref.Key()) == nil {
 			return notFound("%s does not exist, and no client asks for it", ref.Key())

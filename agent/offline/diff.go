@@ -3,11 +3,8 @@ package offline
 import (
 	"context"
 
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/mesh"
-	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -24,30 +21,19 @@ type DiffOptions struct {
 }
 
 // Diff computes what would change on the proxies of a zone, as an agent with these resources would answer.
-func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*inspect.Diff, error) {
-	c := inspect.Comparison{
+func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*change.Diff, error) {
+	q := change.Question{
 		Set: o.set, Delete: with.Delete, Shadow: with.Shadow, Mesh: with.Mesh, Dataplane: with.Dataplane,
-		NewMesh: func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
-			return generate.NewMesh(set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(), policy.Options{AutoReachable: o.AutoReachable}, prev)
-		},
+		NewMesh: o.newMesh(zone), Decode: kinds.Registry().DecodeOne,
 	}
 	if with.Put != nil {
-		c.Put = with.Put.list
+		q.Put = with.Put.list
 	}
-	d, err := inspect.Compare(ctx, c)
+	d, v, err := change.Compare(ctx, ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	put := with.Put
-	if put == nil {
-		put = &Offline{}
-	}
-	after := *put
-	after.AutoReachable, after.FlatNetwork = o.AutoReachable, o.FlatNetwork
-	v, err := after.Verify(ctx, VerifyOptions{Zone: zone, Against: o, Delete: with.Delete, Shadow: with.Shadow, Only: func(mesh, name string) bool {
-		return (with.Mesh == "" || with.Mesh == mesh) && (with.Dataplane == "" || with.Dataplane == name)
-	}})
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	d.Findings = v.Findings

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -66,7 +66,7 @@ type MigrationChange struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
-	// Type is the URL of the resource's type, Name its name, and Field the field in it, as [inspect.FieldDiff] names it.
+	// Type is the URL of the resource's type, Name its name, and Field the field in it, as [change.FieldDiff] names it.
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Field string `json:"field"`
@@ -230,7 +230,11 @@ func (g *migration) compare(now, live, deleted *generate.Mesh) error {
 
 // explained returns the patch between two configs with the reasons for each operation.
 func (g *migration) explained(from, to *generate.Proxy) ([]MigrationChange, error) {
-	patch, err := inspect.ConfigDiff(from, to)
+	renderer, err := generate.NewRenderer(nil)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := change.Config(renderer, from, to)
 	if err != nil || len(patch) == 0 {
 		return []MigrationChange{}, err
 	}

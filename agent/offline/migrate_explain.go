@@ -1,8 +1,6 @@
 package offline
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -50,10 +48,7 @@ func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 	path := []string{out.Type[strings.LastIndexByte(out.Type, '.')+1:]}
 	var before, after any
 	if op.Op != jsonpatch.Remove {
-		after = op.Value
-		if out.Value, err = compact(op.Value); err != nil {
-			return out, err
-		}
+		after, out.Value = op.Value, jsonpatch.Compact(op.Value)
 	}
 	switch list := e.docs[out.Type]; {
 	case len(tokens) == 1: // all resources of a type
@@ -89,12 +84,10 @@ func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 		}
 	}
 	if op.Op != jsonpatch.Add {
-		if out.Before, err = compact(before); err != nil {
-			return out, err
-		}
+		out.Before = jsonpatch.Compact(before)
 	}
-	out.Why, out.Same, err = e.why(path, before, after)
-	return out, err
+	out.Why, out.Same = e.why(path, before, after)
+	return out, nil
 }
 
 // find follows the tokens of an operation in a resource. It returns the way in the form that changes are explained in
@@ -102,18 +95,11 @@ func (e *explainer) next(op jsonpatch.Operation) (MigrationChange, error) {
 func find(at any, tokens []string, op jsonpatch.Operation) (path []string, field string, before any, err error) {
 	var words strings.Builder
 	for i, t := range tokens {
-		if at, err = plain(at); err != nil {
-			return nil, "", nil, err
-		}
-		switch v := at.(type) {
+		switch v := jsonpatch.Open(at).(type) {
 		case map[string]any:
 			at = v[t]
 			path = append(path, t)
-			if strings.ContainsAny(t, ".[]/ ") {
-				words.WriteString("[" + t + "]")
-			} else {
-				words.WriteString("." + t)
-			}
+			jsonpatch.WriteKey(&words, t)
 		case []any:
 			n, err := strconv.Atoi(t)
 			added := i == len(tokens)-1 && op.Op == jsonpatch.Add
@@ -141,12 +127,9 @@ func find(at any, tokens []string, op jsonpatch.Operation) (path []string, field
 // itemName is what an item of a list goes by: its name where no other has it, else its index, shown.
 func itemName(list []any, i, shown int) string {
 	name := func(v any) string {
-		v, err := plain(v)
-		if o, ok := v.(map[string]any); ok && err == nil {
-			s, _ := o["name"].(string)
-			return s
-		}
-		return ""
+		o, _ := jsonpatch.Open(v).(map[string]any)
+		s, _ := o["name"].(string)
+		return s
 	}
 	own := name(list[i])
 	if own == "" {
@@ -160,17 +143,9 @@ func itemName(list []any, i, shown int) string {
 	return own
 }
 
-// plain decodes a part of a document that is still in its JSON form.
-func plain(v any) (any, error) {
-	if raw, ok := v.(json.RawMessage); ok {
-		return jsonpatch.Decode(raw)
-	}
-	return v, nil
-}
-
 // why returns the reasons for a change of a value, nil for none, to another one; and whether Envoy does the same. Where
 // no reason is about the value as a whole there must be one for each field in it.
-func (e *explainer) why(path []string, before, after any) (why []string, same bool, err error) {
+func (e *explainer) why(path []string, before, after any) (why []string, same bool) {
 	a, b := map[string]string{}, map[string]string{}
 	for _, s := range []struct {
 		value any
@@ -179,11 +154,7 @@ func (e *explainer) why(path []string, before, after any) (why []string, same bo
 		if s.value == nil {
 			continue
 		}
-		whole, err := compact(s.value)
-		if err != nil {
-			return nil, false, err
-		}
-		s.into[""] = string(whole)
+		s.into[""] = string(jsonpatch.Compact(s.value))
 	}
 	holds := func(c *policy.Change) bool {
 		if c.If == nil {
@@ -194,14 +165,10 @@ func (e *explainer) why(path []string, before, after any) (why []string, same bo
 		return err == nil && err2 == nil && c.If(x, y)
 	}
 	if c := e.reason(path, a[""], b[""], holds); c != nil {
-		return []string{c.Why}, c.Same, nil
+		return []string{c.Why}, c.Same
 	}
-	if err := flatten(before, "", a); err != nil {
-		return nil, false, err
-	}
-	if err := flatten(after, "", b); err != nil {
-		return nil, false, err
-	}
+	flatten(before, "", a)
+	flatten(after, "", b)
 	fields := map[string]bool{}
 	for _, m := range []map[string]string{a, b} {
 		for f := range m {
@@ -216,12 +183,12 @@ func (e *explainer) why(path []string, before, after any) (why []string, same bo
 		}
 		c := e.reason(slices.Concat(path, strings.Split(f[1:], "\x00")), a[f], b[f], func(c *policy.Change) bool { return c.If == nil })
 		if c == nil {
-			return []string{}, false, nil
+			return []string{}, false
 		}
 		same = same && c.Same
 		policy.AddNote(&why, c.Why)
 	}
-	return why, same && len(why) > 0, nil
+	return why, same && len(why) > 0
 }
 
 // reason returns the first change of which both hold.
@@ -235,38 +202,27 @@ func (e *explainer) reason(path []string, before, after string, also func(*polic
 }
 
 // flatten writes the JSON of every field below a value under its way, in which parts stand behind NULs.
-func flatten(v any, way string, into map[string]string) error {
-	v, err := plain(v)
-	if err != nil {
-		return err
-	}
-	switch v := v.(type) {
+func flatten(v any, way string, into map[string]string) {
+	switch v := jsonpatch.Open(v).(type) {
 	case map[string]any:
 		if len(v) == 0 && way != "" {
 			into[way] = "{}"
 		}
 		for k, x := range v {
-			if err := flatten(x, way+"\x00"+k, into); err != nil {
-				return err
-			}
+			flatten(x, way+"\x00"+k, into)
 		}
 	case []any:
 		if len(v) == 0 && way != "" {
 			into[way] = "[]"
 		}
 		for i, x := range v {
-			if err := flatten(x, way+"\x00"+itemName(v, i, i), into); err != nil {
-				return err
-			}
+			flatten(x, way+"\x00"+itemName(v, i, i), into)
 		}
 	default:
-		b, err := compact(v)
-		if err != nil || way == "" {
-			return err
+		if way != "" {
+			into[way] = string(jsonpatch.Compact(v))
 		}
-		into[way] = string(b)
 	}
-	return nil
 }
 
 // decoded is a value without parts that are JSON still; nil for none.
@@ -275,13 +231,4 @@ func decoded(s string) (any, error) {
 		return nil, nil
 	}
 	return jsonpatch.Decode([]byte(s))
-}
-
-// compact is the JSON of a value in which < and & stay readable.
-func compact(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimRight(b.Bytes(), "\n"), err
 }

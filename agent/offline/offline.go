@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
@@ -24,7 +25,7 @@ type (
 	// ConfigOptions says which config of a proxy is shown.
 	ConfigOptions = inspect.ConfigOptions
 	// RulesOptions says what rules are shown with.
-	RulesOptions = inspect.RulesOptions
+	RulesOptions = explain.RulesOptions
 	// QuestionError says what is wrong with a question about a connection or a request.
 	QuestionError = explain.QuestionError
 	// BootstrapOptions says for which proxy a bootstrap is made.
@@ -109,51 +110,51 @@ func (o *Offline) Stream() ([]byte, error) {
 
 // mesh derives a mesh of the set.
 func (o *Offline) mesh(zone, name string) (*generate.Mesh, error) {
-	return generate.NewMesh(o.set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(), policy.Options{AutoReachable: o.AutoReachable}, nil)
+	return o.newMesh(zone)(o.set, name, nil)
+}
+
+// newMesh derives meshes as an agent in a zone does.
+func (o *Offline) newMesh(zone string) change.NewMesh {
+	return func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
+		return generate.NewMesh(set, name, mesh.Options{Zone: zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(), policy.Options{AutoReachable: o.AutoReachable}, prev)
+	}
 }
 
 // Config computes what the Envoy of a dataplane in a zone would get, and what was left out of it and why.
 func (o *Offline) Config(zone, meshName, dataplane string, include inspect.ConfigOptions) (*inspect.Config, []string, error) {
-	m, err := o.mesh(zone, meshName)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, warnings, err := inspect.ProxyConfig(m, dataplane, include)
-	if err != nil {
-		return nil, nil, err
-	}
-	return c, lines(slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings)), nil
+	return view(o, zone, meshName, func(m *generate.Mesh) (*inspect.Config, []mesh.Warning, error) {
+		c, warnings, err := inspect.ProxyConfig(m, dataplane, include)
+		return c, slices.Concat(m.View.Warnings, m.Policies.Warnings, warnings), err
+	})
 }
 
 // Rules computes what the policies say about a dataplane in a zone, and what is to be said beside the rules.
-func (o *Offline) Rules(zone, meshName, dataplane string, include inspect.RulesOptions) (*inspect.Rules, []string, error) {
-	m, err := o.mesh(zone, meshName)
-	if err != nil {
-		return nil, nil, err
-	}
-	r, warnings, err := inspect.ProxyRules(m, dataplane, include)
-	if err != nil {
-		return nil, nil, err
-	}
-	return r, lines(warnings), nil
+func (o *Offline) Rules(zone, meshName, dataplane string, include explain.RulesOptions) (*explain.Rules, []string, error) {
+	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Rules, []mesh.Warning, error) {
+		return explain.ProxyRules(m, dataplane, include)
+	})
 }
 
 // Policies lists the policies that select a dataplane in a zone and says what it reaches, of services by the name backend
 // each, and what is to be said beside the list.
-func (o *Offline) Policies(zone, meshName, dataplane, backend string) (*inspect.Policies, []string, error) {
-	m, err := o.mesh(zone, meshName)
+func (o *Offline) Policies(zone, meshName, dataplane, backend string) (*explain.Policies, []string, error) {
+	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Policies, []mesh.Warning, error) {
+		return explain.ProxyPolicies(m, dataplane, backend)
+	})
+}
+
+// view shows something of a mesh in a zone, with warnings as commands show them.
+func view[T any](o *Offline, zone, name string, show func(*generate.Mesh) (*T, []mesh.Warning, error)) (*T, []string, error) {
+	m, err := o.mesh(zone, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, warnings, err := inspect.ProxyPolicies(m, dataplane, backend)
-	if err != nil {
-		return nil, nil, err
-	}
-	return p, lines(warnings), nil
+	out, warnings, err := show(m)
+	return out, lines(warnings), err
 }
 
 // ExplainPolicy says what a policy does on a dataplane in a zone. The type is the name of its kind.
-func (o *Offline) ExplainPolicy(zone string, q inspect.PolicyQuestion) (*inspect.PolicyExplanation, error) {
+func (o *Offline) ExplainPolicy(zone string, q explain.PolicyQuestion) (*explain.Policy, error) {
 	m, err := o.mesh(zone, q.Mesh)
 	if err != nil {
 		return nil, err
@@ -163,25 +164,25 @@ func (o *Offline) ExplainPolicy(zone string, q inspect.PolicyQuestion) (*inspect
 	if r == nil {
 		return nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", key, o.Len())
 	}
-	return inspect.ExplainPolicy(m, r, q.Dataplane, q.Backend)
+	return explain.PolicyOn(m, r, q.Dataplane, q.Backend)
 }
 
 // ExplainConnection says what becomes of a connection of a dataplane in a zone.
-func (o *Offline) ExplainConnection(zone string, q inspect.ConnectionQuestion) (*inspect.Flow, error) {
+func (o *Offline) ExplainConnection(zone string, q explain.ConnectionQuestion) (*explain.Flow, error) {
 	m, err := o.mesh(zone, q.Mesh)
 	if err != nil {
 		return nil, err
 	}
-	return inspect.ExplainConnection(m, &q)
+	return explain.NewTraffic(m).Connection(&q)
 }
 
 // ExplainRequest says what becomes of an HTTP request of a dataplane in a zone.
-func (o *Offline) ExplainRequest(zone string, q inspect.RequestQuestion) (*inspect.Flow, error) {
+func (o *Offline) ExplainRequest(zone string, q explain.RequestQuestion) (*explain.Flow, error) {
 	m, err := o.mesh(zone, q.Mesh)
 	if err != nil {
 		return nil, err
 	}
-	return inspect.ExplainRequest(m, &q)
+	return explain.NewTraffic(m).Request(&q)
 }
 
 // Kinds lists the kinds that this program knows.
@@ -205,7 +206,7 @@ func (o *Offline) Dataplane(meshName, name string) ([]byte, error) {
 	}
 	want := resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}
 	if r := o.list[0]; r.Key != want {
-		return nil, fmt.Errorf("%s is given, %s is wanted; mend the file, or --name and --mesh", r.Key, want)
+		return nil, fmt.Errorf("%s is given, %s is wanted; fix the file, or --name and --mesh", r.Key, want)
 	}
 	doc, err := resource.Marshal(o.list[0])
 	if err != nil {

@@ -3,31 +3,23 @@ package offline
 import (
 	"context"
 	"fmt"
-	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/envoybin"
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/mesh"
-	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // VerifyOptions says how the configs of a set are checked.
 type VerifyOptions struct {
 	Zone     string
-	Envoy    *envoybin.Binary             // is asked too; nil: none
-	Progress func(done, all int)          // is told after each proxy; nil: nobody
-	Against  *Offline                     // the present resources: only what is not there already is told; nil: there are none
-	Delete   []ResourceKey                // with Against: what would be deleted
-	Shadow   bool                         // shadow policies act like the others
-	Only     func(mesh, name string) bool // the proxies that are looked at; nil: all
+	Envoy    *envoybin.Binary    // is asked too; nil: none
+	Progress func(done, all int) // is called after each proxy; nil: nothing is
 }
 
 // Finding is something that the check has to say about a config.
-type Finding = inspect.Finding
+type Finding = change.Finding
 
 // Verified is what the check has to say about the configs of a set.
 type Verified struct {
@@ -41,39 +33,19 @@ type Verified struct {
 // Verify makes the configs of all dataplanes of the set and checks them as an agent does before it sends them. It stops
 // when ctx ends, with its error.
 func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, error) {
-	v := inspect.Verification{
-		After: o.set, Shadow: with.Shadow, Progress: with.Progress,
-		NewMesh: func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
-			return generate.NewMesh(set, name, mesh.Options{Zone: with.Zone, FlatNetwork: o.FlatNetwork}, kinds.Plugins(), policy.Options{AutoReachable: o.AutoReachable}, prev)
-		},
-		Decode: kinds.Registry().DecodeOne,
-	}
+	q := change.Question{Put: o.list, Progress: with.Progress, NewMesh: o.newMesh(with.Zone), Decode: kinds.Registry().DecodeOne}
 	if with.Envoy != nil {
-		v.Try = with.Envoy.Try
+		q.Try = with.Envoy.Try
 	}
-	if with.Against != nil {
-		v.Set = with.Against.set
-		kept := slices.DeleteFunc(v.Set.All(), func(r *resource.Resource) bool { return slices.Contains(with.Delete, r.Key) })
-		v.After = resource.NewSet(slices.Concat(kept, o.list))
-		v.Change = append(v.Change, with.Delete...)
-	}
-	for _, r := range o.list {
-		v.Change = append(v.Change, r.Key)
-	}
-	out := &Verified{Findings: []Finding{}}
-	missing := map[string]int{}
-	for _, r := range v.After.Kind("Dataplane") {
-		switch {
-		case with.Only != nil && !with.Only(r.Mesh, r.Name):
-		case v.After.Get(resource.Key{Kind: "Mesh", Name: r.Mesh}) == nil:
-			if missing[r.Mesh]++; missing[r.Mesh] == 1 {
-				out.Notes = append(out.Notes, fmt.Sprintf("mesh %q is not among the resources, so none of its dataplanes was checked", r.Mesh))
-			}
-		default:
-			v.Proxies = append(v.Proxies, inspect.ProxyID{Mesh: r.Mesh, Name: r.Name, Flavor: node.FlavorEnvoy})
+	out := &Verified{}
+	missing := map[string]bool{}
+	for _, r := range o.set.Kind("Dataplane") {
+		if o.set.Get(resource.Key{Kind: "Mesh", Name: r.Mesh}) == nil && !missing[r.Mesh] {
+			missing[r.Mesh] = true
+			out.Notes = append(out.Notes, fmt.Sprintf("mesh %q is not among the resources, so none of its dataplanes was checked", r.Mesh))
 		}
 	}
-	found, err := inspect.Verify(ctx, v)
+	found, err := change.Verify(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -97,32 +69,23 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 		out.Notes = append(out.Notes, n.Resource+": "+n.Reason)
 	}
 	if found.More > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d more findings are left out", found.More))
+		out.Notes = append(out.Notes, fmt.Sprintf("%d more findings", found.More))
 	}
 	return out, nil
 }
 
-// fault tells a finding at its first cause; the others stand in the reason.
+// fault is a finding at its first cause; the others are in the reason.
 func (o *Offline) fault(f *Finding) Fault {
-	out := Fault{Reason: f.String()}
-	for i, c := range f.Causes {
-		key := resource.Key{Kind: c.Type, Mesh: c.Mesh, Name: c.Name}
-		at, ours := o.from[key]
-		if i == 0 {
-			out.File, out.Document, out.Resource, out.Field = at.file, at.document, key.String(), c.Field
-			continue
+	out := Fault{Reason: f.Reason(func(r explain.Ref) string {
+		if at, ours := o.from[r.Key()]; ours {
+			return fmt.Sprintf(" (%s, document %d)", at.file, at.document)
 		}
-		lead := "; together with "
-		if i > 1 {
-			lead = ", "
-		}
-		out.Reason += lead + key.String()
-		if c.Field != "" {
-			out.Reason += " " + c.Field
-		}
-		if ours {
-			out.Reason += fmt.Sprintf(" (%s, document %d)", at.file, at.document)
-		}
+		return ""
+	})}
+	if len(f.Causes) > 0 {
+		c := f.Causes[0]
+		at := o.from[c.Key()]
+		out.File, out.Document, out.Resource, out.Field = at.file, at.document, c.Ref.String(), c.Field
 	}
 	return out
 }

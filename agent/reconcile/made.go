@@ -2,16 +2,15 @@ package reconcile
 
 import (
 	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // made returns the configs that clients were given, so that what a change would make of them can be told from them.
-func (r *Reconciler) made() map[inspect.ProxyID]*generate.Proxy {
-	out := make(map[inspect.ProxyID]*generate.Proxy, len(r.proxies))
+func (r *Reconciler) made() map[generate.ProxyID]*generate.Proxy {
+	out := make(map[generate.ProxyID]*generate.Proxy, len(r.proxies))
 	for key, s := range r.proxies {
 		if mesh, name, err := node.ParseID(key.ID); err == nil && s.proxy != nil {
-			out[inspect.ProxyID{Mesh: mesh, Name: name, Flavor: key.Flavor}] = s.proxy
+			out[generate.ProxyID{Mesh: mesh, Name: name, Flavor: key.Flavor}] = s.proxy
 		}
 	}
 	return out

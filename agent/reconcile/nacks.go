@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/attribute"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
@@ -65,7 +66,7 @@ func (n *NackWatch) Run(ctx context.Context) {
 // blamed is what was found in one look: many proxies often reject the same.
 type blamed struct {
 	alike  map[string]map[draft.ResourceID][]xds.Blame // by blameWork.key
-	fields map[string]string                           // of inspect.BlameQuestion
+	fields map[string]string                           // of attribute.BlameQuestion
 }
 
 // look works out what is not worked out yet.
@@ -144,7 +145,7 @@ func (n *NackWatch) workOut(w *blameWork, found *blamed) bool {
 	if !ok {
 		var err error
 		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[draft.ResourceID][]xds.Blame, error) {
-			return inspect.FindBlame(inspect.BlameQuestion{
+			return attribute.FindBlame(attribute.BlameQuestion{
 				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Rejected: w.p.Rejected, Decode: n.registry.DecodeOne, Fields: found.fields,
 				Revision: func(k resource.Key) uint64 { rec, _ := w.snap.Get(k); return rec.Revision },
 			})

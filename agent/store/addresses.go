@@ -19,6 +19,13 @@ func (s *Store) Addresses() map[string]string {
 // SetAddresses stores addresses; "" deletes one. They are on disk when it returns nil. What the disk does not take is
 // stored in memory, and written with the next commit.
 func (s *Store) SetAddresses(changes map[string]string) error {
+	if err := s.noteAddresses(changes); err != nil {
+		return err
+	}
+	return s.Flush()
+}
+
+func (s *Store) noteAddresses(changes map[string]string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -34,12 +41,10 @@ func (s *Store) SetAddresses(changes map[string]string) error {
 			s.addresses[k] = v
 		}
 	}
-	if s.opt.Path == "" {
-		return nil
+	if s.opt.Path != "" {
+		maps.Copy(s.unwritten, changes)
 	}
-	maps.Copy(s.unwritten, changes)
-	defer s.report()
-	return s.flush()
+	return nil
 }
 
 func putAddresses(tx *bolt.Tx, addresses map[string]string) error {

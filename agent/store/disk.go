@@ -23,7 +23,7 @@ const (
 	bucketQuarantine = "quarantine"
 
 	metaFormat = "format"
-	metaMark   = "revision" // the highest revision handed out: 8 bytes, big endian
+	metaMark   = "revision" // the highest revision that may have been handed out: 8 bytes, big endian
 
 	format = "1"
 
@@ -54,12 +54,12 @@ type move struct {
 
 // writeSet is one transaction.
 type writeSet struct {
-	mark   uint64
-	moves  []move
-	forget []resource.Key
-	edits  []edit
-	// addresses by key; "": delete
-	addresses map[string]string
+	mark      uint64
+	through   uint64 // all that is pending up to this revision is part of it
+	moves     []move
+	forget    []resource.Key
+	edits     []edit
+	addresses map[string]string // by key; "": delete
 }
 
 // create makes the buckets of a new file.

@@ -6,15 +6,15 @@ import (
 
 // SetFault makes commits fail with what fault returns; nil ends it.
 func (s *Store) SetFault(fault func() error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.commits.Lock()
+	defer s.commits.Unlock()
 	s.state.beforeWrite = fault
 }
 
 // SetLateFault makes commits that are on disk fail with err; nil ends it.
 func (s *Store) SetLateFault(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.commits.Lock()
+	defer s.commits.Unlock()
 	s.state.afterWrite = func() error { return err }
 }
 

@@ -12,6 +12,9 @@ type Health struct {
 	Err error
 	// Pending is the number of resources with changes that are not on disk, so that a restart would lose them.
 	Pending int
+	// PendingSince is when the oldest of these came, or later; zero when there is none. With Err nil they are on their way
+	// to the disk, and where that takes long, it stalls.
+	PendingSince time.Time
 	// SetAside is the new name of a damaged state file that this run found; "" when it found none.
 	SetAside string
 	// Quarantined lists the values that this run could not load, at most quarantineLimit of them.
@@ -34,12 +37,14 @@ func (s *Store) Health() Health { return *s.health.Load() }
 
 // Flush tries to write what is pending. It returns nil at once when there is nothing, and for a store in memory.
 func (s *Store) Flush() error {
+	s.commits.Lock()
+	defer s.commits.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
 		return ErrClosed
 	}
-	defer s.report()
 	return s.flush()
 }
 
@@ -53,6 +58,13 @@ func (s *Store) report() {
 				h.Pending++
 			}
 		}
+		switch {
+		case h.Pending == 0:
+			s.since = time.Time{}
+		case s.since.IsZero():
+			s.since = s.now()
+		}
+		h.PendingSince = s.since
 	}
 	s.health.Store(h)
 }

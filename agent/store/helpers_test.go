@@ -86,6 +86,7 @@ func mustPut(t testing.TB, s *store.Store, src store.Source, name, text string) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = s.Flush() // its error is in Health
 	return r
 }
 
@@ -95,6 +96,7 @@ func mustDel(t testing.TB, s *store.Store, src store.Source, name string) store.
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = s.Flush() // its error is in Health
 	return r
 }
 

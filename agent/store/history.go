@@ -23,6 +23,7 @@ type Revision struct {
 type pending struct {
 	entries []entry  // the latest HistoryLimit, oldest first
 	burned  []uint64 // revisions that a failed commit may have left on disk
+	newest  uint64   // the highest revision when it was changed last: a commit that goes so far leaves nothing pending
 }
 
 // tomb is a deleted resource whose history is kept.
@@ -34,8 +35,8 @@ type tomb struct {
 // History returns the latest HistoryLimit revisions of a resource, oldest first, deletions included; also of a resource
 // that was deleted and of one that was created anew since. Revisions on disk that cannot be decoded are left out.
 func (s *Store) History(key resource.Key) []Revision {
-	s.histMu.RLock()
-	d := s.disk
+	s.mu.Lock()
+	d, top, unseen := s.disk, s.revision, s.unseen
 	var recent []entry
 	burned := map[uint64]bool{}
 	if p := s.backlog[key]; p != nil {
@@ -44,13 +45,14 @@ func (s *Store) History(key resource.Key) []Revision {
 			burned[r] = true
 		}
 	}
-	s.histMu.RUnlock()
+	s.mu.Unlock()
 
 	byRevision := map[uint64]Revision{}
 	if d != nil {
 		for _, e := range s.readHistory(d, key) {
-			if !burned[e.Revision.Revision] {
-				byRevision[e.Revision.Revision] = e.Revision
+			r := e.Revision.Revision
+			if !burned[r] && r <= top && (r <= unseen[0] || r > unseen[1]) {
+				byRevision[r] = e.Revision
 			}
 		}
 	}
@@ -64,28 +66,26 @@ func (s *Store) History(key resource.Key) []Revision {
 
 // keep keeps changes that are not on disk. s.mu is held.
 func (s *Store) keep(changes []entry) {
-	s.histMu.Lock()
-	defer s.histMu.Unlock()
 	for _, e := range changes {
 		p := s.pendingOf(e.key)
 		if len(p.entries) == HistoryLimit {
 			p.entries = slices.Delete(p.entries, 0, 1)
 		}
 		p.entries = append(p.entries, e)
+		p.newest = e.Revision.Revision
 	}
 }
 
 // burn remembers revisions of a failed commit. s.mu is held.
 func (s *Store) burn(changes []entry) {
-	s.histMu.Lock()
-	defer s.histMu.Unlock()
 	for _, e := range changes {
 		p := s.pendingOf(e.key)
 		p.burned = append(p.burned, e.Revision.Revision)
+		p.newest = max(p.newest, e.Revision.Revision)
 	}
 }
 
-// pendingOf is called with s.mu and s.histMu held.
+// pendingOf is called with s.mu held.
 func (s *Store) pendingOf(key resource.Key) *pending {
 	p := s.backlog[key]
 	if p == nil {
@@ -138,14 +138,12 @@ func (s *Store) evict() {
 
 // forgetKey drops the history of a resource. s.mu is held.
 func (s *Store) forgetKey(k resource.Key) {
-	s.histMu.Lock()
-	defer s.histMu.Unlock()
 	if s.opt.Path == "" {
 		delete(s.backlog, k)
 		return
 	}
 	if p := s.backlog[k]; p != nil {
-		p.entries = nil // the key stays: its record on disk has to go
+		p.entries, p.newest = nil, s.revision // the key stays: its record on disk has to go
 	}
 	s.forget = append(s.forget, k)
 }

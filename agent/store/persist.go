@@ -11,14 +11,18 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// diskState is what the store knows of its file. All of it is guarded by Store.mu.
+// reserved is how many revisions beyond those that are on disk the file allows for.
+const reserved = 100_000
+
+// diskState is what the store knows of its file. Store.commits is held for changes, and Store.mu too where readers are
+// told of it.
 type diskState struct {
 	err         error // why writes do not reach the disk
 	setAside    string
 	quarantined []Quarantined
 	lastPersist time.Time
 
-	base      uint64 // the mark on disk, as it was loaded or written
+	base      uint64 // the mark on disk, as it was loaded or written; changed with both locks held
 	attempted uint64 // the mark of the last commit, which may be on disk although it failed
 	full      bool   // the file lacks everything: it is new, while the store has content
 	moves     []move // to the quarantine, with the next commit
@@ -53,14 +57,21 @@ func (s *Store) load() error {
 	s.state.lastPersist = s.now()
 	if o.aside != "" || o.empty || !o.loaded.markKnown {
 		s.skipRevisions()
-		_ = s.commit(nil, nil) // what it says is in Health
 	}
-	_ = s.flush()
+	_ = s.flush() // what it says is in Health
 	return nil
 }
 
-// attach opens the file again after it could not be opened or broke.
-func (s *Store) attach() error {
+// openFile opens the file again after it could not be opened, broke or was moved. s.commits is held.
+func (s *Store) openFile() error {
+	if s.disk != nil && s.disk.moved() {
+		s.opt.Log.Error("the state file was moved or deleted while it was open", "path", s.opt.Path)
+		s.disk.abandon()
+		s.setDisk(nil)
+	}
+	if s.disk != nil {
+		return nil
+	}
 	d, o, err := openDisk(s.opt.Path, s.now())
 	s.noteOutcome(o)
 	if err != nil {
@@ -81,7 +92,9 @@ func (s *Store) attach() error {
 func (s *Store) noteOutcome(o outcome) {
 	switch {
 	case o.aside != "":
+		s.mu.Lock()
 		s.state.setAside = o.aside
+		s.mu.Unlock()
 		s.opt.Log.Error("the state file is damaged; it was renamed and a fresh one is used",
 			"path", s.opt.Path, "renamed", o.aside, "damage", o.damage)
 	case o.empty:
@@ -103,9 +116,10 @@ func (s *Store) detach() error {
 }
 
 func (s *Store) setDisk(d *disk) {
-	s.histMu.Lock()
-	defer s.histMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.disk = d
+	s.report()
 }
 
 // skipRevisions leaves a gap so that no revision that was shown without being on disk, or whose record on disk is
@@ -114,90 +128,76 @@ func (s *Store) skipRevisions() {
 	s.revision = max(s.revision, uint64(s.now().UnixMilli()))
 }
 
-// degrade takes note of why the disk takes no writes.
+// degrade takes note of why the disk takes no writes. s.commits is held.
 func (s *Store) degrade(err error) error {
-	if s.state.err == nil {
+	s.mu.Lock()
+	first := s.state.err == nil
+	if s.state.err = err; first {
 		s.skipRevisions()
+	}
+	s.report()
+	s.mu.Unlock()
+	if first {
 		s.opt.Log.Error("the state is not written to disk: changes of files and Envoys go on in memory, API writes are refused",
 			"path", s.opt.Path, "error", err)
 	}
-	s.state.err = err
 	return err
 }
 
-// encode makes the bodies of changes, by resource.
-func (s *Store) encode(changes []entry) (map[*resource.Resource][]byte, error) {
-	bodies := make(map[*resource.Resource][]byte, len(changes))
-	if s.opt.Path == "" {
-		return bodies, nil
-	}
-	for _, e := range changes {
-		if _, err := s.body(bodies, e.Resource); err != nil {
-			return nil, err
-		}
-	}
-	return bodies, nil
-}
-
-func (s *Store) body(known map[*resource.Resource][]byte, r *resource.Resource) ([]byte, error) {
-	if b, ok := known[r]; ok || r == nil {
-		return b, nil
-	}
-	b, err := s.opt.Encode(r)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", r.Key, err)
-	}
-	if len(b) == 0 {
-		return nil, fmt.Errorf("encode %s: no bytes", r.Key)
-	}
-	known[r] = b
-	return b, nil
-}
-
-// persist makes the changes of a plan durable. What was pending goes first, so that only the transition to a disk that
-// takes no writes leaves a commit behind of which nobody knows whether it is on disk.
-func (s *Store) persist(p *plan, bodies map[*resource.Resource][]byte) error {
-	if s.opt.Path == "" {
-		s.keep(p.changes)
+// encode makes the body of a change, once.
+func (s *Store) encode(e *entry) (err error) {
+	if e.Resource == nil || e.body != nil {
 		return nil
 	}
-	if err := s.flush(); err != nil {
-		return err
+	if e.body, err = s.opt.Encode(e.Resource); err != nil {
+		return fmt.Errorf("encode %s: %w", e.key, err)
 	}
-	if err := s.commit(p, bodies); err != nil {
-		s.burn(p.changes)
-		s.revision = max(s.revision, p.revision)
-		return err
+	if len(e.body) == 0 {
+		return fmt.Errorf("encode %s: no bytes", e.key)
 	}
 	return nil
 }
 
-// flush writes what is pending, if anything.
+// flush writes what is pending, if anything. s.commits is held.
 func (s *Store) flush() error {
-	if s.opt.Path == "" || s.state.err == nil && s.disk != nil && len(s.backlog) == 0 && len(s.state.moves) == 0 && len(s.unwritten) == 0 {
+	if s.opt.Path == "" {
 		return nil
 	}
-	return s.commit(nil, nil)
-}
-
-// commit writes what is pending and the changes of p, which may be nil, in one transaction.
-func (s *Store) commit(p *plan, bodies map[*resource.Resource][]byte) error {
-	if s.disk != nil && s.disk.moved() {
-		s.opt.Log.Error("the state file was moved or deleted while it was open", "path", s.opt.Path)
-		s.disk.abandon()
-		s.setDisk(nil)
+	s.mu.Lock()
+	due := s.state.err != nil || s.disk == nil || len(s.backlog) > 0 || len(s.state.moves) > 0 || len(s.unwritten) > 0 || s.markOff()
+	s.mu.Unlock()
+	if !due {
+		return nil
 	}
-	if s.disk == nil {
-		if err := s.attach(); err != nil {
-			return s.degrade(err)
-		}
+	if err := s.openFile(); err != nil {
+		return s.degrade(err)
 	}
-	w, err := s.writeSet(p, bodies)
+	s.mu.Lock()
+	w, err := s.writeSet(nil)
+	s.mu.Unlock()
 	if err != nil {
 		return s.degrade(err)
 	}
+	return s.commit(w)
+}
+
+// mark is what the file is to say of revisions: a closed store hands none out any more. s.mu is held.
+func (s *Store) mark() uint64 {
+	if s.closed {
+		return s.revision
+	}
+	return s.revision + reserved
+}
+
+// markOff reports whether the mark on disk has to be written for its own sake. s.mu is held.
+func (s *Store) markOff() bool {
+	return s.closed && s.state.base != s.revision || s.state.base < s.revision+reserved/2
+}
+
+// commit makes one transaction. s.commits is held.
+func (s *Store) commit(w writeSet) error {
 	s.state.attempted = w.mark
-	if err = s.write(w); err != nil {
+	if err := s.write(w); err != nil {
 		var broken *brokenError
 		if errors.As(err, &broken) {
 			s.disk.abandon()
@@ -209,15 +209,23 @@ func (s *Store) commit(p *plan, bodies map[*resource.Resource][]byte) error {
 		return s.degrade(err)
 	}
 	if s.state.err != nil {
-		s.opt.Log.Info("the state is written to disk again", "path", s.opt.Path, "pending", len(s.backlog))
+		s.opt.Log.Info("the state is written to disk again", "path", s.opt.Path, "written", len(w.edits))
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.state.err, s.state.base, s.state.full, s.state.moves = nil, w.mark, false, nil
 	s.state.lastPersist = s.now()
-	s.forget = nil
-	clear(s.unwritten)
-	s.histMu.Lock()
-	defer s.histMu.Unlock()
-	clear(s.backlog)
+	s.forget = slices.Clone(s.forget[len(w.forget):])
+	// What came while it was written stays.
+	maps.DeleteFunc(s.unwritten, func(k, v string) bool { written, ok := w.addresses[k]; return ok && written == v })
+	for k, p := range s.backlog {
+		p.entries = slices.DeleteFunc(p.entries, func(e entry) bool { return e.Revision.Revision <= w.through })
+		if p.burned = nil; p.newest <= w.through {
+			delete(s.backlog, k)
+		}
+	}
+	s.since = time.Time{}
+	s.report()
 	return nil
 }
 
@@ -233,25 +241,22 @@ func (s *Store) write(w writeSet) error {
 	return nil
 }
 
-// writeSet gathers one transaction.
-func (s *Store) writeSet(p *plan, bodies map[*resource.Resource][]byte) (writeSet, error) {
-	if bodies == nil {
-		bodies = map[*resource.Resource][]byte{}
-	}
-	w := writeSet{mark: s.revision, moves: s.state.moves, forget: s.forget, addresses: s.unwritten}
+// writeSet gathers one transaction: what is pending, and the changes of p, which may be nil. Both locks are held.
+func (s *Store) writeSet(p *plan) (writeSet, error) {
+	w := writeSet{mark: s.mark(), through: s.revision, moves: s.state.moves, forget: s.forget, addresses: maps.Clone(s.unwritten)}
 	next := s.Snapshot().records
 	entries := make(map[resource.Key][]entry, len(s.backlog))
 	for k, b := range s.backlog {
 		entries[k] = b.entries
 	}
 	if p != nil {
-		w.mark, next = p.revision, p.next
+		next = p.next
 		for _, e := range p.changes {
 			entries[e.key] = append(slices.Clip(entries[e.key]), e)
 		}
 	}
 	if s.state.full {
-		w.addresses = s.addresses
+		w.addresses = maps.Clone(s.addresses)
 		for r := range next.all() {
 			if len(entries[r.Key]) == 0 {
 				entries[r.Key] = []entry{entryOf(r)}
@@ -263,17 +268,21 @@ func (s *Store) writeSet(p *plan, bodies map[*resource.Resource][]byte) (writeSe
 		if b := s.backlog[k]; b != nil {
 			e.burned = b.burned
 		}
+		list := entries[k]
 		if r := next.get(k); r != nil {
-			v, err := s.value(entryOf(r), recordKey(k), bodies)
+			now := entryOf(r)
+			if n := len(list); n > 0 && list[n-1].Resource == r.Resource {
+				now.body = list[n-1].body
+			}
+			v, err := s.value(now, recordKey(k))
 			if err != nil {
 				return w, err
 			}
 			e.record = v
 		}
-		list := entries[k]
 		for _, en := range list[max(0, len(list)-HistoryLimit):] {
 			key := historyKey(k, en.Revision.Revision)
-			v, err := s.value(en, key, bodies)
+			v, err := s.value(en, key)
 			if err != nil {
 				return w, err
 			}
@@ -284,10 +293,9 @@ func (s *Store) writeSet(p *plan, bodies map[*resource.Resource][]byte) (writeSe
 	return w, nil
 }
 
-func (s *Store) value(e entry, key []byte, bodies map[*resource.Resource][]byte) ([]byte, error) {
-	body, err := s.body(bodies, e.Resource)
-	if err != nil {
+func (s *Store) value(e entry, key []byte) ([]byte, error) {
+	if err := s.encode(&e); err != nil {
 		return nil, err
 	}
-	return encodeEntry(e, key, body)
+	return encodeEntry(e, key, e.body)
 }

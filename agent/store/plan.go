@@ -53,6 +53,7 @@ type entry struct {
 	Revision
 	key     resource.Key
 	created time.Time
+	body    []byte // the encoded resource; nil when it was not encoded yet, and of a deletion
 }
 
 // record returns the record that the entry made, nil for a deletion.
@@ -88,7 +89,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 	for _, op := range b.Ops {
 		key := op.key()
 		old := current.get(key)
-		src := cmp.Or(op.Source, b.Source)
+		src, author := cmp.Or(op.Source, b.Source), cmp.Or(op.Author, b.Author)
 		if old != nil && !old.Source.yieldsTo(src) {
 			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
 			continue
@@ -109,7 +110,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		}
 		p.revision++
 		e := entry{key: key, created: now, Revision: Revision{Revision: p.revision, Time: now, Source: src,
-			Author: b.Author, Resource: op.Put, Deleted: op.Put == nil}}
+			Author: author, Resource: op.Put, Deleted: op.Put == nil}}
 		if old != nil {
 			e.created = old.Created
 		}
@@ -121,7 +122,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 			continue
 		}
 		gone := *old
-		gone.Revision, gone.Modified, gone.Author = p.revision, now, b.Author
+		gone.Revision, gone.Modified, gone.Author = p.revision, now, author
 		p.records = append(p.records, gone)
 	}
 	if len(conflicts) > 0 {

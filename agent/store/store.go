@@ -1,9 +1,12 @@
 // Package store holds the resources of the agent: the only mutable state that its parts share.
 //
-// A write is a Batch of one kind of source; it is applied whole or not at all, gets revisions that grow and are never
-// used twice, and is on disk (bbolt, one transaction with fsync) before Apply returns and before any reader sees it.
-// Where the disk fails or its file is lost, revisions go on from the milliseconds since 1970, so that none that was
-// shown without being on disk is handed out once more.
+// A write is a Batch of one kind of source; it is applied whole or not at all, and gets revisions that grow and are never
+// used twice. A write over the API is on disk (bbolt, one transaction with fsync) before Apply returns and before any
+// reader sees it. What files and Envoys say is seen first and written behind, by Run: after a crash it is read again from
+// where it came. So that a revision that was shown is not handed out again then, the file says up to which one the store
+// may go, and a start after a crash goes on behind that. Where the disk fails or its file is lost, revisions go on from
+// the milliseconds since 1970.
+//
 // A reader takes a Snapshot, which is immutable and never waits for a writer. A watcher has a one-slot channel that
 // says that something changed, not what.
 //
@@ -15,10 +18,12 @@
 // or cannot be decoded is put aside and named; while the disk takes no writes, resources of files and Envoys go on in
 // memory and are written when it takes them again, and only API writes are refused. Health tells about all of it.
 //
-// The package starts no goroutine.
+// The package starts no goroutine. Where nobody runs Run, changes of files and Envoys are written with the next write over
+// the API, by Flush, and by Close.
 package store
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"sync"
@@ -77,6 +82,7 @@ type Op struct {
 	Delete resource.Key
 	// Source of this op alone, when set: a batch can carry the changes of several files.
 	Source Source
+	Author string // of this op alone, when set
 	// IfRevision, when set, is the revision that the caller changes from: 0 where the resource must not exist yet.
 	IfRevision *uint64
 }
@@ -99,6 +105,8 @@ type Options struct {
 	Decode func([]byte) (*resource.Resource, error)
 	Log    *slog.Logger     // nil: nothing is logged
 	Now    func() time.Time // nil: time.Now
+	// Sync is called at the end of each transaction, which fails with its error, in tests of slow disks. Nil: not called.
+	Sync func() error
 }
 
 // Validate reports what is missing.
@@ -111,20 +119,23 @@ func (o Options) Validate() error {
 
 // Store is safe for use by many goroutines.
 type Store struct {
-	opt Options
+	opt   Options
+	dirty chan struct{} // one slot: something is pending
 
-	mu       sync.Mutex            // serializes Apply, Flush and Close; held during fsync
-	closed   bool                  // mu
-	revision uint64                // mu; the highest handed out
-	tombs    map[resource.Key]tomb // mu; deleted resources that have a history
-	forget   []resource.Key        // mu; histories to drop with the next commit
-	disk     *disk                 // mu for changes, histMu too; nil while no file is open for writing
-	state    diskState             // mu
+	commits sync.Mutex // one transaction at a time; taken before mu, and held over the disk
+
+	mu       sync.Mutex                // never held over the disk
+	closed   bool                      // mu
+	revision uint64                    // mu; the highest handed out
+	unseen   [2]uint64                 // mu; revisions after the first and up to the second are of a write over the API that is not on disk yet
+	tombs    map[resource.Key]tomb     // mu; deleted resources that have a history
+	forget   []resource.Key            // mu; histories to drop with the next commit
+	backlog  map[resource.Key]*pending // mu; what memory knows and the disk does not
+	since    time.Time                 // mu; when the oldest of it came, or later; zero without any
+	disk     *disk                     // mu and commits for changes; nil while no file is open for writing
+	state    diskState
 	snap     atomic.Pointer[Snapshot]
 	health   atomic.Pointer[Health]
-
-	histMu  sync.RWMutex              // never held during a write to disk
-	backlog map[resource.Key]*pending // mu for changes, histMu too: what memory knows and the disk does not
 
 	addresses map[string]string // mu
 	unwritten map[string]string // mu; changes of addresses that are not on disk; "": deleted
@@ -149,6 +160,7 @@ func Open(opt Options) (*Store, error) {
 	}
 	s := &Store{
 		opt:      opt,
+		dirty:    make(chan struct{}, 1),
 		tombs:    map[resource.Key]tomb{},
 		backlog:  map[resource.Key]*pending{},
 		watchers: map[chan struct{}]struct{}{},
@@ -158,11 +170,14 @@ func Open(opt Options) (*Store, error) {
 	}
 	s.snap.Store(newSnapshot(0, &table{}))
 	s.health.Store(&Health{})
+	s.state.afterWrite = opt.Sync
 	if opt.Path != "" {
 		if err := s.load(); err != nil {
 			return nil, err
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.report()
 	return s, nil
 }
@@ -180,49 +195,159 @@ func (s *Store) Apply(b Batch) ([]Record, error) {
 		return nil, err
 	}
 	s.mu.Lock()
+	p, err := s.prepare(b)
+	if err != nil || len(p.changes) == 0 {
+		s.mu.Unlock()
+		return p.records, err
+	}
+	if b.Source.Kind == SourceAPI && s.opt.Path != "" {
+		s.mu.Unlock()
+		return s.applyDurably(b)
+	}
 	defer s.mu.Unlock()
+	s.keep(p.changes)
+	s.swap(p)
+	return p.records, nil
+}
+
+// prepare plans a batch and encodes its changes. s.mu is held. The plan is never nil.
+func (s *Store) prepare(b Batch) (*plan, error) {
 	if s.closed {
-		return nil, ErrClosed
+		return &plan{}, ErrClosed
 	}
 	p, err := s.plan(b)
 	if err != nil {
-		return nil, err
+		return &plan{}, err
 	}
-	defer s.report()
-	if len(p.changes) == 0 {
-		_ = s.flush() // what it says is in Health
-		return p.records, nil
+	if s.opt.Path == "" {
+		return p, nil
 	}
-	values, err := s.encode(p.changes)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.persist(p, values); err != nil {
-		if b.Source.Kind == SourceAPI {
-			return nil, &DurabilityError{Path: s.opt.Path, Err: err}
-		}
-		// The failed commit may be on disk all the same. Its revisions are burned: these changes get others.
+	if mark := s.state.base; s.revision <= mark && p.revision > mark {
+		s.skipRevisions() // the file does not allow for these revisions
 		if p, err = s.plan(b); err != nil {
-			return nil, err
+			return &plan{}, err
 		}
-		s.keep(p.changes)
+	}
+	for i := range p.changes {
+		if err := s.encode(&p.changes[i]); err != nil {
+			return &plan{}, err
+		}
+	}
+	return p, nil
+}
+
+// applyDurably applies a batch that is not seen before it is on disk. Meanwhile s.mu is free: what files and Envoys change
+// is seen at once.
+func (s *Store) applyDurably(b Batch) ([]Record, error) {
+	s.commits.Lock()
+	defer s.commits.Unlock()
+	refuse := func(err error) ([]Record, error) { return nil, &DurabilityError{Path: s.opt.Path, Err: err} }
+	if s.state.err != nil {
+		// Only the transition to a disk that takes no writes leaves a commit behind of which nobody knows whether it is
+		// on disk.
+		if err := s.flush(); err != nil {
+			return refuse(err)
+		}
+	}
+	if err := s.openFile(); err != nil {
+		return refuse(s.degrade(err))
+	}
+	s.mu.Lock()
+	from := s.Snapshot()
+	p, err := s.prepare(b)
+	if err != nil || len(p.changes) == 0 {
+		s.mu.Unlock()
+		return p.records, err
+	}
+	s.unseen = [2]uint64{s.revision, p.revision}
+	s.revision = p.revision
+	w, err := s.writeSet(p)
+	s.mu.Unlock()
+	if err == nil {
+		err = s.commit(w)
+	} else {
+		err = s.degrade(err)
+	}
+
+	s.mu.Lock()
+	s.unseen = [2]uint64{}
+	overtaken := s.Snapshot() != from
+	if err != nil || overtaken {
+		s.burn(p.changes)
+	}
+	switch {
+	case err != nil:
+		s.report()
+		s.mu.Unlock()
+		return refuse(err)
+	case overtaken:
+		// What came in between was seen with later revisions. The batch gets revisions behind these; its content is on
+		// disk, so from here on it can be seen.
+		if p, err = s.prepare(b); err == nil {
+			s.keep(p.changes)
+		}
+	}
+	if err == nil {
+		s.swap(p)
+	}
+	s.mu.Unlock()
+	if overtaken {
+		_ = s.flush() // what it says is in Health
+	}
+	return p.records, err
+}
+
+// swap makes a plan what readers see. s.mu is held.
+func (s *Store) swap(p *plan) {
+	if len(p.changes) == 0 {
+		return
 	}
 	s.revision = p.revision
 	s.bury(p.changes)
 	s.snap.Store(newSnapshot(p.revision, p.next))
 	s.notify()
-	return p.records, nil
+	s.report()
+	select {
+	case s.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// retryEvery is how often a disk that takes no writes is tried again.
+const retryEvery = 5 * time.Second
+
+// Run writes behind what changes, all that has come meanwhile in one transaction, until ctx ends.
+func (s *Store) Run(ctx context.Context) {
+	t := time.NewTicker(retryEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.dirty:
+		case <-t.C:
+			// Nothing may be pending on a disk that takes no writes; that it takes them again is found out all the same.
+			if h := s.Health(); h.Pending == 0 && h.Err == nil {
+				continue
+			}
+		}
+		if err := s.Flush(); err != nil && !errors.Is(err, ErrClosed) {
+			s.opt.Log.Debug("the state is not written to disk", "path", s.opt.Path, "error", err)
+		}
+	}
 }
 
 // Close writes what is pending, if it can, and ends the store. Snapshots stay valid; Apply and Flush return ErrClosed.
 func (s *Store) Close() error {
+	s.commits.Lock()
+	defer s.commits.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
 		return nil
 	}
-	s.closed = true
-	defer s.report()
 	return errors.Join(s.flush(), s.detach())
 }
 

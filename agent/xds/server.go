@@ -123,6 +123,9 @@ type Server struct {
 	nodes    map[node.Key]*proxyNode
 	gone     []*proxyNode      // nodes without a stream, the longest gone first
 	claims   map[string]*claim // by node id: who holds it
+
+	progress   []Progress // as worked out after progressOf changes
+	progressOf uint64
 }
 
 // NewServer returns a server that holds all streams until Ready is called.
@@ -205,6 +208,7 @@ func (s *Server) Ready() {
 		n.refresh()
 		n.mu.Unlock()
 	}
+	s.watchers.notify()
 }
 
 // Config is what Publish gives a node.

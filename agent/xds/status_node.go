@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 const (
@@ -59,6 +60,7 @@ func agentVersion(n *core.Node) string {
 
 // record puts an event into the ring. Of a ticket the type and, unless the event names some, the resources are taken.
 func (n *proxyNode) record(e Event, t *ticket) {
+	n.srv.watchers.changes.Add(1)
 	e.Time = n.srv.opts.Now()
 	if t != nil {
 		e.TypeURL = draft.Types[t.w.rank]
@@ -153,13 +155,20 @@ func (st *adsStream) inSync() bool {
 }
 
 // Status returns what is known of all nodes, connected or recently so, sorted by node id.
-func (s *Server) Status() []ProxyStatus {
+func (s *Server) Status() []ProxyStatus { return s.status(func(*proxyNode) bool { return true }) }
+
+// StatusOf returns what is known of the nodes of one proxy, at most one per flavor. It costs what these do.
+func (s *Server) StatusOf(ref node.Ref) []ProxyStatus {
+	return s.status(func(n *proxyNode) bool { return n.ref == ref })
+}
+
+func (s *Server) status(wanted func(*proxyNode) bool) []ProxyStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]ProxyStatus, 0, len(s.nodes))
+	out := []ProxyStatus{}
 	for _, n := range s.nodes {
-		if n.connected == 0 && n.leftAt.IsZero() {
-			continue // not let in yet
+		if n.connected == 0 && n.leftAt.IsZero() || !wanted(n) {
+			continue // not let in yet, or not asked for
 		}
 		n.mu.Lock()
 		out = append(out, n.snapshot(n.connected > 0))

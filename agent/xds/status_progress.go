@@ -140,10 +140,15 @@ func (n *proxyNode) rejections() []Rejection {
 	return out
 }
 
-// Progress returns how far all nodes are, connected or recently so, sorted by node id. It costs far less than Status.
+// Progress returns how far all nodes are, connected or recently so, sorted by node id. It costs far less than Status, and
+// is worked out once after each change, for all who ask: the list must not be changed.
 func (s *Server) Progress() []Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	changes := s.watchers.changes.Load() // before the nodes are looked at: what changes meanwhile is looked at again
+	if s.progress != nil && s.progressOf == changes {
+		return s.progress
+	}
 	out := make([]Progress, 0, len(s.nodes))
 	for _, n := range s.nodes {
 		if n.connected == 0 && n.leftAt.IsZero() {
@@ -154,6 +159,7 @@ func (s *Server) Progress() []Progress {
 		n.mu.Unlock()
 	}
 	slices.SortFunc(out, func(a, b Progress) int { return compareKeys(a.Node, b.Node) })
+	s.progress, s.progressOf = out, changes
 	return out
 }
 

@@ -1,9 +1,14 @@
 package xds
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // watchers are those who want to know that something about the nodes has changed. The zero value has none.
 type watchers struct {
+	changes atomic.Uint64 // of what is known of the nodes, counted while their mu is held or after
+
 	mu  sync.Mutex // taken last of all
 	chs map[chan struct{}]struct{}
 }
@@ -29,6 +34,7 @@ func (s *Server) Watch() (changed <-chan struct{}, stop func()) {
 
 // notify tells all watchers. It never blocks.
 func (w *watchers) notify() {
+	w.changes.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ch := range w.chs {

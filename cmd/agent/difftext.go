@@ -154,12 +154,12 @@ func fieldsText(it *client.ItemDiff) string {
 	}
 	var b strings.Builder
 	for _, f := range it.Changes {
-		fmt.Fprintf(&b, "\n    %s: %s%s", shortPath(f.Path), fieldText(&f), byText(f.By))
+		fmt.Fprintf(&b, "\n    %s: %s%s", shortPath(f.Path), fieldText(&f.FieldChange), byText(f.By))
 	}
 	return b.String()
 }
 
-func fieldText(f *client.FieldDiff) string {
+func fieldText(f *client.FieldChange) string {
 	switch {
 	case f.Before == nil:
 		return "added " + jsonText(f.After)

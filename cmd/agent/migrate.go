@@ -302,6 +302,6 @@ func changeText(c *offline.MigrationChange) string {
 	if c.Op != "remove" && c.Value == nil {
 		c.Value = json.RawMessage("null")
 	}
-	f := client.FieldDiff{Path: c.Field, Before: c.Before, After: c.Value}
+	f := client.FieldChange{Path: c.Field, Before: c.Before, After: c.Value}
 	return fmt.Sprintf("%s %s %s: %s", shortType(c.Type), c.Name, shortPath(f.Path), fieldText(&f))
 }

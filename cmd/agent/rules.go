@@ -63,7 +63,7 @@ func rulesText(w io.Writer, doc *client.Rules) error {
 			about := r.ResourceMeta.Type + "/" + r.ResourceMeta.Name
 			switch {
 			case r.ResourceMeta.Type == "Mesh":
-				about = "all real services"
+				about = "all MeshService resources"
 			case r.ResourceSectionName != "":
 				about += ", port " + r.ResourceSectionName
 			}

@@ -210,5 +210,5 @@ func TestUnreadableFile(t *testing.T) {
 	if err := os.Chmod(dir+"/resources/secret.yaml", 0o644); err != nil {
 		t.Fatal(err)
 	}
-	d.says("resource file is mended")
+	d.says("resource file is valid again")
 }

@@ -1,5 +1,10 @@
 package finding
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Rule is one rule that configs are checked against. The numbers up to 120 are those of the project's list of what Envoy
 // refuses or cannot use; those from 200 on are of this package.
 type Rule struct {
@@ -8,6 +13,16 @@ type Rule struct {
 	Title    string   // what holds of a good config
 	// Unchecked is why nothing here checks the rule, "" for one that is checked.
 	Unchecked string
+}
+
+// Title says what holds of a good config by a rule, "" for a number that no rule has.
+func Title(number int) string {
+	rules := Rules()
+	i, ok := slices.BinarySearchFunc(rules, number, func(r Rule, n int) int { return cmp.Compare(r.Number, n) })
+	if !ok {
+		return ""
+	}
+	return rules[i].Title
 }
 
 // Rules lists the rules, by number.

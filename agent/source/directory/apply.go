@@ -48,10 +48,10 @@ func (s *Source) plan() []store.Op {
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[path]
 		before := f.conflicts
-		f.conflicts, f.held = nil, 0
+		f.conflicts, f.active = nil, 0
 		src := store.Source{Kind: store.SourceFile, Detail: path}
 		for _, r := range f.resources {
-			if f.kept() && newcomers[r.Key] {
+			if f.retained() && newcomers[r.Key] {
 				continue
 			}
 			if first, ok := holder[r.Key]; ok {
@@ -64,7 +64,7 @@ func (s *Source) plan() []store.Op {
 				continue
 			}
 			holder[r.Key] = path
-			f.held++
+			f.active++
 			if !ok || rec.Digest != r.Digest || rec.Source != src {
 				ops = append(ops, store.Op{Put: r, Source: src})
 			}

@@ -33,7 +33,7 @@ type fileState struct {
 	since    time.Time // when it was seen vanished or empty first; zero while it is not, or the directory cannot be listed
 
 	conflicts map[string]string // key: the source that holds it instead; set by plan
-	held      int               // resources that are in force from this file; set by plan
+	active    int               // resources that are in force from this file; set by plan
 }
 
 // signature tells versions of a file apart without reading them.
@@ -119,13 +119,14 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 			return &f
 		}
 	}
+	asBefore := f
 	started := s.o.Now()
 	data, sig, err := readStable(prev.path, min(s.o.FileBytes, budget))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !f.link:
 		return nil
 	case errors.Is(err, errMoving):
-		s.again = true
+		s.moving[f.path] = true
 		fallthrough
 	case err != nil:
 		f.sig, f.trusted, f.empty = signature{}, false, false
@@ -141,6 +142,10 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 	}
 	rs, faults := s.o.Registry.Decode(f.path, data)
 	faults = append(faults, twice(f.path, rs)...)
+	if age := time.Since(time.Unix(0, sig.mtime)); s.begun && age >= 0 && age < s.o.Rest && (len(faults) > 0 || len(rs) > 0 && lacksAny(rs, f.resources)) {
+		s.moving[f.path] = true // this may be the first part of what is being written
+		return &asBefore
+	}
 	f.faults = faults
 	f.empty = len(faults) == 0 && len(rs) == 0
 	if len(faults) == 0 && !f.empty {
@@ -213,6 +218,13 @@ func twice(path string, rs []*resource.Resource) resource.Faults {
 		seen[r.Key] = true
 	}
 	return out
+}
+
+// lacksAny reports whether some of the resources before are not there now.
+func lacksAny(now, before []*resource.Resource) bool {
+	return slices.ContainsFunc(before, func(b *resource.Resource) bool {
+		return !slices.ContainsFunc(now, func(n *resource.Resource) bool { return n.Key == b.Key })
+	})
 }
 
 // sameResources reports whether two files hold the same, in any order.

@@ -11,10 +11,10 @@ import (
 
 // Many writers truncate, unlink or rename away a file before they write it anew, and some take their time in between.
 // So what has gone is believed only when it stays away: a file that vanished, or that holds no document any more,
-// keeps its last good content until it was seen so for the settle time. What a file says instead is believed at once.
+// retains its last good content until it was seen so for the settle time. What a file says instead is believed at once.
 
-// hollow says in which way the file has no content now; "" when it has some, good or bad.
-func (f *fileState) hollow() string {
+// missing says in which way the file has no content now; "" when it has some, good or bad.
+func (f *fileState) missing() string {
 	switch {
 	case f.vanished:
 		return inspect.MissingVanished
@@ -24,11 +24,11 @@ func (f *fileState) hollow() string {
 	return ""
 }
 
-// kept reports whether the resources of the file are in force although it is hollow.
-func (f *fileState) kept() bool { return f.hollow() != "" && len(f.resources) > 0 }
+// retained reports whether the resources of the file are in force although it has no content.
+func (f *fileState) retained() bool { return f.missing() != "" && len(f.resources) > 0 }
 
-// settleFiles decides what becomes of hollow files: those that vanished since the last scan are added to next, those
-// that were hollow for long enough lose what they had. s.mu is held.
+// settleFiles decides what becomes of files without content: those that vanished since the last scan are added to next, those
+// that had none for long enough lose what they had. s.mu is held.
 func (s *Source) settleFiles(next map[string]*fileState) {
 	now, bytes, count := time.Now(), int64(0), 0
 	s.wake = time.Time{}
@@ -41,7 +41,7 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 	}
 	for _, path := range slices.Sorted(maps.Keys(next)) {
 		f := next[path]
-		how := f.hollow()
+		how := f.missing()
 		if how == "" {
 			if !f.since.IsZero() {
 				s.o.Log.Info("resource file is back", "file", path)
@@ -51,7 +51,7 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 		}
 		// Without a bound, files that appear and vanish all the time would pile up.
 		bytes, count = bytes+f.sig.size, count+1
-		if len(f.resources) > 0 && s.begun && bytes <= s.o.TotalBytes && count <= s.o.Files && s.keep(f, how, now) {
+		if len(f.resources) > 0 && s.begun && bytes <= s.o.TotalBytes && count <= s.o.Files && s.retain(f, how, now) {
 			continue
 		}
 		if f.vanished {
@@ -64,11 +64,11 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 	}
 }
 
-// keep reports whether a hollow file has still time left, and sees to it that there is a scan when that has passed.
-func (s *Source) keep(f *fileState, how string, now time.Time) bool {
+// retain reports whether a file without content has still time left, and sees to it that there is a scan when that has passed.
+func (s *Source) retain(f *fileState, how string, now time.Time) bool {
 	if f.since.IsZero() {
 		f.since = now
-		s.o.Log.Info("resource file has no content; what it had is kept for a while", "file", f.path, "state", how,
+		s.o.Log.Info("resource file has no content; what it had is retained for a while", "file", f.path, "state", how,
 			"resources", len(f.resources), "for", s.o.Settle)
 	}
 	until := f.since.Add(s.o.Settle)
@@ -84,22 +84,22 @@ func (s *Source) keep(f *fileState, how string, now time.Time) bool {
 // forgetMoved lets go of vanished files of which nothing is in force: other files have what they had. s.mu is held.
 func (s *Source) forgetMoved() {
 	for path, f := range s.files {
-		if f.vanished && f.held == 0 {
+		if f.vanished && f.active == 0 {
 			delete(s.files, path)
 		}
 	}
 }
 
 // newcomers returns the keys that a file with content names without having waited for another file to give them up. It
-// has them before a file that is kept. One that has waited goes on waiting, or a pause of the first file's writer
+// has them before a file whose content is retained. One that has waited goes on waiting, or a pause of the first file's writer
 // would show for a moment what the second says. s.mu is held.
 func (s *Source) newcomers() map[resource.Key]bool {
-	if !slices.ContainsFunc(slices.Collect(maps.Values(s.files)), (*fileState).kept) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(s.files)), (*fileState).retained) {
 		return nil
 	}
 	out := map[resource.Key]bool{}
 	for _, f := range s.files {
-		if f.hollow() != "" {
+		if f.missing() != "" {
 			continue
 		}
 		for _, r := range f.resources {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,20 +21,21 @@ import (
 	"github.com/nearside-mesh/nearside/agent/store"
 )
 
-// DirOptions is what a [DirSource] needs. Dir, Registry and Store are required.
+// Options is what a [Source] needs. Dir, Registry and Store are required.
 type Options struct {
 	Dir      string // absolute
 	Registry *resource.Registry
 	Store    *store.Store
 	Log      *slog.Logger     // nil: nothing is logged
 	Now      func() time.Time // nil: time.Now
-	// Scanned is called after every scan, when its result can be read; it must not block. Nil: not called.
+	// Scanned is called after every scan, whole or of single files, when its result can be read; it must not block. Nil: not called.
 	Scanned func()
 
 	// Watcher makes what tells of changes; an error means polling. Nil: fsnotify.NewWatcher.
 	Watcher func() (*fsnotify.Watcher, error)
 
-	Quiet   time.Duration // without events before a scan; default 20 ms
+	Quiet   time.Duration // without events before a scan; default 5 ms
+	Rest    time.Duration // that a file with fewer resources than before must be old, since its writer may be at work; default 20 ms
 	Ceiling time.Duration // from the first event to the scan at the latest; default 1 s
 	Settle  time.Duration // that a vanished or empty file keeps its last good content; default 1 s
 	Poll    time.Duration // between scans without events; default 30 s, a tenth of it while the directory cannot be watched or read
@@ -56,7 +58,8 @@ func (o Options) withDefaults() Options {
 	if o.Watcher == nil {
 		o.Watcher = fsnotify.NewWatcher
 	}
-	o.Quiet = cmp.Or(o.Quiet, 20*time.Millisecond)
+	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
+	o.Rest = cmp.Or(o.Rest, 20*time.Millisecond)
 	o.Ceiling = cmp.Or(o.Ceiling, time.Second)
 	o.Settle = cmp.Or(o.Settle, time.Second)
 	o.Poll = cmp.Or(o.Poll, 30*time.Second)
@@ -66,31 +69,32 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// DirSource keeps the store in line with a directory of resource files.
+// Source keeps the store in line with a directory of resource files.
 //
-// It works by level: every burst of events leads to one scan of the whole directory, which reads the files that differ
-// from the last scan and applies the difference to the store in one batch. A file with a fault keeps its last good
-// content in force, over restarts too, since the store remembers which file a resource came from. One that vanishes or
-// is emptied keeps it for the settle time, in case its writer is just between two steps; only the first scan, before
-// anybody is served, believes it at once. Of two files with one resource the first by name holds. A directory that is
-// missing or cannot be listed changes nothing.
+// It works by level. A burst of events leads to one scan, which reads the files that differ from the last scan and applies
+// the difference to the store in one batch: of the files alone that the events name, where these are regular files, else of
+// the whole directory, as at every poll. A file with a fault retains its last good content, over restarts too, since the
+// store remembers which file a resource came from. One that vanishes or is emptied retains it for the settle time, in case
+// its writer is just between two steps; only the first scan, before anybody is served, believes it at once. Of two files
+// with one resource the first by name holds. A directory that is missing or cannot be listed changes nothing.
 type Source struct {
 	o      Options
 	rescan chan struct{} // one slot
 
-	mu    sync.Mutex            // held by a scan; guards the rest
-	files map[string]*fileState // by path
-	fault resource.Faults       // of the directory as a whole
-	again bool                  // a file changed while it was read
-	begun bool                  // there was a scan before
-	wake  time.Time             // when a file has settled next; zero: none is waited for
+	mu     sync.Mutex            // held by a scan; guards the rest
+	files  map[string]*fileState // by path
+	fault  resource.Faults       // of the directory as a whole
+	again  bool                  // other sources changed the same resources all the time
+	moving map[string]bool       // files that changed while they were read, or that may not be written to their end
+	begun  bool                  // there was a scan before
+	wake   time.Time             // when a file has settled next; zero: none is waited for
 
 	status atomic.Pointer[[]inspect.FileStatus]
 }
 
-// NewDirSource returns a source that knows what the store has from files and has not looked at the directory.
+// New returns a source that knows what the store has from files and has not looked at the directory.
 func New(o Options) *Source {
-	s := &Source{o: o.withDefaults(), rescan: make(chan struct{}, 1), files: map[string]*fileState{}}
+	s := &Source{o: o.withDefaults(), rescan: make(chan struct{}, 1), files: map[string]*fileState{}, moving: map[string]bool{}}
 	for _, r := range s.o.Store.Snapshot().BySource(store.SourceFile) {
 		f := s.files[r.Source.Detail]
 		if f == nil {
@@ -98,7 +102,7 @@ func New(o Options) *Source {
 			s.files[f.path] = f
 		}
 		f.resources = append(f.resources, r.Resource)
-		f.held++
+		f.active++
 		if r.Modified.After(f.loaded) {
 			f.loaded = r.Modified
 		}
@@ -118,8 +122,8 @@ func (s *Source) Rescan() {
 	}
 }
 
-// Scan looks at the directory now and returns when the store has what it holds. What is wrong is in [DirSource.Files].
-// It is for the start; beside Run, use [DirSource.Rescan].
+// Scan looks at the directory now and returns when the store has what it holds. What is wrong is in [Source.Files].
+// It is for the start; beside Run, use [Source.Rescan].
 func (s *Source) Scan() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +143,8 @@ func (s *Source) Run(ctx context.Context) {
 	defer poll.Stop()
 	wait := debounce.New(s.o.Quiet, s.o.Ceiling)
 	defer wait.Stop()
-	if s.unsettled() {
+	touched, whole := map[string]bool{}, false // what to read at the end of the quiet time
+	if s.unsettled(touched) {
 		wait.Due()
 	}
 	for {
@@ -149,12 +154,18 @@ func (s *Source) Run(ctx context.Context) {
 		case e, ok := <-w.events():
 			if !ok {
 				w.lost()
-				wait.Due()
-			} else if w.concerns(e) {
-				wait.Due()
+			} else if !w.concerns(e) {
+				continue
 			}
+			if name := w.file(e); ok && name != "" {
+				touched[filepath.Join(s.o.Dir, name)] = true
+			} else {
+				whole = true
+			}
+			wait.Due()
 			continue
 		case err, ok := <-w.errors():
+			whole = true
 			if !ok {
 				w.lost()
 				wait.Due()
@@ -170,13 +181,19 @@ func (s *Source) Run(ctx context.Context) {
 			s.retry()
 			continue
 		case <-s.rescan:
+			whole = true
 		case <-wait.C:
 		case <-poll.C:
+			whole = true
 		}
 		wait.Done()
-		s.settle(w)
+		if whole || len(touched) == 0 || !s.scanFiles(touched) {
+			s.settle(w)
+		}
+		clear(touched)
+		whole = false
 		poll.Reset(s.pollTime(w))
-		if s.unsettled() {
+		if s.unsettled(touched) {
 			wait.Due()
 		}
 	}
@@ -224,13 +241,15 @@ func (s *Source) links() []string {
 	return out
 }
 
-func (s *Source) unsettled() bool {
+// unsettled reports whether there has to be one more scan soon, and adds the files that it is about.
+func (s *Source) unsettled(touched map[string]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.again
+	maps.Copy(touched, s.moving)
+	return s.again || len(s.moving) > 0
 }
 
-// retry applies again what another source kept from the store, in case it is free now.
+// retry applies again what another source has, in case it is free now.
 func (s *Source) retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,6 +266,7 @@ func (s *Source) retry() {
 func (s *Source) scan() {
 	defer s.o.Scanned()
 	s.again = false
+	clear(s.moving)
 	names, err := listResources(s.o.Dir, s.o.Files)
 	if err != nil {
 		s.dirFault(err)
@@ -279,6 +299,48 @@ func (s *Source) scan() {
 	}
 }
 
+// scanFiles looks at single files. It returns false, and has changed nothing, where more than their content may have
+// changed: then the whole directory has to be scanned.
+func (s *Source) scanFiles(paths map[string]bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault != nil || s.again || !s.wake.IsZero() || !s.begun {
+		return false
+	}
+	clear(s.moving)
+	budget := s.o.TotalBytes
+	for path, f := range s.files {
+		if !paths[path] {
+			budget -= f.sig.size
+		}
+	}
+	next := maps.Clone(s.files)
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		prev := s.files[path]
+		if prev == nil {
+			prev = &fileState{path: path}
+		}
+		f := s.read(prev, budget)
+		if f == nil || f.link || prev.link || f.empty {
+			return false
+		}
+		budget -= f.sig.size
+		next[path] = f
+	}
+	if len(next) > s.o.Files {
+		return false
+	}
+	before := s.files
+	s.files = next
+	s.apply()
+	s.publish()
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		s.logFaults(before[path], next[path])
+	}
+	s.o.Scanned()
+	return true
+}
+
 func (s *Source) dirFault(err error) {
 	why := fmt.Sprintf("the resource directory cannot be read: %v; what was loaded from it stays in force. Create it (empty, to remove all), or set resources.dir", err)
 	if s.fault == nil || s.fault[0].Reason != why {
@@ -300,9 +362,9 @@ func (s *Source) logFaults(prev, f *fileState) {
 	switch {
 	case slices.Equal(prev.faults, f.faults):
 	case len(f.faults) == 0:
-		s.o.Log.Info("resource file is mended", "file", f.path)
+		s.o.Log.Info("resource file is valid again", "file", f.path)
 	default:
-		s.o.Log.Error("resource file has faults", "file", f.path, "faults", len(f.faults), "first", f.faults[0].String(), "kept", len(f.resources))
+		s.o.Log.Error("resource file has faults", "file", f.path, "faults", len(f.faults), "first", f.faults[0].String(), "retained", len(f.resources))
 	}
 }
 
@@ -314,12 +376,12 @@ func (s *Source) publish() {
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[path]
-		st := inspect.FileStatus{Path: path, Resources: f.held, Loaded: f.loaded, Conflicts: maps.Clone(f.conflicts)}
+		st := inspect.FileStatus{Path: path, Resources: f.active, Loaded: f.loaded, Conflicts: maps.Clone(f.conflicts)}
 		if !f.vanished {
 			st.Faults = f.faults
 		}
-		if f.kept() {
-			st.Missing = f.hollow()
+		if f.retained() {
+			st.Missing = f.missing()
 			if !f.since.IsZero() {
 				st.KeptUntil = f.since.Add(s.o.Settle)
 			}

@@ -473,3 +473,51 @@ func TestDirChurn(t *testing.T) {
 	slices.Sort(want)
 	w.Want(strings.Join(want, " "))
 }
+
+// TestDirReadsOneFile has two files change, one of them without an event: by another name that it has elsewhere. The event
+// of the other one leads to no look at it.
+func TestDirReadsOneFile(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	silent := filepath.Join(elsewhere, "x")
+	agenttest.Write(t, silent, agenttest.Meshes("b"))
+	agenttest.Do(t, os.Link(silent, filepath.Join(dir, "b.yaml")))
+	agenttest.Write(t, filepath.Join(dir, "a.yaml"), agenttest.Meshes("a"))
+	w := watch(t, dir, agenttest.Memory(t), func(o *directory.Options) { o.Poll = time.Hour })
+	w.Want("a@a.yaml b@b.yaml")
+	<-w.scanned
+	<-w.scanned                        // Run has looked at the directory
+	write := func(name, text string) { // never seen empty
+		t.Helper()
+		agenttest.Write(t, filepath.Join(elsewhere, "next"), text)
+		agenttest.Do(t, os.Rename(filepath.Join(elsewhere, "next"), w.path(name)))
+	}
+	agenttest.Write(t, silent, agenttest.Meshes("b+"))
+	write("a.yaml", agenttest.Meshes("a+", "c"))
+	w.Want("a+@a.yaml b@b.yaml c@a.yaml")
+	write("new.yaml", agenttest.Meshes("d"))
+	w.Want("a+@a.yaml b@b.yaml c@a.yaml d@new.yaml")
+	write("a.yaml", agenttest.Meshes("a+"))
+	w.Want("a+@a.yaml b@b.yaml d@new.yaml")
+	write("new.yaml", "type: Mesh\n")
+	w.faulty("new.yaml")
+	w.Want("a+@a.yaml b@b.yaml d@new.yaml")
+	agenttest.Do(t, os.Remove(w.path("new.yaml"))) // what goes may have gone elsewhere: all files are looked at
+	w.Want("a+@a.yaml b+@b.yaml")
+}
+
+// TestDirFileInParts has a file written in parts, each of which is whole: none is believed that lacks what was there.
+func TestDirFileInParts(t *testing.T) {
+	dir, s := t.TempDir(), agenttest.Memory(t)
+	w := watch(t, dir, s, func(o *directory.Options) { o.Rest = 500 * time.Millisecond })
+	w.write("a.yaml", agenttest.Meshes("a", "b"))
+	w.Want("a@a.yaml b@a.yaml")
+	w.write("a.yaml", agenttest.Meshes("a+"))
+	<-time.After(100 * time.Millisecond)
+	w.write("a.yaml", agenttest.Meshes("a+", "b+"))
+	w.Want("a+@a.yaml b+@a.yaml")
+	if agenttest.Flapped(s, agenttest.MeshKey("b")) {
+		t.Error("what was not written yet was deleted")
+	}
+	w.write("a.yaml", agenttest.Meshes("a+"))
+	w.Want("a+@a.yaml")
+}

@@ -78,6 +78,16 @@ func (d *dirWatch) concerns(e fsnotify.Event) bool {
 	return d.real != "" && (e.Name == d.real || filepath.Dir(e.Name) == d.real) || d.names[e.Name]
 }
 
+// file returns the name of the resource file whose content an event is about, and "" for one that can be about more:
+// files that came, went or were exchanged by name, links, and other places.
+func (d *dirWatch) file(e fsnotify.Event) string {
+	name := filepath.Base(e.Name)
+	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 || d.names[e.Name] || filepath.Dir(e.Name) != d.real || !isResourceFile(name) {
+		return ""
+	}
+	return name
+}
+
 // follow watches the places that the directory and the links in it depend on now. It reports whether there is a new
 // one, where something may have happened before.
 func (d *dirWatch) follow(links []string) bool {

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -98,54 +97,39 @@ func (s *sidecarReach) over(before sidecarReach) sidecarReach {
 }
 
 // Sidecars returns what the proxies of a mesh say that they reach, by dataplane. The map must not be changed.
-func (s *Source) Sidecars(mesh string) map[string]*resource.Reach {
-	if all := s.sidecars.Load(); all != nil {
-		return (*all)[mesh]
-	}
-	return nil
-}
+func (s *Source) Sidecars(mesh string) map[string]*resource.Reach { return s.known.Load().sidecars[mesh] }
 
-// publishReach makes what proxies say known, and tells when it has changed. It is called with mu held.
-func (s *Source) publishReach() {
-	next := map[string]map[string]*resource.Reach{}
-	for id, n := range s.nodes {
-		if n.said.reach == nil {
-			continue
-		}
-		mesh, name, err := node.ParseID(id)
-		if err != nil {
-			continue
-		}
-		if next[mesh] == nil {
-			next[mesh] = map[string]*resource.Reach{}
-		}
-		next[mesh][name] = n.said.reach
-	}
-	if have := s.sidecars.Load(); have != nil && maps.EqualFunc(*have, next, maps.Equal) || have == nil && len(next) == 0 {
-		return
-	}
-	s.sidecars.Store(&next)
-	if s.o.Changed != nil {
-		s.o.Changed()
-	}
-}
-
-// reachProblems lists the annotations that cannot be read. It is called with mu held.
-func (s *Source) reachProblems(out []inspect.Problem) []inspect.Problem {
+// publish makes known what passes read, and tells when what proxies say that they reach has changed. It is called with
+// mu held.
+func (s *Source) publish() {
+	next := &known{sidecars: map[string]map[string]*resource.Reach{}}
+	var faults []inspect.Problem
 	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
 		n := s.nodes[id]
-		mesh, name, err := node.ParseID(id)
-		if len(n.said.faults) == 0 || err != nil {
+		key, ok := keyOf(id)
+		if !ok {
 			continue
 		}
-		kept := "it restricts nothing"
+		if n.unused != "" {
+			next.problems = append(next.problems, inspect.Problem{Resource: key.String(), Severity: inspect.SeverityWarning,
+				Reason: "the Dataplane in the node metadata of its Envoy is not used: " + n.unused})
+		}
+		inForce := "it restricts nothing"
 		if n.said.reach != nil {
-			kept = "what could be read last holds"
+			inForce = "what could be read last holds"
+			if next.sidecars[key.Mesh] == nil {
+				next.sidecars[key.Mesh] = map[string]*resource.Reach{}
+			}
+			next.sidecars[key.Mesh][key.Name] = n.said.reach
 		}
 		for _, f := range n.said.faults {
-			out = append(out, inspect.Problem{Resource: resource.Key{Kind: "Dataplane", Mesh: mesh, Name: name}.String(), Severity: inspect.SeverityError,
-				Reason: fmt.Sprintf("an annotation of its Envoy cannot be used, %s: %s", kept, f.String())})
+			faults = append(faults, inspect.Problem{Resource: key.String(), Severity: inspect.SeverityError,
+				Reason: fmt.Sprintf("an annotation of its Envoy cannot be used, %s: %s", inForce, f.String())})
 		}
 	}
-	return out
+	next.problems = append(next.problems, faults...)
+	before := s.known.Swap(next)
+	if s.o.Changed != nil && !maps.EqualFunc(before.sidecars, next.sidecars, maps.Equal) {
+		s.o.Changed()
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -12,10 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/inspect"
@@ -28,7 +25,7 @@ import (
 // MetadataDataplane is the field of the xDS node metadata that holds the proxy's own Dataplane as text, JSON or YAML.
 const MetadataDataplane = "dataplane.resource"
 
-// EnvoyOptions is what an [EnvoySource] needs. Registry and Store are required.
+// Options is what a [Source] needs. Registry and Store are required.
 type Options struct {
 	Registry *resource.Registry
 	Store    *store.Store
@@ -49,33 +46,42 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// EnvoySource keeps the Dataplanes that Envoys bring in their node metadata in the store, as long as a stream of the
-// node is open and for a grace time after it. Where a file or the API has a Dataplane of that name, that one holds
-// until it is deleted. As long it keeps what the annotations in the metadata say that the proxy reaches, whoever has
+// Source has the Dataplanes that Envoys bring in their node metadata stored as long as a stream of the node is open, and
+// for a grace time after it. Where a file or the API has a Dataplane of that name, that one takes precedence until it is
+// deleted. For the same time it remembers what the annotations in the metadata say that the proxy reaches, whoever has
 // the Dataplane. It is an [xds.StreamHandler].
+//
+// Streams only change what is known of their nodes. One goroutine, [Source.Run], brings the store in line with that, all
+// nodes in one batch. Nothing waits for the store but that goroutine.
 type Source struct {
 	o    Options
-	wake chan struct{} // one slot: a deadline was set
-
-	putting sync.Mutex // taken before mu; held while a Dataplane is stored, so that the newest one is stored last
+	bell chan struct{} // one slot: the store has to be looked at
 
 	mu    sync.Mutex
 	nodes map[string]*envoyNode // by node id; those with a stream and those in their grace time
 
-	sidecars atomic.Pointer[map[string]map[string]*resource.Reach] // by mesh and dataplane; immutable
+	known atomic.Pointer[known]
 }
 
 type envoyNode struct {
 	streams  int
 	want     *resource.Resource // what its metadata says; nil when it says nothing, or before it came back
-	conflict string             // why want is not in the store
+	unused   string             // why want is not in the store; "" without want
+	refused  string             // unused, where the store cannot take want
 	deadline time.Time          // end of the grace time; zero while a stream is open
 	said     sidecarReach       // by its annotations
 }
 
-// NewEnvoySource returns a source in which the Dataplanes that an earlier run left in the store begin their grace time.
+// known is what passes read. It is immutable.
+type known struct {
+	sidecars map[string]map[string]*resource.Reach // by mesh and dataplane
+	problems []inspect.Problem
+}
+
+// New returns a source in which the Dataplanes that an earlier run left in the store begin their grace time.
 func New(o Options) *Source {
-	s := &Source{o: o.withDefaults(), wake: make(chan struct{}, 1), nodes: map[string]*envoyNode{}}
+	s := &Source{o: o.withDefaults(), bell: make(chan struct{}, 1), nodes: map[string]*envoyNode{}}
+	s.known.Store(&known{})
 	deadline := time.Now().Add(s.o.Grace)
 	for _, r := range s.o.Store.Snapshot().BySource(store.SourceEnvoy) {
 		s.nodes[r.Source.Detail] = &envoyNode{deadline: deadline}
@@ -96,57 +102,24 @@ func (s *Source) Opened(st xds.Stream) error {
 	for _, f := range said.faults {
 		s.o.Log.Warn("an annotation of a node cannot be used", "node", id, "reason", f.String())
 	}
-	if err := s.join(id, want, said); err != nil {
-		return err
-	}
-	if want == nil {
-		return nil
-	}
-	if err := s.put(id); err != nil {
-		s.leave(id)
-		s.o.Log.Error("the Dataplane of a node cannot be stored", "node", id, "error", err)
-		return status.Errorf(codes.Unavailable, "node %q: its Dataplane cannot be stored: %v", id, err)
-	}
-	return nil
+	return s.join(id, want, said)
 }
 
 // Closed begins the grace time when it was the last stream of its node.
-func (s *Source) Closed(st xds.Stream) { s.leave(st.Key.ID) }
-
-// maxStatusBytes bounds a refusal, since gRPC sends it in a header.
-const maxStatusBytes = 2048
-
-// decode returns the Dataplane in the metadata, nil when there is none.
-func (s *Source) decode(id string, n *core.Node) (*resource.Resource, error) {
-	v := n.GetMetadata().GetFields()[MetadataDataplane]
-	if v == nil {
-		return nil, nil
+func (s *Source) Closed(st xds.Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[st.Key.ID]
+	if n == nil {
+		return
 	}
-	t, ok := v.GetKind().(*structpb.Value_StringValue)
-	if !ok {
-		return nil, fmt.Errorf("node %q: metadata field %q is not a text; put the Dataplane there as one text of JSON or YAML", id, MetadataDataplane)
+	if n.streams--; n.streams == 0 {
+		n.deadline = time.Now().Add(s.o.Grace)
+		s.ring()
 	}
-	if len(t.StringValue) > s.o.Bytes {
-		return nil, fmt.Errorf("node %q: metadata field %q has %d bytes; at most %d are allowed", id, MetadataDataplane, len(t.StringValue), s.o.Bytes)
-	}
-	rs, faults := s.o.Registry.Decode("metadata "+MetadataDataplane, []byte(t.StringValue))
-	if err := faults.Err(); err != nil {
-		return nil, fmt.Errorf("node %q: %w", id, err)
-	}
-	if len(rs) != 1 {
-		return nil, fmt.Errorf("node %q: metadata field %q holds %d resources; want one Dataplane", id, MetadataDataplane, len(rs))
-	}
-	r := rs[0]
-	if r.Kind != "Dataplane" {
-		return nil, fmt.Errorf("node %q: metadata field %q holds a %s; want a Dataplane", id, MetadataDataplane, r.Kind)
-	}
-	if own := r.Mesh + "." + r.Name; own != id {
-		return nil, fmt.Errorf("node %q: metadata field %q holds the Dataplane %q of mesh %q, whose node id is %q; let the two agree", id, MetadataDataplane, r.Name, r.Mesh, own)
-	}
-	return r, nil
 }
 
-// join counts a stream in.
+// join counts a stream in. What it says of its reach is known when join returns, before the proxy gets a config.
 func (s *Source) join(id string, want *resource.Resource, said sidecarReach) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,174 +134,169 @@ func (s *Source) join(id string, want *resource.Resource, said sidecarReach) err
 	n.streams++
 	n.deadline = time.Time{}
 	if want != nil {
-		n.want = want
+		n.want, n.refused = want, ""
 	}
-	n.said = said.over(n.said)
-	s.publishReach()
+	before := n.said
+	if n.said = said.over(before); n.said.reach != before.reach || len(n.said.faults)+len(before.faults) > 0 {
+		s.publish()
+	}
+	s.ring()
 	return nil
 }
 
-// leave counts a stream out.
-func (s *Source) leave(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.nodes[id]
-	if n == nil {
-		return
-	}
-	if n.streams--; n.streams > 0 {
-		return
-	}
-	if _, ok := s.owned(id); !ok && n.said.reach == nil {
-		delete(s.nodes, id)
-		return
-	}
-	n.deadline = time.Now().Add(s.o.Grace)
-	s.signal()
-}
-
-// owned returns the key of the Dataplane that the store has from this node.
-func (s *Source) owned(id string) (resource.Key, bool) {
-	mesh, name, err := node.ParseID(id)
-	if err != nil {
-		return resource.Key{}, false
-	}
-	k := resource.Key{Kind: "Dataplane", Mesh: mesh, Name: name}
-	rec, ok := s.o.Store.Snapshot().Get(k)
-	return k, ok && rec.Source == envoyOf(id)
-}
-
-func envoyOf(id string) store.Source { return store.Source{Kind: store.SourceEnvoy, Detail: id} }
-
-// put stores what the newest stream of a node wants, or notes who owns it.
-func (s *Source) put(id string) error {
-	s.putting.Lock()
-	defer s.putting.Unlock()
-	s.mu.Lock()
-	n := s.nodes[id]
-	if n == nil || n.want == nil || n.streams == 0 {
-		s.mu.Unlock()
-		return nil
-	}
-	want := n.want
-	s.mu.Unlock()
-
-	_, err := s.o.Store.Apply(store.Batch{Source: envoyOf(id), Author: id, Ops: []store.Op{{Put: want}}})
-	var conflict *store.ConflictError
-	if err != nil && !errors.As(err, &conflict) {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n = s.nodes[id]; n == nil {
-		// The last stream has ended meanwhile, and found nothing to wait for.
-		s.nodes[id] = &envoyNode{deadline: time.Now().Add(s.o.Grace)}
-		s.signal()
-		return nil
-	}
-	why := ""
-	if conflict != nil {
-		why = conflict.Error()
-	}
-	if why != "" && why != n.conflict {
-		s.o.Log.Warn("the Dataplane in the metadata of a node is not used: another source has it", "node", id, "reason", why)
-	}
-	n.conflict = why
-	return nil
-}
-
-// signal lets Run look at the deadlines.
-func (s *Source) signal() {
+// ring has Run look at the nodes.
+func (s *Source) ring() {
 	select {
-	case s.wake <- struct{}{}:
+	case s.bell <- struct{}{}:
 	default:
 	}
 }
 
-// Problems lists the Dataplanes that are not used because another source has them, sorted, and the annotations that
-// cannot be.
-func (s *Source) Problems() []inspect.Problem {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []inspect.Problem
-	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
-		if n := s.nodes[id]; n.conflict != "" {
-			out = append(out, inspect.Problem{Resource: n.want.Key.String(), Severity: inspect.SeverityWarning,
-				Reason: "the Dataplane in the node metadata of its Envoy is not used: " + n.conflict})
-		}
-	}
-	return s.reachProblems(out)
+// keyOf returns the key of the Dataplane that a node with that id may bring.
+func keyOf(id string) (resource.Key, bool) {
+	mesh, name, err := node.ParseID(id)
+	return resource.Key{Kind: kindDataplane, Mesh: mesh, Name: name}, err == nil
 }
 
-// Run deletes Dataplanes at the end of their grace time and brings in those that another source has given up, until
-// ctx ends.
+const kindDataplane = "Dataplane"
+
+func envoyOf(id string) store.Source { return store.Source{Kind: store.SourceEnvoy, Detail: id} }
+
+// Run stores Dataplanes, deletes them at the end of their grace time, and stores those that another source has given
+// up, until ctx ends.
 func (s *Source) Run(ctx context.Context) {
 	changed, stop := s.o.Store.Watch()
 	defer stop()
-	s.retry()
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
+		if next := s.update(); !next.IsZero() {
+			t.Reset(time.Until(next))
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			s.retry()
-			continue
-		case <-s.wake:
+		case <-s.bell:
 		case <-t.C:
-		}
-		if next := s.expire(time.Now()); !next.IsZero() {
-			t.Reset(time.Until(next))
 		}
 	}
 }
 
-// expire deletes what has outlived its grace time and returns the next deadline, zero when there is none. The lock is
-// held meanwhile, so that a stream that opens now is counted either before or after.
-func (s *Source) expire(now time.Time) (next time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
-		n := s.nodes[id]
-		switch {
-		case n.deadline.IsZero():
-			continue
-		case n.deadline.After(now):
-			if next.IsZero() || n.deadline.Before(next) {
-				next = n.deadline
-			}
-			continue
+// update brings the store in line with the nodes and returns the next end of a grace time, zero when there is none.
+func (s *Source) update() (next time.Time) {
+	for range 8 {
+		var ops []store.Op
+		ops, next = s.plan(time.Now())
+		if len(ops) == 0 {
+			return next
 		}
-		if k, ok := s.owned(id); ok {
-			if _, err := s.o.Store.Apply(store.Batch{Source: envoyOf(id), Author: id, Ops: []store.Op{{Delete: k}}}); err != nil {
-				s.o.Log.Error("the Dataplane of a node that is gone cannot be deleted", "node", id, "error", err)
+		_, err := s.o.Store.Apply(batch(ops))
+		var conflict *store.ConflictError
+		if errors.As(err, &conflict) {
+			continue // another source was faster: the plan is made anew
+		}
+		if errors.Is(err, store.ErrClosed) {
+			return time.Time{}
+		}
+		for _, op := range ops {
+			if err != nil { // one that cannot be stored does not hold up the others
+				_, err := s.o.Store.Apply(batch([]store.Op{op}))
+				s.applied(op, err)
 			} else {
-				s.o.Log.Info("the Dataplane of a node that is gone is deleted", "node", id, "grace", s.o.Grace)
+				s.applied(op, nil)
 			}
 		}
-		delete(s.nodes, id)
+		return next
 	}
-	s.publishReach()
+	s.ring() // other sources change the same Dataplanes all the time
 	return next
 }
 
-// retry stores the Dataplanes that could not be stored before.
-func (s *Source) retry() {
-	var again []string
+func batch(ops []store.Op) store.Batch {
+	return store.Batch{Source: store.Source{Kind: store.SourceEnvoy}, Ops: ops}
+}
+
+// plan returns the changes that lead from the store to the nodes, and forgets nodes that are gone.
+func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
+	type report struct{ id, why string }
+	var unused []report
+	defer func() {
+		for _, u := range unused {
+			s.o.Log.Warn("the Dataplane in the metadata of a node is not used: another source has it", "node", u.id, "reason", u.why)
+		}
+	}()
 	s.mu.Lock()
-	for id, n := range s.nodes {
-		if n.conflict == "" || n.streams == 0 {
+	defer s.mu.Unlock()
+	snap := s.o.Store.Snapshot()
+	before := len(s.nodes)
+	said := false // something that is published has changed
+	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
+		n := s.nodes[id]
+		key, ok := keyOf(id)
+		rec, stored := snap.Get(key)
+		own := ok && stored && rec.Source == envoyOf(id)
+		switch {
+		case n.deadline.IsZero():
+		case !n.deadline.After(now):
+			delete(s.nodes, id)
+			if own {
+				ops = append(ops, store.Op{Delete: key, Source: rec.Source, Author: id})
+			}
 			continue
+		default:
+			if !own && (stored || n.want == nil) { // nothing of it is left that could be deleted later
+				if n.want = nil; n.said.reach == nil {
+					delete(s.nodes, id)
+					continue
+				}
+			}
+			if next.IsZero() || n.deadline.Before(next) {
+				next = n.deadline
+			}
 		}
-		if _, taken := s.o.Store.Snapshot().Get(n.want.Key); !taken {
-			again = append(again, id)
+		why := ""
+		switch {
+		case n.want == nil:
+		case n.refused != "":
+			why = n.refused
+		case stored && !own:
+			why = (&store.ConflictError{Conflicts: []store.Conflict{{Key: key, Owner: rec.Source, Wanted: envoyOf(id)}}}).Error()
+			if why != n.unused {
+				unused = append(unused, report{id, why})
+			}
+		case !stored || rec.Digest != n.want.Digest:
+			ops = append(ops, store.Op{Put: n.want, Source: envoyOf(id), Author: id})
 		}
+		said = said || why != n.unused
+		n.unused = why
 	}
-	s.mu.Unlock()
-	for _, id := range again {
-		if err := s.put(id); err != nil {
-			s.o.Log.Error("the Dataplane of a node cannot be stored", "node", id, "error", err)
+	if said || len(s.nodes) != before {
+		s.publish()
+	}
+	return ops, next
+}
+
+// applied takes note of what became of a change.
+func (s *Source) applied(op store.Op, err error) {
+	id := op.Author
+	switch {
+	case op.Put == nil && err == nil:
+		s.o.Log.Info("the Dataplane of a node that is gone is deleted", "node", id, "grace", s.o.Grace)
+	case op.Put == nil:
+		s.o.Log.Error("the Dataplane of a node that is gone cannot be deleted", "node", id, "error", err)
+	case err != nil:
+		s.o.Log.Error("the Dataplane of a node cannot be stored", "node", id, "error", err)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if n := s.nodes[id]; n != nil && n.want == op.Put {
+			n.refused = "it cannot be stored: " + err.Error()
+			n.unused = n.refused
+			s.publish()
 		}
 	}
 }
+
+// Problems lists the Dataplanes that are not used because another source has them, sorted, and the annotations that
+// cannot be used. The list must not be changed.
+func (s *Source) Problems() []inspect.Problem { return s.known.Load().problems }

@@ -1,6 +1,7 @@
 package metadata_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -39,7 +40,9 @@ func TestEnvoyGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := agenttest.Memory(t)
 		e := newEnvoys(s, nil)
-		go e.Run(t.Context())
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go e.Run(ctx)
 		expect := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
@@ -75,6 +78,8 @@ func TestEnvoyGrace(t *testing.T) {
 
 		// What an earlier run left has a grace time from the start.
 		open(web)
+		synctest.Wait()
+		stop()
 		again := newEnvoys(s, nil)
 		go again.Run(t.Context())
 		time.Sleep(29 * time.Second)
@@ -92,6 +97,7 @@ func TestEnvoyConflict(t *testing.T) {
 		agenttest.ByAPI(t, s, agenttest.DataplaneText("default", "web", "10.9.9.9"))
 		web := stream(t, "default.web", agenttest.DataplaneText("default", "web", "10.0.0.1"))
 		agenttest.Do(t, e.Opened(web))
+		synctest.Wait()
 		if got := agenttest.Has(s); got != "api 10.9.9.9" {
 			t.Fatalf("the API's Dataplane does not hold: %q", got)
 		}
@@ -161,6 +167,9 @@ func TestEnvoyRefusals(t *testing.T) {
 func TestEnvoyNodesAreBounded(t *testing.T) {
 	s := agenttest.Memory(t)
 	e := newEnvoys(s, func(o *metadata.Options) { o.Nodes = 3 })
+	changed, stop := s.Watch()
+	defer stop()
+	run(t, e)
 	open := func(name string) error {
 		return e.Opened(stream(t, "default."+name, agenttest.DataplaneText("default", name, "10.0.0.1")))
 	}
@@ -169,9 +178,7 @@ func TestEnvoyNodesAreBounded(t *testing.T) {
 		t.Errorf("a fourth node: %v", err)
 	}
 	agenttest.Do(t, e.Opened(stream(t, "default.d", nil))) // costs nothing
-	if got := s.Snapshot().Len(); got != 3 {
-		t.Errorf("%d resources", got)
-	}
+	agenttest.Await(t, "three nodes are stored", changed, func() bool { return s.Snapshot().Len() == 3 })
 }
 
 func FuzzEnvoyMetadata(f *testing.F) {
@@ -181,7 +188,12 @@ func FuzzEnvoyMetadata(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, text string) {
 		s := agenttest.Memory(t)
 		n := &core.Node{Id: id, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{metadata.MetadataDataplane: structpb.NewStringValue(text)}}}
-		if err := newEnvoys(s, nil).Opened(xds.Stream{Node: n, Key: node.Key{ID: id}}); err != nil {
+		e := newEnvoys(s, nil)
+		err := e.Opened(xds.Stream{Node: n, Key: node.Key{ID: id}})
+		over, stop := context.WithCancel(t.Context())
+		stop()
+		e.Run(over)
+		if err != nil {
 			if s.Snapshot().Len() != 0 {
 				t.Fatalf("refused with %v and stored", err)
 			}

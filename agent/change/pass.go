@@ -1,0 +1,228 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// run looks at one proxy after the other, for a check, and for a diff where d is not nil.
+func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
+	if q.Set == nil {
+		q.Set = resource.NewSet(nil)
+	}
+	q.MaxTold, q.MaxTried = cmp.Or(q.MaxTold, 200_000), cmp.Or(q.MaxTried, 60_000)
+	q.MaxTrials, q.MaxFindings = cmp.Or(q.MaxTrials, 512), cmp.Or(q.MaxFindings, 200)
+	after, resources, differ, e := q.apply()
+	if e != nil {
+		return e
+	}
+	s := &states{Question: q, after: after, resources: resources, meshes: map[string]*meshStates{}, memo: generate.NewMemo()}
+	scope, compared := q.proxies(after)
+	proxies := v.begin(s, differ, slices.Clone(compared))
+	if d != nil {
+		if err := d.begin(s, scope, len(compared)); err != nil {
+			return err
+		}
+	}
+	for i, id := range proxies {
+		if err := ctx.Err(); err != nil {
+			if d == nil {
+				break
+			}
+			return err
+		}
+		// What is compared is checked too, and both lists are sorted.
+		also := len(compared) > 0 && compared[0] == id
+		if also {
+			compared = compared[1:]
+		}
+		if err := s.proxy(id, d, v, also); err != nil {
+			return err
+		}
+		if q.Progress != nil {
+			q.Progress(i+1, len(proxies))
+		}
+	}
+	v.finish()
+	if d != nil {
+		d.finish()
+	}
+	return nil
+}
+
+// states derives what is there before and after the change.
+type states struct {
+	*Question
+	after     *resource.Set
+	resources []DiffResource
+	meshes    map[string]*meshStates
+	memo      *generate.Memo
+	derived   int // services of the meshes that were derived to find causes
+}
+
+// meshStates is a mesh before and after the change; nil where it does not exist or nothing of the change can act
+// in it.
+type meshStates struct {
+	from, to   *generate.Mesh
+	candidates []*candidate // what of the change concerns the mesh
+	policies   map[string]bool
+	compared   bool // a diff is about one of its proxies
+	checked    bool // its warnings were taken up by a check
+}
+
+// mesh returns both states of a mesh. Neither is derived where nothing of the change can act in the mesh.
+func (s *states) mesh(name string) (*meshStates, error) {
+	if m := s.meshes[name]; m != nil {
+		return m, nil
+	}
+	m := &meshStates{policies: map[string]bool{}}
+	var other bool
+	m.candidates, other = s.candidatesIn(name)
+	other = other && (s.Shadow || len(m.candidates) > 0)
+	if !other && !s.Shadow {
+		s.meshes[name] = m
+		return m, nil
+	}
+	var err error
+	if m.from = s.Made[name]; m.from == nil {
+		if m.from, err = s.build(s.Set, name, nil); err != nil {
+			return nil, err
+		}
+	}
+	m.to = m.from
+	if other {
+		if m.to, err = s.build(s.after, name, m.from); err != nil {
+			return nil, err
+		}
+	}
+	if s.Shadow && m.to != nil {
+		m.to = m.to.Shadow()
+	}
+	for _, x := range [...]*generate.Mesh{m.from, m.to} {
+		if x == nil || x.Policies == nil {
+			continue
+		}
+		for _, plugin := range x.Policies.Plugins {
+			for _, d := range plugin.Kinds {
+				m.policies[d.Kind] = true
+			}
+			for _, l := range plugin.Legacy {
+				m.policies[l.Kind] = true
+			}
+		}
+	}
+	s.meshes[name] = m
+	return m, nil
+}
+
+// build derives a mesh of a set, nil when the set does not have it.
+func (s *states) build(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
+	if set.Get(meshKey(name)) == nil {
+		return nil, nil
+	}
+	return s.NewMesh(set, name, prev)
+}
+
+// proxyStates is one proxy before and after the change.
+type proxyStates struct {
+	generate.ProxyID
+	*states
+	mesh                 *meshStates
+	now                  *generate.Proxy // in force; nil where that is not known
+	made                 bool            // from was made
+	from, to             *generate.Proxy // nil where it does not exist
+	failedBefore, failed error
+}
+
+func (s *states) of(id generate.ProxyID, m *meshStates) *proxyStates {
+	x := &proxyStates{ProxyID: id, states: s, mesh: m}
+	if s.InForce != nil {
+		x.now = s.InForce(id)
+	}
+	return x
+}
+
+// makeFrom makes the config before the change, once.
+func (x *proxyStates) makeFrom() {
+	if !x.made {
+		x.made = true
+		x.from, x.failedBefore = x.In(x.mesh.from, x.now, x.memo)
+	}
+}
+
+// worse returns why no config can be made after the change, where it could be made before it or failed otherwise.
+func (x *proxyStates) worse() error {
+	if x.failed == nil {
+		return nil
+	}
+	if x.makeFrom(); x.failedBefore != nil && x.failedBefore.Error() == x.failed.Error() {
+		return nil
+	}
+	return x.failed
+}
+
+// proxy makes both configs of a proxy, as far as they are needed, for those who ask.
+func (s *states) proxy(id generate.ProxyID, d *differ, v *verifier, compared bool) error {
+	m, err := s.mesh(id.Mesh)
+	if err != nil {
+		return err
+	}
+	x := s.of(id, m)
+	compare, check := d != nil && compared, v.wants(x)
+	m.compared = m.compared || compare
+	if compare && m.from == m.to {
+		if s.Set.Get(resource.Key{Kind: kindDataplane, Mesh: id.Mesh, Name: id.Name}) != nil {
+			d.out.Compared++
+		}
+		compare = false
+	}
+	if compare {
+		x.makeFrom()
+	}
+	if compare || check {
+		x.to, x.failed = x.In(m.to, cmp.Or(x.from, x.now), s.memo)
+	}
+	if check {
+		v.proxy(x)
+	}
+	if compare {
+		return d.proxy(x)
+	}
+	return nil
+}
+
+// same reports whether nothing but endpoints can differ in the configs of a proxy.
+func (m *meshStates) same(name string) bool {
+	if m.from == m.to {
+		return true
+	}
+	if m.from == nil || m.to == nil || m.from.Policies == nil || m.to.Policies == nil || m.from.View.Catalog != m.to.View.Catalog {
+		return false
+	}
+	p, q := m.from.View.Dataplane(name), m.to.View.Dataplane(name)
+	return p != nil && q != nil && p.Digest == q.Digest && m.from.Policies.Match(p).Fingerprint == m.to.Policies.Match(q).Fingerprint
+}
+
+// ownNames returns what is said of a proxy and of no other one, longest first: its tags as it shows them to others, its
+// services and addresses.
+func ownNames(m *generate.Mesh, name string) []string {
+	if m == nil || m.View.Dataplane(name) == nil {
+		return nil
+	}
+	dp, ok := m.View.Dataplane(name).Spec.(*resource.Dataplane)
+	if !ok {
+		return nil
+	}
+	own := []string{mesh.TagString(m.View.ProxyTags(dp)), dp.Networking.Address}
+	for i := range dp.Networking.Inbound {
+		in := &dp.Networking.Inbound[i]
+		own = append(own, in.Address, in.Tags[resource.TagService])
+	}
+	slices.SortFunc(own, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	return slices.DeleteFunc(slices.Compact(own), func(s string) bool { return s == "" })
+}

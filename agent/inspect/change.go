@@ -1,0 +1,239 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/change"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// checkTime is how long a write waits for the check. Proxies that were not reached until then are checked when their
+// config is made.
+const checkTime = 10 * time.Second
+
+// diff is POST /v1/diff: a stream of documents, and in the query what else would change. It stores nothing, so every
+// reader may ask.
+func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
+	shadow, e := boolQuery(r, "shadow")
+	if e != nil {
+		return e
+	}
+	query := r.URL.Query()
+	q := change.Question{Shadow: shadow}
+	for _, f := range []struct {
+		name string
+		to   *string
+	}{{"mesh", &q.Mesh}, {"dataplane", &q.Dataplane}} {
+		if v, ok := query[f.name]; ok {
+			if len(v) != 1 || v[0] == "" {
+				return invalidQuery(f.name, strings.Join(v, ","), "one name, or leave it out for all")
+			}
+			*f.to = v[0]
+		}
+	}
+	omit, e := itemsQuery(r, "omit", "omitted", "items", "patch")
+	if e != nil {
+		return e
+	}
+	for _, v := range query["delete"] {
+		k, e := s.key(v)
+		if e != nil {
+			return e
+		}
+		q.Delete = append(q.Delete, k)
+	}
+	if r.ContentLength != 0 || !shadow && len(q.Delete) == 0 {
+		body, e := s.body(r)
+		if e != nil {
+			return e
+		}
+		if q.Put, e = s.decodeAll(body); e != nil {
+			return e
+		}
+	}
+	d, v, e := s.preview(r.Context(), q)
+	if e != nil {
+		return e
+	}
+	d.Findings = append(d.Findings, v.Findings...)
+	for i := range d.Proxies {
+		for _, part := range [...]*change.PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
+			if omit["items"] {
+				part.Items = []change.ItemDiff{}
+			}
+			if omit["patch"] {
+				part.Patch = []Operation{}
+			}
+		}
+	}
+	writeJSON(w, http.StatusOK, d)
+	return nil
+}
+
+// key reads TYPE/MESH/NAME, or TYPE/NAME of a global kind.
+func (s *Server) key(text string) (resource.Key, *Error) {
+	typ, rest, _ := strings.Cut(text, "/")
+	d, ok := s.opts.Registry.Lookup(typ)
+	if !ok {
+		return resource.Key{}, invalidQuery("delete", text, typ+" is no kind of resource")
+	}
+	k := resource.Key{Kind: d.Kind, Name: rest}
+	if d.Scope != resource.ScopeGlobal {
+		k.Mesh, k.Name, _ = strings.Cut(rest, "/")
+	}
+	if k.Name == "" || d.Scope != resource.ScopeGlobal && k.Mesh == "" {
+		return k, invalidQuery("delete", text, "TYPE/MESH/NAME, or TYPE/NAME of a kind that belongs to no mesh")
+	}
+	return k, nil
+}
+
+// complete adds the present state to a question, for the proxies of this agent.
+func (s *Server) complete(q *change.Question) *store.Snapshot {
+	snap := s.opts.Store.Snapshot()
+	q.Set, q.NewMesh, q.Decode, q.Rendered = snap.Set(), s.opts.NewMesh, s.opts.Registry.DecodeOne, &s.rendered
+	if last := s.opts.Last(); last != nil {
+		if last.Revision == snap.Revision() {
+			q.Made = last.Meshes
+		}
+		q.InForce = func(id generate.ProxyID) *generate.Proxy { return last.Proxies[id] }
+	}
+	if s.opts.NewTry != nil {
+		q.Try = s.opts.NewTry()
+	}
+	q.Connected = nil
+	if s.opts.Proxies != nil {
+		for _, p := range s.opts.Proxies() {
+			if p.Type == "" && p.State != xds.StateDisconnected { // of a mesh
+				q.Connected = append(q.Connected, generate.ProxyID{Mesh: p.Mesh, Name: p.Name, Flavor: p.Flavor})
+			}
+		}
+	}
+	return snap
+}
+
+// preview compares the present resources with others, and checks the change. One preview is made at a time: it may take
+// all of a processor for a while, and the agent's other work comes first.
+func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, *change.Verified, *Error) {
+	select {
+	case s.comparing <- struct{}{}:
+		defer func() { <-s.comparing }()
+	case <-ctx.Done():
+		return nil, nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Busy", "another comparison is under way; repeat the request in a moment")
+	}
+	if s.opts.Last() == nil {
+		return nil, nil, notReady()
+	}
+	check, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	snap := s.complete(&q)
+	d, v, err := change.Compare(ctx, check, q)
+	var e *change.Error
+	switch {
+	case errors.As(err, &e) && e.Reason == change.NotFound:
+		return nil, nil, notFound("%s", e.Detail)
+	case errors.As(err, &e) && e.Reason == change.InUse:
+		return nil, nil, problem(http.StatusConflict, ProblemInUse, string(e.Reason), "%s", e.Detail)
+	case errors.As(err, &e):
+		return nil, nil, invalid(e.Detail)
+	case err != nil:
+		return nil, nil, problem(http.StatusInternalServerError, ProblemGeneration, "No diff", "%s", err.Error())
+	}
+	for i := range d.Resources {
+		r := &d.Resources[i]
+		if rec, ok := snap.Get(resource.Key{Kind: r.Type, Mesh: r.Mesh, Name: r.Name}); ok && rec.Source.Kind != store.SourceAPI {
+			r.Owner = rec.Source.String()
+		}
+	}
+	return d, v, nil
+}
+
+// check checks a change against the proxies concerned. The store may change meanwhile; then it is done once more, and
+// what comes later is found when configs are made. A dry run has a diff too, unless there can be none yet.
+func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*change.Diff, *change.Verified) {
+	if dry {
+		d, v, e := s.preview(ctx, q)
+		if e == nil {
+			return d, v
+		}
+		s.log.Debug("api: a dry run has no diff", "reason", e.Error())
+	}
+	unknown := func(reason string) *change.Verified {
+		return &change.Verified{Notes: []Problem{{Resource: "the change", Severity: change.SeverityWarning, Reason: reason}}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	select { // one at a time: it may take all of a processor for a while
+	case s.verifying <- struct{}{}:
+		defer func() { <-s.verifying }()
+	case <-ctx.Done():
+		return nil, unknown("others were being checked all the time")
+	}
+	var v *change.Verified
+	for range 2 {
+		snap := s.complete(&q)
+		var err error
+		if v, err = change.Verify(ctx, q); err != nil {
+			return nil, unknown(err.Error())
+		}
+		if s.opts.Store.Snapshot().Revision() == snap.Revision() {
+			break
+		}
+	}
+	return nil, v
+}
+
+// refusal is the answer to a change that would break proxies, nil for another one.
+func refusal(v *change.Verified) *Error {
+	list := v.Blocking()
+	if len(list) == 0 {
+		return nil
+	}
+	e := problem(http.StatusUnprocessableEntity, ProblemWouldBreak, "Rejected, nothing stored",
+		"Envoy could not use the resulting config. Fix what is named")
+	for i := range list {
+		who, field, reason := list[i].Parts()
+		e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Document: who, Field: field, Reason: reason})
+	}
+	return e
+}
+
+// checkWarnings returns the rest of what was found.
+func checkWarnings(v *change.Verified) []string {
+	var out []string
+	for _, f := range v.Surprises() {
+		out = append(out, f.Line())
+	}
+	for _, f := range v.Known {
+		out = append(out, f.Intro("already on other proxies: "))
+	}
+	for _, w := range v.Warnings {
+		out = append(out, w.Resource.String()+": "+w.Reason)
+	}
+	for _, n := range v.Notes {
+		out = append(out, "not checked: "+n.Resource+": "+n.Reason)
+	}
+	if v.Of > v.Proxies {
+		out = append(out, fmt.Sprintf("not checked: %d of %d proxies: the check took too long; they are checked when their config is made", v.Of-v.Proxies, v.Of))
+	}
+	if v.More > 0 {
+		out = append(out, fmt.Sprintf("%d more findings", v.More))
+	}
+	return out
+}
+
+// deleteWarnings returns what a deletion breaks, and the rest.
+func deleteWarnings(v *change.Verified) []string {
+	out := []string{}
+	for _, f := range v.Blocking() {
+		out = append(out, f.Intro("breaks a proxy, which keeps its config: "))
+	}
+	return append(out, checkWarnings(v)...)
+}

@@ -1,0 +1,46 @@
+package inspect_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// TestStatusOfOneProxy asks for one of many proxies: no status of another one is made.
+func TestStatusOfOneProxy(t *testing.T) {
+	var asked []node.Ref
+	a := start(t, func(o *inspect.Options) {
+		o.Proxies = func() []xds.ProxyStatus {
+			t.Error("the status of every proxy is made")
+			return nil
+		}
+		o.ProxiesOf = func(ref node.Ref) []xds.ProxyStatus {
+			asked = append(asked, ref)
+			if ref.Name == "gone" {
+				return nil
+			}
+			return []xds.ProxyStatus{{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, NodeID: "x", State: xds.StateServing, InSync: true}}
+		}
+	})
+	a.put(store.Source{Kind: store.SourceAPI}, "type: Mesh\nname: default\n")
+	for _, c := range []struct {
+		path, want string
+		status     int
+	}{
+		{"/v1/dataplanes/default/web/status", `"name":"web"`, http.StatusOK},
+		{"/v1/zoneegresses/out/status", `"name":"out"`, http.StatusOK},
+		{"/v1/dataplanes/default/gone/status", `no dataplane \"gone\"`, http.StatusNotFound},
+	} {
+		if got := a.do("GET", c.path, ""); got.status != c.status || !strings.Contains(got.body, c.want) {
+			t.Errorf("%s: %d %s", c.path, got.status, got.body)
+		}
+	}
+	if len(asked) != 3 {
+		t.Errorf("asked for %v", asked)
+	}
+}

@@ -1,0 +1,168 @@
+package metadata_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/source/metadata"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// stalling is a store whose writes can be made to wait.
+type stalling struct {
+	*store.Store
+	gate chan chan struct{} // one slot; what is in it is waited for by the next write
+	in   chan struct{}      // a write waits
+}
+
+func newStalling(t *testing.T) *stalling {
+	t.Helper()
+	s := &stalling{gate: make(chan chan struct{}, 1), in: make(chan struct{}, 1)}
+	var err error
+	s.Store, err = store.Open(store.Options{Now: func() time.Time {
+		select {
+		case open := <-s.gate:
+			s.in <- struct{}{}
+			<-open
+		default:
+		}
+		return time.Now()
+	}})
+	agenttest.Do(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// stall has the next write wait, until release is called or the test ends.
+func (s *stalling) stall(t *testing.T) (release func()) {
+	t.Helper()
+	open := make(chan struct{})
+	s.gate <- open
+	release = sync.OnceFunc(func() { close(open) })
+	t.Cleanup(release)
+	return release
+}
+
+func run(t *testing.T, e *metadata.Source) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() { defer close(ended); e.Run(t.Context()) }()
+	t.Cleanup(func() { <-ended })
+}
+
+// soon fails the test when fn does not return.
+func soon(t *testing.T, what string, fn func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); fn() }()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Fatalf("%s waits for the store", what)
+	}
+}
+
+// TestStreamEndsWhileStoreStalls has the last stream of a node end, and one without metadata begin, while the store
+// takes the Dataplane of the API that the Dataplane of the first one then is in conflict with.
+func TestStreamEndsWhileStoreStalls(t *testing.T) {
+	s := newStalling(t)
+	e := newEnvoys(s.Store, nil)
+	text := agenttest.DataplaneText("default", "web", "10.9.9.9")
+	web := stream(t, "default.web", agenttest.DataplaneText("default", "web", "10.0.0.1"))
+	agenttest.ByAPI(t, s.Store, text)
+	agenttest.Do(t, e.Opened(web))
+	_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: agenttest.WebKey}}})
+	agenttest.Do(t, err)
+
+	release := s.stall(t)
+	again := store.Op{Put: agenttest.Decoded(t, text)[0]}
+	written := make(chan error, 1)
+	go func() {
+		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{again}})
+		written <- err
+	}()
+	<-s.in
+	run(t, e)
+	<-time.After(50 * time.Millisecond) // the source wants to write now
+	e.Closed(web)
+	agenttest.Do(t, e.Opened(stream(t, "default.web", nil)))
+	release()
+	agenttest.Do(t, <-written)
+	late := time.After(agenttest.Patience)
+	for len(e.Problems()) != 1 {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-late:
+			t.Fatalf("problems: %+v", e.Problems())
+		}
+	}
+	if got := agenttest.Has(s.Store); got != "api 10.9.9.9" {
+		t.Errorf("the store has %q", got)
+	}
+}
+
+// TestNobodyWaitsForStore has the store stall while the Dataplane of a node that is gone is deleted. Streams open and
+// end, and passes read what there is to know.
+func TestNobodyWaitsForStore(t *testing.T) {
+	s := newStalling(t)
+	e := newEnvoys(s.Store, func(o *metadata.Options) { o.Grace = time.Millisecond })
+	run(t, e)
+	web := stream(t, "default.web", agenttest.DataplaneText("default", "web", "10.0.0.1"))
+	other := stream(t, "default.other", agenttest.DataplaneText("default", "other", "10.0.0.2"))
+	changed, stop := s.Watch()
+	defer stop()
+	agenttest.Do(t, e.Opened(web))
+	agenttest.Await(t, "the Dataplane is stored", changed, func() bool { return agenttest.Has(s.Store) != "" })
+	release := s.stall(t)
+	e.Closed(web)
+	<-s.in // the deletion waits
+	soon(t, "Problems", func() { e.Problems() })
+	soon(t, "Sidecars", func() { e.Sidecars("default") })
+	soon(t, "a stream that opens", func() { agenttest.Do(t, e.Opened(other)) })
+	soon(t, "a stream that ends", func() { e.Closed(other) })
+	release()
+	agenttest.Await(t, "the Dataplanes are gone", changed, func() bool { return s.Snapshot().Len() == 0 })
+}
+
+// TestManyNodesAreOneBatch has many nodes come at once and go at once: each is one step of the store.
+func TestManyNodesAreOneBatch(t *testing.T) {
+	s := newStalling(t)
+	e := newEnvoys(s.Store, func(o *metadata.Options) { o.Grace = time.Millisecond })
+	const n = 50
+	var streams []xds.Stream
+	changed, stop := s.Watch()
+	defer stop()
+	for i := range n {
+		name := fmt.Sprintf("n%02d", i)
+		st := stream(t, "default."+name, agenttest.DataplaneText("default", name, "10.0.0.1"))
+		agenttest.Do(t, e.Opened(st))
+		streams = append(streams, st)
+	}
+	run(t, e)
+	agenttest.Await(t, "the Dataplanes are stored", changed, func() bool { return s.Snapshot().Len() > 0 })
+	if got := s.Snapshot(); got.Len() != n || got.Records()[0].Author != "default.n00" {
+		t.Errorf("%d Dataplanes after one step, the first by %q", got.Len(), got.Records()[0].Author)
+	}
+	release := s.stall(t)
+	other := store.Op{Put: agenttest.Decoded(t, agenttest.Meshes("other"))[0]}
+	written := make(chan error, 1)
+	go func() {
+		_, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{other}})
+		written <- err
+	}()
+	<-s.in // nothing is deleted before all have gone
+	for _, st := range streams {
+		e.Closed(st)
+	}
+	<-time.After(10 * time.Millisecond)
+	release()
+	agenttest.Do(t, <-written)
+	agenttest.Await(t, "the Dataplanes are deleted", changed, func() bool { return s.Snapshot().Len() < n+1 })
+	if got := s.Snapshot(); got.Len() != 1 {
+		t.Errorf("%d resources after one step", got.Len())
+	}
+}
