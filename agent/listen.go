@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -98,13 +99,11 @@ func peerPID(c net.Conn) int {
 		return 0
 	}
 	pid := 0
-	if err := raw.Control(func(fd uintptr) {
+	_ = raw.Control(func(fd uintptr) {
 		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 			pid = int(cred.Pid)
 		}
-	}); err != nil {
-		return 0
-	}
+	})
 	return pid
 }
 
@@ -182,10 +181,8 @@ func groupID(name string, log *slog.Logger) int {
 		if err != nil {
 			return -1
 		}
-		for _, g := range mine {
-			if g == gid {
-				return gid
-			}
+		if slices.Contains(mine, gid) {
+			return gid
 		}
 		log.Warn("the agent's user is not in the group of the API socket, so that it cannot give the socket to it", "group", name)
 		return -1

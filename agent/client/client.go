@@ -23,14 +23,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 )
 
 // Problem is an answer of the agent that is not a success.
 type Problem = inspect.Error
 
-// ServicePort is one port of a [Service].
-type ServicePort = inspect.ServicePort
+// Parts of documents.
+type (
+	Inbound     = explain.Inbound
+	ServicePort = inspect.ServicePort
+)
 
 // UnreachableError says that no agent answers at a socket.
 type UnreachableError struct {

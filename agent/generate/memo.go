@@ -98,16 +98,8 @@ func (m *Memo) sweep() {
 	if len(m.resources)+len(m.assigned) < m.limit {
 		return
 	}
-	for k, p := range m.resources {
-		if p.Value() == nil {
-			delete(m.resources, k)
-		}
-	}
-	for k, p := range m.assigned {
-		if p.Value() == nil || k.set.Value() == nil {
-			delete(m.assigned, k)
-		}
-	}
+	maps.DeleteFunc(m.resources, func(_ internKey, p weak.Pointer[draft.Resource]) bool { return p.Value() == nil })
+	maps.DeleteFunc(m.assigned, func(k assignKey, p weak.Pointer[draft.Resource]) bool { return p.Value() == nil || k.set.Value() == nil })
 	m.limit = max(4096, 2*(len(m.resources)+len(m.assigned)))
 }
 

@@ -95,11 +95,7 @@ func (a *app) policyText(x *client.PolicyExplanation) error {
 	}
 	fmt.Fprintf(a.stdout, "%s on %s: %s\n  %s\n", x.Policy, x.Dataplane, verdict, x.Reason)
 	if len(x.Inbounds) > 0 {
-		var ports []string
-		for _, in := range x.Inbounds {
-			ports = append(ports, fmt.Sprint(in.Port))
-		}
-		fmt.Fprintf(a.stdout, "  inbounds: %s\n", strings.Join(ports, ", "))
+		fmt.Fprintf(a.stdout, "  inbounds: %s\n", strings.Join(each(x.Inbounds, inboundPort), ", "))
 	}
 	for i := range x.Items {
 		it := &x.Items[i]

@@ -183,12 +183,3 @@ func age(t time.Time) string {
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
-
-// yamlToJSON converts a document that this program has written.
-func yamlToJSON(b []byte) (json.RawMessage, error) {
-	var v map[string]any
-	if err := yaml.Unmarshal(b, &v); err != nil {
-		return nil, err
-	}
-	return json.Marshal(v)
-}

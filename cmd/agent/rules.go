@@ -163,6 +163,8 @@ func place(s client.Source) string {
 	return s.Name + " " + field
 }
 
+func inboundPort(in client.Inbound) string { return fmt.Sprint(in.Port) }
+
 func metaName(m client.ResourceMeta) string { return m.Name }
 
 func matchersText(tags []client.Tag, none string) string {
@@ -209,10 +211,7 @@ func (a *app) inspectPolicies(cmd *cobra.Command, in *inspection, name, format s
 func (a *app) policiesText(doc *client.Policies, backend string) error {
 	t := newTable(a.stdout, "KIND", "NAME", "EFFECT", "INBOUNDS", "OUTBOUNDS", "REASON")
 	for _, p := range doc.Items {
-		var in []string
-		for _, i := range p.Inbounds {
-			in = append(in, fmt.Sprint(i.Port))
-		}
+		in := each(p.Inbounds, inboundPort)
 		if p.Gateway {
 			in = append(in, "gateway")
 		}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/config"
@@ -86,13 +85,16 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 			reload.Warn = nil
 			log := newLog(a.stderr, cfg.Log.Format, level)
 			limitMemory(log, memlimit.FromCgroup)
-			d := agent.Deps{
+			ag, err := agent.New(cfg, agent.Deps{
 				Log: log, Level: level,
 				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
 				EnvoyBin: a.getenv(envoybin.EnvoyVariable),
 				Stopping: stop, // from here on a second signal ends the process at once
+			})
+			if err != nil {
+				return err
 			}
-			return runAgent(ctx, cfg, d)
+			return ag.Run(ctx)
 		},
 	}
 	c.add(cmd)
@@ -115,14 +117,6 @@ func limitMemory(log *slog.Logger, limit memlimit.Provider) {
 	default:
 		log.Info("memory limit", "bytes", n)
 	}
-}
-
-func runAgent(ctx context.Context, cfg *config.Config, d agent.Deps) error {
-	ag, err := agent.New(cfg, d)
-	if err != nil {
-		return err
-	}
-	return ag.Run(ctx)
 }
 
 func newLog(w io.Writer, format string, level slog.Leveler) *slog.Logger {
@@ -219,14 +213,14 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 		if err != nil {
 			return err
 		}
-		doc, err := yamlToJSON(b)
-		if err != nil {
+		var doc map[string]any
+		if err := yaml.Unmarshal(b, &doc); err != nil {
 			return err
 		}
 		if withOrigins {
 			return printJSON(a.stdout, struct {
-				Config  json.RawMessage `json:"config"`
-				Origins config.Origins  `json:"origins"`
+				Config  map[string]any `json:"config"`
+				Origins config.Origins `json:"origins"`
 			}{doc, origins})
 		}
 		return printJSON(a.stdout, doc)
