@@ -2,7 +2,6 @@ package agent
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
@@ -104,17 +103,10 @@ func New(cfg *config.Config, d Deps) (*Agent, error) {
 			}
 		}
 	}
-	a := &Agent{deps: d, log: d.Log, registry: kinds.Registry(), instance: newInstance(), ready: make(chan struct{})}
+	a := &Agent{deps: d, log: d.Log, registry: kinds.Registry(), instance: rand.Text(), ready: make(chan struct{})}
 	a.cfg.Store(cfg)
 	a.setLevel(cfg.Log.Level)
 	return a, nil
-}
-
-// newInstance returns an id that no other start of an agent has.
-func newInstance() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails, by its documentation
-	return hex.EncodeToString(b[:])
 }
 
 // Ready is closed once everything is loaded and all sockets answer.
@@ -122,11 +114,16 @@ func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
 // Addrs returns where the agent listens. It is empty before [Agent.Ready].
 func (a *Agent) Addrs() Addrs {
+	return whenReady(a, func() Addrs { return a.addrs })
+}
+
+// whenReady returns what get returns, and nothing before the agent is ready.
+func whenReady[T any](a *Agent, get func() T) (v T) {
 	select {
 	case <-a.ready:
-		return a.addrs
+		return get()
 	default:
-		return Addrs{}
+		return v
 	}
 }
 
@@ -138,42 +135,22 @@ func (a *Agent) Metrics() prometheus.Gatherer { return a.deps.Metrics }
 
 // Files returns the state of the resource files. It is empty before [Agent.Ready].
 func (a *Agent) Files() []inspect.FileStatus {
-	select {
-	case <-a.ready:
-		return a.dir.Files()
-	default:
-		return nil
-	}
+	return whenReady(a, func() []inspect.FileStatus { return a.dir.Files() })
 }
 
 // Last returns the result of the last reconciliation; nil before [Agent.Ready].
 func (a *Agent) Last() *inspect.Last {
-	select {
-	case <-a.ready:
-		return a.reconciler.Last()
-	default:
-		return nil
-	}
+	return whenReady(a, func() *inspect.Last { return a.reconciler.Last() })
 }
 
 // Proxies returns the state of the connected proxies. It is empty before [Agent.Ready].
 func (a *Agent) Proxies() []xds.ProxyStatus {
-	select {
-	case <-a.ready:
-		return a.xds.Status()
-	default:
-		return nil
-	}
+	return whenReady(a, func() []xds.ProxyStatus { return a.xds.Status() })
 }
 
 // Store returns what the agent has stored; nil before [Agent.Ready], and closed after [Agent.Run].
 func (a *Agent) Store() *store.Store {
-	select {
-	case <-a.ready:
-		return a.store
-	default:
-		return nil
-	}
+	return whenReady(a, func() *store.Store { return a.store })
 }
 
 func (a *Agent) setLevel(name string) {

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,13 +99,11 @@ func peerPID(c net.Conn) int {
 		return 0
 	}
 	pid := 0
-	if err := raw.Control(func(fd uintptr) {
+	_ = raw.Control(func(fd uintptr) {
 		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 			pid = int(cred.Pid)
 		}
-	}); err != nil {
-		return 0
-	}
+	})
 	return pid
 }
 
@@ -180,13 +181,69 @@ func groupID(name string, log *slog.Logger) int {
 		if err != nil {
 			return -1
 		}
-		for _, g := range mine {
-			if g == gid {
-				return gid
-			}
+		if slices.Contains(mine, gid) {
+			return gid
 		}
 		log.Warn("the agent's user is not in the group of the API socket, so that it cannot give the socket to it", "group", name)
 		return -1
 	}
 	return gid
+}
+
+// lockFile is a file that one process at a time holds, with its process id in it. The kernel frees it when the process
+// ends, however it ends; the file itself stays.
+type lockFile struct{ f *os.File }
+
+// lockedError says that another agent holds a lock.
+type lockedError struct {
+	path string
+	pid  int // 0 when it is not known
+}
+
+func (e *lockedError) Error() string {
+	who := "another agent"
+	if e.pid != 0 {
+		who = fmt.Sprintf("another agent (pid %d)", e.pid)
+	}
+	return fmt.Sprintf("%s uses these paths already and holds %s: stop it, or give this one other paths (paths.run, paths.state)", who, e.path)
+}
+
+// lock takes the lock or says who has it.
+func lock(path string) (*lockFile, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, &lockedError{path, readPID(f)}
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	// The id is for people; the lock holds without it, on a full disk too.
+	_ = f.Truncate(0)
+	_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return &lockFile{f}, nil
+}
+
+func readPID(f *os.File) int {
+	b, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 0 {
+		return 0
+	}
+	return pid
+}
+
+// release frees the lock. A nil lock is released already.
+func (l *lockFile) release() {
+	if l == nil {
+		return
+	}
+	_ = l.f.Truncate(0)
+	_ = l.f.Close() // frees the lock
 }

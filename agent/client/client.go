@@ -17,15 +17,24 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 )
 
 // Problem is an answer of the agent that is not a success.
 type Problem = inspect.Error
+
+// Parts of documents.
+type (
+	Inbound     = explain.Inbound
+	ServicePort = inspect.ServicePort
+)
 
 // UnreachableError says that no agent answers at a socket.
 type UnreachableError struct {
@@ -198,4 +207,37 @@ func flag(name string, on bool) url.Values {
 		return nil
 	}
 	return url.Values{name: {strconv.FormatBool(on)}}
+}
+
+// DefaultSocket is where a privileged agent listens.
+const DefaultSocket = "/run/nearside/nearside.sock"
+
+// FindSocket returns the socket to talk to: the one given (a flag), else NEARSIDE_SOCKET, else DefaultSocket. A caller
+// that is not root and finds nothing there is led to the places where an agent without privileges listens:
+// $XDG_RUNTIME_DIR/nearside/run/nearside.sock and ./nearside-data/run/nearside.sock.
+func FindSocket(given string, getenv func(string) string, uid int) string {
+	if given != "" {
+		return given
+	}
+	if s := getenv("NEARSIDE_SOCKET"); s != "" {
+		return s
+	}
+	if uid == 0 || isSocket(DefaultSocket) {
+		return DefaultSocket
+	}
+	candidates := []string{filepath.Join("nearside-data", "run", "nearside.sock")}
+	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		candidates = append([]string{filepath.Join(dir, "nearside", "run", "nearside.sock")}, candidates...)
+	}
+	for _, c := range candidates {
+		if isSocket(c) {
+			return c
+		}
+	}
+	return DefaultSocket
+}
+
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSocket
 }

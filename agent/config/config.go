@@ -1,13 +1,21 @@
+// Package config is the agent's own config: its keys, defaults and bounds, and where each value comes from.
+//
+// [Load] reads flags, environment and file over the defaults and returns every fault at once.
 package config
 
 import (
 	"io/fs"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Config is the agent's own config with all defaults filled in and all paths absolute; [Load] reads it.
@@ -205,4 +213,25 @@ func nodeName(hostname string) string {
 		return "node"
 	}
 	return clean
+}
+
+// Options returns the options that views are made with.
+func (c *VIPs) Options() mesh.VIPOptions {
+	ranges := func(texts []string) (out mesh.VIPRange) {
+		for _, s := range texts {
+			if p, err := netip.ParsePrefix(s); err == nil && p.Addr().Is4() {
+				out.V4 = p
+			} else if err == nil {
+				out.V6 = p
+			}
+		}
+		return out
+	}
+	return mesh.VIPOptions{
+		Ranges: mesh.VIPRanges{
+			Tag: ranges(c.Tag), MeshService: ranges(c.MeshService),
+			MeshExternalService: ranges(c.MeshExternalService), MeshMultiZoneService: ranges(c.MeshMultiZoneService),
+		},
+		IPv6: c.Families == resource.IPFamilyDualStack, Hold: time.Duration(c.ReleaseAfter) * time.Second,
+	}
 }

@@ -2,6 +2,7 @@ package draft
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -274,4 +275,57 @@ func appendMessage(b []byte, m proto.Message, how rigour) ([]byte, error) {
 
 func marshal(b []byte, m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
+}
+
+// Field numbers of the messages that are encoded here.
+const (
+	fieldListenerMetadata = 6 // envoy.config.listener.v3.Listener
+	fieldFilterMetadata   = 1 // envoy.config.core.v3.Metadata
+	fieldStructFields     = 1 // google.protobuf.Struct
+	fieldStringValue      = 3 // google.protobuf.Value
+	fieldKey              = 1 // of a map entry
+	fieldValue            = 2
+)
+
+// tagsNamespace is where a listener's metadata says which tags it stands for.
+const tagsNamespace = "io.kuma.tags"
+
+// AppendTag appends one entry of a google.protobuf.Struct, a string. Entries in the order of their keys are what the
+// protobuf library writes as deterministic form; building the messages first costs many times as much.
+func AppendTag(b []byte, key, value string) []byte {
+	b = appendEntry(b, fieldStructFields, key, protowire.SizeTag(fieldStringValue)+protowire.SizeBytes(len(value)))
+	b = protowire.AppendTag(b, fieldStringValue, protowire.BytesType)
+	return protowire.AppendString(b, value)
+}
+
+// AppendNamespace appends one entry of the filter metadata of an envoy.config.core.v3.Metadata.
+func AppendNamespace(b []byte, namespace string, tags []byte) []byte {
+	return append(appendEntry(b, fieldFilterMetadata, namespace, len(tags)), tags...)
+}
+
+// appendEntry appends one entry of a map up to its value, which has a number of bytes.
+func appendEntry(b []byte, field protowire.Number, key string, value int) []byte {
+	n := protowire.SizeTag(fieldKey) + protowire.SizeBytes(len(key)) + protowire.SizeTag(fieldValue) + protowire.SizeBytes(value)
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(n))
+	b = protowire.AppendTag(b, fieldKey, protowire.BytesType)
+	b = protowire.AppendString(b, key)
+	b = protowire.AppendTag(b, fieldValue, protowire.BytesType)
+	return protowire.AppendVarint(b, uint64(value))
+}
+
+// appendListenerTags appends the metadata of a listener to its wire form. What the message holds there already is
+// merged by whoever reads it, as the wire format has it.
+func appendListenerTags(b []byte, tags map[string]string) []byte {
+	var room [8]string
+	keys := slices.AppendSeq(room[:0], maps.Keys(tags))
+	slices.Sort(keys)
+	scratch := make([]byte, 0, 512)
+	for _, k := range keys {
+		scratch = AppendTag(scratch, k, tags[k])
+	}
+	n := len(scratch)
+	scratch = AppendNamespace(scratch, tagsNamespace, scratch[:n])
+	b = protowire.AppendTag(b, fieldListenerMetadata, protowire.BytesType)
+	return protowire.AppendBytes(b, scratch[n:])
 }

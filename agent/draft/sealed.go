@@ -5,6 +5,10 @@
 package draft
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/envoy"
@@ -28,14 +32,7 @@ var Types = [...]string{TypeSecret, TypeCluster, TypeEndpoint, TypeListener, Typ
 const NumTypes = len(Types)
 
 // Rank returns the index of a type URL in Types, -1 for a type that is not served.
-func Rank(typeURL string) int {
-	for i, t := range Types {
-		if t == typeURL {
-			return i
-		}
-	}
-	return -1
-}
+func Rank(typeURL string) int { return slices.Index(Types[:], typeURL) }
 
 // Ranks of the types.
 const (
@@ -63,6 +60,13 @@ type Sealed struct {
 	Versions [NumTypes]string
 }
 
+// With returns the config with other resources of a rank, as [Order] returns them.
+func (s *Sealed) With(rank int, list []*Resource, version string) *Sealed {
+	out := *s
+	out.Resources[rank], out.Versions[rank] = list, version
+	return &out
+}
+
 // Compare calls f for every name whose bytes differ between two lists that are sorted by name, in the order of the names.
 // A resource is nil where its list has none of that name.
 func Compare(a, b []*Resource, f func(a, b *Resource)) {
@@ -87,4 +91,129 @@ func Compare(a, b []*Resource, f func(a, b *Resource)) {
 			f(x, y)
 		}
 	}
+}
+
+// Fault is a resource that breaks Envoy's field rules, or that could not be sealed. The others of the draft are not
+// harmed.
+type Fault struct {
+	Type string // type URL
+	Name string
+	Err  error
+	// Left is true where the resource has no wire form, so that it is not in the config. Else it is, and must be held
+	// back: were it left out, the client would lose the form of it that it has.
+	Left bool
+}
+
+// Error names the resource, what is wrong with it and what follows.
+func (f Fault) Error() string {
+	follows := "Envoy would refuse it"
+	if f.Left {
+		follows = "it is left out"
+	}
+	return fmt.Sprintf("%s %q: %v: %s", shortType(f.Type), f.Name, f.Err, follows)
+}
+
+func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
+
+// Sealer packs, validates, sorts and hashes drafts. A large config is made and sealed in parts, each of which fits the
+// caches of a processor and whose memory the next one can use.
+//
+// Resources whose message breaks Envoy's own field rules (those that its API carries as validation annotations) are
+// returned as faults. Of several resources with one name the first is kept.
+type Sealer struct {
+	intern  func(string, *Resource) *Resource
+	out     *Sealed
+	faults  []Fault
+	scratch []byte
+	filters []byte
+}
+
+// NewSealer returns a sealer of one config. intern, when not nil, may replace a resource by an equal one that is
+// already in use.
+func NewSealer(intern func(typeURL string, r *Resource) *Resource) *Sealer {
+	return &Sealer{intern: intern, out: &Sealed{}}
+}
+
+// Grow makes room for n more resources of a type.
+func (s *Sealer) Grow(typeURL string, n int) {
+	rank := Rank(typeURL)
+	s.out.Resources[rank] = slices.Grow(s.out.Resources[rank], n)
+}
+
+// Add seals what a draft holds. Nothing of the draft is kept: its memory may be used again.
+func (s *Sealer) Add(d *Draft) {
+	for rank, list := range d.Ready {
+		s.out.Resources[rank] = append(s.out.Resources[rank], list...)
+	}
+	for _, c := range d.Clusters {
+		s.add(RankCluster, c.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendCluster(b, c, how) })
+	}
+	for _, l := range d.Listeners {
+		s.add(RankListener, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendListener(b, l, &s.filters, how) })
+	}
+	for _, e := range d.Endpoints {
+		s.add(RankEndpoint, e.GetClusterName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, e, how) })
+	}
+	for _, r := range d.Routes {
+		s.add(RankRoute, r.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, r, how) })
+	}
+}
+
+// add seals one resource, whose wire form encode appends. One that breaks a rule is encoded without the rules, with a fault.
+func (s *Sealer) add(rank int, name string, encode func(b []byte, how rigour) ([]byte, error)) {
+	body, err := encode(s.scratch[:0], strict)
+	if err != nil {
+		fault := Fault{Type: Types[rank], Name: name, Err: err}
+		if body, err = encode(body[:0], loose); err != nil {
+			fault.Err, fault.Left = err, true
+		}
+		s.faults = append(s.faults, fault)
+	}
+	if s.scratch = body; err != nil {
+		return
+	}
+	r := NewResource(name, slices.Clone(body))
+	if s.intern != nil {
+		r = s.intern(Types[rank], r)
+	}
+	s.out.Resources[rank] = append(s.out.Resources[rank], r)
+}
+
+// Finish returns the config and what is wrong in it. The sealer must not be used afterwards.
+func (s *Sealer) Finish() (*Sealed, []Fault) {
+	for rank := range s.out.Resources {
+		s.out.Resources[rank], s.out.Versions[rank] = Order(s.out.Resources[rank])
+	}
+	return s.out, s.faults
+}
+
+// NewResource seals the wire form of a message. The body must not be changed afterwards.
+func NewResource(name string, body []byte) *Resource {
+	sum := sha256.Sum256(body)
+	var version [32]byte
+	hex.Encode(version[:], sum[:16])
+	return &Resource{Name: name, Version: string(version[:]), Body: body}
+}
+
+// Order sorts a list of sealed resources by name, drops later duplicates, and returns it with the hash over its names
+// and versions. The list is sorted in place.
+func Order(list []*Resource) ([]*Resource, string) {
+	byName := func(a, b *Resource) int { return strings.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(list, byName) {
+		slices.SortStableFunc(list, byName)
+	}
+	list = slices.CompactFunc(list, func(a, b *Resource) bool { return a.Name == b.Name })
+	h := sha256.New()
+	b := make([]byte, 0, 4096)
+	for _, r := range list {
+		b = append(b, r.Name...)
+		b = append(b, 0)
+		b = append(b, r.Version...)
+		if len(b) > 4000 {
+			h.Write(b)
+			b = b[:0]
+		}
+	}
+	h.Write(b)
+	return list, hex.EncodeToString(h.Sum(nil)[:16])
 }

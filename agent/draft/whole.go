@@ -1,6 +1,7 @@
 package draft
 
 import (
+	"cmp"
 	"fmt"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -48,8 +49,8 @@ func decodeWhole(out proto.Message) func([]byte, error) error {
 // Copy returns a listener of which every field, also of its chains and connection managers, can be given another value
 // without changing l. The messages and lists themselves are shared.
 func (l *Listener) Copy() *Listener {
-	out := &Listener{Kind: l.Kind, Origin: l.Origin, Port: l.Port, Inbound: l.Inbound, Service: l.Service, Tags: l.Tags, Message: l.Message}
-	out.Chains = make([]*Chain, len(l.Chains))
+	out := &Listener{Kind: l.Kind, Origin: l.Origin, Port: l.Port, Inbound: l.Inbound, Service: l.Service, Tags: l.Tags, Message: l.Message,
+		Chains: make([]*Chain, len(l.Chains))}
 	for i, c := range l.Chains {
 		out.Chains[i] = &Chain{Message: c.Message, TLS: c.TLS, Network: c.Network, HTTP: c.HTTP, TCP: c.TCP}
 		if c.HTTP != nil {
@@ -150,30 +151,13 @@ const (
 
 // MadeBy names the part of the agent that the listener is of: Origin, else what Kind says.
 func (l *Listener) MadeBy() string {
-	switch {
-	case l.Origin != "":
-		return l.Origin
-	case l.Kind == Inbound:
-		return OriginInbound
-	case l.Kind == InboundPassthrough || l.Kind == OutboundPassthrough:
-		return OriginTransparent
-	case l.Kind == DirectAccess:
-		return OriginDirectAccess
-	}
-	return OriginOutbound
+	by := [...]string{Inbound: OriginInbound, InboundPassthrough: OriginTransparent, OutboundPassthrough: OriginTransparent,
+		DirectAccess: OriginDirectAccess, OtherListener: ""}
+	return cmp.Or(l.Origin, by[l.Kind], OriginOutbound)
 }
 
 // MadeBy names the part of the agent that the cluster is of: Origin, else what Kind says, "" for OtherCluster.
 func (c *Cluster) MadeBy() string {
-	switch {
-	case c.Origin != "":
-		return c.Origin
-	case c.Kind == InboundCluster:
-		return OriginInbound
-	case c.Kind == PassthroughCluster:
-		return OriginTransparent
-	case c.Kind == OtherCluster:
-		return ""
-	}
-	return OriginOutbound
+	by := [...]string{OutboundCluster: OriginOutbound, InboundCluster: OriginInbound, PassthroughCluster: OriginTransparent, OtherCluster: ""}
+	return cmp.Or(c.Origin, by[c.Kind])
 }

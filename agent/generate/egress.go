@@ -2,11 +2,7 @@ package generate
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
-	"fmt"
-	"net/netip"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -15,17 +11,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// egress makes the config of one egress: a listener with a filter chain for each destination outside a mesh, told by the
-// server name that the proxies of the mesh ask for with mutual TLS, and the clusters of these destinations.
+// egress makes the config of an egress: a destination lies outside a mesh, and proxies of the mesh ask for it with mutual
+// TLS.
 type egress struct {
-	in       *ZoneInput
-	spec     *resource.ZoneEgress
-	d        *draft.Draft
-	p        *Proxy
-	listener *draft.Listener
-	names    map[string]resource.Key // server names that are taken, in lower case
-	noted    map[mesh.Warning]bool
-	full     bool
+	*border
+	spec *resource.ZoneEgress
 }
 
 // egressMesh is one mesh as an egress sees it.
@@ -45,40 +35,30 @@ type egressChainParts struct {
 	match   listenerv3.FilterChainMatch
 }
 
-func generateEgress(in ZoneInput, spec *resource.ZoneEgress, prev *Proxy, memo *Memo) (*Proxy, error) {
-	addr, err := netip.ParseAddr(spec.Networking.Address)
-	if err != nil {
-		return nil, fmt.Errorf("%s: networking.address: an egress cannot listen at %q: give an IP address", in.Resource.Key, spec.Networking.Address)
-	}
+func (b *border) egress(spec *resource.ZoneEgress, prev *Proxy) (*Proxy, error) {
 	var meshes []*egressMesh
-	for _, m := range in.Meshes {
+	for _, m := range b.in.Meshes {
 		if m.View.Spec.MTLSEnabled() == nil {
 			continue // nobody could prove to be of it
 		}
-		meshes = append(meshes, &egressMesh{Mesh: m, view: m.View, chosen: memo.choices(m), exits: exitsOf(m)})
+		meshes = append(meshes, &egressMesh{Mesh: m, view: m.View, chosen: b.memo.choices(m), exits: exitsOf(m)})
 	}
-	fingerprint := egressFingerprint(&in, meshes)
-	if p, err := prev.reuseZone(&in, fingerprint, memo); p != nil || err != nil {
+	state := b.p.border
+	state.fingerprint = egressFingerprint(b.in, meshes)
+	if p, err := prev.reuseZone(b.in, state.fingerprint, b.memo); p != nil || err != nil {
 		return p, err
 	}
-	e := &egress{in: &in, spec: spec, d: &draft.Draft{}, names: map[string]resource.Key{}, noted: map[mesh.Warning]bool{}}
-	e.p = &Proxy{Name: in.Resource.Name, Flavor: in.Flavor, border: &zoneState{fingerprint: fingerprint}}
-	e.listener = &draft.Listener{Kind: draft.OtherListener, Origin: originEgress, Port: spec.Networking.Port, Message: &listenerv3.Listener{
-		Name:             "inbound:" + hostPort(addr, spec.Networking.Port),
-		Address:          socketAddress(addr.String(), spec.Networking.Port),
-		TrafficDirection: corev3.TrafficDirection_INBOUND,
-		EnableReusePort:  sharedFalse,
-	}}
+	e := &egress{b, spec}
 	for _, m := range meshes {
 		if err := e.mesh(m); err != nil {
 			return nil, err
 		}
 	}
-	return e.p, e.seal(memo)
+	state.secrets = b.in.secretsFor(state.meshes)
+	var err error
+	b.d.Ready[draft.RankSecret], err = zoneSecrets(state.meshes, state.secrets, b.memo)
+	return b.seal(), err
 }
-
-// originEgress is what patches of Envoy's config know the resources by.
-const originEgress = "egress"
 
 // mesh adds what of a mesh leaves through the egress.
 func (e *egress) mesh(m *egressMesh) (err error) {
@@ -103,73 +83,35 @@ func (e *egress) mesh(m *egressMesh) (err error) {
 	return nil
 }
 
-// seal packs the draft. A listener without chains would be refused, so there is none.
-func (e *egress) seal(memo *Memo) error {
-	if len(e.listener.Chains) > 0 {
-		e.d.Listeners = append(e.d.Listeners, e.listener)
-	}
-	for _, c := range e.d.Clusters {
-		c.Origin = originEgress
-	}
-	b := e.p.border
-	b.secrets = e.in.secretsFor(b.meshes)
-	var err error
-	if e.d.Ready[draft.RankSecret], err = zoneSecrets(b.meshes, b.secrets, memo); err != nil {
-		return err
-	}
-	e.p.Sealed = e.in.seal(e.d, memo, e.warn)
-	return nil
-}
-
 // egressFingerprint is a hash of all that an egress is made from but the secrets.
 func egressFingerprint(in *ZoneInput, meshes []*egressMesh) [sha256.Size]byte {
-	h := sha256.New()
-	var b []byte
-	str := func(s string) {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	b = append(b, in.Resource.Digest[:]...)
-	str(in.Resource.Name)
-	str(in.Zone)
-	str(in.SystemCA)
+	d := newDigest(in)
+	d.add(in.SystemCA)
 	for _, m := range meshes {
-		str(m.view.Name)
-		str(m.chosen.Cut.String())
+		d.add(m.view.Name, m.chosen.Cut.String())
 		for i := range m.exits {
 			x := &m.exits[i]
-			str(x.ServerName)
-			str(x.Name)
-			str(x.Host)
-			str(x.Within.String())
-			str(x.owner.Name)
-			b = binary.AppendUvarint(b, uint64(x.Port))
+			d.add(x.ServerName, x.Name, x.Host, x.Within.String(), x.owner.Name)
+			d.number(int(x.Port))
 		}
-		str("")
+		d.add("")
 		for _, s := range m.view.Services() {
 			if !s.Egress {
 				continue
 			}
-			str(s.ID.Kind)
-			str(s.ID.Name)
-			str(string(s.Protocol))
+			d.add(s.ID.Kind, s.ID.Name, string(s.Protocol))
 			for i := range s.Outside.List {
 				ep := &s.Outside.List[i]
-				str(ep.Resource.Name)
-				b = append(b, ep.Resource.Digest[:]...)
+				d.add(ep.Resource.Name)
+				d.b = append(d.b, ep.Resource.Digest[:]...)
 			}
 			for _, choice := range m.subsets(s) {
-				str(mesh.TagString(single(choice)))
+				d.add(mesh.TagString(single(choice)))
 			}
-			str("")
-			if len(b) > 4096 {
-				h.Write(b)
-				b = b[:0]
-			}
+			d.add("")
 		}
 	}
-	h.Write(b)
-	return [sha256.Size]byte(h.Sum(nil))
+	return d.sum()
 }
 
 func single(tags map[string]string) map[string][]string {

@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,9 +11,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 
-	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -31,9 +28,8 @@ const externalConnectTimeout = 5 * time.Second
 func (e *egress) external(m *egressMesh, s *mesh.Service) {
 	for _, subset := range m.subsets(s) {
 		o := &mesh.Outbound{Service: s, Subset: subset}
-		sni := sniOf(m.view.Name, o)
+		sni := e.serverName(m.view.Name, o, e.owner(s))
 		if sni == "" {
-			e.warn(e.owner(s), "its server name, which is made of the mesh, the service and %d tags, is longer than %d bytes: it is not reachable through the egress; give shorter names", len(subset), maxSNI)
 			continue
 		}
 		name := m.view.Name + ":" + clusterName(o)
@@ -50,7 +46,7 @@ func (e *egress) external(m *egressMesh, s *mesh.Service) {
 		if s.Protocol.HTTP() {
 			chain.HTTP = externalHTTP(s, name)
 		} else {
-			chain.TCP = externalTCP(name)
+			chain.TCP = tcpTo(name, name, seconds(localIdleTimeout))
 		}
 		e.listener.Chains, m.used = append(e.listener.Chains, chain), true
 	}
@@ -93,11 +89,11 @@ func (e *egress) externalCluster(s *mesh.Service, name string, list []mesh.Endpo
 		}
 	}
 	resolve(c.Message, kind, e.spec.Networking.Address)
-	group := &endpointv3.LocalityLbEndpoints{}
+	endpoints := make([]*endpointv3.LbEndpoint, len(list))
 	for i := range list {
-		group.LbEndpoints = append(group.LbEndpoints, externalEndpoint(&list[i]))
+		endpoints[i] = externalEndpoint(&list[i])
 	}
-	c.Message.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{group}}
+	c.Message.LoadAssignment = assignmentOf(name, endpoints...)
 	return c
 }
 
@@ -135,25 +131,14 @@ func externalEndpoint(e *mesh.Endpoint) *endpointv3.LbEndpoint {
 func externalHTTP(s *mesh.Service, cluster string) *draft.HTTP {
 	route := prefixRoute(routeName, cluster)
 	route.GetRoute().HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: sharedTrue}
+	routes := routesOf("outbound:"+s.ID.Name, s.ID.Name, route)
+	routes.RequestHeadersToRemove = []string{tagsHeader} // what proxies tell each other does not leave the mesh
 	return &draft.HTTP{
 		Filters: httpFilters(s.Protocol),
 		Message: &hcmv3.HttpConnectionManager{
 			StatPrefix: statName(cluster), StreamIdleTimeout: seconds(inboundStreamIdleTimeout), InternalAddressConfig: draft.InternalAddresses,
 		},
-		Routes: &routev3.RouteConfiguration{
-			Name: "outbound:" + s.ID.Name,
-			// What proxies tell each other does not leave the mesh.
-			RequestHeadersToRemove: []string{tagsHeader},
-			ValidateClusters:       sharedFalse,
-			VirtualHosts:           []*routev3.VirtualHost{{Name: s.ID.Name, Domains: anyDomain, Routes: []*routev3.Route{route}}},
-		},
-	}
-}
-
-func externalTCP(cluster string) *tcpv3.TcpProxy {
-	return &tcpv3.TcpProxy{
-		StatPrefix: statName(cluster), IdleTimeout: seconds(localIdleTimeout),
-		ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
+		Routes: routes,
 	}
 }
 
@@ -166,43 +151,11 @@ func (m *egressMesh) subsets(s *mesh.Service) []map[string]string {
 	return out
 }
 
-// maxEgressChains bounds the filter chains of an egress.
-const maxEgressChains = 20_000
-
-// take takes a server name. Envoy compares names in lower case, so that some services cannot be told apart.
-func (e *egress) take(sni string, owner resource.Key) bool {
-	lower := strings.ToLower(sni)
-	switch other, taken := e.names[lower]; {
-	case taken:
-		e.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, which TLS does not tell apart: it is left out of the egress; rename one", clip.Text(sni, maxSNI), other)
-		return false
-	case strings.Contains(lower, "*"):
-		e.warn(owner, "its server name %q has a *, which stands for more than itself: it is left out of the egress", clip.Text(sni, maxSNI))
-		return false
-	case len(e.names) == maxEgressChains:
-		if !e.full {
-			e.full = true
-			e.warn(e.in.Resource.Key, "more than %d services and choices of tags: the others, from %s on, are not reachable through the egress", maxEgressChains, owner)
-		}
-		return false
-	}
-	e.names[lower] = owner
-	return true
-}
-
 // chain makes a filter chain for connections of the proxies of the mesh that name a server.
 func (m *egressMesh) chain(name, sni string) *draft.Chain {
 	p := &egressChainParts{}
 	p.chain = draft.Chain{TLS: true, Message: &p.message}
 	p.message.Name, p.message.FilterChainMatch, p.message.TransportSocket = name, &p.match, m.tls.downstream
-	p.match.TransportProtocol, p.match.ServerNames = transportTLS, []string{strings.ToLower(sni)}
+	p.match.TransportProtocol, p.match.ServerNames = transportTLS, []string{sni}
 	return &p.chain
-}
-
-func (e *egress) warn(k resource.Key, format string, args ...any) {
-	w := mesh.Warning{Resource: k, Reason: fmt.Sprintf(format, args...)}
-	if len(e.p.Warnings) < maxNotes && !e.noted[w] {
-		e.noted[w] = true
-		e.p.Warnings = append(e.p.Warnings, w)
-	}
 }

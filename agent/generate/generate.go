@@ -1,3 +1,7 @@
+// Package generate makes the config of a proxy: a view of the mesh, its policies and a proxy in, a sealed config out.
+//
+// It is pure: the same input gives the same bytes on every node. What a [Memo] or an earlier result saves is work, never a
+// difference.
 package generate
 
 import (
@@ -183,7 +187,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 
 // refresh returns p with the endpoints of v, in which the services have the indices that refs has.
 func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
-	rank := draft.Rank(draft.TypeEndpoint)
+	rank := draft.RankEndpoint
 	old := p.Sealed.Resources[rank]
 	services := v.Services()
 	var enc assignment
@@ -214,9 +218,8 @@ func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 	if slices.EqualFunc(list, old, func(a, b *draft.Resource) bool { return a == b || a.Version == b.Version }) {
 		return &next
 	}
-	sealed := *p.Sealed
-	sealed.Resources[rank], sealed.Versions[rank] = draft.Order(list)
-	next.Sealed = &sealed
+	list, version := draft.Order(list)
+	next.Sealed = p.Sealed.With(rank, list, version)
 	return &next
 }
 
@@ -276,7 +279,7 @@ func (g *generator) seal() error {
 	}
 	g.apply()
 	slices.SortFunc(g.p.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
-	rank := draft.Rank(draft.TypeEndpoint)
+	rank := draft.RankEndpoint
 	eps := make([]*draft.Resource, len(g.p.refs))
 	var enc assignment
 	for i := range g.p.refs {

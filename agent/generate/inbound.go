@@ -8,10 +8,8 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -49,23 +47,14 @@ func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}
 	l := &draft.Listener{
 		Kind: draft.Inbound, Port: in.Port, Inbound: index, Service: service, Tags: g.v.InboundTags(in.Tags),
-		Message: &listenerv3.Listener{
-			Name:             "inbound:" + hostPort(addr, in.Port),
-			Address:          socketAddress(addr.String(), in.Port),
-			TrafficDirection: corev3.TrafficDirection_INBOUND,
-			EnableReusePort:  sharedFalse,
-			BindToPort:       g.bindToPort(),
-		},
+		Message: inboundListener(addr, in.Port),
 	}
+	l.Message.BindToPort = g.bindToPort()
 	l.Chains = g.tls.chains(l.Message, func() *draft.Chain {
 		if protocol.HTTP() {
 			return &draft.Chain{HTTP: inboundHTTP(service.Name, cluster, protocol)}
 		}
-		return &draft.Chain{TCP: &tcpv3.TcpProxy{
-			StatPrefix:       statName(cluster),
-			ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster},
-			IdleTimeout:      seconds(localIdleTimeout),
-		}}
+		return &draft.Chain{TCP: tcpTo(cluster, cluster, seconds(localIdleTimeout))}
 	})
 	g.d.Listeners = append(g.d.Listeners, l)
 	g.localCluster(index, cluster, cmp.Or(in.ServiceAddress, addr.String()), port, service, protocol)
@@ -87,14 +76,11 @@ func (g *generator) localCluster(inbound int, name, host string, port uint32, se
 	c := &draft.Cluster{Kind: draft.InboundCluster, Inbound: inbound, Service: service, Message: &clusterv3.Cluster{
 		Name:                 name,
 		AltStatName:          statName(name),
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		ClusterDiscoveryType: clusterType(clusterv3.Cluster_STATIC),
 		ConnectTimeout:       seconds(localConnectTimeout),
-		LoadAssignment: &endpointv3.ClusterLoadAssignment{
-			ClusterName: name,
-			Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
-				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(host, port)}},
-			}}}},
-		},
+		LoadAssignment: assignmentOf(name, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(host, port)}},
+		}),
 	}}
 	if g.dp.Networking.TransparentProxying != nil {
 		source := inboundSourceV4
@@ -111,6 +97,8 @@ func (g *generator) localCluster(inbound int, name, host string, port uint32, se
 }
 
 func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
+	routes := routesOf("inbound:"+service, service, prefixRoute("", cluster))
+	routes.RequestHeadersToRemove = []string{tagsHeader}
 	return &draft.HTTP{
 		Filters: httpFilters(p),
 		Message: &hcmv3.HttpConnectionManager{
@@ -121,14 +109,7 @@ func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
 			StreamIdleTimeout:           seconds(inboundStreamIdleTimeout),
 			InternalAddressConfig:       draft.InternalAddresses,
 		},
-		Routes: &routev3.RouteConfiguration{
-			Name:                   "inbound:" + service,
-			RequestHeadersToRemove: []string{tagsHeader},
-			ValidateClusters:       sharedFalse,
-			VirtualHosts: []*routev3.VirtualHost{{
-				Name: service, Domains: anyDomain, Routes: []*routev3.Route{prefixRoute("", cluster)},
-			}},
-		},
+		Routes: routes,
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -48,6 +51,42 @@ func socketAddress(host string, port uint32) *corev3.Address {
 	}}}
 }
 
+// inboundListener is a listener that others dial at an address.
+func inboundListener(addr netip.Addr, port uint32) *listenerv3.Listener {
+	return &listenerv3.Listener{
+		Name:             "inbound:" + hostPort(addr, port),
+		Address:          socketAddress(addr.String(), port),
+		TrafficDirection: corev3.TrafficDirection_INBOUND,
+		EnableReusePort:  sharedFalse,
+	}
+}
+
+// tcpTo hands connections on to a cluster; idle is nil for Envoy's own limit.
+func tcpTo(stat, cluster string, idle *durationpb.Duration) *tcpv3.TcpProxy {
+	return &tcpv3.TcpProxy{StatPrefix: statName(stat), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster}, IdleTimeout: idle}
+}
+
+// routesOf are routes for every host.
+func routesOf(name, host string, routes ...*routev3.Route) *routev3.RouteConfiguration {
+	return &routev3.RouteConfiguration{
+		Name: name, ValidateClusters: sharedFalse,
+		VirtualHosts: []*routev3.VirtualHost{{Name: host, Domains: anyDomain, Routes: routes}},
+	}
+}
+
+// assignmentOf are the endpoints that a cluster holds itself.
+func assignmentOf(cluster string, list ...*endpointv3.LbEndpoint) *endpointv3.ClusterLoadAssignment {
+	out := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
+	if len(list) > 0 {
+		out.Endpoints = []*endpointv3.LocalityLbEndpoints{{LbEndpoints: list}}
+	}
+	return out
+}
+
+func clusterType(t clusterv3.Cluster_DiscoveryType) *clusterv3.Cluster_Type {
+	return &clusterv3.Cluster_Type{Type: t}
+}
+
 func hostPort(addr netip.Addr, port uint32) string {
 	return net.JoinHostPort(addr.String(), strconv.FormatUint(uint64(port), 10))
 }
@@ -77,7 +116,7 @@ func bindTo(host string) *corev3.BindConfig {
 func originalDst(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+		ClusterDiscoveryType: clusterType(clusterv3.Cluster_ORIGINAL_DST),
 		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
 		ConnectTimeout:       seconds(passthroughConnectTimeout),
 	}

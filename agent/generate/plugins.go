@@ -153,7 +153,7 @@ const atEgress = -2
 
 // Egress implements [policy.Host].
 func (g *generator) Egress(c *draft.Cluster, serverName string) {
-	c.Message.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+	c.Message.ClusterDiscoveryType = clusterType(clusterv3.Cluster_EDS)
 	c.Message.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	c.Message.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: draft.ADS, ServiceName: egressEndpoints}
 	c.Message.TransportSocket = g.tls.egress(serverName)

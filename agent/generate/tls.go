@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -73,7 +75,8 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 	}
 	certificates := []*tlsv3.SdsSecretConfig{sds(identitySecret(v.Name))}
 	prefix := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: t.members()}}
-	server, err := draft.Extension{Name: draft.NameTLS, Message: &tlsv3.DownstreamTlsContext{
+	var err error
+	t.downstream, err = packTLS(&tlsv3.DownstreamTlsContext{
 		RequireClientCertificate: sharedTrue,
 		CommonTlsContext: &tlsv3.CommonTlsContext{
 			TlsCertificateSdsSecretConfigs: certificates,
@@ -86,11 +89,10 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 				},
 			},
 		},
-	}}.Pack()
+	})
 	if err != nil {
 		return nil, err
 	}
-	t.downstream = tlsSocket(server)
 	if t.inspector, err = newTLSInspector(); err != nil {
 		return nil, err
 	}
@@ -110,6 +112,15 @@ func newTLSInspector() (*listenerv3.ListenerFilter, error) {
 		return nil, err
 	}
 	return &listenerv3.ListenerFilter{Name: nameTLSInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: a}}, nil
+}
+
+// packTLS makes the transport socket of a TLS context.
+func packTLS(context proto.Message) (*corev3.TransportSocket, error) {
+	a, err := draft.Extension{Name: draft.NameTLS, Message: context}.Pack()
+	if err != nil {
+		return nil, err
+	}
+	return tlsSocket(a), nil
 }
 
 func tlsSocket(a *anypb.Any) *corev3.TransportSocket {
@@ -244,4 +255,62 @@ func resourceSNI(meshName string, s *mesh.Service) string {
 		return name
 	}
 	return fmt.Sprintf("a%s.%s.%d.%s.%s", hex.EncodeToString(h.Sum(nil)), label(s.FullName), s.Port, label(meshName), short)
+}
+
+// Names of the secrets of a proxy: its own certificate, and those of the authorities of its mesh.
+func identitySecret(mesh string) string  { return "identity_cert:secret:" + mesh }
+func authoritySecret(mesh string) string { return "mesh_ca:secret:" + mesh }
+
+// secretResources seals the secrets of a proxy.
+func secretResources(mesh string, s *identity.Secrets, memo *Memo) ([]*draft.Resource, error) {
+	own := &tlsv3.Secret{Name: identitySecret(mesh), Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+		CertificateChain: inlineBytes(s.Certificate()), PrivateKey: inlineBytes(s.Key()),
+	}}}
+	authorities := &tlsv3.Secret{Name: authoritySecret(mesh), Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
+		TrustedCa: inlineBytes(s.Authorities()),
+	}}}
+	var out []*draft.Resource
+	for _, m := range []*tlsv3.Secret{own, authorities} {
+		if err := m.Validate(); err != nil {
+			return nil, err
+		}
+		body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, memo.intern(draft.TypeSecret, draft.NewResource(m.Name, body)))
+	}
+	return out, nil
+}
+
+func inlineBytes(b []byte) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
+}
+
+// withSecrets returns p with other secrets. Nothing but they changes, and p is returned where they have not either.
+func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
+	if s == p.secrets {
+		return p, nil
+	}
+	next := *p
+	next.secrets = s
+	old := p.Sealed.Resources[draft.RankSecret]
+	if len(old) == 0 {
+		return &next, nil // nothing of the config refers to them
+	}
+	list, err := secretResources(p.Mesh, s, memo)
+	if err != nil {
+		return nil, err
+	}
+	list, version := draft.Order(list)
+	if version == p.Sealed.Versions[draft.RankSecret] {
+		return &next, nil
+	}
+	for i, r := range list {
+		if i < len(old) && old[i].Name == r.Name && bytes.Equal(old[i].Body, r.Body) {
+			list[i] = old[i]
+		}
+	}
+	next.Sealed = p.Sealed.With(draft.RankSecret, list, version)
+	return &next, nil
 }

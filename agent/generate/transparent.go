@@ -7,33 +7,25 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-type family struct {
-	name, any, source string
-	v6                bool
-}
-
-var (
-	ipv4 = family{name: "ipv4", any: "0.0.0.0", source: inboundSourceV4}
-	ipv6 = family{name: "ipv6", any: "::", source: inboundSourceV6, v6: true}
-)
+// family is one IP version: its name, the address that stands for all of it, and where a proxy dials its workload from.
+type family struct{ name, any, source string }
 
 func families(mode string) []family {
+	both := []family{{"ipv4", "0.0.0.0", inboundSourceV4}, {"ipv6", "::", inboundSourceV6}}
 	switch mode {
 	case resource.IPFamilyIPv4:
-		return []family{ipv4}
+		return both[:1]
 	case resource.IPFamilyIPv6:
-		return []family{ipv6}
+		return both[1:]
 	}
-	return []family{ipv4, ipv6}
+	return both
 }
 
 // transparent adds the listeners that redirected connections arrive at. Each hands connections to the listener that
@@ -45,7 +37,7 @@ func (g *generator) transparent() {
 	}
 	for _, f := range families(tp.IPFamilyMode) {
 		if port := tp.RedirectPortInbound; port != 0 {
-			if f.v6 && tp.RedirectPortInboundV6 != 0 {
+			if f.name == "ipv6" && tp.RedirectPortInboundV6 != 0 {
 				port = tp.RedirectPortInboundV6
 			}
 			name := "inbound:passthrough:" + f.name
@@ -75,9 +67,9 @@ func (g *generator) transparent() {
 func closed(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		ClusterDiscoveryType: clusterType(clusterv3.Cluster_STATIC),
 		ConnectTimeout:       seconds(passthroughConnectTimeout),
-		LoadAssignment:       &endpointv3.ClusterLoadAssignment{ClusterName: name},
+		LoadAssignment:       assignmentOf(name),
 	}
 }
 
@@ -90,9 +82,7 @@ func passthrough(kind draft.ListenerKind, name string, f family, port uint32, di
 			TrafficDirection: dir,
 			UseOriginalDst:   sharedTrue,
 		},
-		Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{
-			StatPrefix: statName(name), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: name},
-		}}},
+		Chains: []*draft.Chain{{TCP: tcpTo(name, name, nil)}},
 	}
 }
 
@@ -146,9 +136,7 @@ func (g *generator) directAccess() {
 					TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 					BindToPort:       sharedFalse,
 				},
-				Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{
-					StatPrefix: statName(name), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: directAccessCluster},
-				}}},
+				Chains: []*draft.Chain{{TCP: tcpTo(name, directAccessCluster, nil)}},
 			})
 		}
 	}

@@ -2,11 +2,17 @@ package generate
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"hash"
+	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/identity"
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -53,17 +59,148 @@ func GenerateZone(in ZoneInput, prev *Proxy, memo *Memo) (*Proxy, error) {
 	}
 	switch spec := in.Resource.Spec.(type) {
 	case *resource.ZoneEgress:
-		if spec.Zone != "" && spec.Zone != in.Zone {
-			return nil, fmt.Errorf("%s: it belongs to zone %q, and this agent to zone %q: start its Envoy beside an agent of its zone", in.Resource.Key, spec.Zone, in.Zone)
+		b, err := newBorder(&in, originEgress, spec.Zone, spec.Networking.Address, spec.Networking.Port, memo)
+		if err != nil {
+			return nil, err
 		}
-		return generateEgress(in, spec, prev, memo)
+		return b.egress(spec, prev)
 	case *resource.ZoneIngress:
-		if spec.Zone != "" && spec.Zone != in.Zone {
-			return nil, fmt.Errorf("%s: it belongs to zone %q, and this agent to zone %q: start its Envoy beside an agent of its zone", in.Resource.Key, spec.Zone, in.Zone)
+		b, err := newBorder(&in, originIngress, spec.Zone, spec.Networking.Address, spec.Networking.Port, memo)
+		if err != nil {
+			return nil, err
 		}
-		return generateIngress(in, spec, prev, memo)
+		return b.ingress(prev)
 	}
 	return nil, fmt.Errorf("%s: no proxy can be made of it", in.Resource.Key)
+}
+
+// What patches of Envoy's config know the resources of such proxies by.
+const (
+	originEgress  = "egress"
+	originIngress = "ingress"
+)
+
+// maxBorderChains bounds the filter chains of a proxy at the border of a zone.
+const maxBorderChains = 20_000
+
+// border makes the config of one proxy at the border of a zone: a listener with a filter chain for each destination, told
+// by the server name that other proxies ask for, and the clusters of these destinations.
+type border struct {
+	in       *ZoneInput
+	memo     *Memo
+	origin   string
+	d        *draft.Draft
+	p        *Proxy
+	listener *draft.Listener
+	names    map[string]resource.Key // server names that are taken, in lower case
+	left     int                     // destinations beyond the bound
+	noted    map[mesh.Warning]bool
+}
+
+// newBorder begins a config. It fails for a proxy of another zone, and for one without an address.
+func newBorder(in *ZoneInput, origin, zone, address string, port uint32, memo *Memo) (*border, error) {
+	if zone != "" && zone != in.Zone {
+		return nil, fmt.Errorf("%s: it belongs to zone %q, and this agent to zone %q: start its Envoy beside an agent of its zone", in.Resource.Key, zone, in.Zone)
+	}
+	addr, err := netip.ParseAddr(address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: networking.address: an %s cannot listen at %q: give an IP address", in.Resource.Key, origin, address)
+	}
+	return &border{
+		in: in, memo: memo, origin: origin, d: &draft.Draft{}, names: map[string]resource.Key{}, noted: map[mesh.Warning]bool{},
+		p:        &Proxy{Name: in.Resource.Name, Flavor: in.Flavor, border: &zoneState{}},
+		listener: &draft.Listener{Kind: draft.OtherListener, Origin: origin, Port: port, Message: inboundListener(addr, port)},
+	}, nil
+}
+
+// warn notes something once.
+func (b *border) warn(k resource.Key, format string, args ...any) {
+	w := mesh.Warning{Resource: k, Reason: fmt.Sprintf(format, args...)}
+	if len(b.p.Warnings) < maxNotes && !b.noted[w] {
+		b.noted[w] = true
+		b.p.Warnings = append(b.p.Warnings, w)
+	}
+}
+
+// serverName is the server name of a destination, in lower case; "", with a warning, where that would be too long.
+func (b *border) serverName(meshName string, o *mesh.Outbound, owner resource.Key) string {
+	sni := strings.ToLower(sniOf(meshName, o))
+	if sni == "" {
+		b.warn(owner, "its server name, which is made of the mesh, the service and %d tags, is longer than %d bytes: it is not reachable through the %s; give shorter names", len(o.Subset), maxSNI, b.origin)
+	}
+	return sni
+}
+
+// take takes a server name in lower case. Envoy compares names in lower case, so that some services cannot be told apart.
+func (b *border) take(sni string, owner resource.Key) bool {
+	lost := "is left out of the " + b.origin
+	if b.origin == originIngress {
+		lost = "is not reachable through the " + b.origin
+	}
+	switch other, taken := b.names[sni]; {
+	case taken:
+		b.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, which TLS does not tell apart: it %s; rename one", clip.Text(sni, maxSNI), other, lost)
+	case strings.Contains(sni, "*"):
+		b.warn(owner, "its server name %q has a *, which stands for more than itself: it %s", clip.Text(sni, maxSNI), lost)
+	case len(b.names) == maxBorderChains:
+		b.left++
+	default:
+		b.names[sni] = owner
+		return true
+	}
+	return false
+}
+
+// seal packs the draft. A listener without chains would be refused, so there is none.
+func (b *border) seal() *Proxy {
+	if b.left > 0 {
+		b.warn(b.in.Resource.Key, "more than %d services and choices of tags: %d are not reachable through the %s", maxBorderChains, b.left, b.origin)
+	}
+	if len(b.listener.Chains) > 0 {
+		b.d.Listeners = append(b.d.Listeners, b.listener)
+	}
+	for _, c := range b.d.Clusters {
+		c.Origin = b.origin
+	}
+	s := draft.NewSealer(b.memo.intern)
+	s.Add(b.d)
+	sealed, faults := s.Finish()
+	for _, f := range faults {
+		b.warn(b.in.Resource.Key, "%v", f)
+	}
+	b.p.Sealed = sealed
+	return b.p
+}
+
+// digest is a hash over texts, numbers and hashes, each told from the next.
+type digest struct {
+	hash.Hash
+	b []byte // not yet in the hash
+}
+
+func newDigest(in *ZoneInput) *digest {
+	d := &digest{Hash: sha256.New()}
+	d.b = append(d.b, in.Resource.Digest[:]...)
+	d.add(in.Resource.Name, in.Zone)
+	return d
+}
+
+func (d *digest) add(list ...string) {
+	for _, s := range list {
+		d.b = binary.AppendUvarint(d.b, uint64(len(s)))
+		d.b = append(d.b, s...)
+	}
+	if len(d.b) > 4096 {
+		d.Write(d.b)
+		d.b = d.b[:0]
+	}
+}
+
+func (d *digest) number(n int) { d.b = binary.AppendUvarint(d.b, uint64(n)) }
+
+func (d *digest) sum() [sha256.Size]byte {
+	d.Write(d.b)
+	return [sha256.Size]byte(d.Sum(nil))
 }
 
 // tooManyChoices tells that not all choices of tags of a mesh were found.
@@ -82,26 +219,13 @@ func (p *Proxy) reuseZone(in *ZoneInput, fingerprint [sha256.Size]byte, memo *Me
 	if err != nil {
 		return nil, err
 	}
-	next, state, sealed := *p, *p.border, *p.Sealed
+	next, state := *p, *p.border
 	state.secrets = now
-	sealed.Resources[draft.RankSecret], sealed.Versions[draft.RankSecret] = draft.Order(list)
 	next.border = &state
-	if sealed.Versions == p.Sealed.Versions {
-		return &next, nil
+	if list, version := draft.Order(list); version != p.Sealed.Versions[draft.RankSecret] {
+		next.Sealed = p.Sealed.With(draft.RankSecret, list, version)
 	}
-	next.Sealed = &sealed
 	return &next, nil
-}
-
-// seal seals what was made; what cannot be is told to warn.
-func (in *ZoneInput) seal(d *draft.Draft, memo *Memo, warn func(resource.Key, string, ...any)) *draft.Sealed {
-	s := draft.NewSealer(memo.intern)
-	s.Add(d)
-	sealed, faults := s.Finish()
-	for _, f := range faults {
-		warn(in.Resource.Key, "%v", f)
-	}
-	return sealed
 }
 
 // zoneSecrets seals the secrets of several meshes.

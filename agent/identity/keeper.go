@@ -1,3 +1,15 @@
+// Package identity makes and keeps what the proxies of a node prove themselves with under mutual TLS: an authority for
+// each backend of a mesh, and from it a certificate for each proxy, with the names that its tags give it.
+//
+// It promises:
+//   - A private key is in memory and in files that the agent's user alone can read. A file that others could read, or
+//     could have written, is refused. Keys are in no message, log line or error.
+//   - What is valid stays: after a restart proxies have the certificates that they had.
+//   - Certificates are renewed at four fifths of their life at the latest, each proxy at a time of its own. An authority
+//     is trusted for a while before it signs, and as long as something that it has signed is valid.
+//   - A disk that takes no file costs nothing but the promise of the second point.
+//
+// Names, times and certificates are pure functions; [Keeper] holds the state, and reads the clock and the files.
 package identity
 
 import (
@@ -5,6 +17,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -126,11 +139,7 @@ func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err err
 			st.life, warnings = proxySpan(spec, at, warnings)
 		}
 	}
-	for n := range st.backends {
-		if !listed[n] {
-			delete(st.backends, n)
-		}
-	}
+	maps.DeleteFunc(st.backends, func(n string, _ *backend) bool { return !listed[n] })
 	if trust := st.bundle(m); !bytes.Equal(trust, st.trust) {
 		st.trust = trust
 	}
@@ -208,8 +217,8 @@ func (st *meshState) trusts(a *authority) bool {
 
 // issuer returns the trusted authority that has signed a certificate, or nil.
 func (st *meshState) issuer(p *pair) *authority {
-	for _, name := range st.names() {
-		for _, a := range slices.Backward(st.backends[name].list) {
+	for i := range st.spec.Backends {
+		for _, a := range slices.Backward(st.backends[st.spec.Backends[i].Name].list) {
 			if p.cert.CheckSignatureFrom(a.cert) == nil {
 				return a
 			}
@@ -218,22 +227,10 @@ func (st *meshState) issuer(p *pair) *authority {
 	return nil
 }
 
-func (st *meshState) names() []string {
-	out := make([]string, 0, len(st.spec.Backends))
-	for i := range st.spec.Backends {
-		out = append(out, st.spec.Backends[i].Name)
-	}
-	return out
-}
-
 // End ends a pass. exists says whether a dataplane is still there; what belongs to one that has been gone for some time
 // is removed. It returns when the next pass is due at the latest, the zero time for never.
 func (k *Keeper) End(exists func(mesh, dataplane string) bool) (next time.Time) {
-	for name, st := range k.meshes {
-		if !st.seen {
-			delete(k.meshes, name)
-		}
-	}
+	maps.DeleteFunc(k.meshes, func(_ string, st *meshState) bool { return !st.seen })
 	k.sweep(exists)
 	k.measure()
 	if !k.next.IsZero() && !k.next.After(k.now) {

@@ -3,7 +3,6 @@ package identity
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"syscall"
@@ -163,9 +162,5 @@ func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	case secret && st.Mode().Perm()&0o007 != 0:
 		return nil, &refusedError{d.File, fmt.Sprintf("is open to everybody (mode %#o)", st.Mode().Perm()), "make a new key and change the mode to 0600 or 0640"}
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("%s has more than %d bytes", d.File, maxFile)
-	}
-	return data, err
+	return readAll(f)
 }

@@ -104,9 +104,14 @@ func (v *vault) read(file string) ([]byte, error) {
 	if err := ours(path, st, false); err != nil {
 		return nil, err
 	}
+	return readAll(f)
+}
+
+// readAll reads a file that is not too large.
+func readAll(f *os.File) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxFile)
+		err = fmt.Errorf("%s has more than %d bytes", f.Name(), maxFile)
 	}
 	return data, err
 }

@@ -3,6 +3,7 @@ package jsonpatch
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -308,22 +309,16 @@ func clone(v any) any {
 // weight counts the values in a value, or says at least limit when there are more.
 func weight(v any, limit int) int {
 	sum := 1
-	count := func(c any) bool {
-		sum += weight(c, limit-sum)
-		return sum < limit
-	}
+	children := slices.Values([]any(nil))
 	switch v := plain(v).(type) {
 	case map[string]any:
-		for _, c := range v {
-			if !count(c) {
-				break
-			}
-		}
+		children = maps.Values(v)
 	case []any:
-		for _, c := range v {
-			if !count(c) {
-				break
-			}
+		children = slices.Values(v)
+	}
+	for c := range children {
+		if sum += weight(c, limit-sum); sum >= limit {
+			break
 		}
 	}
 	return sum

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"math/big"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Diff returns the patch that leads from a to b: applied to a it gives b, and it is empty when they are equal. It uses
@@ -127,4 +130,69 @@ func (d *differ) in(token string, a, b any) bool {
 
 func (d *differ) join(token string) string {
 	return string(appendToken(slices.Clip(d.path), token))
+}
+
+// Equal compares two values as RFC 6902 section 4.6 has it: numbers by their value, objects without regard to order.
+func Equal(a, b any) bool {
+	ra, isRaw := a.(json.RawMessage)
+	if rb, ok := b.(json.RawMessage); ok && isRaw && bytes.Equal(ra, rb) {
+		return true
+	}
+	switch a := plain(a).(type) {
+	case nil, bool, string:
+		return a == plain(b)
+	case map[string]any:
+		b, ok := plain(b).(map[string]any)
+		return ok && maps.EqualFunc(a, b, Equal)
+	case []any:
+		b, ok := plain(b).([]any)
+		return ok && slices.EqualFunc(a, b, Equal)
+	case float64, json.Number:
+		b := plain(b)
+		return a == b || sameNumber(a, b)
+	}
+	return false // no JSON value
+}
+
+// plain decodes a raw part. What is not JSON stays as it is and equals nothing but the same bytes.
+func plain(v any) any {
+	raw, ok := v.(json.RawMessage)
+	if !ok {
+		return v
+	}
+	d, err := Decode(raw)
+	if err != nil {
+		return v
+	}
+	return d
+}
+
+// sameNumber compares two numbers by their value.
+func sameNumber(a, b any) bool {
+	x, y := rational(a), rational(b)
+	return x != nil && y != nil && x.Cmp(y) == 0
+}
+
+// maxExponent bounds the exponents of numbers that are compared: 1e999999999 has a billion digits.
+const maxExponent = 1000
+
+// rational returns the value of a number, nil for other values and for numbers beyond [maxExponent].
+func rational(v any) *big.Rat {
+	var text string
+	switch v := v.(type) {
+	case float64:
+		return new(big.Rat).SetFloat64(v) // nil for what is not finite
+	case json.Number:
+		text = string(v)
+	}
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		if e, err := strconv.Atoi(text[i+1:]); err != nil || e < -maxExponent || e > maxExponent {
+			return nil
+		}
+	}
+	r, ok := new(big.Rat).SetString(text)
+	if !ok {
+		return nil
+	}
+	return r
 }

@@ -60,8 +60,8 @@ func middle(a, b []any, from int, wholeA, wholeB []any) []pair {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
 	}
-	if key := keyOf(wholeA, wholeB); key != "" {
-		return shift(anchors(names(a, key), names(b, key)), from)
+	if x, y := names(wholeA, wholeB); x != nil {
+		return shift(anchors(x[from:from+len(a)], y[from:from+len(b)]), from)
 	}
 	if len(a) == 1 && len(b) == 1 {
 		return []pair{{from, from}} // as what follows would find, without looking into them
@@ -77,35 +77,30 @@ func shift(pairs []pair, by int) []pair {
 	return pairs
 }
 
-// keyOf returns the member by which the items of both lists are known: all are objects that have it as a string, and
-// no two of a list have the same. "" when there is none.
-func keyOf(a, b []any) string {
+// names returns what the items of both lists are known by: a member that all have as a string, of which no two of a list
+// have the same. Nil when there is none.
+func names(a, b []any) (x, y []string) {
 	for _, key := range [...]string{"name", "id", "key", "type"} {
-		if distinct(a, key) && distinct(b, key) {
-			return key
+		if x = distinct(a, key); x != nil {
+			if y = distinct(b, key); y != nil {
+				return x, y
+			}
 		}
 	}
-	return ""
+	return nil, nil
 }
 
-func distinct(list []any, key string) bool {
+// distinct returns a member of each item, nil where one has no such string or two have the same.
+func distinct(list []any, key string) []string {
+	out := make([]string, len(list))
 	seen := make(map[string]bool, len(list))
-	for _, v := range list {
+	for i, v := range list {
 		o, _ := plain(v).(map[string]any)
 		s, ok := o[key].(string)
 		if !ok || seen[s] {
-			return false
+			return nil
 		}
-		seen[s] = true
-	}
-	return true
-}
-
-func names(list []any, key string) []string {
-	out := make([]string, len(list))
-	for i, v := range list {
-		o, _ := plain(v).(map[string]any)
-		out[i], _ = o[key].(string)
+		out[i], seen[s] = s, true
 	}
 	return out
 }

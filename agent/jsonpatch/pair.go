@@ -10,13 +10,17 @@ import (
 // document that is most.
 func DecodePair(a, b []byte) (x, y any, err error) {
 	if !json.Valid(a) || !json.Valid(b) {
-		if x, err = decode(a); err != nil {
-			return nil, nil, err
-		}
-		y, err = decode(b)
-		return x, y, err
+		return both(a, b, Decode)
 	}
 	return pairOf(bytes.TrimSpace(a), bytes.TrimSpace(b), maxPairDepth)
+}
+
+// both reads two values.
+func both[T any](a, b []byte, read func([]byte) (T, error)) (x, y T, err error) {
+	if x, err = read(a); err == nil {
+		y, err = read(b)
+	}
+	return x, y, err
 }
 
 // maxPairDepth is how deep values are taken apart: every level is gone through once more. What lies deeper is decoded.
@@ -26,29 +30,17 @@ const maxPairDepth = 50
 func pairOf(a, b []byte, depth int) (x, y any, err error) {
 	switch {
 	case depth == 0:
-		if x, err = decode(a); err != nil {
-			return nil, nil, err
-		}
-		y, err = decode(b)
-		return x, y, err
+		return both(a, b, Decode)
 	case a[0] == '{' && b[0] == '{' && !bytes.Equal(a, b):
 		return objectPair(a, b, depth-1)
 	case a[0] == '[' && b[0] == '[' && !bytes.Equal(a, b):
 		return listPair(a, b, depth-1)
 	}
-	if x, err = part(a); err != nil {
-		return nil, nil, err
-	}
-	y, err = part(b)
-	return x, y, err
+	return both(a, b, part)
 }
 
 func objectPair(a, b []byte, depth int) (x, y any, err error) {
-	m, err := members(a)
-	if err != nil {
-		return nil, nil, err
-	}
-	n, err := members(b)
+	m, n, err := both(a, b, members)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,11 +59,7 @@ func objectPair(a, b []byte, depth int) (x, y any, err error) {
 
 // listPair opens the objects in both lists, whose names are looked at.
 func listPair(a, b []byte, depth int) (x, y any, err error) {
-	l, err := items(a)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := items(b)
+	l, m, err := both(a, b, items)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -30,8 +30,7 @@ there and is refused here.
 	}
 	f.add(cmd, "resources to apply")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml", "name")
+	format := outputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o, err := a.offline(&f)
 		if err != nil {
@@ -44,11 +43,7 @@ there and is refused here.
 		if err != nil {
 			return err
 		}
-		w, err := a.client().Apply(cmd.Context(), stream, dryRun)
-		if err != nil {
-			return err
-		}
-		return a.printWritten(w, format, diffSummary)
+		return a.written(*format, diffSummary)(a.client().Apply(cmd.Context(), stream, dryRun))
 	}
 	return cmd
 }
@@ -65,56 +60,60 @@ func (a *app) deleteCommand() *cobra.Command {
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted and delete nothing")
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml", "name")
+	format := outputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := a.reference(cmd.Context(), args)
 		if err != nil {
 			return err
 		}
-		w, err := a.client().Delete(cmd.Context(), r.kind.Plural, r.mesh, r.name, dryRun)
-		if err != nil {
-			return err
-		}
-		return a.printWritten(w, format, diffSummary)
+		return a.written(*format, diffSummary)(a.client().Delete(cmd.Context(), r.kind.Plural, r.mesh, r.name, dryRun))
 	}
 	return cmd
 }
 
-// printWritten shows what a write did; of a dry run, preview shows what it would change on proxies.
-func (a *app) printWritten(w *client.Written, format string, preview func(io.Writer, *client.Diff) error) error {
-	for _, warning := range w.Warnings {
-		fmt.Fprintln(a.stderr, "warning: "+warning)
-	}
-	if ok, err := a.printed(format, w); ok {
-		return err
-	}
-	for _, c := range w.Changes {
-		line := strings.ToLower(c.Type) + "/" + c.Name
-		if format == "text" {
-			if c.Mesh != "" {
-				line += " in mesh " + c.Mesh
-			}
-			line += " " + c.Action
-			if w.DryRun {
-				line += " (dry run)"
-			} else if c.Revision > 0 {
-				line += fmt.Sprintf(", revision %d", c.Revision)
-			}
+// written shows what a write did; of a dry run, preview shows what it would change on proxies.
+func (a *app) written(format string, preview func(io.Writer, *client.Diff) error) func(*client.Written, error) error {
+	return func(w *client.Written, err error) error {
+		if err == nil {
+			a.warn(w.Warnings)
 		}
-		fmt.Fprintln(a.stdout, line)
-		for _, f := range c.Fields {
-			if format == "text" {
-				fmt.Fprintln(a.stdout, "  "+fieldChange(f))
+		return show(a, format, func(w *client.Written) error {
+			for _, c := range w.Changes {
+				fmt.Fprint(a.stdout, typeAndName(c.Type, c.Name))
+				if format == "text" {
+					a.changeText(w, &c)
+				}
+				fmt.Fprintln(a.stdout)
 			}
-		}
+			if w.Diff == nil || format != "text" {
+				return nil
+			}
+			a.diffWarnings(w.Diff)
+			fmt.Fprintln(a.stdout)
+			return preview(a.stdout, w.Diff)
+		}, nil)(w, err)
 	}
-	if w.Diff == nil || format != "text" {
-		return nil
+}
+
+// changeText writes behind the name of a resource what was done to it.
+func (a *app) changeText(w *client.Written, c *client.Change) {
+	fmt.Fprintf(a.stdout, "%s %s", inMesh(c.Mesh), c.Action)
+	if w.DryRun {
+		fmt.Fprint(a.stdout, " (dry run)")
+	} else if c.Revision > 0 {
+		fmt.Fprintf(a.stdout, ", revision %d", c.Revision)
 	}
-	a.diffWarnings(w.Diff)
-	fmt.Fprintln(a.stdout)
-	return preview(a.stdout, w.Diff)
+	for _, f := range c.Fields {
+		fmt.Fprint(a.stdout, "\n  "+fieldChange(f))
+	}
+}
+
+// inMesh says which mesh a resource belongs to; "" for a global one.
+func inMesh(mesh string) string {
+	if mesh == "" {
+		return ""
+	}
+	return " in mesh " + mesh
 }
 
 // reference is a resource, or with an empty name a collection, that a command line names.
@@ -166,12 +165,93 @@ func (a *app) kind(ctx context.Context, name string) (client.Kind, error) {
 }
 
 func findKind(kinds []client.Kind, name string) (client.Kind, error) {
-	var plurals []string
 	for _, k := range kinds {
-		if n := strings.ToLower(name); n != "" && (n == strings.ToLower(k.Kind) || n == strings.ToLower(k.Plural) || n == strings.ToLower(k.Short)) {
+		if name != "" && (strings.EqualFold(name, k.Kind) || strings.EqualFold(name, k.Plural) || strings.EqualFold(name, k.Short)) {
 			return k, nil
 		}
-		plurals = append(plurals, k.Plural)
 	}
+	plurals := each(kinds, func(k client.Kind) string { return k.Plural })
 	return client.Kind{}, usagef("there is no TYPE %q; known are %s", name, strings.Join(plurals, ", "))
+}
+
+func (a *app) historyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "history TYPE NAME",
+		Short: "List the revisions of a resource",
+		Long: `Lists the latest revisions of a resource, oldest first, deletions included; also of one that is deleted. Each says
+what was changed, from which source (file, API, Envoy), by whom and when; -o yaml has the exact times and the content.`,
+		Example:           "  nearside history meshtimeout slow\n  nearside history dataplane web -m shop -o yaml",
+		Args:              args(1, 2, "TYPE NAME or TYPE/NAME"),
+		ValidArgsFunction: a.completeTypeAndName,
+	}
+	a.meshFlag(cmd)
+	format := outputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := a.reference(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		return show(a, *format, func(h *client.History) error {
+			t := newTable(a.stdout, "REVISION", "CHANGE", "SOURCE", "AUTHOR", "AGE", "FIELDS")
+			for _, rev := range h.Items {
+				t.row(fmt.Sprint(rev.Revision), rev.Action, rev.Source, rev.Author, age(rev.Time), fields(rev.Fields))
+			}
+			return t.Flush()
+		}, nil)(a.client().History(cmd.Context(), r.kind.Plural, r.mesh, r.name))
+	}
+	return cmd
+}
+
+// mostFields is how many fields a table names of one change.
+const mostFields = 3
+
+// fields tells in one cell what a change was about.
+func fields(list []client.FieldChange) string {
+	s := each(list[:min(len(list), mostFields)], fieldChange)
+	if n := len(list) - mostFields; n > 0 {
+		s = append(s, fmt.Sprintf("%d more", n))
+	}
+	return strings.Join(s, ", ")
+}
+
+// fieldChange is a field with what it was and is, long values cut short.
+func fieldChange(f client.FieldChange) string {
+	value := func(raw []byte) string { return short(string(raw), 41) }
+	switch {
+	case f.Before == nil:
+		return f.Path + " = " + value(f.After)
+	case f.After == nil:
+		return f.Path + " removed"
+	}
+	return f.Path + " " + value(f.Before) + " → " + value(f.After)
+}
+
+func (a *app) rollbackCommand() *cobra.Command {
+	var to uint64
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "rollback TYPE NAME --to REVISION",
+		Short: "Restore a revision of a resource",
+		Long: `Writes the content of an earlier revision as a new one. A resource that was deleted is there again. --dry-run shows
+what that would change on the proxies.`,
+		Example:           "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",
+		Args:              args(1, 2, "TYPE NAME or TYPE/NAME"),
+		ValidArgsFunction: a.completeTypeAndName,
+	}
+	a.meshFlag(cmd)
+	cmd.Flags().Uint64Var(&to, "to", 0, "revision, as history lists it (required)")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
+	format := outputFlag(cmd, "text", "json", "yaml", "name")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if to == 0 {
+			return usagef("--to REVISION is missing; nearside history %s lists the revisions", strings.Join(args, " "))
+		}
+		r, err := a.reference(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		q := client.Rollback{Type: r.kind.Kind, Mesh: r.mesh, Name: r.name, Revision: to, DryRun: dryRun}
+		return a.written(*format, proxiesText)(a.client().Rollback(cmd.Context(), q))
+	}
+	return cmd
 }

@@ -44,7 +44,7 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 	a.meshFlag(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&o.Name, "name", "", "name of the Dataplane, ZoneEgress or ZoneIngress (required)")
-	fl.StringVar(&typ, "proxy-type", proxyDataplane, "what the proxy is there for: "+strings.Join(proxyTypes(), ", "))
+	fl.StringVar(&typ, "proxy-type", proxyDataplane, "type of the proxy: "+strings.Join(proxyTypes(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("proxy-type", cobra.FixedCompletions(proxyTypes(), cobra.ShellCompDirectiveNoFileComp))
 	fl.StringVar(&o.Cluster, "cluster", "", "node.cluster of the Envoy (default: the name)")
 	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")

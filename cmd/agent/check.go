@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -59,32 +61,21 @@ With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", 
 		Args:    args(0, 0, "no arguments"),
 	}
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml")
+	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		t, err := a.selfTest(cmd.Context(), askEnvoy)
-		if err != nil {
-			return err
-		}
-		ok, err := a.printed(format, t)
-		if !ok {
-			printChecks(a.stdout, t)
-		}
-		if err == nil && !t.OK {
-			return &silentError{exitNo}
-		}
-		return err
+		return show(a, *format, a.printChecks, func(t *selfTest) bool { return !t.OK })(a.selfTest(cmd.Context(), askEnvoy))
 	}
 	return cmd
 }
 
-func printChecks(w io.Writer, t *selfTest) {
+func (a *app) printChecks(t *selfTest) error {
 	for _, c := range t.Checks {
-		fmt.Fprintf(w, "%-4s %s: %s\n", c.State, c.Name, oneLine(c.Reason))
+		fmt.Fprintf(a.stdout, "%-4s %s: %s\n", c.State, c.Name, oneLine(c.Reason))
 		if c.Hint != "" {
-			fmt.Fprintf(w, "     hint: %s\n", c.Hint)
+			fmt.Fprintf(a.stdout, "     hint: %s\n", c.Hint)
 		}
 	}
+	return nil
 }
 
 // selfTest makes all checks.
@@ -114,7 +105,7 @@ func (a *app) selfTest(ctx context.Context, askEnvoy bool) (*selfTest, error) {
 	checkFiles(t, s)
 	checkProxies(t, proxies.Items)
 	checkProblems(t, s)
-	checkClock(t, s)
+	checkClock(t, s, time.Now())
 	checkSockets(t, c.Socket())
 	if bin != nil {
 		a.checkEnvoy(ctx, t, bin, proxies.Items)
@@ -169,7 +160,7 @@ func checkFiles(t *selfTest, s *client.Status) {
 	}
 	switch {
 	case bad > 0:
-		t.add(checkFail, "files", "nearside status lists every fault; nearside validate -f tries a file before it is put there", "%d of %d files are not in force as they are: %s", bad, len(s.Files), first)
+		t.add(checkFail, "files", "nearside status lists every fault; nearside validate -f checks a file before you add it", "%d of %d files are not in force as they are: %s", bad, len(s.Files), first)
 	case missing > 0:
 		t.add(checkWarn, "files", "restore the file, or wait until its resources are removed", "%d of %d files are missing, their resources are retained: %s", missing, len(s.Files), lost)
 	default:
@@ -179,13 +170,10 @@ func checkFiles(t *selfTest, s *client.Status) {
 
 // checkProxies tells who does not have its config.
 func checkProxies(t *selfTest, list []client.Proxy) {
-	by := map[string][]client.Proxy{}
+	by, total := map[string][]client.Proxy{}, map[string]int{}
 	for _, p := range list {
 		by[p.State] = append(by[p.State], p)
-	}
-	total := map[string]int{}
-	for state, list := range by {
-		total[state] = len(list)
+		total[p.State]++
 	}
 	t.add(checkOK, "proxies", "", "%s", counts(total))
 	for _, x := range []struct{ state, level, name, hint string }{
@@ -194,10 +182,7 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 		{"pending", checkWarn, "pending", "this ends soon unless the proxy hangs; nearside inspect dataplane NAME -m MESH --type=status shows what is not acknowledged"},
 	} {
 		if found := by[x.state]; len(found) > 0 {
-			names := []string{}
-			for _, p := range found[:min(len(found), 3)] {
-				names = append(names, strings.TrimPrefix(p.Mesh+"/"+p.Name, "/"))
-			}
+			names := each(found[:min(len(found), 3)], func(p client.Proxy) string { return strings.TrimPrefix(p.Mesh+"/"+p.Name, "/") })
 			if more := len(found) - len(names); more > 0 {
 				names = append(names, fmt.Sprintf("%d more", more))
 			}
@@ -214,7 +199,7 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 func checkProblems(t *selfTest, s *client.Status) {
 	for _, x := range []struct{ severity, level, name, none string }{
 		{"error", checkFail, "problems", "nothing is dropped or withheld"},
-		{"warning", checkWarn, "warnings", "everything works as it reads"},
+		{"warning", checkWarn, "warnings", "no warnings"},
 	} {
 		list := slices.DeleteFunc(slices.Clone(s.Problems), func(p client.StatusProblem) bool { return p.Severity != x.severity })
 		if len(list) == 0 {
@@ -248,10 +233,57 @@ func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *envoybin.Binary,
 		}
 		for i := range found {
 			bad = true
-			t.add(checkFail, "envoy", "nearside inspect dataplane NAME --type=config shows the resource; mend the policy behind it, and report that the check has let it through", "%s", found[i].Line())
+			t.add(checkFail, "envoy", "nearside inspect dataplane NAME --type=config shows the resource; fix the policy that causes it, and report that the check did not find it", "%s", found[i].Line())
 		}
 	}
 	if !bad {
-		t.add(checkOK, "envoy", "", "%s takes the configs of %s that are connected", bin.Path, plural(tried, "proxy", "proxies"))
+		t.add(checkOK, "envoy", "", "%s takes the configs of %s that are connected", bin.Path, counted(tried, "proxy"))
 	}
+}
+
+// clockSlack is how far in the future what has happened may lie, as when a clock is set back a little.
+const clockSlack = 2 * time.Second
+
+// checkClock tells when the clock of the host cannot be right.
+func checkClock(t *selfTest, s *client.Status, now time.Time) {
+	const hint = "set the clock of the host: certificates are valid for a time; timedatectl shows whether it is synchronized"
+	switch {
+	case now.Year() < 2025: // before this program was written: the clock was not set
+		t.add(checkFail, "clock", hint, "it says %s", now.UTC().Format(time.RFC3339))
+	case s.Info.Started.After(now.Add(clockSlack)):
+		t.add(checkWarn, "clock", hint, "it says %s, and the agent was started at %s: it was set back", now.UTC().Format(time.RFC3339), s.Info.Started.UTC().Format(time.RFC3339))
+	case s.Reconcile != nil && s.Reconcile.At.After(now.Add(clockSlack)):
+		t.add(checkWarn, "clock", hint, "it says %s, and configs were made at %s: it was set back", now.UTC().Format(time.RFC3339), s.Reconcile.At.UTC().Format(time.RFC3339))
+	default:
+		t.add(checkOK, "clock", "", "the system clock is monotonic")
+	}
+}
+
+// checkSockets looks at the modes of the sockets.
+func checkSockets(t *selfTest, api string) {
+	for _, x := range []struct{ name, path, key string }{
+		{"api-socket", api, "api.socket"}, {"xds-socket", filepath.Join(filepath.Dir(api), "xds.sock"), "xds.socket"},
+	} {
+		info, err := os.Stat(x.path)
+		switch {
+		case err != nil && x.name == "xds-socket":
+			continue // it may lie elsewhere
+		case err != nil:
+			t.add(checkWarn, x.name, "give this command the right to look at it", "%v", err)
+		case info.Mode()&os.ModeSocket == 0:
+			t.add(checkFail, x.name, "give the path of the socket with --socket", "%s is no socket", x.path)
+		case x.name == "api-socket" && info.Mode().Perm()&0o002 != 0 && everybodyEnters(x.path):
+			t.add(checkWarn, x.name, "set "+x.key+`.mode to "0660" and restart the agent`, "%s has mode %04o: everybody on the host may read all resources", x.path, info.Mode().Perm())
+		case info.Mode().Perm()&0o200 == 0:
+			t.add(checkFail, x.name, "set "+x.key+".mode so that its owner may write, and restart the agent", "%s has mode %04o: nobody can connect", x.path, info.Mode().Perm())
+		default:
+			t.add(checkOK, x.name, "", "%s has mode %04o", x.path, info.Mode().Perm())
+		}
+	}
+}
+
+// everybodyEnters reports whether everybody may enter the directory of a socket.
+func everybodyEnters(path string) bool {
+	info, err := os.Stat(filepath.Dir(path))
+	return err == nil && info.Mode().Perm()&0o001 != 0
 }

@@ -76,7 +76,7 @@ func TestClock(t *testing.T) {
 		s := &client.Status{Reconcile: &inspect.ReconcileStatus{At: c.made}}
 		s.Info.Started = c.started
 		got := &selfTest{OK: true}
-		clockAt(got, s, c.now)
+		checkClock(got, s, c.now)
 		if len(got.Checks) != 1 || got.Checks[0].State != c.state || got.OK == (c.state == checkFail) {
 			t.Errorf("at %s: %+v, want %s", c.now, got, c.state)
 		}

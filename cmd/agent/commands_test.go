@@ -55,7 +55,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{errors.New("x"), exitFailed, "error: x\n"},
 		{usagef("x"), exitUsage, "error: x\n"},
-		{&silentError{exitNo}, exitNo, ""},
+		{silent(exitNo), exitNo, ""},
 		{offline.Faults{{File: "a", Field: "b", Reason: "c"}, {Reason: "d"}}, exitInvalid, "a: b: c\nd\n"},
 		{&client.UnreachableError{Socket: "/s", Err: errors.New("x")}, exitUnreachable, "nearside run"},
 		{&client.PermissionError{Socket: "/s", Err: errors.New("x")}, exitPermission, "hint: run the command as root"},
@@ -81,7 +81,7 @@ func TestTable(t *testing.T) {
 	w := newTable(&out, "A", "B")
 	w.row("x\ny", "")
 	w.row("\x1b[31mred", "1")
-	if err := w.flush(); err != nil {
+	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	want := "A               B\n\"x\\ny\"          -\n\"\\x1b[31mred\"   1\n"

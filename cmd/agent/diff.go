@@ -36,15 +36,15 @@ func (a *app) diffCommand() *cobra.Command {
 		Short: "Show what files would change on the proxies, and store nothing",
 		Long: `Shows what would change on the proxies if these files were applied: resources, what the policies say together, and
 Envoy's config, each with the resource that causes it. Nothing is stored. With --delete, resources would be deleted too.
---shadow counts the stored shadow policies in, as if their label were removed, with -f together with the files.
+--shadow includes the stored shadow policies, as if their label were removed, with -f together with the files.
 
 An agent compares the proxies that are connected to it, or every dataplane where none is. With --against the present
 resources come from files, no agent is asked, and all their dataplanes are compared; the zone is then NEARSIDE_NODE_ZONE.
 -m and --dataplane look at fewer.
 
 -o text is for people, summary one line for each proxy, jsonpatch the patches (RFC 6902) of the configs by MESH/NAME,
-json and yaml the document of the API. References that lead nowhere and policies that exclude each other, where the
-change brings them about, are warnings on standard error.
+json and yaml the document of the API. Broken references and conflicts between policies that the change introduces
+are warnings on standard error.
 
 Exit codes: 0 the config of no proxy changes, 1 that of some proxy changes, 2 failed, 64 usage, 65 invalid input
 document, 69 the agent is not reachable, 77 no permission.`,
@@ -62,26 +62,25 @@ document, 69 the agent is not reachable, 77 no permission.`,
 	d.against.flag = "--against"
 	fl.StringArrayVar(&d.against.paths, "against", nil, "compute offline against these present resources: a file, a folder or -; repeatable")
 	fl.StringArrayVar(&d.deletes, "delete", nil, "TYPE/NAME that would be deleted; repeatable")
-	fl.BoolVar(&d.shadow, "shadow", false, "count shadow policies in")
+	fl.BoolVar(&d.shadow, "shadow", false, "include shadow policies")
 	fl.StringVar(&d.dataplane, "dataplane", "", "only this dataplane, connected or not")
 	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		return a.names(cmd, "dataplanes", d.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	fl.BoolVar(&d.all, "all-nodes", false, "proxies of all nodes; not possible yet")
-	var format string
-	outputFlag(cmd, &format, "text", "summary", "jsonpatch", "json", "yaml")
+	format := outputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.mesh = cmp.Or(d.mesh, "default")
-		d.omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[format]
+		d.omit = map[string][]string{"text": {"patch"}, "summary": {"patch", "items"}, "jsonpatch": {"items"}}[*format]
 		doc, err := a.diff(cmd.Context(), &d)
 		if err == nil {
-			err = a.printDiff(doc, format)
+			err = a.printDiff(doc, *format)
 		}
 		switch {
 		case err != nil:
 			return inTrouble(err)
 		case doc.Changed:
-			return &silentError{exitDiffers}
+			return silent(exitDiffers)
 		}
 		return nil
 	}
@@ -91,7 +90,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 // inTrouble keeps the code for changes free of errors.
 func inTrouble(err error) error {
 	if exitCode(err) == exitFailed {
-		return &codedError{err, exitTrouble}
+		return &exitError{err: err, code: exitTrouble}
 	}
 	return err
 }

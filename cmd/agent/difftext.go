@@ -38,11 +38,7 @@ func proxiesText(w io.Writer, d *client.Diff) error {
 // diffResources writes what becomes of the resources.
 func diffResources(w io.Writer, d *client.Diff) {
 	for _, r := range d.Resources {
-		line := strings.ToLower(r.Type) + "/" + r.Name
-		if r.Mesh != "" {
-			line += " in mesh " + r.Mesh
-		}
-		line += " " + r.Action
+		line := typeAndName(r.Type, r.Name) + inMesh(r.Mesh) + " " + r.Action
 		switch {
 		case r.Action == "activated":
 			line = strings.TrimSuffix(line, r.Action) + "would act without its label kuma.io/effect: shadow"
@@ -173,15 +169,13 @@ func fieldText(f *client.FieldChange) string {
 	return jsonText(f.Before) + " → " + jsonText(f.After)
 }
 
+func refText(r client.Ref) string { return r.Type + "/" + r.Name }
+
 func byText(refs []client.Ref) string {
 	if len(refs) == 0 {
 		return ""
 	}
-	names := make([]string, len(refs))
-	for i, r := range refs {
-		names[i] = r.Type + "/" + r.Name
-	}
-	return "  (" + some(names) + ")"
+	return "  (" + some(each(refs, refText)) + ")"
 }
 
 // jsonText is a value on a line: without quotes where it needs none, long ones cut.
@@ -233,39 +227,21 @@ func diffSummary(w io.Writer, d *client.Diff) error {
 func summaryTable(w io.Writer, d *client.Diff) error {
 	var types []string
 	for _, p := range d.Proxies {
-		for _, t := range p.Config.Summary {
-			if !slices.Contains(types, t.Type) {
-				types = append(types, t.Type)
-			}
-		}
+		types = append(types, each(p.Config.Summary, func(t client.TypeDiff) string { return t.Type })...)
 	}
 	slices.Sort(types)
-	headers := []string{"MESH", "PROXY", "CONFIG"}
-	for _, t := range types {
-		headers = append(headers, strings.ToUpper(shortType(t)))
-	}
-	t := newTable(w, append(headers, "RULES", "BY")...)
+	types = slices.Compact(types)
+	columns := each(types, func(t string) string { return strings.ToUpper(shortType(t)) })
+	t := newTable(w, slices.Concat([]string{"MESH", "PROXY", "CONFIG"}, columns, []string{"RULES", "BY"})...)
 	for _, p := range d.Proxies {
-		cells := []string{p.Mesh, p.Name, p.Action}
-		for _, typ := range types {
-			cell := ""
-			for _, s := range p.Config.Summary {
-				if s.Type == typ {
-					cell = typeCounts(s)
-				}
-			}
-			cells = append(cells, cell)
+		cells := append([]string{p.Mesh, p.Name, p.Action}, make([]string, len(types))...)
+		for _, s := range p.Config.Summary {
+			cells[3+slices.Index(types, s.Type)] = typeCounts(s)
 		}
-		var rules, by []string
-		for _, s := range p.Rules.Summary {
-			rules = append(rules, s.Type+" "+typeCounts(s))
-		}
-		for _, r := range p.Policies {
-			by = append(by, r.Type+"/"+r.Name)
-		}
-		t.row(append(cells, some(rules), some(by))...)
+		rules := each(p.Rules.Summary, func(s client.TypeDiff) string { return s.Type + " " + typeCounts(s) })
+		t.row(append(cells, some(rules), some(each(p.Policies, refText)))...)
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // typeCounts is +added ~changed -removed.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -47,8 +48,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	cmd.Flags().StringVar(&dataplane, "dataplane", "", "name of the dataplane; required")
 	cmd.Flags().StringVar(&backend, "backend", "", "service of which is said whether the dataplane reaches it: NAME, KIND/NAME or KIND/NAME:PORT")
 	a.completeDataplanes(cmd, "dataplane")
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml")
+	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if dataplane == "" {
 			return usagef("--dataplane is required")
@@ -65,26 +65,19 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 			return usagef("%s is not a kind of policy", r.kind.Kind)
 		}
 		q := client.PolicyQuestion{Type: r.kind.Kind, Mesh: a.mesh, Name: r.name, Dataplane: dataplane, Backend: backend}
-		x, err := answer(a, &files, func() (*client.PolicyExplanation, error) {
+		return show(a, *format, func(x *client.PolicyExplanation) error {
+			err := a.policyText(x)
+			if err == nil && x.Reach != nil {
+				fmt.Fprintln(a.stdout)
+				err = reachText(a.stdout, x.Reach, backend)
+			}
+			return err
+		}, func(x *client.PolicyExplanation) bool { return !x.Selected })(answer(a, &files, func() (*client.PolicyExplanation, error) {
 			return a.client().ExplainPolicy(cmd.Context(), q)
 		}, func(o *offline.Offline, zone string) (*client.PolicyExplanation, []string, error) {
 			x, err := o.ExplainPolicy(zone, q)
 			return x, nil, err
-		})
-		if err != nil {
-			return err
-		}
-		ok, err := a.printed(format, x)
-		if !ok {
-			if err = a.policyText(x); err == nil && x.Reach != nil {
-				fmt.Fprintln(a.stdout)
-				err = reachText(a.stdout, x.Reach, backend)
-			}
-		}
-		if err == nil && !x.Selected {
-			err = &silentError{exitNo}
-		}
-		return err
+		}))
 	}
 	return cmd
 }
@@ -102,11 +95,7 @@ func (a *app) policyText(x *client.PolicyExplanation) error {
 	}
 	fmt.Fprintf(a.stdout, "%s on %s: %s\n  %s\n", x.Policy, x.Dataplane, verdict, x.Reason)
 	if len(x.Inbounds) > 0 {
-		var ports []string
-		for _, in := range x.Inbounds {
-			ports = append(ports, fmt.Sprint(in.Port))
-		}
-		fmt.Fprintf(a.stdout, "  inbounds: %s\n", strings.Join(ports, ", "))
+		fmt.Fprintf(a.stdout, "  inbounds: %s\n", strings.Join(each(x.Inbounds, inboundPort), ", "))
 	}
 	for i := range x.Items {
 		it := &x.Items[i]
@@ -137,10 +126,7 @@ func (a *app) policyText(x *client.PolicyExplanation) error {
 
 // placeText writes what an item does at one place.
 func placeText(out *rulePrinter, p *client.PolicyPlace) {
-	var names []string
-	for _, d := range p.Outbounds {
-		names = append(names, d.String())
-	}
+	names := texts(p.Outbounds)
 	about := "the proxy"
 	switch p.On {
 	case "inbound":
@@ -159,16 +145,10 @@ func placeText(out *rulePrinter, p *client.PolicyPlace) {
 	var b strings.Builder
 	t := newTable(&b, "    FIELD", "VALUE", "STATE")
 	for _, f := range p.Fields {
-		path, by := f.Path, make([]string, 0, len(f.By))
-		if path == "" {
-			path = "(whole)"
-		}
-		for _, s := range f.By {
-			by = append(by, s.Type+"/"+place(s))
-		}
-		t.row("    "+path, valueText(f.Value), fieldState(f.Effect, strings.Join(by, ", ")))
+		by := each(f.By, func(s client.Source) string { return s.Type + "/" + place(s) })
+		t.row("    "+cmp.Or(f.Path, "(whole)"), valueText(f.Value), fieldState(f.Effect, strings.Join(by, ", ")))
 	}
-	_ = t.flush() // a strings.Builder takes everything
+	_ = t.Flush() // a strings.Builder takes everything
 	out.add("on "+about, b.String())
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +16,7 @@ import (
 type flowFlags struct {
 	files  fileFlags
 	target client.FlowTarget
-	format string
+	format *string
 }
 
 func (f *flowFlags) add(a *app, cmd *cobra.Command) {
@@ -26,7 +28,7 @@ func (f *flowFlags) add(a *app, cmd *cobra.Command) {
 	flags.StringVar(&f.target.IP, "ip", "", "address that the workload dials for the name in --to")
 	flags.BoolVar(&f.target.Shadow, "shadow", false, "also answer with the shadow policies in force, and show the first difference")
 	a.completeDataplanes(cmd, "from")
-	outputFlag(cmd, &f.format, "text", "json", "yaml")
+	f.format = outputFlag(cmd, "text", "json", "yaml")
 }
 
 // run asks the agent, or the files, and prints the answer.
@@ -39,17 +41,7 @@ func (f *flowFlags) run(a *app, online func() (*client.Flow, error), compute fun
 	}
 	f.target.Mesh = a.mesh
 	x, err := answer(a, &f.files, online, compute)
-	if err != nil {
-		return flowError(err)
-	}
-	ok, err := a.printed(f.format, x)
-	if !ok {
-		err = a.flowText(x)
-	}
-	if err == nil && x.Verdict != "allowed" {
-		err = &silentError{exitNo}
-	}
-	return err
+	return show(a, *f.format, a.flowText, func(x *client.Flow) bool { return x.Verdict != "allowed" })(x, flowError(err))
 }
 
 // flowError makes a question that makes no sense an error of the command line.
@@ -85,9 +77,9 @@ func (a *app) explainConnectionCommand() *cobra.Command {
 		Short: "Say what becomes of a connection, and why",
 		Long: `Follows a connection of a workload through its proxy, and through that of the server where it is a dataplane of the
 mesh: which listener takes it, what the listener filters see, at each level of the choice of a filter chain what was
-chosen and what fell and why, the filters with the verdict about the client, the clusters, the access logs, and the
-policies behind each step. The verdict stands at the end; when it is denied, with the smallest change of a policy that
-allows it, which was tried.
+chosen, what was eliminated and why, the filters with the verdict about the client, the clusters, the access logs, and the
+policies behind each step. The verdict comes first; a denied connection ends with the smallest change of a policy
+that allows it, which was tried.
 
 The client sends plain bytes that are not HTTP; with --tls it opens a TLS session, which --sni and --alpn imply. Without
 --sni the server name is the host of --to, where that is a name; --sni "" sends none.
@@ -161,4 +153,101 @@ without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 		})
 	}
 	return cmd
+}
+
+// flowText writes what becomes of a connection or request for people.
+func (a *app) flowText(x *client.Flow) error {
+	p := &flowPrinter{}
+	p.flow(x)
+	if x.Shadow != nil {
+		p.printf("\n")
+		switch {
+		case x.Parts == "":
+			p.printf("With the shadow policies in force: the same.\n")
+		default:
+			p.printf("With the shadow policies in force, from the step %s on:\n\n", x.Parts)
+			p.flow(x.Shadow)
+		}
+	}
+	_, err := fmt.Fprint(a.stdout, p.String())
+	return err
+}
+
+// flowPrinter collects the lines. What comes from documents and config is quoted where it does not print.
+type flowPrinter struct{ strings.Builder }
+
+func (p *flowPrinter) printf(format string, args ...any) { fmt.Fprintf(&p.Builder, format, args...) }
+
+func (p *flowPrinter) flow(x *client.Flow) {
+	p.printf("%s: %s\n", x.Verdict, printable(x.Reason))
+	p.way(&x.Way)
+	for i := range x.Servers {
+		s := &x.Servers[i]
+		p.printf("\nserver %s: %s: %s\n", printable(s.Dataplane.String()), s.Verdict, printable(s.Reason))
+		p.way(s)
+	}
+	if x.Suggest != "" {
+		p.printf("\nThis would allow it:\n\n")
+		for line := range strings.Lines(x.Suggest) {
+			p.printf("  %s", line)
+		}
+	}
+}
+
+// way writes the steps through one proxy.
+func (p *flowPrinter) way(w *client.FlowWay) {
+	for i := range w.Steps {
+		p.step(&w.Steps[i])
+	}
+	if len(w.Clusters) == 0 {
+		return
+	}
+	var b strings.Builder
+	t := newTable(&b, "  CLUSTER", "WEIGHT", "ENDPOINTS", "ADDRESSES")
+	for _, c := range w.Clusters {
+		addresses := some(c.Addresses)
+		switch {
+		case c.Missing:
+			addresses = "there is no such cluster"
+		case c.Pinned:
+			addresses += " (looked up by the proxy, whatever was dialled)"
+		}
+		t.row("  "+c.Name, fmt.Sprintf("%d of %d", c.Weight, c.Total), fmt.Sprint(c.Endpoints), addresses)
+	}
+	_ = t.Flush() // a strings.Builder takes everything
+	p.WriteString(b.String())
+}
+
+func (p *flowPrinter) step(s *client.FlowStep) {
+	p.printf("  %-20s ", s.At)
+	if s.Saw != "" {
+		p.printf("%s -> ", printable(s.Saw))
+	}
+	if s.Chose == "" {
+		p.printf("nothing")
+	} else {
+		p.printf("%s", printable(s.Chose))
+	}
+	if s.Note != "" {
+		p.printf(" (%s)", printable(s.Note))
+	}
+	p.printf("\n")
+	const indent = "                       "
+	for _, e := range s.Eliminated {
+		p.printf("%snot %s: %s\n", indent, printable(e.Name), printable(e.Why))
+	}
+	if s.More > 0 {
+		p.printf("%sand %d more\n", indent, s.More)
+	}
+	for _, f := range s.Policies {
+		p.printf("%sby %s\n", indent, printable(f.String()))
+	}
+}
+
+// printable quotes a text that would do something to a terminal.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
 }

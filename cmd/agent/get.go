@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +17,7 @@ func (a *app) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get TYPE [NAME]",
 		Short: "List or show resources",
-		Long: `Lists the resources of a type in a mesh, or shows one. TYPE goes in any case as singular, plural or short name;
+		Long: `Lists the resources of a type in a mesh, or shows one. TYPE is a singular, plural or short name in any case;
 TYPE/NAME is possible too. -o yaml and -o json print what apply takes: one document of a resource; for a list, YAML
 has a stream of documents and JSON {"total", "items"}.`,
 		Example: `  nearside get dataplanes
@@ -27,8 +29,7 @@ has a stream of documents and JSON {"total", "items"}.`,
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	var format string
-	outputFlag(cmd, &format, "table", "wide", "json", "yaml", "name")
+	format := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 2 || strings.Contains(args[0], "/") {
 			if all {
@@ -42,13 +43,10 @@ has a stream of documents and JSON {"total", "items"}.`,
 			if err != nil {
 				return err
 			}
-			switch format {
-			case "json":
-				return printJSON(a.stdout, item.Resource)
-			case "yaml":
-				return printYAML(a.stdout, item.Resource)
+			if ok, err := a.printed(*format, item.Resource); ok {
+				return err
 			}
-			return a.printItems(cmd, r.kind, []client.Item{*item}, format)
+			return a.printItems(cmd, r.kind, []client.Item{*item}, *format)
 		}
 		kind, err := a.kind(cmd.Context(), args[0])
 		if err != nil {
@@ -62,45 +60,34 @@ has a stream of documents and JSON {"total", "items"}.`,
 		if err != nil {
 			return err
 		}
-		return a.printItems(cmd, kind, items, format)
+		return a.printItems(cmd, kind, items, *format)
 	}
 	return cmd
 }
 
 // printItems writes resources in a format for many.
 func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.Item, format string) error {
+	docs := each(items, func(it client.Item) json.RawMessage { return it.Resource })
 	switch format {
 	case "json":
-		docs := make([]json.RawMessage, 0, len(items))
-		for _, it := range items {
-			docs = append(docs, it.Resource)
-		}
 		return printJSON(a.stdout, struct {
 			Total int               `json:"total"`
 			Items []json.RawMessage `json:"items"`
 		}{len(docs), docs})
 	case "yaml":
-		for i, it := range items {
-			if i > 0 {
-				fmt.Fprintln(a.stdout, "---")
-			}
-			if err := printYAML(a.stdout, it.Resource); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printStream(a.stdout, docs)
 	case "name":
 		for _, it := range items {
 			d, err := readDocument(it)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout, strings.ToLower(d.Type)+"/"+d.Name)
+			fmt.Fprintln(a.stdout, typeAndName(d.Type, d.Name))
 		}
 		return nil
 	}
 	if len(items) == 0 {
-		where := " in mesh " + a.mesh
+		where := inMesh(a.mesh)
 		if kind.Global || cmd.Flags().Changed("all-meshes") {
 			where = ""
 		}
@@ -224,5 +211,102 @@ func (a *app) printTable(kind client.Kind, items []client.Item, own []column, st
 		}
 		t.row(cells...)
 	}
-	return t.flush()
+	return t.Flush()
+}
+
+// document is what tables show of a resource.
+type document struct {
+	Type, Mesh, Name string
+	Labels           map[string]string
+	MTLS             struct{ EnabledBackend string }
+	Networking       struct {
+		Address string
+		Gateway *struct{ Tags map[string]string }
+		Inbound []struct {
+			Port uint32
+			Tags map[string]string
+		}
+	}
+	Tags map[string]string
+	Spec struct {
+		TargetRef *struct{ Kind, Name string }
+		Ports     []specPort
+		Match     struct {
+			Port     uint32
+			Protocol string
+		}
+	}
+}
+
+type specPort struct{ Port uint32 }
+
+func readDocument(it client.Item) (*document, error) {
+	d := &document{}
+	if err := json.Unmarshal(it.Resource, d); err != nil {
+		return nil, fmt.Errorf("the agent has sent a resource that this command cannot read: %w", err)
+	}
+	return d, nil
+}
+
+// column is one that a kind has beside those of all kinds.
+type column struct {
+	header string
+	cell   func(*document) string
+}
+
+func columnsOf(k client.Kind) []column {
+	service := func(d *document) string { return d.Tags["kuma.io/service"] }
+	address := func(d *document) string { return d.Networking.Address }
+	ports := func(d *document) string {
+		return strings.Join(each(d.Spec.Ports, func(p specPort) string { return fmt.Sprint(p.Port) }), ",")
+	}
+	switch k.Kind {
+	case "Mesh":
+		return []column{{"MTLS", func(d *document) string { return d.MTLS.EnabledBackend }}}
+	case "Dataplane":
+		return []column{{"SERVICES", services}, {"ADDRESS", address}}
+	case "ZoneEgress", "ZoneIngress":
+		return []column{{"ADDRESS", address}}
+	case "ExternalService":
+		return []column{{"SERVICE", service}, {"ADDRESS", address}}
+	case "MeshService", "MeshMultiZoneService":
+		return []column{{"PORTS", ports}}
+	case "MeshExternalService":
+		return []column{{"PORT", func(d *document) string { return fmt.Sprint(d.Spec.Match.Port) }},
+			{"PROTOCOL", func(d *document) string { return d.Spec.Match.Protocol }}}
+	}
+	if k.Policy && !k.Legacy {
+		return []column{{"TARGET", target}, {"EFFECT", func(d *document) string { return d.Labels["kuma.io/effect"] }}}
+	}
+	return nil
+}
+
+// services lists the service tags of a dataplane, without repetition.
+func services(d *document) string {
+	var s []string
+	for _, in := range d.Networking.Inbound {
+		s = append(s, in.Tags["kuma.io/service"])
+	}
+	if g := d.Networking.Gateway; g != nil {
+		s = append(s, g.Tags["kuma.io/service"])
+	}
+	slices.Sort(s)
+	return strings.Join(slices.Compact(s), ",")
+}
+
+// target is the top-level targetRef of a policy.
+func target(d *document) string {
+	switch r := d.Spec.TargetRef; {
+	case r == nil:
+		return "Mesh"
+	case r.Name != "":
+		return r.Kind + "/" + r.Name
+	default:
+		return r.Kind
+	}
+}
+
+// pairs writes a map as k=v,k=v in a stable order.
+func pairs(m map[string]string) string {
+	return strings.Join(each(slices.Sorted(maps.Keys(m)), func(k string) string { return k + "=" + m[k] }), ",")
 }

@@ -43,11 +43,10 @@ about how many bytes of config that saves (SAVED).`,
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	var format string
-	outputFlag(cmd, &format, "table", "wide", "json", "yaml", "name")
+	format := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var include []string
-		if format == "wide" {
+		if *format == "wide" {
 			include = []string{"reach"}
 		}
 		ps, err := a.client().Proxies(cmd.Context(), include...)
@@ -56,17 +55,16 @@ about how many bytes of config that saves (SAVED).`,
 		}
 		ps.Items = slices.DeleteFunc(ps.Items, func(p client.Proxy) bool { return p.Mesh == "" || !all && p.Mesh != a.mesh })
 		ps.Total = len(ps.Items)
-		if ok, err := a.printed(format, ps); ok {
+		if ok, err := a.printed(*format, ps); ok {
 			return err
 		}
-		switch format {
-		case "name":
+		if *format == "name" {
 			for _, p := range ps.Items {
 				fmt.Fprintln(a.stdout, "dataplane/"+p.Name)
 			}
 			return nil
 		}
-		return a.proxyTable(ps.Items, format == "wide")
+		return a.proxyTable(ps.Items, *format == "wide")
 	}
 	return cmd
 }
@@ -97,7 +95,7 @@ func (a *app) proxyTable(ps []client.Proxy, wide bool) error {
 			t.row(append(cells, p.Reason)...)
 		}
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // Types of inspect dataplane.
@@ -128,7 +126,7 @@ select it, what of them is in force and which services it reaches (--type=polici
 and what it may reach outside the mesh (--type=status).
 
 With -f, the answer is computed from these resources alone, without any agent and by the same code; the zone is then
-NEARSIDE_NODE_ZONE. --shadow counts the shadow policies in, and --include=diff adds the RFC 6902 patch that leads from
+NEARSIDE_NODE_ZONE. --shadow includes the shadow policies, and --include=diff adds the RFC 6902 patch that leads from
 what is in force to what is shown; the table shows it in words, with the policy that causes each change. --computed shows
 the config as it was computed, with what the check withholds from the proxy. --include=fields
 adds to each rule which policy each of its fields comes from, which the table always has. -o json has the documents of
@@ -146,13 +144,12 @@ the API.`,
 	fl := cmd.Flags()
 	choiceFlag(cmd, &choice{&in.typ, "--type", []string{typeConfig, typeRules, typePolicies, typeStatus}}, "type", "", "what to show: ")
 	fl.BoolVar(&in.dump, "config-dump", false, "the same as --type=config")
-	fl.BoolVar(&in.shadow, "shadow", false, "count shadow policies in")
+	fl.BoolVar(&in.shadow, "shadow", false, "include shadow policies")
 	fl.BoolVar(&in.computed, "computed", false, "show the computed config, with what the check withholds")
 	fl.StringSliceVar(&in.include, "include", nil, "what to add: diff; of rules also fields")
 	fl.StringVar(&in.backend, "backend", "", "service of which --type=policies says whether it is reached: NAME, KIND/NAME or KIND/NAME:PORT")
 	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
-	var format string
-	outputFlag(cmd, &format, "table", "json", "yaml")
+	format := outputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if in.dump && fl.Changed("type") && in.typ != typeConfig {
 			return usagef("--config-dump is the same as --type=config; leave one of the two out")
@@ -165,23 +162,19 @@ the API.`,
 		}
 		switch in.typ {
 		case typeRules:
-			return a.inspectRules(cmd, &in, args[0], format)
+			return a.inspectRules(cmd, &in, args[0], *format)
 		case typePolicies:
 			if in.shadow || len(in.include) > 0 {
 				return usagef("--shadow and --include belong to --type=config and --type=rules")
 			}
-			return a.inspectPolicies(cmd, &in, args[0], format)
+			return a.inspectPolicies(cmd, &in, args[0], *format)
 		case typeStatus:
 			if in.shadow || len(in.include) > 0 || len(in.files.paths) > 0 {
 				return usagef("--shadow, --include and -f do not go with --type=status, which is about what the agent has sent")
 			}
-			p, err := a.client().Proxy(cmd.Context(), a.mesh, args[0])
-			if err != nil {
-				return err
-			}
-			return a.printProxy(p, format)
+			return show(a, *format, a.proxyText, nil)(a.client().Proxy(cmd.Context(), a.mesh, args[0]))
 		}
-		return a.inspectConfig(cmd, &in, args[0], format)
+		return a.inspectConfig(cmd, &in, args[0], *format)
 	}
 	return cmd
 }
@@ -201,32 +194,27 @@ func (a *app) inspectConfig(cmd *cobra.Command, in *inspection, name, format str
 	if err != nil {
 		return err
 	}
-	c, err := answer(a, &in.files, func() (*client.Config, error) {
+	return show(a, format, func(c *client.Config) error {
+		if err := a.configText(c); err != nil || !diff {
+			return err
+		}
+		return a.inspectDiff(cmd.Context(), in, name, len(c.Diff), func(p *client.ProxyDiff) { configItems(a.stdout, &p.Config) })
+	}, nil)(answer(a, &in.files, func() (*client.Config, error) {
 		return a.client().Config(cmd.Context(), a.mesh, name, client.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
 	}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
 		return o.Config(zone, a.mesh, name, offline.ConfigOptions{Shadow: in.shadow, Diff: diff, Computed: in.computed})
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.printConfig(c, format); err != nil || !diff || format != "table" {
-		return err
-	}
-	return a.inspectDiff(cmd.Context(), in, name, len(c.Diff), func(p *client.ProxyDiff) { configItems(a.stdout, &p.Config) })
+	}))
 }
 
-// printConfig writes a config.
-func (a *app) printConfig(c *client.Config, format string) error {
-	if ok, err := a.printed(format, c); ok {
-		return err
-	}
+// configText writes a config.
+func (a *app) configText(c *client.Config) error {
 	t := newTable(a.stdout, "TYPE", "NAME", "BYTES")
 	for _, typ := range slices.Sorted(maps.Keys(c.XDS)) {
 		for _, n := range slices.Sorted(maps.Keys(c.XDS[typ])) {
-			t.row(typ[strings.LastIndex(typ, ".")+1:], n, fmt.Sprint(len(c.XDS[typ][n])))
+			t.row(shortType(typ), n, fmt.Sprint(len(c.XDS[typ][n])))
 		}
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of operations.
@@ -252,11 +240,8 @@ func (a *app) warn(warnings []string) {
 	}
 }
 
-// printProxy writes the sync status of a proxy.
-func (a *app) printProxy(p *client.Proxy, format string) error {
-	if ok, err := a.printed(format, p); ok {
-		return err
-	}
+// proxyText writes the sync status of a proxy.
+func (a *app) proxyText(p *client.Proxy) error {
 	fmt.Fprintf(a.stdout, "%s/%s: %s", cmp.Or(p.Mesh, p.Type.Kind()), p.Name, p.State)
 	if p.Reason != "" {
 		fmt.Fprintf(a.stdout, ": %s", p.Reason)
@@ -273,9 +258,9 @@ func (a *app) printProxy(p *client.Proxy, format string) error {
 			if x.NACK != nil {
 				rejected = x.NACK.Version + ": " + x.NACK.Reason
 			}
-			t.row(x.TypeURL[strings.LastIndex(x.TypeURL, ".")+1:], fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, rejected)
+			t.row(shortType(x.TypeURL), fmt.Sprint(x.Resources), x.SentVersion, x.AckedVersion, rejected)
 		}
-		if err := t.flush(); err != nil {
+		if err := t.Flush(); err != nil {
 			return err
 		}
 		for _, x := range c.Types {
@@ -286,4 +271,39 @@ func (a *app) printProxy(p *client.Proxy, format string) error {
 		}
 	}
 	return a.inForce(p.InForce)
+}
+
+// inspectZoneCommand shows a zone proxy.
+func (a *app) inspectZoneCommand(t offline.ProxyType, plural string) *cobra.Command {
+	var files fileFlags
+	var typ string
+	kind := t.Kind()
+	name := strings.ToLower(kind)
+	cmd := &cobra.Command{
+		Use:   name + " NAME",
+		Short: "Show the config of a " + kind + ", or its sync status",
+		Long: `Shows the xDS config of the proxy of a ` + kind + ` (--type=config), which is made from all meshes, or which versions it
+was sent, has acknowledged and rejected (--type=status). With -f, the config is computed from these resources alone; the
+zone is then NEARSIDE_NODE_ZONE.`,
+		Example:           "  nearside inspect " + name + " " + string(t) + "-1\n  nearside inspect " + name + " " + string(t) + "-1 --type=status",
+		Args:              args(1, 1, "the NAME of a "+kind),
+		ValidArgsFunction: a.completeNamesOf(plural),
+	}
+	files.add(cmd, "compute offline from these resources")
+	choiceFlag(cmd, &choice{&typ, "--type", []string{typeConfig, typeStatus}}, "type", "", "what to show: ")
+	format := outputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if typ == typeStatus {
+			if len(files.paths) > 0 {
+				return usagef("-f does not go with --type=status, which is about what the agent has sent")
+			}
+			return show(a, *format, a.proxyText, nil)(a.client().ZoneProxy(cmd.Context(), plural, args[0]))
+		}
+		return show(a, *format, a.configText, nil)(answer(a, &files, func() (*client.Config, error) {
+			return a.client().ZoneConfig(cmd.Context(), plural, args[0])
+		}, func(o *offline.Offline, zone string) (*client.Config, []string, error) {
+			return o.ZoneConfig(zone, offline.ProxyRef{Type: t, Name: args[0]})
+		}))
+	}
+	return cmd
 }

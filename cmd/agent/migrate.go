@@ -3,16 +3,20 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
@@ -36,7 +40,7 @@ reason; one without is marked and needs a look. Nothing is stored: the policies 
 apply, or with --write into files, and the report goes to standard error. -o json has both in one document.
 
 With -f the answer is computed from these resources alone, without any agent and by the same code; the zone is then
-NEARSIDE_NODE_ZONE. docs/migration.md shows the way from here to the end.`,
+NEARSIDE_NODE_ZONE. docs/migration.md describes the whole migration.`,
 		Example: `  nearside migrate --write policies/
   nearside migrate --type Timeout --dataplane web
   nearside migrate | nearside apply -f -
@@ -52,13 +56,12 @@ NEARSIDE_NODE_ZONE. docs/migration.md shows the way from here to the end.`,
 	fl.BoolVar(&m.force, "force", false, "let --write replace files that hold something else")
 	a.completeDataplanes(cmd, "dataplane")
 	_ = cmd.MarkFlagDirname("write") // fails only for a flag that does not exist
-	var format string
-	outputFlag(cmd, &format, "yaml", "json", "name")
+	format := outputFlag(cmd, "yaml", "json", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if m.force && m.dir == "" {
 			return usagef("--force belongs to --write, which is missing")
 		}
-		return a.migrate(cmd.Context(), &m, format)
+		return a.migrate(cmd.Context(), &m, *format)
 	}
 	return cmd
 }
@@ -103,17 +106,10 @@ func (a *app) migrate(ctx context.Context, m *migration, format string) error {
 		return printJSON(a.stdout, out)
 	case format == "name":
 		for _, p := range out.Policies {
-			fmt.Fprintln(a.stdout, strings.ToLower(p.Type)+"/"+p.Name)
+			fmt.Fprintln(a.stdout, typeAndName(p.Type, p.Name))
 		}
 	case m.dir == "":
-		for i, p := range out.Policies {
-			if i > 0 {
-				fmt.Fprintln(a.stdout, "---")
-			}
-			if err := printYAML(a.stdout, p.Resource); err != nil {
-				return err
-			}
-		}
+		return printStream(a.stdout, each(out.Policies, func(p offline.MigratedPolicy) json.RawMessage { return p.Resource }))
 	}
 	return nil
 }
@@ -216,4 +212,96 @@ func (a *app) migrationText(m *offline.Migration) {
 	}
 	changesText(w, "\nwhen the new policies are live", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Live })
 	changesText(w, "\nwhen the legacy policies are deleted after that", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
+}
+
+// A report for people lists the changes of so many dataplanes, and so many of each reason.
+const (
+	maxProxies   = 20
+	maxPerReason = 20
+)
+
+// changesText lists what changes on dataplanes at one step: by reason, and first what has none.
+func changesText(w io.Writer, title string, proxies []offline.MigratedProxy, of func(*offline.MigratedProxy) []offline.MigrationChange) {
+	var same []string
+	changed := 0
+	for i := range proxies {
+		if len(of(&proxies[i])) == 0 {
+			same = append(same, proxies[i].Name)
+		} else {
+			changed++
+		}
+	}
+	if changed == 0 {
+		fmt.Fprintf(w, "%s: nothing changes on %s\n", title, counted(len(proxies), "dataplane"))
+		return
+	}
+	fmt.Fprintf(w, "%s:\n", title)
+	shown := 0
+	for i := range proxies {
+		list := of(&proxies[i])
+		if len(list) == 0 {
+			continue
+		}
+		if shown++; shown > maxProxies {
+			fmt.Fprintf(w, "  … and %d more dataplanes; --dataplane NAME shows one, -o json all\n", changed-maxProxies)
+			break
+		}
+		proxyChanges(w, proxies[i].Name, list)
+	}
+	if len(same) > 0 {
+		fmt.Fprintf(w, "  nothing changes on %s\n", some(same))
+	}
+}
+
+// proxyChanges lists what changes on one dataplane.
+func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
+	open, same := 0, 0
+	var reasons []string
+	by := map[string][]offline.MigrationChange{}
+	for _, c := range list {
+		why := strings.Join(c.Why, "; ")
+		switch {
+		case why == "":
+			open++
+			why = "LOOK AT THIS: no reason is known"
+		case c.Same:
+			same++
+			why += " (Envoy does the same)"
+		}
+		switch {
+		case by[why] != nil:
+		case len(c.Why) == 0:
+			reasons = slices.Insert(reasons, 0, why) // first of all
+		default:
+			reasons = append(reasons, why)
+		}
+		by[why] = append(by[why], c)
+	}
+	fmt.Fprintf(w, "  %s: %s", name, counted(len(list), "change"))
+	switch {
+	case open > 0:
+		fmt.Fprintf(w, ", %d to look at", open)
+	case same == len(list):
+		fmt.Fprint(w, ", without effect")
+	}
+	fmt.Fprintln(w)
+	for _, why := range reasons {
+		fmt.Fprintf(w, "    %s\n", why)
+		for i, c := range by[why] {
+			if i == maxPerReason {
+				fmt.Fprintf(w, "      … and %d more; -o json has all\n", len(by[why])-i)
+				break
+			}
+			fmt.Fprintf(w, "      %s\n", changeText(&c))
+		}
+	}
+}
+
+// changeText is one change in a line, as diff writes it.
+func changeText(c *offline.MigrationChange) string {
+	if c.Op != "remove" && c.Value == nil {
+		c.Value = json.RawMessage("null")
+	}
+	f := client.FieldChange{Path: c.Field, Before: c.Before, After: c.Value}
+	return fmt.Sprintf("%s %s %s: %s", shortType(c.Type), c.Name, shortPath(f.Path), fieldText(&f))
 }

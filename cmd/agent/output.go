@@ -31,9 +31,11 @@ func (c *choice) check() error {
 	return nil
 }
 
-// outputFlag adds -o with the formats that a command has; the first is the default.
-func outputFlag(cmd *cobra.Command, to *string, formats ...string) {
+// outputFlag adds -o with the formats that a command has, the first by default, and returns where the format will stand.
+func outputFlag(cmd *cobra.Command, formats ...string) *string {
+	to := new(string)
 	choiceFlag(cmd, &choice{to, "-o", formats}, "output", "o", "format: ")
+	return to
 }
 
 func choiceFlag(cmd *cobra.Command, c *choice, name, short, usage string) {
@@ -52,6 +54,52 @@ func (a *app) printed(format string, v any) (bool, error) {
 	}
 	return false, nil
 }
+
+// show returns a function that prints an answer: as JSON or YAML, or in any other format by text. Where negative, which
+// may be nil, says so, the exit code is that of a negative result.
+func show[T any](a *app, format string, text func(T) error, negative func(T) bool) func(T, error) error {
+	return func(v T, err error) error {
+		if err != nil {
+			return err
+		}
+		ok, err := a.printed(format, v)
+		if !ok {
+			err = text(v)
+		}
+		if err == nil && negative != nil && negative(v) {
+			err = silent(exitNo)
+		}
+		return err
+	}
+}
+
+// printStream writes documents as a stream of YAML.
+func printStream(w io.Writer, docs []json.RawMessage) error {
+	for i, doc := range docs {
+		if i > 0 {
+			fmt.Fprintln(w, "---")
+		}
+		if err := printYAML(w, doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each returns what f makes of each item.
+func each[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, len(list))
+	for i, x := range list {
+		out[i] = f(x)
+	}
+	return out
+}
+
+// texts returns each item as fmt prints it.
+func texts[T any](list []T) []string { return each(list, func(x T) string { return fmt.Sprint(x) }) }
+
+// typeAndName names a resource as commands take it.
+func typeAndName(typ, name string) string { return strings.ToLower(typ) + "/" + name }
 
 // printJSON writes a document of the API, indented.
 func printJSON(w io.Writer, v any) error {
@@ -94,12 +142,10 @@ func block(n *yaml.Node) {
 }
 
 // table writes rows below capital headers.
-type table struct {
-	w *tabwriter.Writer
-}
+type table struct{ *tabwriter.Writer }
 
 func newTable(w io.Writer, headers ...string) *table {
-	t := &table{w: tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)}
+	t := &table{tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)}
 	t.row(headers...)
 	return t
 }
@@ -114,14 +160,12 @@ func (t *table) row(cells ...string) {
 			c = "-"
 		}
 		if i > 0 {
-			fmt.Fprint(t.w, "\t")
+			fmt.Fprint(t, "\t")
 		}
-		fmt.Fprint(t.w, c)
+		fmt.Fprint(t, c)
 	}
-	fmt.Fprintln(t.w)
+	fmt.Fprintln(t)
 }
-
-func (t *table) flush() error { return t.w.Flush() }
 
 // age is the time since t in its largest unit: 45s, 3m, 5h, 12d.
 func age(t time.Time) string {
@@ -138,13 +182,4 @@ func age(t time.Time) string {
 		return fmt.Sprintf("%dh", int(d.Hours()))
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
-// yamlToJSON converts a document that this program has written.
-func yamlToJSON(b []byte) (json.RawMessage, error) {
-	var v map[string]any
-	if err := yaml.Unmarshal(b, &v); err != nil {
-		return nil, err
-	}
-	return json.Marshal(v)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // app is one invocation of the program.
@@ -48,16 +50,15 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(context.Background())
-	var silent *silentError
-	if out.err != nil && (err == nil || errors.As(err, &silent)) {
+	var exit *exitError
+	if out.err != nil && (err == nil || errors.As(err, &exit) && exit.err == nil) {
 		err = out.err // an answer that the caller does not have whole is none
 	}
 	if err == nil {
 		return exitOK
 	}
-	var usage *usageError
-	if errors.As(err, &usage) {
-		usage.command = cmd.CommandPath()
+	if errors.As(err, &exit) && exit.code == exitUsage {
+		exit.command = cmd.CommandPath()
 	}
 	report(stderr, err)
 	return exitCode(err)
@@ -116,7 +117,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		}
 		return nil
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{err: err, code: exitUsage} })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
@@ -155,4 +156,90 @@ func args(least, most int, names string) cobra.PositionalArgs {
 func (a *app) meshFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&a.mesh, "mesh", "m", "default", "mesh")
 	_ = cmd.RegisterFlagCompletionFunc("mesh", a.completeMesh) // fails only for a flag that does not exist
+}
+
+// Exit codes; those from 64 on are sysexits(3).
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitNo          = 2 // negative result: not selected, denied, not ready, problems found
+	exitTimeout     = 3 // a wait timed out
+	exitUsage       = 64
+	exitInvalid     = 65 // an input document
+	exitUnreachable = 69
+	exitPermission  = 77
+)
+
+// exitError ends a command with an exit code, silently where the output has said everything.
+type exitError struct {
+	err     error // nil: silent
+	code    int
+	command string // whose help to look at; ""
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// silent ends a command whose output has said everything.
+func silent(code int) error { return &exitError{code: code} }
+
+// usagef is the error of a command line that makes no sense.
+func usagef(format string, args ...any) error {
+	return &exitError{err: fmt.Errorf(format, args...), code: exitUsage}
+}
+
+// exitCode is the one place where errors become exit codes.
+func exitCode(err error) int {
+	var (
+		exit        *exitError
+		faults      offline.Faults
+		unreachable *client.UnreachableError
+		permission  *client.PermissionError
+		problem     *client.Problem
+	)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &faults):
+		return exitInvalid
+	case errors.As(err, &unreachable):
+		return exitUnreachable
+	case errors.As(err, &permission):
+		return exitPermission
+	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak):
+		return exitInvalid
+	}
+	return exitFailed
+}
+
+// report tells the user what went wrong and what to do next.
+func report(w io.Writer, err error) {
+	var (
+		exit   *exitError
+		faults offline.Faults
+		hinted interface{ Hint() string }
+	)
+	switch {
+	case errors.As(err, &exit) && exit.err == nil:
+	case errors.As(err, &faults):
+		for _, f := range faults {
+			fmt.Fprintln(w, f)
+		}
+	default:
+		fmt.Fprintf(w, "error: %v\n", err)
+	}
+	if exit != nil && exit.command != "" {
+		fmt.Fprintf(w, "hint: see %s --help\n", exit.command)
+	}
+	if errors.As(err, &hinted) {
+		fmt.Fprintf(w, "hint: %s\n", hinted.Hint())
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,16 +32,12 @@ func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format stri
 	}, func(o *offline.Offline, zone string) (*client.Rules, []string, error) {
 		return o.Rules(zone, a.mesh, name, offline.RulesOptions{Shadow: in.shadow, Diff: diff, Fields: fields})
 	})
-	if err != nil {
-		return err
-	}
-	if ok, err := a.printed(format, doc); ok {
-		return err
-	}
-	if err := rulesText(a.stdout, doc); err != nil || !diff {
-		return err
-	}
-	return a.inspectDiff(cmd.Context(), in, name, len(doc.Diff), func(p *client.ProxyDiff) { ruleItems(a.stdout, &p.Rules) })
+	return show(a, format, func(doc *client.Rules) error {
+		if err := rulesText(a.stdout, doc); err != nil || !diff {
+			return err
+		}
+		return a.inspectDiff(cmd.Context(), in, name, len(doc.Diff), func(p *client.ProxyDiff) { ruleItems(a.stdout, &p.Rules) })
+	}, nil)(doc, err)
 }
 
 // rulesText writes rules for people: each with the policies in the order in which they were merged, and of each field
@@ -57,10 +54,10 @@ func rulesText(w io.Writer, doc *client.Rules) error {
 		fmt.Fprintln(w, k.Type)
 		p := rulePrinter{w: w, ordered: true}
 		if r := k.ProxyRule; r != nil {
-			p.rule("proxy", r.Fields, metaNames(r.Origin))
+			p.rule("proxy", r.Fields, each(r.Origin, metaName))
 		}
 		for _, r := range k.ToRules {
-			p.rule("to "+matchersText(r.Matchers, "all services"), r.Fields, metaNames(r.Origin))
+			p.rule("to "+matchersText(r.Matchers, "all services"), r.Fields, each(r.Origin, metaName))
 		}
 		for _, r := range k.ToResourceRules {
 			about := r.ResourceMeta.Type + "/" + r.ResourceMeta.Name
@@ -82,7 +79,7 @@ func rulesText(w io.Writer, doc *client.Rules) error {
 				if r.Route != nil {
 					about += ", requests of " + r.Route.Type + "/" + r.Route.Name
 				}
-				p.rule(about, r.Fields, metaNames(r.Origin))
+				p.rule(about, r.Fields, each(r.Origin, metaName))
 			}
 		}
 		if err := p.flush(); err != nil {
@@ -100,7 +97,7 @@ func rulesText(w io.Writer, doc *client.Rules) error {
 	for _, m := range doc.HTTPMatches {
 		t.row(m.Hash, short(string(m.Match), 100))
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // rulePrinter writes rules below each other; those that say the same stand together.
@@ -118,19 +115,16 @@ type ruleBlock struct {
 
 func (p *rulePrinter) rule(about string, fields []client.Field, merged []string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "    merged: %s\n", strings.Join(unique(merged), ", "))
+	fmt.Fprintf(&b, "    merged: %s\n", strings.Join(slices.Compact(merged), ", "))
 	t := newTable(&b, "    FIELD", "VALUE", "FROM", "OVER")
 	for _, f := range fields {
-		var by, over []string
-		for _, s := range f.By {
-			by = append(by, place(s))
-		}
+		var over []string
 		for _, o := range f.Over {
 			over = append(over, fmt.Sprintf("%s (%s)", place(o.Source), valueText(o.Value)))
 		}
-		t.row("    "+f.Path, valueText(f.Value), strings.Join(by, ", "), strings.Join(over, ", "))
+		t.row("    "+f.Path, valueText(f.Value), strings.Join(each(f.By, place), ", "), strings.Join(over, ", "))
 	}
-	_ = t.flush() // a strings.Builder takes everything
+	_ = t.Flush() // a strings.Builder takes everything
 	p.add(about, b.String())
 }
 
@@ -169,38 +163,20 @@ func place(s client.Source) string {
 	return s.Name + " " + field
 }
 
-func metaNames(list []client.ResourceMeta) []string {
-	var out []string
-	for _, m := range list {
-		out = append(out, m.Name)
-	}
-	return out
-}
+func inboundPort(in client.Inbound) string { return fmt.Sprint(in.Port) }
 
-// unique drops repetitions of neighbours.
-func unique(list []string) []string {
-	var out []string
-	for i, s := range list {
-		if i == 0 || s != list[i-1] {
-			out = append(out, s)
-		}
-	}
-	return out
-}
+func metaName(m client.ResourceMeta) string { return m.Name }
 
 func matchersText(tags []client.Tag, none string) string {
 	if len(tags) == 0 {
 		return none
 	}
-	var out []string
-	for _, t := range tags {
-		op := "="
+	return strings.Join(each(tags, func(t client.Tag) string {
 		if t.Not {
-			op = "!="
+			return t.Key + "!=" + t.Value
 		}
-		out = append(out, t.Key+op+t.Value)
-	}
-	return strings.Join(out, ", ")
+		return t.Key + "=" + t.Value
+	}), ", ")
 }
 
 // valueText is a value for a table: strings without quotes, long ones cut.
@@ -228,27 +204,20 @@ func (a *app) inspectPolicies(cmd *cobra.Command, in *inspection, name, format s
 	}, func(o *offline.Offline, zone string) (*client.Policies, []string, error) {
 		return o.Policies(zone, a.mesh, name, in.backend)
 	})
-	if err != nil {
-		return err
-	}
-	if ok, err := a.printed(format, doc); ok {
-		return err
-	}
+	return show(a, format, func(doc *client.Policies) error { return a.policiesText(doc, in.backend) }, nil)(doc, err)
+}
+
+// policiesText writes the policies that select a dataplane, and what it reaches.
+func (a *app) policiesText(doc *client.Policies, backend string) error {
 	t := newTable(a.stdout, "KIND", "NAME", "EFFECT", "INBOUNDS", "OUTBOUNDS", "REASON")
 	for _, p := range doc.Items {
-		var in, out []string
-		for _, i := range p.Inbounds {
-			in = append(in, fmt.Sprint(i.Port))
-		}
+		in := each(p.Inbounds, inboundPort)
 		if p.Gateway {
 			in = append(in, "gateway")
 		}
-		for _, d := range p.Outbounds {
-			out = append(out, d.String())
-		}
-		t.row(p.Type, p.Name, p.Effect, some(in), some(out), p.Reason)
+		t.row(p.Type, p.Name, p.Effect, some(in), some(texts(p.Outbounds)), p.Reason)
 	}
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, p := range doc.Items {
@@ -257,7 +226,7 @@ func (a *app) inspectPolicies(cmd *cobra.Command, in *inspection, name, format s
 		}
 	}
 	fmt.Fprintln(a.stdout)
-	return reachText(a.stdout, doc.Reach, in.backend)
+	return reachText(a.stdout, doc.Reach, backend)
 }
 
 // some lists the first few of many.

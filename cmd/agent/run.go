@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/config"
@@ -29,7 +28,7 @@ type configFlags struct {
 
 func (c *configFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.file, "config", "", "config file (default: NEARSIDE_CONFIG, else "+config.DefaultConfigFile+" where it exists)")
-	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that wins over file and environment; repeatable")
+	cmd.Flags().StringArrayVar(&c.set, "set", nil, "key=value that takes precedence over file and environment; repeatable")
 }
 
 func (c *configFlags) options(a *app) config.LoadOptions {
@@ -86,13 +85,16 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 			reload.Warn = nil
 			log := newLog(a.stderr, cfg.Log.Format, level)
 			limitMemory(log, memlimit.FromCgroup)
-			d := agent.Deps{
+			ag, err := agent.New(cfg, agent.Deps{
 				Log: log, Level: level,
 				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
 				EnvoyBin: a.getenv(envoybin.EnvoyVariable),
 				Stopping: stop, // from here on a second signal ends the process at once
+			})
+			if err != nil {
+				return err
 			}
-			return runAgent(ctx, cfg, d)
+			return ag.Run(ctx)
 		},
 	}
 	c.add(cmd)
@@ -100,7 +102,7 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 }
 
 // gcPercent is how much garbage there may be, in percent of what is in use. It is less than Go's 100, since the agent
-// shares its node with what it serves and is idle most of the time. The variable GOGC wins.
+// shares its node with what it serves and is idle most of the time. The variable GOGC takes precedence.
 const gcPercent = 40
 
 // limitMemory tells Go's collector of the memory limit of the agent's cgroup, less a tenth for what is not on its heap:
@@ -115,14 +117,6 @@ func limitMemory(log *slog.Logger, limit memlimit.Provider) {
 	default:
 		log.Info("memory limit", "bytes", n)
 	}
-}
-
-func runAgent(ctx context.Context, cfg *config.Config, d agent.Deps) error {
-	ag, err := agent.New(cfg, d)
-	if err != nil {
-		return err
-	}
-	return ag.Run(ctx)
 }
 
 func newLog(w io.Writer, format string, level slog.Leveler) *slog.Logger {
@@ -195,8 +189,7 @@ With --origins, a comment behind each value says where it comes from: flag, env,
   nearside config show --origins -o json`,
 		Args: args(0, 0, "no arguments"),
 	}
-	var format string
-	outputFlag(cmd, &format, "yaml", "json")
+	format := outputFlag(cmd, "yaml", "json")
 	c.add(cmd)
 	cmd.Flags().BoolVar(&withOrigins, "origins", false, "say where each value comes from")
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -208,7 +201,7 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 		if !withOrigins {
 			shown = nil
 		}
-		if format == "yaml" {
+		if *format == "yaml" {
 			b, err := cfg.YAML(shown)
 			if err != nil {
 				return err
@@ -220,14 +213,14 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 		if err != nil {
 			return err
 		}
-		doc, err := yamlToJSON(b)
-		if err != nil {
+		var doc map[string]any
+		if err := yaml.Unmarshal(b, &doc); err != nil {
 			return err
 		}
 		if withOrigins {
 			return printJSON(a.stdout, struct {
-				Config  json.RawMessage `json:"config"`
-				Origins config.Origins  `json:"origins"`
+				Config  map[string]any `json:"config"`
+				Origins config.Origins `json:"origins"`
 			}{doc, origins})
 		}
 		return printJSON(a.stdout, doc)

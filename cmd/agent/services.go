@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,8 +30,7 @@ NEARSIDE_NODE_ZONE.`,
 	a.meshFlag(cmd)
 	files.add(cmd, "compute offline from these resources")
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
-	var format string
-	outputFlag(cmd, &format, "table", "wide", "json", "yaml", "name")
+	format := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		mesh := a.mesh
 		if all {
@@ -49,16 +48,16 @@ NEARSIDE_NODE_ZONE.`,
 		if err != nil {
 			return err
 		}
-		if ok, err := a.printed(format, serviceList{len(list), list}); ok {
+		if ok, err := a.printed(*format, serviceList{len(list), list}); ok {
 			return err
 		}
-		if format == "name" {
+		if *format == "name" {
 			for _, s := range list {
-				fmt.Fprintln(a.stdout, strings.ToLower(s.Kind)+"/"+s.Name)
+				fmt.Fprintln(a.stdout, typeAndName(s.Kind, s.Name))
 			}
 			return nil
 		}
-		return a.serviceTable(list, format == "wide")
+		return a.serviceTable(list, *format == "wide")
 	}
 	return cmd
 }
@@ -82,15 +81,12 @@ func (a *app) serviceTable(list []client.Service, wide bool) error {
 		}
 		cells := []string{s.Mesh, kind, s.Name, servicePorts(&s), serviceEndpoints(&s), serviceVIPs(&s), serviceNames(&s)}
 		if wide {
-			var clusters []string
-			for _, p := range s.Ports {
-				clusters = append(clusters, p.Cluster)
-			}
+			clusters := each(s.Ports, func(p client.ServicePort) string { return p.Cluster })
 			cells = append(cells, strings.Join(clusters, ","), pairs(s.Labels))
 		}
 		t.row(cells...)
 	}
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	a.serviceReasons(list)
@@ -130,31 +126,19 @@ func (a *app) serviceReasons(list []client.Service) {
 
 // servicePorts writes the ports of a service with their names and protocols.
 func servicePorts(s *client.Service) string {
-	var out []string
-	for _, p := range s.Ports {
-		out = append(out, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
-	}
-	return strings.Join(out, ",")
+	return strings.Join(each(s.Ports, func(p client.ServicePort) string { return fmt.Sprintf("%d/%s", p.Port, p.Protocol) }), ",")
 }
 
 // serviceEndpoints writes ready/total, once where it is the same for all ports.
 func serviceEndpoints(s *client.Service) string {
-	var out []string
-	same := true
-	for _, p := range s.Ports {
-		e := fmt.Sprintf("%d/%d", p.Ready, p.Total)
-		same = same && (len(out) == 0 || out[0] == e)
-		out = append(out, e)
-	}
-	if same && len(out) > 0 {
-		return out[0]
+	out := each(s.Ports, func(p client.ServicePort) string { return fmt.Sprintf("%d/%d", p.Ready, p.Total) })
+	if distinct := slices.Compact(slices.Clone(out)); len(distinct) == 1 {
+		return distinct[0]
 	}
 	return strings.Join(out, ",")
 }
 
-func serviceVIPs(s *client.Service) string {
-	return joined(s.VIPs, netip.Addr.String)
-}
+func serviceVIPs(s *client.Service) string { return strings.Join(texts(s.VIPs), ",") }
 
 // serviceNames writes the hostnames that a service has.
 func serviceNames(s *client.Service) string {
@@ -163,14 +147,6 @@ func serviceNames(s *client.Service) string {
 		if h.Generated {
 			out = append(out, h.Hostname)
 		}
-	}
-	return strings.Join(out, ",")
-}
-
-func joined[T any](list []T, text func(T) string) string {
-	var out []string
-	for _, x := range list {
-		out = append(out, text(x))
 	}
 	return strings.Join(out, ",")
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -22,27 +22,15 @@ func (a *app) statusCommand() *cobra.Command {
 		Example: "  nearside status\n  nearside status -o json | jq .problems",
 		Args:    args(0, 0, "no arguments"),
 	}
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml")
+	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := a.client().Status(cmd.Context())
-		if err != nil {
-			return err
-		}
-		ok, err := a.printed(format, s)
-		if !ok {
-			printStatus(a.stdout, s)
-		}
-		if err == nil && !s.Ready {
-			return &silentError{exitNo}
-		}
-		return err
+		return show(a, *format, a.printStatus, func(s *client.Status) bool { return !s.Ready })(a.client().Status(cmd.Context()))
 	}
 	return cmd
 }
 
-func printStatus(w io.Writer, s *client.Status) {
-	state := "ready"
+func (a *app) printStatus(s *client.Status) error {
+	w, state := a.stdout, "ready"
 	if !s.Ready {
 		state = "NOT READY"
 	}
@@ -99,6 +87,7 @@ func printStatus(w io.Writer, s *client.Status) {
 		}
 		fmt.Fprintf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
 	}
+	return nil
 }
 
 // keptUntil says for how long the resources of a missing file are retained.
@@ -111,14 +100,8 @@ func keptUntil(t time.Time) string {
 
 // counts writes numbers by name in a stable order: "3 api, 2 file".
 func counts(m map[string]int) string {
-	var s []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		s = append(s, fmt.Sprintf("%d %s", m[k], k))
-	}
-	if len(s) == 0 {
-		return "none"
-	}
-	return strings.Join(s, ", ")
+	list := each(slices.Sorted(maps.Keys(m)), func(k string) string { return fmt.Sprintf("%d %s", m[k], k) })
+	return cmp.Or(strings.Join(list, ", "), "none")
 }
 
 func (a *app) healthcheckCommand() *cobra.Command {
@@ -145,7 +128,7 @@ answer in time or is not there. The reason is on standard error.`,
 			for _, c := range failed {
 				fmt.Fprintf(a.stderr, "not ready: %s: %s\n", c.Name, c.Reason)
 			}
-			return &silentError{exitFailed}
+			return silent(exitFailed)
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for the answer")

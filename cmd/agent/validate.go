@@ -39,7 +39,7 @@ ignore or apply with another meaning is a warning. The zone is NEARSIDE_NODE_ZON
 
 With ENVOY_BIN in the environment, that Envoy loads the configs too, in its validate mode, up to 64 of them; --envoy takes
 the envoy on the PATH where ENVOY_BIN is not set. What it refuses is a fault. Log files are /dev/null for it, and
-certificates are made up.
+certificates are placeholders.
 
 With -o json, standard output has {"valid", "files", "resources", "faults": [{"file", "document", "line", "resource",
 "field", "reason"}], "warnings": [the same], "proxies", "findings", "notes"}.`,
@@ -52,17 +52,16 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 	f.add(cmd, "resources to check")
 	cmd.Flags().BoolVar(&noProxies, "no-proxies", false, "check the documents alone, and no config that they make")
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	var format string
-	outputFlag(cmd, &format, "text", "json")
+	format := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if noProxies && askEnvoy {
-			return usagef("--no-proxies leaves nothing that --envoy could be asked about; give one of the two")
+			return usagef("--envoy checks configs, and --no-proxies skips them; give one of the two")
 		}
-		texts, err := f.read(a.stdin)
+		input, err := f.read(a.stdin)
 		if err != nil {
 			return err
 		}
-		o, faults := offline.Read(texts)
+		o, faults := offline.Read(input)
 		if err := a.reachable(o); err != nil {
 			return err
 		}
@@ -73,24 +72,18 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 			}
 			faults = v.Faults
 		}
-		for _, w := range v.Warnings {
-			fmt.Fprintf(a.stderr, "warning: %s\n", w)
-		}
+		a.warn(texts(v.Warnings))
 		for _, n := range v.Notes {
 			fmt.Fprintf(a.stderr, "note: %s\n", n)
 		}
-		if format == "json" {
-			doc := validation{Valid: len(faults) == 0, Files: len(texts), Resources: o.Len(), Faults: faults, Warnings: v.Warnings,
-				Proxies: v.Proxies, Findings: v.Findings, Notes: v.Notes}
-			doc.Faults, doc.Warnings = listed(doc.Faults), listed(doc.Warnings)
-			if doc.Notes == nil {
-				doc.Notes = []string{}
-			}
+		if *format == "json" {
+			doc := validation{Valid: len(faults) == 0, Files: len(input), Resources: o.Len(), Faults: append(offline.Faults{}, faults...),
+				Warnings: append(offline.Faults{}, v.Warnings...), Proxies: v.Proxies, Findings: v.Findings, Notes: append([]string{}, v.Notes...)}
 			if err := printJSON(a.stdout, doc); err != nil {
 				return err
 			}
 		} else if len(faults) == 0 {
-			line := fmt.Sprintf("valid: %s in %s", counted(o.Len(), "resource"), counted(len(texts), "file"))
+			line := fmt.Sprintf("valid: %s in %s", counted(o.Len(), "resource"), counted(len(input), "file"))
 			switch {
 			case noProxies:
 			case v.Proxies == 0:
@@ -103,14 +96,6 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 		return faults.Err()
 	}
 	return cmd
-}
-
-// listed is a list that is not null in JSON.
-func listed(f offline.Faults) offline.Faults {
-	if f == nil {
-		return offline.Faults{}
-	}
-	return f
 }
 
 // verify checks the configs that resources make.

@@ -50,15 +50,12 @@ func (a *app) versionCommand() *cobra.Command {
 		Example: "  nearside version\n  nearside version -o json",
 		Args:    args(0, 0, "no arguments"),
 	}
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml")
+	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		b := buildVersion()
-		if ok, err := a.printed(format, b); ok {
+		return show(a, *format, func(b buildInfo) error {
+			_, err := fmt.Fprintf(a.stdout, "%s %s (%s, %s)\n", b.Product, b.Version, b.Go, b.Platform)
 			return err
-		}
-		_, err := fmt.Fprintf(a.stdout, "%s %s (%s, %s)\n", b.Product, b.Version, b.Go, b.Platform)
-		return err
+		}, nil)(buildVersion(), nil)
 	}
 	return cmd
 }

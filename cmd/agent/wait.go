@@ -38,8 +38,7 @@ restarts meanwhile is waited for too.`,
 	fl.StringVar(&w.scope, "scope", client.ScopeNode, "whose proxies: node")
 	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
 	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{client.ScopeNode}, cobra.ShellCompDirectiveNoFileComp))
-	var format string
-	outputFlag(cmd, &format, "text", "json", "yaml")
+	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case w.scope == client.ScopeMesh:
@@ -49,7 +48,7 @@ restarts meanwhile is waited for too.`,
 		case w.timeout <= 0:
 			return usagef("--timeout %s is not possible; give a duration above 0", w.timeout)
 		}
-		return a.wait(cmd.Context(), &w, args, format)
+		return a.wait(cmd.Context(), &w, args, *format)
 	}
 	return cmd
 }
@@ -68,7 +67,7 @@ type waiting struct {
 const (
 	// pollTerminal and pollOther are how long one request may wait for an answer: less where somebody looks on.
 	pollTerminal, pollOther = time.Second, 20 * time.Second
-	// reconnectEvery is how long after an attempt in vain the agent is tried again.
+	// reconnectEvery is how long after a failed attempt the agent is tried again.
 	reconnectEvery = 200 * time.Millisecond
 )
 
@@ -110,7 +109,7 @@ func (a *app) follow(ctx context.Context, w *waiting, r reference) error {
 		if w.last == nil || w.last.State != client.StatePending || ctx.Err() != nil {
 			return nil
 		}
-		w.show(fmt.Sprintf("waiting for %s: %s", called(r), howFar(w.last)))
+		w.show(fmt.Sprintf("waiting for %s: %s", typeAndName(r.kind.Kind, r.name), howFar(w.last)))
 		q.Late = nil
 		for _, p := range w.last.Late {
 			q.Late = append(q.Late, p.Mesh+"/"+p.Name)
@@ -183,9 +182,6 @@ func terminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// called names a resource as get does.
-func called(r reference) string { return strings.ToLower(r.kind.Kind) + "/" + r.name }
-
 // howFar is the progress in one line.
 func howFar(s *client.Applied) string {
 	if s.Proxies+s.LateTotal == 0 && s.Reason != "" {
@@ -204,10 +200,7 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 	if _, err := a.printed(format, s); err != nil {
 		return err
 	}
-	name := called(r)
-	if r.mesh != "" {
-		name += " in mesh " + r.mesh
-	}
+	name := typeAndName(r.kind.Kind, r.name) + inMesh(r.mesh)
 	switch s.State {
 	case client.StatePending:
 		fmt.Fprintf(a.stderr, "error: after %s %s is not %s", w.timeout, name, w.what)
@@ -224,17 +217,17 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 		if w.lost != nil {
 			fmt.Fprintf(a.stderr, "  this is the last answer of the agent: %v\n", w.lost)
 		}
-		return &silentError{exitTimeout}
+		return silent(exitTimeout)
 	case client.StateRejected:
 		fmt.Fprintf(a.stderr, "error: %s is rejected\n", name)
 		for _, x := range s.Rejected {
-			fmt.Fprintf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, x.TypeURL[strings.LastIndexByte(x.TypeURL, '.')+1:], x.Resource, oneLine(x.Reason))
+			fmt.Fprintf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, shortType(x.TypeURL), x.Resource, oneLine(x.Reason))
 			printBlame(a.stderr, "    ", x.Policies)
 		}
-		return &silentError{exitNo}
+		return silent(exitNo)
 	case client.StateShadow, client.StateInert:
 		fmt.Fprintf(a.stderr, "error: %s does not act: %s\n", name, s.Reason)
-		return &silentError{exitNo}
+		return silent(exitNo)
 	}
 	if format != "text" {
 		return nil

@@ -1,6 +1,7 @@
 package proxypatch
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -135,7 +136,8 @@ func FuzzPatchMessage(f *testing.F) {
 			t.Fatal(err)
 		}
 		before := proto.Clone(m)
-		if list, err := jsonpatch.Parse([]byte(ops)); err == nil {
+		var list jsonpatch.Patch
+		if err := json.Unmarshal([]byte(ops), &list); err == nil {
 			p := &patch{}
 			for _, op := range list {
 				p.add(op)
