@@ -28,7 +28,7 @@ func (a *Agent) stateCheck() inspect.Check {
 	c := inspect.Check{Name: "state", OK: true, Degraded: true}
 	switch h := a.store.Health(); {
 	case h.Err != nil:
-		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent goes on in memory (changes that a restart would lose: %d) and refuses writes over the API: %v; make room or make it writable", h.Pending, h.Err)
+		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent goes on in memory (changes that a restart would lose: %d) and refuses writes over the API: %v; free space or make it writable", h.Pending, h.Err)
 	case !h.Persistent:
 		c.Reason = "the state is kept in memory and does not survive a restart"
 	case len(h.Quarantined) > 0:
@@ -99,7 +99,7 @@ const minSpace = 64 << 20
 
 // spaceCheck tells when one of the agent's directories is nearly full, before a write fails.
 func (a *Agent) spaceCheck() inspect.Check {
-	c := inspect.Check{Name: "space", OK: true, Reason: "there is room for state and logs"}
+	c := inspect.Check{Name: "space", OK: true, Reason: "enough free space for state and logs"}
 	cfg := a.cfg.Load()
 	for _, d := range []struct{ key, path string }{{"paths.state", cfg.Paths.State}, {"paths.logs", cfg.Paths.Logs}} {
 		free, err := freeSpace(d.path)
@@ -108,7 +108,7 @@ func (a *Agent) spaceCheck() inspect.Check {
 			continue // a directory that is not there is told by what needs it
 		case free < minSpace:
 			c.Degraded = true
-			c.Reason = fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; make room", d.path, free>>20, minSpace>>20, d.key)
+			c.Reason = fmt.Sprintf("%s has %d MiB left, less than %d: writes to %s fail soon; free space", d.path, free>>20, minSpace>>20, d.key)
 			return c
 		}
 	}

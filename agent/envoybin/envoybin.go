@@ -153,7 +153,7 @@ func (e *Binary) run(ctx context.Context, name string, text []byte) (said string
 	case err == nil:
 		return "", false, nil
 	case ctx.Err() != nil:
-		return "", false, fmt.Errorf("the Envoy was not heard out: %w", context.Cause(ctx))
+		return "", false, fmt.Errorf("the Envoy gave no complete answer: %w", context.Cause(ctx))
 	case limited.Err() != nil:
 		return "", false, fmt.Errorf("%s has no answer after %s", e.Path, e.Timeout)
 	case errors.As(err, &exit) && exit.ExitCode() > 0:

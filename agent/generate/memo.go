@@ -99,7 +99,9 @@ func (m *Memo) sweep() {
 		return
 	}
 	maps.DeleteFunc(m.resources, func(_ internKey, p weak.Pointer[draft.Resource]) bool { return p.Value() == nil })
-	maps.DeleteFunc(m.assigned, func(k assignKey, p weak.Pointer[draft.Resource]) bool { return p.Value() == nil || k.set.Value() == nil })
+	maps.DeleteFunc(m.assigned, func(k assignKey, p weak.Pointer[draft.Resource]) bool {
+		return p.Value() == nil || k.set.Value() == nil
+	})
 	m.limit = max(4096, 2*(len(m.resources)+len(m.assigned)))
 }
 

@@ -139,7 +139,7 @@ func (b *border) take(sni string, owner resource.Key) bool {
 	}
 	switch other, taken := b.names[sni]; {
 	case taken:
-		b.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, which TLS does not tell apart: it %s; rename one", clip.Text(sni, maxSNI), other, lost)
+		b.warn(owner, "its server name %q is that of %s, or differs from it in the case of letters alone, which TLS does not distinguish: it %s; rename one", clip.Text(sni, maxSNI), other, lost)
 	case strings.Contains(sni, "*"):
 		b.warn(owner, "its server name %q has a *, which stands for more than itself: it %s", clip.Text(sni, maxSNI), lost)
 	case len(b.names) == maxBorderChains:

@@ -98,7 +98,7 @@ func (b *backend) refreshBuiltin(k *Keeper, spec *resource.MTLSBackend) ([]strin
 	b.keep(k)
 	if b.unwritten != nil {
 		warnings = append(warnings, fmt.Sprintf("its authority is in memory alone, and a restart makes another one, because it cannot be written: %v; "+
-			"make room or give the agent's user the directory", b.unwritten))
+			"free space, or give the agent's user access to the directory", b.unwritten))
 	}
 	return warnings, nil
 }

@@ -144,9 +144,9 @@ func clientState(c *xds.ProxyStatus) (state, reason string) {
 		return StatePending, "the agent has not loaded its state yet"
 	case xds.StateUnknown:
 		if c.Type != node.ProxyDataplane {
-			return StateUnknown, fmt.Sprintf("node id %q asks for a %s that does not exist; apply it, or mend the node id in the bootstrap", c.NodeID, c.Type.Kind())
+			return StateUnknown, fmt.Sprintf("node id %q asks for a %s that does not exist; apply it, or fix the node id in the bootstrap", c.NodeID, c.Type.Kind())
 		}
-		return StateUnknown, fmt.Sprintf("node id %q asks for a Dataplane that does not exist; apply it, or mend the node id in the bootstrap", c.NodeID)
+		return StateUnknown, fmt.Sprintf("node id %q asks for a Dataplane that does not exist; apply it, or fix the node id in the bootstrap", c.NodeID)
 	}
 	for _, t := range c.Types {
 		if t.NACK != nil {

@@ -80,7 +80,7 @@ type DurabilityError struct {
 
 func (e *DurabilityError) Error() string {
 	return fmt.Sprintf("the write was refused, because it would not survive a restart of the agent: %v; "+
-		"make room for %s or make it writable, and repeat the write", e.Err, e.Path)
+		"free space for %s or make it writable, and repeat the write", e.Err, e.Path)
 }
 
 func (e *DurabilityError) Unwrap() error { return e.Err }

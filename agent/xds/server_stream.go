@@ -167,7 +167,7 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 	select {
 	case <-st.killed:
 		if st.killedBy != "stopping" {
-			s.opts.Log.Info("xDS stream ended by the server", "stream", st.id, "peer", st.peer.String(), "reason", st.killedBy, "error", st.killErr)
+			s.opts.Log.Info("the server ended the xDS stream", "stream", st.id, "peer", st.peer.String(), "reason", st.killedBy, "error", st.killErr)
 		}
 		return st.killErr
 	default:

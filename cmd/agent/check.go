@@ -116,8 +116,8 @@ func (a *app) selfTest(ctx context.Context, askEnvoy bool) (*selfTest, error) {
 // checkReadiness tells what the agent checks by itself, but for what is told in more words below.
 func checkReadiness(t *selfTest, s *client.Status) {
 	hints := map[string]string{
-		"state":  "make room below paths.state, or make it writable for the agent's user; nearside config show names it",
-		"space":  "make room on that file system",
+		"state":  "free space below paths.state, or make it writable for the agent's user; nearside config show names it",
+		"space":  "free space on that file system",
 		"config": "the agent is starting; its log says what it waits for",
 		"envoy":  "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
 	}

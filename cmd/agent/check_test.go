@@ -45,7 +45,7 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 	out, _ := output(t, socket, exitNo, "check")
 	contains(t, out,
 		"WARN agent: nearside v1 on n answers, and this command is ", "     hint: restart the agent after an upgrade",
-		"WARN state: the state is kept in memory\n     hint: make room below paths.state", "FAIL config: no config was made yet\n     hint: ",
+		"WARN state: the state is kept in memory\n     hint: free space below paths.state", "FAIL config: no config was made yet\n     hint: ",
 		"WARN inert: stored, but this version does not act on them: 1 Dataplane",
 		"WARN files: 1 of 2 files are missing, their resources are retained: /r/a.yaml: vanished",
 		"ok   proxies: 1 rejected, 1 unknown", "FAIL rejected: default/web: bad filter\n     hint: nearside inspect dataplane", "WARN unknown: default/lost",

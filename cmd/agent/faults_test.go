@@ -93,7 +93,7 @@ func TestFullStateDisk(t *testing.T) {
 			written[name] = true
 		case exitFailed:
 			refused = i
-			contains(t, errs, "no space left on device", "make room for "+dir+"/state/nearside.db")
+			contains(t, errs, "no space left on device", "free space for "+dir+"/state/nearside.db")
 		default:
 			t.Fatalf("exit code %d: %s", code, errs)
 		}
