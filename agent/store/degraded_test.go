@@ -44,7 +44,7 @@ func TestDiskThatTakesNoWrites(t *testing.T) {
 	defer stop()
 
 	_, err := put(s, api, "mine", "2")
-	refused(t, err, "no space left on device", "make room", path)
+	refused(t, err, "no space left on device", "free space", path)
 	if !errors.Is(err, full) {
 		t.Fatal("the cause is not wrapped")
 	}
