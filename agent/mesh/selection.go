@@ -203,7 +203,10 @@ func (v *View) hasLabels(r *resource.Resource, want map[string]string) bool {
 
 // Labels returns the written and implied labels of a resource, in a new map.
 func (v *View) Labels(r *resource.Resource) map[string]string {
-	out := make(map[string]string, len(r.Labels)+len(impliedLabels()))
+	out := maps.Clone(r.Labels)
+	if out == nil {
+		out = map[string]string{}
+	}
 	v.eachLabel(r, func(k, val string) { out[k] = val })
 	return out
 }
