@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,20 +54,20 @@ func TestWatchdog(t *testing.T) {
 			return generate.Generate(in, prev, memo)
 		}})
 		var log bytes.Buffer
-		told := 0
+		var told atomic.Int64
 		w := &watchdog{busySince: r.BusySince, now: time.Now, timeout: 3 * time.Second, log: slog.New(slog.NewTextHandler(&log, nil)), notify: func(state string) {
-			if told++; state != "WATCHDOG=1" {
+			if told.Add(1); state != "WATCHDOG=1" {
 				t.Errorf("it is told %q", state)
 			}
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		go w.run(ctx)
-		after := func(d time.Duration, wantTold int, wantStuck bool) {
+		after := func(d time.Duration, wantTold int64, wantStuck bool) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			if told != wantTold || (w.reason() != "") != wantStuck {
-				t.Errorf("told %d times, want %d; liveness says %q", told, wantTold, w.reason())
+			if n := told.Load(); n != wantTold || (w.reason() != "") != wantStuck {
+				t.Errorf("told %d times, want %d; liveness says %q", n, wantTold, w.reason())
 			}
 		}
 		after(5*time.Second+time.Millisecond, 5, false)
@@ -81,7 +82,13 @@ func TestWatchdog(t *testing.T) {
 		}
 		close(release)
 		after(3*time.Second, 18, false)
+		cancel()
+		synctest.Wait()
+
+		// A service manager that does not watch is told nothing.
+		ctx, cancel = context.WithCancel(t.Context())
 		w.timeout = 0
+		go w.run(ctx)
 		after(3*time.Second, 18, false)
 		cancel()
 		synctest.Wait()
