@@ -23,7 +23,7 @@ its rule. ` + "`reject`" + `: Envoy refuses the resource. ` + "`unusable`" + `: 
 in another way than it reads. ` + "`lint`" + `: it could be written better. The first two withhold the resource; see
 [the check](operations.md#the-check).
 
-| rule | severity | a good config | not checked because |
+| rule | severity | title | not checked because |
 |---|---|---|---|
 `)
 	for i, r := range finding.Rules() {
