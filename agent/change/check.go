@@ -34,8 +34,8 @@ func (v *Verified) Blocking() []Finding {
 	return v.Findings[:i]
 }
 
-// Surprises returns those that Envoy takes and that act otherwise than they read.
-func (v *Verified) Surprises() []Finding { return v.Findings[len(v.Blocking()):] }
+// NotBlocking returns the findings that are warnings or lint: Envoy accepts the resource.
+func (v *Verified) NotBlocking() []Finding { return v.Findings[len(v.Blocking()):] }
 
 // verifier checks one proxy after the other.
 type verifier struct {

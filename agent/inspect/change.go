@@ -208,7 +208,7 @@ func refusal(v *change.Verified) *Error {
 // checkWarnings returns the rest of what was found.
 func checkWarnings(v *change.Verified) []string {
 	var out []string
-	for _, f := range v.Surprises() {
+	for _, f := range v.NotBlocking() {
 		out = append(out, f.Line())
 	}
 	for _, f := range v.Known {

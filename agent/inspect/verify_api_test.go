@@ -154,7 +154,7 @@ spec:
 	a.want(a.do("DELETE", "/meshes/default/meshproxypatches/a-cluster", ""), 200, "breaks a proxy", `"action":"deleted"`)
 }
 
-func TestSurprisesAreWarnings(t *testing.T) {
+func TestFindingsThatDoNotBlockAreWarnings(t *testing.T) {
 	a := start(t)
 	a.put(store.Source{Kind: store.SourceAPI}, strings.Replace(services, "name: web, networking: {", "name: web, networking: {transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}, ", 1))
 	a.reconcile()

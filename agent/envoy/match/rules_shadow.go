@@ -20,7 +20,7 @@ const (
 )
 
 // shadows finds chains that do not get connections which they ask for, since another chain names a more specific port or
-// address: Envoy takes that and does not come back. Whoever reads the chains as a list of what is admitted is surprised.
+// address: Envoy takes that and does not come back.
 type shadows struct {
 	m      *listenerv3.Listener
 	x      *chainIndex
