@@ -92,7 +92,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.reconciler.Run(ctx); return nil })
 	g.Go(func() error { a.nacks.Run(ctx); return nil })
 	g.Go(func() error { a.store.Run(ctx); return nil })
-	g.Go(func() error { a.keep(ctx); return nil })
+	g.Go(func() error { a.maintain(ctx); return nil })
 	g.Go(func() error { a.watchdog.run(ctx); return nil })
 	g.Go(func() error {
 		<-ctx.Done()
@@ -257,8 +257,8 @@ func (a *Agent) inspectOptions(cfg *config.Config, gid int, token string) inspec
 // trimEvery is how often memory is looked after.
 const trimEvery = 5 * time.Second
 
-// keep gives back memory and answers hangups, until ctx ends.
-func (a *Agent) keep(ctx context.Context) {
+// maintain gives back memory and answers hangups, until ctx ends.
+func (a *Agent) maintain(ctx context.Context) {
 	t := time.NewTicker(trimEvery)
 	defer t.Stop()
 	var memory trimmer

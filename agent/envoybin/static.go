@@ -134,7 +134,7 @@ func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file stri
 			return fmt.Errorf("fields are nested more than %d deep", maxSteps)
 		}
 		if m, ok := p.Index(-1).Value.Interface().(protoreflect.Message); ok {
-			s.settle(m.Interface(), certs)
+			s.replaceServers(m.Interface(), certs)
 		}
 		return nil
 	})
@@ -148,8 +148,8 @@ func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file stri
 	return "envoy.pb", text, err
 }
 
-// settle takes out of a message what would ask a server.
-func (s *staticConfig) settle(m proto.Message, certs *throwaway) {
+// replaceServers takes out of a message what would ask a server.
+func (s *staticConfig) replaceServers(m proto.Message, certs *throwaway) {
 	switch m := m.(type) {
 	case *hcmv3.HttpConnectionManager:
 		if rds := m.GetRds(); rds != nil {

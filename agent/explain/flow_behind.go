@@ -38,14 +38,14 @@ func (a *about) behind(s *match.Step) []FlowPolicy {
 	filter := s.Level == match.LevelNetworkFilter || s.Level == match.LevelHTTPFilter
 	for p := range a.t.plugins() {
 		if p.Behind != nil {
-			out = append(out, written(p.Behind(f))...)
+			out = append(out, originsOf(p.Behind(f))...)
 		}
 		if slices.Contains(p.Shapes, s.Level) || filter && slices.ContainsFunc(p.Filters, func(n string) bool { return clip.Value(n) == s.Input }) {
 			for _, d := range p.Kinds {
-				out = append(out, written(a.merged(d.Kind))...)
+				out = append(out, originsOf(a.merged(d.Kind))...)
 			}
 			for _, l := range p.Legacy {
-				out = append(out, written(a.merged(l.Kind))...)
+				out = append(out, originsOf(a.merged(l.Kind))...)
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func (a *about) outside() []FlowPolicy {
 	for p := range a.t.plugins() {
 		if p.Outside != nil {
 			if by := p.Outside(a.flow()); len(by) > 0 {
-				return written(by)
+				return originsOf(by)
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func policyOf(k resource.Key, field string) FlowPolicy {
 	return FlowPolicy{Ref: RefOf(k), Field: field}
 }
 
-func written(list []policy.Written) []FlowPolicy {
+func originsOf(list []policy.Written) []FlowPolicy {
 	out := make([]FlowPolicy, len(list))
 	for i, w := range list {
 		out[i] = writtenIn(w)

@@ -95,7 +95,7 @@ func (b *backend) refreshBuiltin(k *Keeper, spec *resource.MTLSBackend) ([]strin
 		}
 	}
 	k.due(rootRenewal(newest.since, newest.cert.NotAfter))
-	b.keep(k)
+	b.remember(k)
 	if b.unwritten != nil {
 		warnings = append(warnings, fmt.Sprintf("its authority is in memory alone, and a restart makes another one, because it cannot be written: %v; "+
 			"free space, or give the agent's user access to the directory", b.unwritten))
@@ -162,8 +162,8 @@ func (b *backend) make(k *Keeper, spec *resource.MTLSBackend) (*authority, error
 	return a, nil
 }
 
-// keep writes the authorities when they have changed.
-func (b *backend) keep(k *Keeper) {
+// remember writes the authorities when they have changed.
+func (b *backend) remember(k *Keeper) {
 	if !b.dirty {
 		return
 	}

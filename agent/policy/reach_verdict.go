@@ -114,7 +114,7 @@ func (a *admission) of(s *mesh.Service) (admitted, bool) {
 	return out, true
 }
 
-func (a *admission) keep(s *mesh.Service) bool {
+func (a *admission) admits(s *mesh.Service) bool {
 	d, subject := a.of(s)
 	return d.yes || !subject
 }
@@ -127,7 +127,7 @@ func (x *Index) Outbounds(dataplane *resource.Resource) ([]mesh.Outbound, []mesh
 	if !ok || x.guard == nil {
 		return x.View.Outbounds(dataplane)
 	}
-	return x.View.OutboundsIf(dataplane, x.admission(dp).keep)
+	return x.View.OutboundsIf(dataplane, x.admission(dp).admits)
 }
 
 // ReachDigest is a hash over what the permissions say of what a dataplane reaches, beside the services: with equal ones

@@ -64,8 +64,8 @@ func (s *Store) History(key resource.Key) []Revision {
 	return out[max(0, len(out)-HistoryLimit):]
 }
 
-// keep keeps changes that are not on disk. s.mu is held.
-func (s *Store) keep(changes []entry) {
+// appendHistory retains changes that are not on disk. s.mu is held.
+func (s *Store) appendHistory(changes []entry) {
 	for _, e := range changes {
 		p := s.pendingOf(e.key)
 		if len(p.entries) == HistoryLimit {

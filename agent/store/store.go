@@ -205,7 +205,7 @@ func (s *Store) Apply(b Batch) ([]Record, error) {
 		return s.applyDurably(b)
 	}
 	defer s.mu.Unlock()
-	s.keep(p.changes)
+	s.appendHistory(p.changes)
 	s.swap(p)
 	return p.records, nil
 }
@@ -284,7 +284,7 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 		// What came in between was seen with later revisions. The batch gets revisions behind these; its content is on
 		// disk, so from here on it can be seen.
 		if p, err = s.prepare(b); err == nil {
-			s.keep(p.changes)
+			s.appendHistory(p.changes)
 		}
 	}
 	if err == nil {

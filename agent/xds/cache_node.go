@@ -40,9 +40,9 @@ type proxyNode struct {
 	unsent   [draft.NumTypes]bool                  // in place of some of withheld the client is sent nothing; see spares
 	foreign  [draft.NumTypes]bool                  // state of the world: the client came with other resources than those known
 
-	answered uint64                 // the newest revision whose config the client has answered in whole
-	took     [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole
-	cameUp   [draft.NumTypes]uint64 // the first revision with the present list of a type
+	answered      uint64                 // the newest revision whose config the client has answered in whole
+	takenRevision [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole
+	cameUp        [draft.NumTypes]uint64 // the first revision with the present list of a type
 
 	rejects bool // it has entries in rejected or withheld, and is counted in the server's rejecting
 
@@ -176,7 +176,7 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 				continue // changed since
 			}
 		}
-		n.rejected[rank][r.Name] = &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.trouble(rank, r.Name), madeAt: t.madeAt}
+		n.rejected[rank][r.Name] = &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.rejectedSince(rank, r.Name), madeAt: t.madeAt}
 	}
 	n.hold()
 	s := n.status(rank)

@@ -179,7 +179,7 @@ func (st *adsStream) awaitRemoval(waiting bool) {
 		st.removalTimer = nil
 		st.removalForced = true
 		st.advance()
-		st.node.settle()
+		st.node.noteAnswered()
 	})
 }
 

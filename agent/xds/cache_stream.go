@@ -107,7 +107,7 @@ func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status
 		}
 		w.unacked = append(w.unacked[:i:i], w.unacked[i+1:]...)
 		st.awaitAck(true)
-		defer st.node.settle()
+		defer st.node.noteAnswered()
 		if fault == nil {
 			st.node.acknowledged(t)
 			return
@@ -116,10 +116,10 @@ func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status
 		// P1: nothing more until the list changes. P3: then all of this response again, whatever its bytes.
 		w.quietFor = t.list
 		for _, r := range t.send {
-			w.doubt(r.Name)
+			w.markStale(r.Name)
 		}
 		for _, name := range t.removed {
-			w.doubt(name)
+			w.markStale(name)
 		}
 		return
 	}
@@ -217,7 +217,7 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 	}
 	w.open = true
 	st.advance()
-	n.settle()
+	n.noteAnswered()
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -269,7 +269,7 @@ func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subs
 	}
 	w.open = true
 	st.advance()
-	n.settle()
+	n.noteAnswered()
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()

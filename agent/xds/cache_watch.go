@@ -128,8 +128,8 @@ func (w *typeWatch) setHolding(name string, h holding) {
 	w.over[name] = h
 }
 
-// doubt notes that it is not known what a client has under a name, which it is told with the next push.
-func (w *typeWatch) doubt(name string) {
+// markStale notes that it is not known what a client has under a name, which it is told with the next push.
+func (w *typeWatch) markStale(name string) {
 	if h, ok := w.over[name]; !ok || h.kind != holdsDue {
 		w.setHolding(name, holding{kind: holdsStale})
 	}
@@ -271,7 +271,7 @@ func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, ove
 		}
 	}
 	for name, h := range w.over {
-		if draft.Find(want, name) == nil && draft.Find(left, name) == nil && !w.spared(name, h) {
+		if draft.Find(want, name) == nil && draft.Find(left, name) == nil && !w.isLeftAlone(name, h) {
 			over = append(over, name)
 		}
 	}
@@ -301,7 +301,7 @@ func (w *typeWatch) settleHoldings(base []*draft.Resource, quiet, waiting bool) 
 	for name, h := range w.over {
 		switch {
 		case quiet && h.kind != holdsDue:
-		case (waiting && h.kind != holdsDue || w.spared(name, h)) && draft.Find(base, name) == nil:
+		case (waiting && h.kind != holdsDue || w.isLeftAlone(name, h)) && draft.Find(base, name) == nil:
 		default:
 			if settled == nil {
 				settled = map[string]holding{}

@@ -31,7 +31,7 @@ func (n *proxyNode) withhold(list []draft.Withheld, now time.Time) {
 			if was == nil || was.resource.Version != w.Resource.Version {
 				names[rank] = append(names[rank], name)
 			}
-			was = &rejection{check: true, resource: w.Resource, at: now, since: n.trouble(rank, name), madeAt: n.revision, cause: w.Cause}
+			was = &rejection{check: true, resource: w.Resource, at: now, since: n.rejectedSince(rank, name), madeAt: n.revision, cause: w.Cause}
 		}
 		was.rule, was.reason, was.leftOut = w.Rule, clip.Text(w.Reason, maxReason), draft.Find(n.cfg.Resources[rank], name) == nil
 		n.withheld[rank][name] = was
@@ -56,29 +56,29 @@ func (r *rejection) by() string {
 	return HeldByProxy
 }
 
-// trouble returns rejection.since of a name: there is trouble with it from now on, if there was none before.
-func (n *proxyNode) trouble(rank int, name string) uint64 {
+// rejectedSince returns rejection.since of a name: from now on, if it was not rejected before.
+func (n *proxyNode) rejectedSince(rank int, name string) uint64 {
 	if n.since[rank] == nil {
 		n.since[rank] = map[string]uint64{}
 	}
 	if _, known := n.since[rank][name]; !known {
-		n.since[rank][name] = n.took[rank]
+		n.since[rank][name] = n.takenRevision[rank]
 	}
 	return n.since[rank][name]
 }
 
-// spares says whether a client is left what it said it has under a name, in bytes that are not known, as after a restart
+// leavesAlone says whether a client is left what it said it has under a name, in bytes that are not known, as after a restart
 // of the agent: it is a resource that is withheld and left out, or may be something that such a one needs.
-func (n *proxyNode) spares(rank int, name string) bool {
+func (n *proxyNode) leavesAlone(rank int, name string) bool {
 	if u := n.withheld[rank][name]; u != nil && u.unsent {
 		return true
 	}
 	return slices.ContainsFunc(draft.Referrers[rank], func(r int) bool { return n.unsent[r] })
 }
 
-// spared is spares for a holding of the watch.
-func (w *typeWatch) spared(name string, h holding) bool {
-	return h.kind == holdsVersion && w.node.spares(w.rank, name)
+// isLeftAlone is leavesAlone for a holding of the watch.
+func (w *typeWatch) isLeftAlone(name string, h holding) bool {
+	return h.kind == holdsVersion && w.node.leavesAlone(w.rank, name)
 }
 
 // confirm takes what a client said it has for accepted where the config came to have the same.

@@ -243,7 +243,7 @@ func (s *Server) Publish(configs map[node.Key]Config) {
 		if n.setConfig(cfg, time.Now()) {
 			n.refresh()
 		}
-		n.settle()
+		n.noteAnswered()
 		later, n.later = append(later, n.later...), nil
 		n.mu.Unlock()
 	}

@@ -102,7 +102,7 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 	if wasOpened {
 		n.record(Event{Kind: "disconnected"}, nil)
 	}
-	n.settle()
+	n.noteAnswered()
 	n.mu.Unlock()
 	if wasOpened {
 		n.connected--

@@ -28,7 +28,7 @@ func (n *proxyNode) introduce(st *adsStream) {
 		}
 		clear(n.rejected[:])
 		clear(n.since[:])
-		clear(n.took[:])
+		clear(n.takenRevision[:])
 		clear(n.types[:])
 		clear(n.foreign[:])
 	} else if known && n.about.Version != clip.Text(agentVersion(st.info), 128) {

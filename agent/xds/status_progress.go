@@ -53,9 +53,9 @@ type Rejection struct {
 	AttributedAt uint64
 }
 
-// settle takes note of what the client has answered by now. It is called whenever something may have come to an end.
+// noteAnswered takes note of what the client has answered by now. It is called whenever something may have come to an end.
 // The mu of the node is held.
-func (n *proxyNode) settle() {
+func (n *proxyNode) noteAnswered() {
 	if n.cfg == nil || len(n.streams) == 0 {
 		return
 	}
@@ -79,7 +79,7 @@ func (n *proxyNode) settle() {
 				if c := st.pending(w); !c.empty() || c.waiting {
 					all = false
 				} else {
-					n.took[rank] = n.revision
+					n.takenRevision[rank] = n.revision
 				}
 			}
 		}

@@ -8,7 +8,7 @@ import (
 // along them, so that what no rule asks about costs nothing.
 type plans struct {
 	rules map[protoreflect.FullName]ruleFunc
-	made  map[protoreflect.MessageDescriptor]*plan
+	known map[protoreflect.MessageDescriptor]*plan
 	leads map[protoreflect.MessageDescriptor]bool
 }
 
@@ -44,16 +44,16 @@ const (
 )
 
 func newPlans() *plans {
-	return &plans{rules: messageRules(), made: map[protoreflect.MessageDescriptor]*plan{}, leads: map[protoreflect.MessageDescriptor]bool{}}
+	return &plans{rules: messageRules(), known: map[protoreflect.MessageDescriptor]*plan{}, leads: map[protoreflect.MessageDescriptor]bool{}}
 }
 
 // of returns the plan of a type.
 func (p *plans) of(d protoreflect.MessageDescriptor) *plan {
-	if known := p.made[d]; known != nil {
+	if known := p.known[d]; known != nil {
 		return known
 	}
 	out := &plan{name: d.FullName(), rule: p.rules[d.FullName()]}
-	p.made[d] = out
+	p.known[d] = out
 	for i := range d.Fields().Len() {
 		f := d.Fields().Get(i)
 		of, kind := messageOf(f)

@@ -52,15 +52,15 @@ func (l *Listener) Find(c *Conn) Match {
 	if out := s.inspect(l.Message, c, nil); out != Accepted {
 		return Match{Outcome: out, Index: NoIndex, At: LevelInspection, Seen: s.seen}
 	}
-	s.settle()
+	s.setTransport()
 	return l.choose(&s.seen, nil)
 }
 
 // FindSeen is Find behind the listener filters.
 func (l *Listener) FindSeen(s *Seen) Match { return l.choose(s, nil) }
 
-// settle sets what Envoy sets when no listener filter has found a transport protocol.
-func (s *socket) settle() {
+// setTransport sets what Envoy sets when no listener filter has found a transport protocol.
+func (s *socket) setTransport() {
 	if s.seen.Transport == "" {
 		s.seen.Transport = transportRaw
 	}

@@ -64,7 +64,7 @@ func (w *walk) run() *Trace {
 			w.step(step)
 		}
 	}
-	w.socket.settle()
+	w.socket.setTransport()
 	return w.choose()
 }
 

@@ -138,7 +138,7 @@ func (s *Source) Run(ctx context.Context) {
 	changed, stop := s.o.Store.Watch()
 	defer stop()
 
-	s.settle(w)
+	s.watchAndScan(w)
 	poll := time.NewTimer(s.pollTime(w))
 	defer poll.Stop()
 	wait := debounce.New(s.o.Quiet, s.o.Ceiling)
@@ -188,7 +188,7 @@ func (s *Source) Run(ctx context.Context) {
 		}
 		wait.Done()
 		if whole || len(touched) == 0 || !s.scanFiles(touched) {
-			s.settle(w)
+			s.watchAndScan(w)
 		}
 		clear(touched)
 		whole = false
@@ -213,9 +213,9 @@ func (s *Source) pollTime(w *dirWatch) time.Duration {
 	return wait
 }
 
-// settle watches, then scans. A scan can show more places to watch, and what happened there before they were watched
+// watchAndScan watches, then scans. A scan can show more places to watch, and what happened there before they were watched
 // needs one more scan.
-func (s *Source) settle(w *dirWatch) {
+func (s *Source) watchAndScan(w *dirWatch) {
 	for range 4 {
 		if !w.follow(s.links()) {
 			break
