@@ -45,7 +45,7 @@ type Deps struct {
 	Stopping func()
 	// EnvoyBin is the path of an Envoy that is asked about the configs that writes over the API make. "": none.
 	EnvoyBin string
-	// Generate replaces the making of configs in tests of faults. Nil: [xds.Generate].
+	// Generate replaces the making of configs in tests of faults. Nil: [generate.Generate].
 	Generate reconcile.GenerateFunc
 	// Sync is called at the end of each transaction of the state file, which fails with its error, in tests of slow disks.
 	// Nil: not called.

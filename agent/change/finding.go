@@ -16,7 +16,7 @@ import (
 // are never null.
 type Finding struct {
 	Severity string `json:"severity"` // reject, unusable or warning
-	Rule     int    `json:"rule"`     // its number in package envoy; 0 with By "envoy"
+	Rule     int    `json:"rule"`     // its number in package finding; 0 with By "envoy"
 	Title    string `json:"title"`    // what holds of a good config
 	By       string `json:"by"`       // FoundByCheck or FoundByEnvoy
 	finding.Place
@@ -146,7 +146,7 @@ func (v *verifier) add(m *meshStates, id generate.ProxyID, list []finding.Findin
 // maxGroups bounds the findings that are kept while proxies are looked at.
 const maxGroups = 5000
 
-// Told is a finding of package envoy as it is told, without proxies and causes.
+// Told is a finding of package load as it is told, without proxies and causes.
 func Told(f *finding.Finding) Finding {
 	out := Finding{Severity: f.Severity.String(), Rule: f.Rule, By: FoundByCheck, Place: f.Place, Message: f.Message,
 		Others: append([]finding.Place{}, f.Others...), Proxies: []string{}, Causes: []Cause{}}

@@ -1,6 +1,8 @@
 package draft
 
 import (
+	"strings"
+
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -97,4 +99,17 @@ func NewHeaders(list ...*corev3.HeaderValueOption) (*Headers, error) {
 		return nil, err
 	}
 	return &Headers{field: b}, nil
+}
+
+// StatName makes the name of a cluster or listener fit for a statistic, as the reference does: Envoy splits names at dots, and colons end up in none of its tags.
+func StatName(s string) string {
+	if !strings.ContainsAny(s, ".:[]") {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(".:[]", r) {
+			return '_'
+		}
+		return r
+	}, s)
 }

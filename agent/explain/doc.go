@@ -5,7 +5,7 @@
 // at each step and what was not, the policies behind it, and for one that is denied the change of a policy that allows it.
 //
 // An explanation reads what was decided and decides nothing itself: it asks package policy, looks into finished rules,
-// and has package envoy follow finished configs. No kind of policies is known here by name: what a step follows from and
+// and has package match follow finished configs. No kind of policies is known here by name: what a step follows from and
 // what may be suggested, plugins say. A change is suggested only when the same connection or request is allowed with it.
 // The package promises that its documents are stable (fields are added, never renamed or removed), that the same input
 // gives the same bytes, and that every denial has a reason in words. The package is pure.

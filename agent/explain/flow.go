@@ -52,7 +52,7 @@ func NewTraffic(m *generate.Mesh) *Traffic {
 	return &Traffic{mesh: m, memo: generate.NewMemo(), proxies: map[string]*flowProxy{}}
 }
 
-// Connection explains a connection. It fails with a [QuestionError], and with an xds.NotFoundError when the mesh has no
+// Connection explains a connection. It fails with a [QuestionError], and with a [generate.NotFoundError] when the mesh has no
 // such dataplane.
 func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Check says what the Envoy of p would make of its config, given what it has accepted so far (nil for one that starts);
-// see [envoy.Checker]. A gRPC client that is its own proxy has rules of its own, of which nothing is said.
+// see [load.Checker]. A gRPC client that is its own proxy has rules of its own, of which nothing is said.
 func (p *Proxy) Check(c *load.Checker, accepted *draft.Sealed) []finding.Finding {
 	if p.Flavor == node.FlavorGRPC {
 		return nil

@@ -55,7 +55,7 @@ func exitsOf(m *Mesh) []egressExit {
 func (e *egress) exit(m *egressMesh, x *egressExit) {
 	name := m.view.Name + ":" + x.Name
 	c := &draft.Cluster{Kind: draft.PassthroughCluster, Message: &clusterv3.Cluster{
-		Name: name, AltStatName: statName(name), ConnectTimeout: seconds(passthroughConnectTimeout),
+		Name: name, AltStatName: draft.StatName(name), ConnectTimeout: seconds(passthroughConnectTimeout),
 	}}
 	sni := strings.ToLower(x.ServerName)
 	chain := m.chain(name, sni)
@@ -90,7 +90,7 @@ func tunnelEnd(name string, routes []*routev3.Route) *draft.HTTP {
 	return &draft.HTTP{
 		Filters: draft.PlainFilters,
 		Message: &hcmv3.HttpConnectionManager{
-			StatPrefix: statName(name), InternalAddressConfig: draft.InternalAddresses,
+			StatPrefix: draft.StatName(name), InternalAddressConfig: draft.InternalAddresses,
 			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{AllowConnect: true},
 			UpgradeConfigs:       []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: upgradeConnect}},
 			StreamIdleTimeout:    seconds(localIdleTimeout),

@@ -38,7 +38,7 @@ func (e *egress) external(m *egressMesh, s *mesh.Service) {
 			continue
 		}
 		c.Service = serviceOf(s)
-		c.Message.AltStatName = statName(name)
+		c.Message.AltStatName = draft.StatName(name)
 		c.Message.ConnectTimeout = seconds(externalConnectTimeout)
 		httpOptions(c, s.Protocol)
 		e.d.Clusters = append(e.d.Clusters, c)
@@ -136,7 +136,7 @@ func externalHTTP(s *mesh.Service, cluster string) *draft.HTTP {
 	return &draft.HTTP{
 		Filters: httpFilters(s.Protocol),
 		Message: &hcmv3.HttpConnectionManager{
-			StatPrefix: statName(cluster), StreamIdleTimeout: seconds(inboundStreamIdleTimeout), InternalAddressConfig: draft.InternalAddresses,
+			StatPrefix: draft.StatName(cluster), StreamIdleTimeout: seconds(inboundStreamIdleTimeout), InternalAddressConfig: draft.InternalAddresses,
 		},
 		Routes: routes,
 	}

@@ -75,7 +75,7 @@ func (g *generator) localCluster(inbound int, name, host string, port uint32, se
 	}
 	c := &draft.Cluster{Kind: draft.InboundCluster, Inbound: inbound, Service: service, Message: &clusterv3.Cluster{
 		Name:                 name,
-		AltStatName:          statName(name),
+		AltStatName:          draft.StatName(name),
 		ClusterDiscoveryType: clusterType(clusterv3.Cluster_STATIC),
 		ConnectTimeout:       seconds(localConnectTimeout),
 		LoadAssignment: assignmentOf(name, &endpointv3.LbEndpoint{
@@ -102,7 +102,7 @@ func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
 	return &draft.HTTP{
 		Filters: httpFilters(p),
 		Message: &hcmv3.HttpConnectionManager{
-			StatPrefix:                  statName(cluster),
+			StatPrefix:                  draft.StatName(cluster),
 			CommonHttpProtocolOptions:   &corev3.HttpProtocolOptions{IdleTimeout: seconds(localIdleTimeout)},
 			ForwardClientCertDetails:    hcmv3.HttpConnectionManager_SANITIZE_SET,
 			SetCurrentClientCertDetails: &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Uri: true},

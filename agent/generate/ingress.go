@@ -101,7 +101,7 @@ func (b *border) arrival(a *arrival, enc *assignment) {
 	}
 	name := a.mesh + ":" + clusterName(&a.outbound)
 	b.d.Clusters = append(b.d.Clusters, &draft.Cluster{Service: serviceOf(a.outbound.Service), Message: &clusterv3.Cluster{
-		Name: name, AltStatName: statName(name), ConnectTimeout: seconds(externalConnectTimeout),
+		Name: name, AltStatName: draft.StatName(name), ConnectTimeout: seconds(externalConnectTimeout),
 		ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS), EdsClusterConfig: draft.EDS,
 	}})
 	r := draft.NewResource(name, enc.encode(name, a.list, nil, b.in.Flavor))

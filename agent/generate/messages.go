@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -63,7 +62,7 @@ func inboundListener(addr netip.Addr, port uint32) *listenerv3.Listener {
 
 // tcpTo hands connections on to a cluster; idle is nil for Envoy's own limit.
 func tcpTo(stat, cluster string, idle *durationpb.Duration) *tcpv3.TcpProxy {
-	return &tcpv3.TcpProxy{StatPrefix: statName(stat), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster}, IdleTimeout: idle}
+	return &tcpv3.TcpProxy{StatPrefix: draft.StatName(stat), ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster}, IdleTimeout: idle}
 }
 
 // routesOf are routes for every host.
@@ -92,19 +91,6 @@ func hostPort(addr netip.Addr, port uint32) string {
 }
 
 func seconds(d time.Duration) *durationpb.Duration { return durationpb.New(d) }
-
-// statName makes a name fit for a statistic: Envoy splits names at dots, and colons end up in none of its tags.
-func statName(s string) string {
-	if !strings.ContainsAny(s, ".:[]") {
-		return s
-	}
-	return strings.Map(func(r rune) rune {
-		if strings.ContainsRune(".:[]", r) {
-			return '_'
-		}
-		return r
-	}, s)
-}
 
 func bindTo(host string) *corev3.BindConfig {
 	return &corev3.BindConfig{SourceAddress: &corev3.SocketAddress{

@@ -114,7 +114,7 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 			p.chain.HTTP = http[i].fill(o, cluster, headers)
 		} else {
 			p.tcpCluster.Cluster = cluster
-			p.tcp.StatPrefix, p.tcp.ClusterSpecifier = statName(cluster), &p.tcpCluster
+			p.tcp.StatPrefix, p.tcp.ClusterSpecifier = draft.StatName(cluster), &p.tcpCluster
 			p.chain.TCP = &p.tcp
 		}
 		p.chains[0] = &p.chain
@@ -149,7 +149,7 @@ func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Header
 	p.hosts[0] = &p.host
 	p.routes.Name = "outbound:" + name
 	p.routes.ValidateClusters, p.routes.VirtualHosts = sharedFalse, p.hosts[:]
-	p.manager.StatPrefix, p.manager.NormalizePath = statName(name), sharedTrue
+	p.manager.StatPrefix, p.manager.NormalizePath = draft.StatName(name), sharedTrue
 	p.manager.InternalAddressConfig = draft.InternalAddresses
 	p.http = draft.HTTP{Message: &p.manager, Filters: httpFilters(o.Service.Protocol), Routes: &p.routes, Headers: headers}
 	return &p.http
@@ -211,7 +211,7 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 		h := &draft.HTTP{
 			Filters: draft.PlainFilters,
 			Message: &hcmv3.HttpConnectionManager{
-				StatPrefix: statName(cluster),
+				StatPrefix: draft.StatName(cluster),
 				RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
 					ConfigSource: draft.ADS, RouteConfigName: route,
 				}},

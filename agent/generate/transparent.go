@@ -42,7 +42,7 @@ func (g *generator) transparent() {
 			}
 			name := "inbound:passthrough:" + f.name
 			c := originalDst(name)
-			c.AltStatName = statName(name)
+			c.AltStatName = draft.StatName(name)
 			c.UpstreamBindConfig = bindTo(f.source)
 			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
 			l := passthrough(draft.InboundPassthrough, name, f, port, corev3.TrafficDirection_INBOUND)
@@ -55,7 +55,7 @@ func (g *generator) transparent() {
 			if !g.v.Spec.Passthrough() {
 				c = closed(name)
 			}
-			c.AltStatName = statName(name)
+			c.AltStatName = draft.StatName(name)
 			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
 			g.d.Listeners = append(g.d.Listeners, passthrough(draft.OutboundPassthrough, name, f, port, corev3.TrafficDirection_OUTBOUND))
 		}

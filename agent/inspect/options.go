@@ -69,7 +69,7 @@ type Last struct {
 	At        time.Time // when it ended
 	Took      time.Duration
 	Zone      string // of the node
-	SystemCA  string // see [xds.ZoneInput]
+	SystemCA  string // see [generate.ZoneInput]
 	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
 	Problems []Problem
 }

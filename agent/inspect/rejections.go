@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -92,7 +93,7 @@ func (s *Server) rejections() []Problem {
 		} else {
 			fmt.Fprintf(&b, "%s%d proxies, as %s", verb, n, r.Node.ID)
 		}
-		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name, clip(r.Reason))
+		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name, oneLine(r.Reason))
 		switch {
 		case p.field != "":
 			fmt.Fprintf(&b, "; see %s", p.field)
@@ -117,11 +118,7 @@ func (s *Server) rejections() []Problem {
 	return out
 }
 
-// clip shortens the message of a client to a line.
-func clip(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > maxProblemReason {
-		s = strings.ToValidUTF8(s[:maxProblemReason], "") + "…"
-	}
-	return s
+// oneLine shortens the message of a client to a line.
+func oneLine(s string) string {
+	return clip.Text(strings.Join(strings.Fields(s), " "), maxProblemReason)
 }

@@ -31,7 +31,7 @@ type Error struct {
 
 // Error names the operation, its path and the reason.
 func (e *Error) Error() string {
-	return fmt.Sprintf("operation %d (%s %s): %v", e.Index, clip(e.Operation.Op), clip(e.Operation.Path), e.Err)
+	return fmt.Sprintf("operation %d (%s %s): %v", e.Index, short(e.Operation.Op), short(e.Operation.Path), e.Err)
 }
 
 // Unwrap returns the reason.
@@ -101,7 +101,7 @@ func (a *applier) apply(op Operation) error {
 		}
 		return a.move(from, path)
 	}
-	return fmt.Errorf("%q is not an operation: give add, remove, replace, move, copy or test", clip(op.Op))
+	return fmt.Errorf("%q is not an operation: give add, remove, replace, move, copy or test", short(op.Op))
 }
 
 func (a *applier) copy(from, path []string) error {
@@ -118,7 +118,7 @@ func (a *applier) copy(from, path []string) error {
 // move is a remove and an add; the place must not lie inside what is moved (RFC 6902 section 4.4).
 func (a *applier) move(from, path []string) error {
 	if len(path) > len(from) && slices.Equal(path[:len(from)], from) {
-		return fmt.Errorf("%q lies inside %q, so it cannot be moved there", clip(FormatPointer(path)), clip(FormatPointer(from)))
+		return fmt.Errorf("%q lies inside %q, so it cannot be moved there", short(FormatPointer(path)), short(FormatPointer(from)))
 	}
 	if slices.Equal(from, path) {
 		_, err := a.find(from)
@@ -229,7 +229,7 @@ func child(v any, token string) (any, error) {
 		if c, ok := v[token]; ok {
 			return c, nil
 		}
-		return nil, absentError(fmt.Sprintf("the object has no member %q", clip(token)))
+		return nil, absentError(fmt.Sprintf("the object has no member %q", short(token)))
 	case []any:
 		i, err := place(v, token, len(v)-1)
 		if err != nil {
@@ -334,7 +334,7 @@ func at(path []string, err error) error {
 	if len(path) == 0 {
 		return err
 	}
-	return fmt.Errorf("at %s: %w", clip(FormatPointer(path)), err)
+	return fmt.Errorf("at %s: %w", short(FormatPointer(path)), err)
 }
 
 // show names a value in a message: scalars as they are, containers by what they are.
@@ -343,12 +343,12 @@ func show(v any) string {
 	case nil:
 		return "null"
 	case string:
-		return fmt.Sprintf("%q", clip(v))
+		return fmt.Sprintf("%q", short(v))
 	case map[string]any:
 		return "an object"
 	case []any:
 		return "a list"
 	default:
-		return clip(strings.TrimSpace(fmt.Sprint(v)))
+		return short(strings.TrimSpace(fmt.Sprint(v)))
 	}
 }

@@ -26,7 +26,7 @@ func (o *Operation) UnmarshalJSON(b []byte) error {
 	switch o.Op {
 	case Add, Replace, Test:
 		if in.Value == nil {
-			return fmt.Errorf("%s %s: the member value is missing", o.Op, clip(o.Path))
+			return fmt.Errorf("%s %s: the member value is missing", o.Op, short(o.Path))
 		}
 		v, err := Decode(in.Value)
 		if err != nil {
@@ -35,7 +35,7 @@ func (o *Operation) UnmarshalJSON(b []byte) error {
 		o.Value = v
 	case Move, Copy:
 		if in.From == nil {
-			return fmt.Errorf("%s %s: the member from is missing", o.Op, clip(o.Path))
+			return fmt.Errorf("%s %s: the member from is missing", o.Op, short(o.Path))
 		}
 		o.From = *in.From
 		if _, err := ParsePointer(o.From); err != nil {
@@ -43,7 +43,7 @@ func (o *Operation) UnmarshalJSON(b []byte) error {
 		}
 	case Remove:
 	default:
-		return fmt.Errorf("%q is not an operation: give add, remove, replace, move, copy or test", clip(o.Op))
+		return fmt.Errorf("%q is not an operation: give add, remove, replace, move, copy or test", short(o.Op))
 	}
 	if _, err := ParsePointer(o.Path); err != nil {
 		return fmt.Errorf("path: %w", err)

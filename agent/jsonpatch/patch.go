@@ -18,6 +18,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // The operations of RFC 6902 section 4.
@@ -79,12 +81,12 @@ func ParsePointer(s string) ([]string, error) {
 		return nil, nil
 	}
 	if s[0] != '/' {
-		return nil, fmt.Errorf("%q does not begin with a slash: a path is empty or a list of /token", clip(s))
+		return nil, fmt.Errorf("%q does not begin with a slash: a path is empty or a list of /token", short(s))
 	}
 	tokens := strings.Split(s[1:], "/")
 	for i, t := range tokens {
 		if strings.Count(t, "~") != strings.Count(t, "~0")+strings.Count(t, "~1") {
-			return nil, fmt.Errorf("%q: the tilde in %q is followed by neither 0 nor 1: write ~0 for a tilde and ~1 for a slash", clip(s), clip(t))
+			return nil, fmt.Errorf("%q: the tilde in %q is followed by neither 0 nor 1: write ~0 for a tilde and ~1 for a slash", short(s), short(t))
 		}
 		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
 	}
@@ -109,17 +111,12 @@ func appendToken(b []byte, token string) []byte {
 func index(token string) (int, error) {
 	n, err := strconv.ParseUint(token, 10, 30)
 	if err != nil || token[0] == '0' && len(token) > 1 {
-		return 0, fmt.Errorf("%q is not the index of a list: digits without a leading zero", clip(token))
+		return 0, fmt.Errorf("%q is not the index of a list: digits without a leading zero", short(token))
 	}
 	return int(n), nil
 }
 
 const maxShown = 120
 
-// clip shortens what a message shows.
-func clip(s string) string {
-	if len(s) <= maxShown {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxShown], "") + "…"
-}
+// short shortens what a message shows.
+func short(s string) string { return clip.Text(s, maxShown) }

@@ -36,7 +36,7 @@ type Publisher interface {
 	Publish(map[node.Key]xds.Config)
 }
 
-// GenerateFunc makes the config of one proxy, as [xds.Generate] does.
+// GenerateFunc makes the config of one proxy, as [generate.Generate] does.
 type GenerateFunc func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error)
 
 // ReconcileOptions is what a [Reconciler] needs. Store and Publisher are required.
@@ -62,8 +62,8 @@ type Options struct {
 	// Sidecars are what proxies of a mesh say that they reach, by dataplane. Nil: nothing.
 	Sidecars func(mesh string) map[string]*resource.Reach
 	Registry prometheus.Registerer // nil: no metrics
-	Generate GenerateFunc          // nil: xds.Generate
-	Check    CheckFunc             // nil: the check of [xds.Proxy]
+	Generate GenerateFunc          // nil: generate.Generate
+	Check    CheckFunc             // nil: the check of [generate.Proxy]
 	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
 	Certificates *identity.Keeper
 	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
@@ -157,7 +157,7 @@ func (r *Reconciler) Trigger() {
 	}
 }
 
-// NewMesh derives a mesh from a set of resources as a pass does; see [xds.NewMesh]. It is safe for use by many
+// NewMesh derives a mesh from a set of resources as a pass does; see [generate.NewMesh]. It is safe for use by many
 // goroutines.
 func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 	var sidecars map[string]*resource.Reach

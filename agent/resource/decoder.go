@@ -69,11 +69,11 @@ func (d *decoder) where() string {
 func (d *decoder) userField(name string) {
 	for i := range len(name) {
 		if c := name[i]; !alnum(c) && c != '_' && c != '-' {
-			d.key(clip(name))
+			d.key(short(name))
 			return
 		}
 	}
-	d.field(clip(name))
+	d.field(short(name))
 }
 
 // full reports, and counts, that a further fault will not be kept.
@@ -95,7 +95,7 @@ func (d *decoder) faultf(line int, format string, args ...any) {
 func (d *decoder) wrongType(n *node, want string) {
 	switch {
 	case want == "a string" && (n.kind == nodeBool || n.kind == nodeInt || n.kind == nodeFloat):
-		d.faultf(n.line, "%s is %s, a string is wanted: write it in quotes, %q", n.show(), n.kind, clip(n.text))
+		d.faultf(n.line, "%s is %s, a string is wanted: write it in quotes, %q", n.show(), n.kind, short(n.text))
 	case want == "a boolean" && n.kind == nodeString:
 		d.faultf(n.line, "%s is a string, a boolean is wanted: write true or false without quotes", n.show())
 	case n.kind == nodeString:

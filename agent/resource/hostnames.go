@@ -57,7 +57,7 @@ func hostnameAction(action string) (HostnamePart, error) {
 		}
 	}
 	return HostnamePart{}, fmt.Errorf(`{{ %s }} is not known: write {{ .%s }} or {{ label "key" }}`,
-		clip(action), strings.Join(hostnameFields[:], " }}, {{ ."))
+		short(action), strings.Join(hostnameFields[:], " }}, {{ ."))
 }
 
 // Validate checks the generator.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // nodeKind is the JSON type of a node; JSON and YAML documents become the same tree.
@@ -68,23 +70,14 @@ func (n *node) show() string {
 	case nodeNull:
 		return "null"
 	}
-	return clip(n.text)
+	return short(n.text)
 }
 
 const maxShown = 80
 
-func clip(s string) string {
-	if len(s) <= maxShown {
-		return s
-	}
-	cut := maxShown
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
-}
+func short(s string) string { return clip.Text(s, maxShown) }
 
-func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }
+func quote(s string) string { return fmt.Sprintf("%q", short(s)) }
 
 // stepPattern is a step of a field path: a quoted key, a name or an index.
 var stepPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^.\[\]"]+`)

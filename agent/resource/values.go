@@ -55,7 +55,7 @@ func (t *Duration) decodeNode(d *decoder, n *node) {
 			t.Duration = 0
 			return
 		}
-		d.faultf(n.line, "%s is a number without a unit: write it with one, for example \"%ss\"", n.show(), clip(n.text))
+		d.faultf(n.line, "%s is a number without a unit: write it with one, for example \"%ss\"", n.show(), short(n.text))
 		return
 	case nodeString:
 	default:

@@ -56,7 +56,7 @@ func yamlError(e error, firstLine int) *Fault {
 		out.Line = n + firstLine - 1
 		out.Reason = msg[len(m[0]):]
 	}
-	out.Reason = "not valid YAML: " + clip(out.Reason)
+	out.Reason = "not valid YAML: " + short(out.Reason)
 	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, `'\t'`) || strings.Contains(msg, "found a tab character") {
 		out.Reason += "; indent with spaces"
 	}

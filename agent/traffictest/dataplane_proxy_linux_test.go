@@ -23,7 +23,7 @@ import (
 )
 
 // dataplane is a proxy as far as what leaves a workload goes: it takes its config from a running agent, opens the
-// listeners, sniffs what clients say where listener filters do, goes the way that the engine of package envoy finds, and
+// listeners, sniffs what clients say where listener filters do, goes the way that the engine of package match finds, and
 // carries the bytes to where the cluster leads.
 type dataplane struct {
 	ns      *netns

@@ -14,7 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
-// real is the same proxy as the engine and the check of package envoy see it: what a user is told about a connection,
+// real is the same proxy as the engine and the check of packages match and load see it: what a user is told about a connection,
 // and what the agent goes by when it decides whether a config may be sent.
 type real struct {
 	config *match.Config

@@ -8,7 +8,7 @@
 //
 // Whether a patch fits shows only on the resource that it patches. Of each resource a policy changes all that it wants
 // or nothing: where a patch fails, or what comes out breaks one of Envoy's load rules for the structure of a resource,
-// the resource stays without that policy, and a warning names it. The rules are those of package envoy.
+// the resource stays without that policy, and a warning names it. The rules are those of package load.
 package proxypatch
 
 import (

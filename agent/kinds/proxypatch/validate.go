@@ -235,7 +235,7 @@ func ReadResource(v *resource.Validator, text, at, origin string) *Change {
 	return c
 }
 
-// structural reports whether a rule of package envoy is about the structure of a resource. A policy that breaks one has no
+// structural reports whether a rule of package finding is about the structure of a resource. A policy that breaks one has no
 // effect on the resource. What else Envoy would reject, in values that are written in a language of their own and in what
 // one resource says of others, is found when the whole config is checked.
 func structural(rule int) bool {

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -189,7 +188,7 @@ func (r *Router) Chain(c *draft.Chain) {
 
 // TCPProxy sends connections to destinations. name counts them.
 func TCPProxy(name string, shares []Share) *tcpv3.TcpProxy {
-	out := &tcpv3.TcpProxy{StatPrefix: statName(name)}
+	out := &tcpv3.TcpProxy{StatPrefix: draft.StatName(name)}
 	if len(shares) == 1 {
 		out.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: shares[0].Cluster}
 		return out
@@ -211,7 +210,7 @@ func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 	}
 	out := &draft.HTTP{
 		Message: &hcmv3.HttpConnectionManager{
-			StatPrefix: statName(name), NormalizePath: wrapperspb.Bool(true), InternalAddressConfig: draft.InternalAddresses,
+			StatPrefix: draft.StatName(name), NormalizePath: wrapperspb.Bool(true), InternalAddressConfig: draft.InternalAddresses,
 		},
 		Filters: draft.PlainFilters,
 		Routes: &routev3.RouteConfiguration{
@@ -224,16 +223,6 @@ func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 		out.Filters = draft.GRPCFilters
 	}
 	return out
-}
-
-// statName makes a name fit for a statistic, as the generator does: Envoy splits names at dots.
-func statName(s string) string {
-	return strings.Map(func(r rune) rune {
-		if strings.ContainsRune(".:[]", r) {
-			return '_'
-		}
-		return r
-	}, s)
 }
 
 // destinations lists what a MeshHTTPRoute or MeshTCPRoute leads to, mirrors too.

@@ -30,7 +30,7 @@ const maxShown = 80
 func Clip(s string) string { return clip.Text(s, maxShown) }
 
 // StatName makes a name fit for one part of the name of a statistic. Envoy splits these names at dots, and collectors
-// take letters, digits, underscores and hyphens alone.
+// take letters, digits, underscores and hyphens alone. Names of clusters and listeners keep more: see [draft.StatName].
 func StatName(s string) string {
 	b := []byte(s)
 	for i, c := range b {
