@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/kindtest"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -37,7 +38,7 @@ func verify(t testing.TB, v change.Question) *change.Verified {
 
 // onAll breaks the inbounds of all dataplanes.
 func onAll(name string) string {
-	return strings.Replace(breaking(name, "{kind: Mesh}"), `match: {name: "inbound:10.1.0.3:8080"}`, "match: {origin: inbound}", 1)
+	return strings.Replace(kindtest.Breaking(name, "{kind: Mesh}"), `match: {name: "inbound:10.1.0.3:8080"}`, "match: {origin: inbound}", 1)
 }
 
 func TestVerifyTellsAlikeFindingsOnce(t *testing.T) {
@@ -64,7 +65,7 @@ func TestVerifyKnowsWhatOtherProxiesHaveAlready(t *testing.T) {
 		t.Errorf("new: %+v\nknown: %+v", v.Findings, v.Known)
 	}
 	// Where no other has it, it is new.
-	v = verify(t, changeOf(t, services+"\n---\n"+strings.Replace(breaking("old", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1), replica))
+	v = verify(t, changeOf(t, services+"\n---\n"+strings.Replace(kindtest.Breaking("old", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1), replica))
 	if len(v.Findings) != 1 || len(v.Known) != 0 {
 		t.Errorf("new: %+v\nknown: %+v", v.Findings, v.Known)
 	}
@@ -122,7 +123,7 @@ func TestVerifyEnds(t *testing.T) {
 		t.Errorf("%v: %+v", err, got)
 	}
 	// Few trials and few findings are told as such.
-	v = changeOf(t, services, onAll("bad")+"\n---"+strings.Replace(breaking("worse", "{kind: Mesh}"), "%LATE%", "%LATER%", 1))
+	v = changeOf(t, services, onAll("bad")+"\n---"+strings.Replace(kindtest.Breaking("worse", "{kind: Mesh}"), "%LATE%", "%LATER%", 1))
 	v.MaxTrials, v.MaxFindings = 1, 1
 	if got := verify(t, v); len(got.Findings) != 1 || got.More == 0 {
 		t.Errorf("%+v", got)

@@ -7,34 +7,11 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kindtest"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
-
-// breaking is a policy that gives the inbound of web an access log with a command that Envoy does not know.
-func breaking(name, target string) string {
-	return fmt.Sprintf(`
-type: MeshProxyPatch
-mesh: default
-name: %s
-spec:
-  targetRef: %s
-  default:
-    appendModifications:
-    - cluster: {operation: Add, value: "{name: extra-%s, connectTimeout: 5s, type: STATIC}"}
-    - listener:
-        operation: Patch
-        match: {name: "inbound:10.1.0.3:8080"}
-        value: |
-          accessLog:
-          - name: envoy.access_loggers.file
-            typedConfig:
-              "@type": type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog
-              path: /tmp/x.log
-              logFormat: {textFormatSource: {inlineString: "%%LATE%%"}}
-`, name, target, name)
-}
 
 func refused(a *api, got answer) *inspect.Error {
 	a.t.Helper()
@@ -54,7 +31,7 @@ func TestWriteIsRefusedThatWouldBreakAProxy(t *testing.T) {
 	a.put(store.Source{Kind: store.SourceAPI}, services)
 	a.reconcile()
 	before := a.store.Snapshot()
-	bad := breaking("bad", "{kind: Mesh}")
+	bad := kindtest.Breaking("bad", "{kind: Mesh}")
 
 	for _, w := range []struct{ method, path, body string }{
 		{"POST", "/v1/apply", slow("5s") + "\n---" + bad},
@@ -87,14 +64,14 @@ func TestWriteIsRefusedThatWouldBreakAProxy(t *testing.T) {
 
 func TestWhatWasBrokenBeforeRefusesNothing(t *testing.T) {
 	a := start(t)
-	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/a.yaml"}, services+"\n---\n"+breaking("old", "{kind: Mesh}"))
+	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/a.yaml"}, services+"\n---\n"+kindtest.Breaking("old", "{kind: Mesh}"))
 	a.reconcile()
 	// An unrelated policy, one on the same listener, an edit of another part, and a deletion.
 	a.want(a.do("POST", "/v1/apply", slow("5s")), 200, `"action":"created"`, `"warnings":[]`)
 	a.want(a.do("POST", "/v1/apply", `{type: MeshTimeout, mesh: default, name: in, spec: {from: [{targetRef: {kind: Mesh}, default: {idleTimeout: 7s}}]}}`), 200, `"warnings":[]`)
 	a.want(a.do("DELETE", "/meshes/default/meshtimeouts/t1", ""), 200, `"warnings":[]`)
 	// A second one of the kind is no better for the first.
-	e := refused(a, a.do("POST", "/v1/apply", strings.Replace(breaking("new", "{kind: Mesh}"), "10.1.0.3", "10.1.0.1", 1)))
+	e := refused(a, a.do("POST", "/v1/apply", strings.Replace(kindtest.Breaking("new", "{kind: Mesh}"), "10.1.0.3", "10.1.0.1", 1)))
 	if p := e.InvalidParameters[0]; p.Document != "MeshProxyPatch/default/new" || !strings.Contains(p.Reason, "on default/svc-1") {
 		t.Errorf("put down to %+v", p)
 	}
@@ -106,14 +83,14 @@ func TestOnlyTheProxiesConcernedAreLookedAt(t *testing.T) {
 	a.put(store.Source{Kind: store.SourceAPI}, services)
 	a.reconcile()
 	// Only svc-1 is connected, and web alone would break.
-	a.want(a.do("POST", "/v1/apply", breaking("bad", "{kind: Mesh}")), 200)
+	a.want(a.do("POST", "/v1/apply", kindtest.Breaking("bad", "{kind: Mesh}")), 200)
 	connected[0].Name = "web"
-	a.want(a.do("POST", "/v1/apply", breaking("bad", "{kind: Mesh}")+"labels: {a: b}\n"), 200, `"action":"changed"`, `"warnings":[]`) // it is broken by now
-	refused(a, a.do("POST", "/v1/apply", strings.Replace(breaking("bad", "{kind: Mesh}"), "LATE", "LATER", 1)))                       // in another way
+	a.want(a.do("POST", "/v1/apply", kindtest.Breaking("bad", "{kind: Mesh}")+"labels: {a: b}\n"), 200, `"action":"changed"`, `"warnings":[]`) // it is broken by now
+	refused(a, a.do("POST", "/v1/apply", strings.Replace(kindtest.Breaking("bad", "{kind: Mesh}"), "LATE", "LATER", 1)))                       // in another way
 	a.want(a.do("DELETE", "/meshes/default/meshproxypatches/bad", ""), 200)
-	refused(a, a.do("POST", "/v1/apply", breaking("bad", "{kind: Mesh}")))
+	refused(a, a.do("POST", "/v1/apply", kindtest.Breaking("bad", "{kind: Mesh}")))
 	// The dataplane of the change is looked at although it is not connected.
-	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/b.yaml"}, strings.Replace(breaking("file", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1))
+	a.put(store.Source{Kind: store.SourceFile, Detail: "/r/b.yaml"}, strings.Replace(kindtest.Breaking("file", "{kind: Mesh}"), "10.1.0.3", "10.1.0.9", 1))
 	e := refused(a, a.do("POST", "/v1/apply", "{type: Dataplane, mesh: default, name: other, networking: {address: 10.1.0.9, inbound: [{port: 8080, tags: {kuma.io/service: other, kuma.io/protocol: http}}]}}"))
 	if p := e.InvalidParameters[0]; p.Document != "Dataplane/default/other" || !strings.Contains(p.Reason, "together with MeshProxyPatch/default/file spec.default.appendModifications[1].listener") {
 		t.Errorf("put down to %+v", p)

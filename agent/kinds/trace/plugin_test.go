@@ -50,23 +50,10 @@ func TestAccepted(t *testing.T) {
 			continue
 		}
 		out, err := json.Marshal(rs[0].Spec.(*resource.Policy).Default)
-		if err != nil || canonical(t, string(out)) != canonical(t, conf) {
+		if err != nil || !kindtest.SameJSON(t, string(out), conf) {
 			t.Errorf("%s\ncomes out as %s (%v)", conf, out, err)
 		}
 	}
-}
-
-func canonical(t *testing.T, s string) string {
-	t.Helper()
-	var v any
-	if err := json.Unmarshal([]byte(s), &v); err != nil {
-		t.Fatal(err)
-	}
-	out, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
 }
 
 func TestRefused(t *testing.T) {
