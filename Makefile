@@ -5,13 +5,15 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo de
 LDFLAGS   := -s -w -X main.version=$(VERSION)
 DATA      ?= nearside-data
 FUZZTIME  ?= 10s
+ENVOY_VERSION ?= 1.36.2
+ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nearside-ci)
 STATICCHECK := $(GO) tool -modfile=.ci/tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz lint vuln bench golden ci clean
+.PHONY: help build run demo test race fuzz envoy envoy-fuzz lint vuln bench golden ci clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/nearside, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/agent
@@ -19,8 +21,8 @@ build: ## build bin/nearside, static
 run: build ## run the agent on examples/quickstart, everything below ./nearside-data
 	@sh examples/quickstart/run.sh $(BIN) $(DATA)
 
-demo: build ## show the main job with real xDS clients
-	$(GO) run ./examples/demo $(BIN)
+demo: build ## show the main job with real xDS clients, and with the Envoy of "make envoy"
+	$(GO) run ./examples/demo $(BIN) $(wildcard $(ENVOY_CACHE)/envoy-$(ENVOY_VERSION)/lib/python*/site-packages/envoy/_bin/envoy)
 
 test: ## run all tests
 	$(GO) test ./...
@@ -30,6 +32,14 @@ race: ## run the tests of the packages that start goroutines under the race dete
 
 fuzz: ## run every fuzz target for FUZZTIME (10s)
 	bash .ci/fuzz $(FUZZTIME)
+
+N         ?= 500
+SEED      ?= 1
+envoy-fuzz: ## compare the check with the Envoy of ENVOY_BIN (or the PATH) on N (500) generated inputs
+	ENVOY_FUZZ_N=$(N) ENVOY_FUZZ_SEED=$(SEED) $(GO) test -count=1 -timeout 30m -v -run TestEnvoyFuzz ./agent/envoybin
+
+envoy: ## install an Envoy (ENVOY_VERSION, 1.36.2) below the cache, and print where it is
+	@bash .ci/install-envoy $(ENVOY_VERSION)
 
 lint: ## gofmt, go vet and staticcheck
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/files"
 	"github.com/nearside-mesh/nearside/agent/inspect"
@@ -24,6 +25,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/token"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -70,6 +72,10 @@ type Agent struct {
 	xds        *xds.Server
 	nacks      *reconcile.NackWatch
 	watchdog   *watchdog
+	proxies    *access.Proxies
+	roles      *access.Roles
+	tokens     *token.Keys
+	attempts   access.Limiter // of tokens for xDS
 	addrs      Addrs
 	notes      []inspect.Check // what is not as configured since the start
 }
@@ -82,9 +88,18 @@ type Addrs struct {
 	XDSTCP net.Addr
 }
 
+// CheckConfig reports what is wrong with a config as a whole, with the kinds of resources that it names.
+func CheckConfig(cfg *config.Config) resource.Faults {
+	var known []string
+	for _, d := range kinds.Registry().All() {
+		known = append(known, d.Kind)
+	}
+	return append(cfg.Validate(), cfg.CheckKinds(known)...)
+}
+
 // New returns an agent for the config. It checks, and touches nothing outside.
 func New(cfg *config.Config, d Deps) (*Agent, error) {
-	if err := cfg.Validate().Err(); err != nil {
+	if err := CheckConfig(cfg).Err(); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	if d.Log == nil {
@@ -193,8 +208,8 @@ func (a *Agent) measure() error {
 // minToken is the least length of the token for writes over TCP, in bytes.
 const minToken = 16
 
-// readToken reads the token file.
-func readToken(path string, log *slog.Logger) (string, error) {
+// readToken reads the token file. One that others than its owner may open is refused: they may have the token.
+func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
@@ -203,8 +218,10 @@ func readToken(path string, log *slog.Logger) (string, error) {
 		return "", fmt.Errorf("api.tokenFile: %w; create it, or unset api.tokenFile for a read-only API over TCP", err)
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Mode().Perm()&0o077 != 0 {
-		log.Warn("the token file can be read by others than the agent's user; change its mode to 0600", "file", path)
+	if st, err := f.Stat(); err != nil {
+		return "", fmt.Errorf("api.tokenFile: %w", err)
+	} else if mode := st.Mode().Perm(); mode&0o077 != 0 {
+		return "", fmt.Errorf("api.tokenFile: %s has the mode %#o, so that others than the agent's user may use the token; make a new token, and run chmod 0600 %s", path, mode, path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err != nil {

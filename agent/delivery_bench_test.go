@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,10 +18,12 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/token"
 )
 
 const (
@@ -146,11 +149,17 @@ func BenchmarkDelivery(b *testing.B) {
 		a := agenttest.RunAgent(b)
 		deliver(b, a, func(text string) { agenttest.Apply(b, a, text) })
 	})
+	b.Run("wrong-tokens", func(b *testing.B) {
+		a := agenttest.RunAgent(b)
+		rate := flood(b, a)
+		deliver(b, a, func(text string) { agenttest.Apply(b, a, text) })
+		b.ReportMetric(rate(), "wrong/s")
+	})
 	b.Run("slow-disk", func(b *testing.B) {
 		a := agenttest.RunAgent(b, func(d *agent.Deps) {
 			d.Sync = func() error { <-time.After(50 * time.Millisecond); return nil }
 		})
-		dir := a.Config().Resources.Dir
+		dir := a.Config().Resources.Dir[0].Path
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			b.Fatal(err)
 		}
@@ -160,6 +169,65 @@ func BenchmarkDelivery(b *testing.B) {
 			}
 		})
 	})
+}
+
+// flood opens up to 10,000 streams a second with wrong tokens, which look right until their signature is verified, from thirty
+// connections. It returns what gives the number of those that were refused in a second.
+func flood(b *testing.B, a *agent.Agent) (rate func() float64) {
+	b.Helper()
+	keys := token.Open(filepath.Join(a.Config().Paths.State, token.Dir), nil, nil)
+	good, err := keys.Create(token.Claims{Audience: token.AudienceXDS, Subject: "x", Mesh: "default", Name: "*"}, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	wrong := "Bearer " + good[:len(good)-8] + "AAAAAAAA"
+	ctx, stop := context.WithCancel(b.Context())
+	due, refused := make(chan struct{}, 100), atomic.Int64{}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for range 10 {
+				select {
+				case due <- struct{}{}:
+				default:
+				}
+			}
+		}
+	})
+	for range 30 {
+		conn, err := grpc.NewClient("unix://"+a.Addrs().XDS, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { conn.Close() })
+		wg.Go(func() {
+			ctx := metadata.AppendToOutgoingContext(ctx, "authorization", wrong)
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-due:
+				}
+				s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+				if err != nil {
+					continue
+				}
+				if _, err := s.Recv(); err != nil && ctx.Err() == nil {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	b.Cleanup(func() { stop(); wg.Wait() })
+	began := time.Now()
+	return func() float64 { return float64(refused.Load()) / time.Since(began).Seconds() }
 }
 
 // deliver measures changes of the endpoint svc-7-1, which the mesh does not have yet.

@@ -102,30 +102,31 @@ func TestReadinessCounts(t *testing.T) {
 	ready(`"2 files have faults; nearside status`)
 }
 
-// TestWritesOverTCP has a token file, whose token allows writes and nothing else does.
+// TestWritesOverTCP has a token file, whose token allows everything; without it nothing is answered.
 func TestWritesOverTCP(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	const token = "0123456789abcdef"
-	agenttest.Write(t, filepath.Join(dir, "token"), token+"\n")
+	agenttest.WriteSecret(t, filepath.Join(dir, "token"), token+"\n")
 	open := agenttest.Up(t, dir, agent.Deps{}, "api.tcp=127.0.0.1:0", "api.tokenFile="+filepath.Join(dir, "token"))
-	reading := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "api.tcp=127.0.0.1:0")
+	closed := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "api.tcp=127.0.0.1:0")
 	const doc = `{"type": "Mesh", "name": "m"}`
 	for _, c := range []struct {
 		r             *agenttest.Running
 		method, token string
 		want          int
 	}{
-		{open, "GET", "", 404},
-		{open, "PUT", "", 403},
-		{open, "PUT", token[1:], 403},
-		{open, "PUT", token + "0", 403},
+		{open, "GET", "", 401},
+		{open, "GET", token, 404},
+		{open, "PUT", "", 401},
+		{open, "PUT", token[1:], 401},
+		{open, "PUT", token + "0", 401},
 		{open, "PUT", token, 201},
-		{open, "GET", "", 200},
-		{open, "DELETE", "", 403},
+		{open, "GET", token, 200},
+		{open, "DELETE", "", 401},
 		{open, "DELETE", token, 200},
-		{reading, "GET", "", 404},
-		{reading, "PUT", token, 403},
-		{reading, "PUT", "", 403},
+		{closed, "GET", "", 401},
+		{closed, "PUT", token, 401},
+		{closed, "PUT", "", 401},
 	} {
 		var headers []string
 		if c.token != "" {
@@ -139,7 +140,7 @@ func TestWritesOverTCP(t *testing.T) {
 	if got := open.Store().History(agenttest.MeshKey("m")); len(got) != 2 || got[0].Author == "" {
 		t.Errorf("history: %+v", got)
 	}
-	if _, ok := reading.Store().Snapshot().Get(agenttest.MeshKey("m")); ok {
-		t.Error("an API that is read-only was written to")
+	if _, ok := closed.Store().Snapshot().Get(agenttest.MeshKey("m")); ok {
+		t.Error("an API without a token was written to")
 	}
 }

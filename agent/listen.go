@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -48,17 +46,34 @@ func listenUnix(ctx context.Context, c config.Socket, gid int) (*net.UnixListene
 		return nil, fmt.Errorf("socket %s: %w", c.Path, err)
 	}
 	ul := l.(*net.UnixListener)
-	if gid >= 0 {
-		err = os.Lchown(c.Path, -1, gid)
-	}
-	if err == nil {
-		err = os.Chmod(c.Path, c.Mode)
-	}
-	if err != nil {
+	if err := share(c.Path, c.Mode, gid); err != nil {
 		ul.Close()
 		return nil, fmt.Errorf("socket %s: set group and mode: %w", c.Path, err)
 	}
 	return ul, nil
+}
+
+// share gives a socket that the agent made its group and mode. It works on what the path leads to now, so that nobody
+// who may write to the directory gets the mode onto another file by a symbolic link.
+func share(path string, mode fs.FileMode, gid int) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() || st.Nlink != 1 {
+		return fmt.Errorf("somebody put something else in its place; let nobody else write to %s", filepath.Dir(path))
+	}
+	if gid >= 0 {
+		if err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode) // fchmod takes no such descriptor
 }
 
 // clearStale removes the socket file that an agent left which was killed.
@@ -77,7 +92,15 @@ func clearStale(ctx context.Context, path string) error {
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err == nil {
 		defer conn.Close()
-		return &lockedError{path, peerPID(conn)}
+		peer := peerOf(conn)
+		if peer != nil && !trusted(peer.Uid) {
+			return fmt.Errorf("socket %s: a process of uid %d (pid %d) serves it; stop it, and let nobody but root and the agent's user write to %s",
+				path, peer.Uid, peer.Pid, filepath.Dir(path))
+		}
+		if peer == nil {
+			peer = &unix.Ucred{}
+		}
+		return &lockedError{path, int(peer.Pid)}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("socket %s: somebody may still serve it: %w; remove it if that is not so", path, err)
@@ -88,80 +111,27 @@ func clearStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// peerPID returns the process at the other end, 0 when it is not known.
-func peerPID(c net.Conn) int {
+// peerOf returns the process that listens at the other end, nil when it is not known.
+func peerOf(c net.Conn) (cred *unix.Ucred) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return 0
+		return nil
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return 0
-	}
-	pid := 0
-	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
-		}
-	})
-	return pid
-}
-
-// forAll reports whether a socket lets every user of the node in.
-func forAll(c config.Socket) bool { return c.Mode&0o006 == 0o006 }
-
-// socketDirMode is the mode of a directory that is made for a socket. Who may use the socket must be able to pass
-// through; to list what else is there takes the group.
-func socketDirMode(c config.Socket) fs.FileMode {
-	if forAll(c) {
-		return 0o751
-	}
-	return 0o750
-}
-
-// envoyDirName is the directory beside the xDS socket in which Envoys make their admin sockets.
-const envoyDirName = "envoy"
-
-func envoyDir(cfg *config.Config) string {
-	return filepath.Join(filepath.Dir(cfg.XDS.Socket.Path), envoyDirName)
-}
-
-// envoyDirMode lets those make sockets who may use the xDS socket. Nobody can list or remove those of others.
-func envoyDirMode(c config.Socket) fs.FileMode {
-	if forAll(c) {
-		return fs.ModeSticky | 0o733
-	}
-	return fs.ModeSticky | 0o770
-}
-
-// makeDir makes a directory with those above it. One that is there stays as it is; a new one gets the group, when gid
-// is not negative, so that its members reach what lies in it.
-func makeDir(dir string, mode fs.FileMode, gid int) error {
-	if st, err := os.Stat(dir); err == nil && st.IsDir() {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if st, err := os.Stat(dir); err != nil {
-		return err
-	} else if !st.IsDir() {
-		return fmt.Errorf("%s is not a directory", dir)
-	}
-	if gid >= 0 {
-		if err := os.Chown(dir, -1, gid); err != nil {
-			return fmt.Errorf("give %s to its group: %w", dir, err)
+	_ = raw.Control(func(fd uintptr) {
+		if c, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			cred = c
 		}
-	}
-	return os.Chmod(dir, mode) // past the umask
+	})
+	return cred
 }
 
-// groupID resolves the group of the API socket. A group that does not exist, or that the agent's user may not give
+// groupID resolves the group of a socket. A group that does not exist, or that the agent's user may not give
 // files to, is a warning: then the agent's own group holds, which lets nobody in whom the operator did not mean.
-func groupID(name string, log *slog.Logger) int {
+func groupID(socket, name string, log *slog.Logger) int {
 	if name == "" {
 		return -1
 	}
@@ -169,7 +139,7 @@ func groupID(name string, log *slog.Logger) int {
 	if err != nil {
 		g, err := user.LookupGroup(name)
 		if err != nil {
-			log.Warn("the group of the API socket does not exist; only root and the agent's user may write (create it, or set api.socket.group)", "group", name)
+			log.Warn("the group of a socket does not exist; root and the agent's user alone get in (create it, or set the key)", "key", socket+".socket.group", "group", name)
 			return -1
 		}
 		if gid, err = strconv.Atoi(g.Gid); err != nil {
@@ -184,66 +154,8 @@ func groupID(name string, log *slog.Logger) int {
 		if slices.Contains(mine, gid) {
 			return gid
 		}
-		log.Warn("the agent's user is not in the group of the API socket, so that it cannot give the socket to it", "group", name)
+		log.Warn("the agent's user is not in the group of a socket, so that it cannot give the socket to it", "key", socket+".socket.group", "group", name)
 		return -1
 	}
 	return gid
-}
-
-// lockFile is a file that one process at a time holds, with its process id in it. The kernel frees it when the process
-// ends, however it ends; the file itself stays.
-type lockFile struct{ f *os.File }
-
-// lockedError says that another agent holds a lock.
-type lockedError struct {
-	path string
-	pid  int // 0 when it is not known
-}
-
-func (e *lockedError) Error() string {
-	who := "another agent"
-	if e.pid != 0 {
-		who = fmt.Sprintf("another agent (pid %d)", e.pid)
-	}
-	return fmt.Sprintf("%s uses these paths already and holds %s: stop it, or give this one other paths (paths.run, paths.state)", who, e.path)
-}
-
-// lock takes the lock or says who has it.
-func lock(path string) (*lockFile, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		defer f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, &lockedError{path, readPID(f)}
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	// The id is for people; the lock holds without it, on a full disk too.
-	_ = f.Truncate(0)
-	_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return &lockFile{f}, nil
-}
-
-func readPID(f *os.File) int {
-	b, err := io.ReadAll(io.LimitReader(f, 32))
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || pid <= 0 {
-		return 0
-	}
-	return pid
-}
-
-// release frees the lock. A nil lock is released already.
-func (l *lockFile) release() {
-	if l == nil {
-		return
-	}
-	_ = l.f.Truncate(0)
-	_ = l.f.Close() // frees the lock
 }

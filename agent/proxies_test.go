@@ -328,10 +328,10 @@ type nodeParts struct {
 
 func startParts(t *testing.T) *nodeParts {
 	s := agenttest.Memory(t)
-	envoys := metadata.New(metadata.Options{Registry: kinds.Registry(), Store: s})
 	var r *reconcile.Reconciler
-	server := xds.NewServer(xds.ServerOptions{Handler: envoys, Changed: func() { r.Trigger() }})
-	r = reconcile.New(reconcile.Options{Store: s, Publisher: server, Problems: envoys.Problems})
+	envoys := metadata.New(metadata.Options{Registry: kinds.Registry(), Store: s, Changed: func() { r.Trigger() }})
+	server := xds.NewServer(xds.ServerOptions{Handler: envoys, Metadata: metadata.Fields(), Changed: func() { r.Trigger() }})
+	r = reconcile.New(reconcile.Options{Store: s, Publisher: server, Problems: envoys.Problems, Sidecars: envoys.Sidecars, Awaited: envoys.Awaited})
 	r.Pass()
 	server.Ready()
 

@@ -12,6 +12,9 @@ func (a *Agent) Reload(o config.LoadOptions) {
 	}
 	a.dir.Rescan()
 	next, _, faults := config.Load(o)
+	if faults == nil {
+		faults = CheckConfig(next)
+	}
 	if err := faults.Err(); err != nil {
 		a.log.Error("the config has faults and is not taken over", "faults", len(faults), "error", err)
 		return

@@ -29,8 +29,11 @@ import (
 func (a *Agent) Run(ctx context.Context) (err error) {
 	a.started = a.deps.Now()
 	cfg := a.cfg.Load()
-	gid := groupID(cfg.API.Socket.Group, a.log)
-	a.makeDirs(cfg, gid)
+	gids := groups{api: groupID("api", cfg.API.Socket.Group, a.log), xds: groupID("xds", cfg.XDS.Socket.Group, a.log)}
+	if err := checkDirs(cfg); err != nil {
+		return err
+	}
+	a.makeDirs(cfg, gids)
 	locks, err := a.locks(cfg)
 	defer func() {
 		for _, l := range locks {
@@ -40,7 +43,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	token, err := readToken(cfg.API.TokenFile, a.log)
+	secret, err := readToken(cfg.API.TokenFile)
 	if err != nil {
 		return err
 	}
@@ -62,6 +65,10 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		a.notes = append(a.notes, inspect.Check{Name: "state-file", OK: true, Degraded: true, Reason: "the state file was damaged and is set aside as " + h.SetAside})
 	}
 
+	if err := a.openAccess(cfg, gids); err != nil {
+		return err
+	}
+	makeEnvoyDirs(envoyDir(cfg), append([]uint32{0, uint32(os.Geteuid())}, a.proxies.Users()...), a.log)
 	if err := a.build(cfg); err != nil {
 		return err
 	}
@@ -70,11 +77,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	a.xds.Ready()
 	_ = a.store.Flush() // what it says is in Health
 
-	ls, err := a.listen(ctx, cfg, gid)
+	ls, err := a.listen(ctx, cfg, gids)
 	if err != nil {
 		return err
 	}
-	api, err := inspect.New(a.inspectOptions(cfg, gid, token))
+	api, err := inspect.New(a.inspectOptions(cfg, inspect.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
 	if err != nil {
 		ls.close()
 		return err
@@ -115,15 +122,18 @@ const (
 
 // makeDirs makes the directories that are missing. Only the one of the sockets is needed; without the others the
 // agent does less and says so.
-func (a *Agent) makeDirs(cfg *config.Config, gid int) {
+func (a *Agent) makeDirs(cfg *config.Config, g groups) {
+	run := max(socketDirMode(config.Socket(cfg.API.Socket)), socketDirMode(config.Socket(cfg.XDS.Socket)))
+	if g.api != g.xds {
+		run |= 0o001 // it has one group, and the members of the other one pass through
+	}
 	for _, d := range []struct {
 		path string
 		mode os.FileMode
 		gid  int
 	}{
-		{cfg.Paths.Run, max(socketDirMode(config.Socket(cfg.API.Socket)), socketDirMode(config.Socket(cfg.XDS.Socket))), gid},
-		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(config.Socket(cfg.XDS.Socket)), gid},
-		{envoyDir(cfg), envoyDirMode(config.Socket(cfg.XDS.Socket)), gid},
+		{cfg.Paths.Run, run, g.api},
+		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(config.Socket(cfg.XDS.Socket)), g.xds},
 		{cfg.Paths.State, 0o700, -1}, {cfg.Paths.Logs, 0o750, -1},
 	} {
 		if err := makeDir(d.path, d.mode, d.gid); err != nil {
@@ -139,7 +149,7 @@ func (a *Agent) locks(cfg *config.Config) (held []*lockFile, err error) {
 		path   string
 		needed bool
 	}{{filepath.Join(cfg.Paths.State, lockName), false}, {filepath.Join(cfg.Paths.Run, pidName), true}} {
-		f, err := lock(l.path)
+		f, err := lock(l.path, a.log)
 		var taken *lockedError
 		switch {
 		case err == nil:
@@ -172,15 +182,20 @@ func (a *Agent) build(cfg *config.Config) error {
 	if err := a.measure(); err != nil {
 		return err
 	}
+	tlsConfig, err := serverTLS(cfg)
+	if err != nil {
+		return err
+	}
 	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log, Changed: func() { a.reconciler.Trigger() }})
 	a.xds = xds.NewServer(xds.ServerOptions{
 		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Rejected: func() { a.nacks.Trigger() },
-		Registry: a.deps.Metrics,
+		Registry: a.deps.Metrics, Metadata: metadata.Fields(),
+		Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(), TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second,
 	})
 	a.reconciler = reconcile.New(reconcile.Options{
-		Store: a.store, Publisher: a.xds, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
+		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
-		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
+		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),
 		SystemCA:     identity.SystemCA(),
 	})
@@ -190,7 +205,11 @@ func (a *Agent) build(cfg *config.Config) error {
 	}
 	a.watchdog = &watchdog{busySince: a.reconciler.BusySince, now: a.deps.Now, notify: a.deps.Notify, timeout: timeout, log: a.log}
 	a.nacks = reconcile.NewNackWatch(a.xds, a.reconciler.Last, a.store, a.registry, a.log)
-	a.dir = directory.New(directory.Options{Dir: cfg.Resources.Dir, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})
+	var dirs []directory.Dir
+	for _, d := range cfg.Resources.Dir {
+		dirs = append(dirs, directory.Dir{Path: d.Path, Role: d.Role})
+	}
+	a.dir = directory.New(directory.Options{Dirs: dirs, May: a.roles.CheckRole, Registry: a.registry, Store: a.store, Log: a.log, Now: a.deps.Now})
 	return nil
 }
 
@@ -203,7 +222,7 @@ func (l listeners) close() {
 }
 
 // listen opens all sockets, or none.
-func (a *Agent) listen(ctx context.Context, cfg *config.Config, gid int) (ls listeners, err error) {
+func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls listeners, err error) {
 	defer func() {
 		if err != nil {
 			ls.close()
@@ -217,8 +236,8 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, gid int) (ls lis
 		key string
 		at  *net.Addr
 	}{
-		{&ls.api, config.Socket(cfg.API.Socket), gid, cfg.API.TCP, "api.tcp", &a.addrs.APITCP},
-		{&ls.xds, config.Socket(cfg.XDS.Socket), gid, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP},
+		{&ls.api, config.Socket(cfg.API.Socket), g.api, cfg.API.TCP, "api.tcp", &a.addrs.APITCP},
+		{&ls.xds, config.Socket(cfg.XDS.Socket), g.xds, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP},
 	} {
 		u, err := listenUnix(ctx, s.cfg, s.gid)
 		if err != nil {
@@ -235,29 +254,26 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, gid int) (ls lis
 		}
 		*s.to = append(*s.to, l)
 		*s.at = l.Addr()
-		if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
-			a.log.Warn("xds.tcp is open to the network without authentication: whoever reaches it gets the config of any proxy, but for its certificates", "address", l.Addr().String())
-		}
 	}
 	a.addrs.API, a.addrs.XDS = cfg.API.Socket.Path, cfg.XDS.Socket.Path
 	return ls, nil
 }
 
-func (a *Agent) inspectOptions(cfg *config.Config, gid int, token string) inspect.Options {
+func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.Options {
 	return inspect.Options{
 		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
-		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, ProxiesOf: a.xds.StatusOf,
+		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
-		Live: a.live, Ready: a.readiness, Access: inspect.Access{UID: os.Geteuid(), GID: gid, Token: token},
-		Metrics: a.deps.Metrics, Log: a.log, NewTry: a.newTry(),
+		Live: a.live, Ready: a.readiness, Access: who,
+		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, NewTry: a.newTry(),
 	}
 }
 
-// trimEvery is how often memory is looked after.
+// trimEvery is how often memory is looked after, and who may still have his stream.
 const trimEvery = 5 * time.Second
 
-// maintain gives back memory and answers hangups, until ctx ends.
+// maintain gives back memory, ends streams whose tokens have ended, and answers hangups, until ctx ends.
 func (a *Agent) maintain(ctx context.Context) {
 	t := time.NewTicker(trimEvery)
 	defer t.Stop()
@@ -268,6 +284,7 @@ func (a *Agent) maintain(ctx context.Context) {
 			return
 		case <-t.C:
 			memory.look()
+			a.xds.Recheck()
 		case <-a.deps.Hangup:
 			a.Reload(a.deps.Reload)
 		}

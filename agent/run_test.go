@@ -132,12 +132,12 @@ func TestSockets(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	agenttest.Do(t, l.Close())
 
-	r := agenttest.Up(t, dir, agent.Deps{}, "api.socket.mode=0640", "xds.socket.path=sub/x.sock", fmt.Sprintf("api.socket.group=%d", os.Getegid()))
+	r := agenttest.Up(t, dir, agent.Deps{}, "api.socket.mode=0640", "xds.socket.path=sub/x.sock", "xds.socket.mode=0666", fmt.Sprintf("api.socket.group=%d", os.Getegid()))
 	if _, err := r.Api().Status(t.Context()); err != nil {
 		t.Errorf("through the socket that replaced a stale one: %v", err)
 	}
 	for path, mode := range map[string]os.FileMode{stale: 0o640, filepath.Join(dir, "run/sub/x.sock"): 0o666, filepath.Join(dir, "run/sub"): 0o751,
-		filepath.Join(dir, "run/sub/envoy"): os.ModeSticky | 0o733, filepath.Join(dir, "state"): 0o700} {
+		filepath.Join(dir, "run/sub/envoy"): 0o711, filepath.Join(dir, "run/sub/envoy", fmt.Sprint(os.Geteuid())): 0o700, filepath.Join(dir, "state"): 0o700} {
 		st, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
@@ -291,7 +291,7 @@ func TestStateCannotBeWritten(t *testing.T) {
 func TestDamagedState(t *testing.T) {
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "state"), 0o700), os.Mkdir(filepath.Join(dir, "resources"), 0o755))
-	agenttest.Write(t, filepath.Join(dir, "state", "nearside.db"), strings.Repeat("garbage ", 10_000))
+	agenttest.Do(t, os.WriteFile(filepath.Join(dir, "state", "nearside.db"), []byte(strings.Repeat("garbage ", 10_000)), 0o600))
 	agenttest.Write(t, filepath.Join(dir, "resources", "a.yaml"), agenttest.Meshes("a"))
 	r := agenttest.Up(t, dir, agent.Deps{})
 	if got := agenttest.Held(r.Store()); got != "a@a.yaml" {
@@ -310,11 +310,18 @@ func TestToken(t *testing.T) {
 	if got := agenttest.Refused(t, dir, set...); !strings.Contains(got, "api.tokenFile") {
 		t.Errorf("without the file: %s", got)
 	}
-	agenttest.Write(t, token, "short\n")
+	agenttest.WriteSecret(t, token, "short\n")
 	if got := agenttest.Refused(t, dir, set...); !strings.Contains(got, "at least 16") {
 		t.Errorf("with a short token: %s", got)
 	}
-	agenttest.Write(t, token, "0123456789abcdef\n")
+	agenttest.WriteSecret(t, token, "0123456789abcdef\n")
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o620} {
+		agenttest.Do(t, os.Chmod(token, mode))
+		if got := agenttest.Refused(t, dir, set...); !strings.Contains(got, fmt.Sprintf("%s has the mode %#o", token, mode)) || !strings.Contains(got, "chmod 0600") {
+			t.Errorf("with the mode %#o: %s", mode, got)
+		}
+	}
+	agenttest.Do(t, os.Chmod(token, 0o600))
 	agenttest.Up(t, dir, agent.Deps{}, set...)
 }
 

@@ -24,7 +24,10 @@ type oneProxy struct{}
 
 func (oneProxy) Connected() []node.Key { return []node.Key{{ID: "default.web"}} }
 
+func (oneProxy) LastStream() uint64 { return 0 }
+
 func (oneProxy) Listeners(node.Key) []*draft.Resource { return nil }
+func (oneProxy) Recheck()                             {}
 
 func (oneProxy) Publish(map[node.Key]xds.Config) {}
 

@@ -165,6 +165,17 @@ func Write(t *testing.T, path, text string) {
 	}
 }
 
+// WriteSecret is Write for what only its owner may read.
+func WriteSecret(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // dataplaneText is a Dataplane as an Envoy brings it.
 func DataplaneText(mesh, name, address string) string {
 	return fmt.Sprintf(`{"type": "Dataplane", "mesh": %q, "name": %q, "networking": {"address": %q, "inbound": [{"port": 80, "tags": {"kuma.io/service": %q}}]}}`,

@@ -40,7 +40,12 @@ func (p *Publisher) Connected() []node.Key {
 	return slices.Clone(p.connected)
 }
 
+func (p *Publisher) LastStream() uint64 { return 0 }
+
 func (p *Publisher) Listeners(k node.Key) []*draft.Resource { return p.Taken[k.ID] }
+
+// Recheck ends no stream.
+func (p *Publisher) Recheck() {}
 
 func (p *Publisher) Publish(m map[node.Key]xds.Config) {
 	p.mu.Lock()

@@ -24,6 +24,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/secrettest"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -85,7 +87,10 @@ func begin(t *testing.T, dir string, d agent.Deps, set ...string) (r *Running, d
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx); close(ended) }()
 	r.Stop = sync.OnceValue(func() error { cancel(); return <-ended })
-	t.Cleanup(func() { _ = r.Stop() })
+	t.Cleanup(func() {
+		_ = r.Stop()
+		secrettest.Agent(t, dir, r.Logs.String())
+	})
 	return r, ended
 }
 
@@ -177,6 +182,16 @@ func InSync(t *testing.T, a *agent.Agent, id string) {
 	})
 }
 
+// Gone waits until no stream is open under a node id.
+func Gone(t *testing.T, r *Running, id string) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	Await(t, id+" has no stream", tick.C, func() bool {
+		return !slices.ContainsFunc(r.Proxies(), func(p xds.ProxyStatus) bool { return p.NodeID == id && p.Streams > 0 })
+	})
+}
+
 // runAgent starts an agent on directories of its own and waits until it serves.
 func RunAgent(t testing.TB, change ...func(*agent.Deps)) *agent.Agent {
 	t.Helper()
@@ -262,4 +277,12 @@ func (r *Running) Request(method, url, body string, headers ...string) (int, str
 		r.t.Fatal(err)
 	}
 	return resp.StatusCode, string(b)
+}
+
+// Remove removes a resource as an operator would.
+func Remove(t testing.TB, a *agent.Agent, k resource.Key) {
+	t.Helper()
+	if _, err := a.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test", Ops: []store.Op{{Delete: k}}}); err != nil {
+		t.Fatal(err)
+	}
 }

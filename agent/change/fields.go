@@ -8,15 +8,12 @@ import (
 // maxFields bounds the fields that are listed for one resource.
 const maxFields = 64
 
-// Fields returns the fields in which two states of a resource differ, at most 64. A resource that has no document has no
-// fields.
+// Fields returns the fields in which two states of a resource differ, at most 64, without their secrets. A resource that
+// has no document has no fields.
 func Fields(from, to *resource.Resource) []jsonpatch.FieldChange {
-	var docs [2][]byte
-	for i, r := range []*resource.Resource{from, to} {
-		var err error
-		if docs[i], err = resource.Marshal(r); err != nil {
-			return nil
-		}
+	docs, err := resource.ShownPair(from, to)
+	if err != nil {
+		return nil
 	}
 	out, err := jsonpatch.FieldsBetween(docs[0], docs[1])
 	if err != nil {

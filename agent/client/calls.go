@@ -17,11 +17,13 @@ import (
 
 // Documents of the API, so that commands need not know where they are declared.
 type (
-	Applied = inspect.Applied
-	Blame   = inspect.Blame
-	Change  = inspect.Change
-	Check   = inspect.Check
-	Config  = inspect.Config
+	AccessList = inspect.AccessList
+	Applied    = inspect.Applied
+	Blame      = inspect.Blame
+	Can        = inspect.Can
+	Change     = inspect.Change
+	Check      = inspect.Check
+	Config     = inspect.Config
 	// ConfigOptions says which config of a proxy is asked for.
 	ConfigOptions = inspect.ConfigOptions
 	Diff          = change.Diff
@@ -41,6 +43,7 @@ type (
 	Service       = inspect.Service
 	Status        = inspect.Status
 	Wait          = inspect.Wait
+	Whoami        = inspect.Whoami
 	Written       = inspect.Written
 
 	StatusProblem = inspect.Problem
@@ -119,6 +122,22 @@ const (
 // Index asks who answers.
 func (c *Client) Index(ctx context.Context) (*Index, error) {
 	return call[Index](ctx, c, http.MethodGet, "/", nil, nil)
+}
+
+// Whoami asks who the agent takes the caller for, and what he may do.
+func (c *Client) Whoami(ctx context.Context) (*Whoami, error) {
+	return call[Whoami](ctx, c, http.MethodGet, "/v1/access/whoami", nil, nil)
+}
+
+// Can asks whether the caller may do something. An empty kind stands for what is about no kind, an empty mesh and name for
+// all of them.
+func (c *Client) Can(ctx context.Context, verb, kind, mesh, name string) (*Can, error) {
+	return call[Can](ctx, c, http.MethodGet, "/v1/access/can", query("verb", verb, "kind", kind, "mesh", mesh, "name", name), nil)
+}
+
+// Access lists who may do what.
+func (c *Client) Access(ctx context.Context) (*AccessList, error) {
+	return call[AccessList](ctx, c, http.MethodGet, "/v1/access", nil, nil)
 }
 
 // Kinds lists the kinds that the agent knows.

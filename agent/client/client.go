@@ -69,6 +69,14 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
 func (e *PermissionError) Hint() string {
+	var p *Problem
+	if errors.As(e.Err, &p) {
+		for _, d := range p.Denied {
+			if len(d.Roles) > 0 {
+				return "ask for one of these roles in api.roles of the agent's config; nearside access whoami shows what you have"
+			}
+		}
+	}
 	return "run the command as root or as the agent's user, or become a member of the socket's group and log in again"
 }
 
@@ -178,7 +186,7 @@ func (c *Client) refused(resp *http.Response, body []byte) error {
 	if media != "application/problem+json" || json.Unmarshal(body, p) != nil || p.Title == "" {
 		return fmt.Errorf("what answers at %s is not an agent: %s", c.socket, resp.Status)
 	}
-	if resp.StatusCode == http.StatusForbidden {
+	if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized {
 		return &PermissionError{Socket: c.socket, Err: p}
 	}
 	return p

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
@@ -48,8 +49,12 @@ func agent(t *testing.T, change func(*inspect.Options)) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	roles, err := access.NewRoles(access.RoleOptions{AgentUID: uint32(os.Getuid()), GID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := inspect.Options{
-		Info: inspect.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh, Access: inspect.Access{UID: os.Getuid(), GID: -1},
+		Info: inspect.Info{Product: "nearside"}, Registry: reg, Store: st, NewMesh: newMesh, Access: inspect.Access{Roles: roles},
 		Last: func() *inspect.Last {
 			l := &inspect.Last{Meshes: map[string]*generate.Mesh{}}
 			if m, err := newMesh(st.Snapshot().Set(), "default", nil); err == nil {

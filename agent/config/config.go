@@ -4,6 +4,7 @@
 package config
 
 import (
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -30,8 +32,15 @@ import (
 //	oneOf     allowed texts, with commas between
 //	max       bytes of a text, items of a list, or the largest number
 //	path      the text is a path below this entry of paths; ".": below the directory where it was written
-//	required  the text must not be empty
+//	required  the text or list must not be empty; in an item, the key must be there
+//	unique    no two items of a list have the same value
+//	text      one item of the list may be written as a text, which is the value of this key
+//	nil       the list may be absent, which differs from an empty one
+//	example   what the list may look like, for messages
 //	live      a changed value takes effect on SIGHUP, without a restart
+//	unbuilt   why no value but the default has an effect in this version: "it ..."
+//
+// The items of a list are texts or structs with such tags, which may hold lists in turn.
 type Config struct {
 	Node struct {
 		Name string `yaml:"name" check:"name" required:"" max:"253" doc:"Name of this node, unique in the cluster. Default: the host name."`
@@ -44,7 +53,7 @@ type Config struct {
 		Logs  string `yaml:"logs" default:"/var/log/nearside" path:"." required:"" doc:"Directory of log files."`
 	} `yaml:"paths"`
 	Resources struct {
-		Dir string `yaml:"dir" default:"/etc/nearside/resources" path:"." required:"" doc:"Directory of resource files (*.yaml, *.yml, *.json), watched. What it holds is read-only over the API."`
+		Dir []ResourceDir `yaml:"dir" default:"/etc/nearside/resources" text:"path" required:"" max:"16" example:"[{path: /etc/nearside/resources}, {path: /srv/team, role: observability}]" doc:"Directory of resource files (*.yaml, *.yml, *.json), watched, or a list of directories with roles. What they hold is read-only over the API."`
 	} `yaml:"resources"`
 	API struct {
 		Socket struct { // a Socket
@@ -52,42 +61,51 @@ type Config struct {
 			Mode  fs.FileMode `yaml:"mode" default:"0660" doc:"Permissions of the API socket, octal."`
 			Group string      `yaml:"group" default:"nearside" check:"group" max:"32" doc:"Group of the API socket, by name or number; its members may write. Empty: the agent's own group."`
 		} `yaml:"socket"`
-		TCP       string `yaml:"tcp" check:"loopback" doc:"Loopback address that serves the same API, read-only unless api.tokenFile is set. Empty: off."`
-		TokenFile string `yaml:"tokenFile" path:"state" doc:"File with the bearer token that allows writes over TCP, below paths.state when relative."`
+		TCP       string        `yaml:"tcp" check:"loopback" doc:"Loopback address that serves the same API. It takes a token for anything but GET of /, /livez and /readyz. Empty: off."`
+		TokenFile string        `yaml:"tokenFile" path:"state" doc:"File with a bearer token that may read and write over TCP, below paths.state when relative."`
+		Roles     []access.Role `yaml:"roles" nil:"" max:"64" example:"[{name: ops, template: mesh-operator, subjects: [{group: ops}]}]" doc:"Roles: who may read and write which resources. Absent: who reaches the socket may read, and its group may write. []: root and the agent's user alone may do anything."`
 	} `yaml:"api"`
 	XDS struct {
 		Socket struct { // a Socket
 			Path  string      `yaml:"path" default:"xds.sock" path:"run" check:"socket" required:"" doc:"Unix socket that Envoys take their config from, below paths.run when relative."`
-			Mode  fs.FileMode `yaml:"mode" default:"0666" doc:"Permissions of the xDS socket, octal."`
-			Group string      `yaml:"-"` // always empty
+			Mode  fs.FileMode `yaml:"mode" default:"0660" doc:"Permissions of the xDS socket, octal."`
+			Group string      `yaml:"group" default:"nearside" check:"group" max:"32" doc:"Group of the xDS socket, by name or number; without xds.access its members may be the proxies of stored Dataplanes. Empty: the agent's own group."`
 		} `yaml:"socket"`
-		TCP string `yaml:"tcp" check:"address" doc:"TCP address for Envoys that cannot open the socket. It has no authentication: keep it on loopback or a private network. Certificates are not sent over it. Empty: off."`
+		TCP      string `yaml:"tcp" check:"address" doc:"TCP address for Envoys that cannot open the socket. They need a token or a client certificate unless xds.insecure is true; an address that is not loopback needs xds.tls. Private keys go over TLS alone, and not to peers without a token or certificate. Empty: off."`
+		Insecure bool   `yaml:"insecure" doc:"Peers on xds.tcp need neither token nor certificate, and any address may go without xds.tls."`
+		TLS      struct {
+			Cert     string `yaml:"cert" path:"state" doc:"File with the certificate chain that xds.tcp serves TLS with, PEM, below paths.state when relative. Empty: no TLS."`
+			Key      string `yaml:"key" path:"state" doc:"File with the private key of xds.tls.cert, PEM, below paths.state when relative."`
+			ClientCA string `yaml:"clientCA" path:"state" doc:"File with the authorities of client certificates, PEM, below paths.state when relative. Empty: no client certificates."`
+		} `yaml:"tls"`
+		DrainTime int                `yaml:"drainTime" default:"600" max:"86400" doc:"Seconds that connections may stay on a listener that an Envoy has let go of. So long it keeps the clusters that this listener led to: at least Envoy's --drain-time-s, whose default is 600. 0: they go once Envoy has acknowledged the listeners."`
+		Access    []access.ProxyRule `yaml:"access" nil:"" max:"256" example:"[{user: envoy, nodes: [default.web]}]" doc:"Rules of who may be which proxy; the first that matches a peer decides, and none refuses. Absent: the default rules. []: everybody is refused."`
 	} `yaml:"xds"`
 	DNS struct {
-		Listen    string   `yaml:"listen" default:"127.0.0.1:15053" check:"address" doc:"UDP and TCP address of the resolver. Empty: off."`
-		Upstreams []string `yaml:"upstreams" check:"upstream" max:"16" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
-		CacheSize int      `yaml:"cacheSize" default:"10000" max:"10000000" doc:"Answers of upstreams that are kept; 0 keeps none."`
+		Listen    string   `yaml:"listen" check:"address" unbuilt:"has no DNS resolver" doc:"UDP and TCP address of the resolver. Empty: off."`
+		Upstreams []string `yaml:"upstreams" check:"upstream" max:"16" unbuilt:"has no DNS resolver" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
+		CacheSize int      `yaml:"cacheSize" default:"10000" max:"10000000" unbuilt:"has no DNS resolver" doc:"Answers of upstreams that are kept; 0 keeps none."`
 	} `yaml:"dns"`
 	AccessLog struct {
-		Receivers []Receiver `yaml:"receivers" default:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" max:"64" doc:"TCP receivers of access-log lines."`
-		Files     Rotation   `yaml:"files"` // of the file backends that the agent writes
+		Receivers []Receiver `yaml:"receivers" max:"64" unbuilt:"receives no access logs" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"TCP receivers of access-log lines."`
+		Files     Rotation   `yaml:"files" unbuilt:"writes no access logs"` // of the file backends that the agent writes
 	} `yaml:"accessLog"`
 	// AuditLog is about the log of requests to the API.
 	AuditLog struct {
-		Profile  string `yaml:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" doc:"How much of the requests to the API is logged."`
-		Rotation `yaml:",inline"`
+		Profile  string `yaml:"profile" default:"None" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" unbuilt:"writes no audit log" doc:"How much of the requests to the API is logged."`
+		Rotation `yaml:",inline" unbuilt:"writes no audit log"`
 	} `yaml:"auditLog"`
 	// Gossip is the pool of agents.
 	Gossip struct {
-		Bind        string   `yaml:"bind" check:"address" doc:"Address of the gossip pool. Empty: the agent stands alone."`
-		Advertise   string   `yaml:"advertise" check:"address" doc:"Address that others reach gossip.bind at. Empty: gossip.bind."`
-		Join        []string `yaml:"join" check:"address" max:"256" doc:"Members to join through, host:port."`
-		KeyringFile string   `yaml:"keyringFile" path:"state" doc:"File with the keys of the gossip traffic, below paths.state when relative."`
-		Cluster     string   `yaml:"cluster" default:"default" check:"name" required:"" max:"63" doc:"Name of the cluster; agents of another cluster are refused."`
+		Bind        string   `yaml:"bind" check:"address" unbuilt:"exchanges nothing with other agents" doc:"Address of the gossip pool. Empty: the agent stands alone."`
+		Advertise   string   `yaml:"advertise" check:"address" unbuilt:"exchanges nothing with other agents" doc:"Address that others reach gossip.bind at. Empty: gossip.bind."`
+		Join        []string `yaml:"join" check:"address" max:"256" unbuilt:"exchanges nothing with other agents" doc:"Members to join through, host:port."`
+		KeyringFile string   `yaml:"keyringFile" path:"state" unbuilt:"exchanges nothing with other agents" doc:"File with the keys of the gossip traffic, below paths.state when relative."`
+		Cluster     string   `yaml:"cluster" default:"default" check:"name" required:"" max:"63" unbuilt:"exchanges nothing with other agents" doc:"Name of the cluster; agents of another cluster are refused."`
 	} `yaml:"gossip"`
 	Trust struct {
-		Mode string `yaml:"mode" default:"off" oneOf:"off,warn,enforce" doc:"What happens to records without a valid signature."`
-		File string `yaml:"file" path:"state" doc:"Trust file, below paths.state when relative."`
+		Mode string `yaml:"mode" default:"off" oneOf:"off,warn,enforce" unbuilt:"checks no signatures" doc:"What happens to records without a valid signature."`
+		File string `yaml:"file" path:"state" unbuilt:"checks no signatures" doc:"Trust file, below paths.state when relative."`
 	} `yaml:"trust"`
 	// Mesh holds defaults of every mesh.
 	Mesh struct {
@@ -118,11 +136,25 @@ type Rotation struct {
 	MaxFileAge  int `yaml:"maxFileAge" max:"36500" doc:"Days that rotated files are kept; 0: for ever."`
 }
 
+// ResourceDir is one directory of resource files.
+type ResourceDir struct {
+	Path string `yaml:"path" path:"." required:"" doc:"Directory of resource files, below the folder of the config file when relative."`
+	Role string `yaml:"role" check:"name" max:"63" doc:"Role whose permissions to create and update limit what its files may hold: one of api.roles or a built-in one. Empty: no limit."`
+}
+
+// String is the path, with the role where there is one.
+func (d ResourceDir) String() string {
+	if d.Role == "" {
+		return d.Path
+	}
+	return fmt.Sprintf("%s (role %s)", d.Path, d.Role)
+}
+
 // Receiver is one TCP receiver of access-log lines.
 type Receiver struct {
-	Name     string `yaml:"name" check:"name" required:"" max:"63" doc:"Name of the receiver."`
-	Address  string `yaml:"address" check:"address" required:"" doc:"TCP address it listens on."`
-	File     string `yaml:"file" path:"logs" required:"" doc:"File it writes, below paths.logs when relative."`
+	Name     string `yaml:"name" check:"name" required:"" unique:"" max:"63" doc:"Name of the receiver."`
+	Address  string `yaml:"address" check:"address" required:"" unique:"" doc:"TCP address it listens on."`
+	File     string `yaml:"file" path:"logs" required:"" unique:"" doc:"File it writes, below paths.logs when relative."`
 	Rotation `yaml:",inline"`
 }
 
@@ -161,7 +193,8 @@ type field struct {
 	path string // "api.socket.path"; "accessLog.receivers[0].name" for what stands in a list
 	tag  reflect.StructTag
 	at   reflect.Value // its place in a config
-	item bool          // one of a list of texts
+	item bool          // one of a list of texts, which has the tags of the list
+	part bool          // a key of an item
 }
 
 func (f field) has(tag string) bool { _, ok := f.tag.Lookup(tag); return ok }
@@ -174,7 +207,9 @@ func fieldsOf(v reflect.Value, prefix string) []field {
 	var out []field
 	for _, f := range keysOf(v, prefix) {
 		if f.at.Kind() == reflect.Struct {
-			out = append(out, fieldsOf(f.at, f.path+".")...)
+			for _, k := range fieldsOf(f.at, f.path+".") {
+				out = append(out, k.under(f.tag))
+			}
 		} else {
 			out = append(out, f)
 		}
@@ -190,7 +225,9 @@ func keysOf(v reflect.Value, prefix string) []field {
 		switch name := f.Tag.Get("yaml"); name {
 		case "-":
 		case ",inline":
-			out = append(out, keysOf(v.Field(i), prefix)...)
+			for _, k := range keysOf(v.Field(i), prefix) {
+				out = append(out, k.under(f.Tag))
+			}
 		default:
 			out = append(out, field{path: prefix + name, tag: f.Tag, at: v.Field(i)})
 		}
@@ -198,11 +235,44 @@ func keysOf(v reflect.Value, prefix string) []field {
 	return out
 }
 
+// under returns the key with what the tag of the struct that it stands in says of all keys there.
+func (f field) under(tag reflect.StructTag) field {
+	if why := tag.Get("unbuilt"); why != "" && !f.has("unbuilt") {
+		f.tag += reflect.StructTag(fmt.Sprintf(" unbuilt:%q", why))
+	}
+	return f
+}
+
+// items returns the keys of each item of a list of structs, nil of any other key. Lists in items count as keys of these.
+func (f field) items() [][]field {
+	if !f.hasItems() {
+		return nil
+	}
+	var out [][]field
+	for i := range f.at.Len() {
+		out = append(out, f.itemKeys(f.at.Index(i), i))
+	}
+	return out
+}
+
+// hasItems says whether the key is a list of structs.
+func (f field) hasItems() bool {
+	return f.at.Kind() == reflect.Slice && f.at.Type().Elem().Kind() == reflect.Struct
+}
+
+func (f field) itemKeys(item reflect.Value, i int) []field {
+	keys := fieldsOf(item, fmt.Sprintf("%s[%d].", f.path, i))
+	for i := range keys {
+		keys[i].part = true
+	}
+	return keys
+}
+
 // unprivileged moves the default paths below base, where a user without rights on the system's directories can write.
 func (c *Config) unprivileged(base string) {
 	c.Paths.Run, c.Paths.State, c.Paths.Logs = filepath.Join(base, "run"), filepath.Join(base, "state"), filepath.Join(base, "logs")
-	c.Resources.Dir = filepath.Join(base, "resources")
-	c.API.Socket.Group = ""
+	c.Resources.Dir = []ResourceDir{{Path: filepath.Join(base, "resources")}}
+	c.API.Socket.Group, c.XDS.Socket.Group = "", ""
 }
 
 // nodeName makes a host name a valid node name: lower case, with what DNS does not take replaced by "-".

@@ -3,6 +3,7 @@ package config_test
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,8 +26,11 @@ func TestConfigDefaultsAreValid(t *testing.T) {
 	if got, want := cfg.Node.Name, "host-1.example"; got != want {
 		t.Errorf("node.name = %q, want %q", got, want)
 	}
-	if got, want := cfg.AccessLog.Receivers[0].File, "/var/log/nearside/access/default.log"; got != want {
-		t.Errorf("file of the receiver = %q, want %q", got, want)
+	if got, want := cfg.XDS.Socket.Mode, fs.FileMode(0o660); got != want {
+		t.Errorf("xds.socket.mode = %o, want %o", got, want)
+	}
+	if cfg.XDS.Access != nil || cfg.API.Roles != nil {
+		t.Errorf("xds.access %v, api.roles %v; both are to be absent", cfg.XDS.Access, cfg.API.Roles)
 	}
 	for key, o := range origins {
 		if o != "default" {
@@ -41,21 +45,21 @@ func TestConfigDefaultsAreValid(t *testing.T) {
 }
 
 func TestConfigPrecedence(t *testing.T) {
-	const file = "node: {name: from-file, zone: from-file}\ndns:\n  listen: 127.0.0.1:1\n  cacheSize: 1\n"
+	const file = "node: {name: from-file, zone: from-file}\napi:\n  tcp: 127.0.0.1:1\nvips: {releaseAfter: 1}\n"
 	cfg, origins, faults := agenttest.LoadConfig(t, file,
-		[]string{"NEARSIDE_NODE_ZONE=from-env", "NEARSIDE_DNS_CACHESIZE=2", "NEARSIDE_DNS_LISTEN=", "NEARSIDE_DNS_UPSTREAMS=1.1.1.1, 9.9.9.9:53"},
-		[]string{"dns.cacheSize=3", "dns.cacheSize=4", "api.socket.group="})
+		[]string{"NEARSIDE_NODE_ZONE=from-env", "NEARSIDE_VIPS_RELEASEAFTER=2", "NEARSIDE_API_TCP=", "NEARSIDE_VIPS_TAG=250.0.0.0/8, fd00:1::/64"},
+		[]string{"vips.releaseAfter=3", "vips.releaseAfter=4", "api.socket.group="})
 	if faults != nil {
 		t.Fatalf("faults: %v", faults)
 	}
-	got := []any{cfg.Node.Name, cfg.Node.Zone, cfg.DNS.Listen, cfg.DNS.CacheSize, cfg.API.Socket.Group, cfg.DNS.Upstreams, cfg.Trust.Mode}
-	want := []any{"from-file", "from-env", "127.0.0.1:1", 4, "", []string{"1.1.1.1", "9.9.9.9:53"}, "off"}
+	got := []any{cfg.Node.Name, cfg.Node.Zone, cfg.API.TCP, cfg.VIPs.ReleaseAfter, cfg.API.Socket.Group, cfg.VIPs.Tag, cfg.Trust.Mode}
+	want := []any{"from-file", "from-env", "127.0.0.1:1", 4, "", []string{"250.0.0.0/8", "fd00:1::/64"}, "off"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("values (-want +got):\n%s", d)
 	}
 	for key, want := range map[string]string{
-		"node.name": "agent.yaml:1", "node.zone": "env NEARSIDE_NODE_ZONE", "dns.listen": "agent.yaml:3",
-		"dns.cacheSize": "flag", "api.socket.group": "flag", "trust.mode": "default",
+		"node.name": "agent.yaml:1", "node.zone": "env NEARSIDE_NODE_ZONE", "api.tcp": "agent.yaml:3",
+		"vips.releaseAfter": "flag", "api.socket.group": "flag", "trust.mode": "default",
 	} {
 		if !strings.HasSuffix(origins[key], want) {
 			t.Errorf("origin of %s = %q, want it to end with %q", key, origins[key], want)
@@ -71,11 +75,13 @@ api: {socket: {path: a.sock, mode: 0600}, tokenFile: token}
 xds: {socket: {path: /x/xds.sock, mode: "777"}}
 accessLog: {receivers: [{name: a, address: "127.0.0.1:1", file: a.log, maxFiles: 3}]}
 `, nil, []string{"trust.file=t.yaml"})
-	if faults != nil {
-		t.Fatalf("faults: %v", faults)
+	for _, f := range faults {
+		if !strings.Contains(f, "is not supported yet") {
+			t.Errorf("fault: %v", f)
+		}
 	}
 	dir := strings.TrimSuffix(cfg.Paths.Run, "/run")
-	got := []string{cfg.Resources.Dir, cfg.API.Socket.Path, cfg.API.TokenFile, cfg.XDS.Socket.Path, cfg.AccessLog.Receivers[0].File, cfg.Trust.File}
+	got := []string{cfg.Resources.Dir[0].Path, cfg.API.Socket.Path, cfg.API.TokenFile, cfg.XDS.Socket.Path, cfg.AccessLog.Receivers[0].File, cfg.Trust.File}
 	want := []string{dir + "/res", dir + "/run/a.sock", "/s/token", "/x/xds.sock", dir + "/l/a.log", "/s/t.yaml"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("paths (-want +got):\n%s", d)
@@ -132,15 +138,14 @@ func TestConfigFaults(t *testing.T) {
 				"--set: nonsense: has no value", "--set: trust.mod: is not a key of the config; did you mean trust.mode?", "--set: trust.mode: \"on\" is not known; one of off, warn, enforce"}},
 		{name: "rotation", file: "auditLog: {maxFileSize: -1, maxFiles: -1, maxFileAge: -1}\n",
 			want: []string{"auditLog.maxFileSize: -1 is negative; set a value >= 0", "auditLog.maxFiles: -1", "auditLog.maxFileAge: -1"}},
-		{name: "addresses", set: []string{"api.tcp=0.0.0.0:80", "xds.tcp=here", "dns.upstreams=1.1.1.1,example.org", "gossip.join=a:1"},
-			want: []string{"api.tcp: \"0.0.0.0:80\" is not a loopback address", "xds.tcp: \"here\" is not host:port", "dns.upstreams[1]: \"example.org\" is not an IP address", "gossip.join: names members, and gossip.bind is empty"}},
+		{name: "addresses", set: []string{"api.tcp=0.0.0.0:80", "xds.tcp=here", "dns.upstreams=1.1.1.1,example.org"},
+			want: []string{"api.tcp: \"0.0.0.0:80\" is not a loopback address", "xds.tcp: \"here\" is not host:port", "dns.upstreams[1]: \"example.org\" is not an IP address"}},
 		{name: "socket path too long", set: []string{"paths.run=/" + long},
 			want: []string{"api.socket.path: /" + long + "/nearside.sock has 115 bytes, and the system takes at most 107 for a socket; set a shorter path or a shorter paths.run", "xds.socket.path: "}},
 		{name: "one socket for both", set: []string{"xds.socket.path=nearside.sock"}, want: []string{"xds.socket.path: /run/nearside/nearside.sock is that of api.socket.path too"}},
 		{name: "out of the directory", set: []string{"xds.socket.path=../x.sock"}, want: []string{"leads out of its directory"}},
-		{name: "trust without a file", set: []string{"trust.mode=enforce"}, want: []string{"trust.file: is empty, and trust.mode enforce needs it"}},
 		{name: "receivers", file: "accessLog:\n  receivers:\n  - {name: a, address: \"127.0.0.1:1\", file: a}\n  - {name: a, address: \"127.0.0.1:2\", file: b}\n  - {name: c, adress: x}\n",
-			want: []string{":4: accessLog.receivers[1].name: \"a\" is that of receiver [0] too", ":5: accessLog.receivers[2].adress: is not a key of the config; did you mean accessLog.receivers[2].address?", "receivers[2].address: is missing", "receivers[2].file: is missing"}},
+			want: []string{":4: accessLog.receivers[1].name: \"a\" is that of item [0] too", ":5: accessLog.receivers[2].adress: is not a key of the config; did you mean accessLog.receivers[2].address?", "receivers[2].address: is missing", "receivers[2].file: is missing"}},
 		{name: "receivers from a variable", env: []string{"NEARSIDE_ACCESSLOG_RECEIVERS=[{name: a, address: nope, file: f}]"},
 			want: []string{"accessLog.receivers[0].address: \"nope\" is not host:port"}},
 		{name: "not YAML", file: "a: [", want: []string{"not valid YAML"}},
@@ -193,7 +198,7 @@ func TestConfigFileThatIsNone(t *testing.T) {
 
 // TestConfigShow checks that what is shown is read back to the same.
 func TestConfigShow(t *testing.T) {
-	cfg, origins, faults := agenttest.LoadConfig(t, "node: {zone: z}\n", nil, []string{"dns.upstreams=1.1.1.1", "gossip.bind=:7946", "gossip.join=a:1,b:2", "api.socket.mode=0640"})
+	cfg, origins, faults := agenttest.LoadConfig(t, "node: {zone: z}\n", nil, []string{"vips.tag=250.0.0.0/8", "api.socket.mode=0640"})
 	if faults != nil {
 		t.Fatal(faults)
 	}
@@ -257,6 +262,8 @@ func FuzzConfig(f *testing.F) {
 	f.Add("node: {name: a}\naccessLog: {receivers: [{name: a, address: \"1:1\", file: x}]}\n", "dns.listen=:1")
 	f.Add("a: &a [*a]\n? {}\n: x\n<<: *a\n", "accessLog.receivers=[&a {name: *a}]")
 	f.Add("api: {socket: {mode: 07777777777777}}", "dns.upstreams=,,")
+	f.Add("api: {roles: [{name: a, template: viewer, subjects: [{uid: 1-2}, {group: 0}]}, {name: b, allow: [{kinds: ['*'], verbs: [get]}]}]}\nresources: {dir: [{path: a}, {path: b, role: a}]}\n", "xds.access=[]")
+	f.Add("xds: {access: [&a {user: 1, nodes: [x]}, *a, {certificate: c, bring: true}]}\n", "resources.dir=[{path: /x}]")
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, file, set string) {
 		o := config.LoadOptions{File: filepath.Join(dir, "agent.yaml"), Set: []string{set}, Dir: dir, Hostname: file}

@@ -45,7 +45,10 @@ const autoReachable = EnvPrefix + "AUTO_REACHABLE_BACKENDS"
 // otherEnv are variables of the clients, which no key has.
 var otherEnv = [...]string{EnvPrefix + "SOCKET", EnvPrefix + "CONFIG"}
 
-const maxConfigBytes = 1 << 20
+const (
+	maxConfigBytes = 1 << 20
+	maxConfigNodes = 1 << 17
+)
 
 // EnvName returns the variable that sets a key: "accessLog.files.maxFiles" → NEARSIDE_ACCESSLOG_FILES_MAXFILES.
 func EnvName(key string) string {
@@ -67,7 +70,7 @@ func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
 			o.Dir = "/"
 		}
 	}
-	l := loader{o: o, cfg: defaults(o.Hostname), origins: Origins{}, bases: map[string]string{}}
+	l := loader{o: o, cfg: defaults(o.Hostname), origins: Origins{}, bases: map[string]string{}, lines: map[string]resource.Fault{}}
 	l.fields = l.cfg.fields()
 	for _, f := range l.fields {
 		l.origins[f.path] = "default"
@@ -75,11 +78,14 @@ func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
 	l.file()
 	l.env()
 	l.flags()
-	l.resolve(l.fields)
-	for i := range l.cfg.AccessLog.Receivers {
-		l.resolve(fieldsOf(reflect.ValueOf(&l.cfg.AccessLog.Receivers[i]).Elem(), ""))
+	l.resolve(l.fields, "")
+	faults := append(l.faults, l.locate(l.cfg.Validate())...)
+	if faults == nil && o.Warn != nil {
+		for _, w := range l.cfg.Warnings() {
+			o.Warn(w)
+		}
 	}
-	return l.cfg, l.origins, append(l.faults, l.cfg.Validate()...)
+	return l.cfg, l.origins, faults
 }
 
 type loader struct {
@@ -87,7 +93,8 @@ type loader struct {
 	cfg     *Config
 	fields  []field // of cfg
 	origins Origins
-	bases   map[string]string // key → directory that a relative path lies below
+	bases   map[string]string         // key → directory that a relative path lies below
+	lines   map[string]resource.Fault // key → where it is set; a default has none
 	faults  resource.Faults
 }
 
@@ -126,6 +133,7 @@ func (l *loader) file() {
 		faults := f.parse(n)
 		if faults == nil {
 			l.origins[f.path], l.bases[f.path] = fmt.Sprintf("file %s:%d", name, line), filepath.Dir(name)
+			l.lines[f.path] = resource.Fault{File: name, Line: line}
 		}
 		return faults
 	})
@@ -194,6 +202,7 @@ func (l *loader) set(f field, v, file, origin string) {
 	faults := f.parse(&yaml.Node{Kind: yaml.ScalarNode, Value: v})
 	if faults == nil {
 		l.origins[f.path], l.bases[f.path] = origin, l.o.Dir
+		l.lines[f.path] = resource.Fault{File: file}
 	}
 	l.take(file, faults)
 }
@@ -206,14 +215,30 @@ func (l *loader) take(file string, faults resource.Faults) {
 	}
 }
 
-// resolve makes paths absolute. The entries of paths come first.
-func (l *loader) resolve(fields []field) {
+// locate adds to faults of keys, or of parts of their values, where the keys are set.
+func (l *loader) locate(faults resource.Faults) resource.Faults {
+	for i := range faults {
+		f := &faults[i]
+		for key, at := range l.lines {
+			if rest, ok := strings.CutPrefix(f.Field, key); ok && (rest == "" || rest[0] == '[') {
+				f.File, f.Line = at.File, at.Line
+			}
+		}
+	}
+	return faults
+}
+
+// resolve makes paths absolute. The entries of paths come first. For the keys of an item, list is the key of the list.
+func (l *loader) resolve(fields []field, list string) {
 	for _, f := range fields {
-		p := f.at.String()
-		if !f.has("path") || p == "" {
+		for _, keys := range f.items() {
+			l.resolve(keys, cmp.Or(list, f.path))
+		}
+		if !f.has("path") || f.at.String() == "" {
 			continue
 		}
-		below := cmp.Or(l.bases[f.path], l.o.Dir)
+		p := f.at.String()
+		below := cmp.Or(l.bases[cmp.Or(list, f.path)], l.o.Dir)
 		switch f.tag.Get("path") {
 		case "run":
 			below = l.cfg.Paths.Run
@@ -262,7 +287,24 @@ func parseDocument(data []byte) (n *yaml.Node, err error) {
 	if len(doc.Content) == 0 {
 		return nil, nil
 	}
+	if left := maxConfigNodes; !countNodes(doc.Content[0], &left) {
+		return nil, fmt.Errorf("it has more than %d values, those that aliases repeat included", maxConfigNodes)
+	}
 	return follow(doc.Content[0]), nil
+}
+
+// countNodes takes the nodes below n from what is left, and returns false when there are more. Aliases count as what they
+// stand for, since lists in lists of them could stand for more than memory holds.
+func countNodes(n *yaml.Node, left *int) bool {
+	if *left--; *left < 0 {
+		return false
+	}
+	for _, c := range follow(n).Content {
+		if !countNodes(c, left) {
+			return false
+		}
+	}
+	return true
 }
 
 // follow returns what an alias stands for. Aliases do not chain, and the walk is as deep as the keys are.

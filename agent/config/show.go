@@ -28,20 +28,46 @@ func (f field) node() *yaml.Node {
 	if mode, ok := f.at.Interface().(fs.FileMode); ok {
 		return scalarNode(fmt.Sprintf("%04o", mode))
 	}
+	if f.hasItems() {
+		return f.listNode()
+	}
 	n := new(yaml.Node)
 	if err := n.Encode(f.at.Interface()); err != nil {
 		return scalarNode(err.Error()) // plain values always encode
 	}
-	if n.Kind != yaml.SequenceNode {
-		return n
-	}
-	for _, item := range n.Content {
-		item.Style |= yaml.FlowStyle
-	}
-	if f.at.Type().Elem().Kind() == reflect.String {
+	if n.Kind == yaml.SequenceNode {
 		n.Style = yaml.FlowStyle
 	}
 	return n
+}
+
+// listNode returns a list of items. Of these it leaves out keys that are empty by default.
+func (f field) listNode() *yaml.Node {
+	if f.has("nil") && f.at.IsNil() {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+	}
+	out := &yaml.Node{Kind: yaml.SequenceNode}
+	if f.part || f.at.Len() == 0 {
+		out.Style = yaml.FlowStyle
+	}
+	for _, keys := range f.items() {
+		item := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		for _, k := range keys {
+			if k.at.IsZero() && !k.has("default") && !k.has("required") || k.at.Kind() == reflect.Slice && k.at.Len() == 0 {
+				continue
+			}
+			if k.hasItems() {
+				item.Style = 0
+			}
+			name := k.path[strings.LastIndexByte(k.path, '.')+1:]
+			item.Content = append(item.Content, scalarNode(name), k.node())
+		}
+		if text := item.Content; len(f.items()) == 1 && len(text) == 2 && text[0].Value == f.tag.Get("text") {
+			return text[1]
+		}
+		out.Content = append(out.Content, item)
+	}
+	return out
 }
 
 func scalarNode(v string) *yaml.Node {
@@ -74,15 +100,27 @@ type KeyInfo struct {
 	Path    string // "dns.cacheSize"
 	Env     string // "NEARSIDE_DNS_CACHESIZE"
 	Doc     string
-	Default string // as YAML; of a privileged agent
-	Live    bool   // a change takes effect on SIGHUP, without a restart
+	Default string    // as YAML; of a privileged agent
+	Live    bool      // a change takes effect on SIGHUP, without a restart
+	Items   []KeyInfo // keys of the items of a list, "xds.access[].user"; with Path and Doc alone
 }
 
 // Keys lists every key of the config in the order of the documentation.
 func Keys() []KeyInfo {
 	var out []KeyInfo
 	for _, f := range defaults("").fields() {
-		out = append(out, KeyInfo{f.path, EnvName(f.path), f.tag.Get("doc"), f.render(), f.has("live")})
+		out = append(out, KeyInfo{f.path, EnvName(f.path), f.tag.Get("doc"), f.render(), f.has("live"), f.itemInfos()})
+	}
+	return out
+}
+
+func (f field) itemInfos() (out []KeyInfo) {
+	if !f.hasItems() {
+		return nil
+	}
+	for _, k := range fieldsOf(reflect.New(f.at.Type().Elem()).Elem(), f.path+"[].") {
+		out = append(out, KeyInfo{Path: k.path, Doc: k.tag.Get("doc")})
+		out = append(out, k.itemInfos()...)
 	}
 	return out
 }
@@ -100,7 +138,7 @@ func (f field) render() string {
 
 // Schema returns the JSON Schema (2020-12) of the config file.
 func Schema() []byte {
-	root := schemaOf(reflect.ValueOf(defaults("")).Elem(), "")
+	root := schemaOf(reflect.ValueOf(defaults("")).Elem(), "", false)
 	root["$schema"], root["description"] = "https://json-schema.org/draft/2020-12/schema", "Config of the nearside agent."
 	b, err := json.MarshalIndent(root, "", "  ")
 	if err != nil {
@@ -109,14 +147,13 @@ func Schema() []byte {
 	return append(b, '\n')
 }
 
-// schemaOf returns the schema of a mapping: of a section, or with an empty prefix and an item's type of an item.
-func schemaOf(v reflect.Value, prefix string) map[string]any {
+// schemaOf returns the schema of a mapping: of a section, or of an item of a list.
+func schemaOf(v reflect.Value, prefix string, item bool) map[string]any {
 	props, required := map[string]any{}, []string{}
-	item := v.Type() == reflect.TypeFor[Receiver]()
 	for _, f := range keysOf(v, prefix) {
 		name := strings.TrimPrefix(f.path, prefix)
 		if f.at.Kind() == reflect.Struct {
-			props[name] = schemaOf(f.at, f.path+".")
+			props[name] = schemaOf(f.at, f.path+".", item)
 			continue
 		}
 		s := f.schema()
@@ -150,6 +187,10 @@ func (f field) schema() map[string]any {
 	switch f.at.Interface().(type) {
 	case string:
 		s["type"] = "string"
+		switch f.tag.Get("check") {
+		case "account", "uidRange", "group":
+			s["type"] = []string{"string", "integer"}
+		}
 		if oneOf := f.tag.Get("oneOf"); oneOf != "" {
 			s["enum"] = strings.Split(oneOf, ",")
 		}
@@ -168,9 +209,18 @@ func (f field) schema() map[string]any {
 	case fs.FileMode:
 		s["type"], s["pattern"] = "string", "^(0o)?[0-7]{1,4}$"
 	case []string:
-		s["type"], s["maxItems"], s["items"] = "array", f.max(), map[string]any{"type": "string"}
-	case []Receiver:
-		s["type"], s["maxItems"], s["items"] = "array", f.max(), schemaOf(reflect.ValueOf(Receiver{}), "")
+		s["type"], s["maxItems"], s["items"] = "array", f.max(), map[string]any{"type": "string", "minLength": 1}
+	default:
+		s["type"], s["maxItems"], s["items"] = "array", f.max(), schemaOf(reflect.New(f.at.Type().Elem()).Elem(), "", true)
+		if f.has("nil") {
+			s["type"] = []string{"array", "null"}
+		}
+		if f.has("text") {
+			s["type"] = []string{"array", "string"}
+		}
+	}
+	if f.at.Kind() == reflect.Slice && f.has("required") {
+		s["minItems"] = 1
 	}
 	return s
 }

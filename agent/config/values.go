@@ -59,7 +59,7 @@ func (f field) parse(n *yaml.Node) resource.Faults {
 		return f.fault(n, "is a list; want %s", want)
 	case !loose && n.ShortTag() == "!!null":
 		return f.fault(n, "has no value; give %s or remove the key", want)
-	case !loose && tag == "!!str" && n.ShortTag() != tag:
+	case !loose && tag == "!!str" && n.ShortTag() != tag && !f.isNumber(n):
 		return f.fault(n, "%.64s is not a text; write it in quotes", n.Value)
 	case why != "":
 		return f.fault(n, "%s", why)
@@ -72,6 +72,17 @@ func (f field) parse(n *yaml.Node) resource.Faults {
 
 func (f field) fault(n *yaml.Node, format string, args ...any) resource.Faults {
 	return resource.Faults{{Line: n.Line, Field: f.path, Reason: fmt.Sprintf(format, args...)}}
+}
+
+// isNumber says whether a number without quotes is the id of a user or group. Forms that YAML reads as another number than
+// the digits say do not count.
+func (f field) isNumber(n *yaml.Node) bool {
+	switch f.tag.Get("check") {
+	case "account", "uidRange", "group":
+		i, err := strconv.ParseUint(n.Value, 10, 32)
+		return err == nil && strconv.FormatUint(i, 10) == n.Value
+	}
+	return false
 }
 
 func (f field) max() int {
@@ -90,9 +101,11 @@ func (f field) checkText(s string) string {
 	case len(s) > limit:
 		return fmt.Sprintf("the text has %d bytes; at most %d are allowed", len(s), limit)
 	case oneOf != "" && !slices.Contains(strings.Split(oneOf, ","), s):
-		return fmt.Sprintf("%.64q is not known; one of %s", s, strings.ReplaceAll(oneOf, ",", ", "))
+		return fmt.Sprintf("%.64q is not known; one of %s", s, strings.ReplaceAll(strings.TrimPrefix(oneOf, ","), ",", ", "))
+	case s == "" && f.item:
+		return "is empty; give a text, or remove the item"
 	case below == "":
-		if s == "" && !f.has("required") && !f.item {
+		if s == "" && !f.has("required") {
 			return ""
 		}
 		return checkText(f.tag.Get("check"), s)
@@ -104,85 +117,6 @@ func (f field) checkText(s string) string {
 		return fmt.Sprintf("%q leads out of its directory; give an absolute path or one without ..", s)
 	}
 	return ""
-}
-
-// parseList sets a list of texts, which a variable or flag writes with commas between, or the list of receivers,
-// which they write as YAML or JSON.
-func (f field) parseList(n *yaml.Node) resource.Faults {
-	texts := f.at.Type().Elem().Kind() == reflect.String
-	switch loose := n.Tag == "" && n.Kind == yaml.ScalarNode; {
-	case loose && texts:
-		n = splitList(n.Value)
-	case loose:
-		doc, err := parseDocument([]byte(n.Value))
-		if err != nil {
-			return f.fault(n, "%v; write it like [{name: a, address: \"127.0.0.1:5000\", file: a.log}]", err)
-		}
-		n = doc
-	}
-	switch {
-	case n == nil || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
-		n = new(yaml.Node) // an absent value is an empty list
-	case n.Kind != yaml.SequenceNode:
-		return f.fault(n, "is not a list; write [a, b], or [] for none")
-	case len(n.Content) > f.max():
-		return f.fault(n, "has %d items; at most %d are allowed", len(n.Content), f.max())
-	}
-	var faults resource.Faults
-	out := reflect.MakeSlice(f.at.Type(), len(n.Content), len(n.Content))
-	for i, item := range n.Content {
-		item = follow(item)
-		of := field{path: fmt.Sprintf("%s[%d]", f.path, i), tag: f.tag, at: out.Index(i), item: true}
-		if texts {
-			faults = append(faults, of.parse(item)...)
-		} else {
-			faults = append(faults, of.parseReceiver(item, out.Interface().([]Receiver)[:i])...)
-		}
-	}
-	if faults == nil {
-		f.at.Set(out)
-	}
-	return faults
-}
-
-// splitList reads "a,b" as a list; white space around items and empty text do not count.
-func splitList(s string) *yaml.Node {
-	out := &yaml.Node{Kind: yaml.SequenceNode}
-	if strings.TrimSpace(s) != "" {
-		for item := range strings.SplitSeq(s, ",") {
-			out.Content = append(out.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimSpace(item)})
-		}
-	}
-	return out
-}
-
-// parseReceiver sets one receiver, which shares nothing with the earlier ones.
-func (f field) parseReceiver(n *yaml.Node, earlier []Receiver) resource.Faults {
-	keys := fieldsOf(f.at, f.path+".")
-	setDefaults(keys)
-	given := map[string]bool{}
-	faults := walkMapping(n, f.at, f.path+".", func(k field, v *yaml.Node, _ int) resource.Faults {
-		given[k.path] = true
-		return k.parse(v)
-	})
-	if n.Kind == yaml.MappingNode {
-		for _, k := range keys {
-			if k.has("required") && !given[k.path] {
-				faults = append(faults, k.fault(n, "is missing; every receiver needs one")...)
-			}
-		}
-	}
-	if faults != nil {
-		return faults
-	}
-	for j, o := range earlier {
-		for i, other := range fieldsOf(reflect.ValueOf(&o).Elem(), "") {
-			if k := keys[i]; k.has("required") && k.at.Equal(other.at) {
-				faults = append(faults, k.fault(n, "%q is that of receiver [%d] too; give each its own", k.at, j)...)
-			}
-		}
-	}
-	return faults
 }
 
 // walkMapping calls set for each key of a mapping and of those in it, and reports keys that v does not have.

@@ -95,6 +95,29 @@ func Substitute(current, older, had *Lists) Lists {
 	return out
 }
 
+// Retain returns the lists of a config with what listeners that are gone refer to and the config has no longer, taken from
+// the lists that had it. All other lists are shared.
+func Retain(current *Lists, gone []*Resource, had *Lists) Lists {
+	out, referrers := *current, Lists{RankListener: gone}
+	for _, rank := range referrersFirst {
+		if rank == RankListener {
+			continue
+		}
+		for _, r := range had[rank] {
+			refers := func(rank int) bool {
+				return slices.ContainsFunc(referrers[rank], func(o *Resource) bool { return Mentions(o, r.Name) })
+			}
+			if Find(current[rank], r.Name) == nil && slices.ContainsFunc(Referrers[rank], refers) {
+				referrers[rank] = append(referrers[rank], r)
+			}
+		}
+		if len(referrers[rank]) > 0 {
+			out[rank] = Merge(current[rank], referrers[rank], nil)
+		}
+	}
+	return out
+}
+
 // Mentions says whether a resource may refer to a name. A name that stands in other words counts too: to keep something a
 // little longer than needed does no harm.
 func Mentions(r *Resource, name string) bool { return bytes.Contains(r.Body, []byte(name)) }

@@ -48,19 +48,19 @@ func (e Extension) pack(how rigour) (*anypb.Any, error) {
 
 // Pack returns the connection manager as Any, filters and inline routes included.
 func (h *HTTP) Pack() (*anypb.Any, error) {
-	body, err := h.append(make([]byte, 0, 1024), strict)
+	body, err := h.append(make([]byte, 0, 1024), inline, strict)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", NameHCM, err)
 	}
 	return &anypb.Any{TypeUrl: hcmURL, Value: body}, nil
 }
 
-// inlineRoutes stands for the routes that are encoded apart, as the rules want routes to be there.
+// inlineRoutes stands for routes that are encoded apart or served by RDS, as the rules want routes to be there.
 var inlineRoutes = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{}}
 
-// append appends the wire form. What it borrows the message for is put back, so that a draft can be encoded and then
-// still be edited.
-func (h *HTTP) append(b []byte, how rigour) ([]byte, error) {
+// append appends the wire form, with the routes or, where rds is not [inline], the name under which RDS serves them. What
+// it borrows the message for is put back, so that a draft can be encoded and then still be edited.
+func (h *HTTP) append(b []byte, rds string, how rigour) ([]byte, error) {
 	addresses, routes := h.Message.InternalAddressConfig, h.Message.RouteSpecifier
 	defer func() {
 		h.Message.InternalAddressConfig, h.Message.RouteSpecifier, h.Message.HttpFilters = addresses, routes, nil
@@ -99,13 +99,13 @@ func (h *HTTP) append(b []byte, how rigour) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	if h.Routes != nil {
-		from := len(b)
-		if b, err = appendMessage(b, h.Routes, how); err != nil {
+	switch from := len(b); {
+	case h.Routes == nil:
+	case rds != inline:
+		b = appendRDS(b, rds)
+	default:
+		if b, err = h.appendRoutes(b, h.Routes.Name, how); err != nil {
 			return b, err
-		}
-		if h.Headers != nil {
-			b = append(b, h.Headers.field...)
 		}
 		b = asField(b, from, fieldRouteConfig)
 	}
@@ -181,9 +181,9 @@ func appendCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
 	return b, nil
 }
 
-// appendListener appends the wire form of a listener. scratch is room that may be used until it returns. What it
-// borrows the messages for is put back.
-func appendListener(b []byte, l *Listener, scratch *[]byte, how rigour) ([]byte, error) {
+// appendListener appends the wire form of a listener. rds has the name under which RDS serves the routes of each chain; nil
+// leaves all inline. scratch is room that may be used until it returns. What it borrows the messages for is put back.
+func appendListener(b []byte, l *Listener, rds []string, scratch *[]byte, how rigour) ([]byte, error) {
 	defer func() {
 		l.Message.FilterChains = nil
 		for _, c := range l.Chains {
@@ -198,13 +198,18 @@ func appendListener(b []byte, l *Listener, scratch *[]byte, how rigour) ([]byte,
 		if c.Message == nil {
 			c.Message = &listenerv3.FilterChain{}
 		}
-		if err := packChain(c, scratch, how); err != nil {
+		name := inline
+		if rds != nil {
+			name = rds[i]
+		}
+		if err := packChain(c, name, scratch, how); err != nil {
 			return b, fmt.Errorf("filter chain %d %q: %w", i, c.Message.GetName(), err)
 		}
 		l.Message.FilterChains = append(l.Message.FilterChains, c.Message)
 	}
 	b, err := appendMessage(b, l.Message, how)
-	if err == nil && l.Tags != nil {
+	// Envoy replaces a listener whose metadata differs, and drains all its connections; nothing needs those of an inbound.
+	if served := rds != nil; err == nil && l.Tags != nil && !(served && l.Kind == Inbound) {
 		b = appendListenerTags(b, l.Tags)
 	}
 	return b, err
@@ -234,7 +239,7 @@ func (e Extension) filter(a *anypb.Any) *listenerv3.Filter {
 	return new(packedFilter).set(e.Name, a)
 }
 
-func packChain(c *Chain, scratch *[]byte, how rigour) error {
+func packChain(c *Chain, rds string, scratch *[]byte, how rigour) error {
 	c.Message.Filters = c.only[:0]
 	for _, e := range c.Network {
 		a, err := e.pack(how)
@@ -248,7 +253,7 @@ func packChain(c *Chain, scratch *[]byte, how rigour) error {
 	var err error
 	switch {
 	case c.HTTP != nil:
-		*scratch, err = c.HTTP.append(*scratch, how)
+		*scratch, err = c.HTTP.append(*scratch, rds, how)
 	case c.TCP != nil:
 		name, url = NameTCPProxy, tcpURL
 		*scratch, err = appendMessage(*scratch, c.TCP, how)

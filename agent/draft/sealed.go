@@ -121,17 +121,21 @@ func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1
 // Resources whose message breaks Envoy's own field rules (those that its API carries as validation annotations) are
 // returned as faults. Of several resources with one name the first is kept.
 type Sealer struct {
+	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No Envoy is served it.
+	Inline bool
+
 	intern  func(string, *Resource) *Resource
 	out     *Sealed
 	faults  []Fault
 	scratch []byte
 	filters []byte
+	names   []string
 }
 
 // NewSealer returns a sealer of one config. intern, when not nil, may replace a resource by an equal one that is
 // already in use.
 func NewSealer(intern func(typeURL string, r *Resource) *Resource) *Sealer {
-	return &Sealer{intern: intern, out: &Sealed{}}
+	return &Sealer{intern: intern, out: &Sealed{}, names: []string{}}
 }
 
 // Grow makes room for n more resources of a type.
@@ -149,13 +153,29 @@ func (s *Sealer) Add(d *Draft) {
 		s.add(RankCluster, c.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendCluster(b, c, how) })
 	}
 	for _, l := range d.Listeners {
-		s.add(RankListener, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendListener(b, l, &s.filters, how) })
+		s.addListener(l)
 	}
 	for _, e := range d.Endpoints {
 		s.add(RankEndpoint, e.GetClusterName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, e, how) })
 	}
 	for _, r := range d.Routes {
 		s.add(RankRoute, r.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendMessage(b, r, how) })
+	}
+}
+
+// addListener seals a listener, and the routes of its chains as resources of their own, so that Envoy takes other routes
+// without draining the connections of the listener.
+func (s *Sealer) addListener(l *Listener) {
+	var rds []string
+	if !s.Inline {
+		s.names = l.routeNames(s.names[:0])
+		rds = s.names
+	}
+	s.add(RankListener, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendListener(b, l, rds, &s.filters, how) })
+	for i, name := range rds {
+		if name != inline {
+			s.add(RankRoute, name, func(b []byte, how rigour) ([]byte, error) { return l.Chains[i].HTTP.appendRoutes(b, name, how) })
+		}
 	}
 }
 

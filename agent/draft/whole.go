@@ -12,6 +12,7 @@ import (
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // A draft keeps apart what Envoy's messages hold together, so that plugins find it. Who wants to change a listener,
@@ -22,13 +23,13 @@ import (
 func (l *Listener) Whole() (*listenerv3.Listener, error) {
 	out := &listenerv3.Listener{}
 	var scratch []byte
-	return out, decodeWhole(out)(appendListener(nil, l, &scratch, strict))
+	return out, decodeWhole(out)(appendListener(nil, l, nil, &scratch, strict))
 }
 
 // Whole returns the connection manager as Envoy gets it, with filters and inline routes. It fails where sealing would.
 func (h *HTTP) Whole() (*hcmv3.HttpConnectionManager, error) {
 	out := &hcmv3.HttpConnectionManager{}
-	return out, decodeWhole(out)(h.append(nil, strict))
+	return out, decodeWhole(out)(h.append(nil, inline, strict))
 }
 
 // Whole returns the cluster as Envoy gets it, with the HTTP options. It fails where sealing would.
@@ -61,7 +62,7 @@ func (l *Listener) Copy() *Listener {
 	return out
 }
 
-// SetWhole takes a listener apart. The tags become part of its metadata. The message must not be used afterwards. It
+// SetWhole takes a listener apart. Tags that differ from its own are a part of its metadata from then on. The message must not be used afterwards. It
 // fails, and leaves the draft as it was, where a filter's configuration is not what its type URL says.
 func (l *Listener) SetWhole(m *listenerv3.Listener) error {
 	chains := make([]*Chain, len(m.FilterChains))
@@ -73,8 +74,29 @@ func (l *Listener) SetWhole(m *listenerv3.Listener) error {
 		chains[i] = c
 	}
 	m.FilterChains = nil
-	l.Message, l.Chains, l.Tags = m, chains, nil
+	if !l.takeTags(m) {
+		l.Tags = nil
+	}
+	l.Message, l.Chains = m, chains
 	return nil
+}
+
+// takeTags takes the tags of the listener out of the metadata of a message, and reports whether it has just these.
+func (l *Listener) takeTags(m *listenerv3.Listener) bool {
+	of := m.GetMetadata().GetFilterMetadata()
+	fields := of[tagsNamespace].GetFields()
+	if l.Tags == nil || of[tagsNamespace] == nil || len(fields) != len(l.Tags) {
+		return false
+	}
+	for k, v := range l.Tags {
+		if s, ok := fields[k].GetKind().(*structpb.Value_StringValue); !ok || s.StringValue != v {
+			return false
+		}
+	}
+	if delete(of, tagsNamespace); len(of) == 0 && len(m.Metadata.TypedFilterMetadata) == 0 {
+		m.Metadata = nil
+	}
+	return true
 }
 
 // NewChain takes a filter chain apart, whose message must not be used afterwards. A connection manager or TCP proxy

@@ -12,6 +12,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -27,6 +28,19 @@ func typed(t clusterv3.Cluster_DiscoveryType) *clusterv3.Cluster_Type {
 
 func uriNames() []*tlsv3.SubjectAltNameMatcher {
 	return []*tlsv3.SubjectAltNameMatcher{{SanType: tlsv3.SubjectAltNameMatcher_URI, Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "spiffe://"}}}}
+}
+
+func probe[T interface {
+	*corev3.HealthCheck_GrpcHealthCheck_ | *corev3.HealthCheck_TcpHealthCheck_
+}](how T) *corev3.HealthCheck {
+	h := &corev3.HealthCheck{Timeout: durationpb.New(time.Second), Interval: durationpb.New(time.Second), UnhealthyThreshold: wrapperspb.UInt32(1), HealthyThreshold: wrapperspb.UInt32(1)}
+	switch c := any(how).(type) {
+	case *corev3.HealthCheck_GrpcHealthCheck_:
+		h.HealthChecker = c
+	case *corev3.HealthCheck_TcpHealthCheck_:
+		h.HealthChecker = c
+	}
+	return h
 }
 
 func apiSource(cluster string) *corev3.ConfigSource {
@@ -66,9 +80,9 @@ func clusterCases() []ruleCase {
 		{78, "a host name", finding.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address", "STRICT_DNS", func(b *base) {
 			b.static.LoadAssignment = endpoints("static", "example.com", 80)
 		}},
-		{79, "a pipe", finding.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address", "host names", func(b *base) {
+		{79, "a resolver", finding.Reject, "static", "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address", "host names", func(b *base) {
 			b.static.ClusterDiscoveryType = typed(clusterv3.Cluster_STRICT_DNS)
-			b.static.LoadAssignment.Endpoints[0].LbEndpoints[0].GetEndpoint().Address = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/x"}}}
+			b.static.LoadAssignment.Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().ResolverName = "x"
 		}},
 		{80, "two endpoints", finding.Reject, "static", "/loadAssignment", "exactly one", func(b *base) {
 			b.static.ClusterDiscoveryType = typed(clusterv3.Cluster_LOGICAL_DNS)
@@ -101,12 +115,35 @@ func clusterCases() []ruleCase {
 			b.static.OutlierDetection = &clusterv3.OutlierDetection{EnforcingConsecutive_5Xx: wrapperspb.UInt32(101)}
 		}},
 		{86, "a ring", finding.Reject, "static", "/ringHashLbConfig", "above the maximum", func(b *base) {
+			b.static.LbPolicy = clusterv3.Cluster_RING_HASH
 			b.static.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{MaximumRingSize: wrapperspb.UInt64(100)}}
 		}},
 		{86, "a table", finding.Reject, "static", "/maglevLbConfig/tableSize", "not a prime", func(b *base) {
+			b.static.LbPolicy = clusterv3.Cluster_MAGLEV
 			b.static.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(100)}}
 		}},
-		{87, "old and new", finding.Reject, "eds", "/typedExtensionProtocolOptions", "keep one of both", func(b *base) { b.eds.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{} }},
+		{81, "EDS of a static cluster", finding.Reject, "static", "/edsClusterConfig", "STATIC one", func(b *base) { b.static.EdsClusterConfig = b.eds.EdsClusterConfig }},
+		{87, "HTTP/3 over TCP", finding.Reject, "eds", "/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/explicitHttpConfig/http3ProtocolOptions", "Quic", func(b *base) {
+			b.options.GetExplicitHttpConfig().ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http3ProtocolOptions{Http3ProtocolOptions: &corev3.Http3ProtocolOptions{}}
+		}},
+		{203, "a further address beside none", finding.Reject, "static", "/upstreamBindConfig", "source_address", func(b *base) {
+			b.static.UpstreamBindConfig = &corev3.BindConfig{AdditionalSourceAddresses: []*corev3.SocketAddress{address("10.0.0.1", 0).GetSocketAddress()}}
+		}},
+		{203, "two addresses of one version", finding.Reject, "static", "/upstreamBindConfig/sourceAddress", "further one", func(b *base) {
+			b.static.UpstreamBindConfig = &corev3.BindConfig{SourceAddress: address("10.0.0.2", 0).GetSocketAddress(), AdditionalSourceAddresses: []*corev3.SocketAddress{address("10.0.0.1", 0).GetSocketAddress()}}
+		}},
+		{203, "more than all is dropped", finding.Reject, "eds", "/policy/dropOverloads/0/dropPercentage", "101 of 100", func(b *base) {
+			b.assigned.Policy = &endpointv3.ClusterLoadAssignment_Policy{DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{Category: "a", DropPercentage: &typev3.FractionalPercent{Numerator: 101}}}}
+		}},
+		{203, "no balancer", finding.Reject, "static", "/loadBalancingPolicy", "none of the policies", func(b *base) {
+			b.static.LoadBalancingPolicy = &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "x", TypedConfig: pack(b.options)}}}}
+		}},
+		{204, "gRPC over HTTP/1", finding.Reject, "eds", "/healthChecks/0/grpcHealthCheck", "HTTP/2", func(b *base) {
+			b.eds.HealthChecks = []*corev3.HealthCheck{probe(&corev3.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{}})}
+		}},
+		{204, "half a byte", finding.Reject, "static", "/healthChecks/0/tcpHealthCheck/send/text", "two digits", func(b *base) {
+			b.static.HealthChecks = []*corev3.HealthCheck{probe(&corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{Send: &corev3.HealthCheck_Payload{Payload: &corev3.HealthCheck_Payload_Text{Text: "0"}}}})}
+		}},
 		{87, "no protocol", finding.Reject, "eds", "/typedExtensionProtocolOptions/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/upstreamProtocolOptions", "required", func(b *base) {
 			b.options.UpstreamProtocolOptions = nil
 		}},
@@ -114,7 +151,7 @@ func clusterCases() []ruleCase {
 			b.upstream = nil
 			b.options.UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_AutoConfig{AutoConfig: &httpv3.HttpProtocolOptions_AutoHttpConfig{}}
 		}},
-		{88, "another key", finding.Reject, "static", "/typedExtensionProtocolOptions/x", "go together", func(b *base) {
+		{88, "another key", finding.Reject, "static", "/typedExtensionProtocolOptions/x", "no protocol options", func(b *base) {
 			b.static.TypedExtensionProtocolOptions = map[string]*anypb.Any{"x": pack(b.options)}
 		}},
 		{89, "zero", finding.Reject, "static", "/connectTimeout", "greater than 0s", func(b *base) { b.static.ConnectTimeout = durationpb.New(0) }},
@@ -138,7 +175,7 @@ func clusterCases() []ruleCase {
 		{95, "names without authorities", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/validationContext", "trusted_ca", func(b *base) {
 			b.upstream.CommonTlsContext.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: uriNames()}}
 		}},
-		{96, "versions", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/tlsMinimumProtocolVersion", "above the highest", func(b *base) {
+		{96, "versions", finding.Unusable, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/tlsMinimumProtocolVersion", "above the highest", func(b *base) {
 			b.upstream.CommonTlsContext.TlsParams = &tlsv3.TlsParameters{TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_3, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_2}
 		}},
 		{96, "a cipher", finding.Reject, "eds", "/transportSocket/typedConfig/commonTlsContext/tlsParams/cipherSuites/1", `"ROT13"`, func(b *base) {

@@ -2,6 +2,7 @@ package envoy_test
 
 import (
 	"strings"
+	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -17,11 +18,14 @@ import (
 	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	modulesv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/dynamic_modules/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	locallimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	luav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
 	mcprouterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/mcp_router/v3"
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	netrbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	metadataformatv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/metadata/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
@@ -111,7 +115,7 @@ func httpCases() []ruleCase {
 	)
 	return []ruleCase{
 		{31, "TCP to nowhere", finding.Unusable, "", "/filterChains/1/filters/0/typedConfig/cluster", `"gone" does not exist`, func(b *base) { b.tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: "gone"} }},
-		{31, "a route to nowhere", finding.Unusable, "", route + "/route/cluster", `"gone"`, func(b *base) { b.action().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: "gone"} }},
+		{31, "a route to nowhere", finding.Warning, "", route + "/route/cluster", `"gone"`, func(b *base) { b.action().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: "gone"} }},
 		{31, "a cluster that is held back", finding.Unusable, "", "/filterChains/1/filters/0/typedConfig/cluster", "is not sent", func(b *base) { b.static.ConnectTimeout = durationpb.New(-1) }},
 		{40, "a filter behind the router", finding.Reject, "", manager + "/httpFilters/0", "move it to the end", func(b *base) {
 			b.hcm.HttpFilters = append(b.hcm.HttpFilters, httpFilter("cors", &corsv3.Cors{}))
@@ -151,7 +155,7 @@ func httpCases() []ruleCase {
 			b.hcm.Tracing = &hcmv3.HttpConnectionManager_Tracing{Provider: &tracev3.Tracing_Http{Name: "x", ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: pack(
 				&tracev3.ZipkinConfig{CollectorCluster: "gone", CollectorEndpoint: "/", CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON})}}}
 		}},
-		{52, "of another filter", finding.Reject, "", route + "/typedPerFilterConfig/cors", "not a config of", func(b *base) {
+		{52, "of another filter", finding.Warning, "", route + "/typedPerFilterConfig/cors", "not a config of", func(b *base) {
 			b.prepend(httpFilter("cors", &corsv3.Cors{}))
 			b.route().TypedPerFilterConfig = map[string]*anypb.Any{"cors": pack(&httprbacv3.RBACPerRoute{})}
 		}},
@@ -285,7 +289,16 @@ func httpCases() []ruleCase {
 			one := &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_NotHealthCheckFilter{NotHealthCheckFilter: &accesslogv3.NotHealthCheckFilter{}}}
 			b.hcm.AccessLog[0].Filter = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{one}}}}
 		}},
-		{108, "no collector", finding.Reject, "", manager + "/accessLog/0/typedConfig/commonConfig/grpcService/envoyGrpc/clusterName", `"gone"`, func(b *base) {
+		{205, "a bucket that is filled too often", finding.Reject, "", manager + "/httpFilters/0/typedConfig/tokenBucket/fillInterval", "below 50ms", func(b *base) {
+			b.prepend(httpFilter("limit", &locallimitv3.LocalRateLimit{StatPrefix: "x", TokenBucket: &typev3.TokenBucket{MaxTokens: 1, FillInterval: durationpb.New(10 * time.Millisecond)}}))
+		}},
+		{205, "Lua without an end", finding.Reject, "", manager + "/httpFilters/0/typedConfig/defaultSourceCode", "end is missing", func(b *base) {
+			b.prepend(httpFilter("lua", &luav3.Lua{DefaultSourceCode: inlineText("function f()")}))
+		}},
+		{206, "a plugin that is not there", finding.Reject, "", manager + "/routeConfig/virtualHosts/0/routes/0/route/clusterSpecifierPlugin", `no "x"`, func(b *base) {
+			b.action().ClusterSpecifier = &routev3.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "x"}
+		}},
+		{108, "no collector", finding.Warning, "", manager + "/accessLog/0/typedConfig/commonConfig/grpcService/envoyGrpc/clusterName", `"gone"`, func(b *base) {
 			b.log(&grpclogv3.HttpGrpcAccessLogConfig{CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{LogName: "x", GrpcService: grpcService("gone")}})
 		}},
 	}
@@ -326,7 +339,7 @@ func httpGoodCases() []goodCase {
 		}},
 		{68, "a format", func(b *base) { b.route().RequestHeadersToAdd = header("x-a", "%DOWNSTREAM_REMOTE_ADDRESS% 100%%") }},
 		{71, "zero and the longest", func(b *base) {
-			b.action().Timeout, b.action().IdleTimeout = durationpb.New(0), &durationpb.Duration{Seconds: 315_576_000_000}
+			b.action().Timeout, b.action().IdleTimeout = durationpb.New(0), &durationpb.Duration{Seconds: 9_223_372_035, Nanos: 999_999_999}
 		}},
 		{104, "the whole", func(b *base) {
 			f := abort(503)
@@ -339,10 +352,16 @@ func httpGoodCases() []goodCase {
 		{105, "what a formatter brings", func(b *base) {
 			f := b.file.GetLogFormat()
 			f.Format = &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: inlineText("%METADATA(ROUTE:a:b)%")}
-			f.Formatters = []*corev3.TypedExtensionConfig{{Name: "m", TypedConfig: pack(&corsv3.Cors{})}}
+			f.Formatters = []*corev3.TypedExtensionConfig{{Name: "m", TypedConfig: pack(&metadataformatv3.Metadata{})}}
 		}},
+		{57, "a text that is not ended", func(b *base) { b.route().Match = safeRegex(`\Qa`) }},
+		{57, "any byte", func(b *base) { b.route().Match = safeRegex(`/\C*`) }},
 		{108, "a collector of the bootstrap", func(b *base) {
 			b.log(&grpclogv3.HttpGrpcAccessLogConfig{CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{LogName: "x", GrpcService: grpcService("xds")}})
 		}},
 	}
+}
+
+func safeRegex(pattern string) *routev3.RouteMatch {
+	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: pattern}}}
 }

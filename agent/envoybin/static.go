@@ -48,6 +48,7 @@ type staticConfig struct {
 	secrets   []*tlsv3.Secret
 	endpoints map[string]*endpointv3.ClusterLoadAssignment
 	routes    map[string]*routev3.RouteConfiguration
+	made      *bootstrapv3.Bootstrap // by bootstrap
 }
 
 // hiddenKey stands for what the API does not show.
@@ -141,11 +142,17 @@ func (s *staticConfig) bootstrap(mesh, name string, certs *throwaway) (file stri
 	if err != nil {
 		return "", nil, err
 	}
+	s.made = b
 	if text, err := (protojson.MarshalOptions{}).Marshal(b); err == nil {
 		return "envoy.json", text, nil
 	}
-	text, err = proto.MarshalOptions{Deterministic: true}.Marshal(b)
+	text, err = s.wire()
 	return "envoy.pb", text, err
+}
+
+// wire is what bootstrap has made, in the wire form.
+func (s *staticConfig) wire() ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(s.made)
 }
 
 // replaceServers takes out of a message what would ask a server.

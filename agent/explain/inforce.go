@@ -98,17 +98,25 @@ func writtenIn(w policy.Written) FlowPolicy {
 // far as these are named in listeners. Of the logs of one cluster that go to the same sink the first is listed.
 func logsByCluster(config *generate.Proxy) map[string][]FlowLog {
 	l := loggedBy{}
-	for _, r := range config.Snapshot()[envoy.KindListener] {
+	snapshot := config.Snapshot()
+	routes := func(name string) *routev3.RouteConfiguration {
+		m := &routev3.RouteConfiguration{}
+		if r := snapshot.Find(envoy.KindRoute, name); r == nil || proto.Unmarshal(r.Body, m) != nil {
+			return nil
+		}
+		return m
+	}
+	for _, r := range snapshot[envoy.KindListener] {
 		m := &listenerv3.Listener{}
 		if proto.Unmarshal(r.Body, m) != nil {
 			continue
 		}
 		own := logsOf(nil, m.GetAccessLog(), r.Name, "/accessLog/")
 		for i, c := range m.GetFilterChains() {
-			l.chain(c, own, r.Name, "/filterChains/"+strconv.Itoa(i))
+			l.chain(c, routes, own, r.Name, "/filterChains/"+strconv.Itoa(i))
 		}
 		if c := m.GetDefaultFilterChain(); c != nil {
-			l.chain(c, own, r.Name, "/defaultFilterChain")
+			l.chain(c, routes, own, r.Name, "/defaultFilterChain")
 		}
 	}
 	return l
@@ -116,7 +124,8 @@ func logsByCluster(config *generate.Proxy) map[string][]FlowLog {
 
 type loggedBy map[string][]FlowLog
 
-func (l loggedBy) chain(c *listenerv3.FilterChain, logs []FlowLog, listener, at string) {
+// chain lists the logs of a chain; routes returns those that RDS serves under a name.
+func (l loggedBy) chain(c *listenerv3.FilterChain, routes func(string) *routev3.RouteConfiguration, logs []FlowLog, listener, at string) {
 	for i, f := range c.GetFilters() {
 		config := f.GetTypedConfig()
 		inside := at + "/filters/" + strconv.Itoa(i) + "/typedConfig/accessLog/"
@@ -131,7 +140,11 @@ func (l loggedBy) chain(c *listenerv3.FilterChain, logs []FlowLog, listener, at 
 			}
 		case config.MessageIs(&http) && config.UnmarshalTo(&http) == nil:
 			all := logsOf(logs, http.GetAccessLog(), listener, inside)
-			for _, h := range http.GetRouteConfig().GetVirtualHosts() {
+			served := http.GetRouteConfig()
+			if rds := http.GetRds(); rds != nil {
+				served = routes(rds.GetRouteConfigName())
+			}
+			for _, h := range served.GetVirtualHosts() {
 				for _, r := range h.GetRoutes() {
 					l.route(r.GetRoute(), all)
 				}

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -22,24 +24,36 @@ const maxSocketPath = 107
 const xdsCluster = "nearside-xds"
 
 // StaticClusters returns the names of the clusters that the bootstrap has.
-func StaticClusters() []string { return []string{xdsCluster} }
+func StaticClusters() []string { return []string{xdsCluster, policy.AdminCluster} }
 
-// maxBootstrapPart bounds the Dataplane and the annotations of a bootstrap in bytes, so that a request fits RecvBytes.
-const maxBootstrapPart = 1 << 20
+// maxBootstrapPart bounds the Dataplane and the annotations of a bootstrap in bytes, so that both together fit the metadata of a
+// node that the agent takes.
+const maxBootstrapPart = 120 << 10
+
+// DefaultMaxConnections is how many connections an Envoy takes unless it is told otherwise.
+const DefaultMaxConnections = 50_000
 
 // BootstrapOptions says for which proxy a bootstrap is made.
 type BootstrapOptions struct {
 	Type        node.Type         // at the border of a zone there is neither mesh nor Dataplane
 	Mesh, Name  string            // of the resource; see ProxyRef.NodeID
 	Cluster     string            // node.cluster: the service of the proxy; the name when empty
-	XDSSocket   string            // absolute path of the agent's xDS socket, at most 107 bytes
+	XDSSocket   string            // absolute path of the agent's xDS socket, at most 107 bytes; empty with XDSAddress
+	XDSAddress  XDSAddress        // where the agent is reached over TCP
+	Token       string            // sent to the agent with each stream (Authorization: Bearer); none when empty
 	AdminSocket string            // absolute path of Envoy's admin socket, at most 107 bytes; no admin when empty
 	Dataplane   []byte            // the Dataplane as JSON, which the agent then takes from the node metadata; none when empty
 	Annotations map[string]string // for the node metadata
+	Zone        string            // of the proxy, its locality; none when empty
+	// MaxConnections bounds the connections of clients that the Envoy has at once, MaxHeapBytes its heap: at 95 % it gives memory
+	// back, at 98 % it refuses requests. 0: no bound.
+	MaxConnections, MaxHeapBytes uint64
+	StatsTags                    bool // adds the tags of statistics that Kuma's dashboards use, which cost an Envoy time at its start
 }
 
-// Bootstrap returns the bootstrap of an Envoy 1.29 to 1.37 as YAML: delta ADS over the unix socket of the agent, a
-// stable node id, a raised RE2 limit and the admin interface on a unix socket. It holds no secret. The same options
+// Bootstrap returns the bootstrap of an Envoy 1.36 to 1.40 as YAML: delta ADS over the unix socket of the agent, a
+// stable node id, a raised RE2 limit and the admin interface on a unix socket. An Envoy whose agent is away waits for its first config
+// and is not LIVE before, and is back within two seconds of the agent. It holds no secret but the token. The same options
 // give the same bytes. Faults are reported all at once.
 func Bootstrap(o BootstrapOptions) ([]byte, error) {
 	var faults []error
@@ -61,11 +75,8 @@ func Bootstrap(o BootstrapOptions) ([]byte, error) {
 	if !utf8.ValidString(cluster) {
 		faults = append(faults, fmt.Errorf("cluster %q: not UTF-8", cluster))
 	}
-	if o.XDSSocket == "" {
-		faults = append(faults, errors.New("path of the xDS socket: required"))
-	} else {
-		faults = append(faults, checkSocketPath("xDS", o.XDSSocket))
-	}
+	server, err := o.xdsServer()
+	faults = append(faults, err, checkToken(o.Token))
 	if o.AdminSocket != "" {
 		faults = append(faults, checkSocketPath("admin", o.AdminSocket))
 		if o.AdminSocket == o.XDSSocket {
@@ -74,12 +85,21 @@ func Bootstrap(o BootstrapOptions) ([]byte, error) {
 	}
 	dataplane, err := compactJSON(o.Dataplane)
 	faults = append(faults, err, checkAnnotations(o.Annotations))
+	if !utf8.ValidString(o.Zone) {
+		faults = append(faults, fmt.Errorf("zone %q: not UTF-8", o.Zone))
+	}
+	if o.MaxConnections > math.MaxInt64 {
+		faults = append(faults, fmt.Errorf("max connections %d: at most %d are possible", o.MaxConnections, uint64(math.MaxInt64)))
+	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
 
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "node:\n  id: %s\n  cluster: %s\n", yamlString(id), yamlString(cluster))
+	if o.Zone != "" {
+		fmt.Fprintf(&b, "  locality:\n    zone: %s\n", yamlString(o.Zone))
+	}
 	if dataplane != "" || len(o.Annotations) > 0 || o.Type != node.ProxyDataplane {
 		b.WriteString("  metadata:\n")
 		if len(o.Annotations) > 0 {
@@ -95,16 +115,30 @@ func Bootstrap(o BootstrapOptions) ([]byte, error) {
 			fmt.Fprintf(&b, "    dataplane.resource: %s\n", yamlString(dataplane))
 		}
 	}
-	fmt.Fprintf(&b, bootstrapBody, yamlString(o.XDSSocket))
+	b.WriteString(bootstrapADS)
+	if o.Token != "" {
+		fmt.Fprintf(&b, bootstrapToken, yamlString("Bearer "+o.Token))
+	}
+	b.WriteString(bootstrapSources)
+	server.write(&b)
+	b.WriteString(bootstrapHTTP2)
+	if o.AdminSocket != "" {
+		fmt.Fprintf(&b, bootstrapAdminCluster, policy.AdminCluster, policy.AdminCluster, yamlString(o.AdminSocket))
+	}
+	b.WriteString(bootstrapRest)
+	o.writeOverload(&b)
+	if o.StatsTags {
+		b.WriteString(bootstrapStatsTags)
+	}
 	if o.AdminSocket != "" {
 		fmt.Fprintf(&b, bootstrapAdmin, yamlString(o.AdminSocket))
 	}
 	return b.Bytes(), nil
 }
 
-// bootstrapBody is the part that is the same for all proxies but for the path of the xDS socket. Envoy refuses regular
-// expressions whose RE2 program is larger than the runtime says, which is 100 unless it is raised.
-const bootstrapBody = `dynamic_resources:
+// Parts that are the same for all proxies.
+const (
+	bootstrapADS = `dynamic_resources:
   ads_config:
     api_type: DELTA_GRPC
     transport_api_version: V3
@@ -112,26 +146,28 @@ const bootstrapBody = `dynamic_resources:
     grpc_services:
     - envoy_grpc:
         cluster_name: nearside-xds
-  cds_config:
+        retry_policy:
+          retry_back_off:
+            base_interval: 0.25s
+            max_interval: 2s
+`
+	bootstrapToken = `      initial_metadata:
+      - key: authorization
+        value: %s
+`
+	bootstrapSources = `  cds_config:
     ads: {}
     resource_api_version: V3
+    initial_fetch_timeout: 0s
   lds_config:
     ads: {}
     resource_api_version: V3
+    initial_fetch_timeout: 0s
 static_resources:
   clusters:
   - name: nearside-xds
-    type: STATIC
-    connect_timeout: 1s
-    load_assignment:
-      cluster_name: nearside-xds
-      endpoints:
-      - lb_endpoints:
-        - endpoint:
-            address:
-              pipe:
-                path: %s
-    typed_extension_protocol_options:
+`
+	bootstrapHTTP2 = `    typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config:
@@ -139,13 +175,28 @@ static_resources:
             connection_keepalive:
               interval: 30s
               timeout: 10s
-layered_runtime:
+`
+	bootstrapAdminCluster = `  - name: %s
+    type: STATIC
+    connect_timeout: 1s
+    load_assignment:
+      cluster_name: %s
+      endpoints:
+      - lb_endpoints:
+        - endpoint:
+            address:
+              pipe:
+                path: %s
+`
+	// Envoy refuses regular expressions whose RE2 program is larger than the runtime says, which is 100 unless it is raised.
+	bootstrapRest = `layered_runtime:
   layers:
   - name: nearside
     static_layer:
       re2.max_program_size.error_level: 4294967295
       re2.max_program_size.warn_level: 4294967295
 `
+)
 
 const bootstrapAdmin = `admin:
   address:

@@ -39,7 +39,8 @@ func TestDifference(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"Cluster/localhost:8080 true true", "Cluster/svc-0 true true", "Cluster/svc-2 false true", "ClusterLoadAssignment/svc-2 false true",
 		"Listener/inbound:10.9.0.1:8080 true true", "Listener/outbound:127.0.0.1:20000 true true", "Listener/outbound:127.0.0.1:20001 true true",
-		"Listener/outbound:127.0.0.1:20002 false true",
+		"Listener/outbound:127.0.0.1:20002 false true", "RouteConfiguration/inbound:10.9.0.1:8080 true true",
+		"RouteConfiguration/outbound:127.0.0.1:20000 true true", "RouteConfiguration/outbound:127.0.0.1:20002 false true",
 	}, got); diff != "" {
 		t.Error(diff)
 	}

@@ -191,12 +191,12 @@ func authorities(d *resource.DataSource) (*corev3.DataSource, error) {
 }
 
 // clientPair reads what a client proves itself with. What is wrong is said without the key.
-func clientPair(cert, key *resource.DataSource) (*tlsv3.TlsCertificate, error) {
+func clientPair(cert *resource.DataSource, key *resource.KeySource) (*tlsv3.TlsCertificate, error) {
 	chain, err := dataSource(cert)
 	if err != nil {
 		return nil, fmt.Errorf("clientCert: %w", err)
 	}
-	private, err := dataSource(key)
+	private, err := dataSource(key.Source())
 	if err != nil {
 		return nil, fmt.Errorf("clientKey: %w", err)
 	}
@@ -280,7 +280,7 @@ func transportMatch(e *mesh.Endpoint, t *resource.ExternalTLS) (*clusterv3.Clust
 		if err != nil {
 			return nil, err
 		}
-		key, err := dataSource(t.ClientKey)
+		key, err := dataSource(t.ClientKey.Source())
 		if err != nil {
 			return nil, err
 		}

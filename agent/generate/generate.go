@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -84,6 +85,8 @@ type Input struct {
 	// Secrets are what the proxy of a mesh with mTLS proves itself with. Equal pointers mean equal secrets. With nil,
 	// placeholders stand for them: such a config is to be looked at, and no Envoy accepts it.
 	Secrets *identity.Secrets
+	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No Envoy is served it.
+	Inline bool
 }
 
 // Proxy is the generated config of one proxy.
@@ -92,6 +95,8 @@ type Proxy struct {
 	Name   string
 	Flavor node.Flavor
 	Sealed *draft.Sealed
+	// Build is what the Envoy says of itself, for the check; nil where that is not known.
+	Build *finding.Build
 	// Warnings are about parts of the dataplane or the mesh that are not served as written.
 	Warnings []mesh.Warning
 
@@ -175,6 +180,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
 		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
 	}, tls: tls}
+	g.sealer.Inline = in.Inline
 	if match != nil {
 		g.plugins = in.Policies.Plugins
 		g.c = &policy.Context{View: v, Proxy: r, Dataplane: dp, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}

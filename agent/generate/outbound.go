@@ -71,6 +71,7 @@ const partSize = 64
 func (g *generator) outbounds(list []mesh.Outbound) {
 	g.sealer.Grow(draft.TypeListener, len(list))
 	g.sealer.Grow(draft.TypeCluster, len(list))
+	g.sealer.Grow(draft.TypeRoute, len(list))
 	g.p.refs = make([]endpointRef, 0, len(list))
 	headers, err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: tagsHeader, Value: g.tags}})
 	if err != nil {

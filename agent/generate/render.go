@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/redact"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // RenderKey names the content of a resource.
@@ -51,6 +52,9 @@ func (r *Renderer) Render(rank int, res *draft.Resource) (json.RawMessage, error
 		return nil, err
 	}
 	out, err := r.redact.JSON(t, res.Body)
+	if err == nil { // a patch may have moved one to where none is expected
+		out, err = resource.WithoutKeys(out)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", draft.Types[rank], res.Name, err)
 	}

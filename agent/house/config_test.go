@@ -2,10 +2,12 @@ package house
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/config"
 )
 
@@ -42,6 +44,62 @@ func TestConfigReference(t *testing.T) {
 	}
 	if len(rows) != len(keys) {
 		t.Errorf("docs/config.md: %s is no key", rows[len(keys)][1])
+	}
+}
+
+// itemRow is a row of a table of the keys of items: key, meaning.
+var itemRow = regexp.MustCompile("(?m)^\\| `([a-z][A-Za-z.]*\\[\\][A-Za-z.\\[\\]]*)` \\| (.+?) \\|$")
+
+// TestConfigItems holds the tables of docs/config.md about the items of lists to their keys, list by list in the order of
+// the table of keys.
+func TestConfigItems(t *testing.T) {
+	text, err := os.ReadFile(root + "/docs/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := itemRow.FindAllStringSubmatch(string(text), -1)
+	plain := strings.NewReplacer("`", "")
+	for _, list := range config.Keys() {
+		for _, k := range list.Items {
+			if len(rows) == 0 || rows[0][1] != k.Path {
+				t.Fatalf("docs/config.md: the next row about items is not %s: add, remove or move a row", k.Path)
+			}
+			if plain.Replace(rows[0][2]) != k.Doc {
+				t.Errorf("docs/config.md: %s: %q differs from what the agent says of it, %q", k.Path, rows[0][2], k.Doc)
+			}
+			rows = rows[1:]
+		}
+	}
+	if len(rows) > 0 {
+		t.Errorf("docs/config.md: %s is no key of an item", rows[0][1])
+	}
+}
+
+// configExample is an example of a config in docs/config.md.
+var configExample = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+
+// TestConfigExamples: an agent takes each example of docs/config.md.
+func TestConfigExamples(t *testing.T) {
+	text, err := os.ReadFile(root + "/docs/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := configExample.FindAllStringSubmatch(string(text), -1)
+	if len(found) < 3 {
+		t.Fatalf("docs/config.md has %d examples; this test does not find them", len(found))
+	}
+	for _, m := range found {
+		file := filepath.Join(t.TempDir(), "agent.yaml")
+		if err := os.WriteFile(file, []byte(m[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, _, faults := config.Load(config.LoadOptions{File: file, Hostname: "node-1"})
+		if faults == nil {
+			faults = agent.CheckConfig(cfg)
+		}
+		if faults != nil {
+			t.Errorf("docs/config.md: an agent does not take the example: %v\n%s", faults, m[1])
+		}
 	}
 }
 

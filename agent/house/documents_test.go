@@ -22,8 +22,8 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#{1,6}[ \t]+(.+?)[ \t]*$`)
 	comment = regexp.MustCompile(`(?s)<!--.*?-->`)
-	target  = regexp.MustCompile(`(?m)^([a-z]+):`)
-	makeUse = regexp.MustCompile(`\bmake ([a-z]+)`)
+	target  = regexp.MustCompile(`(?m)^([a-z]+(?:-[a-z]+)*):`)
+	makeUse = regexp.MustCompile(`\bmake ([a-z]+(?:-[a-z]+)*)`)
 )
 
 // documents returns the Markdown files of the tree by path.

@@ -10,7 +10,7 @@ import (
 )
 
 // testSupport are the packages that only tests import.
-var testSupport = []string{"agent/kindtest", "agent/agenttest", "agent/traffictest"}
+var testSupport = []string{"agent/kindtest", "agent/agenttest", "agent/traffictest", "agent/secrettest"}
 
 const (
 	// below stands for every package on a lower floor.
@@ -29,37 +29,39 @@ type floor struct {
 
 // floors is the table of ARCHITECTURE.md; TestArchitectureShowsTheFloors keeps the two alike.
 var floors = []floor{
-	{8, "cmd/agent", []string{"agent", "agent/client", "agent/config", "agent/envoybin", "agent/offline", "agent/source/metadata"}, "main reads flags, prints results and sets the exit code; what it does is in packages that a test can start"},
+	{8, "cmd/agent", []string{"agent", "agent/client", "agent/clip", "agent/config", "agent/envoybin", "agent/offline", "agent/source/metadata", "agent/token"}, "main reads flags, prints results and sets the exit code; what it does is in packages that a test can start"},
 	{8, "examples/*", []string{below}, "an example is a program of its own that shows the parts at work"},
 	{8, "agent/house", nil, "the rules of the house are tests alone"},
 	{8, "agent/agenttest", []string{below}, "test support starts agents as a user does"},
 	{8, "agent/traffictest", []string{below}, "the tests of traffic use the agent as a user does"},
 	{7, "agent", []string{below}, "the daemon puts the parts together and computes nothing"},
 	{6, "agent/reconcile", []string{"agent/inspect", "agent/attribute", "agent/xds", "agent/generate", "agent/kinds", "agent/policy", "agent/store", "agent/mesh", "agent/draft", "agent/identity", "agent/node", "agent/envoy", "agent/envoy/*", "agent/resource", "agent/clip", "agent/files", "agent/debounce"}, "the loop puts pure functions together and publishes what they return"},
-	{6, "agent/source/directory", []string{"agent/inspect", "agent/store", "agent/resource", "agent/files", "agent/debounce"}, "a source brings resources into the store and does not know what they do"},
-	{6, "agent/source/metadata", []string{"agent/inspect", "agent/xds", "agent/store", "agent/node", "agent/resource", "agent/clip"}, "a source brings resources into the store and does not know what they do"},
+	{6, "agent/source/directory", []string{"agent/inspect", "agent/store", "agent/resource", "agent/files", "agent/debounce", "agent/access"}, "a source brings resources into the store and does not know what they do"},
+	{6, "agent/source/metadata", []string{"agent/inspect", "agent/xds", "agent/store", "agent/node", "agent/resource", "agent/clip", "agent/access"}, "a source brings resources into the store and does not know what they do"},
 	{6, "agent/offline", []string{"agent/envoybin", "agent/inspect", "agent/change", "agent/explain", "agent/generate", "agent/kinds", "agent/policy", "agent/mesh", "agent/identity", "agent/node", "agent/jsonpatch", "agent/resource"}, "offline work uses the functions that the loop uses"},
 	{6, "agent/envoybin", []string{"agent/inspect", "agent/change", "agent/generate", "agent/redact", "agent/envoy", "agent/envoy/finding"}, "a real Envoy is asked about a finished config"},
 	{6, "agent/client", []string{"agent/inspect", "agent/change", "agent/explain", "agent/jsonpatch", "agent/policy", "agent/resource"}, "a client knows the API and the resources, never the inside of the agent"},
 	{5, "agent/kindtest", []string{below}, "the cases of a kind are run through the whole corridor"},
-	{5, "agent/inspect", []string{"agent/change", "agent/explain", "agent/generate", "agent/xds", "agent/envoy", "agent/envoy/*", "agent/policy", "agent/mesh", "agent/draft", "agent/store", "agent/node", "agent/resource", "agent/jsonpatch", "agent/audit", "agent/clip"}, "the API shows what other packages have decided"},
+	{5, "agent/inspect", []string{"agent/change", "agent/explain", "agent/generate", "agent/xds", "agent/envoy", "agent/envoy/*", "agent/policy", "agent/mesh", "agent/draft", "agent/store", "agent/node", "agent/resource", "agent/jsonpatch", "agent/audit", "agent/clip", "agent/access", "agent/token"}, "the API shows what other packages have decided"},
 	{5, "agent/change", []string{"agent/attribute", "agent/explain", "agent/generate", "agent/envoy", "agent/envoy/*", "agent/policy", "agent/mesh", "agent/draft", "agent/node", "agent/resource", "agent/jsonpatch"}, "what a change does is a pure function of two sets of resources"},
 	{5, "agent/attribute", []string{"agent/generate", "agent/xds", "agent/envoy", "agent/envoy/*", "agent/draft", "agent/node", "agent/resource", "agent/jsonpatch"}, "the policies behind a config are found by making it without them, whatever they say"},
 	{5, "agent/explain", []string{"agent/attribute", "agent/jsonpatch", "agent/generate", "agent/envoy", "agent/envoy/*", "agent/policy", "agent/mesh", "agent/draft", "agent/node", "agent/resource", "agent/clip"}, "an explanation reads finished config and decides nothing"},
 	{4, "agent/generate", []string{"agent/draft", "agent/policy", "agent/mesh", "agent/resource", "agent/envoy", "agent/envoy/*", "agent/identity", "agent/node", "agent/redact", "agent/clip"}, "the corridor knows no policy by name and no store"},
-	{4, "agent/xds", []string{"agent/draft", "agent/node", "agent/clip"}, "the server serves bytes and decides nothing about policies"},
+	{4, "agent/xds", []string{"agent/envoy/finding", "agent/draft", "agent/node", "agent/clip", "agent/access", "agent/token"}, "the server serves bytes and decides nothing about policies"},
 	{4, "agent/kinds", []string{"agent/policy", "agent/resource", "agent/kinds/*", "agent/kinds/*/legacy"}, "the list of kinds is a list, not a place for logic"},
 	{3, "agent/kinds/*/legacy", []string{parent, "agent/kinds/toolkit", "agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/envoy/*"}, "a legacy kind knows the plugin that replaces it and no other, so that it can be deleted alone"},
 	{3, "agent/kinds/*", []string{"agent/kinds/toolkit", "agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/envoy", "agent/envoy/*", "agent/jsonpatch", "agent/clip"}, "a plugin never knows another plugin, so that each can be added or deleted alone"},
 	{3, "agent/kinds/toolkit", []string{"agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/clip"}, "what plugins share knows none of them"},
 	{2, "agent/policy", []string{"agent/draft", "agent/mesh", "agent/resource", "agent/envoy/match", "agent/clip"}, "matching and merging are pure functions of resources and the view"},
-	{2, "agent/config", []string{"agent/mesh", "agent/resource"}, "the config is values, read and checked once"},
+	{2, "agent/config", []string{"agent/mesh", "agent/resource", "agent/access"}, "the config is values, read and checked once"},
 	{1, "agent/store", []string{"agent/resource"}, "the store keeps records and does not know what they do"},
 	{1, "agent/mesh", []string{"agent/resource"}, "the view is a pure function of resources"},
 	{1, "agent/draft", []string{"agent/resource", "agent/envoy"}, "a draft is Envoy's messages keyed by mesh names, nothing more"},
-	{1, "agent/identity", []string{"agent/resource", "agent/files"}, "certificates and tokens do not depend on what they are used for"},
+	{1, "agent/identity", []string{"agent/resource", "agent/files"}, "certificates do not depend on what they are used for"},
 	{1, "agent/node", []string{"agent/resource"}, "names of clients are values"},
+	{1, "agent/access", []string{"agent/token", "agent/resource", "agent/clip"}, "who may do what depends on the peer and the rules, never on what is asked for"},
 	{1, "agent/audit", nil, "events and profiles are values"},
+	{0, "agent/token", []string{"agent/files", "agent/clip"}, "a token is verified by whoever asks, and does not know what it opens"},
 	{0, "agent/resource", []string{"agent/clip"}, "the ground floor stands on nothing"},
 	{0, "agent/jsonpatch", []string{"agent/clip"}, "RFC 6902 does not know the mesh"},
 	{0, "agent/envoy", nil, "Envoy's rules do not know the mesh"},
@@ -71,6 +73,7 @@ var floors = []floor{
 	{0, "agent/clip", nil, "shortened text is text"},
 	{0, "agent/files", nil, "files do not know what is in them"},
 	{0, "agent/debounce", nil, "a timer does not know what it is for"},
+	{0, "agent/secrettest", nil, "tests of every floor look for keys"},
 	{0, "gossip", nil, "a stand-alone library does not know the mesh"},
 	{0, "dns", nil, "a stand-alone library does not know the mesh"},
 	{0, "accesslog", []string{"rotation"}, "a stand-alone library does not know the mesh; of the others it may use rotation alone"},
@@ -107,6 +110,9 @@ func (f floor) allows(own, dir string) bool {
 func (f floor) testsMay(own, dir string) bool {
 	if dir == own || f.allows(own, dir) || strings.HasPrefix(dir, own+"/") {
 		return true
+	}
+	if dir == "agent/secrettest" && strings.HasPrefix(own, "agent/") {
+		return true // it stands on nothing itself
 	}
 	o, ok := floorOf(dir)
 	return ok && f.level > 0 && (o.level <= f.level || dir == "agent/kinds" || matches(dir, testSupport))

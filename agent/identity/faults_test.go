@@ -293,6 +293,10 @@ func TestProvidedFaults(t *testing.T) {
 	if err := os.WriteFile(open, good.keyPEM(t), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	group := filepath.Join(dir, "group.pem")
+	if err := os.WriteFile(group, good.keyPEM(t), 0o640); err != nil {
+		t.Fatal(err)
+	}
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -316,7 +320,8 @@ func TestProvidedFaults(t *testing.T) {
 		"conf.cert: the RSA key has 1024 bits: make one with at least 2048":         {small, smallKey},
 		`conf.key: the secret "s" cannot be read: this agent holds no secrets; use`: {cert, {Secret: "s"}},
 		"conf.cert: stat /does/not/exist":                                           {{File: "/does/not/exist"}, key},
-		"open.pem is open to everybody (mode 0644)":                                 {cert, {File: open}},
+		"open.pem is open to others than its owner (mode 0644)":                     {cert, {File: open}},
+		"group.pem is open to others than its owner (mode 0640)":                    {cert, {File: group}},
 		"not a regular file; put a file in its place":                               {cert, {File: fifo}},
 		"conf.cert and conf.key are missing":                                        {nil, nil},
 	} {
@@ -332,7 +337,7 @@ func TestProvidedFaults(t *testing.T) {
 	// One that is listed but not enabled costs its trust alone.
 	w := newWorld(t)
 	m := provided(cert, key)
-	m.Backends = append(m.Backends, resource.MTLSBackend{Name: "bad", Type: resource.BackendProvided, Conf: &resource.MTLSConf{Cert: cert, Key: otherKey}})
+	m.Backends = append(m.Backends, resource.MTLSBackend{Name: "bad", Type: resource.BackendProvided, Conf: &resource.MTLSConf{Cert: cert, Key: keyOf(otherKey)}})
 	w.one(m)
 	if !strings.Contains(w.warned(), "mtls.backends[1] (bad): ") || len(w.warn) != 1 {
 		t.Errorf("got warnings %q", w.warn)
@@ -348,7 +353,7 @@ func TestProvidedFiles(t *testing.T) {
 	put := func(o own, key []byte) {
 		t.Helper()
 		for name, b := range map[string][]byte{"cert": o.pem, "key": key} {
-			if err := errors.Join(os.WriteFile(filepath.Join(dir, name+".new"), b, 0o640), os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name))); err != nil {
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, name+".new"), b, 0o600), os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name))); err != nil {
 				t.Fatal(err)
 			}
 		}

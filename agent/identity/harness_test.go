@@ -192,8 +192,16 @@ func sign(t *testing.T, name string, until time.Time, parent *own, key, public a
 	return out
 }
 
+// keyOf makes the source of a key of one that is not secret.
+func keyOf(d *resource.DataSource) *resource.KeySource {
+	if d == nil {
+		return nil
+	}
+	return &resource.KeySource{Secret: d.Secret, File: d.File, Inline: resource.NewSecretBytes(d.Inline), InlineString: resource.NewSecret(d.InlineString)}
+}
+
 func provided(cert, key *resource.DataSource) *resource.MTLS {
 	return &resource.MTLS{EnabledBackend: "own", Backends: []resource.MTLSBackend{
-		{Name: "own", Type: resource.BackendProvided, Conf: &resource.MTLSConf{Cert: cert, Key: key}},
+		{Name: "own", Type: resource.BackendProvided, Conf: &resource.MTLSConf{Cert: cert, Key: keyOf(key)}},
 	}}
 }

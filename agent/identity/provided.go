@@ -125,7 +125,7 @@ func providedPair(conf *resource.MTLSConf) (*pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conf.cert: %w", err)
 	}
-	key, err := readSource(conf.Key, true)
+	key, err := readSource(conf.Key.Source(), true)
 	if err != nil {
 		return nil, fmt.Errorf("conf.key: %w", err)
 	}
@@ -139,8 +139,8 @@ func providedPair(conf *resource.MTLSConf) (*pair, error) {
 	return p, nil
 }
 
-// readSource returns the bytes of a data source; those of a key are not read from a file that everybody can read or
-// write.
+// readSource returns the bytes of a data source; those of a key are not read from a file that others than its owner can
+// read or write.
 func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	switch {
 	case len(d.Inline) > 0:
@@ -159,8 +159,9 @@ func readSource(d *resource.DataSource, secret bool) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case secret && st.Mode().Perm()&0o007 != 0:
-		return nil, &refusedError{d.File, fmt.Sprintf("is open to everybody (mode %#o)", st.Mode().Perm()), "make a new key and change the mode to 0600 or 0640"}
+	case secret && st.Mode().Perm()&0o077 != 0:
+		return nil, &refusedError{d.File, fmt.Sprintf("is open to others than its owner (mode %#o), and it holds a private key", st.Mode().Perm()),
+			fmt.Sprintf("make a new key, give the file to the user %d that the agent runs as, and change its mode to 0600", os.Geteuid())}
 	}
 	return readAll(f)
 }

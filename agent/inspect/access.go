@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"net"
 	"net/http"
 	"net/netip"
@@ -22,7 +20,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 					"the agent met a defect while answering; its log has the details"))
 			}
 		}()
-		if e := refuseBrowsers(r, peerOf(r).tcp); e != nil {
+		if e := refuseBrowsers(r, !peerOf(r).Local); e != nil {
 			writeError(w, e)
 			return
 		}
@@ -65,22 +63,4 @@ func loopbackHost(host string) bool {
 	}
 	a, err := netip.ParseAddr(name)
 	return err == nil && a.Unmap().IsLoopback()
-}
-
-// author returns who writes, or the answer to one that may not.
-func (s *Server) author(r *http.Request) (string, *Error) {
-	p := peerOf(r)
-	if p.tcp && s.opts.Access.Token != "" {
-		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		want, have := sha256.Sum256([]byte(s.opts.Access.Token)), sha256.Sum256([]byte(given))
-		if ok && subtle.ConstantTimeCompare(want[:], have[:]) == 1 {
-			return p.String(), nil
-		}
-		return "", problem(http.StatusForbidden, ProblemDenied, "Permission denied",
-			"writing over TCP needs the header \"Authorization: Bearer TOKEN\" with the token of the agent's token file")
-	}
-	if err := s.opts.Access.mayWrite(p); err != nil {
-		return "", problem(http.StatusForbidden, ProblemDenied, "Permission denied", "%s", err.Error())
-	}
-	return p.String(), nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -104,6 +105,8 @@ func (x *situation) onProxies(sub *subject) Applied {
 			}
 		case !done:
 			out.late(x, LateProxy{p.Mesh, p.Name, x.whyLate(sub, p)})
+		case slices.ContainsFunc(p.Rejected, func(r xds.Rejection) bool { return r.Suspect }):
+			out.late(x, LateProxy{p.Mesh, p.Name, "it rejected a response without naming a resource, and which one it is is being looked for"})
 		case unclear:
 			out.late(x, LateProxy{p.Mesh, p.Name, "it rejected something, and the policies behind that are being looked for"})
 		default:
@@ -312,7 +315,7 @@ func (s *Server) appliedList(w http.ResponseWriter, r *http.Request) *Error {
 	q := r.URL.Query()
 	x := s.situation(maxListed)
 	out := AppliedList{Items: []Applied{}}
-	for _, res := range x.snap.Set().Kind(d.Kind) {
+	for _, res := range only(x.snap.Set().Kind(d.Kind), resourceKey, s.visible(r, access.VerbInspect)) {
 		if mesh := q.Get("mesh"); mesh != "" && mesh != res.Mesh {
 			continue
 		}

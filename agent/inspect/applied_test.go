@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -280,7 +281,7 @@ func TestWaitEndsWithTheAgent(t *testing.T) {
 	a := &api{t: t, store: st, base: "http://nearside"}
 	a.put(store.Source{Kind: store.SourceAPI}, appliedMesh)
 	a.reconcile()
-	o := inspect.Options{Registry: registry(t), Store: st, Last: a.last.Load, NewMesh: newMesh, Watch: set.watch, Progress: func() []xds.Progress {
+	o := inspect.Options{Registry: registry(t), Store: st, Last: a.last.Load, NewMesh: newMesh, Access: inspect.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Watch: set.watch, Progress: func() []xds.Progress {
 		select {
 		case looked <- struct{}{}:
 		default:

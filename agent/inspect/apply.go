@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,26 +16,23 @@ import (
 
 // apply is POST /v1/apply: a stream of documents, all validated before the first is stored, all stored in one step.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
-	author, e := s.author(r)
-	if e != nil {
-		return e
-	}
 	dry, e := boolQuery(r, "dryRun")
 	if e != nil {
 		return e
 	}
+	nothing := s.mayWriteNothing(w, r)
 	body, e := s.body(r)
 	if e != nil {
-		return e
+		return cmp.Or(nothing, e)
 	}
-	rs, e := s.decodeAll(body)
+	rs, kept, e := s.decodeAll(body)
 	if e != nil {
-		return e
+		return cmp.Or(nothing, e)
 	}
 	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
 		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
 	}
-	out, e := s.writeChecked(r, author, rs, dry)
+	out, e := s.writeChecked(r, rs, kept, dry)
 	if e != nil {
 		return e
 	}
@@ -43,8 +41,8 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // decodeAll decodes a stream of documents in which each resource stands once.
-func (s *Server) decodeAll(body []byte) ([]*resource.Resource, *Error) {
-	rs, faults := s.opts.Registry.Decode("", body)
+func (s *Server) decodeAll(body []byte) ([]*resource.Resource, keptSecrets, *Error) {
+	rs, kept, faults := s.decode(body)
 	seen := map[resource.Key]bool{}
 	for _, res := range rs {
 		if seen[res.Key] {
@@ -53,12 +51,12 @@ func (s *Server) decodeAll(body []byte) ([]*resource.Resource, *Error) {
 		seen[res.Key] = true
 	}
 	if len(faults) > 0 {
-		return nil, invalidDocument(faults, true)
+		return nil, nil, invalidDocument(faults, true)
 	}
 	if len(rs) == 0 {
-		return nil, invalid("the body holds no document; send resources as JSON or YAML")
+		return nil, nil, invalid("the body holds no document; send resources as JSON or YAML")
 	}
-	return rs, nil
+	return rs, kept, nil
 }
 
 func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
@@ -84,7 +82,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
 		}
 		there = !rev.Deleted
 		if rev.Resource != nil {
-			doc, err := resource.Marshal(rev.Resource)
+			doc, err := resource.Shown(rev.Resource)
 			if err != nil {
 				return encodeFailed(a.key, err)
 			}
@@ -99,41 +97,50 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
 // rollback is POST /v1/rollback: the content of an earlier revision comes back as a new one. A resource that was
 // deleted is there again.
 func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
-	author, e := s.author(r)
-	if e != nil {
-		return e
-	}
+	nothing := s.mayWriteNothing(w, r)
 	body, e := s.body(r)
 	if e != nil {
-		return e
+		return cmp.Or(nothing, e)
 	}
 	var req Rollback
 	if e := decodeRequest(body, &req); e != nil {
+		return cmp.Or(nothing, e)
+	}
+	key, e := s.named(req.Type, req.Mesh, req.Name)
+	if e != nil {
+		return cmp.Or(nothing, e)
+	}
+	if e := s.mayWrite(r, s.opts.Store.Snapshot(), key); e != nil { // before anything is told of the resource
 		return e
-	}
-	d, ok := s.opts.Registry.Lookup(req.Type)
-	if !ok {
-		return invalidField("type", "%q is no kind of resource", req.Type)
-	}
-	key := resource.Key{Kind: d.Kind, Mesh: req.Mesh, Name: req.Name}
-	switch {
-	case req.Name == "":
-		return invalidField("name", "is empty; name the resource")
-	case d.Scope == resource.ScopeGlobal:
-		key.Mesh = ""
-	case req.Mesh == "":
-		return invalidField("mesh", "is empty; %s belongs to a mesh", d.Kind)
 	}
 	rev, e := s.revision(key, req.Revision)
 	if e != nil {
 		return e
 	}
-	out, e := s.writeChecked(r, author, []*resource.Resource{rev.Resource}, req.DryRun)
+	out, e := s.writeChecked(r, []*resource.Resource{rev.Resource}, nil, req.DryRun)
 	if e != nil {
 		return e
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
+}
+
+// named returns the key of a resource that a request names.
+func (s *Server) named(typ, mesh, name string) (resource.Key, *Error) {
+	d, ok := s.opts.Registry.Lookup(typ)
+	if !ok {
+		return resource.Key{}, invalidField("type", "%q is no kind of resource", typ)
+	}
+	key := resource.Key{Kind: d.Kind, Mesh: mesh, Name: name}
+	switch {
+	case name == "":
+		return key, invalidField("name", "is empty; name the resource")
+	case d.Scope == resource.ScopeGlobal:
+		key.Mesh = ""
+	case mesh == "":
+		return key, invalidField("mesh", "is empty; %s belongs to a mesh", d.Kind)
+	}
+	return key, nil
 }
 
 // revision finds a state that a resource was in and can be in again.

@@ -19,8 +19,8 @@ import (
 // config is made.
 const checkTime = 10 * time.Second
 
-// diff is POST /v1/diff: a stream of documents, and in the query what else would change. It stores nothing, so every
-// reader may ask.
+// diff is POST /v1/diff: a stream of documents, and in the query what else would change. It stores nothing; whoever may
+// look into the proxies may ask.
 func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 	shadow, e := boolQuery(r, "shadow")
 	if e != nil {
@@ -55,9 +55,12 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 		if e != nil {
 			return e
 		}
-		if q.Put, e = s.decodeAll(body); e != nil {
+		if q.Put, _, e = s.decodeAll(body); e != nil {
 			return e
 		}
+	}
+	if e := s.mayDiff(r, &q); e != nil {
+		return e
 	}
 	d, v, e := s.preview(r.Context(), q)
 	if e != nil {

@@ -5,12 +5,12 @@
 //
 //   - Every answer of an API path is JSON. An error is a problem document of RFC 9457 (application/problem+json) with
 //     type, title, status, detail and, for bad input, invalid_parameters [{field, reason}].
-//   - Reading is open to every peer that can open the socket. Writing needs root, the agent's user or a member of the
-//     socket's group, known by the peer credentials of the connection (unix(7), SO_PEERCRED); over TCP it needs the
-//     token. Requests that look as if a browser had sent them are refused.
+//   - Every route says what it takes of who calls it; [access.Roles] decides. Who that is follows from the peer
+//     credentials of the connection (unix(7), SO_PEERCRED), or from a token, which TCP needs for all but /, /livez and
+//     /readyz. Lists have what the sender may see. Requests that look as if a browser had sent them are refused.
 //   - All documents of a write are validated before the first is stored, and all are stored in one step.
 //   - Lists are sorted and answers deterministic; private keys appear nowhere.
-//   - Work per request is bounded: body, header and answer times, connections.
+//   - Work is bounded, per request and per user: body, header and answer times, connections, wrong tokens.
 //
 // The part that computes an answer from a resource set ([ProxyConfig]) is pure, and commands use it offline.
 package inspect

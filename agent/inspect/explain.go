@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -44,8 +45,9 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-// explain is POST /v1/explain. It changes nothing, so every reader may ask.
+// explain is POST /v1/explain. It changes nothing; whoever may look into the proxies may ask.
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxQuestion)
 	body, e := s.body(r)
 	if e != nil {
 		return e
@@ -72,7 +74,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 		writeJSON(w, http.StatusOK, flow)
 		return nil
 	}
-	x, e := s.explainPolicy(q.Policy)
+	x, e := s.explainPolicy(r, q.Policy)
 	if e != nil {
 		return e
 	}
@@ -80,7 +82,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
-func (s *Server) explainPolicy(q *explain.PolicyQuestion) (*explain.Policy, *Error) {
+func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*explain.Policy, *Error) {
 	d, ok := s.opts.Registry.Lookup(q.Type)
 	switch {
 	case !ok:
@@ -93,6 +95,11 @@ func (s *Server) explainPolicy(q *explain.PolicyQuestion) (*explain.Policy, *Err
 		return nil, invalidField("policy.dataplane", "is empty; name the dataplane")
 	}
 	in := cmp.Or(q.Mesh, resource.DefaultMesh)
+	for _, k := range [...]resource.Key{{Kind: kindDataplane, Mesh: in, Name: q.Dataplane}, {Kind: d.Kind, Mesh: in, Name: q.Name}} {
+		if e := s.can(r, access.VerbInspect, k); e != nil {
+			return nil, e
+		}
+	}
 	m, e := s.mesh(in)
 	if e != nil {
 		return nil, e

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -22,7 +23,11 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	if target.From == "" {
 		return nil, invalidField(member+".from", "is empty; name the dataplane whose workload dials")
 	}
-	m, e := s.mesh(cmp.Or(target.Mesh, resource.DefaultMesh))
+	in := cmp.Or(target.Mesh, resource.DefaultMesh)
+	if e := s.can(r, access.VerbInspect, resource.Key{Kind: kindDataplane, Mesh: in, Name: target.From}); e != nil {
+		return nil, e
+	}
+	m, e := s.mesh(in)
 	if e != nil {
 		return nil, e
 	}
@@ -47,11 +52,28 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 	case err != nil:
 		return nil, generationError(err)
 	}
+	if e := s.mayFlow(r, out); e != nil {
+		return nil, e
+	}
 	// A store that has moved on since may have other resources under these names.
 	if snap, last := s.opts.Store.Snapshot(), s.opts.Last(); last != nil && last.Revision == snap.Revision() {
 		revisions(out, snap)
 	}
 	return out, nil
+}
+
+// mayFlow refuses an explanation that tells of proxies at the other end that the sender may not look into.
+func (s *Server) mayFlow(r *http.Request, f *explain.Flow) *Error {
+	for i := range f.Servers {
+		d := f.Servers[i].Dataplane
+		if e := s.can(r, access.VerbInspect, resource.Key{Kind: d.Type, Mesh: d.Mesh, Name: d.Name}); e != nil {
+			return e
+		}
+	}
+	if f.Shadow != nil {
+		return s.mayFlow(r, f.Shadow)
+	}
+	return nil
 }
 
 // revisions adds the revisions of stored resources to an explanation.

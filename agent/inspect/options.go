@@ -8,11 +8,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/token"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -28,6 +30,8 @@ type Options struct {
 	NewMesh change.NewMesh
 	// Proxies returns who asks for xDS, connected or recently so: [xds.Server.Status]. Nil: nobody.
 	Proxies func() []xds.ProxyStatus
+	// Refused returns the streams that were refused: [xds.Server.Refused]. Nil: none are shown.
+	Refused func() xds.Refusals
 	// ProxiesOf returns those of one proxy: [xds.Server.StatusOf]. Nil: they are looked for in Proxies.
 	ProxiesOf func(node.Ref) []xds.ProxyStatus
 	// Progress says how far these are, and Watch gives a channel that tells of changes of that: [xds.Server.Progress] and
@@ -43,8 +47,9 @@ type Options struct {
 	// other agents.
 	Live, Ready func() []Check
 	Access      Access
-	Metrics     prometheus.Gatherer // what /metrics serves; nil: /metrics is not found
-	Log         *slog.Logger        // nil: discard
+	Metrics     prometheus.Gatherer   // what /metrics serves; nil: /metrics is not found
+	Measure     prometheus.Registerer // where the metrics of the API itself are registered; nil: nowhere
+	Log         *slog.Logger          // nil: discard
 	Limits      Limits
 }
 
@@ -93,6 +98,7 @@ type FileStatus struct {
 	KeptUntil time.Time         `json:"keptUntil,omitzero"`  // when that ends, unless the file comes back; zero: not before the directory can be read
 	Faults    []resource.Fault  `json:"faults,omitempty"`    // what is wrong with the file as it is now
 	Conflicts map[string]string `json:"conflicts,omitempty"` // Kind/mesh/name: the source that owns it
+	Exposed   string            `json:"exposed,omitempty"`   // it holds a secret that others than its owner can read: what to do
 }
 
 // How a file whose content is still in force can be missing.
@@ -109,12 +115,16 @@ type Check struct {
 	Reason   string `json:"reason,omitempty"`   // what is wrong and what to do, or what is well
 }
 
-// Access says who may write.
+// Access says who may do what.
 type Access struct {
-	UID int // the agent's user; root may always write
-	GID int // the group of the socket; negative: none
-	// Token is the bearer token that allows writes over TCP. Empty: TCP is read-only.
+	Roles *access.Roles
+	// Token is the bearer token of api.tokenFile, whose subject is [access.StaticSubject]. Empty: there is none.
 	Token string
+	// Verify returns what a signed token for the API says, or why it is not right. The error is shown to who sent it. Nil:
+	// there are none.
+	Verify func(text string) (token.Claims, error)
+	// Proxies are the rules of xds.access, which are shown beside the roles. Nil: the default holds.
+	Proxies []access.ProxyRule
 }
 
 // Limits bounds the work for one client. Zero fields take the defaults named beside them.
@@ -125,9 +135,16 @@ type Limits struct {
 	ReadTime    time.Duration // to read a whole request; 30 s
 	WriteTime   time.Duration // to write an answer; 60 s
 	IdleTime    time.Duration // between two requests of a connection; 60 s
-	Connections int           // open at once, per listener; 256
+	Connections int           // open at once, per listener; 256, of which one in 16 is for root and the agent's user
+	PerOwner    int           // of one user or address, root and the agent's user aside; a quarter of Connections
+	Waits       int           // of one user or address under way at once; 16
+	Comparisons int           // differences and explanations of one user or address, under way or in the queue; 8
+	Configs     int           // configs and rules of one user or address under way at once; 16
 	PageSize    int           // items of a list page when the request names no size; 100
 }
+
+// reserved is how many connections are for root and the agent's user.
+func (l Limits) reserved() int { return l.Connections / 16 }
 
 func (l Limits) withDefaults() Limits {
 	orInt := func(v *int, d int) {
@@ -149,6 +166,10 @@ func (l Limits) withDefaults() Limits {
 	orDur(&l.WriteTime, time.Minute)
 	orDur(&l.IdleTime, time.Minute)
 	orInt(&l.Connections, 256)
+	orInt(&l.PerOwner, max(1, l.Connections/4))
+	orInt(&l.Waits, 16)
+	orInt(&l.Comparisons, 8)
+	orInt(&l.Configs, 16)
 	orInt(&l.PageSize, 100)
 	return l
 }
@@ -168,8 +189,8 @@ func (o *Options) Validate() error {
 	if o.NewMesh == nil {
 		errs = append(errs, errors.New("inspect.Options.NewMesh: is nil; give a function that derives meshes"))
 	}
-	if o.Access.UID < 0 {
-		errs = append(errs, fmt.Errorf("inspect.Options.Access.UID: %d is not a user id; 0 and above", o.Access.UID))
+	if o.Access.Roles == nil {
+		errs = append(errs, errors.New("inspect.Options.Access.Roles: is nil; give what decides who may do what"))
 	}
 	for _, l := range []struct {
 		name  string
@@ -178,6 +199,7 @@ func (o *Options) Validate() error {
 		{"Body", o.Limits.Body}, {"Header", int64(o.Limits.Header)}, {"HeaderTime", int64(o.Limits.HeaderTime)},
 		{"ReadTime", int64(o.Limits.ReadTime)}, {"WriteTime", int64(o.Limits.WriteTime)},
 		{"IdleTime", int64(o.Limits.IdleTime)}, {"Connections", int64(o.Limits.Connections)},
+		{"PerOwner", int64(o.Limits.PerOwner)}, {"Waits", int64(o.Limits.Waits)}, {"Comparisons", int64(o.Limits.Comparisons)}, {"Configs", int64(o.Limits.Configs)},
 		{"PageSize", int64(o.Limits.PageSize)},
 	} {
 		if l.value < 0 {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // Error is the body of an answer that is not a success: a problem document of RFC 9457 with the member
@@ -17,6 +19,7 @@ type Error struct {
 	Status            int                `json:"status"`
 	Detail            string             `json:"detail"`
 	InvalidParameters []InvalidParameter `json:"invalid_parameters"`
+	Denied            []Denied           `json:"denied,omitempty"` // of the type [ProblemDenied]
 }
 
 // InvalidParameter is one field of a request that was refused.
@@ -54,6 +57,8 @@ const (
 	ProblemInvalid    = "/problems/invalid-request"
 	ProblemDocument   = "/problems/invalid-resource"
 	ProblemDenied     = "/problems/permission-denied"
+	ProblemToken      = "/problems/token-needed"
+	ProblemLimited    = "/problems/too-many-requests"
 	ProblemBrowser    = "/problems/browser-refused"
 	ProblemStale      = "/problems/stale-revision"
 	ProblemExists     = "/problems/exists"
@@ -94,8 +99,15 @@ func invalidQuery(name, value, allowed string) *Error {
 	return invalid("query parameter "+name+": "+reason, InvalidParameter{Field: name, Reason: reason})
 }
 
+// writeError answers with a problem. What it quotes of a request may hold a key in the wrong place.
 func writeError(w http.ResponseWriter, e *Error) {
-	writeBody(w, e.Status, "application/problem+json", e)
+	shown := *e
+	shown.Detail, shown.InvalidParameters = clip.Secrets(e.Detail), slices.Clone(e.InvalidParameters)
+	for i := range shown.InvalidParameters {
+		p := &shown.InvalidParameters[i]
+		p.Document, p.Field, p.Reason = clip.Secrets(p.Document), clip.Secrets(p.Field), clip.Secrets(p.Reason)
+	}
+	writeBody(w, e.Status, "application/problem+json", &shown)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) { writeBody(w, status, "application/json", v) }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/explain"
-
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -112,6 +112,9 @@ func (s *Server) oneProxy(snap *store.Snapshot, last *Last, ref node.Ref) *Proxy
 	return p
 }
 
+// proxyKey names the resource that a proxy is made of.
+func proxyKey(p Proxy) resource.Key { return node.Ref{Type: p.Type, Mesh: p.Mesh, Name: p.Name}.Key() }
+
 func newProxy(ref node.Ref) *Proxy {
 	return &Proxy{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Clients: []xds.ProxyStatus{}, Problems: []Problem{}}
 }
@@ -179,7 +182,7 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *Error {
 		return e
 	}
 	last := s.opts.Last()
-	all := s.allProxies(s.opts.Store.Snapshot(), last)
+	all := only(s.allProxies(s.opts.Store.Snapshot(), last), proxyKey, s.visible(r, access.VerbInspect))
 	if include["reach"] && last != nil {
 		for i := range all {
 			if m := last.Meshes[all[i].Mesh]; m != nil && r.Context().Err() == nil {

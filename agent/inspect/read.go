@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
@@ -115,6 +117,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *Error {
 	} else {
 		all = set.Kind(a.desc.Kind)
 	}
+	all = only(all, resourceKey, s.visible(r, access.VerbList))
 	out := List{Total: len(all), Items: []json.RawMessage{}}
 	for _, res := range all[min(offset, len(all)):min(offset+size, len(all))] {
 		rec, _ := snap.Get(res.Key)
@@ -138,7 +141,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *Error {
 
 // document returns a record as an Item, or as its universal form with Kuma's two times.
 func document(rec store.Record, meta bool) (json.RawMessage, *Error) {
-	doc, err := resource.Marshal(rec.Resource)
+	doc, err := resource.Shown(rec.Resource)
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
 	}
@@ -164,8 +167,18 @@ func metaOf(rec store.Record) Meta {
 }
 
 // etag holds the revision and the beginning of the content hash: should the state file be lost and revisions start
-// again, a tag from before does not match by accident.
-func etag(rec store.Record) string { return fmt.Sprintf(`"%d-%x"`, rec.Revision, rec.Digest[:4]) }
+// again, a tag from before does not match by accident. Of a resource with secrets it is the hash of what is shown, by which no
+// secret can be guessed.
+func etag(rec store.Record) string {
+	sum := [32]byte{}
+	copy(sum[:], rec.Digest[:])
+	if rec.HasSecrets {
+		if b, err := resource.Shown(rec.Resource); err == nil {
+			sum = sha256.Sum256(b)
+		}
+	}
+	return fmt.Sprintf(`"%d-%x"`, rec.Revision, sum[:4])
+}
 
 // tagListed reports whether a list of entity tags (RFC 9110, 13.1) holds one. A weak tag counts: equal revisions are
 // equal bytes.

@@ -1,74 +1,131 @@
 package inspect
 
 import (
+	"bytes"
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/node"
 )
 
 // handler answers one method of one path with a document or a problem.
 type handler func(w http.ResponseWriter, r *http.Request) *Error
 
+// route is one method of one path, with what it takes of who calls it.
+type route struct {
+	method, pattern string
+	need            need
+	handle          handler
+}
+
+// table is every route of the API.
+func (s *Server) table() []route {
+	const get, put, post, del = http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
+	inspect := ofPath(access.VerbInspect)
+	dataplane, egress, ingress := inspects(kindDataplane), inspects(node.ProxyEgress.Kind()), inspects(node.ProxyIngress.Kind())
+	config := func(h handler) handler { return s.shared(&s.configs, s.limits.Configs, h) }
+	compare := func(h handler) handler { return s.shared(&s.compares, s.limits.Comparisons, h) }
+	one := func(pattern string) []route {
+		return []route{
+			{get, pattern, ofPath(access.VerbGet), s.get},
+			{put, pattern, ofPath(access.VerbCreate, access.VerbUpdate), s.put},
+			{del, pattern, ofPath(access.VerbDelete), s.delete},
+		}
+	}
+	out := []route{
+		{get, "/{$}", anyone, s.index},
+		{get, "/livez", anyone, s.livez},
+		{get, "/readyz", anyone, s.readyz},
+
+		{get, "/v1/access", inspect, s.roles},
+		{get, "/v1/access/whoami", connected, s.whoami},
+		{get, "/v1/access/can", connected, s.whetherCan},
+		{post, "/v1/access/can", connected, s.whetherCan},
+
+		{get, "/v1/status", inspect.orSome(), s.status},
+		{get, "/v1/kinds", reader, s.kinds},
+		{get, "/v1/names", reader, s.names},
+		{get, "/v1/dataplanes", dataplane.orSome(), s.proxies},
+		{get, "/v1/dataplanes/{mesh}/{name}/status", dataplane, s.proxy},
+		{get, "/v1/dataplanes/{mesh}/{name}/policies", dataplane, s.policies},
+		{get, "/v1/services", inspect.orSome(), s.services},
+		{get, "/v1/applied/{plural}", inspect.orSome(), s.appliedList},
+		{get, "/v1/history/{plural}/{name}", ofPath(access.VerbGet), s.history},
+		{get, "/v1/history/{plural}/{mesh}/{name}", ofPath(access.VerbGet), s.history},
+		{post, "/v1/apply", reader, s.apply},
+		{post, "/v1/rollback", reader, s.rollback},
+		{post, "/v1/explain", inspect.orSome(), compare(s.explain)},
+		{post, "/v1/wait", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.wait)},
+		{post, "/v1/diff", inspect.orSome(), compare(s.diff)},
+
+		{get, "/v1/zoneegresses/{name}/status", egress, s.zoneProxy(node.ProxyEgress)},
+		{get, "/v1/zoneingresses/{name}/status", ingress, s.zoneProxy(node.ProxyIngress)},
+		{get, "/zoneegresses/{name}/_config", egress, config(s.zoneConfig(node.ProxyEgress))},
+		{get, "/zoneingresses/{name}/_config", ingress, config(s.zoneConfig(node.ProxyIngress))},
+		{get, "/meshes/{mesh}/dataplanes/{name}/_config", dataplane, config(s.config)},
+		{get, "/meshes/{mesh}/dataplanes/{name}/_rules", dataplane, config(s.rules)},
+		{get, "/meshes/{mesh}/{plural}/{name}/_hostnames", inspect, s.hostnames},
+		{get, "/{plural}", ofPath(access.VerbList).orSome(), s.list},
+		{get, "/meshes/{mesh}/{plural}", ofPath(access.VerbList).orSome(), s.list},
+	}
+	if s.opts.Metrics != nil {
+		metrics := promhttp.HandlerFor(s.opts.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+		out = append(out, route{get, "/metrics", inspect, func(w http.ResponseWriter, r *http.Request) *Error {
+			answer := &buffered{ResponseWriter: w} // who reads slowly keeps no place
+			metrics.ServeHTTP(answer, r)
+			answer.send()
+			return nil
+		}})
+	}
+	return slices.Concat(out, one("/{plural}/{name}"), one("/meshes/{mesh}/{plural}/{name}"))
+}
+
+// buffered holds back an answer until it is complete.
+type buffered struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+func (b *buffered) WriteHeader(status int)      { b.status = status }
+func (b *buffered) Write(p []byte) (int, error) { return b.body.Write(p) }
+
+func (b *buffered) send() {
+	b.ResponseWriter.WriteHeader(cmp.Or(b.status, http.StatusOK))
+	_, _ = b.ResponseWriter.Write(b.body.Bytes()) // a client that went away is not our failure
+}
+
 // routes is every path of the API. Methods are told apart here and not in the patterns, so that a wrong one is
 // answered by this package and in JSON.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	on := func(pattern string, methods map[string]handler) {
-		mux.Handle(pattern, byMethod(methods))
+	paths := map[string]map[string]route{}
+	for _, x := range s.table() {
+		if paths[x.pattern] == nil {
+			paths[x.pattern] = map[string]route{}
+		}
+		paths[x.pattern][x.method] = x
 	}
-	get := func(pattern string, h handler) { on(pattern, map[string]handler{http.MethodGet: h}) }
-	post := func(pattern string, h handler) { on(pattern, map[string]handler{http.MethodPost: h}) }
-
-	get("/{$}", s.index)
-	get("/livez", s.livez)
-	get("/readyz", s.readyz)
-	if s.opts.Metrics != nil {
-		metrics := promhttp.HandlerFor(s.opts.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-		get("/metrics", func(w http.ResponseWriter, r *http.Request) *Error {
-			metrics.ServeHTTP(w, r)
-			return nil
-		})
+	for pattern, methods := range paths {
+		mux.Handle(pattern, s.byMethod(methods))
 	}
-
-	get("/v1/status", s.status)
-	get("/v1/kinds", s.kinds)
-	get("/v1/names", s.names)
-	get("/v1/dataplanes", s.proxies)
-	get("/v1/dataplanes/{mesh}/{name}/status", s.proxy)
-	get("/v1/dataplanes/{mesh}/{name}/policies", s.policies)
-	get("/v1/services", s.services)
-	get("/v1/applied/{plural}", s.appliedList)
-	get("/v1/history/{plural}/{name}", s.history)
-	get("/v1/history/{plural}/{mesh}/{name}", s.history)
-	post("/v1/apply", s.apply)
-	post("/v1/rollback", s.rollback)
-	post("/v1/explain", s.explain)
-	post("/v1/wait", s.wait)
-	post("/v1/diff", s.diff)
-
-	get("/v1/zoneegresses/{name}/status", s.zoneProxy(node.ProxyEgress))
-	get("/v1/zoneingresses/{name}/status", s.zoneProxy(node.ProxyIngress))
-	get("/zoneegresses/{name}/_config", s.zoneConfig(node.ProxyEgress))
-	get("/zoneingresses/{name}/_config", s.zoneConfig(node.ProxyIngress))
-	get("/meshes/{mesh}/dataplanes/{name}/_config", s.config)
-	get("/meshes/{mesh}/dataplanes/{name}/_rules", s.rules)
-	get("/meshes/{mesh}/{plural}/{name}/_hostnames", s.hostnames)
-	one := map[string]handler{http.MethodGet: s.get, http.MethodPut: s.put, http.MethodDelete: s.delete}
-	get("/{plural}", s.list)
-	on("/{plural}/{name}", one)
-	get("/meshes/{mesh}/{plural}", s.list)
-	on("/meshes/{mesh}/{plural}/{name}", one)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if _, e := s.identify(w, r); e != nil {
+			writeError(w, e)
+			return
+		}
 		writeError(w, notFound("nothing is served at %q; the paths are in docs/api.md", r.URL.Path))
 	})
 	return mux
 }
 
-func byMethod(methods map[string]handler) http.Handler {
+// byMethod answers the methods of one path: first who asks is made out, then whether he may, then the request is read.
+func (s *Server) byMethod(methods map[string]route) http.Handler {
 	var allowed []string
 	for m := range methods {
 		allowed = append(allowed, m)
@@ -78,20 +135,49 @@ func byMethod(methods map[string]handler) http.Handler {
 	}
 	slices.Sort(allowed)
 	allow := strings.Join(allowed, ", ")
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	answer := func(w http.ResponseWriter, r *http.Request) *Error {
 		m := r.Method
 		if m == http.MethodHead {
 			m = http.MethodGet // net/http leaves the body out
 		}
-		h, ok := methods[m]
+		x, ok := methods[m]
+		if !x.need.open {
+			var e *Error
+			if r, e = s.identify(w, r); e != nil {
+				return e
+			}
+		}
 		if !ok {
 			w.Header().Set("Allow", allow)
-			writeError(w, problem(http.StatusMethodNotAllowed, ProblemMethod, "Method not allowed",
-				"%s is not possible at %q; allowed: %s", r.Method, r.URL.Path, allow))
-			return
+			return problem(http.StatusMethodNotAllowed, ProblemMethod, "Method not allowed",
+				"%s is not possible at %q; allowed: %s", r.Method, r.URL.Path, allow)
 		}
-		if e := h(w, r); e != nil {
+		if e := s.authorize(r, x.need); e != nil {
+			return e
+		}
+		return x.handle(w, r)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if e := answer(w, r); e != nil {
 			writeError(w, e)
 		}
 	})
+}
+
+// shared is a handler of which one user or address has a bounded number under way, so that nobody holds up the others.
+func (s *Server) shared(x *shares, most int, h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) *Error {
+		p := peerOf(r)
+		if s.opts.Access.Roles.Operator(&p) {
+			return h(w, r)
+		}
+		release := x.take(p.Owner(), most)
+		if release == nil {
+			w.Header().Set("Retry-After", "1")
+			return problem(http.StatusTooManyRequests, ProblemLimited, "Too many requests",
+				"%s has %d such requests under way, which is the most; repeat it when one of them has ended", p.Owner(), most)
+		}
+		defer release()
+		return h(w, r)
+	}
 }

@@ -9,6 +9,10 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/agent/access"
 )
 
 // Server answers the API. Make one with [New].
@@ -26,6 +30,12 @@ type Server struct {
 	verifying chan struct{} // one slot: who fills it may check a change
 	savings   savings
 	rendered  RenderCache
+
+	limiter  access.Limiter
+	failures *prometheus.CounterVec // of authentication, by reason
+	waits    shares
+	compares shares
+	configs  shares
 }
 
 // New checks the options and builds the server. It opens nothing and starts nothing.
@@ -37,13 +47,17 @@ func New(o Options) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	var err error
+	if s.failures, err = newAuthFailures(o.Measure); err != nil {
+		return nil, fmt.Errorf("register the metrics of the API: %w", err)
+	}
 	s.stopping = make(chan struct{})
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	s.handler = s.guard(s.routes())
 	return s, nil
 }
 
-// Handler returns the API without the sockets. Requests that do not come through [Server.Serve] may only read.
+// Handler returns the API without the sockets. Requests that do not come through [Server.Serve] count as those over TCP.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // drainTime is how long requests in flight may go on after the context has ended.
@@ -68,7 +82,8 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	var wg sync.WaitGroup
 	for _, l := range listeners {
 		wg.Go(func() {
-			err := srv.Serve(&boundedListener{Listener: l, max: s.limits.Connections, log: s.log})
+			err := srv.Serve(&boundedListener{Listener: l, limits: s.limits, log: s.log,
+				asksCgroup: s.opts.Access.Roles.AsksCgroup(), privileged: s.opts.Access.Roles.Operator})
 			if !errors.Is(err, http.ErrServerClosed) {
 				cancel(fmt.Errorf("api on %s: %w", l.Addr(), err))
 			}
@@ -89,56 +104,4 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		return err
 	}
 	return nil
-}
-
-// boundedListener closes connections beyond a number at once, instead of leaving them in the backlog where the client
-// could not tell a busy agent from a dead one.
-type boundedListener struct {
-	net.Listener
-	max int
-	log *slog.Logger
-
-	mu   sync.Mutex
-	open int // guarded by mu
-}
-
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		l.mu.Lock()
-		full := l.open >= l.max
-		if !full {
-			l.open++
-		}
-		l.mu.Unlock()
-		if !full {
-			return l.counted(c), nil
-		}
-		l.log.Warn("api: a connection was closed because too many are open", "socket", l.Addr().String(), "max", l.max)
-		_ = c.Close()
-	}
-}
-
-func (l *boundedListener) counted(c net.Conn) net.Conn {
-	var once sync.Once
-	return &countedConn{Conn: c, closed: func() {
-		once.Do(func() {
-			l.mu.Lock()
-			l.open--
-			l.mu.Unlock()
-		})
-	}}
-}
-
-type countedConn struct {
-	net.Conn
-	closed func()
-}
-
-func (c *countedConn) Close() error {
-	c.closed()
-	return c.Conn.Close()
 }

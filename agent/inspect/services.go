@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -92,6 +93,9 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *Error {
 			return e
 		}
 	}
+	if e := s.mayServices(r, o.Kind, q.Get("mesh")); e != nil {
+		return e
+	}
 	last := s.opts.Last()
 	if last == nil {
 		return notReady()
@@ -107,6 +111,7 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *Error {
 	for _, name := range meshes {
 		all = append(all, ListServices(last.Meshes[name].View, o)...)
 	}
+	all = only(all, serviceKey, s.visible(r, access.VerbInspect))
 	out := Services{Total: len(all), Items: append([]Service{}, all[min(offset, len(all)):min(offset+size, len(all))]...)}
 	if offset+size < len(all) {
 		q.Set("size", strconv.Itoa(size))
@@ -116,6 +121,35 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
+}
+
+// mayServices refuses somebody who may look into no service of a kind, or with an empty kind of any.
+func (s *Server) mayServices(r *http.Request, kind, inMesh string) *Error {
+	p := peerOf(r)
+	kinds := []string{mesh.KindMeshService, mesh.KindMeshExternalService, mesh.KindMeshMultiZoneService}
+	if kind != "" {
+		kinds = []string{serviceKey(Service{Kind: kind}).Kind}
+	}
+	var refused error
+	for _, k := range kinds {
+		err := s.opts.Access.Roles.CanSome(&p, access.Action{Verb: access.VerbInspect, Kind: k, Mesh: inMesh})
+		if err == nil {
+			return nil
+		}
+		if refused == nil {
+			refused = err
+		}
+	}
+	return denied(refused)
+}
+
+// serviceKey names the resource whose permissions hold for a service. That of a tag counts as a MeshService of its name.
+func serviceKey(x Service) resource.Key {
+	k := resource.Key{Kind: x.Kind, Mesh: x.Mesh, Name: x.Name}
+	if k.Kind == KindServiceTag {
+		k.Kind = mesh.KindMeshService
+	}
+	return k
 }
 
 // serviceKind reads the name of a kind of services, in any of its forms.

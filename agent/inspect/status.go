@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -40,13 +41,17 @@ func health(w http.ResponseWriter, r *http.Request, checks func() []Check) *Erro
 	return nil
 }
 
-func (s *Server) status(w http.ResponseWriter, _ *http.Request) *Error {
+func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
+	visible, whole := s.visible(r, access.VerbInspect), s.may(r, access.VerbInspect, resource.Key{})
 	snap := s.opts.Store.Snapshot()
 	out := Status{
 		Info: s.opts.Info, Ready: true, Checks: []Check{}, Files: []FileStatus{}, Proxies: map[string]int{}, Problems: []Problem{},
 		Store: StoreStatus{Revision: snap.Revision(), Resources: map[string]int{}, Sources: map[string]int{}},
 	}
 	for _, rec := range snap.Records() {
+		if !visible(rec.Key) {
+			continue
+		}
 		out.Store.Resources[rec.Kind]++
 		out.Store.Sources[rec.Source.Kind]++
 	}
@@ -62,8 +67,11 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) *Error {
 		out.Checks = append(out.Checks, s.opts.Ready()...)
 		out.Ready = !slices.ContainsFunc(out.Checks, func(c Check) bool { return !c.OK })
 	}
-	if s.opts.Files != nil {
+	if s.opts.Files != nil && whole { // a file may be about any resource
 		out.Files = append(out.Files, s.opts.Files()...)
+	}
+	if s.opts.Refused != nil {
+		out.Refused = s.opts.Refused()
 	}
 	last := s.opts.Last()
 	if last != nil {
@@ -71,7 +79,10 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) *Error {
 		out.Problems = append(out.Problems, last.Problems...)
 	}
 	out.Problems = append(out.Problems, s.rejections()...)
-	for _, p := range s.allProxies(snap, last) {
+	if !whole {
+		out.Problems = only(out.Problems, func(p Problem) resource.Key { return keyOf(p.Resource) }, visible)
+	}
+	for _, p := range only(s.allProxies(snap, last), proxyKey, visible) {
 		out.Proxies[p.State]++
 	}
 	h := s.opts.Store.Health()
@@ -80,10 +91,25 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) *Error {
 		out.Store.Error = h.Err.Error()
 	}
 	for _, q := range h.Quarantined {
+		if !whole {
+			break
+		}
 		out.Store.Quarantined = append(out.Store.Quarantined, Quarantined{Bucket: q.Bucket, Key: q.Key, Reason: q.Reason, Restored: q.Restored})
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
+}
+
+// keyOf reads the form that [resource.Key.String] writes.
+func keyOf(text string) resource.Key {
+	parts := strings.SplitN(text, "/", 3)
+	switch len(parts) {
+	case 3:
+		return resource.Key{Kind: parts[0], Mesh: parts[1], Name: parts[2]}
+	case 2:
+		return resource.Key{Kind: parts[0], Name: parts[1]}
+	}
+	return resource.Key{Kind: text}
 }
 
 // names is GET /v1/names?kind=&mesh=&prefix=: without kind the kinds, else the names of its resources.
@@ -105,12 +131,20 @@ func (s *Server) names(w http.ResponseWriter, r *http.Request) *Error {
 		if !ok {
 			return invalidQuery("kind", kind, "give the name of a kind; without it the kinds are listed")
 		}
+		mesh := q.Get("mesh")
+		if d.Scope != resource.ScopeMesh {
+			mesh = ""
+		}
+		p := peerOf(r)
+		if err := s.opts.Access.Roles.CanSome(&p, access.Action{Verb: access.VerbList, Kind: d.Kind, Mesh: mesh}); err != nil {
+			return denied(err)
+		}
 		set := s.opts.Store.Snapshot().Set()
 		all := set.Kind(d.Kind)
-		if mesh := q.Get("mesh"); mesh != "" && d.Scope == resource.ScopeMesh {
+		if mesh != "" {
 			all = set.InMesh(d.Kind, mesh)
 		}
-		for _, res := range all {
+		for _, res := range only(all, resourceKey, s.visible(r, access.VerbList)) {
 			add(res.Name)
 		}
 	}

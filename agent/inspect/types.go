@@ -6,6 +6,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // These are the documents of the API, and of `-o json`. Fields are added, never renamed or removed.
@@ -108,6 +109,7 @@ type Status struct {
 	Reconcile *ReconcileStatus `json:"reconcile"` // null before the first
 	Files     []FileStatus     `json:"files"`     // of the resource directory
 	Proxies   map[string]int   `json:"proxies"`   // by state
+	Refused   xds.Refusals     `json:"refused"`   // xDS streams
 	Problems  []Problem        `json:"problems"`
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -16,11 +17,14 @@ const (
 	maxWait = 25 * time.Second
 	// waitQuiet is how long after a change it is looked again: changes come in bursts.
 	waitQuiet = 10 * time.Millisecond
+	// maxQuestion bounds the body of a question, in bytes.
+	maxQuestion = 1 << 20
 )
 
 // wait is POST /v1/wait: it answers when a resource is in force on all proxies that it touches, when one rejects it, or
-// how it stands when the time is up. It changes nothing, so every reader may ask.
+// how it stands when the time is up. It changes nothing; whoever may look into the resource may ask.
 func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxQuestion)
 	body, e := s.body(r)
 	if e != nil {
 		return e
@@ -31,6 +35,9 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	key, timeout, e := s.checkWait(&q)
 	if e != nil {
+		return e
+	}
+	if e := s.can(r, access.VerbInspect, key); e != nil {
 		return e
 	}
 	proxies, stopProxies := s.watchProxies()
@@ -82,18 +89,8 @@ func (s *Server) watchProxies() (<-chan struct{}, func()) {
 
 // checkWait reads a question.
 func (s *Server) checkWait(q *Wait) (key resource.Key, timeout time.Duration, e *Error) {
-	d, ok := s.opts.Registry.Lookup(q.Type)
-	if !ok {
-		return key, 0, invalidField("type", "%q is no kind of resource", q.Type)
-	}
-	key = resource.Key{Kind: d.Kind, Mesh: q.Mesh, Name: q.Name}
-	switch {
-	case q.Name == "":
-		return key, 0, invalidField("name", "is empty; name the resource")
-	case d.Scope == resource.ScopeGlobal:
-		key.Mesh = ""
-	case q.Mesh == "":
-		return key, 0, invalidField("mesh", "is empty; %s belongs to a mesh", d.Kind)
+	if key, e = s.named(q.Type, q.Mesh, q.Name); e != nil {
+		return key, 0, e
 	}
 	switch q.For {
 	case "", ForApplied, ForGone:

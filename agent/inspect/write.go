@@ -7,16 +7,14 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
 
-// target returns what a write to one resource is about, who asks for it, and whether it is only asked what it would do.
-func (s *Server) target(r *http.Request) (a address, author string, dry bool, e *Error) {
-	if author, e = s.author(r); e != nil {
-		return
-	}
+// target returns what a write to one resource is about, and whether it is only asked what it would do.
+func (s *Server) target(r *http.Request) (a address, dry bool, e *Error) {
 	if a, e = s.address(r); e != nil {
 		return
 	}
@@ -25,7 +23,7 @@ func (s *Server) target(r *http.Request) (a address, author string, dry bool, e 
 }
 
 func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
-	a, author, dry, e := s.target(r)
+	a, dry, e := s.target(r)
 	if e != nil {
 		return e
 	}
@@ -33,11 +31,11 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	res, e := s.decodeOne(a.key, body)
+	res, kept, e := s.decodeOne(a.key, body)
 	if e != nil {
 		return e
 	}
-	out, e := s.writeChecked(r, author, []*resource.Resource{res}, dry)
+	out, e := s.writeChecked(r, []*resource.Resource{res}, kept, dry)
 	if e != nil {
 		return e
 	}
@@ -54,46 +52,63 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
-	a, author, dry, e := s.target(r)
+	a, dry, e := s.target(r)
 	if e != nil {
 		return e
 	}
-	c, e := s.remove(r, a, author, true)
+	c, e := s.remove(r, a, true)
 	if e != nil {
 		return e
 	}
 	// A deletion is never refused for what it breaks: it may be the way out of something worse. Whom it breaks is told.
-	d, v := s.check(r.Context(), change.Question{Delete: []resource.Key{a.key}}, dry)
+	q := change.Question{Delete: []resource.Key{a.key}}
+	hidden := s.mayPreview(r, &q)
+	d, v := s.check(r.Context(), q, dry && hidden == nil)
 	if !dry {
-		if c, e = s.remove(r, a, author, false); e != nil {
+		if c, e = s.remove(r, a, false); e != nil {
 			return e
 		}
 	}
-	writeJSON(w, http.StatusOK, Written{Changes: []Change{c}, Warnings: deleteWarnings(v), DryRun: dry, Diff: d})
+	writeJSON(w, http.StatusOK, Written{Changes: []Change{c}, Warnings: withoutDiff(deleteWarnings(v), dry, hidden), DryRun: dry, Diff: d})
 	return nil
 }
 
 // writeChecked stores resources, or with dry finds out what storing them would do, unless that would break proxies. The
 // warnings are about what is not as it reads, and what could not be checked.
-func (s *Server) writeChecked(r *http.Request, author string, rs []*resource.Resource, dry bool) (*Written, *Error) {
-	changes, e := s.write(r, author, rs, true)
+func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool) (*Written, *Error) {
+	changes, e := s.write(r, rs, kept, true)
 	if e != nil {
 		return nil, e
 	}
-	d, v := s.check(r.Context(), change.Question{Put: rs}, dry)
+	q := change.Question{Put: rs}
+	hidden := s.mayPreview(r, &q)
+	d, v := s.check(r.Context(), q, dry && hidden == nil)
 	if e := refusal(v); e != nil {
 		return nil, e
 	}
-	if dry {
+	if d != nil {
 		v.Warnings = nil // the diff of a dry run has them
-	} else if changes, e = s.write(r, author, rs, false); e != nil {
-		return nil, e
 	}
-	return &Written{Changes: changes, Warnings: append(s.inert(changes), checkWarnings(v)...), DryRun: dry, Diff: d}, nil
+	if !dry {
+		if changes, e = s.write(r, rs, kept, false); e != nil {
+			return nil, e
+		}
+	}
+	warnings := withoutDiff(append(s.inert(changes), checkWarnings(v)...), dry, hidden)
+	return &Written{Changes: changes, Warnings: warnings, DryRun: dry, Diff: d}, nil
+}
+
+// withoutDiff adds why a dry run shows no diff: who may write without looking into the proxies gets the same answer as
+// from the write.
+func withoutDiff(warnings []string, dry bool, hidden *Error) []string {
+	if dry && hidden != nil {
+		return append(warnings, "no diff is shown: "+hidden.Detail)
+	}
+	return warnings
 }
 
 // remove deletes a resource, or finds out whether it can be.
-func (s *Server) remove(r *http.Request, a address, author string, dry bool) (Change, *Error) {
+func (s *Server) remove(r *http.Request, a address, dry bool) (Change, *Error) {
 	out := Change{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Action: change.ActionDeleted}
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -114,6 +129,7 @@ func (s *Server) remove(r *http.Request, a address, author string, dry bool) (Ch
 		}
 	}
 	if !dry {
+		author := peerOf(r).Account()
 		recs, err := s.opts.Store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author,
 			Ops: []store.Op{{Delete: a.key, IfRevision: &rec.Revision}}})
 		if err != nil {
@@ -166,13 +182,13 @@ func (s *Server) body(r *http.Request) ([]byte, *Error) {
 }
 
 // decodeOne decodes a body that must hold exactly the resource with that key.
-func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, *Error) {
-	rs, faults := s.opts.Registry.Decode("", body)
+func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, keptSecrets, *Error) {
+	rs, kept, faults := s.decode(body)
 	if len(faults) > 0 {
-		return nil, invalidDocument(faults, len(rs)+len(faults) > 1)
+		return nil, nil, invalidDocument(faults, len(rs)+len(faults) > 1)
 	}
 	if len(rs) != 1 {
-		return nil, invalid("the body holds " + strconv.Itoa(len(rs)) + " documents; send one, or several to /v1/apply")
+		return nil, nil, invalid("the body holds " + strconv.Itoa(len(rs)) + " documents; send one, or several to /v1/apply")
 	}
 	var wrong []InvalidParameter
 	for _, f := range []struct{ field, have, want string }{
@@ -183,9 +199,9 @@ func (s *Server) decodeOne(want resource.Key, body []byte) (*resource.Resource, 
 		}
 	}
 	if len(wrong) > 0 {
-		return nil, invalid("the document is not the resource that the path names", wrong...)
+		return nil, nil, invalid("the document is not the resource that the path names", wrong...)
 	}
-	return rs[0], nil
+	return rs[0], kept, nil
 }
 
 // invalidDocument answers with every fault. With many documents each reason begins with the one it is about.
@@ -203,11 +219,15 @@ func invalidDocument(faults resource.Faults, many bool) *Error {
 }
 
 // write stores resources in one step, or finds out what storing them would do. The checks that need the present state
-// and the write are one step too, as far as other writers of the API are concerned.
-func (s *Server) write(r *http.Request, author string, rs []*resource.Resource, dry bool) ([]Change, *Error) {
+// and the write are one step too, as far as other writers of the API are concerned: one of them is whether the sender
+// may create what is not there, and update what is.
+func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool) ([]Change, *Error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	snap := s.opts.Store.Snapshot()
+	if e := s.mayWrite(r, snap, keysOf(rs)...); e != nil {
+		return nil, e
+	}
 	meshes := map[string]bool{"": true}
 	for _, res := range rs {
 		if res.Kind == kindMesh {
@@ -215,6 +235,7 @@ func (s *Server) write(r *http.Request, author string, rs []*resource.Resource, 
 		}
 	}
 	changes := make([]Change, 0, len(rs))
+	author := peerOf(r).Account()
 	batch := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author}
 	var conflicts []store.Conflict
 	for _, res := range rs {
@@ -231,6 +252,10 @@ func (s *Server) write(r *http.Request, author string, rs []*resource.Resource, 
 				return nil, e
 			}
 		}
+		if from, ok := kept[res.Key]; ok && (!have || from != rec.Revision) {
+			return nil, problem(http.StatusConflict, ProblemStale, "Changed meanwhile",
+				"%s was changed while its secrets were kept; read it again and repeat the change", res.Key)
+		}
 		if have && rec.Source.Kind != store.SourceAPI {
 			conflicts = append(conflicts, store.Conflict{Key: res.Key, Owner: rec.Source, Wanted: batch.Source})
 		}
@@ -240,7 +265,7 @@ func (s *Server) write(r *http.Request, author string, rs []*resource.Resource, 
 			from, c.Action = rec.Revision, change.ActionChanged
 			if rec.Digest == res.Digest {
 				c.Action = change.ActionUnchanged
-			} else if dry {
+			} else if dry && s.may(r, access.VerbGet, res.Key) {
 				c.Fields = change.Fields(rec.Resource, res)
 			}
 		}
@@ -264,6 +289,14 @@ func (s *Server) write(r *http.Request, author string, rs []*resource.Resource, 
 		}
 	}
 	return changes, nil
+}
+
+func keysOf(rs []*resource.Resource) []resource.Key {
+	out := make([]resource.Key, len(rs))
+	for i, res := range rs {
+		out[i] = res.Key
+	}
+	return out
 }
 
 // preconditions checks If-Match and If-None-Match (RFC 9110, 13.1).

@@ -225,7 +225,8 @@ func flatten(out map[string]string, path string, v any) {
 }
 
 // Generator reads resources in the universal format, adds the Mesh "default" where there is none, and returns what
-// makes the config of a dataplane: for tests of what the cases do not show, such as the order of routes.
+// makes the config of a dataplane, with the routes in their listeners: for tests of what the cases do not show, such as the
+// order of routes.
 func Generator(t testing.TB, input []byte, dataplane string) func() *generate.Proxy {
 	t.Helper()
 	rs := InputOf(t, inputFile, input).Resources
@@ -236,9 +237,10 @@ func Generator(t testing.TB, input []byte, dataplane string) func() *generate.Pr
 	return func() *generate.Proxy { return proxyOf(t, m, dataplane) }
 }
 
+// proxyOf makes the config of a dataplane, with the routes in their listeners.
 func proxyOf(t testing.TB, m *generate.Mesh, dataplane string) *generate.Proxy {
 	t.Helper()
-	p, err := generate.Generate(generate.Input{Mesh: m, Name: dataplane, Flavor: node.FlavorEnvoy}, nil, nil)
+	p, err := generate.Generate(generate.Input{Mesh: m, Name: dataplane, Flavor: node.FlavorEnvoy, Inline: true}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

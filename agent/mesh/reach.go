@@ -134,9 +134,6 @@ func (v *View) restrict(list []*resource.Resource, said map[string]*resource.Rea
 	return out
 }
 
-// Said returns what the proxy of a dataplane said that it reaches when the view was made; nil for nothing.
-func (v *View) Said(dataplane string) *resource.Reach { return v.sidecars[dataplane].by }
-
 // Bounds of what is said about lists that lead nowhere.
 const (
 	maxHints      = 16  // entries that have a warning of their own

@@ -3,7 +3,6 @@ package offline
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -185,7 +184,7 @@ func (g *migration) shadow(reg *resource.Registry, p *policy.Migrated) (*resourc
 	rs, faults := reg.Decode("", doc)
 	if len(faults) > 0 || len(rs) != 1 {
 		return nil, nil, fmt.Errorf("%s/%s, which was made of %s, is not valid; write it by hand, and report this: %w",
-			p.Kind, p.Name, strings.Join(from, ", "), errors.Join(faults.Err(), errors.New(string(doc))))
+			p.Kind, p.Name, strings.Join(from, ", "), faults.Err())
 	}
 	return rs[0], doc, nil
 }

@@ -165,7 +165,7 @@ func property(t *testing.T, kind string, mtls bool, make func(r *rand.Rand) []st
 		for _, d := range s[0].View.Dataplanes() {
 			var got [3]map[string]string
 			for i := range s {
-				p, err := generate.Generate(generate.Input{Mesh: s[i], Name: d.Name, Flavor: node.FlavorEnvoy}, nil, nil)
+				p, err := generate.Generate(generate.Input{Mesh: s[i], Name: d.Name, Flavor: node.FlavorEnvoy, Inline: true}, nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -85,13 +85,13 @@ func TestMigrateTimeouts(t *testing.T) {
 		`add Cluster localhost:8080 maxStreamDuration "0s"`,
 		`replace Listener inbound:10.42.0.29:8080 idleTimeout "0s"`,
 		`add Listener inbound:10.42.0.29:8080 requestHeadersTimeout "0s"`,
-		`add Listener inbound:10.42.0.29:8080 idleTimeout "3600s"`,
 		`replace Listener outbound:10.43.13.71:3001 idleTimeout "0s"`,
 		`add Listener outbound:10.43.13.71:3001 requestHeadersTimeout "0s"`,
-		`add Listener outbound:10.43.13.71:3001 idleTimeout "35s"`,
 		`replace Listener outbound:10.43.138.50:8080 idleTimeout "0s"`,
 		`add Listener outbound:10.43.138.50:8080 requestHeadersTimeout "0s"`,
-		`add Listener outbound:10.43.138.50:8080 idleTimeout "25s"`,
+		`add RouteConfiguration inbound:10.42.0.29:8080 idleTimeout "3600s"`,
+		`add RouteConfiguration outbound:10.43.13.71:3001 idleTimeout "35s"`,
+		`add RouteConfiguration outbound:10.43.138.50:8080 idleTimeout "25s"`,
 	}
 	if diff := cmp.Diff(want, live(m, "frontend")); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -30,17 +30,25 @@ type (
 	QuestionError = explain.QuestionError
 	// BootstrapOptions says for which proxy a bootstrap is made.
 	BootstrapOptions = generate.BootstrapOptions
+	// XDSAddress is where an agent is reached over TCP.
+	XDSAddress = generate.XDSAddress
 	// ProxyType says what a proxy is there for.
 	ProxyType = node.Type
 	// ProxyRef names one proxy.
 	ProxyRef = node.Ref
 )
 
+// DefaultMaxConnections is how many connections an Envoy takes unless it is told otherwise.
+const DefaultMaxConnections = generate.DefaultMaxConnections
+
 // The proxies at the border of a zone.
 const (
 	ProxyEgress  = node.ProxyEgress
 	ProxyIngress = node.ProxyIngress
 )
+
+// Redacted stands for a secret in what an agent shows.
+const Redacted = resource.Redacted
 
 // Bootstrap returns the bootstrap of an Envoy as YAML.
 func Bootstrap(o BootstrapOptions) ([]byte, error) { return generate.Bootstrap(o) }
@@ -49,6 +57,8 @@ func Bootstrap(o BootstrapOptions) ([]byte, error) { return generate.Bootstrap(o
 type Text struct {
 	Name string // for faults
 	Data []byte
+	// Shown is true for what an agent has shown, or is to get: [resource.Redacted] may stand there for secrets.
+	Shown bool
 }
 
 // Offline is a set of resources that is worked on without a running agent, by the same code.
@@ -76,7 +86,11 @@ func Read(texts []Text) (*Offline, Faults) {
 	var faults Faults
 	reg := kinds.Registry()
 	for _, t := range texts {
-		rs, fs := reg.Decode(t.Name, t.Data)
+		decode := reg.Decode
+		if t.Shown {
+			decode = reg.DecodeShown
+		}
+		rs, fs := decode(t.Name, t.Data)
 		faults = append(faults, fs...)
 		for i, r := range rs {
 			if first, twice := o.from[r.Key]; twice {

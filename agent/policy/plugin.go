@@ -125,6 +125,10 @@ type Host interface {
 	Warn(k resource.Key, format string, args ...any)
 }
 
+// AdminCluster is the cluster of the bootstrap that leads to the admin interface of its Envoy. The agent does not know
+// where that is.
+const AdminCluster = "nearside-admin"
+
 // Context is what a plugin sees of the proxy whose draft it edits.
 type Context struct {
 	View      *mesh.View

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/envoy/load"
@@ -25,6 +26,7 @@ type CheckFunc func(p *generate.Proxy, c *load.Checker, had *draft.Sealed) []fin
 // config or, where not all is sent or checked, its client has accepted other listeners.
 type verdict struct {
 	of        *draft.Sealed
+	build     *finding.Build    // of the client
 	listeners []*draft.Resource // that the client had
 	publish   *generate.Proxy   // its Sealed has other forms of what is withheld, or goes without
 	withheld  []draft.Withheld
@@ -43,7 +45,16 @@ const (
 func (p *pass) check(key node.Key, s *proxyState) {
 	v := &s.verdict
 	listeners := p.r.o.Publisher.Listeners(key)
+	if p.r.o.Build != nil {
+		if b := p.r.o.Build(key); b != s.proxy.Build {
+			next := *s.proxy
+			next.Build = b
+			s.proxy = &next
+		}
+	}
 	switch {
+	case v.build != s.proxy.Build:
+		*v = p.r.checkConfig(key, s, listeners)
 	case v.of == s.proxy.Sealed && (len(v.withheld) == 0 && v.failed == "" || draft.SameList(v.listeners, listeners)):
 	case p.r.stillFit(key, v, s.proxy):
 		v.of, v.publish = s.proxy.Sealed, s.proxy
@@ -83,7 +94,7 @@ func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) b
 // where there are any, since an address is free only once it has let go of it. A config that cannot be checked is published as it is.
 func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft.Resource) verdict {
 	began := time.Now()
-	v := verdict{of: s.proxy.Sealed, listeners: listeners}
+	v := verdict{of: s.proxy.Sealed, build: s.proxy.Build, listeners: listeners}
 	had := s.fit
 	if had == nil {
 		had = &draft.Sealed{}
@@ -165,7 +176,10 @@ func (p *pass) reportWarnings() {
 }
 
 // defectError is a panic in a pure function: an internal error that one input brought to light.
-type defectError struct{ what any }
+type defectError struct{ what string }
+
+// maxPanic bounds what a panic says, in bytes.
+const maxPanic = 2 << 10
 
 func (e *defectError) Error() string {
 	return fmt.Sprintf("internal error: %v; the log has the stack, please report it", e.what)
@@ -175,9 +189,10 @@ func (e *defectError) Error() string {
 func guard[T any](log *slog.Logger, what string, f func() (T, error)) (out T, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			log.Error("a defect was met; what it concerns keeps its last state", "at", what, "panic", v, "stack", string(debug.Stack()))
+			said := clip.Text(fmt.Sprint(v), maxPanic) // it may quote what it met
+			log.Error("a defect was met; what it concerns keeps its last state", "at", what, "panic", said, "stack", string(debug.Stack()))
 			var none T
-			out, err = none, &defectError{v}
+			out, err = none, &defectError{said}
 		}
 	}()
 	return f()

@@ -64,6 +64,16 @@ func (n *NackWatch) Run(ctx context.Context) {
 	}
 }
 
+// proved returns the rejections without those that are only suspected: nobody is blamed for these. The server triggers another
+// look when more is known.
+func proved(list []xds.Rejection) []xds.Rejection {
+	suspect := func(r xds.Rejection) bool { return r.Suspect }
+	if !slices.ContainsFunc(list, suspect) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), suspect) // the list is the server's
+}
+
 // blamed is what was found in one look: many proxies often reject the same.
 type blamed struct {
 	alike  map[string]map[draft.ResourceID][]xds.Blame // by blameWork.key
@@ -83,6 +93,7 @@ func (n *NackWatch) look(ctx context.Context) {
 	found := &blamed{map[string]map[draft.ResourceID][]xds.Blame{}, map[string]string{}}
 	still := map[node.Key]bool{}
 	for _, p := range n.server.Progress() {
+		p.Rejected = proved(p.Rejected)
 		if len(p.Rejected) == 0 {
 			continue
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/debounce"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/envoy/load"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/identity"
@@ -31,8 +31,11 @@ import (
 // Publisher takes the configs that a [Reconciler] makes; [xds.Server] is one.
 type Publisher interface {
 	Connected() []node.Key
+	// LastStream is asked before a pass looks at anything else; see [xds.Config.LastStream].
+	LastStream() uint64
 	// Listeners returns those that the client of a node has accepted last, sorted by name.
 	Listeners(node.Key) []*draft.Resource
+	Recheck() // ends the streams of clients that may no longer have the config
 	Publish(map[node.Key]xds.Config)
 }
 
@@ -61,9 +64,13 @@ type Options struct {
 	Problems func() []inspect.Problem
 	// Sidecars are what proxies of a mesh say that they reach, by dataplane. Nil: nothing.
 	Sidecars func(mesh string) map[string]*resource.Reach
-	Registry prometheus.Registerer // nil: no metrics
-	Generate GenerateFunc          // nil: generate.Generate
-	Check    CheckFunc             // nil: the check of [generate.Proxy]
+	// Awaited are the node ids whose clients have brought what is not in the store yet, nor in conflict with it. Their configs
+	// stay as they are until it is, when [Reconciler.Trigger] is called. Nil: none.
+	Awaited  func() map[string]bool
+	Registry prometheus.Registerer         // nil: no metrics
+	Generate GenerateFunc                  // nil: generate.Generate
+	Build    func(node.Key) *finding.Build // what the client of a node says of itself; nil: that is not known
+	Check    CheckFunc                     // nil: the check of [generate.Proxy]
 	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
 	Certificates *identity.Keeper
 	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
@@ -213,8 +220,12 @@ func (r *Reconciler) Pass() {
 	r.busy.Store(began.UnixNano())
 	defer r.busy.Store(0)
 
-	snap := r.o.Store.Snapshot()
-	p := &pass{r: r, now: began, revision: snap.Revision(), set: snap.Set()}
+	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream()}
+	if r.o.Awaited != nil {
+		p.awaited = r.o.Awaited()
+	}
+	snap := r.o.Store.Snapshot() // after these, so that what the streams brought is in it
+	p.revision, p.set = snap.Revision(), snap.Set()
 	meshes := p.buildMeshes(snap.Set())
 	due := p.r.vips.keep(meshes)
 	p.beginCertificates(meshes)
@@ -234,6 +245,7 @@ func (r *Reconciler) Pass() {
 	r.meshes = meshes
 	r.last.Store(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems, Proxies: r.made(), Published: p.published(),
 		Zone: r.zone(), SystemCA: r.o.SystemCA})
+	r.o.Publisher.Recheck()
 	r.o.Publisher.Publish(publish)
 	r.passSeconds.Observe(ended.Sub(began).Seconds())
 	r.logNew(p.problems)
@@ -244,11 +256,13 @@ func (r *Reconciler) Pass() {
 
 // pass is the work of one Pass.
 type pass struct {
-	r        *Reconciler
-	now      time.Time
-	revision uint64 // of the store
-	set      *resource.Set
-	problems []inspect.Problem
+	r          *Reconciler
+	now        time.Time
+	lastStream uint64          // see xds.Config
+	awaited    map[string]bool // see Options
+	revision   uint64          // of the store
+	set        *resource.Set
+	problems   []inspect.Problem
 
 	warnings map[string]*warning // by what is the same on other proxies
 }
@@ -292,13 +306,17 @@ func (p *pass) generateAll(meshes map[string]*generate.Mesh) map[node.Key]xds.Co
 			s = &proxyState{}
 		}
 		s.seen = p.now
+		if p.awaited[key.ID] {
+			continue
+		}
 		if known := p.generate(meshes, key, s); !known {
 			delete(p.r.proxies, key) // anyone may make up node ids, so nothing is kept of them
-			publish[key] = xds.Config{Revision: p.revision}
+			publish[key] = xds.Config{Revision: p.revision, LastStream: p.lastStream}
 		} else if s.proxy != nil {
 			p.r.proxies[key] = s
 			p.check(key, s)
-			publish[key] = xds.Config{Sealed: s.verdict.publish.Sealed, Revision: s.revision, Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
+			publish[key] = xds.Config{Sealed: s.verdict.publish.Sealed, Revision: s.revision, LastStream: p.lastStream,
+				Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
 		}
 	}
 	for key, s := range p.r.proxies {
@@ -320,11 +338,8 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 	}
 	meshName, name := ref.Mesh, ref.Name
 	m := meshes[meshName]
-	if m == nil {
+	if m == nil || p.set.Get(ref.Key()) == nil { // a mesh that cannot be derived still has what was deleted
 		return false
-	}
-	if said := p.r.o.Sidecars; said != nil && s.proxy == nil && said(meshName)[name] != m.View.Said(name) && m.View.Dataplane(name) != nil {
-		return true // it came while the mesh was derived; its first config is that of the next pass, which is on its way
 	}
 	began := time.Now()
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
@@ -359,40 +374,4 @@ func (p *pass) defect(err error) {
 	if errors.As(err, &defect) {
 		p.r.memo = generate.NewMemo()
 	}
-}
-
-func compareProblems(a, b inspect.Problem) int {
-	for _, c := range [...]int{strings.Compare(a.Resource, b.Resource), strings.Compare(a.Severity, b.Severity), strings.Compare(a.Reason, b.Reason)} {
-		if c != 0 {
-			return c
-		}
-	}
-	return 0
-}
-
-// maxLogged bounds the problems that one pass logs; the status has all.
-const maxLogged = 20
-
-// logNew logs problems that the last pass did not have.
-func (r *Reconciler) logNew(problems []inspect.Problem) {
-	now := make(map[inspect.Problem]bool, len(problems))
-	fresh := 0
-	for _, p := range problems {
-		now[p] = true
-		if r.logged[p] {
-			continue
-		}
-		if fresh++; fresh > maxLogged {
-			continue
-		}
-		level := slog.LevelWarn
-		if p.Severity == inspect.SeverityError {
-			level = slog.LevelError
-		}
-		r.o.Log.Log(context.Background(), level, "problem with a resource", "resource", p.Resource, "reason", p.Reason)
-	}
-	if fresh > maxLogged {
-		r.o.Log.Warn("more problems with resources; nearside status lists all", "more", fresh-maxLogged)
-	}
-	r.logged = now
 }

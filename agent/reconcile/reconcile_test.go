@@ -143,3 +143,19 @@ func TestReconcileMesh(t *testing.T) {
 		t.Error("the proxy did not come back with its mesh")
 	}
 }
+
+// TestReconcileAwaits: a proxy whose client has brought what is not in the store yet keeps what it has.
+func TestReconcileAwaits(t *testing.T) {
+	s, p := agenttest.TwoProxies(t), agenttest.NewPublisher("default.web", "default.other")
+	awaited := map[string]bool{"default.web": true}
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, Awaited: func() map[string]bool { return awaited }})
+	agenttest.Pass(r)
+	if _, published := p.Has["default.web"]; published || p.Has["default.other"] == nil {
+		t.Errorf("published: %v", p.Has)
+	}
+	awaited = nil
+	agenttest.Pass(r)
+	if p.Has["default.web"] == nil {
+		t.Error("it is not published once nothing is awaited")
+	}
+}

@@ -209,13 +209,16 @@ func (s *DataSource) validate(v *Validator) {
 			n++
 		}
 	}
-	if n != 1 {
+	switch {
+	case n != 1:
 		v.Faultf("%d sources are given: give exactly one of secret, file, inline, inlineString", n)
+	case IsRedacted(s.InlineString):
+		v.Field("inlineString").Faultf("%s", redactedFault)
 	}
 }
 
 // keyPair checks that a certificate has its key.
-func (v *Validator) keyPair(cert, key *DataSource) {
+func (v *Validator) keyPair(cert *DataSource, key *KeySource) {
 	switch {
 	case cert != nil && key == nil:
 		v.Field("clientKey").Faultf("the key is missing: clientCert needs one")
@@ -223,7 +226,7 @@ func (v *Validator) keyPair(cert, key *DataSource) {
 		v.Field("clientCert").Faultf("the certificate is missing: clientKey needs one")
 	}
 	cert.validate(v.Field("clientCert"))
-	key.validate(v.Field("clientKey"))
+	key.Source().validate(v.Field("clientKey"))
 }
 
 // Bounds of names and labels, as Kubernetes and Kuma have them.

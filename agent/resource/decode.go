@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"reflect"
@@ -29,7 +30,28 @@ func (r *Registry) DecodeOne(data []byte) (*Resource, error) {
 
 // DecodeLimits is Decode within other limits.
 func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resource, Faults) {
-	lim = lim.withDefaults()
+	return r.decode(file, data, &decoder{lim: lim})
+}
+
+// DecodeShown is Decode for documents that an agent has shown, or that are for one: [Redacted] in the place of a secret
+// is no fault. A document that holds it is not validated: the agent that has the secret does that.
+func (r *Registry) DecodeShown(file string, data []byte) ([]*Resource, Faults) {
+	return r.decode(file, data, &decoder{shown: bytes.Contains(data, []byte(Redacted))})
+}
+
+// DecodeOver is Decode for documents that may have been read from the agent and go back to it: where [Redacted] stands
+// for a secret of the resource that stored returns, that secret takes its place. Stored is asked for the resources of
+// documents that hold a mark, and returns nil for those that do not exist.
+func (r *Registry) DecodeOver(data []byte, stored func(Key) *Resource) ([]*Resource, Faults) {
+	if !bytes.Contains(data, []byte(Redacted)) {
+		stored = nil
+	}
+	return r.decode("", data, &decoder{stored: stored})
+}
+
+// decode decodes each document as the decoder says.
+func (r *Registry) decode(file string, data []byte, like *decoder) ([]*Resource, Faults) {
+	lim := like.lim.withDefaults()
 	var out []*Resource
 	var faults Faults
 	dropped := 0
@@ -43,7 +65,7 @@ func (r *Registry) DecodeLimits(file string, data []byte, lim Limits) ([]*Resour
 		if doc.root == nil || doc.root.kind == nodeNull {
 			return true
 		}
-		d := &decoder{lim: lim, types: types}
+		d := &decoder{lim: lim, types: types, stored: like.stored, shown: like.shown}
 		res, id := r.document(d, doc.root)
 		if d.more > 0 {
 			d.faults = append(d.faults, Fault{Line: d.faults[len(d.faults)-1].Line, Reason: fmt.Sprintf("%d further faults of this document are not shown", d.more)})
@@ -101,6 +123,7 @@ func (r *Registry) document(d *decoder, root *node) (*Resource, string) {
 	res := &Resource{Key: h.key, Labels: h.labels, Spec: h.desc.New()}
 	id := h.id()
 	if h.spec != nil {
+		d.restore(h)
 		for _, name := range h.specPath {
 			d.field(name)
 		}
@@ -109,11 +132,14 @@ func (r *Registry) document(d *decoder, root *node) (*Resource, string) {
 	}
 	d.status(h, res.Spec)
 	d.annotate(h, res.Spec)
-	d.validate(h, root, res)
+	if !d.shown || h.spec == nil || !carriesMark(h.spec) {
+		d.validate(h, root, res)
+	}
 	if len(d.faults) > 0 {
 		return nil, id
 	}
-	b, err := Marshal(res)
+	b, secrets, err := marshal(res, true)
+	res.HasSecrets = secrets
 	if err != nil {
 		d.faultf(root.line, "%v", err)
 	} else if len(b) > d.lim.DocumentBytes {

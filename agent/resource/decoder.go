@@ -5,8 +5,11 @@ import (
 	"encoding/base64"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // decoder fills Go values from the nodes of one document and collects every fault on the way. Reflection stays
@@ -18,6 +21,8 @@ type decoder struct {
 	more   int                        // faults beyond maxDocumentFaults, counted and not kept
 	top    []string                   // further fields of the top level, for hints
 	types  map[reflect.Type]*typeInfo // of this call, so that nothing is shared
+	stored func(Key) *Resource        // whose secrets marks stand for; nil: marks stand for nothing
+	shown  bool                       // marks stay, for an agent to see to
 }
 
 type pathStep struct {
@@ -76,6 +81,17 @@ func (d *decoder) userField(name string) {
 	d.field(short(name))
 }
 
+// inSecret reports whether the value being decoded is a secret by the names of the fields around it, also where these are
+// misspelt so far that no type knows them.
+func (d *decoder) inSecret() bool {
+	return slices.ContainsFunc(d.path, func(s pathStep) bool {
+		return s.kind != stepIndex && (SecretField(s.name) || slices.Contains(keyFields[:], foldName(s.name)))
+	})
+}
+
+// keyFields are the fields of resources that hold secrets.
+var keyFields = [...]string{"key", "clientkey"}
+
 // full reports, and counts, that a further fault will not be kept.
 func (d *decoder) full() bool {
 	if len(d.faults) < maxDocumentFaults {
@@ -89,11 +105,13 @@ func (d *decoder) faultf(line int, format string, args ...any) {
 	if d.full() {
 		return
 	}
-	d.faults = append(d.faults, Fault{Line: line, Field: d.where(), Reason: fmt.Sprintf(format, args...)})
+	d.faults = append(d.faults, Fault{Line: line, Field: d.where(), Reason: clip.Secrets(fmt.Sprintf(format, args...))})
 }
 
 func (d *decoder) wrongType(n *node, want string) {
 	switch {
+	case d.inSecret():
+		d.faultf(n.line, "%s is given, %s is wanted", n.kind, want)
 	case want == "a string" && (n.kind == nodeBool || n.kind == nodeInt || n.kind == nodeFloat):
 		d.faultf(n.line, "%s is %s, a string is wanted: write it in quotes, %q", n.show(), n.kind, short(n.text))
 	case want == "a boolean" && n.kind == nodeString:

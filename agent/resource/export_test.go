@@ -53,19 +53,24 @@ func MarshalYAML(r *Resource) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return YAMLOf(b)
+}
+
+// YAMLOf writes a JSON document as YAML for people.
+func YAMLOf(doc []byte) ([]byte, error) {
 	lim := Limits{}.withDefaults()
-	n, _, _ := parseJSON(b, 1, lim, lim.Nodes)
+	n, _, _ := parseJSON(doc, 1, lim, lim.Nodes)
 	if n == nil {
-		return nil, fmt.Errorf("marshal %s: nested more than %d levels deep", r.Key, lim.Depth)
+		return nil, fmt.Errorf("nested more than %d levels deep", lim.Depth)
 	}
 	var buf bytes.Buffer
 	enc := yaml.NewEncoder(&buf)
 	enc.SetIndent(2)
 	if err := enc.Encode(n.yaml()); err != nil {
-		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
+		return nil, err
 	}
 	if err := enc.Close(); err != nil {
-		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
+		return nil, err
 	}
 	return buf.Bytes(), nil
 }

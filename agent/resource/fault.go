@@ -2,7 +2,11 @@ package resource
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // Fault is one thing wrong with a document, in words that name the place, the value and what is allowed.
@@ -89,7 +93,17 @@ func (v *Validator) Index(i int) *Validator {
 	return &Validator{path: fmt.Sprintf("%s[%d]", v.path, i), sink: v.sink}
 }
 
-// Faultf reports a fault at this path.
+// Hides reports whether the field at this path, or one around it, holds a secret, so that a fault must not quote it.
+func (v *Validator) Hides() bool {
+	return slices.ContainsFunc(stepPattern.FindAllString(v.path, -1), func(step string) bool {
+		if key, err := strconv.Unquote(step); err == nil {
+			step = key
+		}
+		return SecretField(step)
+	})
+}
+
+// Faultf reports a fault at this path. What looks like a private key is left out of it.
 func (v *Validator) Faultf(format string, args ...any) {
-	*v.sink = append(*v.sink, Fault{Field: v.path, Reason: fmt.Sprintf(format, args...)})
+	*v.sink = append(*v.sink, Fault{Field: v.path, Reason: clip.Secrets(fmt.Sprintf(format, args...))})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 )
 
@@ -20,18 +21,25 @@ func specAtTop(s Spec) bool {
 }
 
 // Marshal returns the canonical JSON of a resource in the universal format: type, mesh, name, labels, then the spec
-// and, where there is one, the status. Equal resources give equal bytes.
+// and, where there is one, the status. Equal resources give equal bytes. It holds the secrets of the resource and is for
+// the disk and for digests; what is shown to anybody is [Shown].
 func Marshal(r *Resource) ([]byte, error) {
+	b, _, err := marshal(r, true)
+	return b, err
+}
+
+// marshal returns the JSON of a resource, with its secrets or without, and whether it may hold any.
+func marshal(r *Resource, secrets bool) (_ []byte, secret bool, _ error) {
 	if r.Spec == nil {
-		return nil, fmt.Errorf("marshal %s: the spec is missing", r.Key)
+		return nil, false, fmt.Errorf("marshal %s: the spec is missing", r.Key)
 	}
 	b, err := marshalValue(envelope{r.Kind, r.Mesh, r.Name, r.Labels})
 	if err != nil {
-		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
+		return nil, false, fmt.Errorf("marshal %s: %w", r.Key, err)
 	}
-	spec, err := marshalValue(r.Spec)
+	spec, secret, err := marshalSpec(r.Spec, secrets)
 	if err != nil {
-		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
+		return nil, false, fmt.Errorf("marshal %s: %w", r.Key, err)
 	}
 	b = b[:len(b)-1]
 	if specAtTop(r.Spec) {
@@ -42,11 +50,22 @@ func Marshal(r *Resource) ([]byte, error) {
 	if h, ok := r.Spec.(statusHolder); ok && *h.status() != nil {
 		status, err := marshalValue(*h.status())
 		if err != nil {
-			return nil, fmt.Errorf("marshal %s: status: %w", r.Key, err)
+			return nil, false, fmt.Errorf("marshal %s: status: %w", r.Key, err)
 		}
 		b = append(append(b, `,"status":`...), status...)
 	}
-	return append(b, '}'), nil
+	return append(b, '}'), secret, nil
+}
+
+// marshalSpec returns the JSON of a spec, with its secrets or without, and whether it may hold any. Most hold none, and are
+// written once.
+func marshalSpec(s Spec, secrets bool) (b []byte, secret bool, err error) {
+	b, err = marshalValue(s)
+	if secret = bytes.Contains(b, []byte(Redacted)); err != nil || !secrets || !secret {
+		return b, secret, err
+	}
+	b, err = marshalValue(open(reflect.ValueOf(s)).Interface())
+	return b, secret, err
 }
 
 // envelope is what stands around the spec.
@@ -56,6 +75,9 @@ type envelope struct {
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels,omitempty"`
 }
+
+// MarshalValue is encoding/json as [Marshal] uses it, for types that write a part of a conf themselves.
+func MarshalValue(v any) ([]byte, error) { return marshalValue(v) }
 
 // marshalValue is encoding/json without HTML escapes: a < in a pattern stays readable.
 func marshalValue(v any) ([]byte, error) {

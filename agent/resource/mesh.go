@@ -53,7 +53,7 @@ func (b *MTLSBackend) Permissive() bool { return b.Mode == ModePermissive }
 type MTLSConf struct {
 	CACert *BuiltinCA  `json:"caCert,omitempty"`
 	Cert   *DataSource `json:"cert,omitempty"`
-	Key    *DataSource `json:"key,omitempty"`
+	Key    *KeySource  `json:"key,omitempty"`
 }
 
 // BuiltinCA is about the certificate of an authority that the agent makes.
@@ -213,7 +213,7 @@ func (b *MTLSBackend) validateConf(v *Validator) {
 			v.Field("key").Faultf("the key of the authority is missing: give it by file, inline or inlineString")
 		}
 		conf.Cert.validate(v.Field("cert"))
-		conf.Key.validate(v.Field("key"))
+		conf.Key.Source().validate(v.Field("key"))
 	}
 }
 

@@ -7,6 +7,8 @@ package resource
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"iter"
 	"maps"
 	"slices"
@@ -71,6 +73,17 @@ type Resource struct {
 	Labels map[string]string // nil when there are none
 	Spec   Spec
 	Digest Digest // over the canonical JSON, labels included
+	// HasSecrets is true where some field is shown as [Redacted].
+	HasSecrets bool
+}
+
+// Format writes the key, whatever the verb: a spec may hold more than a log should.
+func (r *Resource) Format(f fmt.State, _ rune) {
+	if r == nil {
+		_, _ = io.WriteString(f, "<nil>")
+		return
+	}
+	_, _ = io.WriteString(f, r.Key.String())
 }
 
 // Namespace returns the Kubernetes namespace, "" for universal resources.

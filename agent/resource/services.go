@@ -17,7 +17,7 @@ type ExternalTLS struct {
 	Enabled            bool        `json:"enabled,omitempty"`
 	CACert             *DataSource `json:"caCert,omitempty"`
 	ClientCert         *DataSource `json:"clientCert,omitempty"`
-	ClientKey          *DataSource `json:"clientKey,omitempty"`
+	ClientKey          *KeySource  `json:"clientKey,omitempty"`
 	AllowRenegotiation bool        `json:"allowRenegotiation,omitempty"`
 	SkipHostnameVerify bool        `json:"skipHostnameVerification,omitempty"`
 	ServerName         string      `json:"serverName,omitempty"`
@@ -29,6 +29,23 @@ type DataSource struct {
 	File         string `json:"file,omitempty"`
 	Inline       []byte `json:"inline,omitempty"` // base64 in the document
 	InlineString string `json:"inlineString,omitempty"`
+}
+
+// KeySource is where a private key comes from: exactly one field is set. What stands in the document is a secret; the
+// name of a secret and the path of a file are not.
+type KeySource struct {
+	Secret       string      `json:"secret,omitempty"`
+	File         string      `json:"file,omitempty"`
+	Inline       SecretBytes `json:"inline,omitzero"` // base64 in the document
+	InlineString Secret      `json:"inlineString,omitzero"`
+}
+
+// Source returns the same with the key in clear. It must not be kept or shown.
+func (k *KeySource) Source() *DataSource {
+	if k == nil {
+		return nil
+	}
+	return &DataSource{Secret: k.Secret, File: k.File, Inline: k.Inline.Reveal(), InlineString: k.InlineString.Reveal()}
 }
 
 // MeshService is a service of the mesh as a resource of its own.
@@ -161,7 +178,7 @@ type MeshExternalVerification struct {
 	SubjectAltNames []SANMatch  `json:"subjectAltNames,omitempty"`
 	CACert          *DataSource `json:"caCert,omitempty"`
 	ClientCert      *DataSource `json:"clientCert,omitempty"`
-	ClientKey       *DataSource `json:"clientKey,omitempty"`
+	ClientKey       *KeySource  `json:"clientKey,omitempty"`
 }
 
 // SANMatch is one accepted subject alternative name.

@@ -18,7 +18,11 @@ func (d *decoder) check(n *node, depth int) {
 	switch n.kind {
 	case nodeString:
 		if strings.IndexByte(n.text, 0) >= 0 {
-			d.faultf(n.line, "%s holds a NUL character; remove it", n.show())
+			what := n.show()
+			if d.inSecret() {
+				what = "the text"
+			}
+			d.faultf(n.line, "%s holds a NUL character; remove it", what)
 		}
 	case nodeList:
 		for i, it := range n.items {

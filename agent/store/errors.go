@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -46,6 +47,17 @@ func (e *ConflictError) Error() string {
 		lines[i] = c.String()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// ExposedError says that others than its owner can read or write a state file, which may hold private keys.
+type ExposedError struct {
+	Path string
+	Mode os.FileMode
+}
+
+func (e *ExposedError) Error() string {
+	return fmt.Sprintf("%s is open to others than its owner (mode %#o), and may hold private keys: if nobody has read or changed it, "+
+		"change its mode to 0600; else replace the keys too that resources hold inline", e.Path, e.Mode)
 }
 
 // RevisionError says that a resource is not at the revision that the caller changed from.

@@ -222,6 +222,10 @@ func lockFile(path string, flag int) (f *os.File, created bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
+		if err := private(f); err != nil {
+			f.Close()
+			return nil, false, err
+		}
 		err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		if err == nil {
 			if d := (&disk{file: f, path: path}); !d.moved() {
@@ -237,6 +241,18 @@ func lockFile(path string, flag int) (f *os.File, created bool, err error) {
 		}
 		time.Sleep(lockWait / 50)
 	}
+}
+
+// private refuses a file that others than its owner can read or write.
+func private(f *os.File) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if mode := st.Mode().Perm(); mode&0o077 != 0 {
+		return &ExposedError{Path: f.Name(), Mode: mode}
+	}
+	return nil
 }
 
 // setAside renames a file to <path>.damaged-<UTC time> and makes the rename durable.

@@ -36,7 +36,8 @@ func (s *Store) load() error {
 	s.noteOutcome(o)
 	if err != nil {
 		var newer *FormatError
-		if errors.Is(err, ErrLocked) || errors.As(err, &newer) {
+		var exposed *ExposedError
+		if errors.Is(err, ErrLocked) || errors.As(err, &newer) || errors.As(err, &exposed) {
 			return err
 		}
 		l, rerr := openReadOnly(s.opt.Path)

@@ -146,7 +146,8 @@ type Store struct {
 
 // Open returns a store with everything loaded that is on disk.
 //
-// It fails when another process has the file open and when the file is of a newer format. A damaged file, a full or
+// It fails when another process has the file open, when the file is of a newer format and when others than its owner can
+// read or write it. A damaged file, a full or
 // read-only disk or an unreadable directory is no failure: see Health.
 func Open(opt Options) (*Store, error) {
 	if err := opt.Validate(); err != nil {

@@ -22,6 +22,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	upstreamhttpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -218,11 +219,18 @@ func (d *dataplane) upstreamHTTP(cluster string) *http.Protocols {
 
 // body is the text with which a route answers by itself, "" for none.
 func (d *dataplane) body(route *finding.Place) string {
-	var m listenerv3.Listener
-	if route == nil || !d.part(envoy.KindListener, route.Resource, &m) {
+	if route == nil {
 		return ""
 	}
-	text, err := protojson.Marshal(&m)
+	var m proto.Message = &listenerv3.Listener{}
+	kind := envoy.KindListener
+	if route.Type == envoy.KindRoute.URL() {
+		m, kind = &routev3.RouteConfiguration{}, envoy.KindRoute
+	}
+	if !d.part(kind, route.Resource, m) {
+		return ""
+	}
+	text, err := protojson.Marshal(m)
 	var at any
 	if err != nil || json.Unmarshal(text, &at) != nil {
 		return ""

@@ -16,6 +16,10 @@ type rejection struct {
 	cause    draft.ResourceID // see [draft.Withheld]
 	leftOut  bool             // withheld, and the config has nothing in its place
 	unsent   bool             // left out, and nothing is sent in its place
+	// suspect says that the client rejected a response with it without naming a resource, and it is not known yet for which;
+	// alone that it rejected one with nothing else beside it that was new. See [trial].
+	suspect, alone bool
+	retry          retry
 	// suspectIn is the version of the list that was rejected without naming the resource, which is suspected as long
 	// as the list stands; "" for one that was named.
 	suspectIn string
@@ -34,10 +38,19 @@ func (n *proxyNode) isRejected(rank int, r *draft.Resource) bool {
 	return ok && rej.resource.Version == r.Version
 }
 
+// isHeld says whether the form of a rejected resource that was accepted last stays in its place.
+func (n *proxyNode) isHeld(rank int, rej *rejection) bool {
+	if rej.suspect {
+		return n.isHeldBack(rank, rej)
+	}
+	return !rej.retry.sent
+}
+
 // hold works out the lists that the client should have: those of the config, with the last accepted bytes in place of
 // those that it is known to reject (ENVOY rule P2), and with what these bytes refer to although the config has it no
-// longer. What it rejects and never accepted in any form is left as it is: there is nothing to protect, and with the
-// next change it gets another chance, since a port may be free by then.
+// longer. What it rejects by name and never accepted in any form is left as it is: there is nothing to protect, and with the
+// next change it gets another chance, since a port may be free by then. What it rejects whole responses for is left out; see
+// [trial].
 //
 // What is withheld and left out of the config is never taken from a client that has it. A state-of-the-world client that
 // came with a config of unknown bytes is sent it as it is: to leave it out would remove it, while Envoy rejects it and
@@ -53,7 +66,7 @@ func (n *proxyNode) hold() {
 		rejections += len(n.rejected[rank]) + len(n.withheld[rank])
 		for name, rej := range n.rejected[rank] {
 			r, a := draft.Find(n.cfg.Resources[rank], name), draft.Find(n.accepted[rank], name)
-			if r != nil && a != nil && r.Version == rej.resource.Version && a.Version != r.Version {
+			if r != nil && a != nil && r.Version == rej.resource.Version && a.Version != r.Version && n.isHeld(rank, rej) {
 				old[rank] = append(old[rank], a)
 			}
 		}
@@ -71,12 +84,23 @@ func (n *proxyNode) hold() {
 				old[rank] = append(old[rank], form)
 			}
 		}
+	}
+	n.holdBack(&old)
+	for rank := range old {
 		some = some || len(old[rank]) > 0
+		rejections += len(n.waiting[rank])
 	}
 	n.srv.countRejections(n, rejections > 0)
+	n.armRetry()
 	if some {
 		n.lists = draft.Substitute(&n.cfg.Resources, &old, &n.accepted)
 	}
+	for rank, names := range n.spared {
+		if len(names) > 0 {
+			n.lists[rank] = draft.Merge(n.lists[rank], nil, func(name string) bool { _, is := names[name]; return is })
+		}
+	}
+	n.retainDrained()
 }
 
 // reconsider forgets rejections that the change from one config to another has made pointless, and those of resources
@@ -88,10 +112,15 @@ func (n *proxyNode) reconsider(old, cfg *draft.Sealed) {
 			switch {
 			case r == nil:
 				delete(names, name)
+			case r.Version != rej.resource.Version && n.moved(rank, rej, r):
 			case r.Version != rej.resource.Version, rej.suspectIn != "" && rej.suspectIn != cfg.Versions[rank]:
 				delete(names, name)
-			case old != nil && needMet(rank, r, old, cfg):
-				delete(names, name)
+			case old != nil && !rej.suspect && needMet(rank, r, old, cfg):
+				if rej.alone {
+					n.isolate(rank, name, rej)
+				} else {
+					delete(names, name)
+				}
 				for _, st := range n.streams {
 					if w := st.watches[rank]; w != nil {
 						w.quietFor = ""

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/node"
 )
 
@@ -23,16 +24,22 @@ type proxyNode struct {
 
 	mu       sync.Mutex // guards all below and the watches of the streams
 	ready    bool
-	cfg      *draft.Sealed
-	revision uint64      // of the store that cfg was made from
-	lists    draft.Lists // what the streams bring the client to; see hold
-	served   bool        // had a config at any time
+	looked   uint64        // Config.LastStream of the newest publication: it was made with what these streams brought
+	cfg      *draft.Sealed // nil while no stream is open
+	past     *draft.Sealed // cfg of before, while no stream is open, where something of it is rejected or withheld
+	revision uint64        // of the store that cfg was made from
+	lists    draft.Lists   // what the streams bring the client to; see hold
+	served   bool          // had a config at any time
 	pushedAt time.Time
 	streams  []*adsStream
 
 	accepted draft.Lists // the last bytes that the client took, sorted by name
 	rejected [draft.NumTypes]map[string]*rejection
-	since    [draft.NumTypes]map[string]uint64 // rejection.since, until the client has taken the resource
+	trials   [draft.NumTypes]trial
+	spared   [draft.NumTypes]map[string]struct{}   // left out of lists for a trial; see isSpared
+	delayed  [draft.NumTypes]bool                  // something waits until the client has answered other types
+	waiting  [draft.NumTypes]map[string]*rejection // of listeners and routes: held for a cluster that is rejected
+	since    [draft.NumTypes]map[string]uint64     // rejection.since, until the client has taken the resource
 
 	against  []*draft.Resource                     // Config.Listeners
 	checked  []draft.Withheld                      // by the check of the agent, as they were published with cfg
@@ -40,15 +47,22 @@ type proxyNode struct {
 	unsent   [draft.NumTypes]bool                  // in place of some of withheld the client is sent nothing; see spares
 	foreign  [draft.NumTypes]bool                  // state of the world: the client came with other resources than those known
 
+	envoy      bool               // its newest stream is that of an Envoy
+	draining   []drainingListener // the oldest first
+	drainTimer *time.Timer        // runs until the first of them has drained
+
 	answered      uint64                 // the newest revision whose config the client has answered in whole
 	takenRevision [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole
 	cameUp        [draft.NumTypes]uint64 // the first revision with the present list of a type
+
+	retryTimer *time.Timer // runs while something is to be tried again
 
 	rejects bool // it has entries in rejected or withheld, and is counted in the server's rejecting
 
 	later []func() // log lines, which are written once mu is free; see unlock
 
-	about  ProxyStatus // of the newest stream
+	about  ProxyStatus    // of the newest stream
+	build  *finding.Build // of its client
 	types  [draft.NumTypes]*TypeStatus
 	events []Event // the oldest first, once wrapped from nextEv on
 	nextEv int
@@ -75,6 +89,10 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	old, cfg := n.cfg, c.Sealed
 	again := n.outdated()
 	n.against = c.Listeners
+	for _, st := range n.streams {
+		again = again || st.number > n.looked && st.number <= c.LastStream
+	}
+	n.looked = max(n.looked, c.LastStream)
 	if cfg == old && (cfg == nil || slices.Equal(c.Withheld, n.checked)) {
 		return again
 	}
@@ -83,6 +101,10 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 		return true
 	}
 	n.served = true
+	if old == nil {
+		old = n.past
+	}
+	n.past = nil
 	if old == nil || old.Versions != cfg.Versions {
 		n.pushedAt = now
 	}
@@ -95,6 +117,17 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	n.reconsider(old, cfg)
 	n.hold()
 	return true
+}
+
+// dropConfig forgets the config when the last stream has ended: whoever comes next waits for what a pass makes of the
+// state by then. What the client has rejected and accepted is remembered.
+func (n *proxyNode) dropConfig() {
+	if n.past = nil; n.rejects {
+		n.past = n.cfg
+	}
+	n.cfg, n.lists = nil, draft.Lists{}
+	n.armRetry()
+	n.stopDrainTimer()
 }
 
 // refresh lets the streams take what they can and starts or stops the grace of those without a config.
@@ -147,25 +180,23 @@ func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
 }
 
 // refused takes note that a client rejected a response. A client applies the good resources of a response and names
-// the bad ones in its message: those named are taken as rejected and the others as accepted. Where none is named, all
-// that were not accepted in these bytes before are.
-func (n *proxyNode) refused(t *ticket, reason string) {
+// the bad ones in its message: those named are taken as rejected and the others as accepted. Where none is named, nothing of
+// it is in force: the client has what it had, and whole is true. What was new is suspected then; see [trial].
+func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 	rank, now := t.w.rank, n.srv.opts.Now()
-	bad, suspectIn := namesIn(reason, t.send), ""
-	if len(bad) == 0 {
+	bad, suspectIn, message := namesIn(reason, t.send), "", reason
+	if len(bad) > 0 {
+		n.accept(t, func(r *draft.Resource) bool { _, is := bad[r.Name]; return !is })
+	} else if bad = n.suspects(t); n.bisects(t.w) {
+		whole = len(t.send) > 0
+	} else {
 		suspectIn = t.list
-		for _, r := range t.send {
-			if a := draft.Find(n.accepted[rank], r.Name); a == nil || a.Version != r.Version {
-				bad[r.Name] = struct{}{}
-			}
-		}
 	}
-	n.accept(t, func(r *draft.Resource) bool { _, is := bad[r.Name]; return !is })
-	reason = clip.Text(reason, maxReason)
+	reason = clip.PrintableText(reason, maxReason)
 	if n.rejected[rank] == nil {
 		n.rejected[rank] = map[string]*rejection{}
 	}
-	var names []string
+	var names, onTrial []string
 	for _, r := range t.send {
 		if _, is := bad[r.Name]; !is {
 			continue
@@ -176,8 +207,17 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 				continue // changed since
 			}
 		}
-		n.rejected[rank][r.Name] = &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.rejectedSince(rank, r.Name), madeAt: t.madeAt}
+		rej := &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.rejectedSince(rank, r.Name), madeAt: t.madeAt}
+		rej.alone = whole && len(bad) == 1
+		if rej.suspect = whole && !rej.alone; rej.suspect {
+			onTrial = append(onTrial, r.Name)
+		} else if suspectIn == "" {
+			rej.retry = schedule(n.rejected[rank][r.Name], r, reasonOf(message, r.Name, bad), now)
+		}
+		n.rejected[rank][r.Name] = rej
 	}
+	n.halve(rank, onTrial)
+	n.goOn(rank)
 	n.hold()
 	s := n.status(rank)
 	s.NACK = &NACK{Version: t.version, Time: now, Reason: reason, Resources: firstNames(names, maxNackNames), Policies: []Blame{}}
@@ -186,6 +226,7 @@ func (n *proxyNode) refused(t *ticket, reason string) {
 	n.logLater("proxy rejected a response", "node", n.key.ID, "flavor", n.key.Flavor,
 		"type", draft.Types[rank], "version", t.version, "reason", reason, "resources", firstNames(names, maxEventNames))
 	n.srv.opts.Rejected()
+	return whole
 }
 
 // delivered takes note that a response is on its way.

@@ -30,7 +30,7 @@ const (
 // wait for the acknowledgement of the types that may have referred to them. The mu of the node is held.
 func (st *adsStream) advance() {
 	n := st.node
-	if !n.ready || n.cfg == nil || st.ended || st.subscribing {
+	if !n.ready || n.cfg == nil || !st.isLookedAt() || st.ended || st.subscribing {
 		return
 	}
 	var behind [draft.NumTypes]bool // types with additions that cannot be sent yet
@@ -51,13 +51,16 @@ func (st *adsStream) advance() {
 			continue
 		}
 		c := st.pending(w)
+		if c.empty() && n.tryNext(w) {
+			c = st.pending(w)
+		}
 		waiting = waiting || c.waiting
 		switch {
 		case c.empty():
 			settled := w.settleHoldings(c.base, w.quiet(n.cfg), c.waiting)
 			w.base, w.owed = c.base, false
 			n.confirm(w, settled)
-		case !w.open, c.adds() && st.mustWait(w, behind), rank == draft.RankListener && n.outdated():
+		case !w.open, c.adds() && (st.mustWait(w, behind) || st.awaitsClusters(w)), rank == draft.RankListener && n.outdated():
 			behind[rank] = c.adds()
 		default:
 			st.hand(w, c)
@@ -76,6 +79,34 @@ func (st *adsStream) mustWait(w *typeWatch, behind [draft.NumTypes]bool) bool {
 	return slices.ContainsFunc(needs[w.rank], func(r int) bool { return behind[r] })
 }
 
+// awaitsClusters says whether a type waits until the client has acknowledged clusters that are new to it. Envoy does so once
+// they are warm, and answers 503 to what leads to one before.
+func (st *adsStream) awaitsClusters(w *typeWatch) bool {
+	clusters := st.watches[draft.RankCluster]
+	if !st.envoyAgent || clusters == nil || w.rank != draft.RankListener && w.rank != draft.RankRoute {
+		return false
+	}
+	warms := func(t *ticket) bool { return t.warms }
+	if !slices.ContainsFunc(clusters.unacked, warms) && (clusters.ticket == nil || !clusters.ticket.warms) {
+		st.warmForced = false
+		if st.warmTimer != nil {
+			st.warmTimer.Stop()
+			st.warmTimer = nil
+		}
+		return false
+	}
+	if st.warmTimer == nil && !st.warmForced {
+		st.warmTimer = time.AfterFunc(st.srv.opts.WarmWait, func() {
+			st.node.mu.Lock()
+			defer st.node.mu.Unlock()
+			st.warmTimer, st.warmForced = nil, true
+			st.advance()
+			st.node.noteAnswered()
+		})
+	}
+	return !st.warmForced
+}
+
 // quiet says that the client rejected the list as it stands (ENVOY rule P1).
 func (w *typeWatch) quiet(cfg *draft.Sealed) bool {
 	return w.quietFor != "" && w.quietFor == cfg.Versions[w.rank]
@@ -90,6 +121,10 @@ func (st *adsStream) begin(w *typeWatch) {
 	w.fresh = false
 	if w.full() && (w.claimed == "" || len(n.accepted[w.rank]) == 0) {
 		n.foreign[w.rank] = w.claimed != "" && w.claimed != st.version(w, st.wanted(w))
+		n.hold()
+	}
+	if w.rank == draft.RankCluster && len(w.over) == 0 && w.claimed == "" && len(n.draining) > 0 {
+		n.draining = nil // it has just started
 		n.hold()
 	}
 	want := st.wanted(w)
@@ -203,6 +238,7 @@ func (st *adsStream) hand(w *typeWatch, c change) {
 	w.owed, w.open, w.ticket = false, false, t
 	if w.rank == draft.RankCluster && st.node.key.Flavor == node.FlavorEnvoy {
 		st.rewarm(c.updated)
+		t.warms = slices.ContainsFunc(c.updated, func(r *draft.Resource) bool { return draft.Find(w.base, r.Name) == nil })
 	}
 	if !w.push(t) {
 		st.kill("internal", errOverrun)

@@ -12,6 +12,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 const (
@@ -19,7 +21,18 @@ const (
 	maxNames = 200_000
 	// maxNameBytes bounds the length of all of them together.
 	maxNameBytes = 16 << 20
+	// maxPrefixes bounds those that stand for all names below a prefix, since each name is compared with all of them.
+	maxPrefixes = 64
+	// maxVersion bounds a version that a client says it has, in bytes. This server gives shorter ones.
+	maxVersion = 128
 )
+
+func checkPrefixes(sub cache.Subscription) error {
+	if n := len(sub.SubscribedPrefixes()); n > maxPrefixes {
+		return status.Errorf(codes.ResourceExhausted, "%d names of resources end with /*: at most %d are taken; ask for the resources by name", n, maxPrefixes)
+	}
+	return nil
+}
 
 var (
 	_ cache.ConfigWatcher = (*adsStream)(nil)
@@ -41,6 +54,7 @@ func (st *adsStream) OnStreamClosed(int64, *core.Node) {}
 
 // OnStreamDeltaRequest checks a request and takes its acknowledgement or rejection, before the handler looks at it.
 func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscoveryRequest) error {
+	st.takeCost()
 	if err := st.checkNode(req.GetNode()); err != nil {
 		return err
 	}
@@ -74,6 +88,7 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discovery.DeltaDiscovery
 
 // OnStreamRequest checks a request and takes its acknowledgement or rejection, before the handler looks at it.
 func (st *adsStream) OnStreamRequest(_ int64, req *discovery.DiscoveryRequest) error {
+	st.takeCost()
 	if err := st.checkNode(req.GetNode()); err != nil {
 		return err
 	}
@@ -112,7 +127,10 @@ func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status
 			st.node.acknowledged(t)
 			return
 		}
-		st.node.refused(t, fault.GetMessage())
+		if st.node.refused(t, fault.GetMessage()) {
+			w.restore(t)
+			return
+		}
 		// P1: nothing more until the list changes. P3: then all of this response again, whatever its bytes.
 		w.quietFor = t.list
 		for _, r := range t.send {
@@ -149,7 +167,7 @@ func (st *adsStream) sent(nonce string) {
 	if w.ticket == t {
 		w.ticket = nil
 	}
-	w.base = t.base
+	t.before, w.base = w.base, t.base
 	if len(w.unacked) == maxUnacked {
 		w.unacked = w.unacked[1:]
 	}
@@ -171,8 +189,12 @@ func (st *adsStream) CreateDeltaWatch(req *discovery.DeltaDiscoveryRequest, sub 
 	st.subscribing = false
 	first := w.sub == nil
 	w.sub = sub
-	if len(sub.SubscribedResources())+len(sub.SubscribedPrefixes())+len(w.over) > maxNames {
+	st.keepCost(w)
+	if len(sub.SubscribedResources())+len(w.over) > maxNames {
 		return nil, status.Errorf(codes.ResourceExhausted, "more than %d names of type %s", maxNames, req.GetTypeUrl())
+	}
+	if err := checkPrefixes(sub); err != nil {
+		return nil, err
 	}
 	if !w.fits(req.GetResourceNamesSubscribe()) {
 		return nil, status.Errorf(codes.ResourceExhausted, "names of type %s with more than %d bytes", req.GetTypeUrl(), maxNameBytes)
@@ -237,11 +259,17 @@ func (st *adsStream) CreateWatch(req *discovery.DiscoveryRequest, sub cache.Subs
 	first := w.sub == nil
 	before := w.names
 	w.sub, w.names = sub, sub.SubscribedResources()
-	if len(w.names)+len(sub.SubscribedPrefixes()) > maxNames {
+	st.release(w.cost) // the names of the last request, which these replace
+	w.cost = 0
+	st.keepCost(w)
+	if len(w.names) > maxNames {
 		return nil, status.Errorf(codes.ResourceExhausted, "more than %d names of type %s", maxNames, req.GetTypeUrl())
 	}
+	if err := checkPrefixes(sub); err != nil {
+		return nil, err
+	}
 	if w.fresh {
-		w.claimed = req.GetVersionInfo()
+		w.claimed = clip.Text(req.GetVersionInfo(), maxVersion)
 	}
 	if !first && !w.fresh {
 		for name := range w.names {

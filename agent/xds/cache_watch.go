@@ -37,6 +37,9 @@ type typeWatch struct {
 	bytes    int                 // delta: of the names, or more
 	wildcard bool                // it was one at the last request
 	names    map[string]struct{} // state of the world: the names of the last request
+	// What the names cost in bytes, as charged; what it was when they were last counted, and whether there were holdings then.
+	cost, counted int64
+	countedOver   bool
 	// open says that the handler waits for a response; push hands one over and is only called while open.
 	open bool
 	push func(*ticket) bool
@@ -66,10 +69,12 @@ type ticket struct {
 	send    []*draft.Resource
 	removed []string
 	base    []*draft.Resource  // what the client has afterwards
+	before  []*draft.Resource  // what it had when this was sent
 	version string             // of the response
 	list    string             // version of the config's list that it was made from
 	madeAt  uint64             // revision of the store with which that list came up
 	owed    bool               // it gives the answer that was owed
+	warms   bool               // it has clusters that are new to the client
 	settled map[string]holding // it accounts for these
 	pushed  time.Time          // when its config was published; zero when it answers a request
 	nonce   string
@@ -265,7 +270,7 @@ func (w *typeWatch) surplus(want []*draft.Resource) (left []*draft.Resource, ove
 			for j < len(want) && want[j].Name < r.Name {
 				j++
 			}
-			if (j == len(want) || want[j].Name != r.Name) && w.wants(r.Name) {
+			if (j == len(want) || want[j].Name != r.Name) && w.wants(r.Name) && !w.node.isSpared(w.rank, r.Name) {
 				left = append(left, r)
 			}
 		}

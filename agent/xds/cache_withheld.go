@@ -33,7 +33,7 @@ func (n *proxyNode) withhold(list []draft.Withheld, now time.Time) {
 			}
 			was = &rejection{check: true, resource: w.Resource, at: now, since: n.rejectedSince(rank, name), madeAt: n.revision, cause: w.Cause}
 		}
-		was.rule, was.reason, was.leftOut = w.Rule, clip.Text(w.Reason, maxReason), draft.Find(n.cfg.Resources[rank], name) == nil
+		was.rule, was.reason, was.leftOut = w.Rule, clip.PrintableText(w.Reason, maxReason), draft.Find(n.cfg.Resources[rank], name) == nil
 		n.withheld[rank][name] = was
 	}
 	for rank, list := range names {
@@ -78,7 +78,7 @@ func (n *proxyNode) leavesAlone(rank int, name string) bool {
 
 // isLeftAlone is leavesAlone for a holding of the watch.
 func (w *typeWatch) isLeftAlone(name string, h holding) bool {
-	return h.kind == holdsVersion && w.node.leavesAlone(w.rank, name)
+	return h.kind == holdsVersion && w.node.leavesAlone(w.rank, name) || h.kind != holdsDue && w.node.isSpared(w.rank, name)
 }
 
 // confirm takes what a client said it has for accepted where the config came to have the same.
@@ -97,6 +97,9 @@ func (n *proxyNode) confirm(w *typeWatch, settled map[string]holding) {
 
 // setAccepted takes note of what the client has accepted last of a type.
 func (n *proxyNode) setAccepted(rank int, list []*draft.Resource) {
+	if rank == draft.RankListener {
+		n.drainListeners(n.accepted[rank], list)
+	}
 	n.accepted[rank] = list
 	if n.outdated() {
 		n.srv.opts.Changed()
@@ -129,15 +132,18 @@ func (n *proxyNode) heldBy(rank int) (proxy, check int) {
 			proxy++
 		}
 	}
+	proxy += len(n.waiting[rank])
 	return proxy, len(n.withheld[rank])
 }
 
 // troubles returns the rejections of a type by name, in any order: those of the check, and those of the client beside them.
 func (n *proxyNode) troubles(rank int) map[string]*rejection {
-	if len(n.withheld[rank]) == 0 {
+	if len(n.withheld[rank])+len(n.waiting[rank]) == 0 {
 		return n.rejected[rank]
 	}
-	out := maps.Clone(n.withheld[rank])
+	out := map[string]*rejection{}
+	maps.Copy(out, n.waiting[rank])
+	maps.Copy(out, n.withheld[rank])
 	for name, r := range n.rejected[rank] {
 		if out[name] == nil {
 			out[name] = r

@@ -60,6 +60,13 @@ func (s *clientSide) collect(tb testing.TB, p *generate.Proxy) {
 			for _, f := range chain.GetFilters() {
 				if m := (&hcmv3.HttpConnectionManager{}); f.GetTypedConfig().MessageIs(m) {
 					read(tb, f.GetTypedConfig().GetValue(), m)
+					if name := m.GetRds().GetRouteConfigName(); name != "" {
+						routes := &routev3.RouteConfiguration{}
+						if r := draft.Find(p.Sealed.Resources[draft.RankRoute], name); r != nil {
+							read(tb, r.Body, routes)
+						}
+						m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes}
+					}
 					if s.isNew(m) {
 						s.manager(m)
 					}

@@ -103,7 +103,7 @@ func servingEach(t *testing.T, configs map[string]*draft.Sealed) *agent {
 	var a *agent
 	a = startAgent(t, xds.ServerOptions{Handler: onOpen(func(s xds.Stream) error {
 		name := strings.TrimPrefix(s.Key.ID, "default.")
-		a.Publish(map[node.Key]xds.Config{s.Key: {Sealed: configs[name], Revision: 1}})
+		a.Publish(map[node.Key]xds.Config{s.Key: {Sealed: configs[name], Revision: 1, LastStream: everyStream}})
 		return nil
 	})})
 	a.Ready()

@@ -3,6 +3,7 @@ package xds
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,8 +21,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/token"
 )
 
 // ServerOptions holds what a Server needs. The zero value works: it logs nowhere, tells nobody and has the default bounds.
@@ -32,19 +35,35 @@ type ServerOptions struct {
 	Now func() time.Time
 	// Handler is told of streams; nil for none.
 	Handler StreamHandler
-	// Changed is called whenever the set that Connected returns has changed, and when a client from which something is
-	// withheld has accepted listeners. It must not block, nor call the server; nil for none.
+	// Changed is called whenever a stream was let in, when the last one of a node has ended, and when a client from which
+	// something is withheld has accepted listeners. It must not block, nor call the server; nil for none.
 	Changed func()
 	// Rejected is called whenever a client has rejected something. It must not block; nil for none.
 	Rejected func()
+	// Authorize says whether a peer may be a proxy, and what it may do as one. Its error is passed on to the client as
+	// PERMISSION_DENIED. It must not block. Nil: everybody may be everything.
+	Authorize func(*access.Peer, node.Ref) (access.Grant, error)
+	// Verify returns what a token of a peer says. Its error is passed on to the client as UNAUTHENTICATED, unless it has a
+	// gRPC status. Nil: tokens are not looked at.
+	Verify func(*access.Peer, string) (*token.Claims, error)
+	// Cgroups says that Authorize looks at the cgroups of peers.
+	Cgroups bool
+	// TLS is spoken on TCP; nil: plain text.
+	TLS *tls.Config
 	// Registry takes the metrics nearside_xds_*; nil leaves them unregistered.
 	Registry prometheus.Registerer
 
-	// UnknownGrace is how long a stream of an unknown node is held before it is told so; default 10 s.
+	// UnknownGrace is how long a stream of a node that is published as unknown is held before it is told so; default 10 s.
 	UnknownGrace time.Duration
 	// RemovalWait bounds how long the removal of a cluster, endpoint or route waits for the acknowledgement of the
 	// listeners and routes that moved off it; default 15 s.
 	RemovalWait time.Duration
+	// WarmWait bounds how long listeners and routes wait for the acknowledgement of clusters that are new to an Envoy, which
+	// it gives once they are warm; default 10 s.
+	WarmWait time.Duration
+	// DrainTime is how long connections may stay on a listener that an Envoy has let go of: as long it keeps what that
+	// listener refers to. 0: no longer than it takes to acknowledge.
+	DrainTime time.Duration
 	// AckTimeout is how long a client may neither acknowledge nor reject what it was sent, be it that it does not read
 	// or does not answer, before the stream is closed; default 2 min.
 	AckTimeout time.Duration
@@ -52,13 +71,26 @@ type ServerOptions struct {
 	FirstRequestTimeout time.Duration
 	// StopTimeout bounds the graceful end of Serve; default 2 s.
 	StopTimeout time.Duration
-	// MaxStreams bounds the streams of the server and of each connection; default 4096.
+	// MaxStreams bounds the streams of the server; default 4096. One connection has at most 100.
 	MaxStreams uint32
-	// MaxPeerStreams bounds those of one peer, a uid or an address, so that nobody can shut the others out; root is
-	// not bound. Default three quarters of MaxStreams: all Envoys of a node may share a uid.
+	// MaxPeerConns bounds the connections of one peer, a uid or an address; root may have four times as many. Default 3072.
+	MaxPeerConns int
+	// MaxPeerStreams bounds the streams of one peer, so that nobody can shut the others out; root is not bound. Default three quarters of MaxStreams: all Envoys of a node may share a uid.
 	MaxPeerStreams uint32
-	// RecvBytes bounds one request in bytes; default 16 MiB.
+	// RecvBytes bounds one request in bytes; default 4 MiB. Beside the names of resources it has 1 MiB at most.
 	RecvBytes int
+	// MaxPeerBytes bounds what the subscriptions of one peer take in memory, in bytes; root has four times as much. Default
+	// 256 MiB.
+	MaxPeerBytes int64
+	// MaxPeerRequests bounds the requests of one peer that are larger than 64 KiB and under way at a time, in bytes; root has four
+	// times as much. More wait for these. Default 32 MiB.
+	MaxPeerRequests int64
+	// MaxPeerSilent bounds the streams of one peer without a request so far; root is not bound. Default a quarter of
+	// MaxPeerStreams.
+	MaxPeerSilent uint32
+	// Metadata are the paths of the fields of the node metadata that the handler reads, which are texts. No others are
+	// decoded.
+	Metadata [][]string
 }
 
 func (o ServerOptions) withDefaults() ServerOptions {
@@ -76,12 +108,17 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	}
 	o.UnknownGrace = cmp.Or(o.UnknownGrace, 10*time.Second)
 	o.RemovalWait = cmp.Or(o.RemovalWait, 15*time.Second)
+	o.WarmWait = cmp.Or(o.WarmWait, 10*time.Second)
 	o.AckTimeout = cmp.Or(o.AckTimeout, 2*time.Minute)
 	o.FirstRequestTimeout = cmp.Or(o.FirstRequestTimeout, 10*time.Second)
 	o.StopTimeout = cmp.Or(o.StopTimeout, 2*time.Second)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)
 	o.MaxPeerStreams = cmp.Or(o.MaxPeerStreams, max(1, o.MaxStreams/4*3))
-	o.RecvBytes = cmp.Or(o.RecvBytes, 16<<20)
+	o.RecvBytes = cmp.Or(o.RecvBytes, 4<<20)
+	o.MaxPeerConns = cmp.Or(o.MaxPeerConns, 3072)
+	o.MaxPeerBytes = cmp.Or(o.MaxPeerBytes, 256<<20)
+	o.MaxPeerRequests = cmp.Or(o.MaxPeerRequests, 32<<20)
+	o.MaxPeerSilent = cmp.Or(o.MaxPeerSilent, max(1, o.MaxPeerStreams/4))
 	return o
 }
 
@@ -98,9 +135,10 @@ type StreamHandler interface {
 // Stream describes one open xDS stream.
 type Stream struct {
 	ID    int64      // unique in the process
-	Node  *core.Node // as the first request gave it; must not be changed
+	Node  *core.Node // what is used of that of the first request, nil in Closed; must be neither changed nor kept
 	Key   node.Key
-	Peer  Peer
+	Peer  access.Peer
+	Grant access.Grant // what the peer may do under the node id
 	Delta bool
 }
 
@@ -110,17 +148,24 @@ type Server struct {
 	metrics *serverMetrics
 	stubs   *stubRequests
 
+	first, later *requestFilters // of the first request of a stream, of the others
+	builds       builds
+
 	wg       sync.WaitGroup // stream goroutines
 	watchers watchers
 
-	rejecting atomic.Int64 // nodes with rejections
+	rejecting  atomic.Int64  // nodes with rejections
+	lastStream atomic.Uint64 // number of streams that were let in
+
+	refusedMu sync.Mutex
+	refused   Refusals // guarded by refusedMu
 
 	mu       sync.Mutex // taken before a proxyNode's mu; guards all below
 	ready    bool
 	stopping bool
 	nextID   int64
 	streams  map[*adsStream]struct{}
-	peers    map[string]int // number of streams by owner
+	owners   map[string]*owner // of streams and connections, by Peer.owner
 	nodes    map[node.Key]*proxyNode
 	gone     []*proxyNode      // nodes without a stream, the longest gone first
 	claims   map[string]*claim // by node id: who holds it
@@ -136,7 +181,9 @@ func NewServer(o ServerOptions) *Server {
 		opts:    o,
 		stubs:   newStubRequests(),
 		streams: map[*adsStream]struct{}{},
-		peers:   map[string]int{},
+		owners:  map[string]*owner{},
+		first:   newRequestFilters(o.Metadata, true),
+		later:   newRequestFilters(nil, false),
 		nodes:   map[node.Key]*proxyNode{},
 		claims:  map[string]*claim{},
 	}
@@ -149,10 +196,15 @@ func NewServer(o ServerOptions) *Server {
 // closed and all goroutines have ended when it returns. Call it once.
 func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 	gs := grpc.NewServer(
-		grpc.Creds(peerCredentials{}),
+		grpc.Creds(meteredCredentials{peerCredentials{s.opts.Cgroups, s.opts.TLS}, s}),
 		grpc.ForceServerCodecV2(newSharedCodec()),
-		grpc.MaxConcurrentStreams(s.opts.MaxStreams),
+		grpc.MaxConcurrentStreams(min(s.opts.MaxStreams, connStreams)),
 		grpc.MaxRecvMsgSize(s.opts.RecvBytes),
+		grpc.MaxHeaderListSize(64<<10),
+		// Static, so that no peer makes them grow to 16 MiB by sending fast.
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
+		grpc.ReadBufferSize(8<<10), // of each connection, for requests, which are small
 		grpc.ConnectionTimeout(5*time.Second),
 		grpc.WaitForHandlers(true),
 		// A peer that is gone without a word is noticed after 40 s, and idle connections do not stay for ever.
@@ -216,6 +268,10 @@ func (s *Server) Ready() {
 type Config struct {
 	Sealed   *draft.Sealed // nil: the node is unknown
 	Revision uint64        // of the store that it was made from, or from a later one without a difference
+	// LastStream is what [Server.LastStream] gave before anything was looked at that the config was made from. A stream
+	// that was let in later is not served with it, nor told that its node is unknown: it may have brought something, and
+	// what its peer did before it came may not be in it.
+	LastStream uint64
 	// Withheld are the resources that the check does not let through, each once. Sealed has bytes in their place that it let
 	// through before, or nothing. It must not be changed.
 	Withheld []draft.Withheld
@@ -228,8 +284,8 @@ type Config struct {
 // what it has, is listed as unknown and is told after UnknownGrace. The configs of other nodes stay as they are.
 //
 // The caller publishes the config of every node that Connected returns whenever Changed was called; one that is the
-// same as before costs a comparison of pointers. Configs published for nodes that are not connected are dropped: a
-// node that comes back after a while waits for a fresh one.
+// same as before costs a comparison of pointers. Configs of nodes that are not connected are dropped: a node that comes
+// back waits for a fresh one.
 func (s *Server) Publish(configs map[node.Key]Config) {
 	var later []func() // log lines: no node waits for those of another one
 	for key, cfg := range configs {

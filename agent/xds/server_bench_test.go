@@ -1,10 +1,18 @@
 package xds_test
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -72,4 +80,60 @@ func BenchmarkPublish(b *testing.B) {
 		a.Publish(all)
 		wg.Wait()
 	}
+}
+
+// BenchmarkRefusals changes one endpoint and waits until the last of 50 delta clients has it, while a peer opens streams that are
+// refused as fast as it can.
+func BenchmarkRefusals(b *testing.B) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	a := servingWith(b, config("EDS:e=0"), xds.ServerOptions{}, tcp)
+	clients := make([]*deltaClient, 50)
+	for i := range clients {
+		clients[i] = a.delta(fmt.Sprintf("default.p%d", i))
+		clients[i].subscribe(eds, "e")
+		clients[i].wantAck("EDS e=0")
+	}
+	keys := a.Connected()
+	var refused atomic.Int64
+	var wg sync.WaitGroup
+	ctx, leave := context.WithCancel(b.Context())
+	for range 10 {
+		conn := dialTo(b, "passthrough:///"+tcp.Addr().String())
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				str, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+				if err != nil {
+					return
+				}
+				_ = str.Send(&discoveryv3.DeltaDiscoveryRequest{Node: nodeOf("nobody"), TypeUrl: eds})
+				if _, err := str.Recv(); status.Code(err) == codes.InvalidArgument {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	var took []time.Duration
+	began, before := time.Now(), refused.Load()
+	for b.Loop() {
+		cfg, all := config(fmt.Sprintf("EDS:e=%d", len(took)+1)), map[node.Key]xds.Config{}
+		for _, key := range keys {
+			all[key] = xds.Config{Sealed: cfg, LastStream: everyStream}
+		}
+		start := time.Now()
+		a.Publish(all)
+		for _, c := range clients {
+			c.ack(c.recv())
+		}
+		took = append(took, time.Since(start))
+	}
+	rate := float64(refused.Load()-before) / time.Since(began).Seconds()
+	leave()
+	wg.Wait()
+	slices.Sort(took)
+	b.ReportMetric(rate, "refusals/s")
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "median-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }

@@ -21,11 +21,24 @@ const (
 )
 
 // sharedCodec encodes discovery responses without copying the bodies of their resources: what waits to be written to a
-// thousand slow clients is the same bytes once, with some dozens of bytes of its own for each resource and client.
-// Everything else is encoded as usual.
+// thousand slow clients is the same bytes once, with some dozens of bytes of its own for each resource and client. Of requests it
+// decodes what is used. Everything else is done as usual.
 type sharedCodec struct{ encoding.CodecV2 }
 
 func newSharedCodec() sharedCodec { return sharedCodec{encoding.GetCodecV2("proto")} }
+
+// Unmarshal implements encoding.CodecV2.
+func (c sharedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	in, ok := v.(*incoming)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer b.Free()
+	in.decode(b.ReadOnlyData())
+	in.st.conn.decoded(data.Len())
+	return nil
+}
 
 // Marshal implements encoding.CodecV2. The bodies must not change while the message is on its way.
 func (c sharedCodec) Marshal(v any) (mem.BufferSlice, error) {

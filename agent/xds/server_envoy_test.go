@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,19 +96,20 @@ func TestReconnectWarms(t *testing.T) {
 	})
 }
 
-// TestSuspectsAreCleared: a message that names no resource makes suspects of all. Once the list has moved on, a proxy
-// that comes back is sent those again, as one that stayed would have been (ENVOY rule P3).
+// TestSuspectsAreCleared: a message that names no resource makes suspects of all. A proxy that comes back meanwhile is sent what
+// is on trial, and all that is good in the end.
 func TestSuspectsAreCleared(t *testing.T) {
 	a := serving(t, config("LDS:bad=1", "LDS:good=1"))
 	c := a.delta("default.web")
 	c.subscribe(lds)
 	c.nack(c.want("LDS bad=1 good=1"), "Proto constraint validation failed")
-	c.subscribe(rds, "x")
-	c.wantAck("RDS -x")
-	a.push(config("LDS:bad=2", "LDS:good=1"))
+	c.want("LDS bad=1")
 	d := a.delta("default.web")
 	d.subscribe(lds)
-	d.wantAck("LDS bad=2 good=1")
+	d.nack(d.want("LDS bad=1"), "Proto constraint validation failed")
+	d.wantAck("LDS good=1")
+	a.push(config("LDS:bad=2", "LDS:good=1"))
+	d.wantAck("LDS bad=2")
 }
 
 // TestVerdictsOfOthers: what one peer rejected is not held against another one that uses the node id after it, nor
@@ -142,6 +144,8 @@ func TestVerdictsOfOthers(t *testing.T) {
 	newer := deltaOn(t, a.dial(), &corev3.Node{Id: "default.web", UserAgentName: "envoy",
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: "1.37.0"}})
 	newer.subscribe(lds)
+	<-log.opened
+	a.push(config("LDS:a=1", "LDS:b=1"))
 	newer.wantAck("LDS a=1 b=1")
 }
 
@@ -278,4 +282,79 @@ func TestLongNames(t *testing.T) {
 		}
 	}
 	c.end(codes.ResourceExhausted, "bytes")
+}
+
+// asEnvoy is a client that says it is Envoy, and has everything of a config.
+func (a *agent) asEnvoy(cdsLine, ldsLine, rdsLine string, routes ...string) *deltaClient {
+	a.t.Helper()
+	c := deltaOn(a.t, a.dial(), &corev3.Node{Id: "default.web", UserAgentName: "envoy"})
+	c.subscribe(cds)
+	c.wantAck(cdsLine)
+	c.subscribe(lds)
+	c.wantAck(ldsLine)
+	c.subscribe(rds, routes...)
+	c.wantAck(rdsLine)
+	return c
+}
+
+// TestRoutesWaitForWarmClusters: Envoy acknowledges a new cluster once it is warm and answers 503 to what leads to it before.
+func TestRoutesWaitForWarmClusters(t *testing.T) {
+	a := serving(t, config("CDS:a=1", "LDS:l=1", "RDS:r=a"))
+	c := a.asEnvoy("CDS a=1", "LDS l=1", "RDS r=a", "r")
+	a.push(config("CDS:a=1", "CDS:b=1", "LDS:l=b", "RDS:r=b"))
+	warming := c.want("CDS b=1")
+	c.subscribe(eds, "x")
+	c.wantAck("EDS -x") // and neither listeners nor routes before
+	c.ack(warming)
+	c.wantAck("LDS l=b")
+	c.wantAck("RDS r=b")
+	// A cluster that the client has is served by its old form while the new one warms.
+	a.push(config("CDS:a=2", "CDS:b=1", "LDS:l=b", "RDS:r=b2"))
+	warming = c.want("CDS a=2")
+	c.wantAck("RDS r=b2")
+	c.ack(warming)
+}
+
+// TestWarmWaitIsBounded: one cluster that never warms does not keep others from their routes for good.
+func TestWarmWaitIsBounded(t *testing.T) {
+	a := servingWith(t, config("CDS:a=1", "LDS:l=1", "RDS:r=a"), xds.ServerOptions{WarmWait: 50 * time.Millisecond})
+	c := a.asEnvoy("CDS a=1", "LDS l=1", "RDS r=a", "r")
+	a.push(config("CDS:a=1", "CDS:b=1", "LDS:l=1", "RDS:r=b"))
+	c.want("CDS b=1")
+	c.wantAck("RDS r=b")
+}
+
+// TestClustersStayWhileListenersDrain: connections stay on the old chains of a listener, and what these lead to must be there.
+func TestClustersStayWhileListenersDrain(t *testing.T) {
+	now := time.Now()
+	var clock atomic.Int64
+	a := servingWith(t, config("CDS:a=1", "CDS:other=1", "CDS:via=1", "LDS:l=a,r", "RDS:r=via"), xds.ServerOptions{
+		DrainTime: time.Minute, Now: func() time.Time { return now.Add(time.Duration(clock.Load())) },
+	})
+	c := a.asEnvoy("CDS a=1 other=1 via=1", "LDS l=a,r", "RDS r=via", "r")
+	after := config("CDS:new=1", "LDS:l=new")
+	a.push(after)
+	c.wantAck("CDS new=1")
+	c.wantAck("LDS l=new")
+	c.wantAck("CDS -other") // nothing led there: a is of the old chain, and via of its routes
+	a.wait(func() bool { return a.status("default.web").InSync })
+	clock.Store(int64(2 * time.Minute))
+	again := config("CDS:new=2", "LDS:l=new")
+	a.push(again)
+	c.wantAck("CDS new=2")
+	c.wantAck("RDS -r")
+	c.wantAck("CDS -a -via")
+}
+
+// TestNothingDrainsInAnEnvoyThatStarts: it is given what the config has.
+func TestNothingDrainsInAnEnvoyThatStarts(t *testing.T) {
+	a := servingWith(t, config("CDS:a=1", "LDS:l=a"), xds.ServerOptions{DrainTime: time.Minute})
+	c := a.asEnvoy("CDS a=1", "LDS l=a", "RDS -r", "r")
+	a.push(config("CDS:b=1", "LDS:l=b"))
+	c.wantAck("CDS b=1")
+	c.wantAck("LDS l=b")
+	if err := c.str.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	a.asEnvoy("CDS b=1", "LDS l=b", "RDS -r", "r")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -106,6 +107,30 @@ type agent struct {
 	revision uint64           // that configs are published with
 }
 
+// farListener has clients of loopback addresses count as those of other nodes, 10.0.0.9 for 127.0.0.9: on loopback the kernel
+// tells whose process a client is.
+type farListener struct{ net.Listener }
+
+func (l farListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return farConn{c}, nil
+}
+
+type farConn struct{ net.Conn }
+
+func (c farConn) RemoteAddr() net.Addr {
+	a, ok := c.Conn.RemoteAddr().(*net.TCPAddr)
+	if !ok || !a.IP.IsLoopback() {
+		return c.Conn.RemoteAddr()
+	}
+	far := slices.Clone(a.IP.To4())
+	far[0] = 10
+	return &net.TCPAddr{IP: far, Port: a.Port}
+}
+
 func startAgent(t testing.TB, o xds.ServerOptions, extra ...net.Listener) *agent {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "xds")
@@ -119,6 +144,9 @@ func startAgent(t testing.TB, o xds.ServerOptions, extra ...net.Listener) *agent
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
+	for i := range extra {
+		extra[i] = farListener{extra[i]}
+	}
 	go func() { done <- a.Serve(ctx, append(extra, l)...) }()
 	a.stop = sync.OnceFunc(func() {
 		cancel()
@@ -168,6 +196,11 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o xds.ServerOptions, extra ...
 				if len(a.withheld) > 0 {
 					a.give(web, a.latest)
 				}
+				for _, p := range a.Progress() {
+					if p.State == xds.StateUnknown { // its config went with the stream before
+						a.give(p.Node, a.latest)
+					}
+				}
 				a.mu.Unlock()
 			case <-done:
 				return
@@ -178,8 +211,11 @@ func servingWith(t testing.TB, cfg *draft.Sealed, o xds.ServerOptions, extra ...
 }
 
 func (a *agent) give(key node.Key, cfg *draft.Sealed) {
-	a.Publish(map[node.Key]xds.Config{key: {Sealed: cfg, Revision: a.revision, Withheld: a.withheld, Listeners: a.Listeners(key)}})
+	a.Publish(map[node.Key]xds.Config{key: {Sealed: cfg, Revision: a.revision, LastStream: everyStream, Withheld: a.withheld, Listeners: a.Listeners(key)}})
 }
+
+// everyStream says that a config was made from the state that all streams find, also those that are on their way in.
+const everyStream = math.MaxUint64
 
 // web is the node of most tests.
 var web = node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}

@@ -60,12 +60,15 @@ func TestSilentStream(t *testing.T) {
 func TestManyStreams(t *testing.T) {
 	const n = 1000
 	a := serving(t, config("CDS:a=1", "LDS:l=1"))
-	conn := a.dial()
+	var conns []*grpc.ClientConn
+	for range n / 100 { // as many streams as one may have
+		conns = append(conns, a.dial())
+	}
 	var wg sync.WaitGroup
 	clients := make([]*deltaClient, n)
 	for i := range n {
 		wg.Go(func() {
-			c := deltaOn(t, conn, nodeOf(fmt.Sprintf("default.p%d", i)))
+			c := deltaOn(t, conns[i%len(conns)], nodeOf(fmt.Sprintf("default.p%d", i)))
 			c.subscribe(cds)
 			c.subscribe(lds)
 			for _, want := range []string{"CDS a=1", "LDS l=1"} {
@@ -89,7 +92,7 @@ func TestManyStreams(t *testing.T) {
 	all := map[node.Key]xds.Config{}
 	next := config("CDS:a=1", "LDS:l=2")
 	for _, key := range a.Connected() {
-		all[key] = xds.Config{Sealed: next, Revision: 2}
+		all[key] = xds.Config{Sealed: next, Revision: 2, LastStream: everyStream}
 	}
 	a.Publish(all)
 	for _, c := range clients {
@@ -127,7 +130,7 @@ func TestPeerQuota(t *testing.T) {
 	<-log.opened
 	greedy(1)
 	<-log.opened
-	greedy(2).end(codes.ResourceExhausted, "address 127.0.0.1 has 2 streams")
+	greedy(2).end(codes.ResourceExhausted, "address 10.0.0.1 has 2 streams")
 	deltaFrom(t, "127.0.0.9", tcp.Addr(), "default.other")
 	<-log.opened
 	if err := first.str.CloseSend(); err != nil {

@@ -68,6 +68,8 @@ func TestUnknownNode(t *testing.T) {
 	a.Ready()
 	c := a.delta("prod.web.7")
 	c.subscribe(lds)
+	a.wait(func() bool { return len(a.Connected()) == 1 })
+	a.give(a.Connected()[0], nil)
 	c.end(codes.NotFound, `"prod.web.7"`, `named "web.7"`, `mesh "prod"`, "apply", "node metadata")
 	<-log.opened
 	if s := <-log.closed; s.Key.ID != "prod.web.7" || !s.Delta || !s.Peer.Local || s.Peer.PID == 0 {
@@ -190,14 +192,14 @@ func TestImpersonation(t *testing.T) {
 	<-log.opened
 	a.push(config("LDS:l=1"))
 	owner.wantAck("LDS l=1")
-	from("127.0.0.9").end(codes.PermissionDenied, "default.web", "127.0.0.1", "127.0.0.9")
+	from("127.0.0.9").end(codes.PermissionDenied, "default.web", "10.0.0.1", "10.0.0.9")
 	second := from("127.0.0.1") // as after a hot restart
 	second.wantAck("LDS l=1")
 
 	local := a.delta("default.web")
 	local.subscribe(lds)
 	if root := isRoot(); !root {
-		local.end(codes.PermissionDenied, "default.web", "127.0.0.1", "uid")
+		local.end(codes.PermissionDenied, "default.web", "10.0.0.1", "uid")
 		return
 	}
 	local.wantAck("LDS l=1") // root takes over …

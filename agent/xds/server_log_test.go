@@ -43,7 +43,7 @@ func TestNothingWaitsForTheLog(t *testing.T) {
 		"withheld": func(a *agent, _ *deltaClient) func() {
 			return goOn(func() {
 				cfg, withheld := without(config("CDS:c=1", "LDS:l=2"), config("CDS:c=1", "LDS:l=1"), []string{"LDS:l"})
-				a.Publish(map[node.Key]xds.Config{web: {Sealed: cfg, Withheld: withheld, Listeners: a.Listeners(web)}})
+				a.Publish(map[node.Key]xds.Config{web: {Sealed: cfg, LastStream: everyStream, Withheld: withheld, Listeners: a.Listeners(web)}})
 			})
 		},
 	} {

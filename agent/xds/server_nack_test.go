@@ -1,6 +1,7 @@
 package xds_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -143,8 +144,7 @@ func TestNackRestart(t *testing.T) {
 	}
 }
 
-// TestNackRestartPush: where no resource was named, the stream that started from held bytes gets the current ones with
-// the next push.
+// TestNackRestartPush: what was rejected by itself without a name is not sent again to a proxy that comes back.
 func TestNackRestartPush(t *testing.T) {
 	cfg := config("LDS:a=1", "LDS:b=1")
 	a := serving(t, cfg)
@@ -162,10 +162,11 @@ func TestNackRestartPush(t *testing.T) {
 	d.subscribe(rds, "x")
 	d.wantAck("RDS -x")
 	a.push(config("LDS:a=2", "LDS:b=2"))
-	d.wantAck("LDS a=2 b=2")
+	d.wantAck("LDS b=2")
 }
 
-// TestNackAllSuspect: when the message names no resource, all that was not accepted before in these bytes is suspect.
+// TestNackAllSuspect: when the message names no resource, all that was not accepted before in these bytes is suspect, and sent
+// again in halves.
 func TestNackAllSuspect(t *testing.T) {
 	a := serving(t, config("LDS:a=1", "LDS:b=1"))
 	c := a.sotw(nodeOf("default.web"))
@@ -173,10 +174,19 @@ func TestNackAllSuspect(t *testing.T) {
 	c.wantAck("LDS 1 1")
 	a.push(config("LDS:a=1", "LDS:b=2", "LDS:c=1"))
 	c.nack(c.want("LDS 1 2 1"), "no idea")
+	half := c.want("LDS 1 2")
+	held := typeStatus(t, a.status("default.web"), lds).Held
+	if len(held) != 2 || held[0].Name != "b" || held[1].Name != "c" || !strings.Contains(held[0].Reason, "tried in parts") {
+		t.Errorf("held: %+v", held)
+	}
+	if p := a.progress("default.web"); len(p.Rejected) != 2 || !p.Rejected[0].Suspect {
+		t.Errorf("rejected: %+v", p.Rejected)
+	}
+	c.nack(half, "no idea")
+	c.wantAck("LDS 1 1 1")
 	c.ask(rds, "x")
 	c.want("RDS")
-	held := typeStatus(t, a.status("default.web"), lds).Held
-	if len(held) != 2 || held[0].Name != "b" || held[1].Name != "c" {
-		t.Errorf("held: %+v", held)
+	if held := typeStatus(t, a.status("default.web"), lds).Held; len(held) != 1 || held[0].Name != "b" {
+		t.Errorf("held in the end: %+v", held)
 	}
 }

@@ -2,57 +2,38 @@ package xds
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"strings"
+	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/node"
 )
 
-// Peer is who is at the other end of a connection, as the kernel says.
-type Peer struct {
-	// Local is set for a unix socket: UID, GID and PID are those of the process that connected.
-	Local bool   `json:"local"`
-	UID   uint32 `json:"uid"`
-	GID   uint32 `json:"gid"`
-	PID   int32  `json:"pid"`
-	// Addr is the remote address of any other connection.
-	Addr string `json:"addr,omitempty"`
-}
-
-// String names the peer for a message.
-func (p Peer) String() string {
-	if p.Local {
-		return fmt.Sprintf("uid %d (pid %d)", p.UID, p.PID)
-	}
-	return "address " + p.Addr
-}
-
-// owner is what two streams must share to use one node id: the uid, or the address without its port.
-func (p Peer) owner() string {
-	if p.Local {
-		return fmt.Sprintf("uid %d", p.UID)
-	}
-	if host, _, err := net.SplitHostPort(p.Addr); err == nil {
-		return "address " + host
-	}
-	return "address " + p.Addr
-}
-
-func (p Peer) root() bool { return p.Local && p.UID == 0 }
-
-// peerInfo carries a Peer from the handshake to the streams.
+// peerInfo carries a peer from the handshake to the streams.
 type peerInfo struct {
 	credentials.CommonAuthInfo
-	peer Peer
+	peer access.Peer
 }
 
 // AuthType implements credentials.AuthInfo.
 func (peerInfo) AuthType() string { return "peer" }
 
-// peerCredentials does no handshake on the wire; it asks the kernel who connected.
-type peerCredentials struct{}
+// peerCredentials asks the kernel who connected to a unix socket. On other connections it speaks TLS when it has a
+// config for that, and takes the names of a verified client certificate.
+type peerCredentials struct {
+	cgroup bool // the cgroups of peers are asked for
+	tls    *tls.Config
+}
 
 var errServerOnly = errors.New("xds: these credentials are for servers")
 
@@ -62,19 +43,38 @@ func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.C
 }
 
 // ServerHandshake implements credentials.TransportCredentials. A unix socket whose peer cannot be told is refused.
-func (peerCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	info := peerInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}
-	if u, ok := c.(*net.UnixConn); ok {
-		p, err := unixPeer(u)
-		if err != nil {
-			return nil, nil, fmt.Errorf("xds: credentials of the peer: %w", err)
-		}
-		info.SecurityLevel = credentials.PrivacyAndIntegrity
-		info.peer = p
-	} else if a := c.RemoteAddr(); a != nil {
-		info.peer.Addr = a.String()
+	p, err := access.PeerOf(conn, c.cgroup)
+	if err != nil {
+		return nil, nil, fmt.Errorf("xds: %w", err)
 	}
-	return c, info, nil
+	if p.Local {
+		info.SecurityLevel = credentials.PrivacyAndIntegrity
+	} else if c.tls != nil {
+		secure, auth, err := credentials.NewTLS(c.tls).ServerHandshake(conn)
+		if err != nil {
+			return nil, nil, err
+		}
+		conn, info.SecurityLevel, p.Encrypted = secure, credentials.PrivacyAndIntegrity, true
+		if t, ok := auth.(credentials.TLSInfo); ok {
+			p.Names = certificateNames(&t.State)
+		}
+	}
+	info.peer = p
+	return conn, info, nil
+}
+
+// certificateNames are those of a client certificate that was verified.
+func certificateNames(state *tls.ConnectionState) (out []string) {
+	if len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	leaf := state.VerifiedChains[0][0]
+	for _, u := range leaf.URIs {
+		out = append(out, u.String())
+	}
+	return append(out, leaf.DNSNames...)
 }
 
 // Info implements credentials.TransportCredentials.
@@ -88,14 +88,103 @@ func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
 // OverrideServerName implements credentials.TransportCredentials; it has no meaning here.
 func (peerCredentials) OverrideServerName(string) error { return nil }
 
-// peerOf returns the peer of a stream.
-func peerOf(ctx context.Context) Peer {
+// peerOf returns the peer of a stream, as of its connection.
+func peerOf(ctx context.Context) access.Peer {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return Peer{}
+		return access.Peer{}
 	}
 	if info, ok := p.AuthInfo.(peerInfo); ok {
 		return info.peer
 	}
-	return Peer{Addr: p.Addr.String()}
+	return access.Peer{Addr: p.Addr.String()}
+}
+
+// authenticate adds the verified token to the peer of a stream, if it has sent one.
+func (s *Server) authenticate(ctx context.Context, p *access.Peer) error {
+	values := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(values) == 0 || s.opts.Verify == nil {
+		return nil
+	}
+	text, bearer := strings.CutPrefix(values[0], "Bearer ")
+	if len(values) > 1 || !bearer {
+		return status.Error(codes.Unauthenticated, "the metadata authorization is not one value of the form \"Bearer TOKEN\"")
+	}
+	claims, err := s.opts.Verify(p, text)
+	if err != nil {
+		if _, ok := status.FromError(err); ok {
+			return err
+		}
+		return status.Error(codes.Unauthenticated, err.Error())
+	}
+	p.Token = claims
+	return nil
+}
+
+// authorize asks whether a peer may be a proxy.
+func (s *Server) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
+	if s.opts.Authorize == nil {
+		return access.Grant{Rule: "no rules", Bring: true, Services: []string{"*"}, Tags: []string{"*"}}, nil
+	}
+	g, err := s.opts.Authorize(p, ref)
+	if err != nil {
+		return g, status.Error(codes.PermissionDenied, err.Error())
+	}
+	return g, nil
+}
+
+// Recheck ends the streams whose peers may no longer be the proxies that they are, as when a Dataplane got the label
+// of another user. Call it before [Server.Publish].
+func (s *Server) Recheck() {
+	s.mu.Lock()
+	var open []*adsStream
+	for st := range s.streams {
+		if st.claim != nil {
+			open = append(open, st)
+		}
+	}
+	s.mu.Unlock()
+	for _, st := range open {
+		if _, err := s.authorize(&st.peer, st.claim.ref); err != nil {
+			s.note(st.peer, st.claim.id, err)
+			st.kill("denied", err)
+		}
+	}
+}
+
+// Refusals are the streams that were refused since the start because of who asked.
+type Refusals struct {
+	Total  uint64    `json:"total"`
+	At     time.Time `json:"at,omitzero"` // of the latest, as all below
+	Peer   string    `json:"peer,omitempty"`
+	NodeID string    `json:"nodeID,omitempty"` // "" when the token was wrong
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Refused returns what was refused so far.
+func (s *Server) Refused() Refusals {
+	s.refusedMu.Lock()
+	defer s.refusedMu.Unlock()
+	return s.refused
+}
+
+// refuse counts a stream that is refused under a reason.
+func (s *Server) refuse(p access.Peer, id, reason string, err error) {
+	s.metrics.closed.WithLabelValues(reason).Inc()
+	if reason != "refused" || status.Code(err) == codes.PermissionDenied { // else what it brings is malformed
+		s.note(p, id, err)
+	}
+}
+
+// note remembers the latest refusal, and logs the first of each second.
+func (s *Server) note(p access.Peer, id string, err error) {
+	s.refusedMu.Lock()
+	now := s.opts.Now()
+	log := now.Sub(s.refused.At) >= time.Second
+	s.refused = Refusals{Total: s.refused.Total + 1, At: now, Peer: p.String(), NodeID: id, Reason: status.Convert(err).Message()}
+	total := s.refused.Total
+	s.refusedMu.Unlock()
+	if log {
+		s.opts.Log.Warn("xDS stream is refused", "node", id, "peer", p.String(), "reason", status.Convert(err).Message(), "total", total)
+	}
 }

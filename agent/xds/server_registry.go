@@ -7,19 +7,18 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/node"
 )
 
-const (
-	// keepGone is how many nodes without a stream are remembered.
-	keepGone = 256
-	// keepConfig is how long such a node may come back to the config that it had, without waiting for a new one.
-	keepConfig = 30 * time.Second
-)
+// keepGone is how many nodes without a stream are remembered.
+const keepGone = 256
 
 // claim is the hold of a peer on a node id, as long as it has a stream under it.
 type claim struct {
-	peer    Peer
+	id      string
+	ref     node.Ref
+	peer    access.Peer
 	streams int
 }
 
@@ -28,8 +27,8 @@ func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[key.ID]
-	if c != nil && c.peer.owner() != st.peer.owner() {
-		if !st.peer.root() {
+	if c != nil && c.peer.Holder() != st.peer.Holder() {
+		if !st.peer.Root() {
 			return status.Errorf(codes.PermissionDenied, "node id %q is in use by %s; %s may not take it", key.ID, c.peer, st.peer)
 		}
 		for other := range s.streams {
@@ -40,7 +39,7 @@ func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 		c = nil
 	}
 	if c == nil {
-		c = &claim{peer: st.peer}
+		c = &claim{id: key.ID, ref: ref, peer: st.peer}
 		s.claims[key.ID] = c
 	}
 	c.streams++
@@ -53,9 +52,6 @@ func (s *Server) register(st *adsStream, key node.Key, ref node.Ref) error {
 	}
 	n.mu.Lock()
 	n.ready = s.ready
-	if n.connected == 0 && !n.leftAt.IsZero() && time.Since(n.leftAt) > keepConfig {
-		n.cfg = nil
-	}
 	st.node = n
 	n.streams = append(n.streams, st)
 	n.mu.Unlock()
@@ -77,15 +73,17 @@ func (s *Server) opened(st *adsStream) {
 	n.mu.Lock()
 	// Ready may have been called since the stream was registered.
 	n.ready = s.ready
+	st.number = s.lastStream.Add(1)
 	n.introduce(st)
 	st.watchGrace()
 	n.mu.Unlock()
 	s.mu.Unlock()
 	s.watchers.notify()
-	if first {
-		s.opts.Changed()
-	}
+	s.opts.Changed()
 }
+
+// LastStream returns the number of the stream that was let in last, 0 before the first. See [Config.LastStream].
+func (s *Server) LastStream() uint64 { return s.lastStream.Load() }
 
 // unregister takes a stream off its node and reports whether it was the last one that was let in. A node without
 // streams is remembered for a while if it was ever let in.
@@ -111,6 +109,9 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 	if last {
 		s.metrics.proxies.Dec()
 		n.leftAt = time.Now()
+		n.mu.Lock()
+		n.dropConfig()
+		n.mu.Unlock()
 		s.gone = append(s.gone, n)
 		s.forget()
 	} else if alone && n.connected == 0 && !slices.Contains(s.gone, n) {
@@ -124,8 +125,7 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 	return last
 }
 
-// forget drops the nodes that are gone beyond keepGone, first those that never had a config, and the configs of those
-// that are gone for long. The mu is held.
+// forget drops the nodes that are gone beyond keepGone, first those that never had a config. The mu is held.
 func (s *Server) forget() {
 	for len(s.gone) > keepGone {
 		i := max(0, slices.IndexFunc(s.gone, func(n *proxyNode) bool {
@@ -145,14 +145,5 @@ func (s *Server) forget() {
 			delete(s.nodes, n.key)
 		}
 		s.gone = slices.Delete(s.gone, i, i+1)
-	}
-	for _, n := range s.gone {
-		if time.Since(n.leftAt) > keepConfig {
-			n.mu.Lock()
-			if len(n.streams) == 0 {
-				n.cfg = nil
-			}
-			n.mu.Unlock()
-		}
 	}
 }

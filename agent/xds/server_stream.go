@@ -14,9 +14,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/node"
 )
 
@@ -28,7 +31,7 @@ type adsStream struct {
 	srv   *Server
 	id    int64
 	delta bool
-	peer  Peer
+	peer  access.Peer
 	start time.Time
 
 	// ctx ends the stream handler; killed ends the call even while the handler is stuck in a send.
@@ -39,12 +42,22 @@ type adsStream struct {
 	killErr  error  // set before killed is closed
 	killedBy string // as killErr
 
+	conn    *meteredConn // nil without a connection, in tests
+	owner   *owner
+	charges charges
+	costs   chan int64 // of the requests that are read, in turn; see decode and takeCost
+
 	// Set by open, then constant.
-	node       *proxyNode
-	info       *core.Node
-	envoyAgent bool // the client says that it is Envoy
+	node         *proxyNode
+	grant        access.Grant // as of open
+	userAgent    string       // as the client says
+	agentVersion string       // as the client says
+	build        *finding.Build
+	envoyAgent   bool   // the client says that it is Envoy
+	number       uint64 // among those that were let in, from 1 on
 
 	claim *claim // guarded by the mu of the server
+	asked bool   // guarded by the mu of the server: there was a request
 
 	// Guarded by the mu of the node.
 	ended bool
@@ -56,10 +69,13 @@ type adsStream struct {
 	graceTimer    *time.Timer
 	removalTimer  *time.Timer
 	removalForced bool
+	warmTimer     *time.Timer // runs while listeners or routes wait for clusters that warm
+	warmForced    bool
 	ackTimer      *time.Timer // runs while a response is not acknowledged
 
 	// Used by the goroutine of the stream alone.
 	sending *ticket
+	cost    int64               // of the request that the handler looks at, as far as no watch has it
 	strange map[string]struct{} // types that are asked for but not served
 }
 
@@ -72,8 +88,8 @@ type adsService struct {
 // DeltaAggregatedResources serves a delta stream.
 func (a *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	return a.s.serveStream(str.Context(), true, func(st *adsStream) error {
-		first, err := str.Recv()
-		if err != nil {
+		first := &discovery.DeltaDiscoveryRequest{}
+		if err := st.receiveFirst(str, first); err != nil {
 			return err
 		}
 		if err := st.open(first.GetNode()); err != nil {
@@ -88,8 +104,8 @@ func (a *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryS
 // StreamAggregatedResources serves a state-of-the-world stream.
 func (a *adsService) StreamAggregatedResources(str discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	return a.s.serveStream(str.Context(), false, func(st *adsStream) error {
-		first, err := str.Recv()
-		if err != nil {
+		first := &discovery.DiscoveryRequest{}
+		if err := st.receiveFirst(str, first); err != nil {
 			return err
 		}
 		if err := st.open(first.GetNode()); err != nil {
@@ -113,30 +129,24 @@ func (st *adsStream) options() []config.XDSOption {
 // serveStream runs a stream in a goroutine of its own, so that the call can end while a send is stuck: its end is what
 // frees the send.
 func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStream) error) error {
-	st := &adsStream{srv: s, delta: delta, peer: peerOf(ctx), killed: make(chan struct{}), start: s.opts.Now()}
+	ctx, conn := unmetered(ctx)
+	st := &adsStream{srv: s, delta: delta, peer: peerOf(ctx), conn: conn, killed: make(chan struct{}), costs: make(chan int64, 4), start: s.opts.Now()}
 	st.ctx, st.cancel = context.WithCancel(ctx)
 	defer st.cancel()
+	if err := s.authenticate(ctx, &st.peer); err != nil {
+		s.refuse(st.peer, "", "unauthenticated", err)
+		return err
+	}
 
 	s.mu.Lock()
-	switch {
-	case s.stopping:
-		s.mu.Unlock()
-		return status.Error(codes.Unavailable, "the agent is stopping")
-	case len(s.streams) >= int(s.opts.MaxStreams):
-		s.mu.Unlock()
-		s.metrics.closed.WithLabelValues("too-many").Inc()
-		return status.Errorf(codes.ResourceExhausted, "%d streams are open, no more are taken", s.opts.MaxStreams)
-	case !st.peer.root() && s.peers[st.peer.owner()] >= int(s.opts.MaxPeerStreams):
-		s.mu.Unlock()
-		s.metrics.closed.WithLabelValues("too-many-of-peer").Inc()
-		return status.Errorf(codes.ResourceExhausted, "%s has %d streams open, no more of it are taken", st.peer.owner(), s.opts.MaxPeerStreams)
-	}
-	s.nextID++
-	st.id = s.nextID
-	s.streams[st] = struct{}{}
-	s.peers[st.peer.owner()]++
-	s.wg.Add(1)
+	reason, err := s.admit(st)
 	s.mu.Unlock()
+	if err != nil {
+		if reason != "" {
+			s.metrics.closed.WithLabelValues(reason).Inc()
+		}
+		return err
+	}
 
 	done := make(chan error, 1)
 	go func() {
@@ -152,14 +162,10 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 		err := run(st)
 		silent.Stop()
 		s.mu.Lock()
-		delete(s.streams, st)
-		if s.peers[st.peer.owner()]--; s.peers[st.peer.owner()] == 0 {
-			delete(s.peers, st.peer.owner())
-		}
+		s.dismiss(st)
 		s.mu.Unlock()
 		done <- err
 	}()
-	var err error
 	select {
 	case err = <-done:
 	case <-st.killed:
@@ -194,19 +200,24 @@ func (st *adsStream) open(info *core.Node) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	key := node.Key{ID: info.GetId(), Flavor: node.FlavorOf(info)}
-	st.info, st.envoyAgent = info, info.GetUserAgentName() == "envoy"
-	if err := s.register(st, key, ref); err != nil {
-		s.metrics.closed.WithLabelValues("denied").Inc()
+	st.userAgent, st.agentVersion = clip.PrintableText(info.GetUserAgentName(), 128), clip.PrintableText(userAgentVersion(info), 128)
+	st.build = s.builds.of(info)
+	st.envoyAgent = st.userAgent == "envoy"
+	if st.grant, err = s.authorize(&st.peer, ref); err == nil {
+		err = s.register(st, key, ref)
+	}
+	if err != nil {
+		s.refuse(st.peer, key.ID, "denied", err)
 		return err
 	}
 	if s.opts.Handler != nil {
-		if err := s.opts.Handler.Opened(st.describe()); err != nil {
+		if err := s.opts.Handler.Opened(st.describe(info)); err != nil {
 			s.unregister(st, false)
-			s.metrics.closed.WithLabelValues("refused").Inc()
-			if _, ok := status.FromError(err); ok {
-				return err
+			if _, ok := status.FromError(err); !ok {
+				err = status.Error(codes.PermissionDenied, err.Error())
 			}
-			return status.Error(codes.PermissionDenied, err.Error())
+			s.refuse(st.peer, key.ID, "refused", err)
+			return err
 		}
 	}
 	s.opened(st)
@@ -214,15 +225,15 @@ func (st *adsStream) open(info *core.Node) error {
 }
 
 // describe returns what the handler is told of the stream.
-func (st *adsStream) describe() Stream {
-	return Stream{ID: st.id, Node: st.info, Key: st.node.key, Peer: st.peer, Delta: st.delta}
+func (st *adsStream) describe(info *core.Node) Stream {
+	return Stream{ID: st.id, Node: info, Key: st.node.key, Peer: st.peer, Grant: st.grant, Delta: st.delta}
 }
 
 // close takes the stream off its node.
 func (st *adsStream) close() {
 	last := st.srv.unregister(st, true)
 	if st.srv.opts.Handler != nil {
-		st.srv.opts.Handler.Closed(st.describe())
+		st.srv.opts.Handler.Closed(st.describe(nil))
 	}
 	if last { // after the handler, so that whoever looks now finds it up to date
 		st.srv.opts.Changed()
@@ -232,12 +243,16 @@ func (st *adsStream) close() {
 // end stops all that the stream has under way. The mu of the node is held.
 func (st *adsStream) end() {
 	st.ended = true
-	for _, t := range []*time.Timer{st.graceTimer, st.removalTimer, st.ackTimer} {
+	for _, t := range []*time.Timer{st.graceTimer, st.removalTimer, st.warmTimer, st.ackTimer} {
 		if t != nil {
 			t.Stop()
 		}
 	}
 }
+
+// isLookedAt says whether what was published last for the node was made with what this stream brought, and from the state
+// that its peer found. Until then nothing is known of it, not even that there is nothing. The mu of the node is held.
+func (st *adsStream) isLookedAt() bool { return st.number > 0 && st.number <= st.node.looked }
 
 // watchGrace starts the grace of a stream whose node is not known, and stops it once it is. The mu of the node is held.
 func (st *adsStream) watchGrace() {
@@ -248,7 +263,7 @@ func (st *adsStream) watchGrace() {
 			st.graceTimer.Stop()
 			st.graceTimer = nil
 		}
-	case n.ready && st.graceTimer == nil && !st.ended:
+	case n.ready && st.isLookedAt() && st.graceTimer == nil && !st.ended:
 		st.graceTimer = time.AfterFunc(st.srv.opts.UnknownGrace, func() {
 			n.mu.Lock()
 			known := n.cfg != nil
@@ -263,17 +278,17 @@ func (st *adsStream) watchGrace() {
 
 // checkNode refuses a request that names another node than the first one did.
 func (st *adsStream) checkNode(node *core.Node) error {
-	if node == nil || node.GetId() == st.info.GetId() {
+	if node == nil || node.GetId() == st.node.key.ID {
 		return nil
 	}
-	return status.Errorf(codes.InvalidArgument, "node id changed from %q to %q within the stream", st.info.GetId(), node.GetId())
+	return status.Errorf(codes.InvalidArgument, "node id changed from %q to \"%s\" within the stream", st.node.key.ID, clip.PrintableText(node.GetId(), 317))
 }
 
 // checkType returns the rank of a type, -1 for one that is not served. A client may ask for some of those in vain.
-// Secrets hold private keys and leave the agent over the unix socket alone: of others nobody knows who they are.
+// Secrets hold private keys. They leave the agent over the unix socket, and over TLS to a client that has proved who it is.
 func (st *adsStream) checkType(url string) (int, error) {
 	rank := draft.Rank(url)
-	withheld := rank == draft.RankSecret && !st.peer.Local
+	withheld := rank == draft.RankSecret && !mayHaveSecrets(&st.peer)
 	if withheld {
 		rank = -1
 	}
@@ -282,19 +297,23 @@ func (st *adsStream) checkType(url string) (int, error) {
 	}
 	if _, ok := st.strange[url]; !ok {
 		if len(st.strange) >= 32 || len(url) > 1024 {
-			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %q", clip.Text(url, 200))
+			return rank, status.Errorf(codes.InvalidArgument, "too many types that are not served, the last is %s", clip.PrintableText(url, 200))
 		}
 		if st.strange == nil {
 			st.strange = map[string]struct{}{}
 		}
 		st.strange[url] = struct{}{}
 		if withheld {
-			st.srv.opts.Log.Warn("a client asks for certificates over TCP, where they are not sent; connect its Envoy to the unix socket", "node", st.node.key.ID, "peer", st.peer.String())
+			st.srv.opts.Log.Warn("a client asks for certificates over TCP, where they are sent over TLS alone and to clients with a token or a certificate; set xds.tls, or connect its Envoy to the unix socket", "node", st.node.key.ID, "peer", st.peer.String())
 		} else {
-			st.srv.opts.Log.Debug("type is not served", "node", st.node.key.ID, "type", url)
+			st.srv.opts.Log.Debug("type is not served", "node", st.node.key.ID, "type", clip.PrintableText(url, 200))
 		}
 	}
 	return rank, nil
+}
+
+func mayHaveSecrets(p *access.Peer) bool {
+	return p.Local || p.Encrypted && (p.Token != nil || len(p.Names) > 0)
 }
 
 // exchange is the connection of a stream of either protocol.
@@ -311,13 +330,20 @@ type wire[Req, Resp any] struct {
 	first *Req
 }
 
-// Recv returns the next request, the one that was read before first.
+// Recv returns the next request, the one that was read before first. One that is refused ends the stream.
 func (w *wire[Req, Resp]) Recv() (*Req, error) {
-	if req := w.first; req != nil {
-		w.first = nil
-		return req, nil
+	req := w.first
+	if w.first = nil; req == nil {
+		req = new(Req)
+		if err := receive(w.exchange, w.st, false, any(req).(proto.Message)); err != nil {
+			if isRefused(err) {
+				w.st.kill("bad-request", err) // the handler ends without saying why
+			}
+			return nil, err
+		}
 	}
-	return w.exchange.Recv()
+	w.st.withoutNode(req)
+	return req, nil
 }
 
 // Send sends one response.

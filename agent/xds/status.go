@@ -3,6 +3,7 @@ package xds
 import (
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/node"
 )
 
@@ -23,7 +24,7 @@ type ProxyStatus struct {
 	Flavor      node.Flavor  `json:"flavor"`
 	UserAgent   string       `json:"userAgent,omitempty"`
 	Version     string       `json:"version,omitempty"` // of the user agent
-	Peer        Peer         `json:"peer"`              // of the newest stream
+	Peer        access.Peer  `json:"peer"`              // of the newest stream
 	ConnectedAt time.Time    `json:"connectedAt"`
 	Streams     int          `json:"streams"` // open now
 	Delta       bool         `json:"delta"`

@@ -16,13 +16,14 @@ import (
 const (
 	maxEvents     = 64
 	maxEventNames = 16
+	maxEventName  = 256 // bytes
 )
 
 // introduce takes note of who opened a stream. What another peer said is not held against this one, else whoever comes
 // first could keep resources from the proxy; another version of the client may take what the last one rejected. The mu
 // of the node is held.
 func (n *proxyNode) introduce(st *adsStream) {
-	if known := n.about.NodeID != ""; known && n.about.Peer.owner() != st.peer.owner() {
+	if known := n.about.NodeID != ""; known && n.about.Peer.Holder() != st.peer.Holder() {
 		for rank := range n.accepted {
 			n.setAccepted(rank, nil)
 		}
@@ -30,24 +31,27 @@ func (n *proxyNode) introduce(st *adsStream) {
 		clear(n.since[:])
 		clear(n.takenRevision[:])
 		clear(n.types[:])
+		clear(n.waiting[:])
 		clear(n.foreign[:])
-	} else if known && n.about.Version != clip.Text(agentVersion(st.info), 128) {
+	} else if known && n.about.Version != st.agentVersion {
 		clear(n.rejected[:])
 	}
 	n.hold()
 	if len(n.streams) == 1 {
 		n.answered = 0 // it starts anew
 	}
+	n.build = st.build
+	n.envoy = st.envoyAgent
 	n.about = ProxyStatus{
 		Type: n.ref.Type, Mesh: n.ref.Mesh, Name: n.ref.Name, NodeID: n.key.ID, Flavor: n.key.Flavor,
-		UserAgent: clip.Text(st.info.GetUserAgentName(), 128), Version: clip.Text(agentVersion(st.info), 128),
+		UserAgent: st.userAgent, Version: st.agentVersion,
 		Peer: st.peer, ConnectedAt: st.start, Delta: st.delta,
 	}
 	n.record(Event{Kind: "connected", Reason: st.peer.String()}, nil)
 }
 
-// agentVersion returns the version that a client says it has.
-func agentVersion(n *core.Node) string {
+// userAgentVersion returns the version that a client says it has.
+func userAgentVersion(n *core.Node) string {
 	if v := n.GetUserAgentVersion(); v != "" {
 		return v
 	}
@@ -71,6 +75,9 @@ func (n *proxyNode) record(e Event, t *ticket) {
 		}
 	}
 	e.Resources = firstNames(e.Resources, maxEventNames)
+	for i, name := range e.Resources {
+		e.Resources[i] = clip.PrintableText(name, maxEventName) // the client may have asked for anything
+	}
 	if len(n.events) < maxEvents {
 		n.events = append(n.events, e)
 		return
@@ -108,11 +115,17 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 			nack := *t.NACK
 			nack.Resources = slices.Clone(nack.Resources)
 			nack.Policies = slices.Clone(nack.Policies)
+			for _, name := range nack.Resources {
+				if rej := n.rejected[rank][name]; rej != nil && rej.retry.attempt > 0 {
+					nack.Reason += rej.retry.said(n.srv.opts.Now())
+					break
+				}
+			}
 			t.NACK = &nack
 		}
 		t.Held = []HeldResource{}
 		for name, rej := range n.troubles(rank) {
-			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule, Reason: rej.reason, Time: rej.at, Policies: blameOf(rej)}
+			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule, Reason: rej.said(n.srv.opts.Now()), Time: rej.at, Policies: blameOf(rej)}
 			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}

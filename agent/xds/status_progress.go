@@ -37,7 +37,11 @@ type Rejection struct {
 	// Resource is as it was refused, Accepted as it was taken last, nil when it never was.
 	Resource, Accepted *draft.Resource
 	Reason             string
-	Time               time.Time
+	// Suspect says that the client rejected a response with it without naming a resource, and which it is is being looked for.
+	Suspect bool
+	// Retry is when it is sent again without any change, since the reason may pass; zero for never.
+	Retry time.Time
+	Time  time.Time
 	// By is HeldByProxy or HeldByCheck, Rule that of the check. Cause is the refused resource that it needs and that
 	// alone is at fault; the zero value for none.
 	By    string
@@ -73,6 +77,8 @@ func (n *proxyNode) noteAnswered() {
 			asked = true
 			switch {
 			case !w.answered():
+				all = false
+			case n.goOn(rank), n.delayed[rank]:
 				all = false
 			case w.quiet(n.cfg): // answered, if not with a yes
 			default:
@@ -125,7 +131,7 @@ func (n *proxyNode) rejections() []Rejection {
 		for name, rej := range n.troubles(rank) {
 			r := Rejection{
 				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: draft.ResourceID{TypeURL: draft.Types[rank], Name: name}, Resource: rej.resource,
-				Reason: rej.reason, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
+				Reason: rej.reason, Suspect: rej.suspect, Retry: rej.retry.at, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
 			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {

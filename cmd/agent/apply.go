@@ -32,7 +32,7 @@ there and is refused here.
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
 	format := outputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o, err := a.offline(&f)
+		o, err := a.forAgent(&f)
 		if err != nil {
 			return err
 		}
@@ -79,17 +79,17 @@ func (a *app) written(format string, preview func(io.Writer, *client.Diff) error
 		}
 		return show(a, format, func(w *client.Written) error {
 			for _, c := range w.Changes {
-				fmt.Fprint(a.stdout, typeAndName(c.Type, c.Name))
+				printf(a.stdout, "%s", typeAndName(c.Type, c.Name))
 				if format == "text" {
 					a.changeText(w, &c)
 				}
-				fmt.Fprintln(a.stdout)
+				printLine(a.stdout)
 			}
 			if w.Diff == nil || format != "text" {
 				return nil
 			}
 			a.diffWarnings(w.Diff)
-			fmt.Fprintln(a.stdout)
+			printLine(a.stdout)
 			return preview(a.stdout, w.Diff)
 		}, nil)(w, err)
 	}
@@ -97,14 +97,14 @@ func (a *app) written(format string, preview func(io.Writer, *client.Diff) error
 
 // changeText writes behind the name of a resource what was done to it.
 func (a *app) changeText(w *client.Written, c *client.Change) {
-	fmt.Fprintf(a.stdout, "%s %s", inMesh(c.Mesh), c.Action)
+	printf(a.stdout, "%s %s", inMesh(c.Mesh), c.Action)
 	if w.DryRun {
-		fmt.Fprint(a.stdout, " (dry run)")
+		printf(a.stdout, " (dry run)")
 	} else if c.Revision > 0 {
-		fmt.Fprintf(a.stdout, ", revision %d", c.Revision)
+		printf(a.stdout, ", revision %d", c.Revision)
 	}
 	for _, f := range c.Fields {
-		fmt.Fprint(a.stdout, "\n  "+fieldChange(f))
+		printf(a.stdout, "\n  %s", fieldChange(f))
 	}
 }
 

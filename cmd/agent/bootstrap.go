@@ -1,33 +1,39 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/offline"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
+	"github.com/nearside-mesh/nearside/agent/token"
 )
 
 func (a *app) bootstrapCommand() *cobra.Command {
 	var (
-		o                                         offline.BootstrapOptions
-		dataplane, annotations, xds, admin, write string
-		typ                                       string
+		o                                                offline.BootstrapOptions
+		dataplane, annotations, xds, admin, write, runAs string
+		typ, tokenFile                                   string
+		heap                                             uint64
 	)
 	cmd := &cobra.Command{
 		Use:   "bootstrap --name DPP",
 		Short: "Print the bootstrap of an Envoy",
-		Long: `Prints a bootstrap for Envoy 1.29 to 1.37: it takes its config by delta ADS over the agent's xDS socket under the
-node id MESH.NAME, which stays the same over restarts. It needs no running agent and holds no secret.
+		Long: `Prints a bootstrap for Envoy 1.36 to 1.40: it takes its config by delta ADS over the agent's xDS socket under the
+node id MESH.NAME, which stays the same over restarts. It needs no running agent and holds no secret but a token.
 
 With --dataplane, the Envoy brings its Dataplane in its node metadata, and the agent has it as long as the Envoy is
 connected; without, the Dataplane comes from the resource directory or the API.
@@ -35,10 +41,19 @@ With --proxy-type egress or ingress it is for the proxy of a ZoneEgress or ZoneI
 node id is .egress.NAME or .ingress.NAME.
 --annotations-file takes the downward API of Kubernetes (lines key="value") or a YAML mapping of strings. Of these
 kuma.io/reachable-backends and kuma.io/transparent-proxying-reachable-services say what the proxy reaches, and are checked.
-Envoy must be able to create its admin socket; --admin-socket "" leaves the admin interface out.`,
+Envoy must be able to create its admin socket; --admin-socket "" leaves the admin interface out.
+
+--token-file takes a token of "nearside token create", which the Envoy then shows to the agent with each stream: the bootstrap
+holds a secret, and --write writes it with mode 0600.
+--xds-address is for an agent that is reached over TCP, by TLS with --xds-ca; Envoy reads the files of --xds-ca, --xds-cert
+and --xds-key itself. Without --admin-socket there is no admin interface then.
+
+Standard error has the command line to start that Envoy with. --stats-tags adds the tags that Kuma's dashboards select by; with
+1,000 services they cost an Envoy about twelve seconds of processor time at its start.`,
 		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml
   nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml --admin-socket /run/envoy/web.sock --write web.yaml
-  nearside bootstrap --proxy-type egress --name egress-1 > egress.yaml && envoy -c egress.yaml`,
+  nearside bootstrap --proxy-type egress --name egress-1 > egress.yaml && envoy -c egress.yaml
+  nearside bootstrap --name web --token-file web.token --xds-address agent.example.org:15443 --xds-ca ca.pem --write web.yaml`,
 		Args: args(0, 0, "no arguments; name the proxy with --name"),
 	}
 	a.meshFlag(cmd)
@@ -50,7 +65,17 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")
 	fl.StringVar(&annotations, "annotations-file", "", "file with annotations for the node metadata")
 	fl.StringVar(&xds, "xds-socket", "", "xDS socket of the agent (default: xds.sock beside its API socket)")
-	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/NODE-ID.sock beside the xDS socket, where the agent lets Envoys make theirs)")
+	fl.StringVar(&tokenFile, "token-file", "", "file with the token that the Envoy shows to the agent")
+	fl.StringVar(&o.XDSAddress.Address, "xds-address", "", "HOST:PORT of an agent that is reached over TCP, instead of the xDS socket")
+	fl.StringVar(&o.XDSAddress.CA, "xds-ca", "", "PEM file with the authorities of the agent's certificate; without it no TLS is spoken")
+	fl.StringVar(&o.XDSAddress.Cert, "xds-cert", "", "PEM file with the Envoy's certificate for the agent")
+	fl.StringVar(&o.XDSAddress.Key, "xds-key", "", "PEM file with the private key of --xds-cert")
+	fl.StringVar(&admin, "admin-socket", "", "admin socket of the Envoy (default: envoy/UID/NODE-ID.sock beside the xDS socket, in the directory that the agent makes for the user)")
+	fl.StringVar(&runAs, "user", "", "user that runs the Envoy, by name or number (default: who runs this command)")
+	fl.StringVar(&o.Zone, "zone", "", "zone of the Envoy, its locality (default: NEARSIDE_NODE_ZONE, else default)")
+	fl.Uint64Var(&o.MaxConnections, "max-connections", offline.DefaultMaxConnections, "connections of clients that the Envoy has at once; 0: no limit")
+	fl.Uint64Var(&heap, "max-heap", 0, "heap of the Envoy in MiB, from which on it refuses requests; 0: no limit")
+	fl.BoolVar(&o.StatsTags, "stats-tags", false, "add the tags of statistics that Kuma's dashboards select by")
 	fl.StringVar(&write, "write", "", "write to this file instead of standard output")
 	_ = cmd.RegisterFlagCompletionFunc("name", a.completeNamesOf("dataplanes"))
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -68,16 +93,36 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 		default:
 			return usagef("--proxy-type %q is not possible; one of %s", typ, strings.Join(proxyTypes(), ", "))
 		}
-		if xds == "" {
-			xds = filepath.Join(filepath.Dir(client.FindSocket(a.socket, a.getenv, os.Geteuid())), "xds.sock")
-		}
 		var err error
-		if o.XDSSocket, err = filepath.Abs(xds); err != nil {
-			return err
+		switch {
+		case o.XDSAddress.Address != "":
+			if xds != "" {
+				return usagef("--xds-socket does not go with --xds-address")
+			}
+			for _, path := range []*string{&o.XDSAddress.CA, &o.XDSAddress.Cert, &o.XDSAddress.Key} {
+				if *path != "" {
+					if *path, err = filepath.Abs(*path); err != nil {
+						return err
+					}
+				}
+			}
+		case o.XDSAddress != offline.XDSAddress{}:
+			return usagef("--xds-ca, --xds-cert and --xds-key take --xds-address")
+		default:
+			if xds == "" {
+				xds = filepath.Join(filepath.Dir(client.FindSocket(a.socket, a.getenv, os.Geteuid())), "xds.sock")
+			}
+			if o.XDSSocket, err = filepath.Abs(xds); err != nil {
+				return err
+			}
 		}
 		switch {
+		case !fl.Changed("admin-socket") && o.XDSAddress.Address != "": // who knows which directories there are
 		case !fl.Changed("admin-socket"):
-			o.AdminSocket = filepath.Join(filepath.Dir(o.XDSSocket), "envoy", offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()+".sock")
+			id := offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
+			if o.AdminSocket, err = a.adminSocket(filepath.Dir(o.XDSSocket), id, runAs); err != nil {
+				return err
+			}
 		case admin != "":
 			if o.AdminSocket, err = filepath.Abs(admin); err != nil {
 				return err
@@ -102,21 +147,91 @@ Envoy must be able to create its admin socket; --admin-socket "" leaves the admi
 			}
 			a.warn(notes)
 		}
+		if tokenFile != "" {
+			if o.Token, err = a.bootstrapToken(tokenFile, offline.ProxyRef{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()); err != nil {
+				return fmt.Errorf("--token-file %s: %w", tokenFile, err)
+			}
+			if o.XDSAddress.Address != "" && o.XDSAddress.CA == "" {
+				a.warn([]string{"without --xds-ca the token is sent in clear text: whoever sees it on the network can be this proxy"})
+			}
+		}
+		if !fl.Changed("zone") {
+			o.Zone = cmp.Or(a.getenv(config.EnvName("node.zone")), "default")
+		}
+		if heap > maxHeap {
+			return usagef("--max-heap %d is not possible; at most %d", heap, uint64(maxHeap))
+		}
+		o.MaxHeapBytes = heap << 20
 		b, err := offline.Bootstrap(o)
 		if err != nil {
 			return err
 		}
 		if write == "" {
-			_, err = a.stdout.Write(b)
+			if o.Token != "" {
+				printLine(a.stderr, "hint: the bootstrap holds the token, which is a secret: keep it in a file that the Envoy's user alone can read (--write FILE makes one)")
+			}
+			if _, err = verbatim(a.stdout).Write(b); err == nil {
+				printf(a.stderr, "start the Envoy with: %s\n", startLine("FILE"))
+			}
 			return err
 		}
-		if err := os.WriteFile(write, b, 0o644); err != nil { // #nosec G306 -- Envoy reads it under its own user; it holds no secret
+		if o.Token != "" {
+			err = writeSecret(write, b)
+		} else {
+			err = os.WriteFile(write, b, 0o644) // #nosec G306 -- Envoy reads it under its own user; it holds no secret
+		}
+		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.stderr, "wrote %s; start the proxy with: envoy -c %s\n", write, write)
+		printf(a.stderr, "wrote %s; start the Envoy with: %s\n", write, startLine(write))
+		if o.Token != "" {
+			printLine(a.stderr, "hint: the file holds the token and has the mode 0600; make it the Envoy's user's where that is another one")
+		}
 		return nil
 	}
 	return cmd
+}
+
+// maxHeap is the largest --max-heap, in MiB.
+const maxHeap = 1 << 24
+
+// startLine is how an Envoy is started. Two Envoys of one node need base ids of their own. Connections to what a change of a
+// listener has replaced are drained within 30 s instead of ten minutes. The access log is written every second.
+func startLine(file string) string {
+	if strings.Trim(file, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:@") != "" {
+		file = "'" + strings.ReplaceAll(file, "'", `'\''`) + "'"
+	}
+	return "envoy -c " + file + " --use-dynamic-base-id --drain-time-s 30 --drain-strategy immediate --file-flush-interval-msec 1000 --concurrency 2"
+}
+
+// bootstrapToken reads the token that the proxy with a node id shows. Its signature is the agent's to verify, but what it
+// says is compared, so that a wrong file is found here.
+func (a *app) bootstrapToken(file, nodeID string) (string, error) {
+	st, err := os.Stat(file)
+	if err != nil {
+		return "", reason(err)
+	}
+	if mode := st.Mode().Perm(); st.Mode().IsRegular() && mode&0o007 != 0 {
+		return "", fmt.Errorf("everybody can use it (mode %04o): if nobody has read it, run chmod o= %s; else revoke the token and make a new one", mode, file)
+	}
+	text, err := a.readToken(file)
+	if err != nil {
+		return "", err
+	}
+	c, err := token.Decode(text)
+	if err != nil {
+		return "", err
+	}
+	if c.Audience != token.AudienceXDS {
+		return "", fmt.Errorf("the token is for %q, not for Envoys: make one with nearside token create --name %s", c.Audience, nodeID)
+	}
+	if ok, err := path.Match(c.NodeIDs(), nodeID); err != nil || !ok {
+		return "", fmt.Errorf("the token is for the node ids %q, not for %q: make another one with nearside token create", c.NodeIDs(), nodeID)
+	}
+	if !c.Expires.After(time.Now()) {
+		return "", fmt.Errorf("the token expired at %s: make another one with nearside token create", c.Expires.Format(time.RFC3339))
+	}
+	return text, nil
 }
 
 // proxyDataplane is the proxy type of a Dataplane.

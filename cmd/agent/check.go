@@ -70,9 +70,9 @@ With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", 
 
 func (a *app) printChecks(t *selfTest) error {
 	for _, c := range t.Checks {
-		fmt.Fprintf(a.stdout, "%-4s %s: %s\n", c.State, c.Name, oneLine(c.Reason))
+		printf(a.stdout, "%-4s %s: %s\n", c.State, c.Name, oneLine(c.Reason))
 		if c.Hint != "" {
-			fmt.Fprintf(a.stdout, "     hint: %s\n", c.Hint)
+			printf(a.stdout, "     hint: %s\n", c.Hint)
 		}
 	}
 	return nil
@@ -119,6 +119,8 @@ func checkReadiness(t *selfTest, s *client.Status) {
 		"state":  "free space below paths.state, or make it writable for the agent's user; nearside config show names it",
 		"space":  "free space on that file system",
 		"config": "the agent is starting; its log says what it waits for",
+		"access": "docs/security.md says what each default protects; keep the key as it is when that is meant",
+		"tokens": "nearside token keys lists the keys; docs/tokens.md has more",
 		"envoy":  "set ENVOY_BIN of the agent to the path of an Envoy, or unset it",
 	}
 	for _, c := range s.Checks {
@@ -145,6 +147,9 @@ func checkReadiness(t *selfTest, s *client.Status) {
 func checkFiles(t *selfTest, s *client.Status) {
 	bad, missing, first, lost := 0, 0, "", ""
 	for _, f := range s.Files {
+		if f.Exposed != "" {
+			t.add(checkWarn, "secrets", "a key that others could read may be known: make a new one", "%s %s", f.Path, f.Exposed)
+		}
 		if len(f.Faults)+len(f.Conflicts) > 0 {
 			if bad++; bad == 1 && len(f.Faults) > 0 {
 				first = f.Faults[0].String()

@@ -21,7 +21,7 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 				{Name: "resource-files", OK: true, Degraded: true, Reason: "told below"}}
 		}
 		o.Files = func() []inspect.FileStatus {
-			return []inspect.FileStatus{{Path: "/r/a.yaml", Missing: inspect.MissingVanished}, {Path: "/r/b.yaml"}}
+			return []inspect.FileStatus{{Path: "/r/a.yaml", Missing: inspect.MissingVanished}, {Path: "/r/b.yaml", Exposed: "holds a secret and is open"}}
 		}
 		o.Last = func() *inspect.Last {
 			return &inspect.Last{At: time.Now().Add(time.Hour), Problems: []inspect.Problem{
@@ -48,6 +48,7 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 		"WARN state: the state is kept in memory\n     hint: free space below paths.state", "FAIL config: no config was made yet\n     hint: ",
 		"WARN inert: stored, but this version does not act on them: 1 Dataplane",
 		"WARN files: 1 of 2 files are missing, their resources are retained: /r/a.yaml: vanished",
+		"WARN secrets: /r/b.yaml holds a secret and is open\n     hint: a key that others could read may be known",
 		"ok   proxies: 1 rejected, 1 unknown", "FAIL rejected: default/web: bad filter\n     hint: nearside inspect dataplane", "WARN unknown: default/lost",
 		"FAIL problems: MeshTimeout/default/t: left out; and 1 more\n     hint: nearside status lists them", "WARN warnings: Dataplane/default/web: Listener x is shadowed",
 		"WARN clock: it says ", "it was set back", "WARN api-socket: ", `mode 0666: everybody on the host may read all resources`+"\n     hint: set api.socket.mode to \"0660\"")

@@ -84,7 +84,7 @@ func TestTable(t *testing.T) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	want := "A               B\n\"x\\ny\"          -\n\"\\x1b[31mred\"   1\n"
+	want := "A             B\nx\\ny          -\n\\x1b[31mred   1\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/secrettest"
 )
 
 // patience bounds every wait of these tests.
@@ -50,7 +51,7 @@ func quickTemp(t *testing.T) string {
 func runArgs(dir string, set ...string) []string {
 	args := []string{"run"}
 	for _, kv := range append([]string{"node.name=n1", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
-		"resources.dir=" + dir + "/resources", "api.socket.group="}, set...) {
+		"resources.dir=" + dir + "/resources", "api.socket.group=", "xds.socket.group="}, set...) {
 		args = append(args, "--set", kv)
 	}
 	return args
@@ -85,6 +86,7 @@ func launch(t *testing.T, dir string, change func(*exec.Cmd), set ...string) *da
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
 		<-d.ended
+		secrettest.Agent(t, dir, d.logged())
 		if t.Failed() {
 			t.Logf("log of the agent:\n%s", d.logged())
 		}

@@ -108,8 +108,11 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 	d.against.recursive = d.files.recursive
 	var put *offline.Offline
 	if len(d.files.paths) > 0 {
-		var err error
-		if put, err = a.offline(&d.files); err != nil {
+		read, err := a.forAgent, error(nil)
+		if len(d.against.paths) > 0 {
+			read = a.offline
+		}
+		if put, err = read(&d.files); err != nil {
 			return nil, err
 		}
 		if put.Len() == 0 {
@@ -142,7 +145,7 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 	}
 	doc, err := a.client().Diff(ctx, q)
 	if err == nil && doc.Scope == "all" {
-		fmt.Fprintln(a.stderr, "note: no proxy is connected to the agent, so every dataplane was compared")
+		printLine(a.stderr, "note: no proxy is connected to the agent, so every dataplane was compared")
 	}
 	return doc, err
 }
@@ -163,20 +166,20 @@ func (a *app) keys(list []string, kinds func() ([]client.Kind, error)) ([]offlin
 // diffWarnings writes what a change would bring about.
 func (a *app) diffWarnings(d *client.Diff) {
 	for _, w := range d.Warnings {
-		fmt.Fprintf(a.stderr, "warning: %s: %s\n", w.Resource, w.Reason)
+		printf(a.stderr, "warning: %s: %s\n", w.Resource, w.Reason)
 	}
 	refused := 0
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		if f.Blocks() {
 			refused++
-			fmt.Fprintf(a.stderr, "would break: %s\n", f.Line())
+			printf(a.stderr, "would break: %s\n", f.Line())
 		} else {
-			fmt.Fprintf(a.stderr, "warning: %s\n", f.Line())
+			printf(a.stderr, "warning: %s\n", f.Line())
 		}
 	}
 	if refused > 0 {
-		fmt.Fprintln(a.stderr, "apply would refuse this: Envoy could not use what it makes")
+		printLine(a.stderr, "apply would refuse this: Envoy could not use what it makes")
 	}
 }
 

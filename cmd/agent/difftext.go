@@ -8,16 +8,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 // diffText writes a comparison for people: what becomes of the resources, then the proxies with each change on a line.
 func diffText(w io.Writer, d *client.Diff) error {
 	if len(d.Resources) > 0 {
 		diffResources(w, d)
-		fmt.Fprintln(w)
+		printLine(w)
 	}
 	return proxiesText(w, d)
 }
@@ -29,10 +29,10 @@ func proxiesText(w io.Writer, d *client.Diff) error {
 		p.add(d.Proxies[i].Mesh+"/"+d.Proxies[i].Name, proxyDiffText(&d.Proxies[i]))
 	}
 	for _, b := range p.blocks {
-		fmt.Fprintln(w, visible(strings.Join(b.about, "\n")+"\n"+b.text))
+		printLine(w, layout(strings.Join(b.about, "\n")+"\n"+b.text))
 	}
-	_, err := fmt.Fprintln(w, diffCount(d))
-	return err
+	printLine(w, diffCount(d))
+	return nil
 }
 
 // diffResources writes what becomes of the resources.
@@ -48,9 +48,9 @@ func diffResources(w io.Writer, d *client.Diff) {
 		if r.Owner != "" && r.Action != "activated" && r.Action != "unchanged" {
 			line += "; it is managed by " + r.Owner + "; change it there"
 		}
-		fmt.Fprintln(w, line)
+		printLine(w, line)
 		for _, f := range r.Fields {
-			fmt.Fprintln(w, "  "+fieldChange(f))
+			printLine(w, "  "+fieldChange(f))
 		}
 	}
 }
@@ -70,37 +70,27 @@ func diffCount(d *client.Diff) string {
 	return fmt.Sprintf("%d of %d %s change", changed, d.Compared, what)
 }
 
-// visible takes what moves the cursor or changes colours out of a text of many lines.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && unicode.IsControl(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
-}
-
 // proxyDiffText writes what changes on one proxy.
 func proxyDiffText(p *client.ProxyDiff) string {
 	var b strings.Builder
 	switch p.Action {
 	case "created":
-		fmt.Fprintln(&b, "  a new proxy")
+		printLine(&b, "  a new proxy")
 	case "deleted":
-		fmt.Fprintln(&b, "  the proxy would be gone: a client that asks for it gets no config")
+		printLine(&b, "  the proxy would be gone: a client that asks for it gets no config")
 	case "failed":
-		fmt.Fprintf(&b, "  no config can be made, a client would keep what it has: %s\n", p.Error)
+		printf(&b, "  no config can be made, a client would keep what it has: %s\n", p.Error)
 	case "unchanged":
-		fmt.Fprintln(&b, "  the config stays the same")
+		printLine(&b, "  the config stays the same")
 		if !p.Truncated && len(p.Rules.Items) == 0 {
-			fmt.Fprintln(&b, "  the rules say the same, and come from other policies")
+			printLine(&b, "  the rules say the same, and come from other policies")
 		}
 	}
 	if p.Truncated {
-		fmt.Fprintf(&b, "  too many changes to list beside other proxies; --dataplane %s -m %s lists them\n", p.Name, p.Mesh)
+		printf(&b, "  too many changes to list beside other proxies; --dataplane %s -m %s lists them\n", p.Name, p.Mesh)
 	}
 	if p.Unattributed {
-		fmt.Fprintf(&b, "  too many resources to find the cause of each change; --dataplane %s -m %s may find it\n", p.Name, p.Mesh)
+		printf(&b, "  too many resources to find the cause of each change; --dataplane %s -m %s may find it\n", p.Name, p.Mesh)
 	}
 	configItems(&b, &p.Config)
 	ruleItems(&b, &p.Rules)
@@ -138,7 +128,7 @@ func diffItems(w io.Writer, items []client.ItemDiff, kind func(*client.ItemDiff)
 		blocks[n].names = append(blocks[n].names, it.Name)
 	}
 	for _, x := range blocks {
-		fmt.Fprintf(w, "  %s %s%s\n", x.head, some(x.names), x.text)
+		printf(w, "  %s %s%s\n", x.head, some(x.names), layout(x.text))
 	}
 }
 
@@ -150,11 +140,11 @@ const hostless = "virtualHosts[…]"
 // fieldsText writes the changes of a resource or a rule below its name, or the cause beside it.
 func fieldsText(it *client.ItemDiff) string {
 	if len(it.Changes) == 0 {
-		return byText(it.By)
+		return clip.Printable(byText(it.By))
 	}
 	var b strings.Builder
 	for _, f := range it.Changes {
-		fmt.Fprintf(&b, "\n    %s: %s%s", shortPath(f.Path), fieldText(&f.FieldChange), byText(f.By))
+		printf(&b, "\n    %s: %s%s", shortPath(f.Path), fieldText(&f.FieldChange), byText(f.By))
 	}
 	return b.String()
 }
@@ -218,10 +208,10 @@ func diffSummary(w io.Writer, d *client.Diff) error {
 		if err := summaryTable(w, d); err != nil {
 			return err
 		}
-		fmt.Fprintln(w)
+		printLine(w)
 	}
-	_, err := fmt.Fprintln(w, diffCount(d))
-	return err
+	printLine(w, diffCount(d))
+	return nil
 }
 
 func summaryTable(w io.Writer, d *client.Diff) error {

@@ -68,7 +68,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		return show(a, *format, func(x *client.PolicyExplanation) error {
 			err := a.policyText(x)
 			if err == nil && x.Reach != nil {
-				fmt.Fprintln(a.stdout)
+				printLine(a.stdout)
 				err = reachText(a.stdout, x.Reach, backend)
 			}
 			return err
@@ -93,20 +93,20 @@ func (a *app) policyText(x *client.PolicyExplanation) error {
 	case x.Selected:
 		verdict = "selected, nothing of it is in force"
 	}
-	fmt.Fprintf(a.stdout, "%s on %s: %s\n  %s\n", x.Policy, x.Dataplane, verdict, x.Reason)
+	printf(a.stdout, "%s on %s: %s\n  %s\n", x.Policy, x.Dataplane, verdict, x.Reason)
 	if len(x.Inbounds) > 0 {
-		fmt.Fprintf(a.stdout, "  inbounds: %s\n", strings.Join(each(x.Inbounds, inboundPort), ", "))
+		printf(a.stdout, "  inbounds: %s\n", strings.Join(each(x.Inbounds, inboundPort), ", "))
 	}
 	for i := range x.Items {
 		it := &x.Items[i]
-		fmt.Fprintf(a.stdout, "\n%s", it.Field)
+		printf(a.stdout, "\n%s", it.Field)
 		if it.About != "" {
-			fmt.Fprintf(a.stdout, ", %s", it.About)
+			printf(a.stdout, ", %s", it.About)
 		}
 		if it.Reason != "" {
-			fmt.Fprintf(a.stdout, ": no effect: %s", it.Reason)
+			printf(a.stdout, ": no effect: %s", it.Reason)
 		}
-		fmt.Fprintln(a.stdout)
+		printLine(a.stdout)
 		p := rulePrinter{w: a.stdout}
 		for j := range it.Places {
 			placeText(&p, &it.Places[j])
@@ -116,10 +116,10 @@ func (a *app) policyText(x *client.PolicyExplanation) error {
 		}
 	}
 	if len(x.Warnings) > 0 {
-		fmt.Fprintln(a.stdout)
+		printLine(a.stdout)
 	}
 	for _, w := range x.Warnings {
-		fmt.Fprintf(a.stdout, "warning: %s\n", w)
+		printf(a.stdout, "warning: %s\n", w)
 	}
 	return nil
 }

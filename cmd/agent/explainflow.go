@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -169,27 +168,27 @@ func (a *app) flowText(x *client.Flow) error {
 			p.flow(x.Shadow)
 		}
 	}
-	_, err := fmt.Fprint(a.stdout, p.String())
-	return err
+	printf(a.stdout, "%s", layout(p.String()))
+	return nil
 }
 
-// flowPrinter collects the lines. What comes from documents and config is quoted where it does not print.
+// flowPrinter collects the lines.
 type flowPrinter struct{ strings.Builder }
 
-func (p *flowPrinter) printf(format string, args ...any) { fmt.Fprintf(&p.Builder, format, args...) }
+func (p *flowPrinter) printf(format string, args ...any) { printf(&p.Builder, format, args...) }
 
 func (p *flowPrinter) flow(x *client.Flow) {
-	p.printf("%s: %s\n", x.Verdict, printable(x.Reason))
+	p.printf("%s: %s\n", x.Verdict, x.Reason)
 	p.way(&x.Way)
 	for i := range x.Servers {
 		s := &x.Servers[i]
-		p.printf("\nserver %s: %s: %s\n", printable(s.Dataplane.String()), s.Verdict, printable(s.Reason))
+		p.printf("\nserver %s: %s: %s\n", s.Dataplane.String(), s.Verdict, s.Reason)
 		p.way(s)
 	}
 	if x.Suggest != "" {
 		p.printf("\nThis would allow it:\n\n")
 		for line := range strings.Lines(x.Suggest) {
-			p.printf("  %s", line)
+			p.printf("  %s\n", strings.TrimSuffix(line, "\n"))
 		}
 	}
 }
@@ -221,33 +220,25 @@ func (p *flowPrinter) way(w *client.FlowWay) {
 func (p *flowPrinter) step(s *client.FlowStep) {
 	p.printf("  %-20s ", s.At)
 	if s.Saw != "" {
-		p.printf("%s -> ", printable(s.Saw))
+		p.printf("%s -> ", s.Saw)
 	}
 	if s.Chose == "" {
 		p.printf("nothing")
 	} else {
-		p.printf("%s", printable(s.Chose))
+		p.printf("%s", s.Chose)
 	}
 	if s.Note != "" {
-		p.printf(" (%s)", printable(s.Note))
+		p.printf(" (%s)", s.Note)
 	}
 	p.printf("\n")
 	const indent = "                       "
 	for _, e := range s.Eliminated {
-		p.printf("%snot %s: %s\n", indent, printable(e.Name), printable(e.Why))
+		p.printf("%snot %s: %s\n", indent, e.Name, e.Why)
 	}
 	if s.More > 0 {
 		p.printf("%sand %d more\n", indent, s.More)
 	}
 	for _, f := range s.Policies {
-		p.printf("%sby %s\n", indent, printable(f.String()))
+		p.printf("%sby %s\n", indent, f.String())
 	}
-}
-
-// printable quotes a text that would do something to a terminal.
-func printable(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return fmt.Sprintf("%q", s)
-	}
-	return s
 }

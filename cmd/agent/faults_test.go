@@ -327,6 +327,9 @@ func TestDamagedStateFile(t *testing.T) {
 	dir := quickTemp(t)
 	write(t, dir+"/resources/web.yaml", webDoc)
 	write(t, dir+"/state/nearside.db", strings.Repeat("no database\n", 9000))
+	if err := os.Chmod(dir+"/state/nearside.db", 0o600); err != nil {
+		t.Fatal(err)
+	}
 	d := start(t, dir)
 	d.says("the state file is damaged", "renamed="+dir+"/state/nearside.db.damaged-")
 	if code, _, errs := d.nearside("", "get", "dataplane", "web"); code != exitOK {
@@ -352,9 +355,9 @@ func TestPIDFile(t *testing.T) {
 	if code, _, errs := runWith(runArgs(dir)); code != exitFailed || !strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
 		t.Errorf("a second agent: exit code %d, %s", code, errs)
 	}
-	// One that overwrites the file takes nothing from the first agent: the lock holds.
+	// One that overwrites the file takes nothing from the first agent: the lock holds, and the kernel knows who has it.
 	write(t, pid, "-1\n")
-	if code, _, errs := runWith(runArgs(dir, "paths.state="+dir+"/other")); code != exitFailed || !strings.Contains(errs, "another agent uses these paths") {
+	if code, _, errs := runWith(runArgs(dir, "paths.state="+dir+"/other")); code != exitFailed || !strings.Contains(errs, fmt.Sprintf("(pid %d)", d.cmd.Process.Pid)) {
 		t.Errorf("a second agent: exit code %d, %s", code, errs)
 	}
 	if code := d.end(syscall.SIGTERM); code != 0 {

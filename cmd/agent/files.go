@@ -129,10 +129,18 @@ func reason(err error) error {
 }
 
 // offline reads and decodes what -f names; faults are an error.
-func (a *app) offline(f *fileFlags) (*offline.Offline, error) {
+func (a *app) offline(f *fileFlags) (*offline.Offline, error) { return a.decoded(f, false) }
+
+// forAgent is offline for what is sent to the agent, which knows the secrets that it does not show.
+func (a *app) forAgent(f *fileFlags) (*offline.Offline, error) { return a.decoded(f, true) }
+
+func (a *app) decoded(f *fileFlags, shown bool) (*offline.Offline, error) {
 	texts, err := f.read(a.stdin)
 	if err != nil {
 		return nil, err
+	}
+	for i := range texts {
+		texts[i].Shown = shown
 	}
 	o, faults := offline.Read(texts)
 	if err := faults.Err(); err != nil {

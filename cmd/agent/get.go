@@ -82,7 +82,7 @@ func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.It
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout, typeAndName(d.Type, d.Name))
+			printLine(a.stdout, typeAndName(d.Type, d.Name))
 		}
 		return nil
 	}
@@ -91,7 +91,7 @@ func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.It
 		if kind.Global || cmd.Flags().Changed("all-meshes") {
 			where = ""
 		}
-		fmt.Fprintf(a.stderr, "no %s%s\n", kind.Plural, where)
+		printf(a.stderr, "no %s%s\n", kind.Plural, where)
 		return nil
 	}
 	own := columnsOf(kind)

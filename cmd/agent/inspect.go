@@ -60,7 +60,7 @@ about how many bytes of config that saves (SAVED).`,
 		}
 		if *format == "name" {
 			for _, p := range ps.Items {
-				fmt.Fprintln(a.stdout, "dataplane/"+p.Name)
+				printLine(a.stdout, "dataplane/"+p.Name)
 			}
 			return nil
 		}
@@ -219,7 +219,7 @@ func (a *app) configText(c *client.Config) error {
 
 // inspectDiff writes how what is shown of a proxy differs from what is in force, by a number of operations.
 func (a *app) inspectDiff(ctx context.Context, in *inspection, name string, operations int, show func(*client.ProxyDiff)) error {
-	fmt.Fprintf(a.stdout, "\nDIFF: %s\n", counted(operations, "operation"))
+	printf(a.stdout, "\nDIFF: %s\n", counted(operations, "operation"))
 	if operations == 0 {
 		return nil
 	}
@@ -236,22 +236,22 @@ func (a *app) inspectDiff(ctx context.Context, in *inspection, name string, oper
 // warn writes warnings to standard error.
 func (a *app) warn(warnings []string) {
 	for _, w := range warnings {
-		fmt.Fprintln(a.stderr, "warning: "+w)
+		printLine(a.stderr, "warning: "+w)
 	}
 }
 
 // proxyText writes the sync status of a proxy.
 func (a *app) proxyText(p *client.Proxy) error {
-	fmt.Fprintf(a.stdout, "%s/%s: %s", cmp.Or(p.Mesh, p.Type.Kind()), p.Name, p.State)
+	printf(a.stdout, "%s/%s: %s", cmp.Or(p.Mesh, p.Type.Kind()), p.Name, p.State)
 	if p.Reason != "" {
-		fmt.Fprintf(a.stdout, ": %s", p.Reason)
+		printf(a.stdout, ": %s", p.Reason)
 	}
-	fmt.Fprintln(a.stdout)
+	printLine(a.stdout)
 	for _, x := range p.Problems {
-		fmt.Fprintf(a.stdout, "%s: %s\n", x.Severity, x.Reason)
+		printf(a.stdout, "%s: %s\n", x.Severity, x.Reason)
 	}
 	for _, c := range p.Clients {
-		fmt.Fprintf(a.stdout, "\nnode %s: %s %s, %s, %s ago, %s\n", c.NodeID, c.UserAgent, c.Version, c.Peer, age(c.ConnectedAt), counted(c.Streams, "stream"))
+		printf(a.stdout, "\nnode %s: %s %s, %s, %s ago, %s\n", c.NodeID, c.UserAgent, c.Version, c.Peer, age(c.ConnectedAt), counted(c.Streams, "stream"))
 		t := newTable(a.stdout, "TYPE", "RESOURCES", "SENT", "ACKED", "REJECTED")
 		for _, x := range c.Types {
 			rejected := ""
@@ -265,7 +265,7 @@ func (a *app) proxyText(p *client.Proxy) error {
 		}
 		for _, x := range c.Types {
 			for _, h := range x.Held {
-				fmt.Fprintf(a.stdout, "withheld: %s: %s\n", h.Name, oneLine(h.Reason))
+				printf(a.stdout, "withheld: %s: %s\n", h.Name, oneLine(h.Reason))
 				printBlame(a.stdout, "  because of ", h.Policies)
 			}
 		}

@@ -106,7 +106,7 @@ func (a *app) migrate(ctx context.Context, m *migration, format string) error {
 		return printJSON(a.stdout, out)
 	case format == "name":
 		for _, p := range out.Policies {
-			fmt.Fprintln(a.stdout, typeAndName(p.Type, p.Name))
+			printLine(a.stdout, typeAndName(p.Type, p.Name))
 		}
 	case m.dir == "":
 		return printStream(a.stdout, each(out.Policies, func(p offline.MigratedPolicy) json.RawMessage { return p.Resource }))
@@ -135,8 +135,15 @@ func (a *app) stored(ctx context.Context) (*offline.Offline, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		text := offline.Text{Name: k.Plural + " of the agent"}
+		text := offline.Text{Name: k.Plural + " of the agent", Shown: true}
 		for _, it := range items {
+			if k.Policy && bytes.Contains(it.Resource, []byte(offline.Redacted)) {
+				d, err := readDocument(it)
+				if err != nil {
+					return nil, "", err
+				}
+				return nil, "", fmt.Errorf("%s/%s holds a secret, which the agent does not show; migrate the files that it came from, with -f", k.Kind, d.Name)
+			}
 			text.Data = append(append(text.Data, it.Resource...), "\n---\n"...)
 		}
 		texts = append(texts, text)
@@ -182,7 +189,7 @@ func (a *app) writePolicies(m *migration, out *offline.Migration, format string)
 			return fmt.Errorf("--write: %w", err)
 		}
 		if format == "yaml" {
-			fmt.Fprintln(a.stdout, name)
+			printLine(a.stdout, name)
 		}
 	}
 	return nil
@@ -192,26 +199,26 @@ func (a *app) writePolicies(m *migration, out *offline.Migration, format string)
 func (a *app) migrationText(m *offline.Migration) {
 	w := a.stderr
 	if len(m.Policies)+len(m.Without) == 0 {
-		fmt.Fprintf(w, "no legacy policies act in mesh %s\n", m.Mesh)
+		printf(w, "no legacy policies act in mesh %s\n", m.Mesh)
 		return
 	}
 	for _, p := range m.Policies {
-		fmt.Fprintf(w, "%s/%s, from %s\n", p.Type, p.Name, strings.Join(p.From, ", "))
+		printf(w, "%s/%s, from %s\n", p.Type, p.Name, strings.Join(p.From, ", "))
 		if p.Stored {
-			fmt.Fprintln(w, "  a shadow policy of this name is stored: applying this one takes its place")
+			printLine(w, "  a shadow policy of this name is stored: applying this one takes its place")
 		}
 		for _, n := range p.Notes {
-			fmt.Fprintf(w, "  note: %s\n", n)
+			printf(w, "  note: %s\n", n)
 		}
 	}
 	for _, l := range m.Without {
-		fmt.Fprintf(w, "no policy, from %s: %s\n", l.Policy, l.Why)
+		printf(w, "no policy, from %s: %s\n", l.Policy, l.Why)
 	}
 	for _, warning := range m.Warnings {
-		fmt.Fprintf(w, "warning: %s\n", warning)
+		printf(w, "warning: %s\n", warning)
 	}
-	changesText(w, "\nwhen the new policies are live", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Live })
-	changesText(w, "\nwhen the legacy policies are deleted after that", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
+	changesText(w, "when the new policies are live", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Live })
+	changesText(w, "when the legacy policies are deleted after that", m.Dataplanes, func(p *offline.MigratedProxy) []offline.MigrationChange { return p.Deleted })
 }
 
 // A report for people lists the changes of so many dataplanes, and so many of each reason.
@@ -232,10 +239,10 @@ func changesText(w io.Writer, title string, proxies []offline.MigratedProxy, of 
 		}
 	}
 	if changed == 0 {
-		fmt.Fprintf(w, "%s: nothing changes on %s\n", title, counted(len(proxies), "dataplane"))
+		printf(w, "\n%s: nothing changes on %s\n", title, counted(len(proxies), "dataplane"))
 		return
 	}
-	fmt.Fprintf(w, "%s:\n", title)
+	printf(w, "\n%s:\n", title)
 	shown := 0
 	for i := range proxies {
 		list := of(&proxies[i])
@@ -243,13 +250,13 @@ func changesText(w io.Writer, title string, proxies []offline.MigratedProxy, of 
 			continue
 		}
 		if shown++; shown > maxProxies {
-			fmt.Fprintf(w, "  … and %d more dataplanes; --dataplane NAME shows one, -o json all\n", changed-maxProxies)
+			printf(w, "  … and %d more dataplanes; --dataplane NAME shows one, -o json all\n", changed-maxProxies)
 			break
 		}
 		proxyChanges(w, proxies[i].Name, list)
 	}
 	if len(same) > 0 {
-		fmt.Fprintf(w, "  nothing changes on %s\n", some(same))
+		printf(w, "  nothing changes on %s\n", some(same))
 	}
 }
 
@@ -277,22 +284,22 @@ func proxyChanges(w io.Writer, name string, list []offline.MigrationChange) {
 		}
 		by[why] = append(by[why], c)
 	}
-	fmt.Fprintf(w, "  %s: %s", name, counted(len(list), "change"))
+	printf(w, "  %s: %s", name, counted(len(list), "change"))
 	switch {
 	case open > 0:
-		fmt.Fprintf(w, ", %d to look at", open)
+		printf(w, ", %d to look at", open)
 	case same == len(list):
-		fmt.Fprint(w, ", without effect")
+		printf(w, ", without effect")
 	}
-	fmt.Fprintln(w)
+	printLine(w)
 	for _, why := range reasons {
-		fmt.Fprintf(w, "    %s\n", why)
+		printf(w, "    %s\n", why)
 		for i, c := range by[why] {
 			if i == maxPerReason {
-				fmt.Fprintf(w, "      … and %d more; -o json has all\n", len(by[why])-i)
+				printf(w, "      … and %d more; -o json has all\n", len(by[why])-i)
 				break
 			}
-			fmt.Fprintf(w, "      %s\n", changeText(&c))
+			printf(w, "      %s\n", changeText(&c))
 		}
 	}
 }

@@ -77,7 +77,7 @@ func show[T any](a *app, format string, text func(T) error, negative func(T) boo
 func printStream(w io.Writer, docs []json.RawMessage) error {
 	for i, doc := range docs {
 		if i > 0 {
-			fmt.Fprintln(w, "---")
+			printLine(w, "---")
 		}
 		if err := printYAML(w, doc); err != nil {
 			return err
@@ -103,7 +103,7 @@ func typeAndName(typ, name string) string { return strings.ToLower(typ) + "/" + 
 
 // printJSON writes a document of the API, indented.
 func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(verbatim(w))
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
@@ -116,11 +116,11 @@ func printYAML(w io.Writer, v any) error {
 		return err
 	}
 	var n yaml.Node
-	if err := yaml.Unmarshal(b, &n); err != nil { // JSON is YAML
+	if err := yaml.Unmarshal(escaped(b), &n); err != nil { // JSON is YAML, but for control characters that it may have
 		return err
 	}
 	block(&n)
-	enc := yaml.NewEncoder(w)
+	enc := yaml.NewEncoder(textWriter{verbatim(w)})
 	enc.SetIndent(2)
 	if err := enc.Encode(&n); err != nil {
 		return err
@@ -129,11 +129,14 @@ func printYAML(w io.Writer, v any) error {
 }
 
 // block takes the style of JSON off a document. Texts that readers of YAML 1.1, such as those of Kubernetes, take for
-// booleans keep their quotes.
+// booleans keep their quotes, and so do those that [textWriter] escapes: between quotes, its escapes are those of YAML.
 func block(n *yaml.Node) {
 	n.Style = 0
 	switch strings.ToLower(n.Value) {
 	case "y", "yes", "on", "n", "no", "off":
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	if string(escaped([]byte(n.Value))) != n.Value {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for _, c := range n.Content {
@@ -150,21 +153,18 @@ func newTable(w io.Writer, headers ...string) *table {
 	return t
 }
 
-// row writes one line; empty cells become "-", and what would break the table is quoted.
+// row writes one line; empty cells become "-".
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
-		if strings.ContainsFunc(c, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			c = fmt.Sprintf("%q", c)
-		}
 		if c == "" {
 			c = "-"
 		}
 		if i > 0 {
-			fmt.Fprint(t, "\t")
+			printf(t, "\t")
 		}
-		fmt.Fprint(t, c)
+		printf(t, "%s", c)
 	}
-	fmt.Fprintln(t)
+	printLine(t)
 }
 
 // age is the time since t in its largest unit: 45s, 3m, 5h, 12d.

@@ -16,7 +16,7 @@ func reachText(w io.Writer, r *client.Reachability, backend string) error {
 	if r.Auto {
 		auto = "restrict that"
 	}
-	fmt.Fprintf(w, "REACHES %d of %d services; permissions %s: %s\n", r.Reachable, r.Total, auto, r.AutoBy)
+	printf(w, "REACHES %d of %d services; permissions %s: %s\n", r.Reachable, r.Total, auto, r.AutoBy)
 	if len(r.Groups) > 0 {
 		t := newTable(w, "REACHABLE", "SERVICES", "REASON", "AS")
 		for _, g := range r.Groups {
@@ -31,16 +31,16 @@ func reachText(w io.Writer, r *client.Reachability, backend string) error {
 		}
 	}
 	if r.MoreGroups > 0 {
-		fmt.Fprintf(w, "and %d more reasons; --backend says it of one service\n", r.MoreGroups)
+		printf(w, "and %d more reasons; --backend says it of one service\n", r.MoreGroups)
 	}
 	if backend == "" {
 		return nil
 	}
 	if len(r.Items) == 0 {
-		fmt.Fprintf(w, "\nthe mesh has no service %s\n", backend)
+		printf(w, "\nthe mesh has no service %s\n", backend)
 		return nil
 	}
-	fmt.Fprintln(w)
+	printLine(w)
 	t := newTable(w, "SERVICE", "REACHABLE", "REASON")
 	for _, b := range r.Items {
 		t.row(b.String(), yesNo(b.Reachable), b.Reason)
@@ -49,7 +49,7 @@ func reachText(w io.Writer, r *client.Reachability, backend string) error {
 		return err
 	}
 	if r.MoreItems > 0 {
-		fmt.Fprintf(w, "and %d more\n", r.MoreItems)
+		printf(w, "and %d more\n", r.MoreItems)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func bytesText(n int) string {
 func (a *app) inForce(list []client.InForce) error {
 	for i := range list {
 		f := &list[i]
-		fmt.Fprintf(a.stdout, "\n%s: %s, by %s\n", f.Type, f.Mode, writtenAt(f.Decides))
+		printf(a.stdout, "\n%s: %s, by %s\n", f.Type, f.Mode, writtenAt(f.Decides))
 		if len(f.Permits) == 0 {
 			continue
 		}
@@ -125,11 +125,11 @@ func writtenAt(p client.FlowPolicy) string {
 // printBlame writes who shapes what a proxy rejects, one on each line.
 func printBlame(w io.Writer, indent string, blame []client.Blame) {
 	for _, b := range blame {
-		fmt.Fprintf(w, "%s%s", indent, blamed(b))
+		printf(w, "%s%s", indent, blamed(b))
 		if len(b.Paths) > 0 {
-			fmt.Fprintf(w, ": %s", strings.Join(b.Paths, ", "))
+			printf(w, ": %s", strings.Join(b.Paths, ", "))
 		}
-		fmt.Fprintln(w)
+		printLine(w)
 	}
 }
 

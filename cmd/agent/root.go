@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
@@ -42,7 +43,7 @@ func (c *checkedWriter) Write(p []byte) (int, error) {
 // Main runs one command line and returns its exit code. Tests call it as main does.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
 	out := &checkedWriter{w: stdout}
-	stdout = out
+	stdout, stderr = textWriter{out}, textWriter{stderr}
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
 	root := a.root()
 	root.SetArgs(args)
@@ -123,6 +124,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
 		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
 		a.diffCommand(), a.explainCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
+		a.accessCommand(), a.tokenCommand(),
 		a.waitCommand(), a.statusCommand(), a.checkCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root
@@ -231,15 +233,26 @@ func report(w io.Writer, err error) {
 	case errors.As(err, &exit) && exit.err == nil:
 	case errors.As(err, &faults):
 		for _, f := range faults {
-			fmt.Fprintln(w, f)
+			printLine(w, f)
 		}
 	default:
-		fmt.Fprintf(w, "error: %v\n", err)
+		printf(w, "error: %s\n", errorText(err))
 	}
 	if exit != nil && exit.command != "" {
-		fmt.Fprintf(w, "hint: see %s --help\n", exit.command)
+		printf(w, "hint: see %s --help\n", exit.command)
 	}
 	if errors.As(err, &hinted) {
-		fmt.Fprintf(w, "hint: %s\n", hinted.Hint())
+		printf(w, "hint: %s\n", hinted.Hint())
 	}
+}
+
+// errorText is the message of an error, which may list several things: no line of it begins as those of the command do.
+func errorText(err error) layout {
+	lines := each(strings.Split(strings.TrimSuffix(err.Error(), "\n"), "\n"), clip.Printable)
+	for i := range lines {
+		if i > 0 && !strings.HasPrefix(lines[i], "  ") {
+			lines[i] = "  " + lines[i]
+		}
+	}
+	return layout(strings.Join(lines, "\n"))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
@@ -44,14 +45,14 @@ func (a *app) inspectRules(cmd *cobra.Command, in *inspection, name, format stri
 // where it comes from.
 func rulesText(w io.Writer, doc *client.Rules) error {
 	if len(doc.Rules) == 0 {
-		fmt.Fprintf(w, "no policy selects the dataplane %s\n", doc.Resource.Name)
+		printf(w, "no policy selects the dataplane %s\n", doc.Resource.Name)
 		return nil
 	}
 	for i, k := range doc.Rules {
 		if i > 0 {
-			fmt.Fprintln(w)
+			printLine(w)
 		}
-		fmt.Fprintln(w, k.Type)
+		printLine(w, k.Type)
 		p := rulePrinter{w: w, ordered: true}
 		if r := k.ProxyRule; r != nil {
 			p.rule("proxy", r.Fields, each(r.Origin, metaName))
@@ -86,13 +87,13 @@ func rulesText(w io.Writer, doc *client.Rules) error {
 			return err
 		}
 		for _, warning := range k.Warnings {
-			fmt.Fprintf(w, "  warning: %s\n", warning)
+			printf(w, "  warning: %s\n", warning)
 		}
 	}
 	if len(doc.HTTPMatches) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
+	printLine(w)
 	t := newTable(w, "ROUTE", "MATCHES")
 	for _, m := range doc.HTTPMatches {
 		t.row(m.Hash, short(string(m.Match), 100))
@@ -115,7 +116,7 @@ type ruleBlock struct {
 
 func (p *rulePrinter) rule(about string, fields []client.Field, merged []string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "    merged: %s\n", strings.Join(slices.Compact(merged), ", "))
+	printf(&b, "    merged: %s\n", strings.Join(slices.Compact(merged), ", "))
 	t := newTable(&b, "    FIELD", "VALUE", "FROM", "OVER")
 	for _, f := range fields {
 		var over []string
@@ -128,7 +129,9 @@ func (p *rulePrinter) rule(about string, fields []client.Field, merged []string)
 	p.add(about, b.String())
 }
 
+// add takes a text of lines that end.
 func (p *rulePrinter) add(about, text string) {
+	about = clip.Printable(about)
 	first := 0
 	if p.ordered {
 		first = max(0, len(p.blocks)-1)
@@ -144,9 +147,7 @@ func (p *rulePrinter) add(about, text string) {
 
 func (p *rulePrinter) flush() error {
 	for _, b := range p.blocks {
-		if _, err := fmt.Fprintf(p.w, "  %s\n%s", strings.Join(b.about, "\n  "), b.text); err != nil {
-			return err
-		}
+		printf(p.w, "  %s\n%s", layout(strings.Join(b.about, "\n  ")), layout(b.text))
 	}
 	return nil
 }
@@ -222,10 +223,10 @@ func (a *app) policiesText(doc *client.Policies, backend string) error {
 	}
 	for _, p := range doc.Items {
 		for _, warning := range p.Warnings {
-			fmt.Fprintf(a.stdout, "warning: %s/%s: %s\n", p.Type, p.Name, warning)
+			printf(a.stdout, "warning: %s/%s: %s\n", p.Type, p.Name, warning)
 		}
 	}
-	fmt.Fprintln(a.stdout)
+	printLine(a.stdout)
 	return reachText(a.stdout, doc.Reach, backend)
 }
 

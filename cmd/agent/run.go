@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -36,14 +35,14 @@ func (c *configFlags) options(a *app) config.LoadOptions {
 	if file == "" {
 		file = a.getenv("NEARSIDE_CONFIG")
 	}
-	return config.LoadOptions{File: file, Env: a.env, Set: c.set, Warn: func(line string) { fmt.Fprintln(a.stderr, "warning: "+line) }}
+	return config.LoadOptions{File: file, Env: a.env, Set: c.set, Warn: func(line string) { printLine(a.stderr, "warning: "+line) }}
 }
 
 // load reads and checks the config.
 func (c *configFlags) load(a *app) (*config.Config, config.Origins, error) {
 	cfg, origins, faults := config.Load(c.options(a))
 	if len(faults) == 0 {
-		faults = cfg.Validate()
+		faults = agent.CheckConfig(cfg)
 	}
 	if err := faults.Err(); err != nil {
 		return nil, nil, err
@@ -83,7 +82,7 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 			level := new(slog.LevelVar)
 			reload := c.options(a)
 			reload.Warn = nil
-			log := newLog(a.stderr, cfg.Log.Format, level)
+			log := newLog(verbatim(a.stderr), cfg.Log.Format, level)
 			limitMemory(log, memlimit.FromCgroup)
 			ag, err := agent.New(cfg, agent.Deps{
 				Log: log, Level: level,
@@ -147,7 +146,7 @@ file, line and key on standard error. Exit code 65 when there is one.`,
 			if _, _, err := c.load(a); err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stderr, "the config is valid")
+			printLine(a.stderr, "the config is valid")
 			return nil
 		},
 	}
@@ -169,7 +168,7 @@ func (a *app) configCommand() *cobra.Command {
 		Example: "  nearside config schema > agent.schema.json",
 		Args:    args(0, 0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
-			_, err := a.stdout.Write(config.Schema())
+			_, err := verbatim(a.stdout).Write(config.Schema())
 			return err
 		},
 	})
@@ -206,7 +205,7 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 			if err != nil {
 				return err
 			}
-			_, err = a.stdout.Write(b)
+			_, err = verbatim(a.stdout).Write(b)
 			return err
 		}
 		b, err := cfg.YAML(nil)

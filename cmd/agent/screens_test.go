@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
@@ -36,7 +38,11 @@ func agentWith(t *testing.T, change func(*inspect.Options)) string {
 	if _, err := st.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Put: rs[0]}, {Put: rs[1]}}}); err != nil {
 		t.Fatal(err)
 	}
-	o := inspect.Options{Info: inspect.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
+	roles, err := access.NewRoles(access.RoleOptions{AgentUID: uint32(os.Getuid()), GID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := inspect.Options{Access: inspect.Access{Roles: roles}, Info: inspect.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
 		Registry: reg, Store: st, Last: func() *inspect.Last { return nil },
 		NewMesh: func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 			return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
@@ -101,7 +107,7 @@ func TestProxyScreens(t *testing.T) {
 	socket := agentWith(t, func(o *inspect.Options) {
 		o.Proxies = func() []xds.ProxyStatus {
 			return []xds.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: node.FlavorEnvoy, UserAgent: "envoy",
-				Version: "1.31.0", Peer: xds.Peer{Local: true, UID: 101, PID: 9}, ConnectedAt: at, Streams: 1, State: xds.StateServing,
+				Version: "1.31.0", Peer: access.Peer{Local: true, UID: 101, PID: 9}, ConnectedAt: at, Streams: 1, State: xds.StateServing,
 				Types: []xds.TypeStatus{
 					{TypeURL: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: 4, SentVersion: "aa", AckedVersion: "aa"},
 					{TypeURL: "type.googleapis.com/envoy.config.listener.v3.Listener", Resources: 2, SentVersion: "bb", AckedVersion: "cc",

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"nearside": main})
+	testscript.Main(m, map[string]func(){"nearside": main, "holdlock": holdLock})
 }
 
 // TestScripts runs the command lines in testdata: what stands on which stream, and the exit code. A script may start
@@ -32,6 +32,7 @@ func TestScripts(t *testing.T) {
 			"code":  code,
 
 			"clusters": clusters,
+			"remove":   removeKey,
 		},
 	})
 }

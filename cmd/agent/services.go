@@ -53,7 +53,7 @@ NEARSIDE_NODE_ZONE.`,
 		}
 		if *format == "name" {
 			for _, s := range list {
-				fmt.Fprintln(a.stdout, typeAndName(s.Kind, s.Name))
+				printLine(a.stdout, typeAndName(s.Kind, s.Name))
 			}
 			return nil
 		}
@@ -98,10 +98,10 @@ func (a *app) serviceReasons(list []client.Service) {
 	first := true
 	say := func(s *client.Service, text string) {
 		if first {
-			fmt.Fprintln(a.stdout)
+			printLine(a.stdout)
 			first = false
 		}
-		fmt.Fprintf(a.stdout, "%s/%s/%s: %s\n", s.Kind, s.Mesh, s.Name, oneLine(text))
+		printf(a.stdout, "%s/%s/%s: %s\n", s.Kind, s.Mesh, s.Name, oneLine(text))
 	}
 	for i := range list {
 		s := &list[i]

@@ -34,7 +34,7 @@ func (a *app) printStatus(s *client.Status) error {
 	if !s.Ready {
 		state = "NOT READY"
 	}
-	fmt.Fprintf(w, "%s %s on %s (zone %s), pid %d, up %s: %s\n", s.Info.Product, s.Info.Version, s.Info.Node, s.Info.Zone,
+	printf(w, "%s %s on %s (zone %s), pid %d, up %s: %s\n", s.Info.Product, s.Info.Version, s.Info.Node, s.Info.Zone,
 		s.Info.PID, age(s.Info.Started), state)
 	for _, c := range s.Checks {
 		mark := "ok  "
@@ -44,48 +44,54 @@ func (a *app) printStatus(s *client.Status) error {
 		case c.Degraded:
 			mark = "WARN"
 		}
-		fmt.Fprintf(w, "  %s %s: %s\n", mark, c.Name, c.Reason)
+		printf(w, "  %s %s: %s\n", mark, c.Name, c.Reason)
 	}
 	total := 0
 	for _, n := range s.Store.Resources {
 		total += n
 	}
-	fmt.Fprintf(w, "resources  %d at revision %d (%s)\n", total, s.Store.Revision, counts(s.Store.Sources))
+	printf(w, "resources  %d at revision %d (%s)\n", total, s.Store.Revision, counts(s.Store.Sources))
 	if len(s.Store.Inert) > 0 {
-		fmt.Fprintf(w, "  stored, but this version does not act on them: %s\n", counts(s.Store.Inert))
+		printf(w, "  stored, but this version does not act on them: %s\n", counts(s.Store.Inert))
 	}
 	if s.Store.Error != "" {
-		fmt.Fprintf(w, "  FAIL state on disk: %s\n", s.Store.Error)
+		printf(w, "  FAIL state on disk: %s\n", s.Store.Error)
 	}
 	if s.Store.SetAside != "" {
-		fmt.Fprintf(w, "  a damaged state file was set aside as %s\n", s.Store.SetAside)
+		printf(w, "  a damaged state file was set aside as %s\n", s.Store.SetAside)
 	}
 	if r := s.Reconcile; r != nil {
-		fmt.Fprintf(w, "configs    made %s ago from revision %d in %.1f ms\n", age(r.At), r.Revision, r.Seconds*1000)
+		printf(w, "configs    made %s ago from revision %d in %.1f ms\n", age(r.At), r.Revision, r.Seconds*1000)
 	} else {
-		fmt.Fprintln(w, "configs    none yet")
+		printLine(w, "configs    none yet")
 	}
-	fmt.Fprintf(w, "proxies    %s\n", counts(s.Proxies))
-	fmt.Fprintf(w, "files      %d\n", len(s.Files))
+	printf(w, "proxies    %s\n", counts(s.Proxies))
+	if r := s.Refused; r.Total > 0 {
+		printf(w, "refused    %d streams, the latest %s ago: %s\n", r.Total, age(r.At), r.Reason)
+	}
+	printf(w, "files      %d\n", len(s.Files))
 	for _, f := range s.Files {
 		if f.Missing != "" {
-			fmt.Fprintf(w, "  WARN %s: %s, %s\n", f.Path, f.Missing, keptUntil(f.KeptUntil))
+			printf(w, "  WARN %s: %s, %s\n", f.Path, f.Missing, keptUntil(f.KeptUntil))
+		}
+		if f.Exposed != "" {
+			fmt.Fprintf(w, "  WARN %s %s\n", f.Path, f.Exposed)
 		}
 		for _, x := range f.Faults {
-			fmt.Fprintf(w, "  FAIL %s\n", x)
+			printf(w, "  FAIL %s\n", x)
 		}
 		for _, k := range slices.Sorted(maps.Keys(f.Conflicts)) {
-			fmt.Fprintf(w, "  FAIL %s: %s is managed by %s\n", f.Path, k, f.Conflicts[k])
+			printf(w, "  FAIL %s: %s is managed by %s\n", f.Path, k, f.Conflicts[k])
 		}
 	}
 	const most = 10
-	fmt.Fprintf(w, "problems   %d\n", len(s.Problems))
+	printf(w, "problems   %d\n", len(s.Problems))
 	for i, p := range s.Problems {
 		if i == most {
-			fmt.Fprintf(w, "  … and %d more, in nearside status -o yaml\n", len(s.Problems)-most)
+			printf(w, "  … and %d more, in nearside status -o yaml\n", len(s.Problems)-most)
 			break
 		}
-		fmt.Fprintf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
+		printf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
 	}
 	return nil
 }
@@ -126,7 +132,7 @@ answer in time or is not there. The reason is on standard error.`,
 				return nil
 			}
 			for _, c := range failed {
-				fmt.Fprintf(a.stderr, "not ready: %s: %s\n", c.Name, c.Reason)
+				printf(a.stderr, "not ready: %s: %s\n", c.Name, c.Reason)
 			}
 			return silent(exitFailed)
 		},

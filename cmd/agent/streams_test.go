@@ -34,6 +34,10 @@ func openStream(t *testing.T, socket, id string) deltaStream {
 }
 
 func dialStream(ctx context.Context, t *testing.T, socket, id string) (deltaStream, error) {
+	return dialNode(ctx, t, socket, &core.Node{Id: id})
+}
+
+func dialNode(ctx context.Context, t *testing.T, socket string, node *core.Node) (deltaStream, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
@@ -43,7 +47,7 @@ func dialStream(ctx context.Context, t *testing.T, socket, id string) (deltaStre
 	if err != nil {
 		return nil, err
 	}
-	return s, s.Send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: id}, TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*"}})
+	return s, s.Send(&discovery.DeltaDiscoveryRequest{Node: node, TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*"}})
 }
 
 // A thousand streams at once are served, the memory stays what it should be, and the next change reaches them all.
@@ -158,7 +162,7 @@ func TestForgedNode(t *testing.T) {
 	as := asUser(t, dir, 4243)
 	write(t, dir+"/run/x", "")
 	write(t, dir+"/resources/web.yaml", webDoc)
-	d := start(t, dir)
+	d := start(t, dir, "xds.socket.mode=0666")
 	stream := openStream(t, d.xds(), "default.web")
 	r, err := stream.Recv()
 	if err != nil || len(r.Resources) == 0 {

@@ -74,7 +74,7 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 		}
 		a.warn(texts(v.Warnings))
 		for _, n := range v.Notes {
-			fmt.Fprintf(a.stderr, "note: %s\n", n)
+			printf(a.stderr, "note: %s\n", n)
 		}
 		if *format == "json" {
 			doc := validation{Valid: len(faults) == 0, Files: len(input), Resources: o.Len(), Faults: append(offline.Faults{}, faults...),
@@ -91,7 +91,7 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 			default:
 				line += " and the configs of " + counted(v.Proxies, "proxy")
 			}
-			fmt.Fprintln(a.stderr, line)
+			printLine(a.stderr, line)
 		}
 		return faults.Err()
 	}
@@ -107,7 +107,7 @@ func (a *app) verify(ctx context.Context, o *offline.Offline, askEnvoy bool) (*o
 	}
 	done := func() {}
 	if terminal(a.stderr) {
-		with.Progress, done = progress(a.stderr, "checking the configs of proxies")
+		with.Progress, done = progress(verbatim(a.stderr), "checking the configs of proxies")
 	}
 	v, err := o.Verify(ctx, with)
 	done()

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/clip"
 )
 
 func (a *app) waitCommand() *cobra.Command {
@@ -75,7 +76,7 @@ func (a *app) wait(ctx context.Context, w *waiting, args []string, format string
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	if terminal(a.stderr) {
-		w.terminal = a.stderr
+		w.terminal = verbatim(a.stderr)
 	}
 	var r reference
 	err := a.persist(ctx, w, func() (err error) {
@@ -145,7 +146,7 @@ func (a *app) persist(ctx context.Context, w *waiting, ask func() error) error {
 			return w.lost
 		case errors.As(err, &unreachable), errors.As(err, &problem) && problem.Type == client.ProblemNotReady:
 			if w.lost == nil && w.terminal == nil {
-				fmt.Fprintf(a.stderr, "%v; trying again\n", err)
+				printf(a.stderr, "%v; trying again\n", err)
 			}
 			w.lost = err
 			w.show(err.Error() + "; trying again")
@@ -168,13 +169,13 @@ func (w *waiting) show(line string) {
 	if w.terminal == nil || line == w.shown {
 		return
 	}
-	fmt.Fprintf(w.terminal, "\r\033[K%s", line)
+	fmt.Fprintf(w.terminal, "\r\033[K%s", clip.Printable(line))
 	w.shown = line
 }
 
 // terminal says whether somebody looks at what is written.
 func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := verbatim(w).(*os.File)
 	if !ok {
 		return false
 	}
@@ -203,30 +204,30 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 	name := typeAndName(r.kind.Kind, r.name) + inMesh(r.mesh)
 	switch s.State {
 	case client.StatePending:
-		fmt.Fprintf(a.stderr, "error: after %s %s is not %s", w.timeout, name, w.what)
+		printf(a.stderr, "error: after %s %s is not %s", w.timeout, name, w.what)
 		if s.Reason != "" {
-			fmt.Fprintf(a.stderr, ": %s", s.Reason)
+			printf(a.stderr, ": %s", s.Reason)
 		}
 		if s.LateTotal > 0 {
-			fmt.Fprintf(a.stderr, "; %s late", counted(s.LateTotal, "proxy"))
+			printf(a.stderr, "; %s late", counted(s.LateTotal, "proxy"))
 		}
-		fmt.Fprintln(a.stderr)
+		printLine(a.stderr)
 		for _, p := range s.Late {
-			fmt.Fprintf(a.stderr, "  %s/%s: %s\n", p.Mesh, p.Name, p.Reason)
+			printf(a.stderr, "  %s/%s: %s\n", p.Mesh, p.Name, p.Reason)
 		}
 		if w.lost != nil {
-			fmt.Fprintf(a.stderr, "  this is the last answer of the agent: %v\n", w.lost)
+			printf(a.stderr, "  this is the last answer of the agent: %v\n", w.lost)
 		}
 		return silent(exitTimeout)
 	case client.StateRejected:
-		fmt.Fprintf(a.stderr, "error: %s is rejected\n", name)
+		printf(a.stderr, "error: %s is rejected\n", name)
 		for _, x := range s.Rejected {
-			fmt.Fprintf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, shortType(x.TypeURL), x.Resource, oneLine(x.Reason))
+			printf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, shortType(x.TypeURL), x.Resource, oneLine(x.Reason))
 			printBlame(a.stderr, "    ", x.Policies)
 		}
 		return silent(exitNo)
 	case client.StateShadow, client.StateInert:
-		fmt.Fprintf(a.stderr, "error: %s does not act: %s\n", name, s.Reason)
+		printf(a.stderr, "error: %s does not act: %s\n", name, s.Reason)
 		return silent(exitNo)
 	}
 	if format != "text" {
@@ -241,7 +242,7 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 	default:
 		line += fmt.Sprintf(": %s acknowledged revision %d", counted(s.Acknowledged, "proxy"), s.Revision)
 	}
-	fmt.Fprintln(a.stdout, line)
+	printLine(a.stdout, line)
 	return nil
 }
 

@@ -75,7 +75,7 @@ func (p *waitProxy) next() (answer func(reason string)) {
 	}
 }
 
-const slowDoc = "{type: MeshTimeout, mesh: default, name: slow, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: %ds}}}]}}\n"
+const slowDoc = "{type: MeshTimeout, mesh: default, name: slow, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {http: {requestHeadersTimeout: %ds}}}]}}\n"
 
 // TestWait waits for a policy in all ways that it can end.
 func TestWait(t *testing.T) {
@@ -114,10 +114,10 @@ func TestWait(t *testing.T) {
 		t.Errorf("rejected: exit code %d, %v, %s", code, err, out)
 	}
 	contains(t, errs, "error: meshtimeout/slow in mesh default is rejected", "default/web: Listener inbound:192.0.2.1:8080: Error adding", "route: bad timeout",
-		"    meshtimeout/slow spec.from[0].default.http.requestTimeout (changed since this was accepted last): filterChains[")
+		"    meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout (changed since this was accepted last): filterChains[")
 	contains(t, must("", "get", "mt", "-o", "wide"), "rejected by default/web: inbound:192.0.2.1:8080: Error adding")
-	contains(t, must("", "inspect", "dataplane", "web", "--type=status"), "held: inbound:192.0.2.1:8080: Error adding", "because of meshtimeout/slow spec.from[0].default.http.requestTimeout")
-	contains(t, must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestTimeout")
+	contains(t, must("", "inspect", "dataplane", "web", "--type=status"), "held: inbound:192.0.2.1:8080: Error adding", "because of meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout")
+	contains(t, must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestHeadersTimeout")
 
 	if code, _, errs = d.nearside("", "wait", "mt/slow", "--for=gone", "--timeout", "100ms"); code != exitTimeout {
 		t.Errorf("gone while it exists: exit code %d", code)

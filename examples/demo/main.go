@@ -2,7 +2,9 @@
 // calls them through a gRPC client that knows nothing but a service name and the agent's socket. It ends with an error
 // when anything is not as it should be.
 //
-// usage: go run ./examples/demo [PATH OF nearside]      (make demo builds and passes bin/nearside)
+// With an Envoy, it shows real requests through one too, and a change of their route.
+//
+// usage: go run ./examples/demo [PATH OF nearside [PATH OF envoy]]      (make demo builds and passes bin/nearside)
 package main
 
 import (
@@ -125,6 +127,13 @@ func run(ctx context.Context) error {
 	if err := client.expect(ctx, second.address); err != nil {
 		return err
 	}
+	if len(os.Args) > 2 {
+		if err := showEnvoy(ctx, agent, dir, os.Args[2]); err != nil {
+			return err
+		}
+	} else {
+		fmt.Println("\nWith an Envoy there is more to see: make envoy, and make demo again.")
+	}
 	fmt.Println("\nThat was it. Next: make run, and docs/cli.md.")
 	return nil
 }
@@ -151,7 +160,7 @@ func startAgent(ctx context.Context, binary, dir string) (*agent, error) {
 	args := []string{"run"}
 	for _, set := range []string{
 		"node.name=demo", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
-		"resources.dir=" + dir + "/resources", "api.socket.group=", "api.socket.mode=0600", "xds.socket.mode=0600",
+		"resources.dir=" + dir + "/resources", "api.socket.group=", "api.socket.mode=0600", "xds.socket.group=", "xds.socket.mode=0600",
 	} {
 		args = append(args, "--set", set)
 	}

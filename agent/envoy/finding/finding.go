@@ -55,6 +55,8 @@ type Facts struct {
 	NoTransparent bool
 	// Extensions are the type URLs of extensions that this Envoy has and the program does not know.
 	Extensions []string
+	// Build is what the Envoy says of itself; nil where that is not known.
+	Build *Build
 	// Taken are ports that others than this proxy hold: "address:port" to a word about the holder.
 	Taken map[string]string
 	// Unwritable are the files that Envoy cannot open for its logs, with the reason.

@@ -151,5 +151,9 @@ func Rules() []Rule {
 		{120, Reject, "Rejections are told from acknowledgements", "a promise of the server, not of configs"},
 		{201, Warning, "No range of length 0 stands beside filter chains without a range", ""},
 		{202, Warning, "No filter chain is hidden by a more specific port or address", ""},
+		{203, Reject, "The parts of a cluster go together", ""},
+		{204, Reject, "Health checks can be sent", ""},
+		{205, Reject, "The parts of an HTTP filter go together", ""},
+		{206, Reject, "The parts of a route or a tunnel go together", ""},
 	}
 }

@@ -21,7 +21,7 @@ type cache struct {
 	plans *plans
 	last  [envoy.NumKinds]results
 	byKey map[resourceKey]*checked
-	plain map[anyKey]bool
+	plain map[anyKey]uses
 	// repeats are the packed messages of the present check.
 	repeats repeats
 	// types and shapes are of resources that differ in names alone; nil is a shape without a template.
@@ -53,7 +53,7 @@ type anyKey struct {
 
 func (c *cache) begin() {
 	if c.plans == nil {
-		c.plans, c.plain = newPlans(), map[anyKey]bool{}
+		c.plans, c.plain = newPlans(), map[anyKey]uses{}
 		c.types, c.shapes = shapeTypes(), map[string]*template{}
 		c.filters = filterTypes(c.types[envoy.KindListener])
 	}
@@ -67,11 +67,11 @@ func (c *cache) begin() {
 	c.used = 0
 }
 
-func (c *cache) remember(k anyKey) {
+func (c *cache) remember(k anyKey, of uses) {
 	if len(c.plain) >= maxPlain {
 		clear(c.plain)
 	}
-	c.plain[k] = true
+	c.plain[k] = of
 }
 
 // all returns what is known of the resources of a kind. As a rule the list is like the last one but for a few.

@@ -15,7 +15,10 @@ type set struct {
 	names  [envoy.NumKinds]map[string]status
 	owners map[string]owner
 	gone   map[string]bool // clusters that were reported as removed
-	out    []finding.Finding
+	// missing are the extensions that Envoys of the build do not have.
+	build   *finding.Build
+	missing *uses
+	out     []finding.Finding
 }
 
 // status is what others can expect of a resource.
@@ -37,6 +40,9 @@ var sendOrder = [...]envoy.Kind{envoy.KindSecret, envoy.KindEndpoint, envoy.Kind
 func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts, all *[envoy.NumKinds][]*checked) []finding.Finding {
 	s.out = nil
 	s.gone = nil
+	if s.missing == nil || s.build != facts.Build {
+		s.build, s.missing = facts.Build, missing(facts.Build)
+	}
 	for _, k := range sendOrder {
 		if s.names[k] == nil {
 			s.names[k] = make(map[string]status, len(next[k]))
@@ -80,6 +86,9 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 		if s.refer(k, &found.refs[i], place, prev, facts) {
 			blocked = true
 		}
+	}
+	if i := found.uses.first(s.missing); i >= 0 {
+		report(23, finding.Reject, "", "Envoy %s has no %s (%s): leave it out, or run an Envoy that has it", facts.Build.Version, extensionList[i].name, extensionList[i].category)
 	}
 	for _, re := range found.regexes {
 		limit := int(facts.RE2Limit)
@@ -129,10 +138,12 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 	}
 	switch r.kind {
 	case extensionType:
-		if slices.Contains(facts.Extensions, r.name) {
+		if slices.Contains(facts.Extensions, r.name) || facts.Build.Lists(strings.TrimPrefix(r.name, envoy.TypePrefix)) {
 			return false
 		}
 		return report(r.severity, "%q is no type that is known: %s", clip.Value(r.name), r.what)
+	case staticSecret:
+		return report(r.severity, "the bootstrap has no secret %q: %s", clip.Value(r.name), r.what)
 	case staticCluster:
 		if slices.Contains(facts.StaticClusters, r.name) {
 			return false
@@ -146,7 +157,7 @@ func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snaps
 	target, exists := s.names[r.kind][r.name]
 	switch {
 	case !exists:
-		if r.kind == envoy.KindCluster && r.severity.Blocks() && !s.gone[r.name] && prev.Find(envoy.KindCluster, r.name) != nil {
+		if r.kind == envoy.KindCluster && (r.severity.Blocks() || r.rule == 31) && !s.gone[r.name] && prev.Find(envoy.KindCluster, r.name) != nil {
 			if s.gone == nil {
 				s.gone = map[string]bool{}
 			}
@@ -214,6 +225,9 @@ func (s *set) claim(name string, b bind) {
 	if !taken {
 		s.owners[b.address] = owner{name, b.pointer, false}
 		return
+	}
+	if first.name == name && !first.leaves {
+		return // Envoy takes a further address that stands twice
 	}
 	message := fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not", clip.Value(first.name), clip.Value(b.address))
 	if first.leaves {

@@ -39,7 +39,7 @@ type noted struct {
 }
 
 // repeated is unpack for a network filter.
-func (w *walker) repeated(a *anypb.Any, f *planField) {
+func (w *walker) repeated(a *anypb.Any, in slot) {
 	repeats := &w.cache.repeats
 	key := repeatKey{url: a.GetTypeUrl(), udp: w.out.udp()}
 	id := a.GetValue()
@@ -54,12 +54,16 @@ func (w *walker) repeated(a *anypb.Any, f *planField) {
 	}
 	refs, regexes, files := len(w.out.refs), len(w.out.regexes), len(w.out.files)
 	rest := w.weight() - refs - regexes - files
-	w.unpack(a, f)
+	used := w.out.uses
+	w.out.uses = uses{}
+	w.unpack(a, in)
+	has := w.out.uses
+	w.out.uses.addAll(&used)
 	if known != nil || repeats.count == maxRepeats || repeats.bytes+len(id) > maxRepeatBytes {
 		return
 	}
 	at := len(w.pointer(""))
-	n := &noted{checked: checked{refs: slices.Clone(w.out.refs[refs:]), regexes: slices.Clone(w.out.regexes[regexes:]), files: slices.Clone(w.out.files[files:])}}
+	n := &noted{checked: checked{uses: has, refs: slices.Clone(w.out.refs[refs:]), regexes: slices.Clone(w.out.regexes[regexes:]), files: slices.Clone(w.out.files[files:])}}
 	n.again = w.weight()-len(w.out.refs)-len(w.out.regexes)-len(w.out.files) != rest
 	if key.shaped {
 		var sure bool
@@ -95,6 +99,7 @@ func (c *checked) pointers(change func(string) string) {
 func (w *walker) note(n *noted, s *shaper) {
 	refs, regexes, files := len(w.out.refs), len(w.out.regexes), len(w.out.files)
 	w.out.refs, w.out.regexes, w.out.files = append(w.out.refs, n.refs...), append(w.out.regexes, n.regexes...), append(w.out.files, n.files...)
+	w.out.uses.addAll(&n.uses)
 	added := checked{refs: w.out.refs[refs:], regexes: w.out.regexes[regexes:], files: w.out.files[files:]}
 	at := w.pointer("")
 	added.pointers(func(p string) string { return at + p })

@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -29,15 +30,18 @@ func checkCluster(s *subject, m *clusterv3.Cluster) {
 	checkDiscovery(s, m)
 	checkBalancer(s, m)
 	checkOutlier(s, m.GetOutlierDetection())
-	old := m.GetHttp2ProtocolOptions() != nil || m.GetHttpProtocolOptions() != nil || m.GetCommonHttpProtocolOptions() != nil || m.GetUpstreamHttpProtocolOptions() != nil
+	checkClusterParts(s, m)
+	checkHealthChecks(s, m)
 	for _, key := range slices.Sorted(maps.Keys(m.GetTypedExtensionProtocolOptions())) {
 		isOptions := m.GetTypedExtensionProtocolOptions()[key].GetTypeUrl() == envoy.TypePrefix+nameHTTPOptions
 		at := "typedExtensionProtocolOptions/" + finding.PointerKey(key)
 		switch {
-		case isOptions != (key == nameHTTPOptions):
+		case protocolOptions[key] == "":
+			s.report(88, finding.Reject, at, "Envoy knows no protocol options %q: give %s", clip.Value(key), nameHTTPOptions)
+		case protocolOptions[key] != nameHTTPOptions && m.GetTypedExtensionProtocolOptions()[key].GetTypeUrl() != envoy.TypePrefix+protocolOptions[key]:
+			s.report(88, finding.Reject, at, "the options of %s are a %s", key, protocolOptions[key])
+		case isOptions != (protocolOptions[key] == nameHTTPOptions):
 			s.report(88, finding.Reject, at, "HttpProtocolOptions and the key %s go together", nameHTTPOptions)
-		case isOptions && old:
-			s.report(87, finding.Reject, at, "HttpProtocolOptions do not go together with the older fields for HTTP options: keep one of both")
 		}
 	}
 }
@@ -46,6 +50,9 @@ func checkCluster(s *subject, m *clusterv3.Cluster) {
 func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	if m.GetClusterType() != nil {
 		return
+	}
+	if m.GetType() != clusterv3.Cluster_EDS && m.GetEdsClusterConfig() != nil {
+		s.report(81, finding.Reject, "edsClusterConfig", "eds_cluster_config is for EDS clusters, and this is a %s one: remove it", m.GetType())
 	}
 	switch m.GetType() {
 	case clusterv3.Cluster_EDS:
@@ -80,6 +87,11 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	default:
 		checkEndpointAddresses(s, m)
 	}
+	if r := m.GetTypedDnsResolverConfig(); r != nil && (m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS) {
+		if name, ok := strings.CutPrefix(r.GetTypedConfig().GetTypeUrl(), envoy.TypePrefix); ok && !slices.Contains(resolvers, name) {
+			s.report(23, finding.Reject, "typedDnsResolverConfig/typedConfig", "%s is no DNS resolver: give one of %s", match.ShortURL(r.GetTypedConfig().GetTypeUrl()), strings.Join(resolvers, ", "))
+		}
+	}
 	if m.GetType() != clusterv3.Cluster_ORIGINAL_DST && m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED && m.GetLoadBalancingPolicy() == nil {
 		s.report(75, finding.Reject, "lbPolicy", "CLUSTER_PROVIDED is for cluster types that bring a load balancer, %s has none", m.GetType())
 	}
@@ -90,6 +102,9 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	}
 }
 
+// resolvers are the types of DNS resolvers. Envoy looks for the one of a cluster where the cluster needs it.
+var resolvers = typeNames("envoy.network.dns_resolver")
+
 // checkEndpointAddresses checks that the endpoints of a cluster are of the kind that its type takes.
 func checkEndpointAddresses(s *subject, m *clusterv3.Cluster) {
 	dns := m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS
@@ -99,13 +114,24 @@ func checkEndpointAddresses(s *subject, m *clusterv3.Cluster) {
 			a := e.GetEndpoint().GetAddress()
 			sa := a.GetSocketAddress()
 			switch {
-			case dns && (a.GetPipe() != nil || sa.GetResolverName() != ""):
+			case dns && sa.GetResolverName() != "":
 				s.report(79, finding.Reject, at, "a %s cluster resolves host names with DNS: give a socket address without resolver_name", m.GetType())
+			case a.GetAddress() == nil:
+				s.report(78, finding.Reject, at, "the endpoint has no address")
+			case !dns && sa != nil && hasPortName(sa):
+				s.report(78, finding.Reject, at, "port %q is no number: give port_value, or use STRICT_DNS", clip.Value(sa.GetNamedPort()))
+			case sa.GetNetworkNamespaceFilepath() != "":
+				s.report(78, finding.Reject, at, "endpoints have no network namespace: remove network_namespace_filepath")
 			case !dns && sa != nil && !isIP(sa):
 				s.report(78, finding.Reject, at, "%q is not an IP address: use STRICT_DNS for host names", clip.Value(sa.GetAddress()))
 			}
 		}
 	}
+}
+
+func hasPortName(a *corev3.SocketAddress) bool {
+	_, is := a.GetPortSpecifier().(*corev3.SocketAddress_NamedPort)
+	return is
 }
 
 func isIP(a *corev3.SocketAddress) bool {
@@ -115,7 +141,7 @@ func isIP(a *corev3.SocketAddress) bool {
 
 // checkBalancer checks the configs of load balancers.
 func checkBalancer(s *subject, m *clusterv3.Cluster) {
-	if r := m.GetRingHashLbConfig(); r != nil {
+	if r := m.GetRingHashLbConfig(); r != nil && m.GetLbPolicy() == clusterv3.Cluster_RING_HASH && m.GetLoadBalancingPolicy() == nil {
 		low, high := uint64(1024), uint64(8<<20)
 		if v := r.GetMinimumRingSize(); v != nil {
 			low = v.GetValue()
@@ -127,7 +153,7 @@ func checkBalancer(s *subject, m *clusterv3.Cluster) {
 			s.report(86, finding.Reject, "ringHashLbConfig", "the minimum ring size %d is above the maximum %d", low, high)
 		}
 	}
-	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
+	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && m.GetLbPolicy() == clusterv3.Cluster_MAGLEV && m.GetLoadBalancingPolicy() == nil && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
 		s.report(86, finding.Reject, "maglevLbConfig/tableSize", "the table size %d is not a prime number", v.GetValue())
 	}
 }
@@ -147,17 +173,28 @@ func checkOutlier(s *subject, m *clusterv3.OutlierDetection) {
 
 // checkHTTPOptions checks the HTTP options of a cluster.
 func checkHTTPOptions(s *subject, m *httpv3.HttpProtocolOptions) {
-	if m.GetAutoConfig() == nil {
+	http3 := m.GetExplicitHttpConfig().GetHttp3ProtocolOptions() != nil
+	if m.GetAutoConfig() == nil && !http3 {
 		return
 	}
 	s.contextual++
+	if http3 {
+		if s.place.Type == envoy.KindCluster.URL() && !strings.HasSuffix(s.transport, ".QuicUpstreamTransport") {
+			s.report(87, finding.Reject, "explicitHttpConfig/http3ProtocolOptions", "HTTP/3 needs a QuicUpstreamTransport transport socket")
+		}
+		return
+	}
 	if s.place.Type == envoy.KindCluster.URL() && (s.transport == "" || s.transport == match.RawBufferURL) {
 		s.report(87, finding.Reject, "autoConfig", "auto_config chooses the protocol by ALPN, which needs a TLS transport socket: use explicit_http_config")
 	}
 }
 
-// checkAssignment checks endpoints: the sums of their weights.
+// checkAssignment checks endpoints: what is dropped, and the sums of their weights.
 func checkAssignment(s *subject, m *endpointv3.ClusterLoadAssignment) {
+	checkDrops(s, m.GetPolicy().GetDropOverloads())
+	if s.inside("envoy.config.cluster.v3.Cluster") {
+		return // Envoy sums up the weights of EDS alone
+	}
 	localities := map[uint32]uint64{}
 	for i, l := range m.GetEndpoints() {
 		localities[l.GetPriority()] += uint64(l.GetLoadBalancingWeight().GetValue())

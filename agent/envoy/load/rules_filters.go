@@ -122,13 +122,19 @@ func checkTCPProxy(s *subject, m *tcpv3.TcpProxy) {
 	if c := m.GetCluster(); c != "" {
 		s.refer(envoy.KindCluster, c, "cluster", 31, finding.Unusable, then)
 	}
-	var total uint64
+	if b := m.GetBackoffOptions(); b.GetMaxInterval() != nil && b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {
+		s.report(66, finding.Reject, "backoffOptions/maxInterval", "max_interval %v is below base_interval %v", b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
+	}
 	for i, w := range m.GetWeightedClusters().GetClusters() {
-		total += uint64(w.GetWeight())
 		s.refer(envoy.KindCluster, w.GetName(), finding.Part("weightedClusters/clusters", i, "name"), 31, finding.Unusable, then)
 	}
-	if total > 1<<32-1 {
-		s.report(61, finding.Reject, "weightedClusters", "the weights sum up to %d, at most %d are allowed", total, uint64(1<<32-1))
+}
+
+// checkTunneling checks what a TCP proxy asks for when it tunnels.
+func checkTunneling(s *subject, m *tcpv3.TcpProxy_TunnelingConfig) {
+	checkFormatText(s, 68, m.GetHostname(), "hostname", m.GetFormatters()...)
+	if m.GetPostPath() != "" && !m.GetUsePost() {
+		s.report(206, finding.Reject, "postPath", "post_path goes with use_post: leave it out")
 	}
 }
 
@@ -141,7 +147,11 @@ func checkManager(s *subject, m *hcmv3.HttpConnectionManager) {
 	checkHTTPFilters(s, filters, "httpFilters", 40, 41)
 	if m.GetRds() != nil {
 		name := m.GetRds().GetRouteConfigName()
-		s.refer(envoy.KindRoute, name, "rds/routeConfigName", 113, finding.Unusable, "the listener waits for it until initial_fetch_timeout, then answers 404")
+		then := "the listener waits for it until initial_fetch_timeout, then answers 404"
+		if t := m.GetRds().GetConfigSource().GetInitialFetchTimeout(); t != nil && t.AsDuration() == 0 {
+			then = "the listener would wait for it for ever, and take no connections"
+		}
+		s.refer(envoy.KindRoute, name, "rds/routeConfigName", 113, finding.Unusable, then)
 	}
 	types := map[string]int{}
 	for i, u := range m.GetUpgradeConfigs() {
@@ -193,7 +203,7 @@ func checkOverrideNames(s *subject, m *hcmv3.HttpConnectionManager) {
 			case !exists:
 				s.report(52, finding.Lint, at, "there is no HTTP filter %q that this could be for", clip.Value(name))
 			case own != match.FilterConfigURL && url != "" && packageOf(own) != packageOf(url) && strings.HasPrefix(own, match.HttpFilters):
-				s.report(52, finding.Reject, at, "%s is not a config of the filter %q, which is a %s", match.ShortURL(own), clip.Value(name), match.ShortURL(url))
+				s.report(52, finding.Warning, at, "%s is not a config of the filter %q, which is a %s and passes over it", match.ShortURL(own), clip.Value(name), match.ShortURL(url))
 			}
 		}
 	}

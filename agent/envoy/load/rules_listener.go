@@ -24,6 +24,9 @@ func checkListener(s *subject, m *listenerv3.Listener) {
 			s.report(2, finding.Reject, "filterChains", "there is no filter chain: give at least one, or a default one")
 		}
 	}
+	if m.GetFcdsConfig() != nil && m.GetFilterChainMatcher() == nil {
+		s.report(2, finding.Reject, "fcdsConfig", "filter chains that are discovered need a filter_chain_matcher")
+	}
 	checkBalance(s, m)
 	checkChains(s, m)
 	checkInspectors(s, m)
@@ -82,7 +85,7 @@ func own(s *subject, m *listenerv3.Listener, a *corev3.Address, at string) {
 	if sa == nil {
 		return
 	}
-	if sa.GetNamedPort() != "" {
+	if hasPortName(sa) {
 		s.report(1, finding.Reject, at+"/socketAddress/namedPort", "a listener's port is a number: give port_value")
 		return
 	}

@@ -6,13 +6,18 @@ import (
 	"maps"
 	"slices"
 
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
 	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	celfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
+	fluentdv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/fluentd/v3"
 	otelv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/open_telemetry/v3"
+	tracingv3 "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 )
@@ -37,6 +42,37 @@ func checkFormat(s *subject, m *corev3.SubstitutionFormatString) {
 		checkFormatText(s, rule, string(text), "textFormatSource", formatters...)
 	}
 	checkJSONFormat(s, m.GetJsonFormat(), "jsonFormat", formatters)
+}
+
+// checkCELFilter checks which logs an expression asks for.
+func checkCELFilter(s *subject, m *celfilterv3.ExpressionFilter) {
+	if why := celFault(m.GetExpression()); why != "" {
+		s.report(107, finding.Reject, "expression", "%q is no CEL expression: %s", clip.Value(m.GetExpression()), why)
+	}
+}
+
+// checkExtensionFilter checks that a filter of logs says what it is.
+func checkExtensionFilter(s *subject, m *accesslogv3.ExtensionFilter) {
+	if m.GetTypedConfig() == nil {
+		s.report(107, finding.Reject, "typedConfig", "filter %q has no typed_config, by whose type Envoy finds it", clip.Value(m.GetName()))
+	}
+}
+
+// checkFluentd checks a log to fluentd. Envoy looks for its cluster when it loads the log.
+func checkFluentd(s *subject, m *fluentdv3.FluentdAccessLogConfig) {
+	s.refer(envoy.KindCluster, m.GetCluster(), "cluster", 108, finding.Reject, "Envoy looks for it when it loads the log")
+	checkJSONFormat(s, m.GetRecord(), "record", m.GetFormatters())
+	if b := m.GetRetryOptions().GetBackoffOptions(); b.GetMaxInterval() != nil && b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {
+		s.report(66, finding.Reject, "retryOptions/backoffOptions/maxInterval", "max_interval %v is below base_interval %v", b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
+	}
+}
+
+// checkCustomTag checks a tag of traces.
+func checkCustomTag(s *subject, m *tracingv3.CustomTag) {
+	if v, is := m.GetType().(*tracingv3.CustomTag_Value); is {
+		s.out.uses.add(versioned["CustomTag.value"])
+		checkFormatText(s, 50, v.Value, "value")
+	}
 }
 
 // checkJSONFormat checks the values of a JSON format. Keys are literal.
@@ -93,7 +129,7 @@ func checkEnvoyGRPC(s *subject, m *corev3.GrpcService_EnvoyGrpc) {
 		s.refer(staticCluster, m.GetClusterName(), "clusterName", 81, finding.Reject, "config can come from a cluster of the bootstrap alone")
 		return
 	}
-	s.refer(envoy.KindCluster, m.GetClusterName(), "clusterName", 108, finding.Reject, "Envoy looks for it when it loads this")
+	s.refer(envoy.KindCluster, m.GetClusterName(), "clusterName", 108, finding.Warning, "what is sent there is lost until it does")
 }
 
 // staticCluster is the kind of a reference to a cluster of the bootstrap.

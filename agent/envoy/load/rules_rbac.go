@@ -35,6 +35,9 @@ func checkPermission(s *subject, m *rbacv3.Permission) {
 	case *rbacv3.Permission_DestinationIp:
 		checkRange(s, 101, r.DestinationIp, "destinationIp")
 	case *rbacv3.Permission_DestinationPortRange:
+		if r.DestinationPortRange.GetEnd() > 1<<16 {
+			s.report(101, finding.Reject, "destinationPortRange/end", "%d is above the last port: a range ends at 65536 at most", r.DestinationPortRange.GetEnd())
+		}
 		if r.DestinationPortRange.GetEnd() <= r.DestinationPortRange.GetStart() {
 			s.report(101, finding.Reject, "destinationPortRange", "no port is in [%d, %d): the end must be above the start",
 				r.DestinationPortRange.GetStart(), r.DestinationPortRange.GetEnd())
@@ -55,6 +58,9 @@ func checkPrincipal(s *subject, m *rbacv3.Principal) {
 }
 
 func checkRBACPolicy(s *subject, m *rbacv3.Policy) {
+	if c := m.GetCondition(); c != nil && c.GetExprKind() == nil {
+		s.report(101, finding.Reject, "condition", "the condition is empty: remove it")
+	}
 	if m.GetCondition() != nil && m.GetCheckedCondition() != nil {
 		s.report(101, finding.Reject, "condition", "condition and checked_condition do not go together: keep one")
 	}

@@ -1,9 +1,11 @@
 package load
 
 import (
+	"slices"
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	templatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/path/match/uri_template/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
@@ -41,6 +43,10 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 	if v := m.GetValidateClusters(); v != nil {
 		validates = v.GetValue()
 	}
+	plugins := map[string]bool{}
+	for _, p := range m.GetClusterSpecifierPlugins() {
+		plugins[p.GetExtension().GetName()] = true
+	}
 	limit := uint32(4096)
 	if v := m.GetMaxDirectResponseBodySizeBytes(); v != nil {
 		limit = v.GetValue()
@@ -50,6 +56,9 @@ func checkRouteConfiguration(s *subject, m *routev3.RouteConfiguration) {
 		for j, r := range h.GetRoutes() {
 			at := finding.Part("virtualHosts", i, "routes", index(j))
 			referToClusters(s, r, at, validates)
+			if p := r.GetRoute().GetClusterSpecifierPlugin(); p != "" && !plugins[p] {
+				s.report(206, finding.Reject, at+"/route/clusterSpecifierPlugin", "cluster_specifier_plugins has no %q", clip.Value(p))
+			}
 			body := r.GetDirectResponse().GetBody()
 			if size := max(len(body.GetInlineString()), len(body.GetInlineBytes())); uint32(size) > limit {
 				s.report(64, finding.Reject, at+"/directResponse/body", "the body has %d bytes, max_direct_response_body_size_bytes allows %d", size, limit)
@@ -67,11 +76,14 @@ func clusterRef(s *subject, name, at string, validates bool) {
 		s.refer(envoy.KindCluster, name, at, 63, finding.Reject, "Envoy looks for it when it loads the routes (validate_clusters)")
 		return
 	}
-	s.refer(envoy.KindCluster, name, at, 31, finding.Unusable, "its requests are answered with 503")
+	s.refer(envoy.KindCluster, name, at, 31, finding.Warning, "its requests are answered with 503")
 }
 
 func checkMirrors(s *subject, list []*routev3.RouteAction_RequestMirrorPolicy, at string, validates bool) {
 	for i, p := range list {
+		if (p.GetCluster() == "") == (p.GetClusterHeader() == "") {
+			s.report(62, finding.Reject, finding.Part(at, i), "give either cluster or cluster_header")
+		}
 		if p.GetCluster() == "" {
 			continue
 		}
@@ -122,6 +134,11 @@ func checkRoute(s *subject, m *routev3.Route) {
 	if a == nil {
 		return
 	}
+	checkUpgrades(s, a)
+	template := strings.HasSuffix(m.GetMatch().GetPathMatchPolicy().GetTypedConfig().GetTypeUrl(), "UriTemplateMatchConfig")
+	if strings.HasSuffix(a.GetPathRewritePolicy().GetTypedConfig().GetTypeUrl(), "UriTemplateRewriteConfig") && !template {
+		s.report(206, finding.Reject, "route/pathRewritePolicy", "a path is rewritten by a URI template where it was matched by one: give path_match_policy")
+	}
 	rewrites := 0
 	for _, set := range []bool{a.GetPrefixRewrite() != "", a.GetRegexRewrite() != nil, a.GetPathRewritePolicy() != nil} {
 		if set {
@@ -130,6 +147,71 @@ func checkRoute(s *subject, m *routev3.Route) {
 	}
 	if rewrites > 1 {
 		s.report(65, finding.Reject, "route", "prefix_rewrite, regex_rewrite and path_rewrite_policy do not go together: keep one")
+	}
+}
+
+// checkUpgrades checks the upgrades of a route.
+func checkUpgrades(s *subject, a *routev3.RouteAction) {
+	seen := map[string]int{}
+	for i, u := range a.GetUpgradeConfigs() {
+		kind := match.LowerASCII(u.GetUpgradeType())
+		at := finding.Part("route/upgradeConfigs", i)
+		if first, twice := seen[kind]; twice {
+			s.reportWith([]string{finding.Part("route/upgradeConfigs", first)}, 44, finding.Reject, at, "the upgrade %q is configured twice", clip.Value(u.GetUpgradeType()))
+		}
+		seen[kind] = i
+		if u.GetConnectConfig() != nil && kind != "connect" && kind != "connect-udp" {
+			s.report(44, finding.Reject, at+"/connectConfig", "connect_config is for the upgrade CONNECT, and this is %q", clip.Value(u.GetUpgradeType()))
+		}
+	}
+}
+
+// specifiers are the types of cluster specifiers.
+var specifiers = typeNames("envoy.router.cluster_specifier_plugin")
+
+// checkSpecifier checks an extension that chooses clusters.
+func checkSpecifier(s *subject, m *routev3.ClusterSpecifierPlugin) {
+	url := m.GetExtension().GetTypedConfig().GetTypeUrl()
+	if name := strings.TrimPrefix(url, envoy.TypePrefix); !m.GetIsOptional() && strings.HasPrefix(name, "envoy.") && !slices.Contains(specifiers, name) {
+		s.report(23, finding.Reject, "extension/typedConfig", "%s is no cluster specifier: give one of %s", match.ShortURL(url), strings.Join(specifiers, ", "))
+	}
+}
+
+// checkTemplateMatch checks the template of a path: segments are literal, * or a variable, and ** is the last one.
+func checkTemplateMatch(s *subject, m *templatev3.UriTemplateMatchConfig) {
+	text := m.GetPathTemplate()
+	report := func(why string) {
+		s.report(206, finding.Reject, "pathTemplate", "%q is no URI template: %s", clip.Value(text), why)
+	}
+	if !strings.HasPrefix(text, "/") {
+		report("it begins with a slash")
+		return
+	}
+	names := map[string]bool{}
+	rest := text
+	open := false
+	for rest != "" {
+		i := strings.IndexAny(rest, "{}")
+		if i < 0 {
+			break
+		}
+		if rest[i] == '}' == !open {
+			report("its braces do not match")
+			return
+		}
+		if open {
+			name, _, _ := strings.Cut(rest[:i], "=")
+			if name == "" || names[name] {
+				report("each variable has a name of its own")
+				return
+			}
+			names[name] = true
+		}
+		open = !open
+		rest = rest[i+1:]
+	}
+	if i := strings.Index(text, "**"); i >= 0 && strings.Contains(text[i+2:], "/") || open {
+		report("** is the last segment, and braces are closed")
 	}
 }
 

@@ -30,6 +30,13 @@ func certificates(m *tlsv3.CommonTlsContext) int {
 
 func checkDownstreamTLS(s *subject, m *tlsv3.DownstreamTlsContext) {
 	c := m.GetCommonTlsContext()
+	if m.GetOcspStaplePolicy() == tlsv3.DownstreamTlsContext_MUST_STAPLE {
+		for i, own := range c.GetTlsCertificates() {
+			if own.GetOcspStaple() == nil {
+				s.report(92, finding.Reject, finding.Part("commonTlsContext/tlsCertificates", i), "with MUST_STAPLE each certificate needs an ocsp_staple")
+			}
+		}
+	}
 	if certificates(c) == 0 && c.GetTlsCertificateProviderInstance() == nil && c.GetTlsCertificateCertificateProvider() == nil &&
 		c.GetTlsCertificateCertificateProviderInstance() == nil && c.GetCustomTlsCertificateSelector() == nil {
 		s.report(92, finding.Reject, "commonTlsContext", "a server needs a certificate: give tls_certificates or tls_certificate_sds_secret_configs")
@@ -52,6 +59,10 @@ const (
 
 // checkSDS notes a secret that the management server gives.
 func checkSDS(s *subject, m *tlsv3.SdsSecretConfig) {
+	if m.GetSdsConfig() == nil && m.GetName() != "" {
+		s.refer(staticSecret, m.GetName(), "", 98, finding.Reject, "without sds_config it is one of the bootstrap: give sds_config")
+		return
+	}
 	if c := m.GetSdsConfig(); c.GetAds() == nil && c.GetSelf() == nil || m.GetName() == "" {
 		return
 	}
@@ -65,6 +76,19 @@ func checkSDS(s *subject, m *tlsv3.SdsSecretConfig) {
 			r.secret = secretValidation
 		case "sessionTicketKeysSdsSecretConfig":
 			r.secret = secretTickets
+		}
+	}
+}
+
+// staticSecret is the kind of a reference to a secret of the bootstrap.
+const staticSecret = envoy.NumKinds + 2
+
+// checkTickets checks the keys of session tickets.
+func checkTickets(s *subject, m *tlsv3.TlsSessionTicketKeys) {
+	const length = 80
+	for i, k := range m.GetKeys() {
+		if data, given := inline(k); given && len(data) != length {
+			s.report(92, finding.Reject, finding.Part("keys", i), "a session ticket key has %d bytes, and this has %d", length, len(data))
 		}
 	}
 }
@@ -138,6 +162,9 @@ func checkPEM(data []byte) string {
 
 // checkValidation checks how the certificates of peers are checked.
 func checkValidation(s *subject, m *tlsv3.CertificateValidationContext) {
+	if v := m.GetCustomValidatorConfig(); v != nil && !strings.HasPrefix(v.GetName(), "envoy.tls.cert_validator.") {
+		s.report(95, finding.Reject, "customValidatorConfig/name", "there is no certificate validator %q: give envoy.tls.cert_validator.spiffe", clip.Value(v.GetName()))
+	}
 	ca, given := inline(m.GetTrustedCa())
 	if given {
 		if err := checkPEM(ca); err != "" {
@@ -162,9 +189,17 @@ func checkValidation(s *subject, m *tlsv3.CertificateValidationContext) {
 func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 	low, high := m.GetTlsMinimumProtocolVersion(), m.GetTlsMaximumProtocolVersion()
 	if low != tlsv3.TlsParameters_TLS_AUTO && high != tlsv3.TlsParameters_TLS_AUTO && low > high {
-		s.report(96, finding.Reject, "tlsMinimumProtocolVersion", "the lowest version %s is above the highest, %s", low, high)
+		s.report(96, finding.Unusable, "tlsMinimumProtocolVersion", "the lowest version %s is above the highest, %s: Envoy loads it, and no handshake succeeds", low, high)
+	}
+	for i, a := range m.GetSignatureAlgorithms() {
+		if !signatureNames[a] {
+			s.report(96, finding.Reject, finding.Part("signatureAlgorithms", i), "BoringSSL knows no signature algorithm %q", clip.Value(a))
+		}
 	}
 	for i, c := range m.GetCipherSuites() {
+		if strings.HasPrefix(c, "[") != strings.HasSuffix(c, "]") {
+			s.report(96, finding.Reject, finding.Part("cipherSuites", i), "the brackets in %q do not match", clip.Value(c))
+		}
 		for name := range strings.SplitSeq(strings.Trim(c, "[]"), "|") {
 			if !cipherNames[strings.TrimLeft(name, "!-+")] {
 				s.report(96, finding.Reject, finding.Part("cipherSuites", i), "BoringSSL knows no cipher suite %q; those of TLS 1.3 are not configured", clip.Value(name))
@@ -176,6 +211,12 @@ func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 			s.report(96, finding.Reject, finding.Part("ecdhCurves", i), "BoringSSL knows no group %q", clip.Value(c))
 		}
 	}
+}
+
+// signatureNames are the signature algorithms that BoringSSL has.
+var signatureNames = map[string]bool{
+	"rsa_pkcs1_sha256": true, "rsa_pkcs1_sha384": true, "rsa_pkcs1_sha512": true, "ecdsa_secp256r1_sha256": true, "ecdsa_secp384r1_sha384": true,
+	"ecdsa_secp521r1_sha512": true, "rsa_pss_rsae_sha256": true, "rsa_pss_rsae_sha384": true, "rsa_pss_rsae_sha512": true, "ed25519": true, "rsa_pkcs1_sha1": true, "ecdsa_sha1": true,
 }
 
 // cipherNames are the suites up to TLS 1.2 that BoringSSL has, and the groups of suites that it can be given.

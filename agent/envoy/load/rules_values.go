@@ -2,6 +2,7 @@ package load
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
@@ -35,9 +36,30 @@ func checkPattern(s *subject, pattern string) {
 		s.report(rule, finding.Reject, "regex", "%s: RE2 cannot compile it", clip.Value(err.Error()))
 		return
 	}
+	if beyondLatin1(pattern) {
+		s.out.uses.add(versioned[`\x{100} and above`])
+	}
 	if size >= notedRegex {
 		s.out.regexes = append(s.out.regexes, sized{s.pointer("regex"), size})
 	}
+}
+
+// beyondLatin1 reports whether a pattern has an escape of a character above \xff. From 1.39 on Envoys read patterns as
+// Latin-1 and refuse it.
+func beyondLatin1(pattern string) bool {
+	for i := 0; i+1 < len(pattern); i++ {
+		if pattern[i] != '\\' {
+			continue
+		}
+		if digits, found := strings.CutPrefix(pattern[i+1:], "x{"); found {
+			digits, _, _ = strings.Cut(digits, "}")
+			if n, err := strconv.ParseUint(digits, 16, 32); err == nil && n > 0xff {
+				return true
+			}
+		}
+		i++
+	}
+	return false
 }
 
 // checkHeaderMatcher checks a matcher for a header.
@@ -53,7 +75,7 @@ func checkHeaderMatcher(s *subject, m *routev3.HeaderMatcher) {
 // checkHeaderValueOption checks a header that is added.
 func checkHeaderValueOption(s *subject, m *corev3.HeaderValueOption) {
 	name := m.GetHeader().GetKey()
-	if (strings.HasPrefix(name, ":") || match.LowerASCII(name) == "host") && s.inside("envoy.config.route.v3.RouteConfiguration") {
+	if (strings.HasPrefix(name, ":") || match.LowerASCII(name) == "host") && !s.inside("envoy.config.core.v3.GrpcService") {
 		s.report(68, finding.Reject, "header/key", "%q cannot be changed: Envoy keeps pseudo-headers and Host to itself, use a rewrite", clip.Value(name))
 	}
 	if v := m.GetHeader().GetValue(); strings.Contains(v, "%") {
@@ -71,11 +93,14 @@ func checkHeaderNames(s *subject, names []string, at string) {
 }
 
 // formatterNames are commands that Envoy knows only where an entry in `formatters` brings them.
-var formatterNames = []string{"METADATA", "REQ_WITHOUT_QUERY", "CEL", "DATASOURCE"}
+var formatterNames = []string{"REQ_WITHOUT_QUERY", "FILE_CONTENT", "SECRET"}
 
 // checkFormatText checks a format string. Commands of formatters that are configured beside it are taken as good.
 func checkFormatText(s *subject, rule int, text, at string, formatters ...*corev3.TypedExtensionConfig) {
-	_, err := substitution.ParseFormat(text)
+	segments, err := substitution.ParseFormat(text)
+	for i := range segments {
+		checkSegment(s, rule, &segments[i], at)
+	}
 	var fault *substitution.FormatError
 	if !errors.As(err, &fault) {
 		return
@@ -91,6 +116,26 @@ func checkFormatText(s *subject, rule int, text, at string, formatters ...*corev
 		return
 	}
 	s.report(rule, severity, at, "%v", fault)
+}
+
+// beyondGrammar reports whether checkSegment may have something to say about a segment.
+func beyondGrammar(g substitution.Segment) bool {
+	return g.Newer() || g.Operator == "CEL" || g.Arg != "" && strings.HasSuffix(g.Operator, "_ADDRESS_WITHOUT_PORT")
+}
+
+// checkSegment checks what is not a matter of the grammar.
+func checkSegment(s *subject, rule int, g *substitution.Segment, at string) {
+	switch {
+	case g.Newer():
+		s.out.uses.add(versioned[g.Operator])
+	case g.Arg != "" && strings.HasSuffix(g.Operator, "_ADDRESS_WITHOUT_PORT"):
+		s.out.uses.add(versioned["ADDRESS_WITHOUT_PORT(length)"])
+	}
+	if g.Operator == "CEL" {
+		if why := celFault(g.Arg); why != "" {
+			s.report(rule, finding.Reject, at, "%q is no CEL expression: %s", clip.Value(g.Arg), why)
+		}
+	}
 }
 
 // checkFraction checks a fraction.

@@ -152,7 +152,7 @@ func (s *shaper) value(f shapeField, tag, field, value []byte, depth int) {
 			return
 		}
 	case format:
-		if _, err := substitution.ParseFormat(string(value)); err == nil && utf8.Valid(value) {
+		if list, err := substitution.ParseFormat(string(value)); err == nil && utf8.Valid(value) && !slices.ContainsFunc(list, beyondGrammar) {
 			s.key = append(append(s.key, markName), tag...)
 			return
 		}

@@ -41,6 +41,7 @@ type checked struct {
 	findings []finding.Finding
 	blocked  bool // a finding blocks
 	refs     []ref
+	uses     uses // extensions
 	binds    []bind
 	regexes  []sized // the larger ones
 	files    []sink  // that Envoy opens for its logs

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 )
 
+// maxSeconds is the longest duration that Envoy converts: nanoseconds fit into 63 bits (measured with 1.36.2 and 1.40.0).
+const maxSeconds = math.MaxInt64/1_000_000_000 - 1
+
 // maxPacked bounds how deep messages are packed into each other.
 const maxPacked = 16
 
@@ -27,6 +31,7 @@ type walker struct {
 	*subject
 	cache *cache
 	scope scope
+	typed slot // of the TypedExtensionConfig that the present message is
 }
 
 // root checks the message of a resource.
@@ -89,39 +94,55 @@ func (w *walker) value(m protoreflect.Message, f *planField) {
 	switch f.of.FullName() {
 	case nameAny:
 		if a, ok := m.Interface().(*anypb.Any); ok {
-			w.packed(a, f)
+			s := f.slot
+			if isTyped(f.descriptor.ContainingMessage()) {
+				s = w.typed
+			}
+			w.packed(a, s.at(w))
 		}
 	case nameDuration:
-		if d, ok := m.Interface().(*durationpb.Duration); ok && w.scope == allRules && (d.GetSeconds() < 0 || d.GetNanos() < 0 || !d.IsValid()) {
-			w.report(71, finding.Reject, "", "%ds %dns is no duration that Envoy reads: give one from 0s to 315576000000s", d.GetSeconds(), d.GetNanos())
+		if d, ok := m.Interface().(*durationpb.Duration); ok && w.scope == allRules && (d.GetSeconds() < 0 || d.GetNanos() < 0 || !d.IsValid() || d.GetSeconds() > maxSeconds) {
+			w.report(71, finding.Reject, "", "%ds %dns is no duration that Envoy reads: give one from 0s to %ds", d.GetSeconds(), d.GetNanos(), int64(maxSeconds))
 		}
 	default:
+		was := w.typed
+		w.typed = f.slot
 		w.message(m, w.cache.plans.of(f.of))
+		w.typed = was
 	}
 }
 
+// isTyped reports whether a message is an extension with a name.
+func isTyped(d protoreflect.MessageDescriptor) bool {
+	return d != nil && (d.FullName() == "envoy.config.core.v3.TypedExtensionConfig" || d.FullName() == "xds.core.v3.TypedExtensionConfig")
+}
+
 // packed checks a message in an Any: that its type is known and fits the place, and the message itself.
-func (w *walker) packed(a *anypb.Any, f *planField) {
+func (w *walker) packed(a *anypb.Any, in slot) {
 	if w.scope != allRules {
-		w.unpack(a, f)
+		w.unpack(a, in)
 		return
 	}
-	if f.slot == networkFilterSlot && w.anys == 0 {
-		w.repeated(a, f)
+	if in == networkFilterSlot && w.anys == 0 {
+		w.repeated(a, in)
 		return
 	}
 	small := len(a.GetValue()) <= maxRemembered
 	var key anyKey
 	if small {
-		if key = (anyKey{f.slot, a.GetTypeUrl(), string(a.GetValue())}); w.cache.plain[key] {
+		key = anyKey{in, a.GetTypeUrl(), string(a.GetValue())}
+		if known, plain := w.cache.plain[key]; plain {
+			w.out.uses.addAll(&known)
 			return
 		}
 	}
-	before := w.weight()
-	w.unpack(a, f)
+	before, used := w.weight(), w.out.uses
+	w.out.uses = uses{}
+	w.unpack(a, in)
 	if small && w.weight() == before {
-		w.cache.remember(key)
+		w.cache.remember(key, w.out.uses)
 	}
+	w.out.uses.addAll(&used)
 }
 
 // weight grows with everything that is noted of a resource.
@@ -129,7 +150,7 @@ func (s *subject) weight() int {
 	return len(s.out.findings) + len(s.out.refs) + len(s.out.binds) + len(s.out.regexes) + len(s.out.files) + s.contextual
 }
 
-func (w *walker) unpack(a *anypb.Any, f *planField) {
+func (w *walker) unpack(a *anypb.Any, in slot) {
 	url := a.GetTypeUrl()
 	if w.anys >= maxPacked {
 		w.report(0, finding.Reject, "", "messages are packed more than %d deep", maxPacked)
@@ -140,9 +161,17 @@ func (w *walker) unpack(a *anypb.Any, f *planField) {
 		return
 	}
 	name := m.ProtoReflect().Descriptor().FullName()
-	if rule, why := f.slot.refuses(name); why != "" && w.scope == allRules {
-		w.report(rule, finding.Reject, "", "%s is %s", match.ShortURL(url), why)
-		return
+	if w.scope == allRules {
+		switch index, fits, why := in.fit(name); {
+		case index >= 0:
+			w.out.uses.add(index)
+		case !fits && (slots[in].types == nil || knownElsewhere(name)):
+			w.report(slots[in].rule, finding.Reject, "", "%s is %s", match.ShortURL(url), why)
+			return
+		case !fits: // the Envoy may be built with it
+			w.refer(extensionType, envoy.TypePrefix+string(name), "", slots[in].rule, finding.Reject, "it is "+why)
+			return
+		}
 	}
 	w.anys++
 	defer func() { w.anys-- }()

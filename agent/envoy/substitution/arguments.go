@@ -1,8 +1,10 @@
 package substitution
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
@@ -33,6 +35,55 @@ func HeaderName(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// checkQueryParams accepts how parameters are written.
+func checkQueryParams(arg string) string {
+	if arg == "ORIG" || arg == "DECODED" {
+		return ""
+	}
+	return "give ORIG or DECODED"
+}
+
+// checkCoalesce accepts a JSON object with a list of operators.
+func checkCoalesce(arg string) string {
+	var list struct{ Operators []json.RawMessage }
+	if err := json.Unmarshal([]byte(arg), &list); err != nil || len(list.Operators) == 0 {
+		return `give a JSON object with a list of operators, as {"operators": ["REQ(x)"]}`
+	}
+	return ""
+}
+
+// checkPrefixLength accepts the length of a prefix of an address.
+func checkPrefixLength(arg string) string {
+	if n, err := strconv.ParseUint(arg, 10, 8); err != nil || n > 128 {
+		return "give the length of a prefix, at most 128"
+	}
+	return ""
+}
+
+// checkPath accepts a form of the path and where it is taken from.
+func checkPath(arg string) string {
+	form, from, both := strings.Cut(arg, ":")
+	if form != "WQ" && form != "NQ" || both && !slices.Contains([]string{"ORIG", "PATH", "ORIG_OR_PATH"}, from) {
+		return "give WQ or NQ, and behind a colon ORIG, PATH or ORIG_OR_PATH"
+	}
+	return ""
+}
+
+// checkAnyMetadata accepts a kind of metadata with a namespace and keys.
+func checkAnyMetadata(arg string) string {
+	kind, rest, _ := strings.Cut(arg, ":")
+	if !slices.Contains([]string{"DYNAMIC", "CLUSTER", "ROUTE", "UPSTREAM_HOST", "LISTENER", "VIRTUAL_HOST", "LISTENER_FILTER_CHAIN"}, kind) {
+		return "begin with DYNAMIC, CLUSTER, ROUTE, UPSTREAM_HOST, LISTENER, LISTENER_FILTER_CHAIN or VIRTUAL_HOST"
+	}
+	return checkMetadata(rest)
+}
+
+// Newer reports whether Envoy 1.36 does not know the operator of the segment.
+func (s *Segment) Newer() bool {
+	op, ok := findOperator(s.Operator)
+	return ok && op.newer && !s.Placeholder
 }
 
 func checkGRPCStatus(arg string) string {

@@ -116,7 +116,7 @@ func parseOperator(s string, placeholders []string) (Segment, *FormatError) {
 	}
 	given := strings.Contains(seg.Raw, "(")
 	switch {
-	case op.arg == argNone && given:
+	case op.arg == argNone && given && seg.Arg != "":
 		return seg, &FormatError{Reason: fmt.Sprintf("%s takes no argument: write %%%s%%", op.name, op.name)}
 	case op.arg == argRequired && seg.Arg == "":
 		return seg, &FormatError{Reason: fmt.Sprintf("%s needs an argument: write %%%s(%s)%%", op.name, op.name, op.form())}

@@ -20,6 +20,7 @@ type operator struct {
 	arg    argRule
 	length bool // :LENGTH is allowed
 	http   bool // has a value for requests alone
+	newer  bool // Envoy 1.36 does not know it
 	// check says what is wrong with an argument, "" for nothing.
 	check func(arg string) string
 }
@@ -33,6 +34,10 @@ func (o *operator) form() string {
 		return "key"
 	case o.name == "COMMON_DURATION":
 		return "DS_RX_BEG:DS_TX_END:ms"
+	case o.name == "METADATA":
+		return "ROUTE:namespace:key"
+	case o.name == "CEL":
+		return "request.path"
 	case o.name == "ENVIRONMENT", o.name == "QUERY_PARAM":
 		return "NAME"
 	}
@@ -48,18 +53,29 @@ func findOperator(name string) (*operator, bool) {
 }
 
 // operators are those that Envoy knows without further formatters, sorted by name: the command tables of
-// http_specific_formatter.cc and stream_info_formatter.cc. Names that need an entry in `formatters` (METADATA, CEL,
-// REQ_WITHOUT_QUERY, DATASOURCE) are not among them, since nothing here can give one. Dynamic metadata takes no length:
-// the documentation shows one, the source refuses it.
+// http_specific_formatter.cc and stream_info_formatter.cc, and the built-in formatters, as tried with Envoy 1.36.2 and
+// 1.40.0. Names that need an entry in `formatters` (REQ_WITHOUT_QUERY) are not among them, since nothing here can give
+// one. Dynamic metadata takes no length: the documentation shows one, Envoy 1.36 refuses it.
 var operators = sorted(slices.Concat(
 	list(operator{arg: argRequired, length: true, http: true, check: checkHeader},
 		"REQ", "RESP", "TRAILER", "STREAM_INFO_REQ"),
 	list(operator{http: true},
-		"ACCESS_LOG_TYPE", "GRPC_STATUS_NUMBER", "LOCAL_REPLY_BODY", "PROTOCOL", "QUERY_PARAMS", "REQUEST_DURATION",
+		"ACCESS_LOG_TYPE", "GRPC_STATUS_NUMBER", "LOCAL_REPLY_BODY", "PROTOCOL", "REQUEST_DURATION",
 		"REQUEST_HEADERS_BYTES", "REQUEST_TX_DURATION", "RESPONSE_CODE", "RESPONSE_DURATION", "RESPONSE_HEADERS_BYTES",
 		"RESPONSE_TRAILERS_BYTES", "RESPONSE_TX_DURATION", "ROUTE_NAME", "STREAM_ID", "TRACE_ID",
 		"UPSTREAM_REQUEST_ATTEMPT_COUNT", "VIRTUAL_CLUSTER_NAME"),
-	list(operator{arg: argOptional, http: true}, "PATH", "RESPONSE_CODE_DETAILS"),
+	list(operator{arg: argOptional, http: true}, "RESPONSE_CODE_DETAILS"),
+	list(operator{arg: argOptional, length: true, http: true, check: checkPath}, "PATH"),
+	list(operator{arg: argOptional, length: true, http: true, newer: true, check: checkQueryParams}, "QUERY_PARAMS"),
+	list(operator{arg: argRequired, length: true, http: true, newer: true, check: checkHeader}, "REQUEST_HEADER", "RESPONSE_HEADER"),
+	list(operator{arg: argRequired, length: true, newer: true, check: checkCoalesce}, "COALESCE"),
+	list(operator{newer: true},
+		"SPAN_ID", "UPSTREAM_DETECTED_CLOSE_TYPE", "DOWNSTREAM_DETECTED_CLOSE_TYPE", "UPSTREAM_LOCAL_CLOSE_REASON", "DOWNSTREAM_LOCAL_CLOSE_REASON",
+		"UPSTREAM_TLS_GROUP", "DOWNSTREAM_TLS_GROUP", "UPSTREAM_HOSTS_ATTEMPTED", "UPSTREAM_HOST_NAMES_ATTEMPTED", "UPSTREAM_CONNECTION_IDS_ATTEMPTED",
+		"UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID", "DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID", "DOWNSTREAM_DIRECT_LOCAL_ADDRESS_ENDPOINT_ID"),
+	list(operator{arg: argRequired, length: true, check: checkAnyMetadata}, "METADATA"),
+	list(operator{arg: argRequired, length: true}, "CEL"),
+	list(operator{arg: argRequired}, "XFCC_VALUE"),
 	list(operator{arg: argOptional, http: true, check: checkGRPCStatus}, "GRPC_STATUS"),
 	list(operator{arg: argRequired, length: true, http: true}, "QUERY_PARAM"),
 
@@ -81,10 +97,12 @@ var operators = sorted(slices.Concat(
 		"DOWNSTREAM_PEER_CERT", "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1", "DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256",
 		"DOWNSTREAM_PEER_CHAIN_SERIALS", "DOWNSTREAM_PEER_FINGERPRINT_1", "DOWNSTREAM_PEER_FINGERPRINT_256",
 		"DOWNSTREAM_PEER_ISSUER", "DOWNSTREAM_PEER_SERIAL", "DOWNSTREAM_PEER_SUBJECT", "DOWNSTREAM_LOCAL_SUBJECT",
-		"UPSTREAM_PEER_CERT", "UPSTREAM_PEER_ISSUER", "UPSTREAM_PEER_SUBJECT", "UPSTREAM_LOCAL_SUBJECT"),
+		"UPSTREAM_PEER_CERT", "UPSTREAM_PEER_ISSUER", "UPSTREAM_PEER_SUBJECT"),
 	list(operator{}, cross([]string{"UPSTREAM_", "DOWNSTREAM_"}, []string{"WIRE_", "HEADER_", "DECOMPRESSED_HEADER_"}, []string{"BYTES_SENT", "BYTES_RECEIVED"})...),
 	list(operator{}, cross([]string{"UPSTREAM_LOCAL_", "UPSTREAM_REMOTE_", "DOWNSTREAM_LOCAL_", "DOWNSTREAM_REMOTE_", "DOWNSTREAM_DIRECT_LOCAL_", "DOWNSTREAM_DIRECT_REMOTE_"},
-		[]string{"ADDRESS", "ADDRESS_WITHOUT_PORT", "PORT"})...),
+		[]string{"ADDRESS", "PORT"})...),
+	list(operator{arg: argOptional, check: checkPrefixLength}, cross([]string{"UPSTREAM_LOCAL_", "UPSTREAM_REMOTE_", "DOWNSTREAM_LOCAL_", "DOWNSTREAM_REMOTE_", "DOWNSTREAM_DIRECT_LOCAL_", "DOWNSTREAM_DIRECT_REMOTE_"},
+		[]string{"ADDRESS_WITHOUT_PORT"})...),
 	list(operator{}, cross([]string{"DOWNSTREAM_PEER_", "DOWNSTREAM_LOCAL_"}, []string{"URI", "DNS", "IP", "EMAIL", "OTHERNAME"}, []string{"_SAN"})...),
 	list(operator{}, cross([]string{"UPSTREAM_PEER_", "UPSTREAM_LOCAL_"}, []string{"URI", "DNS", "IP"}, []string{"_SAN"})...),
 	list(operator{}, cross([]string{"DOWNSTREAM_TLS_", "UPSTREAM_TLS_"}, []string{"VERSION", "CIPHER", "SESSION_ID"})...),

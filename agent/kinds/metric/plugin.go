@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 
@@ -56,7 +55,6 @@ const (
 	listenerPrefix = "nearside:metrics:prometheus:"
 	origin         = "prometheus" // as patches match it
 	statsPath      = "/stats/prometheus"
-	maxSocketPath  = 107 // bytes, of unix(7)
 )
 
 func apply(c *policy.Context, d *draft.Draft) {
@@ -142,13 +140,8 @@ func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 		a.warn(hasBackends, "%s is not served by %s: port %d is that of its %s; give another port", field, a.c.Proxy.Key, p.port(), by)
 		return
 	}
-	address, err := a.admin()
-	if err != nil {
-		a.warn(hasBackends, "%s is not served by %s: %v", field, a.c.Proxy.Key, err)
-		return
-	}
-	if a.c.Host.Claim(draft.TypeCluster, adminCluster) {
-		d.Clusters = append(d.Clusters, toolkit.StaticCluster(adminCluster, origin, address))
+	if port := a.adminPort(); port != 0 && a.c.Host.Claim(draft.TypeCluster, adminCluster) {
+		d.Clusters = append(d.Clusters, toolkit.StaticCluster(adminCluster, origin, toolkit.Address("127.0.0.1", port)))
 	}
 	if name := listenerPrefix + p.client(); a.c.Host.Claim(draft.TypeListener, name) {
 		d.Listeners = append(d.Listeners, &draft.Listener{
@@ -174,7 +167,7 @@ func (a *applier) http(name, path string) *draft.HTTP {
 					Headers:       []*routev3.HeaderMatcher{toolkit.Header(":method", toolkit.Exactly("GET"))},
 				},
 				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: adminCluster},
+					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: a.admin()},
 					PrefixRewrite:    statsPath + "?" + query(a.conf.Sidecar),
 				}},
 			}}}},
@@ -195,17 +188,20 @@ func query(s *Sidecar) string {
 	return b.String() + "client="
 }
 
-// admin is the address of the proxy's admin interface.
-func (a *applier) admin() (*corev3.Address, error) {
-	if port := a.c.Dataplane.Networking.Admin; port != nil && port.Port != 0 {
-		return toolkit.Address("127.0.0.1", port.Port), nil
+// adminPort is the port of the proxy's admin interface on loopback, 0 where the Dataplane names none.
+func (a *applier) adminPort() uint32 {
+	if admin := a.c.Dataplane.Networking.Admin; admin != nil {
+		return admin.Port
 	}
-	// The path that the agent's bootstrap has for the proxy.
-	file := path.Join(a.c.RunDir, "envoy", a.c.Proxy.Mesh+"."+a.c.Proxy.Name+".sock")
-	if len(file) > maxSocketPath {
-		return nil, fmt.Errorf("its admin socket %s has a path of %d bytes, and a unix socket takes at most %d", file, len(file), maxSocketPath)
+	return 0
+}
+
+// admin is the cluster that leads to the proxy's admin interface.
+func (a *applier) admin() string {
+	if a.adminPort() != 0 {
+		return adminCluster
 	}
-	return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: file}}}, nil
+	return policy.AdminCluster
 }
 
 // portTaken names the field of a dataplane that has an address and port already, "" for none.

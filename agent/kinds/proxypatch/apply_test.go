@@ -75,6 +75,7 @@ func part(from, n int) *draft.Draft {
 
 func sealed(d *draft.Draft) (*draft.Sealed, []draft.Fault) {
 	s := draft.NewSealer(nil)
+	s.Inline = true
 	s.Add(d)
 	return s.Finish()
 }
@@ -230,8 +231,11 @@ func TestTags(t *testing.T) {
 	mods := `    - listener: {operation: Patch, match: {origin: outbound}, value: "metadata: {filterMetadata: {x: {}}}"}
     - listener: {operation: Patch, match: {tags: {kuma.io/service: s-0}}, value: "freebind: true"}`
 	(&editor{c: &policy.Context{Host: &notes{}}, d: d, plans: []Plan{planOf(t, "p", mods)}}).run()
-	m := d.Listeners[0].Message
-	if tags := m.Metadata.FilterMetadata; tags["x"] == nil || tags["io.kuma.tags"].Fields["kuma.io/service"] == nil || !m.Freebind.GetValue() {
+	m, err := d.Listeners[0].Whole()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tags := m.GetMetadata().GetFilterMetadata(); tags["x"] == nil || tags["io.kuma.tags"].Fields["kuma.io/service"] == nil || !m.Freebind.GetValue() {
 		t.Errorf("got %v", m)
 	}
 }

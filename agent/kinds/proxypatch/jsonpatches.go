@@ -113,12 +113,23 @@ func (j *JSONPatch) read(v *resource.Validator, mt protoreflect.MessageType) (js
 	if !good || !takesValue {
 		return op, good
 	}
+	if mark := (resource.EnvoyValue{JSON: j.Value.JSON, Hidden: j.secret()}); !mark.Check(v.Field("value")) {
+		return op, false
+	}
 	value, err := jsonpatch.Decode(j.Value.JSON)
 	if err != nil {
 		fault("value", "not JSON: %v", err)
 		return op, false
 	}
 	op.Value = value
+	if at := v.Field("value"); j.secret() {
+		var unsaid []resource.Fault // they may quote it
+		ok := place.check(resource.NewValidator("", &unsaid), value)
+		if !ok {
+			at.Faultf("%s", hiddenFault)
+		}
+		return op, ok
+	}
 	return op, place.check(v.Field("value"), value)
 }
 

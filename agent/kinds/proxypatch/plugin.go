@@ -12,9 +12,11 @@
 package proxypatch
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -125,7 +127,8 @@ type Mod[M Matcher[M]] struct {
 type BaseMod[M Matcher[M]] struct {
 	Match     *M        `json:"match,omitempty"` // nil: all
 	Operation Operation `json:"operation,omitempty"`
-	Value     *string   `json:"value,omitempty"` // YAML or JSON of Envoy's message, or of a part of it for Patch
+	// Value is YAML or JSON of Envoy's message, or of a part of it for Patch.
+	Value *resource.EnvoyText `json:"value,omitempty"`
 }
 
 // Mod returns what a modification of a legacy kind says, whose operations begin with a small letter and to which an
@@ -134,7 +137,7 @@ func (m *BaseMod[M]) Mod() *Mod[M] {
 	if m == nil {
 		return nil
 	}
-	out := &Mod[M]{BaseMod: BaseMod[M]{Value: unlessEmpty(m.Value)}}
+	out := &Mod[M]{BaseMod: BaseMod[M]{Value: textUnlessEmpty(m.Value)}}
 	if m.Operation != "" {
 		out.Operation = Operation(strings.ToUpper(string(m.Operation[:1])) + string(m.Operation[1:]))
 	}
@@ -153,6 +156,13 @@ func unlessEmpty(s *string) *string {
 	return s
 }
 
+func textUnlessEmpty(t *resource.EnvoyText) *resource.EnvoyText {
+	if t != nil && t.IsZero() {
+		return nil
+	}
+	return t
+}
+
 // Operation says what a modification does.
 type Operation string
 
@@ -169,10 +179,26 @@ const (
 
 // JSONPatch is one operation of a JSON Patch (RFC 6902), without test.
 type JSONPatch struct {
-	Op    string       `json:"op"`
-	Path  *string      `json:"path,omitempty"`
-	Value resource.Raw `json:"value,omitzero"`
-	From  *string      `json:"from,omitempty"`
+	Op    string              `json:"op"`
+	Path  *string             `json:"path,omitempty"`
+	Value resource.EnvoyValue `json:"value,omitzero"`
+	From  *string             `json:"from,omitempty"`
+}
+
+// MarshalJSON writes the operation; a value below a field that holds secrets is one.
+func (j JSONPatch) MarshalJSON() ([]byte, error) {
+	type plain JSONPatch // without this method
+	j.Value.Hidden = j.secret()
+	return resource.MarshalValue(plain(j))
+}
+
+// secret reports whether a field on the path holds secrets.
+func (j *JSONPatch) secret() bool {
+	if j.Path == nil {
+		return false
+	}
+	tokens, err := jsonpatch.ParsePointer(*j.Path)
+	return err != nil || slices.ContainsFunc(tokens, resource.SecretField)
 }
 
 // ClusterMatch matches clusters by all that is given.

@@ -54,7 +54,7 @@ type Written struct {
 	op      string
 	match   match
 	matched bool // a match is given
-	value   *string
+	value   *resource.EnvoyText
 	patches []JSONPatch
 }
 
@@ -190,7 +190,7 @@ func (w *Written) checkMatch(v *resource.Validator, op Operation) bool {
 func (w *Written) readValue(v *resource.Validator, c *Change) bool {
 	partial := c.op == Patch
 	m := targets[w.target].message.ProtoReflect().New().Interface()
-	p, tree, ok := parse(v, *w.value, m, partial)
+	p, tree, ok := parse(v, w.value.Reveal(), m, partial)
 	if !ok {
 		return false
 	}
@@ -251,6 +251,7 @@ func structural(rule int) bool {
 // alone returns the structural findings about the sealed resources of a draft, each by itself.
 func alone(c *load.Checker, d *draft.Draft) []finding.Finding {
 	s := draft.NewSealer(nil)
+	s.Inline = true // as the policy addresses it
 	s.Add(d)
 	sealed, faults := s.Finish()
 	var out []finding.Finding

@@ -1,6 +1,7 @@
 package proxypatch
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"regexp"
@@ -49,7 +50,11 @@ func read(v *resource.Validator, b []byte, tree any, m proto.Message) bool {
 	}
 	l := locator{}
 	if l.message(v, tree, m.ProtoReflect().Type()); !l.found {
-		v.Faultf("not a %s: %s", m.ProtoReflect().Descriptor().Name(), plainError(err))
+		reason := plainError(err)
+		if shown := (resource.EnvoyValue{JSON: b}).Shown(); !bytes.Equal(shown, b) {
+			reason = "the reason may quote a secret and is not shown"
+		}
+		v.Faultf("not a %s: %s", m.ProtoReflect().Descriptor().Name(), reason)
 	}
 	return false
 }
@@ -170,8 +175,15 @@ type locator struct {
 	found bool
 }
 
+// hiddenFault is about a value that must not be quoted.
+const hiddenFault = "the value does not fit the field; it is not shown, since it may be a secret"
+
 func (l *locator) faultf(v *resource.Validator, format string, args ...any) {
 	l.found = true
+	if v.Hides() {
+		v.Faultf("%s", hiddenFault)
+		return
+	}
 	v.Faultf(format, args...)
 }
 

@@ -32,12 +32,12 @@ func (s *Source) apply() {
 		s.applyEach(ops)
 		return
 	}
-	s.o.Log.Warn("resource files are applied later, since other sources keep changing the same resources", "dir", s.o.Dir)
+	s.o.Log.Warn("resource files are applied later, since other sources keep changing the same resources")
 	s.again = true
 }
 
 func (s *Source) batch(ops []store.Op) store.Batch {
-	return store.Batch{Source: store.Source{Kind: store.SourceFile, Detail: s.o.Dir}, Ops: ops}
+	return store.Batch{Source: store.Source{Kind: store.SourceFile}, Ops: ops}
 }
 
 // plan returns the changes that lead from the store to the files, and notes in the files what other sources hold.
@@ -114,5 +114,5 @@ func (s *Source) logOps(ops []store.Op) {
 			deletes++
 		}
 	}
-	s.o.Log.Info("resource files applied", "dir", s.o.Dir, "put", puts, "deleted", deletes)
+	s.o.Log.Info("resource files applied", "put", puts, "deleted", deletes)
 }

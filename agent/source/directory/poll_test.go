@@ -83,7 +83,7 @@ func TestDirWatcherThatEnds(t *testing.T) {
 		}
 		return f, f.Close()
 	})
-	agenttest.Await(t, "the log says so", l.Ch, func() bool { return strings.Contains(l.String(), "the watcher of the resource directory has ended") })
+	agenttest.Await(t, "the log says so", l.Ch, func() bool { return strings.Contains(l.String(), "the watcher of the resource directories has ended") })
 	w.write("a.yaml", agenttest.Meshes("a"))
 	w.Want("a@a.yaml")
 	if n := strings.Count(l.String(), "has ended"); n != 1 {
@@ -99,7 +99,7 @@ func TestDirWithoutWatch(t *testing.T) {
 	agenttest.Do(t, os.Symlink(secret, filepath.Join(dir, "x.yaml")), os.Chmod(closed, 0o311))
 	t.Cleanup(func() { agenttest.Do(t, os.Chmod(closed, 0o755)) })
 	s, l := agenttest.Memory(t), agenttest.NewLogs()
-	source := directory.New(directory.Options{Dir: dir, Registry: kinds.Registry(), Store: s, Log: l.Logger(), Poll: 300 * time.Millisecond})
+	source := directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s, Log: l.Logger(), Poll: 300 * time.Millisecond})
 	asAnother(t, func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		found := make(chan struct{})
@@ -145,7 +145,7 @@ func TestDirUnreadableFile(t *testing.T) {
 	agenttest.Write(t, a, agenttest.Meshes("a"))
 	agenttest.Write(t, b, agenttest.Meshes("b"))
 	agenttest.Do(t, os.Chmod(a, 0o644), os.Chmod(b, 0o644))
-	source := directory.New(directory.Options{Dir: dir, Registry: kinds.Registry(), Store: s})
+	source := directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s})
 	asAnother(t, source.Scan)
 	agenttest.Write(t, a, agenttest.Meshes("a+"))
 	agenttest.Write(t, b, agenttest.Meshes("b+"))

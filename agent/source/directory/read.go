@@ -27,6 +27,7 @@ type fileState struct {
 	resources []*resource.Resource // the last good content
 	loaded    time.Time            // when resources last changed
 	faults    resource.Faults      // of the content as it is now
+	refused   resource.Faults      // resources of the last good content that the role of the directory does not allow
 
 	vanished bool      // it is not there
 	empty    bool      // what is there holds no document
@@ -41,10 +42,11 @@ type signature struct {
 	dev, ino     uint64
 	size         int64
 	mtime, ctime int64 // ns
+	mode         fs.FileMode
 }
 
 func signatureOf(st fs.FileInfo) signature {
-	sig := signature{size: st.Size(), mtime: st.ModTime().UnixNano()}
+	sig := signature{size: st.Size(), mtime: st.ModTime().UnixNano(), mode: st.Mode().Perm()}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		sig.dev, sig.ino, sig.ctime = uint64(sys.Dev), sys.Ino, sys.Ctim.Nano()
 	}
@@ -57,6 +59,14 @@ const settled = 2 * time.Second
 
 // maxDirEntries bounds the entries of a directory that are looked at, resource files or not.
 const maxDirEntries = 100_000
+
+// exposed says who else can read or write a file that holds a secret, "" where nobody can, or it holds none.
+func (f *fileState) exposed() string {
+	if f.sig.mode&0o077 == 0 || !slices.ContainsFunc(f.resources, func(r *resource.Resource) bool { return r.HasSecrets }) {
+		return ""
+	}
+	return fmt.Sprintf("holds a secret and is open to others than its owner (mode %#o): give the file to the agent's user and change its mode to 0600, or give the key as a file of its own", f.sig.mode)
+}
 
 // listResources returns the paths of the resource files of a directory, sorted.
 func listResources(dir string, limit int) ([]string, error) {
@@ -121,7 +131,7 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 	}
 	asBefore := f
 	started := s.o.Now()
-	data, sig, err := readStable(prev.path, min(s.o.FileBytes, budget))
+	data, sig, err := readStable(prev.path, s.role(prev.path) != "", min(s.o.FileBytes, budget))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !f.link:
 		return nil
@@ -142,17 +152,19 @@ func (s *Source) read(prev *fileState, budget int64) *fileState {
 	}
 	rs, faults := s.o.Registry.Decode(f.path, data)
 	faults = append(faults, twice(f.path, rs)...)
-	if age := time.Since(time.Unix(0, sig.mtime)); s.begun && age >= 0 && age < s.o.Rest && (len(faults) > 0 || len(rs) > 0 && lacksAny(rs, f.resources)) {
+	content := len(rs) > 0
+	rs, refused := s.admit(f.path, rs)
+	if age := time.Since(time.Unix(0, sig.mtime)); s.begun && age >= 0 && age < s.o.Rest && (len(faults) > 0 || content && lacksAny(rs, f.resources)) {
 		s.moving[f.path] = true // this may be the first part of what is being written
 		return &asBefore
 	}
 	f.faults = faults
-	f.empty = len(faults) == 0 && len(rs) == 0
+	f.empty = len(faults) == 0 && !content
 	if len(faults) == 0 && !f.empty {
 		if !sameResources(f.resources, rs) {
 			f.loaded = started
 		}
-		f.resources = rs
+		f.resources, f.refused = rs, refused
 	}
 	return &f
 }
@@ -162,6 +174,8 @@ func readReason(err error, link bool, o Options) string {
 	switch {
 	case errors.Is(err, errTooLarge):
 		return fmt.Sprintf("%v; a resource file may have at most %d bytes and all together %d: split it or remove what is not needed", err, o.FileBytes, o.TotalBytes)
+	case errors.Is(err, files.ErrLeadsOut):
+		return fmt.Sprintf("%v; the directory has a role, so that links must be relative and stay inside: put the content there", err)
 	case errors.Is(err, syscall.ELOOP):
 		return "the symbolic links lead in a circle; remove the file or let it lead to a file"
 	case errors.Is(err, fs.ErrNotExist) && link:
@@ -177,9 +191,14 @@ var (
 	errMoving   = errors.New("it changes while it is read; it is read again when it has come to rest")
 )
 
-// readStable returns the content of a file that did not change meanwhile.
-func readStable(path string, limit int64) ([]byte, signature, error) {
-	f, err := files.OpenRegular(path)
+// readStable returns the content of a file that did not change meanwhile. With inside, symbolic links must not lead out of its
+// directory: who may write there may not be allowed to read what the agent can.
+func readStable(path string, inside bool, limit int64) ([]byte, signature, error) {
+	open := files.OpenRegular
+	if inside {
+		open = files.OpenRegularInside
+	}
+	f, err := open(path)
 	if err != nil {
 		return nil, signature{}, err
 	}

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -28,20 +29,24 @@ func (f *fileState) missing() string {
 func (f *fileState) retained() bool { return f.missing() != "" && len(f.resources) > 0 }
 
 // settleFiles decides what becomes of files without content: those that vanished since the last scan are added to next, those
-// that had none for long enough lose what they had. s.mu is held.
+// that had none for long enough lose what they had. What cannot be seen does not settle. s.mu is held.
 func (s *Source) settleFiles(next map[string]*fileState) {
-	now, bytes, count := time.Now(), int64(0), 0
+	now, bytes, count := time.Now(), map[string]int64{}, map[string]int{}
 	s.wake = time.Time{}
 	for _, path := range slices.Sorted(maps.Keys(s.files)) {
 		if next[path] == nil {
 			f := *s.files[path]
-			f.vanished = true
+			f.vanished = f.vanished || !s.unseen(path)
 			next[path] = &f
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(next)) {
 		f := next[path]
-		how := f.missing()
+		if s.unseen(path) {
+			f.since = time.Time{}
+			continue
+		}
+		how, dir := f.missing(), filepath.Dir(path)
 		if how == "" {
 			if !f.since.IsZero() {
 				s.o.Log.Info("resource file is back", "file", path)
@@ -50,8 +55,8 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 			continue
 		}
 		// Without a bound, files that appear and vanish all the time would pile up.
-		bytes, count = bytes+f.sig.size, count+1
-		if len(f.resources) > 0 && s.begun && bytes <= s.o.TotalBytes && count <= s.o.Files && s.retain(f, how, now) {
+		bytes[dir], count[dir] = bytes[dir]+f.sig.size, count[dir]+1
+		if len(f.resources) > 0 && s.begun && bytes[dir] <= s.o.TotalBytes && count[dir] <= s.o.Files && s.retain(f, how, now) {
 			continue
 		}
 		if f.vanished {
@@ -59,7 +64,7 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 			delete(next, path)
 		} else if len(f.resources) > 0 {
 			s.o.Log.Info("resource file is empty", "file", path, "resources", len(f.resources))
-			f.resources, f.since, f.loaded = nil, time.Time{}, s.o.Now()
+			f.resources, f.refused, f.since, f.loaded = nil, nil, time.Time{}, s.o.Now()
 		}
 	}
 }

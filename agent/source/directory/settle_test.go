@@ -37,7 +37,7 @@ func settle(t *testing.T, fn func(t *testing.T, u *unwatched)) {
 	agenttest.Write(t, filepath.Join(dir, "z.yaml"), agenttest.Meshes("z"))
 	synctest.Test(t, func(t *testing.T) {
 		u := &unwatched{T: t, dir: dir, store: agenttest.Memory(t)}
-		u.source = directory.New(directory.Options{Dir: dir, Registry: kinds.Registry(), Store: u.store, Poll: 1000 * time.Hour,
+		u.source = directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: u.store, Poll: 1000 * time.Hour,
 			Watcher: func() (*fsnotify.Watcher, error) { return nil, errors.New("as asked") }})
 		u.source.Scan()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -178,7 +178,7 @@ func TestDirHollowAtStart(t *testing.T) {
 		dir, s := t.TempDir(), agenttest.Memory(t)
 		path := filepath.Join(dir, "a.yaml")
 		agenttest.Write(t, path, agenttest.Meshes("a"))
-		o := directory.Options{Dir: dir, Registry: kinds.Registry(), Store: s}
+		o := directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s}
 		directory.New(o).Scan()
 		agenttest.Do(t, h.do(path))
 		directory.New(o).Scan()
@@ -282,7 +282,7 @@ func TestDirKeepsABoundedNumber(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := agenttest.Memory(t)
-		source := directory.New(directory.Options{Dir: dir, Registry: kinds.Registry(), Store: s, Files: 4})
+		source := directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s, Files: 4})
 		source.Scan()
 		for round := range 5 {
 			for i := range 4 {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -15,15 +14,25 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/debounce"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
 
-// Options is what a [Source] needs. Dir, Registry and Store are required.
+// Dir is a directory of resource files.
+type Dir struct {
+	Path string // absolute
+	// Role limits what the files may hold; "": nothing does.
+	Role string
+}
+
+// Options is what a [Source] needs. Dirs, Registry and Store are required.
 type Options struct {
-	Dir      string // absolute
+	Dirs []Dir // none inside another
+	// May returns nil when a role lets files have what the action makes, else why not. Nil: no role lets them have anything.
+	May      func(role string, a access.Action) error
 	Registry *resource.Registry
 	Store    *store.Store
 	Log      *slog.Logger     // nil: nothing is logged
@@ -38,11 +47,11 @@ type Options struct {
 	Rest    time.Duration // that a file with fewer resources than before must be old, since its writer may be at work; default 20 ms
 	Ceiling time.Duration // from the first event to the scan at the latest; default 1 s
 	Settle  time.Duration // that a vanished or empty file keeps its last good content; default 1 s
-	Poll    time.Duration // between scans without events; default 30 s, a tenth of it while the directory cannot be watched or read
+	Poll    time.Duration // between scans without events; default 30 s, a tenth of it while a directory cannot be watched or read
 
 	FileBytes  int64 // of one file, checked before it is read; default 16 MiB
-	TotalBytes int64 // of all files; default 128 MiB
-	Files      int   // default 10,000
+	TotalBytes int64 // of all files of a directory; default 128 MiB
+	Files      int   // of a directory; default 10,000
 }
 
 func (o Options) withDefaults() Options {
@@ -69,21 +78,23 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Source keeps the store in line with a directory of resource files.
+// Source keeps the store in line with directories of resource files.
 //
 // It works by level. A burst of events leads to one scan, which reads the files that differ from the last scan and applies
 // the difference to the store in one batch: of the files alone that the events name, where these are regular files, else of
-// the whole directory, as at every poll. A file with a fault retains its last good content, over restarts too, since the
+// all directories, as at every poll. A file with a fault retains its last good content, over restarts too, since the
 // store remembers which file a resource came from. One that vanishes or is emptied retains it for the settle time, in case
 // its writer is just between two steps; only the first scan, before anybody is served, believes it at once. Of two files
-// with one resource the first by name holds. A directory that is missing or cannot be listed changes nothing.
+// with one resource the first by path holds. A directory that is missing or cannot be listed changes nothing, and until all can
+// be listed, what came from a directory that is not configured any more stays too. A resource that the role of its directory does
+// not allow is refused; the others of its file stand.
 type Source struct {
 	o      Options
 	rescan chan struct{} // one slot
 
 	mu     sync.Mutex            // held by a scan; guards the rest
 	files  map[string]*fileState // by path
-	fault  resource.Faults       // of the directory as a whole
+	dirs   map[string]*dirState  // by path
 	again  bool                  // other sources changed the same resources all the time
 	moving map[string]bool       // files that changed while they were read, or that may not be written to their end
 	begun  bool                  // there was a scan before
@@ -92,17 +103,22 @@ type Source struct {
 	status atomic.Pointer[[]inspect.FileStatus]
 }
 
-// New returns a source that knows what the store has from files and has not looked at the directory.
+// New returns a source that knows what the store has from files and has not looked at the directories.
 func New(o Options) *Source {
-	s := &Source{o: o.withDefaults(), rescan: make(chan struct{}, 1), files: map[string]*fileState{}, moving: map[string]bool{}}
+	s := &Source{o: o.withDefaults(), rescan: make(chan struct{}, 1), files: map[string]*fileState{}, dirs: map[string]*dirState{}, moving: map[string]bool{}}
+	for _, d := range s.o.Dirs {
+		d.Path = filepath.Clean(d.Path)
+		s.dirs[d.Path] = &dirState{Dir: d}
+	}
 	for _, r := range s.o.Store.Snapshot().BySource(store.SourceFile) {
 		f := s.files[r.Source.Detail]
 		if f == nil {
 			f = &fileState{path: r.Source.Detail}
 			s.files[f.path] = f
 		}
-		f.resources = append(f.resources, r.Resource)
-		f.active++
+		admitted, refused := s.admit(f.path, []*resource.Resource{r.Resource})
+		f.resources, f.refused = append(f.resources, admitted...), append(f.refused, refused...)
+		f.active += len(admitted)
 		if r.Modified.After(f.loaded) {
 			f.loaded = r.Modified
 		}
@@ -110,9 +126,6 @@ func New(o Options) *Source {
 	s.status.Store(&[]inspect.FileStatus{})
 	return s
 }
-
-// Files returns the state of every file, sorted by path; one for the directory itself comes first when it has a fault.
-func (s *Source) Files() []inspect.FileStatus { return *s.status.Load() }
 
 // Rescan asks for a scan soon. It does not wait.
 func (s *Source) Rescan() {
@@ -122,7 +135,7 @@ func (s *Source) Rescan() {
 	}
 }
 
-// Scan looks at the directory now and returns when the store has what it holds. What is wrong is in [Source.Files].
+// Scan looks at the directories now and returns when the store has what they hold. What is wrong is in [Source.Files].
 // It is for the start; beside Run, use [Source.Rescan].
 func (s *Source) Scan() {
 	s.mu.Lock()
@@ -131,7 +144,7 @@ func (s *Source) Scan() {
 	s.begun = true
 }
 
-// Run watches the directory until ctx ends.
+// Run watches the directories until ctx ends.
 func (s *Source) Run(ctx context.Context) {
 	w := newDirWatch(s.o)
 	defer w.close()
@@ -157,8 +170,8 @@ func (s *Source) Run(ctx context.Context) {
 			} else if !w.concerns(e) {
 				continue
 			}
-			if name := w.file(e); ok && name != "" {
-				touched[filepath.Join(s.o.Dir, name)] = true
+			if path := w.file(e); ok && path != "" {
+				touched[path] = true
 			} else {
 				whole = true
 			}
@@ -173,7 +186,7 @@ func (s *Source) Run(ctx context.Context) {
 			}
 			// An overflow has lost events; the scan finds what they were about.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				s.o.Log.Warn("watching the resource directory failed; it is polled too", "dir", s.o.Dir, "error", err)
+				s.o.Log.Warn("watching the resource directories failed; they are polled too", "error", err)
 			}
 			wait.Due()
 			continue
@@ -204,7 +217,7 @@ func (s *Source) pollTime(w *dirWatch) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wait := s.o.Poll
-	if s.fault != nil || !w.works() {
+	if s.anyFault() || !w.works() {
 		wait /= 10
 	}
 	if !s.wake.IsZero() {
@@ -227,7 +240,7 @@ func (s *Source) watchAndScan(w *dirWatch) {
 	}
 }
 
-// links returns the paths of files that are symbolic links, which may lead out of the directory.
+// links returns the paths of files that are symbolic links, which may lead out of their directory.
 func (s *Source) links() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,26 +280,9 @@ func (s *Source) scan() {
 	defer s.o.Scanned()
 	s.again = false
 	clear(s.moving)
-	names, err := listResources(s.o.Dir, s.o.Files)
-	if err != nil {
-		s.dirFault(err)
-		s.publish()
-		return
-	}
-	s.fault = nil
-	budget := s.o.TotalBytes
-	next := make(map[string]*fileState, len(names))
-	for _, path := range names {
-		prev := s.files[path]
-		if prev == nil {
-			prev = &fileState{path: path}
-		}
-		f := s.read(prev, budget)
-		if f == nil {
-			continue // it has vanished since it was listed
-		}
-		budget -= f.sig.size
-		next[path] = f
+	next := make(map[string]*fileState, len(s.files))
+	for _, path := range slices.Sorted(maps.Keys(s.dirs)) {
+		s.scanDir(s.dirs[path], next)
 	}
 	s.settleFiles(next)
 	before := s.files
@@ -299,36 +295,71 @@ func (s *Source) scan() {
 	}
 }
 
-// scanFiles looks at single files. It returns false, and has changed nothing, where more than their content may have
-// changed: then the whole directory has to be scanned.
-func (s *Source) scanFiles(paths map[string]bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fault != nil || s.again || !s.wake.IsZero() || !s.begun {
-		return false
+// scanDir reads the files of a directory into next.
+func (s *Source) scanDir(d *dirState, next map[string]*fileState) {
+	names, err := listResources(d.Path, s.o.Files)
+	if err != nil {
+		s.dirFault(d, err)
+		return
 	}
-	clear(s.moving)
+	d.fault = nil
 	budget := s.o.TotalBytes
-	for path, f := range s.files {
-		if !paths[path] {
-			budget -= f.sig.size
-		}
-	}
-	next := maps.Clone(s.files)
-	for _, path := range slices.Sorted(maps.Keys(paths)) {
+	for _, path := range names {
 		prev := s.files[path]
 		if prev == nil {
 			prev = &fileState{path: path}
 		}
 		f := s.read(prev, budget)
-		if f == nil || f.link || prev.link || f.empty {
-			return false
+		if f == nil {
+			continue // it has vanished since it was listed
 		}
 		budget -= f.sig.size
 		next[path] = f
 	}
-	if len(next) > s.o.Files {
+}
+
+// scanFiles looks at single files. It returns false, and has changed nothing, where more than their content may have
+// changed: then all directories have to be scanned.
+func (s *Source) scanFiles(paths map[string]bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.again || !s.wake.IsZero() || !s.begun {
 		return false
+	}
+	budgets, counts := map[string]int64{}, map[string]int{}
+	for path := range paths {
+		dir := filepath.Dir(path)
+		if s.unseen(path) {
+			return false
+		}
+		budgets[dir] = s.o.TotalBytes
+	}
+	for path, f := range s.files {
+		counts[filepath.Dir(path)]++
+		if !paths[path] {
+			budgets[filepath.Dir(path)] -= f.sig.size
+		}
+	}
+	clear(s.moving)
+	next := maps.Clone(s.files)
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		dir := filepath.Dir(path)
+		prev := s.files[path]
+		if prev == nil {
+			prev = &fileState{path: path}
+		}
+		f := s.read(prev, budgets[dir])
+		if f == nil || f.link || prev.link || f.empty {
+			return false
+		}
+		if next[path] == nil {
+			counts[dir]++
+		}
+		if counts[dir] > s.o.Files {
+			return false
+		}
+		budgets[dir] -= f.sig.size
+		next[path] = f
 	}
 	before := s.files
 	s.files = next
@@ -339,55 +370,4 @@ func (s *Source) scanFiles(paths map[string]bool) bool {
 	}
 	s.o.Scanned()
 	return true
-}
-
-func (s *Source) dirFault(err error) {
-	why := fmt.Sprintf("the resource directory cannot be read: %v; what was loaded from it stays in force. Create it (empty, to remove all), or set resources.dir", err)
-	if s.fault == nil || s.fault[0].Reason != why {
-		s.o.Log.Warn("the resource directory cannot be read; what was loaded from it stays in force", "dir", s.o.Dir, "error", err)
-	}
-	s.fault = resource.Faults{{File: s.o.Dir, Reason: why}}
-	// What cannot be seen does not settle.
-	s.wake = time.Time{}
-	for _, f := range s.files {
-		f.since = time.Time{}
-	}
-}
-
-// logFaults logs what is new about a file; prev is nil for one that was not there.
-func (s *Source) logFaults(prev, f *fileState) {
-	if prev == nil {
-		prev = &fileState{}
-	}
-	switch {
-	case slices.Equal(prev.faults, f.faults):
-	case len(f.faults) == 0:
-		s.o.Log.Info("resource file is valid again", "file", f.path)
-	default:
-		s.o.Log.Error("resource file has faults", "file", f.path, "faults", len(f.faults), "first", f.faults[0].String(), "retained", len(f.resources))
-	}
-}
-
-// publish makes the state readable. s.mu is held.
-func (s *Source) publish() {
-	out := make([]inspect.FileStatus, 0, len(s.files)+1)
-	if s.fault != nil {
-		out = append(out, inspect.FileStatus{Path: s.o.Dir, Faults: s.fault})
-	}
-	for _, path := range slices.Sorted(maps.Keys(s.files)) {
-		f := s.files[path]
-		st := inspect.FileStatus{Path: path, Resources: f.active, Loaded: f.loaded, Conflicts: maps.Clone(f.conflicts)}
-		if !f.vanished {
-			st.Faults = f.faults
-		}
-		if f.retained() {
-			st.Missing = f.missing()
-			if !f.since.IsZero() {
-				st.KeptUntil = f.since.Add(s.o.Settle)
-			}
-		}
-		st.Stale = len(f.resources) > 0 && (len(st.Faults) > 0 || st.Missing != "")
-		out = append(out, st)
-	}
-	s.status.Store(&out)
 }

@@ -34,7 +34,7 @@ func watch(t *testing.T, dir string, s *store.Store, change func(*directory.Opti
 	t.Helper()
 	w := &watched{t: t, dir: dir, store: s, scanned: make(chan struct{}, 1)}
 	// Polling is off, so that what is found is found by events.
-	o := directory.Options{Dir: dir, Registry: kinds.Registry(), Store: s, Poll: time.Hour, Settle: 30 * time.Millisecond, Scanned: func() {
+	o := directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s, Poll: time.Hour, Settle: 30 * time.Millisecond, Scanned: func() {
 		select {
 		case w.scanned <- struct{}{}:
 		default:
@@ -107,7 +107,7 @@ func TestDirAppearChangeVanish(t *testing.T) {
 func TestDirIsLoadedBeforeRun(t *testing.T) {
 	dir, s := t.TempDir(), agenttest.Memory(t)
 	agenttest.Write(t, filepath.Join(dir, "a.yaml"), agenttest.Meshes("a"))
-	directory.New(directory.Options{Dir: dir, Registry: kinds.Registry(), Store: s}).Scan()
+	directory.New(directory.Options{Dirs: []directory.Dir{{Path: dir}}, Registry: kinds.Registry(), Store: s}).Scan()
 	if got := agenttest.Held(s); got != "a@a.yaml" {
 		t.Errorf("after the first scan: %q", got)
 	}
@@ -482,10 +482,18 @@ func TestDirReadsOneFile(t *testing.T) {
 	agenttest.Write(t, silent, agenttest.Meshes("b"))
 	agenttest.Do(t, os.Link(silent, filepath.Join(dir, "b.yaml")))
 	agenttest.Write(t, filepath.Join(dir, "a.yaml"), agenttest.Meshes("a"))
-	w := watch(t, dir, agenttest.Memory(t), func(o *directory.Options) { o.Poll = time.Hour })
+	scans, looked := 0, make(chan struct{})
+	w := watch(t, dir, agenttest.Memory(t), func(o *directory.Options) {
+		tell := o.Scanned
+		o.Scanned = func() {
+			if scans++; scans == 2 { // Run has looked at the directory
+				close(looked)
+			}
+			tell()
+		}
+	})
 	w.Want("a@a.yaml b@b.yaml")
-	<-w.scanned
-	<-w.scanned                        // Run has looked at the directory
+	<-looked
 	write := func(name, text string) { // never seen empty
 		t.Helper()
 		agenttest.Write(t, filepath.Join(elsewhere, "next"), text)

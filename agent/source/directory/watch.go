@@ -10,37 +10,41 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// dirWatch watches a directory and whatever decides what lies in it: the directories that hold the symbolic links on
-// the way to it and to its files, the targets of those, and the nearest directory above while it is missing. Only
+// dirWatch watches directories and whatever decides what lies in them: the directories that hold the symbolic links on
+// the way to them and to their files, the targets of those, and the nearest directory above while one is missing. Only
 // directories are watched, since a watch on a file dies with every editor that replaces it.
 type dirWatch struct {
-	dir  string
+	of   []string // the directories
 	log  *slog.Logger
 	w    *fsnotify.Watcher // nil: the system gives none
 	ok   bool              // all places are watched
 	told bool              // that they are not
 
-	real  string           // dir without links; "" while it is missing
-	dirs  map[string]dirID // watched
-	names map[string]bool  // entries of other directories than real that matter
+	real  map[string][]string // path without links: those of the directories that it is; missing ones have none
+	dirs  map[string]dirID    // watched
+	names map[string]bool     // entries of other directories than the real ones that matter
 }
 
 // dirID tells a directory from another one that took its place.
 type dirID struct{ dev, ino uint64 }
 
 func newDirWatch(o Options) *dirWatch {
-	w, err := o.Watcher()
-	if err != nil {
-		o.Log.Warn("the resource directory cannot be watched and is polled instead; the limits are fs.inotify.max_user_instances and max_user_watches",
-			"dir", o.Dir, "error", err)
-		return &dirWatch{dir: o.Dir, log: o.Log}
+	d := &dirWatch{log: o.Log, dirs: map[string]dirID{}, names: map[string]bool{}}
+	for _, dir := range o.Dirs {
+		d.of = append(d.of, filepath.Clean(dir.Path))
 	}
-	return &dirWatch{dir: o.Dir, log: o.Log, w: w, dirs: map[string]dirID{}, names: map[string]bool{}}
+	var err error
+	if d.w, err = o.Watcher(); err != nil {
+		d.w = nil
+		o.Log.Warn("the resource directories cannot be watched and are polled instead; the limits are fs.inotify.max_user_instances and max_user_watches",
+			"dirs", d.of, "error", err)
+	}
+	return d
 }
 
 // lost gives up a watcher that has ended by itself.
 func (d *dirWatch) lost() {
-	d.log.Warn("the watcher of the resource directory has ended; the directory is polled instead", "dir", d.dir)
+	d.log.Warn("the watcher of the resource directories has ended; they are polled instead", "dirs", d.of)
 	d.close()
 	d.w = nil
 }
@@ -75,29 +79,32 @@ func (d *dirWatch) concerns(e fsnotify.Event) bool {
 		delete(d.dirs, e.Name) // the watch is gone with it
 		return true
 	}
-	return d.real != "" && (e.Name == d.real || filepath.Dir(e.Name) == d.real) || d.names[e.Name]
+	return d.real[e.Name] != nil || d.real[filepath.Dir(e.Name)] != nil || d.names[e.Name]
 }
 
-// file returns the name of the resource file whose content an event is about, and "" for one that can be about more:
+// file returns the path of the resource file whose content an event is about, and "" for one that can be about more:
 // files that came, went or were exchanged by name, links, and other places.
 func (d *dirWatch) file(e fsnotify.Event) string {
-	name := filepath.Base(e.Name)
-	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 || d.names[e.Name] || filepath.Dir(e.Name) != d.real || !isResourceFile(name) {
+	name, of := filepath.Base(e.Name), d.real[filepath.Dir(e.Name)]
+	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 || d.names[e.Name] || len(of) != 1 || !isResourceFile(name) {
 		return ""
 	}
-	return name
+	return filepath.Join(of[0], name)
 }
 
-// follow watches the places that the directory and the links in it depend on now. It reports whether there is a new
+// follow watches the places that the directories and the links in them depend on now. It reports whether there is a new
 // one, where something may have happened before.
 func (d *dirWatch) follow(links []string) bool {
 	if d.w == nil {
 		return false
 	}
 	t := trail{dirs: map[string]bool{}, names: map[string]bool{}}
-	d.real = t.walk(d.dir)
-	if d.real != "" {
-		t.dirs[d.real] = true
+	d.real = map[string][]string{}
+	for _, dir := range d.of {
+		if real := t.walk(dir); real != "" {
+			d.real[real] = append(d.real[real], dir)
+			t.dirs[real] = true
+		}
 	}
 	for _, l := range links {
 		t.walk(l)

@@ -9,6 +9,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -104,13 +105,16 @@ func (s *Source) Sidecars(mesh string) map[string]*resource.Reach {
 // publish makes known what passes read, and tells when what proxies say that they reach has changed. It is called with
 // mu held.
 func (s *Source) publish() {
-	next := &known{sidecars: map[string]map[string]*resource.Reach{}}
+	next := &known{sidecars: map[string]map[string]*resource.Reach{}, awaited: map[string]bool{}}
 	var faults []inspect.Problem
 	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
 		n := s.nodes[id]
 		key, ok := keyOf(id)
 		if !ok {
 			continue
+		}
+		if n.awaited {
+			next.awaited[id] = true
 		}
 		if n.unused != "" {
 			next.problems = append(next.problems, inspect.Problem{Resource: key.String(), Severity: inspect.SeverityWarning,
@@ -126,12 +130,12 @@ func (s *Source) publish() {
 		}
 		for _, f := range n.said.faults {
 			faults = append(faults, inspect.Problem{Resource: key.String(), Severity: inspect.SeverityError,
-				Reason: fmt.Sprintf("an annotation of its Envoy cannot be used, %s: %s", inForce, f.String())})
+				Reason: fmt.Sprintf("an annotation of its Envoy cannot be used, %s: %s", inForce, clip.PrintableText(f.String(), maxStatusBytes))})
 		}
 	}
 	next.problems = append(next.problems, faults...)
 	before := s.known.Swap(next)
-	if s.o.Changed != nil && !maps.EqualFunc(before.sidecars, next.sidecars, maps.Equal) {
+	if s.o.Changed != nil && (!maps.EqualFunc(before.sidecars, next.sidecars, maps.Equal) || !maps.Equal(before.awaited, next.awaited)) {
 		s.o.Changed()
 	}
 }

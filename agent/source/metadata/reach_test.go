@@ -27,7 +27,7 @@ func annotated(t testing.TB, annotations any) xds.Stream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return xds.Stream{Node: &core.Node{Id: "default.web", Metadata: m}, Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}}
+	return xds.Stream{Node: &core.Node{Id: "default.web", Metadata: m}, Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}, Grant: everything}
 }
 
 // TestSidecarReach keeps what the annotations of a proxy say while it has a stream, and for the grace time. What cannot

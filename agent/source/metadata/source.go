@@ -33,7 +33,7 @@ type Options struct {
 	Grace    time.Duration // that a Dataplane stays after the last stream of its node; default 30 s
 	Bytes    int           // of a Dataplane in the metadata; default 64 KiB
 	Nodes    int           // nodes with a Dataplane or annotations in their metadata at once; default 4096
-	Changed  func()        // called when what proxies say that they reach has changed; must not block. Nil: nothing
+	Changed  func()        // called when what Sidecars or Awaited returns has changed; must not block. Nil: nothing
 }
 
 func (o Options) withDefaults() Options {
@@ -66,6 +66,7 @@ type Source struct {
 type envoyNode struct {
 	streams  int
 	want     *resource.Resource // what its metadata says; nil when it says nothing, or before it came back
+	awaited  bool               // want is on its way to the store
 	unused   string             // why want is not in the store; "" without want
 	refused  string             // unused, where the store cannot take want
 	deadline time.Time          // end of the grace time; zero while a stream is open
@@ -75,6 +76,7 @@ type envoyNode struct {
 // known is what passes read. It is immutable.
 type known struct {
 	sidecars map[string]map[string]*resource.Reach // by mesh and dataplane
+	awaited  map[string]bool
 	problems []inspect.Problem
 }
 
@@ -97,6 +99,9 @@ func (s *Source) Opened(st xds.Stream) error {
 	if err != nil {
 		s.o.Log.Warn("xds stream is refused", "node", id, "peer", st.Peer.String(), "error", err)
 		return status.Error(codes.InvalidArgument, clip.Text(err.Error(), maxStatusBytes))
+	}
+	if want, err = s.admit(st, want); err != nil {
+		return err
 	}
 	said := reachOf(st.Node)
 	for _, f := range said.faults {
@@ -133,11 +138,15 @@ func (s *Source) join(id string, want *resource.Resource, said sidecarReach) err
 	}
 	n.streams++
 	n.deadline = time.Time{}
+	wasAwaited := n.awaited
 	if want != nil {
 		n.want, n.refused = want, ""
+		key, _ := keyOf(id)
+		rec, stored := s.o.Store.Snapshot().Get(key)
+		n.awaited = wasAwaited || !stored || rec.Source == envoyOf(id) && rec.Digest != want.Digest
 	}
 	before := n.said
-	if n.said = said.over(before); n.said.reach != before.reach || len(n.said.faults)+len(before.faults) > 0 {
+	if n.said = said.over(before); n.awaited != wasAwaited || n.said.reach != before.reach || len(n.said.faults)+len(before.faults) > 0 {
 		s.publish()
 	}
 	s.ring()
@@ -255,7 +264,7 @@ func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
 				next = n.deadline
 			}
 		}
-		why := ""
+		why, awaited := "", false
 		switch {
 		case n.want == nil:
 		case n.refused != "":
@@ -267,9 +276,10 @@ func (s *Source) plan(now time.Time) (ops []store.Op, next time.Time) {
 			}
 		case !stored || rec.Digest != n.want.Digest:
 			ops = append(ops, store.Op{Put: n.want, Source: envoyOf(id), Author: id})
+			awaited = true
 		}
-		said = said || why != n.unused
-		n.unused = why
+		said = said || why != n.unused || awaited != n.awaited
+		n.unused, n.awaited = why, awaited
 	}
 	if said || len(s.nodes) != before {
 		s.publish()
@@ -291,12 +301,25 @@ func (s *Source) applied(op store.Op, err error) {
 		defer s.mu.Unlock()
 		if n := s.nodes[id]; n != nil && n.want == op.Put {
 			n.refused = "it cannot be stored: " + err.Error()
-			n.unused = n.refused
+			n.unused, n.awaited = n.refused, false
 			s.publish()
 		}
 	}
 }
 
+// Awaited returns the ids of the nodes whose Dataplane is on its way to the store. It is in the store, or it is known what
+// hinders it, once its node is not among them any more. The map must not be changed.
+func (s *Source) Awaited() map[string]bool { return s.known.Load().awaited }
+
 // Problems lists the Dataplanes that are not used because another source has them, sorted, and the annotations that
 // cannot be used. The list must not be changed.
 func (s *Source) Problems() []inspect.Problem { return s.known.Load().problems }
+
+// Fields returns the paths of the fields of the node metadata that a [Source] reads, for [xds.ServerOptions].
+func Fields() [][]string {
+	return [][]string{
+		{MetadataDataplane},
+		{MetadataAnnotations, resource.AnnotationReachableBackends},
+		{MetadataAnnotations, resource.AnnotationReachableServices},
+	}
+}

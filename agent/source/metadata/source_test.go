@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -20,12 +21,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
+// everything is what root may do.
+var everything = access.Grant{Rule: "test", Bring: true, Services: []string{"*"}, Tags: []string{"*"}}
+
 func stream(t testing.TB, id string, dataplane any) xds.Stream {
 	n := &core.Node{Id: id}
 	if dataplane != nil {
 		n.Metadata = agenttest.Metadata(t, dataplane)
 	}
-	return xds.Stream{Node: n, Key: node.Key{ID: id, Flavor: node.FlavorEnvoy}}
+	return xds.Stream{Node: n, Key: node.Key{ID: id, Flavor: node.FlavorEnvoy}, Grant: everything}
 }
 
 func newEnvoys(s *store.Store, change func(*metadata.Options)) *metadata.Source {
@@ -189,7 +193,7 @@ func FuzzEnvoyMetadata(f *testing.F) {
 		s := agenttest.Memory(t)
 		n := &core.Node{Id: id, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{metadata.MetadataDataplane: structpb.NewStringValue(text)}}}
 		e := newEnvoys(s, nil)
-		err := e.Opened(xds.Stream{Node: n, Key: node.Key{ID: id}})
+		err := e.Opened(xds.Stream{Node: n, Key: node.Key{ID: id}, Grant: everything})
 		over, stop := context.WithCancel(t.Context())
 		stop()
 		e.Run(over)

@@ -166,3 +166,47 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 		t.Errorf("%d resources after one step", got.Len())
 	}
 }
+
+// TestAwaited: a Dataplane is awaited from the moment that its stream is open until it is in the store, or a conflict is known.
+func TestAwaited(t *testing.T) {
+	s := newStalling(t)
+	told := make(chan struct{}, 1)
+	e := newEnvoys(s.Store, func(o *metadata.Options) {
+		o.Changed = func() {
+			select {
+			case told <- struct{}{}:
+			default:
+			}
+		}
+	})
+	open := func(address string) {
+		t.Helper()
+		agenttest.Do(t, e.Opened(stream(t, "default.web", agenttest.DataplaneText("default", "web", address))))
+	}
+	open("10.0.0.1")
+	if !e.Awaited()["default.web"] {
+		t.Error("it is not awaited before it is stored")
+	}
+	run(t, e)
+	agenttest.Await(t, "it is stored", told, func() bool { return !e.Awaited()["default.web"] })
+	if agenttest.Has(s.Store) == "" {
+		t.Error("it is not in the store")
+	}
+	open("10.0.0.1")
+	if e.Awaited()["default.web"] {
+		t.Error("the same is awaited")
+	}
+	release := s.stall(t)
+	open("10.0.0.2")
+	<-s.in
+	if !e.Awaited()["default.web"] {
+		t.Error("another one is not awaited")
+	}
+	release()
+	agenttest.Await(t, "it is stored", told, func() bool { return !e.Awaited()["default.web"] })
+	agenttest.ByAPI(t, s.Store, agenttest.DataplaneText("default", "other", "10.9.9.9"))
+	agenttest.Do(t, e.Opened(stream(t, "default.other", agenttest.DataplaneText("default", "other", "10.0.0.1"))))
+	if e.Awaited()["default.other"] {
+		t.Error("one that is in conflict is awaited")
+	}
+}

@@ -40,9 +40,9 @@ type Conf struct {
 
 // Resource is a whole resource.
 type Resource struct {
-	Name     string `json:"name,omitempty"`
-	Version  string `json:"version,omitempty"`  // required, and of no meaning: versions are made of the content
-	Resource string `json:"resource,omitempty"` // YAML or JSON with @type
+	Name     string             `json:"name,omitempty"`
+	Version  string             `json:"version,omitempty"` // required, and of no meaning: versions are made of the content
+	Resource resource.EnvoyText `json:"resource,omitzero"` // YAML or JSON with @type
 
 	change *proxypatch.Change // made by validation
 }
@@ -123,11 +123,11 @@ func (r *Resource) read(v *resource.Validator, at string) {
 		v.Field("version").Faultf("the version is missing")
 	}
 	body := v.Field("resource")
-	if r.Resource == "" {
+	if r.Resource.IsZero() {
 		body.Faultf("the resource is missing: give YAML or JSON of an Envoy message with @type")
 		return
 	}
-	c := proxypatch.ReadResource(body, r.Resource, at, originRaw)
+	c := proxypatch.ReadResource(body, r.Resource.Reveal(), at, originRaw)
 	if c == nil {
 		return
 	}

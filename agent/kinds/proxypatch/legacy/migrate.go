@@ -148,7 +148,7 @@ func (m *migration) overlaps(r *resource.Resource, tags map[string]string, all [
 func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 	out := &proxypatch.Conf{}
 	add := func(m proxypatch.Modification) { out.AppendModifications = append(out.AppendModifications, m) }
-	whole := func(t proxypatch.Target, op proxypatch.Operation, value *string) {
+	whole := func(t proxypatch.Target, op proxypatch.Operation, value *resource.EnvoyText) {
 		if t == proxypatch.Clusters {
 			add(proxypatch.Modification{Cluster: (&proxypatch.BaseMod[proxypatch.ClusterMatch]{Operation: op, Value: value}).Mod()})
 		} else {
@@ -165,13 +165,14 @@ func (c *Conf) successor(notes *[]string) *proxypatch.Conf {
 			continue
 		}
 		_, target, _ := r.change.Adds()
-		switch value, err := withoutType(r.Resource); {
+		switch value, err := withoutType(r.Resource.Reveal()); {
 		case err != nil:
 			*notes = append(*notes, fmt.Sprintf("conf.resources[%d] cannot be read: %v: it is left out", i, err))
 		case target == proxypatch.Resources:
 			*notes = append(*notes, fmt.Sprintf("conf.resources[%d] (%s): a MeshProxyPatch adds clusters and listeners alone: it is left out", i, r.Name))
 		default:
-			whole(target, proxypatch.Add, &value)
+			text := resource.NewEnvoyText(value)
+			whole(target, proxypatch.Add, &text)
 		}
 	}
 	for i := range c.Modifications {

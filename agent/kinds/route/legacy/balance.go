@@ -130,17 +130,17 @@ func changes() []policy.Change {
 		{Path: options + "/idleTimeout", Before: `"0s"`, Why: limit},
 		{Path: "Cluster/*/connectTimeout", Before: `"5s"`, Same: true, Why: "Envoy's default, which TrafficRoute writes out"},
 		{Path: manager + "normalizePath", After: "true", Why: "paths are normalised (RFC 3986) before they are matched, as everywhere without TrafficRoute"},
-		{Path: manager + "routeConfig/virtualHosts/*/routes", Before: policy.Any, After: policy.Any, Why: made},
-		{Path: manager + "routeConfig/virtualHosts/*/routes/*", Before: policy.Any, After: policy.Any, Why: made},
-		{Path: manager + "routeConfig/virtualHosts/*/routes/*/name", Before: policy.Any, After: policy.Any, Why: made},
-		{Path: manager + "routeConfig/virtualHosts/*/routes/*/match/**", Before: policy.Any, After: policy.Any, Why: made},
+		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes", Before: policy.Any, After: policy.Any, Why: made},
+		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*", Before: policy.Any, After: policy.Any, Why: made},
+		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/name", Before: policy.Any, After: policy.Any, Why: made},
+		{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/match/**", Before: policy.Any, After: policy.Any, Why: made},
 	}
 	for _, f := range []string{
 		"requestHeadersToAdd/**", "requestHeadersToRemove/**", "responseHeadersToAdd/**", "responseHeadersToRemove/**",
 		"route/cluster", "route/weightedClusters/**", "route/prefixRewrite", "route/regexRewrite/**",
 		"route/hostRewriteLiteral", "route/hostRewritePathRegex/**", "route/autoHostRewrite",
 	} {
-		out = append(out, policy.Change{Path: manager + "routeConfig/virtualHosts/*/routes/*/" + f, Before: policy.Any, After: policy.Any,
+		out = append(out, policy.Change{Path: "RouteConfiguration/outbound:*/virtualHosts/*/routes/*/" + f, Before: policy.Any, After: policy.Any,
 			Why: "the routes are in the order of their matches, each with what its rule says; the notes of the policy name what cannot be said"})
 	}
 	return out

@@ -284,7 +284,7 @@ func changes() []policy.Change {
 	return []policy.Change{
 		{Path: manager + "commonHttpProtocolOptions/idleTimeout", Before: policy.Any, After: `"0s"`, Why: "idleTimeout moves: idle connections are limited at the cluster, no longer at the listener"},
 		{Path: manager + "requestHeadersTimeout", After: `"0s"`, Same: true, Why: noLimits},
-		{Path: manager + "routeConfig/virtualHosts/*/routes/*/route/idleTimeout", After: policy.Any, Same: true, Why: "streamIdleTimeout is given for each route, too"},
+		{Path: "RouteConfiguration/*/virtualHosts/*/routes/*/route/idleTimeout", After: policy.Any, Same: true, Why: "streamIdleTimeout is given for each route, too"},
 		{Path: manager + "streamIdleTimeout", Before: policy.Any, Why: "streamIdleTimeout moves: it is given for each route, no longer for the listener"},
 		{Path: "Listener/*/filterChains/*/filters/envoy.filters.network.tcp_proxy/typedConfig/idleTimeout", After: `"3600s"`, Same: true, Why: explicit},
 		{Path: options + "maxConnectionDuration", After: `"0s"`, Same: true, Why: noLimits},

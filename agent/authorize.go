@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/token"
+)
+
+// groups are the groups of the two sockets; negative: none.
+type groups struct{ api, xds int }
+
+// openAccess makes what decides who may do what, and reads the keys of tokens.
+func (a *Agent) openAccess(cfg *config.Config, g groups) (err error) {
+	uid := uint32(os.Geteuid()) // #nosec G115 -- user ids are not negative
+	if a.proxies, err = access.NewProxies(access.ProxyOptions{Rules: cfg.XDS.Access, AgentUID: uid, GID: g.xds, Insecure: cfg.XDS.Insecure}); err != nil {
+		return err
+	}
+	if a.roles, err = access.NewRoles(access.RoleOptions{Roles: cfg.API.Roles, AgentUID: uid, GID: g.api, Group: cfg.API.Socket.Group}); err != nil {
+		return err
+	}
+	a.tokens = token.Open(filepath.Join(cfg.Paths.State, token.Dir), a.log, a.deps.Now)
+	for _, w := range cfg.Warnings() {
+		a.notes = append(a.notes, inspect.Check{Name: "access", OK: true, Degraded: true, Reason: w})
+	}
+	return nil
+}
+
+// authorize says whether a peer may be a proxy, by the Dataplane that is stored now. It is asked for each stream, and
+// again with each pass and every few seconds, since tokens end and are revoked.
+func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
+	if p.Token != nil {
+		if err := a.tokens.Recheck(p.Token); err != nil {
+			return access.Grant{}, err
+		}
+	}
+	t := access.Target{ID: ref.NodeID()}
+	if rec, ok := a.store.Snapshot().Get(ref.Key()); ok {
+		t.Brought = rec.Source.Kind == store.SourceEnvoy
+		t.Pinned = rec.Resource.Labels[access.LabelUser]
+	}
+	return a.proxies.Decide(p, t)
+}
+
+// verifyProxy returns what a token says that an Envoy has sent.
+func (a *Agent) verifyProxy(p *access.Peer, text string) (*token.Claims, error) {
+	if !a.attempts.Allow(p.Owner(), text) {
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has sent too many wrong tokens; try again in %v", p.Owner(), access.RetryAfter)
+	}
+	c, err := a.tokens.Verify(text, token.AudienceXDS)
+	if err != nil {
+		a.attempts.Failed(p.Owner(), text)
+		return nil, err
+	}
+	a.attempts.Verified(text)
+	return &c, nil
+}
+
+// serverTLS returns what xds.tcp speaks, nil for plain text. Clients may show a certificate, and who shows one that is not
+// of xds.tls.clientCA is refused.
+func serverTLS(cfg *config.Config) (*tls.Config, error) {
+	c := cfg.XDS.TLS
+	if c.Cert == "" {
+		return nil, nil
+	}
+	if st, err := os.Stat(c.Key); err == nil && st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("xds.tls.key: %s is open to others (mode %#o): make a new key with the mode 0600", c.Key, st.Mode().Perm())
+	}
+	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+	if err != nil {
+		return nil, fmt.Errorf("xds.tls.cert and xds.tls.key: %w", err)
+	}
+	out := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
+	if c.ClientCA == "" {
+		return out, nil
+	}
+	pem, err := os.ReadFile(c.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("xds.tls.clientCA: %w", err)
+	}
+	out.ClientCAs, out.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
+	if !out.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("xds.tls.clientCA: %s holds no certificate in PEM", c.ClientCA)
+	}
+	return out, nil
+}
+
+// verifyClient returns what a token says that a client of the API has sent.
+func (a *Agent) verifyClient(text string) (token.Claims, error) {
+	return a.tokens.Verify(text, token.AudienceAPI)
+}

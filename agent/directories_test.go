@@ -1,0 +1,54 @@
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+)
+
+// TestDirectoriesWithRoles has an agent with two directories: of a file in the one with a role, what the role may write is in
+// force, and the API names the rest.
+func TestDirectoriesWithRoles(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	for _, d := range []string{"all", "logs"} {
+		agenttest.Do(t, os.Mkdir(filepath.Join(dir, d), 0o755))
+	}
+	agenttest.Write(t, filepath.Join(dir, "all/mesh.yaml"), agenttest.Meshes("default"))
+	logs := filepath.Join(dir, "logs/logs.yaml")
+	agenttest.Write(t, logs, agenttest.Meshes("other")+`---
+type: MeshAccessLogBackend
+mesh: default
+name: file
+spec: {name: file, type: file, conf: {path: /tmp/access.log}}
+`)
+	const roles = `api.roles=[{name: meshes, allow: [{kinds: [Mesh], verbs: [create, update]}]}]`
+	for role, want := range map[string]struct{ meshes, backends, fault string }{
+		"observability": {"default@mesh.yaml", "1", "Mesh/other is refused: the role observability may not create Mesh other/other; the roles that allow it: meshes, mesh-operator."},
+		"meshes":        {"default@mesh.yaml other@logs.yaml", "0", "MeshAccessLogBackend/default/file is refused: the role meshes may not create MeshAccessLogBackend default/file; the roles that allow it: mesh-operator, observability."},
+	} {
+		r := agenttest.Up(t, dir, agent.Deps{}, roles, "resources.dir=[{path: all}, {path: logs, role: "+role+"}]")
+		if got := agenttest.Held(r.Store()); got != want.meshes {
+			t.Errorf("%s: the store holds %q, want %q", role, got, want.meshes)
+		}
+		backends := 0
+		for _, rec := range r.Store().Snapshot().Records() {
+			if rec.Kind == "MeshAccessLogBackend" {
+				backends++
+			}
+		}
+		if got := string('0' + rune(backends)); got != want.backends {
+			t.Errorf("%s: %s backends, want %s", role, got, want.backends)
+		}
+		i := slices.IndexFunc(r.Files(), func(f inspect.FileStatus) bool { return f.Path == logs })
+		if i < 0 || len(r.Files()[i].Faults) != 1 || !strings.HasPrefix(r.Files()[i].Faults[0].Reason, want.fault) {
+			t.Errorf("%s: files %+v", role, r.Files())
+		}
+		agenttest.Do(t, r.Stop()) // the other role is there after a restart
+	}
+}

@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/nearside-mesh/nearside/agent/config"
+)
+
+// forAll reports whether a socket lets every user of the node in.
+func forAll(c config.Socket) bool { return c.Mode&0o006 == 0o006 }
+
+// socketDirMode is the mode of a directory that is made for a socket. Who may use the socket must be able to pass
+// through; to list what else is there takes the group.
+func socketDirMode(c config.Socket) fs.FileMode {
+	if forAll(c) {
+		return 0o751
+	}
+	return 0o750
+}
+
+// makeDir makes a directory with those above it. One that is there stays as it is; a new one gets the group, when gid
+// is not negative, so that its members reach what lies in it.
+func makeDir(dir string, mode fs.FileMode, gid int) error {
+	if st, err := os.Stat(dir); err == nil && st.IsDir() {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if st, err := os.Stat(dir); err != nil {
+		return err
+	} else if !st.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	if gid >= 0 {
+		if err := os.Chown(dir, -1, gid); err != nil {
+			return fmt.Errorf("give %s to its group: %w", dir, err)
+		}
+	}
+	return os.Chmod(dir, mode) // past the umask
+}
+
+// unsafeDirError says why a directory is no place for sockets and keys.
+type unsafeDirError struct{ path, why string }
+
+func (e *unsafeDirError) Error() string { return e.path + " " + e.why }
+
+// checkDirs refuses to start where other users could exchange the sockets, the locks or the state.
+func checkDirs(cfg *config.Config) error {
+	for _, d := range []struct{ key, path string }{
+		{"paths.run", cfg.Paths.Run}, {"paths.state", cfg.Paths.State},
+		{"api.socket.path", filepath.Dir(cfg.API.Socket.Path)}, {"xds.socket.path", filepath.Dir(cfg.XDS.Socket.Path)},
+	} {
+		var unsafe *unsafeDirError
+		if err := checkDir(d.path); errors.As(err, &unsafe) {
+			return fmt.Errorf("%s: %w, or set %s", d.key, err, d.key)
+		}
+	}
+	return nil
+}
+
+// maxLinks is how many symbolic links a path may lead through, as in path_resolution(7).
+const maxLinks = 40
+
+// checkDir refuses a directory that somebody besides root and the agent's user could exchange or fill: each directory
+// on the way, and each symbolic link, must be one of theirs, and other users may write to it only where the sticky bit
+// protects what is theirs. What does not exist yet is fine below such directories. Members of a directory's group are trusted.
+func checkDir(dir string) error {
+	todo := strings.Split(strings.TrimPrefix(filepath.Clean(dir), "/"), "/")
+	at := "/"
+	for links := 0; ; {
+		st, err := os.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if uid := st.Sys().(*syscall.Stat_t).Uid; !trusted(uid) && !unmapped(uid) {
+			return &unsafeDirError{at, fmt.Sprintf("belongs to uid %d, who could take what the agent has below it; give it to root or to the agent's user (uid %d)", uid, os.Geteuid())}
+		}
+		if st.Mode()&fs.ModeSymlink != 0 {
+			to, err := os.Readlink(at)
+			if err != nil {
+				return err
+			}
+			if links++; links > maxLinks {
+				return fmt.Errorf("%s leads through more than %d symbolic links", dir, maxLinks)
+			}
+			if at = filepath.Dir(at); filepath.IsAbs(to) {
+				at = "/"
+			}
+			todo = append(strings.Split(to, "/"), todo...)
+		} else if st.Mode()&(fs.ModeSticky|0o002) == 0o002 {
+			return &unsafeDirError{at, "may be written to by every user, who could take what the agent has below it; run chmod o-w " + at}
+		}
+		for len(todo) > 0 && (todo[0] == "" || todo[0] == ".") {
+			todo = todo[1:]
+		}
+		if len(todo) == 0 {
+			return nil
+		}
+		at = filepath.Join(at, todo[0]) // of a path without links, so that ".." is the directory above
+		todo = todo[1:]
+	}
+}
+
+// trusted reports whether files of a user are as good as the agent's own.
+func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// overflowUID is the user that the kernel shows for one without a number in the user namespace.
+const overflowUID = 65534
+
+// unmapped reports whether a user is one outside of the agent's user namespace. Who it is cannot be seen; in a
+// container, the root of the host is one of them.
+func unmapped(uid uint32) bool {
+	if uid != overflowUID {
+		return false
+	}
+	b, err := os.ReadFile("/proc/self/uid_map")
+	f := strings.Fields(string(b))
+	return err == nil && (len(f) != 3 || f[2] != "4294967295")
+}

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/nearside-mesh/nearside/agent/config"
+)
+
+// envoyDirName is the directory beside the xDS socket with a directory for each user that runs Envoys.
+const envoyDirName = "envoy"
+
+func envoyDir(cfg *config.Config) string {
+	return filepath.Join(filepath.Dir(cfg.XDS.Socket.Path), envoyDirName)
+}
+
+// envoyDirMode lets everybody pass to a directory of his own, and nobody but the agent make one.
+const envoyDirMode fs.FileMode = 0o711
+
+// makeEnvoyDirs makes a directory for the admin sockets of each user's Envoys: DIR/UID, which that user alone can
+// enter. Who could make names there could keep an Envoy from starting, or answer in its place. An agent that does not run
+// as root makes only that of its own user, since it cannot give a directory away.
+func makeEnvoyDirs(dir string, uids []uint32, log *slog.Logger) {
+	uids = slices.Clone(uids)
+	slices.Sort(uids)
+	if err := ownDir(dir, uint32(os.Geteuid()), envoyDirMode, log); err != nil {
+		log.Warn("the directory of the admin sockets of Envoys cannot be made", "dir", dir, "error", err)
+		return
+	}
+	for _, uid := range slices.Compact(uids) {
+		own := filepath.Join(dir, strconv.FormatUint(uint64(uid), 10))
+		if int(uid) != os.Geteuid() && os.Geteuid() != 0 {
+			log.Debug("only root can make a directory for the admin sockets of another user; its Envoys need --admin-socket", "dir", own)
+			continue
+		}
+		if err := ownDir(own, uid, 0o700, log); err != nil {
+			log.Warn("a directory for the admin sockets of Envoys cannot be made", "dir", own, "error", err)
+		}
+	}
+}
+
+// ownDir makes a directory of a user, or makes one that is there his. What somebody else put in its place is removed.
+func ownDir(dir string, uid uint32, mode fs.FileMode, log *slog.Logger) error {
+	st, err := os.Lstat(dir)
+	if err == nil && (!st.IsDir() || st.Sys().(*syscall.Stat_t).Uid != uid) {
+		log.Warn("what somebody else put in the place of a directory for admin sockets is removed", "dir", dir,
+			"uid", st.Sys().(*syscall.Stat_t).Uid)
+		if err := os.RemoveAll(dir); err != nil { // follows no symbolic link
+			return err
+		}
+		err = fs.ErrNotExist
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.Mkdir(dir, mode&0o700); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Lchown(dir, int(uid), -1); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dir, mode) // past the umask; nobody else may write to the directory above
+}

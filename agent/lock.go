@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile is a file that one process at a time holds, with its process id in it. The kernel frees it when the process
+// ends, however it ends; the file itself stays.
+type lockFile struct{ f *os.File }
+
+// lockedError says that another agent holds a lock.
+type lockedError struct {
+	path string
+	pid  int // 0 when it is not known
+}
+
+func (e *lockedError) Error() string {
+	who := "another agent"
+	if e.pid != 0 {
+		who = fmt.Sprintf("another agent (pid %d)", e.pid)
+	}
+	return fmt.Sprintf("%s uses these paths already and holds %s: stop it, or give this one other paths (paths.run, paths.state)", who, e.path)
+}
+
+// lock takes the lock or says who has it. Only the agent's user and root can open the file, so that nobody else can hold
+// it. One that another user owns or holds, from a time when he could open it, is replaced.
+func lock(path string, log *slog.Logger) (*lockFile, error) {
+	const attempts = 20 // each is lost to another agent that replaces the file at the same time
+	for range attempts {
+		f, err := openLock(path)
+		if err != nil {
+			return nil, err
+		}
+		foreign, err := acquire(f, path)
+		switch {
+		case err != nil:
+			f.Close()
+			return nil, err
+		case foreign != "":
+			log.Warn("a lock file is replaced, since "+foreign, "file", path)
+			err = replaceLock(f, path)
+			f.Close()
+			if err != nil {
+				return nil, err
+			}
+		case !isAt(f, path):
+			f.Close()
+		default:
+			// The id is for people; the lock holds without it, on a full disk too.
+			_ = f.Truncate(0)
+			_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+			return &lockFile{f}, nil
+		}
+	}
+	return nil, fmt.Errorf("lock %s: it changes all the time; remove it once no agent uses it", path)
+}
+
+// lockMode is for the agent's user alone: who can open a file can lock it, even one that he may only read.
+const lockMode = 0o600
+
+func openLock(path string) (*os.File, error) {
+	// A pipe or a device may block or act when it is opened.
+	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("lock: %s is not a regular file (%s); remove it", path, st.Mode().Type())
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, lockMode)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	return f, nil
+}
+
+// acquire takes the lock of an open file. It returns why the file has to be replaced, "" when it has the lock.
+func acquire(f *os.File, path string) (foreign string, err error) {
+	st, err := stat(f)
+	if err != nil {
+		return "", fmt.Errorf("lock %s: %w", path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return "", fmt.Errorf("lock: %s is not a regular file; remove it", path)
+	}
+	if !trusted(st.Uid) {
+		return fmt.Sprintf("uid %d owns it", st.Uid), nil
+	}
+	if st.Nlink > 1 {
+		return "it has another name, under which it may be more than a lock", nil
+	}
+	if st.Mode&0o7777 != lockMode {
+		if err := f.Chmod(lockMode); err != nil {
+			return "", fmt.Errorf("lock: others may open %s and lock it: %w; run chmod 0600 %s", path, err, path)
+		}
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return "", err
+	}
+	pid := lockHolder(st)
+	if who := untrustedHolder(pid, st); who != "" {
+		return who, nil
+	}
+	if pid == 0 {
+		pid = readPID(f)
+	}
+	return "", &lockedError{path, pid}
+}
+
+// replaceLock puts a new file in the place of one that another user holds, or leaves that to another agent. Agents that
+// do so at once take turns: the new file is made under one name, and locked, before it is moved.
+func replaceLock(old *os.File, path string) error {
+	name := path + ".new"
+	fresh, err := openLock(name)
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	switch foreign, err := acquire(fresh, name); {
+	case err != nil:
+		return err
+	case foreign == "" && !isAt(fresh, name):
+		return nil // another agent has moved it
+	case foreign == "" && isAt(old, path):
+		if err := exchange(name, path); err != nil {
+			return fmt.Errorf("lock %s: replace it: %w; remove it once no agent uses it", path, err)
+		}
+		// Its holder may have let go of it, and another agent may have taken it before it was moved.
+		st, err := stat(old)
+		if err == nil && trusted(st.Uid) && syscall.Flock(int(old.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil && untrustedHolder(lockHolder(st), st) == "" {
+			_ = exchange(name, path)
+		}
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("lock: %w", err)
+	}
+	return nil
+}
+
+// exchange swaps two files in one step, so that the lock has a file at any time.
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+}
+
+func stat(f *os.File) (st unix.Stat_t, err error) {
+	err = unix.Fstat(int(f.Fd()), &st)
+	return st, err
+}
+
+// isAt reports whether a path still leads to an open file.
+func isAt(f *os.File, path string) bool {
+	here, err1 := f.Stat()
+	there, err2 := os.Lstat(path)
+	return err1 == nil && err2 == nil && os.SameFile(here, there)
+}
+
+// lockHolder returns the process that took the lock of a file (flock(2)), 0 when /proc/locks does not tell: that is so
+// for one in another pid namespace.
+func lockHolder(st unix.Stat_t) int {
+	f, err := os.Open("/proc/locks")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
+	for s := bufio.NewScanner(f); s.Scan(); {
+		// 1: FLOCK  ADVISORY  WRITE 708 00:1a:9234 0 EOF; who waits for a lock has "->" behind the number.
+		p := strings.Fields(s.Text())
+		if len(p) < 6 || p[1] != "FLOCK" || p[5] != file {
+			continue
+		}
+		if pid, err := strconv.Atoi(p[4]); err == nil && pid > 0 {
+			return pid
+		}
+	}
+	return 0
+}
+
+// untrustedHolder says why the process that took a lock is no agent: it runs for another user, or it has ended and left
+// the lock to a child, which an agent never does. It returns "" where that is not known.
+func untrustedHolder(pid int, st unix.Stat_t) string {
+	if pid == 0 {
+		return ""
+	}
+	proc := "/proc/" + strconv.Itoa(pid)
+	b, err := os.ReadFile(proc + "/status")
+	if err != nil {
+		return fmt.Sprintf("a process that has ended (pid %d) left it locked", pid)
+	}
+	for line := range strings.Lines(string(b)) {
+		ids, ok := strings.CutPrefix(line, "Uid:")
+		if !ok {
+			continue
+		}
+		// The real user counts too: a program that runs with the rights of its owner may be handed an open file.
+		for _, s := range strings.Fields(ids) {
+			if uid, err := strconv.ParseUint(s, 10, 32); err == nil && !trusted(uint32(uid)) {
+				return fmt.Sprintf("a process of uid %d (pid %d) holds it", uid, pid)
+			}
+		}
+	}
+	// The id may belong to another process by now.
+	open, err := os.ReadDir(proc + "/fd")
+	if err != nil {
+		return ""
+	}
+	for _, e := range open {
+		var has unix.Stat_t
+		if unix.Stat(proc+"/fd/"+e.Name(), &has) == nil && has.Ino == st.Ino && has.Dev == st.Dev {
+			return ""
+		}
+	}
+	return fmt.Sprintf("a process that has ended (pid %d) left it locked", pid)
+}
+
+func readPID(f *os.File) int {
+	b, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 0 {
+		return 0
+	}
+	return pid
+}
+
+// release frees the lock. A nil lock is released already.
+func (l *lockFile) release() {
+	if l == nil {
+		return
+	}
+	_ = l.f.Truncate(0)
+	_ = l.f.Close() // frees the lock
+}

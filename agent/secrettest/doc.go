@@ -1,0 +1,2 @@
+// Package secrettest finds secrets in what tests get to see: answers, logs and files.
+package secrettest

@@ -1,0 +1,154 @@
+package secrettest
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Leaks knows secrets and finds them in what others get to see: any part of 24 characters of a key in PEM, base64, hex or
+// as the numbers that fmt writes of bytes, and of 16 bytes of the key itself. Of the key only what is private counts. The
+// zero value knows none. It is not safe for concurrent use.
+type Leaks struct {
+	parts map[int]map[string]string // the secret's name by part, by the length of the part
+}
+
+const (
+	textPart = 24 // characters
+	rawPart  = 16 // bytes
+)
+
+// Text adds a text: parts of it, or all of one that is short.
+func (l *Leaks) Text(name, text string) { l.add(name, text, textPart) }
+
+func (l *Leaks) add(name, text string, n int) {
+	n = min(n, len(text))
+	if n == 0 {
+		return
+	}
+	if l.parts == nil {
+		l.parts = map[int]map[string]string{}
+	}
+	if l.parts[n] == nil {
+		l.parts[n] = map[string]string{}
+	}
+	for i := 0; i+n <= len(text); i++ {
+		l.parts[n][text[i:i+n]] = name
+	}
+}
+
+// Key adds the first private key of a text in PEM, which must hold one.
+func (l *Leaks) Key(tb testing.TB, name string, text []byte) {
+	tb.Helper()
+	if !l.pem(name, text) {
+		tb.Fatalf("%s: there is no ECDSA or RSA key in PEM", name)
+	}
+}
+
+// pem adds the first private key of a text in PEM and reports whether there is one.
+func (l *Leaks) pem(name string, text []byte) bool {
+	for rest := text; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return false
+		}
+		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+		if err != nil {
+			key, _ = x509.ParseECPrivateKey(block.Bytes)
+		}
+		switch key := key.(type) {
+		case *ecdsa.PrivateKey:
+			if key != nil && l.scalar(name, key, block) {
+				return true
+			}
+		case *rsa.PrivateKey:
+			l.add(name+" (raw)", string(key.D.Bytes()), rawPart)
+			l.add(name+" (raw)", string(key.Primes[0].Bytes()), rawPart)
+			body := base64.StdEncoding.EncodeToString(block.Bytes)
+			l.Text(name+" (base64)", body[len(body)/2:]) // behind the public half
+			return true
+		}
+	}
+}
+
+// scalar adds the private number of a key in all of its forms.
+func (l *Leaks) scalar(name string, key *ecdsa.PrivateKey, block *pem.Block) bool {
+	d, err := key.Bytes()
+	if err != nil {
+		return false
+	}
+	l.add(name+" (raw)", string(d), rawPart)
+	l.Text(name+" (hex)", hex.EncodeToString(d))
+	l.Text(name+" (hex)", strings.ToUpper(hex.EncodeToString(d)))
+	l.Text(name+" (numbers)", strings.Trim(fmt.Sprint(d), "[]"))
+	l.Text(name+" (numbers)", strings.ReplaceAll(strings.Trim(fmt.Sprintf("%#v", d), "[]byte{}"), ", ", ","))
+	l.Text(name+" (decimal)", new(big.Int).SetBytes(d).String())
+	sec1, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return false
+	}
+	text := pem.EncodeToMemory(block)
+	for form, whole := range map[string][]byte{"alone": d, "in PKCS #8": block.Bytes, "in SEC 1": sec1} {
+		at := bytes.Index(whole, d)
+		for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
+			l.Text(name+" (base64 "+form+")", enc.EncodeToString(whole)[(at+2)/3*4:(at+len(d))/3*4])
+		}
+	}
+	// The same characters, with the line break between them, once more in base64: behind a certificate, whose length differs
+	// from one to the next by some bytes, they begin at any of the three places in a group of base64.
+	const perLine = 64
+	at := bytes.Index(block.Bytes, d)
+	place := func(i int) int { return bytes.IndexByte(text, '\n') + 1 + i + i/perLine }
+	from, to := place((at+2)/3*4), place((at+len(d))/3*4)
+	for before := range 3 {
+		shifted := base64.StdEncoding.EncodeToString(append(make([]byte, before), text...))
+		l.Text(name+" (base64 of PEM)", shifted[(from+before+2)/3*4:(to+before)/3*4])
+	}
+	return true
+}
+
+// In returns the name of a secret that data holds a part of, with the part; "" where there is none.
+func (l *Leaks) In(data []byte) string {
+	for n, parts := range l.parts {
+		for i := 0; i+n <= len(data); i++ {
+			if name, ok := parts[string(data[i:i+n])]; ok {
+				return fmt.Sprintf("%s at byte %d: %q", name, i, data[max(0, i-60):min(len(data), i+n+20)])
+			}
+		}
+	}
+	return ""
+}
+
+// Authority makes a certificate authority with a key, both in PEM.
+func Authority(tb testing.TB, name string) (cert, key []byte) {
+	tb.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, private.Public(), private)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
+}

@@ -1,0 +1,200 @@
+package directory_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/source/directory"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// teams are roles of the tests: the role team may have meshes whose names begin with "t".
+func teams(t *testing.T) func(string, access.Action) error {
+	t.Helper()
+	r, err := access.NewRoles(access.RoleOptions{GID: -1, Roles: []access.Role{
+		{Name: "team", Allow: []access.Allow{{Kinds: []string{"Mesh"}, Names: []string{"t*"}, Verbs: []string{"create", "update"}}}},
+		{Name: "creator", Allow: []access.Allow{{Kinds: []string{"Mesh"}, Verbs: []string{"create"}}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.CheckRole
+}
+
+// watchDirs watches a and b below a directory, b with a role.
+func watchDirs(t *testing.T, dir string, s *store.Store, role string, change ...func(*directory.Options)) *watched {
+	t.Helper()
+	return watch(t, dir, s, func(o *directory.Options) {
+		o.Dirs = []directory.Dir{{Path: filepath.Join(dir, "a")}, {Path: filepath.Join(dir, "b"), Role: role}}
+		o.May = teams(t)
+		for _, f := range change {
+			f(o)
+		}
+	})
+}
+
+// twoDirs makes a directory with a and b in it.
+func twoDirs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "a"), 0o755), os.Mkdir(filepath.Join(dir, "b"), 0o755))
+	return dir
+}
+
+// TestDirsAreWatched: changes in each directory are seen, and one that is missing holds up nothing in the others.
+func TestDirsAreWatched(t *testing.T) {
+	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "")
+	w.write("a/x.yaml", agenttest.Meshes("x"))
+	w.write("b/y.yaml", agenttest.Meshes("y"))
+	w.Want("x@x.yaml y@y.yaml")
+	w.write("a/x.yaml", agenttest.Meshes("x+"))
+	w.write("b/y.yaml", agenttest.Meshes("y+"))
+	w.Want("x+@x.yaml y+@y.yaml")
+
+	agenttest.Do(t, os.Rename(w.path("b"), w.path("c")))
+	w.status("b", "is missing", func(f inspect.FileStatus) bool {
+		return len(f.Faults) == 1 && strings.Contains(f.Faults[0].Reason, "cannot be read")
+	})
+	w.write("a/x.yaml", agenttest.Meshes("x"))
+	w.write("a/z.yaml", agenttest.Meshes("z"))
+	w.Want("x@x.yaml y+@y.yaml z@z.yaml")
+	agenttest.Do(t, os.Remove(w.path("a/z.yaml")))
+	w.Want("x@x.yaml y+@y.yaml")
+
+	agenttest.Do(t, os.Remove(w.path("c/y.yaml")), os.Rename(w.path("c"), w.path("b")))
+	w.Want("x@x.yaml")
+	w.write("b/x.yaml", agenttest.Meshes("x+", "b"))
+	w.Want("b@x.yaml x@x.yaml")
+	f := w.status("b/x.yaml", "is in conflict", func(f inspect.FileStatus) bool { return len(f.Conflicts) == 1 })
+	if got, want := f.Conflicts["Mesh/x"], "file:"+w.path("a/x.yaml"); got != want {
+		t.Errorf("conflict with %q, want %q", got, want)
+	}
+}
+
+// TestDirRole refuses what the role of a directory does not allow; the other documents of the file stand.
+func TestDirRole(t *testing.T) {
+	dir, s := twoDirs(t), agenttest.Memory(t)
+	w := watchDirs(t, dir, s, "team")
+	w.write("b/y.yaml", agenttest.Meshes("t1", "x", "t2"))
+	w.Want("t1@y.yaml t2@y.yaml")
+	f := w.faulty("b/y.yaml", "Mesh/x is refused: the role team may not create Mesh x/x; the roles that allow it: creator, mesh-operator. Move it to a directory with such a role, or change the role of "+w.path("b"))
+	if len(f.Faults) != 1 || f.Faults[0].Resource != "Mesh/x" || f.Resources != 2 || f.Stale {
+		t.Errorf("status: %+v", f)
+	}
+	w.write("b/y.yaml", agenttest.Meshes("t1+", "x"))
+	w.Want("t1+@y.yaml")
+	w.write("a/x.yaml", agenttest.Meshes("x"))
+	w.Want("t1+@y.yaml x@x.yaml")
+	w.write("b/y.yaml", agenttest.Meshes("x"))
+	w.Want("x@x.yaml")
+	w.write("b/y.yaml", agenttest.Meshes("t1"))
+	w.Want("t1@y.yaml x@x.yaml")
+	w.status("b/y.yaml", "has no fault", func(f inspect.FileStatus) bool { return len(f.Faults) == 0 })
+
+	// The role may do less after a restart.
+	w.stop()
+	w = watchDirs(t, dir, s, "creator")
+	w.Want("x@x.yaml")
+	w.faulty("b/y.yaml", "the role creator may not update Mesh t1/t1")
+	// And what a file that has faults had goes too.
+	w.stop()
+	w = watchDirs(t, dir, s, "team")
+	w.Want("t1@y.yaml x@x.yaml")
+	w.stop()
+	w.write("b/y.yaml", "nonsense: 1\n")
+	w = watchDirs(t, dir, s, "creator")
+	w.Want("x@x.yaml")
+	w.stop()
+	// Without anybody who knows roles, nothing is allowed.
+	w.write("b/y.yaml", agenttest.Meshes("t1"))
+	w = watchDirs(t, dir, s, "team", func(o *directory.Options) { o.May = nil })
+	w.faulty("b/y.yaml", "roles are not known")
+	w.Want("x@x.yaml")
+}
+
+// TestDirRefusedDisplacesNothing: a document that is refused takes nothing from a file whose content is retained.
+func TestDirRefusedDisplacesNothing(t *testing.T) {
+	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "team", func(o *directory.Options) { o.Settle = time.Hour })
+	w.write("a/x.yaml", agenttest.Meshes("x"))
+	w.Want("x@x.yaml")
+	agenttest.Do(t, os.Truncate(w.path("a/x.yaml"), 0))
+	w.status("a/x.yaml", "is seen as empty", func(f inspect.FileStatus) bool { return f.Missing == inspect.MissingEmpty })
+	w.write("b/y.yaml", agenttest.Meshes("x+"))
+	w.faulty("b/y.yaml", "Mesh/x is refused")
+	if got := agenttest.Held(w.store); got != "x@x.yaml" {
+		t.Errorf("the store holds %q", got)
+	}
+}
+
+// TestDirRemovedFromConfig: what came from a directory that is not configured any more goes, once all that are can be read.
+func TestDirRemovedFromConfig(t *testing.T) {
+	dir, s := twoDirs(t), agenttest.Memory(t)
+	agenttest.Write(t, filepath.Join(dir, "a/x.yaml"), agenttest.Meshes("x"))
+	agenttest.Write(t, filepath.Join(dir, "b/y.yaml"), agenttest.Meshes("y"))
+	scan := func(dirs ...string) string {
+		o := directory.Options{Registry: kinds.Registry(), Store: s}
+		for _, d := range dirs {
+			o.Dirs = append(o.Dirs, directory.Dir{Path: filepath.Join(dir, d)})
+		}
+		directory.New(o).Scan()
+		return agenttest.Held(s)
+	}
+	if got := scan("a", "b"); got != "x@x.yaml y@y.yaml" {
+		t.Fatal(got)
+	}
+	if got := scan("a", "missing"); got != "x@x.yaml y@y.yaml" {
+		t.Errorf("while a directory is missing: %q", got)
+	}
+	if got := scan("a"); got != "x@x.yaml" {
+		t.Errorf("without b: %q", got)
+	}
+	agenttest.Do(t, os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "c")))
+	if got := scan("b", "c"); got != "x@x.yaml y@y.yaml" || agenttest.Flapped(s, agenttest.MeshKey("x")) {
+		t.Errorf("with a renamed to c: %q", got)
+	}
+}
+
+// TestDirRoleLinks: in a directory with a role, a link does not lead to what only the agent can read.
+func TestDirRoleLinks(t *testing.T) {
+	w := watchDirs(t, twoDirs(t), agenttest.Memory(t), "team")
+	w.write("a/secret.yaml", agenttest.Meshes("t1"))
+	w.Want("t1@secret.yaml")
+	for _, link := range []struct{ name, to string }{
+		{"up", "../a/secret.yaml"}, {"over.a.link", "up.yaml"}, {"absolute", w.path("a/secret.yaml")}, {"nowhere", "/nonexistent/x"},
+	} {
+		agenttest.Do(t, os.Symlink(link.to, w.path("b/"+link.name+".yaml")))
+		w.faulty("b/"+link.name+".yaml", "the symbolic link leads out of its directory; the directory has a role")
+	}
+	w.write("b/real", agenttest.Meshes("t2"))
+	agenttest.Do(t, os.Symlink("real", w.path("b/inside.yaml")))
+	w.Want("t1@secret.yaml t2@inside.yaml")
+}
+
+// TestDirsHaveBoundsOfTheirOwn: a directory with too much in it takes nothing from another.
+func TestDirsHaveBoundsOfTheirOwn(t *testing.T) {
+	dir := twoDirs(t)
+	for i := range 4 {
+		agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("a/%d.yaml", i)), agenttest.Meshes(fmt.Sprintf("a%d", i))+strings.Repeat("#", 300))
+		agenttest.Write(t, filepath.Join(dir, fmt.Sprintf("b/%d.yaml", i)), agenttest.Meshes(fmt.Sprintf("b%d", i)))
+	}
+	w := watchDirs(t, dir, agenttest.Memory(t), "", func(o *directory.Options) { o.TotalBytes, o.Files = 700, 4 })
+	w.Want("a0@0.yaml a1@1.yaml b0@0.yaml b1@1.yaml b2@2.yaml b3@3.yaml")
+	for i := range 9 {
+		w.write(fmt.Sprintf("a/x%d.yaml", i), agenttest.Meshes("x"))
+	}
+	w.status("a", "has too many files", func(f inspect.FileStatus) bool { return len(f.Faults) == 1 })
+	w.write("b/0.yaml", agenttest.Meshes("b0+"))
+	w.Want("a0@0.yaml a1@1.yaml b0+@0.yaml b1@1.yaml b2@2.yaml b3@3.yaml")
+	if n := slices.IndexFunc(w.source.Files(), func(f inspect.FileStatus) bool { return f.Path == dir+"/b" }); n >= 0 {
+		t.Errorf("b has a fault too: %+v", w.source.Files()[n])
+	}
+}

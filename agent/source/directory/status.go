@@ -1,0 +1,67 @@
+package directory
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Files returns the state of every file, sorted by path; one for each directory that has a fault itself comes first.
+func (s *Source) Files() []inspect.FileStatus { return *s.status.Load() }
+
+func (s *Source) dirFault(d *dirState, err error) {
+	why := fmt.Sprintf("the resource directory cannot be read: %v; what was loaded from it stays in force. Create it (empty, to remove all), or set resources.dir", err)
+	if d.fault == nil || d.fault[0].Reason != why {
+		s.o.Log.Warn("the resource directory cannot be read; what was loaded from it stays in force", "dir", d.Path, "error", err)
+	}
+	d.fault = resource.Faults{{File: d.Path, Reason: why}}
+}
+
+// logFaults logs what is new about a file; prev is nil for one that was not there.
+func (s *Source) logFaults(prev, f *fileState) {
+	if prev == nil {
+		prev = &fileState{}
+	}
+	if len(f.refused) > 0 && !slices.Equal(prev.refused, f.refused) {
+		s.o.Log.Error("resources of a file are refused", "file", f.path, "resources", len(f.refused), "first", f.refused[0].String())
+	}
+	switch {
+	case slices.Equal(prev.faults, f.faults):
+	case len(f.faults) == 0:
+		s.o.Log.Info("resource file is valid again", "file", f.path)
+	default:
+		s.o.Log.Error("resource file has faults", "file", f.path, "faults", len(f.faults), "first", f.faults[0].String(), "retained", len(f.resources))
+	}
+}
+
+// publish makes the state readable. s.mu is held.
+func (s *Source) publish() {
+	out := make([]inspect.FileStatus, 0, len(s.files)+1)
+	for _, path := range slices.Sorted(maps.Keys(s.dirs)) {
+		if d := s.dirs[path]; d.fault != nil {
+			out = append(out, inspect.FileStatus{Path: path, Faults: d.fault})
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+		f := s.files[path]
+		st := inspect.FileStatus{Path: path, Resources: f.active, Loaded: f.loaded, Exposed: f.exposed(), Conflicts: maps.Clone(f.conflicts)}
+		if !f.vanished {
+			st.Faults = f.faults
+		}
+		if f.retained() {
+			st.Missing = f.missing()
+			if !f.since.IsZero() {
+				st.KeptUntil = f.since.Add(s.o.Settle)
+			}
+		}
+		st.Stale = len(f.resources) > 0 && (len(st.Faults) > 0 || st.Missing != "")
+		if !f.vanished {
+			st.Faults = append(slices.Clip(st.Faults), f.refused...) // what is refused does not make the others stale
+		}
+		out = append(out, st)
+	}
+	s.status.Store(&out)
+}

@@ -1,0 +1,207 @@
+package token
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// Bounds of a token, in bytes. A signature of Ed25519 has 64 bytes, which are 86 in base64url.
+const (
+	MaxBytes       = 8 << 10
+	maxHeader      = 512
+	signatureBytes = 86
+)
+
+// leeway is how far the clock of the node that made a token may be ahead of the clock that it is verified by.
+const leeway = 30 * time.Second
+
+// algorithm is the only one.
+const algorithm = "EdDSA"
+
+// Verify checks a token for an audience and returns what it says. The error is an *[Error]. It is safe for concurrent use,
+// and a call in a second at most looks at the disk.
+func (k *Keys) Verify(text, audience string) (Claims, error) {
+	kid, err := header(text)
+	if err != nil {
+		return Claims{}, err
+	}
+	s := k.current(checkEvery)
+	_, known := s.keys[kid]
+	if !known {
+		s = k.current(checkUnknownEvery) // its key may be new
+		_, known = s.keys[kid]
+	}
+	switch {
+	case s.unusable != nil:
+		return Claims{}, unavailable()
+	case !known:
+		return Claims{}, unknownKey(kid)
+	}
+	var p payload
+	_, err = k.parser.ParseWithClaims(text, &p, func(t *jwt.Token) (any, error) {
+		kid, _ = t.Header["kid"].(string) // of the parser that also checks the signature
+		key, ok := s.keys[kid]
+		if !ok {
+			return nil, unknownKey(kid)
+		}
+		if err := s.admit(&p, audience, k.now()); err != nil {
+			return nil, err
+		}
+		return key, nil
+	})
+	if err != nil {
+		return Claims{}, refusal(err)
+	}
+	c, err := p.claims(kid)
+	if err != nil || c.Check() != nil {
+		return Claims{}, refuse(Malformed, "its claims are none that nearside signs; make a new one with: nearside token create")
+	}
+	return c, nil
+}
+
+// refusal turns the errors of the parser into ours. Their texts are not repeated, as they may hold parts of the token.
+func refusal(err error) error {
+	var refused *Error
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
+		return refuse(BadSignature, "its signature is not valid")
+	}
+	return malformed("its claims cannot be decoded")
+}
+
+func malformed(what string) *Error {
+	return refuse(Malformed, "%s; give a token of nearside token create, whole and alone", what)
+}
+
+// unavailable is what a peer is told; [Keys.Err] says more.
+func unavailable() *Error {
+	return refuse(Unavailable, "the agent cannot read its signing keys or the list of revoked tokens; on its node, nearside token keys says why")
+}
+
+func unknownKey(kid string) *Error {
+	return refuse(UnknownKey, "no signing key %s is known; the key was removed, or another agent made the token", quote(kid))
+}
+
+// Decode returns what a token says without verifying any of it, the signature and the times included. The error is an
+// *[Error].
+func Decode(text string) (Claims, error) {
+	kid, err := header(text)
+	if err != nil {
+		return Claims{}, err
+	}
+	var p payload
+	if _, _, err := newParser().ParseUnverified(text, &p); err != nil {
+		return Claims{}, refusal(err)
+	}
+	c, err := p.claims(kid)
+	if err != nil {
+		return Claims{}, refusal(err)
+	}
+	return c, nil
+}
+
+// Bearer returns the token in the value of an authorization header (RFC 6750, section 2.1); ok is false for another scheme.
+func Bearer(header string) (text string, ok bool) {
+	const scheme = "bearer "
+	if len(header) < len(scheme) || !strings.EqualFold(header[:len(scheme)], scheme) {
+		return "", false
+	}
+	return strings.TrimSpace(header[len(scheme):]), true
+}
+
+func newParser() *jwt.Parser {
+	// The claims are checked by admit, before the signature.
+	return jwt.NewParser(jwt.WithValidMethods([]string{algorithm}), jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
+}
+
+// header checks the form of a token and its header, and returns the id of the key. It costs little whatever the text is.
+func header(text string) (kid string, err error) {
+	if len(text) > MaxBytes {
+		return "", refuse(Malformed, "it has more than %d bytes", MaxBytes)
+	}
+	if !only(text, "-_.", true) { // decoders of base64 skip line ends
+		return "", malformed("it has characters that no token has")
+	}
+	first, rest, ok := strings.Cut(text, ".")
+	_, signature, ok2 := strings.Cut(rest, ".")
+	if !ok || !ok2 || strings.Contains(signature, ".") {
+		return "", malformed("it does not have three parts with dots between")
+	}
+	if len(first) > maxHeader {
+		return "", malformed("its header is too long")
+	}
+	var h struct{ Alg, Kid *string }
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(first)
+	if err != nil || json.Unmarshal(raw, &h) != nil {
+		return "", malformed("its header cannot be decoded")
+	}
+	switch {
+	case h.Alg == nil:
+		return "", malformed("its header names no algorithm")
+	case *h.Alg != algorithm:
+		return "", refuse(Algorithm, "the algorithm %s is not accepted, only %s is", quote(*h.Alg), algorithm)
+	case h.Kid == nil || *h.Kid == "":
+		return "", malformed("its header names no signing key (kid)")
+	case len(signature) != signatureBytes:
+		return "", malformed("its signature is cut or not one of Ed25519")
+	}
+	return *h.Kid, nil
+}
+
+// admit checks the claims for which no signature is needed.
+func (s *state) admit(p *payload, audience string, now time.Time) *Error {
+	switch {
+	case p.Audience == "":
+		return malformed("its audience (aud) is missing")
+	case string(p.Audience) != audience:
+		return refuse(WrongAudience, "its audience is %s, not %q", quote(string(p.Audience)), audience)
+	case p.ExpiresAt == nil:
+		return malformed("its expiry (exp) is missing")
+	case p.ID == "" || len(p.ID) > maxID:
+		return malformed("its id (jti) is missing or too long")
+	}
+	if err := s.standing(p.ID, p.ExpiresAt.Time, now); err != nil {
+		return err
+	}
+	for _, begins := range [...]*jwt.NumericDate{p.NotBefore, p.IssuedAt} {
+		if begins != nil && begins.After(now.Add(leeway)) {
+			return refuse(NotYetValid, "it is valid from %s on, and it is %s here; check the clocks", begins.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// standing checks what can change while a token is in use.
+func (s *state) standing(id string, expires, now time.Time) *Error {
+	if !now.Before(expires) {
+		return refuse(Expired, "it expired at %s; make a new one with: nearside token create", expires.UTC().Format(time.RFC3339))
+	}
+	if until, ok := s.revoked[id]; ok && now.Before(until) {
+		return refuse(Revoked, "it was revoked; make a new one with: nearside token create")
+	}
+	return nil
+}
+
+// Recheck says whether a token that Verify has accepted still is: for connections that outlive the call, at a fraction of the
+// cost. The error is an *[Error] when the token has expired or was revoked, when its key was removed, or when keys or
+// revocations cannot be read. Like Verify it is safe for concurrent use and looks at the disk once a second at most.
+func (k *Keys) Recheck(c *Claims) error {
+	s := k.current(checkEvery)
+	if s.unusable != nil {
+		return unavailable()
+	}
+	if _, ok := s.keys[c.KeyID]; !ok {
+		return unknownKey(c.KeyID)
+	}
+	if err := s.standing(c.ID, c.Expires, k.now()); err != nil {
+		return err
+	}
+	return nil
+}

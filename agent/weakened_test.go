@@ -1,0 +1,48 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+)
+
+// TestWeakenedDefaults: what gives more than the defaults do is written in the config, and told by status.
+func TestWeakenedDefaults(t *testing.T) {
+	for set, want := range map[string]string{
+		"api.socket.mode=0666":                       "api.socket.mode 0666 lets every user of the node in",
+		"xds.socket.mode=0666":                       "xds.socket.mode 0666 lets every user of the node connect",
+		"xds.access=[]":                              "xds.access is []",
+		"api.roles=[]":                               "api.roles is []",
+		`xds.access=[{user: "61002", nodes: ["*"]}]`: "xds.access[0] lets the peers with user 61002 be every proxy",
+		`xds.access=[{cgroup: /a.slice, nodes: [a.b], bring: true, services: ["*"]}]`: "xds.access[0] lets the peers with cgroup /a.slice bring a Dataplane of any service",
+		`xds.access=[{user: no-such-user, nodes: [a.b]}]`:                             `the user "no-such-user" does not exist`,
+		`api.roles=[{name: a, template: viewer, subjects: [{group: no-such-group}]}]`: `the group "no-such-group" does not exist`,
+		"xds.tcp=127.0.0.1:0": "xds.tcp takes tokens in plain text",
+		"xds.access=[{user: root, nodes: ['*'], bring: true, services: ['*']}]":           "",
+		"xds.access=[{user: \"61002\", nodes: [a.b], bring: true, services: [web]}]":      "",
+		"api.roles=[{name: a, template: viewer, subjects: [{user: root}, {uid: \"7\"}]}]": "",
+	} {
+		t.Run(set, func(t *testing.T) {
+			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, set)
+			s, err := r.Api().Status(t.Context())
+			agenttest.Do(t, err)
+			var got []string
+			for _, c := range s.Checks {
+				if c.Name == "access" {
+					got = append(got, c.Reason)
+				}
+			}
+			if (len(got) > 0) != (want != "") || !strings.Contains(strings.Join(got, "\n"), want) {
+				t.Errorf("status has %q, want %q", got, want)
+			}
+		})
+	}
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, "xds.tcp=127.0.0.1:0", "xds.insecure=true")
+	s, err := r.Api().Status(t.Context())
+	agenttest.Do(t, err)
+	if got := s.Checks[len(s.Checks)-1].Reason; !strings.Contains(got, "xds.insecure is true") {
+		t.Errorf("insecure: %q", got)
+	}
+}

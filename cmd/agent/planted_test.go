@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/secrettest"
+)
+
+const secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+
+// planted is an agent with private keys at every place that takes one, and everything that anybody gets to see of it.
+type planted struct {
+	*daemon
+	leaks   secrettest.Leaks
+	docs    map[string]string // by name; each a document with a key
+	http    *http.Client
+	answers int
+}
+
+// seen looks for secrets in something that the agent has given away.
+func (p *planted) seen(what string, text []byte) {
+	p.t.Helper()
+	p.answers++
+	if got := p.leaks.In(text); got != "" {
+		p.t.Errorf("%s shows a secret: %s", what, got)
+	}
+}
+
+// ask makes a request of the API.
+func (p *planted) ask(method, path, body string) (int, []byte) {
+	p.t.Helper()
+	req, err := http.NewRequest(method, "http://nearside"+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp, err := p.http.Do(req)
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	header, _ := json.Marshal(resp.Header)
+	p.seen(method+" "+path, append(answer, header...))
+	return resp.StatusCode, answer
+}
+
+// command runs a command.
+func (p *planted) command(args ...string) (int, string) {
+	p.t.Helper()
+	code, stdout, stderr := p.nearside("", args...)
+	p.seen("nearside "+strings.Join(args, " "), []byte(stdout+stderr))
+	return code, stdout + stderr
+}
+
+// secretDocs are documents with keys, by name, for the meshes filed and held.
+func secretDocs(t *testing.T, leaks *secrettest.Leaks) map[string]string {
+	t.Helper()
+	quoted := func(b []byte) string { out, _ := json.Marshal(string(b)); return string(out) }
+	pair := func(name string) (cert, key string) {
+		c, k := secrettest.Authority(t, name)
+		leaks.Key(t, name, k)
+		return quoted(c), quoted(k)
+	}
+	mesh := func(name string) string {
+		cert, key := pair("authority of " + name)
+		return fmt.Sprintf(`{"type":"Mesh","name":%q,"mtls":{"enabledBackend":"own","backends":[{"name":"own","type":"provided","conf":{"cert":{"inlineString":%s},"key":{"inlineString":%s}}}]}}`,
+			name, cert, key)
+	}
+	leaks.Text("password", "5ecre7-pa55word-0f-a-pa7ch")
+	cert, key := pair("client key of an ExternalService")
+	cert2, key2 := pair("client key of a MeshExternalService")
+	_, key3 := pair("key in a MeshProxyPatch")
+	_, key4 := pair("key in a JSON Patch")
+	cluster := fmt.Sprintf(`{"name": "patched", "type": "STATIC", "connectTimeout": "1s", "transportSocket": {"name": "envoy.transport_sockets.tls", "typedConfig": {
+		"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", "commonTlsContext": {"tlsCertificates": [{"certificateChain": {"inlineString": %s},
+		"privateKey": {"inlineString": %s}, "password": {"inlineString": "5ecre7-pa55word-0f-a-pa7ch"}}]}}}}`, cert, key3)
+	return map[string]string{
+		"filed": mesh("filed"), "held": mesh("held"), "other authority of held": mesh("held"),
+		"outside": fmt.Sprintf(`{"type":"ExternalService","mesh":"held","name":"outside","tags":{"kuma.io/service":"outside","kuma.io/protocol":"tcp"},"networking":{"address":"192.0.2.9:443","tls":{"enabled":true,"clientCert":{"inlineString":%s},"clientKey":{"inlineString":%s}}}}`, cert, key),
+		"beyond": fmt.Sprintf(`{"type":"MeshExternalService","mesh":"held","name":"beyond","spec":{"match":{"type":"HostnameGenerator","port":443,"protocol":"tcp"},"endpoints":[{"address":"192.0.2.8","port":443}],
+			"tls":{"enabled":true,"verification":{"mode":"SkipAll","clientCert":{"inlineString":%s},"clientKey":{"inlineString":%s}}}}}`, cert2, key2),
+		"patch": fmt.Sprintf(`{"type":"MeshProxyPatch","mesh":"held","name":"patch","spec":{"targetRef":{"kind":"Mesh"},"default":{"appendModifications":[{"cluster":{"operation":"Add","value":%s}},
+			{"cluster":{"operation":"Patch","match":{"name":"patched"},"jsonPatches":[{"op":"replace","path":"/transportSocket/typedConfig/commonTlsContext/tlsCertificates/0/privateKey","value":{"inlineString":%s}},
+			{"op":"copy","from":"/transportSocket/typedConfig/commonTlsContext/tlsCertificates/0/privateKey/inlineString","path":"/altStatName"}]}}]}}}`, quoted([]byte(cluster)), key4),
+	}
+}
+
+// dataplaneIn is a proxy of a mesh.
+func dataplaneIn(mesh, name string) string {
+	return fmt.Sprintf(`{"type":"Dataplane","mesh":%q,"name":%q,"networking":{"address":"192.0.2.1","inbound":[{"port":8080,"tags":{"kuma.io/service":"web","kuma.io/protocol":"http"}}],"outbound":[{"port":10001,"tags":{"kuma.io/service":"outside"}}]}}`, mesh, name)
+}
+
+// plant stores what the files do not hold.
+func (p *planted) plant() {
+	p.t.Helper()
+	docs := []string{p.docs["held"], `{"type":"Mesh","name":"built","mtls":{"enabledBackend":"ca","backends":[{"name":"ca","type":"builtin"}]}}`,
+		dataplaneIn("held", "web"), dataplaneIn("built", "web"), p.docs["outside"], p.docs["beyond"]}
+	if status, body := p.ask("POST", "/v1/apply", strings.Join(docs, "\n---\n")); status != 200 {
+		p.t.Fatalf("%d %s", status, body)
+	}
+	if status, body := p.ask("PUT", "/meshes/held/meshproxypatches/patch", p.docs["patch"]); status != 201 {
+		p.t.Fatalf("%d %s", status, body)
+	}
+}
+
+// serve takes the config of a proxy as an Envoy does, looks that its key is in its secret, and rejects what it got with a
+// message that quotes all of it.
+func (p *planted) serve(id string) {
+	p.t.Helper()
+	s := openStream(p.t, p.xds(), id)
+	resp, err := s.Recv()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var quoted strings.Builder
+	for _, r := range resp.Resources {
+		text, _ := proto.Marshal(r)
+		// A password in the message of an Envoy looks like any other word of it; keys are known by their form.
+		quoted.Write(bytes.ReplaceAll(bytes.ToValidUTF8(text, []byte("?")), []byte("5ecre7-pa55word-0f-a-pa7ch"), nil))
+	}
+	reject := func(resp *discoveryv3.DeltaDiscoveryResponse, typeURL string) {
+		p.t.Helper()
+		if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: resp.Nonce,
+			ErrorDetail: &rpcstatus.Status{Code: 13, Message: "no good: " + quoted.String()}}); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	reject(resp, clusterType)
+	if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: id}, TypeUrl: secretType,
+		ResourceNamesSubscribe: []string{"identity_cert:secret:" + strings.Split(id, ".")[0]}}); err != nil {
+		p.t.Fatal(err)
+	}
+	for {
+		if resp, err = s.Recv(); err != nil {
+			p.t.Fatal(err)
+		}
+		if resp.TypeUrl == secretType && len(resp.Resources) > 0 {
+			break
+		}
+	}
+	text, _ := proto.Marshal(resp.Resources[0].Resource)
+	at := bytes.Index(text, []byte("-----BEGIN PRIVATE KEY"))
+	if at < 0 {
+		p.t.Fatalf("the secret of %s has no key", id)
+	}
+	p.leaks.Key(p.t, "key of "+id, text[at:])
+	quoted.Write(text[at:])
+	reject(resp, secretType)
+	eventually(p.t, "the rejection of "+id, func() bool {
+		mesh, name, _ := strings.Cut(id, ".")
+		_, answer := p.ask("GET", "/v1/dataplanes/"+mesh+"/"+name+"/status", "")
+		return bytes.Contains(answer, []byte("no good: "))
+	})
+}
+
+// keysOfTheAgent learns the keys that the agent has made: they are private where they stand.
+func (p *planted) keysOfTheAgent() {
+	p.t.Helper()
+	found := 0
+	err := filepath.WalkDir(p.dir+"/state/identity", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		found++
+		p.leaks.Key(p.t, path, text)
+		return nil
+	})
+	if err != nil || found < 2 {
+		p.t.Fatalf("%d files with keys: %v", found, err)
+	}
+}

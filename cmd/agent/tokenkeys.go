@@ -1,0 +1,222 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/token"
+)
+
+func (a *app) tokenKeysCommand() *cobra.Command {
+	var conf configFlags
+	cmd := &cobra.Command{
+		Use:     "keys",
+		Short:   "List the signing keys",
+		Long:    "Lists the signing keys, the newest first. The newest signs; the others verify the tokens that they signed until they are removed.",
+		Example: "  nearside token keys\n  nearside token keys -o json",
+		Args:    args(0, 0, "no arguments"),
+	}
+	conf.add(cmd)
+	format := outputFlag(cmd, "table", "json", "yaml", "name")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		keys, err := conf.tokenKeys(a)
+		if err != nil {
+			return err
+		}
+		list, err := keys.List()
+		if err != nil && len(list) == 0 {
+			return notPermitted(err)
+		}
+		a.warnKeys(err)
+		type item struct {
+			ID      string    `json:"kid"`
+			Created time.Time `json:"created"`
+			Signs   bool      `json:"signs"`
+		}
+		items := each(list, func(k token.Key) item { return item{k.ID, k.Created, k.Signs} })
+		if ok, err := a.printed(*format, items); ok {
+			return err
+		}
+		if *format == "name" {
+			for _, k := range list {
+				printLine(a.stdout, k.ID)
+			}
+			return nil
+		}
+		w := newTable(a.stdout, "KEY", "CREATED", "SIGNS")
+		for _, k := range list {
+			signs := "no"
+			if k.Signs {
+				signs = "yes"
+			}
+			w.row(k.ID, k.Created.Format(time.RFC3339), signs)
+		}
+		return w.Flush()
+	}
+	return cmd
+}
+
+func (a *app) tokenRotateCommand() *cobra.Command {
+	var (
+		conf   configFlags
+		remove string
+	)
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make a new signing key, or remove one",
+		Long: `Makes a new signing key, which signs from now on, and prints its id. Tokens of the other keys stay valid.
+
+With --remove that key is removed, and its tokens are not valid any more: do it once they have been replaced, or at once when
+the key may be known to others. When it is the key that signs, a new one is made first.`,
+		Example: "  nearside token rotate\n  nearside token rotate --remove 20260301-120000-0a1b2c3d",
+		Args:    args(0, 0, "no arguments; name the key that goes with --remove"),
+	}
+	conf.add(cmd)
+	cmd.Flags().StringVar(&remove, "remove", "", "id of the key to remove")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		keys, err := conf.tokenKeys(a)
+		if err != nil {
+			return err
+		}
+		list, err := keys.List()
+		if err != nil && len(list) == 0 && remove == "" {
+			return notPermitted(err)
+		}
+		if remove == "" || len(list) > 0 && list[0].ID == remove {
+			kid, err := keys.Rotate()
+			if err != nil {
+				return notPermitted(err)
+			}
+			printLine(a.stdout, kid)
+		}
+		if remove == "" {
+			a.warnKeys(err)
+			return nil
+		}
+		if err := keys.Remove(remove); err != nil {
+			return notPermitted(err)
+		}
+		printf(a.stderr, "removed %s; the tokens that it signed are not valid any more\n", remove)
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) tokenRevokeCommand() *cobra.Command {
+	var (
+		conf        configFlags
+		file, until string
+	)
+	cmd := &cobra.Command{
+		Use:   "revoke ID|-f FILE",
+		Short: "Make a token invalid",
+		Long: `Makes one token invalid, by its id or by the token itself. The list of revoked tokens forgets it when the token has
+expired: of a token that is not given that time is not known, and --until says it; else it is in 10 years.`,
+		Example: `  nearside token revoke -f web.token
+  nearside token revoke 0a1b2c3d4e5f60718293a4b5c6d7e8f9 --until 2026-12-31T00:00:00Z`,
+		Args: args(0, 1, "one ID, or the token with -f"),
+	}
+	conf.add(cmd)
+	fl := cmd.Flags()
+	fl.StringVarP(&file, "file", "f", "", "file with the token, or - for standard input")
+	fl.StringVar(&until, "until", "", "when the token expires, as 2026-12-31T00:00:00Z")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		var id string
+		end := time.Now().Add(token.MaxValidity)
+		switch {
+		case (len(args) == 0) == (file == ""):
+			return usagef("give the ID of a token, or the token with -f")
+		case file != "" && until != "":
+			return usagef("--until does not go with -f: the token says when it expires")
+		case until != "":
+			t, err := time.Parse(time.RFC3339, until)
+			if err != nil || !t.After(time.Now()) || t.After(end) {
+				return usagef("--until %q is not possible; give a time in the next 10 years, such as 2026-12-31T00:00:00Z", until)
+			}
+			end = t
+		}
+		keys, err := conf.tokenKeys(a)
+		if err != nil {
+			return err
+		}
+		if file == "" {
+			id = args[0]
+		} else if id, end, err = a.revocable(keys, file); err != nil {
+			return err
+		}
+		if err := keys.Revoke(id, end); err != nil {
+			return notPermitted(err)
+		}
+		printf(a.stderr, "revoked %s until %s\n", id, end.UTC().Format(time.RFC3339))
+		return nil
+	}
+	return cmd
+}
+
+// revocable returns id and expiry of a token in a file. One that is not valid anyway is an error.
+func (a *app) revocable(keys *token.Keys, file string) (id string, until time.Time, err error) {
+	text, err := a.readToken(file)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	said, err := token.Decode(text)
+	if err != nil {
+		return "", time.Time{}, &exitError{err: fmt.Errorf("%s: %w", file, err), code: exitInvalid}
+	}
+	_, err = keys.Verify(text, said.Audience)
+	var refused *token.Error
+	switch errors.As(err, &refused); {
+	case err == nil, refused.Reason == token.Revoked, refused.Reason == token.NotYetValid:
+		return said.ID, said.Expires, nil
+	case refused.Reason == token.Unavailable:
+		return "", time.Time{}, notPermitted(keys.Err())
+	}
+	return "", time.Time{}, fmt.Errorf("%s: it need not be revoked: %w", file, err)
+}
+
+func (a *app) tokenRevokedCommand() *cobra.Command {
+	var conf configFlags
+	cmd := &cobra.Command{
+		Use:     "list-revoked",
+		Short:   "List the revoked tokens",
+		Long:    "Lists the ids of the revoked tokens, and until when each is kept in the list.",
+		Example: "  nearside token list-revoked\n  nearside token list-revoked -o json",
+		Args:    args(0, 0, "no arguments"),
+	}
+	conf.add(cmd)
+	format := outputFlag(cmd, "table", "json", "yaml", "name")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		keys, err := conf.tokenKeys(a)
+		if err != nil {
+			return err
+		}
+		list, err := keys.Revocations()
+		if err != nil && len(list) == 0 {
+			return notPermitted(err)
+		}
+		a.warnKeys(err)
+		type item struct {
+			ID    string    `json:"id"`
+			Until time.Time `json:"until"`
+		}
+		items := each(list, func(r token.Revocation) item { return item{r.ID, r.Until} })
+		if ok, err := a.printed(*format, items); ok {
+			return err
+		}
+		if *format == "name" {
+			for _, r := range list {
+				printLine(a.stdout, r.ID)
+			}
+			return nil
+		}
+		w := newTable(a.stdout, "ID", "UNTIL")
+		for _, r := range list {
+			w.row(r.ID, r.Until.Format(time.RFC3339))
+		}
+		return w.Flush()
+	}
+	return cmd
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// shopDocument is a Dataplane of one version of the shop.
+const shopDocument = `---
+{type: Dataplane, mesh: default, name: shop-%[1]s, networking: {address: 127.0.0.1, inbound: [{port: %[2]d, tags: {kuma.io/service: shop, kuma.io/protocol: http, version: %[1]s}}]}}
+`
+
+// frontDocument is a Dataplane that reaches the shop at a port of its own.
+const frontDocument = `---
+{type: Dataplane, mesh: default, name: front, networking: {address: 127.0.0.1, inbound: [{port: %d, servicePort: 1, tags: {kuma.io/service: front, kuma.io/protocol: http}}], outbound: [{port: %d, tags: {kuma.io/service: shop}}]}}
+`
+
+// routeDocument sends every request for the shop to its second version.
+const routeDocument = `---
+type: MeshHTTPRoute
+mesh: default
+name: all-to-v2
+spec:
+  targetRef: {kind: MeshSubset, tags: {kuma.io/service: front}}
+  to:
+  - targetRef: {kind: MeshService, name: shop}
+    rules:
+    - matches: [{path: {type: PathPrefix, value: /}}]
+      default:
+        backendRefs: [{kind: MeshServiceSubset, name: shop, tags: {version: v2}}]
+`
+
+// showEnvoy has a real Envoy carry requests, and changes a route under way.
+func showEnvoy(ctx context.Context, a *agent, dir, envoy string) error {
+	step("Start a real Envoy as the proxy of front, which reaches two versions of a shop.")
+	documents := ""
+	for _, version := range []string{"v1", "v2"} {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, version) }))
+		s.Config.Protocols = new(http.Protocols)
+		s.Config.Protocols.SetUnencryptedHTTP2(true) // as the Envoy beside a service would take it
+		s.Start()
+		defer s.Close()
+		documents += fmt.Sprintf(shopDocument, version, s.Listener.Addr().(*net.TCPAddr).Port)
+	}
+	in, out, err := freePorts()
+	if err != nil {
+		return err
+	}
+	if err := a.apply(ctx, documents+fmt.Sprintf(frontDocument, in, out)); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "front.yaml")
+	if err := a.run(ctx, "bootstrap", "--name", "front", "--admin-socket", filepath.Join(dir, "front.sock"), "--write", file); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(dir, "envoy.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(envoy, "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", envoy, err)
+	}
+	defer func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	}()
+
+	url := fmt.Sprintf("http://127.0.0.1:%d/", out)
+	both := map[string]int{}
+	for began := time.Now(); both["v1"] == 0 || both["v2"] == 0; {
+		version, err := ask(ctx, url)
+		switch {
+		case err == nil:
+			both[version]++
+		case ctx.Err() != nil || time.Since(began) > 20*time.Second:
+			text, _ := os.ReadFile(log.Name())
+			return fmt.Errorf("the Envoy does not answer: %w\n%s", err, text)
+		default:
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+	fmt.Printf("    $ curl %s      answered by both versions\n", url)
+
+	step("Send everything to the second version. Requests go on meanwhile, and none is lost.")
+	changed := make(chan error, 1)
+	go func() { changed <- a.apply(ctx, routeDocument) }()
+	asked, after := 0, 0
+	for after < 50 {
+		version, err := ask(ctx, url)
+		if err != nil {
+			return fmt.Errorf("a request was lost in the change: %w", err)
+		}
+		asked++
+		if after++; version == "v1" {
+			after = 0
+		}
+		if asked > 20_000 {
+			return errors.New("the route does not come into force")
+		}
+	}
+	if err := <-changed; err != nil {
+		return err
+	}
+	fmt.Printf("    %d requests, none failed; the last %d were answered by v2\n", asked, after)
+	return nil
+}
+
+// ask returns what answers a request.
+func ask(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1024))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", resp.StatusCode, text)
+	}
+	if err != nil || len(text) == 0 {
+		return "", errors.Join(err, io.ErrUnexpectedEOF)
+	}
+	return string(text[:len(text)-1]), nil
+}
+
+// freePorts returns two ports that nobody listens at now.
+func freePorts() (a, b int, err error) {
+	var ports [2]int
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, 0, err
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports[0], ports[1], nil
+}
