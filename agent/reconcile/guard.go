@@ -27,6 +27,7 @@ type CheckFunc func(p *generate.Proxy, c *load.Checker, had *draft.Sealed) []fin
 type verdict struct {
 	of        *draft.Sealed
 	build     *finding.Build    // of the client
+	host      *finding.Host     // of the client
 	listeners []*draft.Resource // that the client had
 	publish   *generate.Proxy   // its Sealed has other forms of what is withheld, or goes without
 	withheld  []draft.Withheld
@@ -45,15 +46,14 @@ const (
 func (p *pass) check(key node.Key, s *proxyState) {
 	v := &s.verdict
 	listeners := p.r.o.Publisher.Listeners(key)
-	if p.r.o.Build != nil {
-		if b := p.r.o.Build(key); b != s.proxy.Build {
-			next := *s.proxy
-			next.Build = b
-			s.proxy = &next
-		}
+	build, host := p.r.facts(key, s)
+	if build != s.proxy.Build || host != s.proxy.Host {
+		next := *s.proxy
+		next.Build, next.Host = build, host
+		s.proxy = &next
 	}
 	switch {
-	case v.build != s.proxy.Build:
+	case v.build != build || v.host != host:
 		*v = p.r.checkConfig(key, s, listeners)
 	case v.of == s.proxy.Sealed && (len(v.withheld) == 0 && v.failed == "" || draft.SameList(v.listeners, listeners)):
 	case p.r.stillFit(key, v, s.proxy):
@@ -71,6 +71,9 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	}
 	for i := range v.warnings {
 		p.warn(who, &v.warnings[i])
+	}
+	for _, text := range hostWarnings(host, &s.demands) {
+		p.problem(who, inspect.SeverityWarning, text)
 	}
 	if v.more > 0 {
 		p.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
@@ -94,7 +97,7 @@ func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) b
 // where there are any, since an address is free only once it has let go of it. A config that cannot be checked is published as it is.
 func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft.Resource) verdict {
 	began := time.Now()
-	v := verdict{of: s.proxy.Sealed, build: s.proxy.Build, listeners: listeners}
+	v := verdict{of: s.proxy.Sealed, build: s.proxy.Build, host: s.proxy.Host, listeners: listeners}
 	had := s.fit
 	if had == nil {
 		had = &draft.Sealed{}

@@ -87,6 +87,7 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	default:
 		checkEndpointAddresses(s, m)
 	}
+	s.out.resolves = resolves(m)
 	if r := m.GetTypedDnsResolverConfig(); r != nil && (m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS) {
 		if name, ok := strings.CutPrefix(r.GetTypedConfig().GetTypeUrl(), envoy.TypePrefix); ok && !slices.Contains(resolvers, name) {
 			s.report(23, finding.Reject, "typedDnsResolverConfig/typedConfig", "%s is no DNS resolver: give one of %s", match.ShortURL(r.GetTypedConfig().GetTypeUrl()), strings.Join(resolvers, ", "))
@@ -100,6 +101,23 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 			s.report(80, finding.Reject, "loadAssignment", "a LOGICAL_DNS cluster has exactly one locality with one endpoint")
 		}
 	}
+}
+
+// resolves reports whether a cluster has a host name that Envoy's usual resolver, c-ares, looks up with the servers of the
+// system.
+func resolves(m *clusterv3.Cluster) bool {
+	if m.GetType() != clusterv3.Cluster_STRICT_DNS && m.GetType() != clusterv3.Cluster_LOGICAL_DNS || m.GetTypedDnsResolverConfig() != nil ||
+		m.GetDnsResolutionConfig() != nil || len(m.GetDnsResolvers()) > 0 {
+		return false
+	}
+	for _, l := range m.GetLoadAssignment().GetEndpoints() {
+		for _, e := range l.GetLbEndpoints() {
+			if sa := e.GetEndpoint().GetAddress().GetSocketAddress(); sa != nil && !isIP(sa) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // resolvers are the types of DNS resolvers. Envoy looks for the one of a cluster where the cluster needs it.

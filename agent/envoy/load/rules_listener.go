@@ -100,6 +100,9 @@ func own(s *subject, m *listenerv3.Listener, a *corev3.Address, at string) {
 	if sa.GetIpv4Compat() && (!addr.Is6() || addr != netip.IPv6Unspecified() && !addr.Is4In6()) {
 		s.report(14, finding.Reject, at+"/socketAddress/ipv4Compat", "ipv4_compat is for :: and IPv4-mapped addresses, not for %s", addr)
 	}
+	if addr.Is4In6() && !sa.GetIpv4Compat() && match.BoundToPort(m) {
+		s.report(25, finding.Reject, at+"/socketAddress/address", "%s is an IPv4 address in IPv6 form, and Envoy binds it for IPv6 alone, which no system allows: write %s", addr, addr.Unmap())
+	}
 	host := addr.String()
 	s.out.binds = append(s.out.binds, bind{
 		address: bindAddress(isUDP(a), netip.AddrPortFrom(addr, uint16(sa.GetPortValue()))),

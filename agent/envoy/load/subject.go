@@ -47,6 +47,7 @@ type checked struct {
 	files    []sink  // that Envoy opens for its logs
 	socket   string  // of a listener: what must stay as it is while it is updated
 	secret   string  // of a secret: its kind
+	resolves bool    // of a cluster: its host names are resolved by Envoy's usual resolver
 }
 
 // ref is a reference to another resource.
