@@ -95,5 +95,5 @@ func (c *Checker) Plain(k envoy.Kind, r *envoy.Resource) bool {
 	c.cache.begin()
 	c.cache.used = used // what the last config needs is kept
 	found := c.cache.get(k, r)
-	return len(found.findings)+len(found.refs)+len(found.regexes)+len(found.files)+len(found.binds) == 0 && !found.blocked
+	return len(found.findings)+len(found.newer)+len(found.refs)+len(found.regexes)+len(found.files)+len(found.binds) == 0 && !found.blocked
 }

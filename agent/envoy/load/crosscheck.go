@@ -71,6 +71,10 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 	defer func() { s.bound(from) }()
 	s.out = append(s.out, found.findings...)
 	blocked := found.blocked
+	if facts.Build == nil || !facts.Build.Version.Below(1, 37) {
+		s.out = append(s.out, found.newer...)
+		blocked = blocked || slices.ContainsFunc(found.newer, func(f finding.Finding) bool { return f.Severity.Blocks() })
+	}
 	place := finding.Place{Type: k.URL(), Resource: r.Name}
 	report := func(rule int, severity finding.Severity, pointer, format string, args ...any) {
 		blocked = blocked || severity.Blocks()

@@ -171,7 +171,7 @@ func checkBalancer(s *subject, m *clusterv3.Cluster) {
 			s.report(86, finding.Reject, "ringHashLbConfig", "the minimum ring size %d is above the maximum %d", low, high)
 		}
 	}
-	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && m.GetLbPolicy() == clusterv3.Cluster_MAGLEV && m.GetLoadBalancingPolicy() == nil && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
+	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && m.GetLbPolicy() == clusterv3.Cluster_MAGLEV && m.GetLoadBalancingPolicy() == nil && v.GetValue() != 1 && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
 		s.report(86, finding.Reject, "maglevLbConfig/tableSize", "the table size %d is not a prime number", v.GetValue())
 	}
 }
@@ -221,7 +221,10 @@ func checkAssignment(s *subject, m *endpointv3.ClusterLoadAssignment) {
 			return
 		}
 		var endpoints uint64
-		for _, e := range l.GetLbEndpoints() {
+		for j, e := range l.GetLbEndpoints() {
+			if e.GetEndpoint() != nil && e.GetEndpoint().GetAddress().GetAddress() == nil {
+				s.report(78, finding.Reject, finding.Part("endpoints", i, "lbEndpoints", index(j), "endpoint/address"), "the endpoint has no address")
+			}
 			endpoints += uint64(max(1, e.GetLoadBalancingWeight().GetValue()))
 		}
 		if endpoints > 1<<32-1 {

@@ -24,8 +24,11 @@ func checkListener(s *subject, m *listenerv3.Listener) {
 			s.report(2, finding.Reject, "filterChains", "there is no filter chain: give at least one, or a default one")
 		}
 	}
+	if m.GetApiListener() != nil {
+		s.report(23, finding.Reject, "apiListener", "an API listener is for gRPC clients and Envoy Mobile: give an address and filter chains")
+	}
 	if m.GetFcdsConfig() != nil && m.GetFilterChainMatcher() == nil {
-		s.report(2, finding.Reject, "fcdsConfig", "filter chains that are discovered need a filter_chain_matcher")
+		s.reportNewer(2, finding.Reject, "fcdsConfig", "filter chains that are discovered need a filter_chain_matcher")
 	}
 	checkBalance(s, m)
 	checkChains(s, m)

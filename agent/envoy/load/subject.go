@@ -39,7 +39,8 @@ type pathElement struct {
 // checked is what is known of a resource by itself. It holds for every proxy.
 type checked struct {
 	findings []finding.Finding
-	blocked  bool // a finding blocks
+	newer    []finding.Finding // of Envoys from 1.37 on, which alone know the field
+	blocked  bool              // a finding blocks
 	refs     []ref
 	uses     uses // extensions
 	binds    []bind
@@ -127,6 +128,15 @@ func (s *subject) reportWith(others []string, rule int, severity finding.Severit
 		f.Others = append(f.Others, p)
 	}
 	s.out.findings = append(s.out.findings, f)
+}
+
+// reportNewer is report for a fault in a field that older Envoys than 1.37 pass over.
+func (s *subject) reportNewer(rule int, severity finding.Severity, part, format string, args ...any) {
+	if len(s.out.newer) < maxFindings {
+		at := s.place
+		at.Pointer = s.pointer(part)
+		s.out.newer = append(s.out.newer, finding.Finding{Rule: rule, Severity: severity, Place: at, Message: fmt.Sprintf(format, args...)})
+	}
 }
 
 // refer notes a reference from a part of the present message.
