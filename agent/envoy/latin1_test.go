@@ -1,8 +1,10 @@
 package envoy_test
 
 import (
+	"net/netip"
 	"testing"
 
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
@@ -36,13 +38,12 @@ func TestRegexOfBytes(t *testing.T) {
 					HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: c.pattern}}}}}}},
 				Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 299}},
 			}}})
-			l.FilterChains[0].Filters = nil
-			l.FilterChains[0].Filters = append(l.FilterChains[0].Filters, filter("hcm", m))
+			l.FilterChains[0].Filters = []*listenerv3.Filter{filter("hcm", m)}
 			facts := &finding.Facts{}
 			if version != "" {
 				facts.Build = &finding.Build{Version: finding.ParseVersion(version)}
 			}
-			got := match.Open(snapshot(t, l), facts).Request(through("10.0.0.1:80", match.PlainBytes, ""), &match.Request{Host: "a", Path: "/", Headers: []match.Header{{Name: "x-a", Value: c.value}}})
+			got := match.Open(snapshot(t, l), facts).Request(&match.Conn{Dst: netip.MustParseAddrPort("10.0.0.1:80"), Src: netip.MustParseAddrPort("10.9.9.9:40000"), First: match.HTTP11}, &match.Request{Host: "a", Path: "/", Headers: []match.Header{{Name: "x-a", Value: c.value}}})
 			if has := got.Status == 299; has != want {
 				t.Errorf("Envoy %q: %s and %s: %v, want %v (%s)", version, c.pattern, c.value, has, want, got.Reason)
 			}
