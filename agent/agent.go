@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/files"
+	"github.com/nearside-mesh/nearside/agent/host"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
@@ -73,6 +74,7 @@ type Agent struct {
 	reconciler *reconcile.Reconciler
 	xds        *xds.Server
 	nacks      *reconcile.NackWatch
+	host       *host.Prober
 	watchdog   *watchdog
 	proxies    *access.Proxies
 	roles      *access.Roles

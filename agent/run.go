@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/host"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
@@ -98,6 +99,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.envoys.Run(ctx); return nil })
 	g.Go(func() error { a.reconciler.Run(ctx); return nil })
 	g.Go(func() error { a.nacks.Run(ctx); return nil })
+	g.Go(func() error { a.host.Run(ctx); return nil })
 	g.Go(func() error { a.store.Run(ctx); return nil })
 	g.Go(func() error { a.maintain(ctx); return nil })
 	g.Go(func() error { a.watchdog.run(ctx); return nil })
@@ -192,8 +194,9 @@ func (a *Agent) build(cfg *config.Config) error {
 		Registry: a.deps.Metrics, Metadata: metadata.Fields(),
 		Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(), TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second,
 	})
+	a.host = host.NewProber(host.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run, Changed: func() { a.reconciler.Trigger() }})
 	a.reconciler = reconcile.New(reconcile.Options{
-		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
+		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
 		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),

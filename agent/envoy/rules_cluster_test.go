@@ -3,6 +3,7 @@
 package envoy_test
 
 import (
+	"slices"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -267,14 +268,14 @@ func clusterGoodCases() []goodCase {
 
 func ruleCases() []ruleCase {
 	var out []ruleCase
-	for _, list := range [][]ruleCase{listenerCases(), httpCases(), clusterCases()} {
+	for _, list := range [][]ruleCase{listenerCases(), httpCases(), clusterCases(), partCases()} {
 		out = append(out, list...)
 	}
 	return out
 }
 
 func goodCases() []goodCase {
-	return append(append(listenerGoodCases(), httpGoodCases()...), clusterGoodCases()...)
+	return slices.Concat(listenerGoodCases(), httpGoodCases(), clusterGoodCases(), partGoodCases())
 }
 
 // rename sends a resource under another name than its own.

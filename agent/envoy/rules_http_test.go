@@ -282,7 +282,7 @@ func httpCases() []ruleCase {
 		}},
 		{106, "no path", finding.Reject, "", manager + "/accessLog/0/typedConfig/path", "at least 1", func(b *base) { b.file.Path = "" }},
 		{106, "no directory", finding.Reject, "", manager + "/accessLog/0/typedConfig/path", "no such directory", func(b *base) {
-			b.facts.Unwritable = map[string]string{"/var/log/a.log": "no such directory"}
+			b.facts.Host = &finding.Host{Unwritable: map[string]string{"/var/log/a.log": "no such directory"}}
 		}},
 		{107, "a filter that says nothing", finding.Reject, "", manager + "/accessLog/0/filter/filterSpecifier", "required", func(b *base) { b.hcm.AccessLog[0].Filter = &accesslogv3.AccessLogFilter{} }},
 		{107, "and of one", finding.Reject, "", manager + "/accessLog/0/filter/andFilter/filters", "at least 2", func(b *base) {

@@ -27,6 +27,9 @@ type Traffic struct {
 	proxies map[string]*flowProxy
 	inbound map[netip.AddrPort]inboundOf
 	shadow  *Traffic
+
+	// Build returns what the Envoy of a dataplane says of itself, nil where that is not known. Nil: of none it is.
+	Build func(dataplane string) *finding.Build
 }
 
 // flowProxy is a dataplane whose config is followed.
@@ -154,6 +157,7 @@ func (t *Traffic) withShadow(flow *Flow, target *Target, read func(*dialled) (*i
 			t.shadow = t
 		} else {
 			t.shadow = NewTraffic(m)
+			t.shadow.Build = t.Build
 		}
 	}
 	as := *target
@@ -211,7 +215,11 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 		return nil, fmt.Errorf("%s: unexpected spec %T", r.Key, r.Spec)
 	}
 	p := &flowProxy{dataplane: r, spec: spec, snapshot: cfg.Snapshot(), clusters: map[string]*clusterFacts{}}
-	p.config = match.Open(p.snapshot, &finding.Facts{})
+	facts := &finding.Facts{}
+	if t.Build != nil {
+		facts.Build = t.Build(name)
+	}
+	p.config = match.Open(p.snapshot, facts)
 	p.outbounds, _ = t.mesh.View.Outbounds(r)
 	if t.mesh.Policies != nil {
 		p.rules = t.mesh.Policies.Rules(r)

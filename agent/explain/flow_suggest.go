@@ -36,6 +36,7 @@ func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry,
 				continue
 			}
 			then := NewTraffic(t.mesh.WithPolicies(rs[0]))
+			then.Build = t.Build
 			q, err := then.proxy(target.From)
 			if err != nil {
 				continue

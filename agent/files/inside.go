@@ -2,6 +2,7 @@ package files
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -19,24 +20,12 @@ func OpenRegularInside(name string) (*os.File, error) {
 	}
 	defer root.Close()
 	base := filepath.Base(name)
-	if st, err := root.Stat(base); err != nil {
-		return nil, leadsOut(err)
-	} else if err := regular(name, st); err != nil {
-		return nil, err
-	}
-	f, err := root.OpenFile(base, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-	if err != nil {
+	f, err := openRegular(name, func() (fs.FileInfo, error) { return root.Stat(base) },
+		func(flags int) (*os.File, error) { return root.OpenFile(base, flags, 0) })
+	if err != nil && !errors.Is(err, errNotRegular) {
 		return nil, leadsOut(err)
 	}
-	st, err := f.Stat()
-	if err == nil {
-		err = regular(name, st)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }
 
 // leadsOut tells what the system says of a file from what [os.Root] says of a link, which has no error number.

@@ -11,16 +11,22 @@ import (
 // errNotRegular is for what stands in the place of a file.
 var errNotRegular = errors.New("not a regular file")
 
-// openRegular opens a regular file, or what a symbolic link leads to when that is one. It never blocks: a pipe or
+// OpenRegular opens a regular file, or what a symbolic link leads to when that is one. It never blocks: a pipe or
 // device is refused unopened where possible.
 func OpenRegular(name string) (*os.File, error) {
+	return openRegular(name, func() (fs.FileInfo, error) { return os.Stat(name) },
+		func(flags int) (*os.File, error) { return os.OpenFile(name, flags, 0) })
+}
+
+// openRegular looks at what stands under a name, opens it without blocking, and looks again.
+func openRegular(name string, stat func() (fs.FileInfo, error), open func(flags int) (*os.File, error)) (*os.File, error) {
 	// Opening a device can have effects, so what it is comes first; it may be another one at the open.
-	if st, err := os.Stat(name); err != nil {
+	if st, err := stat(); err != nil {
 		return nil, err
 	} else if err := regular(name, st); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	f, err := open(os.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY)
 	if err != nil {
 		return nil, err
 	}

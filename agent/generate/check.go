@@ -23,7 +23,7 @@ func (p *Proxy) Check(c *load.Checker, accepted *draft.Sealed) []finding.Finding
 		prev = &accepted.Resources
 	}
 	// These hold for every Envoy that starts with the bootstrap of this package.
-	return c.Check(prev, p.Snapshot(), &finding.Facts{Build: p.Build, StaticClusters: StaticClusters(), RE2Limit: math.MaxUint32, SecretsLater: p.placeholders()})
+	return c.Check(prev, p.Snapshot(), &finding.Facts{Build: p.Build, Host: p.Host, StaticClusters: StaticClusters(), RE2Limit: math.MaxUint32, SecretsLater: p.placeholders()})
 }
 
 // placeholders reports whether something in the config stands for a secret: nobody has yet made one, and at the border of a

@@ -99,6 +99,8 @@ type Proxy struct {
 	Sealed *draft.Sealed
 	// Build is what the Envoy says of itself; nil where that is not known.
 	Build *finding.Build
+	// Host is what is known of its process and its host, for the check; nil for nothing.
+	Host *finding.Host
 	// Warnings are about parts of the dataplane or the mesh that are not served as written.
 	Warnings []mesh.Warning
 

@@ -6,7 +6,9 @@ import (
 	"net/http"
 
 	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
@@ -38,6 +40,14 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 		return nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Busy", "another question is being worked on; repeat the request in a moment")
 	}
 	traffic := explain.NewTraffic(m)
+	if last := s.opts.Last(); last != nil {
+		traffic.Build = func(dataplane string) *finding.Build {
+			if p := last.published(node.Ref{Type: node.ProxyDataplane, Mesh: in, Name: dataplane}); p != nil {
+				return p.Build
+			}
+			return nil
+		}
+	}
 	var out *explain.Flow
 	var err error
 	if q.Connection != nil {

@@ -27,6 +27,7 @@ type CheckFunc func(p *generate.Proxy, c *load.Checker, had *draft.Sealed) []fin
 type verdict struct {
 	of        *draft.Sealed
 	build     *finding.Build    // of the client
+	host      *finding.Host     // of the client
 	listeners []*draft.Resource // that the client had
 	publish   *generate.Proxy   // its Sealed has other forms of what is withheld, or goes without
 	withheld  []draft.Withheld
@@ -45,13 +46,15 @@ const (
 func (p *pass) check(key node.Key, s *proxyState) {
 	v := &s.verdict
 	listeners := p.r.o.Publisher.Listeners(key)
-	if b := p.build(key); b != s.proxy.Build { // of a zone proxy, or of one that keeps its config
+	build := p.build(key) // it differs where the proxy is of a zone, or keeps its config
+	host := p.r.host(key, s, build)
+	if build != s.proxy.Build || host != s.proxy.Host {
 		next := *s.proxy
-		next.Build = b
+		next.Build, next.Host = build, host
 		s.proxy = &next
 	}
 	switch {
-	case v.build != s.proxy.Build:
+	case v.build != build || v.host != host:
 		*v = p.r.checkConfig(key, s, listeners)
 	case v.of == s.proxy.Sealed && (len(v.withheld) == 0 && v.failed == "" || draft.SameList(v.listeners, listeners)):
 	case p.r.stillFit(key, v, s.proxy):
@@ -69,6 +72,9 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	}
 	for i := range v.warnings {
 		p.warn(who, &v.warnings[i])
+	}
+	for _, text := range hostWarnings(host, &s.demands) {
+		p.problem(who, inspect.SeverityWarning, text)
 	}
 	if v.more > 0 {
 		p.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
@@ -100,7 +106,7 @@ func (r *Reconciler) stillFit(key node.Key, v *verdict, proxy *generate.Proxy) b
 // where there are any, since an address is free only once it has let go of it. A config that cannot be checked is published as it is.
 func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft.Resource) verdict {
 	began := time.Now()
-	v := verdict{of: s.proxy.Sealed, build: s.proxy.Build, listeners: listeners}
+	v := verdict{of: s.proxy.Sealed, build: s.proxy.Build, host: s.proxy.Host, listeners: listeners}
 	had := s.fit
 	if had == nil {
 		had = &draft.Sealed{}

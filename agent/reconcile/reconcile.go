@@ -70,7 +70,9 @@ type Options struct {
 	Registry prometheus.Registerer         // nil: no metrics
 	Generate GenerateFunc                  // nil: generate.Generate
 	Build    func(node.Key) *finding.Build // what the client of a node says of itself; nil: that is not known
-	Check    CheckFunc                     // nil: the check of [generate.Proxy]
+	// Host is what is known of the host of a node's client, whose config names these files. Nil: nothing is.
+	Host  func(key node.Key, files []string) *finding.Host
+	Check CheckFunc // nil: the check of [generate.Proxy]
 	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
 	Certificates *identity.Keeper
 	// SystemCA is the file of the authorities that the system trusts, for services outside the mesh. "": none.
@@ -113,6 +115,7 @@ type proxyState struct {
 	revision uint64    // of the store that proxy was made from
 	seen     time.Time // when it was connected last
 	verdict  verdict
+	demands  demands
 	fit      *draft.Sealed // published last that the check has found fit; nil: nothing was
 }
 

@@ -8,6 +8,7 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/node"
 )
@@ -70,6 +71,19 @@ func eachExtension(n *core.Node, fn func(category, typeName string)) {
 			}
 		}
 	}
+}
+
+// Peer returns who is at the other end of the newest stream of a node; false where there is none, or its client is no Envoy.
+func (s *Server) Peer(key node.Key) (access.Peer, bool) {
+	s.mu.Lock()
+	n := s.nodes[key]
+	s.mu.Unlock()
+	if n == nil {
+		return access.Peer{}, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.about.Peer, len(n.streams) > 0 && n.build != nil
 }
 
 // Build returns what the client of a node says of itself; nil where it is not known. It is not changed.

@@ -11,14 +11,30 @@ import (
 )
 
 func (a *app) tokenKeysCommand() *cobra.Command {
-	var conf configFlags
-	cmd := &cobra.Command{
+	type item struct {
+		ID      string    `json:"kid"`
+		Created time.Time `json:"created"`
+		Signs   bool      `json:"signs"`
+	}
+	return listTokens(a, &cobra.Command{
 		Use:     "keys",
 		Short:   "List the signing keys",
 		Long:    "Lists the signing keys, the newest first. The newest signs; the others verify the tokens that they signed until they are removed.",
 		Example: "  nearside token keys\n  nearside token keys -o json",
-		Args:    args(0, 0, "no arguments"),
-	}
+	}, (*token.Keys).List, func(k token.Key) item { return item{k.ID, k.Created, k.Signs} }, []string{"KEY", "CREATED", "SIGNS"}, func(k item) []string {
+		signs := "no"
+		if k.Signs {
+			signs = "yes"
+		}
+		return []string{k.ID, k.Created.Format(time.RFC3339), signs}
+	})
+}
+
+// listTokens completes a command that lists what read returns: item makes the documents, cells the rows of the table, of
+// which the first cell is the name.
+func listTokens[T, I any](a *app, cmd *cobra.Command, read func(*token.Keys) ([]T, error), item func(T) I, head []string, cells func(I) []string) *cobra.Command {
+	var conf configFlags
+	cmd.Args = args(0, 0, "no arguments")
 	conf.add(cmd)
 	format := outputFlag(cmd, "table", "json", "yaml", "name")
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -26,33 +42,24 @@ func (a *app) tokenKeysCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list, err := keys.List()
+		list, err := read(keys)
 		if err != nil && len(list) == 0 {
 			return notPermitted(err)
 		}
 		a.warnKeys(err)
-		type item struct {
-			ID      string    `json:"kid"`
-			Created time.Time `json:"created"`
-			Signs   bool      `json:"signs"`
-		}
-		items := each(list, func(k token.Key) item { return item{k.ID, k.Created, k.Signs} })
+		items := each(list, item)
 		if ok, err := a.printed(*format, items); ok {
 			return err
 		}
 		if *format == "name" {
-			for _, k := range list {
-				printLine(a.stdout, k.ID)
+			for _, i := range items {
+				printLine(a.stdout, cells(i)[0])
 			}
 			return nil
 		}
-		w := newTable(a.stdout, "KEY", "CREATED", "SIGNS")
-		for _, k := range list {
-			signs := "no"
-			if k.Signs {
-				signs = "yes"
-			}
-			w.row(k.ID, k.Created.Format(time.RFC3339), signs)
+		w := newTable(a.stdout, head...)
+		for _, i := range items {
+			w.row(cells(i)...)
 		}
 		return w.Flush()
 	}
@@ -178,45 +185,16 @@ func (a *app) revocable(keys *token.Keys, file string) (id string, until time.Ti
 }
 
 func (a *app) tokenRevokedCommand() *cobra.Command {
-	var conf configFlags
-	cmd := &cobra.Command{
+	type item struct {
+		ID    string    `json:"id"`
+		Until time.Time `json:"until"`
+	}
+	return listTokens(a, &cobra.Command{
 		Use:     "list-revoked",
 		Short:   "List the revoked tokens",
 		Long:    "Lists the ids of the revoked tokens, and until when each is kept in the list.",
 		Example: "  nearside token list-revoked\n  nearside token list-revoked -o json",
-		Args:    args(0, 0, "no arguments"),
-	}
-	conf.add(cmd)
-	format := outputFlag(cmd, "table", "json", "yaml", "name")
-	cmd.RunE = func(*cobra.Command, []string) error {
-		keys, err := conf.tokenKeys(a)
-		if err != nil {
-			return err
-		}
-		list, err := keys.Revocations()
-		if err != nil && len(list) == 0 {
-			return notPermitted(err)
-		}
-		a.warnKeys(err)
-		type item struct {
-			ID    string    `json:"id"`
-			Until time.Time `json:"until"`
-		}
-		items := each(list, func(r token.Revocation) item { return item{r.ID, r.Until} })
-		if ok, err := a.printed(*format, items); ok {
-			return err
-		}
-		if *format == "name" {
-			for _, r := range list {
-				printLine(a.stdout, r.ID)
-			}
-			return nil
-		}
-		w := newTable(a.stdout, "ID", "UNTIL")
-		for _, r := range list {
-			w.row(r.ID, r.Until.Format(time.RFC3339))
-		}
-		return w.Flush()
-	}
-	return cmd
+	}, (*token.Keys).Revocations, func(r token.Revocation) item { return item{r.ID, r.Until} }, []string{"ID", "UNTIL"}, func(r item) []string {
+		return []string{r.ID, r.Until.Format(time.RFC3339)}
+	})
 }

@@ -59,8 +59,24 @@ type Facts struct {
 	Build *Build
 	// Taken are ports that others than this proxy hold: "address:port" to a word about the holder.
 	Taken map[string]string
-	// Unwritable are the files that Envoy cannot open for its logs, with the reason.
+	// Host is what is known of the Envoy's process and of the files that it sees; nil for nothing.
+	Host *Host
+}
+
+// Host is what is known of the process of an Envoy, and of the host around it. It is not changed.
+type Host struct {
+	// Unwritable are the files that Envoy cannot open for its logs, with the reason and what to do.
 	Unwritable map[string]string
+	// Guessed is true where Envoy may see other files than those that were looked at: what is unwritable there is no more
+	// than a warning.
+	Guessed bool
+	// OpenFiles is how many files the process may have open, as the hard limit is; 0 where that is not known.
+	OpenFiles uint64
+	// Workers are the threads that serve connections; 0 where that is not known.
+	Workers int
+	// Resolver says how the name servers have changed since the Envoy has read which they are; "" where they have not, or
+	// that is not known.
+	Resolver string
 }
 
 // part names an element of a repeated field.

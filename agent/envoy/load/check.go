@@ -42,6 +42,34 @@ func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []find
 	return out
 }
 
+// Demands are what a config takes from the host of its Envoy.
+type Demands struct {
+	Files   []string // that Envoy opens for its logs, sorted
+	Sockets int      // listeners and their addresses, each of which has a socket for each worker
+	Names   bool     // Envoy's usual resolver looks host names up
+}
+
+// Demands returns what a config takes from the host of its Envoy.
+func (c *Checker) Demands(s *envoy.Snapshot) (out Demands) {
+	c.cache.begin()
+	for _, l := range c.cache.all(envoy.KindListener, s[envoy.KindListener]) {
+		for _, f := range l.files {
+			out.Files = append(out.Files, f.path)
+		}
+		for _, b := range l.binds {
+			if b.binds {
+				out.Sockets++
+			}
+		}
+	}
+	for _, r := range c.cache.all(envoy.KindCluster, s[envoy.KindCluster]) {
+		out.Names = out.Names || r.resolves
+	}
+	slices.Sort(out.Files)
+	out.Files = slices.Compact(out.Files)
+	return out
+}
+
 // Check is [Checker.Check] without memory.
 func Check(prev, next *envoy.Snapshot, facts *finding.Facts) []finding.Finding {
 	var c Checker
@@ -67,5 +95,5 @@ func (c *Checker) Plain(k envoy.Kind, r *envoy.Resource) bool {
 	c.cache.begin()
 	c.cache.used = used // what the last config needs is kept
 	found := c.cache.get(k, r)
-	return len(found.findings)+len(found.refs)+len(found.regexes)+len(found.files)+len(found.binds) == 0 && !found.blocked
+	return len(found.findings)+len(found.newer)+len(found.refs)+len(found.regexes)+len(found.files)+len(found.binds) == 0 && !found.blocked
 }

@@ -71,6 +71,10 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 	defer func() { s.bound(from) }()
 	s.out = append(s.out, found.findings...)
 	blocked := found.blocked
+	if facts.Build == nil || !facts.Build.Version.Below(1, 37) {
+		s.out = append(s.out, found.newer...)
+		blocked = blocked || slices.ContainsFunc(found.newer, func(f finding.Finding) bool { return f.Severity.Blocks() })
+	}
 	place := finding.Place{Type: k.URL(), Resource: r.Name}
 	report := func(rule int, severity finding.Severity, pointer, format string, args ...any) {
 		blocked = blocked || severity.Blocks()
@@ -102,9 +106,13 @@ func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy
 			report(58, finding.Warning, re.pointer, "the program of this regular expression has %d instructions here, and more in RE2: it may be above re2.max_program_size.error_level, %d", re.size, limit)
 		}
 	}
-	for _, f := range found.files {
-		if why, bad := facts.Unwritable[f.path]; bad {
-			report(106, finding.Reject, f.pointer, "Envoy cannot open %q: %s", clip.Value(f.path), why)
+	if h := facts.Host; h != nil {
+		for _, f := range found.files {
+			if why, bad := h.Unwritable[f.path]; bad && h.Guessed {
+				report(106, finding.Warning, f.pointer, "unless Envoy has a file system of its own, it cannot open %q: %s", clip.Value(f.path), why)
+			} else if bad {
+				report(106, finding.Reject, f.pointer, "Envoy cannot open %q: %s", clip.Value(f.path), why)
+			}
 		}
 	}
 	switch k {

@@ -87,6 +87,7 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 	default:
 		checkEndpointAddresses(s, m)
 	}
+	s.out.resolves = resolves(m)
 	if r := m.GetTypedDnsResolverConfig(); r != nil && (m.GetType() == clusterv3.Cluster_STRICT_DNS || m.GetType() == clusterv3.Cluster_LOGICAL_DNS) {
 		if name, ok := strings.CutPrefix(r.GetTypedConfig().GetTypeUrl(), envoy.TypePrefix); ok && !slices.Contains(resolvers, name) {
 			s.report(23, finding.Reject, "typedDnsResolverConfig/typedConfig", "%s is no DNS resolver: give one of %s", match.ShortURL(r.GetTypedConfig().GetTypeUrl()), strings.Join(resolvers, ", "))
@@ -100,6 +101,23 @@ func checkDiscovery(s *subject, m *clusterv3.Cluster) {
 			s.report(80, finding.Reject, "loadAssignment", "a LOGICAL_DNS cluster has exactly one locality with one endpoint")
 		}
 	}
+}
+
+// resolves reports whether a cluster has a host name that Envoy's usual resolver, c-ares, looks up with the servers of the
+// system.
+func resolves(m *clusterv3.Cluster) bool {
+	if m.GetType() != clusterv3.Cluster_STRICT_DNS && m.GetType() != clusterv3.Cluster_LOGICAL_DNS || m.GetTypedDnsResolverConfig() != nil ||
+		m.GetDnsResolutionConfig() != nil || len(m.GetDnsResolvers()) > 0 {
+		return false
+	}
+	for _, l := range m.GetLoadAssignment().GetEndpoints() {
+		for _, e := range l.GetLbEndpoints() {
+			if sa := e.GetEndpoint().GetAddress().GetSocketAddress(); sa != nil && !isIP(sa) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // resolvers are the types of DNS resolvers. Envoy looks for the one of a cluster where the cluster needs it.
@@ -153,7 +171,7 @@ func checkBalancer(s *subject, m *clusterv3.Cluster) {
 			s.report(86, finding.Reject, "ringHashLbConfig", "the minimum ring size %d is above the maximum %d", low, high)
 		}
 	}
-	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && m.GetLbPolicy() == clusterv3.Cluster_MAGLEV && m.GetLoadBalancingPolicy() == nil && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
+	if v := m.GetMaglevLbConfig().GetTableSize(); v != nil && m.GetLbPolicy() == clusterv3.Cluster_MAGLEV && m.GetLoadBalancingPolicy() == nil && v.GetValue() != 1 && !new(big.Int).SetUint64(v.GetValue()).ProbablyPrime(0) {
 		s.report(86, finding.Reject, "maglevLbConfig/tableSize", "the table size %d is not a prime number", v.GetValue())
 	}
 }
@@ -203,7 +221,10 @@ func checkAssignment(s *subject, m *endpointv3.ClusterLoadAssignment) {
 			return
 		}
 		var endpoints uint64
-		for _, e := range l.GetLbEndpoints() {
+		for j, e := range l.GetLbEndpoints() {
+			if e.GetEndpoint() != nil && e.GetEndpoint().GetAddress().GetAddress() == nil {
+				s.report(78, finding.Reject, finding.Part("endpoints", i, "lbEndpoints", index(j), "endpoint/address"), "the endpoint has no address")
+			}
 			endpoints += uint64(max(1, e.GetLoadBalancingWeight().GetValue()))
 		}
 		if endpoints > 1<<32-1 {

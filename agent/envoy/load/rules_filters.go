@@ -125,6 +125,9 @@ func checkTCPProxy(s *subject, m *tcpv3.TcpProxy) {
 	if b := m.GetBackoffOptions(); b.GetMaxInterval() != nil && b.GetMaxInterval().AsDuration() < b.GetBaseInterval().AsDuration() {
 		s.report(66, finding.Reject, "backoffOptions/maxInterval", "max_interval %v is below base_interval %v", b.GetMaxInterval().AsDuration(), b.GetBaseInterval().AsDuration())
 	}
+	if m.GetUpstreamConnectMode() != tcpv3.UpstreamConnectMode_IMMEDIATE && m.GetMaxEarlyDataBytes() == nil {
+		s.reportNewer(206, finding.Reject, "maxEarlyDataBytes", "upstream_connect_mode %s needs it: say how many bytes are read before the connection is made", m.GetUpstreamConnectMode())
+	}
 	for i, w := range m.GetWeightedClusters().GetClusters() {
 		s.refer(envoy.KindCluster, w.GetName(), finding.Part("weightedClusters/clusters", i, "name"), 31, finding.Unusable, then)
 	}

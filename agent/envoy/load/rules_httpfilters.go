@@ -12,6 +12,7 @@ import (
 	admissionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/admission_control/v3"
 	apikeyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/api_key_auth/v3"
 	basicv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/basic_auth/v3"
+	authzv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
 	transcoderv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_json_transcoder/v3"
 	headerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_to_metadata/v3"
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/health_check/v3"
@@ -296,5 +297,12 @@ func checkAdmission(s *subject, m *admissionv3.AdmissionControl) {
 		if r.GetStart() < 100 || r.GetEnd() > 600 || r.GetStart() > r.GetEnd() {
 			s.report(205, finding.Reject, finding.Part("successCriteria/httpCriteria/httpSuccessStatus", i), "[%d, %d) is no range of statuses: they are in [100, 600)", r.GetStart(), r.GetEnd())
 		}
+	}
+}
+
+// checkAuthzService checks where requests are authorized over HTTP.
+func checkAuthzService(s *subject, m *authzv3.HttpService) {
+	if p := m.GetPathPrefix(); p != "" && p[0] != '/' {
+		s.report(205, finding.Reject, "pathPrefix", "%q is put before paths: it begins with /", clip.Value(p))
 	}
 }

@@ -24,8 +24,11 @@ func checkListener(s *subject, m *listenerv3.Listener) {
 			s.report(2, finding.Reject, "filterChains", "there is no filter chain: give at least one, or a default one")
 		}
 	}
+	if m.GetApiListener() != nil {
+		s.report(23, finding.Reject, "apiListener", "an API listener is for gRPC clients and Envoy Mobile: give an address and filter chains")
+	}
 	if m.GetFcdsConfig() != nil && m.GetFilterChainMatcher() == nil {
-		s.report(2, finding.Reject, "fcdsConfig", "filter chains that are discovered need a filter_chain_matcher")
+		s.reportNewer(2, finding.Reject, "fcdsConfig", "filter chains that are discovered need a filter_chain_matcher")
 	}
 	checkBalance(s, m)
 	checkChains(s, m)
@@ -99,6 +102,9 @@ func own(s *subject, m *listenerv3.Listener, a *corev3.Address, at string) {
 	}
 	if sa.GetIpv4Compat() && (!addr.Is6() || addr != netip.IPv6Unspecified() && !addr.Is4In6()) {
 		s.report(14, finding.Reject, at+"/socketAddress/ipv4Compat", "ipv4_compat is for :: and IPv4-mapped addresses, not for %s", addr)
+	}
+	if addr.Is4In6() && !sa.GetIpv4Compat() && match.BoundToPort(m) {
+		s.report(25, finding.Reject, at+"/socketAddress/address", "%s is an IPv4 address in IPv6 form, and Envoy binds it for IPv6 alone, which no system allows: write %s", addr, addr.Unmap())
 	}
 	host := addr.String()
 	s.out.binds = append(s.out.binds, bind{

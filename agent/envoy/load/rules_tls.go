@@ -185,6 +185,13 @@ func checkValidation(s *subject, m *tlsv3.CertificateValidationContext) {
 	}
 }
 
+// checkSANMatcher checks which names of a peer are asked for.
+func checkSANMatcher(s *subject, m *tlsv3.SubjectAltNameMatcher) {
+	if m.GetSanType() == tlsv3.SubjectAltNameMatcher_OTHER_NAME && m.GetOid() == "" {
+		s.report(95, finding.Reject, "oid", "a name of type OTHER_NAME is told from others by its oid: give it")
+	}
+}
+
 // checkTLSParameters checks versions and ciphers.
 func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
 	low, high := m.GetTlsMinimumProtocolVersion(), m.GetTlsMaximumProtocolVersion()

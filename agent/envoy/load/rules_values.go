@@ -9,6 +9,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
@@ -116,6 +117,26 @@ func checkFormatText(s *subject, rule int, text, at string, formatters ...*corev
 		return
 	}
 	s.report(rule, severity, at, "%v", fault)
+}
+
+// checkOperation checks the format of the name of a span.
+func checkOperation(s *subject, text, at string) {
+	_, err := substitution.ParseFormat(text)
+	if fault := (*substitution.FormatError)(nil); errors.As(err, &fault) {
+		s.reportNewer(50, finding.Reject, at, "%v", fault)
+	}
+}
+
+// checkRouteTracing checks how a route names spans.
+func checkRouteTracing(s *subject, m *routev3.Tracing) {
+	checkOperation(s, m.GetOperation(), "operation")
+	checkOperation(s, m.GetUpstreamOperation(), "upstreamOperation")
+}
+
+// checkManagerTracing checks how an HTTP connection manager names spans.
+func checkManagerTracing(s *subject, m *hcmv3.HttpConnectionManager_Tracing) {
+	checkOperation(s, m.GetOperation(), "operation")
+	checkOperation(s, m.GetUpstreamOperation(), "upstreamOperation")
 }
 
 // beyondGrammar reports whether checkSegment may have something to say about a segment.

@@ -39,7 +39,8 @@ type pathElement struct {
 // checked is what is known of a resource by itself. It holds for every proxy.
 type checked struct {
 	findings []finding.Finding
-	blocked  bool // a finding blocks
+	newer    []finding.Finding // of Envoys from 1.37 on, which alone know the field
+	blocked  bool              // a finding blocks
 	refs     []ref
 	uses     uses // extensions
 	binds    []bind
@@ -47,6 +48,7 @@ type checked struct {
 	files    []sink  // that Envoy opens for its logs
 	socket   string  // of a listener: what must stay as it is while it is updated
 	secret   string  // of a secret: its kind
+	resolves bool    // of a cluster: its host names are resolved by Envoy's usual resolver
 }
 
 // ref is a reference to another resource.
@@ -126,6 +128,15 @@ func (s *subject) reportWith(others []string, rule int, severity finding.Severit
 		f.Others = append(f.Others, p)
 	}
 	s.out.findings = append(s.out.findings, f)
+}
+
+// reportNewer is report for a fault in a field that older Envoys than 1.37 pass over.
+func (s *subject) reportNewer(rule int, severity finding.Severity, part, format string, args ...any) {
+	if len(s.out.newer) < maxFindings {
+		at := s.place
+		at.Pointer = s.pointer(part)
+		s.out.newer = append(s.out.newer, finding.Finding{Rule: rule, Severity: severity, Place: at, Message: fmt.Sprintf(format, args...)})
+	}
 }
 
 // refer notes a reference from a part of the present message.

@@ -17,7 +17,7 @@ type template struct {
 // newTemplate returns a template, nil where the findings cannot be told from the shape: those with findings, and those
 // of which it is not sure which names the references come from.
 func newTemplate(s *shaper, k envoy.Kind, c *checked) *template {
-	if len(c.findings) > 0 || len(c.binds) > 1 || s.ips != len(c.binds) || s.ports != len(c.binds) {
+	if len(c.findings)+len(c.newer) > 0 || len(c.binds) > 1 || s.ips != len(c.binds) || s.ports != len(c.binds) {
 		return nil
 	}
 	if len(c.binds) == 1 && (c.binds[0].host != s.ip.String() || c.binds[0].port != s.port) {

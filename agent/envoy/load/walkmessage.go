@@ -147,7 +147,7 @@ func (w *walker) packed(a *anypb.Any, in slot) {
 
 // weight grows with everything that is noted of a resource.
 func (s *subject) weight() int {
-	return len(s.out.findings) + len(s.out.refs) + len(s.out.binds) + len(s.out.regexes) + len(s.out.files) + s.contextual
+	return len(s.out.findings) + len(s.out.newer) + len(s.out.refs) + len(s.out.binds) + len(s.out.regexes) + len(s.out.files) + s.contextual
 }
 
 func (w *walker) unpack(a *anypb.Any, in slot) {

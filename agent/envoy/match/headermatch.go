@@ -63,7 +63,7 @@ func (h *headerMatch) matches(s *stream) bool {
 		n, err := strconv.ParseInt(v, 10, 64)
 		return (err == nil && n >= h.from && n < h.to) != h.invert
 	}
-	return h.value.matches(v) != h.invert
+	return h.value.fits(s, v) != h.invert
 }
 
 // text describes what the matcher wants.

@@ -35,6 +35,8 @@ func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Place) *Trace {
 		return w.end(Accepted, LevelNetworkFilter, "", "an HTTP connection manager takes the connection; what becomes of requests depends on them")
 	}
 	s := newStream(w.req, &w.socket.seen, w.conn.Peer, w.tls)
+	b := w.config.facts.Build
+	s.latin1 = b != nil && b.Version.From(1, 39)
 	w.prepare(m, s)
 	routes, place := w.routes(m, at)
 	if routes == nil {

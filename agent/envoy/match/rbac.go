@@ -178,7 +178,7 @@ func (e *rbac) onRequest(fits func(*stream) bool) truth {
 
 func (e *rbac) path(p *matcherv3.PathMatcher) truth {
 	m := compileString(p.GetPath())
-	return e.onRequest(func(s *stream) bool { return m.matches(withoutQuery(s.path)) })
+	return e.onRequest(func(s *stream) bool { return m.fits(s, withoutQuery(s.path)) })
 }
 
 func inRange(r *corev3.CidrRange, a netip.Addr) truth {

@@ -14,6 +14,7 @@ type stream struct {
 	headers                    map[string]string
 	names                      []string // of headers, in lower case, for messages
 	roll                       uint64
+	latin1                     bool // regular expressions see bytes, as Latin-1, and not UTF-8
 }
 
 // newStream takes a request on a connection. Several headers of one name are joined by commas, as Envoy does to compare

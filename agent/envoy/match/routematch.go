@@ -57,7 +57,7 @@ func (m *routeMatch) matches(s *stream) (truth, string) {
 		v, ok := queryValue(s.path, q.GetName())
 		switch p := q.GetQueryParameterMatchSpecifier().(type) {
 		case *routev3.QueryParameterMatcher_StringMatch:
-			if want := compileString(p.StringMatch); !ok || !want.matches(v) {
+			if want := compileString(p.StringMatch); !ok || !want.fits(s, v) {
 				return no, fmt.Sprintf("wants query parameter %s %s", clip.Value(q.GetName()), want.text())
 			}
 		case *routev3.QueryParameterMatcher_PresentMatch:
@@ -92,7 +92,7 @@ func (m *routeMatch) matchesPath(s *stream) (truth, string) {
 		}
 		return no, fmt.Sprintf("wants path %s", clip.Value(m.path))
 	case 'r':
-		if m.regex.matches(path) {
+		if m.regex.fits(s, path) {
 			return yes, ""
 		}
 		return no, fmt.Sprintf("wants path %s", m.regex.text())
@@ -129,7 +129,7 @@ func (m *routeMatch) matchesRest(s *stream) (truth, string) {
 	}
 	for _, c := range m.source.GetCookies() {
 		v, ok := cookie(s, c.GetName())
-		if want := compileString(c.GetStringMatch()); !ok || want.matches(v) == c.GetInvertMatch() {
+		if want := compileString(c.GetStringMatch()); !ok || want.fits(s, v) == c.GetInvertMatch() {
 			return no, fmt.Sprintf("wants cookie %s", clip.Value(c.GetName()))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"unicode/utf8"
 
 	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -43,6 +44,29 @@ func (m *stringMatch) matches(v string) bool {
 		return strings.Contains(v, m.value)
 	}
 	return false
+}
+
+// fits is matches for a value of a request. Envoys from 1.39 on have RE2 read pattern and value as Latin-1, so that a dot is
+// one byte of a character; that makes a difference beyond ASCII alone.
+func (m *stringMatch) fits(s *stream, v string) bool {
+	if m.kind != 'r' || !s.latin1 || isASCII(v) && isASCII(m.value) {
+		return m.matches(v)
+	}
+	re, _, err := CompileRegex(fromLatin1(m.value))
+	return err == nil && re.MatchString(fromLatin1(v))
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
+}
+
+// fromLatin1 makes a character of each byte.
+func fromLatin1(s string) string {
+	out := make([]rune, len(s))
+	for i := range len(s) {
+		out[i] = rune(s[i])
+	}
+	return string(out)
 }
 
 // text describes the matcher.

@@ -1,0 +1,40 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+// TestLogDirectoryIsMissing has a policy with a log that a real Envoy cannot open: its listener is withheld with what to do,
+// Envoy rejects nothing, and once the directory is there the policy is applied by itself.
+func TestLogDirectoryIsMissing(t *testing.T) {
+	realEnvoy(t)
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), fmt.Sprintf("{type: Mesh, name: default}\n---\n{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.1, "+
+		"inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [{port: %d, tags: {kuma.io/service: svc-2}}]}}\n", freePort(t), freePort(t)))
+	startEnvoy(t, r.Agent, "web")
+	dir := filepath.Join(t.TempDir(), "logs")
+	agenttest.ByAPI(t, r.Store(), accessLog(filepath.Join(dir, "a.log")))
+	got := waitFor(t, r, "MeshAccessLog", "logs")
+	if got.State != client.StateRejected || len(got.Rejected) == 0 || got.Rejected[0].By != client.HeldByCheck ||
+		!strings.Contains(got.Rejected[0].Reason, "the directory "+dir+" does not exist; make it") {
+		t.Fatalf("the directory is missing: %+v", got)
+	}
+	agenttest.Do(t, os.Mkdir(dir, 0o755))
+	tick := time.NewTicker(100 * time.Millisecond) // no event tells that the directory was seen
+	defer tick.Stop()
+	agenttest.Await(t, "the policy is applied", tick.C, func() bool {
+		return waitFor(t, r, "MeshAccessLog", "logs").State == client.StateApplied
+	})
+	if n := metric(t, r.Agent, "nearside_xds_nacks_total", "listener"); n != 0 {
+		t.Errorf("Envoy has rejected %v responses", n)
+	}
+}
