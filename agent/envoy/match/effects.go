@@ -2,7 +2,9 @@ package match
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -110,7 +112,7 @@ func (w *walk) fault(step *Step, config, special *anypb.Any, s *stream) *Trace {
 		p, fixed := percentOf(d.GetPercentage()), d.GetFixedDelay()
 		switch {
 		case fixed != nil && p > 0:
-			w.effect(EffectDelay, p, 0, "%s delayed by %s", percentText(p), fixed.AsDuration())
+			w.effect(EffectDelay, p, 0, "%s delayed by %s", percentText(p), timeText(fixed.AsDuration()))
 		case fixed == nil:
 			step.note("headers of the request may ask for a delay")
 		}
@@ -184,7 +186,7 @@ func rateText(b *typev3.TokenBucket, what string) string {
 	if t := b.GetTokensPerFill(); t != nil {
 		each = t.GetValue()
 	}
-	text := fmt.Sprintf("at most %d %s in %s", each, what, b.GetFillInterval().AsDuration())
+	text := fmt.Sprintf("at most %d %s in %s", each, what, timeText(b.GetFillInterval().AsDuration()))
 	if b.GetMaxTokens() > each {
 		text += fmt.Sprintf(", %d at once", b.GetMaxTokens())
 	}
@@ -204,7 +206,7 @@ func (w *walk) limits(m *hcmv3.HttpConnectionManager, o overrides, upgrade strin
 	route := o.route.GetRoute()
 	if upgrade == "" { // an upgraded stream has no end of the request, from which the time of the route counts
 		if d := durationOr(route.GetTimeout(), routeTimeout); d > 0 {
-			w.effect(EffectTimeout, 100, 504, "a request may take %s, then 504", d)
+			w.effect(EffectTimeout, 100, 504, "a request may take %s, then 504", timeText(d))
 		}
 	}
 	idle := durationOr(m.GetStreamIdleTimeout(), streamIdle)
@@ -212,7 +214,7 @@ func (w *walk) limits(m *hcmv3.HttpConnectionManager, o overrides, upgrade strin
 		idle = d.AsDuration()
 	}
 	if idle > 0 {
-		w.effect(EffectTimeout, 100, 0, "a request on which nothing moves for %s ends", idle)
+		w.effect(EffectTimeout, 100, 0, "a request on which nothing moves for %s ends", timeText(idle))
 	}
 	retry := route.GetRetryPolicy()
 	if retry == nil {
@@ -224,6 +226,7 @@ func (w *walk) limits(m *hcmv3.HttpConnectionManager, o overrides, upgrade strin
 	for i := range w.trace.Effects[from:] {
 		w.trace.Effects[from+i].Step = at
 	}
+	slices.SortStableFunc(w.trace.Effects, func(a, b Effect) int { return a.Step - b.Step })
 }
 
 func retryText(r *routev3.RetryPolicy) string {
@@ -240,9 +243,21 @@ func retryText(r *routev3.RetryPolicy) string {
 		text += fmt.Sprintf("%c%d", " ,"[min(i, 1)], c)
 	}
 	if d := r.GetPerTryTimeout(); d.AsDuration() > 0 {
-		text += fmt.Sprintf(", each try within %s", d.AsDuration())
+		text += fmt.Sprintf(", each try within %s", timeText(d.AsDuration()))
 	}
 	return text
+}
+
+// timeText writes a duration without the parts that are zero at its end: 1h for 1h0m0s.
+func timeText(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 func durationOr(d *durationpb.Duration, otherwise time.Duration) time.Duration {

@@ -100,7 +100,9 @@ func (w *walk) tcp(m *tcpv3.TcpProxy, at finding.Place) *Trace {
 	if w.req != nil {
 		w.trace.Steps[len(w.trace.Steps)-1].note("the TCP proxy forwards the bytes of the request without looking at it")
 	}
-	w.effect(EffectTimeout, 100, 0, "a connection on which nothing moves for %s is closed", durationOr(m.GetIdleTimeout(), tcpIdle))
-	w.trace.Effects[len(w.trace.Effects)-1].Step--
+	if idle := durationOr(m.GetIdleTimeout(), tcpIdle); idle > 0 {
+		w.effect(EffectTimeout, 100, 0, "a connection on which nothing moves for %s is closed", timeText(idle))
+		w.trace.Effects[len(w.trace.Effects)-1].Step--
+	}
 	return w.forward(clusters, total)
 }
