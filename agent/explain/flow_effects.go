@@ -28,12 +28,24 @@ func (e *FlowEffect) String() string {
 	return text
 }
 
+// Upstream is a request as a cluster gets it.
+type Upstream = match.Upstream
+
 // FlowMirror is a cluster that gets a copy of the request.
 type FlowMirror struct {
-	Cluster string          `json:"cluster"`
-	Percent float64         `json:"percent"`           // of the requests
-	Missing bool            `json:"missing,omitempty"` // the config has no such cluster
-	Request *match.Upstream `json:"request"`           // as it gets there
+	Cluster string    `json:"cluster"`
+	Percent float64   `json:"percent"`           // of the requests
+	Missing bool      `json:"missing,omitempty"` // the config has no such cluster
+	Request *Upstream `json:"request"`           // as it gets there
+}
+
+// String says how many requests go where.
+func (m *FlowMirror) String() string {
+	text := fmt.Sprintf("%s of the requests -> %s", match.PercentText(m.Percent), m.Cluster)
+	if m.Missing {
+		text += " (there is no such cluster)"
+	}
+	return text
 }
 
 // FlowWait is what becomes of a client that waits for the server to speak first.

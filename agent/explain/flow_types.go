@@ -3,7 +3,6 @@ package explain
 import (
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 )
 
@@ -119,7 +118,7 @@ type FlowCluster struct {
 	Endpoints int      `json:"endpoints"`         // how many
 	Addresses []string `json:"addresses"`         // the first of them
 	// Request is the request as the cluster gets it, but for what Envoy adds by itself; nil for a connection.
-	Request *match.Upstream `json:"request,omitempty"`
+	Request *Upstream `json:"request,omitempty"`
 }
 
 // FlowStep is the answer to one question on the way.

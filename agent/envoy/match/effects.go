@@ -80,7 +80,8 @@ func percentOf(f *typev3.FractionalPercent) float64 {
 	return min(100, float64(f.GetNumerator())*100/float64(Denominator(f.GetDenominator())))
 }
 
-func percentText(p float64) string { return strconv.FormatFloat(p, 'g', -1, 64) + " %" }
+// PercentText writes a percentage without zeros at its end: "0.5 %".
+func PercentText(p float64) string { return strconv.FormatFloat(p, 'g', -1, 64) + " %" }
 
 // fault evaluates a fault filter, with the config of the route in place of its own where there is one. The result is the
 // end where every request is aborted, or nil to go on.
@@ -112,14 +113,14 @@ func (w *walk) fault(step *Step, config, special *anypb.Any, s *stream) *Trace {
 		p, fixed := percentOf(d.GetPercentage()), d.GetFixedDelay()
 		switch {
 		case fixed != nil && p > 0:
-			w.effect(EffectDelay, p, 0, "%s delayed by %s", percentText(p), timeText(fixed.AsDuration()))
+			w.effect(EffectDelay, p, 0, "%s delayed by %s", PercentText(p), timeText(fixed.AsDuration()))
 		case fixed == nil:
 			step.note("headers of the request may ask for a delay")
 		}
 	}
 	if r := m.GetResponseRateLimit(); r.GetFixedLimit() != nil {
 		if p := percentOf(r.GetPercentage()); p > 0 {
-			w.effect(EffectBandwidth, p, 0, "%s answered at %d KiB/s", percentText(p), r.GetFixedLimit().GetLimitKbps())
+			w.effect(EffectBandwidth, p, 0, "%s answered at %d KiB/s", PercentText(p), r.GetFixedLimit().GetLimitKbps())
 		}
 	}
 	abort := m.GetAbort()
@@ -128,13 +129,13 @@ func (w *walk) fault(step *Step, config, special *anypb.Any, s *stream) *Trace {
 		step.note("headers of the request may ask for an abort")
 	}
 	if status == 0 && abort.GetGrpcStatus() != 0 && p > 0 {
-		w.effect(EffectAbort, p, 0, "%s aborted with gRPC status %d", percentText(p), abort.GetGrpcStatus())
+		w.effect(EffectAbort, p, 0, "%s aborted with gRPC status %d", PercentText(p), abort.GetGrpcStatus())
 	}
 	if status == 0 || p == 0 {
 		w.step(*step)
 		return nil
 	}
-	w.effect(EffectAbort, p, status, "%s aborted with %d", percentText(p), status)
+	w.effect(EffectAbort, p, status, "%s aborted with %d", PercentText(p), status)
 	w.step(*step)
 	if p < 100 || m.GetUpstreamCluster() != "" || len(m.GetDownstreamNodes()) > 0 || m.GetMaxActiveFaults() != nil {
 		return nil
