@@ -11,10 +11,10 @@ import (
 
 // FlowEffect is what may happen on the way through a proxy to some of the connections or requests that take it.
 type FlowEffect struct {
-	Kind    match.EffectKind `json:"kind"`             // abort, delay, bandwidth, rate-limit, timeout or retry
-	Percent float64          `json:"percent"`          // of the connections or requests
-	Status  uint32           `json:"status,omitempty"` // of the response that Envoy gives then
-	Text    string           `json:"text"`             // "10 % aborted with 503"
+	Kind    string  `json:"kind"`             // abort, delay, bandwidth, rate-limit, timeout or retry
+	Percent float64 `json:"percent"`          // of the connections or requests
+	Status  uint32  `json:"status,omitempty"` // of the response that Envoy gives then
+	Text    string  `json:"text"`             // "10 % aborted with 503"
 	// Policies are what it follows from, empty where it is what holds without a policy.
 	Policies []FlowPolicy `json:"policies"`
 }
@@ -72,7 +72,7 @@ func (a *about) effects(f *Way) {
 	f.Location = tr.Location
 	for i := range tr.Effects {
 		e := &tr.Effects[i]
-		out := FlowEffect{Kind: e.Kind, Percent: e.Percent, Status: e.Status, Text: e.Text, Policies: []FlowPolicy{}}
+		out := FlowEffect{Kind: e.Kind.String(), Percent: e.Percent, Status: e.Status, Text: e.Text, Policies: []FlowPolicy{}}
 		for p := range a.t.plugins() {
 			if slices.Contains(p.Effects, e.Kind) {
 				for _, d := range p.Kinds {
@@ -98,8 +98,12 @@ func (a *about) effects(f *Way) {
 func (f *Way) disturbances() []string {
 	var out []string
 	for i := range f.Effects {
-		if e := &f.Effects[i]; e.Kind <= match.EffectRateLimit && !(e.Kind == match.EffectAbort && e.Percent == 100) {
-			out = append(out, e.String())
+		switch e := &f.Effects[i]; e.Kind {
+		case match.EffectTimeout.String(), match.EffectRetry.String():
+		default:
+			if e.Status == 0 || e.Status != f.Status { // else it is the reason itself
+				out = append(out, e.String())
+			}
 		}
 	}
 	return out
