@@ -114,6 +114,9 @@ func revisions(f *explain.Flow, snap *store.Snapshot) {
 		for i := range w.Steps {
 			set(w.Steps[i].Policies)
 		}
+		for i := range w.Effects {
+			set(w.Effects[i].Policies)
+		}
 	}
 	way(&f.Way)
 	for i := range f.Servers {
