@@ -62,6 +62,7 @@ type (
 	FlowPolicy         = explain.FlowPolicy
 	FlowStep           = explain.FlowStep
 	FlowTarget         = explain.Target
+	FlowUpstream       = explain.Upstream
 	FlowWay            = explain.Way
 	RequestHeader      = explain.Header
 	RequestQuestion    = explain.RequestQuestion

@@ -30,6 +30,7 @@ type Traffic struct {
 
 	// Build returns what the Envoy of a dataplane says of itself, nil where that is not known. Nil: of none it is.
 	Build func(dataplane string) *finding.Build
+	live  func(dataplane string) *Live // nil: the config that is made decides
 }
 
 // flowProxy is a dataplane whose config is followed.
@@ -41,6 +42,8 @@ type flowProxy struct {
 	outbounds []mesh.Outbound
 	rules     *policy.Rules // nil: the mesh has no policies
 	clusters  map[string]*clusterFacts
+	live      *Live                               // nil: snapshot is what was made
+	made      *match.Config                       // that the Envoy has not as it is; nil where nothing is held
 	owners    map[draft.ResourceID][]resource.Key // once they were needed
 }
 
@@ -60,6 +63,12 @@ func NewTraffic(m *generate.Mesh) *Traffic {
 func (t *Traffic) Connection(q *ConnectionQuestion) (*Flow, error) {
 	return t.ask(&q.Target, func(d *dialled) (*inquiry, error) {
 		in := &inquiry{first: match.PlainBytes}
+		if q.Silent {
+			if q.TLS {
+				return nil, &QuestionError{"silent", "is true, and a client of TLS speaks first: leave one of the two out"}
+			}
+			in.first = match.ServerFirst
+		}
 		if !q.TLS {
 			if q.SNI != nil || len(q.ALPN) > 0 {
 				return nil, &QuestionError{"tls", "is false, and sni and alpn are parts of a TLS handshake: set it, or leave them out"}
@@ -100,8 +109,13 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 			}
 		}
 		in := &inquiry{first: match.HTTP11, req: req}
-		if q.HTTP2 {
+		switch {
+		case q.HTTP2 && q.HTTP10:
+			return nil, &QuestionError{"http10", "is true beside http2: leave one of the two out"}
+		case q.HTTP2:
 			in.first = match.H2C
+		case q.HTTP10:
+			in.first = match.HTTP10
 		}
 		return in, nil
 	})
@@ -220,6 +234,9 @@ func (t *Traffic) proxy(name string) (*flowProxy, error) {
 		facts.Build = t.Build(name)
 	}
 	p.config = match.Open(p.snapshot, facts)
+	if t.live != nil {
+		p.use(t.live(name), facts)
+	}
 	p.outbounds, _ = t.mesh.View.Outbounds(r)
 	if t.mesh.Policies != nil {
 		p.rules = t.mesh.Policies.Rules(r)
@@ -235,7 +252,7 @@ func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 	trace := p.trace(conn, in.req)
 	a := &about{t: t, p: p, trace: trace, dst: d.dst, in: in, inbound: -1}
 	a.outbound = p.outboundAt(trace)
-	flow := &Flow{Way: *a.way(), Servers: []Way{}}
+	flow := &Flow{Way: *a.way(conn), Servers: []Way{}}
 	if d.note != "" {
 		flow.Steps = slices.Insert(flow.Steps, 0, FlowStep{At: "address", Saw: d.host, Chose: d.dst.String(), Note: d.note, Eliminated: []Eliminated{}, Policies: a.destination()})
 		flow.collect()
@@ -246,6 +263,7 @@ func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 		return flow
 	}
 	if flow.Verdict == VerdictAllowed {
+		t.plainAddress(p, flow, d)
 		t.serve(p, flow, in)
 	}
 	return flow

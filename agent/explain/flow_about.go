@@ -24,7 +24,7 @@ type about struct {
 }
 
 // way tells a trace in the words of the mesh.
-func (a *about) way() *Way {
+func (a *about) way(conn *match.Conn) *Way {
 	tr := a.trace
 	f := &Way{
 		about:  a,
@@ -54,6 +54,7 @@ func (a *about) way() *Way {
 		f.Clusters = append(f.Clusters, a.target(&tr.Targets[i], f.Listener))
 	}
 	a.logs(f)
+	a.effects(f)
 	if f.Reason == "" {
 		f.Reason = fmt.Sprintf("%s at %s", tr.Outcome, stepName(tr.At))
 	}
@@ -61,9 +62,15 @@ func (a *about) way() *Way {
 		f.Reason += "; to see what becomes of requests, ask for a request"
 	}
 	f.Reason += a.because(f)
-	if tr.Outcome == match.Answered && f.Verdict == VerdictDenied && isPassthrough(f.Listener) {
+	if tr.Outcome == match.Answered && tr.At == match.LevelRoute && f.Verdict == VerdictDenied && isPassthrough(f.Listener) {
 		f.Reason += fmt.Sprintf("; the proxy lets requests out on this port, and none to the host %s", clip.Text(a.in.req.Host, maxShown))
 	}
+	f.Accepted = a.p.live != nil
+	a.held(f, conn)
+	for _, d := range f.disturbances() {
+		f.Reason += "; " + d
+	}
+	a.silence(f, conn)
 	f.collect()
 	return f
 }
@@ -151,7 +158,7 @@ func (a *about) target(t *match.Target, listener string) FlowCluster {
 		out.Addresses = []string{}
 	}
 	facts := a.p.cluster(t.Cluster)
-	out.Missing = facts == nil
+	out.Request, out.Missing = t.Request, facts == nil
 	out.Pinned = facts != nil && facts.pinned && isPassthrough(listener)
 	return out
 }

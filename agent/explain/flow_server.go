@@ -9,8 +9,10 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -22,6 +24,7 @@ const maxServers = 8
 // clusterFacts is what matters of a cluster.
 type clusterFacts struct {
 	pinned bool // it looks its addresses up in the DNS
+	http2  bool // it is spoken to in HTTP/2
 	tls    *tlsv3.UpstreamTlsContext
 }
 
@@ -37,6 +40,10 @@ func (p *flowProxy) cluster(name string) *clusterFacts {
 		var c clusterv3.Cluster
 		if proto.Unmarshal(list[i].Body, &c) == nil {
 			f.pinned = c.GetType() == clusterv3.Cluster_STRICT_DNS || c.GetType() == clusterv3.Cluster_LOGICAL_DNS
+			if options := c.GetTypedExtensionProtocolOptions()[draft.NameHTTPOptions]; options != nil {
+				var m httpv3.HttpProtocolOptions
+				f.http2 = options.UnmarshalTo(&m) == nil && m.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil
+			}
 			if socket := c.GetTransportSocket().GetTypedConfig(); socket != nil {
 				var tls tlsv3.UpstreamTlsContext
 				if socket.UnmarshalTo(&tls) == nil {
@@ -67,10 +74,11 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 			if err != nil {
 				continue
 			}
-			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in, isPassthrough(flow.Listener)))
+			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in, c.Request))
 		}
 	}
 	flow.sumServers()
+	flow.disturb()
 }
 
 // sumServers takes the verdict of the servers where none of them allows it.
@@ -94,9 +102,9 @@ func (f *Flow) sumServers() {
 	}
 }
 
-// arrive follows what the proxy of the client sends through the proxy of a server: what the client has sent, where
-// its proxy passes it on untouched.
-func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, untouched bool) *Way {
+// arrive follows what the proxy of the client sends through the proxy of a server: a request as the
+// cluster gets it, and what the client has sent where its proxy passes it on untouched.
+func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, passed *match.Upstream) *Way {
 	conn := &match.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first, SNI: in.sni, ALPN: in.alpn}
 	if tp := server.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortInbound != 0 {
 		port := tp.RedirectPortInbound
@@ -105,8 +113,13 @@ func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *cl
 		}
 		conn.Entry = netip.AddrPortFrom(at.Addr(), uint16(port))
 	}
-	if in.req != nil && !untouched {
-		conn.First = match.H2C // between the proxies of a mesh requests travel as HTTP/2
+	if passed != nil {
+		own := *in
+		own.req = &match.Request{Method: passed.Method, Host: passed.Host, Path: passed.Path, Headers: passed.Headers}
+		in, conn.First = &own, match.HTTP11
+		if facts.http2 {
+			conn.First = match.H2C
+		}
 	}
 	if facts.tls != nil {
 		conn.First, conn.SNI = match.TLSHello, facts.tls.GetSni()
@@ -117,7 +130,7 @@ func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *cl
 	}
 	trace := server.trace(conn, in.req)
 	a := &about{t: t, p: server, trace: trace, dst: at, in: in, client: client, inbound: server.inboundIndex(at)}
-	return a.way()
+	return a.way(conn)
 }
 
 // inboundAt finds the inbound of the mesh at an address.

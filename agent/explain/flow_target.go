@@ -195,7 +195,7 @@ func (p *flowProxy) unreachable(t *Traffic, d *dialled) (*mesh.Service, policy.R
 	var why policy.ReachVerdict
 	for _, s := range t.mesh.View.Services() {
 		o := mesh.Outbound{Service: s}
-		if !s.VIP.IsValid() || d.any && !slices.Contains(namesOf(&o), strings.TrimSuffix(d.host, ".mesh")) ||
+		if !s.VIP.IsValid() || d.any && (!slices.Contains(namesOf(&o), strings.TrimSuffix(d.host, ".mesh")) || isOutside(s, d.host)) ||
 			!d.any && s.VIP != d.dst.Addr() && s.VIP6 != d.dst.Addr() {
 			continue
 		}
@@ -215,6 +215,11 @@ func (p *flowProxy) unreachable(t *Traffic, d *dialled) (*mesh.Service, policy.R
 		d.note = fmt.Sprintf("%s has the address %s, where the dataplane has no outbound", d.host, found.VIP)
 	}
 	return found, why
+}
+
+// isOutside reports whether a name is that of a host outside of the mesh, which is looked up where the mesh says nothing of it.
+func isOutside(s *mesh.Service, host string) bool {
+	return s.Outside != nil && slices.ContainsFunc(s.Outside.List, func(e mesh.Endpoint) bool { return strings.ToLower(e.Address) == host })
 }
 
 // notReached tells that what is dialled is a service that the dataplane does not reach. Nothing is behind its address

@@ -119,6 +119,6 @@ func text(t *testing.T, traffic *explain.Traffic, q *asked) string {
 		t.Fatal(err)
 	}
 	// A line for each step, server, cluster and part, so that differences can be read.
-	return strings.TrimPrefix(regexp.MustCompile(`"(reason|dataplane|clusters|closedAt|steps|accessLogs|servers|suggest|shadow|parts)":|"listener":"[^"]*","filterChain|\{"(at|verdict)":`).
+	return strings.TrimPrefix(regexp.MustCompile(`"(reason|dataplane|clusters|closedAt|steps|accessLogs|effects|mirrors|servers|suggest|shadow|parts)":|"listener":"[^"]*","filterChain|\{"(at|verdict)":`).
 		ReplaceAllString(b.String(), "\n$0"), "\n")
 }

@@ -1,6 +1,10 @@
 package explain
 
-import "github.com/nearside-mesh/nearside/agent/mesh"
+import (
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/mesh"
+)
 
 // What becomes of a connection or request.
 const (
@@ -23,6 +27,8 @@ type Target struct {
 type ConnectionQuestion struct {
 	Target
 	TLS bool `json:"tls,omitempty"`
+	// Silent is a client that waits for the server to speak, as those of MySQL and SMTP.
+	Silent bool `json:"silent,omitempty"`
 	// SNI is the server name of the TLS handshake: nil for the host, where it is a name; "" for none.
 	SNI  *string  `json:"sni,omitempty"`
 	ALPN []string `json:"alpn,omitempty"` // of the TLS handshake, the preferred first
@@ -35,6 +41,7 @@ type RequestQuestion struct {
 	Path    string   `json:"path,omitempty"`    // with the query; "" means /
 	Headers []Header `json:"headers,omitempty"` // one named host takes the place of HOST:PORT
 	HTTP2   bool     `json:"http2,omitempty"`
+	HTTP10  bool     `json:"http10,omitempty"` // HTTP/1.0
 }
 
 // Header is a header of a request.
@@ -57,11 +64,15 @@ type Flow struct {
 	Shadow *Flow  `json:"shadow,omitempty"`
 	Parts  string `json:"parts,omitempty"`
 
+	// Bypasses are services of the mesh at an address that the dataplane dials without an outbound for them: nothing that policies
+	// say of them applies to what leaves.
+	Bypasses []string `json:"bypasses,omitempty"`
+
 	missed *mesh.Service // that is dialled and that the dataplane does not reach; nil for none
 	closed bool          // no policy would let it reach that
 }
 
-// Way is the way through one proxy. Lists are never null.
+// Way is the way through one proxy. Lists are never null; those that most ways do not have are left out where they are empty.
 type Way struct {
 	Verdict     string        `json:"verdict"`
 	Reason      string        `json:"reason"`
@@ -80,6 +91,18 @@ type Way struct {
 	Policies   []FlowPolicy `json:"policies"` // those of the steps, each once
 	AccessLogs []FlowLog    `json:"accessLogs"`
 
+	Location string       `json:"location,omitempty"` // of a redirect
+	Effects  []FlowEffect `json:"effects,omitempty"`  // faults, limits, timeouts and retries on the way
+	Mirrors  []FlowMirror `json:"mirrors,omitempty"`
+	// Wait is of a client that waits for the server to speak, for connections of plain bytes: nil where nothing holds it up.
+	Wait *FlowWait `json:"wait,omitempty"`
+	// Accepted is true where the answer is that of what the Envoy has, and Held what of it is not as it was made. Else the config that
+	// is made decides.
+	Accepted bool       `json:"accepted,omitempty"`
+	Held     []FlowHeld `json:"held,omitempty"`
+	// OldUntil is until when connections from before a change of the listener may use its old filter chains, nil where none is known.
+	OldUntil *time.Time `json:"oldUntil,omitempty"`
+
 	about *about
 }
 
@@ -94,6 +117,8 @@ type FlowCluster struct {
 	Missing   bool     `json:"missing,omitempty"` // the config has no such cluster
 	Endpoints int      `json:"endpoints"`         // how many
 	Addresses []string `json:"addresses"`         // the first of them
+	// Request is the request as the cluster gets it, but for what Envoy adds by itself; nil for a connection.
+	Request *Upstream `json:"request,omitempty"`
 }
 
 // FlowStep is the answer to one question on the way.

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // explainFlow answers a question about a connection or a request. Of these one is worked on at a time, as of
@@ -48,6 +49,11 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 			return nil
 		}
 	}
+	if s.opts.InUse != nil {
+		traffic.UseLive(func(dataplane string) *explain.Live {
+			return liveOf(s.opts.InUse(node.Key{ID: node.Ref{Type: node.ProxyDataplane, Mesh: in, Name: dataplane}.NodeID(), Flavor: node.FlavorEnvoy}))
+		})
+	}
 	var out *explain.Flow
 	var err error
 	if q.Connection != nil {
@@ -70,6 +76,22 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 		revisions(out, snap)
 	}
 	return out, nil
+}
+
+// liveOf is what an Envoy has, for explanations.
+func liveOf(u *xds.InUse) *explain.Live {
+	if u == nil {
+		return nil
+	}
+	out := &explain.Live{Resources: u.Resources}
+	for i := range u.Held {
+		h := &u.Held[i]
+		out.Held = append(out.Held, explain.Held{ID: h.ID, Reason: h.Reason, Check: h.By == xds.HeldByCheck})
+	}
+	for _, d := range u.Draining {
+		out.Draining = append(out.Draining, explain.Draining(d))
+	}
+	return out
 }
 
 // mayFlow refuses an explanation that tells of proxies at the other end that the sender may not look into.
@@ -100,6 +122,9 @@ func revisions(f *explain.Flow, snap *store.Snapshot) {
 		set(w.Policies)
 		for i := range w.Steps {
 			set(w.Steps[i].Policies)
+		}
+		for i := range w.Effects {
+			set(w.Effects[i].Policies)
 		}
 	}
 	way(&f.Way)

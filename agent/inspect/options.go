@@ -34,6 +34,8 @@ type Options struct {
 	Refused func() xds.Refusals
 	// ProxiesOf returns those of one proxy: [xds.Server.StatusOf]. Nil: they are looked for in Proxies.
 	ProxiesOf func(node.Ref) []xds.ProxyStatus
+	// InUse returns what the Envoy of a node has: [xds.Server.InUse]. Nil: nothing is known of any.
+	InUse func(node.Key) *xds.InUse
 	// Progress says how far these are, and Watch gives a channel that tells of changes of that: [xds.Server.Progress] and
 	// [xds.Server.Watch]. Nil: nobody is connected, nothing changes.
 	Progress func() []xds.Progress

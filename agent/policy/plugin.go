@@ -45,6 +45,8 @@ type Plugin struct {
 	// made of them.
 	Shapes  []match.Level
 	Filters []string
+	// Effects are the kinds of effects on connections and requests that the rules of Kinds and Legacy shape, beside those of Filters.
+	Effects []match.EffectKind
 	// Behind, when set, lists what of Kinds and Legacy the step of a flow follows from, where Shapes and Filters do not tell.
 	Behind func(f *Flow) []Written
 	// Outside, when set, lists what of Kinds decides about a destination outside of the mesh.

@@ -81,17 +81,24 @@ policies behind each step. The verdict comes first; a denied connection ends wit
 that allows it, which was tried.
 
 The client sends plain bytes that are not HTTP; with --tls it opens a TLS session, which --sni and --alpn imply. Without
---sni the server name is the host of --to, where that is a name; --sni "" sends none.
+--sni the server name is the host of --to, where that is a name; --sni "" sends none. With --silent the client sends nothing
+and waits for the server to speak, as those of MySQL and SMTP do; the answer about plain bytes says when such a client
+would wait.
+
+An agent answers by what the Envoy has: of what it rejected or what was withheld from it, the form that it accepted last.
+It says so, and until when connections from before a change may use the old filter chains.
 
 The exit code is 0 when the connection is allowed and 2 when it is denied or closed. With -f the answer is computed from
 these resources alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 		Example: `  nearside explain connection --from web --to backend:80
+  nearside explain connection --from web --to db.example.com:3306 --silent
   nearside explain connection --from web --to api.example.com:443 --tls --ip 203.0.113.7
   nearside explain connection --from web --to 203.0.113.7:443 --sni api.example.com -f resources/ -o json`,
 		Args: args(0, 0, "no arguments: the question is in the flags"),
 	}
 	f.add(a, cmd)
 	cmd.Flags().BoolVar(&q.TLS, "tls", false, "the client speaks TLS")
+	cmd.Flags().BoolVar(&q.Silent, "silent", false, "the client waits for the server to speak")
 	cmd.Flags().StringVar(&sni, "sni", "", "server name of the TLS handshake")
 	cmd.Flags().StringSliceVar(&q.ALPN, "alpn", nil, "application protocols of the TLS handshake, the preferred first (h2,http/1.1)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -119,12 +126,15 @@ func (a *app) explainRequestCommand() *cobra.Command {
 		Use:   "request --from DATAPLANE --to HOST:PORT",
 		Short: "Say what becomes of an HTTP request, and why",
 		Long: `Follows an HTTP request of a workload, without TLS of its own, through its proxy and that of the server: all that
-explain connection shows, and the HTTP filters, the virtual host, the route and the clusters with their weights.
+explain connection shows, and the HTTP filters, the virtual host, the route and the clusters with their weights, each with the
+path, host and headers that it gets; copies that other clusters get, the Location of a redirect; and faults, limits,
+timeouts and retries with the policies behind them.
 
 The Host of the request is that of --to; --header host=NAME sends another one. The exit code is 0 when the request is
 allowed and 2 when it is denied or the connection is closed. With -f the answer is computed from these resources alone,
 without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 		Example: `  nearside explain request --from web --to backend:80 --path /orders
+  nearside explain request --from web --to backend:80 --header connection=upgrade --header upgrade=websocket
   nearside explain request --from web --to backend:80 --method POST --header x-user=7 --shadow
   nearside explain request --from web --to www.example.com:80 -f resources/ -o json`,
 		Args: args(0, 0, "no arguments: the question is in the flags"),
@@ -134,6 +144,7 @@ without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
 	cmd.Flags().StringVar(&q.Path, "path", "/", "path, with the query")
 	cmd.Flags().StringArrayVar(&headers, "header", nil, "header as name=value; repeatable")
 	cmd.Flags().BoolVar(&q.HTTP2, "http2", false, "the client speaks HTTP/2")
+	cmd.Flags().BoolVar(&q.HTTP10, "http10", false, "the client speaks HTTP/1.0")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, h := range headers {
 			name, value, ok := strings.Cut(h, "=")
@@ -198,8 +209,28 @@ func (p *flowPrinter) way(w *client.FlowWay) {
 	for i := range w.Steps {
 		p.step(&w.Steps[i])
 	}
+	for i := range w.Effects {
+		e := &w.Effects[i]
+		p.printf("  %-20s %s\n", e.Kind, e.Text)
+		for _, f := range e.Policies {
+			p.printf("%sby %s\n", flowIndent, f.String())
+		}
+	}
+	if w.Wait != nil {
+		p.printf("  %-20s a client that waits for the server to speak %s\n", "wait", w.Wait)
+	}
+	for i := range w.Mirrors {
+		p.printf("  %-20s %s\n", "mirror", &w.Mirrors[i])
+		p.upstream(w.Mirrors[i].Request)
+	}
 	if len(w.Clusters) == 0 {
 		return
+	}
+	for i := range w.Clusters {
+		if c := &w.Clusters[i]; c.Request != nil {
+			p.printf("  %-20s %s\n", "sends", c.Name)
+			p.upstream(c.Request)
+		}
 	}
 	var b strings.Builder
 	t := newTable(&b, "  CLUSTER", "WEIGHT", "ENDPOINTS", "ADDRESSES")
@@ -217,6 +248,20 @@ func (p *flowPrinter) way(w *client.FlowWay) {
 	p.WriteString(b.String())
 }
 
+// flowIndent is before what belongs to the line above.
+const flowIndent = "                       "
+
+// upstream writes a request as a cluster gets it.
+func (p *flowPrinter) upstream(u *client.FlowUpstream) {
+	p.printf("%s%s %s, host %s\n", flowIndent, u.Method, u.Path, u.Host)
+	for _, h := range u.Headers {
+		p.printf("%s%s: %s\n", flowIndent, h.Name, h.Value)
+	}
+	if u.Note != "" {
+		p.printf("%s(%s)\n", flowIndent, u.Note)
+	}
+}
+
 func (p *flowPrinter) step(s *client.FlowStep) {
 	p.printf("  %-20s ", s.At)
 	if s.Saw != "" {
@@ -231,14 +276,13 @@ func (p *flowPrinter) step(s *client.FlowStep) {
 		p.printf(" (%s)", s.Note)
 	}
 	p.printf("\n")
-	const indent = "                       "
 	for _, e := range s.Eliminated {
-		p.printf("%snot %s: %s\n", indent, e.Name, e.Why)
+		p.printf("%snot %s: %s\n", flowIndent, e.Name, e.Why)
 	}
 	if s.More > 0 {
-		p.printf("%sand %d more\n", indent, s.More)
+		p.printf("%sand %d more\n", flowIndent, s.More)
 	}
 	for _, f := range s.Policies {
-		p.printf("%sby %s\n", indent, f.String())
+		p.printf("%sby %s\n", flowIndent, f.String())
 	}
 }

@@ -75,7 +75,10 @@ func (c *Conn) entry() netip.AddrPort {
 }
 
 // Header is one header of a request.
-type Header struct{ Name, Value string }
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 // Request is an HTTP request on a connection.
 type Request struct {

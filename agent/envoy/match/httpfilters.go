@@ -29,14 +29,23 @@ func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Place) *Trace {
 	switch first := w.conn.First; {
 	case first == TLSHello && !w.tls:
 		return w.end(Broken, LevelNetworkFilter, "DPE", "the filter chain takes plain HTTP, and the client speaks TLS")
-	case first == PlainBytes || first == ServerFirst:
+	case first == ServerFirst:
+		return w.end(Broken, LevelNetworkFilter, "", "the filter chain takes HTTP, where the server says nothing before the client does")
+	case first == PlainBytes:
 		return w.end(Broken, LevelNetworkFilter, "DPE", "the filter chain takes HTTP, and the client speaks something else")
 	case w.req == nil:
 		return w.end(Accepted, LevelNetworkFilter, "", "an HTTP connection manager takes the connection; what becomes of requests depends on them")
 	}
+	if t := w.version(m); t != nil {
+		return t
+	}
 	s := newStream(w.req, &w.socket.seen, w.conn.Peer, w.tls)
 	b := w.config.facts.Build
 	s.latin1 = b != nil && b.Version.From(1, 39)
+	if s.host == "" && w.conn.First == HTTP10 {
+		s.host = m.GetHttpProtocolOptions().GetDefaultHostForHttp_10()
+	}
+	upgrade := s.upgradeOf(m.GetHttpProtocolOptions(), w.conn.First)
 	w.prepare(m, s)
 	routes, place := w.routes(m, at)
 	if routes == nil {
@@ -56,10 +65,31 @@ func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Place) *Trace {
 			w.trace.Steps[len(w.trace.Steps)-1].Place, w.trace.Route = &q, &q
 		}
 	}
-	if t := w.httpFilters(m, at, s, overrides{route, host, routes.Message}); t != nil {
+	o := overrides{route, host, routes.Message}
+	filters, filtersAt, t := w.upgrade(m, at, o, upgrade)
+	if t != nil {
 		return t
 	}
-	return w.follow(match)
+	if t := w.httpFilters(filters, filtersAt, s, o); t != nil {
+		return t
+	}
+	w.trace.Status, w.trace.Location = match.Status, match.Location
+	t = w.follow(match)
+	if match.Outcome == Forwarded {
+		w.pass(match, s, o)
+		w.limits(m, o, upgrade)
+	}
+	return t
+}
+
+// pass tells what the clusters get.
+func (w *walk) pass(m RouteMatch, s *stream, o overrides) {
+	for i := range w.trace.Targets {
+		w.trace.Targets[i].Request = w.upstream(s, o, m.Clusters[i].entry, w.config.cluster(m.Clusters[i].Name))
+	}
+	if len(w.trace.Targets) > 0 {
+		w.mirrors(o, w.trace.Targets[0].Request)
+	}
 }
 
 // prepare changes the request as the connection manager does before it looks for a route.
@@ -115,10 +145,10 @@ func (o overrides) find(name string) *anypb.Any {
 }
 
 // httpFilters runs the HTTP filters in their order; the result is the end, or nil to go on.
-func (w *walk) httpFilters(m *hcmv3.HttpConnectionManager, at finding.Place, s *stream, o overrides) *Trace {
-	for i, f := range m.GetHttpFilters() {
+func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Place, s *stream, o overrides) *Trace {
+	for i, f := range filters {
 		config := f.GetTypedConfig()
-		place := at.Below("httpFilters", strconv.Itoa(i))
+		place := at.Below(strconv.Itoa(i))
 		step := Step{Level: LevelHTTPFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()), Place: &place}
 		special := o.find(f.GetName())
 		disabled := f.GetDisabled() && special == nil
@@ -139,6 +169,12 @@ func (w *walk) httpFilters(m *hcmv3.HttpConnectionManager, at finding.Place, s *
 			if t := w.httpRBAC(&step, config, special, s); t != nil {
 				return t
 			}
+		case config.GetTypeUrl() == faultURL:
+			if t := w.fault(&step, config, special, s); t != nil {
+				return t
+			}
+		case config.GetTypeUrl() == httpLimitURL:
+			w.httpLimit(&step, config, special)
 		default:
 			step.note("not evaluated here: it may answer the request itself")
 			w.step(step)
@@ -181,7 +217,6 @@ func evaluateShadow(rules *rbacv3.RBAC, w *walk, s *stream) string {
 
 // follow goes where the route leads.
 func (w *walk) follow(m RouteMatch) *Trace {
-	w.trace.Status = m.Status
 	switch m.Outcome {
 	case NoHost:
 		return w.end(NoHost, LevelVirtualHost, "NR", "no virtual host has the domain %s", clip.Value(w.req.Host))

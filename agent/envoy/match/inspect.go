@@ -35,6 +35,7 @@ type socket struct {
 	seen     Seen
 	restored bool // the address is the original destination
 	late     bool // the time was up: the remaining listener filters are left out
+	wait     *Wait
 }
 
 // newSocket is a connection as the kernel hands it over.
@@ -71,7 +72,7 @@ func (s *socket) run(config *anypb.Any, name string, l *listenerv3.Listener, c *
 		s.restore(c, name, step)
 	case tlsInspectorURL:
 		if c.First == ServerFirst {
-			return s.wait(name, l, step)
+			return s.await(name, l, step)
 		}
 		if c.First == TLSHello {
 			s.seen.Transport, s.seen.ServerName = transportTLS, strings.ToLower(c.SNI)
@@ -88,7 +89,7 @@ func (s *socket) run(config *anypb.Any, name string, l *listenerv3.Listener, c *
 		}
 		switch c.First {
 		case ServerFirst:
-			return s.wait(name, l, step)
+			return s.await(name, l, step)
 		case HTTP10:
 			s.seen.Protocols = []string{alpnHTTP10}
 		case HTTP11:
@@ -117,16 +118,18 @@ func (s *socket) restore(c *Conn, name string, step *Step) {
 	}
 }
 
-// wait is what becomes of a client that sends nothing at a filter that waits for bytes.
-func (s *socket) wait(name string, l *listenerv3.Listener, step *Step) Outcome {
+// await is what becomes of a client that sends nothing at a filter that waits for bytes.
+func (s *socket) await(name string, l *listenerv3.Listener, step *Step) Outcome {
 	timeout := inspectionTimeout
 	if d := l.GetListenerFiltersTimeout(); d != nil {
 		timeout = d.AsDuration()
 	}
+	goesOn := timeout > 0 && l.GetContinueOnListenerFiltersTimeout()
+	s.wait = &Wait{Filter: name, After: max(0, timeout), Closes: timeout > 0 && !goesOn}
 	switch {
 	case timeout <= 0:
 		step.note("%s waits for bytes that do not come, without an end", name)
-	case l.GetContinueOnListenerFiltersTimeout():
+	case goesOn:
 		step.note("%s waits for bytes; after %s Envoy goes on without it and the filters behind it", name, timeout)
 		s.late = true
 		return Accepted
@@ -144,7 +147,7 @@ func (s *socket) readProxyHeader(config *anypb.Any, name string, l *listenerv3.L
 		s.seen.Src = unmap(c.Src)
 		step.note("%s reads the source %s", name, s.seen.Src)
 	case c.First == ServerFirst:
-		return s.wait(name, l, step)
+		return s.await(name, l, step)
 	default:
 		var m proxyprotocolv3.ProxyProtocol
 		if err := config.UnmarshalTo(&m); err != nil || !m.GetAllowRequestsWithoutProxyProtocol() {

@@ -49,6 +49,10 @@ func (w *walk) networkFilters() *Trace {
 				continue
 			}
 		}
+		if config.GetTypeUrl() == netLimitURL {
+			w.netLimit(&step, config)
+			continue
+		}
 		step.note("not evaluated here")
 		w.step(step)
 	}
@@ -95,6 +99,10 @@ func (w *walk) tcp(m *tcpv3.TcpProxy, at finding.Place) *Trace {
 	}
 	if w.req != nil {
 		w.trace.Steps[len(w.trace.Steps)-1].note("the TCP proxy forwards the bytes of the request without looking at it")
+	}
+	if idle := durationOr(m.GetIdleTimeout(), tcpIdle); idle > 0 {
+		w.effect(EffectTimeout, 100, 0, "a connection on which nothing moves for %s is closed", timeText(idle))
+		w.trace.Effects[len(w.trace.Effects)-1].Step--
 	}
 	return w.forward(clusters, total)
 }

@@ -24,7 +24,9 @@ func newStream(r *Request, s *Seen, peer *Peer, tls bool) *stream {
 	if st.method == "" {
 		st.method = "GET"
 	}
-	if st.path == "" {
+	if st.method == methodConnect {
+		st.path = ""
+	} else if st.path == "" {
 		st.path = "/"
 	}
 	if st.scheme == "" {

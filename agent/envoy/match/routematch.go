@@ -79,7 +79,10 @@ func (m *routeMatch) matchesPath(s *stream) (truth, string) {
 	if !m.caseSensitive {
 		folded = LowerASCII(path)
 	}
-	connect := s.method == "CONNECT"
+	connect := s.method == methodConnect
+	if connect && m.kind != 'c' {
+		return no, "takes no CONNECT" // which has no path
+	}
 	switch m.kind {
 	case 'p':
 		if strings.HasPrefix(folded, m.path) {

@@ -48,6 +48,8 @@ type WeightedCluster struct {
 	Name   string // "" where a header that is missing would name it
 	Weight uint32
 	Chosen bool // by the request's Roll
+
+	entry *routev3.WeightedCluster_ClusterWeight // nil for the cluster of a route
 }
 
 // Find chooses the virtual host and the first route in it that fits.
@@ -164,7 +166,7 @@ func (m *RouteMatch) forward(a *routev3.RouteAction, s *stream, step *Step) {
 			if name == "" {
 				name, _ = s.header(w.GetClusterHeader())
 			}
-			m.Clusters = append(m.Clusters, WeightedCluster{Name: name, Weight: w.GetWeight().GetValue()})
+			m.Clusters = append(m.Clusters, WeightedCluster{Name: name, Weight: w.GetWeight().GetValue(), entry: w})
 			m.Total += uint64(w.GetWeight().GetValue())
 		}
 		m.choose(s.roll)

@@ -29,6 +29,8 @@ func (w *walk) forward(clusters []WeightedCluster, total uint64) *Trace {
 		if why != "" {
 			step.note("%s", why)
 			reason = why
+		} else if m := w.config.cluster(c.Name); m != nil {
+			w.effect(EffectTimeout, 100, 0, "connecting to cluster %s may take %s", clip.Value(c.Name), timeText(durationOr(m.GetConnectTimeout(), connectTimeout)))
 		}
 		w.step(step)
 		w.trace.Targets = append(w.trace.Targets, t)

@@ -1,6 +1,10 @@
 package match
 
-import "github.com/nearside-mesh/nearside/agent/envoy/finding"
+import (
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+)
 
 // Level is a question that is answered on the way of a connection or request.
 type Level uint8
@@ -112,6 +116,15 @@ type Target struct {
 	// Endpoints are the addresses it would dial, at most 64; for a cluster that dials the original destination, that.
 	Endpoints []string `json:"endpoints,omitempty"`
 	More      int      `json:"more,omitempty"` // further endpoints
+	// Request is the request as it gets there, nil for a connection.
+	Request *Upstream `json:"request,omitempty"`
+}
+
+// Wait is what becomes of a client that waits for the server to speak, where a listener filter waits for bytes of the client.
+type Wait struct {
+	Filter string        `json:"filter"`
+	After  time.Duration `json:"after"`  // 0: without an end
+	Closes bool          `json:"closes"` // and does not go on without what the filter would have found
 }
 
 // Trace is the whole way of a connection or request through a config. It is the same for the same input.
@@ -130,5 +143,12 @@ type Trace struct {
 	Chain    *finding.Place `json:"chain,omitempty"`
 	Route    *finding.Place `json:"route,omitempty"`
 	Targets  []Target       `json:"targets,omitempty"`
+	Mirrors  []Mirror       `json:"mirrors,omitempty"`
 	Logs     []Log          `json:"logs,omitempty"` // the access logs that would be written
+
+	// Effects are what may happen on the way, as faults and timeouts, in the order of the way.
+	Effects  []Effect `json:"effects,omitempty"`
+	Location string   `json:"location,omitempty"` // of a redirect
+	// Wait is of a client that waits for the server, nil where nothing holds it up.
+	Wait *Wait `json:"wait,omitempty"`
 }

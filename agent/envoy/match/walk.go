@@ -82,6 +82,7 @@ func (w *walk) enter(i int, addr netip.AddrPort) {
 func (w *walk) inspect() *Trace {
 	step := Step{Level: LevelInspection, Input: w.conn.First.String()}
 	out := w.socket.inspect(w.listener.Message, w.conn, &step)
+	w.trace.Wait = w.socket.wait
 	if out != Accepted {
 		w.step(step)
 		w.logsOfListener()

@@ -22,6 +22,7 @@ import (
 const (
 	transportTLS   = "tls"
 	transportPlain = "raw_buffer"
+	alpnHTTP10     = "http/1.0"
 	alpnHTTP1      = "http/1.1"
 	alpnHTTP2      = "h2c"
 )
@@ -131,7 +132,7 @@ func (m *chainMaker) chain(c *chain) *draft.Chain {
 	}
 	switch c.protocol.class() {
 	case requests:
-		p.match.ApplicationProtocols = []string{alpnHTTP1, alpnHTTP2}
+		p.match.ApplicationProtocols = []string{alpnHTTP10, alpnHTTP1, alpnHTTP2}
 		if !m.through || c.rule == nil || c.rule.fixed() {
 			p.chain.HTTP = manager(c)
 			return &p.chain
@@ -190,7 +191,10 @@ func manager(c *chain) *draft.HTTP {
 		}
 	}
 	return &draft.HTTP{
-		Message: &hcmv3.HttpConnectionManager{StatPrefix: c.statistics(), InternalAddressConfig: draft.InternalAddresses},
+		Message: &hcmv3.HttpConnectionManager{
+			StatPrefix: c.statistics(), InternalAddressConfig: draft.InternalAddresses,
+			HttpProtocolOptions: &corev3.Http1ProtocolOptions{AcceptHttp_10: true}, // else Envoy answers 426
+		},
 		Filters: draft.PlainFilters,
 		Routes:  routes,
 	}

@@ -68,7 +68,11 @@ func (a asked) admits(c conn, silent bool) bool {
 		return c.sends != sendsTLS
 	}
 	host := strings.TrimSuffix(c.name, fmt.Sprintf(":%d", c.to.Port()))
-	return (c.sends == sendsHTTP1 || c.sends == sendsHTTP2) && (byAddress || names(a.value, host))
+	return c.isRequest() && (byAddress || names(a.value, host))
+}
+
+func (c conn) isRequest() bool {
+	return c.sends == sendsHTTP10 || c.sends == sendsHTTP1 || c.sends == sendsHTTP2
 }
 
 // names reports whether a name is of a domain.
@@ -202,7 +206,7 @@ func TestContradictionsCostNothingElse(t *testing.T) {
 			if v.allowed() && !admitted(list, c) {
 				rt.Fatalf("%v\n%s is let through by %+v", list, c, v)
 			}
-			if !v.allowed() && admitted(rest, c) && c.sends != sendsHTTP1 && c.sends != sendsHTTP2 {
+			if !v.allowed() && admitted(rest, c) && !c.isRequest() {
 				rt.Fatalf("%v\n%s: %+v, and a match that is not about requests admits it", list, c, v)
 			}
 		}

@@ -47,7 +47,7 @@ func TestVectors(t *testing.T) {
 		{"a Host with its port", c, to("8.8.8.8:80", sendsHTTP1, "www.google.com:80"), verdict{chain: "http_80", cluster: "http_www.google.com_80"}},
 		{"another Host", c, to("8.8.8.8:80", sendsHTTP1, "evil.com"), verdict{chain: "http_80", refused: true}},
 		{"no HTTP on its port", c, to("8.8.8.8:80", sendsBytes), verdict{closedAt: "application-protocol"}},
-		{"HTTP/1.0", c, to("8.8.8.8:80", sendsHTTP10, "www.google.com"), verdict{closedAt: "application-protocol"}},
+		{"HTTP/1.0", c, to("8.8.8.8:80", sendsHTTP10, "www.google.com"), verdict{chain: "http_80", cluster: "http_www.google.com_80"}},
 		{"TLS on the port of HTTP", c, to("8.8.8.8:80", sendsTLS, "www.google.com"), verdict{closedAt: "transport-protocol"}},
 		{"all ports, on one that another rule names", d, to("10.0.0.1:443", sendsBytes), verdict{chain: "tcp_10.0.0.1_443", cluster: "tcp_10.0.0.1_*"}},
 		{"all ports, on others", d, to("10.0.0.1:22", sendsBytes), verdict{chain: "tcp_10.0.0.1_*", cluster: "tcp_10.0.0.1_*"}},
@@ -175,10 +175,10 @@ func TestKnownDefects(t *testing.T) {
 			allowed: []conn{to("10.1.0.1:80", sendsBytes), to("10.1.0.1:80", sendsTLS), to("10.2.0.1:80", sendsHTTP1, "a.com")},
 		},
 		{
-			name: "V5 HTTP/1.0 and servers that speak first are no requests", docs: matched("p", "http a.com:80", "http 10.0.0.0/8:80"),
+			name: "V5 servers that speak first get no requests, and those of HTTP/1.0 do", docs: matched("p", "http a.com:80", "http 10.0.0.0/8:80"),
 			chains:  []string{"http_10.0.0.0/8_80", "http_80"},
-			allowed: []conn{to("10.0.0.1:80", sendsHTTP1, "a.com"), to("10.0.0.1:80", sendsHTTP2, "b.com")},
-			closed:  []conn{to("10.0.0.1:80", sendsHTTP10, "a.com"), to("1.1.1.1:80", sendsHTTP10, "a.com"), to("10.0.0.1:80", sendsNothing), to("10.0.0.1:80", sendsBytes)},
+			allowed: []conn{to("10.0.0.1:80", sendsHTTP1, "a.com"), to("10.0.0.1:80", sendsHTTP2, "b.com"), to("10.0.0.1:80", sendsHTTP10, "a.com"), to("1.1.1.1:80", sendsHTTP10, "a.com")},
+			closed:  []conn{to("10.0.0.1:80", sendsNothing), to("10.0.0.1:80", sendsBytes)},
 		},
 		{
 			name: "V6 a Host that nobody named is refused, and other bytes on its port closed", docs: matched("p", "http a.com:80", "http2 b.com:81", "grpc *.c.com:82"),

@@ -39,8 +39,9 @@ func Plugin() policy.Plugin {
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},
-		Shapes: []match.Level{match.LevelRoute},
-		Apply:  apply,
+		Shapes:  []match.Level{match.LevelRoute},
+		Effects: []match.EffectKind{match.EffectRetry},
+		Apply:   apply,
 	}
 }
 

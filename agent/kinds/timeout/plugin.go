@@ -33,9 +33,10 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},
-		Legacy: legacy,
-		Shapes: []match.Level{match.LevelRoute, match.LevelCluster},
-		Apply:  apply,
+		Legacy:  legacy,
+		Shapes:  []match.Level{match.LevelRoute, match.LevelCluster},
+		Effects: []match.EffectKind{match.EffectTimeout},
+		Apply:   apply,
 	}
 }
 

@@ -1,0 +1,60 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/explain"
+)
+
+// TestExplainGoesByTheEnvoy: where an Envoy has another form of a listener than the one that was made, or none, that decides and is told;
+// and so is until when connections from before a change live on.
+func TestExplainGoesByTheEnvoy(t *testing.T) {
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1", "svc-2", "svc-3"))
+	ask := func(to string) *client.Flow {
+		t.Helper()
+		flow, err := r.Api().ExplainConnection(t.Context(), client.ConnectionQuestion{Target: client.FlowTarget{From: "web", To: to}})
+		agenttest.Do(t, err)
+		return flow
+	}
+	held := func(f *client.Flow) explain.FlowHeld {
+		t.Helper()
+		if len(f.Held) != 1 || f.Held[0].Type != "listener" || !strings.Contains(f.Reason, f.Held[0].Name+" is "+map[string]string{"envoy": "rejected by Envoy", "check": "withheld from Envoy"}[f.Held[0].By]) {
+			t.Fatalf("%s: %s; what the Envoy does not have is %+v", f.Verdict, f.Reason, f.Held)
+		}
+		return f.Held[0]
+	}
+
+	p := startPicky(t, r.Addrs().XDS, "default.web", "127.0.0.1:20002", true)
+	p.Want("Cluster localhost:80 svc-1 svc-2 svc-3")
+	p.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000 outbound:127.0.0.1:20001 outbound:127.0.0.1:20002!")
+	waitFor(t, r, "dataplane", "web")
+	f := ask("127.0.0.1:20002")
+	if h := held(f); f.Verdict != explain.VerdictClosed || f.Listener != "" || !f.Accepted || h.By != explain.HeldByEnvoy || h.Has != explain.HasNothing || h.Name != "outbound:127.0.0.1:20002" {
+		t.Errorf("a listener that was rejected: %s: %s; %+v", f.Verdict, f.Reason, h)
+	}
+	if f := ask("127.0.0.1:20001"); f.Listener != "outbound:127.0.0.1:20001" || !f.Accepted || f.Held != nil || f.OldUntil != nil {
+		t.Errorf("another listener: %+v", f)
+	}
+
+	agenttest.ByAPI(t, r.Store(), unfit("bad", 20000, 20001))
+	waitFor(t, r, "meshproxypatch", "bad")
+	f = ask("127.0.0.1:20000")
+	if h := held(f); f.Listener != "outbound:127.0.0.1:20000" || h.By != explain.HeldByCheck || h.Has != explain.HasAccepted {
+		t.Errorf("a listener that is withheld: %s: %s; %+v", f.Verdict, f.Reason, h)
+	}
+
+	before := time.Now()
+	agenttest.ByAPI(t, r.Store(), mended("bad", 20000))
+	p.Want("Listener outbound:127.0.0.1:20000 outbound:127.0.0.1:20002!") // what it never had is sent again
+	waitFor(t, r, "meshproxypatch", "bad")
+	f = ask("127.0.0.1:20000")
+	if f.OldUntil == nil || !f.OldUntil.After(before) || f.Held != nil || !strings.Contains(f.Reason, "connections from before may use its old filter chains until ") {
+		t.Errorf("a listener that was changed: %s; %v, %+v", f.Reason, f.OldUntil, f.Held)
+	}
+}
