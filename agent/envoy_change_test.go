@@ -47,12 +47,13 @@ func (p *pair) permit(t *testing.T, action string) {
 }
 
 // applied waits until both Envoys have answered the last change of a resource.
-func (p *pair) applied(t *testing.T, kind, name string) {
+func (p *pair) applied(t *testing.T, kind, name string) *client.Applied {
 	t.Helper()
 	x, err := client.New(p.a.Addrs().API, agenttest.Patience).Wait(t.Context(), client.Wait{Type: kind, Mesh: "default", Name: name, For: client.ForApplied, Timeout: agenttest.Patience.String()})
 	if err != nil || x.State != client.StateApplied || x.Acknowledged != 2 {
 		t.Fatalf("%s %s: %+v, %v", kind, name, x, err)
 	}
+	return x
 }
 
 // TestProtocolChangesUnderLoad changes the protocol of a service from http to tcp and back while requests go through two real
@@ -87,7 +88,9 @@ func TestPermissionHoldsOnOpenConnections(t *testing.T) {
 		}{{"Deny", http.StatusForbidden}, {"Allow", http.StatusOK}} {
 			l.expect(0)
 			p.permit(t, x.action)
-			p.applied(t, "MeshTrafficPermission", "all")
+			if got := p.applied(t, "MeshTrafficPermission", "all"); got.OldUntil.IsZero() {
+				t.Error("nobody is told that old connections drain")
+			}
 			l.expect(x.status)
 			l.more(t, 100)
 		}

@@ -189,6 +189,9 @@ func TestPermissionsReachOldFilterChains(t *testing.T) {
 	}
 	served := map[string]string{"in": resp.Resources[0].Version}
 	a.wait(func() bool { return a.status("default.web").InSync })
+	if until := a.Progress()[0].OldUntil(0, time.Now()); until.Before(time.Now().Add(5 * time.Minute)) {
+		t.Errorf("connections may be on old filter chains until %v", until)
+	}
 	clock.Store(int64(11 * time.Minute))
 	s := guarded(t, false) // another config, since nothing tells the server of its clock
 	s.Resources[draft.RankCluster] = []*draft.Resource{resourceOf(draft.RankCluster, "x", "1")}
