@@ -113,6 +113,9 @@ func Guard(routes, listener, older *Resource) *Resource {
 		if older != nil && (was == nil || bytes.Equal(was.Value, a.Value)) {
 			continue // it is not there, or says the same
 		}
+		if m.TypedPerFilterConfig[name] != nil {
+			continue // a patch has the routes say something else, on all filter chains
+		}
 		var guard httprbacv3.RBAC
 		if a.UnmarshalTo(&guard) != nil {
 			return routes

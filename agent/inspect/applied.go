@@ -269,6 +269,9 @@ func (x *situation) whyLate(sub *subject, p *xds.Progress) string {
 	case len(p.Unanswered) > 0:
 		return fmt.Sprintf("it has not answered what it was sent at %s (%s)", p.SentAt.UTC().Format(time.RFC3339), strings.Join(p.Unanswered, ", "))
 	}
+	if until := p.HandoverUntil; until.After(time.Now()) {
+		return "the protocol of a port changes, and it keeps the old one until " + until.UTC().Format(time.RFC3339) + ", so that the other side changes first"
+	}
 	return "its config is on its way, or it has not asked for all of it yet"
 }
 

@@ -77,6 +77,16 @@ func becomesTCP(old, next *draft.Resource) bool {
 	return tcp && !http
 }
 
+// handoverUntil is when the last of the listeners that wait for the other side goes on; zero where none waits.
+func (n *proxyNode) handoverUntil() (last time.Time) {
+	for _, h := range n.handovers {
+		if h.until.After(last) && h.until.After(n.srv.opts.Now()) {
+			last = h.until
+		}
+	}
+	return last
+}
+
 // awaitOthers puts the forms that listeners keep for a while among those that go in the place of the config's.
 func (n *proxyNode) awaitOthers(old *draft.Lists) {
 	now := n.srv.opts.Now()

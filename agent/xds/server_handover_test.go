@@ -45,6 +45,7 @@ func TestInboundBecomesTCPAfterItsClients(t *testing.T) {
 	if p := a.Progress(); p[0].Answered >= p[0].Revision && p[0].Revision > 0 {
 		t.Error("the change counts as answered")
 	}
+	a.wait(func() bool { p := a.Progress()[0]; return len(p.Unanswered) == 0 && !p.HandoverUntil.IsZero() })
 	a.wait(func() bool { return len(a.Progress()[0].Unanswered) == 0 })
 	clock.Store(int64(2 * time.Minute))
 	a.push(config(append(tcp, "CDS:b=3")...))

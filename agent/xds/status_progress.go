@@ -26,6 +26,8 @@ type Progress struct {
 	SentAt     time.Time
 	Rejected   []Rejection // sorted by type and name
 	Draining   []Drain     // by revision, at most 16
+	// HandoverUntil is until when it keeps a listener whose protocol changes, so that the other side changes first; zero for none.
+	HandoverUntil time.Time
 }
 
 // Drain says that filter chains which a config of a revision has replaced may have open connections. What holds on these at once is
@@ -141,7 +143,7 @@ func (w *typeWatch) answered() bool {
 
 // progress returns how far the node is. The mu of the node is held.
 func (n *proxyNode) progress(connected bool) Progress {
-	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.about.ConnectedAt, Rejected: n.rejections(), Draining: n.drains()}
+	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.about.ConnectedAt, Rejected: n.rejections(), Draining: n.drains(), HandoverUntil: n.handoverUntil()}
 	if n.cfg != nil {
 		p.Revision, p.Answered = n.revision, n.answered
 	}
