@@ -179,6 +179,10 @@ func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
 	return rs[0], nil
 }
 
+// handoverTime is how long proxies of this node wait for those of others when the protocol of a service changes: as long as it may
+// take until all agents have the change and their Envoys have answered it.
+const handoverTime = 5 * time.Second
+
 // build makes the parts that work on the store.
 func (a *Agent) build(cfg *config.Config) error {
 	if err := a.measure(); err != nil {
@@ -192,7 +196,7 @@ func (a *Agent) build(cfg *config.Config) error {
 	a.xds = xds.NewServer(xds.ServerOptions{
 		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Rejected: func() { a.nacks.Trigger() },
 		Registry: a.deps.Metrics, Metadata: metadata.Fields(),
-		Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(), TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second,
+		Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(), TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
 	})
 	a.host = host.NewProber(host.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run, Changed: func() { a.reconciler.Trigger() }})
 	a.reconciler = reconcile.New(reconcile.Options{

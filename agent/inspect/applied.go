@@ -111,6 +111,9 @@ func (x *situation) onProxies(sub *subject) Applied {
 			out.late(x, LateProxy{p.Mesh, p.Name, "it rejected something, and the policies behind that are being looked for"})
 		default:
 			out.Acknowledged++
+			if until := p.OldUntil(sub.revision, time.Now()); until.After(out.OldUntil) {
+				out.OldUntil = until
+			}
 		}
 	}
 	out.conclude()
@@ -135,7 +138,7 @@ func (a *Applied) late(x *situation, p LateProxy) {
 func (a *Applied) reject(x *situation, r *xds.Rejection) {
 	if a.RejectedTotal++; len(a.Rejected) < x.most {
 		a.Rejected = append(a.Rejected, RejectedResource{Mesh: r.Mesh, Name: r.Name, TypeURL: r.ID.TypeURL, Resource: r.ID.Name,
-			By: r.By, Reason: r.Reason, Policies: append([]Blame{}, r.Blame...)})
+			By: r.By, Reason: r.Reason, Retry: r.Retry, Policies: append([]Blame{}, r.Blame...)})
 	}
 }
 
@@ -265,6 +268,9 @@ func (x *situation) whyLate(sub *subject, p *xds.Progress) string {
 		return "its config is being made"
 	case len(p.Unanswered) > 0:
 		return fmt.Sprintf("it has not answered what it was sent at %s (%s)", p.SentAt.UTC().Format(time.RFC3339), strings.Join(p.Unanswered, ", "))
+	}
+	if until := p.HandoverUntil; until.After(time.Now()) {
+		return "the protocol of a port changes, and it keeps the old one until " + until.UTC().Format(time.RFC3339) + ", so that the other side changes first"
 	}
 	return "its config is on its way, or it has not asked for all of it yet"
 }

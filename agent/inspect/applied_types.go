@@ -1,6 +1,10 @@
 package inspect
 
-import "github.com/nearside-mesh/nearside/agent/xds"
+import (
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
 
 // States of an [Applied], beside StatePending and StateRejected.
 const (
@@ -38,6 +42,8 @@ type Applied struct {
 	Late          []LateProxy        `json:"late"`
 	RejectedTotal int                `json:"rejectedTotal"`
 	Rejected      []RejectedResource `json:"rejected"`
+	// OldUntil is when connections have drained that may be on filter chains from before its last change; zero where none is.
+	OldUntil time.Time `json:"oldUntil,omitzero"`
 }
 
 // LateProxy is a proxy that has not answered yet.
@@ -49,13 +55,15 @@ type LateProxy struct {
 
 // RejectedResource is a resource of a proxy's config that its client refused, or the check before it.
 type RejectedResource struct {
-	Mesh     string  `json:"mesh"`
-	Name     string  `json:"name"` // of the dataplane
-	TypeURL  string  `json:"typeUrl"`
-	Resource string  `json:"resource"`
-	By       string  `json:"by"` // "proxy", or "check": the agent's own check, so that the client was not sent it
-	Reason   string  `json:"reason"`
-	Policies []Blame `json:"policies"` // that shape it, the most likely cause first
+	Mesh     string `json:"mesh"`
+	Name     string `json:"name"` // of the dataplane
+	TypeURL  string `json:"typeUrl"`
+	Resource string `json:"resource"`
+	By       string `json:"by"` // "proxy", or "check": the agent's own check, so that the client was not sent it
+	Reason   string `json:"reason"`
+	// Retry is when the client is sent it again without any change, since the reason may pass; zero for never.
+	Retry    time.Time `json:"retry,omitzero"`
+	Policies []Blame   `json:"policies"` // that shape it, the most likely cause first
 }
 
 // Blame names a policy that shapes what a client rejected.

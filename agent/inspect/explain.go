@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"net/http"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/explain"
@@ -113,5 +114,21 @@ func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*exp
 	if err != nil {
 		return nil, generationError(err)
 	}
+	if x.Selected {
+		x.Warnings = append(x.Warnings, s.oldConnections(in, q.Dataplane, rec.Revision)...)
+	}
 	return x, nil
+}
+
+// oldConnections says until when connections may be on filter chains from before a revision.
+func (s *Server) oldConnections(mesh, dataplane string, revision uint64) []string {
+	if s.opts.Progress == nil {
+		return nil
+	}
+	for _, p := range s.opts.Progress() {
+		if until := p.OldUntil(revision, time.Now()); p.Mesh == mesh && p.Name == dataplane && !until.IsZero() {
+			return []string{"connections that were opened before the last change may keep the filters of before until " + until.UTC().Format(time.RFC3339) + ", when they have drained; routes and permissions for requests hold on them already"}
+		}
+	}
+	return nil
 }

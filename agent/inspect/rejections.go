@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -94,6 +95,7 @@ func (s *Server) rejections() []Problem {
 			fmt.Fprintf(&b, "%s%d proxies, as %s", verb, n, r.Node.ID)
 		}
 		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name, oneLine(r.Reason))
+		b.WriteString(retrySaid(r.Retry, time.Now()))
 		switch {
 		case p.field != "":
 			fmt.Fprintf(&b, "; see %s", p.field)
@@ -116,6 +118,18 @@ func (s *Server) rejections() []Problem {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Reason, b.Reason))
 	})
 	return out
+}
+
+// retrySaid says when a client is sent something again that it rejected for a reason that may pass; "" for never.
+func retrySaid(at, now time.Time) string {
+	switch wait := at.Sub(now).Round(time.Second); {
+	case at.IsZero():
+		return ""
+	case wait <= 0:
+		return "; it is tried again now"
+	default:
+		return fmt.Sprintf("; it is tried again in %d s", wait/time.Second)
+	}
 }
 
 // oneLine shortens the message of a client to a line.

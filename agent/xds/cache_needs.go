@@ -22,6 +22,7 @@ func (n *proxyNode) holdBack(old *draft.Lists) {
 		}
 	}
 	n.awaitClusters(old, &clusters)
+	n.awaitOthers(old)
 }
 
 // spare leaves a name out of lists, and has the client keep what it has under it.

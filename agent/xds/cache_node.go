@@ -49,7 +49,10 @@ type proxyNode struct {
 
 	envoy      bool               // its newest stream is that of an Envoy
 	draining   []drainingListener // the oldest first
-	drainTimer *time.Timer        // runs until the first of them has drained
+	bridged    map[bridging]*draft.Resource
+	leaveUntil time.Time            // see leavesStrays
+	handovers  map[string]*handover // by listener
+	drainTimer *time.Timer          // runs until the next of all these is over
 
 	answered      uint64                 // the newest revision whose config the client has answered in whole
 	takenRevision [draft.NumTypes]uint64 // the newest revision of which it has taken a type in whole
@@ -115,6 +118,7 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	}
 	n.withhold(c.Withheld, now)
 	n.reconsider(old, cfg)
+	n.takeSides()
 	n.hold()
 	return true
 }

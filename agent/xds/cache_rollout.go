@@ -127,6 +127,7 @@ func (st *adsStream) begin(w *typeWatch) {
 		n.draining = nil // it has just started
 		n.hold()
 	}
+	n.resumeDrains(w, n.cfg.Resources[w.rank])
 	want := st.wanted(w)
 	var known []*draft.Resource
 	switch {

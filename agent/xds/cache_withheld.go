@@ -70,7 +70,7 @@ func (n *proxyNode) rejectedSince(rank int, name string) uint64 {
 // leavesAlone says whether a client is left what it said it has under a name, in bytes that are not known, as after a restart
 // of the agent: it is a resource that is withheld and left out, or may be something that such a one needs.
 func (n *proxyNode) leavesAlone(rank int, name string) bool {
-	if u := n.withheld[rank][name]; u != nil && u.unsent {
+	if u := n.withheld[rank][name]; u != nil && u.unsent || n.leavesStrays(rank) {
 		return true
 	}
 	return slices.ContainsFunc(draft.Referrers[rank], func(r int) bool { return n.unsent[r] })

@@ -64,6 +64,9 @@ type ServerOptions struct {
 	// DrainTime is how long connections may stay on a listener that an Envoy has let go of: as long it keeps what that
 	// listener refers to. 0: no longer than it takes to acknowledge.
 	DrainTime time.Duration
+	// HandoverTime is how long an Envoy goes on with a listener whose protocol changes, where others have to change first; see
+	// [handover]. 0: it does not.
+	HandoverTime time.Duration
 	// AckTimeout is how long a client may neither acknowledge nor reject what it was sent, be it that it does not read
 	// or does not answer, before the stream is closed; default 2 min.
 	AckTimeout time.Duration

@@ -70,7 +70,8 @@ type HeldResource struct {
 	Rule            int       `json:"rule,omitempty"`            // of the check
 	Reason          string    `json:"reason"`
 	Time            time.Time `json:"time"`
-	Policies        []Blame   `json:"policies"` // that shape it, the most likely cause first; empty until they are found
+	Retry           time.Time `json:"retry,omitzero"` // when it is sent again without any change; zero for never
+	Policies        []Blame   `json:"policies"`       // that shape it, the most likely cause first; empty until they are found
 }
 
 // Blame names a policy that shapes a resource which a client rejected.

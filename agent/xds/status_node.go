@@ -125,7 +125,7 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 		}
 		t.Held = []HeldResource{}
 		for name, rej := range n.troubles(rank) {
-			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule, Reason: rej.said(n.srv.opts.Now()), Time: rej.at, Policies: blameOf(rej)}
+			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule, Reason: rej.said(n.srv.opts.Now()), Time: rej.at, Retry: rej.retry.at, Policies: blameOf(rej)}
 			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				h.AcceptedVersion = a.Version
 			}

@@ -25,6 +25,44 @@ type Progress struct {
 	Unanswered []string
 	SentAt     time.Time
 	Rejected   []Rejection // sorted by type and name
+	Draining   []Drain     // by revision, at most 16
+	// HandoverUntil is until when it keeps a listener whose protocol changes, so that the other side changes first; zero for none.
+	HandoverUntil time.Time
+}
+
+// Drain says that filter chains which a config of a revision has replaced may have open connections. What holds on these at once is
+// said in docs/xds.md.
+type Drain struct {
+	Revision uint64
+	Until    time.Time // at the latest
+}
+
+// maxDrains bounds the drains of a [Progress]; the newest are named.
+const maxDrains = 16
+
+// drains returns what drains, by revision.
+func (n *proxyNode) drains() (out []Drain) {
+	now := n.srv.opts.Now()
+	for _, d := range n.draining {
+		switch last := len(out) - 1; {
+		case !d.until.After(now):
+		case last >= 0 && out[last].Revision == d.revision:
+			out[last].Until = d.until
+		default:
+			out = append(out, Drain{d.revision, d.until})
+		}
+	}
+	return out[max(0, len(out)-maxDrains):]
+}
+
+// OldUntil is when the last connection that may be on filter chains from before a revision has drained; zero where none is left.
+func (p *Progress) OldUntil(revision uint64, now time.Time) time.Time {
+	for _, d := range p.Draining {
+		if d.Revision >= revision && d.Until.After(now) {
+			return d.Until
+		}
+	}
+	return time.Time{}
 }
 
 // Rejection is a resource whose present bytes a client refused, or the check of the agent before they were sent. What
@@ -105,7 +143,7 @@ func (w *typeWatch) answered() bool {
 
 // progress returns how far the node is. The mu of the node is held.
 func (n *proxyNode) progress(connected bool) Progress {
-	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.about.ConnectedAt, Rejected: n.rejections()}
+	p := Progress{Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, State: n.state(connected), Opened: n.about.ConnectedAt, Rejected: n.rejections(), Draining: n.drains(), HandoverUntil: n.handoverUntil()}
 	if n.cfg != nil {
 		p.Revision, p.Answered = n.revision, n.answered
 	}

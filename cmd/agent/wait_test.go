@@ -217,6 +217,33 @@ func TestWaitWithoutAgent(t *testing.T) {
 	contains(t, errs.String(), "no agent answers at /nowhere/s", "trying again", "hint: start the agent")
 }
 
+// TestRetryIsShown: what a proxy rejects for a reason that may pass is sent again, and whoever asks is told so.
+func TestRetryIsShown(t *testing.T) {
+	d := start(t, quickTemp(t))
+	if code, _, errs := d.nearside(webDoc, "apply", "-f", "-"); code != exitOK {
+		t.Fatal(errs)
+	}
+	p := d.connect("web", nil)
+	p.next()("")
+	if code, _, errs := d.nearside(fmt.Sprintf(slowDoc, 7), "apply", "-f", "-"); code != exitOK {
+		t.Fatal(errs)
+	}
+	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: cannot bind '192.0.2.1:8080': Address already in use\n")
+	code, out, errs := d.nearside("", "wait", "mt/slow", "-o", "json")
+	var doc client.Applied
+	if err := json.Unmarshal([]byte(out), &doc); code != exitNo || err != nil || len(doc.Rejected) != 1 || doc.Rejected[0].Retry.IsZero() {
+		t.Errorf("exit code %d, %v, %s", code, err, out)
+	}
+	contains(t, errs, "Address already in use", "; tried again ")
+	for _, args := range [][]string{{"status"}, {"get", "mt", "-o", "wide"}, {"inspect", "dataplane", "web", "--type=status"}} {
+		_, out, _ := d.nearside("", args...)
+		contains(t, out, "tried again ")
+	}
+	if _, out, _ = d.nearside("", "inspect", "dataplane", "web", "--type=status", "-o", "json"); !strings.Contains(out, `"retry": "`) {
+		t.Errorf("no time in the status: %s", out)
+	}
+}
+
 // TestStateColumn has every state of a policy in a table.
 func TestStateColumn(t *testing.T) {
 	for want, s := range map[string]client.Applied{
