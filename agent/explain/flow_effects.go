@@ -72,7 +72,7 @@ func (a *about) effects(f *Way) {
 	f.Location = tr.Location
 	for i := range tr.Effects {
 		e := &tr.Effects[i]
-		out := FlowEffect{Kind: e.Kind.String(), Percent: e.Percent, Status: e.Status, Text: e.Text, Policies: []FlowPolicy{}}
+		out := FlowEffect{Kind: string(e.Kind), Percent: e.Percent, Status: e.Status, Text: e.Text, Policies: []FlowPolicy{}}
 		for p := range a.t.plugins() {
 			if slices.Contains(p.Effects, e.Kind) {
 				for _, d := range p.Kinds {
@@ -99,7 +99,7 @@ func (f *Way) disturbances() []string {
 	var out []string
 	for i := range f.Effects {
 		switch e := &f.Effects[i]; e.Kind {
-		case match.EffectTimeout.String(), match.EffectRetry.String():
+		case string(match.EffectTimeout), string(match.EffectRetry):
 		default:
 			if e.Status == 0 || e.Status != f.Status { // else it is the reason itself
 				out = append(out, e.String())

@@ -35,31 +35,17 @@ const (
 )
 
 // EffectKind says what kind of thing may happen to a connection or request on its way.
-type EffectKind uint8
+type EffectKind string
 
 // The kinds of effects.
 const (
-	EffectAbort     EffectKind = iota // a fault: Envoy answers the request itself
-	EffectDelay                       // a fault
-	EffectBandwidth                   // a fault: the response is slowed down
-	EffectRateLimit                   // what is above a rate is answered or closed
-	EffectTimeout                     // what takes longer ends
-	EffectRetry                       // what fails is tried again
-	numEffects
+	EffectAbort     EffectKind = "abort"      // a fault: Envoy answers the request itself
+	EffectDelay     EffectKind = "delay"      // a fault
+	EffectBandwidth EffectKind = "bandwidth"  // a fault: the response is slowed down
+	EffectRateLimit EffectKind = "rate-limit" // what is above a rate is answered or closed
+	EffectTimeout   EffectKind = "timeout"    // what takes longer ends
+	EffectRetry     EffectKind = "retry"      // what fails is tried again
 )
-
-var effectNames = [numEffects]string{"abort", "delay", "bandwidth", "rate-limit", "timeout", "retry"}
-
-// String names the kind.
-func (k EffectKind) String() string {
-	if k < numEffects {
-		return effectNames[k]
-	}
-	return "unknown"
-}
-
-// MarshalText is String, so that a kind is a word in JSON.
-func (k EffectKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // Effect is what may happen on the way to a part of all connections or requests that take it.
 type Effect struct {
