@@ -88,7 +88,8 @@ func egressFingerprint(in *ZoneInput, meshes []*egressMesh) [sha256.Size]byte {
 	d := newDigest(in)
 	d.add(in.SystemCA)
 	for _, m := range meshes {
-		d.add(m.view.Name, m.chosen.Cut.String())
+		rules := m.Policies.OutsideDigest()
+		d.add(m.view.Name, m.chosen.Cut.String(), string(rules[:]))
 		for i := range m.exits {
 			x := &m.exits[i]
 			d.add(x.ServerName, x.Name, x.Host, x.Within.String(), x.owner.Name)

@@ -126,7 +126,7 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 	if !slices.EqualFunc(outbounds, p.outbounds, sameOutbound) || !slices.EqualFunc(fixed, p.fixed, func(a, b endpointRef) bool { return a.set == b.set }) {
 		return nil
 	}
-	backends, ok := p.sameBackends(v)
+	backends, ok := p.sameBackends(m, m.permits(r))
 	if !ok {
 		return nil
 	}

@@ -44,6 +44,11 @@ func (v *View) ThroughEgress() bool {
 	return v.Spec.Routing != nil && v.Spec.Routing.ZoneEgress && v.Spec.MTLSEnabled() != nil
 }
 
+// ForbidsMeshExternalServices reports whether no proxy may use a MeshExternalService.
+func (v *View) ForbidsMeshExternalServices() bool {
+	return v.Spec.Routing != nil && v.Spec.Routing.DefaultForbidMeshExternalServiceAccess
+}
+
 // noteEgress warns about a Mesh that asks for egresses and cannot have them.
 func (v *View) noteEgress() {
 	if v.Spec.Routing == nil || !v.Spec.Routing.ZoneEgress {

@@ -98,6 +98,7 @@ type Service struct {
 	Derived  bool   // from kuma.io/service tags: Resource is not in the set
 	External bool   // endpoints lie outside the mesh
 	Egress   bool   // an external service that is reached through the egresses of the zone, which Endpoints are then
+	Denied   bool   // it lies outside the mesh, and no policy lets the proxy that the service is for go there; never set in a View
 	TLSReady bool   // every endpoint of a MeshService takes mutual TLS, by its status
 	fixed    bool   // it depends on nothing but from, through, res and the Mesh, so that the next view can reuse it
 

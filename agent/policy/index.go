@@ -49,6 +49,7 @@ type Index struct {
 	refers  map[string][]*resource.Resource
 	plugins map[string]int  // index in Plugins of a kind
 	routing map[string]bool // the kinds of policies whose routes other policies can be about
+	outside *outside        // nil: nothing restricts who leaves the mesh
 	guard   *guard          // nil: what is reachable does not depend on policies
 	auto    bool            // it would depend on them in a mesh with mutual TLS
 	autoBy  string          // what says so
@@ -113,6 +114,11 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 		}
 		x.guard = x.newGuard(set, prev)
 	}
+	var before *outside
+	if o.Prev != nil {
+		before = o.Prev.outside
+	}
+	x.outside = x.newOutside(set, before)
 	for _, k := range x.kinds {
 		for _, r := range k.policies {
 			if reason := x.missingTop(r); reason != "" {
