@@ -1,6 +1,9 @@
 package explain
 
-import "github.com/nearside-mesh/nearside/agent/mesh"
+import (
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
+)
 
 // What becomes of a connection or request.
 const (
@@ -57,8 +60,9 @@ type Flow struct {
 	Shadow *Flow  `json:"shadow,omitempty"`
 	Parts  string `json:"parts,omitempty"`
 
-	missed *mesh.Service // that is dialled and that the dataplane does not reach; nil for none
-	closed bool          // no policy would let it reach that
+	missed  *mesh.Service   // that is dialled and that the dataplane does not reach; nil for none
+	outside *policy.Outside // that no permission lets the dataplane use; nil for none
+	closed  bool            // no policy would let it reach that
 }
 
 // Way is the way through one proxy. Lists are never null.

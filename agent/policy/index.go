@@ -118,7 +118,9 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 	if o.Prev != nil {
 		before = o.Prev.outside
 	}
-	x.outside = x.newOutside(set, before)
+	if x.outside = x.newOutside(set, before); x.outside != nil {
+		x.outside.warnClosed(x)
+	}
 	for _, k := range x.kinds {
 		for _, r := range k.policies {
 			if reason := x.missingTop(r); reason != "" {

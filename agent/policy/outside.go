@@ -142,6 +142,35 @@ func (o *outside) read(x *Index, guards map[string]bool) {
 	h.Sum(o.digest[:0])
 }
 
+// warnClosed tells of ExternalServices that no policy is about, so that nobody may use them.
+func (o *outside) warnClosed(x *Index) {
+	for _, r := range o.from {
+		d := o.of[r.Key]
+		if d.Kind != "ExternalService" || d.decided() {
+			continue
+		}
+		x.Warnings = append(x.Warnings, mesh.Warning{Resource: r.Key, Reason: "the mesh has mTLS and no permission is about this service: no proxy has an endpoint of it; " +
+			"apply one whose targetRef is the MeshService of its kuma.io/service"})
+	}
+}
+
+// decided reports whether some policy is about the destination.
+func (o *Outside) decided() bool {
+	for i := range o.plugins {
+		for _, d := range o.plugins[i].Kinds {
+			if o.Rules.Kind(d.Kind).Inbound(0) != nil {
+				return true
+			}
+		}
+		for _, l := range o.plugins[i].Legacy {
+			if len(o.Rules.LegacyInbound(l.Kind, 0)) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func lists(tags map[string]string) map[string][]string {
 	out := make(map[string][]string, len(tags))
 	for k, v := range tags {
