@@ -85,6 +85,9 @@ type Service struct {
 	Endpoints *EndpointSet
 	// Outside is where an external service really is; nil for services of the mesh.
 	Outside *EndpointSet
+	// Beyond is what lies behind the ingresses of other zones, where traffic goes there through the egresses of this zone:
+	// Endpoints has these in its place. Nil where there is none, or where it is reached directly.
+	Beyond *EndpointSet
 	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a service resource prove one, sorted: those that it
 	// lists, else those of all services of the dataplanes that it selects, as in the reference. Tag services have the one
 	// of their tag.
@@ -185,8 +188,8 @@ func equalEndpoints(a, b Endpoint) bool {
 	switch {
 	case a.Address != b.Address || a.Port != b.Port || a.Zone != b.Zone:
 		return false
-	case a.Ingress(): // what else it leads to does not count
-		return b.Ingress() && a.Resource.Key == b.Resource.Key && a.Weight == b.Weight && maps.Equal(a.Tags, b.Tags)
+	case a.Relay(): // what else it leads to does not count
+		return b.Relay() && a.Resource.Key == b.Resource.Key && a.Weight == b.Weight && maps.Equal(a.Tags, b.Tags)
 	}
 	return (a.Resource == b.Resource || a.Resource.Digest == b.Resource.Digest) && a.Index == b.Index
 }

@@ -49,7 +49,7 @@ func endpoints(s *mesh.Service) []string {
 	for i := range list {
 		e := &list[i]
 		line := fmt.Sprintf("%s:%d %s", e.Address, e.Port, e.Zone)
-		if e.Ingress() {
+		if e.Relay() {
 			line += fmt.Sprintf(" x%d", e.Weight)
 		}
 		e.EachTag(func(k, v string) {
@@ -194,7 +194,7 @@ func TestNobodyIsReachedInTwoWays(t *testing.T) {
 			for i := range list {
 				e := &list[i]
 				at := fmt.Sprintf("%s:%d", strings.TrimPrefix(e.Address, "::ffff:"), e.Port)
-				if e.Ingress() {
+				if e.Relay() {
 					through[at] = true
 					if s.ID.Kind == mesh.KindTag && e.Weight != ready[e.Zone+s.Tag] {
 						t.Fatalf("%s through %s has the weight %d, and zone %s has %d instances", s.Tag, at, e.Weight, e.Zone, ready[e.Zone+s.Tag])
