@@ -26,7 +26,7 @@ type egressMesh struct {
 	chosen *policy.Choices
 	exits  []egressExit
 	beyond []arrival // in other zones
-	used   bool // some chain is of this mesh
+	used   bool      // some chain is of this mesh
 }
 
 // egressChainParts are the messages of a chain, allocated together.

@@ -20,7 +20,7 @@ import (
 // reusable returns the previous view if nothing has changed that all inbounds and services depend on: the Mesh, the zone,
 // the ingresses of other zones, and the egresses that lead there. It is nil otherwise.
 func (v *View) reusable() *View {
-	if v.prev == nil || v.prev.mesh != v.mesh || !v.sameIngresses() ||
+	if v.prev == nil || v.prev.mesh != v.mesh || v.prev.Spec != v.Spec || v.prev.plainClients != v.plainClients || !v.sameIngresses() ||
 		v.prev.egress != v.egress && v.ThroughEgress() && len(v.zones.behind) > 0 {
 		return nil
 	}

@@ -103,7 +103,9 @@ type Service struct {
 	Egress   bool   // an external service that is reached through the egresses of the zone, which Endpoints are then
 	Denied   bool   // it lies outside the mesh, and no policy lets the proxy that the service is for go there; never set in a View
 	TLSReady bool   // every endpoint of a MeshService takes mutual TLS, by its status
-	fixed    bool   // it depends on nothing but from, through, res and the Mesh, so that the next view can reuse it
+	// TLSNotReady says that not every endpoint takes mutual TLS, by the status of the MeshService.
+	TLSNotReady bool
+	fixed       bool // it depends on nothing but from, through, res and the Mesh, so that the next view can reuse it
 
 	claimed []resource.VIP            // addresses from the status of the resource
 	res     *resource.Resource        // nil for tag services and derived ones

@@ -44,7 +44,7 @@ func (v *View) indexZones(list []*resource.Resource, flat bool) {
 	if flat {
 		list = nil
 	}
-	if p := v.prev; p != nil && p.mesh == v.mesh && p.Zone == v.Zone &&
+	if p := v.prev; p != nil && p.mesh == v.mesh && p.Spec == v.Spec && p.plainClients == v.plainClients && p.Zone == v.Zone &&
 		slices.Equal(p.zones.from, list) && slices.Equal(p.dataplanes, v.dataplanes) {
 		v.zones = p.zones
 		return
@@ -225,21 +225,22 @@ func (v *View) addListed(in *ingress) {
 }
 
 // crosses reports whether proxies send a service what an ingress can route: TLS, with a server name.
-func (v *View) crosses(s *Service) bool {
+func (v *View) crosses(s *Service) bool { return !s.External && v.UsesTLS(s) }
+
+// UsesTLS reports whether proxies use mutual TLS towards a service of the mesh. Where the mesh takes plain text too they
+// do so as well, so that permissions hold among them: not towards a MeshService whose status says that it is not ready
+// for it, and not while that is being switched.
+func (v *View) UsesTLS(s *Service) bool {
 	b := v.Spec.MTLSEnabled()
-	return b != nil && !s.External && (!b.Permissive() || s.TLSReady)
+	return b != nil && (!b.Permissive() || !v.plainClients && !s.TLSNotReady)
 }
 
 // warnCrossing warns of a mesh whose traffic cannot cross zones.
 func (v *View) warnCrossing() {
 	names := strings.Join(sortedKeys(v.zones.behind), ", ")
-	switch b := v.Spec.MTLSEnabled(); {
-	case b == nil:
+	if v.Spec.MTLSEnabled() == nil {
 		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, which routes by the server name of mutual TLS, and the mesh has "+
 			"none: nothing there is reached; enable mtls, or set mesh.flatNetwork in the agent's config where the network is flat", names)
-	case b.Permissive():
-		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, and with mode PERMISSIVE proxies send TLS to a MeshService "+
-			"alone whose status.tls is Ready: nothing else there is reached; set mode STRICT", names)
 	}
 }
 

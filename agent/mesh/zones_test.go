@@ -98,7 +98,7 @@ func TestZones(t *testing.T) {
 		{name: "without mutual TLS", doc: meshDoc + dps + zoneIngress("in", "east", at, ""), want: []string{"10.0.0.1:80 west version=v1"},
 			warning: "Mesh/default: the zones east are behind a ZoneIngress"},
 		{name: "permissive", doc: strings.Replace(strictMesh, "type: builtin", "type: builtin, mode: PERMISSIVE", 1) + dps + zoneIngress("in", "east", at, ""),
-			want: []string{"10.0.0.1:80 west version=v1"}, warning: "set mode STRICT"},
+			want: []string{"10.0.0.1:80 west version=v1", "10.9.0.1:10001 east x3"}},
 		{name: "a service without dataplanes here", doc: strictMesh + zoneIngress("in", "east", at, "{tags: {kuma.io/service: web, kuma.io/protocol: http}, instances: 2}"),
 			want: []string{"10.9.0.1:10001 east x2"}},
 

@@ -65,12 +65,23 @@ func apply(c *policy.Context, d *draft.Draft) {
 		toolkit.WarnPolicies(c, rules.Policies, "this permission is not enforced: mesh %s has no mTLS; enable mtls of the Mesh", c.View.Name)
 	}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
+		warnOpen(c, rules, l)
 		for _, ch := range l.Chains {
 			if ch.TLS && !slices.ContainsFunc(ch.Network, func(e draft.Extension) bool { return e.Name == FilterNetwork }) {
 				guard(c.View.Name, rules.Inbound(l.Inbound), l, ch)
 			}
 		}
 	}
+}
+
+// warnOpen tells that an inbound takes plain text beside mutual TLS, so that rules do not hold for all of its clients.
+func warnOpen(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
+	plain := func(ch *draft.Chain) bool { return !ch.TLS }
+	if c.View.Spec.MTLSEnabled() == nil || rules.Inbound(l.Inbound) == nil || !slices.ContainsFunc(l.Chains, plain) {
+		return
+	}
+	toolkit.WarnPolicies(c, rules.Policies, "inbound %d takes plain text too (mode PERMISSIVE): this permission holds for clients with a certificate of the mesh alone; "+
+		"to keep others out, set mode STRICT in the Mesh or a MeshTLS", l.Port)
 }
 
 // guard admits to a chain whom rules, which may be nil, admit.
