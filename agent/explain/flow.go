@@ -152,6 +152,8 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	flow := t.follow(p, &d, in)
 	if missing != nil {
 		t.notReached(p, flow, missing, why)
+	} else if flow.Verdict != VerdictAllowed {
+		t.notAdmittedOutside(p, flow)
 	}
 	if flow.Verdict != VerdictAllowed {
 		flow.Suggest = t.suggest(p, target, &d, in, flow)

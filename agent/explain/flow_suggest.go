@@ -73,6 +73,9 @@ func (t *Traffic) denial(p *flowProxy, d *dialled, flow *Flow) *policy.Denial {
 		a, out.Reason = flow.Servers[server].about, policy.NotAdmitted
 	case flow.missed != nil && flow.closed:
 		return nil
+	case flow.outside != nil:
+		out.Reason, out.Flow = policy.NotAdmittedOutside, ofDestination(a.flow(), flow.outside)
+		return out
 	case flow.missed != nil:
 		out.Reason = policy.NotReached
 	case isPassthrough(flow.Listener):

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 )
 
 // What becomes of a connection or request.
@@ -68,8 +69,9 @@ type Flow struct {
 	// say of them applies to what leaves.
 	Bypasses []string `json:"bypasses,omitempty"`
 
-	missed *mesh.Service // that is dialled and that the dataplane does not reach; nil for none
-	closed bool          // no policy would let it reach that
+	missed  *mesh.Service   // that is dialled and that the dataplane does not reach; nil for none
+	outside *policy.Outside // that no permission lets the dataplane use; nil for none
+	closed  bool            // no policy would let it reach that
 }
 
 // Way is the way through one proxy. Lists are never null; those that most ways do not have are left out where they are empty.

@@ -11,8 +11,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// egress makes the config of an egress: a destination lies outside a mesh, and proxies of the mesh ask for it with mutual
-// TLS.
+// egress makes the config of an egress. A destination lies outside a mesh, and proxies of the mesh ask for it with mutual
+// TLS; or in another zone, and their TLS passes on to the ingress there.
 type egress struct {
 	*border
 	spec *resource.ZoneEgress
@@ -25,7 +25,8 @@ type egressMesh struct {
 	tls    *meshTLS
 	chosen *policy.Choices
 	exits  []egressExit
-	used   bool // some chain is of this mesh
+	beyond []arrival // in other zones
+	used   bool      // some chain is of this mesh
 }
 
 // egressChainParts are the messages of a chain, allocated together.
@@ -41,7 +42,13 @@ func (b *border) egress(spec *resource.ZoneEgress, prev *Proxy) (*Proxy, error) 
 		if m.View.Spec.MTLSEnabled() == nil {
 			continue // nobody could prove to be of it
 		}
-		meshes = append(meshes, &egressMesh{Mesh: m, view: m.View, chosen: b.memo.choices(m), exits: exitsOf(m)})
+		one := &egressMesh{Mesh: m, view: m.View, chosen: b.memo.choices(m), exits: exitsOf(m)}
+		for _, s := range m.View.Services() {
+			if s.Beyond != nil {
+				one.beyond = appendArrivals(one.beyond, m.View.Name, s, s.Beyond.List, one.chosen)
+			}
+		}
+		meshes = append(meshes, one)
 	}
 	state := b.p.border
 	state.fingerprint = egressFingerprint(b.in, meshes)
@@ -76,8 +83,14 @@ func (e *egress) mesh(m *egressMesh) (err error) {
 	for i := range m.exits {
 		e.exit(m, &m.exits[i])
 	}
-	if m.used {
+	var enc assignment
+	for i := range m.beyond {
+		e.arrival(&m.beyond[i], &enc)
+	}
+	if len(e.listener.Chains) > 0 {
 		e.listener.Message.ListenerFilters = []*listenerv3.ListenerFilter{m.tls.inspector}
+	}
+	if m.used {
 		e.p.border.meshes = append(e.p.border.meshes, m.view.Name)
 	}
 	return nil
@@ -88,12 +101,15 @@ func egressFingerprint(in *ZoneInput, meshes []*egressMesh) [sha256.Size]byte {
 	d := newDigest(in)
 	d.add(in.SystemCA)
 	for _, m := range meshes {
-		d.add(m.view.Name, m.chosen.Cut.String())
+		rules := m.Policies.OutsideDigest()
+		d.add(m.view.Name, m.chosen.Cut.String(), string(rules[:]))
 		for i := range m.exits {
 			x := &m.exits[i]
 			d.add(x.ServerName, x.Name, x.Host, x.Within.String(), x.owner.Name)
 			d.number(int(x.Port))
 		}
+		d.add("")
+		d.arrivals(m.beyond)
 		d.add("")
 		for _, s := range m.view.Services() {
 			if !s.Egress {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -48,7 +49,19 @@ func (e *egress) external(m *egressMesh, s *mesh.Service) {
 		} else {
 			chain.TCP = tcpTo(name, name, seconds(localIdleTimeout))
 		}
+		m.guard(e.listener, chain, s.Outside.Subset(subset))
 		e.listener.Chains, m.used = append(e.listener.Chains, chain), true
+	}
+}
+
+// guard lets through a chain who may use all that it leads to.
+func (m *egressMesh) guard(l *draft.Listener, ch *draft.Chain, list []mesh.Endpoint) {
+	var done []*policy.Outside
+	for i := range list {
+		if o := m.Policies.Outside(list[i].Resource.Key); !slices.Contains(done, o) {
+			o.Guard(l, ch)
+			done = append(done, o)
+		}
 	}
 }
 

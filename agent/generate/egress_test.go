@@ -194,7 +194,13 @@ func TestEgressCases(t *testing.T) {
 // egressAt is where the egress of these tests listens, and sidecar the dataplane that reaches it.
 const egressAt = "10.0.0.9:10002"
 
+// borderMesh is a mesh with mutual TLS in which everybody may go everywhere.
 func borderMesh(name, more string) string {
+	return closedMesh(name, more) + "---\n{type: MeshTrafficPermission, mesh: " + name + ", name: all, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {action: Allow}}]}}\n"
+}
+
+// closedMesh is a mesh with mutual TLS and without permissions.
+func closedMesh(name, more string) string {
 	return "---\ntype: Mesh\nname: " + name + "\nmtls:\n  enabledBackend: ca\n  backends: [{name: ca, type: builtin}]\n" + more
 }
 

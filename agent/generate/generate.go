@@ -60,13 +60,21 @@ func (m *Mesh) Shadow() *Mesh {
 
 // outbounds are what a dataplane may reach.
 func (m *Mesh) outbounds(r *resource.Resource) ([]mesh.Outbound, []mesh.Warning) {
+	var list []mesh.Outbound
+	var warnings []mesh.Warning
 	switch {
 	case m.only != nil:
-		return *m.only, nil
+		list = slices.Clone(*m.only)
 	case m.Policies == nil:
 		return m.View.Outbounds(r)
+	default:
+		list, warnings = m.Policies.Outbounds(r)
 	}
-	return m.Policies.Outbounds(r)
+	permits := m.permits(r)
+	for i := range list {
+		list[i] = permits.restrict(list[i])
+	}
+	return list, warnings
 }
 
 // reach is a hash over what decides, beside the services, what a dataplane may reach.
@@ -188,7 +196,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	}
 	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
 		Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
-	}, tls: tls}
+	}, tls: tls, permits: in.Mesh.permits(r)}
 	g.sealer.Inline = in.Inline
 	if match != nil {
 		g.plugins = in.Policies.Plugins
@@ -256,6 +264,8 @@ type generator struct {
 	plugins []policy.Plugin
 	c       *policy.Context // nil: no policies act
 	claimed map[string]bool // what plugins have added by themselves
+
+	permits *permits
 
 	localities map[string]*policy.Localities // by cluster, where plugins have said some, or none
 	localFirst *policy.Localities            // the zone of the proxy, then the others

@@ -2,22 +2,22 @@ package generate
 
 import (
 	"crypto/sha256"
-	"slices"
-	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// arrival is a service, or a choice of its endpoints, that other zones can ask for.
+// arrival is a service, or a choice of its endpoints, that proxies ask a zone proxy for with a TLS that passes through it
+// unread: at an ingress those of other zones, at an egress those of its own.
 type arrival struct {
 	mesh     string
 	outbound mesh.Outbound
-	list     []mesh.Endpoint // of the zone
+	list     []mesh.Endpoint // of the zone; at an egress the ingresses of others
 	owner    resource.Key
 }
 
@@ -41,8 +41,6 @@ func (b *border) ingress(prev *Proxy) (*Proxy, error) {
 	for _, c := range cut {
 		b.warn(b.in.Resource.Key, tooManyChoices, c.mesh, c.from)
 	}
-	eps := b.d.Ready[draft.RankEndpoint]
-	slices.SortFunc(eps, func(a, b *draft.Resource) int { return strings.Compare(a.Name, b.Name) })
 	return b.seal(), nil
 }
 
@@ -68,29 +66,35 @@ func (in *ZoneInput) arrivals(memo *Memo) (out []arrival, cut []cutChoices) {
 			}
 			var list []mesh.Endpoint
 			for i := range s.Endpoints.List {
-				if e := &s.Endpoints.List[i]; e.Zone == in.Zone && !e.Ingress() {
+				if e := &s.Endpoints.List[i]; e.Zone == in.Zone && !e.Relay() {
 					list = append(list, *e)
 				}
 			}
 			if len(list) == 0 {
 				continue
 			}
-			owner := s.Resource
-			if owner == (resource.Key{}) {
-				owner = list[0].Resource.Key
-			}
-			out = append(out, arrival{m.View.Name, mesh.Outbound{Service: s}, list, owner})
-			if s.ID.Kind != mesh.KindTag {
-				continue
-			}
-			for _, tags := range choices.Of(s.Tag) {
-				if some := (&mesh.EndpointSet{List: list}).Subset(tags); len(some) > 0 {
-					out = append(out, arrival{m.View.Name, mesh.Outbound{Service: s, Subset: tags}, some, owner})
-				}
-			}
+			out = appendArrivals(out, m.View.Name, s, list, choices)
 		}
 	}
 	return out, cut
+}
+
+// appendArrivals adds the endpoints of a service, and each choice among them.
+func appendArrivals(out []arrival, meshName string, s *mesh.Service, list []mesh.Endpoint, choices *policy.Choices) []arrival {
+	owner := s.Resource
+	if owner == (resource.Key{}) {
+		owner = list[0].Resource.Key
+	}
+	out = append(out, arrival{meshName, mesh.Outbound{Service: s}, list, owner})
+	if s.ID.Kind != mesh.KindTag {
+		return out
+	}
+	for _, tags := range choices.Of(s.Tag) {
+		if some := (&mesh.EndpointSet{List: list}).Subset(tags); len(some) > 0 {
+			out = append(out, arrival{meshName, mesh.Outbound{Service: s, Subset: tags}, some, owner})
+		}
+	}
+	return out
 }
 
 // arrival adds the chain, the cluster and the endpoints of one arrival.
@@ -121,8 +125,13 @@ func ingressFingerprint(in *ZoneInput, arrivals []arrival, cut []cutChoices) [sh
 		d.add(c.mesh, c.from.String())
 	}
 	d.add("")
-	for i := range arrivals {
-		a := &arrivals[i]
+	d.arrivals(arrivals)
+	return d.sum()
+}
+
+func (d *digest) arrivals(list []arrival) {
+	for i := range list {
+		a := &list[i]
 		s := a.outbound.Service
 		d.add(a.mesh, s.ID.Kind, s.ID.Name, s.FullName, string(s.Protocol), a.owner.Name, mesh.TagString(single(a.outbound.Subset)))
 		d.number(len(a.list))
@@ -130,8 +139,8 @@ func ingressFingerprint(in *ZoneInput, arrivals []arrival, cut []cutChoices) [sh
 			e := &a.list[j]
 			d.add(e.Address)
 			d.number(int(e.Port))
+			d.number(int(e.Weight))
 			e.EachTag(func(k, val string) { d.add(k, val) })
 		}
 	}
-	return d.sum()
 }

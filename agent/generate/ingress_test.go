@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
@@ -51,15 +52,27 @@ const zoneIn = "---\ntype: ZoneIngress\nname: in\nzone: east\nnetworking: {addre
 
 // arrive follows a connection from a port of the host of a proxy in the west through the ingress of the east, and returns
 // the endpoints at which it may end.
-func arrive(t testing.TB, sidecar, in *generate.Proxy, dst string) []string {
+func arrive(t testing.TB, sidecar, in, out *generate.Proxy, dst string) []string {
 	t.Helper()
 	request := &match.Request{Method: "GET", Host: "web", Path: "/"}
 	first := match.Open(sidecar.Snapshot(), nil).Request(&match.Conn{
 		Dst: netip.MustParseAddrPort(dst), Src: netip.MustParseAddrPort("127.0.0.1:40000"), First: match.HTTP11}, request)
-	if first.Outcome != match.Forwarded || len(first.Targets) != 1 || !slices.Contains(first.Targets[0].Endpoints, ingressAt) {
-		t.Fatalf("to %s: the proxy does not lead to the ingress: %v %s %+v", dst, first.Outcome, first.Reason, first.Targets)
+	next := ingressAt
+	if out != nil {
+		next = egressAt
+	}
+	if first.Outcome != match.Forwarded || len(first.Targets) != 1 || !slices.Contains(first.Targets[0].Endpoints, next) ||
+		out != nil && slices.Contains(first.Targets[0].Endpoints, ingressAt) {
+		t.Fatalf("to %s: the proxy does not lead to %s: %v %s %+v", dst, next, first.Outcome, first.Reason, first.Targets)
 	}
 	sni, _ := upstream(t, sidecar, first.Targets[0].Cluster)
+	if out != nil {
+		between := match.Open(out.Snapshot(), nil).Connection(&match.Conn{
+			Dst: netip.MustParseAddrPort(egressAt), Src: netip.MustParseAddrPort("10.0.0.1:40000"), First: match.TLSHello, SNI: sni, ALPN: []string{"kuma"}})
+		if between.Outcome != match.Forwarded || len(between.Targets) != 1 || !slices.Equal(between.Targets[0].Endpoints, []string{ingressAt}) {
+			t.Fatalf("to %s: the egress does not lead what asks for %q to the ingress: %v %s %+v", dst, sni, between.Outcome, between.Reason, between.Targets)
+		}
+	}
 	second := match.Open(in.Snapshot(), nil).Connection(&match.Conn{
 		Dst: netip.MustParseAddrPort(ingressAt), Src: netip.MustParseAddrPort("10.0.0.1:40000"), First: match.TLSHello, SNI: sni, ALPN: []string{"kuma"}})
 	if second.Outcome != match.Forwarded || len(second.Targets) != 1 {
@@ -75,6 +88,10 @@ func TestIngressIsFollowed(t *testing.T) {
 		name := rapid.StringMatching(`[a-z][a-z0-9-]{0,20}[a-z0-9]`)
 		names := rapid.SliceOfNDistinct(name, 1, 3, rapid.ID).Draw(rt, "services")
 		docs := borderMesh("m", "") + zoneIn
+		leaves := rapid.Bool().Draw(rt, "through the egress")
+		if leaves {
+			docs = borderMesh("m", "routing: {zoneEgress: true}\n") + zoneIn + zoneOut
+		}
 		var outbounds []string
 		type want struct {
 			dst string
@@ -117,8 +134,16 @@ func TestIngressIsFollowed(t *testing.T) {
 		sound(t, in)
 		sidecar := west.sidecar(t, "m", "web")
 		sound(t, sidecar)
+		var out *generate.Proxy
+		if leaves {
+			out = west.egress(t, "out", nil, nil)
+			sound(t, out)
+			if n := len(out.Sealed.Resources[draft.Rank(draft.TypeSecret)]); n > 0 {
+				t.Errorf("an egress that ends no TLS has %d secrets", n)
+			}
+		}
 		for _, w := range wants {
-			got := arrive(t, sidecar, in, w.dst)
+			got := arrive(t, sidecar, in, out, w.dst)
 			slices.Sort(got)
 			if !slices.Equal(got, w.at) {
 				rt.Fatalf("%s (%s): ends at %v, want %v", w.dst, outbounds[slices.IndexFunc(wants, func(o want) bool { return o.dst == w.dst })], got, w.at)

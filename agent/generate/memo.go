@@ -126,7 +126,7 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 	if !slices.EqualFunc(outbounds, p.outbounds, sameOutbound) || !slices.EqualFunc(fixed, p.fixed, func(a, b endpointRef) bool { return a.set == b.set }) {
 		return nil
 	}
-	backends, ok := p.sameBackends(v)
+	backends, ok := p.sameBackends(m, m.permits(r))
 	if !ok {
 		return nil
 	}
@@ -160,5 +160,5 @@ func sameOutbound(a, b mesh.Outbound) bool {
 	s, t := a.Service, b.Service
 	return a.Address == b.Address && a.Port == b.Port && s.ID == t.ID && s.Protocol == t.Protocol && s.External == t.External && s.Egress == t.Egress &&
 		(!s.External || s.Endpoints == t.Endpoints) && (s.Index < 0) == (t.Index < 0) && maps.Equal(a.Tags, b.Tags) &&
-		s.FullName == t.FullName && s.TLSReady == t.TLSReady && slices.Equal(s.Identities, t.Identities)
+		s.FullName == t.FullName && s.TLSNotReady == t.TLSNotReady && slices.Equal(s.Identities, t.Identities)
 }

@@ -98,6 +98,9 @@ func (g *generator) backend(from *resource.Resource, ref policy.BackendRef) (mes
 	case o.Service.Index < 0:
 		g.Warn(from.Key, "nothing offers %s: what leads there has no endpoints", mesh.BackendRef(ref))
 	}
+	if ok {
+		o = g.permits.restrict(o)
+	}
 	if !ok || !g.clusters[clusterName(&o)] {
 		g.p.backends = append(g.p.backends, backend{from, ref, o})
 	}
@@ -189,10 +192,13 @@ func (g *generator) Warn(k resource.Key, format string, args ...any) {
 }
 
 // sameBackends looks up again what routes lead to, and reports whether listeners and clusters are still the same.
-func (p *Proxy) sameBackends(v *mesh.View) ([]backend, bool) {
+func (p *Proxy) sameBackends(m *Mesh, permits *permits) ([]backend, bool) {
 	out := make([]backend, len(p.backends))
 	for i, b := range p.backends {
-		o, ok := v.Backend(b.from, mesh.BackendRef(b.ref))
+		o, ok := m.View.Backend(b.from, mesh.BackendRef(b.ref))
+		if ok {
+			o = permits.restrict(o)
+		}
 		if ok != (b.outbound.Service != nil) || ok && !sameOutbound(o, b.outbound) {
 			return nil, false
 		}

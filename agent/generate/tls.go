@@ -53,6 +53,7 @@ const (
 
 // meshTLS makes the mutual TLS of one proxy. A nil one makes none.
 type meshTLS struct {
+	view       *mesh.View
 	mesh       string
 	permissive bool
 	downstream *corev3.TransportSocket
@@ -69,7 +70,7 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 	if b == nil {
 		return nil, nil
 	}
-	t := &meshTLS{mesh: v.Name, permissive: b.Permissive()}
+	t := &meshTLS{view: v, mesh: v.Name, permissive: b.Permissive()}
 	sds := func(name string) *tlsv3.SdsSecretConfig {
 		return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: draft.ADS}
 	}
@@ -153,10 +154,9 @@ func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*dr
 	return append(out, secure)
 }
 
-// service gives the cluster of a service of the mesh its TLS context, in the memory given. In permissive mode a client
-// sends plain text to whoever is not known to take TLS.
+// service gives the cluster of a service its TLS context, in the memory given, where proxies use TLS towards it.
 func (t *meshTLS) service(o *mesh.Outbound, p *outboundParts) {
-	if t == nil || t.permissive && !o.Service.TLSReady && !o.Service.Egress {
+	if t == nil || !o.Service.Egress && !t.view.UsesTLS(o.Service) {
 		return
 	}
 	t.used = true

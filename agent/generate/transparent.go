@@ -118,7 +118,7 @@ func (g *generator) directAccess() {
 	for _, ref := range g.p.fixed {
 		protocol := g.v.Services()[ref.index].Protocol
 		for _, e := range ref.set.List {
-			if e.Resource.Key == g.r.Key || e.Ingress() {
+			if e.Resource.Key == g.r.Key || e.Relay() {
 				continue // its own inbounds have listeners at these addresses, and nobody dials an ingress
 			}
 			addr, err := netip.ParseAddr(e.Address)

@@ -162,6 +162,7 @@ func (b *border) seal() *Proxy {
 	for _, c := range b.d.Clusters {
 		c.Origin = b.origin
 	}
+	slices.SortFunc(b.d.Ready[draft.RankEndpoint], func(a, b *draft.Resource) int { return strings.Compare(a.Name, b.Name) })
 	s := draft.NewSealer(b.memo.intern)
 	s.Add(b.d)
 	sealed, faults := s.Finish()

@@ -38,10 +38,16 @@ func (v *View) egresses(set *resource.Set, prev *View) *EndpointSet {
 // must not be changed.
 func (v *View) Egresses() *EndpointSet { return v.egress }
 
-// ThroughEgress reports whether what leaves the mesh goes through the egresses of the zone: the Mesh asks for it, and its
+// ThroughEgress reports whether what leaves the mesh, or goes to the ingress of another zone, does so through the egresses
+// of the zone: the Mesh asks for it, and its
 // proxies can prove themselves there. Where the zone has no egress, nothing leaves.
 func (v *View) ThroughEgress() bool {
 	return v.Spec.Routing != nil && v.Spec.Routing.ZoneEgress && v.Spec.MTLSEnabled() != nil
+}
+
+// ForbidsMeshExternalServices reports whether no proxy may use a MeshExternalService.
+func (v *View) ForbidsMeshExternalServices() bool {
+	return v.Spec.Routing != nil && v.Spec.Routing.DefaultForbidMeshExternalServiceAccess
 }
 
 // noteEgress warns about a Mesh that asks for egresses and cannot have them.
@@ -53,7 +59,7 @@ func (v *View) noteEgress() {
 	case v.Spec.MTLSEnabled() == nil:
 		v.warnf(v.mesh.Key, "routing.zoneEgress has no effect without mTLS, by which an egress authenticates clients: traffic leaves the mesh directly; enable a backend of mtls")
 	case len(v.egress.List) == 0:
-		v.warnf(v.mesh.Key, "routing.zoneEgress is set, and zone %q has no ZoneEgress: destinations outside the mesh are not reachable; apply one, and start its proxy with nearside bootstrap --proxy-type egress", v.Zone)
+		v.warnf(v.mesh.Key, "routing.zoneEgress is set, and zone %q has no ZoneEgress: destinations outside the mesh, and those behind a ZoneIngress of another zone, are not reachable; apply one, and start its proxy with nearside bootstrap --proxy-type egress", v.Zone)
 	}
 }
 
@@ -61,7 +67,7 @@ func (v *View) noteEgress() {
 func (v *View) leaves(s *Service, outside []Endpoint, through bool) {
 	s.Outside = &EndpointSet{List: outside}
 	if s.Egress = through; through {
-		s.Endpoints = v.egress
+		s.Endpoints, s.Beyond = v.egress, nil
 	}
 }
 

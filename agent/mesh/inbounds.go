@@ -214,7 +214,7 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 		}
 		s.Protocol, s.Endpoints = p, &EndpointSet{List: list}
 		if v.crosses(s) {
-			s.Endpoints.List = append(list, through...)
+			v.addBeyond(s, through)
 		}
 		if len(eps) > 0 {
 			v.leaves(s, eps, !s.External)

@@ -18,7 +18,10 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 	for r, spec := range resource.Specs[*resource.MeshService](list) {
 		named[r.Name] = true
 		selected := v.ofItsZone(r, f.find(&spec.Selector))
-		ready := spec.Status != nil && spec.Status.TLS != nil && spec.Status.TLS.Status == resource.TLSReady
+		tls := ""
+		if spec.Status != nil && spec.Status.TLS != nil {
+			tls = spec.Status.TLS.Status
+		}
 		if v.reusePorts(r.Key, r, selected) {
 			v.warnMeshService(r, spec, selected)
 			continue
@@ -28,7 +31,7 @@ func (v *View) addMeshServices(ix *inboundIndex, list []*resource.Resource) {
 			p := &spec.Ports[i]
 			s := v.newServicePort(r, KindMeshService, "msvc", p.Port, p.AppProtocol)
 			s.Section, s.port = p.Name, p
-			s.Identities, s.TLSReady = identities, ready
+			s.Identities, s.TLSReady, s.TLSNotReady = identities, tls == resource.TLSReady, tls == resource.TLSNotReady
 			match := func(in *inbound) bool { return matchesPort(in.spec, p) }
 			s.setEndpoints(selected, match)
 			v.throughIngresses(s, selected, match)

@@ -18,9 +18,10 @@ import (
 //   - The names are reused while no service has another resource or address.
 
 // reusable returns the previous view if nothing has changed that all inbounds and services depend on: the Mesh, the zone,
-// and the ingresses of other zones. It is nil otherwise.
+// the ingresses of other zones, and the egresses that lead there. It is nil otherwise.
 func (v *View) reusable() *View {
-	if v.prev == nil || v.prev.mesh != v.mesh || !v.sameIngresses() {
+	if v.prev == nil || v.prev.mesh != v.mesh || v.prev.Spec != v.Spec || v.prev.plainClients != v.plainClients || !v.sameIngresses() ||
+		v.prev.egress != v.egress && v.ThroughEgress() && len(v.zones.behind) > 0 {
 		return nil
 	}
 	return v.prev

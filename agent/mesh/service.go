@@ -85,6 +85,9 @@ type Service struct {
 	Endpoints *EndpointSet
 	// Outside is where an external service really is; nil for services of the mesh.
 	Outside *EndpointSet
+	// Beyond is what lies behind the ingresses of other zones, where traffic goes there through the egresses of this zone:
+	// Endpoints has these in its place. Nil where there is none, or where it is reached directly.
+	Beyond *EndpointSet
 	// Identities are, with mTLS, the SPIFFE IDs of which the endpoints of a service resource prove one, sorted: those that it
 	// lists, else those of all services of the dataplanes that it selects, as in the reference. Tag services have the one
 	// of their tag.
@@ -98,8 +101,11 @@ type Service struct {
 	Derived  bool   // from kuma.io/service tags: Resource is not in the set
 	External bool   // endpoints lie outside the mesh
 	Egress   bool   // an external service that is reached through the egresses of the zone, which Endpoints are then
+	Denied   bool   // it lies outside the mesh, and no policy lets the proxy that the service is for go there; never set in a View
 	TLSReady bool   // every endpoint of a MeshService takes mutual TLS, by its status
-	fixed    bool   // it depends on nothing but from, through, res and the Mesh, so that the next view can reuse it
+	// TLSNotReady says that not every endpoint takes mutual TLS, by the status of the MeshService.
+	TLSNotReady bool
+	fixed       bool // it depends on nothing but from, through, res and the Mesh, so that the next view can reuse it
 
 	claimed []resource.VIP            // addresses from the status of the resource
 	res     *resource.Resource        // nil for tag services and derived ones
@@ -184,8 +190,8 @@ func equalEndpoints(a, b Endpoint) bool {
 	switch {
 	case a.Address != b.Address || a.Port != b.Port || a.Zone != b.Zone:
 		return false
-	case a.Ingress(): // what else it leads to does not count
-		return b.Ingress() && a.Resource.Key == b.Resource.Key && a.Weight == b.Weight && maps.Equal(a.Tags, b.Tags)
+	case a.Relay(): // what else it leads to does not count
+		return b.Relay() && a.Resource.Key == b.Resource.Key && a.Weight == b.Weight && maps.Equal(a.Tags, b.Tags)
 	}
 	return (a.Resource == b.Resource || a.Resource.Digest == b.Resource.Digest) && a.Index == b.Index
 }

@@ -173,6 +173,7 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 		s := v.newServicePort(r, KindMeshMultiZoneService, "mzsvc", p.Port, p.AppProtocol)
 		s.Section = p.Name
 		eps := &EndpointSet{}
+		var beyond []Endpoint
 		found := false
 		for _, ms := range selected {
 			if ms.Port != p.Port {
@@ -188,6 +189,9 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 				continue
 			}
 			eps.List = append(eps.List, ms.Endpoints.List...)
+			if ms.Beyond != nil {
+				beyond = append(beyond, ms.Beyond.List...)
+			}
 			s.NotReady += ms.NotReady
 			s.Identities = append(s.Identities, ms.Identities...)
 		}
@@ -195,6 +199,9 @@ func (v *View) addMultiZoneService(r *resource.Resource, spec *resource.MeshMult
 		slices.Sort(s.Identities)
 		s.Identities = slices.Compact(s.Identities)
 		s.Endpoints = eps
+		if len(beyond) > 0 {
+			s.Beyond = &EndpointSet{List: dedupe(beyond)}
+		}
 		v.add(s)
 		if !found {
 			missing = append(missing, "ports["+strconv.Itoa(i)+"] ("+SectionName("", p.Port)+")")

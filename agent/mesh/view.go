@@ -25,6 +25,14 @@ type Options struct {
 	FlatNetwork bool
 	// Sidecars are what proxies say in their annotations that they reach, by the name of the dataplane.
 	Sidecars map[string]*resource.Reach
+	// Transition says that the mutual TLS of the mesh is being switched; nil: it is as the Mesh has it.
+	Transition *Transition
+}
+
+// Transition is a mesh whose mutual TLS is being switched on or off: inbounds take it and plain text, whatever policies say.
+type Transition struct {
+	Spec         *resource.Mesh // as the Mesh is meanwhile, with mutual TLS that is permissive
+	PlainClients bool           // proxies send each other plain text
 }
 
 // View is one mesh as a proxy's config is made from it.
@@ -40,6 +48,11 @@ type View struct {
 	Catalog [32]byte
 	// IPv6 says that proxies listen at the IPv6 addresses of services too; else a resolver must not answer with them.
 	IPv6 bool
+
+	// Switching says that the mutual TLS of the mesh is being switched: inbounds take plain text too, whatever policies say.
+	Switching bool
+
+	plainClients bool // proxies send each other plain text
 
 	vips       *VIPs
 	mesh       *resource.Resource
@@ -82,6 +95,9 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
 		dataplanes: set.InMesh("Dataplane", name),
 		prev:       prev,
+	}
+	if t := o.Transition; t != nil {
+		v.Spec, v.Switching, v.plainClients = t.Spec, true, t.PlainClients
 	}
 	if prev != nil {
 		v.services = make([]*Service, 0, len(prev.services)+1)
@@ -185,7 +201,7 @@ func (v *View) hash() [32]byte {
 	str(v.Name)
 	str(v.Zone)
 	b = append(b, v.mesh.Digest[:]...)
-	for _, is := range [...]bool{len(v.egress.List) > 0, v.IPv6} {
+	for _, is := range [...]bool{len(v.egress.List) > 0, v.IPv6, v.Switching, v.plainClients} {
 		b = append(b, 0)
 		if is {
 			b[len(b)-1] = 1

@@ -44,7 +44,7 @@ func (v *View) indexZones(list []*resource.Resource, flat bool) {
 	if flat {
 		list = nil
 	}
-	if p := v.prev; p != nil && p.mesh == v.mesh && p.Zone == v.Zone &&
+	if p := v.prev; p != nil && p.mesh == v.mesh && p.Spec == v.Spec && p.plainClients == v.plainClients && p.Zone == v.Zone &&
 		slices.Equal(p.zones.from, list) && slices.Equal(p.dataplanes, v.dataplanes) {
 		v.zones = p.zones
 		return
@@ -225,21 +225,22 @@ func (v *View) addListed(in *ingress) {
 }
 
 // crosses reports whether proxies send a service what an ingress can route: TLS, with a server name.
-func (v *View) crosses(s *Service) bool {
+func (v *View) crosses(s *Service) bool { return !s.External && v.UsesTLS(s) }
+
+// UsesTLS reports whether proxies use mutual TLS towards a service of the mesh. Where the mesh takes plain text too they
+// do so as well, so that permissions hold among them: not towards a MeshService whose status says that it is not ready
+// for it, and not while that is being switched.
+func (v *View) UsesTLS(s *Service) bool {
 	b := v.Spec.MTLSEnabled()
-	return b != nil && !s.External && (!b.Permissive() || s.TLSReady)
+	return b != nil && (!b.Permissive() || !v.plainClients && !s.TLSNotReady)
 }
 
 // warnCrossing warns of a mesh whose traffic cannot cross zones.
 func (v *View) warnCrossing() {
 	names := strings.Join(sortedKeys(v.zones.behind), ", ")
-	switch b := v.Spec.MTLSEnabled(); {
-	case b == nil:
+	if v.Spec.MTLSEnabled() == nil {
 		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, which routes by the server name of mutual TLS, and the mesh has "+
 			"none: nothing there is reached; enable mtls, or set mesh.flatNetwork in the agent's config where the network is flat", names)
-	case b.Permissive():
-		v.zones.warnf(v.mesh.Key, "the zones %s are behind a ZoneIngress, and with mode PERMISSIVE proxies send TLS to a MeshService "+
-			"alone whose status.tls is Ready: nothing else there is reached; set mode STRICT", names)
 	}
 }
 
@@ -270,18 +271,43 @@ func (v *View) throughIngresses(s *Service, selected []*inbound, match func(*inb
 	if home := s.Labels[resource.LabelZone]; !known && !s.Derived && v.behindIngress(home) {
 		count[home] = 1
 	}
+	var list []Endpoint
 	for _, zone := range sortedKeys(count) {
 		for _, in := range v.zones.behind[zone] {
-			s.Endpoints.List = append(s.Endpoints.List, in.endpoint(nil, count[zone], -1))
+			list = append(list, in.endpoint(nil, count[zone], -1))
+		}
+	}
+	v.addBeyond(s, list)
+}
+
+// Relay reports whether an endpoint is the ingress of another zone, or an egress of this one, which stands for as many
+// instances as its weight.
+func (e *Endpoint) Relay() bool {
+	return e.Resource != nil && (e.Resource.Kind == "ZoneIngress" || e.Resource.Kind == "ZoneEgress")
+}
+
+// addBeyond adds to a service what lies behind the ingresses of other zones. Where traffic leaves through the egresses of
+// this zone, each of them stands for all of it.
+func (v *View) addBeyond(s *Service, list []Endpoint) {
+	switch {
+	case len(list) == 0:
+		return
+	case !v.ThroughEgress():
+		s.Endpoints.List = append(s.Endpoints.List, list...)
+		return
+	}
+	s.Beyond = &EndpointSet{List: list}
+	for i := range v.egress.List {
+		at := &v.egress.List[i]
+		for _, e := range list {
+			e.Address, e.Port, e.Resource, e.Index = at.Address, at.Port, at.Resource, -1
+			s.Endpoints.List = append(s.Endpoints.List, e)
 		}
 	}
 }
 
-// Ingress reports whether an endpoint is the ingress of another zone, which stands for as many instances as its weight.
-func (e *Endpoint) Ingress() bool { return e.Resource != nil && e.Resource.Kind == "ZoneIngress" }
-
-// Distinct joins the endpoints that are one ingress: Envoy takes one endpoint of an address. It has the instances of all
-// and the tags that all have. The list is returned as it is when there are none to join.
+// Distinct joins the endpoints that are one ingress or egress: Envoy takes one endpoint of an address. It has the instances
+// of all, and the zone and the tags that all have. The list is returned as it is when there are none to join.
 func Distinct(list []Endpoint) []Endpoint {
 	type place struct {
 		host string
@@ -291,7 +317,7 @@ func Distinct(list []Endpoint) []Endpoint {
 	var out []Endpoint
 	for i := range list {
 		e := &list[i]
-		if !e.Ingress() {
+		if !e.Relay() {
 			if out != nil {
 				out = append(out, *e)
 			}
@@ -316,6 +342,9 @@ func Distinct(list []Endpoint) []Endpoint {
 			}
 		}
 		have.Tags = common
+		if have.Zone != e.Zone {
+			have.Zone = ""
+		}
 	}
 	if out == nil {
 		return list

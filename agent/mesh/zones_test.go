@@ -49,7 +49,7 @@ func endpoints(s *mesh.Service) []string {
 	for i := range list {
 		e := &list[i]
 		line := fmt.Sprintf("%s:%d %s", e.Address, e.Port, e.Zone)
-		if e.Ingress() {
+		if e.Relay() {
 			line += fmt.Sprintf(" x%d", e.Weight)
 		}
 		e.EachTag(func(k, v string) {
@@ -98,7 +98,7 @@ func TestZones(t *testing.T) {
 		{name: "without mutual TLS", doc: meshDoc + dps + zoneIngress("in", "east", at, ""), want: []string{"10.0.0.1:80 west version=v1"},
 			warning: "Mesh/default: the zones east are behind a ZoneIngress"},
 		{name: "permissive", doc: strings.Replace(strictMesh, "type: builtin", "type: builtin, mode: PERMISSIVE", 1) + dps + zoneIngress("in", "east", at, ""),
-			want: []string{"10.0.0.1:80 west version=v1"}, warning: "set mode STRICT"},
+			want: []string{"10.0.0.1:80 west version=v1", "10.9.0.1:10001 east x3"}},
 		{name: "a service without dataplanes here", doc: strictMesh + zoneIngress("in", "east", at, "{tags: {kuma.io/service: web, kuma.io/protocol: http}, instances: 2}"),
 			want: []string{"10.9.0.1:10001 east x2"}},
 
@@ -194,7 +194,7 @@ func TestNobodyIsReachedInTwoWays(t *testing.T) {
 			for i := range list {
 				e := &list[i]
 				at := fmt.Sprintf("%s:%d", strings.TrimPrefix(e.Address, "::ffff:"), e.Port)
-				if e.Ingress() {
+				if e.Relay() {
 					through[at] = true
 					if s.ID.Kind == mesh.KindTag && e.Weight != ready[e.Zone+s.Tag] {
 						t.Fatalf("%s through %s has the weight %d, and zone %s has %d instances", s.Tag, at, e.Weight, e.Zone, ready[e.Zone+s.Tag])

@@ -41,6 +41,9 @@ const (
 	NotAdmitted                     // an inbound does not admit the client
 	NotLetOut                       // the destination is outside of the mesh, and the proxy does not let it out
 	NotRouted                       // no route takes the request
+	// NotAdmittedOutside is for a service outside of the mesh, Missed, that does not admit the client. The rules are those
+	// about the service, as if it were inbound 0.
+	NotAdmittedOutside
 )
 
 // Denial is a connection or request that fails. The flow is that through the proxy at which it fails: that of the server
@@ -49,7 +52,7 @@ type Denial struct {
 	*Flow
 	Reason DenialReason
 	Client []string      // the values of kuma.io/service that the client proves itself with; at least one
-	Missed *mesh.Service // of NotReached
+	Missed *mesh.Service // of NotReached and NotAdmittedOutside
 	// AnyAddress is true where the address is not known, and Destination stands for one that no policy names.
 	AnyAddress bool
 }

@@ -49,6 +49,7 @@ type Index struct {
 	refers  map[string][]*resource.Resource
 	plugins map[string]int  // index in Plugins of a kind
 	routing map[string]bool // the kinds of policies whose routes other policies can be about
+	outside *outside        // nil: nothing restricts who leaves the mesh
 	guard   *guard          // nil: what is reachable does not depend on policies
 	auto    bool            // it would depend on them in a mesh with mutual TLS
 	autoBy  string          // what says so
@@ -112,6 +113,13 @@ func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Ind
 			prev = o.Prev.guard
 		}
 		x.guard = x.newGuard(set, prev)
+	}
+	var before *outside
+	if o.Prev != nil {
+		before = o.Prev.outside
+	}
+	if x.outside = x.newOutside(set, before); x.outside != nil {
+		x.outside.warnClosed(x)
 	}
 	for _, k := range x.kinds {
 		for _, r := range k.policies {

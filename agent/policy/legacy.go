@@ -41,23 +41,18 @@ func (r rank) compare(o rank) int {
 	return cmp.Or(cmp.Compare(r.exact, o.exact), cmp.Compare(r.any, o.any))
 }
 
-// matchLegacy selects the legacy policies of a dataplane, but those of kinds that are replaced by one that rules it. It
+// matchLegacy selects the legacy policies of a dataplane of some kinds, nil for all, but those of kinds that are replaced by one that rules it. It
 // calls used for each.
-func (x *Index) matchLegacy(dataplane *resource.Resource, ruled map[string]bool, used func(kind string, p *resource.Resource)) []legacyKind {
-	dp, ok := dataplane.Spec.(*resource.Dataplane)
-	if !ok {
-		return nil
-	}
+func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind string) bool, used func(kind string, p *resource.Resource)) []legacyKind {
 	var out []legacyKind
-	tags := tagSets(x.View, dp)
 	for i := range x.legacy {
 		l := &x.legacy[i]
-		if len(l.policies) == 0 || slices.ContainsFunc(l.replacedBy, func(k string) bool { return ruled[k] }) {
+		if len(l.policies) == 0 || of != nil && !of(l.kind) || slices.ContainsFunc(l.replacedBy, func(k string) bool { return ruled[k] }) {
 			continue
 		}
-		k := legacyKind{kind: l.kind, in: make([][]legacyIn, len(dp.Networking.Inbound))}
+		k := legacyKind{kind: l.kind, in: make([][]legacyIn, len(s.dp.Networking.Inbound))}
 		for _, p := range l.policies {
-			if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && k.match(p, spec, tags) {
+			if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && k.match(p, spec, s.tags) {
 				used(l.kind, p)
 			}
 		}

@@ -51,13 +51,20 @@ func (m *Match) Policies() []*resource.Resource {
 
 // Match selects the policies of a dataplane.
 func (x *Index) Match(dataplane *resource.Resource) *Match {
-	m := &Match{index: x, dataplane: dataplane}
+	return x.match(x.selector(dataplane), nil)
+}
+
+// match selects the policies of some kinds, nil for all.
+func (x *Index) match(s *selector, of func(kind string) bool) *Match {
+	m := &Match{index: x, dataplane: s.dataplane}
 	fp := fingerprint{h: sha256.New()}
 	plugins := map[int]bool{}
 	ruled := map[string]bool{}
-	s := x.selector(dataplane)
 	for i := range x.kinds {
 		k := &x.kinds[i]
+		if of != nil && !of(k.kind) {
+			continue
+		}
 		var list []matched
 		for p, spec := range resource.Specs[*resource.Policy](k.policies) {
 			sel := s.policy(p, spec)
@@ -73,7 +80,7 @@ func (x *Index) Match(dataplane *resource.Resource) *Match {
 			ruled[k.kind] = true
 		}
 	}
-	m.legacy = x.matchLegacy(dataplane, ruled, func(kind string, p *resource.Resource) {
+	m.legacy = x.matchLegacy(s, ruled, of, func(kind string, p *resource.Resource) {
 		plugins[x.plugins[kind]] = true
 		fp.resource(p)
 		m.legacyPolicies = append(m.legacyPolicies, p)

@@ -32,6 +32,9 @@ type Plugin struct {
 	// Exits, when set, lists what a policy of Kinds lets out through the egresses of the zone, where the mesh leaves
 	// through them.
 	Exits func(p *resource.Resource) []Exit
+	// Guard, when set, puts what Kinds and Legacy say about who may use a destination outside of the mesh in front of a chain
+	// that leads there, as filters of RBAC whose principals are names in certificates. It denies whom nothing admits.
+	Guard func(o *Outside, l *draft.Listener, ch *draft.Chain)
 	// InForce, when set, says what of Kinds is in force for a proxy as a whole; nil where that does not concern it. c has
 	// View, Proxy, Dataplane and Rules.
 	InForce func(c *Context) *InForce
@@ -81,6 +84,9 @@ type LegacyKind struct {
 	// what the plugin does takes precedence.
 	Outbound func(c *Context, o *Outbound) bool
 	Apply    func(c *Context, d *draft.Draft)
+	// Guard, when set, guards a chain that leads outside of the mesh as that of a plugin does, which calls it; false where no
+	// policy of the kind is about the destination.
+	Guard func(o *Outside, l *draft.Listener, ch *draft.Chain) bool
 	// Migrate, when set, makes targetRef policies that say the same as those of the legacy kind.
 	Migrate func(in *MigrateInput) Migration
 }

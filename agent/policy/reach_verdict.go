@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"crypto/sha256"
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -121,7 +122,7 @@ func (a *admission) admits(s *mesh.Service) bool {
 
 // Outbounds returns what a dataplane may reach, as [mesh.View.Outbounds] does. With AutoReachable it leaves out the
 // virtual addresses of services whose permissions admit none of its inbounds, unless the dataplane itself lists what
-// it reaches of their sort. Services outside the mesh stay: no permission can be about them.
+// it reaches of their sort. Services outside the mesh stay, without endpoints where none admits it.
 func (x *Index) Outbounds(dataplane *resource.Resource) ([]mesh.Outbound, []mesh.Warning) {
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok || x.guard == nil {
@@ -131,16 +132,17 @@ func (x *Index) Outbounds(dataplane *resource.Resource) ([]mesh.Outbound, []mesh
 }
 
 // ReachDigest is a hash over what the permissions say of what a dataplane reaches, beside the services: with equal ones
-// it has the same outbounds. It is zero where they say nothing.
+// it has the same outbounds, with the same endpoints outside of the mesh. It is zero where they say nothing.
 func (x *Index) ReachDigest(dataplane *resource.Resource) [32]byte {
+	out := x.OutsideDigest()
 	dp, ok := dataplane.Spec.(*resource.Dataplane)
 	if !ok || x.guard == nil || dp.Networking.TransparentProxying == nil {
-		return [32]byte{}
+		return out
 	}
 	if services, backends := mesh.Lists(dp); services && backends {
-		return [32]byte{}
+		return out
 	}
-	return x.guard.digest
+	return sha256.Sum256(append(out[:], x.guard.digest[:]...))
 }
 
 // AutoReachable reports whether permissions restrict what the proxies of the mesh reach, and by what that is so or why

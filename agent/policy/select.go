@@ -42,6 +42,7 @@ type selector struct {
 	dataplane *resource.Resource
 	dp        *resource.Dataplane
 	tags      []map[string]string
+	outside   bool // it stands for a destination outside of the mesh
 }
 
 func (x *Index) selector(dataplane *resource.Resource) *selector {
@@ -116,6 +117,9 @@ func (s *selector) ref(p *resource.Resource, t *resource.TargetRef) Selection {
 	case "MeshService", "MeshMultiZoneService", "MeshExternalService":
 		match = s.service(p, t)
 	case "Dataplane":
+		if s.outside {
+			return Selection{Why: "it is about dataplanes"}
+		}
 		return s.self(p, t)
 	case "MeshGateway", "MeshGatewayRoute":
 		return Selection{Why: fmt.Sprintf("there is no %s: this agent serves delegated gateways alone, which kinds Mesh, MeshSubset and MeshService select", describe(t))}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -82,6 +83,7 @@ type Options struct {
 	// quiet time is served at once: sources wait themselves until a file is whole. Default 5 ms.
 	Quiet   time.Duration
 	Ceiling time.Duration // from the first trigger that waits to the pass at the latest; default 100 ms
+	Hold    time.Duration // of each step in which mutual TLS is switched; default 5 s
 	Keep    time.Duration // that the config of a proxy without a stream is remembered; default 5 min
 }
 
@@ -101,13 +103,14 @@ type Reconciler struct {
 	vips    *vipKeeper
 
 	// Of the goroutine that runs the passes.
-	meshes  map[string]*generate.Mesh
-	proxies map[node.Key]*proxyState
-	memo    *generate.Memo
-	checker *load.Checker
-	logged  map[inspect.Problem]bool
-	madeAt  map[string]uint64 // by mesh: revision of the store that it was derived from
-	renewAt time.Time         // when a pass is due for the sake of certificates or virtual addresses; zero: never
+	meshes    map[string]*generate.Mesh
+	proxies   map[node.Key]*proxyState
+	memo      *generate.Memo
+	checker   *load.Checker
+	logged    map[inspect.Problem]bool
+	switching map[string]*switching // by mesh
+	madeAt    map[string]uint64     // by mesh: revision of the store that it was derived from
+	renewAt   time.Time             // when a pass is due for the sake of certificates or virtual addresses; zero: never
 }
 
 type proxyState struct {
@@ -138,11 +141,12 @@ func New(o Options) *Reconciler {
 	}
 	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
 	o.Ceiling = cmp.Or(o.Ceiling, 100*time.Millisecond)
+	o.Hold = cmp.Or(o.Hold, 5*time.Second)
 	o.Keep = cmp.Or(o.Keep, 5*time.Minute)
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: generate.NewMemo(), checker: &load.Checker{},
-		plugins: kinds.Plugins(), vips: openVIPs(o.Store, o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, proxies: map[node.Key]*proxyState{},
+		plugins: kinds.Plugins(), vips: openVIPs(o.Store, o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, switching: map[string]*switching{}, proxies: map[node.Key]*proxyState{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
 		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -170,11 +174,15 @@ func (r *Reconciler) Trigger() {
 // NewMesh derives a mesh from a set of resources as a pass does; see [generate.NewMesh]. It is safe for use by many
 // goroutines.
 func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
+	return r.newMesh(set, name, prev, nil)
+}
+
+func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh, t *mesh.Transition) (*generate.Mesh, error) {
 	var sidecars map[string]*resource.Reach
 	if r.o.Sidecars != nil {
 		sidecars = r.o.Sidecars(name)
 	}
-	return generate.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: r.vips.Options(name), Sidecars: sidecars}, r.plugins, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
+	return generate.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: r.vips.Options(name), Sidecars: sidecars, Transition: t}, r.plugins, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 
 func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }
@@ -234,8 +242,10 @@ func (r *Reconciler) Pass() {
 	p.beginCertificates(meshes)
 	publish := p.generateAll(meshes)
 	p.endCertificates(meshes)
-	if !due.IsZero() && (r.renewAt.IsZero() || due.Before(r.renewAt)) {
-		r.renewAt = due
+	for _, at := range []time.Time{due, p.switchAt} {
+		if !at.IsZero() && (r.renewAt.IsZero() || at.Before(r.renewAt)) {
+			r.renewAt = at
+		}
 	}
 	p.reportWarnings()
 	if r.o.Problems != nil {
@@ -266,6 +276,7 @@ type pass struct {
 	revision   uint64          // of the store
 	set        *resource.Set
 	problems   []inspect.Problem
+	switchAt   time.Time // when the next step of switching mutual TLS is due; zero: never
 
 	warnings map[string]*warning // by what is the same on other proxies
 }
@@ -279,9 +290,9 @@ func (p *pass) buildMeshes(set *resource.Set) map[string]*generate.Mesh {
 	out := map[string]*generate.Mesh{}
 	madeAt := map[string]uint64{}
 	for _, m := range set.Kind("Mesh") {
-		prev := p.r.meshes[m.Name]
+		prev, transition := p.r.meshes[m.Name], p.transition(m)
 		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*generate.Mesh, error) {
-			return p.r.NewMesh(set, m.Name, prev)
+			return p.r.newMesh(set, m.Name, prev, transition)
 		})
 		madeAt[m.Name] = p.revision
 		if err != nil {
@@ -297,6 +308,7 @@ func (p *pass) buildMeshes(set *resource.Set) map[string]*generate.Mesh {
 		out[m.Name] = next
 	}
 	p.r.madeAt = madeAt
+	maps.DeleteFunc(p.r.switching, func(name string, _ *switching) bool { return out[name] == nil })
 	return out
 }
 

@@ -85,7 +85,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 	p := conf.params()
 	for l := range toolkit.Listeners(d, draft.Inbound) {
-		if own := toolkit.Conf[Conf](rules.InboundAll(l.Inbound)); own != nil && own.Mode != nil {
+		if own := toolkit.Conf[Conf](rules.InboundAll(l.Inbound)); own != nil && own.Mode != nil && !c.View.Switching {
 			if err := setMode(l, *own.Mode); err != nil {
 				toolkit.WarnPolicies(c, rules.Policies, "listener %s keeps its mode: %v", l.Message.Name, err)
 			}

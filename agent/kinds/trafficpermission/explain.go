@@ -15,6 +15,11 @@ import (
 func suggest(legacy []policy.LegacyKind) func(*policy.Denial) []*resource.Resource {
 	return func(d *policy.Denial) []*resource.Resource {
 		switch d.Reason {
+		case policy.NotAdmittedOutside:
+			if wider := widest(legacy, d); wider != nil {
+				return wider
+			}
+			return []*resource.Resource{admit(d, d.Missed.Tag, &resource.TargetRef{Kind: mesh.KindMeshService, Name: d.Missed.Tag})}
 		case policy.NotReached:
 			service := d.Missed.Tag
 			if d.Missed.ID.Kind != mesh.KindTag {
@@ -25,10 +30,8 @@ func suggest(legacy []policy.LegacyKind) func(*policy.Denial) []*resource.Resour
 		default:
 			return nil
 		}
-		for _, l := range legacy {
-			if p := d.Rules.LegacyInbound(l.Kind, d.Inbound); len(p) > 0 && d.Rules.Kind(Kind).Inbound(d.Inbound) == nil {
-				return widen(p[0], d.Client[0])
-			}
+		if wider := widest(legacy, d); wider != nil {
+			return wider
 		}
 		in := &d.Dataplane.Networking.Inbound[d.Inbound]
 		service, section := in.Tags[resource.TagService], cmp.Or(in.Name, strconv.FormatUint(uint64(in.Port), 10))
@@ -45,6 +48,16 @@ func admit(d *policy.Denial, service string, top *resource.TargetRef) *resource.
 	return d.NewPolicy(Kind, "allow-"+d.Client[0]+"-to-"+service, &resource.Policy{TargetRef: top, From: []resource.PolicyItem{
 		{TargetRef: resource.TargetRef{Kind: mesh.KindMeshService, Name: d.Client[0]}, Conf: &Conf{Action: "Allow"}},
 	}})
+}
+
+// widest is the legacy permission that decides at an inbound, with the client as one more source; nil where none decides.
+func widest(legacy []policy.LegacyKind, d *policy.Denial) []*resource.Resource {
+	for _, l := range legacy {
+		if p := d.Rules.LegacyInbound(l.Kind, d.Inbound); len(p) > 0 && d.Rules.Kind(Kind).Inbound(d.Inbound) == nil {
+			return widen(p[0], d.Client[0])
+		}
+	}
+	return nil
 }
 
 // widen is a legacy permission with one more source: of those about an inbound the strongest alone counts, so that

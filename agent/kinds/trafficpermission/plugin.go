@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -47,6 +48,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 		Filters: []string{FilterHTTP, FilterNetwork},
 		Suggest: suggest(legacy),
 		Apply:   apply,
+		Guard:   guardOutside(legacy),
 		NoEffect: func(c *policy.Context, _ *resource.Resource) []policy.NoEffect {
 			if c.View.Spec.MTLSEnabled() != nil {
 				return nil
@@ -63,21 +65,56 @@ func apply(c *policy.Context, d *draft.Draft) {
 		toolkit.WarnPolicies(c, rules.Policies, "this permission is not enforced: mesh %s has no mTLS; enable mtls of the Mesh", c.View.Name)
 	}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
+		warnOpen(c, rules, l)
 		for _, ch := range l.Chains {
 			if ch.TLS && !slices.ContainsFunc(ch.Network, func(e draft.Extension) bool { return e.Name == FilterNetwork }) {
-				var list []*policy.Rule
-				if in := rules.Inbound(l.Inbound); in != nil {
-					list = principalRules(in)
-				}
-				enforced, shadow := fromRules(c.View.Name, list)
-				if ch.HTTP == nil {
-					GuardConnections(l, ch, enforced, shadow)
-					continue
-				}
-				f := draft.Extension{Name: FilterHTTP, Message: &httprbacv3.RBAC{Rules: enforced, ShadowRules: shadow}}
-				ch.HTTP.Filters = slices.Concat([]draft.Extension{f}, ch.HTTP.Filters)
+				guard(c.View.Name, rules.Inbound(l.Inbound), l, ch)
 			}
 		}
+	}
+}
+
+// warnOpen tells that an inbound takes plain text beside mutual TLS, so that rules do not hold for all of its clients.
+func warnOpen(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
+	plain := func(ch *draft.Chain) bool { return !ch.TLS }
+	if c.View.Spec.MTLSEnabled() == nil || rules.Inbound(l.Inbound) == nil || !slices.ContainsFunc(l.Chains, plain) {
+		return
+	}
+	toolkit.WarnPolicies(c, rules.Policies, "inbound %d takes plain text too (mode PERMISSIVE): this permission holds for clients with a certificate of the mesh alone; "+
+		"to keep others out, set mode STRICT in the Mesh or a MeshTLS", l.Port)
+}
+
+// guard admits to a chain whom rules, which may be nil, admit.
+func guard(mesh string, rules *policy.InboundRules, l *draft.Listener, ch *draft.Chain) {
+	var list []*policy.Rule
+	if rules != nil {
+		list = principalRules(rules)
+	}
+	enforced, shadow := fromRules(mesh, list)
+	if ch.HTTP == nil {
+		GuardConnections(l, ch, enforced, shadow)
+		return
+	}
+	f := draft.Extension{Name: FilterHTTP, Message: &httprbacv3.RBAC{Rules: enforced, ShadowRules: shadow}}
+	ch.HTTP.Filters = slices.Concat([]draft.Extension{f}, ch.HTTP.Filters)
+}
+
+// guardOutside guards destinations outside of the mesh. Of an ExternalService the policies decide that are about its
+// tags; of a MeshExternalService the Mesh does alone, since no policy can be about one.
+func guardOutside(legacy []policy.LegacyKind) func(o *policy.Outside, l *draft.Listener, ch *draft.Chain) {
+	return func(o *policy.Outside, l *draft.Listener, ch *draft.Chain) {
+		if o.Kind == mesh.KindMeshExternalService {
+			if o.View.ForbidsMeshExternalServices() {
+				guard(o.View.Name, nil, l, ch)
+			}
+			return
+		}
+		for i := range legacy {
+			if f := legacy[i].Guard; f != nil && f(o, l, ch) {
+				return
+			}
+		}
+		guard(o.View.Name, o.Rules.Kind(Kind).Inbound(0), l, ch)
 	}
 }
 

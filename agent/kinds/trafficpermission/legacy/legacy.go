@@ -28,6 +28,7 @@ func Kind() policy.LegacyKind {
 		ReplacedBy: []string{trafficpermission.Kind},
 		Inbound:    true,
 		Apply:      apply,
+		Guard:      guardOutside,
 		Migrate:    migrate,
 	}
 }
@@ -46,6 +47,15 @@ func apply(c *policy.Context, d *draft.Draft) {
 			}
 		}
 	}
+}
+
+// guardOutside guards a destination outside of the mesh that some policy is about.
+func guardOutside(o *policy.Outside, l *draft.Listener, ch *draft.Chain) bool {
+	policies := o.Rules.LegacyInbound(kind, 0)
+	if len(policies) > 0 {
+		trafficpermission.GuardConnections(l, ch, rbac(policies[0]), nil)
+	}
+	return len(policies) > 0
 }
 
 // rbac makes what the filters enforce. The policy in them has the name of the resource.

@@ -1,0 +1,41 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/explain"
+)
+
+// TestPermissionsOutside: what permissions keep a dataplane from outside of the mesh is told, with those that decide and a
+// change that allows it.
+func TestPermissionsOutside(t *testing.T) {
+	const api = "---\n{type: ExternalService, mesh: default, name: es, tags: {kuma.io/service: nothing, kuma.io/protocol: http}, networking: {address: 'api.example.com:443'}}\n"
+	const legacy = "---\n{type: TrafficPermission, mesh: default, name: old, sources: [{match: {kuma.io/service: other}}], destinations: [{match: {kuma.io/service: nothing}}]}\n"
+	through := strings.NewReplacer("type: builtin}]}", "type: builtin}]}\nrouting: {zoneEgress: true}").Replace(secured) +
+		"---\n{type: ZoneEgress, name: out, networking: {address: 10.0.0.9, port: 10002}}\n"
+	for _, tc := range []struct{ name, docs, verdict, reason, suggest string }{
+		{"nobody speaks", "", "denied", "no permission lets web go there: its proxy has no endpoint of it", "targetRef: {kind: MeshService, name: nothing}\n  from:\n  - targetRef: {kind: MeshService, name: web}\n"},
+		{"others may", permission("p", "{kind: MeshService, name: nothing}", "{kind: MeshService, name: other}", "Allow"), "denied", "what decides: MeshTrafficPermission/default/p spec.from", "name: allow-web-to-nothing"},
+		{"nobody may", permission("p", "{kind: Mesh}", "{kind: Mesh}", "Deny"), "denied", "what decides: MeshTrafficPermission/default/p spec.from", "name: allow-web-to-nothing"},
+		{"legacy, others may", legacy, "denied", "what decides: TrafficPermission/default/old sources", "sources:\n- match: {kuma.io/service: other}\n- match: {kuma.io/service: web}\n"},
+		{"everybody may", permission("p", "{kind: Mesh}", "{kind: Mesh}", "Allow"), "allowed", "", ""},
+	} {
+		for _, mesh := range []string{secured, through} {
+			flow, err := question(t, "request 127.0.0.1:10003").ask(explain.NewTraffic(meshOf(t, mesh+api+tc.docs)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if flow.Verdict != tc.verdict || !strings.Contains(flow.Reason, tc.reason) || !strings.Contains(flow.Suggest, tc.suggest) || (tc.suggest == "") != (flow.Suggest == "") {
+				t.Errorf("%s: %s: %s\n%s", tc.name, flow.Verdict, flow.Reason, flow.Suggest)
+			}
+		}
+	}
+	forbidden := strings.Replace(through, "zoneEgress: true", "zoneEgress: true, defaultForbidMeshExternalServiceAccess: true", 1)
+	forbidden = strings.Replace(forbidden, "{port: 10003, tags: {kuma.io/service: nothing}}", "{port: 10003, backendRef: {kind: MeshExternalService, name: real, port: 443}}", 1)
+	const real = "---\n{type: MeshExternalService, mesh: default, name: real, spec: {match: {port: 443, protocol: tcp}, endpoints: [{address: 192.0.2.1, port: 7}]}}\n"
+	flow, err := question(t, "connection 127.0.0.1:10003").ask(explain.NewTraffic(meshOf(t, forbidden+real)))
+	if err != nil || flow.Verdict != "closed" || !strings.Contains(flow.Reason, "Mesh/default routing.defaultForbidMeshExternalServiceAccess") || flow.Suggest != "" {
+		t.Errorf("%v: %s: %s\n%s", err, flow.Verdict, flow.Reason, flow.Suggest)
+	}
+}
