@@ -150,6 +150,9 @@ func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*dr
 	}
 	secure.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transportTLS, ApplicationProtocols: []string{meshProtocol}}
 	l.ListenerFilters = append(l.ListenerFilters, t.inspector)
+	if secure.HTTP == nil {
+		draft.ServerMaySpeakFirst(l)
+	}
 	return append(out, secure)
 }
 

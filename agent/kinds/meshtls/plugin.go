@@ -156,6 +156,7 @@ func setMode(l *draft.Listener, mode string) error {
 			ch.Message.FilterChainMatch = nil
 		}
 		l.Message.ListenerFilters = slices.DeleteFunc(slices.Clone(l.Message.ListenerFilters), func(f *listenerv3.ListenerFilter) bool { return f.GetName() == nameInspector })
+		l.Message.ListenerFiltersTimeout, l.Message.ContinueOnListenerFiltersTimeout = nil, false
 		return nil
 	}
 	return unlock(l)
@@ -192,6 +193,9 @@ func unlock(l *draft.Listener) error {
 	l.Message.ListenerFilters = append(slices.Clone(l.Message.ListenerFilters), &listenerv3.ListenerFilter{
 		Name: nameInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: inspector},
 	})
+	if slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.HTTP == nil }) {
+		draft.ServerMaySpeakFirst(l.Message)
+	}
 	return nil
 }
 
