@@ -97,7 +97,11 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 		return nil, err
 	}
 	deterministic := proto.MarshalOptions{Deterministic: true}
-	t.common, err = deterministic.Marshal(&tlsv3.CommonTlsContext{AlpnProtocols: []string{meshProtocol}, TlsCertificateSdsSecretConfigs: certificates})
+	t.common, err = deterministic.Marshal(&tlsv3.CommonTlsContext{
+		// By itself Envoy stops at TLS 1.2 where it is the client.
+		TlsParams:     &tlsv3.TlsParameters{TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3},
+		AlpnProtocols: []string{meshProtocol}, TlsCertificateSdsSecretConfigs: certificates,
+	})
 	if err != nil {
 		return nil, err
 	}

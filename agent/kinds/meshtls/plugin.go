@@ -215,11 +215,11 @@ func (c *Conf) params() *tlsv3.TlsParameters {
 	}
 }
 
-// clientParams are the params of the side that connects. There Envoy goes up to TLS 1.2 by itself, so that a minimum
-// of 1.3 alone would leave no version.
+// clientParams are the params of the side that connects. There Envoy goes up to TLS 1.2 by itself, so a maximum that is not
+// said is TLS 1.3.
 func (c *Conf) clientParams() *tlsv3.TlsParameters {
 	p := c.params()
-	if p != nil && p.TlsMinimumProtocolVersion == tlsv3.TlsParameters_TLSv1_3 {
+	if p != nil && p.TlsMaximumProtocolVersion == tlsv3.TlsParameters_TLS_AUTO {
 		p.TlsMaximumProtocolVersion = tlsv3.TlsParameters_TLSv1_3
 	}
 	return p
