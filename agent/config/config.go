@@ -161,7 +161,7 @@ type Receiver struct {
 // VIPs is about the virtual addresses of services. Each range is one IPv4 prefix, one IPv6 prefix, or both; the family
 // that is missing has its default.
 type VIPs struct {
-	Families             string   `yaml:"families" default:"IPv4" oneOf:"IPv4,DualStack" doc:"Families of virtual addresses that transparent proxies listen at: IPv4 or DualStack."`
+	Families             string   `yaml:"families" default:"IPv4" oneOf:"IPv4,DualStack" doc:"Families of virtual addresses that transparent proxies listen at: IPv4 or DualStack. A mesh in which the transparent proxy of some dataplane takes IPv6 alone (ipFamilyMode) is DualStack in any case."`
 	ReleaseAfter         int      `yaml:"releaseAfter" default:"3600" max:"2592000" doc:"Seconds that the virtual address of a service that is gone stays its own."`
 	Tag                  []string `yaml:"tag" default:"240.0.0.0/8,fd00:fd00::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of kuma.io/service tags: an IPv4 prefix, an IPv6 prefix, or both."`
 	MeshService          []string `yaml:"meshService" default:"241.0.0.0/8,fd00:fd01::/64" check:"range" max:"2" doc:"Ranges of the virtual addresses of MeshServices: an IPv4 prefix, an IPv6 prefix, or both."`

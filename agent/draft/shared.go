@@ -2,9 +2,11 @@ package draft
 
 import (
 	"strings"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	grpcstatsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_stats/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
@@ -12,6 +14,7 @@ import (
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -85,6 +88,15 @@ func httpFilters(list []Extension) []*hcmv3.HttpFilter {
 		out[i] = e.httpFilter(e.Packed)
 	}
 	return out
+}
+
+// inspectionTime is how long inspectors wait for the first bytes of a client, where a server may speak first.
+var inspectionTime = durationpb.New(200 * time.Millisecond)
+
+// ServerMaySpeakFirst makes the inspectors of a listener give up soon: a connection that is silent until then takes the
+// chain of plain ones, instead of being closed after the 15 s of Envoy.
+func ServerMaySpeakFirst(l *listenerv3.Listener) {
+	l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout = inspectionTime, true
 }
 
 // Headers are request headers that many route configurations add, validated and encoded once.

@@ -257,9 +257,10 @@ type generator struct {
 	d        *draft.Draft // the part that is being made
 	sealer   *draft.Sealer
 	p        *Proxy
-	clusters map[string]bool // names taken
-	tags     string          // value of the x-kuma-tags header
-	tls      *meshTLS        // nil: the mesh has none
+	clusters map[string]bool        // names taken
+	locals   map[uint32]localTarget // behind localhost:PORT
+	tags     string                 // value of the x-kuma-tags header
+	tls      *meshTLS               // nil: the mesh has none
 
 	plugins []policy.Plugin
 	c       *policy.Context // nil: no policies act

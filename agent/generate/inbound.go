@@ -36,14 +36,30 @@ func (g *generator) inbounds() {
 			g.warnf("networking.inbound[%d]: the address %q is not an IP address: the inbound is left out; set networking.address to an IP", i, host)
 			continue
 		}
+		if tp := g.dp.Networking.TransparentProxying; tp != nil && !redirected(tp.IPFamilyMode, addr) {
+			g.warnf("networking.inbound[%d]: the address %s is not of a family that ipFamilyMode %s redirects: connections to it reach the workload without the proxy; give an address of that family, or ipFamilyMode %s",
+				i, addr, tp.IPFamilyMode, resource.IPFamilyDualStack)
+		}
 		g.inbound(i, in, addr)
 	}
 }
 
+// redirected reports whether a redirection of a mode takes connections to an address.
+func redirected(mode string, addr netip.Addr) bool {
+	switch mode {
+	case resource.IPFamilyIPv4:
+		return addr.Unmap().Is4()
+	case resource.IPFamilyIPv6:
+		return !addr.Unmap().Is4()
+	}
+	return true
+}
+
 func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 	port := cmp.Or(in.ServicePort, in.Port)
-	cluster := fmt.Sprintf("localhost:%d", port)
 	protocol := mesh.ParseProtocol(in.Tags[resource.TagProtocol])
+	workload := localTarget{host: cmp.Or(in.ServiceAddress, addr.String()), speaks: spokenTo(protocol)}
+	cluster := g.localName(port, workload)
 	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}
 	l := &draft.Listener{
 		Kind: draft.Inbound, Port: in.Port, Inbound: index, Service: service, Tags: g.v.InboundTags(in.Tags),
@@ -57,7 +73,38 @@ func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 		return &draft.Chain{TCP: tcpTo(cluster, cluster, seconds(localIdleTimeout))}
 	})
 	g.d.Listeners = append(g.d.Listeners, l)
-	g.localCluster(index, cluster, cmp.Or(in.ServiceAddress, addr.String()), port, service, protocol)
+	g.localCluster(index, cluster, workload.host, port, service, protocol)
+}
+
+// localTarget is a port of the workload as an inbound reaches it, beside the number of the port.
+type localTarget struct {
+	host   string
+	speaks mesh.Protocol
+}
+
+// spokenTo is what a proxy speaks to a workload of a protocol: HTTP/1.1, HTTP/2 or bytes.
+func spokenTo(p mesh.Protocol) mesh.Protocol {
+	switch {
+	case !p.HTTP():
+		return mesh.ProtocolTCP
+	case p == mesh.ProtocolGRPC:
+		return mesh.ProtocolHTTP2
+	}
+	return p
+}
+
+// localName names the cluster of a port of the workload. Inbounds share it as long as they reach the port alike; the first
+// one decides what the name without more stands for.
+func (g *generator) localName(port uint32, t localTarget) string {
+	name := fmt.Sprintf("localhost:%d", port)
+	if first, ok := g.locals[port]; ok && first != t {
+		return fmt.Sprintf("%s_%s_%s", name, t.host, t.speaks)
+	}
+	if g.locals == nil {
+		g.locals = map[uint32]localTarget{}
+	}
+	g.locals[port] = t
+	return name
 }
 
 // bindToPort is nil, Envoy's default of true, unless connections reach the listener through the redirection.
@@ -71,7 +118,7 @@ func (g *generator) bindToPort() *wrapperspb.BoolValue {
 // localCluster leads from an inbound, by its index, to the workload.
 func (g *generator) localCluster(inbound int, name, host string, port uint32, service draft.Service, p mesh.Protocol) {
 	if !g.claim(name) {
-		return // two inbounds in front of one port of the workload
+		return // two inbounds that reach one port of the workload alike
 	}
 	c := &draft.Cluster{Kind: draft.InboundCluster, Inbound: inbound, Service: service, Message: &clusterv3.Cluster{
 		Name:                 name,

@@ -98,7 +98,11 @@ func newMeshTLS(v *mesh.View) (*meshTLS, error) {
 		return nil, err
 	}
 	deterministic := proto.MarshalOptions{Deterministic: true}
-	t.common, err = deterministic.Marshal(&tlsv3.CommonTlsContext{AlpnProtocols: []string{meshProtocol}, TlsCertificateSdsSecretConfigs: certificates})
+	t.common, err = deterministic.Marshal(&tlsv3.CommonTlsContext{
+		// By itself Envoy stops at TLS 1.2 where it is the client.
+		TlsParams:     &tlsv3.TlsParameters{TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3},
+		AlpnProtocols: []string{meshProtocol}, TlsCertificateSdsSecretConfigs: certificates,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +155,9 @@ func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*dr
 	}
 	secure.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transportTLS, ApplicationProtocols: []string{meshProtocol}}
 	l.ListenerFilters = append(l.ListenerFilters, t.inspector)
+	if secure.HTTP == nil {
+		draft.ServerMaySpeakFirst(l)
+	}
 	return append(out, secure)
 }
 

@@ -48,6 +48,7 @@ func TestUpstreamTLSIsCanonical(t *testing.T) {
 				}}
 			}
 			want := &tlsv3.UpstreamTlsContext{Sni: sni, CommonTlsContext: &tlsv3.CommonTlsContext{
+				TlsParams:                      &tlsv3.TlsParameters{TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3},
 				AlpnProtocols:                  []string{"kuma"},
 				TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{sds("identity_cert:secret:" + meshName)},
 				ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{

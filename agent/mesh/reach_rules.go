@@ -147,7 +147,9 @@ func (r *Reach) virtual(out []Outbound, keep func(*Service) bool) []Outbound {
 			continue
 		}
 		ob := r.view.VirtualOutbound(s)
-		out = append(out, ob)
+		if r.tp.IPFamilyMode != resource.IPFamilyIPv6 {
+			out = append(out, ob)
+		}
 		if r.view.IPv6 && s.VIP6.IsValid() && r.tp.IPFamilyMode != resource.IPFamilyIPv4 {
 			ob.Address = s.VIP6
 			out = append(out, ob)

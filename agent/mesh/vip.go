@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"net/netip"
 	"time"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // VIPRange is where the virtual addresses of one kind of service come from.
@@ -38,8 +40,8 @@ func (r VIPRanges) kinds() map[string]VIPRange {
 // VIPOptions say how services get their virtual addresses. The zero value is safe: the default ranges, and no memory.
 type VIPOptions struct {
 	Ranges VIPRanges
-	// IPv6 makes proxies listen at the IPv6 addresses as well, where their transparent proxy takes that family. Services
-	// have those addresses in any case.
+	// IPv6 makes proxies listen at the IPv6 addresses as well, where their transparent proxy takes that family. They do so
+	// in any case where some proxy of the mesh takes no other. Services always have those addresses.
 	IPv6  bool
 	Known *VIPs // what the previous view left; nil: nothing
 	// Now and Hold say when the addresses of a service that is gone become free: Hold after the first view without it.
@@ -59,6 +61,17 @@ func (o *VIPOptions) pools() map[string]*[families]vipPool {
 
 // VIPs returns the memory of the virtual addresses of this view. It is the pointer that was given where nothing changed.
 func (v *View) VIPs() *VIPs { return v.vips }
+
+// someIPv6 reports whether the transparent proxy of some dataplane takes IPv6 alone, so that no other address of a service
+// is of use there.
+func (v *View) someIPv6() bool {
+	for _, dp := range resource.Specs[*resource.Dataplane](v.dataplanes) {
+		if tp := dp.Networking.TransparentProxying; tp != nil && tp.IPFamilyMode == resource.IPFamilyIPv6 {
+			return true
+		}
+	}
+	return false
+}
 
 // maxProbes bounds the search for a free address. It covers every address of a range of that size; a larger one comes
 // to it only with tens of thousands of services and hardly a free address left.

@@ -68,7 +68,7 @@ func (v *View) assignVIPs(o *VIPOptions) {
 			s.VIP, s.VIP6 = c.addr[v4], c.addr[v6]
 		}
 	}
-	v.IPv6, v.vips = o.IPv6, a.remember()
+	v.IPv6, v.vips = o.IPv6 || v.someIPv6(), a.remember()
 }
 
 // enumerate gives services what they had, and lists the others. With all it lists every service, as it has to when

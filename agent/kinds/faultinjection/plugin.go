@@ -223,7 +223,7 @@ func (f *Fault) Filter(clients []*routev3.HeaderMatcher) draft.Extension {
 	if b := f.ResponseBandwidth; b != nil {
 		kbps, _ := readBandwidth(b.Limit, true) // was validated
 		m.ResponseRateLimit = &commonv3.FaultRateLimit{
-			LimitType:  &commonv3.FaultRateLimit_FixedLimit_{FixedLimit: &commonv3.FaultRateLimit_FixedLimit{LimitKbps: kbps}},
+			LimitType:  &commonv3.FaultRateLimit_FixedLimit_{FixedLimit: &commonv3.FaultRateLimit_FixedLimit{LimitKbps: kibibytes(kbps)}},
 			Percentage: toolkit.Fraction(b.Percentage),
 		}
 	}
@@ -243,6 +243,9 @@ func validateShare(v *resource.Validator, percentage *resource.Decimal) {
 		v.Faultf("%s is less than the smallest percentage that Envoy can tell from 0, %v", percentage, unit)
 	}
 }
+
+// kibibytes is a bandwidth in KiB/s, which Envoy's limit_kbps is, at least 1.
+func kibibytes(kbps uint64) uint64 { return max(1, (kbps*1000+4096)/8192) }
 
 // readBandwidth reads a limit and returns it in kbps, or what is wrong. With small, mega and giga may also be written
 // small.

@@ -132,13 +132,13 @@ func TestParams(t *testing.T) {
 	}{
 		{"mode alone", []string{doc("a", mesh, `{"mode":"Strict"}`)}, "none", "none", 0},
 		{"both bounds", []string{doc("a", mesh, `{"tlsVersion":{"min":"TLS11","max":"TLS12"}}`)}, "2-3 []", "2-3 []", 0},
-		{"automatic", []string{doc("a", mesh, `{"tlsVersion":{"min":"TLSAuto"}}`)}, "0-0 []", "0-0 []", 0},
+		{"automatic", []string{doc("a", mesh, `{"tlsVersion":{"min":"TLSAuto"}}`)}, "0-0 []", "0-4 []", 0},
 		{"no bounds", []string{doc("a", mesh, `{"tlsVersion":{}}`)}, "none", "none", 0},
 		{"1.3 alone", []string{doc("a", mesh, `{"tlsVersion":{"min":"TLS13"}}`)}, "4-0 []", "4-4 []", 0},
-		{"ciphers alone", []string{doc("a", mesh, `{"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`)}, "0-0 [ECDHE-RSA-AES256-GCM-SHA384]", "0-0 [ECDHE-RSA-AES256-GCM-SHA384]", 0},
+		{"ciphers alone", []string{doc("a", mesh, `{"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`)}, "0-0 [ECDHE-RSA-AES256-GCM-SHA384]", "0-4 [ECDHE-RSA-AES256-GCM-SHA384]", 0},
 		{"merged", []string{doc("b", mesh, `{"tlsVersion":{"min":"TLS10","max":"TLS13"}}`), doc("a", mesh, `{"tlsVersion":{"min":"TLS12"}}`), doc("s", subset, `{"mode":"Strict"}`)}, "3-4 []", "3-4 []", 0},
 		{"contradiction", []string{doc("b", mesh, `{"tlsVersion":{"max":"TLS12"},"tlsCiphers":["ECDHE-RSA-AES256-GCM-SHA384"]}`), doc("a", mesh, `{"tlsVersion":{"min":"TLS13"}}`)},
-			"0-0 [ECDHE-RSA-AES256-GCM-SHA384]", "0-0 [ECDHE-RSA-AES256-GCM-SHA384]", 2},
+			"0-0 [ECDHE-RSA-AES256-GCM-SHA384]", "0-4 [ECDHE-RSA-AES256-GCM-SHA384]", 2},
 	} {
 		d := proxy(t)
 		was := proto.Clone(d.Clusters[0].Message.TransportSocket)

@@ -156,6 +156,7 @@ func setMode(l *draft.Listener, mode string) error {
 			ch.Message.FilterChainMatch = nil
 		}
 		l.Message.ListenerFilters = slices.DeleteFunc(slices.Clone(l.Message.ListenerFilters), func(f *listenerv3.ListenerFilter) bool { return f.GetName() == nameInspector })
+		l.Message.ListenerFiltersTimeout, l.Message.ContinueOnListenerFiltersTimeout = nil, false
 		return nil
 	}
 	return unlock(l)
@@ -192,6 +193,9 @@ func unlock(l *draft.Listener) error {
 	l.Message.ListenerFilters = append(slices.Clone(l.Message.ListenerFilters), &listenerv3.ListenerFilter{
 		Name: nameInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: inspector},
 	})
+	if slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.HTTP == nil }) {
+		draft.ServerMaySpeakFirst(l.Message)
+	}
 	return nil
 }
 
@@ -211,11 +215,11 @@ func (c *Conf) params() *tlsv3.TlsParameters {
 	}
 }
 
-// clientParams are the params of the side that connects. There Envoy goes up to TLS 1.2 by itself, so that a minimum
-// of 1.3 alone would leave no version.
+// clientParams are the params of the side that connects. There Envoy goes up to TLS 1.2 by itself, so a maximum that is not
+// said is TLS 1.3.
 func (c *Conf) clientParams() *tlsv3.TlsParameters {
 	p := c.params()
-	if p != nil && p.TlsMinimumProtocolVersion == tlsv3.TlsParameters_TLSv1_3 {
+	if p != nil && p.TlsMaximumProtocolVersion == tlsv3.TlsParameters_TLS_AUTO {
 		p.TlsMaximumProtocolVersion = tlsv3.TlsParameters_TLSv1_3
 	}
 	return p

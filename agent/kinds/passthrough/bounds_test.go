@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -116,29 +117,38 @@ func TestInspectedPorts(t *testing.T) {
 		name, docs string
 		waits      []uint16
 		not        []uint16
+		shortly    bool
 	}{
-		{"no plain service", base + matched("p", "tls a.com:443"), []uint16{80, 443, 3306}, nil},
-		{"a plain service", base + database + matched("p", "tls a.com:443", "tcp 10.0.0.1:22"), []uint16{22, 443}, []uint16{80, 3306}},
-		{"its port is named", base + database + matched("p", "tls a.com:443", "http a.com:80"), []uint16{80, 443, 3306}, nil},
-		{"all ports", base + database + matched("p", "tls a.com:443", "tcp 10.0.0.1"), []uint16{22, 80, 443, 3306}, nil},
-		{"nothing is inspected", base + database + matched("p", "mysql 10.0.0.1:25"), nil, []uint16{22, 25, 80, 443}},
-		{"too many to look through", base + database + matched("p", numbered(65, "tls a.com:1%d2")...), []uint16{80, 112}, nil},
+		{"nothing plain", base + matched("p", "tls a.com:443"), []uint16{80, 443, 3306}, nil, false},
+		{"plain matches alone", base + database + matched("p", "tcp 10.0.0.1:443", "tcp 10.0.0.0/8", "tcp 10.0.0.1:80"), nil, []uint16{22, 80, 443, 3306}, false},
+		{"a plain match on another port", base + matched("p", "tls a.com:443", "tcp 10.0.0.1:22", "http a.com:80"), []uint16{80, 443}, []uint16{22, 25}, false},
+		{"on the same port", base + matched("p", "tls a.com:443", "tcp 10.0.0.1:443"), []uint16{443}, []uint16{22, 80}, true},
+		{"on all ports", base + matched("p", "tls a.com:443", "tcp 10.0.0.1"), []uint16{443}, []uint16{22, 80}, true},
+		{"TLS on all ports", base + matched("p", "tls a.com", "tcp 10.0.0.1:22"), []uint16{22, 80, 443}, nil, true},
+		{"a plain service", base + database + matched("p", "tls a.com:443"), []uint16{443}, []uint16{80, 3306}, false},
+		{"on a port of TLS", base + database + matched("p", "tls a.com:80"), []uint16{80}, []uint16{443, 3306}, true},
+		{"a server that speaks first", base + database + matched("p", "mysql 10.0.0.1:25", "tls a.com:443"), []uint16{443}, []uint16{22, 25, 80}, false},
+		{"many ports", base + database + matched("p", numbered(65, "tls a.com:1%d2")...), []uint16{112}, []uint16{80, 443}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, _ := newEnvoy(t, c.docs)
-			inspect := func(port uint16) bool {
-				_, _, ok := e.listeners[false].inspect(to(fmt.Sprintf("10.9.9.9:%d", port), sendsNothing))
-				return ok
+			l := e.listeners[false]
+			inspected := func(port uint16) bool {
+				transport, _, _ := l.inspect(to(fmt.Sprintf("10.9.9.9:%d", port), sendsTLS, "a.com"))
+				return transport == "tls"
 			}
 			for _, p := range c.waits {
-				if inspect(p) {
+				if !inspected(p) {
 					t.Errorf("port %d is not inspected", p)
 				}
 			}
 			for _, p := range c.not {
-				if !inspect(p) {
+				if inspected(p) {
 					t.Errorf("port %d is inspected", p)
 				}
+			}
+			if l.message.ContinueOnListenerFiltersTimeout != c.shortly || (l.message.GetListenerFiltersTimeout().AsDuration() == 200*time.Millisecond) != c.shortly {
+				t.Errorf("it goes on after %v: %t; want that after 200 ms: %t", l.message.GetListenerFiltersTimeout().AsDuration(), l.message.ContinueOnListenerFiltersTimeout, c.shortly)
 			}
 		})
 	}

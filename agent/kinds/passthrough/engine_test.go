@@ -259,7 +259,7 @@ func (e *envoy) decide(c conn) verdict {
 	return e.follow(l.ends[chain], chain.Name, c)
 }
 
-// inspect runs the listener filters. False when one of them waits for a client that says nothing.
+// inspect runs the listener filters. False when one of them waits for a client that says nothing, and closes.
 func (l *listener) inspect(c conn) (transport, application string, ok bool) {
 	port := l.message.GetAddress().GetSocketAddress().GetPortValue() // of the listener, until the destination is restored
 	transport = "raw_buffer"
@@ -273,6 +273,8 @@ func (l *listener) inspect(c conn) (transport, application string, ok bool) {
 			continue
 		}
 		switch {
+		case c.sends == sendsNothing && l.message.ContinueOnListenerFiltersTimeout:
+			return transport, "", true // the filters behind it are left out
 		case c.sends == sendsNothing:
 			return "", "", false
 		case kind == "tls_inspector" && c.sends == sendsTLS:

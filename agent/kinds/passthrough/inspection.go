@@ -23,65 +23,60 @@ const (
 	nameHTTPInspector = "envoy.filters.listener.http_inspector"
 )
 
-// maxPredicates bounds the ranges of ports that are looked through for every connection of a proxy when no rule asks
-// for it.
-const maxPredicates = 64
-
-// inspection makes the listener filters: what looks at the first bytes of a client, and on which ports it does not.
+// inspect adds the listener filters: what looks at the first bytes of a client, on the ports where a rule depends on them.
 //
-// An inspector waits for these bytes, and Envoy closes the connection when none come within 15 s. The listener sees
-// every connection that leaves the workload before the listener of a service gets it, so the inspectors are off on the
-// ports of rules about protocols in which the server speaks first; and where the proxy has services of plain TCP, whose
-// servers may speak first too, on all ports that no rule is about, since nothing is chosen there by what the client says.
-func inspection(c *policy.Context, s *ruleSet) []*listenerv3.ListenerFilter {
+// An inspector waits for these bytes. The listener sees every connection that leaves the workload before the listener of
+// a service gets it, so on ports that no such rule is about nothing waits: what a server that speaks first says arrives
+// at once. Where a port has both, the wait is short, and what is silent until then is a plain connection.
+func inspect(l *listenerv3.Listener, c *policy.Context, s *ruleSet) {
+	named, all := s.inspected()
+	if !all && len(named) == 0 {
+		return
+	}
 	disabled := anyOf(ranges(slices.Sorted(maps.Keys(s.silent))))
-	if named, ok := s.inspected(); ok && plainServices(c, named) {
-		if in := ranges(named); len(in) == 0 {
-			disabled = &predicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_AnyMatch{AnyMatch: true}}
-		} else if len(in) <= maxPredicates {
-			disabled = &predicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: anyOf(in)}}
+	isPlain := func(r *rule) bool { return r.protocol.class() == plain }
+	if slices.ContainsFunc(s.rules, isPlain) || plainServices(c, func(uint32) bool { return true }) {
+		if !all {
+			disabled = &predicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: anyOf(ranges(named))}}
 		}
+		// First, as use_original_dst puts it last: the port is the one that was dialled only behind it, and when the time is
+		// up what stands behind the inspectors is left out.
+		l.ListenerFilters = append(l.ListenerFilters, listenerFilter(nameOriginalDst, &originaldstv3.OriginalDst{}, nil))
 	}
-	var out []*listenerv3.ListenerFilter
-	if disabled != nil {
-		// The port is the one that was dialled only behind this filter, which use_original_dst puts last.
-		out = append(out, listenerFilter(nameOriginalDst, &originaldstv3.OriginalDst{}, nil))
-	}
-	return append(out,
+	l.ListenerFilters = append(l.ListenerFilters,
 		listenerFilter(nameTLSInspector, &tlsinspectorv3.TlsInspector{}, disabled),
 		listenerFilter(nameHTTPInspector, &httpinspectorv3.HttpInspector{}, disabled))
+	waits := func(port uint32) bool { return all && s.silent[port] == nil || slices.Contains(named, port) }
+	onWaiting := func(r *rule) bool { return isPlain(r) && (r.port == 0 || waits(r.port)) }
+	if slices.ContainsFunc(s.rules, onWaiting) || plainServices(c, waits) {
+		draft.ServerMaySpeakFirst(l)
+	}
 }
 
 type predicate = listenerv3.ListenerFilterChainMatchPredicate
 
-// inspected returns the ports on which what the client says decides; false when that is so on all ports.
-func (s *ruleSet) inspected() ([]uint32, bool) {
-	var out []uint32
+// inspected returns the ports on which what the client says decides, or that it does on all but the silent ones.
+func (s *ruleSet) inspected() (ports []uint32, all bool) {
 	for _, r := range s.rules {
 		switch {
+		case r.protocol.class() == plain:
 		case r.port == 0:
-			return nil, false
-		case s.silent[r.port] == nil:
-			out = append(out, r.port)
+			return nil, true
+		default:
+			ports = append(ports, r.port)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out), true
+	slices.Sort(ports)
+	return slices.Compact(ports), false
 }
 
-// plainServices reports whether the proxy reaches a service of plain TCP on another port than those given, which are
-// sorted.
-func plainServices(c *policy.Context, ports []uint32) bool {
+// plainServices reports whether the proxy reaches a service of plain TCP on a port that waits.
+func plainServices(c *policy.Context, waits func(port uint32) bool) bool {
 	outbounds, _ := c.View.Outbounds(c.Proxy)
-	for i := range outbounds {
-		o := &outbounds[i]
-		if p := o.Service.Protocol; !p.HTTP() && p != mesh.ProtocolTLS {
-			if _, named := slices.BinarySearch(ports, o.Port); !named {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(outbounds, func(o mesh.Outbound) bool {
+		p := o.Service.Protocol
+		return !p.HTTP() && p != mesh.ProtocolTLS && waits(o.Port)
+	})
 }
 
 // ranges makes predicates of ports in ascending order, one for each run of them.

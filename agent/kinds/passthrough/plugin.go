@@ -10,9 +10,10 @@
 // What a rule admits:
 //   - tls with an address: TLS connections to it; with a domain: TLS connections to any address that name the domain
 //     (RFC 6066, server_name).
-//   - tcp: connections that begin with anything but TLS, once the client has sent its first bytes.
-//   - mysql, for it and every other protocol in which the server speaks first: anything, at once. On its port nothing is
-//     inspected, so matches of that port that need to know what the client says are shadowed, and reported.
+//   - tcp: on ports that no rule about TLS or requests is about anything, at once, since nothing is inspected there. On
+//     others connections that begin with anything but TLS; those in which the server speaks first wait for a moment.
+//   - mysql: anything, at once. On its port nothing is inspected, so matches of that port that need to know what the
+//     client says are shadowed, and reported.
 //   - http, http2, grpc: requests of HTTP/1.1 and of HTTP/2 without TLS; with a domain those whose Host names it.
 //
 // An exact domain on a given port is pinned: the proxy resolves it and connects to what it resolves to, so an allowed
@@ -123,7 +124,7 @@ func (a *applier) listener(l *draft.Listener) {
 			a.cluster(r)
 		}
 	}
-	l.Message.ListenerFilters = append(l.Message.ListenerFilters, inspection(a.c, set)...)
+	inspect(l.Message, a.c, set)
 }
 
 func (a *applier) cluster(r *rule) {

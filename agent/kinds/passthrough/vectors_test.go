@@ -38,7 +38,8 @@ func TestVectors(t *testing.T) {
 		{"another name", a, to("10.0.0.9:443", sendsTLS, "example.com"), verdict{closedAt: "server-name"}},
 		{"a name in capitals", a, to("10.0.0.9:443", sendsTLS, "API.example.com"), verdict{chain: "tls_api.example.com_443", cluster: "tls_api.example.com_443"}},
 		{"another port", a, to("10.0.0.9:444", sendsTLS, "api.example.com"), verdict{closedAt: "destination-port"}},
-		{"the server speaks first", a, to("10.0.0.1:443", sendsNothing), verdict{closedAt: "listener-filters"}},
+		{"the server speaks first", a, to("10.0.0.1:443", sendsNothing), verdict{chain: "tcp_10.0.0.1_443", cluster: "tcp_10.0.0.1_443"}},
+		{"the server speaks first where no match is plain", b, to("10.0.0.1:443", sendsNothing), verdict{closedAt: "listener-filters"}},
 		{"the longest wildcard", b, to("1.1.1.1:443", sendsTLS, "a.eu.example.com"), verdict{chain: "tls_*.eu.example.com_443", cluster: "tls_*.eu.example.com_443"}},
 		{"two names below a wildcard", b, to("1.1.1.1:443", sendsTLS, "x.y.example.com"), verdict{chain: "tls_*.example.com_443", cluster: "tls_*.example.com_443"}},
 		{"a name before wildcards", b, to("1.1.1.1:443", sendsTLS, "api.example.com"), verdict{chain: "tls_api.example.com_443", cluster: "tls_api.example.com_443"}},
@@ -316,7 +317,7 @@ func TestOddConnections(t *testing.T) {
 		{"plain in its own network", mixed, to("10.0.0.9:443", sendsBytes), "tcp_10.0.0.0/24_443", up},
 		{"requests where plain goes", mixed, to("10.0.0.9:443", sendsHTTP1, "a.com"), "tcp_10.0.0.0/24_443", up},
 		{"an address on all ports, on another", mixed, to("10.0.0.7:25", sendsBytes), "tcp_10.0.0.7_*", up},
-		{"TLS on that port", mixed, to("10.0.0.7:25", sendsTLS, "a.com"), closed, "transport-protocol"},
+		{"TLS on that port, which nothing else is about", mixed, to("10.0.0.7:25", sendsTLS, "a.com"), "tcp_10.0.0.7_*", up},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			e, _ := newEnvoy(t, base+v.docs)

@@ -127,7 +127,7 @@ func (r *Requests) policyOf(otherwise string, c conditions, warn func(format str
 		return nil
 	}
 	words := c.words
-	if len(words) == 0 {
+	if len(words) == 0 && len(c.statuses) == 0 {
 		words = []string{otherwise}
 	}
 	if len(c.statuses) > 0 {

@@ -95,7 +95,7 @@ func (r *Rewrite) apply(action *routev3.RouteAction, m *routev3.RouteMatch, of *
 }
 
 // envoy returns what takes the place of the path: of the whole path, or of the prefix by which it was matched. A path
-// that is the prefix is whole.
+// that is the prefix is whole. Of a longer one the slash behind the prefix is matched too, and stays.
 func (p *PathRewrite) envoy(m *routev3.RouteMatch, of *Match) (whole *matcherv3.RegexMatchAndSubstitute, part string) {
 	switch {
 	case p == nil:
@@ -105,7 +105,7 @@ func (p *PathRewrite) envoy(m *routev3.RouteMatch, of *Match) (whole *matcherv3.
 		if m.GetPath() != "" {
 			return instead(*p.ReplacePrefixMatch), ""
 		}
-		return nil, *p.ReplacePrefixMatch
+		return nil, strings.TrimSuffix(*p.ReplacePrefixMatch, "/") + "/"
 	}
 	return nil, ""
 }

@@ -164,7 +164,6 @@ func (r *Router) resolve(p *plan, rule *policy.Rule) bool {
 				f.mirror = d.Cluster
 			}
 		}
-		r.warnPrefix(p.changes, f.Filter)
 	}
 	if len(p.refs) > 0 {
 		p.shares = r.shares(from, p.refs, true)
@@ -172,24 +171,6 @@ func (r *Router) resolve(p *plan, rule *policy.Rule) bool {
 		p.shares = []Share{s}
 	}
 	return len(p.shares) > 0 || redirects
-}
-
-// warnPrefix says where a prefix is replaced as it is written, without the slash that ends it. Kuma does so too, and
-// policies depend on it.
-func (r *Router) warnPrefix(from *resource.Resource, f *Filter) {
-	var path *PathRewrite
-	switch {
-	case f.URLRewrite != nil:
-		path = f.URLRewrite.Path
-	case f.RequestRedirect != nil:
-		path = f.RequestRedirect.Path
-	}
-	if path == nil || path.ReplacePrefixMatch == nil {
-		return
-	}
-	if s := *path.ReplacePrefixMatch; !strings.HasSuffix(s, "/") {
-		r.c.Host.Warn(from.Key, "replacePrefixMatch %q does not end in /: of a path below the prefix the rest follows at once, as in %sx; write %q", s, s, s+"/")
-	}
 }
 
 // warnHidden says that no request reaches some matches. A rule about / takes precedence over patterns and over matches without

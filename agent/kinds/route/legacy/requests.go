@@ -234,9 +234,8 @@ func (t *translation) filters(at string, h *HTTP) []route.Filter {
 	if p := m.Path; p != nil {
 		if p.RewritePrefix != nil {
 			to := *p.RewritePrefix
-			if !strings.HasSuffix(to, "/") && !strings.HasSuffix(*h.Match.Path.Prefix, "/") {
-				to += "/" // what follows the prefix comes behind it without its slash
-				t.notef("the prefix becomes %q, so that what follows it is kept apart: of the path %s itself, without more, it is %s too", to, *h.Match.Path.Prefix, to)
+			if prefix := *h.Match.Path.Prefix; strings.HasSuffix(prefix, "/") && !strings.HasSuffix(to, "/") {
+				t.notef("what follows the prefix is kept apart: of the path %sx, %sx becomes %s/x", prefix, to, to)
 			}
 			out = append(out, route.Filter{Type: rewrite, URLRewrite: &route.Rewrite{Path: &route.PathRewrite{Type: replacePrefixMatch, ReplacePrefixMatch: &to}}})
 		} else {
