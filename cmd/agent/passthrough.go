@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/files"
 	"github.com/nearside-mesh/nearside/agent/offline"
 	"github.com/nearside-mesh/nearside/agent/refusals"
 )
@@ -189,7 +188,7 @@ func openLog(path string) (*os.File, error) {
 	case err == nil && !st.Mode().IsRegular():
 		return nil, errors.New("it is not a regular file, and keeps no lines; give those that its reader has kept: --log FILE")
 	}
-	return files.OpenRegular(path)
+	return os.Open(path)
 }
 
 func orDash(s string) string {
