@@ -140,7 +140,7 @@ func TestHostilePeer(t *testing.T) {
 		for _, c := range clients {
 			c.wantAck(fmt.Sprintf("LDS l=%d", i))
 		}
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("delivery to %d others took %s", others, took)
 		}
 		most = max(most, heap()-before)

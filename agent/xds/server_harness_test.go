@@ -288,7 +288,7 @@ func typeStatus(t testing.TB, p xds.ProxyStatus, typeURL string) xds.TypeStatus 
 // wait polls a condition that no event tells of, for a bounded time.
 func (a *agent) wait(cond func() bool) {
 	a.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(); runtime.Gosched() {
+	for end := time.Now().Add(patience); !cond(); runtime.Gosched() {
 		if time.Now().After(end) {
 			a.t.Fatal("the condition did not come true")
 		}
@@ -320,9 +320,12 @@ func dialTo(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientCo
 
 func nodeOf(id string) *corev3.Node { return &corev3.Node{Id: id} }
 
+// patience is how long a test waits for what must come, on a busy machine too.
+const patience = 2 * time.Minute
+
 // deadline is the context of a client: a lost answer ends the test with an error instead of hanging.
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
