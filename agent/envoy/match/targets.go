@@ -135,16 +135,45 @@ type Log struct {
 // logs notes access logs.
 func (w *walk) logs(list []*accesslogv3.AccessLog, at finding.Place) {
 	for i, l := range list {
-		sink := ShortURL(l.GetTypedConfig().GetTypeUrl())
-		var file filelogv3.FileAccessLog
-		if l.GetTypedConfig().UnmarshalTo(&file) == nil {
-			sink = clip.Value(file.GetPath())
-		}
-		w.trace.Logs = append(w.trace.Logs, Log{Place: at.Below(strconv.Itoa(i)), Name: l.GetName(), Sink: sink, Conditional: l.GetFilter() != nil})
+		w.log(l, at.Below(strconv.Itoa(i)), l.GetFilter() != nil)
 	}
 }
 
-// logsOfListener notes those that the listener itself writes of every connection.
-func (w *walk) logsOfListener() {
-	w.logs(w.listener.Message.GetAccessLog(), w.at.Below("accessLog"))
+func (w *walk) log(l *accesslogv3.AccessLog, at finding.Place, conditional bool) {
+	sink := ShortURL(l.GetTypedConfig().GetTypeUrl())
+	var file filelogv3.FileAccessLog
+	if l.GetTypedConfig().UnmarshalTo(&file) == nil {
+		sink = clip.Value(file.GetPath())
+	}
+	w.trace.Logs = append(w.trace.Logs, Log{Place: at, Name: l.GetName(), Sink: sink, Conditional: conditional})
+}
+
+// flagNoChain is what Envoy notes of a connection that no filter chain takes.
+const flagNoChain = "NR"
+
+// logsOfListener notes those that the listener itself writes: of every connection, or of those alone that no filter chain
+// takes.
+func (w *walk) logsOfListener(noChain bool) {
+	for i, l := range w.listener.Message.GetAccessLog() {
+		conditional := l.GetFilter() != nil
+		if only, more := onlyNoChain(l.GetFilter()); only {
+			if !noChain {
+				continue
+			}
+			conditional = more
+		}
+		w.log(l, w.at.Below("accessLog", strconv.Itoa(i)), conditional)
+	}
+}
+
+// onlyNoChain reports whether a filter keeps entries of connections alone that no filter chain takes, and whether it asks
+// for more.
+func onlyNoChain(f *accesslogv3.AccessLogFilter) (only, more bool) {
+	if flags := f.GetResponseFlagFilter().GetFlags(); len(flags) == 1 && flags[0] == flagNoChain {
+		return true, false
+	}
+	return slices.ContainsFunc(f.GetAndFilter().GetFilters(), func(f *accesslogv3.AccessLogFilter) bool {
+		only, _ := onlyNoChain(f)
+		return only
+	}), true
 }

@@ -85,7 +85,7 @@ func (w *walk) inspect() *Trace {
 	w.trace.Wait = w.socket.wait
 	if out != Accepted {
 		w.step(step)
-		w.logsOfListener()
+		w.logsOfListener(false)
 		m := Match{Outcome: out}
 		return w.end(out, LevelInspection, "", "%s", m.outcomeText())
 	}
@@ -99,14 +99,14 @@ func (w *walk) inspect() *Trace {
 }
 
 func (w *walk) choose() *Trace {
-	w.logsOfListener()
 	w.match = w.listener.choose(&w.socket.seen, &w.trace.Steps)
+	w.logsOfListener(w.match.Index == NoIndex)
 	step := Step{Level: LevelChain}
 	switch w.match.Index {
 	case NoIndex:
 		step.note("%s", w.match.outcomeText())
 		w.step(step)
-		return w.end(NoChain, w.match.At, "NR", "%s", w.match.outcomeText())
+		return w.end(NoChain, w.match.At, flagNoChain, "%s", w.match.outcomeText())
 	case DefaultIndex:
 		w.chain = w.at.Below("defaultFilterChain")
 		step.Choice = chainLabel(w.match.Chain, "default filter chain")

@@ -21,6 +21,8 @@ type layer int
 const (
 	connections layer = iota
 	requests
+	unmatched // connections that no filter chain takes
+	shut      // connections that a closed passthrough takes, and ends
 	layers
 )
 
@@ -70,16 +72,17 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 	switch {
 	case s.format != nil:
 		t := s.format.template()
-		l.templates = [layers]template{t, t}
+		l.templates = [layers]template{t, t, t, t}
 	case s.text != "":
 		segs, err := substitution.ParseFormat(s.text, placeholders[:]...)
 		if err != nil {
 			w.c.Host.Warn(owner, "logging of mesh %s, the format of the backend %q: %v: nothing is logged there", w.c.View.Name, s.mesh, err)
 			return l, false
 		}
-		l.templates = [layers]template{{text: segs}, {text: segs}}
+		t := template{text: segs}
+		l.templates = [layers]template{t, t, t, t}
 	default:
-		for i, text := range [layers]string{connections: defaultTCP, requests: defaultHTTP} {
+		for i, text := range [layers]string{connections: defaultTCP, requests: defaultHTTP, unmatched: defaultUnmatched, shut: defaultShut} {
 			l.templates[i].text, _ = substitution.ParseFormat(text, placeholders[:]...) // a constant, which TestDefaults reads
 		}
 	}
@@ -146,10 +149,18 @@ func (w *writer) log(ch *draft.Chain, p *plan, v *values, conditions ...*accessl
 		at, list = requests, &ch.HTTP.Message.AccessLog
 	case ch.TCP != nil:
 		at, list = connections, &ch.TCP.AccessLog
+		if w.closed[ch.TCP.GetCluster()] {
+			at = shut
+		}
 	default:
 		return
 	}
-	if at == connections && p.odd != "" {
+	w.add(list, at, p, v, conditions...)
+}
+
+// add adds the loggers of a plan to a list.
+func (w *writer) add(list *[]*accesslogv3.AccessLog, at layer, p *plan, v *values, conditions ...*accesslogv3.AccessLogFilter) {
+	if at != requests && p.odd != "" {
 		w.c.Host.Warn(p.owner, "%s", p.odd)
 		p.odd = ""
 	}

@@ -66,6 +66,7 @@ type writer struct {
 	byRoute  bool   // some rule is about requests of a route
 	plans    map[*policy.Rule]*plan
 	scratch  []byte
+	closed   map[string]bool // clusters of the passthrough that lead nowhere
 	// collectors are those of OpenTelemetry that the proxy sends to, numbered.
 	collectors map[toolkit.Collector]int
 }
@@ -84,6 +85,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 		return
 	}
 	w := newWriter(c, d, rules)
+	w.closed = closedClusters(d)
 	if c.Last {
 		w.notes()
 	}
@@ -132,7 +134,9 @@ func (w *writer) outbounds(service func(*draft.Listener, *values), plan func(ser
 		default:
 			continue
 		}
-		w.logAll(l, plan(passThrough), &v)
+		p := plan(passThrough)
+		w.logAll(l, p, &v)
+		w.refused(l, p, &v)
 	}
 }
 
@@ -202,6 +206,7 @@ func (w *writer) inbound(l *draft.Listener) {
 	}
 	v := w.proxy
 	v.source, v.destination, v.direction = unknownService, l.Service.Name, DirectionInbound
+	w.refused(l, w.plan(onlyMesh(in.Rules), "from"), &v)
 	for _, ch := range l.Chains {
 		w.clients(ch, in.Rules, &v)
 		for i := range in.Routes {

@@ -1,0 +1,248 @@
+package agent_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/refusals"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// inNetwork runs the test again, in a network namespace of its own, and returns false where that has been done. The
+// namespace is gone with the process.
+func inNetwork(t *testing.T) bool {
+	t.Helper()
+	const inside = "NEARSIDE_TEST_NETWORK"
+	if os.Getenv(inside) != "" {
+		return true
+	}
+	for _, tool := range []string{"ip", "nft"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("skipped: %s is not on PATH (Debian: apt-get install iproute2 nftables)", tool)
+		}
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, syscall.EPERM) {
+		t.Skip("skipped: a network namespace needs root")
+	}
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if strings.Contains(string(out), "--- SKIP") {
+		t.Skipf("%s", out)
+	}
+	t.Logf("%s", out)
+	return false
+}
+
+// redirectedMark is what the workload marks its connections with, so that they are redirected and those of Envoy are not.
+const redirectedMark = 0x6e73
+
+// outside is a server outside of the mesh that ends every connection with a line.
+func outside(t *testing.T, at string) {
+	t.Helper()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = c.Read(make([]byte, 1))
+				_, _ = io.WriteString(c, "reached\n")
+				_, _ = io.Copy(io.Discard, c) // until the client has it
+			}()
+		}
+	}()
+}
+
+// visit opens a connection of the workload, and reports whether a server outside answers.
+func visit(t *testing.T, to, name string, overTLS bool) bool {
+	t.Helper()
+	dialer := net.Dialer{Timeout: agenttest.Patience, Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, redirectedMark) }), err)
+	}}
+	c, err := dialer.Dial("tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(agenttest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if overTLS {
+		var odd tls.RecordHeaderError // the server answers with a line
+		err := tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
+		return errors.As(err, &odd)
+	}
+	if _, err := io.WriteString(c, "hello\n"); err != nil {
+		return false
+	}
+	b := make([]byte, 7)
+	_, err = io.ReadFull(c, b)
+	return err == nil && string(b) == "reached"
+}
+
+// TestRefusedConnections refuses connections of a workload whose connections are redirected to a real Envoy, finds them in
+// its access log, and applies what is proposed: then they pass, and nothing is proposed any more.
+func TestRefusedConnections(t *testing.T) {
+	real := realEnvoy(t)
+	if !inNetwork(t) {
+		return
+	}
+	dir := agenttest.ShortDir(t)
+	// Envoy writes its log every 10 s unless it is told otherwise.
+	agenttest.Write(t, dir+"/envoy", "#!/bin/sh\nexec '"+real+"' \"$@\" --file-flush-interval-msec 1\n")
+	agenttest.Do(t, os.Chmod(dir+"/envoy", 0o755))
+	t.Setenv("ENVOY_BIN", dir+"/envoy")
+	setUp := func(input, name string, args ...string) {
+		cmd := exec.Command(name, args...)
+		cmd.Stdin = strings.NewReader(input)
+		out, err := cmd.CombinedOutput()
+		if err != nil && strings.Contains(string(out), "not supported") {
+			t.Skipf("skipped: the kernel lacks something that the test needs: %s: %s", name, out)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v: %s", name, err, out)
+		}
+	}
+	setUp("link set lo up\naddr add 203.0.113.7/32 dev lo\n", "ip", "-batch", "-")
+	setUp(fmt.Sprintf("table ip redirection {\n\tchain output {\n\t\ttype nat hook output priority -100; policy accept;\n\t\tmeta mark %#x meta l4proto tcp redirect to :15001\n\t}\n}\n", redirectedMark), "nft", "-f", "-")
+	const overTLS, noName, plain, other = "203.0.113.7:443", "203.0.113.7:444", "203.0.113.7:9000", "203.0.113.7:9001"
+	for _, at := range []string{overTLS, noName, plain, other, "127.0.0.1:443"} {
+		outside(t, at)
+	}
+
+	a := agenttest.RunAgent(t)
+	tick := time.NewTicker(5 * time.Millisecond) // Envoy tells nobody what it has done
+	defer tick.Stop()
+	version := "" // of the listeners
+	// acknowledged waits until Envoy has other listeners than before.
+	acknowledged := func() {
+		t.Helper()
+		agenttest.Await(t, "Envoy has acknowledged other listeners", tick.C, func() bool {
+			for _, p := range a.Proxies() {
+				for _, s := range p.Types {
+					if p.InSync && s.TypeURL == draft.TypeListener && s.AckedVersion != version {
+						version = s.AckedVersion
+						return true
+					}
+				}
+			}
+			return false
+		})
+	}
+	api := client.New(a.Addrs().API, agenttest.Patience)
+	log := dir + "/access.log"
+	agenttest.Apply(t, a, `
+{type: Mesh, name: default}
+---
+{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, inbound: [{port: 8080, tags: {kuma.io/service: web}}], transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001, ipFamilyMode: IPv4}}}
+---
+{type: MeshAccessLog, mesh: default, name: all, spec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: `+log+`}}]}}]}}
+---
+{type: MeshPassthrough, mesh: default, name: some, spec: {default: {passthroughMode: Matched, appendMatch: [{type: IP, value: 203.0.113.7, port: 9001, protocol: tcp},
+  {type: Domain, value: other.example, port: 443, protocol: tls}, {type: Domain, value: other.example, port: 9000, protocol: tls}]}}}
+`)
+	startEnvoy(t, a, "web")
+	acknowledged()
+
+	// visits opens one connection of each kind; the result says which were reached.
+	visits := func() string {
+		t.Helper()
+		return fmt.Sprintf("TLS %t, without a name %t, a line %t, permitted %t", visit(t, overTLS, "localhost", true), visit(t, noName, "", true),
+			visit(t, plain, "", false), visit(t, other, "", false))
+	}
+	// propose waits until so many connections are logged in the formats in force, and proposes.
+	propose := func(refused int) (*refusals.Collector, *refusals.Proposal) {
+		t.Helper()
+		config, err := api.Config(t.Context(), "default", "web", client.ConfigOptions{})
+		agenttest.Do(t, err)
+		formats, err := refusals.LogsOf(config.XDS)
+		agenttest.Do(t, err)
+		var c *refusals.Collector
+		agenttest.Await(t, fmt.Sprintf("%d refused connections in the log", refused), tick.C, func() bool {
+			f, err := os.Open(log)
+			agenttest.Do(t, err)
+			defer f.Close()
+			c = &refusals.Collector{}
+			agenttest.Do(t, c.Read(f, formats))
+			return c.Refused >= refused
+		})
+		p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 10}, func(q client.ConnectionQuestion) (*client.Flow, error) {
+			return api.ExplainConnection(t.Context(), q)
+		})
+		agenttest.Do(t, err)
+		return c, p
+	}
+	proposed := func(p *refusals.Proposal, matches ...string) {
+		t.Helper()
+		for _, m := range matches {
+			if !strings.Contains(p.Policy, m) {
+				t.Errorf("the proposal lacks %s:\n%s", m, p.Policy)
+			}
+		}
+		if len(p.Matches) != len(matches) {
+			t.Errorf("%d matches, want %d:\n%s", len(p.Matches), len(matches), p.Policy)
+		}
+	}
+
+	if got, want := visits(), "TLS false, without a name false, a line false, permitted true"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+	c, p := propose(3)
+	if c.Refused != 3 { // each is logged once
+		t.Errorf("%d refused connections are logged, want 3", c.Refused)
+	}
+	proposed(p, "{type: Domain, value: localhost, port: 443, protocol: tls}", "{type: IP, value: 203.0.113.7, port: 9000, protocol: tcp}",
+		// Nothing has looked at connections to a port that no match names, since its servers may speak first.
+		"{type: IP, value: 203.0.113.7, port: 444, protocol: tls}", "{type: IP, value: 203.0.113.7, port: 444, protocol: tcp}")
+
+	agenttest.Apply(t, a, p.Policy)
+	acknowledged()
+	all := "TLS true, without a name true, a line true, permitted true"
+	agenttest.Await(t, "what was refused is allowed", tick.C, func() bool { return visits() == all })
+	if _, again := propose(3); len(again.Matches) > 0 || len(again.Allowed) != 3 {
+		t.Errorf("still proposed: %+v", again)
+	}
+
+	// A closed passthrough takes every connection, and its chain has the log.
+	agenttest.Remove(t, a, resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: "allow-" + p.Matches[0].Value})
+	agenttest.Remove(t, a, resource.Key{Kind: "MeshPassthrough", Mesh: "default", Name: "some"})
+	agenttest.Apply(t, a, "{type: Mesh, name: default, networking: {outbound: {passthrough: false}}}")
+	none := "TLS false, without a name false, a line false, permitted false"
+	agenttest.Await(t, "the passthrough is closed", tick.C, func() bool { return visits() == none })
+	// The cluster is closed before the listener has the log of that.
+	agenttest.Await(t, "what a closed passthrough refuses is logged", tick.C, func() bool {
+		visits()
+		text, err := os.ReadFile(log)
+		return err == nil && strings.Count(string(text), "refused: closed") >= 4
+	})
+	_, p = propose(4)
+	proposed(p, "port: 443, protocol: tls}", "port: 443, protocol: tcp}", "port: 444, protocol: tls}", "port: 444, protocol: tcp}",
+		"port: 9000, protocol: tls}", "port: 9000, protocol: tcp}", "port: 9001, protocol: tls}", "port: 9001, protocol: tcp}")
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
+	"github.com/nearside-mesh/nearside/agent/refusals"
+)
+
+func (a *app) passthroughCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "passthrough",
+		Short:   "Work with what leaves the mesh",
+		Example: "  nearside passthrough suggest --dataplane web",
+		Args:    group,
+		RunE:    help,
+	}
+	cmd.AddCommand(a.passthroughSuggestCommand())
+	return cmd
+}
+
+// maxLimit bounds how many destinations are asked about.
+const maxLimit = 1000
+
+// suggestFlags are those of a proposal that is made of access logs.
+type suggestFlags struct {
+	files   fileFlags
+	logs    []string
+	options refusals.Options
+	format  *string
+}
+
+func (a *app) passthroughSuggestCommand() *cobra.Command {
+	var f suggestFlags
+	cmd := &cobra.Command{
+		Use:   "suggest --dataplane NAME",
+		Short: "Propose matches for the connections that a proxy has refused",
+		Long: `Reads from access logs which connections to destinations outside of the mesh a proxy has refused, and proposes a
+MeshPassthrough that lets them out: for TLS with a server name the domain and the port, else the address and the port.
+The most frequent come first, with how many there were and when. Each match was tried; what the policies in force allow
+by now is not proposed again. Look at every line before you apply it: clients choose the names that they send.
+
+The logs are the files to which the proxy's config writes refused connections, as a MeshAccessLog with backends for the
+target Mesh has it; --log names others with lines of the same formats, "-" is the standard input. A format needs
+%RESPONSE_FLAGS% and %DOWNSTREAM_LOCAL_ADDRESS%, and %REQUESTED_SERVER_NAME% for domains. A format in which clients could
+shift these values is refused.
+
+The exit code is 0, also when there is nothing to propose. With -f config and answers are computed from these resources
+alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZONE.`,
+		Example: `  nearside passthrough suggest --dataplane web
+  nearside passthrough suggest --dataplane web --log /var/log/mesh/web.log --limit 10 > allow.yaml
+  zcat web.log.*.gz | nearside passthrough suggest --dataplane web --log - --wildcards 5 -o json`,
+		Args: args(0, 0, "no arguments: the dataplane is in --dataplane"),
+	}
+	a.meshFlag(cmd)
+	f.files.add(cmd, "compute offline from these resources")
+	flags := cmd.Flags()
+	flags.StringVar(&f.options.Dataplane, "dataplane", "", "name of the dataplane whose proxy refused; required")
+	flags.StringArrayVar(&f.logs, "log", nil, "file with lines of the log; repeatable (default: those of the proxy's config)")
+	flags.IntVar(&f.options.Limit, "limit", 50, fmt.Sprintf("how many destinations to look at, 1 to %d", maxLimit))
+	flags.IntVar(&f.options.Wildcards, "wildcards", 0, "join so many hosts of one domain into a match for all of its hosts, at least 2; 0 never does")
+	flags.StringVar(&f.options.Name, "name", "", "name of the policy (default: after the first match)")
+	a.completeDataplanes(cmd, "dataplane")
+	f.format = outputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch o := &f.options; {
+		case o.Dataplane == "":
+			return usagef("--dataplane is required")
+		case o.Limit < 1 || o.Limit > maxLimit:
+			return usagef("--limit is %d; 1 to %d is allowed", o.Limit, maxLimit)
+		case o.Wildcards < 0 || o.Wildcards == 1:
+			return usagef("--wildcards is %d; 0, or at least 2, is allowed", o.Wildcards)
+		}
+		f.options.Mesh = a.mesh
+		p, err := f.propose(cmd.Context(), a)
+		return show(a, *f.format, a.proposalText, nil)(p, err)
+	}
+	return cmd
+}
+
+// propose reads the logs and asks the agent, or the files.
+func (f *suggestFlags) propose(ctx context.Context, a *app) (*refusals.Proposal, error) {
+	o := &f.options
+	c := a.client()
+	ask := func(q client.ConnectionQuestion) (*client.Flow, error) { return c.ExplainConnection(ctx, q) }
+	config, err := answer(a, &f.files, func() (*client.Config, error) {
+		return c.Config(ctx, o.Mesh, o.Dataplane, client.ConfigOptions{})
+	}, func(off *offline.Offline, zone string) (*client.Config, []string, error) {
+		ask = func(q client.ConnectionQuestion) (*client.Flow, error) { return off.ExplainConnection(zone, q) }
+		return off.Config(zone, o.Mesh, o.Dataplane, client.ConfigOptions{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	logs, err := refusals.LogsOf(config.XDS)
+	if err != nil {
+		return nil, err
+	}
+	collected, err := f.read(a, logs)
+	if err != nil {
+		return nil, err
+	}
+	p, err := refusals.Propose(collected, *o, ask)
+	if err != nil || p.Policy == "" {
+		return p, err
+	}
+	if _, faults := offline.Read([]offline.Text{{Name: "proposal", Data: []byte(p.Policy)}}); len(faults) > 0 {
+		return nil, faults.Err()
+	}
+	return p, nil
+}
+
+// read reads the logs that are named, else those of the config.
+func (f *suggestFlags) read(a *app, logs []*refusals.Log) (*refusals.Collector, error) {
+	if len(logs) == 0 {
+		return nil, &hintedError{fmt.Errorf("the proxy of %s logs no refused connections", f.options.Dataplane),
+			"a MeshAccessLog with backends for the target Mesh in spec.to logs them, where passthrough is closed or has matches"}
+	}
+	var paths, reasons []string
+	readable := false
+	for _, l := range logs {
+		switch {
+		case l.Reason != "":
+			reasons = append(reasons, fmt.Sprintf("%s: %s", orDash(l.Path), l.Reason))
+		default:
+			readable = true
+			if !slices.Contains(paths, l.Path) {
+				paths = append(paths, l.Path)
+			}
+		}
+	}
+	if !readable {
+		return nil, fmt.Errorf("no log of refused connections can be read:\n%s", strings.Join(reasons, "\n"))
+	}
+	c := &refusals.Collector{}
+	if len(f.logs) > 0 {
+		for _, path := range f.logs {
+			if err := a.readLog(c, path, logs); err != nil {
+				return nil, fmt.Errorf("--log %s: %w", path, reason(err))
+			}
+		}
+		return c, nil
+	}
+	opened := 0
+	for _, path := range paths {
+		of := slices.DeleteFunc(slices.Clone(logs), func(l *refusals.Log) bool { return l.Path != path })
+		if err := a.readLog(c, path, of); err != nil {
+			reasons = append(reasons, fmt.Sprintf("%s: %v", path, reason(err)))
+			continue
+		}
+		opened++
+	}
+	if opened == 0 {
+		return nil, &hintedError{fmt.Errorf("no log of refused connections can be read:\n%s", strings.Join(reasons, "\n")),
+			"give a file with their lines: --log FILE"}
+	}
+	a.warn(reasons)
+	return c, nil
+}
+
+// readLog reads one file, "-" for the standard input.
+func (a *app) readLog(c *refusals.Collector, path string, logs []*refusals.Log) error {
+	if path == "-" {
+		return c.Read(a.stdin, logs)
+	}
+	file, err := openLog(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return c.Read(file, logs)
+}
+
+// openLog opens a file. A FIFO would lose its lines to whoever reads them, and a device may have no end.
+func openLog(path string) (*os.File, error) {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, errors.New("there is no such file here")
+	case err == nil && !st.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file, and keeps no lines; give those that its reader has kept: --log FILE")
+	}
+	return os.Open(path)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// hintedError is an error with what to do about it.
+type hintedError struct {
+	error
+	hint string
+}
+
+func (e *hintedError) Hint() string { return e.hint }
+
+// proposalText prints the policy, and on standard error what it leaves out.
+func (a *app) proposalText(p *refusals.Proposal) error {
+	printf(a.stdout, "%s", layout(p.Policy))
+	if p.Policy == "" {
+		printf(a.stderr, "nothing to propose; refused connections in the log: %d\n", p.Refused)
+	}
+	for i := range p.Allowed {
+		printf(a.stderr, "allowed by now: %s\n", p.Allowed[i].String())
+	}
+	for i := range p.Left {
+		printf(a.stderr, "not proposed: %s: %s\n", p.Left[i].String(), p.Left[i].Reason)
+	}
+	for _, n := range []struct {
+		count  int
+		format string
+	}{
+		{p.More, "destinations that were refused less often and are not looked at: %d; raise --limit\n"},
+		{p.Long, "warning: lines that are too long and were left out: %d\n"},
+		{p.Forgotten, "warning: connections to rare destinations that were not counted, since there are too many: %d\n"},
+	} {
+		if n.count > 0 {
+			printf(a.stderr, n.format, n.count)
+		}
+	}
+	return nil
+}
