@@ -202,6 +202,10 @@ func (r *row) agree(x *wire, f *client.Flow) (faults []string) {
 		var names []string
 		for _, c := range f.Clusters {
 			names = append(names, c.Name)
+			_, err := netip.ParseAddrPort(strings.Join(c.Addresses[:min(1, len(c.Addresses))], "")) // else names, which the proxy looks up
+			if c.Name == x.record.Cluster && err == nil && !c.Pinned && c.Endpoints == len(c.Addresses) && !slices.Contains(c.Addresses, x.record.Host) {
+				fault("the cluster dials %s, and %v are explained", x.record.Host, c.Addresses)
+			}
 		}
 		if !slices.Contains(names, x.record.Cluster) {
 			fault("it went to the cluster %q, and %q are explained", x.record.Cluster, names)

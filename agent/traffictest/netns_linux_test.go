@@ -101,6 +101,22 @@ const (
 func nodeV4(n int) string { return fmt.Sprintf("10.77.0.%d", n) }
 func nodeV6(n int) string { return fmt.Sprintf("fd77::%x", n) }
 
+// The router is number 1 on the link, nodes have the others.
+const lastNode = 9
+
+func linkOf(n int) string { return fmt.Sprintf("02:00:00:00:00:%02x", n) }
+
+// neighbours are the addresses on the link of all but one: asking for them costs a second where a question is lost.
+func neighbours(n int, device string) string {
+	var b strings.Builder
+	for i := 1; i <= lastNode; i++ {
+		if i != n {
+			fmt.Fprintf(&b, "neigh add %[1]s lladdr %[3]s dev %[4]s\nneigh add %[2]s lladdr %[3]s dev %[4]s\n", nodeV4(i), nodeV6(i), linkOf(i), device)
+		}
+	}
+	return b.String()
+}
+
 // network is the namespaces of a test.
 type network struct {
 	t      testing.TB
@@ -128,7 +144,7 @@ func newNetwork(t testing.TB, addresses []string) *network {
 	})
 	w := &network{t: t, router: newNetns(t), nodes: map[int]*netns{}}
 	var b strings.Builder
-	fmt.Fprintf(&b, "link set lo up\nlink add br0 type bridge\naddr add %s/24 dev br0\naddr add %s/64 dev br0 nodad\nlink set br0 up\n", routerV4, routerV6)
+	fmt.Fprintf(&b, "link set lo up\nlink add br0 address %s type bridge\naddr add %s/24 dev br0\naddr add %s/64 dev br0 nodad\nlink set br0 up\n%s", linkOf(1), routerV4, routerV6, neighbours(1, "br0"))
 	for _, a := range addresses {
 		if strings.Contains(a, ":") {
 			a += "/128 nodad"
@@ -147,13 +163,13 @@ func (w *network) node(n int, redirected bool) *netns {
 	w.nodes[n] = ns
 	ns.run(w.t, fmt.Sprintf(`link set lo up
 addr add ::6/128 dev lo
-link add eth0 type veth peer name veth%[1]d netns %[2]s
+link add eth0 address %[5]s type veth peer name veth%[1]d netns %[2]s
 addr add %[3]s/24 dev eth0
 addr add %[4]s/64 dev eth0 nodad
 link set eth0 up
-`, n, w.router.path, nodeV4(n), nodeV6(n)), "ip", "-batch", "-")
+`, n, w.router.path, nodeV4(n), nodeV6(n), linkOf(n)), "ip", "-batch", "-")
 	w.router.run(w.t, fmt.Sprintf("link set veth%[1]d master br0\nlink set veth%[1]d up\n", n), "ip", "-batch", "-")
-	ns.run(w.t, fmt.Sprintf("route add default via %s\nroute add default via %s\n", routerV4, routerV6), "ip", "-batch", "-")
+	ns.run(w.t, neighbours(n, "eth0")+fmt.Sprintf("route add default via %s\nroute add default via %s\n", routerV4, routerV6), "ip", "-batch", "-")
 	rules := "\t\tip protocol udp udp dport 53 dnat ip to " + routerV4 + ":53\n\t\tip6 nexthdr udp udp dport 53 dnat ip6 to [" + routerV6 + "]:53\n"
 	if redirected {
 		// The proxy reaches the workload from an address of its own, and what it sends to its own inbounds arrives there as from others.
