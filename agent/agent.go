@@ -49,6 +49,8 @@ type Deps struct {
 	EnvoyBin string
 	// Generate replaces the making of configs in tests of faults. Nil: [generate.Generate].
 	Generate reconcile.GenerateFunc
+	// Check replaces the check of configs in tests of what it does not know. Nil: that of [generate.Proxy].
+	Check reconcile.CheckFunc
 	// Sync is called at the end of each transaction of the state file, which fails with its error, in tests of slow disks.
 	// Nil: not called.
 	Sync func() error

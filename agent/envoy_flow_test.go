@@ -35,8 +35,14 @@ func realEnvoy(t *testing.T) string {
 	return path
 }
 
-// startEnvoy runs an Envoy as a proxy of the agent until the test ends, and returns when it is live.
-func startEnvoy(t *testing.T, a *agent.Agent, name string) {
+// envoyProxy is an Envoy that runs as a proxy of an agent.
+type envoyProxy struct {
+	stop   func() // and waits
+	client *http.Client
+}
+
+// startEnvoy runs an Envoy as a proxy of the agent, at the latest until the test ends, and returns when it is live.
+func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoyProxy {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
 	admin := filepath.Join(dir, "admin.sock")
@@ -50,27 +56,37 @@ func startEnvoy(t *testing.T, a *agent.Agent, name string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	e := &envoyProxy{
+		stop: sync.OnceFunc(func() { cancel(); _ = cmd.Wait() }), // it was killed
+		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", admin)
+		}}},
+	}
 	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait() // it was killed
+		e.stop()
 		if t.Failed() {
 			text, _ := os.ReadFile(dir + "/envoy.log")
 			t.Logf("Envoy's log:\n%s", text)
 		}
 	})
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", admin)
-	}}}
 	tick := time.NewTicker(20 * time.Millisecond) // Envoy tells nobody when it is live
 	defer tick.Stop()
 	agenttest.Await(t, "Envoy is live", tick.C, func() bool {
-		resp, err := client.Get("http://envoy/ready")
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
+		status, _ := e.admin("/ready")
+		return status == http.StatusOK
 	})
+	return e
+}
+
+// admin asks the admin interface, and returns the status and the body; 0 where it does not answer.
+func (e *envoyProxy) admin(path string) (int, string) {
+	resp, err := e.client.Get("http://envoy" + path)
+	if err != nil {
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
 }
 
 // freePort is a port that nobody listens on.

@@ -195,7 +195,7 @@ func (a *Agent) build(cfg *config.Config) error {
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
-		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate,
+		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),
 		SystemCA:     identity.SystemCA(),
 	})

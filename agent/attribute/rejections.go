@@ -28,6 +28,8 @@ type BlameQuestion struct {
 	Name     string         // of the dataplane
 	Flavor   node.Flavor
 	Rejected []xds.Rejection
+	// Made is the config that was made for the client last; nil where it is not known.
+	Made *generate.Proxy
 	// Revision is that of the last change of a policy, 0 for one that is not known. Nil: none is.
 	Revision func(resource.Key) uint64
 	// Decode reads one resource of its canonical form. Nil: no fields are searched for.
@@ -52,6 +54,7 @@ func FindBlame(q BlameQuestion) (map[draft.ResourceID][]xds.Blame, error) {
 	s := &blameSearch{q: q, out: map[draft.ResourceID][]xds.Blame{}}
 	s.Search = Search{ID: generate.ProxyID{Mesh: q.Mesh.View.Name, Name: q.Name, Flavor: q.Flavor}, Memo: generate.NewMemo(), Decode: q.Decode,
 		Spent: func() bool { return s.Trials >= maxTrials }}
+	s.Prev = q.Made
 	var err error
 	if s.now, err = s.In(q.Mesh); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/attribute"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -57,6 +58,25 @@ func fixture(t *testing.T, docs string) (*generate.Mesh, *generate.Proxy) {
 		t.Fatal(err)
 	}
 	return m, p
+}
+
+// TestFindBlameByVersion: what an Envoy rejects is found in the config as it is made for an Envoy of its version.
+func TestFindBlameByVersion(t *testing.T) {
+	const log = "---\n{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {backends: [{type: OpenTelemetry, openTelemetry: {endpoint: collector}}]}}]}}\n"
+	m, _ := fixture(t, blameMesh+log)
+	made, err := generate.Generate(generate.Input{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Build: &finding.Build{Version: finding.ParseVersion("1.40.0")}}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:20000"}
+	q := attribute.BlameQuestion{Mesh: m, Name: "web", Flavor: node.FlavorEnvoy, Made: made, Rejected: []xds.Rejection{{ID: listener, Resource: made.Resource(listener)}}}
+	blame, err := attribute.FindBlame(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := blame[listener]; len(list) == 0 || list[0].Name != "log" {
+		t.Errorf("blamed are %+v, want MeshAccessLog/log first", list)
+	}
 }
 
 // TestFindBlame asks for the policies behind rejected resources.

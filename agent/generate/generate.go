@@ -82,6 +82,8 @@ type Input struct {
 	*Mesh
 	Name   string // of the dataplane
 	Flavor node.Flavor
+	// Build is what the Envoy says of itself; nil where that is not known. Then the config is one that all versions take.
+	Build *finding.Build
 	// Secrets are what the proxy of a mesh with mTLS proves itself with. Equal pointers mean equal secrets. With nil,
 	// placeholders stand for them: such a config is to be looked at, and no Envoy accepts it.
 	Secrets *identity.Secrets
@@ -95,7 +97,7 @@ type Proxy struct {
 	Name   string
 	Flavor node.Flavor
 	Sealed *draft.Sealed
-	// Build is what the Envoy says of itself, for the check; nil where that is not known.
+	// Build is what the Envoy says of itself; nil where that is not known.
 	Build *finding.Build
 	// Warnings are about parts of the dataplane or the mesh that are not served as written.
 	Warnings []mesh.Warning
@@ -111,8 +113,9 @@ type Proxy struct {
 	policies  [32]byte      // fingerprint of the policies that were matched
 	reach     [32]byte      // hash of what else decides about the outbounds
 	secrets   *identity.Secrets
-	notes     []mesh.Warning // of the generator; Warnings has those about the outbounds too
-	border    *zoneState     // of a proxy at the border of a zone, which has none of the above
+	versions  []finding.Version // of Envoy, from which on something is written otherwise
+	notes     []mesh.Warning    // of the generator; Warnings has those about the outbounds too
+	border    *zoneState        // of a proxy at the border of a zone, which has none of the above
 }
 
 // endpointRef is one EDS resource of a proxy.
@@ -168,8 +171,12 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		match = in.Policies.Match(r)
 		fingerprint = match.Fingerprint
 	}
-	if prev != nil && prev.Flavor == f && prev.dataplane.Key == r.Key && prev.dataplane.Digest == r.Digest && prev.policies == fingerprint {
+	if prev != nil && prev.Flavor == f && prev.dataplane.Key == r.Key && prev.dataplane.Digest == r.Digest && prev.policies == fingerprint && prev.fitsBuild(in.Build) {
 		if next := prev.reuse(in.Mesh, r, dp, memo); next != nil {
+			if next.Build != in.Build {
+				again := *next
+				again.Build, next = in.Build, &again
+			}
 			return next.withSecrets(in.Secrets, memo)
 		}
 	}
@@ -178,7 +185,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		return nil, err
 	}
 	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
-		Mesh: v.Name, Name: name, Flavor: f, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
+		Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
 	}, tls: tls}
 	g.sealer.Inline = in.Inline
 	if match != nil {

@@ -15,13 +15,17 @@ type ProxyID struct {
 	Flavor     node.Flavor
 }
 
-// In makes the config of the proxy in a mesh; nil where the mesh, which may be nil, has no such dataplane. The rest is as
-// for [Generate].
+// In makes the config of the proxy in a mesh, for the Envoy of prev; nil where the mesh, which may be nil, has no such
+// dataplane. The rest is as for [Generate].
 func (id ProxyID) In(m *Mesh, prev *Proxy, memo *Memo) (*Proxy, error) {
 	if m == nil {
 		return nil, nil
 	}
-	p, err := Generate(Input{Mesh: m, Name: id.Name, Flavor: id.Flavor}, prev, memo)
+	in := Input{Mesh: m, Name: id.Name, Flavor: id.Flavor}
+	if prev != nil {
+		in.Build = prev.Build
+	}
+	p, err := Generate(in, prev, memo)
 	var missing *NotFoundError
 	if errors.As(err, &missing) {
 		return nil, nil

@@ -7,6 +7,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -143,6 +144,20 @@ func (g *generator) localitiesOf(ref *endpointRef) *policy.Localities {
 		g.localFirst = policy.NewLocalities(policy.Localities{Zone: g.v.Zone, Failover: []policy.Failover{{Priority: 1, Except: true}}})
 	}
 	return g.localFirst
+}
+
+// EnvoyFrom implements [policy.Host]. What was asked is noted: the config has to be made anew for an Envoy of which the
+// answer is another one.
+func (g *generator) EnvoyFrom(major, minor uint32) bool {
+	if v := (finding.Version{Major: major, Minor: minor}); !slices.Contains(g.p.versions, v) {
+		g.p.versions = append(g.p.versions, v)
+	}
+	return g.p.Build.From(major, minor)
+}
+
+// fitsBuild reports whether the config of p is that for another Envoy too.
+func (p *Proxy) fitsBuild(b *finding.Build) bool {
+	return p.Build == b || !slices.ContainsFunc(p.versions, func(v finding.Version) bool { return p.Build.From(v.Major, v.Minor) != b.From(v.Major, v.Minor) })
 }
 
 // egressEndpoints is the load assignment that clusters share which lead to the egresses. No service has such a name.

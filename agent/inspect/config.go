@@ -32,8 +32,13 @@ func ProxyConfig(m *generate.Mesh, name string, published *generate.Proxy, o Con
 	if o.Diff && o.Shadow {
 		memo = generate.NewMemo() // most of two configs is the same
 	}
+	in := generate.Input{Name: name, Flavor: node.FlavorEnvoy}
+	if published != nil {
+		in.Build = published.Build
+	}
 	compute := func(m *generate.Mesh) (*generate.Proxy, error) {
-		return generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, memo)
+		in.Mesh = m
+		return generate.Generate(in, nil, memo)
 	}
 	var computed *generate.Proxy
 	if o.Computed || o.Shadow && o.Diff || !o.Shadow && published == nil {

@@ -473,10 +473,6 @@ func faults(t *testing.T, l *listenerv3.Listener, tags string) string {
 
 func headerFits(t *testing.T, m *routev3.HeaderMatcher, tags string) bool {
 	pattern := m.GetStringMatch().GetSafeRegex().GetRegex()
-	if pattern == "" {
-		//lint:ignore SA1019 what FaultInjection has
-		pattern = m.GetSafeRegexMatch().GetRegex()
-	}
 	if m.Name != "x-kuma-tags" || pattern == "" {
 		t.Fatalf("unexpected matcher %v", m)
 	}

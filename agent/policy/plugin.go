@@ -121,6 +121,8 @@ type Host interface {
 	// Egress makes a cluster lead to the egresses of the zone, with mutual TLS and a server name by which they know what
 	// is asked for. The mesh must leave through them.
 	Egress(c *draft.Cluster, serverName string)
+	// EnvoyFrom reports whether the config is for an Envoy that is known to be of a version or of a newer one.
+	EnvoyFrom(major, minor uint32) bool
 	// Warn notes something that the owner of a resource should know. Equal warnings are kept once.
 	Warn(k resource.Key, format string, args ...any)
 }

@@ -45,12 +45,10 @@ const (
 func (p *pass) check(key node.Key, s *proxyState) {
 	v := &s.verdict
 	listeners := p.r.o.Publisher.Listeners(key)
-	if p.r.o.Build != nil {
-		if b := p.r.o.Build(key); b != s.proxy.Build {
-			next := *s.proxy
-			next.Build = b
-			s.proxy = &next
-		}
+	if b := p.build(key); b != s.proxy.Build { // of a zone proxy, or of one that keeps its config
+		next := *s.proxy
+		next.Build = b
+		s.proxy = &next
 	}
 	switch {
 	case v.build != s.proxy.Build:
@@ -75,6 +73,14 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	if v.more > 0 {
 		p.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
 	}
+}
+
+// build returns what the client of a proxy says of itself; nil where that is not known.
+func (p *pass) build(key node.Key) *finding.Build {
+	if p.r.o.Build == nil {
+		return nil
+	}
+	return p.r.o.Build(key)
 }
 
 // stillFit reports whether a verdict by which all was sent also stands for the next config.

@@ -116,7 +116,7 @@ func (n *NackWatch) look(ctx context.Context) {
 			continue
 		}
 		began := time.Now()
-		w := blameWork{p: p, mesh: m, fingerprint: match.Fingerprint, revision: last.Revision, snap: snap}
+		w := blameWork{p: p, mesh: m, made: last.Proxies[generate.ProxyID{Mesh: p.Mesh, Name: p.Name, Flavor: p.Node.Flavor}], fingerprint: match.Fingerprint, revision: last.Revision, snap: snap}
 		if done := n.workOut(&w, found); done {
 			n.known[p.Node] = match.Fingerprint
 		}
@@ -136,6 +136,7 @@ func (n *NackWatch) look(ctx context.Context) {
 type blameWork struct {
 	p           xds.Progress
 	mesh        *generate.Mesh
+	made        *generate.Proxy // for the client; nil where that is not known
 	fingerprint [32]byte
 	revision    uint64 // that mesh was derived from
 	snap        *store.Snapshot
@@ -145,6 +146,9 @@ type blameWork struct {
 func (w *blameWork) key() string {
 	var b strings.Builder
 	b.Write(w.fingerprint[:])
+	if w.made != nil && w.made.Build != nil {
+		b.WriteString(w.made.Build.Version.String())
+	}
 	for _, r := range w.p.Rejected {
 		fmt.Fprintf(&b, "%s %s %s %d ", r.ID.TypeURL, r.ID.Name, r.Resource.Version, r.Since)
 		if r.Accepted != nil {
@@ -162,7 +166,7 @@ func (n *NackWatch) workOut(w *blameWork, found *blamed) bool {
 		var err error
 		blame, err = guard(n.log, "rejections of "+w.p.Node.ID, func() (map[draft.ResourceID][]xds.Blame, error) {
 			return attribute.FindBlame(attribute.BlameQuestion{
-				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Rejected: w.p.Rejected, Decode: n.registry.DecodeOne, Fields: found.fields,
+				Mesh: w.mesh, Name: w.p.Name, Flavor: w.p.Node.Flavor, Made: w.made, Rejected: w.p.Rejected, Decode: n.registry.DecodeOne, Fields: found.fields,
 				Revision: func(k resource.Key) uint64 { rec, _ := w.snap.Get(k); return rec.Revision },
 			})
 		})

@@ -49,6 +49,16 @@ func namesIn(message string, resources []*draft.Resource) map[string]struct{} {
 	return found
 }
 
+// quotesWhole reports whether an Envoy that rejects a response with a message has taken nothing of it, whatever names the
+// message has. Envoy reads a response as a whole, and quotes the resource that breaks a rule of its API, with all names in it.
+// Of what it has read it takes listeners and clusters one by one, and names those that it cannot take in words of its own.
+func quotesWhole(rank int, message string) bool {
+	if rank == draft.RankListener || rank == draft.RankCluster {
+		return !strings.HasPrefix(message, "Error adding/updating ")
+	}
+	return strings.Contains(message, "Proto constraint validation failed")
+}
+
 // nameByte says whether a byte next to a name makes it a part of a longer word.
 func nameByte(b byte) bool {
 	return b == '-' || b == '_' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= utf8.RuneSelf

@@ -180,12 +180,12 @@ func (n *proxyNode) accept(t *ticket, took func(*draft.Resource) bool) {
 }
 
 // refused takes note that a client rejected a response. A client applies the good resources of a response and names
-// the bad ones in its message: those named are taken as rejected and the others as accepted. Where none is named, nothing of
-// it is in force: the client has what it had, and whole is true. What was new is suspected then; see [trial].
+// the bad ones in its message: those named are taken as rejected and the others as accepted. Where none is named, or
+// Envoy only quotes names, nothing of it is in force: the client has what it had, and whole is true. What was new is suspected then; see [trial].
 func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 	rank, now := t.w.rank, n.srv.opts.Now()
 	bad, suspectIn, message := namesIn(reason, t.send), "", reason
-	if len(bad) > 0 {
+	if len(bad) > 0 && !(n.envoy && quotesWhole(rank, reason)) {
 		n.accept(t, func(r *draft.Resource) bool { _, is := bad[r.Name]; return !is })
 	} else if bad = n.suspects(t); n.bisects(t.w) {
 		whole = len(t.send) > 0

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 
@@ -357,6 +358,37 @@ func TestPoisonModel(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestNamesInAQuote: an Envoy that quotes a resource of a response has taken nothing of it, whatever names the quote has. One
+// that names resources in its own words has taken the rest.
+func TestNamesInAQuote(t *testing.T) {
+	const quote = "name: \"a\"\nload_assignment {\n  cluster_name: \"b\"\n}\n: Proto constraint validation failed (ClusterValidationError.ConnectTimeout)"
+	for url, typeURL := range map[string]string{"CDS": cds, "LDS": lds, "RDS": rds} {
+		line := func(version int, names ...string) (out []string) {
+			for _, name := range names {
+				out = append(out, fmt.Sprintf("%s:%s=%d", url, name, version))
+			}
+			return out
+		}
+		all := []string{"a", "b", "c"}
+		a := serving(t, config(line(1, all...)...))
+		c := deltaOn(t, a.dial(), &corev3.Node{Id: "default.web", UserAgentName: "envoy"})
+		c.subscribe(typeURL, map[string][]string{"RDS": all}[url]...)
+		c.wantAck(url + " a=1 b=1 c=1")
+		a.push(config(line(2, all...)...))
+		c.nack(c.want(url+" a=2 b=2 c=2"), quote)
+		c.nack(c.want(url+" a=2 b=2"), quote)
+		c.nack(c.want(url+" a=2"), quote)
+		c.wantAck(url + " b=2")
+		c.wantAck(url + " c=2")
+		c.subscribe(eds, "x")
+		c.want("EDS -x") // and so the acknowledgement is read
+		ts := typeStatus(t, a.status("default.web"), typeURL)
+		if len(ts.Held) != 1 || ts.Held[0].Name != "a" {
+			t.Errorf("%s: held are %+v, want a alone", url, ts.Held)
 		}
 	}
 }

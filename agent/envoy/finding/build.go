@@ -19,6 +19,9 @@ func (b *Build) Has(category, typeName string) bool {
 	return b == nil || b.Extensions == nil || b.Extensions[category][typeName]
 }
 
+// From reports whether an Envoy is known to be of a version or of a newer one.
+func (b *Build) From(major, minor uint32) bool { return b != nil && b.Version.From(major, minor) }
+
 // Lists reports whether an Envoy names an extension of any category.
 func (b *Build) Lists(typeName string) bool {
 	if b == nil {

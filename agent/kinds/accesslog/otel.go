@@ -128,6 +128,7 @@ const (
 // record is what an entry of an OpenTelemetry logger looks like.
 type record struct {
 	cluster    string
+	newer      bool // the Envoy has the fields of 1.37
 	body       anyValue
 	attributes []anyField
 }
@@ -166,20 +167,19 @@ func (t *template) add(a *anyValue) {
 	}
 }
 
-// pack makes the config of Envoy's logger.
+// pack makes the config of Envoy's logger. Envoys before 1.37 need the collector in common_config, of which newer ones warn.
 func (r *record) pack(v *values) (*anypb.Any, error) {
-	return draft.Extension{Name: nameOTel, Message: &otelv3.OpenTelemetryAccessLogConfig{
-		//lint:ignore SA1019 the newer fields are unknown to Envoys in use, and this one is read by all
-		CommonConfig: &grpcv3.CommonGrpcAccessLogConfig{
-			LogName: logName,
-			GrpcService: &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
-				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster},
-			}},
-			TransportApiVersion: corev3.ApiVersion_V3,
-		},
-		Body:       r.body.message(v),
-		Attributes: messages(r.attributes, v),
-	}}.Pack()
+	collector := &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster},
+	}}
+	config := &otelv3.OpenTelemetryAccessLogConfig{Body: r.body.message(v), Attributes: messages(r.attributes, v)}
+	if r.newer {
+		config.GrpcService, config.LogName = collector, logName
+	} else {
+		//lint:ignore SA1019 all versions read it
+		config.CommonConfig = &grpcv3.CommonGrpcAccessLogConfig{LogName: logName, GrpcService: collector, TransportApiVersion: corev3.ApiVersion_V3}
+	}
+	return draft.Extension{Name: nameOTel, Message: config}.Pack()
 }
 
 func (a *anyValue) message(v *values) *otlpv1.AnyValue {

@@ -91,7 +91,7 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 		cluster := w.collectorCluster(at)
 		for i := range l.records {
 			l.records[i] = s.otel.readRecord(l.templates[i].text)
-			l.records[i].cluster = cluster
+			l.records[i].cluster, l.records[i].newer = cluster, w.c.Host.EnvoyFrom(1, 37)
 			l.templates[i] = l.records[i].template()
 		}
 	}

@@ -181,6 +181,7 @@ func (*host) Lookup(*resource.Resource, policy.BackendRef) (draft.Service, bool)
 }
 func (*host) Claim(string, string) bool             { return true }
 func (*host) Localities(string, *policy.Localities) {}
+func (*host) EnvoyFrom(uint32, uint32) bool         { return false }
 
 func (*host) Egress(*draft.Cluster, string) {}
 func (h *host) Warn(k resource.Key, format string, args ...any) {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
@@ -83,8 +82,7 @@ func sources(p *resource.Resource) (most [2]int) {
 	return most
 }
 
-// ofSources matches the requests of clients that one of the selectors of a legacy policy is about, in the older field
-// that Kuma has for it.
+// ofSources matches the requests of clients that one of the selectors of a legacy policy is about.
 func ofSources(sources []resource.LegacySelector) []*routev3.HeaderMatcher {
 	list := make([]string, len(sources))
 	for i := range sources {
@@ -94,11 +92,7 @@ func ofSources(sources []resource.LegacySelector) []*routev3.HeaderMatcher {
 	if len(list) > 1 {
 		regex = "(" + regex + ")"
 	}
-	return []*routev3.HeaderMatcher{{
-		Name: faultinjection.TagsHeader,
-		//lint:ignore SA1019 what proxies run today stays byte for byte the same
-		HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: &matcherv3.RegexMatcher{Regex: regex}},
-	}}
+	return []*routev3.HeaderMatcher{toolkit.Header(faultinjection.TagsHeader, toolkit.Regex(regex))}
 }
 
 // maxGroups bounds the groups of inbounds, and of clients of one of them, that policies are made for.
@@ -298,12 +292,9 @@ func (m *migration) several(groups []map[string]string) string {
 func changes() []policy.Change {
 	const (
 		filter = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/httpFilters/envoy.filters.http.fault*"
-		field  = "the clients are matched in another field of Envoy, by the same pattern"
 		all    = "faults for all clients look for no tags any more: they hit clients outside the mesh too"
 	)
 	return []policy.Change{
-		{Path: filter + "/typedConfig/headers/x-kuma-tags*/safeRegexMatch", Before: policy.Any, Same: true, Why: field},
-		{Path: filter + "/typedConfig/headers/x-kuma-tags*/stringMatch", After: policy.Any, Same: true, Why: field},
 		{Path: filter + "/typedConfig/headers", Before: policy.Any, Why: all},
 		{Path: filter, Before: policy.Any, After: policy.Any, Why: "each group of clients has filters of its own, which do not overlap, with the faults of all policies about it"},
 		{Path: filter + "/**", Before: policy.Any, After: policy.Any, Why: "each group of clients has filters of its own, which do not overlap, with the faults of all policies about it"},

@@ -179,18 +179,15 @@ func (m *Match) envoy() *routev3.RouteMatch {
 }
 
 func (s *String) envoy(header string) *routev3.HeaderMatcher {
-	out := &routev3.HeaderMatcher{Name: header}
 	switch {
 	case s.Prefix != nil:
-		//lint:ignore SA1019 what proxies run today stays byte for byte the same
-		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_PrefixMatch{PrefixMatch: *s.Prefix}
+		return toolkit.Header(header, toolkit.Prefix(*s.Prefix))
 	case s.Exact != nil:
-		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: toolkit.Exactly(*s.Exact)}
+		return toolkit.Header(header, toolkit.Exactly(*s.Exact))
 	case s.Regex != nil:
-		//lint:ignore SA1019 what proxies run today stays byte for byte the same
-		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex(*s.Regex)}
+		return toolkit.Header(header, toolkit.Regex(*s.Regex))
 	}
-	return out
+	return &routev3.HeaderMatcher{Name: header}
 }
 
 func (m *Modify) apply(out *routev3.Route, do *routev3.RouteAction) {

@@ -1,0 +1,186 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// active returns the clusters and listeners that Envoy uses, by name, as JSON; "" for one that it does not have.
+func (e *envoyProxy) active(t *testing.T) map[string]string {
+	t.Helper()
+	var dump struct {
+		Configs []struct {
+			Clusters []struct {
+				Cluster json.RawMessage `json:"cluster"`
+			} `json:"dynamic_active_clusters"`
+			Listeners []struct {
+				Name  string `json:"name"`
+				State struct {
+					Listener json.RawMessage `json:"listener"`
+				} `json:"active_state"`
+			} `json:"dynamic_listeners"`
+		} `json:"configs"`
+	}
+	if _, body := e.admin("/config_dump"); json.Unmarshal([]byte(body), &dump) != nil {
+		t.Fatalf("config_dump is no JSON: %s", body)
+	}
+	out := map[string]string{}
+	for _, c := range dump.Configs {
+		for _, x := range c.Clusters {
+			var named struct{ Name string }
+			agenttest.Do(t, json.Unmarshal(x.Cluster, &named))
+			out[named.Name] = string(x.Cluster)
+		}
+		for _, x := range c.Listeners {
+			out[x.Name] = string(x.State.Listener)
+		}
+	}
+	return out
+}
+
+// envoyBelow reports whether an Envoy is of an earlier version.
+func envoyBelow(t *testing.T, path string, major, minor uint32) bool {
+	t.Helper()
+	out, err := exec.Command(path, "--version").Output()
+	agenttest.Do(t, err)
+	_, version, _ := strings.Cut(string(out), " version: ") // COMMIT/1.36.2/Clean/RELEASE/BoringSSL
+	parts := append(strings.Split(version, "/"), "")
+	if !finding.ParseVersion(parts[1]).Known() {
+		t.Fatalf("no version in %q", out)
+	}
+	return finding.ParseVersion(parts[1]).Below(major, minor)
+}
+
+// TestWholeUpdateRejected: a real Envoy rejects an update as a whole and names no resource. What is good of it arrives, also
+// with changes and services that come later, the one that is bad stays as it was accepted, its policy alone is blamed, and so
+// it is after a restart of agent and Envoy.
+func TestWholeUpdateRejected(t *testing.T) {
+	path := realEnvoy(t)
+	for name, x := range map[string]struct {
+		patch   string
+		bad     string // what it makes of redis
+		noCheck bool
+		known   [2]uint32 // from this version on Envoy takes it; zero: none does
+	}{
+		"a cluster, of which the check says nothing": {patch: "{cluster: {operation: Patch, match: {name: redis}, value: 'connectTimeout: 9223372037s'}}", bad: "redis", noCheck: true},
+		"a listener with a field of a newer Envoy": {patch: "{listener: {operation: Patch, match: {name: 'outbound:127.0.0.1:%d'}, value: 'connectionBalanceConfig: {cpuLocalityBalance: {}}'}}",
+			bad: "outbound", known: [2]uint32{1, 39}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if x.known != [2]uint32{} && !envoyBelow(t, path, x.known[0], x.known[1]) {
+				t.Skipf("%s is of version %d.%d or newer, which takes this", path, x.known[0], x.known[1])
+			}
+			var deps agent.Deps
+			if x.noCheck {
+				deps.Check = func(*generate.Proxy, *load.Checker, *draft.Sealed) []finding.Finding { return nil }
+			}
+			dir := agenttest.ShortDir(t)
+			r := agenttest.Up(t, dir, deps)
+			ports, used := map[string]int{}, map[int]bool{}
+			for _, name := range []string{"web", "backend", "redis", "new"} {
+				for ports[name] == 0 || used[ports[name]] {
+					ports[name] = freePort(t)
+				}
+				used[ports[name]] = true
+			}
+			listener := func(service string) string { return fmt.Sprintf("outbound:127.0.0.1:%d", ports[service]) }
+			web := func(services ...string) string {
+				var outbounds []string
+				for _, s := range services {
+					outbounds = append(outbounds, fmt.Sprintf("{port: %d, tags: {kuma.io/service: %s}}", ports[s], s))
+				}
+				return fmt.Sprintf("{type: Dataplane, mesh: default, name: web, networking: {address: 127.0.0.2, inbound: [{port: %d, tags: {kuma.io/service: web}}], outbound: [%s]}}\n---\n",
+					ports["web"], strings.Join(outbounds, ", "))
+			}
+			docs := "{type: Mesh, name: default}\n---\n" + web("backend", "redis")
+			for _, service := range []string{"backend", "redis", "new"} {
+				docs += fmt.Sprintf("{type: Dataplane, mesh: default, name: %s, networking: {address: 127.0.0.3, inbound: [{port: 1, tags: {kuma.io/service: %[1]s}}]}}\n---\n", service)
+			}
+			agenttest.Apply(t, r.Agent, docs)
+			envoy := startEnvoy(t, r.Agent, "web")
+
+			tick := time.NewTicker(20 * time.Millisecond) // Envoy tells nobody what it has taken
+			defer tick.Stop()
+			var now map[string]string
+			until := func(what string, cond func() bool) {
+				t.Helper()
+				agenttest.Await(t, what, tick.C, func() bool { now = envoy.active(t); return cond() })
+			}
+			bad := x.bad
+			if bad == "outbound" {
+				bad = listener("redis")
+			}
+			until("Envoy has the services", func() bool { return now["backend"] != "" && now[listener("backend")] != "" && now[bad] != "" })
+			accepted := now[bad]
+
+			// One update has the bad form of redis and other forms of all.
+			limits := func(n int) string {
+				return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n---\n"+
+					"{type: MeshAccessLog, mesh: default, name: log, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /dev/null, format: {type: Plain, plain: 'at %[1]d'}}}]}}]}}\n---\n", n)
+			}
+			patch := x.patch
+			if strings.Contains(patch, "%d") {
+				patch = fmt.Sprintf(patch, ports["redis"])
+			}
+			agenttest.Apply(t, r.Agent, limits(71)+fmt.Sprintf("{type: MeshProxyPatch, mesh: default, name: bad, spec: {targetRef: {kind: Mesh}, default: {appendModifications: [%s]}}}\n", patch))
+			arrived := func(n int, services ...string) func() bool {
+				return func() bool {
+					for _, s := range services {
+						if s != bad && !strings.Contains(now[s], fmt.Sprintf(`"max_connections": %d`, n)) || listener(s) != bad && !strings.Contains(now[listener(s)], fmt.Sprintf("at %d", n)) {
+							return false
+						}
+					}
+					return true
+				}
+			}
+			blamed := func() {
+				t.Helper()
+				got := waitFor(t, r, "meshproxypatch", "bad")
+				if got.State != client.StateRejected || got.RejectedTotal != 1 || got.Rejected[0].Resource != bad || len(got.Rejected[0].Policies) == 0 || got.Rejected[0].Policies[0].Name != "bad" {
+					t.Errorf("the bad policy: %+v", got)
+				}
+				if good := waitFor(t, r, "meshaccesslog", "log"); bad == "redis" && good.State != client.StateApplied {
+					t.Errorf("a good policy: %+v", good)
+				}
+			}
+			until("the good resources of the update", arrived(71, "backend", "redis"))
+			if now[bad] != accepted {
+				t.Errorf("%s is %s, and was accepted as %s", bad, now[bad], accepted)
+			}
+			blamed()
+
+			agenttest.Apply(t, r.Agent, limits(72)+web("backend", "redis", "new"))
+			until("a later change and a new service", arrived(72, "backend", "redis", "new"))
+			if now[bad] != accepted {
+				t.Errorf("%s is %s, and was accepted as %s", bad, now[bad], accepted)
+			}
+
+			envoy.stop()
+			agenttest.Do(t, r.Stop())
+			r = agenttest.Up(t, dir, deps)
+			envoy = startEnvoy(t, r.Agent, "web")
+			until("all that is good, after a restart", arrived(72, "backend", "redis", "new"))
+			if now[bad] != "" {
+				t.Errorf("Envoy has %s, which it can only have rejected: %s", bad, now[bad])
+			}
+			blamed()
+
+			agenttest.Remove(t, r.Agent, resource.Key{Kind: "MeshProxyPatch", Mesh: "default", Name: "bad"})
+			bad = ""
+			until("all, without the policy", arrived(72, "backend", "redis", "new"))
+		})
+	}
+}
