@@ -10,10 +10,10 @@ ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 STATICCHECK := $(GO) tool -modfile=.ci/tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz envoy envoy-fuzz lint vuln bench golden ci clean
+.PHONY: help build run demo test race fuzz traffic traffic-fuzz envoy envoy-fuzz lint vuln bench golden ci clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/nearside, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/agent
@@ -37,6 +37,14 @@ N         ?= 500
 SEED      ?= 1
 envoy-fuzz: ## compare the check with the Envoy of ENVOY_BIN (or the PATH) on N (500) generated inputs
 	ENVOY_FUZZ_N=$(N) ENVOY_FUZZ_SEED=$(SEED) $(GO) test -count=1 -timeout 30m -v -run TestEnvoyFuzz ./agent/envoybin
+
+TRAFFIC   = PATH="$$PATH:$$(dirname "$$(bash .ci/install-envoy $(ENVOY_VERSION))")" $(GO) test -count=1 -timeout 30m
+traffic: ## send real connections through real Envoys, and compare them with what is explained (needs root)
+	$(TRAFFIC) ./agent/traffictest
+
+TRAFFIC_N ?= 200
+traffic-fuzz: ## the same for TRAFFIC_N (200) random connections under random policies, from SEED (1) on
+	TRAFFIC_FUZZ_N=$(TRAFFIC_N) TRAFFIC_FUZZ_SEED=$(SEED) $(TRAFFIC) -run TestTrafficFuzz ./agent/traffictest
 
 envoy: ## install an Envoy (ENVOY_VERSION, 1.36.2) below the cache, and print where it is
 	@bash .ci/install-envoy $(ENVOY_VERSION)

@@ -27,7 +27,7 @@ import (
 const Patience = 20 * time.Second
 
 // await waits until cond holds; it looks again whenever something is told on ch.
-func Await[T any](t *testing.T, what string, ch <-chan T, cond func() bool) {
+func Await[T any](t testing.TB, what string, ch <-chan T, cond func() bool) {
 	t.Helper()
 	late := time.After(Patience)
 	for !cond() {
@@ -40,7 +40,7 @@ func Await[T any](t *testing.T, what string, ch <-chan T, cond func() bool) {
 }
 
 // shortDir is a temporary directory whose path leaves room for a socket.
-func ShortDir(t *testing.T) string {
+func ShortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "ns")
 	if err != nil {
@@ -50,7 +50,7 @@ func ShortDir(t *testing.T) string {
 	return dir
 }
 
-func Memory(t *testing.T) *store.Store {
+func Memory(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{})
 	if err != nil {
@@ -111,7 +111,7 @@ func Decoded(t testing.TB, text string) []*resource.Resource {
 }
 
 // byAPI stores what text says, as the API does.
-func ByAPI(t *testing.T, s *store.Store, text string) {
+func ByAPI(t testing.TB, s *store.Store, text string) {
 	t.Helper()
 	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}}
 	for _, r := range Decoded(t, text) {
@@ -149,7 +149,7 @@ func (l *Logs) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, ni
 
 func NewLogs() *Logs { return &Logs{Ch: make(chan struct{}, 1)} }
 
-func Do(t *testing.T, errs ...error) {
+func Do(t testing.TB, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
 		if err != nil {
@@ -158,7 +158,7 @@ func Do(t *testing.T, errs ...error) {
 	}
 }
 
-func Write(t *testing.T, path, text string) {
+func Write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func Write(t *testing.T, path, text string) {
 }
 
 // WriteSecret is Write for what only its owner may read.
-func WriteSecret(t *testing.T, path, text string) {
+func WriteSecret(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ import (
 // running is an agent on directories of its own.
 type Running struct {
 	*agent.Agent
-	t    *testing.T
+	t    testing.TB
 	Dir  string
 	Logs *Logs
 	Stop func() error // ends the agent and returns what Run did
@@ -67,7 +67,7 @@ func (r *Running) Ask(n *core.Node, has map[string]string) discoveryv3.Aggregate
 }
 
 // begin makes an agent below dir and runs it, without waiting.
-func begin(t *testing.T, dir string, d agent.Deps, set ...string) (r *Running, done <-chan error) {
+func begin(t testing.TB, dir string, d agent.Deps, set ...string) (r *Running, done <-chan error) {
 	t.Helper()
 	cfg, _, faults := config.Load(Options(dir, set...))
 	if faults != nil {
@@ -99,7 +99,7 @@ func Options(dir string, set ...string) config.LoadOptions {
 }
 
 // up runs an agent and waits until it serves.
-func Up(t *testing.T, dir string, d agent.Deps, set ...string) *Running {
+func Up(t testing.TB, dir string, d agent.Deps, set ...string) *Running {
 	t.Helper()
 	r, done := begin(t, dir, d, set...)
 	select {
@@ -162,7 +162,7 @@ func WebFile(services ...string) string {
 }
 
 // dial is how to reach the unix socket of an agent.
-func Dial(t *testing.T, socket string) *grpc.ClientConn {
+func Dial(t testing.TB, socket string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -173,7 +173,7 @@ func Dial(t *testing.T, socket string) *grpc.ClientConn {
 }
 
 // inSync waits until an agent has all acknowledgements of a node.
-func InSync(t *testing.T, a *agent.Agent, id string) {
+func InSync(t testing.TB, a *agent.Agent, id string) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond) // no event tells of an acknowledgement
 	defer tick.Stop()

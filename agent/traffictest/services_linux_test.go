@@ -1,0 +1,132 @@
+package traffictest_test
+
+const mega = 1 << 20
+
+// services is what the proxies of a mesh do with each other where nothing more is said.
+func services() []scene {
+	return []scene{{what: "services", rows: []row{
+		{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, cluster: "backend", policies: []string{"MeshTrafficPermission/all"}},
+		{what: "HTTP, any Host", to: "backend.mesh:80", say: get, name: "whoever.example.net", want: backends},
+		{what: "HTTP/2", to: "backend.mesh:80", say: getH2, want: backends},
+		{what: "HTTP over IPv6", to: "backend.mesh:80", v6: true, say: get, want: backends},
+		{what: "POST", to: "backend.mesh:80", say: get, method: "POST", body: 1000, want: backends, upstream: sized(1000)},
+		{what: "100 MB to the server", to: "backend.mesh:80", say: get, method: "POST", body: 100 * mega, want: backends, upstream: sized(100 * mega)},
+		{what: "100 MB to the client", to: "backend.mesh:80", say: getH2, headers: map[string]string{"x-size": "104857600"}, want: backends, upstream: sized(100 * mega)},
+		{what: "a failure of the server", to: "backend.mesh:80", say: get, headers: map[string]string{"x-answer": "503"}, want: "backend-1/8080 503|backend-2/8080 503"},
+		{what: "HTTP/1.0", to: "backend.mesh:80", say: get10, want: "426", pending: "there is no question about HTTP/1.0"},
+		{what: "a WebSocket", to: "backend.mesh:80", say: upgrade, want: backends, pending: "HTTP services answer 403 to upgrades"},
+		{what: "CONNECT", to: "backend.mesh:80", say: connect, want: "404", pending: "explain takes routes to match CONNECT"},
+		{what: "gRPC", to: "calls.mesh:80", say: rpc, want: "backend-1/9090", cluster: "calls"},
+		{what: "gRPC over IPv6", to: "calls.mesh:80", v6: true, say: rpc, want: "backend-1/9090"},
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432", cluster: "db"},
+		{what: "TCP over IPv6", to: "db.mesh:80", v6: true, say: aLine, want: "backend-2/5432"},
+		{what: "TCP, closed by half", to: "db.mesh:80", say: halfway, body: 10000, want: "backend-2/5432", upstream: sized(10000)},
+		{what: "TCP, 100 MB, closed by half", to: "db.mesh:80", say: halfway, body: 100 * mega, want: "backend-2/5432", upstream: sized(100 * mega)},
+		{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: "backend-2/3306"},
+		{what: "HTTP where TCP is spoken", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
+		{what: "another port of a service", to: "backend.mesh:81", say: get, want: closed, pending: "explained as allowed, though nothing is behind a virtual address"},
+		{what: "a server past its service", to: nodeV4(4) + ":5432", say: aLine, want: closed},
+		{what: "itself", to: "web.mesh:80", say: get, want: "web/80"},
+		{what: "the first of two inbounds with one port of the workload", to: "left.mesh:80", say: aLine, want: "backend-1/left"},
+		{what: "the second of two inbounds with one port of the workload", to: "right.mesh:80", say: aLine, want: "backend-1/right", pending: "both share a cluster"},
+		{what: "another mesh", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432"},
+	}}, {what: "services without mTLS", rows: []row{
+		{what: "HTTP", mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080"},
+		{what: "HTTP over IPv6", mesh: "plain", to: "shop.mesh:80", v6: true, say: get, want: "shop/8080"},
+		{what: "TCP", mesh: "plain", to: "store.mesh:80", say: aLine, want: "shop/5432"},
+		{what: "a server that speaks first", mesh: "plain", to: "banner.mesh:80", say: nothing, want: "shop/3306"},
+		{what: "past its service", mesh: "plain", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432"},
+		{what: "outside", mesh: "plain", to: "far-web.mesh:80", say: get, want: "www"},
+		{what: "a mesh with mTLS", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: closed, beyond: "what happens in another mesh"},
+	}}, {what: "services as resources", docs: theMesh(strict+", "+viaEgress+", meshServices: {mode: Everywhere}") +
+		"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", selector: {meshService: {}}}}\n" +
+		"---\n{type: HostnameGenerator, name: wide, spec: {template: \"{{ .DisplayName }}.wide\", selector: {meshMultiZoneService: {}}}}\n" +
+		"---\n{type: MeshService, mesh: default, name: first, labels: {app: backend}, spec: {selector: {dataplaneTags: {kuma.io/service: backend, version: v1}}, ports: [{port: 80, targetPort: 8080, appProtocol: http}]}}\n" +
+		"---\n{type: MeshMultiZoneService, mesh: default, name: all, spec: {selector: {meshService: {matchLabels: {app: backend}}}, ports: [{port: 8088, appProtocol: http}, {port: 80, appProtocol: http}]}}\n",
+		rows: []row{
+			{what: "MeshService", to: "first.inside:80", say: get, want: "backend-1/8080"},
+			{what: "MeshService by its name", to: "first.inside:80", named: true, say: get, want: "backend-1/8080", pending: "explain knows no names by HostnameGenerators"},
+			{what: "MeshMultiZoneService", to: "all.wide:80", say: get, want: "backend-1/8080"},
+			{what: "a tag beside them", to: "backend.mesh:80", say: get, want: backends},
+		}},
+		{what: "reachable services", docs: changed("default.web", "redirectPortInbound", "reachableServices: [backend], redirectPortInbound"), rows: []row{
+			{what: "one that is listed", to: "backend.mesh:80", say: get, want: backends},
+			{what: "one that is not", to: "db.mesh:80", say: aLine, want: closed},
+		}},
+		{what: "direct access", docs: changed("default.web", "redirectPortInbound", "directAccessServices: ['*'], redirectPortInbound"), rows: []row{
+			{what: "TCP", to: nodeV4(4) + ":5432", say: aLine, want: "backend-2/5432"},
+			{what: "HTTP", to: nodeV4(3) + ":8080", say: get, want: "backend-1/8080"},
+		}},
+	}
+}
+
+// permissions is who is let in.
+func permissions() []scene {
+	const denied = "MeshTrafficPermission/all"
+	return []scene{{what: "nobody is let in", docs: permission("all", "", "", "Deny"), rows: []row{
+		{what: "HTTP", to: "backend.mesh:80", say: get, want: "403", policies: []string{denied}},
+		{what: "gRPC", to: "calls.mesh:80", say: rpc, want: "grpc PermissionDenied", policies: []string{denied}},
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, policies: []string{denied}},
+		{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: closed, policies: []string{denied}, pending: "a filter looks at permissions when the client's first byte comes"},
+		{what: "HTTP outside", to: "partner.outside:80", say: get, want: "403", pending: "permissions do not hold for services outside"},
+		{what: "TCP outside", to: "rows.outside:5432", say: aLine, want: closed, pending: "permissions do not hold for services outside"},
+		{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "403|503", pending: "permissions do not hold for services outside"},
+		{what: "an ExternalService of TCP", to: "far-rows.mesh:80", say: aLine, want: closed, pending: "permissions do not hold for services outside"},
+	}}, {what: "no permissions", without: keys("MeshTrafficPermission", "all"), rows: []row{
+		{what: "HTTP", to: "backend.mesh:80", say: get, want: "403"},
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: closed},
+		{what: "HTTP outside", to: "partner.outside:80", say: get, want: "403|503", pending: "permissions do not hold for services outside"},
+		{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "403|503", pending: "permissions do not hold for services outside"},
+	}}, {what: "one service lets one other in", docs: permission("all", "backend", "web", "Allow"), rows: []row{
+		{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, policies: []string{denied}},
+		{what: "others", to: "db.mesh:80", say: aLine, want: closed},
+	}}, {what: "one service lets others in", docs: permission("one", "db", "web", "Deny") + permission("two", "db", "backend", "Allow"), rows: []row{
+		{what: "not this one", to: "db.mesh:80", say: aLine, want: closed, policies: []string{"MeshTrafficPermission/one"}},
+		{what: "others", to: "backend.mesh:80", say: get, want: backends},
+	}}, {what: "clients by a tag", docs: permission("all", "", "", "Deny") +
+		policy("MeshTrafficPermission", "a-front", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: MeshSubset, tags: {team: front}}, default: {action: Allow}}]}"), rows: []row{
+		{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, policies: []string{"MeshTrafficPermission/a-front"}},
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
+	}}, {what: "one dataplane", docs: policy("MeshTrafficPermission", "one", "{targetRef: {kind: Dataplane, name: backend-2}, from: [{targetRef: {kind: Mesh}, default: {action: Deny}}]}"), rows: []row{
+		{what: "its TCP", to: "db.mesh:80", say: aLine, want: closed, policies: []string{"MeshTrafficPermission/one"}},
+		{what: "gRPC of another", to: "calls.mesh:80", say: rpc, want: "backend-1/9090"},
+	}}, {what: "in the shadow", docs: "---\n{type: MeshTrafficPermission, mesh: default, name: tried, labels: {kuma.io/effect: shadow}, spec: " + from("", "", "{action: Deny}") + "}\n", rows: []row{
+		{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
+	}}}
+}
+
+// permissive is meshes whose inbounds take plain connections too.
+func permissive() []scene {
+	const waits = "an inspector waits for 15 s"
+	rows := func(why string) []row {
+		return []row{
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
+			{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: "backend-2/3306", pending: why},
+			{what: "TCP of another mesh", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: "backend-2/5432"},
+			{what: "HTTP of another mesh", mesh: "plain", to: nodeV4(3) + ":8080", say: get, want: "backend-1/8080"},
+			{what: "a server that speaks first, to another mesh", mesh: "plain", to: nodeV4(4) + ":3306", say: nothing, want: "backend-2/3306", pending: waits},
+		}
+	}
+	return []scene{
+		{what: "permissive", docs: theMesh(lenient + ", " + viaEgress), rows: rows(waits)},
+		{what: "permissive, nobody is let in", docs: theMesh(lenient+", "+viaEgress) + permission("all", "", "", "Deny"), rows: []row{
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: "403", pending: "permissions do not hold in permissive meshes"},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, pending: "permissions do not hold in permissive meshes"},
+		}},
+		{what: "permissive by MeshTLS", docs: policy("MeshTLS", "soft", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {mode: Permissive}}]}"), rows: rows("")},
+		{what: "strict by MeshTLS", docs: theMesh(lenient+", "+viaEgress) + policy("MeshTLS", "hard", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {mode: Strict}}]}"), rows: []row{
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, pending: "clients of permissive meshes speak plain text"},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432", pending: "clients of permissive meshes speak plain text"},
+		}},
+		{what: "TLS 1.3", docs: policy("MeshTLS", "new", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {tlsVersion: {min: TLS13}}}]}"), rows: []row{
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
+		}},
+		{what: "without mTLS", docs: theMesh("networking: {}"), rows: []row{
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
+			{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "www"},
+		}},
+	}
+}
