@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,8 +38,17 @@ func (a attempt) String() string {
 	return fmt.Sprintf("connection %s", a.to)
 }
 
-// admits is what an entry promises, read off its documentation: tls is for TLS, tcp for what is not, http for requests.
-func (r rule) admits(a attempt) bool {
+// silent reports whether nothing looks at what a client says on the port of an attempt, since no entry depends on it.
+func (a attempt) silent(rules []rule) bool {
+	return !slices.ContainsFunc(rules, func(r rule) bool {
+		family := r.kind == "Domain" || strings.Contains(r.value, ":") == a.to.Addr().Is6()
+		return r.protocol != "tcp" && family && (r.port == 0 || r.port == a.to.Port())
+	})
+}
+
+// admits is what an entry promises, read off its documentation: tls is for TLS, tcp for what is not and for all on a port that
+// is silent, http for requests.
+func (r rule) admits(a attempt, silent bool) bool {
 	if r.port != 0 && r.port != a.to.Port() {
 		return false
 	}
@@ -48,7 +58,7 @@ func (r rule) admits(a attempt) bool {
 			return false
 		}
 	case "tcp":
-		if a.tls {
+		if a.tls && !silent {
 			return false
 		}
 	case "http":
@@ -116,7 +126,7 @@ func TestSomeRuleAdmitsIt(t *testing.T) {
 			}
 			want := map[string]bool{}
 			for i, r := range rules {
-				if r.admits(a) {
+				if r.admits(a, a.silent(rules)) {
 					want[fmt.Sprintf("spec.default.appendMatch[%d]", i)] = true
 				}
 			}
