@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,7 +43,7 @@ type envoyProxy struct {
 func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoyProxy {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
-	admin := filepath.Join(dir, "admin.sock")
+	admin := filepath.Join(filepath.Dir(a.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default."+name+".sock") // as nearside bootstrap has it
 	boot, err := generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS, AdminSocket: admin})
 	if err != nil {
 		t.Fatal(err)
