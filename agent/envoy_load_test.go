@@ -6,6 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +23,8 @@ import (
 // startEnvoy runs an Envoy as a proxy of the agent, at the latest until the test ends, and returns when it is live.
 func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoytest.Process {
 	t.Helper()
-	return envoytest.Start(t, envoytest.Find(t), func(admin string) ([]byte, error) {
+	admin := filepath.Join(filepath.Dir(a.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default."+name+".sock") // as nearside bootstrap has it
+	return envoytest.Start(t, envoytest.Find(t), admin, func(admin string) ([]byte, error) {
 		return generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS, AdminSocket: admin})
 	})
 }

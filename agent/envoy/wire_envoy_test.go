@@ -272,7 +272,7 @@ func startWireEnvoy(t *testing.T, bootstrap string) map[string]netip.AddrPort {
 		t.Log("there is no Envoy to compare with: set ENVOY_BIN or put envoy on PATH")
 		return nil
 	}
-	envoy := envoytest.Start(t, path, func(admin string) ([]byte, error) {
+	envoy := envoytest.Start(t, path, "", func(admin string) ([]byte, error) {
 		return []byte(`{"admin": {"address": {"pipe": {"path": ` + strconv.Quote(admin) + `}}}, ` + bootstrap[1:]), nil
 	})
 	_, body := envoy.Admin("/listeners?format=json")

@@ -47,15 +47,18 @@ type Process struct {
 }
 
 // Start runs an Envoy until the test ends, or until [Process.Stop], and returns when it is live. The bootstrap is made for the path of the
-// socket of its admin interface.
-func Start(t testing.TB, path string, bootstrap func(admin string) ([]byte, error)) *Process {
+// socket of its admin interface, which is admin, or one of its own where that is empty.
+func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byte, error)) *Process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "envoy") // not that of the test, since a socket's path is short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	admin, boot, log := filepath.Join(dir, "admin.sock"), filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "log")
+	boot, log := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "log")
+	if admin == "" {
+		admin = filepath.Join(dir, "admin.sock")
+	}
 	text, err := bootstrap(admin)
 	if err == nil {
 		err = os.WriteFile(boot, text, 0o600)

@@ -55,6 +55,7 @@ var floors = []floor{
 	{3, "agent/kinds/toolkit", []string{"agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/clip"}, "what plugins share knows none of them"},
 	{2, "agent/policy", []string{"agent/draft", "agent/mesh", "agent/resource", "agent/envoy/match", "agent/clip"}, "matching and merging are pure functions of resources and the view"},
 	{2, "agent/host", []string{"agent/access", "agent/node", "agent/envoy/finding", "agent/clip"}, "it looks at processes and files of the host, and knows no resource and no mesh"},
+	{2, "agent/envoyadmin", []string{"agent/access"}, "it asks one Envoy, and knows no config and no mesh"},
 	{2, "agent/config", []string{"agent/mesh", "agent/resource", "agent/access"}, "the config is values, read and checked once"},
 	{1, "agent/store", []string{"agent/resource"}, "the store keeps records and does not know what they do"},
 	{1, "agent/mesh", []string{"agent/resource"}, "the view is a pure function of resources"},

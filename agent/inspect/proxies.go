@@ -40,6 +40,9 @@ type Proxy struct {
 	Dataplane bool              `json:"dataplane"`        // a Dataplane of that name exists
 	Clients   []xds.ProxyStatus `json:"clients"`          // at most one per flavor, connected or recently so
 	Problems  []Problem         `json:"problems"`         // with its Dataplane
+	// RefusedConnections is how many connections to destinations outside of the mesh its Envoy has refused since it started; null where
+	// the Envoy does not tell.
+	RefusedConnections *uint64 `json:"refusedConnections"`
 	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in lists of proxies.
 	InForce []explain.InForce `json:"inForce,omitempty"`
 	Reach   *Saving           `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
@@ -183,6 +186,7 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	last := s.opts.Last()
 	all := only(s.allProxies(s.opts.Store.Snapshot(), last), proxyKey, s.visible(r, access.VerbInspect))
+	s.countRefused(all)
 	if include["reach"] && last != nil {
 		for i := range all {
 			if m := last.Meshes[all[i].Mesh]; m != nil && r.Context().Err() == nil {
@@ -201,7 +205,9 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *Error {
 		if last != nil && last.Meshes[mesh] != nil {
 			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
 		}
-		writeJSON(w, http.StatusOK, p)
+		counted := []Proxy{*p}
+		s.countRefused(counted)
+		writeJSON(w, http.StatusOK, counted[0])
 		return nil
 	}
 	if e := meshExists(snap, mesh); e != nil {
