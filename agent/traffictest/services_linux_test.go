@@ -70,7 +70,7 @@ func permissions() []scene {
 		{what: "HTTP", to: "backend.mesh:80", say: get, want: "403", policies: []string{denied}},
 		{what: "gRPC", to: "calls.mesh:80", say: rpc, want: "grpc PermissionDenied", policies: []string{denied}},
 		{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, policies: []string{denied}},
-		{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: closed, policies: []string{denied}, pending: "a filter looks at permissions when the client's first byte comes"},
+		{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: closed, policies: []string{denied}},
 		{what: "a MeshExternalService, of which no policy speaks", to: "partner.outside:80", say: get, want: "partner"},
 		{what: "a MeshExternalService of TCP", to: "rows.outside:5432", say: aLine, want: "database"},
 		{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "403|503"},
