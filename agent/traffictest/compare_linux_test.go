@@ -44,6 +44,8 @@ type row struct {
 	after func(t testing.TB, w *world)
 	// beyond says why the outcome does not follow from the config alone. Explain then says what the config allows.
 	beyond string
+	// elsewhere is true where proxies decide whose config is not known here, as explain has to say.
+	elsewhere bool
 
 	// pending says why the row does not hold. A row that does hold must have none.
 	pending string
@@ -94,6 +96,9 @@ func (r *row) try(t testing.TB, w *world) (faults []string, x *wire, f *client.F
 		}
 	}
 	faults = append(faults, r.agree(x, f)...)
+	if r.elsewhere != (f.Beyond != "") {
+		faults = append(faults, fmt.Sprintf("explained as decided elsewhere: %q", f.Beyond))
+	}
 	if r.beyond == "" {
 		faults = append(faults, r.arrived(x, f)...)
 		faults = append(faults, r.mirrored(t, w, f)...)

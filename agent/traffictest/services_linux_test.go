@@ -29,7 +29,7 @@ func services() []scene {
 		{what: "itself", to: "web.mesh:80", say: get, want: "web/80"},
 		{what: "the first of two inbounds with one port of the workload", to: "left.mesh:80", say: aLine, want: "backend-1/left"},
 		{what: "the second of two inbounds with one port of the workload", to: "right.mesh:80", say: aLine, want: "backend-1/right"},
-		{what: "another mesh", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432"},
+		{what: "another mesh", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432", elsewhere: true},
 	}}, {what: "services without mTLS", rows: []row{
 		{what: "HTTP", mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080"},
 		{what: "HTTP over IPv6", mesh: "plain", to: "shop.mesh:80", v6: true, say: get, want: "shop/8080"},
@@ -37,7 +37,7 @@ func services() []scene {
 		{what: "a server that speaks first", mesh: "plain", to: "banner.mesh:80", say: nothing, want: "shop/3306"},
 		{what: "past its service", mesh: "plain", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432"},
 		{what: "outside", mesh: "plain", to: "far-web.mesh:80", say: get, want: "www"},
-		{what: "a mesh with mTLS", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: closed, beyond: "what happens in another mesh"},
+		{what: "a mesh with mTLS", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: closed, beyond: "what happens in another mesh", elsewhere: true},
 	}}, {what: "services as resources", docs: theMesh(strict+", "+viaEgress+", meshServices: {mode: Everywhere}") +
 		"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", selector: {meshService: {}}}}\n" +
 		"---\n{type: HostnameGenerator, name: wide, spec: {template: \"{{ .DisplayName }}.wide\", selector: {meshMultiZoneService: {}}}}\n" +
@@ -70,7 +70,7 @@ func permissions() []scene {
 		{what: "HTTP", to: "backend.mesh:80", say: get, want: "403", policies: []string{denied}},
 		{what: "gRPC", to: "calls.mesh:80", say: rpc, want: "grpc PermissionDenied", policies: []string{denied}},
 		{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, policies: []string{denied}},
-		{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: closed, policies: []string{denied}, pending: "a filter looks at permissions when the client's first byte comes"},
+		{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: closed, policies: []string{denied}},
 		{what: "a MeshExternalService, of which no policy speaks", to: "partner.outside:80", say: get, want: "partner"},
 		{what: "a MeshExternalService of TCP", to: "rows.outside:5432", say: aLine, want: "database"},
 		{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "403|503"},
@@ -105,9 +105,9 @@ func permissive() []scene {
 			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
 			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 			{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: "backend-2/3306"},
-			{what: "TCP of another mesh", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: "backend-2/5432"},
-			{what: "HTTP of another mesh", mesh: "plain", to: nodeV4(3) + ":8080", say: get, want: "backend-1/8080"},
-			{what: "a server that speaks first, to another mesh", mesh: "plain", to: nodeV4(4) + ":3306", say: nothing, want: "backend-2/3306"},
+			{what: "TCP of another mesh", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: "backend-2/5432", elsewhere: true},
+			{what: "HTTP of another mesh", mesh: "plain", to: nodeV4(3) + ":8080", say: get, want: "backend-1/8080", elsewhere: true},
+			{what: "a server that speaks first, to another mesh", mesh: "plain", to: nodeV4(4) + ":3306", say: nothing, want: "backend-2/3306", elsewhere: true},
 		}
 	}
 	return []scene{
