@@ -164,6 +164,8 @@ func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
 			SetCurrentClientCertDetails: &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Uri: true},
 			StreamIdleTimeout:           seconds(inboundStreamIdleTimeout),
 			InternalAddressConfig:       draft.InternalAddresses,
+			HttpProtocolOptions:         draft.HTTP10,
+			UpgradeConfigs:              draft.WebSockets,
 		},
 		Routes: routes,
 	}
