@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoytest"
 	"github.com/nearside-mesh/nearside/agent/refusals"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -110,7 +111,7 @@ func visit(t *testing.T, to, name string, overTLS bool) bool {
 // TestRefusedConnections refuses connections of a workload whose connections are redirected to a real Envoy, finds them in
 // its access log, and applies what is proposed: then they pass, and nothing is proposed any more.
 func TestRefusedConnections(t *testing.T) {
-	real := realEnvoy(t)
+	real := envoytest.Find(t)
 	if !inNetwork(t) {
 		return
 	}

@@ -140,7 +140,7 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	if err != nil {
 		return nil, err
 	}
-	d, err := p.dial(target)
+	d, err := p.dial(t.mesh.View, target)
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +150,7 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	}
 	missing, why := p.unreachable(t, &d)
 	flow := t.follow(p, &d, in)
+	t.noPort(flow, &d)
 	if missing != nil {
 		t.notReached(p, flow, missing, why)
 	} else if flow.Verdict != VerdictAllowed {
