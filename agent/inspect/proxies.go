@@ -129,10 +129,23 @@ func (p *Proxy) conclude(problems []Problem) {
 	p.State, p.Reason = StateDisconnected, "no Envoy on this node takes its config; start one with the output of nearside bootstrap"
 	for i := range p.Clients {
 		state, reason := clientState(&p.Clients[i])
+		if state == StateUnknown && p.Dataplane {
+			state, reason = StatePending, p.whyWithout()
+		}
 		if state != StateDisconnected && (p.State == StateDisconnected || severity(state) > severity(p.State)) {
 			p.State, p.Reason = state, reason
 		}
 	}
+}
+
+// whyWithout says why a client whose Dataplane exists has no config.
+func (p *Proxy) whyWithout() string {
+	for _, x := range p.Problems {
+		if x.Severity == SeverityError {
+			return "there is no config for it: " + x.Reason
+		}
+	}
+	return "its config is being made"
 }
 
 const kindDataplane = "Dataplane"
