@@ -71,7 +71,7 @@ func (p *proxyClient) names(url string) []string {
 	}
 	var out []string
 	for name := range p.has[draft.TypeCluster] {
-		if !strings.HasPrefix(name, "localhost:") {
+		if !strings.HasPrefix(name, "localhost:") && !strings.HasPrefix(name, "nearside:") {
 			out = append(out, name)
 		}
 	}
@@ -326,7 +326,7 @@ func TestIgnoredInboundIsServed(t *testing.T) {
 		"inbound: [{port: 80, state: Ignored, tags: {kuma.io/service: web}}]}}\n")
 	p := newProxyClient(t, &core.Node{Id: "default.web"})
 	p.Connect(agenttest.Dial(t, a.Addrs().XDS), true)
-	if got := p.next(); got != "Cluster localhost:80" {
+	if got := p.next(); got != "Cluster localhost:80 nearside:nobody" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -21,6 +21,7 @@ const otherUser = 64201
 func holdLock() {
 	f, err := os.Open(os.Args[1])
 	if err == nil {
+		defer f.Close() // not before: a file that nothing refers to is closed, and its lock is free
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}
 	fmt.Println(err)
