@@ -92,14 +92,14 @@ func byStamp(a, b backup) int {
 // surplus returns how many of the oldest backups go. They are sorted by stamp, so what is too old and what is too
 // many are both at the front.
 func surplus(backups []backup, l Limits, now time.Time) int {
-	go1 := 0
+	gone := 0
 	if l.MaxFiles > 0 {
-		go1 = max(0, len(backups)-l.MaxFiles)
+		gone = max(0, len(backups)-l.MaxFiles)
 	}
 	if l.MaxFileAge > 0 {
 		oldest := now.Add(-time.Duration(l.MaxFileAge) * 24 * time.Hour).UnixMilli()
 		i, _ := slices.BinarySearchFunc(backups, oldest, func(b backup, t int64) int { return byStamp(b, backup{stamp: t}) })
-		go1 = max(go1, i)
+		gone = max(gone, i)
 	}
-	return go1
+	return gone
 }

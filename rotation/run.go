@@ -16,7 +16,7 @@ const (
 )
 
 // ErrRunning is for a second Run of the same file.
-var ErrRunning = errors.New("Run was called twice at the same time")
+var ErrRunning = errors.New("the file is run by another call; run it once at a time")
 
 // Run does what needs a clock, until ctx ends or the file is closed: it removes backups for their age, compresses,
 // syncs, and notices within a second that others have renamed, removed or truncated the active file. Writes work without
@@ -121,7 +121,7 @@ func (f *File) lookAround() {
 			f.repair()
 		}
 		f.faults.set(faultOutside, nil)
-		f.recover()
+		f.noteLoss()
 		return
 	}
 	if err == nil || isGone(err) {
@@ -241,12 +241,14 @@ func (f *File) Close() error {
 		close(f.done)
 		<-f.turn // stays taken
 		<-f.running
+		f.mu.Lock()
+		f.repair() // half of a write that failed is not left behind
+		f.mu.Unlock()
 		if f.opts.Sync != SyncNever {
 			f.sync()
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.repair()
 		for _, r := range f.retired {
 			f.finish(r)
 		}
