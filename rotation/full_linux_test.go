@@ -125,6 +125,9 @@ func TestFullDiskDropsNewest(t *testing.T) {
 		}
 		remount(0, "size=1m")
 		pass(5 * time.Second)
+		if got := read(t, path); !strings.HasSuffix(got, "no space left on device\n") || f.Stats().Health != nil {
+			t.Errorf("before another line: %q, health %v", got[max(0, len(got)-100):], f.Stats().Health)
+		}
 		write(t, f, "after\n")
 		got := strings.SplitAfter(read(t, path), "\n")
 		kept := sent - int(s.LinesDropped)
@@ -185,6 +188,63 @@ func TestMinFree(t *testing.T) {
 			t.Errorf("%d bytes stored, %d free, %v", stored, st.Bavail*uint64(st.Bsize), err)
 		}
 		f.Close()
+	})
+}
+
+// TestOthersFillTheDisk: what others write counts within a second.
+func TestOthersFillTheDisk(t *testing.T) {
+	path, _ := smallDisk(t, "size=4m")
+	synctest.Test(t, func(t *testing.T) {
+		f, err := rotation.Open(rotation.Options{Path: path, MinFree: 2 << 20, OnFull: rotation.DropNewest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, f)
+		write(t, f, "one\n")
+		if err := os.WriteFile(sibling(path, "other"), make([]byte, 3<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		write(t, f, "two\n")
+		if got := read(t, path); got != "one\n" || f.Stats().LinesDropped != 1 {
+			t.Errorf("the file holds %q, stats %+v", got, f.Stats())
+		}
+		stop()
+		f.Close()
+	})
+}
+
+// TestCloseEndsWriters: a writer that waits for space, and those behind it, end with Close and know what is not stored.
+func TestCloseEndsWriters(t *testing.T) {
+	path, _ := smallDisk(t, "size=64k")
+	synctest.Test(t, func(t *testing.T) {
+		f, err := rotation.Open(rotation.Options{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch := []byte(strings.Repeat(strings.Repeat("x", 99)+"\n", 1000))
+		ended := make(chan error)
+		for range 3 {
+			go func() {
+				n, err := f.Write(context.Background(), batch)
+				if n != 0 {
+					t.Errorf("%d bytes are stored", n)
+				}
+				ended <- err
+			}()
+		}
+		pass(time.Second)
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		for range 3 {
+			if err := <-ended; !errors.Is(err, rotation.ErrClosed) {
+				t.Error(err)
+			}
+		}
+		if got := read(t, path); got != "" {
+			t.Errorf("%d bytes are left", len(got))
+		}
 	})
 }
 

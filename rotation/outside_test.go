@@ -3,6 +3,7 @@ package rotation_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -265,5 +266,27 @@ func TestBothPlainAndCompressed(t *testing.T) {
 				f.Close()
 			})
 		})
+	}
+}
+
+// TestCompressionStops: the end of Run leaves a backup as it was, and nothing beside it.
+func TestCompressionStops(t *testing.T) {
+	path := newPath(t)
+	f := open(t, rotation.Options{Path: path, Compress: true})
+	write(t, f, strings.Repeat(lines(0, 100), 1000))
+	if err := f.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := f.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(entries) != 3 || f.Stats().CompressErrors != 0 || f.Stats().Health != nil { // lock, backup, active file
+		t.Errorf("%v, %v, stats %+v", entries, err, f.Stats())
+	}
+	if got := backups(t, path); len(got) != 1 || !strings.HasSuffix(got[0], ".log") {
+		t.Errorf("backups are %q", got)
 	}
 }
