@@ -214,6 +214,23 @@ func TestOthersFillTheDisk(t *testing.T) {
 	})
 }
 
+// TestOthersFillTheDiskWithoutRun: it is noticed after a MB too.
+func TestOthersFillTheDiskWithoutRun(t *testing.T) {
+	path, _ := smallDisk(t, "size=8m")
+	f := open(t, rotation.Options{Path: path, MinFree: 1 << 20, OnFull: rotation.DropNewest})
+	write(t, f, "one\n")
+	if err := os.WriteFile(sibling(path, "other"), make([]byte, 7<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	batch := strings.Repeat("x", 1<<16-1) + "\n"
+	for range 32 {
+		write(t, f, batch)
+	}
+	if s := f.Stats(); s.LinesDropped == 0 || s.Bytes > 2<<20 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
 // TestCloseEndsWriters: a writer that waits for space, and those behind it, end with Close and know what is not stored.
 func TestCloseEndsWriters(t *testing.T) {
 	path, _ := smallDisk(t, "size=64k")

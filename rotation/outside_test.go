@@ -290,3 +290,21 @@ func TestCompressionStops(t *testing.T) {
 		t.Errorf("backups are %q", got)
 	}
 }
+
+// TestRotationAfterReplacement: a file that others put into the place is not taken for ours by a rotation, though Run has
+// not noticed it.
+func TestRotationAfterReplacement(t *testing.T) {
+	path := newPath(t)
+	f := open(t, rotation.Options{Path: path})
+	write(t, f, "one\n")
+	if err := errors.Join(os.Rename(path, path+".1"), os.WriteFile(path, []byte("theirs\n"), 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, f, "two\n")
+	if got := contents(t, path); !slices.Equal(got, []string{"theirs\ntwo\n"}) || read(t, path+".1") != "one\n" {
+		t.Errorf("content is %q, moved %q", got, read(t, path+".1"))
+	}
+}
