@@ -75,6 +75,7 @@ type Agent struct {
 	xds        *xds.Server
 	nacks      *reconcile.NackWatch
 	host       *host.Prober
+	refused    *refused
 	watchdog   *watchdog
 	proxies    *access.Proxies
 	roles      *access.Roles

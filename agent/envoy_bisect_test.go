@@ -14,12 +14,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/envoytest"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // active returns the clusters and listeners that Envoy uses, by name, as JSON; "" for one that it does not have.
-func (e *envoyProxy) active(t *testing.T) map[string]string {
+func active(t *testing.T, e *envoytest.Process) map[string]string {
 	t.Helper()
 	var dump struct {
 		Configs []struct {
@@ -34,7 +35,7 @@ func (e *envoyProxy) active(t *testing.T) map[string]string {
 			} `json:"dynamic_listeners"`
 		} `json:"configs"`
 	}
-	if _, body := e.admin("/config_dump"); json.Unmarshal([]byte(body), &dump) != nil {
+	if _, body := e.Admin("/config_dump"); json.Unmarshal([]byte(body), &dump) != nil {
 		t.Fatalf("config_dump is no JSON: %s", body)
 	}
 	out := map[string]string{}
@@ -68,7 +69,7 @@ func envoyBelow(t *testing.T, path string, major, minor uint32) bool {
 // with changes and services that come later, the one that is bad stays as it was accepted, its policy alone is blamed, and so
 // it is after a restart of agent and Envoy.
 func TestWholeUpdateRejected(t *testing.T) {
-	path := realEnvoy(t)
+	path := envoytest.Find(t)
 	for name, x := range map[string]struct {
 		patch   string
 		bad     string // what it makes of redis
@@ -117,7 +118,7 @@ func TestWholeUpdateRejected(t *testing.T) {
 			var now map[string]string
 			until := func(what string, cond func() bool) {
 				t.Helper()
-				agenttest.Await(t, what, tick.C, func() bool { now = envoy.active(t); return cond() })
+				agenttest.Await(t, what, tick.C, func() bool { now = active(t, envoy); return cond() })
 			}
 			bad := x.bad
 			if bad == "outbound" {
@@ -168,7 +169,7 @@ func TestWholeUpdateRejected(t *testing.T) {
 				t.Errorf("%s is %s, and was accepted as %s", bad, now[bad], accepted)
 			}
 
-			envoy.stop()
+			envoy.Stop()
 			agenttest.Do(t, r.Stop())
 			r = agenttest.Up(t, dir, deps)
 			envoy = startEnvoy(t, r.Agent, "web")

@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/envoytest"
 )
 
 // pair is two real Envoys of one agent: requests go through the outbound of web and the inbound of backend.
@@ -18,7 +19,7 @@ type pair struct {
 
 func startPair(t *testing.T, mtls bool) *pair {
 	t.Helper()
-	realEnvoy(t)
+	envoytest.Find(t)
 	p := &pair{a: agenttest.RunAgent(t), in: freePort(t), workload: serveText(t, nil, "ok"), port: freePort(t)}
 	m := "{type: Mesh, name: default, skipCreatingInitialPolicies: ['*']}"
 	if mtls {

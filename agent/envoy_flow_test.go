@@ -9,13 +9,14 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoytest"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // TestRoutesChangeUnderLoad adds, changes and removes a MeshHTTPRoute while requests go through a real Envoy on connections
 // that are kept: none fails, though Envoy drains its listeners for 600 s and clusters come and go.
 func TestRoutesChangeUnderLoad(t *testing.T) {
-	realEnvoy(t)
+	envoytest.Find(t)
 	a := agenttest.RunAgent(t)
 	var docs strings.Builder
 	docs.WriteString("{type: Mesh, name: default, skipCreatingInitialPolicies: ['*']}\n")

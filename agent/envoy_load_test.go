@@ -7,8 +7,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,74 +16,17 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/envoytest"
 	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
-// realEnvoy is the path of an Envoy; the test is skipped where there is none.
-func realEnvoy(t *testing.T) string {
-	t.Helper()
-	if path := os.Getenv("ENVOY_BIN"); path != "" {
-		return path
-	}
-	path, err := exec.LookPath("envoy")
-	if err != nil {
-		t.Skip("there is no Envoy: set ENVOY_BIN or put envoy on PATH")
-	}
-	return path
-}
-
-// envoyProxy is an Envoy that runs as a proxy of an agent.
-type envoyProxy struct {
-	stop   func() // and waits
-	client *http.Client
-}
-
 // startEnvoy runs an Envoy as a proxy of the agent, at the latest until the test ends, and returns when it is live.
-func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoyProxy {
+func startEnvoy(t *testing.T, a *agent.Agent, name string) *envoytest.Process {
 	t.Helper()
-	dir := agenttest.ShortDir(t)
-	admin := filepath.Join(dir, "admin.sock")
-	boot, err := generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS, AdminSocket: admin})
-	if err != nil {
-		t.Fatal(err)
-	}
-	agenttest.Write(t, dir+"/envoy.yaml", string(boot))
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, realEnvoy(t), "-c", dir+"/envoy.yaml", "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", dir+"/envoy.log")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	e := &envoyProxy{
-		stop: sync.OnceFunc(func() { cancel(); _ = cmd.Wait() }), // it was killed
-		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", admin)
-		}}},
-	}
-	t.Cleanup(func() {
-		e.stop()
-		if t.Failed() {
-			text, _ := os.ReadFile(dir + "/envoy.log")
-			t.Logf("Envoy's log:\n%s", text)
-		}
+	admin := filepath.Join(filepath.Dir(a.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default."+name+".sock") // as nearside bootstrap has it
+	return envoytest.Start(t, envoytest.Find(t), admin, func(admin string) ([]byte, error) {
+		return generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: name, XDSSocket: a.Addrs().XDS, AdminSocket: admin})
 	})
-	tick := time.NewTicker(20 * time.Millisecond) // Envoy tells nobody when it is live
-	defer tick.Stop()
-	agenttest.Await(t, "Envoy is live", tick.C, func() bool {
-		status, _ := e.admin("/ready")
-		return status == http.StatusOK
-	})
-	return e
-}
-
-// admin asks the admin interface, and returns the status and the body; 0 where it does not answer.
-func (e *envoyProxy) admin(path string) (int, string) {
-	resp, err := e.client.Get("http://envoy" + path)
-	if err != nil {
-		return 0, ""
-	}
-	defer resp.Body.Close()
-	body, _ := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(body)
 }
 
 // freePort is a port that nobody listens on.

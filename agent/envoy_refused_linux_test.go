@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoytest"
 	"github.com/nearside-mesh/nearside/agent/refusals"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -110,7 +111,7 @@ func visit(t *testing.T, to, name string, overTLS bool) bool {
 // TestRefusedConnections refuses connections of a workload whose connections are redirected to a real Envoy, finds them in
 // its access log, and applies what is proposed: then they pass, and nothing is proposed any more.
 func TestRefusedConnections(t *testing.T) {
-	real := realEnvoy(t)
+	real := envoytest.Find(t)
 	if !inNetwork(t) {
 		return
 	}
@@ -222,6 +223,20 @@ func TestRefusedConnections(t *testing.T) {
 		// Nothing has looked at connections to a port that no match names, since its servers may speak first.
 		"{type: IP, value: 203.0.113.7, port: 444, protocol: tls}", "{type: IP, value: 203.0.113.7, port: 444, protocol: tcp}")
 
+	// counted is what the Envoy itself counts.
+	counted := func() uint64 {
+		t.Helper()
+		s, err := api.Status(t.Context())
+		agenttest.Do(t, err)
+		if len(s.RefusedConnections) == 0 {
+			return 0
+		}
+		return s.RefusedConnections[0].Count
+	}
+	if n := counted(); n != 3 {
+		t.Errorf("status counts %d refused connections, want 3", n)
+	}
+
 	agenttest.Apply(t, a, p.Policy)
 	acknowledged()
 	all := "TLS true, without a name true, a line true, permitted true"
@@ -236,6 +251,7 @@ func TestRefusedConnections(t *testing.T) {
 	agenttest.Apply(t, a, "{type: Mesh, name: default, networking: {outbound: {passthrough: false}}}")
 	none := "TLS false, without a name false, a line false, permitted false"
 	agenttest.Await(t, "the passthrough is closed", tick.C, func() bool { return visits() == none })
+	agenttest.Await(t, "what a closed passthrough refuses is counted", tick.C, func() bool { return counted() >= 7 })
 	// The cluster is closed before the listener has the log of that.
 	agenttest.Await(t, "what a closed passthrough refuses is logged", tick.C, func() bool {
 		visits()

@@ -319,6 +319,18 @@ func TestLateNodeIsServed(t *testing.T) {
 	}
 }
 
+// TestIgnoredInboundIsServed has a certificate and a config, in a mesh with mTLS, though nothing else is in use.
+func TestIgnoredInboundIsServed(t *testing.T) {
+	a := agenttest.RunAgent(t)
+	agenttest.Apply(t, a, secureMesh("ca")+"---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.1, "+
+		"inbound: [{port: 80, state: Ignored, tags: {kuma.io/service: web}}]}}\n")
+	p := newProxyClient(t, &core.Node{Id: "default.web"})
+	p.Connect(agenttest.Dial(t, a.Addrs().XDS), true)
+	if got := p.next(); got != "Cluster localhost:80" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // nodeParts is the parts of an agent that serve proxies, put together as it does, on a network in memory, so that time can
 // be that of synctest.
 type nodeParts struct {

@@ -198,6 +198,10 @@ func (a *Agent) build(cfg *config.Config) error {
 		Registry: a.deps.Metrics, Metadata: metadata.Fields(),
 		Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(), TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
 	})
+	a.refused = newRefused(a.xds.Status, envoyDir(cfg), a.log)
+	if err := a.deps.Metrics.Register(a.refused); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
 	a.host = host.NewProber(host.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run, Changed: func() { a.reconciler.Trigger() }})
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
@@ -271,7 +275,11 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
-		InUse:    a.xds.InUse,
+		InUse: a.xds.InUse,
+		RefusedConnections: func() map[string]uint64 {
+			of, _ := a.refused.read()
+			return of
+		},
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
 		Live: a.live, Ready: a.readiness, Access: who,
 		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, NewTry: a.newTry(),

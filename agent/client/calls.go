@@ -37,6 +37,7 @@ type (
 	Policies      = explain.Policies
 	Proxies       = inspect.Proxies
 	Proxy         = inspect.Proxy
+	ProxyRefusals = inspect.ProxyRefusals
 	Revision      = inspect.Revision
 	Rollback      = inspect.Rollback
 	Rules         = explain.Rules

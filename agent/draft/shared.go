@@ -53,6 +53,10 @@ var (
 		{AddressPrefix: "172.16.0.0", PrefixLen: wrapperspb.UInt32(12)},
 		{AddressPrefix: "127.0.0.1", PrefixLen: wrapperspb.UInt32(32)},
 	}}
+	// WebSockets lets requests become WebSockets, where HTTP/1.1 is spoken on both sides: an inbound takes none over HTTP/2.
+	WebSockets = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}}
+	// HTTP10 takes requests of HTTP/1.0, which Envoy answers with 426 by itself.
+	HTTP10 = &corev3.Http1ProtocolOptions{AcceptHttp_10: true}
 	// PlainFilters and GRPCFilters are the HTTP filters of a listener without policies. Appending to them copies.
 	PlainFilters = []Extension{{Name: NameRouter, Packed: router}}
 	GRPCFilters  = []Extension{{Name: NameGRPCStats, Packed: packed(anypb.New(&grpcstatsv3.FilterConfig{EmitFilterState: true}))}, PlainFilters[0]}

@@ -2,7 +2,6 @@ package envoy_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,14 +10,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -28,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
+	"github.com/nearside-mesh/nearside/agent/envoytest"
 )
 
 // wire is a config, and the Envoy that runs it.
@@ -271,60 +267,15 @@ func (w *wire) send(t *testing.T, listener string, first match.FirstBytes, req *
 // startWireEnvoy runs an Envoy with a static config until the test ends, and returns where its listeners are once it is live; nil where
 // there is no Envoy.
 func startWireEnvoy(t *testing.T, bootstrap string) map[string]netip.AddrPort {
-	path := os.Getenv("ENVOY_BIN")
+	path := envoytest.Look()
 	if path == "" {
-		found, err := exec.LookPath("envoy")
-		if err != nil {
-			t.Log("there is no Envoy to compare with: set ENVOY_BIN or put envoy on PATH")
-			return nil
-		}
-		path = found
+		t.Log("there is no Envoy to compare with: set ENVOY_BIN or put envoy on PATH")
+		return nil
 	}
-	dir, err := os.MkdirTemp("", "wire") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket, boot, log := filepath.Join(dir, "a"), filepath.Join(dir, "envoy.json"), filepath.Join(dir, "log")
-	text := `{"admin": {"address": {"pipe": {"path": ` + strconv.Quote(socket) + `}}}, ` + bootstrap[1:]
-	if err := os.WriteFile(boot, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, "-c", boot, "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", log)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
+	envoy := envoytest.Start(t, path, "", func(admin string) ([]byte, error) {
+		return []byte(`{"admin": {"address": {"pipe": {"path": ` + strconv.Quote(admin) + `}}}, ` + bootstrap[1:]), nil
 	})
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	get := func(path string) (int, []byte) {
-		resp, err := client.Get("http://envoy" + path)
-		if err != nil {
-			return 0, nil
-		}
-		defer resp.Body.Close()
-		body, _ := io.ReadAll(resp.Body)
-		return resp.StatusCode, body
-	}
-	tick := time.NewTicker(20 * time.Millisecond) // Envoy tells nobody when it is live
-	defer tick.Stop()
-	for status := 0; status != http.StatusOK; status, _ = get("/ready") {
-		select {
-		case <-tick.C:
-		case err := <-ended:
-			ended <- err
-			said, _ := os.ReadFile(log)
-			t.Fatalf("Envoy ended: %v\n%s", err, said)
-		}
-	}
-	_, body := get("/listeners?format=json")
+	_, body := envoy.Admin("/listeners?format=json")
 	var list struct {
 		Statuses []struct {
 			Name  string `json:"name"`
@@ -335,7 +286,7 @@ func startWireEnvoy(t *testing.T, bootstrap string) map[string]netip.AddrPort {
 			} `json:"local_address"`
 		} `json:"listener_statuses"`
 	}
-	if err := json.Unmarshal(body, &list); err != nil {
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]netip.AddrPort{}

@@ -30,7 +30,9 @@ type Traffic struct {
 
 	// Build returns what the Envoy of a dataplane says of itself, nil where that is not known. Nil: of none it is.
 	Build func(dataplane string) *finding.Build
-	live  func(dataplane string) *Live // nil: the config that is made decides
+	// OtherMesh reports whether a dataplane of another mesh is at an address. Nil: that is not known.
+	OtherMesh func(netip.AddrPort) bool
+	live      func(dataplane string) *Live // nil: the config that is made decides
 }
 
 // flowProxy is a dataplane whose config is followed.
@@ -140,7 +142,7 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	if err != nil {
 		return nil, err
 	}
-	d, err := p.dial(target)
+	d, err := p.dial(t.mesh.View, target)
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +152,7 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	}
 	missing, why := p.unreachable(t, &d)
 	flow := t.follow(p, &d, in)
+	t.noPort(flow, &d)
 	if missing != nil {
 		t.notReached(p, flow, missing, why)
 	} else if flow.Verdict != VerdictAllowed {
@@ -173,7 +176,7 @@ func (t *Traffic) withShadow(flow *Flow, target *Target, read func(*dialled) (*i
 			t.shadow = t
 		} else {
 			t.shadow = NewTraffic(m)
-			t.shadow.Build = t.Build
+			t.shadow.Build, t.shadow.OtherMesh = t.Build, t.OtherMesh
 		}
 	}
 	as := *target
@@ -267,6 +270,7 @@ func (t *Traffic) follow(p *flowProxy, d *dialled, in *inquiry) *Flow {
 	if flow.Verdict == VerdictAllowed {
 		t.plainAddress(p, flow, d)
 		t.serve(p, flow, in)
+		t.beyond(flow, d)
 	}
 	return flow
 }

@@ -2,11 +2,48 @@ package explain
 
 import (
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/policy"
 )
+
+// beyond says that servers whose config is not known here decide too: those of another mesh or another zone.
+func (t *Traffic) beyond(flow *Flow, d *dialled) {
+	if flow.Verdict != VerdictAllowed || len(flow.Servers) > 0 {
+		return
+	}
+	if isPassthrough(flow.Listener) && t.OtherMesh != nil && t.OtherMesh(d.dst) {
+		flow.Beyond = "it goes to a dataplane of another mesh, and whether that lets it in is not known here"
+	}
+	for i := range flow.Clusters {
+		for _, at := range flow.Clusters[i].Addresses {
+			if zone := t.zoneAt(at); flow.Beyond == "" && zone != "" {
+				flow.Beyond = fmt.Sprintf("it leaves for the zone %s, and whether the proxies there let it in is not known here", zone)
+			}
+		}
+	}
+	if flow.Beyond != "" {
+		flow.Reason += "; " + flow.Beyond
+	}
+}
+
+// zoneAt is the other zone to which an endpoint of the mesh belongs, "" for none.
+func (t *Traffic) zoneAt(address string) string {
+	for _, s := range t.mesh.View.Services() {
+		if s.Endpoints == nil {
+			continue
+		}
+		for i := range s.Endpoints.List {
+			if e := &s.Endpoints.List[i]; e.Zone != "" && e.Zone != t.mesh.View.Zone && net.JoinHostPort(e.Address, strconv.FormatUint(uint64(e.Port), 10)) == address {
+				return e.Zone
+			}
+		}
+	}
+	return ""
+}
 
 // notAdmittedOutside tells that a cluster is without endpoints because no permission lets the dataplane go where it leads.
 func (t *Traffic) notAdmittedOutside(p *flowProxy, flow *Flow) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -157,6 +158,12 @@ func (t *Traffic) inboundAt(at netip.AddrPort) (inboundOf, bool) {
 	}
 	to, ok := t.inbound[at]
 	return to, ok
+}
+
+// HasInbound reports whether a dataplane of a mesh has an inbound at an address.
+func HasInbound(m *generate.Mesh, at netip.AddrPort) bool {
+	_, ok := NewTraffic(m).inboundAt(at)
+	return ok
 }
 
 // inboundIndex finds the inbound of the dataplane at an address, -1 for none.

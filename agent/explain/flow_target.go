@@ -37,7 +37,7 @@ type dialled struct {
 }
 
 // dial reads a target and finds the address, of a name by the outbounds of the dataplane.
-func (p *flowProxy) dial(t *Target) (dialled, error) {
+func (p *flowProxy) dial(v *mesh.View, t *Target) (dialled, error) {
 	host, port, err := splitTarget(t.To)
 	if err != nil {
 		return dialled{}, err
@@ -62,7 +62,7 @@ func (p *flowProxy) dial(t *Target) (dialled, error) {
 		d.dst, d.note = netip.AddrPortFrom(addr, port), "the client dials "+t.IP
 		return d, nil
 	}
-	p.resolve(&d, port)
+	p.resolve(v, &d, port)
 	return d, nil
 }
 
@@ -99,10 +99,11 @@ func hostFault(s string) string {
 }
 
 // resolve finds the address behind a name.
-func (p *flowProxy) resolve(d *dialled, port uint16) {
+func (p *flowProxy) resolve(v *mesh.View, d *dialled, port uint16) {
 	var known []*mesh.Outbound
+	isNamed := namedBy(v, d.host)
 	for i := range p.outbounds {
-		if o := &p.outbounds[i]; slices.Contains(namesOf(o), strings.TrimSuffix(d.host, ".mesh")) {
+		if o := &p.outbounds[i]; isNamed(o) {
 			known = append(known, o)
 		}
 	}
@@ -119,12 +120,29 @@ func (p *flowProxy) resolve(d *dialled, port uint16) {
 	switch {
 	case o.Port == uint32(port):
 		d.note = fmt.Sprintf("%s has the address %s", d.host, o.Address)
-	case strings.HasSuffix(d.host, ".mesh"):
+	case v.Hostname(d.host) != nil || strings.HasSuffix(d.host, ".mesh"):
 		// A name of the mesh is looked up, and the port stays what the client says.
 		d.dst = netip.AddrPortFrom(o.Address, port)
 		d.note = fmt.Sprintf("%s has the address %s, where the service is at port %d", d.host, o.Address, o.Port)
 	default:
 		d.note = fmt.Sprintf("the workload reaches %s at %s", d.host, d.dst)
+	}
+}
+
+// namedBy returns what tells the outbounds that are asked for by a name: those of the service that owns it in the mesh, else
+// those that workloads call so.
+func namedBy(v *mesh.View, host string) func(*mesh.Outbound) bool {
+	h := v.Hostname(host)
+	if h == nil {
+		name := strings.TrimSuffix(host, ".mesh")
+		return func(o *mesh.Outbound) bool { return slices.Contains(namesOf(o), name) }
+	}
+	return func(o *mesh.Outbound) bool {
+		s := o.Service
+		if h.Kind == mesh.KindTag {
+			return s.ID.Kind == h.Kind && s.Tag == h.Tag
+		}
+		return s.ID.Kind == h.Kind && s.Resource == h.Resource
 	}
 }
 
@@ -193,9 +211,9 @@ func (p *flowProxy) unreachable(t *Traffic, d *dialled) (*mesh.Service, policy.R
 	var reach *policy.Reach
 	var found *mesh.Service
 	var why policy.ReachVerdict
+	isNamed := namedBy(t.mesh.View, d.host)
 	for _, s := range t.mesh.View.Services() {
-		o := mesh.Outbound{Service: s}
-		if !s.VIP.IsValid() || d.any && (!slices.Contains(namesOf(&o), strings.TrimSuffix(d.host, ".mesh")) || isOutside(s, d.host)) ||
+		if !s.VIP.IsValid() || d.any && (!isNamed(&mesh.Outbound{Service: s}) || isOutside(s, d.host)) ||
 			!d.any && s.VIP != d.dst.Addr() && s.VIP6 != d.dst.Addr() {
 			continue
 		}
@@ -222,12 +240,41 @@ func isOutside(s *mesh.Service, host string) bool {
 	return s.Outside != nil && slices.ContainsFunc(s.Outside.List, func(e mesh.Endpoint) bool { return strings.ToLower(e.Address) == host })
 }
 
+// noPort tells that what is dialled is another port of a virtual address.
+func (t *Traffic) noPort(flow *Flow, d *dialled) {
+	var name string
+	var ports []string
+	for _, s := range t.mesh.View.Services() {
+		if a := d.dst.Addr(); s.VIP != a && s.VIP6 != a {
+			continue
+		}
+		if s.Port == uint32(d.dst.Port()) {
+			return
+		}
+		name, ports = s.ID.Name, append(ports, strconv.FormatUint(uint64(s.Port), 10))
+	}
+	if name == "" || !isPassthrough(flow.Listener) || flow.Verdict != VerdictAllowed {
+		return
+	}
+	flow.unanswered()
+	flow.Reason = fmt.Sprintf("nothing is at port %d of the virtual address of %s; its ports are %s", d.dst.Port(), name, strings.Join(ports, ", "))
+}
+
+// unanswered is the outcome of what leaves for a virtual address, behind which nothing is outside of the mesh.
+func (f *Flow) unanswered() {
+	switch {
+	case !isPassthrough(f.Listener) || f.Verdict != VerdictAllowed:
+	case f.Route != "": // the proxy answers a request
+		f.Verdict, f.Flag, f.Status = VerdictDenied, "UF", 503
+	default:
+		f.Verdict, f.Flag = VerdictClosed, "UF"
+	}
+}
+
 // notReached tells that what is dialled is a service that the dataplane does not reach. Nothing is behind its address
 // outside of the mesh, so that nothing answers what passes.
 func (t *Traffic) notReached(p *flowProxy, flow *Flow, s *mesh.Service, v policy.ReachVerdict) {
-	if isPassthrough(flow.Listener) && flow.Verdict == VerdictAllowed {
-		flow.Verdict = VerdictClosed
-	}
+	flow.unanswered()
 	about := &Proxy{index: t.mesh.Policies, dataplane: p.dataplane, spec: p.spec}
 	why := about.why(s, v)
 	flow.Reason = fmt.Sprintf("the dataplane does not reach %s: %s", destinationOf(s), why.Reason)

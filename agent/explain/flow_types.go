@@ -69,6 +69,9 @@ type Flow struct {
 	// say of them applies to what leaves.
 	Bypasses []string `json:"bypasses,omitempty"`
 
+	// Beyond says who else decides, and that what it decides is not known here; "" for nobody.
+	Beyond string `json:"beyond,omitempty"`
+
 	missed  *mesh.Service   // that is dialled and that the dataplane does not reach; nil for none
 	outside *policy.Outside // that no permission lets the dataplane use; nil for none
 	closed  bool            // no policy would let it reach that

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"math/big"
 	"os"
 	"os/exec"
@@ -26,6 +25,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/nearside-mesh/nearside/agent/envoytest"
 	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
@@ -279,10 +279,7 @@ func TestBootstrapAddress(t *testing.T) {
 
 // TestEnvoyTakesBootstrap asks a real Envoy where there is one.
 func TestEnvoyTakesBootstrap(t *testing.T) {
-	envoy, err := findEnvoy()
-	if err != nil {
-		t.Skip("no Envoy to ask: ", err)
-	}
+	envoy := envoytest.Find(t)
 	cert, key := selfSigned(t)
 	for name, edit := range map[string]func(*generate.BootstrapOptions){
 		"socket": func(*generate.BootstrapOptions) {},
@@ -334,18 +331,6 @@ func selfSigned(t *testing.T) (cert, key string) {
 		}
 	}
 	return cert, key
-}
-
-var errNoEnvoy = errors.New("set ENVOY_BIN or put envoy on PATH")
-
-func findEnvoy() (string, error) {
-	if bin := os.Getenv("ENVOY_BIN"); bin != "" {
-		return bin, nil
-	}
-	if bin, err := exec.LookPath("envoy"); err == nil {
-		return bin, nil
-	}
-	return "", errNoEnvoy
 }
 
 func validateWithEnvoy(t *testing.T, envoy, file string) {

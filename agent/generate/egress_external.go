@@ -150,6 +150,7 @@ func externalHTTP(s *mesh.Service, cluster string) *draft.HTTP {
 		Filters: httpFilters(s.Protocol),
 		Message: &hcmv3.HttpConnectionManager{
 			StatPrefix: draft.StatName(cluster), StreamIdleTimeout: seconds(inboundStreamIdleTimeout), InternalAddressConfig: draft.InternalAddresses,
+			UpgradeConfigs: draft.WebSockets,
 		},
 		Routes: routes,
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -27,7 +28,7 @@ func (g *generator) inbounds() {
 	n := &g.dp.Networking
 	for i := range n.Inbound {
 		in := &n.Inbound[i]
-		if in.State == resource.InboundIgnored || in.Port == noServicePort {
+		if in.Port == noServicePort || in.State == resource.InboundIgnored && g.used(in) {
 			continue
 		}
 		host := cmp.Or(in.Address, n.Address)
@@ -42,6 +43,14 @@ func (g *generator) inbounds() {
 		}
 		g.inbound(i, in, addr)
 	}
+}
+
+// used reports whether an inbound that is not ignored has the address and port of an ignored one, and so its listener.
+func (g *generator) used(ignored *resource.Inbound) bool {
+	n := &g.dp.Networking
+	return slices.ContainsFunc(n.Inbound, func(in resource.Inbound) bool {
+		return in.State != resource.InboundIgnored && in.Port == ignored.Port && cmp.Or(in.Address, n.Address) == cmp.Or(ignored.Address, n.Address)
+	})
 }
 
 // redirected reports whether a redirection of a mode takes connections to an address.
@@ -155,6 +164,8 @@ func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
 			SetCurrentClientCertDetails: &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Uri: true},
 			StreamIdleTimeout:           seconds(inboundStreamIdleTimeout),
 			InternalAddressConfig:       draft.InternalAddresses,
+			HttpProtocolOptions:         draft.HTTP10,
+			UpgradeConfigs:              draft.WebSockets,
 		},
 		Routes: routes,
 	}

@@ -151,7 +151,10 @@ func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Header
 	p.routes.Name = "outbound:" + name
 	p.routes.ValidateClusters, p.routes.VirtualHosts = sharedFalse, p.hosts[:]
 	p.manager.StatPrefix, p.manager.NormalizePath = draft.StatName(name), sharedTrue
-	p.manager.InternalAddressConfig = draft.InternalAddresses
+	p.manager.InternalAddressConfig, p.manager.HttpProtocolOptions = draft.InternalAddresses, draft.HTTP10
+	if (o.Service.External || o.Service.Egress) && o.Service.Protocol == mesh.ProtocolHTTP {
+		p.manager.UpgradeConfigs = draft.WebSockets
+	}
 	p.http = draft.HTTP{Message: &p.manager, Filters: httpFilters(o.Service.Protocol), Routes: &p.routes, Headers: headers}
 	return &p.http
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // testSupport are the packages that only tests import.
-var testSupport = []string{"agent/kindtest", "agent/agenttest", "agent/traffictest", "agent/secrettest"}
+var testSupport = []string{"agent/kindtest", "agent/agenttest", "agent/traffictest", "agent/secrettest", "agent/envoytest"}
 
 const (
 	// below stands for every package on a lower floor.
@@ -55,6 +55,7 @@ var floors = []floor{
 	{3, "agent/kinds/toolkit", []string{"agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/clip"}, "what plugins share knows none of them"},
 	{2, "agent/policy", []string{"agent/draft", "agent/mesh", "agent/resource", "agent/envoy/match", "agent/clip"}, "matching and merging are pure functions of resources and the view"},
 	{2, "agent/host", []string{"agent/access", "agent/node", "agent/envoy/finding", "agent/clip"}, "it looks at processes and files of the host, and knows no resource and no mesh"},
+	{2, "agent/envoyadmin", []string{"agent/access"}, "it asks one Envoy, and knows no config and no mesh"},
 	{2, "agent/config", []string{"agent/mesh", "agent/resource", "agent/access"}, "the config is values, read and checked once"},
 	{1, "agent/store", []string{"agent/resource"}, "the store keeps records and does not know what they do"},
 	{1, "agent/mesh", []string{"agent/resource"}, "the view is a pure function of resources"},
@@ -76,6 +77,7 @@ var floors = []floor{
 	{0, "agent/files", nil, "files do not know what is in them"},
 	{0, "agent/debounce", nil, "a timer does not know what it is for"},
 	{0, "agent/secrettest", nil, "tests of every floor look for keys"},
+	{0, "agent/envoytest", nil, "tests of every floor ask a real Envoy"},
 	{0, "gossip", nil, "a stand-alone library does not know the mesh"},
 	{0, "dns", nil, "a stand-alone library does not know the mesh"},
 	{0, "accesslog", []string{"rotation"}, "a stand-alone library does not know the mesh; of the others it may use rotation alone"},
@@ -113,8 +115,8 @@ func (f floor) testsMay(own, dir string) bool {
 	if dir == own || f.allows(own, dir) || strings.HasPrefix(dir, own+"/") {
 		return true
 	}
-	if dir == "agent/secrettest" && strings.HasPrefix(own, "agent/") {
-		return true // it stands on nothing itself
+	if (dir == "agent/secrettest" || dir == "agent/envoytest") && strings.HasPrefix(own, "agent/") {
+		return true // they stand on nothing themselves
 	}
 	o, ok := floorOf(dir)
 	return ok && f.level > 0 && (o.level <= f.level || dir == "agent/kinds" || matches(dir, testSupport))

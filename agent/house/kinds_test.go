@@ -3,6 +3,8 @@ package house
 import (
 	"encoding/json"
 	"go/ast"
+	"go/format"
+	"go/parser"
 	"go/token"
 	"os"
 	"os/exec"
@@ -62,11 +64,12 @@ func pluginFolder(dir string) string {
 	return "agent/kinds/" + name
 }
 
-// TestPluginIsDeletedByItsFolderAndLine builds the agent without a plugin: without MeshPassthrough's, and without each
-// of them, one after the other, when NEARSIDE_DELETE_ALL_PLUGINS is set.
+// TestPluginIsDeletedByItsFolderAndLine compiles the list of kinds without a plugin: without MeshPassthrough's, and without each
+// of them, one after the other, when NEARSIDE_DELETE_ALL_PLUGINS is set. That shows it for all packages: by ruleKinds no other
+// one imports a plugin, in tests neither, and the list declares the same names for them without it.
 func TestPluginIsDeletedByItsFolderAndLine(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds the agent once more")
+		t.Skip("compiles the list of kinds once more")
 	}
 	folders := []string{"agent/kinds/passthrough"}
 	if os.Getenv("NEARSIDE_DELETE_ALL_PLUGINS") != "" {
@@ -84,7 +87,7 @@ func TestPluginIsDeletedByItsFolderAndLine(t *testing.T) {
 	}
 }
 
-// buildWithout compiles all packages and their tests from sources without a plugin's folder and lines.
+// buildWithout compiles the list of kinds and its tests from sources without a plugin's folder and lines.
 func buildWithout(t *testing.T, folder string) {
 	at, err := filepath.Abs(root)
 	if err != nil {
@@ -95,8 +98,12 @@ func buildWithout(t *testing.T, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	without := withoutPlugin(string(text), folder)
+	if before, after := declared(t, text), declared(t, without); !slices.Equal(before, after) {
+		t.Fatalf("without %s, agent/kinds declares %q instead of %q, and packages that use it may not compile", folder, after, before)
+	}
 	edited := filepath.Join(t.TempDir(), "kinds.go")
-	if err := os.WriteFile(edited, withoutPlugin(string(text), folder), 0o600); err != nil {
+	if err := os.WriteFile(edited, without, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	replace := map[string]string{list: edited}
@@ -117,12 +124,37 @@ func buildWithout(t *testing.T, folder string) {
 	if err := os.WriteFile(overlay, doc, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Vet compiles what the packages import, and checks the packages themselves and their tests. One analysis is enough.
-	cmd := exec.CommandContext(t.Context(), "go", "vet", "-overlay="+overlay, "-buildtag", "./...")
+	// Vet compiles what the package imports, and checks the package itself and its tests. One analysis is enough.
+	cmd := exec.CommandContext(t.Context(), "go", "vet", "-overlay="+overlay, "-buildtag", "./agent/kinds")
 	cmd.Dir = at
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("without %s: %v\n%s", folder, err, out)
 	}
+}
+
+// declared returns the signatures of functions and the other declarations of a file, without those of imports and without bodies.
+func declared(t *testing.T, text []byte) []string {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, "kinds.go", text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, d := range f.Decls {
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.IMPORT {
+			continue
+		}
+		if fn, ok := d.(*ast.FuncDecl); ok {
+			fn.Body, fn.Doc = nil, nil
+		}
+		var b strings.Builder
+		if err := format.Node(&b, fset, d); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b.String())
+	}
+	return out
 }
 
 // withoutPlugin removes from the list of kinds the lines of a plugin and of the legacy kinds in its folder.

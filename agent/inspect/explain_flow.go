@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"net/netip"
 
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
@@ -47,6 +48,14 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 				return p.Build
 			}
 			return nil
+		}
+		traffic.OtherMesh = func(at netip.AddrPort) bool {
+			for name, other := range last.Meshes {
+				if name != in && explain.HasInbound(other, at) {
+					return true
+				}
+			}
+			return false
 		}
 	}
 	if s.opts.InUse != nil {

@@ -193,7 +193,8 @@ func another(t *testing.T, uid uint32, groups []uint32, args ...string) *exec.Cm
 			t.Fatal(err)
 		}
 	}
-	return &exec.Cmd{Path: bin, Args: []string{"helper"}, Dir: "/", Env: []string{helperEnv + "=" + strings.Join(args, " ")}, Stderr: os.Stderr,
+	return &exec.Cmd{Path: bin, Args: []string{"helper"}, Dir: "/", Stderr: os.Stderr,
+		Env:         []string{helperEnv + "=" + strings.Join(args, " "), "GORACE=atexit_sleep_ms=0"}, // the race detector would hold it for 1 s at its end
 		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}}}
 }
 

@@ -40,6 +40,9 @@ type Proxy struct {
 	Dataplane bool              `json:"dataplane"`        // a Dataplane of that name exists
 	Clients   []xds.ProxyStatus `json:"clients"`          // at most one per flavor, connected or recently so
 	Problems  []Problem         `json:"problems"`         // with its Dataplane
+	// RefusedConnections is how many connections to destinations outside of the mesh its Envoy has refused since it started; null where
+	// the Envoy does not tell.
+	RefusedConnections *uint64 `json:"refusedConnections"`
 	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in lists of proxies.
 	InForce []explain.InForce `json:"inForce,omitempty"`
 	Reach   *Saving           `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
@@ -126,10 +129,23 @@ func (p *Proxy) conclude(problems []Problem) {
 	p.State, p.Reason = StateDisconnected, "no Envoy on this node takes its config; start one with the output of nearside bootstrap"
 	for i := range p.Clients {
 		state, reason := clientState(&p.Clients[i])
+		if state == StateUnknown && p.Dataplane {
+			state, reason = StatePending, p.whyWithout()
+		}
 		if state != StateDisconnected && (p.State == StateDisconnected || severity(state) > severity(p.State)) {
 			p.State, p.Reason = state, reason
 		}
 	}
+}
+
+// whyWithout says why a client whose Dataplane exists has no config.
+func (p *Proxy) whyWithout() string {
+	for _, x := range p.Problems {
+		if x.Severity == SeverityError {
+			return "there is no config for it: " + x.Reason
+		}
+	}
+	return "its config is being made"
 }
 
 const kindDataplane = "Dataplane"
@@ -183,6 +199,7 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	last := s.opts.Last()
 	all := only(s.allProxies(s.opts.Store.Snapshot(), last), proxyKey, s.visible(r, access.VerbInspect))
+	s.countRefused(all)
 	if include["reach"] && last != nil {
 		for i := range all {
 			if m := last.Meshes[all[i].Mesh]; m != nil && r.Context().Err() == nil {
@@ -201,7 +218,9 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *Error {
 		if last != nil && last.Meshes[mesh] != nil {
 			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
 		}
-		writeJSON(w, http.StatusOK, p)
+		counted := []Proxy{*p}
+		s.countRefused(counted)
+		writeJSON(w, http.StatusOK, counted[0])
 		return nil
 	}
 	if e := meshExists(snap, mesh); e != nil {

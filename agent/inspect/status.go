@@ -82,9 +82,12 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	if !whole {
 		out.Problems = only(out.Problems, func(p Problem) resource.Key { return keyOf(p.Resource) }, visible)
 	}
-	for _, p := range only(s.allProxies(snap, last), proxyKey, visible) {
+	all := only(s.allProxies(snap, last), proxyKey, visible)
+	for _, p := range all {
 		out.Proxies[p.State]++
 	}
+	s.countRefused(all)
+	out.RefusedConnections = refusals(all)
 	h := s.opts.Store.Health()
 	out.Store.Persistent, out.Store.Pending, out.Store.SetAside = h.Persistent, h.Pending, h.SetAside
 	if h.Err != nil {

@@ -110,7 +110,16 @@ type Status struct {
 	Files     []FileStatus     `json:"files"`     // of the resource directory
 	Proxies   map[string]int   `json:"proxies"`   // by state
 	Refused   xds.Refusals     `json:"refused"`   // xDS streams
-	Problems  []Problem        `json:"problems"`
+	// RefusedConnections are the proxies that have refused some, the one with the most first. Never null.
+	RefusedConnections []ProxyRefusals `json:"refusedConnections"`
+	Problems           []Problem       `json:"problems"`
+}
+
+// ProxyRefusals says how many connections to destinations outside of the mesh a proxy has refused since its Envoy started.
+type ProxyRefusals struct {
+	Mesh  string `json:"mesh"`
+	Name  string `json:"name"`
+	Count uint64 `json:"count"`
 }
 
 // StoreStatus is what is stored.

@@ -94,13 +94,17 @@ func TestProxies(t *testing.T) {
 					c.Types = []xds.TypeStatus{{SentAt: at.Add(time.Second)}}
 				}),
 				client("forged", xds.StateUnknown, nil),
+				client("alone", xds.StateUnknown, nil),
+				client("stuck", xds.StateUnknown, nil),
 				client("waiting", xds.StateWaiting, nil),
 				client("gone", xds.StateDisconnected, nil),
 			}
 		}
 	})
-	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+"\n---\n"+strings.Replace(web, "name: web", "name: alone", 1))
-	a.reconcile(inspect.Problem{Resource: "Dataplane/default/web", Severity: inspect.SeverityWarning, Reason: "half of it"})
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web+"\n---\n"+strings.Replace(web, "name: web", "name: alone", 1)+"\n---\n"+strings.Replace(web, "name: web", "name: stuck", 1)+
+		"\n---\n"+strings.Replace(web, "name: web", "name: idle", 1))
+	a.reconcile(inspect.Problem{Resource: "Dataplane/default/web", Severity: inspect.SeverityWarning, Reason: "half of it"},
+		inspect.Problem{Resource: "Dataplane/default/stuck", Severity: inspect.SeverityError, Reason: "no name for its certificate"})
 	got := a.do("GET", "/v1/dataplanes", "")
 	a.want(got, 200)
 	var ps inspect.Proxies
@@ -111,8 +115,8 @@ func TestProxies(t *testing.T) {
 	for _, p := range ps.Items {
 		lines = append(lines, p.Name+" "+p.State)
 	}
-	want := "alone disconnected, forged unknown, gone disconnected, held rejected, late pending, nack rejected, waiting pending, web synced"
-	if s := strings.Join(lines, ", "); s != want || ps.Total != 8 {
+	want := "alone pending, forged unknown, gone disconnected, held rejected, idle disconnected, late pending, nack rejected, stuck pending, waiting pending, web synced"
+	if s := strings.Join(lines, ", "); s != want || ps.Total != 10 {
 		t.Errorf("got  %s\nwant %s", s, want)
 	}
 	a.want(a.do("GET", "/v1/dataplanes/default/web/status", ""), 200, `"dataplane":true`, "half of it")
@@ -120,7 +124,9 @@ func TestProxies(t *testing.T) {
 	a.want(a.do("GET", "/v1/dataplanes/default/held/status", ""), 200, `"reason":"l1: refused"`)
 	a.want(a.do("GET", "/v1/dataplanes/default/late/status", ""), 200, "since 1970-01-01T00:16:41Z")
 	a.want(a.do("GET", "/v1/dataplanes/default/forged/status", ""), 200, "does not exist; apply it")
-	a.want(a.do("GET", "/v1/status", ""), 200, `"proxies":{"disconnected":2,"pending":2,"rejected":2,"synced":1,"unknown":1}`, "half of it")
+	a.want(a.do("GET", "/v1/dataplanes/default/alone/status", ""), 200, "its config is being made")
+	a.want(a.do("GET", "/v1/dataplanes/default/stuck/status", ""), 200, "there is no config for it: no name for its certificate")
+	a.want(a.do("GET", "/v1/status", ""), 200, `"proxies":{"disconnected":2,"pending":4,"rejected":2,"synced":1,"unknown":1}`, "half of it")
 }
 
 func TestHealth(t *testing.T) {

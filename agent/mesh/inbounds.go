@@ -129,7 +129,8 @@ func Ready(in *resource.Inbound) bool {
 	return (in.State == "" || in.State == resource.InboundReady) && (in.Health == nil || in.Health.Ready)
 }
 
-// ProxyTags joins the tags of all inbounds of a dataplane, or those of its gateway: each key with its sorted values.
+// ProxyTags joins the tags of all inbounds of a dataplane, or those of its gateway: each key with its sorted values. An ignored
+// inbound counts: nobody is sent to it, and yet it is part of what its proxy is.
 func (v *View) ProxyTags(dp *resource.Dataplane) map[string][]string {
 	out := map[string][]string{}
 	add := func(tags map[string]string) {
@@ -143,9 +144,7 @@ func (v *View) ProxyTags(dp *resource.Dataplane) map[string][]string {
 		add(gw.Tags)
 	}
 	for i := range dp.Networking.Inbound {
-		if in := &dp.Networking.Inbound[i]; in.State != resource.InboundIgnored {
-			add(in.Tags)
-		}
+		add(dp.Networking.Inbound[i].Tags)
 	}
 	for _, vals := range out {
 		slices.Sort(vals)

@@ -37,10 +37,15 @@ type row struct {
 	upstream func(*answered) bool // holds what the server has got, or what the client has, to what it ought to be
 	cluster  string               // that the client's proxy takes, "" for any
 	policies []string             // TYPE/NAME of those that explain has to name
+	mirrors  map[string]string    // the servers that get a copy of the request, by the cluster that is explained
+	// rehosted says why the server gets another Host than is explained, "" where it gets that one.
+	rehosted string
 	// after looks at what else has come of it.
 	after func(t testing.TB, w *world)
 	// beyond says why the outcome does not follow from the config alone. Explain then says what the config allows.
 	beyond string
+	// elsewhere is true where proxies decide whose config is not known here, as explain has to say.
+	elsewhere bool
 
 	// pending says why the row does not hold. A row that does hold must have none.
 	pending string
@@ -90,7 +95,15 @@ func (r *row) try(t testing.TB, w *world) (faults []string, x *wire, f *client.F
 			faults = append(faults, "explained without "+p)
 		}
 	}
-	return append(faults, r.agree(x, f)...), x, f
+	faults = append(faults, r.agree(x, f)...)
+	if r.elsewhere != (f.Beyond != "") {
+		faults = append(faults, fmt.Sprintf("explained as decided elsewhere: %q", f.Beyond))
+	}
+	if r.beyond == "" {
+		faults = append(faults, r.arrived(x, f)...)
+		faults = append(faults, r.mirrored(t, w, f)...)
+	}
+	return faults, x, f
 }
 
 // send sends a row and gathers what the client's proxy knows of it.
@@ -126,13 +139,13 @@ func (r *row) explain(t testing.TB, w *world, at netip.AddrPort) (*client.Flow, 
 	}
 	api := w.agent.Api()
 	if !r.say.http() {
-		q := client.ConnectionQuestion{Target: target, TLS: r.say == overTLS}
+		q := client.ConnectionQuestion{Target: target, TLS: r.say == overTLS, Silent: r.say == nothing}
 		if q.TLS {
 			q.SNI, q.ALPN = &r.name, r.alpn
 		}
 		return api.ExplainConnection(t.Context(), q)
 	}
-	q := client.RequestQuestion{Target: target, Method: r.method, Path: r.path, HTTP2: r.say == getH2 || r.say == rpc}
+	q := client.RequestQuestion{Target: target, Method: r.method, Path: r.path, HTTP2: r.say == getH2 || r.say == rpc, HTTP10: r.say == get10}
 	header := func(name, value string) {
 		q.Headers = append(q.Headers, client.RequestHeader{Name: name, Value: value})
 	}

@@ -21,20 +21,14 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/envoytest"
 	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
-// realEnvoy opens the Envoy that ENVOY_BIN names or that is on PATH; the test is skipped where there is none.
+// realEnvoy opens the Envoy of this machine; the test is skipped where there is none.
 func realEnvoy(t testing.TB) *os.File {
 	t.Helper()
-	path := os.Getenv("ENVOY_BIN")
-	if path == "" {
-		var err error
-		if path, err = exec.LookPath("envoy"); err != nil {
-			t.Skip("skipped: there is no Envoy: set ENVOY_BIN or put envoy on PATH (make envoy installs one)")
-		}
-	}
-	f, err := os.Open(path)
+	f, err := os.Open(envoytest.Find(t))
 	agenttest.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f

@@ -15,7 +15,6 @@ func legacies(log string) []scene {
 		return r
 	}
 	plain := func(what, want string) row { return ask(what, "/", want) }
-	const chance = "faults and limits are not explained"
 	_, recordText := recordFormat()
 	const all = "sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}]"
 	return []scene{{what: "legacy permissions", without: keys("MeshTrafficPermission", "all"),
@@ -27,7 +26,7 @@ func legacies(log string) []scene {
 		ask("a path", "/two", two), ask("others", "/", one),
 	}}, {what: "legacy faults", docs: "---\n{type: FaultInjection, mesh: default, name: old, sources: [{match: {kuma.io/service: web, kuma.io/protocol: http}}], destinations: [{match: {kuma.io/service: backend, kuma.io/protocol: http}}]," +
 		" conf: {abort: {httpStatus: 417, percentage: 100}}}\n", rows: []row{
-		{what: "aborted", to: "backend.mesh:80", say: get, want: "417", policies: []string{"FaultInjection/old"}, pending: chance},
+		{what: "aborted", to: "backend.mesh:80", say: get, want: "417", policies: []string{"FaultInjection/old"}},
 	}}, {what: "legacy timeouts", docs: "---\n{type: Timeout, mesh: default, name: old, sources: [{match: {kuma.io/service: web}}], destinations: [{match: {kuma.io/service: backend}}], conf: {http: {requestTimeout: 50ms}}}\n", rows: []row{
 		lost(with(plain("too late", "504"), "x-wait", "1"), "how long a server takes"),
 	}}, {what: "a legacy template", docs: "---\n{type: ProxyTemplate, mesh: default, name: old, selectors: [{match: {kuma.io/service: web}}], conf: {imports: [default-proxy], modifications: [" +

@@ -9,16 +9,17 @@ func keys(kind, name string) []resource.Key { return []resource.Key{key(kind, na
 
 // outsides is services that lie outside of the mesh, through an egress and without one.
 func outsides() []scene {
+	const egress = "the egress asks by the name that the service has outside"
 	through := []row{
 		{what: "MeshExternalService of HTTP", to: "partner.outside:80", say: get, want: "partner"},
 		{what: "MeshExternalService over IPv6", to: "partner.outside:80", v6: true, say: get, want: "partner"},
 		{what: "MeshExternalService of TCP", to: "rows.outside:5432", say: aLine, want: "database"},
 		{what: "TCP, closed by half", to: "rows.outside:5432", say: halfway, body: mega, want: "database", upstream: sized(mega)},
 		{what: "100 MB", to: "partner.outside:80", say: get, method: "PUT", body: 100 * mega, want: "partner", upstream: sized(100 * mega)},
-		{what: "ExternalService of HTTP", to: "far-web.mesh:80", say: get, want: "www"},
+		{what: "ExternalService of HTTP", to: "far-web.mesh:80", say: get, want: "www", rehosted: egress},
 		{what: "ExternalService by its address", to: "www.example.com:80", ip: "198.51.100.30", say: get, want: "www"},
 		{what: "ExternalService of TCP", to: "far-rows.mesh:80", say: aLine, want: "box"},
-		{what: "HTTP/2", to: "far-web.mesh:80", say: getH2, want: "www"},
+		{what: "HTTP/2", to: "far-web.mesh:80", say: getH2, want: "www", rehosted: egress},
 	}
 	direct := []row{
 		{what: "MeshExternalService", to: "partner.outside:80", say: get, want: "partner"},
@@ -35,8 +36,8 @@ func outsides() []scene {
 			{what: "a service of the mesh", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 		}},
 		{what: "access to services outside forbidden", docs: theMesh(strict + ", routing: {zoneEgress: true, defaultForbidMeshExternalServiceAccess: true}"), without: keys("MeshTrafficPermission", "all"), rows: []row{
-			{what: "MeshExternalService", to: "partner.outside:80", say: get, want: "403|503", pending: "the field does nothing"},
-			{what: "TCP", to: "rows.outside:5432", say: aLine, want: closed, pending: "the field does nothing"},
+			{what: "MeshExternalService", to: "partner.outside:80", say: get, want: "403|503"},
+			{what: "TCP", to: "rows.outside:5432", say: aLine, want: closed},
 		}},
 		{what: "TLS from the egress", docs: "---\n{type: ExternalService, mesh: default, name: vault, tags: {kuma.io/service: vault, kuma.io/protocol: tcp}, networking: {address: \"198.51.100.10:443\", tls: {enabled: true, serverName: api.example.com}}}\n" +
 			"---\n{type: MeshExternalService, mesh: default, name: safe, spec: {match: {type: HostnameGenerator, port: 443, protocol: tcp}, endpoints: [{address: 198.51.100.10, port: 443}], tls: {enabled: true, verification: {serverName: api.example.com}}}}\n", rows: []row{

@@ -17,8 +17,6 @@ func passthroughs() []scene {
 		return row{what: what, to: to, say: get, name: name, want: want}
 	}
 	of := func(s speech, r row) row { r.say = s; return r }
-	late := func(r row, why string) row { r.pending = why; return r }
-	const unasked = "there is no question about HTTP/1.0"
 
 	everything := []row{
 		tls("TLS", foreign, "foreign.example.net", "foreign"),
@@ -82,7 +80,7 @@ func passthroughs() []scene {
 			web("Host allowed, with its port", foreignW, "WWW.example.com:80", "www"),
 			web("Host not allowed", foreignW, "foreign.example.net", "503"),
 			web("any Host, by the address", www, "whoever.example.net", "www"),
-			late(of(get10, web("HTTP/1.0", foreignW, "www.example.com", "www")), unasked),
+			of(get10, web("HTTP/1.0", foreignW, "www.example.com", "www")),
 			of(getH2, web("HTTP/2", h2, "h2.example.com", "h2")),
 			of(getH2, web("HTTP/2, Host not allowed", h2, "www.example.com", "503")),
 			of(upgrade, web("a WebSocket", www, "www.example.com", "www")),

@@ -42,12 +42,13 @@ type servers struct {
 	mu     sync.Mutex
 	ended  bool
 	open   map[io.Closer]bool
-	counts map[string]int // connections, by server
+	counts map[string]int  // connections, by server
+	saw    map[string]seen // the last request, by server
 }
 
 func newServers(t testing.TB, names map[string][]string) *servers {
 	t.Helper()
-	w := &servers{t: t, roots: x509.NewCertPool(), names: map[string][]netip.Addr{}, open: map[io.Closer]bool{}, counts: map[string]int{}}
+	w := &servers{t: t, roots: x509.NewCertPool(), names: map[string][]netip.Addr{}, open: map[io.Closer]bool{}, counts: map[string]int{}, saw: map[string]seen{}}
 	for name, list := range names {
 		for _, a := range list {
 			w.names[name] = append(w.names[name], netip.MustParseAddr(a))
@@ -249,6 +250,7 @@ func (w *servers) respond(server string, rw http.ResponseWriter, r *http.Request
 	for name, values := range r.Header {
 		s.Headers[strings.ToLower(name)] = strings.Join(values, ",")
 	}
+	w.note(s)
 	b, _ := json.Marshal(s)
 	rw.Header().Set("X-Server", server)
 	if r.Header.Get("X-Wait") != "" {

@@ -13,9 +13,11 @@ func services() []scene {
 		{what: "100 MB to the server", to: "backend.mesh:80", say: get, method: "POST", body: 100 * mega, want: backends, upstream: sized(100 * mega)},
 		{what: "100 MB to the client", to: "backend.mesh:80", say: getH2, headers: map[string]string{"x-size": "104857600"}, want: backends, upstream: sized(100 * mega)},
 		{what: "a failure of the server", to: "backend.mesh:80", say: get, headers: map[string]string{"x-answer": "503"}, want: "backend-1/8080 503|backend-2/8080 503"},
-		{what: "HTTP/1.0", to: "backend.mesh:80", say: get10, want: "426", pending: "there is no question about HTTP/1.0"},
-		{what: "a WebSocket", to: "backend.mesh:80", say: upgrade, want: backends, pending: "HTTP services answer 403 to upgrades"},
-		{what: "CONNECT", to: "backend.mesh:80", say: connect, want: "404", pending: "explain takes routes to match CONNECT"},
+		{what: "HTTP/1.0", to: "backend.mesh:80", say: get10, want: backends},
+		{what: "a WebSocket", to: "backend.mesh:80", say: upgrade, want: backends, pending: "inbounds take no upgrades over HTTP/2, which proxies speak with each other"},
+		{what: "a WebSocket outside", to: "partner.outside:80", say: upgrade, want: "partner"},
+		{what: "a WebSocket of an ExternalService", to: "far-web.mesh:80", say: upgrade, want: "www"},
+		{what: "CONNECT", to: "backend.mesh:80", say: connect, want: "404"},
 		{what: "gRPC", to: "calls.mesh:80", say: rpc, want: "backend-1/9090", cluster: "calls"},
 		{what: "gRPC over IPv6", to: "calls.mesh:80", v6: true, say: rpc, want: "backend-1/9090"},
 		{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432", cluster: "db"},
@@ -24,12 +26,12 @@ func services() []scene {
 		{what: "TCP, 100 MB, closed by half", to: "db.mesh:80", say: halfway, body: 100 * mega, want: "backend-2/5432", upstream: sized(100 * mega)},
 		{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: "backend-2/3306"},
 		{what: "HTTP where TCP is spoken", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
-		{what: "another port of a service", to: "backend.mesh:81", say: get, want: closed, pending: "explained as allowed, though nothing is behind a virtual address"},
+		{what: "another port of a service", to: "backend.mesh:81", say: get, want: closed},
 		{what: "a server past its service", to: nodeV4(4) + ":5432", say: aLine, want: closed},
 		{what: "itself", to: "web.mesh:80", say: get, want: "web/80"},
 		{what: "the first of two inbounds with one port of the workload", to: "left.mesh:80", say: aLine, want: "backend-1/left"},
-		{what: "the second of two inbounds with one port of the workload", to: "right.mesh:80", say: aLine, want: "backend-1/right", pending: "both share a cluster"},
-		{what: "another mesh", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432"},
+		{what: "the second of two inbounds with one port of the workload", to: "right.mesh:80", say: aLine, want: "backend-1/right"},
+		{what: "another mesh", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432", elsewhere: true},
 	}}, {what: "services without mTLS", rows: []row{
 		{what: "HTTP", mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080"},
 		{what: "HTTP over IPv6", mesh: "plain", to: "shop.mesh:80", v6: true, say: get, want: "shop/8080"},
@@ -37,7 +39,7 @@ func services() []scene {
 		{what: "a server that speaks first", mesh: "plain", to: "banner.mesh:80", say: nothing, want: "shop/3306"},
 		{what: "past its service", mesh: "plain", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432"},
 		{what: "outside", mesh: "plain", to: "far-web.mesh:80", say: get, want: "www"},
-		{what: "a mesh with mTLS", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: closed, beyond: "what happens in another mesh"},
+		{what: "a mesh with mTLS", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: closed, beyond: "what happens in another mesh", elsewhere: true},
 	}}, {what: "services as resources", docs: theMesh(strict+", "+viaEgress+", meshServices: {mode: Everywhere}") +
 		"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", selector: {meshService: {}}}}\n" +
 		"---\n{type: HostnameGenerator, name: wide, spec: {template: \"{{ .DisplayName }}.wide\", selector: {meshMultiZoneService: {}}}}\n" +
@@ -45,7 +47,10 @@ func services() []scene {
 		"---\n{type: MeshMultiZoneService, mesh: default, name: all, spec: {selector: {meshService: {matchLabels: {app: backend}}}, ports: [{port: 8088, appProtocol: http}, {port: 80, appProtocol: http}]}}\n",
 		rows: []row{
 			{what: "MeshService", to: "first.inside:80", say: get, want: "backend-1/8080"},
-			{what: "MeshService by its name", to: "first.inside:80", named: true, say: get, want: "backend-1/8080", pending: "explain knows no names by HostnameGenerators"},
+			{what: "MeshService by its name", to: "first.inside:80", named: true, say: get, want: "backend-1/8080"},
+			{what: "MeshMultiZoneService by its name", to: "all.wide:80", named: true, say: get, want: "backend-1/8080"},
+			{what: "another port of a MeshService by its name", to: "first.inside:81", named: true, say: aLine, want: closed},
+			{what: "MeshExternalService by its name", to: "partner.outside:80", named: true, say: get, want: "partner"},
 			{what: "MeshMultiZoneService", to: "all.wide:80", say: get, want: "backend-1/8080"},
 			{what: "a tag beside them", to: "backend.mesh:80", say: get, want: backends},
 		}},
@@ -67,16 +72,16 @@ func permissions() []scene {
 		{what: "HTTP", to: "backend.mesh:80", say: get, want: "403", policies: []string{denied}},
 		{what: "gRPC", to: "calls.mesh:80", say: rpc, want: "grpc PermissionDenied", policies: []string{denied}},
 		{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, policies: []string{denied}},
-		{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: closed, policies: []string{denied}, pending: "a filter looks at permissions when the client's first byte comes"},
-		{what: "HTTP outside", to: "partner.outside:80", say: get, want: "403", pending: "permissions do not hold for services outside"},
-		{what: "TCP outside", to: "rows.outside:5432", say: aLine, want: closed, pending: "permissions do not hold for services outside"},
-		{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "403|503", pending: "permissions do not hold for services outside"},
-		{what: "an ExternalService of TCP", to: "far-rows.mesh:80", say: aLine, want: closed, pending: "permissions do not hold for services outside"},
+		{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: closed, policies: []string{denied}},
+		{what: "a MeshExternalService, of which no policy speaks", to: "partner.outside:80", say: get, want: "partner"},
+		{what: "a MeshExternalService of TCP", to: "rows.outside:5432", say: aLine, want: "database"},
+		{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "403|503"},
+		{what: "an ExternalService of TCP", to: "far-rows.mesh:80", say: aLine, want: closed},
 	}}, {what: "no permissions", without: keys("MeshTrafficPermission", "all"), rows: []row{
 		{what: "HTTP", to: "backend.mesh:80", say: get, want: "403"},
 		{what: "TCP", to: "db.mesh:80", say: aLine, want: closed},
-		{what: "HTTP outside", to: "partner.outside:80", say: get, want: "403|503", pending: "permissions do not hold for services outside"},
-		{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "403|503", pending: "permissions do not hold for services outside"},
+		{what: "a MeshExternalService, of which no policy speaks", to: "partner.outside:80", say: get, want: "partner"},
+		{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "403|503"},
 	}}, {what: "one service lets one other in", docs: permission("all", "backend", "web", "Allow"), rows: []row{
 		{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, policies: []string{denied}},
 		{what: "others", to: "db.mesh:80", say: aLine, want: closed},
@@ -97,27 +102,26 @@ func permissions() []scene {
 
 // permissive is meshes whose inbounds take plain connections too.
 func permissive() []scene {
-	const waits = "an inspector waits for 15 s"
-	rows := func(why string) []row {
+	rows := func() []row {
 		return []row{
 			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
 			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
-			{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: "backend-2/3306", pending: why},
-			{what: "TCP of another mesh", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: "backend-2/5432"},
-			{what: "HTTP of another mesh", mesh: "plain", to: nodeV4(3) + ":8080", say: get, want: "backend-1/8080"},
-			{what: "a server that speaks first, to another mesh", mesh: "plain", to: nodeV4(4) + ":3306", say: nothing, want: "backend-2/3306", pending: waits},
+			{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: "backend-2/3306"},
+			{what: "TCP of another mesh", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: "backend-2/5432", elsewhere: true},
+			{what: "HTTP of another mesh", mesh: "plain", to: nodeV4(3) + ":8080", say: get, want: "backend-1/8080", elsewhere: true},
+			{what: "a server that speaks first, to another mesh", mesh: "plain", to: nodeV4(4) + ":3306", say: nothing, want: "backend-2/3306", elsewhere: true},
 		}
 	}
 	return []scene{
-		{what: "permissive", docs: theMesh(lenient + ", " + viaEgress), rows: rows(waits)},
+		{what: "permissive", docs: theMesh(lenient + ", " + viaEgress), rows: rows()},
 		{what: "permissive, nobody is let in", docs: theMesh(lenient+", "+viaEgress) + permission("all", "", "", "Deny"), rows: []row{
-			{what: "HTTP", to: "backend.mesh:80", say: get, want: "403", pending: "permissions do not hold in permissive meshes"},
-			{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, pending: "permissions do not hold in permissive meshes"},
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: "403"},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: closed},
 		}},
-		{what: "permissive by MeshTLS", docs: policy("MeshTLS", "soft", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {mode: Permissive}}]}"), rows: rows("")},
+		{what: "permissive by MeshTLS", docs: policy("MeshTLS", "soft", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {mode: Permissive}}]}"), rows: rows()},
 		{what: "strict by MeshTLS", docs: theMesh(lenient+", "+viaEgress) + policy("MeshTLS", "hard", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {mode: Strict}}]}"), rows: []row{
-			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, pending: "clients of permissive meshes speak plain text"},
-			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432", pending: "clients of permissive meshes speak plain text"},
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 		}},
 		{what: "TLS 1.3", docs: policy("MeshTLS", "new", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {tlsVersion: {min: TLS13}}}]}"), rows: []row{
 			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},

@@ -19,7 +19,6 @@ func shapes() []scene {
 		r.headers = map[string]string{name: value}
 		return r
 	}
-	const chance = "faults and limits are not explained"
 	return []scene{{what: "timeouts", docs: policy("MeshTimeout", "short", to("backend", "{http: {requestTimeout: 50ms}}")), rows: []row{
 		plain("in time", backends),
 		lost(with(plain("too late", "504"), "x-wait", "1"), "how long a server takes"),
@@ -48,7 +47,7 @@ func shapes() []scene {
 		with(plain("another", backends), "x-user", "2"),
 	}}, {what: "faults", docs: policy("MeshFaultInjection", "broken", from("backend", "web", "{http: [{abort: {httpStatus: 418, percentage: 100}}]}")) +
 		policy("MeshFaultInjection", "slow", from("calls", "", "{http: [{delay: {value: 20ms, percentage: 100}}]}")), rows: []row{
-		{what: "aborted", to: "backend.mesh:80", say: get, want: "418", policies: []string{"MeshFaultInjection/broken"}, pending: chance},
+		{what: "aborted", to: "backend.mesh:80", say: get, want: "418", policies: []string{"MeshFaultInjection/broken"}},
 		{what: "delayed", to: "calls.mesh:80", say: rpc, want: "backend-1/9090", upstream: func(a *answered) bool { return a.took >= 20*time.Millisecond }},
 	}}, {what: "faults for others", docs: policy("MeshFaultInjection", "broken", from("backend", "db", "{http: [{abort: {httpStatus: 418, percentage: 100}}]}")), rows: []row{
 		plain("nothing", backends),
@@ -95,7 +94,7 @@ func patches() []scene {
 		{what: "HTTP beside it", to: "backend.mesh:80", say: get, want: backends},
 	}}, {what: "a listener that Envoy does not take", docs: patch("p", `{networkFilter: {operation: Patch, match: {name: envoy.filters.network.tcp_proxy, listenerTags: {kuma.io/service: db}}, value: "name: envoy.filters.network.tcp_proxy\ntypedConfig:\n  '@type': type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy\n  cluster: left"}}, `+
 		`{listener: {operation: Patch, match: {tags: {kuma.io/service: db}}, value: "accessLog: [{name: envoy.access_loggers.file, typedConfig: {'@type': type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog, path: /tmp/x.log, logFormat: {textFormatSource: {inlineString: '%LATE%'}}}}]"}}`), rows: []row{
-		{what: "what it was before", to: "db.mesh:80", say: aLine, want: "backend-2/5432", pending: "explained is what is computed, though the agent withholds it"},
+		{what: "what it was before", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 		{what: "HTTP beside it", to: "backend.mesh:80", say: get, want: backends},
 	}}}
 }

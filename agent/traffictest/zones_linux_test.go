@@ -48,6 +48,7 @@ func TestTrafficZones(t *testing.T) {
 		{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-1/5432"},
 		{what: "TCP, closed by half", to: "db.mesh:80", say: halfway, body: mega, want: "backend-1/5432", upstream: sized(mega)},
 	} {
+		r.elsewhere = true
 		t.Run(r.what, func(t *testing.T) { r.run(t, w) })
 	}
 	agenttest.ByAPI(t, east.Store(), permission("all", "", "", "Deny"))
@@ -58,6 +59,7 @@ func TestTrafficZones(t *testing.T) {
 		{what: "HTTP denied there", to: "backend.mesh:80", say: get, want: "403", beyond: "what the other zone says"},
 		{what: "TCP denied there", to: "db.mesh:80", say: aLine, want: closed, beyond: "what the other zone says"},
 	} {
+		r.elsewhere = true
 		t.Run(r.what, func(t *testing.T) { r.run(t, w) })
 	}
 }

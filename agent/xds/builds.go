@@ -73,11 +73,16 @@ func eachExtension(n *core.Node, fn func(category, typeName string)) {
 	}
 }
 
+// nodeOf returns what is known of a node; nil where it was never connected and has no config.
+func (s *Server) nodeOf(key node.Key) *proxyNode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[key]
+}
+
 // Peer returns who is at the other end of the newest stream of a node; false where there is none, or its client is no Envoy.
 func (s *Server) Peer(key node.Key) (access.Peer, bool) {
-	s.mu.Lock()
-	n := s.nodes[key]
-	s.mu.Unlock()
+	n := s.nodeOf(key)
 	if n == nil {
 		return access.Peer{}, false
 	}
@@ -88,9 +93,7 @@ func (s *Server) Peer(key node.Key) (access.Peer, bool) {
 
 // Build returns what the client of a node says of itself; nil where it is not known. It is not changed.
 func (s *Server) Build(key node.Key) *finding.Build {
-	s.mu.Lock()
-	n := s.nodes[key]
-	s.mu.Unlock()
+	n := s.nodeOf(key)
 	if n == nil {
 		return nil
 	}

@@ -114,9 +114,7 @@ func (n *proxyNode) outdated() bool {
 // Listeners returns the listeners that the client of a node has accepted last, sorted by name. They tell which addresses
 // it has left. The list must not be changed.
 func (s *Server) Listeners(key node.Key) []*draft.Resource {
-	s.mu.Lock()
-	n := s.nodes[key]
-	s.mu.Unlock()
+	n := s.nodeOf(key)
 	if n == nil {
 		return nil
 	}

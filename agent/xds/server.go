@@ -292,9 +292,7 @@ type Config struct {
 func (s *Server) Publish(configs map[node.Key]Config) {
 	var later []func() // log lines: no node waits for those of another one
 	for key, cfg := range configs {
-		s.mu.Lock()
-		n := s.nodes[key]
-		s.mu.Unlock()
+		n := s.nodeOf(key)
 		if n == nil {
 			continue
 		}

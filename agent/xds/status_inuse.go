@@ -24,9 +24,7 @@ type Draining struct {
 
 // InUse returns what the client of a node has, nil when none is connected or no config was published for it.
 func (s *Server) InUse(key node.Key) *InUse {
-	s.mu.Lock()
-	n := s.nodes[key]
-	s.mu.Unlock()
+	n := s.nodeOf(key)
 	if n == nil {
 		return nil
 	}

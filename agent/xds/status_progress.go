@@ -226,9 +226,7 @@ func (s *Server) Progress() []Progress {
 // Attribute says which policies of a revision shape the resource of a rejection, the most likely cause first; none is
 // possible. It does nothing when the resource is not refused in these bytes any more.
 func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
-	s.mu.Lock()
-	n := s.nodes[r.Node]
-	s.mu.Unlock()
+	n := s.nodeOf(r.Node)
 	rank := draft.Rank(r.ID.TypeURL)
 	if n == nil || rank < 0 {
 		return

@@ -270,6 +270,9 @@ func (a *app) proxyText(p *client.Proxy) error {
 			}
 		}
 	}
+	if n := p.RefusedConnections; n != nil && *n > 0 {
+		printf(a.stdout, "\nrefused: %d connections to destinations outside of the mesh since Envoy started; see nearside passthrough suggest --dataplane %s\n", *n, p.Name)
+	}
 	return a.inForce(p.InForce)
 }
 

@@ -69,6 +69,13 @@ func (a *app) printStatus(s *client.Status) error {
 	if r := s.Refused; r.Total > 0 {
 		printf(w, "refused    %d streams, the latest %s ago: %s\n", r.Total, age(r.At), r.Reason)
 	}
+	if list := s.RefusedConnections; len(list) > 0 {
+		first := each(list[:min(len(list), 5)], func(p client.ProxyRefusals) string { return fmt.Sprintf("%d by %s/%s", p.Count, p.Mesh, p.Name) })
+		if more := len(list) - len(first); more > 0 {
+			first = append(first, fmt.Sprintf("and more by %d others", more))
+		}
+		printf(w, "outside    connections were refused: %s; see nearside passthrough suggest\n", strings.Join(first, ", "))
+	}
 	printf(w, "files      %d\n", len(s.Files))
 	for _, f := range s.Files {
 		if f.Missing != "" {

@@ -81,6 +81,9 @@ func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace 
 	if step.Level == LevelHTTPFilter {
 		w.trace.Status = 403
 	}
+	if w.conn.First == ServerFirst && step.Level == LevelNetworkFilter {
+		return w.end(Denied, step.Level, "UAEX", "RBAC denies it when the client's first byte comes, and what the server says before is heard: %s", d.text())
+	}
 	return w.end(Denied, step.Level, "UAEX", "RBAC denies it: %s", d.text())
 }
 

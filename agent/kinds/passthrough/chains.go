@@ -193,7 +193,7 @@ func manager(c *chain) *draft.HTTP {
 	return &draft.HTTP{
 		Message: &hcmv3.HttpConnectionManager{
 			StatPrefix: c.statistics(), InternalAddressConfig: draft.InternalAddresses,
-			HttpProtocolOptions: &corev3.Http1ProtocolOptions{AcceptHttp_10: true}, // else Envoy answers 426
+			HttpProtocolOptions: draft.HTTP10,
 		},
 		Filters: draft.PlainFilters,
 		Routes:  routes,

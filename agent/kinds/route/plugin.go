@@ -211,6 +211,7 @@ func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 	out := &draft.HTTP{
 		Message: &hcmv3.HttpConnectionManager{
 			StatPrefix: draft.StatName(name), NormalizePath: wrapperspb.Bool(true), InternalAddressConfig: draft.InternalAddresses,
+			HttpProtocolOptions: draft.HTTP10,
 		},
 		Filters: draft.PlainFilters,
 		Routes: &routev3.RouteConfiguration{
@@ -218,6 +219,9 @@ func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 			VirtualHosts: []*routev3.VirtualHost{{Name: name, Domains: []string{"*"}, Routes: routes}},
 		},
 		Headers: r.o.Headers,
+	}
+	if r.o.Service.External && protocol == string(mesh.ProtocolHTTP) {
+		out.Message.UpgradeConfigs = draft.WebSockets
 	}
 	if protocol == string(mesh.ProtocolGRPC) {
 		out.Filters = draft.GRPCFilters

@@ -11,6 +11,8 @@ import (
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	netrbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
@@ -27,6 +29,9 @@ const (
 	FilterHTTP    = "envoy.filters.http.rbac"
 	FilterNetwork = "envoy.filters.network.rbac"
 )
+
+// clusterNobody is a cluster without endpoints: Envoy closes at once what is sent there.
+const clusterNobody = "nearside:nobody"
 
 // Plugin declares the kind and its effect, beside the kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
@@ -68,7 +73,10 @@ func apply(c *policy.Context, d *draft.Draft) {
 		warnOpen(c, rules, l)
 		for _, ch := range l.Chains {
 			if ch.TLS && !slices.ContainsFunc(ch.Network, func(e draft.Extension) bool { return e.Name == FilterNetwork }) {
-				guard(c.View.Name, rules.Inbound(l.Inbound), l, ch)
+				if guard(c.View.Name, rules.Inbound(l.Inbound), l, ch) {
+					continue
+				}
+				closeAtOnce(d, ch)
 			}
 		}
 	}
@@ -84,8 +92,8 @@ func warnOpen(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
 		"to keep others out, set mode STRICT in the Mesh or a MeshTLS", l.Port)
 }
 
-// guard admits to a chain whom rules, which may be nil, admit.
-func guard(mesh string, rules *policy.InboundRules, l *draft.Listener, ch *draft.Chain) {
+// guard admits to a chain whom rules, which may be nil, admit. It reports whether they admit anybody.
+func guard(mesh string, rules *policy.InboundRules, l *draft.Listener, ch *draft.Chain) bool {
 	var list []*policy.Rule
 	if rules != nil {
 		list = principalRules(rules)
@@ -93,10 +101,27 @@ func guard(mesh string, rules *policy.InboundRules, l *draft.Listener, ch *draft
 	enforced, shadow := fromRules(mesh, list)
 	if ch.HTTP == nil {
 		GuardConnections(l, ch, enforced, shadow)
-		return
+		return len(enforced.Policies) > 0
 	}
 	f := draft.Extension{Name: FilterHTTP, Message: &httprbacv3.RBAC{Rules: enforced, ShadowRules: shadow}}
 	ch.HTTP.Filters = slices.Concat([]draft.Extension{f}, ch.HTTP.Filters)
+	return len(enforced.Policies) > 0
+}
+
+// closeAtOnce makes a chain that admits nobody dial no server. Envoy's filter decides when the client's first byte comes, and
+// the server is dialled before: one that speaks first would be heard until then.
+func closeAtOnce(d *draft.Draft, ch *draft.Chain) {
+	tcp, ok := proto.Clone(ch.TCP).(*tcpv3.TcpProxy)
+	if !ok || ch.TCP == nil {
+		return
+	}
+	tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: clusterNobody}
+	ch.TCP = tcp
+	if !slices.ContainsFunc(d.Clusters, func(c *draft.Cluster) bool { return c.Message.GetName() == clusterNobody }) {
+		c := toolkit.StaticCluster(clusterNobody, Kind, nil)
+		c.Message.LoadAssignment.Endpoints = nil
+		d.Clusters = append(d.Clusters, c)
+	}
 }
 
 // guardOutside guards destinations outside of the mesh. Of an ExternalService the policies decide that are about its

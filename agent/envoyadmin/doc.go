@@ -1,0 +1,150 @@
+// Package envoyadmin asks Envoys over their admin sockets. An Envoy is asked only where its socket is certain to be its own,
+// and what it answers is taken for what any process may have said: an answer is bounded in time and size, and one that is not
+// well formed is an error. It starts no goroutine.
+package envoyadmin
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/access"
+)
+
+// Bounds of one answer.
+const (
+	timeout   = time.Second
+	maxAnswer = 1 << 20 // bytes, header included
+	maxCount  = 1 << 40 // of a counter: no Envoy comes that far, and sums stay within 64 bits
+)
+
+// Envoy is one whose admin socket lies where the bootstrap puts it: DIR/UID/ID.sock, with the user of its xDS stream.
+type Envoy struct {
+	Dir  string      // with a directory for each user, to which that user alone can write
+	ID   string      // its node id
+	Peer access.Peer // of its xDS stream
+}
+
+// checkPeers says whether who answers is who has the stream.
+func checkPeers(asked, stream access.Peer) error {
+	if asked.UID != stream.UID || asked.PID != stream.PID {
+		return fmt.Errorf("the admin socket is that of %s, the xDS stream that of %s", asked, stream)
+	}
+	return nil
+}
+
+// get returns the body of the answer to a path.
+func (e Envoy) get(ctx context.Context, path string) (string, error) {
+	if !e.Peer.Local || e.Peer.Foreign || e.Peer.PID <= 0 {
+		return "", fmt.Errorf("the admin socket of %s cannot be told: the xDS stream is that of %s", e.ID, e.Peer)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c, err := e.dial(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	deadline, _ := ctx.Deadline()
+	if err := c.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n", path); err != nil {
+		return "", err
+	}
+	in := &io.LimitedReader{R: c, N: maxAnswer}
+	res, err := http.ReadResponse(bufio.NewReader(in), nil)
+	var body []byte
+	if err == nil {
+		body, err = io.ReadAll(res.Body)
+	}
+	switch {
+	case in.N <= 0:
+		return "", fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	case errors.Is(err, net.ErrClosed), isTimeout(err):
+		return "", fmt.Errorf("no answer within %v", timeout)
+	case err != nil:
+		return "", fmt.Errorf("the answer is not HTTP: %w", err)
+	case res.StatusCode != http.StatusOK:
+		return "", fmt.Errorf("the answer has status %d", res.StatusCode)
+	}
+	return string(body), nil
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// counters returns the used counters of which the whole name matches a regular expression.
+func (e Envoy) counters(ctx context.Context, filter *regexp.Regexp) (map[string]uint64, error) {
+	body, err := e.get(ctx, "/stats?usedonly&type=Counters&filter="+url.QueryEscape(filter.String()))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]uint64{}
+	for line := range strings.Lines(body) {
+		name, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		v, err := strconv.ParseUint(text, 10, 64)
+		if err != nil || v > maxCount || !filter.MatchString(name) {
+			return nil, errors.New("the answer is not a list of the counters that were asked for")
+		}
+		out[name] = v
+	}
+	return out, nil
+}
+
+// refusing are the counters of connections that no filter chain takes, and of those that are led to a cluster without endpoints, as
+// a closed passthrough does.
+var refusing = regexp.MustCompile(`^(listener\..+\.no_filter_chain_match|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
+
+// passthrough is what the names of the listeners begin with at which connections to unknown destinations arrive.
+const passthrough = "outbound:passthrough:"
+
+// Refused returns how many connections to destinations outside of the mesh the Envoy has refused since it started.
+func (e Envoy) Refused(ctx context.Context) (uint64, error) {
+	stats, err := e.counters(ctx, refusing)
+	if err != nil {
+		return 0, err
+	}
+	var sum uint64
+	unchained := map[string]uint64{} // by the name that statistics have of a listener
+	for name, v := range stats {
+		if at, ok := strings.CutPrefix(name, "listener."); ok {
+			unchained[strings.TrimSuffix(at, ".no_filter_chain_match")] = v
+		} else {
+			sum += v
+		}
+	}
+	if len(unchained) == 0 {
+		return sum, nil
+	}
+	body, err := e.get(ctx, "/listeners")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(body) {
+		name, at, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "::")
+		if !strings.HasPrefix(name, passthrough) {
+			continue
+		}
+		addr, err := netip.ParseAddrPort(at)
+		if err != nil {
+			return 0, errors.New("the answer is not a list of listeners")
+		}
+		stat := strings.ReplaceAll(addr.String(), ":", "_")
+		sum += unchained[stat]
+		delete(unchained, stat)
+	}
+	return sum, nil
+}

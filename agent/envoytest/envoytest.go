@@ -1,0 +1,125 @@
+// Package envoytest finds the Envoy of this machine and runs it for tests.
+package envoytest
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is how long an Envoy may take until it is live: far longer than on a busy machine.
+const patience = time.Minute
+
+// Look returns the path of the Envoy that ENVOY_BIN names or that is on PATH; "" where there is none.
+func Look() string {
+	if path := os.Getenv("ENVOY_BIN"); path != "" {
+		return path
+	}
+	path, err := exec.LookPath("envoy")
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// Find is [Look] for a test that is skipped where there is no Envoy.
+func Find(t testing.TB) string {
+	t.Helper()
+	path := Look()
+	if path == "" {
+		t.Skip("skipped: there is no Envoy: set ENVOY_BIN or put envoy on PATH (make envoy installs one)")
+	}
+	return path
+}
+
+// Process is an Envoy that runs.
+type Process struct {
+	client *http.Client
+	stop   func()
+	ended  chan struct{} // closed when the process has ended
+}
+
+// Start runs an Envoy until the test ends, or until [Process.Stop], and returns when it is live. The bootstrap is made for the path of the
+// socket of its admin interface, which is admin, or one of its own where that is empty.
+func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byte, error)) *Process {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "envoy") // not that of the test, since a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	boot, log := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "log")
+	if admin == "" {
+		admin = filepath.Join(dir, "admin.sock")
+	}
+	text, err := bootstrap(admin)
+	if err == nil {
+		err = os.WriteFile(boot, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, path, "-c", boot, "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", log)
+	if err := cmd.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	e := &Process{ended: make(chan struct{}), client: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", admin)
+		}}}}
+	go func() {
+		_ = cmd.Wait() // it is killed
+		close(e.ended)
+	}()
+	e.stop = sync.OnceFunc(func() { cancel(); <-e.ended })
+	t.Cleanup(func() {
+		e.stop()
+		if t.Failed() {
+			said, _ := os.ReadFile(log)
+			t.Logf("Envoy's log:\n%s", said)
+		}
+	})
+	e.live(t)
+	return e
+}
+
+func (e *Process) live(t testing.TB) {
+	t.Helper()
+	tick, limit := time.NewTicker(20*time.Millisecond), time.After(patience) // Envoy tells nobody when it is live
+	defer tick.Stop()
+	for {
+		if status, _ := e.Admin("/ready"); status == http.StatusOK {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-e.ended:
+			t.Fatal("Envoy has ended before it was live")
+		case <-limit:
+			t.Fatalf("Envoy is not live after %s", patience)
+		}
+	}
+}
+
+// Stop kills the Envoy and waits until it has ended.
+func (e *Process) Stop() { e.stop() }
+
+// Admin asks the admin interface, and returns the status and the body; 0 where it does not answer.
+func (e *Process) Admin(path string) (int, string) {
+	resp, err := e.client.Get("http://envoy" + path)
+	if err != nil {
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}

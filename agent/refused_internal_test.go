@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+func proxyOf(id string, pid int32) xds.ProxyStatus {
+	return xds.ProxyStatus{NodeID: id, Flavor: node.FlavorEnvoy, Streams: 1, Peer: access.Peer{Local: true, PID: pid}}
+}
+
+// TestRefusedCounts has Envoys come, go and start anew.
+func TestRefusedCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proxies := []xds.ProxyStatus{proxyOf("default.web", 1), proxyOf("default.api", 2)}
+		says := map[string]uint64{"default.web": 3, "default.api": 4}
+		asked := 0
+		var mu sync.Mutex
+		r := newRefused(func() []xds.ProxyStatus { return proxies }, "", slog.New(slog.DiscardHandler))
+		r.ask = func(_ context.Context, p *xds.ProxyStatus) (uint64, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked++
+			return says[p.NodeID], nil
+		}
+		read := func(want string) {
+			t.Helper()
+			of, total := r.read()
+			if got := fmt.Sprint(of, total); got != want {
+				t.Errorf("%s; want %s", got, want)
+			}
+		}
+		read("map[default.api:4 default.web:3] 7")
+		says["default.web"] = 5
+		read("map[default.api:4 default.web:3] 7") // not asked so soon
+		if asked != 2 {
+			t.Errorf("asked %d times, want 2", asked)
+		}
+		time.Sleep(refusedFor)
+		read("map[default.api:4 default.web:5] 9")
+		proxies[0].Peer.PID, says["default.web"] = 9, 6 // counts from 0 again
+		time.Sleep(refusedFor)
+		read("map[default.api:4 default.web:6] 15")
+		proxies = proxies[:1]
+		time.Sleep(refusedFor)
+		read("map[default.web:6] 15")
+		proxies[0].Flavor = node.FlavorGRPC
+		time.Sleep(refusedFor)
+		read("map[] 15")
+	})
+}
+
+// TestRefusedByMany has more Envoys that never answer than can be asked at once.
+func TestRefusedByMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var proxies []xds.ProxyStatus
+		for i := range 100 {
+			proxies = append(proxies, proxyOf(fmt.Sprintf("default.a%d", i), int32(i+1)))
+		}
+		good := proxyOf("default.z", 1000)
+		var logs bytes.Buffer
+		r := newRefused(func() []xds.ProxyStatus { return append(proxies[:len(proxies):len(proxies)], good) }, "", slog.New(slog.NewTextHandler(&logs, nil)))
+		r.ask = func(_ context.Context, p *xds.ProxyStatus) (uint64, error) {
+			if p.NodeID == good.NodeID {
+				return 1, nil
+			}
+			time.Sleep(time.Second)
+			return 0, errors.New("no answer")
+		}
+		for range 200 {
+			began := time.Now()
+			r.read()
+			if d := time.Since(began); d > 3*time.Second {
+				t.Fatalf("reading took %v", d)
+			}
+			time.Sleep(refusedFor)
+		}
+		if of, total := r.read(); of[good.NodeID] != 1 || total != 1 || len(of) != 1 {
+			t.Errorf("%v, %d in all", of, total)
+		}
+		if n := strings.Count(logs.String(), "does not tell"); n != len(proxies) {
+			t.Errorf("said %d times, want once of each of %d", n, len(proxies))
+		}
+	})
+}
