@@ -1,0 +1,94 @@
+package rotation_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// writerVariable makes the test's binary a writer into the file that it names.
+const writerVariable = "ROTATION_TEST_WRITER"
+
+// writeUntilKilled writes numbered lines and prints the number of each one that is stored.
+func writeUntilKilled(path string) int {
+	f, err := rotation.Open(rotation.Options{Path: path, Compress: true}.WithMaxBytes(4096))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	go f.Run(context.Background())
+	for i := 0; ; i++ {
+		if _, err := f.Write(context.Background(), []byte(lines(i, i+1))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		fmt.Println(i)
+	}
+}
+
+// TestKilledUnderLoad: a writer is killed, and what it has stored is there. A line that was torn meanwhile gets its LF, is
+// counted, and the lines after it are whole. The lock has ended with the process.
+func TestKilledUnderLoad(t *testing.T) {
+	path := newPath(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), writerVariable+"="+path)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stored := -1
+	for in := bufio.NewScanner(out); in.Scan(); {
+		if _, err := fmt.Sscan(in.Text(), &stored); err != nil {
+			t.Fatal(err)
+		}
+		if stored == 3000 {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cmd.Wait()
+	if stored < 3000 {
+		t.Fatalf("the writer ended after line %d", stored)
+	}
+	half, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = half.WriteString("half of a li")
+		half.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, rotation.Options{Path: path, Compress: true}.WithMaxBytes(4096))
+	write(t, f, "after\n")
+	if s := f.Stats(); s.TornTails != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	// A backup may be there plain and compressed, when the writer ended between.
+	var all []string
+	for _, name := range backups(t, path) {
+		if plain := strings.TrimSuffix(name, ".gz"); plain != name && exists(sibling(path, plain)) {
+			continue
+		}
+		all = append(all, read(t, sibling(path, name)))
+	}
+	got, ok := strings.CutSuffix(strings.Join(append(all, read(t, path)), ""), "half of a li\nafter\n")
+	count := strings.Count(got, "\n")
+	if !ok || count <= stored || got != lines(0, count) {
+		t.Errorf("%d lines are stored, %d there, last %q", stored+1, count, got[max(0, len(got)-100):])
+	}
+}

@@ -1,0 +1,34 @@
+package rotation
+
+import (
+	"errors"
+	"math"
+
+	"golang.org/x/sys/unix"
+)
+
+// renameNoReplace renames a file in a directory, and fails with EEXIST where the new name is in use. A file system that
+// cannot do that in one step is asked first; the lock keeps everybody else of this package away meanwhile.
+func renameNoReplace(dir int, from, to string) error {
+	err := unix.Renameat2(dir, from, dir, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
+		return renameIfFree(dir, from, to)
+	}
+	return err
+}
+
+// datasync forces what was written to the disk, with the size of the file but not its times.
+func datasync(fd int) error { return unix.Fdatasync(fd) }
+
+// freeBytes returns the space that this user can still fill.
+func freeBytes(fd int) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return 0, err
+	}
+	free := st.Bavail
+	if size := uint64(max(st.Bsize, 1)); free > math.MaxInt64/size {
+		return math.MaxInt64, nil
+	}
+	return int64(free * uint64(st.Bsize)), nil
+}
