@@ -163,7 +163,10 @@ func partGoodCases() []goodCase {
 		{86, "a table of one", func(b *base) {
 			proto.Merge(b.static, of(&clusterv3.Cluster{}, `{"lbPolicy": "MAGLEV", "maglevLbConfig": {"tableSize": 1}}`))
 		}},
-		{87, "old and new options together", func(b *base) { b.eds.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{} }},
+		{87, "old and new options together", func(b *base) {
+			//lint:ignore SA1019 Envoy still reads it
+			b.eds.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
+		}},
 		{108, "an authorization service that is not there", func(b *base) {
 			b.prepend(filterOf("ext_authz.v3.ExtAuthz", `"grpcService": {"envoyGrpc": {"clusterName": "any"}}, "transportApiVersion": "V3"`))
 		}},

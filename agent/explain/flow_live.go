@@ -154,9 +154,7 @@ func (t *Traffic) plainAddress(p *flowProxy, flow *Flow, d *dialled) {
 	if to, ok := t.inboundAt(d.dst); ok {
 		if r := t.mesh.View.Dataplane(to.dataplane); r != nil {
 			if spec, ok := r.Spec.(*resource.Dataplane); ok {
-				for _, s := range t.mesh.View.ProxyTags(spec)[resource.TagService] {
-					flow.Bypasses = append(flow.Bypasses, s)
-				}
+				flow.Bypasses = append(flow.Bypasses, t.mesh.View.ProxyTags(spec)[resource.TagService]...)
 			}
 		}
 	}

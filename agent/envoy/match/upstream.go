@@ -152,12 +152,14 @@ func (u *Upstream) rewriteHost(a *routev3.RouteAction, entry *routev3.WeightedCl
 func firstHostname(c *clusterv3.Cluster) string {
 	looked := c.GetType() == clusterv3.Cluster_STRICT_DNS || c.GetType() == clusterv3.Cluster_LOGICAL_DNS
 	for _, l := range c.GetLoadAssignment().GetEndpoints() {
-		for _, e := range l.GetLbEndpoints() {
-			if name := e.GetEndpoint().GetHostname(); name != "" || !looked {
-				return name
-			}
-			return e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress()
+		if len(l.GetLbEndpoints()) == 0 {
+			continue
 		}
+		e := l.GetLbEndpoints()[0].GetEndpoint()
+		if name := e.GetHostname(); name != "" || !looked {
+			return name
+		}
+		return e.GetAddress().GetSocketAddress().GetAddress()
 	}
 	return ""
 }
