@@ -49,7 +49,10 @@ func connected(t *testing.T, attr *syscall.SysProcAttr) caller {
 		t.Fatal(err)
 	}
 	binary, path := filepath.Join(dir, "caller"), filepath.Join(dir, "s")
-	if err := os.WriteFile(binary, self, 0o755); err != nil {
+	syscall.ForkLock.RLock() // a process that starts meanwhile would keep the file open, and it could not be run
+	err = os.WriteFile(binary, self, 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("unix", path)

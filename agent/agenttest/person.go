@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -83,16 +85,34 @@ func People(t *testing.T) func(uid uint32, groups ...uint32) *Person {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to act as other users")
 	}
-	self, err := os.Executable()
-	Do(t, err)
-	text, err := os.ReadFile(self)
-	Do(t, err)
 	dir := ShortDir(t)
 	binary := filepath.Join(dir, "person")
-	Do(t, os.Chmod(dir, 0o755), os.WriteFile(binary, text, 0o755))
+	Do(t, os.Chmod(dir, 0o755))
+	Program(t, binary)
 	return func(uid uint32, groups ...uint32) *Person {
 		return &Person{t, binary, &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}, fmt.Sprint(uid)}
 	}
+}
+
+// Program puts the test's program at a path that is free, where other users can run it. It is linked, and copied only where that cannot be
+// done: a process that another goroutine starts while the copy is written would keep it open, and it could not be run
+// ("text file busy").
+func Program(t testing.TB, path string) {
+	t.Helper()
+	self, err := os.Executable()
+	Do(t, err)
+	err = os.Link(self, path)
+	if err == nil {
+		return
+	}
+	if errors.Is(err, fs.ErrExist) {
+		t.Fatal(err) // to write there is to write into the program itself
+	}
+	text, err := os.ReadFile(self)
+	Do(t, err)
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	Do(t, os.WriteFile(path, text, 0o755))
 }
 
 // Try has the person do something in a process of his own.

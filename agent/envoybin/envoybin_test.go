@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,7 +51,10 @@ spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connect
 func fakeEnvoy(t *testing.T, script string) *envoybin.Binary {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "envoy")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+	syscall.ForkLock.RLock() // a process that starts meanwhile would keep the file open, and it could not be run
+	err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	e, err := envoybin.Find(func(string) string { return path }, false)

@@ -187,7 +187,9 @@ func another(t *testing.T, uid uint32, groups []uint32, args ...string) *exec.Cm
 	if err := os.Link(self, bin); err != nil {
 		b, err := os.ReadFile(self)
 		if err == nil {
+			syscall.ForkLock.RLock() // a process that starts meanwhile would keep the file open, and it could not be run
 			err = os.WriteFile(bin, b, 0o755)
+			syscall.ForkLock.RUnlock()
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 )
 
@@ -75,20 +76,8 @@ func TestAccessOfAnotherUser(t *testing.T) {
 		t.Skip("only root can start a process of another user")
 	}
 	socket := accessSocket(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	bin := filepath.Join(filepath.Dir(socket), "nearside")
-	if err := os.Link(self, bin); err != nil {
-		b, err := os.ReadFile(self)
-		if err == nil {
-			err = os.WriteFile(bin, b, 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	agenttest.Program(t, bin)
 	for _, c := range []struct {
 		line, in string
 		code     int

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/secrettest"
 )
@@ -196,14 +197,9 @@ func asUser(t *testing.T, dir string, uid uint32) func(*exec.Cmd) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start a process under another user id")
 	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Skip(err)
-	}
-	program := filepath.Join(dir, "program")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(program, self, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	program := filepath.Join(dir, fmt.Sprintf("program-%d", uid))
+	agenttest.Do(t, os.Chmod(dir, 0o755))
+	agenttest.Program(t, program)
 	return func(c *exec.Cmd) {
 		c.Path, c.Dir = program, "/"
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
