@@ -119,7 +119,7 @@ func (w *world) send(t testing.TB, r *row, at netip.AddrPort) *wire {
 	defer tick.Stop()
 	agenttest.Await(t, "the proxy "+p.id+" has logged or counted the connection, with which came: "+x.got, tick.C, func() bool {
 		x.record, x.recorded = w.records.find(p.id, x.peer)
-		if !x.recorded || x.record.Chain == "" || x.record.Chain == "-" {
+		if x.got == closed && (!x.recorded || x.record.Chain == "" || x.record.Chain == "-") {
 			x.unchained = p.unchained(t) > before
 		}
 		return x.recorded || x.unchained

@@ -121,7 +121,8 @@ func (p *proxy) sum(t testing.TB, filter string) uint64 {
 	return out
 }
 
-// unchained counts the connections that no filter chain has taken, and those that were closed while listener filters waited.
+// unchained counts the connections that no filter chain has taken, and those for which listener filters waited in vain: some of
+// these go on.
 func (p *proxy) unchained(t testing.TB) uint64 {
 	return p.sum(t, `no_filter_chain_match$|downstream_pre_cx_timeout$`)
 }

@@ -99,7 +99,7 @@ func passthroughs() []scene {
 			tls("TLS outside of the inner network", outer, "outer.example.net", closed),
 			{what: "a server that speaks first, where that is said", to: mysql, say: nothing, want: "mysql"},
 			{what: "a server that speaks first, and is allowed as TCP", to: mysqlNext, say: nothing, want: "next-mysql"},
-			{what: "a server that speaks first, beside HTTP", to: mysqlOn80, say: nothing, want: "mysql-on-80", pending: "an inspector waits for 15 s"},
+			{what: "a server that speaks first, beside HTTP", to: mysqlOn80, say: nothing, want: "mysql-on-80"},
 			web("a service of the mesh", "backend.mesh:80", "", backends),
 			plain("TCP of the mesh", "db.mesh:80", "backend-2/5432"),
 		}},

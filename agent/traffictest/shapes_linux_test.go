@@ -46,9 +46,9 @@ func shapes() []scene {
 		with(plain("one", backends), "x-user", "1"),
 		with(plain("another", backends), "x-user", "2"),
 	}}, {what: "faults", docs: policy("MeshFaultInjection", "broken", from("backend", "web", "{http: [{abort: {httpStatus: 418, percentage: 100}}]}")) +
-		policy("MeshFaultInjection", "slow", from("calls", "", "{http: [{delay: {value: 20ms, percentage: 100}}]}")), rows: []row{
+		policy("MeshFaultInjection", "slow", from("calls", "", "{http: [{delay: {value: 50ms, percentage: 100}}]}")), rows: []row{
 		{what: "aborted", to: "backend.mesh:80", say: get, want: "418", policies: []string{"MeshFaultInjection/broken"}},
-		{what: "delayed", to: "calls.mesh:80", say: rpc, want: "backend-1/9090", upstream: func(a *answered) bool { return a.took >= 20*time.Millisecond }},
+		{what: "delayed", to: "calls.mesh:80", say: rpc, want: "backend-1/9090", upstream: func(a *answered) bool { return a.took >= 30*time.Millisecond }},
 	}}, {what: "faults for others", docs: policy("MeshFaultInjection", "broken", from("backend", "db", "{http: [{abort: {httpStatus: 418, percentage: 100}}]}")), rows: []row{
 		plain("nothing", backends),
 	}}, {what: "rate limits", docs: policy("MeshRateLimit", "few", from("calls", "", "{local: {http: {requestRate: {num: 1, interval: 1h}, onRateLimit: {status: 423}}}}")) +
