@@ -196,6 +196,26 @@ func TestConfigFileThatIsNone(t *testing.T) {
 	}
 }
 
+// shown is what is shown of a config, which must be read back to the same.
+func shown(t *testing.T, cfg *config.Config, with config.Origins) string {
+	t.Helper()
+	text, err := cfg.YAML(with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, faults := agenttest.LoadConfig(t, string(text), nil, nil)
+	if faults != nil {
+		t.Fatalf("faults: %v\n%s", faults, text)
+	}
+	if d := cmp.Diff(cfg, again); d != "" {
+		t.Errorf("(-shown +read):\n%s\n%s", d, text)
+	}
+	if c := cfg.Changes(again); c != nil {
+		t.Errorf("changes: %v", c)
+	}
+	return string(text)
+}
+
 // TestConfigShow checks that what is shown is read back to the same.
 func TestConfigShow(t *testing.T) {
 	cfg, origins, faults := agenttest.LoadConfig(t, "node: {zone: z}\n", nil, []string{"vips.tag=250.0.0.0/8", "api.socket.mode=0640"})
@@ -203,21 +223,8 @@ func TestConfigShow(t *testing.T) {
 		t.Fatal(faults)
 	}
 	for _, with := range []config.Origins{nil, origins} {
-		text, err := cfg.YAML(with)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, _, faults := agenttest.LoadConfig(t, string(text), nil, nil)
-		if faults != nil {
-			t.Fatalf("faults: %v\n%s", faults, text)
-		}
-		if d := cmp.Diff(cfg, again); d != "" {
-			t.Errorf("(-shown +read):\n%s\n%s", d, text)
-		}
-		if c := cfg.Changes(again); c != nil {
-			t.Errorf("changes: %v", c)
-		}
-		if with != nil && !strings.Contains(string(text), "mode: \"0640\" # flag") {
+		text := shown(t, cfg, with)
+		if with != nil && !strings.Contains(text, "mode: \"0640\" # flag") {
 			t.Errorf("no origin in\n%s", text)
 		}
 	}
