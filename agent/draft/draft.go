@@ -48,6 +48,7 @@ type Service struct {
 	Section  string
 	Port     uint32
 	External bool // its endpoints lie outside the mesh
+	Upgrades bool // requests may become WebSockets on the way there
 }
 
 // Listener is one listener. Message holds everything but the filter chains.

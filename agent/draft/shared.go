@@ -28,6 +28,9 @@ const (
 	NameTLS         = "envoy.transport_sockets.tls"
 )
 
+// websocket is the upgrade to a WebSocket, as its header names it.
+const websocket = "websocket"
+
 // A proxy has thousands of listeners and clusters that are alike but for a few names. What they share stands here: it
 // is one value that many drafts point to, validated and encoded once. Who wants another value replaces the pointer;
 // the values themselves are never changed.
@@ -53,8 +56,12 @@ var (
 		{AddressPrefix: "172.16.0.0", PrefixLen: wrapperspb.UInt32(12)},
 		{AddressPrefix: "127.0.0.1", PrefixLen: wrapperspb.UInt32(32)},
 	}}
-	// WebSockets lets requests become WebSockets, where HTTP/1.1 is spoken on both sides: an inbound takes none over HTTP/2.
-	WebSockets = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}}
+	// WebSockets lets requests become WebSockets.
+	WebSockets = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: websocket}}
+	// NoWebSockets keeps those of one route from it.
+	NoWebSockets = []*routev3.RouteAction_UpgradeConfig{{UpgradeType: websocket, Enabled: wrapperspb.Bool(false)}}
+	// ExtendedCONNECT takes upgrades over HTTP/2 (RFC 8441).
+	ExtendedCONNECT = &corev3.Http2ProtocolOptions{AllowConnect: true}
 	// HTTP10 takes requests of HTTP/1.0, which Envoy answers with 426 by itself.
 	HTTP10 = &corev3.Http1ProtocolOptions{AcceptHttp_10: true}
 	// PlainFilters and GRPCFilters are the HTTP filters of a listener without policies. Appending to them copies.

@@ -38,7 +38,7 @@ func (e *egress) external(m *egressMesh, s *mesh.Service) {
 		if c == nil || !e.take(sni, e.owner(s)) {
 			continue
 		}
-		c.Service = serviceOf(s)
+		c.Service = namedService(s)
 		c.Message.AltStatName = draft.StatName(name)
 		c.Message.ConnectTimeout = seconds(externalConnectTimeout)
 		httpOptions(c, s.Protocol)

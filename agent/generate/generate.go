@@ -115,6 +115,7 @@ type Proxy struct {
 	dataplane *resource.Resource
 	mesh      *resource.Mesh
 	zone      string
+	upgrades  bool // between proxies of the mesh
 	catalog   [32]byte
 	outbounds []mesh.Outbound
 	refs      []endpointRef // the EDS resources, in the order of their names
@@ -195,7 +196,7 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		return nil, err
 	}
 	g := &generator{mesh: in.Mesh, v: v, r: r, dp: dp, flavor: f, memo: memo, d: &draft.Draft{}, sealer: draft.NewSealer(memo.intern), clusters: make(map[string]bool, len(dp.Networking.Outbound)), p: &Proxy{
-		Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, dataplane: r, mesh: v.Spec, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
+		Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, dataplane: r, mesh: v.Spec, upgrades: v.WebSockets, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
 	}, tls: tls, permits: in.Mesh.permits(r)}
 	g.sealer.Inline = in.Inline
 	if match != nil {

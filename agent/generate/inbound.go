@@ -77,7 +77,7 @@ func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 	l.Message.BindToPort = g.bindToPort()
 	l.Chains = g.tls.chains(l.Message, func() *draft.Chain {
 		if protocol.HTTP() {
-			return &draft.Chain{HTTP: inboundHTTP(service.Name, cluster, protocol)}
+			return &draft.Chain{HTTP: g.inboundHTTP(service.Name, cluster, protocol)}
 		}
 		return &draft.Chain{TCP: tcpTo(cluster, cluster, seconds(localIdleTimeout))}
 	})
@@ -152,10 +152,10 @@ func (g *generator) localCluster(inbound int, name, host string, port uint32, se
 	g.d.Clusters = append(g.d.Clusters, c)
 }
 
-func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
+func (g *generator) inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
 	routes := routesOf("inbound:"+service, service, prefixRoute("", cluster))
 	routes.RequestHeadersToRemove = []string{tagsHeader}
-	return &draft.HTTP{
+	out := &draft.HTTP{
 		Filters: httpFilters(p),
 		Message: &hcmv3.HttpConnectionManager{
 			StatPrefix:                  draft.StatName(cluster),
@@ -169,6 +169,10 @@ func inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
 		},
 		Routes: routes,
 	}
+	if g.v.WebSockets && p == mesh.ProtocolHTTP {
+		out.Message.Http2ProtocolOptions = draft.ExtendedCONNECT
+	}
+	return out
 }
 
 func httpFilters(p mesh.Protocol) []draft.Extension {

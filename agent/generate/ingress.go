@@ -104,7 +104,7 @@ func (b *border) arrival(a *arrival, enc *assignment) {
 		return
 	}
 	name := a.mesh + ":" + clusterName(&a.outbound)
-	b.d.Clusters = append(b.d.Clusters, &draft.Cluster{Service: serviceOf(a.outbound.Service), Message: &clusterv3.Cluster{
+	b.d.Clusters = append(b.d.Clusters, &draft.Cluster{Service: namedService(a.outbound.Service), Message: &clusterv3.Cluster{
 		Name: name, AltStatName: draft.StatName(name), ConnectTimeout: seconds(externalConnectTimeout),
 		ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS), EdsClusterConfig: draft.EDS,
 	}})

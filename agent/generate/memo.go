@@ -118,7 +118,7 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 		return p.refresh(v, memo)
 	}
 	// Something about some service is new. Most proxies reach few of them.
-	if p.mesh != v.Spec || p.zone != v.Zone || p.Mesh != v.Name {
+	if p.mesh != v.Spec || p.upgrades != v.WebSockets || p.zone != v.Zone || p.Mesh != v.Name {
 		return nil
 	}
 	outbounds, warnings := m.outbounds(r)

@@ -92,7 +92,7 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 	bind := g.bindToPort()
 	for i := range list {
 		o, p := &list[i], &parts[i]
-		service := serviceOf(o.Service)
+		service := g.serviceOf(o.Service)
 		p.host.Address, p.host.PortSpecifier = o.Address.String(), &p.port
 		p.port.PortValue = o.Port
 		p.socket.SocketAddress = &p.host
@@ -112,7 +112,7 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 		cluster := clusterName(o)
 		p.chain.Message = &p.match
 		if o.Service.Protocol.HTTP() {
-			p.chain.HTTP = http[i].fill(o, cluster, headers)
+			p.chain.HTTP = http[i].fill(o, cluster, headers, service.Upgrades)
 		} else {
 			p.tcpCluster.Cluster = cluster
 			p.tcp.StatPrefix, p.tcp.ClusterSpecifier = draft.StatName(cluster), &p.tcpCluster
@@ -125,7 +125,14 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 }
 
 // serviceOf names a service in a draft.
-func serviceOf(s *mesh.Service) draft.Service {
+func (g *generator) serviceOf(s *mesh.Service) draft.Service {
+	out := namedService(s)
+	// Proxies of the mesh speak HTTP/2 with each other, in which inbounds take upgrades only where the mesh asks for it.
+	out.Upgrades = s.Protocol == mesh.ProtocolHTTP && (s.External || s.Egress || g.v.WebSockets)
+	return out
+}
+
+func namedService(s *mesh.Service) draft.Service {
 	return draft.Service{
 		Kind: s.ID.Kind, Name: s.ID.Name, Protocol: string(s.Protocol), Resource: s.Resource, Section: s.Section,
 		Port: s.Port, External: s.External,
@@ -133,7 +140,7 @@ func serviceOf(s *mesh.Service) draft.Service {
 }
 
 // fill makes the connection manager of an outbound.
-func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Headers) *draft.HTTP {
+func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Headers, upgrades bool) *draft.HTTP {
 	name := o.Service.ID.Name
 	p.prefix.Prefix = "/"
 	p.match.PathSpecifier = &p.prefix
@@ -152,7 +159,7 @@ func (p *httpParts) fill(o *mesh.Outbound, cluster string, headers *draft.Header
 	p.routes.ValidateClusters, p.routes.VirtualHosts = sharedFalse, p.hosts[:]
 	p.manager.StatPrefix, p.manager.NormalizePath = draft.StatName(name), sharedTrue
 	p.manager.InternalAddressConfig, p.manager.HttpProtocolOptions = draft.InternalAddresses, draft.HTTP10
-	if (o.Service.External || o.Service.Egress) && o.Service.Protocol == mesh.ProtocolHTTP {
+	if upgrades {
 		p.manager.UpgradeConfigs = draft.WebSockets
 	}
 	p.http = draft.HTTP{Message: &p.manager, Filters: httpFilters(o.Service.Protocol), Routes: &p.routes, Headers: headers}

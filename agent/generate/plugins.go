@@ -73,7 +73,7 @@ func (g *generator) Destination(from *resource.Resource, ref policy.BackendRef) 
 	if !ok {
 		return policy.Destination{}, false
 	}
-	service, cluster := serviceOf(o.Service), clusterName(&o)
+	service, cluster := g.serviceOf(o.Service), clusterName(&o)
 	if !g.clusters[cluster] {
 		g.serviceCluster(&o, &outboundParts{}, cluster, service)
 	}
@@ -86,7 +86,7 @@ func (g *generator) Lookup(from *resource.Resource, ref policy.BackendRef) (draf
 	if !ok {
 		return draft.Service{}, false
 	}
-	return serviceOf(o.Service), true
+	return g.serviceOf(o.Service), true
 }
 
 // backend finds what a reference leads to, and notes it: the config has to be made anew when that changes.

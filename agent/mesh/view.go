@@ -49,6 +49,8 @@ type View struct {
 	// IPv6 says that proxies listen at the IPv6 addresses of services too; else a resolver must not answer with them.
 	IPv6 bool
 
+	// WebSockets says that requests between proxies of the mesh may become WebSockets: inbounds take upgrades over HTTP/2.
+	WebSockets bool
 	// Switching says that the mutual TLS of the mesh is being switched: inbounds take plain text too, whatever policies say.
 	Switching bool
 
@@ -108,6 +110,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	defer func() { v.prev = nil }()
 	v.egress = v.egresses(set, prev)
 	v.noteEgress()
+	v.WebSockets = v.webSockets()
 	v.dataplanes = v.restrict(v.dataplanes, o.Sidecars, prev)
 	v.indexZones(set.Kind("ZoneIngress"), o.FlatNetwork)
 	ix := indexInbounds(v)

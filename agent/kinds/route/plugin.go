@@ -220,13 +220,25 @@ func (r *Router) Manager(routes []*routev3.Route, protocol string) *draft.HTTP {
 		},
 		Headers: r.o.Headers,
 	}
-	if r.o.Service.External && protocol == string(mesh.ProtocolHTTP) {
-		out.Message.UpgradeConfigs = draft.WebSockets
-	}
 	if protocol == string(mesh.ProtocolGRPC) {
 		out.Filters = draft.GRPCFilters
 	}
+	upgrade(out.Message, routes)
 	return out
+}
+
+// upgrade lets requests become WebSockets where some route leads to what takes them. Redirects are answers to them too.
+func upgrade(m *hcmv3.HttpConnectionManager, routes []*routev3.Route) {
+	refuses := func(r *routev3.Route) bool { return r.GetRoute() == nil || r.GetRoute().UpgradeConfigs != nil }
+	if slices.ContainsFunc(routes, func(r *routev3.Route) bool { return !refuses(r) }) {
+		m.UpgradeConfigs = draft.WebSockets
+		return
+	}
+	for _, r := range routes { // the connection manager takes none by itself
+		if a := r.GetRoute(); a != nil {
+			a.UpgradeConfigs = nil
+		}
+	}
 }
 
 // destinations lists what a MeshHTTPRoute or MeshTCPRoute leads to, mirrors too.

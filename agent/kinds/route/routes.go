@@ -210,6 +210,9 @@ func Forward(shares []Share) *routev3.RouteAction {
 		}
 		out.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: w}
 	}
+	if slices.ContainsFunc(shares, func(s Share) bool { return !s.Service.Upgrades }) {
+		out.UpgradeConfigs = draft.NoWebSockets
+	}
 	if slices.ContainsFunc(shares, func(s Share) bool { return s.Service.External }) {
 		out.HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
 	}
