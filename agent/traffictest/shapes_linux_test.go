@@ -25,6 +25,11 @@ func shapes() []scene {
 	}}, {what: "retries", docs: policy("MeshRetry", "again", to("backend", "{http: {numRetries: 3, retryOn: [5xx]}}")), rows: []row{
 		with(plain("the second try", backends), "x-fail-once", "retried"),
 		plain("no failure", backends),
+	}}, {what: "retries of one status", docs: policy("MeshRetry", "again", to("backend", "{http: {numRetries: 3, retryOn: [\"503\"]}}")), rows: []row{
+		with(plain("the second try", backends), "x-fail-once", "retried by its status"),
+		with(plain("another status", "backend-1/8080 500|backend-2/8080 500"), "x-answer", "500"),
+	}}, {what: "retries of another status", docs: policy("MeshRetry", "again", to("backend", "{http: {numRetries: 3, retryOn: [\"409\"]}}")), rows: []row{
+		with(plain("one try", "backend-1/8080 503|backend-2/8080 503"), "x-fail-once", "not retried by its status"),
 	}}, {what: "no retries", docs: policy("MeshRetry", "again", to("backend", "{http: {numRetries: 0}}")), rows: []row{
 		with(plain("one try", "backend-1/8080 503|backend-2/8080 503"), "x-fail-once", "not retried"),
 	}}, {what: "circuit breakers", docs: policy("MeshCircuitBreaker", "once", to("backend", "{connectionLimits: {maxRequests: 100}, outlierDetection: {interval: 1s, baseEjectionTime: 1h, maxEjectionPercent: 100, healthyPanicThreshold: 0, detectors: {totalFailures: {consecutive: 1}}}}")), rows: []row{
@@ -49,6 +54,8 @@ func shapes() []scene {
 		policy("MeshFaultInjection", "slow", from("calls", "", "{http: [{delay: {value: 50ms, percentage: 100}}]}")), rows: []row{
 		{what: "aborted", to: "backend.mesh:80", say: get, want: "418", policies: []string{"MeshFaultInjection/broken"}},
 		{what: "delayed", to: "calls.mesh:80", say: rpc, want: "backend-1/9090", upstream: func(a *answered) bool { return a.took >= 30*time.Millisecond }},
+	}}, {what: "faults in percent", docs: policy("MeshFaultInjection", "some", from("backend", "web", "{http: [{abort: {httpStatus: 418, percentage: 50}}]}")), rows: []row{
+		{what: "aborted or not", to: "backend.mesh:80", say: get, want: backends + "|418", policies: []string{"MeshFaultInjection/some"}, beyond: "chance"},
 	}}, {what: "faults for others", docs: policy("MeshFaultInjection", "broken", from("backend", "db", "{http: [{abort: {httpStatus: 418, percentage: 100}}]}")), rows: []row{
 		plain("nothing", backends),
 	}}, {what: "rate limits", docs: policy("MeshRateLimit", "few", from("calls", "", "{local: {http: {requestRate: {num: 1, interval: 1h}, onRateLimit: {status: 423}}}}")) +
@@ -58,6 +65,9 @@ func shapes() []scene {
 		{what: "the first of TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 		{what: "the second of TCP", to: "db.mesh:80", say: aLine, want: closed, beyond: "what was sent before"},
 		plain("another service", backends),
+	}}, {what: "rate limits with Envoy's status", docs: policy("MeshRateLimit", "few", from("calls", "", "{local: {http: {requestRate: {num: 1, interval: 1h}}}}")), rows: []row{
+		{what: "the first", to: "calls.mesh:80", say: getH2, want: "backend-1/9090"},
+		{what: "the second", to: "calls.mesh:80", say: getH2, want: "429", beyond: "what was sent before"},
 	}}}
 }
 
