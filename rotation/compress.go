@@ -77,7 +77,7 @@ func (f *File) change(stamp int64, edit func(*backup)) bool {
 // longer: the plain one goes only when what the other holds is the same.
 func (f *File) compressOne(b backup, pause func() error) error {
 	names := f.dir.names
-	plain, _, err := f.dir.open(names.backup(b.stamp), unix.O_RDONLY)
+	plain, st, err := f.dir.open(names.backup(b.stamp), unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (f *File) compressOne(b backup, pause func() error) error {
 	if err != nil {
 		return err
 	}
-	err = pack(out, plain, pause)
+	err = pack(out, plain, markOf(st), pause)
 	if err == nil && f.opts.Sync != SyncNever {
 		err = syncFile(out)
 	}
@@ -143,9 +143,10 @@ func (f *File) dropPlain(stamp int64) error {
 	return err
 }
 
-// pack compresses a file.
-func pack(out io.Writer, in io.Reader, pause func() error) error {
+// pack compresses a file. The mark goes into the header.
+func pack(out io.Writer, in io.Reader, mark []byte, pause func() error) error {
 	zip := gzip.NewWriter(out)
+	zip.Extra = mark
 	buf := make([]byte, chunk)
 	for {
 		n, err := in.Read(buf)

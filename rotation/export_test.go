@@ -11,3 +11,6 @@ func ParseName(base, name string) (stamp int64, gz, ok bool) { return namesOf(ba
 
 // BackupName exposes the name of a backup.
 func BackupName(base string, stamp int64) string { return namesOf(base).backup(stamp) }
+
+// Held exposes how many bytes a reader keeps in memory.
+func (r *Reader) Held() int { return cap(r.buf) + cap(r.expected) }

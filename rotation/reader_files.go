@@ -1,0 +1,222 @@
+package rotation
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// source is a file that a [Reader] has open.
+type source struct {
+	f        *os.File
+	dev, ino uint64
+	off      int64        // of a plain file: where is read next
+	zip      *gzip.Reader // nil for a plain file
+	stamp    int64        // of a backup, as far as it is known; else negative
+	complete bool         // nobody writes it any more
+	failed   bool         // the rest of it cannot be read
+}
+
+func (s *source) is(st unix.Stat_t) bool { return uint64(st.Dev) == s.dev && st.Ino == s.ino }
+
+// atEnd reports whether a plain file has nothing more.
+func (s *source) atEnd() bool {
+	var st unix.Stat_t
+	return s.zip == nil && unix.Fstat(int(s.f.Fd()), &st) == nil && st.Size <= s.off
+}
+
+func (s *source) read(p []byte) (int, error) {
+	if s.zip != nil {
+		n, err := s.zip.Read(p)
+		if err != nil && !errors.Is(err, io.EOF) {
+			err = fmt.Errorf("%s is damaged: %w; what could be read was returned", s.f.Name(), err)
+		}
+		return n, err
+	}
+	n, err := s.f.ReadAt(p, s.off)
+	s.off += int64(n)
+	return n, err
+}
+
+// listing is the open directory of a file, with the backups that were in it.
+type listing struct {
+	*directory
+	backups []backup
+}
+
+// openToRead opens the directory of a file without locking anything in it.
+func openToRead(path string) (*listing, error) {
+	dir := filepath.Dir(path)
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+		return nil, fmt.Errorf("%s is a symbolic link or not a directory; give the path of the directory itself", dir)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return &listing{directory: &directory{path: dir, f: os.NewFile(uintptr(fd), dir), names: namesOf(filepath.Base(path))}}, nil
+}
+
+// list opens the directory and lists the backups.
+func (r *Reader) list() (*listing, error) {
+	d, err := openToRead(r.o.Path)
+	if err != nil {
+		return nil, err
+	}
+	if d.backups, err = d.scanTwice(); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// scanTwice lists the backups, oldest first. A listing that is made while a backup gets its name, or is compressed, may lack both
+// of its names; the next one then has it, for that happens once to each.
+func (d *listing) scanTwice() ([]backup, error) {
+	first, _, err := d.scan()
+	if err != nil {
+		return nil, err
+	}
+	out, _, err := d.scan()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range first {
+		if i, ok := slices.BinarySearchFunc(out, b, byStamp); !ok {
+			out = slices.Insert(out, i, b)
+		}
+	}
+	return out, nil
+}
+
+// openRead opens a regular file to read it, and changes nothing about it.
+func (d *listing) openRead(name string) (*source, error) {
+	fd, err := unix.Openat(d.fd(), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s is a symbolic link; give the path of the file itself", d.join(name))
+	}
+	if err != nil {
+		return nil, d.failed("open", name, err)
+	}
+	s := &source{f: os.NewFile(uintptr(fd), d.join(name)), stamp: -1}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		s.f.Close()
+		return nil, d.failed("stat", name, err)
+	}
+	if uint32(st.Mode)&unix.S_IFMT != unix.S_IFREG {
+		s.f.Close()
+		return nil, fmt.Errorf("%s is not a regular file, and keeps no lines", d.join(name))
+	}
+	s.dev, s.ino = uint64(st.Dev), st.Ino
+	return s, nil
+}
+
+// openBackup opens a backup, which may be compressed since it was listed.
+func (d *listing) openBackup(b backup) (*source, error) {
+	s, err := d.openRead(d.names.backup(b.stamp))
+	if err == nil {
+		s.stamp = b.stamp
+		return s, nil
+	}
+	if !isGone(err) {
+		return nil, err
+	}
+	if s, err = d.openRead(d.names.compressed(b.stamp)); err != nil {
+		return nil, err
+	}
+	s.stamp, s.complete = b.stamp, true
+	if s.zip, err = gzip.NewReader(s.f); err != nil {
+		s.f.Close()
+		return nil, fmt.Errorf("%s is damaged: %w", s.f.Name(), err)
+	}
+	return s, nil
+}
+
+// find returns the stamp that a file has got since it was opened as the active one, negative where it is none of some backups. It
+// can only be the oldest of those that came since.
+func (d *listing) find(s *source, newer []backup) int64 {
+	if len(newer) == 0 {
+		return -1
+	}
+	b := newer[0]
+	if st, err := d.stat(d.names.backup(b.stamp)); err == nil {
+		if s.is(st) {
+			return b.stamp
+		}
+		return -1
+	}
+	if d.isCopy(s, d.names.compressed(b.stamp)) {
+		return b.stamp
+	}
+	return -1
+}
+
+// isCopy reports whether a compressed file was made of a file that is open: by its mark or, where somebody else has
+// compressed it, by what is in it.
+func (d *listing) isCopy(s *source, name string) bool {
+	file, err := d.openRead(name)
+	if err != nil {
+		return false
+	}
+	defer file.f.Close()
+	zip, err := gzip.NewReader(file.f)
+	if err != nil {
+		return false
+	}
+	if of, ok := marked(zip.Extra); ok {
+		return bytes.Equal(of, fileID(s.dev, s.ino))
+	}
+	a, b := make([]byte, readSize), make([]byte, readSize)
+	for at := int64(0); ; {
+		n, err := io.ReadFull(zip, a)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return false
+		}
+		m, _ := s.f.ReadAt(b, at)
+		if !bytes.Equal(a[:n], b[:m]) {
+			return false
+		}
+		if n < len(a) {
+			return true
+		}
+		at += int64(n)
+	}
+}
+
+// A compressed backup names the file that it was made of, so that whoever reads that one knows it by another name. The mark
+// is a subfield of the header's extra field (RFC 1952, section 2.3.1.1) with the device and the inode. An inode is not given to
+// another file while somebody has it open.
+const markID = "NS"
+
+func fileID(dev, ino uint64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, dev), ino)
+}
+
+func markOf(st unix.Stat_t) []byte {
+	id := fileID(uint64(st.Dev), st.Ino)
+	return append(binary.LittleEndian.AppendUint16([]byte(markID), uint16(len(id))), id...)
+}
+
+// marked finds the mark in an extra field.
+func marked(extra []byte) ([]byte, bool) {
+	for len(extra) >= 4 {
+		n := int(binary.LittleEndian.Uint16(extra[2:]))
+		if len(extra) < 4+n {
+			break
+		}
+		if string(extra[:2]) == markID {
+			return extra[4 : 4+n], true
+		}
+		extra = extra[4+n:]
+	}
+	return nil, false
+}

@@ -1,0 +1,171 @@
+package rotation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// TestReaderWhileWriting: two readers, one that follows from the beginning and one that begins late, return every line of a file
+// once and in order while it is written, rotated and compressed as fast as can be.
+func TestReaderWhileWriting(t *testing.T) {
+	const total = 20_000
+	for _, compress := range []bool{false, true} {
+		t.Run(fmt.Sprintf("compress=%t", compress), func(t *testing.T) {
+			path := newPath(t)
+			f := open(t, rotation.Options{Path: path, Compress: compress, Sync: rotation.SyncNever}.WithMaxBytes(3000))
+			defer run(t, f)()
+			written := make(chan error, 1)
+			go func() {
+				r := rand.New(rand.NewPCG(1, 2))
+				for i := 0; i < total; {
+					var b strings.Builder
+					for n := r.IntN(40); n >= 0 && i < total; n-- {
+						fmt.Fprintf(&b, "line %d %s\n", i, strings.Repeat("x", r.IntN(20)))
+						i++
+					}
+					if _, err := f.Write(context.Background(), []byte(b.String())); err != nil {
+						written <- err
+						return
+					}
+					if r.IntN(50) == 0 {
+						runtime.Gosched()
+					}
+				}
+				written <- nil
+			}()
+			deadline := time.Now().Add(2 * time.Minute)
+			follow := func(r *rotation.Reader) {
+				t.Helper()
+				for i := 0; i < total; {
+					line, err := r.Next()
+					switch {
+					case errors.Is(err, io.EOF) && time.Now().Before(deadline):
+						runtime.Gosched()
+						continue
+					case err != nil:
+						t.Fatalf("after %d lines: %v, %+v", i, err, r.Stats())
+					case !strings.HasPrefix(string(line.Text), fmt.Sprintf("line %d ", i)) || line.More || line.Open:
+						t.Fatalf("%q comes as number %d: %+v", line.Text, i, r.Stats())
+					}
+					i++
+				}
+				want(t, rest(t, r))
+			}
+			follow(newReader(t, rotation.ReaderOptions{Path: path, Follow: true}))
+			if err := <-written; err != nil {
+				t.Fatal(err)
+			}
+			follow(newReader(t, rotation.ReaderOptions{Path: path, Follow: true}))
+			follow(newReader(t, rotation.ReaderOptions{Path: path}))
+		})
+	}
+}
+
+// TestReaderModel: random writes, rotations, compressions and what others do to the active file, against a list of lines.
+func TestReaderModel(t *testing.T) {
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { readerModel(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func readerModel(t *testing.T, random *rand.Rand) {
+	path := newPath(t)
+	f, err := rotation.Open(rotation.Options{Path: path, Compress: random.IntN(2) == 0, Sync: rotation.SyncNever}.WithMaxBytes(random.Int64N(200)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := run(t, f)
+	defer func() {
+		stop()
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	r, err := rotation.NewReader(rotation.ReaderOptions{Path: path, Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	next, written := 0, 0
+	readOn := func(most int) {
+		t.Helper()
+		for range most {
+			line, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if got := fmt.Sprintf("line %d", next); err != nil || string(line.Text) != got {
+				t.Fatalf("%q, %v in the place of %q; %+v", line.Text, err, got, r.Stats())
+			}
+			next++
+		}
+	}
+	drain := func() {
+		t.Helper()
+		for range 40 {
+			if readOn(1 << 20); next == written {
+				break
+			}
+			pass(rotation.PollEach)
+		}
+		if next != written {
+			t.Fatalf("%d lines of %d; %+v", next, written, r.Stats())
+		}
+	}
+	// settle lets writer and reader notice what others did: either looks every now and then.
+	outside := false
+	settle := func() {
+		t.Helper()
+		for i := 0; outside && i < 15; i++ {
+			pass(rotation.PollEach)
+			readOn(1 << 20)
+		}
+		outside = false
+		drain()
+	}
+	var trace []string
+	defer func() {
+		if t.Failed() {
+			t.Log(strings.Join(trace, ", "))
+		}
+	}()
+	steps := map[string]func(){
+		"write":  func() { n := random.IntN(30); write(t, f, lines(written, written+n)); written += n },
+		"rotate": func() { settle(); f.Rotate() },
+		"pass":   func() { pass(time.Duration(random.IntN(1500)) * time.Millisecond) },
+		"read":   func() { readOn(random.IntN(20)) },
+		"drain":  drain,
+		// What others do costs no line that was read before, and none that is written to a file that somebody has open.
+		"move":   func() { settle(); os.Rename(path, path+".1"); outside = true },
+		"remove": func() { settle(); os.Remove(path); outside = true },
+		// That a file was cut off is seen while it is shorter than what was read of it.
+		"truncate": func() { settle(); os.Truncate(path, 0); readOn(1); outside = true },
+		"replace": func() {
+			settle()
+			put(t, path+".new", "")
+			os.Rename(path+".new", path)
+			outside = true
+		},
+	}
+	names := []string{"write", "write", "write", "rotate", "pass", "pass", "read", "read", "drain", "move", "remove", "truncate", "replace"}
+	for range 40 {
+		name := names[random.IntN(len(names))]
+		trace = append(trace, name)
+		steps[name]()
+	}
+	drain()
+	want(t, rest(t, r))
+}
