@@ -276,9 +276,13 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
 		InUse: a.xds.InUse,
-		RefusedConnections: func() map[string]uint64 {
+		Counts: func() map[string]inspect.ProxyCounts {
 			of, _ := a.refused.read()
-			return of
+			out := make(map[string]inspect.ProxyCounts, len(of))
+			for id, c := range of {
+				out[id] = inspect.ProxyCounts(c)
+			}
+			return out
 		},
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
 		Live: a.live, Ready: a.readiness, Access: who,

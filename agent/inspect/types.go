@@ -115,6 +115,13 @@ type Status struct {
 	Problems           []Problem       `json:"problems"`
 }
 
+// ProxyCounts are what an Envoy has counted since it started.
+type ProxyCounts struct {
+	Refused       uint64 // connections to destinations outside of the mesh
+	WritesFailed  uint64 // writes to access logs, each with some lines, which are lost
+	ReopensFailed uint64 // attempts to open an access log anew, until which its lines are lost
+}
+
 // ProxyRefusals says how many connections to destinations outside of the mesh a proxy has refused since its Envoy started.
 type ProxyRefusals struct {
 	Mesh  string `json:"mesh"`
