@@ -89,6 +89,8 @@ type Config struct {
 	AccessLog struct {
 		Receivers []Receiver `yaml:"receivers" max:"64" unbuilt:"receives no access logs" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"TCP receivers of access-log lines."`
 		Files     Rotation   `yaml:"files" unbuilt:"writes no access logs"` // of the file backends that the agent writes
+		// Directories are where policies may name files that the agent writes, beside paths.logs.
+		Directories []string `yaml:"directories" path:"logs" max:"64" unique:"" doc:"Directories in which policies may name files that the agent writes (file backends with rotation), beside paths.logs; below it when relative. They must belong to root or the agent's user."`
 	} `yaml:"accessLog"`
 	// AuditLog is about the log of requests to the API.
 	AuditLog struct {
