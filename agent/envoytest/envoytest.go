@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -42,13 +43,14 @@ func Find(t testing.TB) string {
 // Process is an Envoy that runs.
 type Process struct {
 	client *http.Client
+	pid    int
 	stop   func()
 	ended  chan struct{} // closed when the process has ended
 }
 
 // Start runs an Envoy until the test ends, or until [Process.Stop], and returns when it is live. The bootstrap is made for the path of the
-// socket of its admin interface, which is admin, or one of its own where that is empty.
-func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byte, error)) *Process {
+// socket of its admin interface, which is admin, or one of its own where that is empty. args are added to its command line.
+func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byte, error), args ...string) *Process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "envoy") // not that of the test, since a socket's path is short
 	if err != nil {
@@ -67,12 +69,12 @@ func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byt
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, "-c", boot, "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", log)
+	cmd := exec.CommandContext(ctx, path, append([]string{"-c", boot, "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", log}, args...)...)
 	if err := cmd.Start(); err != nil {
 		cancel()
 		t.Fatal(err)
 	}
-	e := &Process{ended: make(chan struct{}), client: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
+	e := &Process{pid: cmd.Process.Pid, ended: make(chan struct{}), client: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", admin)
 		}}}}
@@ -123,3 +125,20 @@ func (e *Process) Admin(path string) (int, string) {
 	body, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(body)
 }
+
+// Post asks the admin interface to do something.
+func (e *Process) Post(path string) (int, string) {
+	resp, err := e.client.Post("http://envoy"+path, "", nil)
+	if err != nil {
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+// Signal sends a signal to the Envoy.
+func (e *Process) Signal(s syscall.Signal) error { return syscall.Kill(e.pid, s) }
+
+// Ended is closed when the process has ended.
+func (e *Process) Ended() <-chan struct{} { return e.ended }
