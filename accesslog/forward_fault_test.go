@@ -81,7 +81,7 @@ func TestForwardReset(t *testing.T) {
 	}
 	c.start()
 	s := until(t, f, "acknowledged", func(s accesslog.Stats) bool { return s.Written == n })
-	c.stop()
+	c.leave()
 	if s.Dropped != nil {
 		t.Errorf("%+v", s)
 	}

@@ -162,7 +162,7 @@ func TestSpoolLimit(t *testing.T) {
 		f = newForwarder(t, accesslog.ForwarderOptions{Address: c.addr, Spool: opts})
 		run(t, f)
 		until(t, f, "empty", func(got accesslog.Stats) bool { return got.Written == s.Spooled })
-		c.stop()
+		c.leave()
 		first, last := c.got[0], c.got[len(c.got)-1]
 		if oldest := first == string(numbered(0, 1)); oldest != (policy == accesslog.SpoolDropNewest) || (last == string(numbered(n-1, n))) == oldest {
 			t.Errorf("%s: from %.12q to %.12q", policy, first, last)
@@ -342,7 +342,7 @@ func TestSpoolKilled(t *testing.T) {
 	}
 	run(t, f)
 	until(t, f, "sent", func(got accesslog.Stats) bool { return got.Written == s.Spooled })
-	c.stop()
+	c.leave()
 	c.check(int(s.Spooled))
 }
 
