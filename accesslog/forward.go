@@ -110,11 +110,7 @@ func (f *Forwarder) Close() error {
 }
 
 // Discard lets Run or Close drop what waits when they end, for [CauseRemoved], and remove the spool's directory.
-func (f *Forwarder) Discard() {
-	f.backlog.mu.Lock()
-	defer f.backlog.mu.Unlock()
-	f.backlog.discarded = true
-}
+func (f *Forwarder) Discard() { f.backlog.discard() }
 
 // Write implements [Destination]. It never waits for the collector: only for room with [SpoolBlock], and up to a second for a disk
 // that has stopped taking lines, once until it takes some.

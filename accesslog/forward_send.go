@@ -32,8 +32,8 @@ var (
 	errTakesNone = errors.New("it has taken nothing for 15 s")
 )
 
-// backoff is the time until a try, with full jitter.
-func backoff(tries int) time.Duration {
+// jitter is the time until a try, with full jitter.
+func jitter(tries int) time.Duration {
 	most := mostBackoff
 	if tries < 9 { // 100 ms × 2^9 > 30 s
 		most = min(firstBackoff<<tries, mostBackoff)
@@ -86,7 +86,7 @@ func (f *Forwarder) send(ctx context.Context) {
 		if !errors.Is(err, errFIN) || b.pending() { // an idle connection may be closed
 			f.setFault(err)
 		}
-		if !pause(ctx, backoff(tries)) {
+		if !pause(ctx, jitter(tries)) {
 			return
 		}
 		tries++

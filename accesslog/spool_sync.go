@@ -38,6 +38,13 @@ func (b *backlog) close() {
 	b.makeRoom()
 }
 
+// discard lets finish drop what waits.
+func (b *backlog) discard() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.discarded = true
+}
+
 // sync saves the cursor and syncs what was written, until ctx ends.
 func (b *backlog) sync(ctx context.Context) {
 	timer := time.NewTimer(0)
