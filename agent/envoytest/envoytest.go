@@ -3,6 +3,7 @@ package envoytest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -52,6 +53,12 @@ type Process struct {
 // socket of its admin interface, which is admin, or one of its own where that is empty. args are added to its command line.
 func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byte, error), args ...string) *Process {
 	t.Helper()
+	return StartAs(t, os.Geteuid(), path, admin, bootstrap, args...)
+}
+
+// StartAs is [Start] as another user, by its number, which has to be able to read the program and to make the admin socket.
+func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin string) ([]byte, error), args ...string) *Process {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "envoy") // not that of the test, since a socket's path is short
 	if err != nil {
 		t.Fatal(err)
@@ -65,11 +72,17 @@ func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byt
 	if err == nil {
 		err = os.WriteFile(boot, text, 0o600)
 	}
+	if err == nil && uid != os.Geteuid() {
+		err = errors.Join(os.Chown(dir, uid, -1), os.Chown(boot, uid, -1))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, append([]string{"-c", boot, "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", log}, args...)...)
+	if uid != os.Geteuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
 	if err := cmd.Start(); err != nil {
 		cancel()
 		t.Fatal(err)

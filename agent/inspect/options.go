@@ -35,6 +35,8 @@ type Options struct {
 	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is left out. It may take
 	// seconds. Nil: nobody is asked.
 	Counts func() map[string]ProxyCounts
+	// Holders returns [Status].Holders. Nil: there are no FIFOs.
+	Holders func() map[string]int
 	// ProxiesOf returns those of one proxy: [xds.Server.StatusOf]. Nil: they are looked for in Proxies.
 	ProxiesOf func(node.Ref) []xds.ProxyStatus
 	// InUse returns what the Envoy of a node has: [xds.Server.InUse]. Nil: nothing is known of any.

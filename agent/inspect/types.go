@@ -112,7 +112,9 @@ type Status struct {
 	Refused   xds.Refusals     `json:"refused"`   // xDS streams
 	// RefusedConnections are the proxies that have refused some, the one with the most first. Never null.
 	RefusedConnections []ProxyRefusals `json:"refusedConnections"`
-	Problems           []Problem       `json:"problems"`
+	// Holders say how many FIFOs of access logs are kept open by whom while the agent is away; "" is nobody. Empty without FIFOs.
+	Holders  map[string]int `json:"fifoHolders,omitempty"`
+	Problems []Problem      `json:"problems"`
 }
 
 // ProxyCounts are what an Envoy has counted since it started.
