@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/nearside-mesh/nearside/accesslog"
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/auditlog"
 	"github.com/nearside-mesh/nearside/agent/config"
@@ -22,6 +23,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/logs"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
@@ -45,6 +47,9 @@ type Deps struct {
 	Reload config.LoadOptions
 	// Notify tells the service manager of a change of state, as sd_notify(3). Nil: systemd, where NOTIFY_SOCKET is set.
 	Notify func(state string)
+	// Hold is the command line of the program that keeps the FIFOs of access logs open while the agent is away, up to its --dir, as
+	// [Hold] does. Nil: none is started, and lines that Envoys write meanwhile are lost.
+	Hold []string
 	// Stopping is called once when the agent begins to stop, before it waits for what is under way. Nil: nothing.
 	Stopping func()
 	// EnvoyBin is the path of an Envoy that is asked about the configs that writes over the API make. "": none.
@@ -77,6 +82,11 @@ type Agent struct {
 	nacks      *reconcile.NackWatch
 	host       *host.Prober
 	refused    *refused
+	logs       *logs.Manager
+	files      *logs.Files
+	holder     *accesslog.HoldProcess // nil: nobody holds FIFOs
+	otlp       net.Listener           // for relay; nil: it takes nothing
+	relay      *accesslog.OTLPRelay
 	watchdog   *watchdog
 	audit      *auditlog.Log
 	proxies    *access.Proxies
