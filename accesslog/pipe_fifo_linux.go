@@ -99,12 +99,6 @@ func (f *fifo) written() bool {
 	}
 }
 
-// linked reports whether it still has a name.
-func (f *fifo) linked() bool {
-	var st unix.Stat_t
-	return unix.Fstat(f.fd, &st) == nil && st.Nlink > 0
-}
-
 // drain hands on what is in it, about limit bytes at most, and returns how many bytes it has taken out. A half line whose
 // writer is gone gets its LF.
 func (f *fifo) drain(ctx context.Context, limit int) (int, error) {

@@ -82,8 +82,9 @@ func (ps *Pipes) finish() {
 	var all sync.WaitGroup
 	for _, p := range pipes {
 		p.mu.Lock() // a NewWriter or Flush that has begun ends first
+		idle := p.gate.idle()
 		p.mu.Unlock()
-		if !p.gate.idle() {
+		if !idle {
 			all.Go(func() { p.gate.drain(ctx) })
 		}
 	}
