@@ -22,6 +22,13 @@ func (a *Agent) live() []inspect.Check {
 // file with faults, is told as a reason and does not make the node unready.
 func (a *Agent) readiness() []inspect.Check {
 	out := append([]inspect.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck()}, a.notes...)
+	if len(a.receivers.Status()) > 0 {
+		c := inspect.Check{Name: "access-logs", OK: true, Reason: "all receivers store what comes"}
+		if why := a.receivers.Health(); why != "" {
+			c.Degraded, c.Reason = true, why
+		}
+		out = append(out, c)
+	}
 	if err := a.tokens.Err(); err != nil {
 		out = append(out, inspect.Check{Name: "tokens", OK: true, Degraded: true, Reason: err.Error()})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/logs"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
@@ -30,7 +31,7 @@ import (
 func (a *Agent) Run(ctx context.Context) (err error) {
 	a.started = a.deps.Now()
 	cfg := a.cfg.Load()
-	gids := groups{api: groupID("api", cfg.API.Socket.Group, a.log), xds: groupID("xds", cfg.XDS.Socket.Group, a.log)}
+	gids := groups{api: groupID("api.socket.group", cfg.API.Socket.Group, a.log), xds: groupID("xds.socket.group", cfg.XDS.Socket.Group, a.log)}
 	if err := checkDirs(cfg); err != nil {
 		return err
 	}
@@ -73,6 +74,12 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err := a.build(cfg); err != nil {
 		return err
 	}
+	a.receivers.OpenFiles()
+	defer func() {
+		if cerr := a.receivers.Close(); cerr != nil {
+			err = errors.Join(err, fmt.Errorf("close the access logs: %w", cerr))
+		}
+	}()
 	a.dir.Scan()
 	a.reconciler.Pass()
 	a.xds.Ready()
@@ -87,12 +94,18 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		ls.close()
 		return err
 	}
+	a.receivers.Listen(ctx)
 	close(a.ready)
 	a.log.Info("the agent is ready", "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path, "xds", cfg.XDS.Socket.Path,
 		"resources", cfg.Resources.Dir, "revision", a.store.Snapshot().Revision())
 	a.deps.Notify(daemon.SdNotifyReady)
 
 	g, ctx := errgroup.WithContext(ctx)
+	// Log files are kept until all who write into them have ended.
+	logsCtx, endLogs := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLogs()
+	g.Go(func() error { return a.logFiles.Run(logsCtx) })
+	g.Go(func() error { defer endLogs(); return a.receivers.Run(ctx) })
 	g.Go(func() error { return api.Serve(ctx, ls.api...) })
 	g.Go(func() error { return a.xds.Serve(ctx, ls.xds...) })
 	g.Go(func() error { a.dir.Run(ctx); return nil })
@@ -210,6 +223,14 @@ func (a *Agent) build(cfg *config.Config) error {
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),
 		SystemCA:     identity.SystemCA(),
 	})
+	a.logFiles = logs.NewFiles(a.log)
+	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.logFiles, Log: a.log,
+		ListenUnix: func(ctx context.Context, s config.Socket) (net.Listener, error) {
+			return listenUnix(ctx, s, groupID("accessLog.receivers.group", s.Group, a.log))
+		}})
+	if err := a.deps.Metrics.Register(logs.NewCollector(a.logFiles, a.receivers.Streams)); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
 	timeout, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		a.log.Warn("the service manager's watchdog is not served: WATCHDOG_USEC or WATCHDOG_PID is no number", "error", err)
