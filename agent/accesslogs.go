@@ -18,7 +18,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/logs"
 	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Names below paths.run and paths.state.
@@ -38,7 +37,6 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		return p, true
 	}
 	dir, spool := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool)
-	files := rotation.Limits{MaxFileSize: cfg.AccessLog.Files.MaxFileSize, MaxFiles: cfg.AccessLog.Files.MaxFiles, MaxFileAge: cfg.AccessLog.Files.MaxFileAge}
 	if a.deps.Hold != nil {
 		a.holder = accesslog.NewHoldProcess(cfg.Paths.Run, append(slices.Clone(a.deps.Hold), cfg.Paths.Run))
 	}
@@ -67,7 +65,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		},
 		File: func(path string, limits draft.Rotation) (logs.Output, error) {
 			return logs.NewRotated(path, limits, func(limits draft.Rotation) (logs.RotatedFile, error) {
-				return a.files.Open(logs.RotationOptions(path, limits, files))
+				return a.files.Open(logs.RotationOptions(cfg, path, limits))
 			})
 		},
 		Forward: func(address, at string) (logs.Output, error) {
@@ -127,7 +125,10 @@ func (a *Agent) runLogs(ctx context.Context) error {
 	if a.holder != nil {
 		g.Go(func() error { return a.holder.Run(keep) })
 	}
-	err := a.logs.Run(ctx)
+	var writers errgroup.Group
+	writers.Go(func() error { return a.receivers.Run(ctx) })
+	writers.Go(func() error { return a.logs.Run(ctx) })
+	err := writers.Wait()
 	stop()
 	return errors.Join(err, g.Wait())
 }
@@ -159,6 +160,9 @@ func (p pipes) Stats() map[string]logs.PipeStats {
 // logsCheck says what is wrong with access logs. None of that makes the node unready: traffic goes on.
 func (a *Agent) logsCheck() inspect.Check {
 	trouble := a.logs.Trouble()
+	if why := a.receivers.Health(); why != "" {
+		trouble = append(trouble, why)
+	}
 	if len(trouble) == 0 {
 		return inspect.Check{Name: "access-logs", OK: true, Reason: "all lines go where they are to go"}
 	}

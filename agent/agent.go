@@ -94,6 +94,7 @@ type Agent struct {
 	tokens     *token.Keys
 	attempts   access.Limiter // of tokens for xDS
 	addrs      Addrs
+	receivers  *logs.Receivers
 	notes      []inspect.Check // what is not as configured since the start
 }
 
@@ -178,6 +179,11 @@ func (a *Agent) Last() *inspect.Last {
 // Proxies returns the state of the connected proxies. It is empty before [Agent.Ready].
 func (a *Agent) Proxies() []xds.ProxyStatus {
 	return whenReady(a, func() []xds.ProxyStatus { return a.xds.Status() })
+}
+
+// Receivers returns the state of the receivers of access logs. It is empty before [Agent.Ready].
+func (a *Agent) Receivers() []logs.ReceiverStatus {
+	return whenReady(a, func() []logs.ReceiverStatus { return a.receivers.Status() })
 }
 
 // Store returns what the agent has stored; nil before [Agent.Ready], and closed after [Agent.Run].

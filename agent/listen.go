@@ -131,7 +131,7 @@ func peerOf(c net.Conn) (cred *unix.Ucred) {
 
 // groupID resolves the group of a socket. A group that does not exist, or that the agent's user may not give
 // files to, is a warning: then the agent's own group holds, which lets nobody in whom the operator did not mean.
-func groupID(socket, name string, log *slog.Logger) int {
+func groupID(key, name string, log *slog.Logger) int {
 	if name == "" {
 		return -1
 	}
@@ -139,7 +139,7 @@ func groupID(socket, name string, log *slog.Logger) int {
 	if err != nil {
 		g, err := user.LookupGroup(name)
 		if err != nil {
-			log.Warn("the group of a socket does not exist; root and the agent's user alone get in (create it, or set the key)", "key", socket+".socket.group", "group", name)
+			log.Warn("the group of a socket does not exist; root and the agent's user alone get in (create it, or set the key)", "key", key, "group", name)
 			return -1
 		}
 		if gid, err = strconv.Atoi(g.Gid); err != nil {
@@ -154,7 +154,7 @@ func groupID(socket, name string, log *slog.Logger) int {
 		if slices.Contains(mine, gid) {
 			return gid
 		}
-		log.Warn("the agent's user is not in the group of a socket, so that it cannot give the socket to it", "key", socket+".socket.group", "group", name)
+		log.Warn("the agent's user is not in the group of a socket, so that it cannot give the socket to it", "key", key, "group", name)
 		return -1
 	}
 	return gid

@@ -31,7 +31,7 @@ import (
 func (a *Agent) Run(ctx context.Context) (err error) {
 	a.started = a.deps.Now()
 	cfg := a.cfg.Load()
-	gids := groups{api: groupID("api", cfg.API.Socket.Group, a.log), xds: groupID("xds", cfg.XDS.Socket.Group, a.log)}
+	gids := groups{api: groupID("api.socket.group", cfg.API.Socket.Group, a.log), xds: groupID("xds.socket.group", cfg.XDS.Socket.Group, a.log)}
 	if err := checkDirs(cfg); err != nil {
 		return err
 	}
@@ -83,6 +83,12 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err := a.build(cfg, gids); err != nil {
 		return err
 	}
+	a.receivers.OpenFiles()
+	defer func() {
+		if cerr := a.receivers.Close(); cerr != nil {
+			err = errors.Join(err, fmt.Errorf("close the access logs: %w", cerr))
+		}
+	}()
 	a.dir.Scan()
 	a.reconciler.Pass()
 	a.xds.Ready()
@@ -97,6 +103,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		ls.close()
 		return err
 	}
+	a.receivers.Listen(ctx)
 	close(a.ready)
 	a.log.Info("the agent is ready", "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path, "xds", cfg.XDS.Socket.Path,
 		"resources", cfg.Resources.Dir, "revision", a.store.Snapshot().Revision())
@@ -215,7 +222,14 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	}
 	a.host = host.NewProber(host.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run, Changed: func() { a.reconciler.Trigger() }})
 	a.files = logs.NewFiles(a.log)
+	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.files, Log: a.log,
+		ListenUnix: func(ctx context.Context, s config.Socket) (net.Listener, error) {
+			return listenUnix(ctx, s, groupID("accessLog.receivers.group", s.Group, a.log))
+		}})
 	a.openLogs(cfg, g)
+	if err := a.deps.Metrics.Register(logs.NewCollector(a.files, a.receivers.Streams, a.logs.Streams)); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Logs: a.logs, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,

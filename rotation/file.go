@@ -124,6 +124,7 @@ func (f *File) openActive() error {
 	f.f, f.dev, f.ino = file, uint64(st.Dev), st.Ino
 	f.size, f.torn, f.needLF, f.dirDirty = st.Size, false, false, true
 	f.lookAtTail()
+	f.count.size.Store(f.size)
 	return nil
 }
 
@@ -302,6 +303,7 @@ func (f *File) write(b []byte) error {
 		err = f.checkRoom(int64(len(b)))
 	}
 	f.size += int64(len(b))
+	f.count.size.Store(f.size)
 	f.room -= int64(len(b))
 	f.dirty = true
 	f.count.bytes.Add(uint64(len(b)))
@@ -359,6 +361,7 @@ func (f *File) repair() error {
 		f.size = st.Size
 		f.lookAtTail()
 	}
+	f.count.size.Store(f.size)
 	if !f.needLF {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 // are a little apart.
 type Stats struct {
 	Bytes          uint64 // written, markers and added LFs included
+	Size           int64  // of the active file, at the last write or look
 	LinesDropped   uint64 // by DropNewest
 	BytesDropped   uint64
 	Retries        uint64 // writes that failed
@@ -31,6 +32,7 @@ type Stats struct {
 }
 
 type counters struct {
+	size atomic.Int64
 	bytes, linesDropped, bytesDropped, retries, rotations, rotationErrors, oversize, tornTails, outside,
 	removed, purged, removeErrors, compressed, compressErrors, syncErrors atomic.Uint64
 }
@@ -61,7 +63,7 @@ func (f *faults) set(kind int, err error) {
 func (f *File) Stats() Stats {
 	c := &f.count
 	s := Stats{
-		Bytes: c.bytes.Load(), LinesDropped: c.linesDropped.Load(), BytesDropped: c.bytesDropped.Load(), Retries: c.retries.Load(),
+		Bytes: c.bytes.Load(), Size: c.size.Load(), LinesDropped: c.linesDropped.Load(), BytesDropped: c.bytesDropped.Load(), Retries: c.retries.Load(),
 		Rotations: c.rotations.Load(), RotationErrors: c.rotationErrors.Load(), Oversize: c.oversize.Load(), TornTails: c.tornTails.Load(),
 		Outside: c.outside.Load(), Removed: c.removed.Load(), Purged: c.purged.Load(), RemoveErrors: c.removeErrors.Load(),
 		Compressed: c.compressed.Load(), CompressErrors: c.compressErrors.Load(), SyncErrors: c.syncErrors.Load(),

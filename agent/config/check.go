@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,6 +26,8 @@ func checkText(check, s string) string {
 		}
 	case "address":
 		return checkAddress(s)
+	case "receiver":
+		return checkReceiver(s)
 	case "loopback":
 		return checkLoopback(s)
 	case "upstream":
@@ -58,6 +61,25 @@ func checkAddress(s string) string {
 	}
 	return ""
 }
+
+// checkReceiver checks the address of a receiver.
+func checkReceiver(s string) string {
+	path, unix := strings.CutPrefix(s, unixPrefix)
+	switch {
+	case !unix:
+		return checkAddress(s)
+	case path == "" || strings.HasSuffix(path, "/"):
+		return fmt.Sprintf("%.64q names no socket; write unix:PATH", s)
+	case strings.ContainsRune(path, 0):
+		return "holds a zero byte; give a path without one"
+	case !filepath.IsAbs(path) && !filepath.IsLocal(path):
+		return fmt.Sprintf("%.64q leads out of paths.run; give an absolute path or one without ..", s)
+	}
+	return ""
+}
+
+// unixPrefix is before the path of a unix socket.
+const unixPrefix = "unix:"
 
 func checkLoopback(s string) string {
 	if why := checkAddress(s); why != "" {

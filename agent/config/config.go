@@ -87,11 +87,16 @@ type Config struct {
 		CacheSize int      `yaml:"cacheSize" default:"10000" max:"10000000" unbuilt:"has no DNS resolver" doc:"Answers of upstreams that are kept; 0 keeps none."`
 	} `yaml:"dns"`
 	AccessLog struct {
-		Receivers []Receiver `yaml:"receivers" max:"64" unbuilt:"receives no access logs" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"TCP receivers of access-log lines."`
+		Receivers []Receiver `yaml:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
 		Files     Rotation   `yaml:"files"` // of the file backends that the agent writes
 		// Directories are where policies may name files that the agent writes, beside paths.logs.
 		Directories []string `yaml:"directories" path:"logs" max:"64" unique:"" doc:"Directories in which policies may name files that the agent writes (file backends with rotation), beside paths.logs; below it when relative. They must belong to root or the agent's user."`
 		Spool       Spool    `yaml:"spool"`
+		Group       string   `yaml:"group" check:"group" max:"32" doc:"Group of access-log files, by name or number; its members may read them. Empty: the agent's own group."`
+		Compress    bool     `yaml:"compress" doc:"Rotated files of access logs are compressed with gzip."`
+		MinFree     int      `yaml:"minFree" max:"1048576" doc:"Megabytes that access logs leave free on their file system: with less, the disk counts as full; 0: no limit."`
+		OnFull      string   `yaml:"onFull" default:"block" oneOf:"block,dropNewest" doc:"What happens to lines while the disk is full or fails: block makes senders wait, dropNewest drops and counts lines, and notes it in the file."`
+		Fsync       string   `yaml:"fsync" default:"second" oneOf:"second,batch,never" doc:"When lines are forced to the disk: once a second, with each batch, or when the system likes. A crash of the agent loses none in any case."`
 	} `yaml:"accessLog"`
 	// AuditLog is about the log of requests to the API.
 	AuditLog struct {
@@ -163,12 +168,20 @@ func (d ResourceDir) String() string {
 	return fmt.Sprintf("%s (role %s)", d.Path, d.Role)
 }
 
-// Receiver is one TCP receiver of access-log lines.
+// Receiver is one receiver of access-log lines.
 type Receiver struct {
 	Name     string `yaml:"name" check:"name" required:"" unique:"" max:"63" doc:"Name of the receiver."`
-	Address  string `yaml:"address" check:"address" required:"" unique:"" doc:"TCP address it listens on."`
+	Address  string `yaml:"address" check:"receiver" required:"" unique:"" doc:"TCP address host:port it listens on, or unix:PATH for a socket, below paths.run when relative."`
 	File     string `yaml:"file" path:"logs" required:"" unique:"" doc:"File it writes, below paths.logs when relative."`
 	Rotation `yaml:",inline"`
+	Mode     fs.FileMode `yaml:"mode" default:"0660" doc:"Permissions of a unix socket, octal."`
+	Group    string      `yaml:"group" default:"nearside" check:"group" max:"32" doc:"Group of a unix socket, by name or number; its members may send lines. Empty: the agent's own group."`
+	TLS      struct {
+		Cert     string `yaml:"cert" path:"state" doc:"File with the certificate chain that it serves TLS with, PEM, below paths.state when relative. Empty: no TLS."`
+		Key      string `yaml:"key" path:"state" doc:"File with the private key of tls.cert, PEM, below paths.state when relative."`
+		ClientCA string `yaml:"clientCA" path:"state" doc:"File with the authorities of client certificates, PEM, below paths.state when relative; clients without one are refused. Empty: no client certificates."`
+	} `yaml:"tls"`
+	MaxConnections int `yaml:"maxConnections" default:"1024" max:"65536" doc:"Connections that are open at a time; more are closed at once and counted. 0: 1024. Each may take 64 KiB of memory, and all together 64 MiB more."`
 }
 
 // VIPs is about the virtual addresses of services. Each range is one IPv4 prefix, one IPv6 prefix, or both; the family

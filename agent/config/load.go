@@ -234,6 +234,11 @@ func (l *loader) resolve(fields []field, list string) {
 		for _, keys := range f.items() {
 			l.resolve(keys, cmp.Or(list, f.path))
 		}
+		if f.tag.Get("check") == "receiver" {
+			if path, unix := strings.CutPrefix(f.at.String(), unixPrefix); unix && !filepath.IsAbs(path) {
+				f.at.SetString(unixPrefix + filepath.Join(l.cfg.Paths.Run, path))
+			}
+		}
 		switch {
 		case !f.has("path"):
 		case f.at.Kind() == reflect.Slice && !f.hasItems():

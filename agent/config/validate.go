@@ -32,6 +32,7 @@ func (c *Config) Validate() resource.Faults {
 		fault("xds.tcp", "%q is that of api.tcp too; give each its own", c.XDS.TCP)
 	}
 	c.checkXDS(fault)
+	c.checkReceivers(fault)
 	c.checkAccess(fault)
 	c.checkRanges(fault)
 	return out
@@ -193,6 +194,13 @@ func (c *Config) Warnings() (out []string) {
 		}
 		if r.Bring && slices.ContainsFunc(r.Services, everything) {
 			add("xds.access[%d] lets the peers with %s bring a Dataplane of any service, and so be any service; name the services", i, r.Matcher)
+		}
+	}
+	for i, r := range c.AccessLog.Receivers {
+		if !strings.HasPrefix(r.Address, unixPrefix) && !isLoopback(r.Address) && r.TLS.ClientCA == "" {
+			add("accessLog.receivers[%d]: whoever reaches %s may write lines into %s; use a loopback address, a unix socket, or tls with clientCA", i, r.Address, r.File)
+		} else if strings.HasPrefix(r.Address, unixPrefix) && r.Mode&0o002 != 0 {
+			add("accessLog.receivers[%d]: mode %#o lets every user of the node write lines into %s; 0660 is for the group alone", i, r.Mode, r.File)
 		}
 	}
 	if c.API.Roles != nil && len(c.API.Roles) == 0 {

@@ -22,6 +22,7 @@ type Files struct {
 	mu     sync.Mutex // never held while a file waits for its disk
 	open   map[string]*SharedFile
 	opened chan *SharedFile // for Run; has room for all that may be open
+	closed rotation.Stats   // counts of files that are closed
 }
 
 // mostFiles bounds the files that are open at a time.
@@ -102,6 +103,7 @@ func (s *SharedFile) Close() error {
 	s.of.mu.Lock()
 	if s.of.open[s.path] == s {
 		delete(s.of.open, s.path)
+		s.of.closed = add(s.of.closed, s.Stats(), 0)
 	}
 	s.of.mu.Unlock()
 	return err
@@ -135,6 +137,23 @@ func (fs *Files) Stats() map[string]rotation.Stats {
 		out[path] = s.Stats()
 	}
 	return out
+}
+
+// Total returns the counts of all files since the start, closed ones included, and the size of the open ones.
+func (fs *Files) Total() rotation.Stats {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	out := fs.closed
+	for _, s := range fs.open {
+		st := s.Stats()
+		out = add(out, st, st.Size)
+	}
+	return out
+}
+
+// add returns the counts that metrics show of two.
+func add(a, b rotation.Stats, size int64) rotation.Stats {
+	return rotation.Stats{Bytes: a.Bytes + b.Bytes, Rotations: a.Rotations + b.Rotations, Outside: a.Outside + b.Outside, Size: a.Size + size}
 }
 
 // Paths returns those of the open files.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/rotation"
 )
@@ -145,14 +146,15 @@ func (r *rotated) Close() error {
 func (r *rotated) Discard() {}
 
 // RotationOptions are those of a file of a policy, whose own limits go before those of the config.
-func RotationOptions(path string, own draft.Rotation, files rotation.Limits) rotation.Options {
-	limits := rotation.Limits{MaxFileSize: own.MaxFileSize, MaxFiles: own.MaxFiles, MaxFileAge: own.MaxFileAge}
-	for _, l := range []struct{ own, all *int }{
-		{&limits.MaxFileSize, &files.MaxFileSize}, {&limits.MaxFiles, &files.MaxFiles}, {&limits.MaxFileAge, &files.MaxFileAge},
-	} {
-		if *l.own == draft.Unset {
-			*l.own = *l.all
+func RotationOptions(c *config.Config, path string, own draft.Rotation) rotation.Options {
+	limits := c.AccessLog.Files
+	for _, l := range []struct {
+		own int
+		to  *int
+	}{{own.MaxFileSize, &limits.MaxFileSize}, {own.MaxFiles, &limits.MaxFiles}, {own.MaxFileAge, &limits.MaxFileAge}} {
+		if l.own != draft.Unset {
+			*l.to = l.own
 		}
 	}
-	return rotation.Options{Path: filepath.Clean(path), Limits: limits}
+	return FileOptions(c, filepath.Clean(path), limits)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/logs"
 	"github.com/nearside-mesh/nearside/rotation"
@@ -19,11 +20,12 @@ import (
 func TestRotatedLimits(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	path := filepath.Join(dir, "a.log")
-	files := rotation.Limits{MaxFileSize: 7, MaxFiles: 8, MaxFileAge: 9}
+	var cfg config.Config
+	cfg.AccessLog.Files = config.Rotation{MaxFileSize: 7, MaxFiles: 8, MaxFileAge: 9}
 	var opened []rotation.Limits
 	var refuse error
 	f, err := logs.NewRotated(path, draft.Rotation{MaxFileSize: draft.Unset, MaxFiles: 0, MaxFileAge: draft.Unset}, func(l draft.Rotation) (logs.RotatedFile, error) {
-		o := logs.RotationOptions(path, l, files)
+		o := logs.RotationOptions(&cfg, path, l)
 		if opened = append(opened, o.Limits); refuse != nil && l.MaxFiles != 4 {
 			return nil, refuse
 		}
