@@ -22,6 +22,7 @@ const (
 	typeAAAA  = 28
 	typeSRV   = 33
 	typeOPT   = 41
+	typeHTTPS = 65
 	typeIXFR  = 251
 	typeAXFR  = 252
 	typeANY   = 255

@@ -26,8 +26,16 @@ func (v *View) sees(group uint32) bool {
 
 // Answers is what a resolver answers by itself: a table, and the views of clients by their addresses. It does not change.
 type Answers struct {
-	table *Table
-	views map[netip.Addr]*View
+	table   *Table
+	views   map[netip.Addr]*View
+	pending bool
+}
+
+// PendingAnswers are those of the time before there is a table: names below the suffixes fail (SERVFAIL), so that nobody is told that
+// they do not exist.
+func PendingAnswers(suffixes []string) *Answers {
+	t, _ := NewTable(TableOptions{Suffixes: suffixes}, nil) // a bad suffix is the matter of the table
+	return &Answers{table: t, pending: true}
 }
 
 // NewAnswers makes answers. A client whose address is not in views sees everything.
