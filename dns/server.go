@@ -125,7 +125,7 @@ func Listen(ctx context.Context, addr netip.AddrPort, udp int) (_ []*net.UDPConn
 			}
 		}
 	}()
-	lc := net.ListenConfig{Control: reusePort(udp > 1)}
+	lc := net.ListenConfig{Control: prepare(udp > 1)}
 	network := "udp4"
 	if addr.Addr().Is6() {
 		network = "udp6"

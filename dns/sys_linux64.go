@@ -13,35 +13,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reusePort lets several sockets share an address.
-func reusePort(on bool) func(network, address string, c syscall.RawConn) error {
-	if !on {
-		return nil
-	}
+// prepare readies a socket before it is bound, so that no packet comes in before.
+func prepare(share bool) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var err error
-		if cerr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); cerr != nil {
-			return cerr
-		}
-		return err
+		cerr := c.Control(func(fd uintptr) {
+			if share {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			}
+			err = errors.Join(err, askDestination(int(fd)))
+		})
+		return errors.Join(cerr, err)
 	}
 }
 
-// wantDestination asks for the address that each packet was sent to, which is that of the reply (ip(7), RFC 3542).
+// wantDestination is askDestination for a socket that somebody else has made.
 func wantDestination(c *net.UDPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
-		if v6 := unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); v6 == nil {
-			failed = nil // IP_PKTINFO is for the IPv4 packets of such a socket, if there are any
-		}
-	})
-	if err = errors.Join(err, failed); err != nil {
-		return fmt.Errorf("ask for the destination of packets: %w", err)
+	err = raw.Control(func(fd uintptr) { failed = askDestination(int(fd)) })
+	return errors.Join(err, failed)
+}
+
+// askDestination asks for the address that each packet was sent to, which is that of the reply (ip(7), RFC 3542).
+func askDestination(fd int) error {
+	v4 := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+	if v6 := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); v4 != nil && v6 != nil { // one of them is for the other family
+		return fmt.Errorf("ask for the destination of packets: %w", errors.Join(v4, v6))
 	}
 	return nil
 }

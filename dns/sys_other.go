@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-func reusePort(bool) func(network, address string, c syscall.RawConn) error { return nil }
+func prepare(bool) func(network, address string, c syscall.RawConn) error { return nil }
 
 func wantDestination(*net.UDPConn) error { return nil }
 
