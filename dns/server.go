@@ -116,35 +116,39 @@ func (s *Server) now() int64 {
 
 // Listen opens sockets for UDP and TCP on one address; several for UDP share its queries among processors. With port 0 all get the same
 // free one. Errors name the address.
-func Listen(ctx context.Context, addr netip.AddrPort, udp int) (_ []*net.UDPConn, _ net.Listener, err error) {
-	var conns []*net.UDPConn
-	defer func() {
-		if err != nil {
-			for _, c := range conns {
-				_ = c.Close()
-			}
+func Listen(ctx context.Context, addr netip.AddrPort, udp int) ([]*net.UDPConn, net.Listener, error) {
+	for try := 0; ; try++ {
+		conns, l, err := listen(ctx, addr, udp)
+		if err == nil {
+			return conns, l, nil
 		}
-	}()
-	lc := net.ListenConfig{Control: prepare(udp > 1)}
-	network := "udp4"
-	if addr.Addr().Is6() {
-		network = "udp6"
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		if addr.Port() != 0 || try == 50 { // a port that is free for UDP may be taken for TCP
+			return nil, nil, fmt.Errorf("listen for DNS on %s: %w", addr, err)
+		}
 	}
+}
+
+func listen(ctx context.Context, addr netip.AddrPort, udp int) (conns []*net.UDPConn, _ net.Listener, _ error) {
+	family := "4"
+	if addr.Addr().Is6() {
+		family = "6"
+	}
+	lc := net.ListenConfig{Control: prepare(udp > 1)}
 	for range max(udp, 1) {
-		p, err := lc.ListenPacket(ctx, network, addr.String())
+		p, err := lc.ListenPacket(ctx, "udp"+family, addr.String())
 		if err != nil {
-			return conns, nil, fmt.Errorf("listen on %s: %w", addr, err)
+			return conns, nil, err
 		}
 		c := p.(*net.UDPConn)
 		conns = append(conns, c)
 		addr = netip.AddrPortFrom(addr.Addr(), c.LocalAddr().(*net.UDPAddr).AddrPort().Port())
 	}
 	var tcp net.ListenConfig
-	l, err := tcp.Listen(ctx, "tcp"+network[3:], addr.String())
-	if err != nil {
-		return conns, nil, fmt.Errorf("listen on %s: %w", addr, err)
-	}
-	return conns, l, nil
+	l, err := tcp.Listen(ctx, "tcp"+family, addr.String())
+	return conns, l, err
 }
 
 // ServeUDP answers what arrives on a socket until ctx ends, and closes the socket. Queries that wait for other servers then get no reply.
