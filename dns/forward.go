@@ -39,6 +39,7 @@ type ForwarderOptions struct {
 
 	clock  func() int64 // nanoseconds; nil is the monotonic clock
 	timing timing
+	port   uint16 // of the servers of ResolvConf; 0 is 53
 }
 
 // timing is how long things may take. Tests shorten it.
@@ -149,6 +150,9 @@ func NewForwarder(opts ForwarderOptions) (*Forwarder, error) {
 	if opts.ResolvConf == "" {
 		opts.ResolvConf = "/etc/resolv.conf"
 	}
+	if opts.port == 0 {
+		opts.port = dnsPort
+	}
 	if opts.InFlight == 0 {
 		opts.InFlight = defaultInFlight
 	}
@@ -167,9 +171,9 @@ func NewForwarder(opts ForwarderOptions) (*Forwarder, error) {
 		opts: opts, timing: opts.timing, clock: opts.clock, log: opts.Logger,
 		dialer: net.Dialer{ControlContext: controlMark(opts.Mark), Timeout: opts.timing.dial},
 		cache:  newCache(opts.CacheBytes), wake: make(chan struct{}, 1),
-		rand: rand.NewChaCha8(seed), slots: newSlots(opts.InFlight, int64(opts.timing.tick)),
-		set: &serverSet{}, locals: map[netip.AddrPort]*channel{},
+		rand: rand.NewChaCha8(seed), set: &serverSet{}, locals: map[netip.AddrPort]*channel{},
 	}
+	f.slots = newSlots(opts.InFlight, int64(opts.timing.tick), f.wakeUp)
 	f.workers.New = func() any { return &worker{in: make([]byte, receiveSize)} }
 	if opts.Mark != 0 {
 		if err := f.probeMark(); err != nil {
@@ -257,6 +261,11 @@ func (f *Forwarder) hurry() {
 		return
 	}
 	f.pace = paceFast
+	f.wakeUp()
+}
+
+// wakeUp makes Run look now.
+func (f *Forwarder) wakeUp() {
 	select {
 	case f.wake <- struct{}{}:
 	default:

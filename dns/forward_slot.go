@@ -93,17 +93,18 @@ type slots struct {
 	spare   *waiter // free ones
 	waiting int
 
-	wheel [wheelSize]int32 // the first slot of each
-	tick  int64            // length of one
-	done  int64            // the last tick that was looked at
+	wheel [wheelSize + 1]int32 // the first slot of each tick; the last one is for what is due already
+	tick  int64                // length of one
+	done  int64                // the last tick that was looked at
+	wake  func()               // is told when something is due already
 }
 
-func newSlots(limit int, tick int64) *slots {
+func newSlots(limit int, tick int64, wake func()) *slots {
 	size := 256
 	for size < limit {
 		size *= 2
 	}
-	t := &slots{limit: limit, index: make([]int32, size), tick: tick}
+	t := &slots{limit: limit, index: make([]int32, size), tick: tick, wake: wake}
 	for i := range t.wheel {
 		t.wheel[i] = -1
 	}
@@ -214,10 +215,13 @@ func (t *slots) schedule(s *slot, now int64) {
 	}
 	t.unschedule(s)
 	s.at = at
-	// A time that has passed is seen with the next tick, and one beyond the wheel more often than needed.
-	tick := max(at/t.tick, now/t.tick, t.done) + 1
-	tick = min(tick, max(now/t.tick, t.done)+wheelSize-1)
-	s.bucket = int32(tick % wheelSize)
+	if at <= now {
+		s.bucket = wheelSize
+		t.wake()
+	} else { // a time beyond the wheel is looked at more often than needed
+		tick := max(at/t.tick, now/t.tick, t.done) + 1
+		s.bucket = int32(min(tick, max(now/t.tick, t.done)+wheelSize-1) % wheelSize)
+	}
 	s.then = t.wheel[s.bucket]
 	if s.then >= 0 {
 		t.slot(s.then).before = s.number
@@ -242,6 +246,11 @@ func (t *slots) unschedule(s *slot) {
 
 // due returns a slot for which it is time, and takes it off the wheel; nil when there is no more.
 func (t *slots) due(now int64) *slot {
+	if i := t.wheel[wheelSize]; i >= 0 {
+		s := t.slot(i)
+		t.unschedule(s)
+		return s
+	}
 	last := now / t.tick
 	if last-t.done > wheelSize {
 		t.done = last - wheelSize

@@ -72,6 +72,7 @@ func (f *Forwarder) reload() {
 	problems = append(problems, c.faults...)
 	var servers []netip.AddrPort
 	for _, s := range c.servers {
+		s = netip.AddrPortFrom(s.Addr(), f.opts.port)
 		if f.opts.Own != nil && f.opts.Own(s) {
 			problems = append(problems, fmt.Sprintf("nameserver %s is this process itself and is not asked", s.Addr()))
 			continue
