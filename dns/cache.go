@@ -33,7 +33,7 @@ type question struct {
 // decided by SIEVE (Zhang et al., NSDI 2024): names that are asked for once do not displace those that are asked for often.
 type cache struct {
 	seed   maphash.Seed
-	since  atomic.Int64 // when the servers last changed: failures from before say nothing
+	era    atomic.Uint32 // counts changes of the servers: failures from before say nothing
 	shards [cacheShards]cacheShard
 }
 
@@ -61,6 +61,7 @@ type cacheEntry struct {
 	born, ends, retry int64 // until retry, a stale answer is given at once
 	next              int32 // in the index
 	newer, older      int32
+	era               uint32 // of the failure, or of retry
 	size, ede         uint16
 	hits              uint8
 	do, cd            bool
@@ -71,7 +72,6 @@ type cacheEntry struct {
 
 func newCache(limit int) *cache {
 	c := &cache{seed: maphash.MakeSeed()}
-	c.since.Store(math.MinInt64)
 	for i := range c.shards {
 		c.shards[i] = cacheShard{limit: max(limit, 0) / cacheShards, index: make([]int32, 16), newest: -1, oldest: -1, hand: -1}
 	}
@@ -113,10 +113,10 @@ func (c *cache) appendReply(out []byte, q *question, hash uint64, by *asker, roo
 		return out, cacheMissed
 	}
 	e := &s.entries[i]
-	since := c.since.Load()
+	old := e.era != c.era.Load()
 	stale := now >= e.ends
 	switch {
-	case stale && (now >= e.retry || e.retry-staleRecheck < since || now >= e.ends+staleKept), e.failure && e.born < since:
+	case stale && (now >= e.retry || old || now >= e.ends+staleKept), e.failure && old:
 		s.stats.misses++
 		return out, cacheMissed
 	case stale:
@@ -164,12 +164,14 @@ func (c *cache) failed(q *question, hash uint64, a answer, now int64) {
 		e := &s.entries[i]
 		e.refreshing = false
 		if now < e.ends+staleKept {
-			e.retry = now + staleRecheck
+			e.retry, e.era = now+staleRecheck, c.era.Load()
 			s.mu.Unlock()
 			return
 		}
 	}
-	s.put(q, hash, a, now, now+failureKept, true)
+	if i := s.put(q, hash, a, now, now+failureKept, true); i >= 0 {
+		s.entries[i].era = c.era.Load()
+	}
 	s.mu.Unlock()
 }
 
@@ -185,7 +187,7 @@ func (c *cache) recheckLater(q *question, hash uint64, now int64) bool {
 	if i < 0 || s.entries[i].failure || now >= s.entries[i].ends+staleKept {
 		return false
 	}
-	s.entries[i].retry = now + staleRecheck
+	s.entries[i].retry, s.entries[i].era = now+staleRecheck, c.era.Load()
 	return true
 }
 
@@ -221,13 +223,14 @@ func (s *cacheShard) find(hash uint64, q *question) int32 {
 	return -1
 }
 
-func (s *cacheShard) put(q *question, hash uint64, a answer, now, ends int64, failure bool) {
+// put keeps an answer, and returns its place; -1 where it is too large.
+func (s *cacheShard) put(q *question, hash uint64, a answer, now, ends int64, failure bool) int32 {
 	if i := s.find(hash, q); i >= 0 {
 		s.remove(i)
 	}
 	if len(a.data)+entryBytes > s.limit/4 {
 		s.stats.tooLarge++
-		return
+		return -1
 	}
 	data := bytes.Clone(a.data)
 	need := cap(data) + entryBytes
@@ -257,6 +260,7 @@ func (s *cacheShard) put(q *question, hash uint64, a answer, now, ends int64, fa
 	s.count++
 	s.used += need
 	s.stats.inserted++
+	return i
 }
 
 // evict removes the first entry, from the hand on towards newer ones, that was not asked for since the hand last passed.

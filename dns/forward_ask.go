@@ -261,11 +261,11 @@ func (f *Forwarder) send(s *slot, sv *server, o sendOptions, now int64) error {
 	}
 	u, err := f.socket(sv, now)
 	if err != nil {
-		return f.notSent(sv, err)
+		return f.notSent(s, sv, err)
 	}
 	id, ok := u.take(f.random, s.number)
 	if !ok {
-		return f.notSent(sv, errNoRoom)
+		return f.notSent(s, sv, errNoRoom)
 	}
 	t.query.id, t.ch = id, &u.channel
 	sv.probing = sv.probing || o.probe
@@ -278,14 +278,17 @@ func (f *Forwarder) send(s *slot, sv *server, o sendOptions, now int64) error {
 	f.mu.Lock()
 	if err != nil && s.use == use && t.ch == &u.channel && t.query.id == id {
 		f.end(t)
-		err = f.notSent(sv, err)
+		err = f.notSent(s, sv, err)
 	}
 	return err
 }
 
-func (f *Forwarder) notSent(sv *server, err error) error {
+// notSent counts a query that could not be sent. Want of room is no try.
+func (f *Forwarder) notSent(s *slot, sv *server, err error) error {
 	if noRoom(err) {
 		f.counts.NoRoom++
+		sv.stats.Queries--
+		s.sends--
 	} else {
 		f.networkError(sv, err)
 	}

@@ -250,6 +250,7 @@ type tester struct {
 	clock   *fakeClock
 	replies chan []byte
 	stop    func()
+	hits    uint64 // that nextHit has returned
 }
 
 // quickTiming looks at what is due all the time; the clock decides.

@@ -189,7 +189,12 @@ func (f *Forwarder) resend(s *slot, sv *server, o sendOptions, now int64) {
 		f.lost(s, now)
 		return
 	}
-	s.sendAt = now + f.wait(s, sv, 0)
+	if err != nil {
+		s.step = max(s.step-1, 0)
+		s.sendAt = now + int64(f.timing.wait)
+	} else {
+		s.sendAt = now + f.wait(s, sv, 0)
+	}
 	f.slots.schedule(s, now)
 }
 

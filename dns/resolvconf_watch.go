@@ -36,7 +36,7 @@ func (f *Forwarder) apply(servers []netip.AddrPort, c resolvConf, problem string
 	gone := slices.DeleteFunc(slices.Clone(f.set.servers), func(s *server) bool { return slices.Contains(set.servers, s) })
 	f.set, f.problem = set, problem
 	f.trusted.Store(set.trusted)
-	f.cache.since.Store(now)
+	f.cache.era.Add(1)
 	for _, sv := range gone {
 		f.dismiss(sv)
 	}

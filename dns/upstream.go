@@ -27,10 +27,10 @@ const (
 
 // server is a name server. Its fields are guarded by the forwarder's lock.
 type server struct {
-	addr    netip.AddrPort
-	sockets [socketsPerServer]*udpSocket
-	streams []*stream
-	alone   bool // one question on each stream
+	addr       netip.AddrPort
+	sockets    [socketsPerServer]*udpSocket
+	streams    []*stream
+	aloneUntil int64 // one question on each stream
 
 	srtt    int64 // 0 while unknown
 	fails   int   // questions in a row without an answer

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -27,22 +26,23 @@ type stream struct {
 	done chan struct{} // the stream ends
 
 	// Guarded by the forwarder's lock.
-	out      []byte
-	ending   bool
-	answers  int
-	deepest  int   // questions in flight at a time
-	answered int64 // when it last brought an answer, or was opened
+	out       []byte
+	ending    bool
+	connected bool
+	answers   int
+	deepest   int   // questions in flight at a time
+	answered  int64 // when it last brought an answer, or was opened
 }
 
 // sendTCP sends a question over a stream. The caller holds the lock.
 func (f *Forwarder) sendTCP(s *slot, sv *server, t *try, now int64) error {
 	st, err := f.stream(sv, now)
 	if err != nil {
-		return f.notSent(sv, err)
+		return f.notSent(s, sv, err)
 	}
 	id, ok := st.take(f.random, s.number)
 	if !ok {
-		return f.notSent(sv, errNoRoom)
+		return f.notSent(s, sv, errNoRoom)
 	}
 	sv.stats.TCP++
 	t.query.id, t.ch = id, &st.channel
@@ -61,7 +61,7 @@ func (f *Forwarder) sendTCP(s *slot, sv *server, t *try, now int64) error {
 // stream returns a stream for the next question to a server.
 func (f *Forwarder) stream(sv *server, now int64) (*stream, error) {
 	most, depth := maxStreams, maxInFlight
-	if sv.alone {
+	if now < sv.aloneUntil {
 		most, depth = maxStreamsAlone, 1
 	}
 	var best *stream
@@ -125,6 +125,7 @@ func (st *stream) run(ctx context.Context) {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	f.mu.Lock()
 	f.locals[local] = &st.channel
+	st.connected = true
 	f.mu.Unlock()
 	ended := make(chan error, 1)
 	f.wg.Add(1)
@@ -213,14 +214,15 @@ func (f *Forwarder) streamEnded(st *stream, err error) {
 		return
 	}
 	sv := st.server
-	idle := errors.Is(err, io.EOF) || err == nil
+	again := st.answers > 0 // it was good before: the connection was closed as a question was sent
 	switch {
 	case st.inFlight == 0:
-	case st.answers == 0:
-		f.networkError(sv, err)
-	case idle && st.deepest > 1 && !sv.alone:
-		sv.alone = true // it closes after an answer, whatever else was asked
+	case st.connected && st.deepest > 1: // it closes after an answer, whatever else was asked; that may be seen as a reset before any
+		again = true
+		sv.aloneUntil = now + int64(relearn)
 		f.log.Info("A name server closes TCP connections with questions in flight: it is asked one on each.", "server", sv.addr)
+	case !again:
+		f.networkError(sv, err)
 	}
 	for i := range st.ids {
 		if st.ids[i].state != idInFlight {
@@ -231,7 +233,7 @@ func (f *Forwarder) streamEnded(st *stream, err error) {
 		if t == nil {
 			continue
 		}
-		if st.answers > 0 { // it was good before: the connection was closed as the question was sent
+		if again {
 			f.repeat(s, t, sendOptions{tcp: true, plain: t.plain, lowered: t.lowered}, now)
 			continue
 		}
