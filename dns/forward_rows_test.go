@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,14 +17,15 @@ const soa60 = "example.org. 900 IN SOA ns.example.org. host.example.org. 1 7200 
 
 // Row 43: answers keep the form that the server has given them, with its pointers.
 func TestAnswersStayCompressed(t *testing.T) {
-	var sent []byte
+	wires := make(chan []byte, 10)
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
-		sent = q.pack(t, 0, []string{"www.example.org. 60 IN CNAME a.example.org.", "a.example.org. 60 IN A 192.0.2.1", "a.example.org. 60 IN A 192.0.2.2"})
+		sent := q.pack(t, 0, []string{"www.example.org. 60 IN CNAME a.example.org.", "a.example.org. 60 IN A 192.0.2.1", "a.example.org. 60 IN A 192.0.2.2"})
+		wires <- sent
 		q.send(sent)
 	})
 	c := newTester(t, ForwarderOptions{}, s)
 	c.ask(clientKind{}, "www.example.org", mdns.TypeA)
-	got := c.wire()
+	got, sent := c.wire(), <-wires
 	end := len(sent) - optLen // our own query had EDNS, the client's had not
 	if !bytes.Equal(got[headerLen+17+4:], sent[headerLen+17+4:end]) {
 		t.Errorf("the records are\n% x, want\n% x", got[headerLen:], sent[headerLen:end])
@@ -584,9 +586,9 @@ func TestCoalescing(t *testing.T) {
 // Row 57: AD only from servers that are trusted, and only for who wants to know; OPT is between two hops.
 func TestADAndOPT(t *testing.T) {
 	for _, trust := range []bool{false, true} {
-		var asked bool
+		var asked atomic.Bool
 		s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
-			asked = q.AuthenticatedData
+			asked.Store(q.AuthenticatedData)
 			m := new(mdns.Msg)
 			m.SetReply(q.Msg)
 			m.AuthenticatedData, m.Authoritative = true, true
@@ -609,8 +611,8 @@ func TestADAndOPT(t *testing.T) {
 				}
 			}
 		}
-		if asked != trust {
-			t.Errorf("trust %v: the server is asked with AD %v", trust, asked)
+		if asked.Load() != trust {
+			t.Errorf("trust %v: the server is asked with AD %v", trust, asked.Load())
 		}
 		c.stop()
 	}

@@ -361,7 +361,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 
 // Row 63: a query of ours that comes back is refused at once, and said so; own addresses are no servers.
 func TestLoopsAreSeen(t *testing.T) {
-	var c *tester
+	var at atomic.Pointer[tester]
 	looped := make(chan bool, 10)
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		var own query
@@ -369,11 +369,13 @@ func TestLoopsAreSeen(t *testing.T) {
 			t.Error("our own query is not accepted")
 			return
 		}
+		c := at.Load()
 		from := q.from.(*net.UDPAddr).AddrPort()
 		looped <- !c.f.ask(&own, q.raw, replyTo{via: c, addr: from, max: 1232})
 		q.reply(t, mdns.RcodeServerFailure, nil)
 	})
-	c = newTester(t, ForwarderOptions{}, s)
+	c := newTester(t, ForwarderOptions{}, s)
+	at.Store(c)
 	if m := c.query(clientKind{}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeServerFailure {
 		t.Errorf("the client gets %v", m)
 	}

@@ -29,18 +29,17 @@ type slot struct {
 	waiting int
 	served  bool // the time after which a stale answer is better than none has passed
 
-	set      *serverSet
-	order    [maxServers]uint8 // of the set's servers
-	servers  int
-	step     int // how many servers the question was sent to by the order
-	sends    int
-	failed   uint16 // bits of servers that have answered with a code that another one need not share
-	tcp      bool   // no more datagrams
-	wrong    int
-	tries    [maxTries]try
-	rcode    int
-	ede      int
-	timedOut bool
+	set     *serverSet
+	order   [maxServers]uint8 // of the set's servers
+	servers int
+	step    int // how many servers the question was sent to by the order
+	sends   int
+	failed  uint16 // bits of servers that have answered with a code that another one need not share
+	tcp     bool   // no more datagrams
+	wrong   int
+	tries   [maxTries]try
+	rcode   int
+	ede     int
 	// When to send to the next server, to serve a stale answer, and to end.
 	sendAt, staleAt, endsAt int64
 
