@@ -11,7 +11,7 @@ const (
 	bareNegTTL  = 5 // of a negative answer without an SOA record: enough for the connections of one start
 	staleTTL    = 30
 	ednsSize    = 1232 // what passes without fragments (DNS flag day 2020)
-	optLen      = 11
+	bareOPT     = 11
 	noEDE       = math.MaxUint16
 	edeStale    = 3
 	edeStaleNX  = 19
@@ -110,7 +110,7 @@ func (a answer) appendReply(out []byte, c *asker, age uint32, room int, stale bo
 	}
 	opt := 0
 	if c.edns {
-		if opt = optLen; ede != noEDE {
+		if opt = bareOPT; ede != noEDE {
 			opt += 6
 		}
 	}

@@ -152,7 +152,7 @@ func TestServerWithoutEDNS(t *testing.T) {
 	ways := map[string]func(q *upstreamQuery){
 		"FORMERR": func(q *upstreamQuery) { q.send(append([]byte{q.raw[0], q.raw[1], 0x80, 1}, make([]byte, 8)...)) },
 		"echoed": func(q *upstreamQuery) {
-			b := bytes.Clone(q.raw[:len(q.raw)-optLen])
+			b := bytes.Clone(q.raw[:len(q.raw)-bareOPT])
 			b[2] |= 0x80
 			b[3] = 1
 			b[11] = 0

@@ -26,7 +26,7 @@ func TestAnswersStayCompressed(t *testing.T) {
 	c := newTester(t, ForwarderOptions{}, s)
 	c.ask(clientKind{}, "www.example.org", mdns.TypeA)
 	got, sent := c.wire(), <-wires
-	end := len(sent) - optLen // our own query had EDNS, the client's had not
+	end := len(sent) - bareOPT // our own query had EDNS, the client's had not
 	if !bytes.Equal(got[headerLen+17+4:], sent[headerLen+17+4:end]) {
 		t.Errorf("the records are\n% x, want\n% x", got[headerLen:], sent[headerLen:end])
 	}

@@ -3,7 +3,7 @@ package dns
 import "encoding/binary"
 
 // maxAsked is the length of the longest query of ours.
-const maxAsked = headerLen + maxName + 4 + optLen
+const maxAsked = headerLen + maxName + 4 + bareOPT
 
 // wireQuery is a query as it goes to a server.
 type wireQuery struct {

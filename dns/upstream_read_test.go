@@ -24,7 +24,7 @@ func echoServer(t testing.TB) []netip.AddrPort {
 			if err != nil {
 				return
 			}
-			b := buf[:n-optLen]
+			b := buf[:n-bareOPT]
 			b[2], b[3], b[7], b[11] = 0x81, 0x80, 1, 0
 			b = append(b, 0xc0, 12, 0, 1, 0, 1, 0, 0, 1, 0, 0, 4, 192, 0, 2, 1)
 			_, _ = conn.WriteToUDPAddrPort(b, from)
