@@ -1,0 +1,318 @@
+package dns
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Host is a name with what it resolves to.
+type Host struct {
+	// Name is a host name, or a wildcard like *.example.com.
+	Name  string
+	Addrs []netip.Addr // in the order of the first answer; at most 64
+	// Ports are those of the SRV records of the name; one with a name is also at _NAME._tcp.HOST.
+	Ports []Port
+	// PTR is what a reverse name points to; such a name has nothing else. See [ReverseName].
+	PTR string
+	// Group is the number of what the name belongs to, for views. Everybody sees what is in 0.
+	Group uint32
+}
+
+// Port is a port of a host.
+type Port struct {
+	Name   string // "" for none
+	Number uint16
+}
+
+// TableOptions are those of a table.
+type TableOptions struct {
+	// Suffixes are names below which there is nothing but what the table has, like "mesh".
+	Suffixes []string
+	// TTL of all answers in seconds, the negative ones too. 0 stands for 30.
+	TTL uint32
+}
+
+const (
+	defaultTTL = 30
+	maxAddrs   = 64
+	maxPorts   = 64
+	// maxDelta is how many names may differ from the base of a table before all are indexed anew.
+	maxDelta = 256
+)
+
+// NewTable makes a table. Hosts with faults and those whose name another host has are left out; the errors say which and why. The first host
+// with a name has it.
+func NewTable(o TableOptions, hosts []Host) (*Table, []error) {
+	b := builder{ttl: cmp.Or(o.TTL, defaultTTL), nodes: make(map[string]*node, len(hosts)+len(hosts)/4)}
+	for _, s := range o.Suffixes {
+		b.own(s)
+	}
+	for i := range hosts {
+		b.add(&hosts[i])
+	}
+	return &Table{ttl: b.ttl, base: b.index()}, b.errs
+}
+
+// With returns a table with some hosts replaced or added, and those of some names removed. It costs as much as what changes, but for one
+// of 256 changes or so.
+func (t *Table) With(put []Host, remove []string) (*Table, []error) {
+	b := builder{ttl: t.ttl, nodes: make(map[string]*node, len(t.changed)+len(put)+len(remove)), under: t}
+	for name, n := range t.changed {
+		b.nodes[name] = n.clone()
+	}
+	for _, name := range remove {
+		b.remove(name)
+	}
+	for i := range put {
+		b.remove(put[i].Name)
+		b.add(&put[i])
+	}
+	next := &Table{ttl: t.ttl, base: t.base, changed: b.nodes}
+	if len(b.nodes) > maxDelta {
+		merged := newIndex(func(f func([]byte, *node)) { next.each(f) })
+		return &Table{ttl: t.ttl, base: merged}, b.errs
+	}
+	next.delta = b.index()
+	return next, b.errs
+}
+
+func (n *node) clone() *node {
+	c := *n
+	return &c
+}
+
+// builder collects nodes. With a table under it, these are only what differs from it.
+type builder struct {
+	ttl   uint32
+	nodes map[string]*node
+	under *Table
+	errs  []error
+	buf   [2 * maxName]byte
+}
+
+func (b *builder) index() *index {
+	names := make([]string, 0, len(b.nodes))
+	for name := range b.nodes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return newIndex(func(f func([]byte, *node)) {
+		for _, name := range names {
+			f([]byte(name), b.nodes[name])
+		}
+	})
+}
+
+func (b *builder) errorf(format string, args ...any) {
+	b.errs = append(b.errs, fmt.Errorf(format, args...))
+}
+
+// node returns the node of a name to be changed; nil where there is none.
+func (b *builder) node(name []byte) *node {
+	if n := b.nodes[string(name)]; n != nil {
+		return n
+	}
+	if b.under == nil {
+		return nil
+	}
+	f := b.under.get(name)
+	if !f.ok() {
+		return nil
+	}
+	n := f.x.node(f.e)
+	b.nodes[string(name)] = n
+	return n
+}
+
+// make returns the node of a name, which is made with those above it where it is missing.
+func (b *builder) make(name []byte) *node {
+	n := b.node(name)
+	if n != nil && !n.empty() {
+		return n
+	}
+	if n == nil {
+		n = &node{}
+		b.nodes[string(name)] = n
+	}
+	if parent := name[1+name[0]:]; parent[0] != 0 {
+		b.make(parent).children++
+	}
+	return n
+}
+
+// release removes a node that has become empty, and those above it that have.
+func (b *builder) release(name []byte, n *node) {
+	for n.empty() {
+		if b.under == nil {
+			delete(b.nodes, string(name))
+		}
+		name = name[1+name[0]:]
+		if name[0] == 0 {
+			return
+		}
+		if n = b.node(name); n == nil {
+			return
+		}
+		n.children--
+	}
+}
+
+func (b *builder) own(suffix string) {
+	name, err := appendName(b.buf[:0], suffix)
+	if err == nil && isWildcard(name) {
+		err = fmt.Errorf("%q is a wildcard; give the suffix alone", clip(suffix))
+	}
+	if err != nil {
+		b.errorf("suffix %w", err)
+		return
+	}
+	b.make(name).flags |= flagOwned
+}
+
+func (b *builder) remove(host string) {
+	name, err := appendName(b.buf[:0], host)
+	if err != nil {
+		return // it was never there
+	}
+	name = bytes.Clone(name)
+	n := b.node(name)
+	if n == nil || n.flags&flagHost == 0 {
+		return
+	}
+	n.sets, n.group = nil, 0
+	n.flags &^= flagHost
+	b.release(name, n)
+}
+
+func (b *builder) add(h *Host) {
+	wire, err := appendName(b.buf[:0], h.Name)
+	switch {
+	case err != nil:
+	case h.PTR != "" && len(h.Addrs)+len(h.Ports) > 0:
+		err = fmt.Errorf("%q: it has a PTR and other records; give these another name", clip(h.Name))
+	case len(h.Addrs) > maxAddrs:
+		err = fmt.Errorf("%q: it has %d addresses, at most %d are allowed", clip(h.Name), len(h.Addrs), maxAddrs)
+	case len(h.Ports) > maxPorts:
+		err = fmt.Errorf("%q: it has %d ports, at most %d are allowed", clip(h.Name), len(h.Ports), maxPorts)
+	}
+	if err != nil {
+		b.errorf("host %w", err)
+		return
+	}
+	name := bytes.Clone(wire)
+	if n := b.node(name); n != nil && n.flags&flagHost != 0 {
+		b.errorf("host %q: another host has the name already", clip(h.Name))
+		return
+	}
+	sets, err := b.sets(name, h)
+	if err != nil {
+		b.errorf("host %q: %w", clip(h.Name), err)
+		return
+	}
+	n := b.make(name)
+	n.flags, n.group, n.sets = n.flags|flagHost, h.Group, sets
+}
+
+// sets makes the records of a host.
+func (b *builder) sets(name []byte, h *Host) ([]rrset, error) {
+	var out []rrset
+	for _, family := range []struct {
+		qtype uint16
+		is    func(netip.Addr) bool
+	}{{typeA, netip.Addr.Is4}, {typeAAAA, func(a netip.Addr) bool { return a.Is6() }}} {
+		s := rrset{qtype: family.qtype}
+		for _, a := range h.Addrs {
+			switch a = a.Unmap(); {
+			case !a.IsValid() || a.Zone() != "":
+				return nil, fmt.Errorf("%q is no address of a host; give one without a zone", a)
+			case family.is(a):
+				s.body = append(b.record(s.body, headerLen, family.qtype, a.BitLen()/8), a.AsSlice()...)
+				s.count++
+			}
+		}
+		if s.count > 0 {
+			out = append(out, s)
+		}
+	}
+	if h.PTR != "" {
+		to, err := appendName(nil, h.PTR)
+		if err != nil {
+			return nil, fmt.Errorf("ptr: %w", err)
+		}
+		out = append(out, rrset{qtype: typePTR, count: 1, body: append(b.record(nil, headerLen, typePTR, len(to)), to...)})
+	}
+	if len(h.Ports) > 0 && !isWildcard(name) {
+		named := b.portSets(name, h, out)
+		out = append(append(out, b.srv(name, 0, h.Ports, out)), named...)
+	}
+	return out, nil
+}
+
+// srv makes the SRV records of ports, with the addresses of the host behind them. skip is how many bytes stand before the
+// name of the host in the name asked for.
+func (b *builder) srv(host []byte, skip int, ports []Port, addrs []rrset) rrset {
+	s := rrset{qtype: typeSRV}
+	for _, p := range ports {
+		s.body = b.record(s.body, headerLen, typeSRV, 6+len(host))
+		s.body = append(s.body, 0, 0, 0, 0) // priority and weight
+		s.body = append(binary.BigEndian.AppendUint16(s.body, p.Number), host...)
+		s.count++
+	}
+	for _, a := range addrs {
+		if a.qtype != typeA && a.qtype != typeAAAA {
+			continue
+		}
+		at := len(s.body)
+		s.body = append(s.body, a.body...)
+		for stride := len(a.body) / int(a.count); at < len(s.body); at += stride {
+			binary.BigEndian.PutUint16(s.body[at:], pointer(headerLen+skip))
+		}
+		s.more += a.count
+	}
+	return s
+}
+
+// pointer is a name that stands elsewhere in the message (RFC 1035 section 4.1.4).
+func pointer(at int) uint16 { return 0xc000 | uint16(at) }
+
+// record appends a record up to its data.
+func (b *builder) record(to []byte, owner int, qtype uint16, data int) []byte {
+	to = binary.BigEndian.AppendUint16(to, pointer(owner))
+	to = binary.BigEndian.AppendUint16(to, qtype)
+	to = binary.BigEndian.AppendUint16(to, classIN)
+	to = binary.BigEndian.AppendUint32(to, b.ttl)
+	return binary.BigEndian.AppendUint16(to, uint16(data))
+}
+
+// portSets makes the sets of named ports: the label of each, and its SRV records.
+func (b *builder) portSets(host []byte, h *Host, addrs []rrset) (out []rrset) {
+	byLabel := map[string][]Port{}
+	for _, p := range h.Ports {
+		if p.Name == "" {
+			continue
+		}
+		label := "_" + strings.ToLower(p.Name)
+		err := checkLabel(label, false)
+		if err == nil && 1+len(label)+len(tcpLabel)+len(host) > maxName {
+			err = errors.New("the name is too long")
+		}
+		if err != nil {
+			b.errorf("host %q, port %q: %w: it has no SRV record of its own", clip(h.Name), clip(p.Name), err)
+			continue
+		}
+		byLabel[string(byte(len(label)))+label] = append(byLabel[string(byte(len(label)))+label], p)
+	}
+	for _, label := range slices.Sorted(maps.Keys(byLabel)) {
+		s := b.srv(host, len(label)+len(tcpLabel), byLabel[label], addrs)
+		s.qtype, s.body = typePort, append([]byte(label), s.body...)
+		out = append(out, s)
+	}
+	return out
+}

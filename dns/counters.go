@@ -1,0 +1,129 @@
+package dns
+
+import (
+	"net/netip"
+	"sync/atomic"
+)
+
+// Where answers come from.
+const (
+	fromTable = iota
+	fromCache
+	fromOthers // sent on; how it ends is counted by the forwarder
+	fromNobody // refused, failed or dropped
+	sources
+)
+
+// sourceNames are labels of metrics.
+var sourceNames = [sources]string{"local", "cache", "forwarded", "refused"}
+
+// Types that are counted apart.
+const (
+	countA = iota
+	countAAAA
+	countSRV
+	countPTR
+	countHTTPS
+	countOther
+	countTypes
+)
+
+var typeNames = [countTypes]string{"A", "AAAA", "SRV", "PTR", "HTTPS", "other"}
+
+func countType(qtype uint16) int {
+	switch qtype {
+	case typeA:
+		return countA
+	case typeAAAA:
+		return countAAAA
+	case typeSRV:
+		return countSRV
+	case typePTR:
+		return countPTR
+	case typeHTTPS:
+		return countHTTPS
+	}
+	return countOther
+}
+
+// counters are those of one socket, or of all TCP connections. Most often one goroutine adds to them, which costs little.
+type counters struct {
+	n [sources][countTypes][16]atomic.Uint64
+	_ [64]byte // what others write is on another cache line
+}
+
+// add counts a query.
+func (c *counters) add(source int, qtype uint16, rcode int) {
+	c.n[source][countType(qtype)][rcode].Add(1)
+}
+
+func (s *Server) newCounters() *counters {
+	c := new(counters)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counters = append(s.counters, c)
+	return c
+}
+
+// Count is how many queries had one fate.
+type Count struct {
+	Source string // local, cache, forwarded or refused
+	Type   string // A, AAAA, SRV, PTR, HTTPS or other
+	Rcode  int    // of the reply; 0 for what was sent on, or dropped without one
+	N      uint64
+}
+
+// Counts returns the counts that are not 0, in a fixed order.
+func (s *Server) Counts() (out []Count) {
+	s.mu.Lock()
+	all := s.counters[:len(s.counters):len(s.counters)]
+	s.mu.Unlock()
+	for source := range sources {
+		for qtype := range countTypes {
+			for rcode := range 16 {
+				var n uint64
+				for _, c := range all {
+					n += c.n[source][qtype][rcode].Load()
+				}
+				if n > 0 {
+					out = append(out, Count{sourceNames[source], typeNames[qtype], rcode, n})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// shares bounds how many queries of one client wait for other servers, so that none takes all the room. Clients are told apart by a hash of
+// their addresses, so two may share one.
+type shares struct{ n [1024]atomic.Int32 }
+
+// maxWaiting is the share of one client that is not on this host, where many processes have one address.
+const maxWaiting = 2000
+
+func (s *shares) of(a netip.Addr) *atomic.Int32 {
+	b := a.As16()
+	h := uint32(2166136261)
+	for _, c := range b {
+		h = (h ^ uint32(c)) * 16777619
+	}
+	return &s.n[h>>22]
+}
+
+func (s *shares) take(a netip.Addr) bool {
+	if a.IsLoopback() {
+		return true
+	}
+	n := s.of(a)
+	if n.Add(1) > maxWaiting {
+		n.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (s *shares) giveBack(a netip.Addr) {
+	if !a.IsLoopback() {
+		s.of(a).Add(-1)
+	}
+}

@@ -1,0 +1,480 @@
+package dns
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	mdns "github.com/miekg/dns"
+)
+
+// group starts servers at several addresses with one script, which is told who is asked.
+func group(t testing.TB, n int, do func(i int, q *upstreamQuery)) []*scripted {
+	var out []*scripted
+	for i := range n {
+		out = append(out, newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) { do(i, q) }))
+	}
+	return out
+}
+
+type hit struct {
+	server int
+	q      *upstreamQuery
+}
+
+// Row 58: the servers are asked in their order, all of them, then again.
+func TestAllServersAreAskedInOrder(t *testing.T) {
+	hits := make(chan hit, 100)
+	c := newTester(t, ForwarderOptions{}, group(t, 3, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
+	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
+	start := c.clock.now()
+	var order []int
+	for range 6 {
+		order = append(order, c.nextHit(hits).server)
+		if len(order) == 3 && time.Duration(c.clock.now()-start) > 2*time.Second {
+			t.Errorf("all servers are tried after %v only", time.Duration(c.clock.now()-start))
+		}
+	}
+	if want := []int{0, 1, 2, 0, 1, 2}; !slices.Equal(order, want) {
+		t.Errorf("asked %v, want %v", order, want)
+	}
+	// An answer of one counts.
+	c.nextHit(hits).q.reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
+	if got := firstA(c.answer()); got != "192.0.2.1" {
+		t.Errorf("the client gets %q", got)
+	}
+}
+
+// nextHit returns the next query that comes to a server, and lets no more time pass than that takes.
+func (c *tester) nextHit(hits chan hit) hit {
+	c.t.Helper()
+	sent := func() (n uint64) {
+		for _, s := range c.f.Stats().Servers {
+			n += s.Queries
+		}
+		return n
+	}
+	for c.hits++; sent() < c.hits; {
+		c.clock.advance(10 * time.Millisecond)
+		c.f.look()
+	}
+	select {
+	case h := <-hits:
+		return h
+	case <-time.After(patience):
+		c.t.Fatal("no query has come to a server")
+		return hit{}
+	}
+}
+
+// Late answers: one that comes after the next server was asked is as good.
+func TestLateAnswerCounts(t *testing.T) {
+	hits := make(chan hit, 100)
+	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
+	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
+	first, second := c.nextHit(hits), c.nextHit(hits)
+	if second.server != 1 {
+		t.Errorf("the next server is %d", second.server)
+	}
+	first.q.reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
+	if got := firstA(c.answer()); got != "192.0.2.1" {
+		t.Errorf("the client gets %q", got)
+	}
+	second.q.reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.2"})
+	c.until("the second answer is counted as late", func() bool { return c.f.Stats().Servers[1].Late == 1 })
+	if len(c.replies) > 0 {
+		t.Error("the client is answered twice")
+	}
+}
+
+// Row 58: options of resolv.conf.
+func TestServerOptions(t *testing.T) {
+	t.Run("rotate", func(t *testing.T) {
+		var asked [3]atomic.Int32
+		c := newTester(t, ForwarderOptions{}, group(t, 3, func(i int, q *upstreamQuery) {
+			asked[i].Add(1)
+			answerA(t, "60")(q)
+		})...)
+		c.f.apply(c.f.opts.Servers, resolvConf{rotate: true}, "")
+		for i := range 30 {
+			c.query(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
+		}
+		for i := range asked {
+			if asked[i].Load() != 10 {
+				t.Errorf("server %d has had %d of 30 questions", i, asked[i].Load())
+			}
+		}
+	})
+	t.Run("first", func(t *testing.T) {
+		c := newTester(t, ForwarderOptions{}, group(t, 3, func(i int, q *upstreamQuery) {
+			if i > 0 {
+				t.Errorf("server %d is asked", i)
+			}
+			answerA(t, "60")(q)
+		})...)
+		for i := range 30 {
+			c.query(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
+		}
+	})
+	t.Run("use-vc", func(t *testing.T) {
+		s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
+			if !q.tcp {
+				t.Error("asked over UDP")
+			}
+			answerA(t, "60")(q)
+		})
+		c := newTester(t, ForwarderOptions{}, s)
+		c.f.apply(c.f.opts.Servers, resolvConf{useTCP: true}, "")
+		for i := range 200 {
+			c.query(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
+		}
+		if n := s.connections(); n != 1 {
+			t.Errorf("%d connections for 200 questions", n)
+		}
+	})
+	t.Run("attempts and timeout", func(t *testing.T) {
+		h := newHeld()
+		c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", h.do))
+		c.f.apply(c.f.opts.Servers, resolvConf{attempts: 1, timeout: time.Second}, "")
+		c.ask(clientKind{}, "a.example.org", mdns.TypeA)
+		start := c.clock.now()
+		h.next(t)
+		c.until("it fails", func() bool {
+			c.clock.advance(10 * time.Millisecond)
+			c.f.look()
+			return len(c.replies) > 0
+		})
+		if took := time.Duration(c.clock.now() - start); took < time.Second || took > 1200*time.Millisecond {
+			t.Errorf("it fails after %v, want 1 s", took)
+		}
+		h.none(t)
+	})
+}
+
+// Row 59: what no server answers fails in time, with the reason; when servers were known to be dead, as soon as a stale answer would come.
+func TestDeadServersFailInTime(t *testing.T) {
+	hits := make(chan hit, 1000)
+	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
+	fails := func(name string) time.Duration {
+		t.Helper()
+		c.ask(clientKind{size: 1232}, name, mdns.TypeA)
+		start := c.clock.now()
+		c.until("it fails", func() bool {
+			c.clock.advance(10 * time.Millisecond)
+			c.f.look()
+			return len(c.replies) > 0
+		})
+		took := time.Duration(c.clock.now() - start)
+		if m := c.answer(); m.Rcode != mdns.RcodeServerFailure || ede(m) != int(mdns.ExtendedErrorCodeNoReachableAuthority) {
+			t.Errorf("the client gets %v", m)
+		}
+		return took
+	}
+	if took := fails("a.example.org"); took < 3*time.Second || took > 4100*time.Millisecond {
+		t.Errorf("the first question fails after %v", took)
+	}
+	fails("b.example.org")
+	fails("c.example.org")
+	if took := fails("d.example.org"); took < 1500*time.Millisecond || took > 1800*time.Millisecond {
+		t.Errorf("with servers that are down it fails after %v", took)
+	}
+	// No blackout: the next question is asked all the same, and answered by who is back.
+	c.ask(clientKind{}, "e.example.org", mdns.TypeA)
+	for {
+		if h := <-hits; h.q.name() == "e.example.org." {
+			h.q.reply(t, 0, []string{"e.example.org. 60 IN A 192.0.2.1"})
+			break
+		}
+	}
+	if got := firstA(c.answer()); got != "192.0.2.1" {
+		t.Errorf("the client gets %q", got)
+	}
+}
+
+// Row 60: a sole server is asked with every question, however long it was silent, and again while there is time.
+func TestSoleServerIsNeverBlackedOut(t *testing.T) {
+	h := newHeld()
+	c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", h.do))
+	for i := range 10 {
+		c.ask(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA)
+		n := 0
+		c.until("it fails", func() bool {
+			c.clock.advance(20 * time.Millisecond)
+			c.f.look()
+			return len(c.replies) > 0
+		})
+		c.answer()
+		for len(h) > 0 {
+			h.next(t)
+			n++
+		}
+		if n < 1 || n > maxSends {
+			t.Errorf("question %d was sent %d times", i, n)
+		}
+	}
+	if !c.f.Stats().Servers[0].Down {
+		t.Error("it is not seen to be down")
+	}
+	c.ask(clientKind{}, "b.example.org", mdns.TypeA)
+	h.next(t).reply(t, 0, []string{"b.example.org. 60 IN A 192.0.2.1"})
+	if got := firstA(c.answer()); got != "192.0.2.1" || c.f.Stats().Servers[0].Down {
+		t.Errorf("back again, the client gets %q", got)
+	}
+}
+
+// Row 60, and one dead server that makes each look-up slow: after the first questions the one that answers comes first; the other is tried with
+// few questions, one at a time, and is first again when it is back.
+func TestDeadServerIsProbed(t *testing.T) {
+	var dead atomic.Bool
+	dead.Store(true)
+	hits := make(chan hit, 10000)
+	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
+		if i == 0 {
+			hits <- hit{i, q}
+			if dead.Load() {
+				return
+			}
+		}
+		answerA(t, "60")(q)
+	})...)
+	n := 0
+	next := func() {
+		n++
+		c.ask(clientKind{}, fmt.Sprintf("n%d.example.org", n), mdns.TypeA)
+	}
+	slow := 0
+	for range 300 {
+		before := c.f.Stats().Servers[1].Queries
+		next()
+		if c.f.Stats().Servers[1].Queries == before { // the dead one was asked first
+			slow++
+			c.until("the other one is asked", func() bool {
+				c.clock.advance(10 * time.Millisecond)
+				c.f.look()
+				return c.f.Stats().Servers[1].Queries > before
+			})
+		}
+		c.answer()
+	}
+	if slow > 10 {
+		t.Errorf("%d of 300 questions have waited for the dead server", slow)
+	}
+	if got := len(hits); got < 2 || got > 100 {
+		t.Errorf("the dead server had %d of 300 questions", got)
+	}
+	dead.Store(false)
+	c.until("the server is used again", func() bool {
+		next()
+		c.answer()
+		st := c.f.Stats().Servers[0]
+		return !st.Down && st.Answers > 20
+	})
+}
+
+// A server that fails while another one does not is asked less.
+func TestFailingServerIsPassedOver(t *testing.T) {
+	for _, rcode := range []int{mdns.RcodeServerFailure, mdns.RcodeRefused, mdns.RcodeNotImplemented} {
+		var asked atomic.Int32
+		c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
+			if i == 0 {
+				asked.Add(1)
+				q.reply(t, rcode, nil)
+				return
+			}
+			answerA(t, "60")(q)
+		})...)
+		for i := range 100 {
+			if m := c.query(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA); firstA(m) == "" {
+				t.Fatalf("code %d: the client gets %v", rcode, m)
+			}
+		}
+		if n := asked.Load(); n < failing || n > 60 {
+			t.Errorf("code %d: the failing server was asked %d times of 100", rcode, n)
+		}
+		c.stop()
+	}
+	// Where all fail, their code comes back.
+	c := newTester(t, ForwarderOptions{}, group(t, 2, func(_ int, q *upstreamQuery) { q.reply(t, mdns.RcodeRefused, nil) })...)
+	if m := c.query(clientKind{}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeRefused {
+		t.Errorf("the client gets %v", m)
+	}
+}
+
+// A server that does not resolve for us is not believed when it only knows others.
+func TestLameServer(t *testing.T) {
+	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
+		if i == 1 {
+			answerA(t, "60")(q)
+			return
+		}
+		m := new(mdns.Msg)
+		m.SetReply(q.Msg)
+		m.Ns = records(t, "org. 3600 IN NS a0.org.afilias-nst.info.")
+		q.send(packed(t, m))
+	})...)
+	if m := c.query(clientKind{}, "a.example.org", mdns.TypeA); firstA(m) == "" {
+		t.Errorf("the client gets %v", m)
+	}
+}
+
+// A server that is not there at all: the kernel says so, and nobody waits. It dies and comes back.
+func TestServerDiesAndComesBack(t *testing.T) {
+	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
+	other := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
+	c := newTester(t, ForwarderOptions{}, s, other)
+	c.query(clientKind{}, "a.example.org", mdns.TypeA)
+	s.stop()
+	for i := range 40 { // the clock stands still: only what the kernel says can help
+		if m := c.query(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA); firstA(m) == "" {
+			t.Fatalf("the client gets %v", m)
+		}
+	}
+	other.stop()
+	c.ask(clientKind{size: 1232}, "b.example.org", mdns.TypeA)
+	c.until("it fails", func() bool {
+		c.clock.advance(10 * time.Millisecond)
+		c.f.look()
+		return len(c.replies) > 0
+	})
+	if m := c.answer(); m.Rcode != mdns.RcodeServerFailure || ede(m) != int(mdns.ExtendedErrorCodeNetworkError) {
+		t.Errorf("with all servers gone the client gets %v", m)
+	}
+	s.start()
+	c.clock.advance(2 * time.Second)
+	c.ask(clientKind{}, "b.example.org", mdns.TypeA)
+	c.until("it is answered", func() bool {
+		c.clock.advance(10 * time.Millisecond)
+		c.f.look()
+		return len(c.replies) > 0
+	})
+	if m := c.answer(); firstA(m) == "" {
+		t.Errorf("back again: %v", m)
+	}
+}
+
+// Row 63: a query of ours that comes back is refused at once, and said so; own addresses are no servers.
+func TestLoopsAreSeen(t *testing.T) {
+	var at atomic.Pointer[tester]
+	looped := make(chan bool, 10)
+	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
+		var own query
+		if v, _ := own.read(q.raw); v != accepted {
+			t.Error("our own query is not accepted")
+			return
+		}
+		c := at.Load()
+		from := q.from.(*net.UDPAddr).AddrPort()
+		looped <- !c.f.ask(&own, q.raw, replyTo{via: c, addr: from, max: 1232})
+		q.reply(t, mdns.RcodeServerFailure, nil)
+	})
+	c := newTester(t, ForwarderOptions{}, s)
+	at.Store(c)
+	if m := c.query(clientKind{}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeServerFailure {
+		t.Errorf("the client gets %v", m)
+	}
+	if !<-looped || c.f.Stats().Loops == 0 {
+		t.Error("the loop is not seen")
+	}
+	own := netip.MustParseAddrPort("127.0.0.1:53")
+	_, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{own}, Own: func(a netip.AddrPort) bool { return a == own }})
+	if err == nil || !strings.Contains(err.Error(), "servers[0]: 127.0.0.1:53 is an address that this process itself listens on") {
+		t.Errorf("an own address as a server: %v", err)
+	}
+}
+
+// Row 64: without a server clients are told so, and what comes later is used.
+func TestWithoutServers(t *testing.T) {
+	file := t.TempDir() + "/resolv.conf"
+	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
+	c := newTester(t, ForwarderOptions{ResolvConf: file, port: s.addr.Port()})
+	if m := c.query(clientKind{size: 1232}, "a.example.org", mdns.TypeA); m.Rcode != mdns.RcodeServerFailure || ede(m) != int(mdns.ExtendedErrorCodeNoReachableAuthority) {
+		t.Errorf("the client gets %v", m)
+	}
+	if p := c.f.Stats().Problem; !strings.Contains(p, file) || !strings.Contains(p, "nameserver") {
+		t.Errorf("the problem is %q", p)
+	}
+	if err := os.WriteFile(file, []byte("nameserver 127.0.0.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.until("the server is read", func() bool { return len(c.f.Stats().Servers) == 1 })
+	if m := c.query(clientKind{}, "a.example.org", mdns.TypeA); firstA(m) == "" {
+		t.Errorf("the failure of before is kept: %v", m)
+	}
+}
+
+// Rows 67 and 68, the cap of 150 queries of others, and growth under a dead server: a fixed number of questions is in flight, each over one of
+// few sockets; what is too much is refused and counted; then all is as it was.
+func TestFloodWithADeadServer(t *testing.T) {
+	c := newTester(t, ForwarderOptions{InFlight: 5000}, newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
+	before := runtime.NumGoroutine()
+	refused := 0
+	for i := range 8000 {
+		if _, ok := c.send(clientKind{}, fmt.Sprintf("n%d.example.org", i), mdns.TypeA); !ok {
+			refused++
+		}
+	}
+	st := c.f.Stats()
+	if refused != 3000 || st.InFlight != 5000 || st.Refused.InFlight != 3000 {
+		t.Errorf("%d refused, in flight %d, counted %+v", refused, st.InFlight, st.Refused)
+	}
+	if n := runtime.NumGoroutine() - before; n > 64 {
+		t.Errorf("%d goroutines more for 5,000 questions", n)
+	}
+	for i := range maxWaiters + 10 {
+		_, ok := c.send(clientKind{id: uint16(i + 1)}, "n1.example.org", mdns.TypeA)
+		if want := i < maxWaiters-1; ok != want {
+			t.Errorf("waiter %d is accepted: %v", i+2, ok)
+		}
+	}
+	if got := c.f.Stats().Refused.Waiters; got != 11 {
+		t.Errorf("%d refused for want of room among the waiters", got)
+	}
+	c.until("all have failed", func() bool {
+		c.clock.advance(50 * time.Millisecond)
+		c.f.look()
+		return c.f.Stats().InFlight == 0
+	})
+	for range 5000 + maxWaiters - 1 {
+		if m := c.answer(); m.Rcode != mdns.RcodeServerFailure {
+			t.Fatalf("a client gets %v", m)
+		}
+	}
+	c.clock.advance(20 * time.Second)
+	c.until("the sockets are closed", func() bool {
+		c.f.look()
+		c.f.mu.Lock()
+		defer c.f.mu.Unlock()
+		return len(c.f.locals) == 0
+	})
+	if st := c.f.Stats(); st.Waiting != 0 || len(c.replies) != 0 {
+		t.Errorf("%d wait, %d replies too many", st.Waiting, len(c.replies))
+	}
+}
+
+// Row 71: what is done is counted by server, with latencies.
+func TestStats(t *testing.T) {
+	h := newHeld()
+	s := newScripted(t, "127.0.0.1:0", h.do)
+	c := newTester(t, ForwarderOptions{}, s)
+	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
+	q := h.next(t)
+	c.clock.advance(3 * time.Millisecond)
+	q.reply(t, 0, []string{"a.example.org. 60 IN A 192.0.2.1"})
+	c.answer()
+	c.hit(clientKind{}, "a.example.org", mdns.TypeA)
+	st := c.f.Stats()
+	sv := st.Servers[0]
+	if sv.Addr != s.addr || sv.Queries != 1 || sv.Answers != 1 || sv.Latency[12] != 1 || sv.RTT != 3*time.Millisecond {
+		t.Errorf("the server has %+v", sv)
+	}
+	if st.Cache.Hits != 1 || st.Cache.Misses != 1 || st.Cache.Entries != 1 || st.Cache.Inserted != 1 || st.Cache.Bytes == 0 || st.InFlight != 0 {
+		t.Errorf("counted: %+v", st)
+	}
+}

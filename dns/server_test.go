@@ -1,0 +1,242 @@
+package dns
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	mdns "github.com/miekg/dns"
+)
+
+// running is a server on a free port.
+type running struct {
+	*Server
+	addr string
+}
+
+func serve(t *testing.T, o ServerOptions, listen string, hosts ...Host) running {
+	t.Helper()
+	s := NewServer(o)
+	s.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, hosts...), nil))
+	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort(listen), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, c := range udp {
+		wg.Add(1)
+		go func() { defer wg.Done(); fatal(t, s.ServeUDP(ctx, c)) }()
+	}
+	wg.Add(1)
+	go func() { defer wg.Done(); fatal(t, s.ServeTCP(ctx, tcp)) }()
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	_, port, _ := net.SplitHostPort(tcp.Addr().String())
+	return running{s, port}
+}
+
+func fatal(t *testing.T, err error) {
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func (r running) exchange(t *testing.T, network, host string, m *mdns.Msg) *mdns.Msg {
+	t.Helper()
+	c := mdns.Client{Net: network, Timeout: time.Minute, UDPSize: 4096}
+	out, _, err := c.Exchange(m, net.JoinHostPort(host, r.addr))
+	if err != nil {
+		t.Fatalf("%s %s: %v", network, host, err)
+	}
+	return out
+}
+
+var webHost = Host{Name: "web.mesh", Addrs: []netip.Addr{netip.MustParseAddr("240.0.0.1")}}
+
+func TestUDPAndTCP(t *testing.T) {
+	many := Host{Name: "many.mesh"}
+	for i := range maxAddrs {
+		many.Addrs = append(many.Addrs, netip.AddrFrom16([16]byte{0xfd, 15: byte(i)}))
+	}
+	for _, listen := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"} {
+		host := netip.MustParseAddrPort(listen).Addr()
+		at := host.String()
+		switch listen {
+		case "0.0.0.0:0":
+			at = "127.0.0.9" // the reply must leave from there, or the client would not take it
+		case "[::]:0":
+			at = "::1"
+		}
+		t.Run(listen, func(t *testing.T) {
+			r := serve(t, ServerOptions{}, listen, webHost, many)
+			for _, network := range []string{"udp", "tcp"} {
+				if m := r.exchange(t, network, at, new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); len(m.Answer) != 1 {
+					t.Errorf("%s: %v", network, m)
+				}
+				if m := r.exchange(t, network, at, new(mdns.Msg).SetQuestion("example.org.", mdns.TypeA)); m.Rcode != mdns.RcodeRefused {
+					t.Errorf("%s: %v, nobody is there to be asked", network, m)
+				}
+				m := r.exchange(t, network, at, new(mdns.Msg).SetQuestion("many.mesh.", mdns.TypeAAAA))
+				if m.Truncated != (network == "udp") || network == "tcp" && len(m.Answer) != maxAddrs {
+					t.Errorf("%s: truncated %v, %d records", network, m.Truncated, len(m.Answer))
+				}
+			}
+			want := []Count{{"local", "A", 0, 2}, {"local", "AAAA", 0, 2}, {"refused", "A", 5, 2}}
+			if got := r.Counts(); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("counts %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// TestSwapLosesNothing: queries are answered while tables are swapped.
+func TestSwapLosesNothing(t *testing.T) {
+	r := serve(t, ServerOptions{}, "127.0.0.1:0", webHost)
+	c, err := net.Dial("udp", "127.0.0.1:"+r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute))
+	buf := make([]byte, 600)
+	for i := range 2000 {
+		if i%20 == 0 {
+			r.Swap(NewAnswers(mustTable(t, TableOptions{Suffixes: []string{"mesh"}}, webHost, Host{Name: fmt.Sprintf("n%d.mesh", i)}), nil))
+		}
+		m := new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)
+		m.Id = uint16(i)
+		wire, _ := m.Pack()
+		if _, err := c.Write(wire); err != nil {
+			t.Fatal(err)
+		}
+		n, err := c.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reply mdns.Msg
+		if err := reply.Unpack(buf[:n]); err != nil || reply.Id != uint16(i) || len(reply.Answer) != 1 {
+			t.Fatal(err, reply)
+		}
+	}
+}
+
+func TestPending(t *testing.T) {
+	r := serve(t, ServerOptions{}, "127.0.0.1:0")
+	r.Swap(PendingAnswers([]string{"mesh"}))
+	if m := r.exchange(t, "udp", "127.0.0.1", new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); m.Rcode != mdns.RcodeServerFailure {
+		t.Errorf("%v: there is no table yet", m)
+	}
+}
+
+// TestPipelining: many queries in one segment, and one byte at a time, get all their replies.
+func TestPipelining(t *testing.T) {
+	r := serve(t, ServerOptions{}, "127.0.0.1:0", webHost)
+	const n = 3 * maxPipelined
+	var all []byte
+	for i := range n {
+		m := new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)
+		m.Id = uint16(i)
+		wire, _ := m.Pack()
+		all = append(all, framed(wire)...)
+	}
+	for _, step := range []int{len(all), 7} {
+		c, err := net.Dial("tcp", "127.0.0.1:"+r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for i := 0; i < len(all); i += step {
+				if _, err := c.Write(all[i:min(i+step, len(all))]); err != nil {
+					return
+				}
+			}
+			_ = c.(*net.TCPConn).CloseWrite()
+		}()
+		_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute))
+		got, err := io.ReadAll(c) // the server closes when all is said
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := 0
+		for ; len(got) > 2; seen++ {
+			size := int(binary.BigEndian.Uint16(got))
+			if id := binary.BigEndian.Uint16(got[2:]); int(id) != seen {
+				t.Fatalf("reply %d has the ID %d", seen, id)
+			}
+			got = got[2+size:]
+		}
+		if seen != n || len(got) > 0 {
+			t.Errorf("%d replies and %d bytes, want %d", seen, len(got), n)
+		}
+		_ = c.Close()
+	}
+}
+
+// TestTCPLimits: silent clients, those that send no queries and those that do not read are closed; too many are not let in.
+func TestTCPLimits(t *testing.T) {
+	r := serve(t, ServerOptions{Idle: 50 * time.Millisecond, MaxConns: 3}, "127.0.0.1:0", webHost)
+	closed := func(send []byte) {
+		t.Helper()
+		c, err := net.Dial("tcp", "127.0.0.1:"+r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write(send); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute))
+		if b, err := io.ReadAll(c); len(b) > 0 || err != nil && !bytes.Contains([]byte(err.Error()), []byte("reset")) {
+			t.Errorf("%d bytes, %v", len(b), err)
+		}
+	}
+	closed(nil)                                        // silent
+	closed([]byte{0})                                  // half a length
+	closed([]byte{0, 3, 1, 2, 3})                      // no message
+	closed(append([]byte{0, 12}, make([]byte, 11)...)) // half a message
+	response := make([]byte, 14)
+	response[1], response[4] = 12, 0x80
+	closed(response)
+}
+
+// BenchmarkResolve is the cost of an answer without the network.
+func BenchmarkResolve(b *testing.B) {
+	var hosts []Host
+	for i := range 10000 {
+		hosts = append(hosts, Host{Name: fmt.Sprintf("svc-%05d.ns-%02d.svc.mesh.local", i, i%50), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{240, 0, byte(i >> 8), byte(i)})}})
+	}
+	o := TableOptions{Suffixes: []string{"mesh.local"}}
+	a := NewAnswers(mustTable(b, o, hosts...), nil)
+	out, c := make([]byte, 0, maxUDP), new(counters)
+	var q query
+	for name, of := range map[string]string{"name": "svc-04711.ns-11.svc.mesh.local.", "no-name": "nope.ns-11.svc.mesh.local.", "elsewhere": "www.example.com."} {
+		m, _ := new(mdns.Msg).SetQuestion(of, mdns.TypeA).Pack()
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				a.resolve(&q, m, netip.Addr{}, 0, false, out)
+				c.add(fromTable, q.qtype, 0)
+			}
+		})
+	}
+	b.Run("table", func(b *testing.B) {
+		for b.Loop() {
+			mustTable(b, o, hosts...)
+		}
+	})
+	b.Run("one-name", func(b *testing.B) {
+		t := a.table
+		for i := 0; b.Loop(); i++ {
+			t, _ = t.With(hosts[i%200:i%200+1], nil)
+		}
+	})
+	x := a.table.base
+	b.ReportMetric(float64(len(x.bytes)+len(x.slots)*8+len(x.names)*20+len(x.sets)*16)/float64(len(hosts)), "B/name")
+}

@@ -1,0 +1,107 @@
+//go:build linux && (amd64 || arm64)
+
+package dns
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// prepare readies a socket before it is bound, so that no packet comes in before.
+func prepare(share bool) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var err error
+		cerr := c.Control(func(fd uintptr) {
+			if share {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			}
+			err = errors.Join(err, askDestination(int(fd)))
+		})
+		return errors.Join(cerr, err)
+	}
+}
+
+// wantDestination is askDestination for a socket that somebody else has made.
+func wantDestination(c *net.UDPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = askDestination(int(fd)) })
+	return errors.Join(err, failed)
+}
+
+// askDestination asks for the address that each packet was sent to, which is that of the reply (ip(7), RFC 3542).
+func askDestination(fd int) error {
+	v4 := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+	if v6 := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1); v4 != nil && v6 != nil { // one of them is for the other family
+		return fmt.Errorf("ask for the destination of packets: %w", errors.Join(v4, v6))
+	}
+	return nil
+}
+
+// Control messages are a header of 16 bytes (length, level, type), then a struct in_pktinfo (interface, local address, destination) or
+// in6_pktinfo (destination, interface).
+const (
+	controlHeader = unix.SizeofCmsghdr
+	pktinfo4Len   = unix.SizeofInet4Pktinfo
+	pktinfo6Len   = unix.SizeofInet6Pktinfo
+)
+
+// destination reads the local address from control messages; zero where there is none.
+func destination(b []byte) netip.Addr {
+	for len(b) >= controlHeader {
+		n := binary.NativeEndian.Uint64(b)
+		level, typ := binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint32(b[12:])
+		if n < controlHeader || n > uint64(len(b)) {
+			break
+		}
+		switch data := b[controlHeader:n]; {
+		case level == unix.IPPROTO_IP && typ == unix.IP_PKTINFO && len(data) >= pktinfo4Len:
+			return netip.AddrFrom4([4]byte(data[4:8]))
+		case level == unix.IPPROTO_IPV6 && typ == unix.IPV6_PKTINFO && len(data) >= pktinfo6Len:
+			a := netip.AddrFrom16([16]byte(data[:16])).Unmap()
+			if a.IsLinkLocalUnicast() && a.Is6() {
+				return netip.Addr{} // the route of the client's scope decides
+			}
+			return a
+		}
+		b = b[min(uint64(len(b)), (n+7)&^7):]
+	}
+	return netip.Addr{}
+}
+
+// appendSource appends a control message that gives a packet its source.
+func appendSource(b []byte, a netip.Addr) []byte {
+	head := func(size, level, typ int) {
+		b = binary.NativeEndian.AppendUint64(b, uint64(controlHeader+size))
+		b = binary.NativeEndian.AppendUint32(b, uint32(level))
+		b = binary.NativeEndian.AppendUint32(b, uint32(typ))
+	}
+	switch {
+	case a.Is4():
+		head(pktinfo4Len, unix.IPPROTO_IP, unix.IP_PKTINFO)
+		v := a.As4()
+		b = append(b, 0, 0, 0, 0)
+		b = append(b, v[:]...)
+		b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // the rest, and up to a multiple of 8
+	case a.Is6():
+		head(pktinfo6Len, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO)
+		v := a.As16()
+		b = append(b, v[:]...)
+		b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+	}
+	return b
+}
+
+// passing reports whether an error on a socket is about an earlier packet.
+func passing(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EMSGSIZE)
+}

@@ -1,0 +1,190 @@
+package dns
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// maxPipelined is how many queries of one TCP connection are under way at a time (RFC 7766 section 6.2.1.1).
+const maxPipelined = 100
+
+// ServeTCP answers the connections of a listener until ctx ends, and closes it. It returns when all of its goroutines have ended.
+func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	defer l.Close()
+	for wait := time.Duration(0); ; {
+		c, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = c.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case err != nil: // of this connection, or for want of descriptors
+			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		wait = 0
+		peer := peerOf(c)
+		if !s.admit(peer.Addr()) {
+			_ = c.Close()
+			continue
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer s.leave(peer.Addr())
+			s.serveConn(ctx, c, peer)
+		}()
+	}
+}
+
+func peerOf(c net.Conn) netip.AddrPort {
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		p := a.AddrPort()
+		return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+	}
+	return netip.AddrPort{}
+}
+
+// admit counts a connection; false where there are too many.
+func (s *Server) admit(a netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns >= s.o.MaxConns || s.byPeer[a] >= s.o.MaxPeerConns && !a.IsLoopback() {
+		return false
+	}
+	s.conns++
+	s.byPeer[a]++
+	return true
+}
+
+func (s *Server) leave(a netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns--
+	if s.byPeer[a]--; s.byPeer[a] == 0 {
+		delete(s.byPeer, a)
+	}
+}
+
+// tcpConn is a connection. Who takes a slot may put one message into out, which has room for one of each slot.
+type tcpConn struct {
+	s     *Server
+	slots chan struct{}
+	out   chan []byte
+}
+
+// reply implements replier.
+func (t *tcpConn) reply(to replyTo, wire []byte) {
+	t.s.waiting.giveBack(to.addr.Addr())
+	t.out <- framed(wire)
+}
+
+// framed is a message with its length before it (RFC 1035 section 4.2.2).
+func framed(wire []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(wire)), uint16(len(wire))), wire...)
+}
+
+// serveConn answers one connection. Replies go out as they come, in any order.
+func (s *Server) serveConn(ctx context.Context, c net.Conn, peer netip.AddrPort) {
+	t := &tcpConn{s: s, slots: make(chan struct{}, maxPipelined), out: make(chan []byte, maxPipelined)}
+	ctx, cancel := context.WithCancel(ctx)
+	var writer sync.WaitGroup
+	writer.Add(1)
+	go func() {
+		defer writer.Done()
+		defer cancel()
+		t.write(ctx, c)
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	t.read(ctx, c, peer)
+	// What is under way is answered still, as long as it may take.
+	linger := time.AfterFunc(s.o.Idle, cancel)
+	for range maxPipelined {
+		select {
+		case t.slots <- struct{}{}:
+		case <-ctx.Done():
+		}
+	}
+	linger.Stop()
+	stop()
+	cancel()
+	writer.Wait()
+	_ = c.Close()
+}
+
+// read reads queries until the client ends, is silent for too long, or sends what is none.
+func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
+	in := bufio.NewReaderSize(c, 4096)
+	var q query
+	var m []byte
+	for {
+		if c.SetReadDeadline(time.Now().Add(t.s.o.Idle)) != nil || ctx.Err() != nil {
+			return
+		}
+		var size [2]byte
+		if _, err := io.ReadFull(in, size[:]); err != nil {
+			return
+		}
+		n := int(binary.BigEndian.Uint16(size[:]))
+		if n < headerLen {
+			return
+		}
+		if cap(m) < n {
+			m = make([]byte, n)
+		}
+		if _, err := io.ReadFull(in, m[:n]); err != nil {
+			return
+		}
+		select {
+		case t.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		reply, f := t.s.handle(&q, m[:n], replyTo{via: t, addr: peer, at: t.s.now()}, true, t.s.turn.Add(1), t.s.tcp, nil)
+		switch f {
+		case replied:
+			t.out <- framed(reply)
+		case silence: // it was no query
+			<-t.slots
+			return
+		}
+	}
+}
+
+// write writes replies until ctx ends or the client does not read.
+func (t *tcpConn) write(ctx context.Context, c net.Conn) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case b := <-t.out:
+			if err := c.SetWriteDeadline(time.Now().Add(t.s.o.Idle)); err != nil {
+				return
+			}
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+			<-t.slots
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package dns
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	mdns "github.com/miekg/dns"
+)
+
+// TestTogether: what the table does not know is asked of a server once, and then comes from the cache, over UDP and TCP.
+func TestTogether(t *testing.T) {
+	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
+		q.reply(t, mdns.RcodeSuccess, []string{q.name() + " 60 IN A 192.0.2.1"})
+	})
+	f, err := NewForwarder(ForwarderOptions{Servers: []netip.AddrPort{up.addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		fatal(t, <-ended)
+	})
+	r := serve(t, ServerOptions{Forwarder: f}, "127.0.0.1:0", webHost)
+	for _, network := range []string{"udp", "tcp", "udp"} {
+		m := r.exchange(t, network, "127.0.0.1", new(mdns.Msg).SetQuestion("wWw.example.org.", mdns.TypeA))
+		if len(m.Answer) != 1 || m.Question[0].Name != "wWw.example.org." || m.Authoritative {
+			t.Errorf("%s: %v", network, m)
+		}
+		if m := r.exchange(t, network, "127.0.0.1", new(mdns.Msg).SetQuestion("web.mesh.", mdns.TypeA)); !m.Authoritative || len(m.Answer) != 1 {
+			t.Errorf("%s: %v", network, m)
+		}
+	}
+	sent := uint64(0)
+	for _, c := range r.Counts() {
+		if c.Source == "forwarded" {
+			sent += c.N
+		}
+	}
+	if sent != 1 {
+		t.Errorf("counts %v, want one question that was sent on", r.Counts())
+	}
+}

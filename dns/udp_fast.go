@@ -1,0 +1,156 @@
+//go:build linux && (amd64 || arm64) && !portable
+
+package dns
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// batch is how many packets one call takes from the kernel or gives to it.
+const batch = 32
+
+// mmsghdr is struct mmsghdr of recvmmsg(2).
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32
+	_   uint32
+}
+
+// packets are those of one call, with all that the kernel wants to know of them.
+type packets struct {
+	hdrs  [batch]mmsghdr
+	iovs  [batch]unix.Iovec
+	names [batch]unix.RawSockaddrInet6 // the larger one of the two
+	oobs  [batch][64]byte
+	bufs  [batch][]byte
+}
+
+func newPackets(size int) *packets {
+	p := &packets{}
+	all := make([]byte, batch*size)
+	for i := range p.hdrs {
+		p.bufs[i] = all[i*size : (i+1)*size : (i+1)*size]
+		p.iovs[i].Base = &p.bufs[i][0]
+		h := &p.hdrs[i].hdr
+		h.Iov, h.Name, h.Control = &p.iovs[i], (*byte)(unsafe.Pointer(&p.names[i])), &p.oobs[i][0]
+		h.SetIovlen(1)
+	}
+	return p
+}
+
+// ready makes room for n packets to be received.
+func (p *packets) ready(n int) {
+	for i := range n {
+		h := &p.hdrs[i].hdr
+		p.iovs[i].SetLen(len(p.bufs[i]))
+		h.Namelen, h.Flags = unix.SizeofSockaddrInet6, 0
+		h.SetControllen(len(p.oobs[i]))
+	}
+}
+
+// from is the sender of a packet.
+func (p *packets) from(i int) netip.AddrPort {
+	name := &p.names[i]
+	port := func(at *uint16) uint16 { return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(at))[:]) }
+	if name.Family == unix.AF_INET {
+		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(name))
+		return netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), port(&v4.Port))
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16(name.Addr).Unmap(), port(&name.Port))
+}
+
+// fastLoop answers the packets of one socket. A call that the Go runtime is told about wakes a thread that watches for long calls, which at
+// a low rate costs more than the answer: these calls never wait, so it is not told.
+type fastLoop struct {
+	s       *Server
+	count   *counters
+	in, out *packets
+	q       query
+	via     *udpReplier
+	turn    uint32
+	err     error
+}
+
+func (s *Server) serveUDP(c *net.UDPConn, count *counters) error {
+	if err := wantDestination(c); err != nil {
+		return err
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	l := &fastLoop{s: s, count: count, in: newPackets(maxQuery), out: newPackets(maxUDP), via: &udpReplier{s, c}}
+	l.in.ready(batch)
+	err = raw.Read(l.run) // runs again whenever there is something to read
+	runtime.KeepAlive(l)
+	if l.err != nil {
+		return l.err
+	}
+	return err
+}
+
+// run answers all that there is to read. False says that it waits for more.
+func (l *fastLoop) run(fd uintptr) bool {
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&l.in.hdrs)), batch, unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		case errno == syscall.EAGAIN:
+			return false
+		case errno == syscall.EINTR || errno != 0 && passing(errno):
+			continue
+		case errno != 0:
+			l.err = errno
+			return true
+		}
+		l.send(fd, l.answer(int(n)))
+		l.in.ready(int(n))
+		if n < batch {
+			return false // what has come meanwhile wakes us again
+		}
+	}
+}
+
+// answer answers n packets, and returns how many replies there are.
+func (l *fastLoop) answer(n int) (replies int) {
+	now := l.s.now()
+	for i := range n {
+		h := &l.in.hdrs[i]
+		if h.hdr.Flags&unix.MSG_TRUNC != 0 || h.hdr.Namelen == 0 {
+			continue
+		}
+		to := replyTo{via: l.via, addr: l.in.from(i), local: destination(l.in.oobs[i][:h.hdr.Controllen]), at: now}
+		l.turn++
+		reply, f := l.s.handle(&l.q, l.in.bufs[i][:h.len], to, false, l.turn, l.count, l.out.bufs[replies][:0])
+		if f != replied || len(reply) > maxUDP {
+			continue
+		}
+		l.out.names[replies] = l.in.names[i]
+		o := &l.out.hdrs[replies].hdr
+		o.Namelen, o.Flags = h.hdr.Namelen, 0
+		o.SetControllen(len(appendSource(l.out.oobs[replies][:0], to.local)))
+		l.out.iovs[replies].SetLen(len(reply))
+		replies++
+	}
+	return replies
+}
+
+// send sends replies. What the kernel does not take is lost, as packets are.
+func (l *fastLoop) send(fd uintptr, n int) {
+	for sent := 0; sent < n; {
+		done, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&l.out.hdrs[sent])), uintptr(n-sent), unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		case errno == syscall.EINTR:
+		case errno != 0:
+			sent++ // the one that cannot be sent
+		default:
+			sent += int(done)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package dns
+
+import (
+	"maps"
+	"net/netip"
+)
+
+// View is which groups of hosts a client may see. Nil sees everything.
+type View struct{ groups []uint64 }
+
+// NewView makes a view of some groups. Hosts of the group 0 are in every view.
+func NewView(groups []uint32) *View {
+	v := &View{}
+	for _, g := range groups {
+		for int(g/64) >= len(v.groups) {
+			v.groups = append(v.groups, make([]uint64, int(g/64)+1-len(v.groups))...)
+		}
+		v.groups[g/64] |= 1 << (g % 64)
+	}
+	return v
+}
+
+func (v *View) sees(group uint32) bool {
+	return v == nil || group == 0 || int(group/64) < len(v.groups) && v.groups[group/64]&(1<<(group%64)) != 0
+}
+
+// Answers is what a resolver answers by itself: a table, and the views of clients by their addresses. It does not change.
+type Answers struct {
+	table   *Table
+	views   map[netip.Addr]*View
+	pending bool
+}
+
+// PendingAnswers are those of the time before there is a table: names below the suffixes fail (SERVFAIL), so that nobody is told that
+// they do not exist.
+func PendingAnswers(suffixes []string) *Answers {
+	t, _ := NewTable(TableOptions{Suffixes: suffixes}, nil) // a bad suffix is the matter of the table
+	return &Answers{table: t, pending: true}
+}
+
+// NewAnswers makes answers. A client whose address is not in views sees everything.
+func NewAnswers(t *Table, views map[netip.Addr]*View) *Answers {
+	a := &Answers{table: t, views: make(map[netip.Addr]*View, len(views))}
+	for addr, v := range maps.All(views) {
+		a.views[addr.Unmap().WithZone("")] = v
+	}
+	return a
+}
+
+func (a *Answers) view(client netip.Addr) *View {
+	if len(a.views) == 0 {
+		return nil
+	}
+	return a.views[client.Unmap().WithZone("")]
+}
