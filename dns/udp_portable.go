@@ -2,6 +2,32 @@
 
 package dns
 
-import "net"
+import (
+	"net"
+	"net/netip"
+)
 
-func (s *Server) serveUDP(c *net.UDPConn, count *counters) error { return s.serveOne(c, count) }
+// serveUDP answers packets one at a time, as every system can.
+func (s *Server) serveUDP(c *net.UDPConn, count *counters) error {
+	if err := wantDestination(c); err != nil {
+		return err
+	}
+	via := &udpReplier{s, c}
+	in, oob, out := make([]byte, maxQuery), make([]byte, 128), make([]byte, 0, maxUDP)
+	var q query
+	for turn := uint32(0); ; turn++ {
+		n, noob, _, from, err := c.ReadMsgUDPAddrPort(in, oob)
+		if err != nil {
+			if passing(err) {
+				continue
+			}
+			return err
+		}
+		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		to := replyTo{via: via, addr: from, local: destination(oob[:noob]), at: s.now()}
+		if reply, f := s.handle(&q, in[:n], to, false, turn, count, out[:0]); f == replied {
+			var buf [64]byte
+			_, _, _ = c.WriteMsgUDPAddrPort(reply, appendSource(buf[:0], to.local), from)
+		}
+	}
+}
