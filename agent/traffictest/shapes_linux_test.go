@@ -2,6 +2,7 @@ package traffictest_test
 
 import (
 	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -79,16 +80,44 @@ func observed(log string) []scene {
 		{what: "HTTP beside them", to: "backend.mesh:80", say: get, want: backends},
 	}}, {what: "traces", docs: policy("MeshTrace", "z", "{targetRef: {kind: Mesh}, default: {sampling: {overall: 100, random: 100, client: 100}, backends: [{type: Zipkin, zipkin: {url: \"http://198.51.100.30:80/api/v2/spans\"}}]}}"), rows: []row{
 		{what: "a request", to: "backend.mesh:80", say: get, want: backends, upstream: func(a *answered) bool { return a.seen.Headers["x-b3-traceid"] != "" }},
-	}}, {what: "access logs of servers", docs: policy("MeshAccessLog", "in", from("backend", "", "{backends: [{type: File, file: {path: "+log+", format: {type: Plain, plain: \"%REQ(:PATH)%\"}}}]}")), rows: []row{
-		{what: "a request", to: "backend.mesh:80", say: get, path: "/logged", want: backends, after: func(t testing.TB, w *world) {
-			tick := time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			agenttest.Await(t, "the server's proxy has logged the request", tick.C, func() bool {
-				b, _ := os.ReadFile(log)
-				return string(b) == "/logged\n"
-			})
-		}},
+	}}, {what: "access logs of servers", docs: policy("MeshAccessLog", "in", from("backend", "", logTo(log, "Plain", "plain: \"%REQ(:PATH)% "+source+"\""))) +
+		policy("MeshAccessLog", "in-tcp", from("db", "", logTo(log, "Json", "json: [{key: who, value: \"%KUMA_SOURCE_SERVICE%\"}, {key: at, value: \"to %KUMA_DESTINATION_SERVICE% of %KUMA_SOURCE_ADDRESS_WITHOUT_PORT%\"}]"))) +
+		"---\n{type: MeshAccessLog, mesh: plain, name: in, spec: " + from("shop", "", logTo(log, "Plain", "plain: \""+source+"\"")) + "}\n", rows: []row{
+		// Whatever a client says of addresses, the log has the one that it connects from.
+		{what: "a request", to: "backend.mesh:80", say: get, path: "/logged", headers: map[string]string{"x-forwarded-for": "192.0.2.66"}, want: backends,
+			after: logged(log, `^/logged web from `+regexp.QuoteMeta(nodeV4(2))+` \(`+regexp.QuoteMeta(nodeV4(2))+`:[1-9][0-9]*\)$`)},
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432",
+			after: logged(log, `^\{"at":"to db of `+regexp.QuoteMeta(nodeV4(2))+`","who":"web"\}$`)},
+		{what: "a client without a certificate", mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080",
+			after: logged(log, `^unknown from `+regexp.QuoteMeta(nodeV4(7))+` \(`+regexp.QuoteMeta(nodeV4(7))+`:0\)$`)},
 	}}}
+}
+
+// source is what a log says of the client.
+const source = "%KUMA_SOURCE_SERVICE% from %KUMA_SOURCE_ADDRESS_WITHOUT_PORT% (%KUMA_SOURCE_ADDRESS%)"
+
+// logTo is the conf of a log in a file.
+func logTo(path, typ, format string) string {
+	return "{backends: [{type: File, file: {path: " + path + ", format: {type: " + typ + ", " + format + "}}}]}"
+}
+
+// logged waits until a file has a line of a form.
+func logged(path, line string) func(t testing.TB, w *world) {
+	want := regexp.MustCompile("(?m)" + line)
+	return func(t testing.TB, _ *world) {
+		tick := time.NewTicker(time.Millisecond) // Envoy tells nobody when it has written
+		defer tick.Stop()
+		var b []byte
+		defer func() {
+			if t.Failed() {
+				t.Logf("the log has:\n%s", b)
+			}
+		}()
+		agenttest.Await(t, "the server's proxy has logged "+line, tick.C, func() bool {
+			b, _ = os.ReadFile(path)
+			return want.Match(b)
+		})
+	}
 }
 
 // patches is what MeshProxyPatch and ProxyTemplate do.
