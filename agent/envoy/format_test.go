@@ -23,6 +23,7 @@ func TestAccepted(t *testing.T) {
 		"%DYNAMIC_METADATA(a:b)%", "%DYNAMIC_METADATA(a)%", "%FILTER_STATE(key)%", "%FILTER_STATE(key:PLAIN):10%", "%UPSTREAM_FILTER_STATE(key:FIELD:name)%",
 		"%COMMON_DURATION(DS_RX_BEG:DS_TX_END)%", "%COMMON_DURATION(DS_RX_BEG:mine:us)%",
 		"%GRPC_STATUS%", "%GRPC_STATUS(NUMBER)%", "%ENVIRONMENT(HOME):3%", "%RESPONSE_CODE_DETAILS%", "%DOWNSTREAM_PEER_URI_SAN%",
+		"%CEL(request.path)%", `%CEL(re.extract(request.path, "^/(.*)$", "\\1")):7%`, "%CEL((a))% (b)%%",
 		"%UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", "%DOWNSTREAM_DIRECT_REMOTE_PORT%", "%UPSTREAM_DECOMPRESSED_HEADER_BYTES_SENT%", "ä%DURATION%ö",
 	} {
 		segs, err := substitution.ParseFormat(format)
@@ -133,7 +134,7 @@ func TestAppendFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := string(substitution.AppendFormat([]byte("> "), segs, func(string) string { return "%DURATION%, 100%" }))
+	got := string(substitution.AppendFormat([]byte("> "), segs, func(string) (string, bool) { return "%DURATION%, 100%", false }))
 	if want := "> %%DURATION%%, 100%%|%DURATION%|%%"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -193,9 +194,35 @@ func FuzzParseFormat(f *testing.F) {
 		if rest != "" {
 			t.Fatalf("%q: nothing was made of %q", s, rest)
 		}
-		again := string(substitution.AppendFormat(nil, segs, func(string) string { return s }))
+		again := string(substitution.AppendFormat(nil, segs, func(string) (string, bool) { return s, false }))
 		if _, err := substitution.ParseFormat(again); err != nil && len(again) <= substitution.MaxFormat {
 			t.Fatalf("%q with values in place is %q: %v", s, again, err)
 		}
 	})
+}
+
+// TestArgument: an argument ends where the operator can end, as in Envoy.
+func TestArgument(t *testing.T) {
+	for format, want := range map[string]substitution.Segment{
+		"%CEL(f(x))%":     {Operator: "CEL", Arg: "f(x)", Length: -1},
+		"%CEL(f(x)):3%":   {Operator: "CEL", Arg: "f(x)", Length: 3},
+		"%CEL(f(x):y)%":   {Operator: "CEL", Arg: "f(x):y", Length: -1},
+		"%CEL(a)% (b)%%":  {Operator: "CEL", Arg: "a", Length: -1},
+		"%CEL(f(:1) ):2%": {Operator: "CEL", Arg: "f(:1) ", Length: 2},
+	} {
+		segs, err := substitution.ParseFormat(format)
+		if err != nil {
+			t.Errorf("%q: %v", format, err)
+			continue
+		}
+		want.Raw = segs[0].Raw
+		if diff := cmp.Diff(want, segs[0]); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", format, diff)
+		}
+	}
+	for _, format := range []string{"%CEL(f(x):9)", "%CEL(f(x):99999999999%", "%CEL(f(x)\n)%"} {
+		if _, err := substitution.ParseFormat(format); err == nil {
+			t.Errorf("%q is accepted", format)
+		}
+	}
 }

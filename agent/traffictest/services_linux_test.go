@@ -55,6 +55,12 @@ func services() []scene {
 		{what: "reachable services", docs: changed("default.web", "redirectPortInbound", "reachableServices: [backend], redirectPortInbound"), rows: []row{
 			{what: "one that is listed", to: "backend.mesh:80", say: get, want: backends},
 			{what: "one that is not", to: "db.mesh:80", say: aLine, want: closed},
+			{what: "one that is not, by its address", to: nodeV4(4) + ":5432", say: aLine, want: closed},
+		}},
+		{what: "reachable services without mTLS", docs: changed("plain.web", "redirectPortInbound", "reachableServices: [shop], redirectPortInbound"), rows: []row{
+			{what: "one that is listed", mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080"},
+			{what: "one that is not", mesh: "plain", to: "store.mesh:80", say: aLine, want: closed},
+			{what: "one that is not, by its address", mesh: "plain", to: nodeV4(7) + ":5432", say: aLine, want: "shop/5432"},
 		}},
 		{what: "direct access", docs: changed("default.web", "redirectPortInbound", "directAccessServices: ['*'], redirectPortInbound"), rows: []row{
 			{what: "TCP", to: nodeV4(4) + ":5432", say: aLine, want: "backend-2/5432"},

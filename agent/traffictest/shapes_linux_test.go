@@ -2,6 +2,7 @@ package traffictest_test
 
 import (
 	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -38,8 +39,9 @@ func shapes() []scene {
 		{what: "a second one", to: "backend.mesh:80", say: get, want: "backend-1/8080 500|backend-2/8080 500", headers: map[string]string{"x-answer": "500"}, after: func(t testing.TB, w *world) {
 			tick := time.NewTicker(5 * time.Millisecond) // Envoy gathers such news for a second
 			defer tick.Stop()
-			again := plain("a request", "")
-			agenttest.Await(t, "both servers are ejected", tick.C, func() bool { return w.send(t, &again, w.address(t, &again)).got == "503" })
+			// Both failures may have come of one server, and others answer 503 too: the log of the client's proxy tells.
+			again := with(plain("a failure", ""), "x-answer", "500")
+			agenttest.Await(t, "both servers are ejected", tick.C, func() bool { return w.send(t, &again, w.address(t, &again)).record.Flags == "UH" })
 		}},
 		lost(plain("nobody is left", "503"), "what servers have answered before"),
 	}}, {what: "health checks", docs: policy("MeshHealthCheck", "dead", to("backend", "{interval: 1s, timeout: 1s, unhealthyThreshold: 1, healthyThreshold: 1, healthyPanicThreshold: 0, http: {path: /, requestHeadersToAdd: {set: [{name: x-answer, value: \"500\"}]}}}")), rows: []row{
@@ -56,6 +58,10 @@ func shapes() []scene {
 		{what: "delayed", to: "calls.mesh:80", say: rpc, want: "backend-1/9090", upstream: func(a *answered) bool { return a.took >= 30*time.Millisecond }},
 	}}, {what: "faults in percent", docs: policy("MeshFaultInjection", "some", from("backend", "web", "{http: [{abort: {httpStatus: 418, percentage: 50}}]}")), rows: []row{
 		{what: "aborted or not", to: "backend.mesh:80", say: get, want: backends + "|418", policies: []string{"MeshFaultInjection/some"}, beyond: "chance"},
+	}}, {what: "bandwidth", docs: policy("MeshFaultInjection", "narrow", from("backend", "web", "{http: [{responseBandwidth: {limit: 8Mbps, percentage: 100}}]}")), rows: []row{
+		// 1,000,000 bytes each second, and some more at once.
+		{what: "a body of a second", to: "backend.mesh:80", say: get, headers: map[string]string{"x-size": "1000000"}, want: backends, policies: []string{"MeshFaultInjection/narrow"},
+			upstream: func(a *answered) bool { return a.size > 1000000 && a.took >= 500*time.Millisecond }},
 	}}, {what: "faults for others", docs: policy("MeshFaultInjection", "broken", from("backend", "db", "{http: [{abort: {httpStatus: 418, percentage: 100}}]}")), rows: []row{
 		plain("nothing", backends),
 	}}, {what: "rate limits", docs: policy("MeshRateLimit", "few", from("calls", "", "{local: {http: {requestRate: {num: 1, interval: 1h}, onRateLimit: {status: 423}}}}")) +
@@ -79,16 +85,44 @@ func observed(log string) []scene {
 		{what: "HTTP beside them", to: "backend.mesh:80", say: get, want: backends},
 	}}, {what: "traces", docs: policy("MeshTrace", "z", "{targetRef: {kind: Mesh}, default: {sampling: {overall: 100, random: 100, client: 100}, backends: [{type: Zipkin, zipkin: {url: \"http://198.51.100.30:80/api/v2/spans\"}}]}}"), rows: []row{
 		{what: "a request", to: "backend.mesh:80", say: get, want: backends, upstream: func(a *answered) bool { return a.seen.Headers["x-b3-traceid"] != "" }},
-	}}, {what: "access logs of servers", docs: policy("MeshAccessLog", "in", from("backend", "", "{backends: [{type: File, file: {path: "+log+", format: {type: Plain, plain: \"%REQ(:PATH)%\"}}}]}")), rows: []row{
-		{what: "a request", to: "backend.mesh:80", say: get, path: "/logged", want: backends, after: func(t testing.TB, w *world) {
-			tick := time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			agenttest.Await(t, "the server's proxy has logged the request", tick.C, func() bool {
-				b, _ := os.ReadFile(log)
-				return string(b) == "/logged\n"
-			})
-		}},
+	}}, {what: "access logs of servers", docs: policy("MeshAccessLog", "in", from("backend", "", logTo(log, "Plain", "plain: \"%REQ(:PATH)% "+source+"\""))) +
+		policy("MeshAccessLog", "in-tcp", from("db", "", logTo(log, "Json", "json: [{key: who, value: \"%KUMA_SOURCE_SERVICE%\"}, {key: at, value: \"to %KUMA_DESTINATION_SERVICE% of %KUMA_SOURCE_ADDRESS_WITHOUT_PORT%\"}]"))) +
+		"---\n{type: MeshAccessLog, mesh: plain, name: in, spec: " + from("shop", "", logTo(log, "Plain", "plain: \""+source+"\"")) + "}\n", rows: []row{
+		// Whatever a client says of addresses, the log has the one that it connects from.
+		{what: "a request", to: "backend.mesh:80", say: get, path: "/logged", headers: map[string]string{"x-forwarded-for": "192.0.2.66"}, want: backends,
+			after: logged(log, `^/logged web from `+regexp.QuoteMeta(nodeV4(2))+` \(`+regexp.QuoteMeta(nodeV4(2))+`:[1-9][0-9]*\)$`)},
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432",
+			after: logged(log, `^\{"at":"to db of `+regexp.QuoteMeta(nodeV4(2))+`","who":"web"\}$`)},
+		{what: "a client without a certificate", mesh: "plain", to: "shop.mesh:80", say: get, want: "shop/8080",
+			after: logged(log, `^unknown from `+regexp.QuoteMeta(nodeV4(7))+` \(`+regexp.QuoteMeta(nodeV4(7))+`:0\)$`)},
 	}}}
+}
+
+// source is what a log says of the client.
+const source = "%KUMA_SOURCE_SERVICE% from %KUMA_SOURCE_ADDRESS_WITHOUT_PORT% (%KUMA_SOURCE_ADDRESS%)"
+
+// logTo is the conf of a log in a file.
+func logTo(path, typ, format string) string {
+	return "{backends: [{type: File, file: {path: " + path + ", format: {type: " + typ + ", " + format + "}}}]}"
+}
+
+// logged waits until a file has a line of a form.
+func logged(path, line string) func(t testing.TB, w *world) {
+	want := regexp.MustCompile("(?m)" + line)
+	return func(t testing.TB, _ *world) {
+		tick := time.NewTicker(time.Millisecond) // Envoy tells nobody when it has written
+		defer tick.Stop()
+		var b []byte
+		defer func() {
+			if t.Failed() {
+				t.Logf("the log has:\n%s", b)
+			}
+		}()
+		agenttest.Await(t, "the server's proxy has logged "+line, tick.C, func() bool {
+			b, _ = os.ReadFile(path)
+			return want.Match(b)
+		})
+	}
 }
 
 // patches is what MeshProxyPatch and ProxyTemplate do.

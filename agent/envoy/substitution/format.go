@@ -131,7 +131,8 @@ func parseOperator(s string, placeholders []string) (Segment, *FormatError) {
 	return seg, nil
 }
 
-// scanOperator takes %NAME[(ARGUMENT)][:LENGTH]% from the beginning of s. A line break ends an argument in no version.
+// scanOperator takes %NAME[(ARGUMENT)][:LENGTH]% from the beginning of s. The argument ends at the first parenthesis behind which
+// the operator does, as in %CEL(f(x))%. A line break ends an argument in no version.
 func scanOperator(s string) (Segment, bool) {
 	seg := Segment{Length: -1}
 	at := 1
@@ -141,32 +142,39 @@ func scanOperator(s string) (Segment, bool) {
 	if seg.Operator = s[1:at]; seg.Operator == "" {
 		return seg, false
 	}
-	if at < len(s) && s[at] == '(' {
-		end := strings.IndexAny(s[at:], ")\n")
-		if end < 0 || s[at+end] == '\n' {
-			return seg, false
-		}
-		seg.Arg = s[at+1 : at+end]
-		at += end + 1
+	if at == len(s) || s[at] != '(' {
+		return seg, seg.end(s, at)
 	}
+	for end := at + 1; end < len(s) && s[end] != '\n'; end++ {
+		if s[end] == ')' && seg.end(s, end+1) {
+			seg.Arg = s[at+1 : end]
+			return seg, true
+		}
+	}
+	return seg, false
+}
+
+// end takes [:LENGTH]% from a position of s.
+func (seg *Segment) end(s string, at int) bool {
+	length := int64(-1)
 	if at < len(s) && s[at] == ':' {
 		n, digits := int64(0), 0
 		for at++; at < len(s) && s[at] >= '0' && s[at] <= '9'; at++ {
 			if n = n*10 + int64(s[at]-'0'); n > maxLength {
-				return seg, false
+				return false
 			}
 			digits++
 		}
 		if digits == 0 {
-			return seg, false
+			return false
 		}
-		seg.Length = n
+		length = n
 	}
 	if at == len(s) || s[at] != '%' {
-		return seg, false
+		return false
 	}
-	seg.Raw = s[:at+1]
-	return seg, true
+	seg.Length, seg.Raw = length, s[:at+1]
+	return true
 }
 
 func nameByte(c byte) bool { return c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' }
@@ -205,16 +213,21 @@ func notAnOperator(s string, placeholders []string) *FormatError {
 	return e
 }
 
-// AppendFormat appends the format string that the pieces make, with the values of placeholders in their place: a value
-// stands there as it is, its percent signs doubled, so that it cannot be read as an operator.
-func AppendFormat(b []byte, segs []Segment, value func(placeholder string) string) []byte {
+// AppendFormat appends the format string that the pieces make, with the values of placeholders in their place. A value that is
+// text stands there with its percent signs doubled, so that it cannot be read as an operator; one that is a format itself stands
+// there as it is.
+func AppendFormat(b []byte, segs []Segment, value func(placeholder string) (v string, format bool)) []byte {
 	for i := range segs {
 		if !segs[i].Placeholder {
 			b = append(b, segs[i].Raw...)
 			continue
 		}
-		v := value(segs[i].Operator)
+		v, format := value(segs[i].Operator)
 		for {
+			if format {
+				b = append(b, v...)
+				break
+			}
 			text, rest, found := strings.Cut(v, "%")
 			b = append(b, text...)
 			if !found {

@@ -91,11 +91,29 @@ func TestDefaults(t *testing.T) {
 	seen := map[string]string{}
 	v := values{source: "1", destination: "2", direction: "3", address: "4", mesh: "5", zone: "6", workload: "7"}
 	for _, p := range placeholders {
-		s := v.of(p)
+		s, format := v.of(p)
+		if format {
+			t.Errorf("%s is left to Envoy where nobody shows a certificate", p)
+		}
 		if other, ok := seen[s]; ok || s == "" {
 			t.Errorf("%s has the value %q, as %s", p, s, other)
 		}
 		seen[s] = p
+	}
+}
+
+// TestPeer: what Envoy is left to say of a client is in words that it knows.
+func TestPeer(t *testing.T) {
+	v := values{source: unknownService, address: "192.168.0.1", peer: true}
+	for placeholder, operators := range map[string]string{sourceAddress: "DOWNSTREAM_DIRECT_REMOTE_ADDRESS", sourceIP: "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT", sourceService: "CEL"} {
+		text, format := v.of(placeholder)
+		if !format || !strings.HasPrefix(text, "%"+operators+"(") && text != "%"+operators+"%" || !strings.HasSuffix(text, "%") {
+			t.Errorf("%s is %q, a format: %v", placeholder, text, format)
+		}
+		got := string(substitution.AppendFormat(nil, templateOf(t, "100%% %"+placeholder+"%").text, v.of))
+		if got != "100%% "+text {
+			t.Errorf("%s makes the format %q", placeholder, got)
+		}
 	}
 }
 

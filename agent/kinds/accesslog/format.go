@@ -239,6 +239,8 @@ const (
 // values is what the placeholders stand for.
 type values struct {
 	source, destination, direction string
+	// peer is true where every client shows a certificate of the mesh: what is said of the source is then what Envoy knows of it.
+	peer bool
 
 	address, mesh, zone, workload string // of the proxy, the same for all its traffic
 }
@@ -277,8 +279,31 @@ func serviceOf(d *resource.Dataplane) string {
 	return first
 }
 
-// of is the value of a placeholder.
-func (v *values) of(placeholder string) string {
+// What Envoy prints of a peer. The address is the one that the connection comes from, whatever X-Forwarded-For says. The service
+// stands in the first name of the certificate, spiffe://MESH/SERVICE; a name of another form is printed whole.
+const (
+	peerAddress = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"
+	peerIP      = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%"
+	peerService = `%CEL(re.extract(connection.uri_san_peer_certificate, "^(?:spiffe://[^/]+/)?(.*)$", "\\1"))%`
+)
+
+// of is the value of a placeholder, and whether it is a format that Envoy fills in.
+func (v *values) of(placeholder string) (value string, format bool) {
+	if v.peer {
+		switch placeholder {
+		case sourceAddress:
+			return peerAddress, true
+		case sourceIP:
+			return peerIP, true
+		case sourceService:
+			return peerService, true
+		}
+	}
+	return v.text(placeholder), false
+}
+
+// text is the value of a placeholder that the agent knows.
+func (v *values) text(placeholder string) string {
 	switch placeholder {
 	case sourceAddress:
 		return net.JoinHostPort(v.address, "0")

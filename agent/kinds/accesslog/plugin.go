@@ -263,6 +263,9 @@ func (w *writer) inbound(l *draft.Listener) {
 // clients logs what arrives from each group of clients. Where they show no certificate only what is said of the whole
 // mesh holds.
 func (w *writer) clients(ch *draft.Chain, rules []*policy.Rule, v *values, conditions ...*accesslogv3.AccessLogFilter) {
+	of := *v
+	of.peer = ch.TLS
+	v = &of
 	if !ch.TLS {
 		w.log(ch, w.plan(onlyMesh(rules), "from"), v, conditions...)
 		return
