@@ -11,3 +11,9 @@ type Destination interface {
 	// closed. The batch is neither changed nor kept.
 	Write(ctx context.Context, batch []byte) (int, error)
 }
+
+// Appender is a [Destination] that drops lines by itself and tells whose they were. *rotation.File is one.
+type Appender interface {
+	// Append is Write, and returns too how many lines of what is done with were dropped.
+	Append(ctx context.Context, batch []byte) (n, dropped int, err error)
+}

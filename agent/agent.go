@@ -15,12 +15,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/nearside-mesh/nearside/accesslog"
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/files"
 	"github.com/nearside-mesh/nearside/agent/host"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/logs"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
@@ -76,6 +78,11 @@ type Agent struct {
 	nacks      *reconcile.NackWatch
 	host       *host.Prober
 	refused    *refused
+	logs       *logs.Manager
+	files      *logs.Files
+	holder     accesslog.Holder
+	otlp       net.Listener // for relay; nil: it takes nothing
+	relay      *accesslog.OTLPRelay
 	watchdog   *watchdog
 	proxies    *access.Proxies
 	roles      *access.Roles

@@ -15,7 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
-// How Envoys are asked which connections they have refused.
+// How Envoys are asked which connections they have refused, and which lines of their logs they have lost.
 const (
 	refusedFor      = 5 * time.Second // what was read is good for so long
 	refusedPatience = time.Second     // Envoys that have not been asked by then are asked the next time
@@ -23,41 +23,42 @@ const (
 	refusedRetry    = time.Minute // after an Envoy did not answer
 )
 
-// refused counts the connections that the Envoys of this node have refused. They are asked when somebody wants to know.
+// refused counts the connections that the Envoys of this node have refused and the writes to logs that have failed there. They
+// are asked when somebody wants to know.
 type refused struct {
 	proxies func() []xds.ProxyStatus
-	ask     func(context.Context, *xds.ProxyStatus) (uint64, error)
+	ask     func(context.Context, *xds.ProxyStatus) (envoyadmin.Counts, error)
 	log     *slog.Logger
 
 	mu    sync.Mutex // held while Envoys are asked: who comes meanwhile gets what they answer
 	at    time.Time
 	of    map[string]refusedBy // by node id, of those that are connected or were recently
-	total uint64               // never falls, whichever Envoys come, go and start anew
+	total envoyadmin.Counts    // never falls, whichever Envoys come, go and start anew
 }
 
 // refusedBy is what one Envoy has answered.
 type refusedBy struct {
 	pid   int32 // of its process, which counts from 0
 	known bool
-	count uint64
+	count envoyadmin.Counts
 	retry time.Time // it is not asked before
 }
 
 func newRefused(proxies func() []xds.ProxyStatus, dir string, log *slog.Logger) *refused {
-	return &refused{proxies: proxies, log: log, of: map[string]refusedBy{}, ask: func(ctx context.Context, p *xds.ProxyStatus) (uint64, error) {
-		return envoyadmin.Envoy{Dir: dir, ID: p.NodeID, Peer: p.Peer}.Refused(ctx)
+	return &refused{proxies: proxies, log: log, of: map[string]refusedBy{}, ask: func(ctx context.Context, p *xds.ProxyStatus) (envoyadmin.Counts, error) {
+		return envoyadmin.Envoy{Dir: dir, ID: p.NodeID, Peer: p.Peer}.Counts(ctx)
 	}}
 }
 
-// read returns what each connected Envoy has refused, by node id, and the sum of all there have been.
-func (r *refused) read() (map[string]uint64, uint64) {
+// read returns what each connected Envoy has counted, by node id, and the sum of all there have been.
+func (r *refused) read() (map[string]envoyadmin.Counts, envoyadmin.Counts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.at.IsZero() || time.Since(r.at) >= refusedFor {
 		r.refresh()
 		r.at = time.Now()
 	}
-	out := map[string]uint64{}
+	out := map[string]envoyadmin.Counts{}
 	for id, by := range r.of {
 		if by.known {
 			out[id] = by.count
@@ -96,7 +97,7 @@ func (r *refused) refresh() {
 		return x.retry.Compare(y.retry)
 	})
 	began := time.Now()
-	counts, errs := make([]uint64, len(due)), make([]error, len(due))
+	counts, errs := make([]envoyadmin.Counts, len(due)), make([]error, len(due))
 	var g errgroup.Group
 	g.SetLimit(refusedAtOnce)
 	asked := 0
@@ -112,29 +113,48 @@ func (r *refused) refresh() {
 		by := r.of[p.NodeID]
 		if errs[i] != nil {
 			if by.retry.IsZero() {
-				r.log.Info("an Envoy does not tell which connections it refuses", "node", p.NodeID, "error", errs[i])
+				r.log.Info("an Envoy does not tell which connections it refuses and which log lines it loses", "node", p.NodeID, "error", errs[i])
 			}
 			by.retry = time.Now().Add(refusedRetry)
 		} else {
-			more := counts[i]
-			if more >= by.count {
-				more -= by.count
-			}
-			r.total += more
+			r.total.Refused += grown(by.count.Refused, counts[i].Refused)
+			r.total.WritesFailed += grown(by.count.WritesFailed, counts[i].WritesFailed)
+			r.total.ReopensFailed += grown(by.count.ReopensFailed, counts[i].ReopensFailed)
 			by.known, by.count = true, counts[i]
 		}
 		r.of[p.NodeID] = by
 	}
 }
 
+// grown returns by how much a counter has grown that may have begun anew.
+func grown(before, now uint64) uint64 {
+	if now < before {
+		return now
+	}
+	return now - before
+}
+
 var refusedDesc = prometheus.NewDesc("nearside_proxy_refused_connections_total",
 	"Connections to destinations outside of the mesh that the Envoys of this node have refused, as far as these tell.", nil, nil)
 
+var (
+	writesFailedDesc = prometheus.NewDesc("nearside_proxy_log_writes_failed_total",
+		"Writes to access logs that have failed in the Envoys of this node, each with the loss of some lines, as far as these tell.", nil, nil)
+	reopensFailedDesc = prometheus.NewDesc("nearside_proxy_log_reopens_failed_total",
+		"Attempts of the Envoys of this node to open an access log anew in vain, until which its lines are lost, as far as these tell.", nil, nil)
+)
+
 // Describe implements prometheus.Collector.
-func (r *refused) Describe(ch chan<- *prometheus.Desc) { ch <- refusedDesc }
+func (r *refused) Describe(ch chan<- *prometheus.Desc) {
+	ch <- refusedDesc
+	ch <- writesFailedDesc
+	ch <- reopensFailedDesc
+}
 
 // Collect implements prometheus.Collector.
 func (r *refused) Collect(ch chan<- prometheus.Metric) {
 	_, total := r.read()
-	ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(total))
+	ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(total.Refused))
+	ch <- prometheus.MustNewConstMetric(writesFailedDesc, prometheus.CounterValue, float64(total.WritesFailed))
+	ch <- prometheus.MustNewConstMetric(reopensFailedDesc, prometheus.CounterValue, float64(total.ReopensFailed))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/envoyadmin"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -29,16 +30,26 @@ func TestRefusedCounts(t *testing.T) {
 		asked := 0
 		var mu sync.Mutex
 		r := newRefused(func() []xds.ProxyStatus { return proxies }, "", slog.New(slog.DiscardHandler))
-		r.ask = func(_ context.Context, p *xds.ProxyStatus) (uint64, error) {
+		r.ask = func(_ context.Context, p *xds.ProxyStatus) (envoyadmin.Counts, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked++
-			return says[p.NodeID], nil
+			n := says[p.NodeID]
+			return envoyadmin.Counts{Refused: n, WritesFailed: 2 * n, ReopensFailed: 3 * n}, nil
 		}
 		read := func(want string) {
 			t.Helper()
-			of, total := r.read()
-			if got := fmt.Sprint(of, total); got != want {
+			counts, total := r.read()
+			of := map[string]uint64{}
+			for id, c := range counts {
+				if of[id] = c.Refused; c.WritesFailed != 2*c.Refused || c.ReopensFailed != 3*c.Refused {
+					t.Errorf("%s: %+v", id, c)
+				}
+			}
+			if total.WritesFailed != 2*total.Refused || total.ReopensFailed != 3*total.Refused {
+				t.Errorf("in all %+v", total)
+			}
+			if got := fmt.Sprint(of, total.Refused); got != want {
 				t.Errorf("%s; want %s", got, want)
 			}
 		}
@@ -72,12 +83,12 @@ func TestRefusedByMany(t *testing.T) {
 		good := proxyOf("default.z", 1000)
 		var logs bytes.Buffer
 		r := newRefused(func() []xds.ProxyStatus { return append(proxies[:len(proxies):len(proxies)], good) }, "", slog.New(slog.NewTextHandler(&logs, nil)))
-		r.ask = func(_ context.Context, p *xds.ProxyStatus) (uint64, error) {
+		r.ask = func(_ context.Context, p *xds.ProxyStatus) (envoyadmin.Counts, error) {
 			if p.NodeID == good.NodeID {
-				return 1, nil
+				return envoyadmin.Counts{Refused: 1}, nil
 			}
 			time.Sleep(time.Second)
-			return 0, errors.New("no answer")
+			return envoyadmin.Counts{}, errors.New("no answer")
 		}
 		for range 200 {
 			began := time.Now()
@@ -87,8 +98,8 @@ func TestRefusedByMany(t *testing.T) {
 			}
 			time.Sleep(refusedFor)
 		}
-		if of, total := r.read(); of[good.NodeID] != 1 || total != 1 || len(of) != 1 {
-			t.Errorf("%v, %d in all", of, total)
+		if of, total := r.read(); of[good.NodeID].Refused != 1 || total.Refused != 1 || len(of) != 1 {
+			t.Errorf("%v, %v in all", of, total)
 		}
 		if n := strings.Count(logs.String(), "does not tell"); n != len(proxies) {
 			t.Errorf("said %d times, want once of each of %d", n, len(proxies))

@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/host"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/logs"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
@@ -70,7 +71,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	makeEnvoyDirs(envoyDir(cfg), append([]uint32{0, uint32(os.Geteuid())}, a.proxies.Users()...), a.log)
-	if err := a.build(cfg); err != nil {
+	a.openRelay(ctx, cfg, gids)
+	if a.otlp != nil {
+		defer a.otlp.Close()
+	}
+	if err := a.build(cfg, gids); err != nil {
 		return err
 	}
 	a.dir.Scan()
@@ -100,6 +105,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.reconciler.Run(ctx); return nil })
 	g.Go(func() error { a.nacks.Run(ctx); return nil })
 	g.Go(func() error { a.host.Run(ctx); return nil })
+	g.Go(func() error { return a.runLogs(ctx) })
 	g.Go(func() error { a.store.Run(ctx); return nil })
 	g.Go(func() error { a.maintain(ctx); return nil })
 	g.Go(func() error { a.watchdog.run(ctx); return nil })
@@ -136,7 +142,7 @@ func (a *Agent) makeDirs(cfg *config.Config, g groups) {
 	}{
 		{cfg.Paths.Run, run, g.api},
 		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(config.Socket(cfg.XDS.Socket)), g.xds},
-		{cfg.Paths.State, 0o700, -1}, {cfg.Paths.Logs, 0o750, -1},
+		{cfg.Paths.State, 0o700, -1}, {filepath.Join(cfg.Paths.State, spoolDirName), 0o700, -1}, {cfg.Paths.Logs, 0o750, -1},
 	} {
 		if err := makeDir(d.path, d.mode, d.gid); err != nil {
 			a.log.Warn("a directory cannot be made", "dir", d.path, "error", err)
@@ -184,7 +190,7 @@ func (a *Agent) decodeStored(b []byte) (*resource.Resource, error) {
 const handoverTime = 5 * time.Second
 
 // build makes the parts that work on the store.
-func (a *Agent) build(cfg *config.Config) error {
+func (a *Agent) build(cfg *config.Config, g groups) error {
 	if err := a.measure(); err != nil {
 		return err
 	}
@@ -203,8 +209,10 @@ func (a *Agent) build(cfg *config.Config) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	a.host = host.NewProber(host.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run, Changed: func() { a.reconciler.Trigger() }})
+	a.files = logs.NewFiles(a.log)
+	a.openLogs(cfg, g)
 	a.reconciler = reconcile.New(reconcile.Options{
-		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
+		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Logs: a.logs, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
 		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),
@@ -275,10 +283,15 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
-		InUse: a.xds.InUse,
-		RefusedConnections: func() map[string]uint64 {
+		InUse:   a.xds.InUse,
+		Holders: a.logs.Holders,
+		Counts: func() map[string]inspect.ProxyCounts {
 			of, _ := a.refused.read()
-			return of
+			out := make(map[string]inspect.ProxyCounts, len(of))
+			for id, c := range of {
+				out[id] = inspect.ProxyCounts(c)
+			}
+			return out
 		},
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
 		Live: a.live, Ready: a.readiness, Access: who,

@@ -145,14 +145,20 @@ func (f *File) lookAtTail() {
 // The count ends at the end of a line. It waits while the disk is full or fails; the error is then that of ctx, or ErrClosed.
 // The batch is not kept. It is not changed and may go into more than one file.
 func (f *File) Write(ctx context.Context, batch []byte) (int, error) {
+	n, _, err := f.Append(ctx, batch)
+	return n, err
+}
+
+// Append is Write, and returns too how many lines of what is done with were dropped.
+func (f *File) Append(ctx context.Context, batch []byte) (n, dropped int, err error) {
 	if len(batch) == 0 {
-		return 0, nil
+		return 0, 0, nil
 	}
 	if batch[len(batch)-1] != '\n' {
-		return 0, ErrUnterminated
+		return 0, 0, ErrUnterminated
 	}
 	if err := f.take(ctx); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer f.giveBack()
 	stored := 0
@@ -161,11 +167,11 @@ func (f *File) Write(ctx context.Context, batch []byte) (int, error) {
 		stored += n
 		switch {
 		case err == nil:
-			return stored, nil
+			return stored, 0, nil
 		case errors.Is(err, ErrClosed):
-			return stored, err
+			return stored, 0, err
 		case f.opts.OnFull == DropNewest:
-			return len(batch), nil
+			return len(batch), bytes.Count(batch[stored:], []byte{'\n'}), nil
 		}
 		timer := time.NewTimer(wait - rand.N(wait/2))
 		select {
@@ -177,7 +183,7 @@ func (f *File) Write(ctx context.Context, batch []byte) (int, error) {
 			err = fmt.Errorf("%w: %w", ErrClosed, err)
 		}
 		timer.Stop()
-		return stored, err
+		return stored, 0, err
 	}
 }
 

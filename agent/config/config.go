@@ -88,7 +88,10 @@ type Config struct {
 	} `yaml:"dns"`
 	AccessLog struct {
 		Receivers []Receiver `yaml:"receivers" max:"64" unbuilt:"receives no access logs" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"TCP receivers of access-log lines."`
-		Files     Rotation   `yaml:"files" unbuilt:"writes no access logs"` // of the file backends that the agent writes
+		Files     Rotation   `yaml:"files"` // of the file backends that the agent writes
+		// Directories are where policies may name files that the agent writes, beside paths.logs.
+		Directories []string `yaml:"directories" path:"logs" max:"64" unique:"" doc:"Directories in which policies may name files that the agent writes (file backends with rotation), beside paths.logs; below it when relative. They must belong to root or the agent's user."`
+		Spool       Spool    `yaml:"spool"`
 	} `yaml:"accessLog"`
 	// AuditLog is about the log of requests to the API.
 	AuditLog struct {
@@ -134,6 +137,13 @@ type Rotation struct {
 	MaxFileSize int `yaml:"maxFileSize" default:"200" max:"1048576" doc:"Megabytes after which the file is rotated; 0: no limit."`
 	MaxFiles    int `yaml:"maxFiles" default:"10" max:"100000" doc:"Rotated files that are kept; 0: all."`
 	MaxFileAge  int `yaml:"maxFileAge" max:"36500" doc:"Days that rotated files are kept; 0: for ever."`
+}
+
+// Spool bounds what waits on disk for a collector of access logs.
+type Spool struct {
+	MaxSize int    `yaml:"maxSize" default:"1024" max:"1048576" doc:"Megabytes of access-log lines that wait on disk for each collector that is away or slow; 0: they wait in memory alone, 4 MB for each."`
+	MaxAge  int    `yaml:"maxAge" max:"87600" doc:"Hours that lines wait for their collector; 0: until it takes them."`
+	OnFull  string `yaml:"onFull" default:"dropOldest" oneOf:"dropOldest,dropNewest" doc:"Which lines are dropped when no more may wait."`
 }
 
 // ResourceDir is one directory of resource files.

@@ -73,7 +73,7 @@ paths: {run: run, state: /s, logs: l}
 resources: {dir: res}
 api: {socket: {path: a.sock, mode: 0600}, tokenFile: token}
 xds: {socket: {path: /x/xds.sock, mode: "777"}}
-accessLog: {receivers: [{name: a, address: "127.0.0.1:1", file: a.log, maxFiles: 3}]}
+accessLog: {receivers: [{name: a, address: "127.0.0.1:1", file: a.log, maxFiles: 3}], directories: [/srv/logs, apps]}
 `, nil, []string{"trust.file=t.yaml"})
 	for _, f := range faults {
 		if !strings.Contains(f, "is not supported yet") {
@@ -81,8 +81,8 @@ accessLog: {receivers: [{name: a, address: "127.0.0.1:1", file: a.log, maxFiles:
 		}
 	}
 	dir := strings.TrimSuffix(cfg.Paths.Run, "/run")
-	got := []string{cfg.Resources.Dir[0].Path, cfg.API.Socket.Path, cfg.API.TokenFile, cfg.XDS.Socket.Path, cfg.AccessLog.Receivers[0].File, cfg.Trust.File}
-	want := []string{dir + "/res", dir + "/run/a.sock", "/s/token", "/x/xds.sock", dir + "/l/a.log", "/s/t.yaml"}
+	got := []string{cfg.Resources.Dir[0].Path, cfg.API.Socket.Path, cfg.API.TokenFile, cfg.XDS.Socket.Path, cfg.AccessLog.Receivers[0].File, cfg.Trust.File, cfg.AccessLog.Directories[0], cfg.AccessLog.Directories[1]}
+	want := []string{dir + "/res", dir + "/run/a.sock", "/s/token", "/x/xds.sock", dir + "/l/a.log", "/s/t.yaml", "/srv/logs", dir + "/l/apps"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("paths (-want +got):\n%s", d)
 	}

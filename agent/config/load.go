@@ -234,24 +234,37 @@ func (l *loader) resolve(fields []field, list string) {
 		for _, keys := range f.items() {
 			l.resolve(keys, cmp.Or(list, f.path))
 		}
-		if !f.has("path") || f.at.String() == "" {
-			continue
+		switch {
+		case !f.has("path"):
+		case f.at.Kind() == reflect.Slice && !f.hasItems():
+			for i := range f.at.Len() {
+				l.resolveText(f, f.at.Index(i), list)
+			}
+		case f.at.Kind() == reflect.String:
+			l.resolveText(f, f.at, list)
 		}
-		p := f.at.String()
-		below := cmp.Or(l.bases[cmp.Or(list, f.path)], l.o.Dir)
-		switch f.tag.Get("path") {
-		case "run":
-			below = l.cfg.Paths.Run
-		case "state":
-			below = l.cfg.Paths.State
-		case "logs":
-			below = l.cfg.Paths.Logs
-		}
-		if filepath.IsAbs(p) {
-			below = ""
-		}
-		f.at.SetString(filepath.Join(below, p))
 	}
+}
+
+// resolveText makes one path of a key absolute.
+func (l *loader) resolveText(f field, at reflect.Value, list string) {
+	p := at.String()
+	if p == "" {
+		return
+	}
+	below := cmp.Or(l.bases[cmp.Or(list, f.path)], l.o.Dir)
+	switch f.tag.Get("path") {
+	case "run":
+		below = l.cfg.Paths.Run
+	case "state":
+		below = l.cfg.Paths.State
+	case "logs":
+		below = l.cfg.Paths.Logs
+	}
+	if filepath.IsAbs(p) {
+		below = ""
+	}
+	at.SetString(filepath.Join(below, p))
 }
 
 // readConfig reads a regular file of bounded size.

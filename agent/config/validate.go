@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -42,6 +43,14 @@ func checkPaths(fields []field, fault faultFunc) {
 			checkPaths(keys, fault)
 		}
 		if !f.has("path") {
+			continue
+		}
+		if f.at.Kind() == reflect.Slice && !f.hasItems() {
+			for i := range f.at.Len() {
+				if p := f.at.Index(i).String(); p == "" || p[0] != '/' {
+					fault(fmt.Sprintf("%s[%d]", f.path, i), "%.64q is not an absolute path", p)
+				}
+			}
 			continue
 		}
 		switch p := f.at.String(); {

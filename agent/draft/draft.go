@@ -23,6 +23,7 @@ type Draft struct {
 	Endpoints []*endpointv3.ClusterLoadAssignment
 	// Ready holds resources by rank that were sealed before and are taken as they are.
 	Ready [NumTypes][]*Resource
+	Pipes []Pipe // that loggers write to; one may be there more than once
 }
 
 // ListenerKind says what a listener is there for.

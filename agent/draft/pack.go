@@ -137,6 +137,15 @@ func (e Extension) httpFilter(a *anypb.Any) *hcmv3.HttpFilter {
 	return f
 }
 
+// Seal seals the cluster by itself. It fails where [Sealer.Add] would have a fault.
+func (c *Cluster) Seal() (*Resource, error) {
+	body, err := appendCluster(nil, c, strict)
+	if err != nil {
+		return nil, err
+	}
+	return NewResource(c.Message.GetName(), body), nil
+}
+
 // appendCluster appends the wire form of a cluster. What it borrows the message for is put back.
 func appendCluster(b []byte, c *Cluster, how rigour) ([]byte, error) {
 	endpoints := c.Message.EdsClusterConfig

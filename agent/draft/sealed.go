@@ -58,6 +58,8 @@ type Sealed struct {
 	Resources envoy.Snapshot
 	// Versions holds, by rank, a content hash over names and versions of the list; "" never occurs.
 	Versions [NumTypes]string
+	// Pipes are what its loggers write to and the agent reads, sorted, each once. They are no part of Resources or Versions.
+	Pipes []Pipe
 }
 
 // With returns the config with other resources of a rank, as [Order] returns them.
@@ -146,6 +148,7 @@ func (s *Sealer) Grow(typeURL string, n int) {
 
 // Add seals what a draft holds. Nothing of the draft is kept: its memory may be used again.
 func (s *Sealer) Add(d *Draft) {
+	s.out.Pipes = append(s.out.Pipes, d.Pipes...)
 	for rank, list := range d.Ready {
 		s.out.Resources[rank] = append(s.out.Resources[rank], list...)
 	}
@@ -204,6 +207,7 @@ func (s *Sealer) Finish() (*Sealed, []Fault) {
 	for rank := range s.out.Resources {
 		s.out.Resources[rank], s.out.Versions[rank] = Order(s.out.Resources[rank])
 	}
+	s.out.Pipes = orderPipes(s.out.Pipes)
 	return s.out, s.faults
 }
 

@@ -44,7 +44,16 @@ func checkPeers(asked, stream access.Peer) error {
 }
 
 // get returns the body of the answer to a path.
-func (e Envoy) get(ctx context.Context, path string) (string, error) {
+func (e Envoy) get(ctx context.Context, path string) (string, error) { return e.ask(ctx, "GET", path) }
+
+// ReopenLogs has the Envoy write all log lines that it holds and open its log files anew. It answers before it has done so.
+func (e Envoy) ReopenLogs(ctx context.Context) error {
+	_, err := e.ask(ctx, "POST", "/reopen_logs")
+	return err
+}
+
+// ask returns the body of the answer to a request.
+func (e Envoy) ask(ctx context.Context, method, path string) (string, error) {
 	if !e.Peer.Local || e.Peer.Foreign || e.Peer.PID <= 0 {
 		return "", fmt.Errorf("the admin socket of %s cannot be told: the xDS stream is that of %s", e.ID, e.Peer)
 	}
@@ -59,7 +68,7 @@ func (e Envoy) get(ctx context.Context, path string) (string, error) {
 	if err := c.SetDeadline(deadline); err != nil {
 		return "", err
 	}
-	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n", path); err != nil {
+	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: envoy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", method, path); err != nil {
 		return "", err
 	}
 	in := &io.LimitedReader{R: c, N: maxAnswer}
@@ -104,34 +113,47 @@ func (e Envoy) counters(ctx context.Context, filter *regexp.Regexp) (map[string]
 	return out, nil
 }
 
-// refusing are the counters of connections that no filter chain takes, and of those that are led to a cluster without endpoints, as
-// a closed passthrough does.
-var refusing = regexp.MustCompile(`^(listener\..+\.no_filter_chain_match|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
+// Counters of writes to log files whose lines are lost, and of attempts to open log files anew in vain, after which lines are lost.
+const (
+	writeFailed  = "filesystem.write_failed"
+	reopenFailed = "filesystem.reopen_failed"
+)
+
+// wanted are the counters of failed writes, of connections that no filter chain takes, and of those that are led to a cluster
+// without endpoints, as a closed passthrough does.
+var wanted = regexp.MustCompile(`^(filesystem\.(write|reopen)_failed|listener\..+\.no_filter_chain_match|cluster\.outbound_passthrough_ipv[46]\.upstream_cx_none_healthy)$`)
 
 // passthrough is what the names of the listeners begin with at which connections to unknown destinations arrive.
 const passthrough = "outbound:passthrough:"
 
-// Refused returns how many connections to destinations outside of the mesh the Envoy has refused since it started.
-func (e Envoy) Refused(ctx context.Context) (uint64, error) {
-	stats, err := e.counters(ctx, refusing)
+// Counts are what an Envoy has counted since it started.
+type Counts struct {
+	Refused       uint64 // connections to destinations outside of the mesh
+	WritesFailed  uint64 // writes to log files, each with some lines, which are lost
+	ReopensFailed uint64 // attempts to open a log file anew, until which its lines are lost
+}
+
+// Counts asks the Envoy.
+func (e Envoy) Counts(ctx context.Context) (Counts, error) {
+	stats, err := e.counters(ctx, wanted)
 	if err != nil {
-		return 0, err
+		return Counts{}, err
 	}
-	var sum uint64
+	out := Counts{WritesFailed: stats[writeFailed], ReopensFailed: stats[reopenFailed]}
 	unchained := map[string]uint64{} // by the name that statistics have of a listener
 	for name, v := range stats {
 		if at, ok := strings.CutPrefix(name, "listener."); ok {
 			unchained[strings.TrimSuffix(at, ".no_filter_chain_match")] = v
-		} else {
-			sum += v
+		} else if strings.HasPrefix(name, "cluster.") {
+			out.Refused += v
 		}
 	}
 	if len(unchained) == 0 {
-		return sum, nil
+		return out, nil
 	}
 	body, err := e.get(ctx, "/listeners")
 	if err != nil {
-		return 0, err
+		return Counts{}, err
 	}
 	for line := range strings.Lines(body) {
 		name, at, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "::")
@@ -140,11 +162,11 @@ func (e Envoy) Refused(ctx context.Context) (uint64, error) {
 		}
 		addr, err := netip.ParseAddrPort(at)
 		if err != nil {
-			return 0, errors.New("the answer is not a list of listeners")
+			return Counts{}, errors.New("the answer is not a list of listeners")
 		}
 		stat := strings.ReplaceAll(addr.String(), ":", "_")
-		sum += unchained[stat]
+		out.Refused += unchained[stat]
 		delete(unchained, stat)
 	}
-	return sum, nil
+	return out, nil
 }

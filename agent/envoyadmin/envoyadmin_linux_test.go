@@ -35,7 +35,7 @@ func serve(t *testing.T, answer func(c net.Conn, path string)) envoyadmin.Envoy 
 			}
 			b := make([]byte, 4096)
 			n, _ := c.Read(b)
-			path, _, _ := strings.Cut(strings.TrimPrefix(string(b[:n]), "GET "), " ")
+			path, _, _ := strings.Cut(strings.TrimPrefix(string(b[:n]), "GET "), " ") // with the method of any other request
 			answer(c, path)
 			c.Close()
 		}
@@ -54,6 +54,36 @@ func text(counters, listeners string) func(net.Conn, string) {
 	}
 }
 
+// TestReopenLogs: it is asked with POST, and any answer but 200 is an error.
+func TestReopenLogs(t *testing.T) {
+	asked := make(chan string, 2)
+	e := serve(t, func(c net.Conn, path string) {
+		asked <- path
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nOK\n")
+	})
+	if err := e.ReopenLogs(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := <-asked; got != "POST" {
+		t.Errorf("asked %q", got)
+	}
+	e = serve(t, func(c net.Conn, _ string) { fmt.Fprint(c, "HTTP/1.1 405 No\r\ncontent-length: 0\r\n\r\n") })
+	if err := e.ReopenLogs(t.Context()); err == nil || !strings.Contains(err.Error(), "405") {
+		t.Errorf("%v", err)
+	}
+	e.Peer.PID++
+	if err := e.ReopenLogs(t.Context()); err == nil || !strings.Contains(err.Error(), "xDS stream that of") {
+		t.Errorf("another process is told: %v", err)
+	}
+}
+
+func TestFailedWrites(t *testing.T) {
+	got, err := serve(t, text("filesystem.write_failed: 3\nfilesystem.reopen_failed: 2\ncluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 1\n", "not asked")).Counts(t.Context())
+	if want := (envoyadmin.Counts{Refused: 1, WritesFailed: 3, ReopensFailed: 2}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	listeners := "outbound:passthrough:ipv4::0.0.0.0:15001\noutbound:passthrough:ipv6::[::]:15001\ninbound:10.0.0.1:80::10.0.0.1:80\n"
 	for name, c := range map[string]struct {
@@ -66,9 +96,9 @@ func TestRefused(t *testing.T) {
 		"of an inbound":      {"listener.10.0.0.1_80.no_filter_chain_match: 9\n", listeners, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := serve(t, text(c.counters, c.listeners)).Refused(t.Context())
-			if err != nil || got != c.want {
-				t.Errorf("%d, %v; want %d", got, err, c.want)
+			got, err := serve(t, text(c.counters, c.listeners)).Counts(t.Context())
+			if err != nil || got.Refused != c.want {
+				t.Errorf("%d, %v; want %d", got.Refused, err, c.want)
 			}
 		})
 	}
@@ -104,7 +134,7 @@ func TestHostileEnvoy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := serve(t, c.answer).Refused(t.Context())
+			_, err := serve(t, c.answer).Counts(t.Context())
 			slow := strings.HasPrefix(name, "endless") && err != nil && strings.Contains(err.Error(), "no answer within") // on a machine under load
 			if err == nil || !strings.Contains(err.Error(), c.want) && !slow {
 				t.Errorf("%v; want %q", err, c.want)
@@ -145,7 +175,7 @@ func TestWhoIsNotAsked(t *testing.T) {
 				}
 			})
 			c.change(t, &e, filepath.Join(e.Dir, strconv.Itoa(os.Geteuid()), e.ID+".sock"))
-			_, err := e.Refused(context.Background())
+			_, err := e.Counts(context.Background())
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v; want %q", err, c.want)
 			}

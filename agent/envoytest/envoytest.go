@@ -3,6 +3,7 @@ package envoytest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -42,13 +44,20 @@ func Find(t testing.TB) string {
 // Process is an Envoy that runs.
 type Process struct {
 	client *http.Client
+	pid    int
 	stop   func()
 	ended  chan struct{} // closed when the process has ended
 }
 
 // Start runs an Envoy until the test ends, or until [Process.Stop], and returns when it is live. The bootstrap is made for the path of the
-// socket of its admin interface, which is admin, or one of its own where that is empty.
-func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byte, error)) *Process {
+// socket of its admin interface, which is admin, or one of its own where that is empty. args are added to its command line.
+func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byte, error), args ...string) *Process {
+	t.Helper()
+	return StartAs(t, os.Geteuid(), path, admin, bootstrap, args...)
+}
+
+// StartAs is [Start] as another user, by its number, which has to be able to read the program and to make the admin socket.
+func StartAs(t testing.TB, uid int, path, admin string, bootstrap func(admin string) ([]byte, error), args ...string) *Process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "envoy") // not that of the test, since a socket's path is short
 	if err != nil {
@@ -63,16 +72,22 @@ func Start(t testing.TB, path, admin string, bootstrap func(admin string) ([]byt
 	if err == nil {
 		err = os.WriteFile(boot, text, 0o600)
 	}
+	if err == nil && uid != os.Geteuid() {
+		err = errors.Join(os.Chown(dir, uid, -1), os.Chown(boot, uid, -1))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, "-c", boot, "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", log)
+	cmd := exec.CommandContext(ctx, path, append([]string{"-c", boot, "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", log}, args...)...)
+	if uid != os.Geteuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
 	if err := cmd.Start(); err != nil {
 		cancel()
 		t.Fatal(err)
 	}
-	e := &Process{ended: make(chan struct{}), client: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
+	e := &Process{pid: cmd.Process.Pid, ended: make(chan struct{}), client: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", admin)
 		}}}}
@@ -123,3 +138,20 @@ func (e *Process) Admin(path string) (int, string) {
 	body, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(body)
 }
+
+// Post asks the admin interface to do something.
+func (e *Process) Post(path string) (int, string) {
+	resp, err := e.client.Post("http://envoy"+path, "", nil)
+	if err != nil {
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+// Signal sends a signal to the Envoy.
+func (e *Process) Signal(s syscall.Signal) error { return syscall.Kill(e.pid, s) }
+
+// Ended is closed when the process has ended.
+func (e *Process) Ended() <-chan struct{} { return e.ended }

@@ -59,7 +59,8 @@ func (p *Proxy) substitute(prev *draft.Sealed, withheld []draft.Withheld, leftOu
 			out.Resources[rank], out.Versions[rank] = draft.Order(list)
 		}
 	}
-	if next.Sealed = &out; out.Versions == prev.Versions {
+	out.Pipes = draft.Pipes(p.Sealed.Pipes, prev.Pipes, out.Resources[draft.RankListener])
+	if next.Sealed = &out; out.Versions == prev.Versions && draft.SamePipes(out.Pipes, prev.Pipes) {
 		next.Sealed = prev
 	}
 	return &next

@@ -40,7 +40,7 @@ var floors = []floor{
 	{6, "agent/source/metadata", []string{"agent/inspect", "agent/xds", "agent/store", "agent/node", "agent/resource", "agent/clip", "agent/access"}, "a source brings resources into the store and does not know what they do"},
 	{6, "agent/offline", []string{"agent/envoybin", "agent/inspect", "agent/change", "agent/explain", "agent/generate", "agent/kinds", "agent/policy", "agent/mesh", "agent/identity", "agent/node", "agent/jsonpatch", "agent/resource"}, "offline work uses the functions that the loop uses"},
 	{6, "agent/refusals", []string{"agent/explain", "agent/envoy", "agent/envoy/*", "agent/clip"}, "a proposal is made of lines and answers, wherever they come from"},
-	{6, "agent/logs", []string{"accesslog", "rotation", "agent/config", "agent/envoyadmin", "agent/access", "agent/node", "agent/clip"}, "logs are routed by values that others have made, and no policy is known here"},
+	{6, "agent/logs", []string{"accesslog", "rotation", "agent/config", "agent/envoyadmin", "agent/draft", "agent/access", "agent/node", "agent/clip"}, "logs are routed by values that others have made, and no policy is known here"},
 	{6, "agent/envoybin", []string{"agent/inspect", "agent/change", "agent/generate", "agent/redact", "agent/envoy", "agent/envoy/finding"}, "a real Envoy is asked about a finished config"},
 	{6, "agent/client", []string{"agent/inspect", "agent/change", "agent/explain", "agent/jsonpatch", "agent/policy", "agent/resource"}, "a client knows the API and the resources, never the inside of the agent"},
 	{5, "agent/kindtest", []string{below}, "the cases of a kind are run through the whole corridor"},

@@ -32,9 +32,11 @@ type Options struct {
 	Proxies func() []xds.ProxyStatus
 	// Refused returns the streams that were refused: [xds.Server.Refused]. Nil: none are shown.
 	Refused func() xds.Refusals
-	// RefusedConnections returns how many connections to destinations outside of the mesh each connected Envoy has refused, by node
-	// id; an Envoy that has not told is left out. It may take seconds. Nil: nobody is asked.
-	RefusedConnections func() map[string]uint64
+	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is left out. It may take
+	// seconds. Nil: nobody is asked.
+	Counts func() map[string]ProxyCounts
+	// Holders returns [Status].Holders. Nil: there are no FIFOs.
+	Holders func() map[string]int
 	// ProxiesOf returns those of one proxy: [xds.Server.StatusOf]. Nil: they are looked for in Proxies.
 	ProxiesOf func(node.Ref) []xds.ProxyStatus
 	// InUse returns what the Envoy of a node has: [xds.Server.InUse]. Nil: nothing is known of any.

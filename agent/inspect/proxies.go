@@ -43,6 +43,10 @@ type Proxy struct {
 	// RefusedConnections is how many connections to destinations outside of the mesh its Envoy has refused since it started; null where
 	// the Envoy does not tell.
 	RefusedConnections *uint64 `json:"refusedConnections"`
+	// LogWritesFailed is how many writes to access logs its Envoy has not been able to make since it started, each with the loss of
+	// some lines, and LogReopensFailed how often it could not open a log anew; null where the Envoy does not tell.
+	LogWritesFailed  *uint64 `json:"logWritesFailed"`
+	LogReopensFailed *uint64 `json:"logReopensFailed"`
 	// InForce is what policies let the proxy do as a whole, in the order in which they act. Not in lists of proxies.
 	InForce []explain.InForce `json:"inForce,omitempty"`
 	Reach   *Saving           `json:"reach,omitempty"` // with include=reach, of a Dataplane that exists
@@ -199,7 +203,7 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	last := s.opts.Last()
 	all := only(s.allProxies(s.opts.Store.Snapshot(), last), proxyKey, s.visible(r, access.VerbInspect))
-	s.countRefused(all)
+	s.addCounts(all)
 	if include["reach"] && last != nil {
 		for i := range all {
 			if m := last.Meshes[all[i].Mesh]; m != nil && r.Context().Err() == nil {
@@ -219,7 +223,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request) *Error {
 			p.InForce, _ = explain.ProxyInForce(last.Meshes[mesh], name) // nothing of a Dataplane that is not there
 		}
 		counted := []Proxy{*p}
-		s.countRefused(counted)
+		s.addCounts(counted)
 		writeJSON(w, http.StatusOK, counted[0])
 		return nil
 	}

@@ -2,22 +2,41 @@ package inspect
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
-// countRefused asks the Envoys of proxies how many connections they have refused.
-func (s *Server) countRefused(all []Proxy) {
-	if s.opts.RefusedConnections == nil {
+// addCounts asks the Envoys of proxies what they have counted.
+func (s *Server) addCounts(all []Proxy) {
+	if s.opts.Counts == nil {
 		return
 	}
-	refused := s.opts.RefusedConnections()
+	counts := s.opts.Counts()
 	for i := range all {
-		for _, c := range all[i].Clients {
-			if n, ok := refused[c.NodeID]; ok {
-				all[i].RefusedConnections = &n
+		p := &all[i]
+		for _, c := range p.Clients {
+			if n, ok := counts[c.NodeID]; ok {
+				p.RefusedConnections, p.LogWritesFailed, p.LogReopensFailed = &n.Refused, &n.WritesFailed, &n.ReopensFailed
 			}
 		}
+		if lost := lostLines(all[i : i+1]); len(lost) > 0 {
+			p.Problems = append(p.Problems, lost...)
+		}
 	}
+}
+
+// lostLines are the problems of the proxies whose Envoys have lost lines of access logs, of which Envoy itself says nothing.
+func lostLines(all []Proxy) (out []Problem) {
+	for i := range all {
+		p := &all[i]
+		writes, reopens := p.LogWritesFailed, p.LogReopensFailed
+		if writes == nil || reopens == nil || *writes == 0 && *reopens == 0 {
+			continue
+		}
+		out = append(out, Problem{Resource: proxyKey(*p).String(), Severity: SeverityWarning, Reason: fmt.Sprintf("its Envoy has lost lines of access logs: %d writes to them have failed since it started, and %d attempts to open them anew. "+
+			"Look for a full disk, missing permissions or files that were removed; nearside status says which FIFOs nobody holds", *writes, *reopens)})
+	}
+	return out
 }
 
 // refusals are those of the proxies that have refused some.

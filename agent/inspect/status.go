@@ -86,8 +86,12 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	for _, p := range all {
 		out.Proxies[p.State]++
 	}
-	s.countRefused(all)
+	s.addCounts(all)
 	out.RefusedConnections = refusals(all)
+	out.Problems = append(out.Problems, lostLines(all)...)
+	if s.opts.Holders != nil {
+		out.Holders = s.opts.Holders()
+	}
 	h := s.opts.Store.Health()
 	out.Store.Persistent, out.Store.Pending, out.Store.SetAside = h.Persistent, h.Pending, h.SetAside
 	if h.Err != nil {

@@ -112,7 +112,16 @@ type Status struct {
 	Refused   xds.Refusals     `json:"refused"`   // xDS streams
 	// RefusedConnections are the proxies that have refused some, the one with the most first. Never null.
 	RefusedConnections []ProxyRefusals `json:"refusedConnections"`
-	Problems           []Problem       `json:"problems"`
+	// Holders say how many FIFOs of access logs are kept open by whom while the agent is away; "" is nobody. Empty without FIFOs.
+	Holders  map[string]int `json:"fifoHolders,omitempty"`
+	Problems []Problem      `json:"problems"`
+}
+
+// ProxyCounts are what an Envoy has counted since it started.
+type ProxyCounts struct {
+	Refused       uint64 // connections to destinations outside of the mesh
+	WritesFailed  uint64 // writes to access logs, each with some lines, which are lost
+	ReopensFailed uint64 // attempts to open an access log anew, until which its lines are lost
 }
 
 // ProxyRefusals says how many connections to destinations outside of the mesh a proxy has refused since its Envoy started.

@@ -129,6 +129,30 @@ func TestProxies(t *testing.T) {
 	a.want(a.do("GET", "/v1/status", ""), 200, `"proxies":{"disconnected":2,"pending":4,"rejected":2,"synced":1,"unknown":1}`, "half of it")
 }
 
+// TestLostLines: an Envoy that has lost lines of access logs is a problem of the node and of the proxy; one that has not told, or has
+// lost none, is not.
+func TestLostLines(t *testing.T) {
+	a := start(t, func(o *inspect.Options) {
+		o.Proxies = func() []xds.ProxyStatus {
+			var out []xds.ProxyStatus
+			for _, name := range []string{"web", "good", "silent"} {
+				out = append(out, xds.ProxyStatus{Mesh: "default", Name: name, NodeID: "default." + name, State: xds.StateServing, Flavor: node.FlavorEnvoy})
+			}
+			return out
+		}
+		o.Counts = func() map[string]inspect.ProxyCounts {
+			return map[string]inspect.ProxyCounts{"default.web": {WritesFailed: 3, ReopensFailed: 2, Refused: 4}, "default.good": {}}
+		}
+	})
+	a.put(store.Source{Kind: store.SourceAPI}, meshDoc+"\n---\n"+web)
+	a.reconcile()
+	const lost = "its Envoy has lost lines of access logs: 3 writes to them have failed since it started, and 2 attempts to open them anew"
+	a.want(a.do("GET", "/v1/status", ""), 200, lost, `"resource":"Dataplane/default/web"`, `"refusedConnections":[{"mesh":"default","name":"web","count":4}]`)
+	a.want(a.do("GET", "/v1/dataplanes/default/web/status", ""), 200, lost, `"logWritesFailed":3`, `"logReopensFailed":2`)
+	a.want(a.do("GET", "/v1/dataplanes/default/good/status", ""), 200, `"logWritesFailed":0`, `"problems":[]`)
+	a.want(a.do("GET", "/v1/dataplanes/default/silent/status", ""), 200, `"logWritesFailed":null`, `"problems":[]`)
+}
+
 func TestHealth(t *testing.T) {
 	checks := []inspect.Check{{Name: "state", OK: true, Reason: "loaded"}}
 	a := start(t, func(o *inspect.Options) {

@@ -79,6 +79,7 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	if v.more > 0 {
 		p.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
 	}
+	s.sent = p.logs(key, who, s)
 }
 
 // build returns what the client of a proxy says of itself; nil where that is not known.

@@ -20,9 +20,17 @@ func (r *Reconciler) made() map[generate.ProxyID]*generate.Proxy {
 func (p *pass) published() map[node.Key]*generate.Proxy {
 	out := make(map[node.Key]*generate.Proxy, len(p.r.proxies))
 	for key, s := range p.r.proxies {
-		if s.seen.Equal(p.now) && s.verdict.publish != nil {
-			out[key] = s.verdict.publish
+		if s.seen.Equal(p.now) && s.sent != nil {
+			out[key] = s.sent
 		}
 	}
 	return out
+}
+
+// forget drops what is known of a proxy.
+func (r *Reconciler) forget(key node.Key) {
+	delete(r.proxies, key)
+	if r.o.Logs != nil {
+		r.o.Logs.Left(key)
+	}
 }

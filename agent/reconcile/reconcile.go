@@ -73,6 +73,7 @@ type Options struct {
 	Build    func(node.Key) *finding.Build // what the client of a node says of itself; nil: that is not known
 	// Host is what is known of the host of a node's client, whose config names these files. Nil: nothing is.
 	Host  func(key node.Key, files []string) *finding.Host
+	Logs  Logs      // nil: what loggers write to is there already
 	Check CheckFunc // nil: the check of [generate.Proxy]
 	// Certificates makes those of the proxies. Nil: one that keeps them in memory.
 	Certificates *identity.Keeper
@@ -119,7 +120,9 @@ type proxyState struct {
 	seen     time.Time // when it was connected last
 	verdict  verdict
 	demands  demands
-	fit      *draft.Sealed // published last that the check has found fit; nil: nothing was
+	fit      *draft.Sealed   // published last that the check has found fit; nil: nothing was
+	sent     *generate.Proxy // published last
+	cut      cut
 }
 
 // NewReconciler returns a reconciler that has done nothing yet.
@@ -325,18 +328,20 @@ func (p *pass) generateAll(meshes map[string]*generate.Mesh) map[node.Key]xds.Co
 			continue
 		}
 		if known := p.generate(meshes, key, s); !known {
-			delete(p.r.proxies, key) // anyone may make up node ids, so nothing is kept of them
+			p.r.forget(key) // anyone may make up node ids, so nothing is kept of them
 			publish[key] = xds.Config{Revision: p.revision, LastStream: p.lastStream}
 		} else if s.proxy != nil {
 			p.r.proxies[key] = s
 			p.check(key, s)
-			publish[key] = xds.Config{Sealed: s.verdict.publish.Sealed, Revision: s.revision, LastStream: p.lastStream,
-				Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
+			if s.sent != nil {
+				publish[key] = xds.Config{Sealed: s.sent.Sealed, Revision: s.revision, LastStream: p.lastStream,
+					Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
+			}
 		}
 	}
 	for key, s := range p.r.proxies {
 		if p.now.Sub(s.seen) > p.r.o.Keep {
-			delete(p.r.proxies, key)
+			p.r.forget(key)
 		}
 	}
 	return publish

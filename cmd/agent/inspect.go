@@ -273,6 +273,9 @@ func (a *app) proxyText(p *client.Proxy) error {
 	if n := p.RefusedConnections; n != nil && *n > 0 {
 		printf(a.stdout, "\nrefused: %d connections to destinations outside of the mesh since Envoy started; see nearside passthrough suggest --dataplane %s\n", *n, p.Name)
 	}
+	if w, r := p.LogWritesFailed, p.LogReopensFailed; w != nil && r != nil && *w+*r > 0 {
+		printf(a.stdout, "\nlost: %d writes to access logs and %d attempts to open them anew have failed since Envoy started, each with the loss of some lines\n", *w, *r)
+	}
 	return a.inForce(p.InForce)
 }
 

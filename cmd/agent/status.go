@@ -76,6 +76,14 @@ func (a *app) printStatus(s *client.Status) error {
 		}
 		printf(w, "outside    connections were refused: %s; see nearside passthrough suggest\n", strings.Join(first, ", "))
 	}
+	for _, holder := range slices.Sorted(maps.Keys(s.Holders)) {
+		n := s.Holders[holder]
+		if holder == "" {
+			printf(w, "FIFOs      %d of access logs, kept open by nobody but the agent: what Envoys log while it is away is lost\n", n)
+			continue
+		}
+		printf(w, "FIFOs      %d of access logs, kept open by %s while the agent is away\n", n, holder)
+	}
 	printf(w, "files      %d\n", len(s.Files))
 	for _, f := range s.Files {
 		if f.Missing != "" {

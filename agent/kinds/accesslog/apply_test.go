@@ -28,7 +28,19 @@ import (
 type host struct {
 	policy.Host
 	warnings []string
+	claimed  map[string]bool
 }
+
+func (h *host) Claim(_, name string) bool {
+	if h.claimed == nil {
+		h.claimed = map[string]bool{}
+	}
+	taken := h.claimed[name]
+	h.claimed[name] = true
+	return !taken
+}
+
+func (h *host) EnvoyFrom(uint32, uint32) bool { return true }
 
 func (h *host) Warn(k resource.Key, format string, args ...any) {
 	if s := k.Name + ": " + fmt.Sprintf(format, args...); !slices.Contains(h.warnings, s) {
@@ -189,6 +201,89 @@ func TestFIFOs(t *testing.T) {
 	} {
 		if d := cmp.Diff(c.want, slices.Sorted(maps.Values(fifos(c.docs)))); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestPipes: what lies behind the FIFOs and the socket of a proxy stands beside its config, once, and never for a file that
+// Envoy writes itself.
+func TestPipes(t *testing.T) {
+	const backends = "{type: Tcp, name: lines, tcp: {address: 'one:1'}}, {type: file, conf: {path: /own}}, {type: File, file: {path: /var/log/a, rotation: {maxFiles: 0, maxFileSize: 5}}}, " +
+		"{type: file, conf: {path: /var/log/b, rotation: {}}}, {type: OpenTelemetry, openTelemetry: {endpoint: otel}}"
+	ctx, h := contextOf(t, withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: ["+backends+"]}}"))
+	d := &draft.Draft{Listeners: []*draft.Listener{
+		{Kind: draft.Inbound, Message: &listenerv3.Listener{Name: "in"}, Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{StatPrefix: "in", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "in"}}}}},
+		{Kind: draft.Inbound, Message: &listenerv3.Listener{Name: "two"}, Chains: []*draft.Chain{{TCP: &tcpv3.TcpProxy{StatPrefix: "in", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "in"}}}}},
+	}}
+	accesslog.Plugin().Apply(ctx, d)
+	s := draft.NewSealer(nil)
+	s.Add(d)
+	s.Add(&draft.Draft{Pipes: d.Pipes}) // another part
+	sealed, faults := s.Finish()
+	if len(faults) > 0 || len(h.warnings) > 0 {
+		t.Fatal(faults, h.warnings)
+	}
+	var got []string
+	for _, p := range sealed.Pipes {
+		if p.Policy.Name != "p" || p.Kind != draft.PipeOTLP && !accesslog.IsFIFO(p.Path) {
+			t.Errorf("%+v", p)
+		}
+		got = append(got, fmt.Sprint(p.Kind, " ", p.Target, " ", p.Backend, " ", p.Rotation))
+	}
+	slices.Sort(got)
+	want := []string{"file /var/log/a  {5 0 -1}", "file /var/log/b  {-1 -1 -1}", "otlp otel:4317  {0 0 0}", "tcp one:1 lines {0 0 0}"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+
+	// Without a pipe its loggers are gone, and what remains is as it was.
+	logs := func(s *draft.Sealed) (out []string) {
+		for _, r := range s.Resources[draft.RankListener] {
+			for _, p := range sealed.Pipes {
+				if draft.Mentions(r, p.ID()) {
+					out = append(out, r.Name+" "+p.Target)
+				}
+			}
+			if draft.Mentions(r, "/own") {
+				out = append(out, r.Name+" /own")
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	if got := sealed.Without(func(string) bool { return false }); got != sealed {
+		t.Error("a config of which nothing is missing is made anew")
+	}
+	less := sealed.Without(func(id string) bool {
+		return slices.ContainsFunc(sealed.Pipes, func(p draft.Pipe) bool { return p.ID() == id && (p.Target == "/var/log/a" || p.Kind == draft.PipeOTLP) })
+	})
+	want = []string{"in /own", "in /var/log/b", "in one:1", "in otel:4317", "two /own", "two /var/log/b", "two one:1", "two otel:4317"}
+	if diff := cmp.Diff(want, logs(less)); diff != "" || len(less.Pipes) != 2 {
+		t.Errorf("%v left (-want +got):\n%s", less.Pipes, diff)
+	}
+	if c := less.Resources[draft.RankCluster][0]; draft.Mentions(c, "otlp.sock") || !draft.Mentions(c, "otel") || less.Versions == sealed.Versions {
+		t.Errorf("the records of OpenTelemetry do not go to their collector: %s", c.Body)
+	}
+	if len(logs(sealed)) != 10 {
+		t.Errorf("the config itself was changed: %v", logs(sealed))
+	}
+}
+
+// TestPipeWarnings: what makes lines that cannot be trusted, or files that two write.
+func TestPipeWarnings(t *testing.T) {
+	for name, c := range map[string]struct{ backends, want string }{
+		"forged":     {"{type: File, file: {path: /a, format: {type: Plain, plain: 'a %QUERY_PARAM(x)%'}}}", "can forge lines of this log; give a JSON format"},
+		"json":       {"{type: File, file: {path: /a, format: {type: Json, json: [{key: a, value: '%QUERY_PARAM(x)%'}]}}}", ""},
+		"two ways":   {"{type: File, file: {path: /a}}, {type: File, file: {path: /a, rotation: {}}}", "Envoy goes on with the file that was rotated"},
+		"two limits": {"{type: File, file: {path: /a, rotation: {maxFiles: 1}}}, {type: File, file: {path: /a, rotation: {maxFiles: 2}}}", "one of them has no effect"},
+		"the same":   {"{type: File, file: {path: /a, rotation: {maxFiles: 1}}}, {type: File, file: {path: /a, rotation: {maxFiles: 1}}}", ""},
+	} {
+		ctx, h := contextOf(t, withoutMTLS+dataplane+from("p", "{targetRef: {kind: Mesh}, default: {backends: ["+c.backends+"]}}"))
+		accesslog.Plugin().Apply(ctx, &draft.Draft{Listeners: []*draft.Listener{
+			{Kind: draft.Inbound, Message: &listenerv3.Listener{}, Chains: []*draft.Chain{{HTTP: &draft.HTTP{Message: &hcmv3.HttpConnectionManager{}}}}},
+		}})
+		if all := strings.Join(h.warnings, "\n"); (all == "") != (c.want == "") || !strings.Contains(all, c.want) {
+			t.Errorf("%s: warned %q", name, all)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
@@ -29,10 +30,19 @@ type Backend struct {
 	Format        *Format      `json:"format,omitempty"` // of the form with conf
 }
 
-// File is a file that Envoy appends to.
+// File is a file that Envoy appends to, or with Rotation the agent.
 type File struct {
-	Path   string  `json:"path,omitempty"`
-	Format *Format `json:"format,omitempty"`
+	Path     string    `json:"path,omitempty"`
+	Format   *Format   `json:"format,omitempty"`
+	Rotation *Rotation `json:"rotation,omitempty"`
+}
+
+// Rotation asks the agent to write a file and to rotate it. A limit that is absent is that of the agent's config
+// (accessLog.files); 0 switches it off.
+type Rotation struct {
+	MaxFileSize *int `json:"maxFileSize,omitempty"` // megabytes
+	MaxFiles    *int `json:"maxFiles,omitempty"`    // rotated files, beside the one that is written
+	MaxFileAge  *int `json:"maxFileAge,omitempty"`  // days
 }
 
 // TCP is a collector that takes lines.
@@ -57,10 +67,11 @@ type Attribute struct {
 // BackendConf is the conf of the form of the design document: the path of a file, the address of a TCP collector, or
 // what a reference means.
 type BackendConf struct {
-	Path    string `json:"path,omitempty"`
-	Address string `json:"address,omitempty"`
-	Kind    string `json:"kind,omitempty"` // MeshAccessLogBackend or GlobalAccessLogBackend
-	Name    string `json:"name,omitempty"` // of the resource, or its spec.name
+	Path     string    `json:"path,omitempty"`
+	Rotation *Rotation `json:"rotation,omitempty"` // of a file
+	Address  string    `json:"address,omitempty"`
+	Kind     string    `json:"kind,omitempty"` // MeshAccessLogBackend or GlobalAccessLogBackend
+	Name     string    `json:"name,omitempty"` // of the resource, or its spec.name
 }
 
 // BackendSpec is the spec of MeshAccessLogBackend and GlobalAccessLogBackend.
@@ -81,13 +92,15 @@ const (
 // sink is a backend in one form.
 type sink struct {
 	kind   sinkKind
-	path   string  // sinkFile
-	addr   string  // sinkTCP
-	prefix string  // sinkTCP: stands before every line in the FIFO, not for the collector
-	format *Format // sinkFile and sinkTCP; nil for the default of the protocol
-	text   string  // instead of format, as Mesh.logging has it
-	mesh   string  // name in Mesh.logging, "" for others
-	otel   *OTel   // sinkOTel
+	name   string    // of the backend, "" for none
+	path   string    // sinkFile
+	rotate *Rotation // sinkFile: the agent writes it; nil: Envoy does
+	addr   string    // sinkTCP
+	prefix string    // sinkTCP: stands before every line in the FIFO, not for the collector
+	format *Format   // sinkFile and sinkTCP; nil for the default of the protocol
+	text   string    // instead of format, as Mesh.logging has it
+	mesh   string    // name in Mesh.logging, "" for others
+	otel   *OTel     // sinkOTel
 }
 
 // kind reads the type; false when there is no such type.
@@ -109,9 +122,9 @@ func (b *Backend) kind() (sinkKind, bool) {
 func (b *Backend) sink() sink {
 	k, _ := b.kind()
 	conf := toolkit.Or(b.Conf, BackendConf{})
-	s := sink{kind: k, path: conf.Path, addr: conf.Address, format: b.Format, otel: b.OpenTelemetry}
+	s := sink{kind: k, name: b.Name, path: conf.Path, rotate: conf.Rotation, addr: conf.Address, format: b.Format, otel: b.OpenTelemetry}
 	if f := b.File; k == sinkFile && f != nil {
-		s.path, s.format = f.Path, cmp.Or(f.Format, s.format)
+		s.path, s.rotate, s.format = f.Path, f.Rotation, cmp.Or(f.Format, s.format)
 	}
 	if t := b.TCP; k == sinkTCP && t != nil {
 		s.addr, s.format = t.Address, cmp.Or(t.Format, s.format)
@@ -199,6 +212,7 @@ func (b *Backend) checkLines(v *resource.Validator, k sinkKind) {
 	if typed {
 		check(v.Field(field).Field(part), own.Path)
 	}
+	own.Rotation.check(v.Field(field).Field("rotation"))
 	if own.Format != nil {
 		own.Format.read(v.Field(field).Field("format"))
 		if b.Format != nil {
@@ -207,6 +221,9 @@ func (b *Backend) checkLines(v *resource.Validator, k sinkKind) {
 	}
 	if b.Conf != nil {
 		check(v.Field("conf").Field(part), inConf)
+		if k == sinkFile {
+			conf.Rotation.check(v.Field("conf").Field("rotation"))
+		}
 		conf.only(v.Field("conf"), b.Type, part)
 	}
 	if b.Format != nil {
@@ -221,6 +238,40 @@ func (c *BackendConf) only(v *resource.Validator, typ string, fields ...string) 
 			v.Field(f.name).Faultf("%s does not go with type %s: remove it", f.name, typ)
 		}
 	}
+	if c.Rotation != nil && !slices.Contains(fields, "path") {
+		v.Field("rotation").Faultf("rotation does not go with type %s: remove it", typ)
+	}
+}
+
+// check checks the limits, which have the bounds that those of the agent's config have.
+func (r *Rotation) check(v *resource.Validator) {
+	if r == nil {
+		return
+	}
+	for _, f := range []struct {
+		name  string
+		value *int
+		most  int
+	}{{"maxFileSize", r.MaxFileSize, 1 << 20}, {"maxFiles", r.MaxFiles, 100_000}, {"maxFileAge", r.MaxFileAge, 36_500}} {
+		switch {
+		case f.value == nil:
+		case *f.value < 0:
+			v.Field(f.name).Faultf("%d is negative: set a value >= 0, where 0 switches the limit off", *f.value)
+		case *f.value > f.most:
+			v.Field(f.name).Faultf("%d is too large: at most %d is allowed", *f.value, f.most)
+		}
+	}
+}
+
+// limits are those of a file that the agent writes.
+func (r *Rotation) limits() draft.Rotation {
+	or := func(n *int) int {
+		if n == nil {
+			return draft.Unset
+		}
+		return *n
+	}
+	return draft.Rotation{MaxFileSize: or(r.MaxFileSize), MaxFiles: or(r.MaxFiles), MaxFileAge: or(r.MaxFileAge)}
 }
 
 // validateReference checks what a reference says by itself; whether there is such a backend is for the mesh to say.

@@ -117,15 +117,23 @@ const (
 	fifoTail    = ".fifo"
 )
 
-// fifo is the path of the FIFO for the lines of a proxy to a collector. The name is the same on every start and for
-// every part of a config. It begins with the mesh and the proxy as far as they fit; a hash keeps it unique.
-func fifo(c *policy.Context, s sink) string {
-	return path.Join(c.RunDir, "access", fifoName(maxFIFOPath-len(path.Join(c.RunDir, "access"))-1, c.Proxy.Key, s))
+// linePipe is the FIFO for the lines of a proxy to a collector or a file that the agent writes, with what lies behind it.
+// Two backends with the same destination share it.
+func linePipe(c *policy.Context, owner resource.Key, s sink) *draft.Pipe {
+	p := &draft.Pipe{Kind: draft.PipeTCP, Target: s.addr, Prefix: s.prefix, Backend: s.name, Policy: owner}
+	what := []string{s.addr, s.prefix}
+	if s.kind == sinkFile {
+		p.Kind, p.Target, p.Rotation = draft.PipeFile, s.path, s.rotate.limits()
+		what = []string{"", "file", s.path}
+	}
+	p.Path = path.Join(c.RunDir, "access", fifoName(maxFIFOPath-len(path.Join(c.RunDir, "access"))-1, c.Proxy.Key, what))
+	return p
 }
 
-func fifoName(room int, proxy resource.Key, s sink) string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{proxy.Mesh, proxy.Name, s.addr, s.prefix}, "\x00")))
-	hash := hex.EncodeToString(sum[:fifoHash])
+// fifoName is the same on every start and for every part of a config. It begins with the mesh and the proxy as far as they
+// fit; a hash keeps it unique.
+func fifoName(room int, proxy resource.Key, what []string) string {
+	hash := hashOf(append([]string{proxy.Mesh, proxy.Name}, what...)...)
 	name := proxy.Mesh + "." + proxy.Name
 	room -= minFIFOName + 1 // with the hyphen before the hash
 	switch {
@@ -135,4 +143,9 @@ func fifoName(room int, proxy resource.Key, s sink) string {
 		name = name[:room]
 	}
 	return fifoHead + name + "-" + hash + fifoTail
+}
+
+func hashOf(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:fifoHash])
 }

@@ -105,7 +105,7 @@ func TestFIFOName(t *testing.T) {
 	for _, name := range []string{"web", strings.Repeat("a", 253), strings.Repeat("a", 252) + "b"} {
 		for _, room := range []int{200, 85, 40, 35, 0, -50} {
 			for _, addr := range []string{"a:1", "b:1"} {
-				s := sink{addr: addr}
+				s := []string{addr, ""}
 				got := fifoName(room, resource.Key{Mesh: "default", Name: name}, s)
 				if again := fifoName(room, resource.Key{Mesh: "default", Name: name}, s); again != got {
 					t.Errorf("%q and then %q", got, again)
@@ -122,7 +122,7 @@ func TestFIFOName(t *testing.T) {
 		}
 	}
 	// Names are part of what Envoy has open: a change makes every proxy open another FIFO.
-	if got, want := fifoName(200, resource.Key{Mesh: "default", Name: "web"}, sink{addr: "127.0.0.1:5000"}), "nearside-default.web-8e8c96e89c079624.fifo"; got != want {
+	if got, want := fifoName(200, resource.Key{Mesh: "default", Name: "web"}, []string{"127.0.0.1:5000", ""}), "nearside-default.web-8e8c96e89c079624.fifo"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

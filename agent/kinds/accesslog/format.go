@@ -321,3 +321,18 @@ func (t *template) aboutRequests() string {
 	})
 	return found
 }
+
+// forgeable returns an operator of a text format whose value a client can put line breaks into, "" for none. Envoy decodes the
+// parameters of queries.
+func (t *template) forgeable() string {
+	found := ""
+	if !t.json {
+		t.uses(func(s *substitution.Segment) bool {
+			if s.Operator == "QUERY_PARAM" || s.Operator == "QUERY_PARAMS" && !strings.EqualFold(s.Arg, "ORIG") {
+				found = s.Raw
+			}
+			return found != ""
+		})
+	}
+	return found
+}

@@ -3,6 +3,9 @@ package accesslog
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"path"
+	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	grpcv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
@@ -128,7 +131,8 @@ const (
 // record is what an entry of an OpenTelemetry logger looks like.
 type record struct {
 	cluster    string
-	newer      bool // the Envoy has the fields of 1.37
+	route      string // by which the agent knows the records; "" where they go to the collector themselves
+	newer      bool   // the Envoy has the fields of 1.37
 	body       anyValue
 	attributes []anyField
 }
@@ -170,7 +174,7 @@ func (t *template) add(a *anyValue) {
 // pack makes the config of Envoy's logger. Envoys before 1.37 need the collector in common_config, of which newer ones warn.
 func (r *record) pack(v *values) (*anypb.Any, error) {
 	collector := &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
-		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster},
+		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster, Authority: r.route},
 	}}
 	config := &otelv3.OpenTelemetryAccessLogConfig{Body: r.body.message(v), Attributes: messages(r.attributes, v)}
 	if r.newer {
@@ -204,10 +208,15 @@ func messages(fields []anyField, v *values) *otlpv1.KeyValueList {
 	return out
 }
 
-// collectorCluster returns the name of the cluster that leads to a collector, and adds the cluster to the config once.
-// Envoy loads a logger only where it knows the cluster already; clusters are sent before listeners. The collectors of a
-// proxy are numbered, as in the reference.
-func (w *writer) collectorCluster(at toolkit.Collector) string {
+// maxSocketPath bounds the path of a unix socket (sun_path of unix(7), with its end).
+const maxSocketPath = 107
+
+// collector returns the way to a collector, and adds the cluster to the config once. Envoy loads a logger only where it knows
+// the cluster already; clusters are sent before listeners. The collectors of a proxy are numbered, as in the reference.
+//
+// The cluster leads to the socket of the agent, which keeps the records while the collector is away; the collector behind it
+// is told by the authority. Where the socket can have no address, the cluster leads to the collector and the path is "".
+func (w *writer) collector(owner resource.Key, backend string, at toolkit.Collector) draft.Pipe {
 	if w.collectors == nil {
 		w.collectors = map[toolkit.Collector]int{}
 		quiet := resolver{c: w.c}
@@ -224,10 +233,20 @@ func (w *writer) collectorCluster(at toolkit.Collector) string {
 		})
 	}
 	name := fmt.Sprintf("meshaccesslog:opentelemetry:%d", w.collectors[at])
-	if w.c.Host.Claim(draft.TypeCluster, name) {
-		cluster := toolkit.HostCluster(name, origin, at, w.proxy.address)
+	direct := toolkit.HostCluster(name, origin, at, w.proxy.address)
+	direct.HTTP = draft.HTTP2Options
+	cluster := direct
+	p := draft.Pipe{Cluster: name}
+	sealed, err := direct.Seal()
+	if socket := path.Join(w.c.RunDir, "otlp.sock"); err == nil && len(socket) <= maxSocketPath {
+		p.Path, p.Kind, p.Target = socket, draft.PipeOTLP, net.JoinHostPort(at.Host, strconv.FormatUint(uint64(at.Port), 10))
+		p.Backend, p.Policy, p.Direct = backend, owner, sealed
+		p.Route = hashOf(w.c.Proxy.Key.Mesh, w.c.Proxy.Key.Name, p.Target) + ".otlp.nearside"
+		cluster = toolkit.StaticCluster(name, origin, &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: socket}}})
 		cluster.HTTP = draft.HTTP2Options
+	}
+	if w.c.Host.Claim(draft.TypeCluster, name) {
 		w.d.Clusters = append(w.d.Clusters, cluster)
 	}
-	return name
+	return p
 }

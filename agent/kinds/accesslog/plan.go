@@ -44,6 +44,7 @@ type logger struct {
 	// named is true for templates that name the destination. What those of outbounds that do not are is kept in packed.
 	named  [layers]bool
 	packed [layers]*anypb.Any
+	pipe   *draft.Pipe // that it writes to; nil: Envoy writes the file itself, or the draft has it
 }
 
 // newPlan makes a plan of sinks. What cannot be written is dropped.
@@ -86,20 +87,27 @@ func (w *writer) newLogger(owner resource.Key, s sink) (logger, bool) {
 			l.templates[i].text, _ = substitution.ParseFormat(text, placeholders[:]...) // a constant, which TestDefaults reads
 		}
 	}
-	if s.kind == sinkTCP {
-		l.path = fifo(w.c, s)
+	if s.kind == sinkTCP || s.rotate != nil {
+		l.pipe = linePipe(w.c, owner, s)
+		l.path = l.pipe.Path
 	}
 	if s.kind == sinkOTel {
 		at, _ := toolkit.ParseCollector(s.otel.Endpoint) // valid
-		cluster := w.collectorCluster(at)
+		pipe := w.collector(owner, s.name, at)
+		if pipe.Path != "" {
+			l.pipe = &pipe
+		}
 		for i := range l.records {
 			l.records[i] = s.otel.readRecord(l.templates[i].text)
-			l.records[i].cluster, l.records[i].newer = cluster, w.c.Host.EnvoyFrom(1, 37)
+			l.records[i].cluster, l.records[i].route, l.records[i].newer = pipe.Cluster, pipe.Route, w.c.Host.EnvoyFrom(1, 37)
 			l.templates[i] = l.records[i].template()
 		}
 	}
 	for i := range l.templates {
 		l.named[i] = l.templates[i].uses(ofDestination)
+		if op := l.templates[i].forgeable(); op != "" && s.kind != sinkOTel {
+			w.c.Host.Warn(owner, "the format has %s, whose value may hold line breaks that a client sends as %%0A: it can forge lines of this log; give a JSON format, which escapes them", op)
+		}
 	}
 	return l, true
 }
@@ -177,6 +185,10 @@ func (w *writer) add(list *[]*accesslogv3.AccessLog, at layer, p *plan, v *value
 		}
 		e.Filter = filter
 		*list = append(*list, e)
+		if l := &p.loggers[i]; l.pipe != nil {
+			w.d.Pipes = append(w.d.Pipes, *l.pipe)
+			l.pipe = nil // once for a part is enough
+		}
 	}
 }
 
@@ -303,7 +315,7 @@ func find(list []*resource.Resource, name string) (*resource.Resource, string) {
 
 // loggingSink is a backend of Mesh.logging.
 func loggingSink(b *resource.LoggingBackend) sink {
-	s := sink{kind: sinkFile, text: b.Format, mesh: b.Name}
+	s := sink{kind: sinkFile, name: b.Name, text: b.Format, mesh: b.Name}
 	if b.Type == resource.LoggingTCP {
 		s.kind = sinkTCP
 	}

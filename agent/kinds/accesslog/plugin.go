@@ -1,9 +1,10 @@
 // Package accesslog is the plugin of MeshAccessLog with the backends that it refers to: which connections and requests a
 // proxy logs, where to, and in what words.
 //
-// A file is written by Envoy itself. The lines for a TCP collector go through a FIFO in the agent's run directory, one
-// for each proxy and collector, from which the agent forwards them: [Destinations] lists the FIFOs of a proxy with what
-// lies behind them. An OpenTelemetry collector gets its records from Envoy.
+// A file is written by Envoy itself, unless the backend asks for rotation: then the lines go through a FIFO in the agent's
+// run directory to the agent, as those for a TCP collector do. Each proxy has a FIFO of its own for each file and collector. The
+// records for an OpenTelemetry collector go to a socket of the agent. What lies behind FIFOs and the socket is in the config, as
+// its [draft.Pipe] values.
 //
 // What a policy writes is checked when it is written: formats by Envoy's own grammar, so that a slip in one of them
 // costs the policy and not the listener. What can be seen only beside other resources, such as a reference that leads
@@ -88,6 +89,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 	w.closed = closedClusters(d)
 	if c.Last {
 		w.notes()
+		w.fileNotes()
 	}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		w.inbound(l)
@@ -163,6 +165,35 @@ func (w *writer) notes() {
 			}
 		}
 	}
+}
+
+// fileNotes warns of files that are to be written in two ways.
+func (w *writer) fileNotes() {
+	type way struct {
+		rotated bool
+		limits  draft.Rotation
+	}
+	files := map[string]way{}
+	quiet := resolver{c: w.c}
+	quiet.eachRule(func(rule *policy.Rule, list string) {
+		for _, s := range quiet.sinks(rule, list) {
+			if s.kind != sinkFile {
+				continue
+			}
+			now := way{rotated: s.rotate != nil}
+			if now.rotated {
+				now.limits = s.rotate.limits()
+			}
+			switch before, known := files[s.path]; {
+			case !known:
+				files[s.path] = now
+			case before.rotated != now.rotated:
+				w.c.Host.Warn(toolkit.Strongest(rule).Key, "the file %s is written by Envoy for one backend and, with rotation, by the agent for another one: Envoy goes on with the file that was rotated; give both the same rotation, or another path", toolkit.Clip(s.path))
+			case before != now:
+				w.c.Host.Warn(toolkit.Strongest(rule).Key, "two backends ask for different rotation of the file %s: one of them has no effect; give both the same, or another path", toolkit.Clip(s.path))
+			}
+		}
+	})
 }
 
 // plan returns what a rule writes; nil for no rule.

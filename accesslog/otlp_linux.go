@@ -1,0 +1,21 @@
+package accesslog
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// unixPeer asks the kernel who has connected.
+func unixPeer(conn *net.UnixConn) OTLPPeer {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return OTLPPeer{}
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || failed != nil {
+		return OTLPPeer{}
+	}
+	return OTLPPeer{Known: true, UID: cred.Uid, GID: cred.Gid, PID: cred.Pid}
+}

@@ -1,0 +1,297 @@
+package accesslog
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// gate stands between the reader of a FIFO and its destination. It always takes what it is given: while the destination
+// waits, lines go to memory, then to a spool, then they are dropped and counted, so that the FIFO is read on.
+type gate struct {
+	count   counters // written, spooled and dropped; what came in is counted by the reader
+	slow    time.Duration
+	most    int                              // bytes in memory
+	run     func(func(context.Context)) bool // false: not now
+	drained func()                           // called when a destination has taken all that waited
+
+	mu       sync.Mutex
+	to       Destination
+	changed  chan struct{} // closed when to is replaced
+	queue    [][]byte      // older than what is spooled
+	bytes    int
+	waiting  bool // lines wait: all new ones go behind them
+	draining bool // a goroutine hands them on
+	since    time.Time
+	cause    error
+	spool    PipeSpool
+	spoolErr error
+	health   string // of a loss, until the destination takes lines again
+	stopped  bool
+}
+
+func newGate(to Destination, o *PipesOptions) *gate {
+	return &gate{to: to, slow: o.Slow, most: o.MaxMemory, changed: make(chan struct{})}
+}
+
+// setDestination replaces the destination. What waits for the old one goes to the new one.
+func (g *gate) setDestination(to Destination) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.to == to {
+		return
+	}
+	g.to = to
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+func (g *gate) destination() Destination {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.to
+}
+
+// Write takes all of the lines. It waits for the destination no longer than slow, and not at all while others wait.
+func (g *gate) Write(_ context.Context, batch []byte) (int, error) {
+	g.mu.Lock()
+	to, waiting := g.to, g.waiting
+	g.mu.Unlock()
+	n := 0
+	var err error
+	if !waiting {
+		ctx, cancel := context.WithTimeout(context.Background(), g.slow)
+		n, err = g.handOn(ctx, to, batch)
+		cancel()
+		if n == len(batch) {
+			return n, nil
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.waiting {
+		g.waiting, g.since, g.cause = true, time.Now(), err
+	}
+	g.keep(batch[n:])
+	g.startDraining()
+	return len(batch), nil
+}
+
+// handOn writes to a destination, and counts.
+func (g *gate) handOn(ctx context.Context, to Destination, batch []byte) (int, error) {
+	n, dropped, err := write(ctx, to, batch)
+	if n > 0 {
+		done := uint64(bytes.Count(batch[:n], newline))
+		lost := min(uint64(max(dropped, 0)), done)
+		g.count.written.Add(done - lost)
+		if lost > 0 {
+			g.count.drop(CauseDiskFull, lost)
+		}
+	}
+	if n <= 0 && err == nil {
+		err = errNothingDone
+	}
+	return max(n, 0), err
+}
+
+// keep puts lines behind those that wait. g.mu is held.
+func (g *gate) keep(batch []byte) {
+	if len(batch) == 0 {
+		return
+	}
+	spooled := g.spool != nil && g.spool.Lines() > 0
+	if fits := g.most - g.bytes; !spooled && fits > 0 {
+		n := len(batch)
+		if n > fits {
+			n = bytes.LastIndexByte(batch[:fits], '\n') + 1
+		}
+		if n > 0 {
+			g.queue = append(g.queue, bytes.Clone(batch[:n]))
+			g.bytes += n
+			batch = batch[n:]
+		}
+	}
+	if len(batch) == 0 {
+		return
+	}
+	dropped, why := len(batch), CauseDiskFull
+	if g.spool != nil && !g.stopped {
+		dropped, why = g.spool.Append(batch)
+		g.count.spooled.Store(g.spool.Lines())
+	}
+	if dropped > 0 {
+		n := uint64(bytes.Count(batch[len(batch)-dropped:], newline))
+		g.count.drop(why, n)
+		g.health = fmt.Sprintf("lines are dropped (%s): their destination has taken none since %s (%v); free space there", why, g.since.UTC().Format(time.RFC3339), g.cause)
+	}
+}
+
+// startDraining starts what hands on the lines that wait. g.mu is held.
+func (g *gate) startDraining() {
+	if !g.draining && !g.stopped && g.run != nil {
+		g.draining = g.run(g.drain)
+	}
+}
+
+// resume hands on what an earlier process has spooled.
+func (g *gate) resume() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.spool != nil && g.spool.Lines() > 0 && !g.waiting {
+		g.waiting, g.since = true, time.Now()
+	}
+	if g.waiting {
+		g.startDraining()
+	}
+}
+
+const (
+	firstRetry = 50 * time.Millisecond
+	mostRetry  = time.Second
+)
+
+// drain hands on what waits until nothing does or the context ends.
+func (g *gate) drain(ctx context.Context) {
+	wait := firstRetry
+	for {
+		g.mu.Lock()
+		batch, spooled := g.oldest()
+		to, changed := g.to, g.changed
+		if batch == nil {
+			g.draining, g.waiting, g.health, g.cause = false, false, "", nil
+			g.mu.Unlock()
+			if g.drained != nil {
+				g.drained()
+			}
+			return
+		}
+		g.mu.Unlock()
+		try, cancel := context.WithTimeout(ctx, mostRetry) // the destination may be replaced meanwhile
+		n, err := g.handOn(try, to, batch)
+		cancel()
+		g.mu.Lock()
+		g.done(n, spooled)
+		if err != nil {
+			g.cause = err
+		}
+		if ctx.Err() != nil {
+			g.draining = false
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+		if n > 0 {
+			wait = firstRetry
+		}
+		if err == nil {
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		wait = min(2*wait, mostRetry)
+	}
+}
+
+// oldest returns what has waited longest, nil where nothing waits. g.mu is held.
+func (g *gate) oldest() (batch []byte, spooled bool) {
+	if len(g.queue) > 0 {
+		return g.queue[0], false
+	}
+	if g.spool == nil {
+		return nil, false
+	}
+	batch, err := g.spool.Next()
+	g.spoolErr = err
+	g.count.spooled.Store(g.spool.Lines())
+	if len(batch) == 0 {
+		return nil, false
+	}
+	return batch, true
+}
+
+// done removes the first n bytes of the oldest. g.mu is held.
+func (g *gate) done(n int, spooled bool) {
+	switch {
+	case n == 0:
+	case spooled:
+		g.spoolErr = g.spool.Done(n)
+		g.count.spooled.Store(g.spool.Lines())
+	case n == len(g.queue[0]):
+		g.queue[0] = nil
+		g.queue = g.queue[1:]
+		g.bytes -= n
+	default:
+		g.queue[0] = g.queue[0][n:]
+		g.bytes -= n
+	}
+}
+
+// idle reports whether nothing waits.
+func (g *gate) idle() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.waiting
+}
+
+// stop ends the gate once nothing writes and nothing drains: what is in memory goes to the spool, or is dropped and counted.
+func (g *gate) stop(why Cause) (dropped uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopped {
+		return 0
+	}
+	for _, b := range g.queue {
+		lost := len(b)
+		cause := why
+		// The spool is first in, first out: behind what it has already, the older lines of memory would be out of order.
+		if g.spool != nil && g.spool.Lines() == 0 {
+			if lost, cause = g.spool.Append(b); lost == 0 {
+				continue
+			}
+		}
+		n := uint64(bytes.Count(b[len(b)-lost:], newline))
+		g.count.drop(cause, n)
+		dropped += n
+	}
+	g.queue, g.bytes, g.stopped = nil, 0, true
+	if g.spool != nil {
+		g.count.spooled.Store(g.spool.Lines())
+		g.spoolErr = g.spool.Close()
+	}
+	return dropped
+}
+
+// state adds what the gate knows to the counts of the reader.
+func (g *gate) state(s Stats) Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	own := g.count.stats()
+	s.Written, s.Spooled, s.Dropped = own.Written, own.Spooled, own.Dropped
+	done := s.Written + s.Spooled
+	for _, n := range s.Dropped {
+		done += n
+	}
+	s.InFlight = 0
+	if s.In > done {
+		s.InFlight = s.In - done
+	}
+	if g.spool != nil {
+		s.SpoolBytes = g.spool.Bytes()
+	}
+	switch {
+	case g.health != "":
+		s.Health = g.health
+	case g.spoolErr != nil:
+		s.Health = fmt.Sprintf("the spool fails: %v; lines in it wait until it can be read", g.spoolErr)
+	case g.waiting && time.Since(g.since) > g.slow:
+		s.Health = fmt.Sprintf("the destination has taken no lines since %s (%v); %d bytes wait in memory", g.since.UTC().Format(time.RFC3339), g.cause, g.bytes)
+	}
+	return s
+}

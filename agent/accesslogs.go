@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/logs"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// Names below paths.run and paths.state.
+const (
+	fifoDirName    = "access"
+	spoolDirName   = "spool"
+	otlpSocketName = "otlp.sock" // as the configs of Envoys name it
+)
+
+// spoolMemory bounds what all collectors together keep in memory before they use their spools, in bytes.
+const spoolMemory = 64 << 20
+
+// openLogs reads on from the FIFOs of Envoys, before anything is published.
+func (a *Agent) openLogs(cfg *config.Config, g groups) {
+	peer := func(key node.Key) (access.Peer, bool) {
+		p, _ := a.xds.Peer(key) // also of one that has just gone, whose Envoy may write still
+		return p, true
+	}
+	dir, spool := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool)
+	files := rotation.Limits{MaxFileSize: cfg.AccessLog.Files.MaxFileSize, MaxFiles: cfg.AccessLog.Files.MaxFiles, MaxFileAge: cfg.AccessLog.Files.MaxFileAge}
+	var relay logs.Relay
+	if a.otlp != nil {
+		relay = records{a.relay, spool}
+	}
+	a.logs = logs.New(logs.Options{
+		Relay: relay,
+		Dir:   dir, Spool: filepath.Join(cfg.Paths.State, spoolDirName), Logs: cfg.Paths.Logs, Directories: cfg.AccessLog.Directories,
+		Peer: peer, Changed: func() { a.reconciler.Trigger() }, Log: a.log,
+		Reopen: func(ctx context.Context, id string) error {
+			p, _ := peer(node.Key{ID: id, Flavor: node.FlavorEnvoy})
+			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.ReopenLogs(ctx)
+		},
+		Open: func(found func(string, map[string]string) accesslog.Destination, reopen func(string)) (logs.Pipes, error) {
+			p, err := accesslog.OpenPipes(accesslog.PipesOptions{Dir: dir, Group: g.xds, Holder: a.holder, Log: a.log, Found: found, Reopen: reopen})
+			if err != nil {
+				return nil, err
+			}
+			return pipes{p}, nil
+		},
+		File: func(path string, limits draft.Rotation) (logs.Output, error) {
+			return logs.NewRotated(path, limits, func(limits draft.Rotation) (logs.RotatedFile, error) {
+				return a.files.Open(logs.RotationOptions(path, limits, files))
+			})
+		},
+		Forward: func(address, at string) (logs.Output, error) {
+			f, err := accesslog.NewForwarder(accesslog.ForwarderOptions{Address: address, Spool: spool(at), Log: a.log})
+			if err != nil {
+				return nil, err
+			}
+			return logs.Forwarder{Forwarder: f}, nil
+		},
+	})
+}
+
+// openRelay opens the socket for records. An agent without it goes on: they then go to their collectors directly.
+func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
+	s := config.Socket(cfg.XDS.Socket)
+	s.Path = filepath.Join(cfg.Paths.Run, otlpSocketName)
+	l, err := listenUnix(ctx, s, g.xds)
+	if err != nil {
+		a.log.Warn("log records for OpenTelemetry are not taken; they go from Envoys to their collectors", "error", err)
+		return
+	}
+	a.otlp, a.relay = l, accesslog.NewOTLPRelay(accesslog.OTLPRelayOptions{Log: a.log})
+}
+
+// spoolOptions returns the options of the spool in a directory. All spools share what they keep in memory.
+func spoolOptions(c *config.Spool) func(dir string) accesslog.SpoolOptions {
+	memory := accesslog.NewMemory(spoolMemory)
+	return func(dir string) accesslog.SpoolOptions {
+		o := accesslog.SpoolOptions{Dir: dir, MaxBytes: int64(c.MaxSize) << 20, MaxAge: time.Duration(c.MaxAge) * time.Hour, OnFull: accesslog.SpoolPolicy(c.OnFull), Memory: memory}
+		if c.MaxSize == 0 {
+			o.Dir = ""
+		}
+		return o
+	}
+}
+
+// records is the relay as the manager has it.
+type records struct {
+	*accesslog.OTLPRelay
+	spool func(dir string) accesslog.SpoolOptions
+}
+
+// SetRoute implements [logs.Relay].
+func (r records) SetRoute(x logs.Route) error {
+	return r.OTLPRelay.SetRoute(accesslog.OTLPRoute{Name: x.Name, Authority: x.Authority, Endpoint: x.Endpoint, Spool: r.spool(x.Spool),
+		Allow: func(p accesslog.OTLPPeer) error { return x.Allow(p.Known, p.UID) }})
+}
+
+// runLogs brings lines to their destinations until ctx ends; files are kept until nobody writes into them.
+func (a *Agent) runLogs(ctx context.Context) error {
+	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var g errgroup.Group
+	g.Go(func() error { return a.files.Run(keep) })
+	if a.otlp != nil {
+		g.Go(func() error { return a.relay.Run(ctx, a.otlp) })
+	}
+	err := a.logs.Run(ctx)
+	stop()
+	return errors.Join(err, g.Wait())
+}
+
+// pipes are those of accesslog as the manager has them.
+type pipes struct{ *accesslog.Pipes }
+
+// Set implements [logs.Pipes].
+func (p pipes) Set(owner string, want []logs.Pipe) []error {
+	list := make([]accesslog.Pipe, len(want))
+	for i, w := range want {
+		list[i] = accesslog.Pipe(w)
+	}
+	return p.Pipes.Set(owner, list)
+}
+
+// Stats implements [logs.Pipes].
+func (p pipes) Stats() map[string]logs.PipeStats {
+	out := map[string]logs.PipeStats{}
+	for path, s := range p.Pipes.Stats() {
+		if s.Holder == accesslog.NoHolder().String() {
+			s.Holder = ""
+		}
+		out[path] = logs.PipeStats{Stats: s.Stats, Owner: s.Owner, Labels: s.Labels, Holder: s.Holder, Writer: s.Writer}
+	}
+	return out
+}
+
+// logsCheck says what is wrong with access logs. None of that makes the node unready: traffic goes on.
+func (a *Agent) logsCheck() inspect.Check {
+	trouble := a.logs.Trouble()
+	if len(trouble) == 0 {
+		return inspect.Check{Name: "access-logs", OK: true, Reason: "all lines go where they are to go"}
+	}
+	const most = 5
+	more := ""
+	if n := len(trouble) - most; n > 0 {
+		trouble, more = trouble[:most], plural(n, "; and 1 more", "; and %d more")
+	}
+	return inspect.Check{Name: "access-logs", OK: true, Degraded: true, Reason: strings.Join(trouble, "; ") + more}
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+)
+
+// times is how often something is done: by default a few times, as often as it takes with the environment variable.
+func times(t *testing.T, name string, few int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return few
+	}
+	n, err := strconv.Atoi(text)
+	agenttest.Do(t, err)
+	return n
+}
+
+func logsTo(text string) func(string) bool {
+	return func(dump string) bool { return strings.Contains(dump, text) }
+}
+
+// TestAccessLogSurvivesTheAgent restarts and kills the agent under load: each line is in the rotated files exactly once.
+// NEARSIDE_LOG_RESTARTS, NEARSIDE_LOG_KILLS and NEARSIDE_LOG_AWAY (requests while the agent is away) make it longer.
+func TestAccessLogSurvivesTheAgent(t *testing.T) {
+	w := newLogging(t)
+	w.log(w.file("web.log"))
+	w.start()
+	w.startEnvoy()
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	w.hold()
+	away := int64(times(t, "NEARSIDE_LOG_AWAY", 300))
+	stop := w.load("a", 1500)
+	for i, s := range append(repeat(syscall.SIGTERM, times(t, "NEARSIDE_LOG_RESTARTS", 2)), repeat(syscall.SIGKILL, times(t, "NEARSIDE_LOG_KILLS", 1))...) {
+		w.more(away)
+		w.kill(s)
+		w.more(away)
+		w.start()
+		t.Logf("%d: %v", i, s)
+	}
+	w.more(away)
+	w.exactlyOnce("web.log", "a", 1, stop())
+	if lost := w.gauge("filesystem.write_failed"); lost > 0 {
+		t.Errorf("%d writes of Envoy have failed", lost)
+	}
+}
+
+func repeat(s syscall.Signal, n int) (out []syscall.Signal) {
+	for range n {
+		out = append(out, s)
+	}
+	return out
+}
+
+// TestAccessLogAfterAFullPipe kills the Envoy while it is in the middle of a line, since nobody reads: all lines of the next Envoy
+// are whole.
+func TestAccessLogAfterAFullPipe(t *testing.T) {
+	w := newLogging(t)
+	w.log(w.file("web.log"))
+	w.start()
+	w.startEnvoy()
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	w.hold()
+	w.kill(syscall.SIGKILL)
+	w.requests("a", 6000) // 1.5 MB
+	w.await("the FIFO is full", func() bool { return w.gauge("filesystem.write_total_buffered") > 64<<10 })
+	w.envoy.Stop()
+	w.start()
+	w.startEnvoy()
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	first := w.sent.Load() + 1
+	w.requests("b", 500)
+	last := w.sent.Load()
+	var numbers map[int64]int
+	var own []string // and the end of the one line that the kill has cut, if it has
+	w.await("the lines of the next Envoy", func() bool {
+		own = nil
+		for _, line := range w.lines("web.log") {
+			if !strings.HasPrefix(line, "a") {
+				own = append(own, line)
+			}
+		}
+		numbers, _ = whole(own, "b")
+		return len(numbers) >= 500
+	})
+	if _, torn := whole(own, "b"); len(torn) > 1 || len(torn) == 1 && strings.Contains(torn[0], "b") {
+		t.Errorf("torn: %.300q", torn)
+	}
+	for n := first; n <= last; n++ {
+		if numbers[n] != 1 {
+			t.Errorf("line %d is there %d times", n, numbers[n])
+		}
+	}
+}
+
+// TestAccessLogDeadBackend has a collector that takes connections and never reads beside a good file: the file gets its lines, and the
+// Envoy keeps none.
+func TestAccessLogDeadBackend(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	agenttest.Do(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	}()
+	w := newLogging(t)
+	w.log(w.file("web.log"), w.tcp(l.Addr().String()), w.tcp("127.0.0.1:"+strconv.Itoa(freePort(t))))
+	w.start()
+	w.startEnvoy()
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	w.noProblems()
+	var most int64
+	for i := range 10 {
+		w.requests("a", 2000) // 5 MB in all
+		most = max(most, w.gauge("filesystem.write_total_buffered"))
+		w.exactlyOnce("web.log", "a", 1, int64(i+1)*2000)
+	}
+	if most > 4<<20 {
+		t.Errorf("Envoy kept %d bytes", most)
+	}
+}
+
+// TestAccessLogWhenEnvoyStops: the requests and connections that are open when Envoy ends are in the file.
+func TestAccessLogWhenEnvoyStops(t *testing.T) {
+	w := newLogging(t)
+	w.log(w.file("web.log"))
+	w.start()
+	w.startEnvoy()
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.request(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "a", "/slow")
+		ended <- err
+	}()
+	w.await("the request is open", func() bool {
+		_, body := w.envoy.Admin("/stats?filter=downstream_rq_active$&usedonly")
+		return strings.Contains(body, ": 1\n")
+	})
+	agenttest.Do(t, w.envoy.Signal(syscall.SIGTERM))
+	<-w.envoy.Ended()
+	<-ended
+	w.await("the open request is in the log", func() bool {
+		lines := w.lines("web.log")
+		return len(lines) == 1 && strings.HasPrefix(lines[0], "a1 0 DC ")
+	})
+}
+
+// TestAccessLogPolicyRemoved removes the policy under load: what was answered before is in the file, no line is torn, and no request fails.
+func TestAccessLogPolicyRemoved(t *testing.T) {
+	w := newLogging(t)
+	w.log(w.file("web.log"))
+	w.start()
+	w.startEnvoy()
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	stop := w.load("a", 500)
+	w.more(300)
+	before := w.sent.Load() - 8 // those of the clients that are under way are not answered yet
+	w.resource("log", "")
+	w.await("no listener logs any more", func() bool {
+		_, dump := w.envoy.Admin("/config_dump?resource=dynamic_listeners")
+		return !strings.Contains(dump, `"active_state"`) || !strings.Contains(activeOf(dump), "/run/access/")
+	})
+	w.more(100)
+	stop()
+	w.exactlyOnce("web.log", "a", 1, before)
+
+	w.log(w.file("other.log"))
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	w.await("the new listener logs", func() bool {
+		w.requests("b", 1)
+		numbers, torn := whole(w.lines("other.log"), "b")
+		return len(numbers) > 0 && len(torn) == 0
+	})
+}
+
+// activeOf are the active states of a dump of listeners.
+func activeOf(dump string) string {
+	active, _, _ := strings.Cut(dump, `"draining_state"`)
+	return active
+}
+
+// TestAccessLogInTheWay puts what does not belong there in the place of the FIFO: it is repaired or told, the Envoy never hangs, and it
+// never rejects anything.
+func TestAccessLogInTheWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil   func(t *testing.T, path string)
+		told    string // "": it is repaired
+		arrives string // lines that were there
+	}{
+		"a regular file": {func(t *testing.T, path string) {
+			agenttest.Do(t, os.Remove(path))
+			agenttest.Write(t, path, "something\n")
+		}, "", "something\n"},
+		"no directory":  {func(t *testing.T, path string) { agenttest.Do(t, os.RemoveAll(filepath.Dir(path))) }, "", ""},
+		"no permission": {func(t *testing.T, path string) { agenttest.Do(t, os.Chmod(path, 0)) }, "", ""},
+		"a directory": {func(t *testing.T, path string) {
+			agenttest.Do(t, os.Remove(path), os.Mkdir(path, 0o700))
+			agenttest.Write(t, path+"/keep", "somebody's")
+		}, "directory", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLogging(t)
+			w.uid = 65533 // so that permissions count
+			w.log(w.file("web.log"))
+			w.start()
+			w.startEnvoy()
+			w.inSync(logsTo("/run/access/nearside-default.web-"))
+			fifos, err := filepath.Glob(w.dir + "/run/access/nearside-default.web-*.fifo")
+			agenttest.Do(t, err)
+			if len(fifos) != 1 {
+				t.Fatalf("FIFOs: %q", fifos)
+			}
+			w.envoy.Stop()
+			w.kill(syscall.SIGTERM)
+			c.spoil(t, fifos[0])
+			w.start()
+			w.startEnvoy() // and is live
+			if c.told == "" {
+				w.inSync(logsTo("/run/access/nearside-default.web-"))
+				w.requests("a", 100)
+				w.await("all is logged", func() bool {
+					numbers, torn := whole(w.lines("web.log"), "a")
+					return len(numbers) == 100 && strings.Join(torn, "") == c.arrives
+				})
+				return
+			}
+			w.inSync(func(dump string) bool {
+				return strings.Contains(dump, "inbound:127.0.0.1:") && !strings.Contains(dump, "/run/access/")
+			})
+			w.requests("a", 10)
+			s, err := w.api().Status(t.Context())
+			agenttest.Do(t, err)
+			told := ""
+			for _, p := range s.Problems {
+				told += p.Resource + ": " + p.Reason + "\n"
+			}
+			if !strings.Contains(told, "Dataplane/default/web: the access log of MeshAccessLog/default/all to file") || !strings.Contains(told, c.told) || !strings.Contains(told, fifos[0]) {
+				t.Errorf("told: %s", told)
+			}
+			agenttest.Do(t, os.RemoveAll(fifos[0]))
+			w.inSync(logsTo("/run/access/nearside-default.web-"))
+			first := w.sent.Load() + 1
+			w.requests("b", 100)
+			w.await("it is logged again", func() bool {
+				numbers, torn := whole(w.lines("web.log"), "b")
+				return len(numbers) == 100 && len(torn) == 0 && numbers[first] == 1
+			})
+		})
+	}
+}

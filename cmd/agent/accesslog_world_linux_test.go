@@ -1,0 +1,413 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/envoytest"
+	"github.com/nearside-mesh/nearside/agent/generate"
+)
+
+// logging is an agent as process, the Envoy of a dataplane beside it, and a workload that answers each request with a text.
+type logging struct {
+	t      *testing.T
+	dir    string
+	port   int // of the inbound
+	uid    int // of the Envoy
+	sent   atomic.Int64
+	served *http.Server
+
+	agent *exec.Cmd
+	said  *lockedBuffer
+	envoy *envoytest.Process
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	agenttest.Do(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// newLogging makes the surroundings; the agent and the Envoy are not started.
+func newLogging(t *testing.T) *logging {
+	t.Helper()
+	envoytest.Find(t)
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: an agent that gives FIFOs to Envoys runs as root")
+	}
+	w := &logging{t: t, dir: agenttest.ShortDir(t), said: &lockedBuffer{}}
+	w.port = freePort(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	agenttest.Do(t, err)
+	w.served = &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-r.Context().Done()
+		}
+		io.WriteString(rw, "ok")
+	})}
+	go w.served.Serve(l)
+	t.Cleanup(func() { w.served.Close() })
+	agenttest.Do(t, os.Chmod(w.dir, 0o755), os.MkdirAll(w.dir+"/resources", 0o755), os.MkdirAll(w.dir+"/logs", 0o750))
+	w.resource("web", fmt.Sprintf("type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.1\n  inbound: [{port: %d, servicePort: %d, tags: {kuma.io/service: web, kuma.io/protocol: http}}]\n",
+		w.port, l.Addr().(*net.TCPAddr).Port))
+	t.Cleanup(func() {
+		w.kill(syscall.SIGTERM)
+		w.endHolder()
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", w.said)
+		}
+	})
+	return w
+}
+
+// resource writes a file of resources; without text it is removed.
+func (w *logging) resource(name, text string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, "resources", name+".yaml")
+	if text == "" {
+		agenttest.Do(w.t, os.Remove(path))
+		return
+	}
+	agenttest.Write(w.t, path+".new", text)
+	agenttest.Do(w.t, os.Rename(path+".new", path))
+}
+
+// A line has the number of the request, what fills it up, and an end that shows that it is whole.
+const format = "{type: Plain, plain: '%REQ(X-SEQ)% %RESPONSE_CODE% %RESPONSE_FLAGS% "
+
+var filler = strings.Repeat("p", 230)
+
+// log writes a policy with these backends.
+func (w *logging) log(backends ...string) {
+	w.t.Helper()
+	w.resource("log", "type: MeshAccessLog\nmesh: default\nname: all\nspec:\n  targetRef: {kind: Mesh}\n  from:\n  - targetRef: {kind: Mesh}\n    default:\n      backends:\n      - "+strings.Join(backends, "\n      - ")+"\n")
+}
+
+// file is a backend of a rotated file below the logs.
+func (w *logging) file(name string) string {
+	return "{type: File, file: {path: " + w.dir + "/logs/" + name + ", rotation: {maxFileSize: 1, maxFiles: 0}, format: " + format + filler + " $'}}}"
+}
+
+// tcp is a backend of a collector.
+func (w *logging) tcp(address string) string {
+	return "{type: Tcp, tcp: {address: '" + address + "', format: " + format + filler + " $'}}}"
+}
+
+func (w *logging) api() *client.Client {
+	return client.New(w.dir+"/run/nearside.sock", agenttest.Patience)
+}
+
+// start starts the agent and waits until it serves.
+func (w *logging) start() {
+	w.t.Helper()
+	path, err := exec.LookPath("nearside")
+	agenttest.Do(w.t, err)
+	cmd := exec.Command(path, "run", "--set", "paths.run="+w.dir+"/run", "--set", "paths.state="+w.dir+"/state", "--set", "paths.logs="+w.dir+"/logs",
+		"--set", "resources.dir="+w.dir+"/resources", "--set", "api.socket.group=", "--set", "xds.socket.group=", "--set", "xds.socket.mode=0666", "--set", "node.name=n",
+		"--set", fmt.Sprintf("xds.access=[{user: %d, nodes: [default.*]}]", w.uid))
+	cmd.Stdout, cmd.Stderr = w.said, w.said
+	agenttest.Do(w.t, cmd.Start())
+	w.agent = cmd
+	w.await("the agent answers", func() bool {
+		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+		defer cancel()
+		h, err := w.api().Ready(ctx)
+		return err == nil && h.Status == "ok"
+	})
+}
+
+// kill ends the agent with a signal.
+func (w *logging) kill(s syscall.Signal) {
+	if w.agent == nil {
+		return
+	}
+	_ = w.agent.Process.Signal(s)
+	_ = w.agent.Wait()
+	w.agent = nil
+}
+
+// endHolder ends the process that holds the FIFOs.
+func (w *logging) endHolder() {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		line, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		args := strings.Split(string(line), "\x00")
+		if len(args) > 1 && args[1] == "hold" && strings.Contains(string(line), w.dir) {
+			if pid, err := strconv.Atoi(e.Name()); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGTERM)
+			}
+		}
+	}
+}
+
+// startEnvoy starts the Envoy of the dataplane.
+func (w *logging) startEnvoy() {
+	w.t.Helper()
+	path := envoytest.Find(w.t)
+	if w.uid != 0 { // it cannot read the files of root
+		own := w.dir + "/envoy"
+		if _, err := os.Stat(own); err != nil {
+			program, err := os.ReadFile(path)
+			agenttest.Do(w.t, err, os.WriteFile(own, program, 0o755))
+		}
+		path = own
+	}
+	admin := fmt.Sprintf("%s/run/envoy/%d/default.web.sock", w.dir, w.uid)
+	w.envoy = envoytest.StartAs(w.t, w.uid, path, admin, func(admin string) ([]byte, error) {
+		return generate.Bootstrap(generate.BootstrapOptions{Mesh: "default", Name: "web", XDSSocket: w.dir + "/run/xds.sock", AdminSocket: admin})
+	}, "--file-flush-interval-msec", "100")
+}
+
+// await waits for what nobody tells of.
+func (w *logging) await(what string, cond func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	agenttest.Await(w.t, what, tick.C, cond)
+}
+
+// inSync waits until the Envoy has acknowledged a config for which cond holds, and has rejected nothing.
+func (w *logging) inSync(cond func(config string) bool) {
+	w.t.Helper()
+	w.await("the Envoy has the config", func() bool {
+		p, err := w.api().Proxy(w.t.Context(), "default", "web")
+		if err != nil || len(p.Clients) != 1 || !p.Clients[0].InSync {
+			return false
+		}
+		for _, x := range p.Clients[0].Types {
+			if x.NACK != nil {
+				w.t.Fatalf("the Envoy has rejected %s: %s", x.TypeURL, x.NACK.Reason)
+			}
+		}
+		_, dump := w.envoy.Admin("/config_dump")
+		return cond(dump)
+	})
+}
+
+// noProblems fails where some logger is left out, or anything else is wrong.
+func (w *logging) noProblems() {
+	w.t.Helper()
+	s, err := w.api().Status(w.t.Context())
+	agenttest.Do(w.t, err)
+	for _, p := range s.Problems {
+		w.t.Errorf("problem: %s: %s", p.Resource, p.Reason)
+	}
+}
+
+// hold keeps the FIFOs open over the ends of the agent where it has nobody that does.
+func (w *logging) hold() {
+	w.t.Helper()
+	s, err := w.api().Status(w.t.Context())
+	agenttest.Do(w.t, err)
+	if len(s.Holders) == 0 {
+		w.t.Fatal("the agent has no FIFOs")
+	}
+	if s.Holders[""] == 0 {
+		return
+	}
+	w.t.Log("the agent has no holder of its own: the test keeps the FIFOs open")
+	fifos, err := filepath.Glob(w.dir + "/run/access/*.fifo")
+	agenttest.Do(w.t, err)
+	for _, path := range fifos {
+		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		agenttest.Do(w.t, err)
+		w.t.Cleanup(func() { f.Close() })
+	}
+}
+
+// request sends one request with the next number and returns that.
+func (w *logging) request(c *http.Client, tag, path string) (int64, error) {
+	n := w.sent.Add(1)
+	req, err := http.NewRequestWithContext(w.t.Context(), "GET", fmt.Sprintf("http://127.0.0.1:%d%s", w.port, path), nil)
+	if err != nil {
+		return n, err
+	}
+	req.Header.Set("X-Seq", fmt.Sprintf("%s%d", tag, n))
+	resp, err := c.Do(req)
+	if err != nil {
+		return n, err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return n, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return n, nil
+}
+
+// requests sends some requests, as fast as it goes, and fails where one does.
+func (w *logging) requests(tag string, n int) {
+	w.t.Helper()
+	var all sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for part := range 4 {
+		all.Go(func() {
+			c := &http.Client{Transport: &http.Transport{}}
+			defer c.CloseIdleConnections()
+			for i := part; i < n; i += 4 {
+				if _, err := w.request(c, tag, "/"); err != nil {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		w.t.Fatalf("a request failed: %v", *err)
+	}
+}
+
+// load sends requests at a rate until stop is called, which returns how many there were.
+func (w *logging) load(tag string, perSecond int) (stop func() int64) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var all sync.WaitGroup
+	var failed atomic.Pointer[error]
+	due := make(chan struct{}, perSecond)
+	all.Go(func() {
+		t := time.NewTicker(10 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				close(due)
+				return
+			case <-t.C:
+				for range perSecond / 100 {
+					select {
+					case due <- struct{}{}:
+					default: // this machine is not fast enough
+					}
+				}
+			}
+		}
+	})
+	for range 4 {
+		all.Go(func() {
+			c := &http.Client{Transport: &http.Transport{}}
+			defer c.CloseIdleConnections()
+			for range due {
+				if _, err := w.request(c, tag, "/"); err != nil {
+					failed.Store(&err)
+				}
+			}
+		})
+	}
+	return func() int64 {
+		cancel()
+		all.Wait()
+		if err := failed.Load(); err != nil {
+			w.t.Errorf("a request failed: %v", *err)
+		}
+		return w.sent.Load()
+	}
+}
+
+// more waits until some requests more were sent.
+func (w *logging) more(n int64) {
+	w.t.Helper()
+	until := w.sent.Load() + n
+	w.await(fmt.Sprintf("%d requests more", n), func() bool { return w.sent.Load() >= until })
+}
+
+// lines are those of a rotated file and its backups.
+func (w *logging) lines(name string) []string {
+	w.t.Helper()
+	stem := strings.TrimSuffix(name, ".log")
+	paths, err := filepath.Glob(w.dir + "/logs/" + stem + "*")
+	agenttest.Do(w.t, err)
+	var out []string
+	slices.Sort(paths)
+	for _, p := range paths {
+		b, err := os.ReadFile(p)
+		agenttest.Do(w.t, err)
+		for line := range strings.Lines(string(b)) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// whole reads lines of a tag: how often each number is there, and what is no whole line.
+func whole(lines []string, tag string) (numbers map[int64]int, torn []string) {
+	numbers = map[int64]int{}
+	for _, line := range lines {
+		rest, ok := strings.CutPrefix(line, tag)
+		seq, _, _ := strings.Cut(rest, " ")
+		n, err := strconv.ParseInt(seq, 10, 64)
+		if !ok || err != nil || !strings.HasSuffix(line, " "+filler+" $\n") || strings.Count(line, "$") != 1 {
+			torn = append(torn, line)
+			continue
+		}
+		numbers[n]++
+	}
+	return numbers, torn
+}
+
+// exactlyOnce waits until the lines from one number to another are there, each once, and none is torn.
+func (w *logging) exactlyOnce(name, tag string, from, to int64) {
+	w.t.Helper()
+	var numbers map[int64]int
+	var torn []string
+	missing := func() (n int) {
+		for i := from; i <= to; i++ {
+			if numbers[i] == 0 {
+				n++
+			}
+		}
+		return n
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(agenttest.Patience)
+	for {
+		if numbers, torn = whole(w.lines(name), tag); missing() == 0 {
+			break
+		}
+		select {
+		case <-tick.C:
+			continue
+		case <-limit:
+		}
+		break
+	}
+	twice := 0
+	for _, n := range numbers {
+		if n > 1 {
+			twice++
+		}
+	}
+	if n := missing(); n > 0 || twice > 0 || len(torn) > 0 {
+		w.t.Errorf("of the lines %d to %d are missing %d, more than once %d, torn %d: %.300q", from, to, n, twice, len(torn), torn)
+	}
+}
+
+// gauge reads a statistic of the Envoy.
+func (w *logging) gauge(name string) int64 {
+	w.t.Helper()
+	_, body := w.envoy.Admin("/stats?filter=^" + name + "$")
+	_, text, _ := strings.Cut(strings.TrimSpace(body), ": ")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		w.t.Fatalf("%s: %q", name, body)
+	}
+	return n
+}
