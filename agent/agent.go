@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/auditlog"
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/files"
 	"github.com/nearside-mesh/nearside/agent/host"
@@ -77,6 +78,7 @@ type Agent struct {
 	host       *host.Prober
 	refused    *refused
 	watchdog   *watchdog
+	audit      *auditlog.Log
 	proxies    *access.Proxies
 	roles      *access.Roles
 	tokens     *token.Keys
@@ -99,7 +101,7 @@ func CheckConfig(cfg *config.Config) resource.Faults {
 	for _, d := range kinds.Registry().All() {
 		known = append(known, d.Kind)
 	}
-	return append(cfg.Validate(), cfg.CheckKinds(known)...)
+	return append(append(cfg.Validate(), cfg.CheckKinds(known)...), checkAudit(cfg)...)
 }
 
 // New returns an agent for the config. It checks, and touches nothing outside.
