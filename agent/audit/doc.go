@@ -4,7 +4,7 @@
 // It is values and functions of them: who asks, when, and where the lines go is the matter of others. Promises:
 //
 //   - The line of an event is one line of valid UTF-8 and valid JSON of at most [MaxLine] bytes, whatever a client sends.
-//     Control characters, and what turns the direction of text, are escaped.
+//     In all texts but those of bodies, control characters and what turns the direction of text are escaped so that they can be shown.
 //   - What looks like a private key or a token is taken out of every text, and the values of query parameters that are named like
 //     a secret. What may hold a secret by its kind is never above the level Metadata: see [Request].
 //   - A body that is too long is cut to a document that is valid, and the event says so.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
 )
@@ -96,6 +97,9 @@ func (e *Event) Append(dst []byte) []byte {
 func body(doc json.RawMessage, whole int, which string, note func(key, value string)) json.RawMessage {
 	if len(doc) == 0 {
 		return nil
+	}
+	if !utf8.Valid(doc) { // encoding/json takes it as it is
+		doc = bytes.ToValidUTF8(doc, []byte("\ufffd"))
 	}
 	if whole == 0 && len(doc) <= MaxBody {
 		if json.Valid(doc) {

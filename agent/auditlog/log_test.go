@@ -101,8 +101,14 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.SetProfile(audit.ProfileWriteRequests) // it looks again at once
-	for late := time.Now().Add(time.Minute); l.Ready() != nil && time.Now().Before(late); {
-		time.Sleep(time.Millisecond)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for late := time.After(time.Minute); l.Ready() != nil; {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatal(l.Ready())
+		}
 	}
 	stop()
 	got := lines(t, path)

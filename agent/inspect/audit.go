@@ -37,10 +37,9 @@ type record struct {
 
 	op        operation
 	object    *audit.ObjectRef
-	probe     bool   // a probe has been answered
-	sensitive bool   // a body may hold a secret
-	omitted   string // why there is no body
-	decided   bool   // it was asked whether the sender may
+	probe     bool // a probe has been answered
+	sensitive bool // a body may hold a secret
+	decided   bool // it was asked whether the sender may
 	panicked  bool
 	stored    bool // a change was stored: the answer waits for the event
 	dry       bool
