@@ -17,6 +17,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/accesslog"
 	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/auditlog"
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/files"
 	"github.com/nearside-mesh/nearside/agent/host"
@@ -84,6 +85,7 @@ type Agent struct {
 	otlp       net.Listener // for relay; nil: it takes nothing
 	relay      *accesslog.OTLPRelay
 	watchdog   *watchdog
+	audit      *auditlog.Log
 	proxies    *access.Proxies
 	roles      *access.Roles
 	tokens     *token.Keys
@@ -106,7 +108,7 @@ func CheckConfig(cfg *config.Config) resource.Faults {
 	for _, d := range kinds.Registry().All() {
 		known = append(known, d.Kind)
 	}
-	return append(cfg.Validate(), cfg.CheckKinds(known)...)
+	return append(append(cfg.Validate(), cfg.CheckKinds(known)...), checkAudit(cfg)...)
 }
 
 // New returns an agent for the config. It checks, and touches nothing outside.

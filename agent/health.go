@@ -22,6 +22,9 @@ func (a *Agent) live() []inspect.Check {
 // file with faults, is told as a reason and does not make the node unready.
 func (a *Agent) readiness() []inspect.Check {
 	out := append([]inspect.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.logsCheck()}, a.notes...)
+	if why := a.audit.Alarm(); why != "" {
+		out = append(out, inspect.Check{Name: "audit-log", OK: true, Degraded: true, Reason: why})
+	}
 	if err := a.tokens.Err(); err != nil {
 		out = append(out, inspect.Check{Name: "tokens", OK: true, Degraded: true, Reason: err.Error()})
 	}

@@ -1,6 +1,9 @@
 package agent
 
-import "github.com/nearside-mesh/nearside/agent/config"
+import (
+	"github.com/nearside-mesh/nearside/agent/audit"
+	"github.com/nearside-mesh/nearside/agent/config"
+)
 
 // Reload reads the config again, says what has changed, lets the live keys take effect and scans the resource
 // directory. A config with faults changes nothing.
@@ -26,9 +29,12 @@ func (a *Agent) Reload(o config.LoadOptions) {
 		return
 	}
 	live := *now
-	live.Log.Level = next.Log.Level
+	live.Log.Level, live.AuditLog.Profile = next.Log.Level, next.AuditLog.Profile
 	a.cfg.Store(&live)
 	a.setLevel(live.Log.Level)
+	if live.AuditLog.Profile != now.AuditLog.Profile {
+		a.audit.SetProfile(audit.Profile(live.AuditLog.Profile))
+	}
 	// Said last: who reads it finds it in force.
 	for _, c := range changes {
 		if c.Live {

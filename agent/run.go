@@ -50,9 +50,14 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 
+	stopAudit, err := a.startAudit(cfg, gids)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopAudit()) }() // behind all that makes events
 	a.store, err = store.Open(store.Options{
 		Path: filepath.Join(cfg.Paths.State, stateFile), Log: a.log, Now: a.deps.Now,
-		Encode: resource.Marshal, Decode: a.decodeStored, Sync: a.deps.Sync,
+		Encode: resource.Marshal, Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.auditChanges,
 	})
 	if err != nil {
 		return fmt.Errorf("open the state: %w", err)
@@ -294,7 +299,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 			return out
 		},
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
-		Live: a.live, Ready: a.readiness, Access: who,
+		Live: a.live, Ready: a.readiness, Access: who, Audit: a.audit,
 		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, NewTry: a.newTry(),
 	}
 }

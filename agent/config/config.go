@@ -95,8 +95,8 @@ type Config struct {
 	} `yaml:"accessLog"`
 	// AuditLog is about the log of requests to the API.
 	AuditLog struct {
-		Profile  string `yaml:"profile" default:"None" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" unbuilt:"writes no audit log" doc:"How much of the requests to the API is logged."`
-		Rotation `yaml:",inline" unbuilt:"writes no audit log"`
+		Profile  string `yaml:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"How much of the requests to the API is logged, in audit/audit.log below paths.logs: the metadata of all, the bodies of those that write too, or of all about resources too. None: nothing, which is warned about."`
+		Rotation `yaml:",inline"`
 	} `yaml:"auditLog"`
 	// Gossip is the pool of agents.
 	Gossip struct {
@@ -124,6 +124,9 @@ type Config struct {
 	// Identity is reserved for later.
 	Identity struct{} `yaml:"identity"`
 }
+
+// AuditLogPath is where the audit log is.
+func (c *Config) AuditLogPath() string { return filepath.Join(c.Paths.Logs, "audit", "audit.log") }
 
 // Socket is a unix socket that the agent serves.
 type Socket struct {

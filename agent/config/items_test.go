@@ -206,8 +206,6 @@ func TestConfigUnbuilt(t *testing.T) {
 		"dns.listen=127.0.0.1:53":    "dns.listen: 127.0.0.1:53 is not supported yet: this version has no DNS resolver; remove the key",
 		"dns.upstreams=1.1.1.1":      "dns.upstreams: [1.1.1.1] is not supported yet",
 		"dns.cacheSize=1":            "dns.cacheSize: 1 is not supported yet",
-		"auditLog.profile=Default":   "auditLog.profile: Default is not supported yet: this version writes no audit log",
-		"auditLog.maxFiles=1":        "auditLog.maxFiles: 1 is not supported yet: this version writes no audit log",
 		"gossip.bind=:7946":          "gossip.bind: :7946 is not supported yet: this version exchanges nothing with other agents",
 		"gossip.advertise=a:1":       "gossip.advertise: a:1 is not supported yet",
 		"gossip.join=a:1":            "gossip.join: [",
@@ -216,7 +214,7 @@ func TestConfigUnbuilt(t *testing.T) {
 		"trust.mode=enforce":         "trust.mode: enforce is not supported yet: this version checks no signatures; remove the key",
 		"trust.file=/t":              "trust.file: /t is not supported yet",
 		"accessLog.receivers=[{name: a, address: ':1', file: f}]": "accessLog.receivers: [{name: a",
-		"dns.listen=": "", "dns.upstreams=": "", "dns.cacheSize=10000": "", "accessLog.receivers=[]": "", "accessLog.files.maxFiles=1": "", "accessLog.spool.maxSize=1": "", "auditLog.profile=None": "", "auditLog.maxFiles=10": "",
+		"dns.listen=": "", "dns.upstreams=": "", "dns.cacheSize=10000": "", "accessLog.receivers=[]": "", "accessLog.files.maxFiles=1": "", "accessLog.spool.maxSize=1": "", "auditLog.profile=None": "", "auditLog.maxFiles=1": "",
 		"gossip.bind=": "", "gossip.cluster=default": "", "trust.mode=off": "",
 	} {
 		_, _, got := agenttest.LoadConfig(t, "", nil, []string{set})

@@ -15,6 +15,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if v := recover(); v != nil {
+				recordOf(r).panicked = true
 				s.log.Error("api: a request met a defect", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 				writeError(w, problem(http.StatusInternalServerError, ProblemInternal, "Internal error",
 					"the agent met a defect while answering; its log has the details"))
@@ -29,7 +30,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			writeError(w, notFound("path %q is not clean; nothing is served there", p))
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, s.limits.Body)
+		limitBody(w, r, s.limits.Body)
 		next.ServeHTTP(w, r)
 	})
 }

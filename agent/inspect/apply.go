@@ -110,6 +110,7 @@ func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return cmp.Or(nothing, e)
 	}
+	s.aboutKey(r, key)
 	if e := s.mayWrite(r, s.opts.Store.Snapshot(), key); e != nil { // before anything is told of the resource
 		return e
 	}

@@ -57,6 +57,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 		return nil, unauthenticated(w, err.Error()+"; "+s.whichToken())
 	}
 	p.Token = c
+	recordOf(r).peer = p
 	return r.WithContext(context.WithValue(r.Context(), peerKey{}, p)), nil
 }
 

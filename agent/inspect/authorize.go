@@ -44,6 +44,8 @@ func (n need) orSome() need {
 
 // authorize refuses a request whose sender does not have what the route takes.
 func (s *Server) authorize(r *http.Request, n need) *Error {
+	rec := recordOf(r)
+	rec.decided = true
 	if n.open || n.connected {
 		return nil
 	}
@@ -150,7 +152,7 @@ const maxRefused = 64 << 10
 func (s *Server) mayWriteNothing(w http.ResponseWriter, r *http.Request) *Error {
 	e := s.authorize(r, writer)
 	if e != nil {
-		r.Body = http.MaxBytesReader(w, r.Body, maxRefused)
+		limitBody(w, r, maxRefused)
 	}
 	return e
 }

@@ -48,7 +48,7 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) *Error {
 
 // explain is POST /v1/explain. It changes nothing; whoever may look into the proxies may ask.
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
-	r.Body = http.MaxBytesReader(w, r.Body, maxQuestion)
+	limitBody(w, r, maxQuestion)
 	body, e := s.body(r)
 	if e != nil {
 		return e

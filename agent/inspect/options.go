@@ -54,10 +54,12 @@ type Options struct {
 	// other agents.
 	Live, Ready func() []Check
 	Access      Access
-	Metrics     prometheus.Gatherer   // what /metrics serves; nil: /metrics is not found
-	Measure     prometheus.Registerer // where the metrics of the API itself are registered; nil: nowhere
-	Log         *slog.Logger          // nil: discard
-	Limits      Limits
+	// Audit is the audit log. Nil: there is none.
+	Audit   Auditor
+	Metrics prometheus.Gatherer   // what /metrics serves; nil: /metrics is not found
+	Measure prometheus.Registerer // where the metrics of the API itself are registered; nil: nowhere
+	Log     *slog.Logger          // nil: discard
+	Limits  Limits
 }
 
 // Info says who answers.

@@ -67,6 +67,7 @@ const (
 	ProblemTooLarge   = "/problems/too-large"
 	ProblemStorage    = "/problems/insufficient-storage"
 	ProblemNotReady   = "/problems/not-ready"
+	ProblemAudit      = "/problems/audit-log"
 	ProblemGeneration = "/problems/generation-failed"
 	ProblemWouldBreak = "/problems/would-break"
 	ProblemInternal   = "/problems/internal"
@@ -107,6 +108,7 @@ func writeError(w http.ResponseWriter, e *Error) {
 		p := &shown.InvalidParameters[i]
 		p.Document, p.Field, p.Reason = clip.Secrets(p.Document), clip.Secrets(p.Field), clip.Secrets(p.Reason)
 	}
+	noteProblem(w, &shown)
 	writeBody(w, e.Status, "application/problem+json", &shown)
 }
 

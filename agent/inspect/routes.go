@@ -141,6 +141,9 @@ func (s *Server) byMethod(methods map[string]route) http.Handler {
 			m = http.MethodGet // net/http leaves the body out
 		}
 		x, ok := methods[m]
+		if ok {
+			s.routed(r, x)
+		}
 		if !x.need.open {
 			var e *Error
 			if r, e = s.identify(w, r); e != nil {

@@ -31,11 +31,13 @@ type Server struct {
 	savings   savings
 	rendered  RenderCache
 
-	limiter  access.Limiter
-	failures *prometheus.CounterVec // of authentication, by reason
-	waits    shares
-	compares shares
-	configs  shares
+	limiter       access.Limiter
+	failures      *prometheus.CounterVec // of authentication, by reason
+	waits         shares
+	compares      shares
+	configs       shares
+	accounts      accounts
+	refusalEvents refusalEvents
 }
 
 // New checks the options and builds the server. It opens nothing and starts nothing.
@@ -53,7 +55,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.stopping = make(chan struct{})
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
-	s.handler = s.guard(s.routes())
+	s.handler = s.audited(s.guard(s.routes()))
 	return s, nil
 }
 

@@ -24,7 +24,7 @@ const (
 // wait is POST /v1/wait: it answers when a resource is in force on all proxies that it touches, when one rejects it, or
 // how it stands when the time is up. It changes nothing; whoever may look into the resource may ask.
 func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
-	r.Body = http.MaxBytesReader(w, r.Body, maxQuestion)
+	limitBody(w, r, maxQuestion)
 	body, e := s.body(r)
 	if e != nil {
 		return e
@@ -37,9 +37,11 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
+	s.aboutKey(r, key)
 	if e := s.can(r, access.VerbInspect, key); e != nil {
 		return e
 	}
+	s.started(r)
 	proxies, stopProxies := s.watchProxies()
 	defer stopProxies()
 	stored, stopStored := s.opts.Store.Watch()

@@ -56,6 +56,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
+	recordOf(r).dry = dry
 	c, e := s.remove(r, a, true)
 	if e != nil {
 		return e
@@ -76,6 +77,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 // writeChecked stores resources, or with dry finds out what storing them would do, unless that would break proxies. The
 // warnings are about what is not as it reads, and what could not be checked.
 func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool) (*Written, *Error) {
+	s.writes(r, rs, dry)
 	changes, e := s.write(r, rs, kept, true)
 	if e != nil {
 		return nil, e
@@ -129,6 +131,9 @@ func (s *Server) remove(r *http.Request, a address, dry bool) (Change, *Error) {
 		}
 	}
 	if !dry {
+		if e := s.auditable(); e != nil {
+			return out, e
+		}
 		author := peerOf(r).Account()
 		recs, err := s.opts.Store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author,
 			Ops: []store.Op{{Delete: a.key, IfRevision: &rec.Revision}}})
@@ -136,6 +141,7 @@ func (s *Server) remove(r *http.Request, a address, dry bool) (Change, *Error) {
 			return out, s.storeError(err)
 		}
 		out.Revision = recs[0].Revision
+		recordOf(r).wrote(out)
 		s.log.Info("api: deleted", "resource", a.key.String(), "revision", out.Revision, "author", author)
 	}
 	return out, nil
@@ -278,6 +284,9 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 	if dry {
 		return changes, nil
 	}
+	if e := s.auditable(); e != nil {
+		return nil, e
+	}
 	recs, err := s.opts.Store.Apply(batch)
 	if err != nil {
 		return nil, s.storeError(err)
@@ -288,6 +297,7 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 			s.log.Info("api: "+changes[i].Action, "resource", rec.Key.String(), "revision", rec.Revision, "author", author)
 		}
 	}
+	recordOf(r).wrote(changes...)
 	return changes, nil
 }
 

@@ -219,3 +219,29 @@ func open(v reflect.Value) reflect.Value {
 	}
 	return v
 }
+
+// HoldsSecrets reports whether the type of a spec has a field for a secret, whether a resource makes use of it or not.
+func HoldsSecrets(spec Spec) bool { return holdsSecrets(reflect.TypeOf(spec), map[reflect.Type]bool{}) }
+
+func holdsSecrets(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if t == nil || seen[t] {
+		return false
+	}
+	seen[t] = true
+	if t.Implements(reflect.TypeFor[secretValue]()) {
+		return true
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return holdsSecrets(t.Elem(), seen)
+	case reflect.Map:
+		return holdsSecrets(t.Key(), seen) || holdsSecrets(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if f := t.Field(i); f.IsExported() && holdsSecrets(f.Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}

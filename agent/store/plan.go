@@ -79,6 +79,15 @@ type plan struct {
 	revision uint64   // the highest handed out after it
 }
 
+// seen returns the changes as those who watch them see them.
+func (p *plan) seen() []Change {
+	out := make([]Change, len(p.changes))
+	for i, e := range p.changes {
+		out[i] = Change{Revision: e.Revision, Key: e.key, Created: !e.Deleted && e.created.Equal(e.Time)}
+	}
+	return out
+}
+
 // plan works a batch out without doing any of it. s.mu is held.
 func (s *Store) plan(b Batch) (*plan, error) {
 	now := s.now()

@@ -107,6 +107,15 @@ type Options struct {
 	Now    func() time.Time // nil: time.Now
 	// Sync is called at the end of each transaction, which fails with its error, in tests of slow disks. Nil: not called.
 	Sync func() error
+	// Changed is told of all changes in their order, while no other one can be made: it must not block. Nil: not called.
+	Changed func([]Change)
+}
+
+// Change is a change of one resource that readers see.
+type Change struct {
+	Revision
+	Key     resource.Key
+	Created bool // it was not there before
 }
 
 // Validate reports what is missing.
@@ -306,6 +315,9 @@ func (s *Store) swap(p *plan) {
 	s.revision = p.revision
 	s.bury(p.changes)
 	s.snap.Store(newSnapshot(p.revision, p.next))
+	if s.opt.Changed != nil {
+		s.opt.Changed(p.seen())
+	}
 	s.notify()
 	s.report()
 	select {

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/nearside-mesh/nearside/agent/audit"
+	"github.com/nearside-mesh/nearside/agent/auditlog"
+	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// checkAudit reports limits of the audit log that are out of their bounds.
+func checkAudit(cfg *config.Config) (out resource.Faults) {
+	if err := rotation.Limits(cfg.AuditLog.Rotation).Validate("auditLog."); err != nil {
+		out = append(out, resource.Fault{Reason: err.Error()})
+	}
+	return out
+}
+
+// startAudit opens the audit log and writes it until stop is called, which returns when all events are written. A log that cannot be
+// opened keeps nothing from the proxies; see [auditlog.New].
+func (a *Agent) startAudit(cfg *config.Config, g groups) (stop func() error, err error) {
+	group := ""
+	if cfg.API.Roles == nil && g.api >= 0 {
+		group = strconv.Itoa(g.api) // who may read everything over the API; with roles, not every member of the group may
+	}
+	a.audit, err = auditlog.New(auditlog.Options{
+		Path: cfg.AuditLogPath(), Limits: rotation.Limits(cfg.AuditLog.Rotation), Group: group, Profile: audit.Profile(cfg.AuditLog.Profile),
+		Log: a.log, Now: a.deps.Now, Registry: a.deps.Metrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	writing, endWriting := context.WithCancel(context.Background())
+	keeping, endKeeping := context.WithCancel(context.Background())
+	var writer, keeper sync.WaitGroup
+	writer.Go(func() { a.audit.Run(writing) })
+	keeper.Go(func() { a.audit.Keep(keeping) })
+	return func() error {
+		endWriting()
+		writer.Wait()
+		endKeeping()
+		keeper.Wait()
+		if err := a.audit.Close(); err != nil {
+			return errors.Join(errors.New("close the audit log"), err)
+		}
+		return nil
+	}, nil
+}
+
+// auditChanges makes the events of what comes from files and Envoys.
+func (a *Agent) auditChanges(changes []store.Change) {
+	a.audit.Changed(changes, func(kind string) string {
+		d, _ := a.registry.Lookup(kind)
+		return d.Plural
+	})
+}
