@@ -158,8 +158,9 @@ func newWorld(t *testing.T, edit func(*world, *logs.Options)) *world {
 		Changed: func() { w.mu.Lock(); w.changed++; w.mu.Unlock() },
 		Reopen:  func(_ context.Context, id string) error { w.note("reopen %s", id); return nil },
 		Open: func(found func(string, map[string]string) accesslog.Destination, _ func(string)) (logs.Pipes, error) {
-			if w.opened != nil {
-				return nil, w.opened
+			var err error
+			if w.lock(func() { err = w.opened }); err != nil {
+				return nil, err
 			}
 			for _, path := range slices.Sorted(maps.Keys(w.left)) {
 				w.stats[path] = logs.PipeStats{Owner: w.left[path]["node"], Labels: w.left[path]}
@@ -181,6 +182,19 @@ func newWorld(t *testing.T, edit func(*world, *logs.Options)) *world {
 	}
 	w.Manager = logs.New(o)
 	return w
+}
+
+// lock has f look at the world, or change it, while nobody else does.
+func (w *world) lock(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// told is how often somebody was told of a change.
+func (w *world) told() (n int) {
+	w.lock(func() { n = w.changed })
+	return n
 }
 
 // run runs the manager until the test ends.
@@ -254,21 +268,21 @@ func TestPrepare(t *testing.T) {
 		w.Prepare(key("web"), good)
 		w.expect("nothing new")
 
-		w.fail[good[0].Path] = errors.New("it is a directory; remove it")
+		w.lock(func() { w.fail[good[0].Path] = errors.New("it is a directory; remove it") })
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		w.expect("looked after", "set default.web [a:7 b:7 e:7]")
-		if w.changed == 0 {
+		if w.told() == 0 {
 			t.Error("what was said does not hold any more, and nobody is told")
 		}
 		if got := w.Prepare(key("web"), good); len(got) != 1 || got[good[0].Path] != "it is a directory; remove it" {
 			t.Error(got)
 		}
-		before := w.changed
-		delete(w.fail, good[0].Path)
+		before := w.told()
+		w.lock(func() { delete(w.fail, good[0].Path) })
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if w.changed == before {
+		if w.told() == before {
 			t.Error("it works again, and nobody is told")
 		}
 		if got := w.Prepare(key("web"), good); len(got) != 0 {
@@ -322,10 +336,10 @@ func TestHangs(t *testing.T) {
 				t.Errorf("%d: %v after %v", i, got, took)
 			}
 		}
-		before := w.changed
+		before := w.told()
 		close(hang)
 		synctest.Wait()
-		if w.changed == before {
+		if w.told() == before {
 			t.Error("it is ready, and nobody is told")
 		}
 		if got := w.Prepare(key("web"), two); len(got) != 0 {
@@ -349,15 +363,21 @@ func TestOutputsAreShared(t *testing.T) {
 		w.Left(key("a"))
 		w.Left(key("a"))
 		synctest.Wait()
-		w.expect("one has left", "gone default.a", "reopen default.a")
+		if got := w.take(); got != "gone default.a; reopen default.a" && got != "reopen default.a; gone default.a" {
+			t.Errorf("one has left: %s", got)
+		}
+		w.outs["one:1"].mu.Lock()
 		w.outs["one:1"].busy = true
+		w.outs["one:1"].mu.Unlock()
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		w.expect("the limits of the other", "limits /srv/logs/f {0 9 0}", "set default.b [b:7 bf:7]")
 		w.Left(key("b"))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		w.expect("both have left", "gone default.b", "reopen default.b", "close /srv/logs/f")
+		if got := w.take(); !strings.Contains(got, "gone default.b") || !strings.Contains(got, "reopen default.b") || !strings.HasSuffix(got, "; close /srv/logs/f") {
+			t.Errorf("both have left: %s", got)
+		}
 		w.outs["one:1"].mu.Lock()
 		w.outs["one:1"].busy = false
 		w.outs["one:1"].mu.Unlock()
@@ -420,10 +440,10 @@ func TestPipesCannotBeOpened(t *testing.T) {
 		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); !strings.Contains(got["/run/nearside/access/a"], "chmod 0750") || len(w.Trouble()) != 1 {
 			t.Errorf("%v; %v", got, w.Trouble())
 		}
-		w.opened = nil
+		w.lock(func() { w.opened = nil })
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); len(got) != 0 || w.changed == 0 {
+		if got := w.Prepare(key("web"), []draft.Pipe{tcp("a", "one:1")}); len(got) != 0 || w.told() == 0 {
 			t.Errorf("%v", got)
 		}
 	})

@@ -98,7 +98,9 @@ func TestRoutes(t *testing.T) {
 		if got := w.take(); strings.Count(got, "no route") != 1 || !strings.Contains(got, "no route a-b.otlp.nearside true") {
 			t.Errorf("nobody needs it: %s", got)
 		}
+		r.mu.Lock()
 		delete(r.waits, "old.x")
+		r.mu.Unlock()
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
 		if got := w.take(); !strings.Contains(got, "no route old.x true") {

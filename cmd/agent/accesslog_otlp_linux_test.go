@@ -1,0 +1,77 @@
+package main
+
+import (
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+
+	otlplogs "go.opentelemetry.io/proto/otlp/logs/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+)
+
+// otelCollector counts the bodies of the log records that it gets.
+type otelCollector struct {
+	mu  sync.Mutex
+	got map[string]int
+}
+
+func (c *otelCollector) serve(t *testing.T, address string) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	agenttest.Do(t, err)
+	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		var m otlplogs.LogsData // has the wire form of a request
+		if err := stream.RecvMsg(&m); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		for _, r := range m.ResourceLogs {
+			for _, scope := range r.ScopeLogs {
+				for _, x := range scope.LogRecords {
+					c.got[x.GetBody().GetStringValue()]++
+				}
+			}
+		}
+		c.mu.Unlock()
+		return stream.SendMsg(&emptypb.Empty{})
+	}))
+	go s.Serve(l)
+	return s.Stop
+}
+
+func (c *otelCollector) bodies() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.got)
+}
+
+// TestAccessLogRecords: the records of an Envoy go through the agent's socket, of which Envoy takes the route by its authority, and are
+// kept while the collector is away and over a restart of the agent.
+func TestAccessLogRecords(t *testing.T) {
+	c := &otelCollector{got: map[string]int{}}
+	w := newLogging(t)
+	w.uid = 65533
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+	w.log("{type: OpenTelemetry, openTelemetry: {endpoint: '" + at + "', body: '%REQ(X-SEQ)%'}}")
+	w.start()
+	w.startEnvoy()
+	w.inSync(logsTo("/run/otlp.sock"))
+	w.noProblems()
+	stop := c.serve(t, at)
+	w.requests("a", 100)
+	w.await("100 records", func() bool { return c.bodies() == 100 })
+	stop()
+
+	w.requests("b", 100) // to nobody
+	w.await("they wait in the agent", func() bool { return w.gauge("access_logs.open_telemetry_access_log.logs_written") >= 200 })
+	w.kill(syscall.SIGTERM)
+	w.start()
+	stop = c.serve(t, at)
+	defer stop()
+	w.await("200 records", func() bool { return c.bodies() == 200 })
+}
