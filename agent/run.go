@@ -216,6 +216,9 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.host = host.NewProber(host.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run, Changed: func() { a.reconciler.Trigger() }})
 	a.files = logs.NewFiles(a.log)
 	a.openLogs(cfg, g)
+	if err := a.deps.Metrics.Register(&logMetrics{streams: a.logStreams}); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Logs: a.logs, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
@@ -289,7 +292,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
 		InUse:   a.xds.InUse,
-		Holders: a.logs.Holders,
+		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
 		Counts: func() map[string]inspect.ProxyCounts {
 			of, _ := a.refused.read()
 			out := make(map[string]inspect.ProxyCounts, len(of))
