@@ -13,6 +13,9 @@ func TestMain(m *testing.M) {
 	if arg := os.Getenv("ACCESSLOG_TEST_READER"); arg != "" {
 		os.Exit(readUntilKilled(arg))
 	}
+	if dir := os.Getenv("ACCESSLOG_TEST_HOLDER"); dir != "" {
+		os.Exit(holdUntilIdle(dir))
+	}
 	goleak.VerifyTestMain(m)
 }
 

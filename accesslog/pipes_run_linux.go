@@ -53,6 +53,9 @@ func (ps *Pipes) Run(ctx context.Context) error {
 		p.gate.resume()
 		ps.start(p)
 	}
+	if h, ok := ps.opts.Holder.(interface{ Run(context.Context) error }); ok {
+		ps.run(func(ctx context.Context) { _ = h.Run(ctx) }) // its errors are shown by Held
+	}
 	context.AfterFunc(reading, ps.poll.stop)
 	err := ps.poll.wait(func(fd int) {
 		ps.mu.Lock()

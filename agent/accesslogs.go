@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,9 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 	}
 	dir, spool := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool)
 	files := rotation.Limits{MaxFileSize: cfg.AccessLog.Files.MaxFileSize, MaxFiles: cfg.AccessLog.Files.MaxFiles, MaxFileAge: cfg.AccessLog.Files.MaxFileAge}
+	if a.deps.Hold != nil {
+		a.holder = accesslog.NewHoldProcess(cfg.Paths.Run, append(slices.Clone(a.deps.Hold), cfg.Paths.Run))
+	}
 	var relay logs.Relay
 	if a.otlp != nil {
 		relay = records{a.relay, spool}
@@ -51,7 +55,11 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: id, Peer: p}.ReopenLogs(ctx)
 		},
 		Open: func(found func(string, map[string]string) accesslog.Destination, reopen func(string)) (logs.Pipes, error) {
-			p, err := accesslog.OpenPipes(accesslog.PipesOptions{Dir: dir, Group: g.xds, Holder: a.holder, Log: a.log, Found: found, Reopen: reopen})
+			o := accesslog.PipesOptions{Dir: dir, Group: g.xds, Log: a.log, Found: found, Reopen: reopen}
+			if a.holder != nil {
+				o.Holder = a.holder
+			}
+			p, err := accesslog.OpenPipes(o)
 			if err != nil {
 				return nil, err
 			}
@@ -115,6 +123,9 @@ func (a *Agent) runLogs(ctx context.Context) error {
 	g.Go(func() error { return a.files.Run(keep) })
 	if a.otlp != nil {
 		g.Go(func() error { return a.relay.Run(ctx, a.otlp) })
+	}
+	if a.holder != nil {
+		g.Go(func() error { return a.holder.Run(keep) })
 	}
 	err := a.logs.Run(ctx)
 	stop()

@@ -47,6 +47,9 @@ type Deps struct {
 	Reload config.LoadOptions
 	// Notify tells the service manager of a change of state, as sd_notify(3). Nil: systemd, where NOTIFY_SOCKET is set.
 	Notify func(state string)
+	// Hold is the command line of the program that keeps the FIFOs of access logs open while the agent is away, up to its --dir, as
+	// [Hold] does. Nil: none is started, and lines that Envoys write meanwhile are lost.
+	Hold []string
 	// Stopping is called once when the agent begins to stop, before it waits for what is under way. Nil: nothing.
 	Stopping func()
 	// EnvoyBin is the path of an Envoy that is asked about the configs that writes over the API make. "": none.
@@ -81,8 +84,8 @@ type Agent struct {
 	refused    *refused
 	logs       *logs.Manager
 	files      *logs.Files
-	holder     accesslog.Holder
-	otlp       net.Listener // for relay; nil: it takes nothing
+	holder     *accesslog.HoldProcess // nil: nobody holds FIFOs
+	otlp       net.Listener           // for relay; nil: it takes nothing
 	relay      *accesslog.OTLPRelay
 	watchdog   *watchdog
 	audit      *auditlog.Log

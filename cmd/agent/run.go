@@ -84,8 +84,13 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 			reload.Warn = nil
 			log := newLog(verbatim(a.stderr), cfg.Log.Format, level)
 			limitMemory(log, memlimit.FromCgroup)
+			var hold []string
+			if self, err := os.Executable(); err == nil {
+				hold = []string{self, "hold", "--dir"}
+			}
 			ag, err := agent.New(cfg, agent.Deps{
-				Log: log, Level: level,
+				Hold: hold,
+				Log:  log, Level: level,
 				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
 				EnvoyBin: a.getenv(envoybin.EnvoyVariable),
 				Stopping: stop, // from here on a second signal ends the process at once
