@@ -22,7 +22,7 @@ type Options struct {
 	Follow bool     // wait for more lines, until the context ends
 	Filter Filter
 	JSON   bool // one object for each line: an event as it is, {"file", "entry"} or {"file", "line"} otherwise
-	Escape bool // control characters in lines, for a terminal; events are escaped unless they are JSON
+	Escape bool // control characters in lines, for a terminal
 	Out    io.Writer
 	// Note is told what is no data: which file lines are of, where there are several, and at the end what was not shown and why.
 	Note func(text string)
@@ -165,23 +165,28 @@ func (out *output) line(path string, line rotation.Line) {
 	out.at = path
 	switch {
 	case o.JSON && o.Filter.Audit:
-		out.write(append(bytes.Clone(line.Text), '\n'))
+		out.write(append(out.safe(line.Text), '\n'))
 	case o.JSON:
-		out.write(jsonLine(path, line.Text))
+		out.write(append(out.safe(jsonLine(path, line.Text)), '\n'))
 	case o.Filter.Audit:
 		var x event
 		_ = json.Unmarshal(line.Text, &x) // the filter has seen that it is one
 		out.write([]byte(x.text()))
 	default:
-		text := bytes.Clone(line.Text)
-		if o.Escape {
-			text = []byte(clip.Printable(string(text)))
-		}
+		text := out.safe(line.Text)
 		if out.within = line.More; !line.More {
 			text = append(text, '\n')
 		}
 		out.write(text)
 	}
+}
+
+// safe returns a copy of text, escaped where that is asked for. JSON may have characters of C1 or such that turn the direction of text.
+func (out *output) safe(text []byte) []byte {
+	if !out.o.Escape {
+		return bytes.Clone(text)
+	}
+	return []byte(clip.Printable(string(text)))
 }
 
 // jsonLine is a line of an access log as JSON.
@@ -203,5 +208,5 @@ func jsonLine(path string, text []byte) []byte {
 	if enc.Encode(doc) != nil {
 		return nil // cannot be: all of it is text or valid
 	}
-	return b.Bytes()
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

@@ -69,7 +69,7 @@ func TestRead(t *testing.T) {
 	write(t, dir+"/a-2026-01-02T03-04-05.000.log.gz", zipped("1\n2\n"))
 	write(t, dir+"/a-2026-01-03T03-04-05.000.log", "3\n")
 	write(t, a, "{\"status\":200}\n\x1b[31m\xff\n")
-	write(t, b, "b\n")
+	write(t, b, "{\"a\":\"\u009b\u202e\"}\n")
 	write(t, log, events)
 	for _, c := range []struct {
 		name        string
@@ -78,7 +78,8 @@ func TestRead(t *testing.T) {
 	}{
 		{"one", logread.Options{Paths: []string{a}}, "1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", ""},
 		{"a terminal", logread.Options{Paths: []string{a}, Escape: true}, "1\n2\n3\n{\"status\":200}\n\\x1b[31m\\xff\n", ""},
-		{"several", logread.Options{Paths: []string{b, a}}, "b\n1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", "==> B <==\n==> A <==\n"},
+		{"JSON on a terminal", logread.Options{Paths: []string{b}, JSON: true, Escape: true}, "{\"file\":\"B\",\"entry\":{\"a\":\"\\u009b\\u202e\"}}\n", ""},
+		{"several", logread.Options{Paths: []string{b, a}}, "{\"a\":\"\u009b\u202e\"}\n1\n2\n3\n{\"status\":200}\n\x1b[31m\xff\n", "==> B <==\n==> A <==\n"},
 		{"JSON", logread.Options{Paths: []string{b, a}, JSON: true, Filter: logread.Filter{Since: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC), Codes: []logread.Codes{{First: 200, Last: 200}}}},
 			"", "B: lines left out, since their time cannot be told: 1\nA: lines left out, since their time cannot be told: 3\n"},
 		{"JSON, all", logread.Options{Paths: []string{a}, JSON: true}, `{"file":"A","line":"1"}
@@ -88,7 +89,7 @@ func TestRead(t *testing.T) {
 {"file":"A","line":"\u001b[31m\ufffd"}
 `, ""},
 		{"status", logread.Options{Paths: []string{a}, Filter: logread.Filter{Codes: []logread.Codes{{First: 200, Last: 299}}}}, "{\"status\":200}\n", "A: lines left out, since their status cannot be told: 4\n"},
-		{"one is missing", logread.Options{Paths: []string{dir + "/none.log", b}}, "b\n", "DIR/none.log: file does not exist\n==> B <==\n"},
+		{"one is missing", logread.Options{Paths: []string{dir + "/none.log", b}}, "{\"a\":\"\u009b\u202e\"}\n", "DIR/none.log: file does not exist\n==> B <==\n"},
 		{"audit", logread.Options{Paths: []string{log}, Filter: logread.Filter{Audit: true}}, `2026-11-23T10:00:00.000000Z root create meshtimeouts/default/slow 201
 2026-11-23T10:00:01.000000Z a\x20b\x1b[31m get /v1/status 403 may not\nforge
 2026-11-23T10:00:02.000000Z system:nearside drop - - events that are missing here: 17, from x to y

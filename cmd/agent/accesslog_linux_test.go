@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -335,12 +337,46 @@ func TestAccessLogCounters(t *testing.T) {
 		{"logs --dataplane nobody", exitFailed, 0, "no access logs of dataplane nobody"},
 		{"logs --dataplane web --status 5xx", exitOK, 0, "lines left out, since their status cannot be told: 300"},
 		{"logs audit -m default", exitOK, -1, ""},
+		{"logs -m other", exitFailed, 0, "no access logs of mesh other"},
 	} {
 		var out, errs bytes.Buffer
 		code := Main(strings.Fields(c.line), nil, &out, &errs, []string{"NEARSIDE_SOCKET=" + w.dir + "/run/nearside.sock"})
 		if n := strings.Count(out.String(), filler+" $\n"); code != c.code || c.lines >= 0 && n != c.lines || !strings.Contains(errs.String(), c.said) {
 			t.Errorf("%s: exit code %d, %d lines, %s", c.line, code, n, errs.String())
 		}
+	}
+}
+
+// TestAccessLogFollow follows the log of a proxy while its Envoy writes and the file is rotated: each line is shown once, until the command
+// is ended.
+func TestAccessLogFollow(t *testing.T) {
+	w := newLogging(t)
+	w.log(w.file("web.log"))
+	w.start()
+	w.startEnvoy()
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	w.requests("a", 100)
+	path, err := exec.LookPath("nearside")
+	agenttest.Do(t, err)
+	cmd := exec.Command(path, "logs", "-f", "--dataplane", "web", "--socket", w.dir+"/run/nearside.sock")
+	shown := &lockedBuffer{}
+	cmd.Stdout, cmd.Stderr = shown, w.said
+	agenttest.Do(t, cmd.Start())
+	w.requests("a", 6000) // 1.5 MB, and the file has 1
+	var numbers map[int64]int
+	var torn []string
+	w.await("all lines are shown", func() bool {
+		numbers, torn = whole(slices.Collect(strings.Lines(shown.String())), "a")
+		return len(numbers) >= 6100
+	})
+	agenttest.Do(t, cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
+	for n, times := range numbers {
+		if times != 1 {
+			t.Errorf("line %d is shown %d times", n, times)
+		}
+	}
+	if rotated, _ := filepath.Glob(w.dir + "/logs/web-*.log"); len(torn) > 0 || len(rotated) == 0 {
+		t.Errorf("torn %.300q, rotated %v", torn, rotated)
 	}
 }
 
