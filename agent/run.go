@@ -227,7 +227,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 			return listenUnix(ctx, s, groupID("accessLog.receivers.group", s.Group, a.log))
 		}})
 	a.openLogs(cfg, g)
-	if err := a.deps.Metrics.Register(logs.NewCollector(a.files, a.receivers.Streams, a.logs.Streams)); err != nil {
+	if err := errors.Join(a.deps.Metrics.Register(&logMetrics{streams: a.logStreams}), a.deps.Metrics.Register(logs.NewCollector(a.files))); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	a.reconciler = reconcile.New(reconcile.Options{
@@ -303,7 +303,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
 		InUse:   a.xds.InUse,
-		Holders: a.logs.Holders,
+		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
 		Counts: func() map[string]inspect.ProxyCounts {
 			of, _ := a.refused.read()
 			out := make(map[string]inspect.ProxyCounts, len(of))

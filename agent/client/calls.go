@@ -18,6 +18,7 @@ import (
 // Documents of the API, so that commands need not know where they are declared.
 type (
 	AccessList = inspect.AccessList
+	AccessLogs = inspect.AccessLogs
 	Applied    = inspect.Applied
 	Blame      = inspect.Blame
 	Can        = inspect.Can
@@ -34,6 +35,7 @@ type (
 	Index         = inspect.Index
 	Item          = inspect.Item
 	Kind          = inspect.Kind
+	LogStream     = inspect.LogStream
 	Policies      = explain.Policies
 	Proxies       = inspect.Proxies
 	Proxy         = inspect.Proxy
@@ -88,6 +90,13 @@ const ProblemDocument = inspect.ProblemDocument
 
 // ProblemWouldBreak is the type of a [Problem] with a change that would break proxies.
 const ProblemWouldBreak = inspect.ProblemWouldBreak
+
+// Kinds of a [LogStream].
+const (
+	LogFIFO     = inspect.LogFIFO
+	LogReceiver = inspect.LogReceiver
+	LogFile     = inspect.LogFile
+)
 
 // States of an [Applied].
 const (
@@ -319,6 +328,16 @@ func (c *Client) Services(ctx context.Context, mesh, kind, name string) ([]Servi
 // Status returns the health of the agent and what it holds.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return call[Status](ctx, c, http.MethodGet, "/v1/status", nil, nil)
+}
+
+// AccessLogs returns the streams of access logs, and where the audit log is.
+func (c *Client) AccessLogs(ctx context.Context) (*AccessLogs, error) {
+	return call[AccessLogs](ctx, c, http.MethodGet, "/v1/accesslogs", nil, nil)
+}
+
+// FlushLogs has the Envoy of a dataplane write what it holds of its logs.
+func (c *Client) FlushLogs(ctx context.Context, mesh, name string) error {
+	return c.do(ctx, http.MethodPost, "/v1/accesslogs/flush", query("mesh", mesh, "dataplane", name), nil, nil)
 }
 
 // Ready returns the readiness checks; an agent that is not ready is no error.

@@ -29,7 +29,7 @@ type floor struct {
 
 // floors is the table of ARCHITECTURE.md; TestArchitectureShowsTheFloors keeps the two alike.
 var floors = []floor{
-	{8, "cmd/agent", []string{"agent", "agent/client", "agent/clip", "agent/config", "agent/envoybin", "agent/offline", "agent/refusals", "agent/source/metadata", "agent/token"}, "main reads flags, prints results and sets the exit code; what it does is in packages that a test can start"},
+	{8, "cmd/agent", []string{"agent", "agent/client", "agent/clip", "agent/config", "agent/envoybin", "agent/logread", "agent/offline", "agent/refusals", "agent/source/metadata", "agent/token"}, "main reads flags, prints results and sets the exit code; what it does is in packages that a test can start"},
 	{8, "examples/*", []string{below}, "an example is a program of its own that shows the parts at work"},
 	{8, "agent/house", nil, "the rules of the house are tests alone"},
 	{8, "agent/agenttest", []string{below}, "test support starts agents as a user does"},
@@ -40,6 +40,7 @@ var floors = []floor{
 	{6, "agent/source/metadata", []string{"agent/inspect", "agent/xds", "agent/store", "agent/node", "agent/resource", "agent/clip", "agent/access"}, "a source brings resources into the store and does not know what they do"},
 	{6, "agent/offline", []string{"agent/envoybin", "agent/inspect", "agent/change", "agent/explain", "agent/generate", "agent/kinds", "agent/policy", "agent/mesh", "agent/identity", "agent/node", "agent/jsonpatch", "agent/resource"}, "offline work uses the functions that the loop uses"},
 	{6, "agent/refusals", []string{"agent/explain", "agent/envoy", "agent/envoy/*", "agent/clip"}, "a proposal is made of lines and answers, wherever they come from"},
+	{6, "agent/logread", []string{"rotation", "agent/clip"}, "lines are shown by what stands in them, wherever they come from"},
 	{6, "agent/logs", []string{"accesslog", "rotation", "agent/config", "agent/envoyadmin", "agent/draft", "agent/access", "agent/node", "agent/clip"}, "logs are routed by values that others have made, and no policy is known here"},
 	{6, "agent/envoybin", []string{"agent/inspect", "agent/change", "agent/generate", "agent/redact", "agent/envoy", "agent/envoy/finding"}, "a real Envoy is asked about a finished config"},
 	{6, "agent/client", []string{"agent/inspect", "agent/change", "agent/explain", "agent/jsonpatch", "agent/policy", "agent/resource"}, "a client knows the API and the resources, never the inside of the agent"},

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,6 +38,13 @@ type Options struct {
 	Counts func() map[string]ProxyCounts
 	// Holders returns [Status].Holders. Nil: there are no FIFOs.
 	Holders func() map[string]int
+	// AccessLogs returns the streams of access logs, sorted by kind and name. Nil: there are none.
+	AccessLogs func() []LogStream
+	// FlushLogs has the Envoy of a dataplane write what it holds of its logs. It is false for one that does not log through the
+	// agent. It may take seconds, and no longer than its context. Nil: none does.
+	FlushLogs func(ctx context.Context, mesh, name string) (bool, error)
+	// AuditFile is the path of the audit log.
+	AuditFile string
 	// ProxiesOf returns those of one proxy: [xds.Server.StatusOf]. Nil: they are looked for in Proxies.
 	ProxiesOf func(node.Ref) []xds.ProxyStatus
 	// InUse returns what the Envoy of a node has: [xds.Server.InUse]. Nil: nothing is known of any.

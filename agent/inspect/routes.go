@@ -48,6 +48,8 @@ func (s *Server) table() []route {
 		{post, "/v1/access/can", connected, s.whetherCan},
 
 		{get, "/v1/status", inspect.orSome(), s.status},
+		{get, "/v1/accesslogs", inspect.orSome(), s.accessLogs},
+		{post, "/v1/accesslogs/flush", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.flushLogs)},
 		{get, "/v1/kinds", reader, s.kinds},
 		{get, "/v1/names", reader, s.names},
 		{get, "/v1/dataplanes", dataplane.orSome(), s.proxies},

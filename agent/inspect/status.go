@@ -92,6 +92,9 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	if s.opts.Holders != nil {
 		out.Holders = s.opts.Holders()
 	}
+	if streams := s.logStreams(r); len(streams) > 0 {
+		out.LogLines = logLines(streams)
+	}
 	h := s.opts.Store.Health()
 	out.Store.Persistent, out.Store.Pending, out.Store.SetAside = h.Persistent, h.Pending, h.SetAside
 	if h.Err != nil {

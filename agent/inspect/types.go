@@ -113,8 +113,10 @@ type Status struct {
 	// RefusedConnections are the proxies that have refused some, the one with the most first. Never null.
 	RefusedConnections []ProxyRefusals `json:"refusedConnections"`
 	// Holders say how many FIFOs of access logs are kept open by whom while the agent is away; "" is nobody. Empty without FIFOs.
-	Holders  map[string]int `json:"fifoHolders,omitempty"`
-	Problems []Problem      `json:"problems"`
+	Holders map[string]int `json:"fifoHolders,omitempty"`
+	// LogLines sum up the lines of the access logs that the sender may see. Absent without streams.
+	LogLines *LogLines `json:"accessLogLines,omitempty"`
+	Problems []Problem `json:"problems"`
 }
 
 // ProxyCounts are what an Envoy has counted since it started.

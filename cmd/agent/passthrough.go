@@ -206,6 +206,8 @@ type hintedError struct {
 
 func (e *hintedError) Hint() string { return e.hint }
 
+func (e *hintedError) Unwrap() error { return e.error }
+
 // proposalText prints the policy, and on standard error what it leaves out.
 func (a *app) proposalText(p *refusals.Proposal) error {
 	printf(a.stdout, "%s", layout(p.Policy))

@@ -124,7 +124,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
 		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
 		a.diffCommand(), a.explainCommand(), a.passthroughCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
-		a.accessCommand(), a.tokenCommand(),
+		a.logsCommand(), a.accessCommand(), a.tokenCommand(),
 		a.holdCommand(), a.waitCommand(), a.statusCommand(), a.checkCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root

@@ -84,6 +84,16 @@ func (a *app) printStatus(s *client.Status) error {
 		}
 		printf(w, "FIFOs      %d of access logs, kept open by %s while the agent is away\n", n, holder)
 	}
+	if l := s.LogLines; l != nil {
+		dropped, line := uint64(0), ""
+		for _, n := range l.Dropped {
+			dropped += n
+		}
+		if dropped > 0 {
+			line = " (" + counts(l.Dropped) + ")"
+		}
+		printf(w, "log lines  %d read, %d written, %d in flight, %d spooled, %d dropped%s\n", l.Read, l.Written, l.InFlight, l.Spooled, dropped, line)
+	}
 	printf(w, "files      %d\n", len(s.Files))
 	for _, f := range s.Files {
 		if f.Missing != "" {
@@ -120,7 +130,7 @@ func keptUntil(t time.Time) string {
 }
 
 // counts writes numbers by name in a stable order: "3 api, 2 file".
-func counts(m map[string]int) string {
+func counts[N int | uint64](m map[string]N) string {
 	list := each(slices.Sorted(maps.Keys(m)), func(k string) string { return fmt.Sprintf("%d %s", m[k], k) })
 	return cmp.Or(strings.Join(list, ", "), "none")
 }

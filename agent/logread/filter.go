@@ -1,0 +1,253 @@
+package logread
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// Filter says which lines are shown. The zero value shows all.
+type Filter struct {
+	Audit  bool // the files are audit logs: lines that are no events are left out
+	Since  time.Time
+	Codes  []Codes  // nil: all
+	Fields []string // of JSON lines, with the code; empty: the usual ones
+	Mesh   string   // of events of the audit log; "" for all
+}
+
+// Codes is a range of status codes, with both ends.
+type Codes struct{ First, Last int }
+
+// skip decides on the lines of one file, and counts those about which nothing can be told.
+type skip struct {
+	filter  *Filter
+	current bool // all that was there was read: what comes is new
+	within  bool // a long line
+	shown   bool // and it is shown
+	failed  bool // the file cannot be read on
+
+	noTime, noStatus, noEvent int // lines
+}
+
+// maxEvent bounds the lines of the audit log that are looked at; events are shorter.
+const maxEvent = 1 << 20
+
+// shows reports whether a line is shown; of the parts of a long line, the first decides.
+func (s *skip) shows(line rotation.Line) bool {
+	if s.within {
+		s.within = line.More
+		return s.shown
+	}
+	s.within = line.More
+	s.shown = s.decide(line)
+	return s.shown
+}
+
+func (s *skip) decide(line rotation.Line) bool {
+	f := s.filter
+	if f.Audit {
+		return s.event(line)
+	}
+	var fields map[string]json.RawMessage
+	if f.Since.IsZero() && f.Codes == nil {
+		return true
+	}
+	if t := bytes.TrimSpace(line.Text); len(t) > 0 && t[0] == '{' && !line.More {
+		if json.Unmarshal(t, &fields) != nil {
+			fields = nil
+		}
+	}
+	if !f.Since.IsZero() && !s.current {
+		at, ok := timeOf(line.Text, fields)
+		if !ok {
+			s.noTime++
+			return false
+		}
+		if at.Before(f.Since) {
+			return false
+		}
+	}
+	if f.Codes == nil {
+		return true
+	}
+	code, ok := 0, false
+	switch {
+	case fields != nil:
+		code, ok = fieldCode(fields, f.Fields)
+	case !line.More:
+		code, ok = defaultCode(line.Text)
+	}
+	if !ok {
+		s.noStatus++
+		return false
+	}
+	return f.takes(code)
+}
+
+// event decides on a line of the audit log.
+func (s *skip) event(line rotation.Line) bool {
+	f := s.filter
+	var x event
+	if line.More || len(line.Text) > maxEvent || json.Unmarshal(line.Text, &x) != nil || x.Kind != "Event" {
+		s.noEvent++
+		return false
+	}
+	if !f.Since.IsZero() {
+		at, err := time.Parse(time.RFC3339Nano, x.Time)
+		if err != nil {
+			s.noTime++
+			return false
+		}
+		if at.Before(f.Since) {
+			return false
+		}
+	}
+	if f.Mesh != "" && x.Object.Namespace != f.Mesh {
+		return false
+	}
+	return f.Codes == nil || f.takes(x.Status.Code)
+}
+
+func (f *Filter) takes(code int) bool {
+	for _, r := range f.Codes {
+		if code >= r.First && code <= r.Last {
+			return true
+		}
+	}
+	return false
+}
+
+// Fields of JSON lines that have the status code or the time, unless others are told.
+var (
+	statusFields = []string{"response_code", "responseCode", "status_code", "status", "code"}
+	timeFields   = []string{"start_time", "time", "timestamp", "@timestamp", "ts"}
+)
+
+// fieldCode returns the code of a JSON line. Fields that contradict each other tell nothing.
+func fieldCode(fields map[string]json.RawMessage, names []string) (int, bool) {
+	if len(names) == 0 {
+		names = statusFields
+	}
+	code, found := 0, false
+	for _, name := range names {
+		raw, ok := fields[name]
+		if !ok {
+			continue
+		}
+		text := string(raw)
+		var s string
+		if json.Unmarshal(raw, &s) == nil && text != "null" {
+			text = s
+		}
+		n, ok := codeOf(text)
+		if !ok || found && n != code {
+			return 0, false
+		}
+		code, found = n, true
+	}
+	return code, found
+}
+
+// codeOf reads a status code; Envoy writes 0 where nothing was answered.
+func codeOf(text string) (int, bool) {
+	n, err := strconv.Atoi(text)
+	return n, err == nil && len(text) <= 3 && text[0] != '+' && n >= 0
+}
+
+// The default format of requests, as kinds/accesslog has it: what stands before the request, and what stands around the code. Clients
+// choose the path and some of what is quoted, so that the second may be there more than once.
+var (
+	defaultHead = regexp.MustCompile(`^\[[0-9T:.Z-]+\] [^ "]+ "`)
+	defaultPart = regexp.MustCompile(`(?:HTTP/[0-9.]+|-)" ([0-9]{1,3}) [A-Za-z,-]+ [0-9]+ [0-9]+ (?:[0-9]+|-) (?:[0-9]+|-) "`)
+	defaultTail = regexp.MustCompile(`" "[^"]*" "[^"]*" "[^" ]+" "[^" ]+"$`)
+)
+
+// defaultCode returns the code of a line of the default format of requests, and nothing where it may be that of a client's making.
+func defaultCode(line []byte) (int, bool) {
+	if !defaultHead.Match(line) || !defaultTail.Match(line) {
+		return 0, false
+	}
+	at := defaultPart.FindSubmatchIndex(line)
+	if at == nil || defaultPart.Match(line[at[0]+1:]) {
+		return 0, false
+	}
+	return codeOf(string(line[at[2]:at[3]]))
+}
+
+// timeOf returns the time of a line of an access log.
+func timeOf(line []byte, fields map[string]json.RawMessage) (time.Time, bool) {
+	if fields == nil {
+		if len(line) == 0 || line[0] != '[' {
+			return time.Time{}, false
+		}
+		text, _, ok := strings.Cut(string(line[1:min(len(line), 40)]), "]")
+		at, err := time.Parse(time.RFC3339Nano, text)
+		return at, ok && err == nil
+	}
+	for _, name := range timeFields {
+		raw, ok := fields[name]
+		if !ok {
+			continue
+		}
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			return time.Time{}, false
+		}
+		at, err := time.Parse(time.RFC3339Nano, text)
+		return at, err == nil
+	}
+	return time.Time{}, false
+}
+
+// ParseSince reads a time, or a duration before now, in which d is a day.
+func ParseSince(text string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	const maxDays = 36500
+	rest, total := text, time.Duration(0)
+	if days, after, ok := strings.Cut(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 64); err == nil && n <= maxDays {
+			total, rest = time.Duration(n)*24*time.Hour, cmp.Or(after, "0s")
+		}
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || d < 0 || d > maxDays*24*time.Hour || total+d <= 0 {
+		return time.Time{}, fmt.Errorf("%q is neither a duration above 0, like 10m, 2h or 7d, of at most %d days, nor a time like 2026-01-31T12:00:00Z", text, maxDays)
+	}
+	return now.Add(-total - d), nil
+}
+
+// ParseCodes reads codes, classes and ranges, with commas between.
+func ParseCodes(text string) ([]Codes, error) {
+	var out []Codes
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		r, ok := Codes{}, false
+		switch {
+		case isRange:
+			var ok1, ok2 bool
+			r.First, ok1 = codeOf(from)
+			r.Last, ok2 = codeOf(to)
+			ok = ok1 && ok2 && r.First <= r.Last
+		case len(part) == 3 && part[0] >= '1' && part[0] <= '9' && strings.EqualFold(part[1:], "xx"):
+			r.First = int(part[0]-'0') * 100
+			r.Last, ok = r.First+99, true
+		default:
+			r.First, ok = codeOf(part)
+			r.Last = r.First
+		}
+		if !ok {
+			return nil, fmt.Errorf("%q is neither a code, like 503, nor a class, like 5xx, nor a range, like 200-299", part)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/logread"
+)
+
+// Logs that can be read.
+const (
+	logAccess = "access"
+	logAudit  = "audit"
+	logDNS    = "dns"
+)
+
+// logsFlags say what is read of logs.
+type logsFlags struct {
+	what      string
+	dataplane string
+	mesh      string // "" for all
+	files     []string
+	follow    bool
+	since     string
+	status    string
+	fields    []string
+	format    *string
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var f logsFlags
+	cmd := &cobra.Command{
+		Use:   "logs [access|audit|dns]",
+		Short: "Read and follow access logs and the audit log",
+		Long: `Reads the log files that the agent of this node writes, with the rotated and compressed ones, oldest line first: access
+logs by default, or the audit log of the API. Access logs are the files of MeshAccessLog backends with rotation, and of
+receivers; --file reads files without an agent, each with its rotated ones. Several files come one after the other.
+
+--since is a duration (10m, 2h, 7d) or a time (RFC 3339). An access log has the time at which a request began, as
+%START_TIME% at the beginning of a text line, or in a field time, start_time, timestamp, @timestamp or ts. --status takes codes
+and ranges (5xx, 503, 200-299): of JSON lines those in a field response_code, responseCode, status_code, status or code, or in those of
+--status-field, and of text lines those of the default format. Lines that cannot be told are left out and counted on
+standard error; none is guessed. With -f lines without a time are shown once everything older was read.
+
+With -o json each line is a JSON object: of an access log {"file", "entry"} for lines that are JSON and {"file", "line"} for
+others; of the audit log the event as it is. On a terminal control characters are escaped; elsewhere lines stay byte by byte.`,
+		Example: `  nearside logs -f --dataplane web
+  nearside logs access --since 10m --status 5xx
+  nearside logs audit --since 7d -o json | jq -r .user.username
+  nearside logs --file /var/log/nearside/access/web.log --status 500-503`,
+		Args:      args(0, 1, "at most one of access, audit and dns"),
+		ValidArgs: []string{logAccess, logAudit, logDNS},
+	}
+	a.meshFlag(cmd)
+	cmd.Flags().Lookup("mesh").Usage = "mesh, with --dataplane; without it all (default of --dataplane: default)"
+	flags := cmd.Flags()
+	flags.BoolVarP(&f.follow, "follow", "f", false, "wait for more lines")
+	flags.StringVar(&f.since, "since", "", "leave out older lines: a duration or a time")
+	flags.StringVar(&f.dataplane, "dataplane", "", "read the access logs of one dataplane")
+	flags.StringVar(&f.status, "status", "", "show lines with these status codes alone")
+	flags.StringArrayVar(&f.fields, "status-field", nil, "field of JSON lines with the status code; repeatable")
+	flags.StringArrayVar(&f.files, "file", nil, "read this file, without an agent; repeatable")
+	a.completeDataplanes(cmd, "dataplane")
+	f.format = outputFlag(cmd, "text", "json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f.what = logAccess
+		if len(args) > 0 {
+			f.what = args[0]
+		}
+		if f.dataplane != "" || cmd.Flags().Changed("mesh") {
+			f.mesh = a.mesh
+		}
+		filter, err := f.filter()
+		if err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		paths := f.files
+		if len(paths) == 0 {
+			if paths, err = f.find(ctx, a); err != nil {
+				return err
+			}
+		}
+		return f.read(ctx, a, paths, filter)
+	}
+	return cmd
+}
+
+// filter reads the flags.
+func (f *logsFlags) filter() (*logread.Filter, error) {
+	switch {
+	case f.what == logDNS:
+		return nil, errors.New("this version keeps no DNS log")
+	case f.what != logAccess && f.what != logAudit:
+		return nil, usagef("%q is no log; one of access, audit, dns", f.what)
+	case f.what == logAudit && f.dataplane != "":
+		return nil, usagef("--dataplane is not possible with the audit log")
+	case f.what == logAudit && len(f.fields) > 0:
+		return nil, usagef("--status-field is not possible with the audit log")
+	case len(f.fields) > 0 && f.status == "":
+		return nil, usagef("--status-field says where the code stands that --status asks for; give that too")
+	case len(f.files) > 0 && f.dataplane != "":
+		return nil, usagef("--dataplane asks the agent which files to read, and --file names them; give one of them")
+	case len(f.files) > 0 && f.what == logAccess && f.mesh != "":
+		return nil, usagef("--mesh is not possible with --file: lines of access logs do not say whose they are")
+	}
+	filter := &logread.Filter{Audit: f.what == logAudit, Fields: f.fields}
+	if filter.Audit {
+		filter.Mesh = f.mesh
+	}
+	var err error
+	if f.since != "" {
+		if filter.Since, err = logread.ParseSince(f.since, time.Now()); err != nil {
+			return nil, usagef("--since %w", err)
+		}
+	}
+	if f.status != "" {
+		if filter.Codes, err = logread.ParseCodes(f.status); err != nil {
+			return nil, usagef("--status: %w", err)
+		}
+	}
+	for i, path := range f.files {
+		if path == "" || strings.HasSuffix(path, "/") {
+			return nil, usagef("--file %q is not the path of a file", path)
+		}
+		if strings.HasSuffix(path, ".gz") {
+			return nil, usagef("--file %s is a compressed file; name the file that it was rotated from, with which it is read", path)
+		}
+		if f.files[i], err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+	}
+	return filter, nil
+}
+
+// Bounds of what Envoys are asked to write before their logs are read.
+const (
+	flushMost = 16
+	flushWait = 2 * time.Second
+)
+
+// find asks the agent which files to read.
+func (f *logsFlags) find(ctx context.Context, a *app) ([]string, error) {
+	got, err := a.client().AccessLogs(ctx)
+	if err != nil {
+		var unreachable *client.UnreachableError
+		if errors.As(err, &unreachable) {
+			return nil, &hintedError{err, unreachable.Hint() + "; --file PATH reads a file without an agent"}
+		}
+		return nil, err
+	}
+	if f.what == logAudit {
+		if got.AuditFile == "" {
+			return nil, &exitError{err: &hintedError{errors.New("the audit log is for who may inspect everything"),
+				"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"}, code: exitPermission}
+		}
+		return []string{got.AuditFile}, nil
+	}
+	var paths, elsewhere []string
+	var open []*client.LogStream
+	writers := map[string][]string{}
+	for i := range got.Items {
+		s := &got.Items[i]
+		source := s.Kind == client.LogFIFO || s.Kind == client.LogReceiver
+		path, ok := strings.CutPrefix(s.Destination, "file ")
+		if source && ok {
+			from := s.Name
+			if s.Kind == client.LogFIFO {
+				from = s.Mesh + "/" + s.Dataplane
+			}
+			if !slices.Contains(writers[path], from) {
+				writers[path] = append(writers[path], from)
+			}
+		}
+		if f.mesh != "" && s.Mesh != f.mesh || f.dataplane != "" && s.Dataplane != f.dataplane {
+			continue
+		}
+		if s.Kind == client.LogFIFO && s.Open {
+			open = append(open, s)
+		}
+		switch {
+		case ok && !slices.Contains(paths, path):
+			paths = append(paths, path)
+		case !ok && source:
+			elsewhere = append(elsewhere, s.Destination)
+		}
+	}
+	slices.Sort(paths)
+	if n := len(elsewhere); n > 0 {
+		slices.Sort(elsewhere)
+		verb := "streams go elsewhere and are not read"
+		if n == 1 {
+			verb = "stream goes elsewhere and is not read"
+		}
+		printf(a.stderr, "%d %s: %s\n", n, verb, strings.Join(slices.Compact(elsewhere), ", "))
+	}
+	if len(paths) == 0 {
+		of := ""
+		switch {
+		case f.dataplane != "":
+			of = fmt.Sprintf(" of dataplane %s in mesh %s", f.dataplane, f.mesh)
+		case f.mesh != "":
+			of = " of mesh " + f.mesh
+		}
+		return nil, &hintedError{fmt.Errorf("there are no access logs%s in files of this agent", of),
+			"file backends of MeshAccessLog with rotation are written by the agent; --file PATH reads one that Envoy writes itself"}
+	}
+	if f.dataplane != "" {
+		for _, path := range paths {
+			if w := writers[path]; len(w) > 1 {
+				printf(a.stderr, "%s has the lines of others too: %s\n", path, strings.Join(w, ", "))
+			}
+		}
+	}
+	f.flush(ctx, a, open)
+	return paths, nil
+}
+
+// flush has Envoys write what they hold. One that does not is read as far as it has written.
+func (f *logsFlags) flush(ctx context.Context, a *app, streams []*client.LogStream) {
+	asked := map[[2]string]bool{}
+	for _, s := range streams {
+		key := [2]string{s.Mesh, s.Dataplane}
+		if asked[key] || len(asked) == flushMost {
+			continue
+		}
+		asked[key] = true
+		if err := a.quick(flushWait).FlushLogs(ctx, s.Mesh, s.Dataplane); err != nil {
+			printf(a.stderr, "the last lines of %s/%s may be missing: %v\n", s.Mesh, s.Dataplane, err)
+		}
+	}
+}
+
+// read shows the lines of files. Of several that cannot be read, one that may not be decides on the exit code.
+func (f *logsFlags) read(ctx context.Context, a *app, paths []string, filter *logread.Filter) error {
+	var failed error
+	err := logread.Read(ctx, logread.Options{
+		Paths: paths, Follow: f.follow, Filter: *filter, JSON: *f.format == "json", Escape: toTerminal(a.stdout), Out: verbatim(a.stdout),
+		Note: func(text string) { printLine(a.stderr, text) },
+		Failed: func(path string, err error) {
+			err = unreadable(path, err, f.what)
+			if failed != nil && exitCode(err) == exitPermission {
+				failed, err = err, failed
+			}
+			if failed == nil {
+				failed = err
+				return
+			}
+			report(a.stderr, err)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// toTerminal reports whether standard output is one.
+func toTerminal(w io.Writer) bool {
+	if c, ok := verbatim(w).(*checkedWriter); ok {
+		w = c.w
+	}
+	return terminal(w)
+}
+
+// unreadable explains why a file cannot be read.
+func unreadable(path string, err error, what string) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return &exitError{err: &hintedError{fmt.Errorf("%s: permission denied", path),
+			"run the command as root, or become a member of the group that may read the file" + groupOf(path) + " and log in again"}, code: exitPermission}
+	case errors.Is(err, fs.ErrNotExist) && what == logAudit:
+		return &hintedError{fmt.Errorf("%s: there is no such file", path), "an agent whose auditLog.profile is None writes no audit log; nearside status says more"}
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: there is no such file", path)
+	}
+	return fmt.Errorf("%s: %w", path, reason(err))
+}
+
+// groupOf names the group of a file or of the nearest directory above it that can be looked at.
+func groupOf(path string) string {
+	for ; path != "/" && path != "."; path = filepath.Dir(path) {
+		info, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Gid != 0 {
+			return fmt.Sprintf(" (gid %d)", st.Gid)
+		}
+		break
+	}
+	return ""
+}
