@@ -3,12 +3,18 @@ package accesslog
 import (
 	"bytes"
 	"context"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(killVariable); path != "" {
+		os.Exit(receiveUntilKilled(path))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // collector is a Destination that keeps what it gets.
 type collector struct {
