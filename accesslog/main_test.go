@@ -16,6 +16,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("ACCESSLOG_TEST_HOLDER"); dir != "" {
 		os.Exit(holdUntilIdle(dir))
 	}
+	if path := os.Getenv(killVariable); path != "" {
+		os.Exit(receiveUntilKilled(path))
+	}
 	goleak.VerifyTestMain(m)
 }
 
