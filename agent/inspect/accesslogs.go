@@ -71,11 +71,10 @@ func logLines(streams []LogStream) *LogLines {
 	out := &LogLines{Streams: len(streams), Dropped: map[string]uint64{}}
 	for i := range streams {
 		s := &streams[i]
-		source := s.Kind == LogFIFO || s.Kind == LogReceiver
-		if source || s.Kind == LogOTLP {
+		if s.Kind == LogFIFO || s.Kind == LogReceiver || s.Kind == LogOTLP {
 			out.Read += s.In
 		}
-		if !source {
+		if s.Kind != LogFIFO { // whose lines the stream of the file or collector has written
 			out.Written += s.Written
 		}
 		out.Spooled += s.Spooled
