@@ -216,7 +216,7 @@ func TestConfigUnbuilt(t *testing.T) {
 		"gossip.cluster=east":        "gossip.cluster: east is not supported yet",
 		"trust.mode=enforce":         "trust.mode: enforce is not supported yet: this version checks no signatures; remove the key",
 		"trust.file=/t":              "trust.file: /t is not supported yet",
-		"dns.listen=": "", "dns.upstreams=": "", "dns.cacheSize=10000": "", "accessLog.receivers=[]": "", "auditLog.profile=None": "", "auditLog.maxFiles=10": "",
+		"dns.listen=":                "", "dns.upstreams=": "", "dns.cacheSize=10000": "", "accessLog.receivers=[]": "", "auditLog.profile=None": "", "auditLog.maxFiles=10": "",
 		"gossip.bind=": "", "gossip.cluster=default": "", "trust.mode=off": "",
 	} {
 		_, _, got := agenttest.LoadConfig(t, "", nil, []string{set})
