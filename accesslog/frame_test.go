@@ -184,7 +184,7 @@ func TestLongestLine(t *testing.T) {
 // TestLinesWithoutMemory: where memory is used up, lines longer than a base buffer are stored in pieces, and nothing is
 // lost. All of it is given back.
 func TestLinesWithoutMemory(t *testing.T) {
-	const size = 300 << 10
+	const size = 100 << 10
 	memory := newMemory(size)
 	count := &counters{}
 	to := &collector{}

@@ -56,6 +56,7 @@ type Receiver struct {
 	opts   ReceiverOptions
 	log    *slog.Logger
 	memory *memory
+	large  limiter
 	count  counters
 
 	open                                 atomic.Int64
@@ -95,7 +96,7 @@ func NewReceiver(o ReceiverOptions) (*Receiver, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Receiver{opts: o, log: o.Log, memory: newMemory(o.Memory), conns: map[*conn]struct{}{}}, nil
+	return &Receiver{opts: o, log: o.Log, memory: newMemory(o.Memory), large: newLimiter(), conns: map[*conn]struct{}{}}, nil
 }
 
 // Run takes connections until ctx ends. Then it takes no more, tells those that are open to end by closing its side of them,

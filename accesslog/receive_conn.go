@@ -27,7 +27,7 @@ type conn struct {
 }
 
 func newConn(r *Receiver, c net.Conn) *conn {
-	s := &conn{r: r, peer: c, lines: lines{to: r.opts.To, count: &r.count, max: r.opts.MaxLine, memory: r.memory}}
+	s := &conn{r: r, peer: c, lines: lines{to: r.opts.To, count: &r.count, max: r.opts.MaxLine, memory: r.memory, large: r.large}}
 	if sc, ok := c.(syscall.Conn); ok {
 		s.raw, _ = sc.SyscallConn() // without it, conn is read
 	}

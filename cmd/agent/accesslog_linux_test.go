@@ -321,7 +321,7 @@ func TestAccessLogCounters(t *testing.T) {
 		t.Errorf("the collector that is away: %+v", f)
 	}
 	text := w.metrics()
-	for _, want := range []string{`nearside_log_records_total{kind="fifo"} 600`, `nearside_log_records_written_total{kind="file"} 300`} {
+	for _, want := range []string{`nearside_log_records_total{kind="fifo",receiver=""} 600`, `nearside_log_records_written_total{kind="file",receiver=""} 300`} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in the metrics", want)
 		}

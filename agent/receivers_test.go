@@ -1,0 +1,111 @@
+package agent_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+)
+
+// sendLines sends text over a connection and waits until the agent has read it.
+func sendLines(t *testing.T, network, address, text string) {
+	t.Helper()
+	c, err := net.Dial(network, address)
+	agenttest.Do(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, text)
+	agenttest.Do(t, err, c.(interface{ CloseWrite() error }).CloseWrite())
+	_, _ = io.Copy(io.Discard, c)
+}
+
+// received waits until the receivers have stored as many lines each.
+func received(t *testing.T, r *agenttest.Running, want ...uint64) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	agenttest.Await(t, fmt.Sprintf("%v lines are stored", want), tick.C, func() bool {
+		for i, s := range r.Receivers() {
+			if s.Written != want[i] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestReceivers: lines over TCP and over a unix socket are in their files, counted, and there after the end.
+func TestReceivers(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	r := agenttest.Up(t, dir, agent.Deps{}, `accessLog.receivers=[{name: tcp, address: "127.0.0.1:0", file: tcp/a.log}, {name: local, address: "unix:in.sock", file: local.log, mode: "0600", group: ""}]`)
+	sendLines(t, "tcp", r.Receivers()[0].Address, "one\ntwo\r\nhalf")
+	sendLines(t, "unix", filepath.Join(dir, "run", "in.sock"), "three\n")
+	received(t, r, 3, 1)
+	if st, err := os.Stat(filepath.Join(dir, "run", "in.sock")); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", st, err)
+	}
+	_, metrics := r.Request("GET", "http://nearside/metrics", "")
+	for _, want := range []string{`nearside_log_records_total{receiver="tcp"} 3`, `nearside_log_records_total{receiver="local"} 1`, "nearside_log_bytes_total 20",
+		"nearside_log_file_bytes 20", `nearside_log_rotations_total{cause="size"} 0`} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("%s is not in /metrics", want)
+		}
+	}
+	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 || !strings.Contains(body, "all receivers store what comes") {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	open, err := net.Dial("tcp", r.Receivers()[0].Address)
+	agenttest.Do(t, err)
+	defer open.Close()
+	_, err = io.WriteString(open, "last\n")
+	agenttest.Do(t, err)
+	go func() {
+		_, _ = open.Read(make([]byte, 1)) // the agent tells its end
+		open.Close()
+	}()
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+	for file, want := range map[string]string{"tcp/a.log": "one\ntwo\r\nhalf\nlast\n", "local.log": "three\n"} {
+		got, err := os.ReadFile(filepath.Join(dir, "logs", file))
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", file, got, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "run", "in.sock")); err == nil {
+		t.Error("the socket is still there")
+	}
+}
+
+// TestReceiverThatCannotBeOpened: a directory that is a symbolic link, and a port in use, degrade the agent and do not stop it. Once
+// they are as they should be, lines are received.
+func TestReceiverThatCannotBeOpened(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755), os.Mkdir(filepath.Join(dir, "logs"), 0o750), os.Symlink(t.TempDir(), filepath.Join(dir, "logs", "link")))
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	agenttest.Do(t, err)
+	defer taken.Close()
+	r := agenttest.Up(t, dir, agent.Deps{}, fmt.Sprintf(`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: link/a.log}, {name: b, address: "%s", file: b.log},
+		{name: c, address: "127.0.0.2:0", file: c.log, tls: {cert: no, key: no}}]`, taken.Addr()))
+	status, body := r.Request("GET", "http://nearside/readyz?verbose", "")
+	for _, want := range []string{"receiver a: file: ", "link is a symbolic link", "receiver b: address: ", "address already in use", "receiver c: tls.cert and tls.key: "} {
+		if status != 200 || !strings.Contains(body, want) {
+			t.Errorf("/readyz: %d, %q is not in %s", status, want, body)
+		}
+	}
+	agenttest.Do(t, os.Remove(filepath.Join(dir, "logs", "link")), taken.Close())
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	agenttest.Await(t, "both are received", tick.C, func() bool { return r.Receivers()[0].Health == "" && r.Receivers()[1].Health == "" })
+	for _, s := range r.Receivers()[:2] {
+		sendLines(t, "tcp", s.Address, "line\n")
+	}
+	received(t, r, 1, 1, 0)
+}
