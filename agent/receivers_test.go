@@ -52,13 +52,13 @@ func TestReceivers(t *testing.T) {
 		t.Errorf("the socket: %v, %v", st, err)
 	}
 	_, metrics := r.Request("GET", "http://nearside/metrics", "")
-	for _, want := range []string{`nearside_log_records_total{receiver="tcp"} 3`, `nearside_log_records_total{receiver="local"} 1`, "nearside_log_bytes_total 20",
+	for _, want := range []string{`nearside_log_records_total{kind="receiver",receiver="tcp"} 3`, `nearside_log_records_total{kind="receiver",receiver="local"} 1`, `nearside_log_bytes_total{kind="receiver",receiver="tcp"} 13`,
 		"nearside_log_file_bytes 20", `nearside_log_rotations_total{cause="size"} 0`} {
 		if !strings.Contains(metrics, want+"\n") {
 			t.Errorf("%s is not in /metrics", want)
 		}
 	}
-	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 || !strings.Contains(body, "all receivers store what comes") {
+	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 || !strings.Contains(body, "all lines go where they are to go") {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
 	open, err := net.Dial("tcp", r.Receivers()[0].Address)
