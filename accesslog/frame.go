@@ -58,7 +58,7 @@ func (l *lines) fill(read func([]byte) (int, error)) (int, error) {
 	l.count.bytesIn.Add(uint64(n))
 	if i := bytes.LastIndexByte(room[:n], '\n'); i >= 0 {
 		l.cut = l.end + i + 1
-		l.whole = uint64(bytes.Count(room[:i+1], newline))
+		l.whole = countLines(room[:i+1])
 		l.count.in.Add(l.whole)
 		l.long = false
 	}
@@ -72,6 +72,9 @@ func (l *lines) fill(read func([]byte) (int, error)) (int, error) {
 }
 
 var newline = []byte{'\n'}
+
+// countLines is how many lines end in a batch.
+func countLines(batch []byte) uint64 { return uint64(bytes.Count(batch, newline)) } // #nosec G115 -- not negative
 
 // makeRoom takes a buffer, or a larger one for a source that fills it. At least one byte is free after it.
 func (l *lines) makeRoom() {
@@ -202,7 +205,7 @@ func (l *lines) handOn(ctx context.Context, end int) error {
 		if n > 0 {
 			done := l.whole
 			if l.from+n < l.cut {
-				done = uint64(bytes.Count(batch[:n], newline))
+				done = countLines(batch[:n])
 			}
 			lost := min(uint64(max(dropped, 0)), done)
 			l.count.written.Add(done - lost)

@@ -83,7 +83,7 @@ func (g *gate) Write(_ context.Context, batch []byte) (int, error) {
 func (g *gate) handOn(ctx context.Context, to Destination, batch []byte) (int, error) {
 	n, dropped, err := write(ctx, to, batch)
 	if n > 0 {
-		done := uint64(bytes.Count(batch[:n], newline))
+		done := countLines(batch[:n])
 		lost := min(uint64(max(dropped, 0)), done)
 		g.count.written.Add(done - lost)
 		if lost > 0 {
@@ -122,7 +122,7 @@ func (g *gate) keep(batch []byte) {
 		g.count.spooled.Store(g.spool.Lines())
 	}
 	if dropped > 0 {
-		n := uint64(bytes.Count(batch[len(batch)-dropped:], newline))
+		n := countLines(batch[len(batch)-dropped:])
 		g.count.drop(why, n)
 		g.health = fmt.Sprintf("lines are dropped (%s): their destination has taken none since %s (%v); free space there", why, g.since.UTC().Format(time.RFC3339), g.cause)
 	}
@@ -256,7 +256,7 @@ func (g *gate) stop(why Cause) (dropped uint64) {
 				continue
 			}
 		}
-		n := uint64(bytes.Count(b[len(b)-lost:], newline))
+		n := countLines(b[len(b)-lost:])
 		g.count.drop(cause, n)
 		dropped += n
 	}

@@ -1,7 +1,6 @@
 package accesslog
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -294,6 +293,3 @@ func (b *backlog) stats(now time.Time) Stats {
 	}
 	return s
 }
-
-// countLines counts the lines of a batch.
-func countLines(batch []byte) uint64 { return uint64(bytes.Count(batch, []byte{'\n'})) } // #nosec G115 -- not negative

@@ -194,8 +194,6 @@ func TestEDNS(t *testing.T) {
 				m.IsEdns0().Option = append(m.IsEdns0().Option, &mdns.EDNS0_LOCAL{Code: 65001, Data: []byte("x")})
 			}
 		}, "many.mesh.", mdns.TypeA)
-		wire, _ := r.Pack()
-		_ = wire
 		if r.Truncated != tc.truncated || !tc.truncated && len(r.Answer) != maxAddrs {
 			t.Errorf("size %d, tcp %v: truncated %v with %d records", tc.size, tc.tcp, r.Truncated, len(r.Answer))
 		}

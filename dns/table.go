@@ -146,7 +146,6 @@ type match struct {
 	outcome outcome
 	records rrset
 	suffix  int // where the name of the SOA begins in the name asked for: the owned suffix, else the name itself
-	own     bool
 }
 
 // lookup answers a question for a view; nil is one that sees everything.
@@ -156,7 +155,7 @@ func (t *Table) lookup(q *query, v *View) (m match) {
 	}
 	at := t.get(q.key())
 	suffix, owned := t.owner(q)
-	m.suffix, m.own = suffix, owned
+	m.suffix = suffix
 	if at.ok() && at.e.flags&flagHost != 0 && !v.sees(at.e.group) {
 		at = found{}
 	}

@@ -35,14 +35,20 @@ func logsTo(text string) func(string) bool {
 	return func(dump string) bool { return strings.Contains(dump, text) }
 }
 
-// TestAccessLogSurvivesTheAgent restarts and kills the agent under load: each line is in the rotated files exactly once.
-// NEARSIDE_LOG_RESTARTS, NEARSIDE_LOG_KILLS and NEARSIDE_LOG_AWAY (requests while the agent is away) make it longer.
-func TestAccessLogSurvivesTheAgent(t *testing.T) {
+// loggingToFile is an agent with an Envoy whose requests are in the rotated file web.log.
+func loggingToFile(t *testing.T) *logging {
 	w := newLogging(t)
 	w.log(w.file("web.log"))
 	w.start()
 	w.startEnvoy()
 	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	return w
+}
+
+// TestAccessLogSurvivesTheAgent restarts and kills the agent under load: each line is in the rotated files exactly once.
+// NEARSIDE_LOG_RESTARTS, NEARSIDE_LOG_KILLS and NEARSIDE_LOG_AWAY (requests while the agent is away) make it longer.
+func TestAccessLogSurvivesTheAgent(t *testing.T) {
+	w := loggingToFile(t)
 	w.hold()
 	away := int64(times(t, "NEARSIDE_LOG_AWAY", 300))
 	stop := w.load("a", 1500)
@@ -70,11 +76,7 @@ func repeat(s syscall.Signal, n int) (out []syscall.Signal) {
 // TestAccessLogAfterAFullPipe kills the Envoy while it is in the middle of a line, since nobody reads: all lines of the next Envoy
 // are whole.
 func TestAccessLogAfterAFullPipe(t *testing.T) {
-	w := newLogging(t)
-	w.log(w.file("web.log"))
-	w.start()
-	w.startEnvoy()
-	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	w := loggingToFile(t)
 	w.hold()
 	w.kill(syscall.SIGKILL)
 	w.requests("a", 6000) // 1.5 MB
@@ -142,11 +144,7 @@ func TestAccessLogDeadBackend(t *testing.T) {
 
 // TestAccessLogWhenEnvoyStops: the requests and connections that are open when Envoy ends are in the file.
 func TestAccessLogWhenEnvoyStops(t *testing.T) {
-	w := newLogging(t)
-	w.log(w.file("web.log"))
-	w.start()
-	w.startEnvoy()
-	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	w := loggingToFile(t)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := w.request(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "a", "/slow")
@@ -167,11 +165,7 @@ func TestAccessLogWhenEnvoyStops(t *testing.T) {
 
 // TestAccessLogPolicyRemoved removes the policy under load: what was answered before is in the file, no line is torn, and no request fails.
 func TestAccessLogPolicyRemoved(t *testing.T) {
-	w := newLogging(t)
-	w.log(w.file("web.log"))
-	w.start()
-	w.startEnvoy()
-	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	w := loggingToFile(t)
 	stop := w.load("a", 500)
 	w.more(300)
 	before := w.sent.Load() - 8 // those of the clients that are under way are not answered yet
@@ -350,11 +344,7 @@ func TestAccessLogCounters(t *testing.T) {
 // TestAccessLogFollow follows the log of a proxy while its Envoy writes and the file is rotated: each line is shown once, until the command
 // is ended.
 func TestAccessLogFollow(t *testing.T) {
-	w := newLogging(t)
-	w.log(w.file("web.log"))
-	w.start()
-	w.startEnvoy()
-	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	w := loggingToFile(t)
 	w.requests("a", 100)
 	path, err := exec.LookPath("nearside")
 	agenttest.Do(t, err)
