@@ -32,6 +32,7 @@ type logging struct {
 	uid    int // of the Envoy
 	sent   atomic.Int64
 	served *http.Server
+	slow   atomic.Int32 // requests that the service does not answer
 
 	agent *exec.Cmd
 	said  *lockedBuffer
@@ -59,6 +60,7 @@ func newLogging(t *testing.T) *logging {
 	agenttest.Do(t, err)
 	w.served = &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
+			w.slow.Add(1)
 			<-r.Context().Done()
 		}
 		io.WriteString(rw, "ok")
