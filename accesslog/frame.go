@@ -29,7 +29,6 @@ type lines struct {
 	count  *counters
 	max    int     // bytes of a line without its LF; 0: DefaultMaxLine
 	memory *memory // of several sources; nil: of this one alone, bounded by max
-	large  limiter // nil: none
 
 	buf   *buffer // nil while nothing is held
 	from  int     // what is before has been handed on
@@ -75,6 +74,9 @@ var newline = []byte{'\n'}
 
 // countLines is how many lines end in a batch.
 func countLines(batch []byte) uint64 { return uint64(bytes.Count(batch, newline)) } // #nosec G115 -- not negative
+
+// flows reports whether the next fill takes a large buffer.
+func (l *lines) flows() bool { return l.fast && l.size() < min(flowBuffer, l.longest()+1) }
 
 // makeRoom takes a buffer, or a larger one for a source that fills it. At least one byte is free after it.
 func (l *lines) makeRoom() {
@@ -170,35 +172,8 @@ func (l *lines) cutPiece(ctx context.Context) error {
 	return err
 }
 
-// limiter lets few sources at a time hand on large batches, in the order of their arrival. Without it the one line of a quiet source
-// would wait at the destination until each of the others has written as much as it may.
-type limiter chan struct{}
-
-// mostLarge is how many large batches may be at the destination: one is written, and others are ready when it is done.
-const mostLarge = 4
-
-func newLimiter() limiter { return make(limiter, mostLarge) }
-
-// enter waits until a batch may be handed on. The function that it returns says that it was.
-func (g limiter) enter(ctx context.Context, size int) (func(), error) {
-	if g == nil || size < baseBuffer/2 {
-		return func() {}, nil
-	}
-	select {
-	case g <- struct{}{}:
-		return func() { <-g }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // handOn writes lines up to an end.
 func (l *lines) handOn(ctx context.Context, end int) error {
-	leave, err := l.large.enter(ctx, end-l.from)
-	if err != nil {
-		return err
-	}
-	defer leave()
 	for l.from < end {
 		batch := l.buf.bytes[l.from:end]
 		n, dropped, err := write(ctx, l.to, batch)

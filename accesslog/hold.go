@@ -12,5 +12,4 @@ type noHolder struct{}
 
 func (noHolder) Hold(string, *os.File) error { return nil }
 func (noHolder) Release(string) error        { return nil }
-func (noHolder) Held() ([]string, error)     { return nil, nil }
-func (noHolder) String() string              { return "nobody" }
+func (noHolder) By(string) string            { return "" }

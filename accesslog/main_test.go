@@ -13,8 +13,8 @@ func TestMain(m *testing.M) {
 	if arg := os.Getenv("ACCESSLOG_TEST_READER"); arg != "" {
 		os.Exit(readUntilKilled(arg))
 	}
-	if dir := os.Getenv("ACCESSLOG_TEST_HOLDER"); dir != "" {
-		os.Exit(holdUntilIdle(dir))
+	if arg := os.Getenv("ACCESSLOG_BENCH_WRITER"); arg != "" {
+		os.Exit(writeAsEnvoy(arg))
 	}
 	if path := os.Getenv(killVariable); path != "" {
 		os.Exit(receiveUntilKilled(path))

@@ -40,13 +40,11 @@ type PipesOptions struct {
 	// Reopen asks the processes of an owner to open their logs anew (Envoy: POST /reopen_logs), since one of its FIFOs was
 	// missing or replaced. Their lines are not lost until they do. It is called by Set and Run and must not block; nil: nobody asks.
 	Reopen func(owner string)
-	// Spool keeps lines of a FIFO on disk while their destination waits and memory is used up; nil: they are dropped.
-	Spool func(path string) (PipeSpool, error)
 
 	MaxPipes    int           // in all; 0: 1024
 	MaxPerOwner int           // 0: 64
 	MaxLine     int           // the longest line that is stored whole; 0: DefaultMaxLine
-	MaxMemory   int           // bytes that wait in memory for one destination; 0: 4 MiB
+	MaxMemory   int           // bytes that wait in memory for one destination, before lines are dropped; 0: 4 MiB
 	Rest        time.Duration // between two reads of a FIFO that has few lines; 0: 100 ms
 	// Slow is how long a destination may wait until lines are kept in memory instead; 0: 200 ms.
 	Slow time.Duration
@@ -58,26 +56,12 @@ type PipesOptions struct {
 	StopTimeout time.Duration
 }
 
-// PipeSpool keeps the lines of one FIFO on disk, first in, first out. Its methods are called one at a time.
-type PipeSpool interface {
-	// Append adds whole lines. It returns how many of the bytes it has not kept, counted from the end, and why.
-	Append(batch []byte) (dropped int, why Cause)
-	// Next returns the oldest lines, or nothing. They stay until Done.
-	Next() ([]byte, error)
-	// Done removes the first n bytes of what Next has returned.
-	Done(n int) error
-	// Lines and Bytes are what is kept.
-	Lines() uint64
-	Bytes() uint64
-	Close() error
-}
-
 // PipeStats are the counts and the state of one FIFO.
 type PipeStats struct {
 	Stats
 	Owner   string            `json:"owner"`
 	Labels  map[string]string `json:"labels,omitempty"`
-	Holder  string            `json:"holder"`            // who keeps it open while this process is away
+	Holder  string            `json:"holder"`            // who keeps it open while this process is away; "" for nobody
 	Writer  bool              `json:"writer"`            // a process has it open for writing
 	Wanted  bool              `json:"wanted"`            // false: it is removed once nobody writes it
 	Size    int               `json:"size"`              // bytes that fit into it
@@ -87,14 +71,12 @@ type PipeStats struct {
 // Holder keeps FIFOs open while this process is away, so that a process that writes into them neither waits in open(2) nor
 // gets EPIPE. Its methods may be called at the same time.
 type Holder interface {
-	// Hold keeps a FIFO open until Release. f is open for reading and stays open until Release has returned. Holding again
+	// Hold keeps a FIFO open until Release. f is open for reading, and may be closed when Hold has returned. Holding again
 	// under a path that is held replaces what was held.
 	Hold(path string, f *os.File) error
 	Release(path string) error
-	// Held returns the paths that are held, sorted, also those of an earlier process.
-	Held() ([]string, error)
-	// String says who holds, for a status.
-	String() string
+	// By says who holds a FIFO, for a status; "" for nobody.
+	By(path string) string
 }
 
 // Defaults of PipesOptions.

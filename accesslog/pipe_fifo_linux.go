@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // pipeSize is what a FIFO is made to hold, where the kernel lets it.
@@ -24,8 +26,15 @@ type fifo struct {
 	capacity int
 	copies   *scratch
 	l        lines
-	pending  int // bytes at the front that l has, and that are not taken out yet
-	exact    int // bytes that are read without regard to the ends of lines; 0: none
+	pending  int  // bytes at the front that l has, and that are not taken out yet
+	peeked   int  // bytes that the last peek has seen
+	seen     bool // all that was there has been seen by the last step
+	left     int  // bytes that were in it when it was last read to the end
+	ended    bool // it had no writer then
+	exact    int  // bytes that are read without regard to the ends of lines; 0: none
+
+	note      *note // nil: what was being written at a kill is written again
+	recovered bool  // the note of an earlier process is done with
 }
 
 // openFIFO opens the FIFO of a name for reading. It never waits for a writer.
@@ -76,6 +85,7 @@ func openNoFollow(dir int, name string) (int, error) {
 
 func (f *fifo) close() {
 	f.l.release()
+	f.note.close()
 	unix.Close(f.fd)
 }
 
@@ -106,7 +116,7 @@ func (f *fifo) drain(ctx context.Context, limit int) (int, error) {
 	for {
 		n, err := f.step(ctx)
 		moved += n
-		if err != nil || n == 0 {
+		if err != nil || n == 0 || f.seen {
 			if err == nil {
 				var m int
 				m, err = f.endHalfLine(ctx)
@@ -116,19 +126,33 @@ func (f *fifo) drain(ctx context.Context, limit int) (int, error) {
 			return moved, err
 		}
 		if moved >= limit {
+			f.left, f.ended = f.size(), !f.written()
 			return moved, nil
 		}
 	}
 }
 
-// step reads once, hands on, and takes out what was handed on.
+// step reads once, hands on, and takes out what was handed on. It notes whether it has seen all that there was.
 func (f *fifo) step(ctx context.Context) (int, error) {
 	f.pending = 0
+	size := f.size()
+	if f.seen = size == 0; f.seen {
+		return 0, nil
+	}
+	if size >= baseBuffer {
+		f.l.fast = true // one large read costs less than several
+	}
+	aligned := f.l.end == 0 // what is handed on is the front of the FIFO
 	if _, err := f.l.fill(f.peek); err != nil && !errors.Is(err, errHeld) {
 		return 0, err
 	}
+	f.seen = f.peeked >= size
 	if f.pending == 0 {
 		return 0, nil
+	}
+	if f.note != nil && aligned && f.l.cut <= quantum {
+		ctx = rotation.WithNote(ctx, f.note.set)
+		defer f.note.clear() // only now is the front another one
 	}
 	if err := f.l.flush(ctx); err != nil {
 		return 0, err
@@ -143,14 +167,14 @@ func (f *fifo) peek(room []byte) (int, error) {
 		room = room[:f.exact]
 	}
 	n, err := f.copies.peek(f.fd, room)
-	if n <= 0 || err != nil {
+	if f.peeked = max(n, 0); n <= 0 || err != nil {
 		return 0, err
 	}
 	if f.exact == 0 {
 		if i := bytes.LastIndexByte(room[:n], '\n'); i >= 0 {
 			n = i + 1
-		} else if n < len(room) && n < f.capacity/4 {
-			return 0, nil // a full FIFO holds at least half of its capacity
+		} else if size := f.size(); n < len(room) && size < f.capacity/4 && (size <= n || n < f.copies.size/2) {
+			return 0, nil // the line is not long, and the rest of it is to come: a full FIFO holds at least half of its capacity
 		}
 	}
 	f.pending = n
@@ -160,9 +184,11 @@ func (f *fifo) peek(room []byte) (int, error) {
 // endHalfLine hands on what a writer has left behind that ended within a line.
 func (f *fifo) endHalfLine(ctx context.Context) (int, error) {
 	n := f.size()
-	if n == 0 && f.l.end == 0 || f.written() || f.size() != n {
+	f.left, f.ended = n, !f.written()
+	if n == 0 && f.l.end == 0 || !f.ended || f.size() != n {
 		return 0, nil // one who writes, or wrote meanwhile
 	}
+	f.left = 0
 	// Nobody else reads, so nothing was written since the first look: at the second nobody was there to go on with these bytes.
 	moved := 0
 	defer func() { f.exact = 0 }()
@@ -200,6 +226,7 @@ func (f *fifo) take(n int) error {
 type scratch struct {
 	mu         sync.Mutex
 	r, w, null int
+	size       int // bytes that fit into it, if it takes whole pages
 }
 
 func newScratch() (*scratch, error) {
@@ -222,6 +249,7 @@ func (s *scratch) open() error {
 	}
 	s.r, s.w = p[0], p[1]
 	_, _ = unix.FcntlInt(uintptr(s.w), unix.F_SETPIPE_SZ, flowBuffer) // a smaller one works too
+	s.size, _ = unix.FcntlInt(uintptr(s.w), unix.F_GETPIPE_SZ, 0)
 	return nil
 }
 

@@ -9,9 +9,9 @@ import (
 )
 
 // gate stands between the reader of a FIFO and its destination. It always takes what it is given: while the destination
-// waits, lines go to memory, then to a spool, then they are dropped and counted, so that the FIFO is read on.
+// waits, lines go to memory, then they are dropped and counted, so that the FIFO is read on.
 type gate struct {
-	count   counters // written, spooled and dropped; what came in is counted by the reader
+	count   counters // written and dropped; what came in is counted by the reader
 	slow    time.Duration
 	most    int                              // bytes in memory
 	run     func(func(context.Context)) bool // false: not now
@@ -20,14 +20,12 @@ type gate struct {
 	mu       sync.Mutex
 	to       Destination
 	changed  chan struct{} // closed when to is replaced
-	queue    [][]byte      // older than what is spooled
+	queue    [][]byte      // oldest first
 	bytes    int
 	waiting  bool // lines wait: all new ones go behind them
 	draining bool // a goroutine hands them on
 	since    time.Time
 	cause    error
-	spool    PipeSpool
-	spoolErr error
 	health   string // of a loss, until the destination takes lines again
 	stopped  bool
 }
@@ -55,14 +53,14 @@ func (g *gate) destination() Destination {
 }
 
 // Write takes all of the lines. It waits for the destination no longer than slow, and not at all while others wait.
-func (g *gate) Write(_ context.Context, batch []byte) (int, error) {
+func (g *gate) Write(from context.Context, batch []byte) (int, error) {
 	g.mu.Lock()
 	to, waiting := g.to, g.waiting
 	g.mu.Unlock()
 	n := 0
 	var err error
 	if !waiting {
-		ctx, cancel := context.WithTimeout(context.Background(), g.slow)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(from), g.slow) // which has the note of the FIFO
 		n, err = g.handOn(ctx, to, batch)
 		cancel()
 		if n == len(batch) {
@@ -101,8 +99,7 @@ func (g *gate) keep(batch []byte) {
 	if len(batch) == 0 {
 		return
 	}
-	spooled := g.spool != nil && g.spool.Lines() > 0
-	if fits := g.most - g.bytes; !spooled && fits > 0 {
+	if fits := g.most - g.bytes; fits > 0 {
 		n := len(batch)
 		if n > fits {
 			n = bytes.LastIndexByte(batch[:fits], '\n') + 1
@@ -116,16 +113,8 @@ func (g *gate) keep(batch []byte) {
 	if len(batch) == 0 {
 		return
 	}
-	dropped, why := len(batch), CauseDiskFull
-	if g.spool != nil && !g.stopped {
-		dropped, why = g.spool.Append(batch)
-		g.count.spooled.Store(g.spool.Lines())
-	}
-	if dropped > 0 {
-		n := countLines(batch[len(batch)-dropped:])
-		g.count.drop(why, n)
-		g.health = fmt.Sprintf("lines are dropped (%s): their destination has taken none since %s (%v); free space there", why, g.since.UTC().Format(time.RFC3339), g.cause)
-	}
+	g.count.drop(CauseDiskFull, countLines(batch))
+	g.health = fmt.Sprintf("lines are dropped (%s): their destination has taken none since %s (%v); free space there", CauseDiskFull, g.since.UTC().Format(time.RFC3339), g.cause)
 }
 
 // startDraining starts what hands on the lines that wait. g.mu is held.
@@ -135,13 +124,10 @@ func (g *gate) startDraining() {
 	}
 }
 
-// resume hands on what an earlier process has spooled.
+// resume hands on what waits since before Run.
 func (g *gate) resume() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.spool != nil && g.spool.Lines() > 0 && !g.waiting {
-		g.waiting, g.since = true, time.Now()
-	}
 	if g.waiting {
 		g.startDraining()
 	}
@@ -157,7 +143,7 @@ func (g *gate) drain(ctx context.Context) {
 	wait := firstRetry
 	for {
 		g.mu.Lock()
-		batch, spooled := g.oldest()
+		batch := g.oldest()
 		to, changed := g.to, g.changed
 		if batch == nil {
 			g.draining, g.waiting, g.health, g.cause = false, false, "", nil
@@ -172,7 +158,7 @@ func (g *gate) drain(ctx context.Context) {
 		n, err := g.handOn(try, to, batch)
 		cancel()
 		g.mu.Lock()
-		g.done(n, spooled)
+		g.done(n)
 		if err != nil {
 			g.cause = err
 		}
@@ -200,37 +186,25 @@ func (g *gate) drain(ctx context.Context) {
 }
 
 // oldest returns what has waited longest, nil where nothing waits. g.mu is held.
-func (g *gate) oldest() (batch []byte, spooled bool) {
-	if len(g.queue) > 0 {
-		return g.queue[0], false
+func (g *gate) oldest() []byte {
+	if len(g.queue) == 0 {
+		return nil
 	}
-	if g.spool == nil {
-		return nil, false
-	}
-	batch, err := g.spool.Next()
-	g.spoolErr = err
-	g.count.spooled.Store(g.spool.Lines())
-	if len(batch) == 0 {
-		return nil, false
-	}
-	return batch, true
+	return g.queue[0]
 }
 
 // done removes the first n bytes of the oldest. g.mu is held.
-func (g *gate) done(n int, spooled bool) {
+func (g *gate) done(n int) {
 	switch {
 	case n == 0:
-	case spooled:
-		g.spoolErr = g.spool.Done(n)
-		g.count.spooled.Store(g.spool.Lines())
+		return
 	case n == len(g.queue[0]):
 		g.queue[0] = nil
 		g.queue = g.queue[1:]
-		g.bytes -= n
 	default:
 		g.queue[0] = g.queue[0][n:]
-		g.bytes -= n
 	}
+	g.bytes -= n
 }
 
 // idle reports whether nothing waits.
@@ -240,7 +214,7 @@ func (g *gate) idle() bool {
 	return !g.waiting
 }
 
-// stop ends the gate once nothing writes and nothing drains: what is in memory goes to the spool, or is dropped and counted.
+// stop ends the gate once nothing writes and nothing drains: what is in memory is dropped and counted.
 func (g *gate) stop(why Cause) (dropped uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -248,23 +222,10 @@ func (g *gate) stop(why Cause) (dropped uint64) {
 		return 0
 	}
 	for _, b := range g.queue {
-		lost := len(b)
-		cause := why
-		// The spool is first in, first out: behind what it has already, the older lines of memory would be out of order.
-		if g.spool != nil && g.spool.Lines() == 0 {
-			if lost, cause = g.spool.Append(b); lost == 0 {
-				continue
-			}
-		}
-		n := countLines(b[len(b)-lost:])
-		g.count.drop(cause, n)
-		dropped += n
+		dropped += countLines(b)
 	}
+	g.count.drop(why, dropped)
 	g.queue, g.bytes, g.stopped = nil, 0, true
-	if g.spool != nil {
-		g.count.spooled.Store(g.spool.Lines())
-		g.spoolErr = g.spool.Close()
-	}
 	return dropped
 }
 
@@ -273,8 +234,8 @@ func (g *gate) state(s Stats) Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	own := g.count.stats()
-	s.Written, s.Spooled, s.Dropped = own.Written, own.Spooled, own.Dropped
-	done := s.Written + s.Spooled
+	s.Written, s.Dropped = own.Written, own.Dropped
+	done := s.Written
 	for _, n := range s.Dropped {
 		done += n
 	}
@@ -282,14 +243,9 @@ func (g *gate) state(s Stats) Stats {
 	if s.In > done {
 		s.InFlight = s.In - done
 	}
-	if g.spool != nil {
-		s.SpoolBytes = g.spool.Bytes()
-	}
 	switch {
 	case g.health != "":
 		s.Health = g.health
-	case g.spoolErr != nil:
-		s.Health = fmt.Sprintf("the spool fails: %v; lines in it wait until it can be read", g.spoolErr)
 	case g.waiting && time.Since(g.since) > g.slow:
 		s.Health = fmt.Sprintf("the destination has taken no lines since %s (%v); %d bytes wait in memory", g.since.UTC().Format(time.RFC3339), g.cause, g.bytes)
 	}

@@ -121,12 +121,8 @@ func (ps *Pipes) make(p *pipe, want Pipe) (leftoverName string, err error) {
 		_ = unix.Unlinkat(ps.dir, temp, 0)
 		return "", err
 	}
-	hold, err := ps.openHold(temp)
-	if err == nil {
-		err = ps.own(f.fd, want)
-	}
-	if err == nil {
-		err = ps.opts.Holder.Hold(p.path, hold)
+	if err = ps.own(f.fd, want); err == nil {
+		err = ps.hold(p, temp)
 	}
 	if err == nil {
 		leftoverName, err = ps.place(p.name, temp)
@@ -134,18 +130,17 @@ func (ps *Pipes) make(p *pipe, want Pipe) (leftoverName string, err error) {
 	if err != nil {
 		_ = unix.Unlinkat(ps.dir, temp, 0)
 		f.close()
-		if hold != nil {
-			hold.Close()
-		}
 		return "", err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cur != nil {
+		p.cur.note.close()
+		p.cur.note = nil // it is that of the name
 		p.old = append(p.old, p.cur)
-		p.hold.Close()
 	}
-	p.cur, p.hold, p.holdErr = f, hold, nil
+	ps.openNote(p, f)
+	p.cur, p.holdErr = f, nil
 	return leftoverName, nil
 }
 
@@ -192,7 +187,7 @@ func (ps *Pipes) open(p *pipe, name string) (*fifo, error) {
 		return nil, err
 	}
 	f.copies = ps.copies
-	f.l = lines{to: p.gate, count: &p.count, max: ps.opts.MaxLine}
+	f.l = lines{to: p.gate, count: &p.count, max: ps.opts.MaxLine, memory: ps.memory}
 	return f, nil
 }
 

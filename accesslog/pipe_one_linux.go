@@ -28,10 +28,10 @@ type pipe struct {
 	owner  string
 	labels map[string]string
 	wanted bool
+	want   Pipe // what Set has asked for last; without a path none has
 
 	mu      sync.Mutex // held while it is read; guards what follows
 	cur     *fifo      // nil once removed
-	hold    *os.File   // for the holder
 	old     []*fifo    // without a name, but with a writer
 	rest    []*leftover
 	err     error // of reading
@@ -73,13 +73,16 @@ func (p *pipe) turn(ctx context.Context, limit int) int {
 		keepOld = append(keepOld, f)
 	}
 	p.old = keepOld
-	n, err := p.cur.drain(ctx, limit)
+	n, err := 0, p.cur.recover(p.gate.destination())
+	if err == nil {
+		n, err = p.cur.drain(ctx, limit)
+	}
 	moved += n
 	if err != nil {
 		p.err = err
 	}
-	p.left.Store(int64(p.cur.size()))
-	p.ended.Store(!p.cur.written())
+	p.left.Store(int64(p.cur.left))
+	p.ended.Store(p.cur.ended)
 	return moved
 }
 

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -16,6 +17,7 @@ type Pipes struct {
 	opts   PipesOptions
 	dir    int
 	copies *scratch
+	memory *memory // that FIFOs are read into
 	poll   *poller
 
 	change sync.Mutex // held while FIFOs are made and removed; taken before mu
@@ -39,7 +41,7 @@ func OpenPipes(opts PipesOptions) (*Pipes, error) {
 	if err != nil {
 		return nil, err
 	}
-	ps := &Pipes{opts: opts, dir: dir, pipes: map[string]*pipe{}, byFD: map[int]*pipe{}}
+	ps := &Pipes{opts: opts, dir: dir, memory: newMemory(DefaultMemory), pipes: map[string]*pipe{}, byFD: map[int]*pipe{}}
 	if ps.copies, err = newScratch(); err == nil {
 		if ps.poll, err = newPoller(); err == nil {
 			err = ps.find()
@@ -103,13 +105,6 @@ func (ps *Pipes) names() ([]string, error) {
 func (ps *Pipes) newPipe(name, owner string, labels map[string]string, to Destination) *pipe {
 	p := &pipe{ps: ps, name: name, path: ps.path(name), owner: owner, labels: labels, wanted: true, gate: newGate(to, &ps.opts)}
 	p.gate.run, p.gate.drained = ps.run, func() { ps.start(p) }
-	if ps.opts.Spool != nil {
-		spool, err := ps.opts.Spool(p.path)
-		if err != nil {
-			ps.opts.Log.Error("the spool of a FIFO cannot be opened; only memory keeps lines while their destination waits", "path", p.path, "error", err)
-		}
-		p.gate.spool = spool
-	}
 	return p
 }
 
@@ -119,16 +114,32 @@ func (ps *Pipes) adopt(p *pipe) error {
 	if err != nil {
 		return err
 	}
-	hold, err := ps.openHold(p.name)
-	if err != nil {
-		f.close()
-		return err
-	}
-	err = ps.opts.Holder.Hold(p.path, hold)
+	ps.openNote(p, f)
+	err = ps.hold(p, p.name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cur, p.hold, p.holdErr = f, hold, err
+	p.cur, p.holdErr = f, err
+	p.err = f.recover(p.gate.destination())
 	return nil
+}
+
+// openNote gives a FIFO its note. Without one it is read all the same.
+func (ps *Pipes) openNote(p *pipe, f *fifo) {
+	n, err := openNote(ps.dir, p.name, f)
+	if err != nil {
+		ps.opts.Log.Warn("lines that are being written when the agent is killed will be there twice", "path", p.path, "error", err)
+		return
+	}
+	f.note = n
+}
+
+// hold has a FIFO held.
+func (ps *Pipes) hold(p *pipe, name string) error {
+	f, err := ps.openHold(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(ps.opts.Holder.Hold(p.path, f), f.Close())
 }
 
 func (ps *Pipes) addLeftovers(p *pipe, names []string) {
@@ -215,6 +226,7 @@ func (ps *Pipes) remove(p *pipe) bool {
 		_ = unix.Unlinkat(ps.dir, away, 0)
 	}
 	_ = unix.Unlinkat(ps.dir, hidden(p.name, recordSuffix), 0)
+	_ = unix.Unlinkat(ps.dir, hidden(p.name, noteSuffix), 0)
 	if err := ps.opts.Holder.Release(p.path); err != nil {
 		ps.opts.Log.Warn("the holder has not released a FIFO that is gone", "path", p.path, "error", err)
 	}
@@ -241,7 +253,6 @@ func (p *pipe) close() {
 	for _, r := range p.rest {
 		r.close()
 	}
-	p.hold.Close()
 }
 
 // Stats returns the counts and the state of each FIFO by its path.
@@ -253,7 +264,7 @@ func (ps *Pipes) Stats() map[string]PipeStats {
 	var all []one
 	ps.mu.Lock()
 	for _, p := range ps.pipes {
-		all = append(all, one{p, PipeStats{Owner: p.owner, Labels: maps.Clone(p.labels), Wanted: p.wanted, Holder: ps.opts.Holder.String()}})
+		all = append(all, one{p, PipeStats{Owner: p.owner, Labels: maps.Clone(p.labels), Wanted: p.wanted, Holder: ps.opts.Holder.By(p.path)}})
 	}
 	ps.mu.Unlock()
 	out := map[string]PipeStats{}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,9 +54,7 @@ func (ps *Pipes) Run(ctx context.Context) error {
 		p.gate.resume()
 		ps.start(p)
 	}
-	if h, ok := ps.opts.Holder.(interface{ Run(context.Context) error }); ok {
-		ps.run(func(ctx context.Context) { _ = h.Run(ctx) }) // its errors are shown by Held
-	}
+	ps.run(ps.watchPlaces)
 	context.AfterFunc(reading, ps.poll.stop)
 	err := ps.poll.wait(func(fd int) {
 		ps.mu.Lock()
@@ -69,6 +68,23 @@ func (ps *Pipes) Run(ctx context.Context) error {
 	ps.tasks.Wait()
 	ps.finish()
 	return err
+}
+
+// placesEach is how often it is looked whether FIFOs are in their places, which takes one system call for each.
+const placesEach = time.Second
+
+// watchPlaces repairs FIFOs until the context ends.
+func (ps *Pipes) watchPlaces(ctx context.Context) {
+	tick := time.NewTicker(placesEach)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			ps.repair()
+		}
+	}
 }
 
 // finish hands on what is in memory and closes all.

@@ -79,7 +79,7 @@ func (ps *Pipes) ensure(owner, name string, w Pipe) (reopen bool, err error) {
 	}
 	p.gate.setDestination(w.To)
 	ps.mu.Lock()
-	p.owner, p.labels, p.wanted = owner, maps.Clone(w.Labels), true
+	p.owner, p.labels, p.wanted, p.want = owner, maps.Clone(w.Labels), true, w
 	ps.mu.Unlock()
 	if isNew {
 		return reopen, ps.register(p)
@@ -98,7 +98,7 @@ func (ps *Pipes) put(p *pipe, kind uint32, w Pipe) (reopen bool, err error) {
 		}
 		if ps.inPlace(p) {
 			if p.holdErr != nil {
-				p.holdErr = ps.opts.Holder.Hold(p.path, p.hold)
+				p.holdErr = ps.hold(p, p.name)
 			}
 			return false, errors.Join(p.holdErr, ps.own(p.cur.fd, w))
 		}
@@ -131,6 +131,35 @@ func (ps *Pipes) inPlace(p *pipe) bool {
 	var st unix.Stat_t
 	err := unix.Fstatat(ps.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	return err == nil && uint64(st.Dev) == p.cur.dev && st.Ino == p.cur.ino
+}
+
+// repair puts FIFOs back that are not in their places any more, or that others have put something in the place of. What cannot be
+// repaired is told by the next Set.
+func (ps *Pipes) repair() {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	type broken struct {
+		owner, name string
+		want        Pipe
+	}
+	var list []broken
+	ps.mu.Lock()
+	for name, p := range ps.pipes {
+		if p.wanted && p.want.Path != "" && !ps.inPlace(p) {
+			list = append(list, broken{p.owner, name, p.want})
+		}
+	}
+	ps.mu.Unlock()
+	for _, b := range list {
+		reopen, err := ps.ensure(b.owner, b.name, b.want)
+		if err != nil {
+			continue
+		}
+		ps.opts.Log.Warn("a FIFO was removed or replaced from outside, and is there again", "path", b.want.Path)
+		if reopen && ps.opts.Reopen != nil {
+			ps.opts.Reopen(b.owner)
+		}
+	}
 }
 
 func (ps *Pipes) unwant(owner string, named map[string]bool) {

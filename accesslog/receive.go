@@ -51,12 +51,12 @@ type ReceiverStats struct {
 }
 
 // Receiver takes lines from many connections and hands them to one [Destination]. There is nothing between a connection and
-// the destination but the connection's buffer: where the destination waits, the senders do.
+// the destination but a buffer: where the destination waits, the senders do.
 type Receiver struct {
 	opts   ReceiverOptions
 	log    *slog.Logger
 	memory *memory
-	large  limiter
+	turns  turns
 	count  counters
 
 	open                                 atomic.Int64
@@ -96,7 +96,7 @@ func NewReceiver(o ReceiverOptions) (*Receiver, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Receiver{opts: o, log: o.Log, memory: newMemory(o.Memory), large: newLimiter(), conns: map[*conn]struct{}{}}, nil
+	return &Receiver{opts: o, log: o.Log, memory: newMemory(o.Memory), turns: make(turns, mostTurns), conns: map[*conn]struct{}{}}, nil
 }
 
 // Run takes connections until ctx ends. Then it takes no more, tells those that are open to end by closing its side of them,

@@ -21,13 +21,15 @@ type conn struct {
 	tls   *tls.Conn       // nil without TLS
 	lines lines
 
+	turn   bool // of r.turns is taken
+	rest   bool // what nobody will read is counted
 	ending sync.Once
 	first  [512]byte // with TLS, what an idle connection waits with, in the place of a buffer
 	have   int
 }
 
 func newConn(r *Receiver, c net.Conn) *conn {
-	s := &conn{r: r, peer: c, lines: lines{to: r.opts.To, count: &r.count, max: r.opts.MaxLine, memory: r.memory, large: r.large}}
+	s := &conn{r: r, peer: c, lines: lines{to: r.opts.To, count: &r.count, max: r.opts.MaxLine, memory: r.memory}}
 	if sc, ok := c.(syscall.Conn); ok {
 		s.raw, _ = sc.SyscallConn() // without it, conn is read
 	}
@@ -58,8 +60,10 @@ func (s *conn) serve(ctx context.Context) {
 		read = s.readSocket
 	}
 	for {
-		_, err := read()
-		if held := s.lines.flush(ctx); held != nil {
+		_, err := read(ctx)
+		held := s.lines.flush(ctx)
+		s.endTurn()
+		if held != nil {
 			s.giveUp()
 			return
 		}
@@ -84,35 +88,82 @@ func (s *conn) giveUp() {
 // errTimeUp says that the peer did not end in time.
 var errTimeUp = errors.New("the time to end is over")
 
-// readSocket reads what is there, or waits without a buffer until there is something.
-func (s *conn) readSocket() (n int, err error) {
-	failed := s.raw.Read(func(fd uintptr) bool {
-		n, err = s.lines.fill(func(b []byte) (int, error) {
-			for {
-				n, err := unix.Read(int(fd), b)
-				switch {
-				case errors.Is(err, unix.EINTR):
-					continue
-				case err == nil && n == 0:
-					return 0, io.EOF
-				}
-				return n, err
-			}
-		})
-		if errors.Is(err, unix.EAGAIN) {
-			s.lines.idle()
-			return false
-		}
+// turns lets few connections at a time read into a large buffer and hand on what they have read, in the order of their arrival. So
+// those that flood take neither memory each, nor the place of the line of a quiet one: it would wait at the destination until each
+// of them has written as much as it may.
+type turns chan struct{}
+
+// mostTurns is one for what is written, and others for what is read meanwhile.
+const mostTurns = 4
+
+// tryTurn takes a turn if the next read needs one, and reports whether it may begin.
+func (s *conn) tryTurn() bool {
+	if s.turn || !s.lines.flows() {
 		return true
-	})
-	if failed != nil {
-		return 0, timeUp(failed)
 	}
-	return n, err
+	select {
+	case s.r.turns <- struct{}{}:
+		s.turn = true
+	default:
+	}
+	return s.turn
+}
+
+// endTurn gives the turn back, with the buffer but for the line that was begun.
+func (s *conn) endTurn() {
+	if s.turn {
+		s.lines.idle()
+		<-s.r.turns
+		s.turn = false
+	}
+}
+
+// readSocket reads what is there, or waits without a buffer until there is something.
+func (s *conn) readSocket(ctx context.Context) (n int, err error) {
+	for {
+		full := false
+		failed := s.raw.Read(func(fd uintptr) bool {
+			if full = !s.tryTurn(); full {
+				return true
+			}
+			n, err = s.lines.fill(func(b []byte) (int, error) { return readSocket(int(fd), b) })
+			if errors.Is(err, unix.EAGAIN) {
+				s.lines.idle()
+				s.endTurn()
+				return false
+			}
+			return true
+		})
+		if failed != nil {
+			return 0, timeUp(failed)
+		}
+		if !full {
+			return n, err
+		}
+		select {
+		case s.r.turns <- struct{}{}:
+			s.turn = true
+		case <-ctx.Done():
+			return 0, errTimeUp
+		}
+	}
+}
+
+func readSocket(fd int, b []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err == nil && n == 0:
+			return 0, io.EOF
+		}
+		return n, err
+	}
 }
 
 // readTLS is readSocket for what is not read by system calls.
-func (s *conn) readTLS() (int, error) {
+func (s *conn) readTLS(context.Context) (int, error) {
 	if s.have == 0 && s.lines.end == 0 {
 		s.lines.idle()
 	}
@@ -156,9 +207,10 @@ func (s *conn) end(within time.Duration) {
 
 // countRest counts what the kernel has of the connection and nobody will read.
 func (s *conn) countRest() {
-	if s.raw == nil {
+	if s.raw == nil || s.rest {
 		return
 	}
+	s.rest = true
 	_ = s.raw.Control(func(fd uintptr) { // one that is closed has nothing
 		s.r.abandoned.Add(uint64(max(unread(int(fd)), 0)))
 	})

@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/hold"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/logs"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -37,9 +38,6 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		return p, true
 	}
 	dir, spool := filepath.Join(cfg.Paths.Run, fifoDirName), spoolOptions(&cfg.AccessLog.Spool)
-	if a.deps.Hold != nil {
-		a.holder = accesslog.NewHoldProcess(cfg.Paths.Run, append(slices.Clone(a.deps.Hold), cfg.Paths.Run))
-	}
 	var relay logs.Relay
 	if a.otlp != nil {
 		relay = records{a.relay, spool}
@@ -55,11 +53,16 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 		Open: func(found func(string, map[string]string) accesslog.Destination, reopen func(string)) (logs.Pipes, error) {
 			o := accesslog.PipesOptions{Dir: dir, Group: g.xds, Log: a.log, Found: found, Reopen: reopen}
 			if a.holder != nil {
-				o.Holder = a.holder
+				o.Holder = fifos{a.holder}
 			}
 			p, err := accesslog.OpenPipes(o)
 			if err != nil {
 				return nil, err
+			}
+			if a.holder != nil {
+				if err := a.holder.ReleaseRemoved(); err != nil {
+					a.log.Warn("FIFOs that were removed are held on", "error", err)
+				}
 			}
 			return pipes{p}, nil
 		},
@@ -82,7 +85,7 @@ func (a *Agent) openLogs(cfg *config.Config, g groups) {
 func (a *Agent) openRelay(ctx context.Context, cfg *config.Config, g groups) {
 	s := config.Socket(cfg.XDS.Socket)
 	s.Path = filepath.Join(cfg.Paths.Run, otlpSocketName)
-	l, err := listenUnix(ctx, s, g.xds)
+	l, err := a.listenUnix(ctx, s, g.xds)
 	if err != nil {
 		a.log.Warn("log records for OpenTelemetry are not taken; they go from Envoys to their collectors", "error", err)
 		return
@@ -122,9 +125,6 @@ func (a *Agent) runLogs(ctx context.Context) error {
 	if a.otlp != nil {
 		g.Go(func() error { return a.relay.Run(ctx, a.otlp) })
 	}
-	if a.holder != nil {
-		g.Go(func() error { return a.holder.Run(keep) })
-	}
 	var writers errgroup.Group
 	writers.Go(func() error { return a.receivers.Run(ctx) })
 	writers.Go(func() error { return a.logs.Run(ctx) })
@@ -132,6 +132,19 @@ func (a *Agent) runLogs(ctx context.Context) error {
 	stop()
 	return errors.Join(err, g.Wait())
 }
+
+// openHolder prepares who holds FIFOs and sockets while the agent is away, if anybody does.
+func (a *Agent) openHolder(cfg *config.Config) {
+	if a.deps.Hold != nil || a.deps.Systemd != nil {
+		a.holder = hold.Open(hold.Options{Dir: cfg.Paths.Run, Command: a.deps.Hold, Systemd: a.deps.Systemd, Log: a.log})
+	}
+}
+
+// fifos has FIFOs held under their paths.
+type fifos struct{ *hold.Keeper }
+
+// Hold implements [accesslog.Holder].
+func (f fifos) Hold(path string, file *os.File) error { return f.Keep(path, file) }
 
 // pipes are those of accesslog as the manager has them.
 type pipes struct{ *accesslog.Pipes }
@@ -149,10 +162,28 @@ func (p pipes) Set(owner string, want []logs.Pipe) []error {
 func (p pipes) Stats() map[string]logs.PipeStats {
 	out := map[string]logs.PipeStats{}
 	for path, s := range p.Pipes.Stats() {
-		if s.Holder == accesslog.NoHolder().String() {
-			s.Holder = ""
-		}
 		out[path] = logs.PipeStats{Stats: s.Stats, Owner: s.Owner, Labels: s.Labels, Holder: s.Holder, Writer: s.Writer}
+	}
+	return out
+}
+
+// streams are those of access logs.
+func (a *Agent) streams() []logs.Stream { return append(a.logs.Streams(), a.receivers.Streams()...) }
+
+// logStreams returns the streams of access logs as the API has them.
+func (a *Agent) logStreams() []inspect.LogStream {
+	list := a.streams()
+	out := make([]inspect.LogStream, len(list))
+	for i := range list {
+		s := &list[i]
+		out[i] = inspect.LogStream{
+			Kind: string(s.Kind), Name: s.Name, Mesh: s.Mesh, Dataplane: s.Dataplane, Backend: s.Backend, Destination: s.Destination, Holder: s.Holder, Open: s.Open,
+			In: s.In, Written: s.Written, Spooled: s.Spooled, InFlight: s.InFlight, Dropped: map[string]uint64{}, BytesIn: s.BytesIn,
+			Unterminated: s.Unterminated, Oversize: s.Oversize, Repeated: s.Repeated, SpoolBytes: s.SpoolBytes, SpoolOldest: s.SpoolOldest, Health: s.Health,
+		}
+		for cause, n := range s.Stats.Dropped {
+			out[i].Dropped[string(cause)] = n
+		}
 	}
 	return out
 }

@@ -20,12 +20,16 @@ import (
 	"github.com/nearside-mesh/nearside/agent/auditlog"
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/files"
+	"github.com/nearside-mesh/nearside/agent/hold"
 	"github.com/nearside-mesh/nearside/agent/host"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/intercept"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/logs"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
+	"github.com/nearside-mesh/nearside/agent/resolver"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/sockets"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -48,8 +52,14 @@ type Deps struct {
 	// Notify tells the service manager of a change of state, as sd_notify(3). Nil: systemd, where NOTIFY_SOCKET is set.
 	Notify func(state string)
 	// Hold is the command line of the program that keeps the FIFOs of access logs open while the agent is away, up to its --dir, as
-	// [Hold] does. Nil: none is started, and lines that Envoys write meanwhile are lost.
+	// [hold.Serve] does. Nil: none is started, and where Systemd is nil too lines that Envoys write meanwhile are lost.
 	Hold []string
+	// Systemd is the descriptor store of the systemd that has started the agent, with what an earlier agent has left in it.
+	Systemd *hold.Systemd
+	// Sockets are listening sockets that systemd has opened for the agent. Where one listens at an address of the config, it is served and no
+	// other is opened. They stay open, but for
+	// those named [sockets.UnitUDP] and [sockets.UnitTCP], which are for DNS.
+	Sockets []*os.File
 	// Stopping is called once when the agent begins to stop, before it waits for what is under way. Nil: nothing.
 	Stopping func()
 	// EnvoyBin is the path of an Envoy that is asked about the configs that writes over the API make. "": none.
@@ -84,8 +94,8 @@ type Agent struct {
 	refused    *refused
 	logs       *logs.Manager
 	files      *logs.Files
-	holder     *accesslog.HoldProcess // nil: nobody holds FIFOs
-	otlp       net.Listener           // for relay; nil: it takes nothing
+	holder     *hold.Keeper // of FIFOs and listening sockets while the agent is away; nil: nobody holds them
+	otlp       net.Listener // for relay; nil: it takes nothing
 	relay      *accesslog.OTLPRelay
 	watchdog   *watchdog
 	audit      *auditlog.Log
@@ -95,11 +105,16 @@ type Agent struct {
 	attempts   access.Limiter // of tokens for xDS
 	addrs      Addrs
 	receivers  *logs.Receivers
-	notes      []inspect.Check // what is not as configured since the start
+	dnsSockets *sockets.Book
+	resolver   *resolver.Resolver
+	keeper     *intercept.Keeper // of redirections to the resolver
+	notes      []inspect.Check   // what is not as configured since the start
+	sockets    *activated
 }
 
-// Addrs is where an agent listens; a TCP address is nil where none is configured.
+// Addrs is where an agent listens; a TCP address is nil where none is configured, and DNS is empty without a resolver.
 type Addrs struct {
+	DNS    []string
 	API    string // path of the socket
 	XDS    string // path of the socket
 	APITCP net.Addr
@@ -112,7 +127,7 @@ func CheckConfig(cfg *config.Config) resource.Faults {
 	for _, d := range kinds.Registry().All() {
 		known = append(known, d.Kind)
 	}
-	return append(append(cfg.Validate(), cfg.CheckKinds(known)...), checkAudit(cfg)...)
+	return append(append(append(cfg.Validate(), cfg.CheckKinds(known)...), checkAudit(cfg)...), resolver.CheckConfig(cfg)...)
 }
 
 // New returns an agent for the config. It checks, and touches nothing outside.
@@ -136,7 +151,7 @@ func New(cfg *config.Config, d Deps) (*Agent, error) {
 			}
 		}
 	}
-	a := &Agent{deps: d, log: d.Log, registry: kinds.Registry(), instance: rand.Text(), ready: make(chan struct{})}
+	a := &Agent{deps: d, sockets: newActivated(d.Sockets, d.Log), log: d.Log, registry: kinds.Registry(), instance: rand.Text(), ready: make(chan struct{})}
 	a.cfg.Store(cfg)
 	a.setLevel(cfg.Log.Level)
 	return a, nil

@@ -108,13 +108,10 @@ func visit(t *testing.T, to, name string, overTLS bool) bool {
 	return err == nil && string(b) == "reached"
 }
 
-// TestRefusedConnections refuses connections of a workload whose connections are redirected to a real Envoy, finds them in
-// its access log, and applies what is proposed: then they pass, and nothing is proposed any more.
-func TestRefusedConnections(t *testing.T) {
-	real := envoytest.Find(t)
-	if !inNetwork(t) {
-		return
-	}
+// redirected sets up the network namespace of the test, with more for ip(8), and has the agent's Envoys write their logs at once. It
+// returns a directory.
+func redirected(t *testing.T, real, network string) string {
+	t.Helper()
 	dir := agenttest.ShortDir(t)
 	// Envoy writes its log every 10 s unless it is told otherwise.
 	agenttest.Write(t, dir+"/envoy", "#!/bin/sh\nexec '"+real+"' \"$@\" --file-flush-interval-msec 1\n")
@@ -131,8 +128,19 @@ func TestRefusedConnections(t *testing.T) {
 			t.Fatalf("%s: %v: %s", name, err, out)
 		}
 	}
-	setUp("link set lo up\naddr add 203.0.113.7/32 dev lo\n", "ip", "-batch", "-")
+	setUp("link set lo up\n"+network, "ip", "-batch", "-")
 	setUp(fmt.Sprintf("table ip redirection {\n\tchain output {\n\t\ttype nat hook output priority -100; policy accept;\n\t\tmeta mark %#x meta l4proto tcp redirect to :15001\n\t}\n}\n", redirectedMark), "nft", "-f", "-")
+	return dir
+}
+
+// TestRefusedConnections refuses connections of a workload whose connections are redirected to a real Envoy, finds them in
+// its access log, and applies what is proposed: then they pass, and nothing is proposed any more.
+func TestRefusedConnections(t *testing.T) {
+	real := envoytest.Find(t)
+	if !inNetwork(t) {
+		return
+	}
+	dir := redirected(t, real, "addr add 203.0.113.7/32 dev lo\n")
 	const overTLS, noName, plain, other = "203.0.113.7:443", "203.0.113.7:444", "203.0.113.7:9000", "203.0.113.7:9001"
 	for _, at := range []string{overTLS, noName, plain, other, "127.0.0.1:443"} {
 		outside(t, at)

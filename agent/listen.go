@@ -100,6 +100,9 @@ func clearStale(ctx context.Context, path string) error {
 		if peer == nil {
 			peer = &unix.Ucred{}
 		}
+		if peer.Pid == 1 {
+			return fmt.Errorf("socket %s: systemd listens on it for a socket unit; let that unit start the agent (systemctl start nearside), or stop it (systemctl stop nearside.socket nearside-xds.socket)", path)
+		}
 		return &lockedError{path, int(peer.Pid)}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"github.com/nearside-mesh/nearside/agent/audit"
 	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/rotation"
 )
 
 // Reload reads the config again, says what has changed, lets the live keys take effect and scans the resource
@@ -29,11 +30,19 @@ func (a *Agent) Reload(o config.LoadOptions) {
 		return
 	}
 	live := *now
-	live.Log.Level, live.AuditLog.Profile = next.Log.Level, next.AuditLog.Profile
+	live.Log.Level, live.AuditLog = next.Log.Level, next.AuditLog
+	live.DNS.TTL, live.DNS.Suffixes, live.DNS.OwnGenerators = next.DNS.TTL, next.DNS.Suffixes, next.DNS.OwnGenerators
+	live.DNS.ReachableOnly, live.DNS.QueryLog.Sample = next.DNS.ReachableOnly, next.DNS.QueryLog.Sample
 	a.cfg.Store(&live)
+	a.resolver.Configure(&live)
 	a.setLevel(live.Log.Level)
 	if live.AuditLog.Profile != now.AuditLog.Profile {
 		a.audit.SetProfile(audit.Profile(live.AuditLog.Profile))
+	}
+	if live.AuditLog.Rotation != now.AuditLog.Rotation {
+		if err := a.audit.SetLimits(rotation.Limits(live.AuditLog.Rotation)); err != nil { // they were checked
+			a.log.Error("the limits of the audit log do not change", "error", err)
+		}
 	}
 	// Said last: who reads it finds it in force.
 	for _, c := range changes {

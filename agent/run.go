@@ -76,6 +76,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	makeEnvoyDirs(envoyDir(cfg), append([]uint32{0, uint32(os.Geteuid())}, a.proxies.Users()...), a.log)
+	a.openHolder(cfg)
 	a.openRelay(ctx, cfg, gids)
 	if a.otlp != nil {
 		defer a.otlp.Close()
@@ -91,6 +92,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}()
 	a.dir.Scan()
 	a.reconciler.Pass()
+	a.resolver.Update()
 	a.xds.Ready()
 	_ = a.store.Flush() // what it says is in Health
 
@@ -98,16 +100,26 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := a.resolver.Open(ctx); err != nil {
+		ls.close()
+		return err
+	}
+	a.addrs.DNS = a.resolver.State().Listen
 	api, err := inspect.New(a.inspectOptions(cfg, inspect.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
+	if err == nil {
+		err = a.openKeeper(cfg)
+	}
 	if err != nil {
 		ls.close()
+		a.resolver.Close()
 		return err
 	}
 	a.receivers.Listen(ctx)
 	close(a.ready)
 	a.log.Info("the agent is ready", "node", cfg.Node.Name, "zone", cfg.Node.Zone, "api", cfg.API.Socket.Path, "xds", cfg.XDS.Socket.Path,
 		"resources", cfg.Resources.Dir, "revision", a.store.Snapshot().Revision())
-	a.deps.Notify(daemon.SdNotifyReady)
+	a.sockets.warn()
+	a.deps.Notify(daemon.SdNotifyReady + "\n" + a.statusLine())
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return api.Serve(ctx, ls.api...) })
@@ -117,7 +129,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	g.Go(func() error { a.reconciler.Run(ctx); return nil })
 	g.Go(func() error { a.nacks.Run(ctx); return nil })
 	g.Go(func() error { a.host.Run(ctx); return nil })
-	g.Go(func() error { return a.runLogs(ctx) })
+	g.Go(func() error { return a.runHeld(ctx) })
 	g.Go(func() error { a.store.Run(ctx); return nil })
 	g.Go(func() error { a.maintain(ctx); return nil })
 	g.Go(func() error { a.watchdog.run(ctx); return nil })
@@ -127,7 +139,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 			a.deps.Stopping()
 		}
 		a.log.Info("the agent is stopping")
-		a.deps.Notify(daemon.SdNotifyStopping)
+		a.deps.Notify(daemon.SdNotifyStopping + "\nSTATUS=stopping: what is under way ends")
 		return nil
 	})
 	return g.Wait()
@@ -154,7 +166,8 @@ func (a *Agent) makeDirs(cfg *config.Config, g groups) {
 	}{
 		{cfg.Paths.Run, run, g.api},
 		{filepath.Dir(cfg.XDS.Socket.Path), socketDirMode(config.Socket(cfg.XDS.Socket)), g.xds},
-		{cfg.Paths.State, 0o700, -1}, {filepath.Join(cfg.Paths.State, spoolDirName), 0o700, -1}, {cfg.Paths.Logs, 0o750, -1},
+		{cfg.Paths.State, 0o700, -1}, {filepath.Join(cfg.Paths.State, spoolDirName), 0o700, -1},
+		{cfg.Paths.Logs, 0o751, -1}, // members of the groups of log files pass through
 	} {
 		if err := makeDir(d.path, d.mode, d.gid); err != nil {
 			a.log.Warn("a directory cannot be made", "dir", d.path, "error", err)
@@ -224,19 +237,22 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.files = logs.NewFiles(a.log)
 	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.files, Log: a.log,
 		ListenUnix: func(ctx context.Context, s config.Socket) (net.Listener, error) {
-			return listenUnix(ctx, s, groupID("accessLog.receivers.group", s.Group, a.log))
-		}})
+			return a.listenUnix(ctx, s, groupID("accessLog.receivers.group", s.Group, a.log))
+		}, ListenTCP: a.listenTCP})
 	a.openLogs(cfg, g)
-	if err := errors.Join(a.deps.Metrics.Register(&logMetrics{streams: a.logStreams}), a.deps.Metrics.Register(logs.NewCollector(a.files))); err != nil {
+	if err := a.deps.Metrics.Register(logs.NewCollector(a.files, a.streams)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Logs: a.logs, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
-		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
+		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger(); a.resolver.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),
 		SystemCA:     identity.SystemCA(),
 	})
+	if err := a.openResolver(cfg, g); err != nil {
+		return err
+	}
 	timeout, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		a.log.Warn("the service manager's watchdog is not served: WATCHDOG_USEC or WATCHDOG_PID is no number", "error", err)
@@ -277,7 +293,7 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		{&ls.api, config.Socket(cfg.API.Socket), g.api, cfg.API.TCP, "api.tcp", &a.addrs.APITCP},
 		{&ls.xds, config.Socket(cfg.XDS.Socket), g.xds, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP},
 	} {
-		u, err := listenUnix(ctx, s.cfg, s.gid)
+		u, err := a.listenUnix(ctx, s.cfg, s.gid)
 		if err != nil {
 			return ls, err
 		}
@@ -285,8 +301,7 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		if s.tcp == "" {
 			continue
 		}
-		var lc net.ListenConfig
-		l, err := lc.Listen(ctx, "tcp", s.tcp)
+		l, err := a.listenTCP(ctx, s.tcp)
 		if err != nil {
 			return ls, fmt.Errorf("%s: %w", s.key, err)
 		}
@@ -302,7 +317,8 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
-		InUse:   a.xds.InUse,
+		InUse: a.xds.InUse,
+		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
 		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
 		Counts: func() map[string]inspect.ProxyCounts {
 			of, _ := a.refused.read()
@@ -326,6 +342,7 @@ func (a *Agent) maintain(ctx context.Context) {
 	t := time.NewTicker(trimEvery)
 	defer t.Stop()
 	var memory trimmer
+	status := a.statusLine()
 	for {
 		select {
 		case <-ctx.Done():
@@ -333,8 +350,15 @@ func (a *Agent) maintain(ctx context.Context) {
 		case <-t.C:
 			memory.look()
 			a.xds.Recheck()
+			if now := a.statusLine(); now != status {
+				status = now
+				a.deps.Notify(status)
+			}
 		case <-a.deps.Hangup:
+			a.deps.Notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=reading the config and the resources again")
 			a.Reload(a.deps.Reload)
+			status = a.statusLine()
+			a.deps.Notify(daemon.SdNotifyReady + "\n" + status)
 		}
 	}
 }

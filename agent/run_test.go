@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -325,14 +326,29 @@ func TestToken(t *testing.T) {
 	agenttest.Up(t, dir, agent.Deps{}, set...)
 }
 
+// TestNotifyReload: a reload is told with the time of its begin, and that it is over, as systemd wants it of Type=notify-reload.
+func TestNotifyReload(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	hup, said := make(chan os.Signal), make(chan string, 16)
+	agenttest.Up(t, dir, agent.Deps{Hangup: hup, Reload: agenttest.Options(dir), Notify: func(s string) { said <- s }})
+	<-said // READY
+	hup <- syscall.SIGHUP
+	if got := <-said; !regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]*\nSTATUS=`).MatchString(got) {
+		t.Errorf("at the begin it said %q", got)
+	}
+	if got := <-said; !strings.HasPrefix(got, "READY=1\nSTATUS=") {
+		t.Errorf("at the end it said %q", got)
+	}
+}
+
 func TestNotify(t *testing.T) {
 	var mu sync.Mutex
 	var said []string
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{Notify: func(s string) { mu.Lock(); defer mu.Unlock(); said = append(said, s) }})
 	// READY is said once the sockets are open and before anything else goes on.
 	agenttest.Do(t, r.Stop())
-	if got := strings.Join(said, " "); got != "READY=1 STOPPING=1" {
-		t.Errorf("said %q", got)
+	if len(said) != 2 || !strings.HasPrefix(said[0], "READY=1\nSTATUS=no proxy is connected; ") || !strings.HasPrefix(said[1], "STOPPING=1\nSTATUS=") {
+		t.Errorf("said %q", said)
 	}
 	if _, err := r.Store().Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}}); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("the store after the end: %v", err)

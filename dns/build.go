@@ -1,11 +1,11 @@
 package dns
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"net/netip"
 	"slices"
@@ -50,23 +50,22 @@ const (
 // NewTable makes a table. Hosts with faults and those whose name another host has are left out; the errors say which and why. The first host
 // with a name has it.
 func NewTable(o TableOptions, hosts []Host) (*Table, []error) {
-	b := builder{ttl: cmp.Or(o.TTL, defaultTTL), nodes: make(map[string]*node, len(hosts)+len(hosts)/4)}
+	b := newBuilder(cmp.Or(o.TTL, defaultTTL), nil, len(hosts)+len(hosts)/4)
 	for _, s := range o.Suffixes {
 		b.own(s)
 	}
 	for i := range hosts {
 		b.add(&hosts[i])
 	}
-	return &Table{ttl: b.ttl, base: b.index()}, b.errs
+	x := newIndex(b.seed, len(b.nodes), b.records, b.size)
+	b.each(x.add)
+	return &Table{ttl: b.ttl, base: x}, b.errs
 }
 
 // With returns a table with some hosts replaced or added, and those of some names removed. It costs as much as what changes, but for one
 // of 256 changes or so.
 func (t *Table) With(put []Host, remove []string) (*Table, []error) {
-	b := builder{ttl: t.ttl, nodes: make(map[string]*node, len(t.changed)+len(put)+len(remove)), under: t}
-	for name, n := range t.changed {
-		b.nodes[name] = n.clone()
-	}
+	b := newBuilder(t.ttl, t, 2*(len(put)+len(remove)))
 	for _, name := range remove {
 		b.remove(name)
 	}
@@ -74,40 +73,20 @@ func (t *Table) With(put []Host, remove []string) (*Table, []error) {
 		b.remove(put[i].Name)
 		b.add(&put[i])
 	}
-	next := &Table{ttl: t.ttl, base: t.base, changed: b.nodes}
-	if len(b.nodes) > maxDelta {
-		merged := newIndex(func(f func([]byte, *node)) { next.each(f) })
-		return &Table{ttl: t.ttl, base: merged}, b.errs
-	}
-	next.delta = b.index()
-	return next, b.errs
-}
-
-func (n *node) clone() *node {
-	c := *n
-	return &c
-}
-
-// builder collects nodes. With a table under it, these are only what differs from it.
-type builder struct {
-	ttl   uint32
-	nodes map[string]*node
-	under *Table
-	errs  []error
-	buf   [2 * maxName]byte
-}
-
-func (b *builder) index() *index {
-	names := make([]string, 0, len(b.nodes))
-	for name := range b.nodes {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return newIndex(func(f func([]byte, *node)) {
-		for _, name := range names {
-			f([]byte(name), b.nodes[name])
+	next := &Table{ttl: t.ttl, base: t.base}
+	next.delta = newIndex(b.seed, len(b.nodes)+t.delta.len(), b.records+t.delta.records(), b.size+t.delta.size())
+	b.each(next.delta.add)
+	t.delta.each(func(name []byte, n *node) {
+		if b.find(name, maphash.Bytes(b.seed, name)) == nil {
+			next.delta.add(name, n)
 		}
 	})
+	if next.delta.len() <= maxDelta {
+		return next, b.errs
+	}
+	x := newIndex(b.seed, next.delta.len()+t.base.len(), next.delta.records()+t.base.records(), next.delta.size()+t.base.size())
+	next.each(x.add)
+	return &Table{ttl: t.ttl, base: x}, b.errs
 }
 
 func (b *builder) errorf(format string, args ...any) {
@@ -115,31 +94,34 @@ func (b *builder) errorf(format string, args ...any) {
 }
 
 // node returns the node of a name to be changed; nil where there is none.
-func (b *builder) node(name []byte) *node {
-	if n := b.nodes[string(name)]; n != nil {
+func (b *builder) node(name []byte, h uint64) *node {
+	if n := b.find(name, h); n != nil || b.under == nil {
 		return n
-	}
-	if b.under == nil {
-		return nil
 	}
 	f := b.under.get(name)
 	if !f.ok() {
 		return nil
 	}
-	n := f.x.node(f.e)
-	b.nodes[string(name)] = n
+	n := b.insert(name, h)
+	kept := n.name
+	f.x.fill(n, f.e)
+	n.name = kept
+	b.records += len(n.sets)
+	for i := range n.sets {
+		b.size += len(n.sets[i].body)
+	}
 	return n
 }
 
 // make returns the node of a name, which is made with those above it where it is missing.
 func (b *builder) make(name []byte) *node {
-	n := b.node(name)
+	h := maphash.Bytes(b.seed, name)
+	n := b.node(name, h)
 	if n != nil && !n.empty() {
 		return n
 	}
 	if n == nil {
-		n = &node{}
-		b.nodes[string(name)] = n
+		n = b.insert(name, h)
 	}
 	if parent := name[1+name[0]:]; parent[0] != 0 {
 		b.make(parent).children++
@@ -150,14 +132,11 @@ func (b *builder) make(name []byte) *node {
 // release removes a node that has become empty, and those above it that have.
 func (b *builder) release(name []byte, n *node) {
 	for n.empty() {
-		if b.under == nil {
-			delete(b.nodes, string(name))
-		}
 		name = name[1+name[0]:]
 		if name[0] == 0 {
 			return
 		}
-		if n = b.node(name); n == nil {
+		if n = b.node(name, maphash.Bytes(b.seed, name)); n == nil {
 			return
 		}
 		n.children--
@@ -181,8 +160,7 @@ func (b *builder) remove(host string) {
 	if err != nil {
 		return // it was never there
 	}
-	name = bytes.Clone(name)
-	n := b.node(name)
+	n := b.node(name, maphash.Bytes(b.seed, name))
 	if n == nil || n.flags&flagHost == 0 {
 		return
 	}
@@ -192,7 +170,7 @@ func (b *builder) remove(host string) {
 }
 
 func (b *builder) add(h *Host) {
-	wire, err := appendName(b.buf[:0], h.Name)
+	name, err := appendName(b.buf[:0], h.Name)
 	switch {
 	case err != nil:
 	case h.PTR != "" && len(h.Addrs)+len(h.Ports) > 0:
@@ -206,38 +184,45 @@ func (b *builder) add(h *Host) {
 		b.errorf("host %w", err)
 		return
 	}
-	name := bytes.Clone(wire)
-	if n := b.node(name); n != nil && n.flags&flagHost != 0 {
+	if n := b.node(name, maphash.Bytes(b.seed, name)); n != nil && n.flags&flagHost != 0 {
 		b.errorf("host %q: another host has the name already", clip(h.Name))
 		return
 	}
-	sets, err := b.sets(name, h)
+	sets, err := b.setsOf(name, h)
 	if err != nil {
 		b.errorf("host %q: %w", clip(h.Name), err)
 		return
 	}
 	n := b.make(name)
-	n.flags, n.group, n.sets = n.flags|flagHost, h.Group, sets
+	n.flags, n.group, n.sets = n.flags|flagHost, h.Group, b.keepSets(sets)
 }
 
-// sets makes the records of a host.
-func (b *builder) sets(name []byte, h *Host) ([]rrset, error) {
-	var out []rrset
-	for _, family := range []struct {
-		qtype uint16
-		is    func(netip.Addr) bool
-	}{{typeA, netip.Addr.Is4}, {typeAAAA, func(a netip.Addr) bool { return a.Is6() }}} {
-		s := rrset{qtype: family.qtype}
+// setsOf makes the records of a host. They are good until it is called again.
+func (b *builder) setsOf(name []byte, h *Host) ([]rrset, error) {
+	out := b.sets[:0]
+	for i := range h.Addrs {
+		if a := h.Addrs[i]; !a.IsValid() || a.Zone() != "" {
+			return nil, fmt.Errorf("%q is no address of a host; give one without a zone", a)
+		}
+	}
+	for _, qtype := range [...]uint16{typeA, typeAAAA} {
+		s := rrset{qtype: qtype}
+		b.body = b.body[:0]
 		for _, a := range h.Addrs {
 			switch a = a.Unmap(); {
-			case !a.IsValid() || a.Zone() != "":
-				return nil, fmt.Errorf("%q is no address of a host; give one without a zone", a)
-			case family.is(a):
-				s.body = append(b.record(s.body, headerLen, family.qtype, a.BitLen()/8), a.AsSlice()...)
-				s.count++
+			case a.Is4() && qtype == typeA:
+				v := a.As4()
+				b.body = append(b.record(b.body, headerLen, qtype, len(v)), v[:]...)
+			case a.Is6() && qtype == typeAAAA:
+				v := a.As16()
+				b.body = append(b.record(b.body, headerLen, qtype, len(v)), v[:]...)
+			default:
+				continue
 			}
+			s.count++
 		}
 		if s.count > 0 {
+			s.body = b.keep(b.body)
 			out = append(out, s)
 		}
 	}
@@ -246,12 +231,17 @@ func (b *builder) sets(name []byte, h *Host) ([]rrset, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ptr: %w", err)
 		}
-		out = append(out, rrset{qtype: typePTR, count: 1, body: append(b.record(nil, headerLen, typePTR, len(to)), to...)})
+		out = append(out, rrset{qtype: typePTR, count: 1, body: b.keep(append(b.record(nil, headerLen, typePTR, len(to)), to...))})
 	}
 	if len(h.Ports) > 0 && !isWildcard(name) {
 		named := b.portSets(name, h, out)
-		out = append(append(out, b.srv(name, 0, h.Ports, out)), named...)
+		whole := b.srv(name, 0, h.Ports, out)
+		for _, s := range append([]rrset{whole}, named...) {
+			s.body = b.keep(s.body)
+			out = append(out, s)
+		}
 	}
+	b.sets = out
 	return out, nil
 }
 

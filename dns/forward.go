@@ -96,6 +96,7 @@ type Forwarder struct {
 	cache   *cache
 	workers sync.Pool // of *worker
 	wake    chan struct{}
+	started chan struct{} // closed by Run
 	wg      sync.WaitGroup
 	trusted atomic.Bool // the servers' AD bit is passed on
 
@@ -109,6 +110,8 @@ type Forwarder struct {
 	locals  map[netip.AddrPort]*channel // by the local address of the socket
 	counts  forwardCounts
 	problem string // why there are no servers
+	search  []string
+	ndots   int
 }
 
 // pace is how often Run looks at what is due.
@@ -128,11 +131,13 @@ type replier interface {
 
 // replyTo is where a reply goes. The forwarder reads addr and max; the rest is for the listener alone.
 type replyTo struct {
-	via   replier
-	addr  netip.AddrPort // of the client
-	local netip.Addr     // the address that the query was sent to
-	at    int64          // when it came, by the forwarder's clock
-	max   int            // bytes that the reply may have: by the client's EDNS for UDP, 65535 for TCP
+	via     replier
+	addr    netip.AddrPort // of the client
+	local   netip.Addr     // the address that the query was sent to
+	at      int64          // when it came, by the forwarder's clock
+	tcp     bool
+	sampled bool // see ServerOptions.Sampled
+	max     int  // bytes that the reply may have: by the client's EDNS for UDP, 65535 for TCP
 }
 
 // NewForwarder makes a forwarder. It answers from its cache, and asks others while Run runs. A resolv.conf that names no server is no
@@ -170,7 +175,7 @@ func NewForwarder(opts ForwarderOptions) (*Forwarder, error) {
 	f := &Forwarder{
 		opts: opts, timing: opts.timing, clock: opts.clock, log: opts.Logger,
 		dialer: net.Dialer{ControlContext: controlMark(opts.Mark), Timeout: opts.timing.dial},
-		cache:  newCache(opts.CacheBytes), wake: make(chan struct{}, 1),
+		cache:  newCache(opts.CacheBytes), wake: make(chan struct{}, 1), started: make(chan struct{}),
 		rand: rand.NewChaCha8(seed), set: &serverSet{}, locals: map[netip.AddrPort]*channel{},
 	}
 	f.slots = newSlots(opts.InFlight, int64(opts.timing.tick), f.wakeUp)
@@ -197,11 +202,16 @@ func (f *Forwarder) probeMark() error {
 	return c.Close()
 }
 
-// Run asks until the context ends, and returns when all of its goroutines and sockets have gone. Queries in flight then get no answer.
+// Started is closed once Run asks: until then queries fail.
+func (f *Forwarder) Started() <-chan struct{} { return f.started }
+
+// Run asks until the context ends, and returns when all of its goroutines and sockets have gone. Queries in flight then get no answer. Call
+// it once.
 func (f *Forwarder) Run(ctx context.Context) error {
 	f.mu.Lock()
 	f.ctx = ctx
 	f.mu.Unlock()
+	close(f.started)
 	if len(f.opts.Servers) == 0 {
 		f.wg.Add(1)
 		go f.watch(ctx)

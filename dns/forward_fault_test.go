@@ -15,7 +15,7 @@ import (
 )
 
 // Replies that lie about themselves are no answers, and another server is asked.
-func TestMalformedAnswers(t *testing.T) {
+func testMalformedAnswers(t *testing.T) {
 	faults := map[string]func(b []byte, rr int) []byte{ // rr is where the first record begins
 		"cut":        func(b []byte, rr int) []byte { return b[:len(b)-1] },
 		"count":      func(b []byte, rr int) []byte { b[7]++; return b },
@@ -69,7 +69,7 @@ func TestMalformedAnswers(t *testing.T) {
 }
 
 // A server that sends noise, and noise alone.
-func TestNoise(t *testing.T) {
+func testNoise(t *testing.T) {
 	h := newHeld()
 	c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", h.do))
 	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
@@ -101,7 +101,7 @@ func TestNoise(t *testing.T) {
 }
 
 // 64 kB over TCP reach a client over TCP; a client over UDP gets TC. What is as long is kept as far as the cache has room for such.
-func TestLongestAnswers(t *testing.T) {
+func testLongestAnswers(t *testing.T) {
 	text := strings.Repeat("x", 250)
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		m := new(mdns.Msg)
@@ -148,7 +148,7 @@ func TestLongestAnswers(t *testing.T) {
 }
 
 // A server that knows no EDNS, in each of the ways there are, is asked without.
-func TestServerWithoutEDNS(t *testing.T) {
+func testServerWithoutEDNS(t *testing.T) {
 	ways := map[string]func(q *upstreamQuery){
 		"FORMERR": func(q *upstreamQuery) { q.send(append([]byte{q.raw[0], q.raw[1], 0x80, 1}, make([]byte, 8)...)) },
 		"echoed": func(q *upstreamQuery) {
@@ -232,7 +232,7 @@ func TestUpstreamTCPIsPipelined(t *testing.T) {
 }
 
 // A server that closes a connection after one answer is asked over many; none of the questions is lost.
-func TestServerThatAnswersOneQueryPerConnection(t *testing.T) {
+func testServerThatAnswersOneQueryPerConnection(t *testing.T) {
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		answerA(t, "60")(q)
 		q.hang()
@@ -256,7 +256,7 @@ func TestServerThatAnswersOneQueryPerConnection(t *testing.T) {
 }
 
 // A server whose TCP connections break, or are refused, or say nothing, costs a question no more than its time; another one answers.
-func TestBrokenTCPUpstream(t *testing.T) {
+func testBrokenTCPUpstream(t *testing.T) {
 	for name, do := range map[string]func(q *upstreamQuery){
 		"closes":   func(q *upstreamQuery) { q.hang() },
 		"silent":   func(*upstreamQuery) {},
@@ -296,7 +296,7 @@ func TestBrokenTCPUpstream(t *testing.T) {
 }
 
 // Load: with thousands of questions at a time, answered in any order and over used ports, each client gets its own answer.
-func TestEachClientGetsItsOwnAnswer(t *testing.T) {
+func testEachClientGetsItsOwnAnswer(t *testing.T) {
 	h := newHeld()
 	c := newTester(t, ForwarderOptions{CacheBytes: -1}, newScripted(t, "127.0.0.1:0", h.do), newScripted(t, "127.0.0.1:0", h.do))
 	c.f.apply(c.f.opts.Servers, resolvConf{rotate: true}, "")

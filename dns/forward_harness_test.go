@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -243,14 +244,19 @@ func (h held) none(t testing.TB) {
 	}
 }
 
-// tester is a client of a forwarder that runs.
+// tester is a client of a server with a forwarder, over real sockets.
 type tester struct {
 	t       testing.TB
 	f       *Forwarder
+	srv     *Server
+	addr    netip.AddrPort
 	clock   *fakeClock
 	replies chan []byte
 	stop    func()
 	hits    uint64 // that nextHit has returned
+	udp     *net.UDPConn
+	tcp     net.Conn // nil until it is needed
+	readers sync.WaitGroup
 }
 
 // quickTiming looks at what is due all the time; the clock decides.
@@ -279,10 +285,20 @@ func newTester(t testing.TB, opts ForwarderOptions, servers ...*scripted) *teste
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &tester{t: t, f: f, clock: clock, replies: make(chan []byte, 20000)}
+	c := &tester{t: t, f: f, srv: NewServer(ServerOptions{Forwarder: f}), clock: clock, replies: make(chan []byte, 20000)}
+	c.srv.Swap(NewAnswers(nil, nil))
+	udp, tcp, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.addr = udp[0].LocalAddr().(*net.UDPAddr).AddrPort()
+	c.udp = c.client("127.0.0.1")
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- f.Run(ctx) }()
+	var wg sync.WaitGroup
+	done := make(chan error, 3)
+	wg.Go(func() { done <- f.Run(ctx) })
+	wg.Go(func() { done <- c.srv.ServeUDP(ctx, udp[0]) })
+	wg.Go(func() { done <- c.srv.ServeTCP(ctx, tcp) })
 	c.until("the forwarder runs", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -290,12 +306,123 @@ func newTester(t testing.TB, opts ForwarderOptions, servers ...*scripted) *teste
 	})
 	c.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
+		wg.Wait()
+		for range cap(done) {
+			fatal(t, <-done)
 		}
+		_ = c.udp.Close()
+		if c.tcp != nil {
+			_ = c.tcp.Close()
+		}
+		c.readers.Wait()
 	})
 	t.Cleanup(c.stop)
 	return c
+}
+
+// client returns a socket at an address of this host whose replies are the tester's.
+func (c *tester) client(at string) *net.UDPConn {
+	c.t.Helper()
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(at)}, net.UDPAddrFromAddrPort(c.addr))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_ = conn.SetReadBuffer(4 << 20)
+	c.readers.Go(func() {
+		buf := make([]byte, 65536)
+		for {
+			n, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			c.replies <- slices.Clone(buf[:n])
+		}
+	})
+	return conn
+}
+
+// write sends a message as a client.
+func (c *tester) write(tcp bool, m []byte) {
+	c.t.Helper()
+	if !tcp {
+		if _, err := c.udp.Write(m); err != nil {
+			c.t.Fatal(err)
+		}
+		return
+	}
+	if c.tcp == nil {
+		conn, err := net.Dial("tcp", c.addr.String())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.tcp = conn
+		c.readers.Go(func() {
+			for {
+				var size [2]byte
+				if _, err := io.ReadFull(conn, size[:]); err != nil {
+					return
+				}
+				b := make([]byte, binary.BigEndian.Uint16(size[:]))
+				if _, err := io.ReadFull(conn, b); err != nil {
+					return
+				}
+				c.replies <- b
+			}
+		})
+	}
+	if _, err := c.tcp.Write(framedForTest(m)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// bySource returns how many queries there were, by where their answers come from.
+func (s *Server) bySource() (n [sources]uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.counters {
+		for source := range n {
+			for t := range c.n[source] {
+				for r := range c.n[source][t] {
+					n[source] += c.n[source][t][r].Load()
+				}
+			}
+		}
+	}
+	return n
+}
+
+// source waits for the server to have one query more than before, and returns where its answer is from.
+func (c *tester) source(before [sources]uint64) int {
+	c.t.Helper()
+	for late := time.Now().Add(patience); ; runtime.Gosched() {
+		now := c.srv.bySource()
+		for i := range now {
+			if now[i] != before[i] {
+				return i
+			}
+		}
+		if time.Now().After(late) {
+			c.t.Fatal("the query has not come to the server")
+		}
+	}
+}
+
+// replyWith returns the reply with an ID.
+func (c *tester) replyWith(id uint16) []byte {
+	c.t.Helper()
+	var others [][]byte
+	defer func() {
+		for _, b := range others {
+			c.replies <- b
+		}
+	}()
+	for {
+		b := c.wire()
+		if len(b) >= 2 && binary.BigEndian.Uint16(b) == id {
+			return b
+		}
+		others = append(others, b)
+	}
 }
 
 func (c *tester) reply(_ replyTo, wire []byte) { c.replies <- slices.Clone(wire) }
@@ -346,18 +473,19 @@ func (k clientKind) room() int {
 	return 512
 }
 
-// send sends a query. It returns the reply if the cache has it, and whether the query was accepted.
+// send sends a query. It returns the reply if there is one at once, and whether the query was accepted.
 func (c *tester) send(k clientKind, name string, qtype uint16) ([]byte, bool) {
 	c.t.Helper()
 	m := k.message(c.t, name, qtype)
-	var q query
-	if v, code := q.read(m); v != accepted {
-		c.t.Fatalf("the query is not accepted: %v, code %d", v, code)
+	before := c.srv.bySource()
+	c.write(k.tcp, m)
+	switch c.source(before) {
+	case fromOthers:
+		return nil, true
+	case fromNobody:
+		return c.replyWith(binary.BigEndian.Uint16(m)), false
 	}
-	if out, ok := c.f.cached(&q, m, nil, k.room(), c.f.now()); ok {
-		return out, true
-	}
-	return nil, c.f.ask(&q, m, replyTo{via: c, addr: netip.MustParseAddrPort("192.0.2.77:4000"), max: k.room(), at: c.f.now()})
+	return c.replyWith(binary.BigEndian.Uint16(m)), true
 }
 
 // ask is send for a query that is not in the cache.

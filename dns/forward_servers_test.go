@@ -30,7 +30,7 @@ type hit struct {
 }
 
 // Row 58: the servers are asked in their order, all of them, then again.
-func TestAllServersAreAskedInOrder(t *testing.T) {
+func testAllServersAreAskedInOrder(t *testing.T) {
 	hits := make(chan hit, 100)
 	c := newTester(t, ForwarderOptions{}, group(t, 3, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
 	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
@@ -75,7 +75,7 @@ func (c *tester) nextHit(hits chan hit) hit {
 }
 
 // Late answers: one that comes after the next server was asked is as good.
-func TestLateAnswerCounts(t *testing.T) {
+func testLateAnswerCounts(t *testing.T) {
 	hits := make(chan hit, 100)
 	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
 	c.ask(clientKind{}, "a.example.org", mdns.TypeA)
@@ -95,7 +95,7 @@ func TestLateAnswerCounts(t *testing.T) {
 }
 
 // Row 58: options of resolv.conf.
-func TestServerOptions(t *testing.T) {
+func testServerOptions(t *testing.T) {
 	t.Run("rotate", func(t *testing.T) {
 		var asked [3]atomic.Int32
 		c := newTester(t, ForwarderOptions{}, group(t, 3, func(i int, q *upstreamQuery) {
@@ -159,7 +159,7 @@ func TestServerOptions(t *testing.T) {
 }
 
 // Row 59: what no server answers fails in time, with the reason; when servers were known to be dead, as soon as a stale answer would come.
-func TestDeadServersFailInTime(t *testing.T) {
+func testDeadServersFailInTime(t *testing.T) {
 	hits := make(chan hit, 1000)
 	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) { hits <- hit{i, q} })...)
 	fails := func(name string) time.Duration {
@@ -199,7 +199,7 @@ func TestDeadServersFailInTime(t *testing.T) {
 }
 
 // Row 60: a sole server is asked with every question, however long it was silent, and again while there is time.
-func TestSoleServerIsNeverBlackedOut(t *testing.T) {
+func testSoleServerIsNeverBlackedOut(t *testing.T) {
 	h := newHeld()
 	c := newTester(t, ForwarderOptions{}, newScripted(t, "127.0.0.1:0", h.do))
 	for i := range 10 {
@@ -231,7 +231,7 @@ func TestSoleServerIsNeverBlackedOut(t *testing.T) {
 
 // Row 60, and one dead server that makes each look-up slow: after the first questions the one that answers comes first; the other is tried with
 // few questions, one at a time, and is first again when it is back.
-func TestDeadServerIsProbed(t *testing.T) {
+func testDeadServerIsProbed(t *testing.T) {
 	var dead atomic.Bool
 	dead.Store(true)
 	hits := make(chan hit, 10000)
@@ -279,7 +279,7 @@ func TestDeadServerIsProbed(t *testing.T) {
 }
 
 // A server that fails while another one does not is asked less.
-func TestFailingServerIsPassedOver(t *testing.T) {
+func testFailingServerIsPassedOver(t *testing.T) {
 	for _, rcode := range []int{mdns.RcodeServerFailure, mdns.RcodeRefused, mdns.RcodeNotImplemented} {
 		var asked atomic.Int32
 		c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
@@ -308,7 +308,7 @@ func TestFailingServerIsPassedOver(t *testing.T) {
 }
 
 // A server that does not resolve for us is not believed when it only knows others.
-func TestLameServer(t *testing.T) {
+func testLameServer(t *testing.T) {
 	c := newTester(t, ForwarderOptions{}, group(t, 2, func(i int, q *upstreamQuery) {
 		if i == 1 {
 			answerA(t, "60")(q)
@@ -325,7 +325,7 @@ func TestLameServer(t *testing.T) {
 }
 
 // A server that is not there at all: the kernel says so, and nobody waits. It dies and comes back.
-func TestServerDiesAndComesBack(t *testing.T) {
+func testServerDiesAndComesBack(t *testing.T) {
 	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
 	other := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
 	c := newTester(t, ForwarderOptions{}, s, other)
@@ -360,7 +360,7 @@ func TestServerDiesAndComesBack(t *testing.T) {
 }
 
 // Row 63: a query of ours that comes back is refused at once, and said so; own addresses are no servers.
-func TestLoopsAreSeen(t *testing.T) {
+func testLoopsAreSeen(t *testing.T) {
 	var at atomic.Pointer[tester]
 	looped := make(chan bool, 10)
 	s := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
@@ -390,7 +390,7 @@ func TestLoopsAreSeen(t *testing.T) {
 }
 
 // Row 64: without a server clients are told so, and what comes later is used.
-func TestWithoutServers(t *testing.T) {
+func testWithoutServers(t *testing.T) {
 	file := t.TempDir() + "/resolv.conf"
 	s := newScripted(t, "127.0.0.1:0", answerA(t, "60"))
 	c := newTester(t, ForwarderOptions{ResolvConf: file, port: s.addr.Port()})
@@ -411,7 +411,7 @@ func TestWithoutServers(t *testing.T) {
 
 // Rows 67 and 68, the cap of 150 queries of others, and growth under a dead server: a fixed number of questions is in flight, each over one of
 // few sockets; what is too much is refused and counted; then all is as it was.
-func TestFloodWithADeadServer(t *testing.T) {
+func testFloodWithADeadServer(t *testing.T) {
 	c := newTester(t, ForwarderOptions{InFlight: 5000}, newScripted(t, "127.0.0.1:0", func(*upstreamQuery) {}))
 	before := runtime.NumGoroutine()
 	refused := 0
@@ -459,7 +459,7 @@ func TestFloodWithADeadServer(t *testing.T) {
 }
 
 // Row 71: what is done is counted by server, with latencies.
-func TestStats(t *testing.T) {
+func testStats(t *testing.T) {
 	h := newHeld()
 	s := newScripted(t, "127.0.0.1:0", h.do)
 	c := newTester(t, ForwarderOptions{}, s)

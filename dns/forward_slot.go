@@ -3,9 +3,9 @@ package dns
 import "math"
 
 const (
-	maxTries   = 8  // in flight for one question
-	maxSends   = 16 // of one question
-	maxWaiters = 64 // for one answer
+	maxTries   = 8    // in flight for one question
+	maxSends   = 16   // of one question
+	maxWaiters = 1024 // for one answer: as many as ask for the same name while the agent restarts fit into its sockets
 	chunk      = 256
 	wheelSize  = 256
 	never      = math.MaxInt64

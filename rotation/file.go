@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Errors of [File.Write].
@@ -62,6 +59,9 @@ type File struct {
 	loss        Loss
 	lossUntil   time.Time // no write is tried before, with DropNewest
 	lossWait    time.Duration
+	note        func(Place) // of the writer whose turn it is; nil: none
+	noting      bool        // what is written is of his batch
+	before      int         // bytes of it that are stored
 }
 
 // retired is a file that is closed, after a sync if it is to be, without making a writer wait.
@@ -109,37 +109,20 @@ func Open(opts Options) (*File, error) {
 	return f, nil
 }
 
-// openActive opens what the path names, or makes it, and takes it in the place of the file that was active.
-func (f *File) openActive() error {
-	file, st, err := f.dir.open(f.dir.names.base, unix.O_RDWR|unix.O_APPEND|unix.O_CREAT)
-	if err != nil {
+// SetLimits gives the file other limits, which take effect at once: backups that are too many or too old go, and a file that is too
+// large is rotated with the next write. Limits that are out of their bounds change nothing.
+func (f *File) SetLimits(l Limits) error {
+	if err := l.Validate(""); err != nil {
 		return err
 	}
-	if f.f != nil {
-		if f.opts.Sync == SyncEachBatch {
-			f.syncLocked()
-		}
-		f.retire(retired{f.f, f.opts.Sync == SyncEachSecond})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.f == nil {
+		return ErrClosed
 	}
-	f.f, f.dev, f.ino = file, uint64(st.Dev), st.Ino
-	f.size, f.torn, f.needLF, f.dirDirty = st.Size, false, false, true
-	f.lookAtTail()
-	f.count.size.Store(f.size)
+	f.opts.Limits, f.opts.maxBytes = l, l.maxBytes()
+	f.prune()
 	return nil
-}
-
-// lookAtTail notes whether the active file ends within a line.
-func (f *File) lookAtTail() {
-	if f.size == 0 {
-		f.needLF = false
-		return
-	}
-	var b [1]byte
-	if _, err := f.f.ReadAt(b[:], f.size-1); err == nil || errors.Is(err, io.EOF) {
-		if f.needLF = b[0] != '\n'; f.needLF {
-			f.count.tornTails.Add(1)
-		}
-	}
 }
 
 // Write stores a batch of whole lines and returns how many of its bytes are done with: stored, or with DropNewest dropped.
@@ -162,8 +145,9 @@ func (f *File) Append(ctx context.Context, batch []byte) (n, dropped int, err er
 		return 0, 0, err
 	}
 	defer f.giveBack()
-	stored := 0
+	stored, note := 0, noteOf(ctx)
 	for wait := firstWait; ; wait = min(2*wait, mostWait) {
+		f.noted(note, stored)
 		n, err := f.store(batch[stored:])
 		stored += n
 		switch {
@@ -223,7 +207,9 @@ func (f *File) store(batch []byte) (int, error) {
 	stored := 0
 	err := f.mark(now)
 	if err == nil {
+		f.noting = f.note != nil
 		stored, err = f.append(batch)
+		f.noting = false
 	}
 	if err == nil && f.opts.Sync == SyncEachBatch {
 		f.syncLocked()
@@ -288,6 +274,7 @@ func (f *File) write(b []byte) error {
 	err := f.checkRoom(int64(len(b)))
 	for {
 		if err == nil {
+			f.tellPlace(len(b))
 			_, err = f.f.Write(b)
 			if err == nil {
 				break
@@ -296,6 +283,7 @@ func (f *File) write(b []byte) error {
 			if cut := f.repair(); cut != nil {
 				return errors.Join(err, cut)
 			}
+			f.tellPlace(0)
 		}
 		if !isFull(err) || !f.makeRoom() {
 			return err
@@ -303,6 +291,9 @@ func (f *File) write(b []byte) error {
 		err = f.checkRoom(int64(len(b)))
 	}
 	f.size += int64(len(b))
+	if f.noting {
+		f.before += len(b)
+	}
 	f.count.size.Store(f.size)
 	f.room -= int64(len(b))
 	f.dirty = true
@@ -329,47 +320,3 @@ func (f *File) checkRoom(n int64) error {
 
 // roomStep is what is written between two looks at the free space, in bytes.
 const roomStep = 1 << 20
-
-// repair brings the active file to the end of a whole line: half of a write that failed is cut off, and what others did to the
-// file is noticed.
-func (f *File) repair() error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.f.Fd()), &st); err != nil {
-		return f.dir.failed("stat", f.dir.names.base, err)
-	}
-	switch {
-	case st.Nlink == 0:
-		f.count.outside.Add(1)
-		if err := f.openActive(); err != nil {
-			f.faults.set(faultOutside, err)
-			return err
-		}
-		f.faults.set(faultOutside, nil)
-	case st.Size < f.size:
-		f.count.outside.Add(1)
-		f.size, f.torn = st.Size, false
-		f.lookAtTail()
-	case st.Size > f.size && f.torn:
-		if err := unix.Ftruncate(int(f.f.Fd()), f.size); err != nil {
-			return f.dir.failed("cut a half line off", f.dir.names.base, err)
-		}
-		f.torn = false
-	case st.Size == f.size:
-		f.torn = false
-	default:
-		f.count.outside.Add(1)
-		f.size = st.Size
-		f.lookAtTail()
-	}
-	f.count.size.Store(f.size)
-	if !f.needLF {
-		return nil
-	}
-	if _, err := f.f.Write([]byte{'\n'}); err != nil {
-		return err
-	}
-	f.needLF, f.dirty = false, true
-	f.size++
-	f.count.bytes.Add(1)
-	return nil
-}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -286,6 +288,59 @@ func TestRotationWithoutInodes(t *testing.T) {
 		}
 		f.Close()
 	})
+}
+
+// TestFailingDisk: writes that fail with another error than that of a full disk, in their middle, wait as with one: nothing is lost, repeated
+// or torn, and the health says why. The error is EFBIG, which the limit of the process brings.
+func TestFailingDisk(t *testing.T) {
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	path := newPath(t)
+	f := open(t, rotation.Options{Path: path})
+	write(t, f, lines(0, 1000))
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	work := sync.OnceFunc(func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			t.Error(err)
+		}
+	})
+	defer work()
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(st.Size()) + 1005, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		n, err := f.Write(context.Background(), []byte(lines(1000, 2000)))
+		if err == nil && n != len(lines(1000, 2000)) {
+			err = fmt.Errorf("%d bytes", n)
+		}
+		written <- err
+	}()
+	for deadline := time.Now().Add(time.Minute); f.Stats().Health == nil; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the health does not tell")
+		}
+	}
+	if h := f.Stats().Health; !errors.Is(h, syscall.EFBIG) {
+		t.Errorf("health is %v", h)
+	}
+	work()
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+	if got := read(t, path); got != lines(0, 2000) {
+		t.Errorf("%d bytes, want %d", len(got), len(lines(0, 2000)))
+	}
+	if s := f.Stats(); s.Health != nil || s.Retries == 0 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // TestReadOnly: a directory on a read-only file system is an error at the start.

@@ -174,9 +174,6 @@ func TestNegativeLimits(t *testing.T) {
 			t.Errorf("%v does not say %q", all, want)
 		}
 	}
-	if err := rotation.DefaultLimits().Validate(""); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestAgeWithoutTraffic: a backup is removed by the clock alone, and files of other names stay.

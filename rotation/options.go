@@ -18,8 +18,7 @@ type Limits struct {
 	MaxFileAge  int // of a backup since its rotation, in days of 24 hours
 }
 
-// DefaultLimits are 200 MB, 10 backups, any age.
-func DefaultLimits() Limits { return Limits{MaxFileSize: 200, MaxFiles: 10} }
+func (l Limits) maxBytes() int64 { return int64(l.MaxFileSize) << 20 }
 
 // Upper bounds of Limits: a size in bytes and an age in nanoseconds must fit 63 bits.
 const (
@@ -136,7 +135,7 @@ func (o Options) normalized() (Options, int, error) {
 		o.Marker = markerLine
 	}
 	if o.maxBytes == 0 {
-		o.maxBytes = int64(o.Limits.MaxFileSize) << 20
+		o.maxBytes = o.Limits.maxBytes()
 	}
 	return o, gid, nil
 }

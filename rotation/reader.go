@@ -19,6 +19,12 @@ const (
 // PollEach is how often it is worth asking a [Reader] for more where it has returned io.EOF.
 const PollEach = 200 * time.Millisecond
 
+// seenSize is how much of what was returned a [Reader] keeps, to see whether it is still there.
+const seenSize = 4 << 10
+
+// mostWaiting bounds the files that others have put in the place of the one that is read.
+const mostWaiting = 16
+
 // displacedFor is how long a file that others have put another one in the place of is read on: so long a [File] may take to
 // notice that, and longer.
 const displacedFor = 2 * lookEach
@@ -53,8 +59,9 @@ type ReaderStats struct {
 
 // Reader reads the lines of a file and of its backups, plain or compressed, oldest first, while a [File] of this or of
 // another process writes and rotates them. Each line is returned once and in order, also when its file is renamed, compressed
-// or removed meanwhile, unless a backup is removed before it is begun, or others cut the active file off and it is longer than
-// before when it is looked at again. It opens files to read them alone, takes no lock and
+// or removed meanwhile. Lines are missing where a backup is removed before it is begun, which is counted as Missed; where others cut the
+// active file off before all of it was read, which is counted as Truncated; and where they put other files in its place twice within
+// [PollEach], or before its end was reached. It opens files to read them alone, takes no lock and
 // follows no symbolic link in the directory. Memory is bounded by MaxLine.
 //
 // A line is returned once its LF is there. What stands behind the last LF is returned too, as Open, when its file is at its
@@ -77,6 +84,8 @@ type Reader struct {
 	// expected was returned already from behind the end of a file that was cut off: when it comes again it is left out.
 	expected  []byte
 	displaced time.Time // since when another file is at the path of this one
+	waiting   []*source // those others, open, in their order
+	tailing   bool      // the end was reached, so that others may have had the time to change what was read
 	stats     ReaderStats
 }
 
@@ -121,6 +130,10 @@ func NewReader(o ReaderOptions) (*Reader, error) {
 // Close lets the open file go.
 func (r *Reader) Close() error {
 	r.ended = true
+	for _, s := range r.waiting {
+		s.f.Close()
+	}
+	r.waiting = nil
 	if r.cur == nil {
 		return nil
 	}
@@ -227,17 +240,25 @@ func (r *Reader) fill() (int, error) {
 	if r.cur.atEnd() {
 		return 0, io.EOF // and what was returned stays in the buffer; see lookForCut
 	}
+	if r.tailing {
+		r.tailing = false
+		if err := r.lookForOther(); err != nil {
+			return 0, err
+		}
+	}
 	if len(r.buf)-r.end < readSize/2 {
+		kept := min(r.start, seenSize)
+		unread := r.buf[r.start-kept : r.end]
 		size := len(r.buf)
-		for size < r.end-r.start+readSize {
+		for size < len(unread)+readSize {
 			size = max(2*size, readSize)
 		}
 		next := r.buf
 		if size > len(r.buf) {
 			next = make([]byte, size)
 		}
-		r.end = copy(next, r.buf[r.start:r.end])
-		r.buf, r.start = next, 0
+		r.end = copy(next, unread)
+		r.buf, r.start = next, kept
 	}
 	n, err := r.cur.read(r.buf[r.end:])
 	r.end += n
@@ -253,7 +274,7 @@ func (r *Reader) offset() int64 {
 // reread forgets what stands behind the last LF, for it may be cut off before it is read the next time.
 func (r *Reader) reread() {
 	r.cur.off = r.offset()
-	r.end, r.seen = r.start, 0
+	r.end, r.seen, r.tailing = r.start, 0, true
 }
 
 // compare leaves out what was returned before the file was cut off and is written again.

@@ -1,7 +1,9 @@
 package rotation
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"time"
 
@@ -53,8 +55,8 @@ func (r *Reader) look() (more bool, err error) {
 		// Others have replaced it, and its writer notices that only after a while.
 		if r.displaced.IsZero() {
 			r.displaced = time.Now()
-			r.stats.Replaced++
 		}
+		r.await(d, st)
 		if waited := time.Since(r.displaced); waited < displacedFor || waited < 2*displacedFor && st.Size == 0 {
 			return false, nil
 		}
@@ -62,6 +64,52 @@ func (r *Reader) look() (more bool, err error) {
 	r.displaced = time.Time{}
 	s.complete = true // nobody writes it any more: what is in it now is all
 	return true, nil
+}
+
+// await opens the file that others have put at the path, unless that is done: they may put another one there before it is begun.
+func (r *Reader) await(d *listing, st unix.Stat_t) {
+	if n := len(r.waiting); n > 0 && r.waiting[n-1].is(st) {
+		return
+	}
+	s, err := d.openRead(r.names.base)
+	if err != nil {
+		return // it is looked at again
+	}
+	r.stats.Replaced++
+	if len(r.waiting) == mostWaiting {
+		r.waiting[0].f.Close()
+		r.waiting = append(r.waiting[:0], r.waiting[1:]...)
+		r.stats.Missed++
+	}
+	r.waiting = append(r.waiting, s)
+}
+
+// lookForOther notices that what was returned last is no longer in the file: others have cut it off, and it has grown again. It is
+// read on from the end of what is still there; that is its beginning where nothing is.
+func (r *Reader) lookForOther() error {
+	s := r.cur
+	if s.zip != nil || r.start == 0 {
+		return nil
+	}
+	begin := s.off - int64(r.end)
+	seen := make([]byte, r.end)
+	n, err := s.f.ReadAt(seen, begin)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return &fs.PathError{Op: "read", Path: s.f.Name(), Err: err}
+	}
+	same := 0
+	for same < n && seen[same] == r.buf[same] {
+		same++
+	}
+	if same >= r.start {
+		return nil // what was not returned yet is read anew anyway
+	}
+	r.stats.Truncated++
+	if s.off = begin + int64(bytes.LastIndexByte(seen[:same], '\n')+1); s.off == begin {
+		s.off = 0
+	}
+	r.start, r.end, r.seen, r.within, r.expected = 0, 0, 0, false, nil
+	return nil
 }
 
 // after returns the backups, sorted by stamp, that are later than one.
@@ -108,15 +156,21 @@ func (r *Reader) finish() {
 		r.last = r.cur.stamp
 	}
 	r.cur.f.Close()
-	r.cur, r.expected = nil, nil
+	r.cur, r.expected, r.tailing = nil, nil, false
 	r.start, r.end, r.seen, r.within = 0, 0, 0, false
 }
 
 // mostRetries bounds how often the directory is listed again because a backup was gone when it was to be opened.
 const mostRetries = 100
 
-// next opens the backup that follows the last one or, where there is none, the active file. It opens none when there is none.
+// next opens the file that follows: the one that others have put in the place of the last one, else the backup that follows that or, where
+// there is none, the active file. It opens none when there is none.
 func (r *Reader) next() error {
+	if len(r.waiting) > 0 {
+		r.cur = r.waiting[0]
+		r.waiting = append(r.waiting[:0], r.waiting[1:]...)
+		return nil
+	}
 	for range mostRetries {
 		d, err := r.list()
 		if errors.Is(err, fs.ErrNotExist) {

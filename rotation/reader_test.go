@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nearside-mesh/nearside/rotation"
@@ -344,6 +345,42 @@ func TestReaderFollow(t *testing.T) {
 			add(t, path, "b\nx\ny\n")
 			want(t, rest(t, r), "b", "x", "y")
 		},
+		"cut off by others, and longer than before": func(t *testing.T, r *rotation.Reader, path string) {
+			if err := os.Truncate(path, 0); err != nil {
+				t.Fatal(err)
+			}
+			add(t, path, "one\ntwo\n")
+			want(t, rest(t, r), "one", "two")
+			if r.Stats().Truncated != 1 {
+				t.Errorf("%+v", r.Stats())
+			}
+		},
+		"cut off by others in its middle, and longer than before": func(t *testing.T, r *rotation.Reader, path string) {
+			add(t, path, "b\nc\nd\n")
+			want(t, rest(t, r), "b", "c", "d")
+			if err := os.Truncate(path, 5); err != nil {
+				t.Fatal(err)
+			}
+			add(t, path, "x\nlonger than before\n")
+			want(t, rest(t, r), "cx", "longer than before")
+			if r.Stats().Truncated != 1 {
+				t.Errorf("%+v", r.Stats())
+			}
+		},
+		"cut off by others after more than is remembered": func(t *testing.T, r *rotation.Reader, path string) {
+			long := strings.Repeat("x", 1000)
+			add(t, path, strings.Repeat(long+"\n", 200))
+			if got := rest(t, r); len(got) != 200 {
+				t.Fatalf("%d lines", len(got))
+			}
+			if err := os.Truncate(path, 0); err != nil {
+				t.Fatal(err)
+			}
+			add(t, path, strings.Repeat(long+"y\n", 300))
+			if got := rest(t, r); len(got) != 300 || r.Stats().Truncated != 1 {
+				t.Fatalf("%d lines, %+v", len(got), r.Stats())
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := newPath(t)
@@ -357,6 +394,47 @@ func TestReaderFollow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReaderReplacedTwice: others put one file after the other in the place of the one that is followed, and move or remove those that were
+// there. The lines of all are returned, also of those that nobody can find any more, and what their writer adds late.
+func TestReaderReplacedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := newPath(t)
+		put(t, path, "a\n")
+		r := newReader(t, rotation.ReaderOptions{Path: path, Follow: true})
+		want(t, rest(t, r), "a")
+		away := func(name string) {
+			t.Helper()
+			if err := os.Rename(path, sibling(path, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		away("one")
+		put(t, path, "b\n")
+		add(t, sibling(path, "one"), "late\n")
+		want(t, rest(t, r), "late")
+		away("two")
+		put(t, path, "c\n")
+		add(t, sibling(path, "two"), "b2\n")
+		want(t, rest(t, r))
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		put(t, path, "d\n")
+		var got []string
+		for range 100 {
+			pass(rotation.PollEach)
+			got = append(got, rest(t, r)...)
+		}
+		want(t, got, "b", "b2", "c", "d")
+		if s := r.Stats(); s.Replaced < 3 || s.Missed != 0 {
+			t.Errorf("%+v", s)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // FuzzReader: whatever is in the files, what comes out is what is in them.

@@ -32,8 +32,8 @@ import (
 
 // Act is something that a [Person] tries.
 type Act struct {
-	Do     string // "xds", "api" or "lock"
-	Socket string // path of a socket or lock file; for xds and api an address of host:port too
+	Do     string // "xds", "api", "lock" or "read"
+	Socket string // path of a socket, lock file or file; for xds and api an address of host:port too
 
 	NodeID    string // xds
 	Dataplane string // xds: in the node metadata
@@ -45,7 +45,7 @@ type Act struct {
 
 // Outcome is what came of an [Act].
 type Outcome struct {
-	Got    string // "served", "served key", a gRPC code, an HTTP status, "locked", or "no access"
+	Got    string // "served", "served key", a gRPC code, an HTTP status, "locked", "read", or "no access"
 	Detail string // the message of an error
 }
 
@@ -154,6 +154,13 @@ func (a Act) Try() Outcome {
 		return Outcome{"no access", err.Error()}
 	}
 	defer f.Close()
+	if a.Do == "read" {
+		text, err := io.ReadAll(f)
+		if err != nil {
+			return Outcome{"failed", err.Error()}
+		}
+		return Outcome{"read", string(text)}
+	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return Outcome{"held", err.Error()}
 	}

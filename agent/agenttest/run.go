@@ -95,7 +95,7 @@ func begin(t testing.TB, dir string, d agent.Deps, set ...string) (r *Running, d
 }
 
 func Options(dir string, set ...string) config.LoadOptions {
-	return config.LoadOptions{Dir: dir, UID: func() int { return 1000 }, Hostname: "node-1", Set: append([]string{"paths.run=run", "paths.state=state", "paths.logs=logs", "resources.dir=resources"}, set...)}
+	return config.LoadOptions{Dir: dir, UID: func() int { return 1000 }, Hostname: "node-1", Set: append([]string{"paths.run=run", "paths.state=state", "paths.logs=logs", "resources.dir=resources", "dns.listen="}, set...)}
 }
 
 // up runs an agent and waits until it serves.

@@ -63,6 +63,8 @@ var ErrNotWritten = errors.New("the audit log has not taken the event yet")
 type Log struct {
 	opts    Options
 	profile atomic.Value // audit.Profile
+	limits  atomic.Pointer[rotation.Limits]
+	relimit atomic.Bool // limits are others than those of the file
 	file    atomic.Pointer[rotation.File]
 	failed  atomic.Pointer[error] // why there is no file
 	opened  chan struct{}         // closed once there is a file
@@ -110,6 +112,7 @@ func New(o Options) (*Log, error) {
 	}
 	l := &Log{opts: o, opened: make(chan struct{}), wake: make(chan struct{}, 1)}
 	l.profile.Store(o.Profile)
+	l.limits.Store(&o.Limits)
 	if err := l.measure(o.Registry); err != nil {
 		return nil, fmt.Errorf("register the metrics of the audit log: %w", err)
 	}
@@ -153,7 +156,7 @@ func (l *Log) open() {
 	if l.file.Load() != nil {
 		return
 	}
-	f, err := rotation.Open(rotation.Options{Path: l.opts.Path, Limits: l.opts.Limits, Group: l.opts.Group, Now: l.opts.Now})
+	f, err := rotation.Open(rotation.Options{Path: l.opts.Path, Limits: *l.limits.Load(), Group: l.opts.Group, Now: l.opts.Now})
 	if err != nil {
 		if was := l.failed.Swap(&err); was == nil || (*was).Error() != err.Error() {
 			l.opts.Log.Error("the audit log cannot be opened; writes over the API are refused until it can", "file", l.opts.Path, "error", err)
@@ -177,6 +180,17 @@ func (l *Log) SetProfile(p audit.Profile) {
 		l.opts.Log.Warn("the audit log is off: requests to the API leave no trace; set auditLog.profile to Default")
 	}
 	l.signal()
+}
+
+// SetLimits gives the file other limits, from the next write on. Limits that are out of their bounds change nothing.
+func (l *Log) SetLimits(limits rotation.Limits) error {
+	if err := limits.Validate("auditLog."); err != nil {
+		return err
+	}
+	l.limits.Store(&limits)
+	l.relimit.Store(true)
+	l.signal()
+	return nil
 }
 
 func (l *Log) signal() {

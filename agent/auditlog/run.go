@@ -40,6 +40,11 @@ func (l *Log) write(ctx context.Context) {
 	if f == nil {
 		return
 	}
+	if l.relimit.Swap(false) {
+		if err := f.SetLimits(*l.limits.Load()); err != nil {
+			l.opts.Log.Error("the limits of the audit log do not change", "error", err)
+		}
+	}
 	for {
 		lines, events, waiters := l.take()
 		if len(lines) == 0 {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/explain"
@@ -20,6 +21,7 @@ type (
 	AccessList = inspect.AccessList
 	AccessLogs = inspect.AccessLogs
 	Applied    = inspect.Applied
+	Backends   = explain.Backends
 	Blame      = inspect.Blame
 	Can        = inspect.Can
 	Change     = inspect.Change
@@ -27,6 +29,10 @@ type (
 	Config     = inspect.Config
 	// ConfigOptions says which config of a proxy is asked for.
 	ConfigOptions = inspect.ConfigOptions
+	DNS           = inspect.DNS
+	DNSClaim      = inspect.DNSClaim
+	DNSUpstream   = inspect.DNSUpstream
+	DNSName       = inspect.DNSName
 	Diff          = change.Diff
 	Field         = explain.Field
 	Health        = inspect.Health
@@ -70,6 +76,9 @@ type (
 	RequestHeader      = explain.Header
 	RequestQuestion    = explain.RequestQuestion
 
+	DNSExplanation    = explain.DNS
+	DNSQuestion       = explain.DNSQuestion
+	DNSStep           = explain.DNSStep
 	PolicyExplanation = explain.Policy
 	PolicyPlace       = explain.Place
 	PolicyQuestion    = explain.PolicyQuestion
@@ -129,6 +138,9 @@ const (
 	ScopeNode  = inspect.ScopeNode
 	ScopeMesh  = inspect.ScopeMesh
 )
+
+// RetrySaid says when a proxy is sent something again that it rejected for a reason that may pass; "" for never.
+func RetrySaid(at time.Time) string { return inspect.RetrySaid(at, time.Now()) }
 
 // Index asks who answers.
 func (c *Client) Index(ctx context.Context) (*Index, error) {
@@ -240,6 +252,11 @@ func (c *Client) Policies(ctx context.Context, mesh, name, backend string) (*Pol
 	return call[Policies](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "policies"), query("backend", backend), nil)
 }
 
+// Backends lists the services of a mesh as a dataplane sees them.
+func (c *Client) Backends(ctx context.Context, mesh, name string) (*Backends, error) {
+	return call[Backends](ctx, c, http.MethodGet, path("v1", "dataplanes", mesh, name, "backends"), nil, nil)
+}
+
 // ExplainPolicy asks what a policy does on a dataplane.
 func (c *Client) ExplainPolicy(ctx context.Context, q PolicyQuestion) (*PolicyExplanation, error) {
 	return ask[PolicyExplanation](ctx, c, "/v1/explain", explain.Question{Policy: &q})
@@ -330,20 +347,15 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return call[Status](ctx, c, http.MethodGet, "/v1/status", nil, nil)
 }
 
-// AccessLogs returns the streams of access logs, and where the audit log is.
-func (c *Client) AccessLogs(ctx context.Context) (*AccessLogs, error) {
-	return call[AccessLogs](ctx, c, http.MethodGet, "/v1/accesslogs", nil, nil)
-}
-
-// FlushLogs has the Envoy of a dataplane write what it holds of its logs.
-func (c *Client) FlushLogs(ctx context.Context, mesh, name string) error {
-	return c.do(ctx, http.MethodPost, "/v1/accesslogs/flush", query("mesh", mesh, "dataplane", name), nil, nil)
-}
-
 // Ready returns the readiness checks; an agent that is not ready is no error.
-func (c *Client) Ready(ctx context.Context) (*Health, error) {
+func (c *Client) Ready(ctx context.Context) (*Health, error) { return c.health(ctx, "/readyz") }
+
+// Live says whether the agent works at all: a restart would help where it does not.
+func (c *Client) Live(ctx context.Context) (*Health, error) { return c.health(ctx, "/livez") }
+
+func (c *Client) health(ctx context.Context, path string) (*Health, error) {
 	var h Health
-	if err := c.do(ctx, http.MethodGet, "/readyz", url.Values{"verbose": {""}}, nil, &h, http.StatusServiceUnavailable); err != nil {
+	if err := c.do(ctx, http.MethodGet, path, url.Values{"verbose": {""}}, nil, &h, http.StatusServiceUnavailable); err != nil {
 		return nil, err
 	}
 	return &h, nil

@@ -120,6 +120,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
+	req.Header.Set("User-Agent", "nearside") // in the audit log
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

@@ -26,6 +26,10 @@ func checkText(check, s string) string {
 		}
 	case "address":
 		return checkAddress(s)
+	case "resolver":
+		if _, why := resolverAddrs(s); why != "" {
+			return why
+		}
 	case "receiver":
 		return checkReceiver(s)
 	case "loopback":
@@ -60,6 +64,30 @@ func checkAddress(s string) string {
 		return fmt.Sprintf("%.64q is not a host name or IP address", host)
 	}
 	return ""
+}
+
+// resolverAddrs returns what the address of the resolver stands for, or why it is none.
+func resolverAddrs(s string) (out []netip.AddrPort, why string) {
+	if why := checkAddress(s); why != "" {
+		return nil, why
+	}
+	host, port, _ := net.SplitHostPort(s)
+	n, _ := strconv.ParseUint(port, 10, 16)
+	hosts := []string{host}
+	switch strings.ToLower(host) {
+	case "":
+		hosts = []string{"0.0.0.0", "::"}
+	case "localhost":
+		hosts = []string{"127.0.0.1", "::1"}
+	}
+	for _, h := range hosts {
+		a, err := netip.ParseAddr(h)
+		if err != nil || a.IsMulticast() {
+			return nil, fmt.Sprintf("%.64q is not an IP address; use IP:PORT, localhost:PORT or :PORT", host)
+		}
+		out = append(out, netip.AddrPortFrom(a.Unmap(), uint16(n))) // #nosec G115 -- parsed with 16 bits
+	}
+	return out, ""
 }
 
 // checkReceiver checks the address of a receiver.

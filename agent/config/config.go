@@ -81,11 +81,7 @@ type Config struct {
 		DrainTime int                `yaml:"drainTime" default:"600" max:"86400" doc:"Seconds that connections may stay on a listener that an Envoy has let go of. So long it keeps the clusters that this listener led to: at least Envoy's --drain-time-s, whose default is 600. 0: they go once Envoy has acknowledged the listeners."`
 		Access    []access.ProxyRule `yaml:"access" nil:"" max:"256" example:"[{user: envoy, nodes: [default.web]}]" doc:"Rules of who may be which proxy; the first that matches a peer decides, and none refuses. Absent: the default rules. []: everybody is refused."`
 	} `yaml:"xds"`
-	DNS struct {
-		Listen    string   `yaml:"listen" check:"address" unbuilt:"has no DNS resolver" doc:"UDP and TCP address of the resolver. Empty: off."`
-		Upstreams []string `yaml:"upstreams" check:"upstream" max:"16" unbuilt:"has no DNS resolver" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
-		CacheSize int      `yaml:"cacheSize" default:"10000" max:"10000000" unbuilt:"has no DNS resolver" doc:"Answers of upstreams that are kept; 0 keeps none."`
-	} `yaml:"dns"`
+	DNS       DNS `yaml:"dns"`
 	AccessLog struct {
 		Receivers []Receiver `yaml:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`
 		Files     Rotation   `yaml:"files"` // of the file backends that the agent writes
@@ -101,7 +97,7 @@ type Config struct {
 	// AuditLog is about the log of requests to the API.
 	AuditLog struct {
 		Profile  string `yaml:"profile" default:"Default" oneOf:"Default,WriteRequestBodies,AllRequestBodies,None" live:"" doc:"How much of the requests to the API is logged, in audit/audit.log below paths.logs: the metadata of all, the bodies of those that write too, or of all about resources too. None: nothing, which is warned about."`
-		Rotation `yaml:",inline"`
+		Rotation `yaml:",inline" live:""`
 	} `yaml:"auditLog"`
 	// Gossip is the pool of agents.
 	Gossip struct {
@@ -147,6 +143,27 @@ type Rotation struct {
 	MaxFileAge  int `yaml:"maxFileAge" max:"36500" doc:"Days that rotated files are kept; 0: for ever."`
 }
 
+// DNS is about the resolver.
+type DNS struct {
+	Listen string `yaml:"listen" default:"127.0.0.1:15053" check:"resolver" doc:"UDP and TCP address of the resolver, IP:port; localhost:port is 127.0.0.1 and ::1, and :port all addresses. Empty: off. Where the default cannot be opened, the agent goes on without a resolver; an address that was set is needed."`
+	// Given says that Listen is not the default.
+	Given         bool     `yaml:"-"`
+	Upstreams     []string `yaml:"upstreams" check:"upstream" max:"8" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
+	CacheSize     int      `yaml:"cacheSize" default:"10000" max:"10000000" doc:"Answers of upstreams that are kept, with 400 bytes of memory each, and 256 KiB at least; 0 keeps none."`
+	TTL           int      `yaml:"ttl" default:"30" max:"86400" live:"" doc:"Seconds that clients may keep answers about names of the meshes, the negative ones too; at least 1."`
+	Suffixes      []string `yaml:"suffixes" default:"mesh" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes: other names below them do not exist, and are never asked of upstreams."`
+	OwnGenerators bool     `yaml:"generatorSuffixes" default:"true" live:"" doc:"The suffixes with which HostnameGenerators end names belong to the meshes too, but for those of one label and those below cluster.local."`
+	ReachableOnly bool     `yaml:"reachableOnly" live:"" doc:"Workloads that ask from the address of a dataplane of this node resolve only the services that it reaches: its reachable backends, or those that its permissions admit it to."`
+	QueryLog      QueryLog `yaml:"queryLog"`
+}
+
+// QueryLog is about the log of DNS queries.
+type QueryLog struct {
+	Sample   int    `yaml:"sample" max:"1000000000" live:"" doc:"One of so many DNS queries is logged; 1: all, 0: none. It tells which workload asks for what."`
+	File     string `yaml:"file" default:"dns/queries.log" path:"logs" required:"" doc:"File of the query log, below paths.logs when relative."`
+	Rotation `yaml:",inline"`
+}
+
 // Spool bounds what waits on disk for a collector of access logs.
 type Spool struct {
 	MaxSize int    `yaml:"maxSize" default:"1024" max:"1048576" doc:"Megabytes of access-log lines that wait on disk for each collector that is away or slow; 0: they wait in memory alone, 4 MB for each."`
@@ -177,7 +194,7 @@ type Receiver struct {
 	Mode     fs.FileMode `yaml:"mode" default:"0660" doc:"Permissions of a unix socket, octal."`
 	Group    string      `yaml:"group" default:"nearside" check:"group" max:"32" doc:"Group of a unix socket, by name or number; its members may send lines. Empty: the agent's own group."`
 	TLS      struct {
-		Cert     string `yaml:"cert" path:"state" doc:"File with the certificate chain that it serves TLS with, PEM, below paths.state when relative. Empty: no TLS."`
+		Cert     string `yaml:"cert" path:"state" doc:"File with the certificate chain that it serves TLS with, PEM, below paths.state when relative. Another one in its place holds for new connections within a second. Empty: no TLS."`
 		Key      string `yaml:"key" path:"state" doc:"File with the private key of tls.cert, PEM, below paths.state when relative."`
 		ClientCA string `yaml:"clientCA" path:"state" doc:"File with the authorities of client certificates, PEM, below paths.state when relative; clients without one are refused. Empty: no client certificates."`
 	} `yaml:"tls"`
@@ -265,6 +282,9 @@ func keysOf(v reflect.Value, prefix string) []field {
 func (f field) under(tag reflect.StructTag) field {
 	if why := tag.Get("unbuilt"); why != "" && !f.has("unbuilt") {
 		f.tag += reflect.StructTag(fmt.Sprintf(" unbuilt:%q", why))
+	}
+	if _, ok := tag.Lookup("live"); ok && !f.has("live") {
+		f.tag += ` live:""`
 	}
 	return f
 }

@@ -214,6 +214,7 @@ func shown(t *testing.T, cfg *config.Config, with config.Origins) string {
 	if faults != nil {
 		t.Fatalf("faults: %v\n%s", faults, text)
 	}
+	again.DNS.Given = cfg.DNS.Given // says where the value is from
 	if d := cmp.Diff(cfg, again); d != "" {
 		t.Errorf("(-shown +read):\n%s\n%s", d, text)
 	}

@@ -203,9 +203,6 @@ func TestConfigKinds(t *testing.T) {
 // TestConfigUnbuilt: what has no effect in this version is refused, and its default is not.
 func TestConfigUnbuilt(t *testing.T) {
 	for set, want := range map[string]string{
-		"dns.listen=127.0.0.1:53": "dns.listen: 127.0.0.1:53 is not supported yet: this version has no DNS resolver; remove the key",
-		"dns.upstreams=1.1.1.1":   "dns.upstreams: [1.1.1.1] is not supported yet",
-		"dns.cacheSize=1":         "dns.cacheSize: 1 is not supported yet",
 		"gossip.bind=:7946":       "gossip.bind: :7946 is not supported yet: this version exchanges nothing with other agents",
 		"gossip.advertise=a:1":    "gossip.advertise: a:1 is not supported yet",
 		"gossip.join=a:1":         "gossip.join: [",
@@ -213,7 +210,7 @@ func TestConfigUnbuilt(t *testing.T) {
 		"gossip.cluster=east":     "gossip.cluster: east is not supported yet",
 		"trust.mode=enforce":      "trust.mode: enforce is not supported yet: this version checks no signatures; remove the key",
 		"trust.file=/t":           "trust.file: /t is not supported yet",
-		"dns.listen=":             "", "dns.upstreams=": "", "dns.cacheSize=10000": "", "accessLog.receivers=[]": "", "accessLog.files.maxFiles=1": "", "accessLog.spool.maxSize=1": "", "auditLog.profile=None": "", "auditLog.maxFiles=1": "",
+		"dns.listen=127.0.0.1:53": "", "dns.upstreams=1.1.1.1": "", "dns.cacheSize=0": "", "accessLog.receivers=[]": "", "accessLog.files.maxFiles=1": "", "accessLog.spool.maxSize=1": "", "auditLog.profile=None": "", "auditLog.maxFiles=1": "",
 		"gossip.bind=": "", "gossip.cluster=default": "", "trust.mode=off": "",
 	} {
 		_, _, got := agenttest.LoadConfig(t, "", nil, []string{set})

@@ -79,6 +79,7 @@ func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
 	l.env()
 	l.flags()
 	l.resolve(l.fields, "")
+	l.cfg.DNS.Given = l.origins["dns.listen"] != "default"
 	faults := append(l.faults, l.locate(l.cfg.Validate())...)
 	if faults == nil && o.Warn != nil {
 		for _, w := range l.cfg.Warnings() {

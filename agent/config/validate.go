@@ -35,6 +35,7 @@ func (c *Config) Validate() resource.Faults {
 	c.checkReceivers(fault)
 	c.checkAccess(fault)
 	c.checkRanges(fault)
+	c.checkDNS(fault)
 	return out
 }
 
@@ -202,6 +203,9 @@ func (c *Config) Warnings() (out []string) {
 		} else if strings.HasPrefix(r.Address, unixPrefix) && r.Mode&0o002 != 0 {
 			add("accessLog.receivers[%d]: mode %#o lets every user of the node write lines into %s; 0660 is for the group alone", i, r.Mode, r.File)
 		}
+	}
+	if c.DNS.Listen != "" && !slices.ContainsFunc(c.DNS.Addrs(), func(a netip.AddrPort) bool { return a.Addr().IsLoopback() }) {
+		add("dns.listen: whoever reaches %s may ask for all names of the meshes and have the agent ask upstreams; use a loopback address, or keep others out with a firewall", c.DNS.Listen)
 	}
 	if c.API.Roles != nil && len(c.API.Roles) == 0 {
 		add("api.roles is [], so that root and the agent's user alone may read and write; remove the key, or add roles")

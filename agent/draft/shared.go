@@ -124,6 +124,10 @@ func NewHeaders(list ...*corev3.HeaderValueOption) (*Headers, error) {
 	return &Headers{field: b}, nil
 }
 
+// ClosedStatName is the prefix of the statistics of a chain of TCP whose cluster has no endpoints because policies close it. The chain
+// is another one than before, so that Envoy drains the connections that were opened then: they do not follow a cluster.
+func ClosedStatName(s string) string { return StatName(s) + "_closed" }
+
 // StatName makes the name of a cluster or listener fit for a statistic, as the reference does: Envoy splits names at dots, and colons end up in none of its tags.
 func StatName(s string) string {
 	if !strings.ContainsAny(s, ".:[]") {

@@ -303,3 +303,31 @@ func FuzzTarget(f *testing.F) {
 		}
 	})
 }
+
+// TestServersThatClose: where the proxy of a server closes the connection instead of answering, that of the client answers; and a client
+// that waits for a server to speak hears it although it is denied, under mutual TLS as without.
+func TestServersThatClose(t *testing.T) {
+	const old = "---\n{type: TrafficPermission, mesh: default, name: old, sources: [{match: {kuma.io/service: db}}], destinations: [{match: {kuma.io/service: backend}}]}\n"
+	ask := func(docs, text string) *explain.Flow {
+		t.Helper()
+		flow, err := question(t, text).ask(explain.NewTraffic(meshOf(t, secured+docs)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return flow
+	}
+	if f := ask(old, "request backend:80"); f.Verdict != "denied" || f.Status != 503 || f.Flag != "UC" || f.Servers[0].Status != 0 {
+		t.Errorf("a legacy permission for others: %s with %d %s: %s", f.Verdict, f.Status, f.Flag, f.Reason)
+	}
+	if f := ask("", "request backend:80"); f.Verdict != "denied" || f.Status != 403 {
+		t.Errorf("no permission: %s with %d: %s", f.Verdict, f.Status, f.Reason)
+	}
+	others := permission("p", "{kind: MeshService, name: db}", "{kind: MeshService, name: other}", "Allow")
+	target := explain.Target{From: "web", To: "db:5432"}
+	for silent, heard := range map[bool]bool{true: true, false: false} {
+		f, err := explain.NewTraffic(meshOf(t, secured+others)).Connection(&explain.ConnectionQuestion{Target: target, Silent: silent})
+		if err != nil || f.Verdict != "denied" || strings.Contains(f.Reason, "what the server says before is heard") != heard {
+			t.Errorf("silent %v: %+v, %v", silent, f, err)
+		}
+	}
+}

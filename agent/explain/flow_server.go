@@ -98,9 +98,21 @@ func (f *Flow) sumServers() {
 	case len(f.Servers):
 		f.Verdict, f.Flag, f.Status, f.ClosedAt = first.Verdict, first.Flag, first.Status, first.ClosedAt
 		f.Reason = fmt.Sprintf("the proxy of the client lets it out, and that of %s does not let it in: %s", first.Dataplane.Name, first.Reason)
+		if f.Route != "" && f.Status == 0 {
+			f.cutOff()
+		}
 	default:
 		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s", denied, len(f.Servers), first.Dataplane.Name, first.Reason)
 	}
+}
+
+// cutOff is the outcome of a request whose connection the proxy of the server closes: that of the client answers.
+func (f *Flow) cutOff() {
+	f.Verdict, f.Status, f.Flag = VerdictDenied, 503, "UC"
+	if f.ClosedAt != "" {
+		f.Flag = "UF" // before it was established
+	}
+	f.Reason += "; it closes the connection, and the proxy of the client answers with 503"
 }
 
 // arrive follows what the proxy of the client sends through the proxy of a server: a request as the
@@ -123,7 +135,7 @@ func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *cl
 		}
 	}
 	if facts.tls != nil {
-		conn.First, conn.SNI = match.TLSHello, facts.tls.GetSni()
+		conn.First, conn.Within, conn.SNI = match.TLSHello, conn.First, facts.tls.GetSni()
 		conn.ALPN = facts.tls.GetCommonTlsContext().GetAlpnProtocols()
 		if names := t.mesh.CertificateNames(client.dataplane); names != nil {
 			conn.Peer = &match.Peer{URIs: names}

@@ -248,10 +248,19 @@ func (t *Traffic) noPort(flow *Flow, d *dialled) {
 		if a := d.dst.Addr(); s.VIP != a && s.VIP6 != a {
 			continue
 		}
-		if s.Port == uint32(d.dst.Port()) {
+		at := []uint32{s.Port}
+		for _, a := range s.Aliases {
+			if !a.Addr().IsValid() {
+				at = append(at, uint32(a.Port()))
+			}
+		}
+		if slices.Contains(at, uint32(d.dst.Port())) {
 			return
 		}
-		name, ports = s.ID.Name, append(ports, strconv.FormatUint(uint64(s.Port), 10))
+		name = s.ID.Name
+		for _, p := range at {
+			ports = append(ports, strconv.FormatUint(uint64(p), 10))
+		}
 	}
 	if name == "" || !isPassthrough(flow.Listener) || flow.Verdict != VerdictAllowed {
 		return

@@ -154,7 +154,7 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 	if k.Proxy != nil {
 		out.ProxyRule = &ProxyRule{Conf: confOf(k.Proxy), Origin: r.origins(k.Proxy), Fields: r.fieldsOf(k.Proxy, Default)}
 	}
-	for _, t := range k.To {
+	for _, t := range r.byTags(k) {
 		out.ToRules = append(out.ToRules, r.tagRule(t, To))
 	}
 	for _, t := range k.ToResources {
@@ -175,7 +175,7 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 		}
 		in := &dp.Networking.Inbound[f.Inbound]
 		fr := FromRules{Inbound: InboundID{Port: in.Port, Tags: r.view.InboundTags(in.Tags)}, Rules: []TagRule{}}
-		fr.Rules = append(fr.Rules, r.clients(f.Rules, nil)...)
+		fr.Rules = append(fr.Rules, r.clients(f.Ordered(), nil)...)
 		for _, route := range f.Routes {
 			meta := r.meta(route.Route)
 			fr.Rules = append(fr.Rules, r.clients(route.Rules, &meta)...)
@@ -183,6 +183,14 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 		out.FromRules = append(out.FromRules, fr)
 	}
 	return out
+}
+
+// byTags are the rules about destinations by tags. Where tags are no services, those about resources say the same.
+func (r *rulesView) byTags(k *policy.KindRules) []*policy.Rule {
+	if r.view.Spec.ServicesMode() == resource.MeshServicesExclusive {
+		return nil
+	}
+	return k.To
 }
 
 func (r *rulesView) tagRule(t *policy.Rule, in List) TagRule {

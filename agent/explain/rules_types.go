@@ -112,6 +112,7 @@ type Question struct {
 	Policy     *PolicyQuestion     `json:"policy,omitempty"`
 	Connection *ConnectionQuestion `json:"connection,omitempty"`
 	Request    *RequestQuestion    `json:"request,omitempty"`
+	DNS        *DNSQuestion        `json:"dns,omitempty"`
 }
 
 // PolicyQuestion asks what a policy does on a dataplane.

@@ -118,11 +118,11 @@ type Proxy struct {
 	upgrades  bool // between proxies of the mesh
 	catalog   [32]byte
 	outbounds []mesh.Outbound
-	refs      []endpointRef // the EDS resources, in the order of their names
-	fixed     []endpointRef // endpoints that are part of listeners
-	backends  []backend     // what routes lead to beside the outbounds
-	policies  [32]byte      // fingerprint of the policies that were matched
-	reach     [32]byte      // hash of what else decides about the outbounds
+	refs      []endpointRef   // the EDS resources, in the order of their names
+	fixed     []mesh.Instance // those that have listeners of their own
+	backends  []backend       // what routes lead to beside the outbounds
+	policies  [32]byte        // fingerprint of the policies that were matched
+	reach     [32]byte        // hash of what else decides about the outbounds
 	secrets   *identity.Secrets
 	versions  []finding.Version // of Envoy, from which on something is written otherwise
 	notes     []mesh.Warning    // of the generator; Warnings has those about the outbounds too

@@ -110,10 +110,8 @@ func (m *Memo) sweep() {
 func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, memo *Memo) *Proxy {
 	v, reach := m.View, m.reach(r)
 	if p.catalog == v.Catalog && p.reach == reach {
-		for i := range p.fixed {
-			if v.Services()[p.fixed[i].index].Endpoints != p.fixed[i].set {
-				return nil
-			}
+		if !slices.Equal(directServices(v, r, dp), p.fixed) {
+			return nil
 		}
 		return p.refresh(v, memo)
 	}
@@ -122,8 +120,8 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 		return nil
 	}
 	outbounds, warnings := m.outbounds(r)
-	fixed := directServices(v, dp)
-	if !slices.EqualFunc(outbounds, p.outbounds, sameOutbound) || !slices.EqualFunc(fixed, p.fixed, func(a, b endpointRef) bool { return a.set == b.set }) {
+	fixed := directServices(v, r, dp)
+	if !slices.EqualFunc(outbounds, p.outbounds, sameOutbound) || !slices.Equal(fixed, p.fixed) {
 		return nil
 	}
 	backends, ok := p.sameBackends(m, m.permits(r))

@@ -116,6 +116,9 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 		} else {
 			p.tcpCluster.Cluster = cluster
 			p.tcp.StatPrefix, p.tcp.ClusterSpecifier = draft.StatName(cluster), &p.tcpCluster
+			if o.Service.Denied {
+				p.tcp.StatPrefix = draft.ClosedStatName(cluster)
+			}
 			p.chain.TCP = &p.tcp
 		}
 		p.chains[0] = &p.chain

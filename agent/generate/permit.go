@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -65,4 +66,13 @@ func (p *permits) deny(s *mesh.Service) *mesh.Service {
 		p.denied[s] = out
 	}
 	return out
+}
+
+// Permissions says which services admit a dataplane, whether that restricts what it reaches or not; nil where the mesh keeps
+// nobody out.
+func (m *Mesh) Permissions(dataplane *resource.Resource) *policy.Permissions {
+	if m.Policies == nil {
+		return nil
+	}
+	return m.Policies.Permissions(m.set, dataplane)
 }

@@ -187,15 +187,14 @@ func (t *meshTLS) egress(sni string) *corev3.TransportSocket {
 	return tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL, Value: t.upstream(sni, resource.SPIFFEID(t.mesh, mesh.EgressService))})
 }
 
-// identities are what the proxies of a service prove themselves with: at least one ID, if it is one that nobody has.
+// identities are what the proxies of a service prove themselves with; none for a service of which no identity is known,
+// behind which every proxy of the mesh may be.
 func (t *meshTLS) identities(s *mesh.Service) []string {
 	switch {
 	case s.Egress:
 		return []string{resource.SPIFFEID(t.mesh, mesh.EgressService)}
 	case s.ID.Kind == mesh.KindTag:
 		return []string{resource.SPIFFEID(t.mesh, s.ID.Name)}
-	case len(s.Identities) == 0:
-		return []string{t.members()}
 	}
 	return s.Identities
 }

@@ -57,7 +57,11 @@ func (g *generator) transparent() {
 			}
 			c.AltStatName = draft.StatName(name)
 			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
-			g.d.Listeners = append(g.d.Listeners, passthrough(draft.OutboundPassthrough, name, f, port, corev3.TrafficDirection_OUTBOUND))
+			l := passthrough(draft.OutboundPassthrough, name, f, port, corev3.TrafficDirection_OUTBOUND)
+			if !g.v.Spec.Passthrough() {
+				l.Chains[0].TCP.StatPrefix = draft.ClosedStatName(name)
+			}
+			g.d.Listeners = append(g.d.Listeners, l)
 		}
 	}
 }
@@ -89,25 +93,18 @@ func passthrough(kind draft.ListenerKind, name string, f family, port uint32, di
 // directAccessCluster dials what the workload dialled.
 const directAccessCluster = "direct_access"
 
-// directServices are the services that a workload dials by their own addresses.
-func directServices(v *mesh.View, dp *resource.Dataplane) []endpointRef {
+// directServices are the instances of the services that a workload dials by their own addresses, without its own.
+func directServices(v *mesh.View, r *resource.Resource, dp *resource.Dataplane) []mesh.Instance {
 	tp := dp.Networking.TransparentProxying
 	if tp == nil || len(tp.DirectAccessServices) == 0 {
 		return nil
 	}
-	var out []endpointRef
-	all := slices.Contains(tp.DirectAccessServices, "*")
-	for _, s := range v.Services() {
-		if s.ID.Kind == mesh.KindTag && s.Outside == nil && (all || slices.Contains(tp.DirectAccessServices, s.Tag)) {
-			out = append(out, endpointRef{cluster: s.ID.Name, index: s.Index, set: s.Endpoints})
-		}
-	}
-	return out
+	return slices.DeleteFunc(v.Instances(tp.DirectAccessServices), func(i mesh.Instance) bool { return i.Dataplane == r.Key })
 }
 
-// directAccess adds a listener for each endpoint of those services.
+// directAccess adds a listener for each instance of those services.
 func (g *generator) directAccess() {
-	g.p.fixed = directServices(g.v, g.dp)
+	g.p.fixed = directServices(g.v, g.r, g.dp)
 	if len(g.p.fixed) == 0 {
 		return
 	}
@@ -115,30 +112,23 @@ func (g *generator) directAccess() {
 	for _, o := range g.p.outbounds {
 		taken[netip.AddrPortFrom(o.Address, uint16(o.Port))] = true
 	}
-	for _, ref := range g.p.fixed {
-		protocol := g.v.Services()[ref.index].Protocol
-		for _, e := range ref.set.List {
-			if e.Resource.Key == g.r.Key || e.Relay() {
-				continue // its own inbounds have listeners at these addresses, and nobody dials an ingress
-			}
-			addr, err := netip.ParseAddr(e.Address)
-			if err != nil || taken[netip.AddrPortFrom(addr, uint16(e.Port))] {
-				continue
-			}
-			taken[netip.AddrPortFrom(addr, uint16(e.Port))] = true
-			name := fmt.Sprintf("direct_access_%s:%d", e.Address, e.Port)
-			g.d.Listeners = append(g.d.Listeners, &draft.Listener{
-				Kind: draft.DirectAccess, Port: e.Port,
-				Service: draft.Service{Name: ref.cluster, Protocol: string(protocol)},
-				Message: &listenerv3.Listener{
-					Name:             name,
-					Address:          socketAddress(e.Address, e.Port),
-					TrafficDirection: corev3.TrafficDirection_OUTBOUND,
-					BindToPort:       sharedFalse,
-				},
-				Chains: []*draft.Chain{{TCP: tcpTo(name, directAccessCluster, nil)}},
-			})
+	for _, in := range g.p.fixed {
+		if taken[in.At] {
+			continue
 		}
+		taken[in.At] = true
+		name := fmt.Sprintf("direct_access_%s:%d", in.At.Addr(), in.At.Port())
+		g.d.Listeners = append(g.d.Listeners, &draft.Listener{
+			Kind: draft.DirectAccess, Port: uint32(in.At.Port()),
+			Service: draft.Service{Name: in.Service, Protocol: string(in.Protocol)},
+			Message: &listenerv3.Listener{
+				Name:             name,
+				Address:          socketAddress(in.At.Addr().String(), uint32(in.At.Port())),
+				TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+				BindToPort:       sharedFalse,
+			},
+			Chains: []*draft.Chain{{TCP: tcpTo(name, directAccessCluster, nil)}},
+		})
 	}
 	if g.claim(directAccessCluster) {
 		c := originalDst(directAccessCluster)

@@ -34,7 +34,7 @@ func documents(t *testing.T, fsys fs.FS) map[string]string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || name == "bin" || name == "nearside-data"):
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || name == "bin" || name == "dist" || name == "nearside-data"):
 			return fs.SkipDir
 		case !d.Type().IsRegular() || path.Ext(name) != ".md":
 			return nil

@@ -8,7 +8,7 @@ import (
 )
 
 // pures are the packages that are functions of their arguments alone.
-var pures = []string{"agent/resource", "agent/mesh", "agent/policy", "agent/draft", "agent/kinds", "agent/kinds/*", "agent/kinds/*/legacy", "agent/envoy", "agent/envoy/*", "agent/node", "agent/clip", "agent/generate", "agent/explain", "agent/change", "agent/attribute", "agent/jsonpatch", "agent/redact", "agent/audit"}
+var pures = []string{"agent/resource", "agent/mesh", "agent/policy", "agent/names", "agent/draft", "agent/kinds", "agent/kinds/*", "agent/kinds/*/legacy", "agent/envoy", "agent/envoy/*", "agent/node", "agent/clip", "agent/generate", "agent/explain", "agent/change", "agent/attribute", "agent/jsonpatch", "agent/redact", "agent/audit", "gossip/engine"}
 
 // impure lists the standard packages that reach outside, with the names that a pure package may use of them; an empty
 // list means none.

@@ -33,8 +33,8 @@ var rules = []rule{
 	{"exit", ruleExit},
 }
 
-// folders are those at the top; bin and nearside-data are left behind by make and ignored by git.
-var folders = []string{"accesslog", "agent", "bin", "cmd", "dns", "docs", "examples", "gossip", "nearside-data", "packaging", "rotation"}
+// folders are those at the top; bin, dist and nearside-data are left behind by make and ignored by git.
+var folders = []string{"accesslog", "agent", "bin", "cmd", "dist", "dns", "docs", "examples", "gossip", "nearside-data", "packaging", "rotation"}
 
 // ruleLayout: the folders at the top are given.
 func ruleLayout(t *tree) []breach {
@@ -58,7 +58,7 @@ func ruleLayout(t *tree) []breach {
 const maxLines = 400
 
 // goers are the packages that may start goroutines.
-var goers = []string{"agent", "agent/reconcile", "agent/source/*", "agent/xds", "agent/inspect", "agent/logs", "agent/agenttest", "agent/envoytest", "gossip", "dns", "accesslog", "examples/*"}
+var goers = []string{"agent", "agent/reconcile", "agent/source/*", "agent/xds", "agent/inspect", "agent/logs", "agent/hold", "agent/intercept", "agent/resolver", "agent/agenttest", "agent/envoytest", "gossip", "dns", "accesslog", "examples/*"}
 
 // starts reports whether a node starts a goroutine: a go statement, or a call that hides one.
 func starts(f *file, n ast.Node) bool {

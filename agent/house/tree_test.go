@@ -149,7 +149,7 @@ func (t *tree) enter(dir string) error {
 	switch {
 	case strings.HasPrefix(base, "."), strings.HasPrefix(base, "_"):
 		return fs.SkipDir
-	case base == "testdata", base == "vendor", dir == "bin", dir == "nearside-data":
+	case base == "testdata", base == "vendor", dir == "bin", dir == "dist", dir == "nearside-data":
 		return fs.SkipDir
 	}
 	if _, err := fs.Stat(t.fsys, path.Join(dir, "go.mod")); err == nil {

@@ -60,6 +60,8 @@ func (x *situation) applied(rec store.Record) Applied {
 		out.State, out.Reason = StateShadow, "it is labelled "+resource.LabelEffect+": "+resource.EffectShadow+", so no proxy gets anything of it; without the label it acts"
 	case d.Inert:
 		out.State, out.Reason = StateInert, "this version stores "+d.Kind+" and does not act on it"
+	case out.State == StateApplied && d.Kind == kindMesh && x.last != nil && x.last.Switching[rec.Name] != "":
+		out.State, out.Reason = StatePending, x.last.Switching[rec.Name]
 	case out.State != StateApplied || !d.Policy:
 	default:
 		x.selected(sub, &out)
@@ -93,6 +95,9 @@ func (x *situation) onProxies(sub *subject) Applied {
 			continue
 		}
 		done := p.Answered >= sub.revision
+		if sub.key.Kind == kindMesh && len(p.Unanswered) > 0 {
+			done = false // the steps in which mutual TLS is switched are of one revision
+		}
 		if !x.touches(sub, p, done) {
 			continue
 		}

@@ -344,3 +344,33 @@ func TestWaitQuestions(t *testing.T) {
 func many(n int) string {
 	return strings.TrimSuffix(strings.Repeat(`"a/b",`, n), ",")
 }
+
+// TestMeshIsAppliedOnceSwitched: a Mesh whose mutual TLS is being switched is pending, with the step, and until proxies have
+// answered what they were sent of the last one. Its revision is the same in all steps.
+func TestMeshIsAppliedOnceSwitched(t *testing.T) {
+	a, set := startApplied(t)
+	const last = 10 // revision
+	ask := func(typ, name string) string {
+		t.Helper()
+		return a.do("POST", "/v1/wait", fmt.Sprintf(`{"type": %q, "mesh": "default", "name": %q, "timeout": "0s"}`, typ, name)).body
+	}
+	set.set(proxy("web", last))
+	l := *a.last.Load()
+	l.Switching = map[string]string{"default": "proxies use it, and inbounds take plain text too"}
+	a.last.Store(&l)
+	if got := ask("Mesh", "default"); standing(t, got) != "pending 1/1" || !strings.Contains(got, l.Switching["default"]) {
+		t.Errorf("in a step: %s", got)
+	}
+	if got := standing(t, ask("MeshTimeout", "all")); got != "applied 1/1" {
+		t.Errorf("a policy in a step: %s", got)
+	}
+	a.reconcile()
+	set.set(proxy("web", last, made(last)))
+	if got := standing(t, ask("Mesh", "default")); got != "pending 0/1 late web" {
+		t.Errorf("the last step, not answered: %s", got)
+	}
+	set.set(proxy("web", last))
+	if got := standing(t, ask("Mesh", "default")); got != "applied 1/1" {
+		t.Errorf("the last step: %s", got)
+	}
+}

@@ -45,7 +45,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 		}
 		return nil, unauthenticated(w, "over TCP it takes a token: send \"Authorization: Bearer TOKEN\"; "+s.whichToken())
 	}
-	text, ok := bearer(headers)
+	text, ok := token.Bearer(headers)
 	c, err := s.verify(p.Owner(), text, ok)
 	switch {
 	case errors.Is(err, errLimited):
@@ -91,15 +91,6 @@ func (s *Server) verify(owner, text string, ok bool) (*token.Claims, error) {
 	}
 	s.limiter.Verified(text)
 	return &c, nil
-}
-
-// bearer returns the token of an Authorization header (RFC 6750, 2.1).
-func bearer(headers []string) (text string, ok bool) {
-	if len(headers) != 1 {
-		return "", false
-	}
-	scheme, text, ok := strings.Cut(headers[0], " ")
-	return text, ok && strings.EqualFold(scheme, "Bearer") && text != ""
 }
 
 // whichToken says which tokens this server takes.

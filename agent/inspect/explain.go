@@ -46,6 +46,20 @@ func (s *Server) policies(w http.ResponseWriter, r *http.Request) *Error {
 	return nil
 }
 
+// backends is GET /v1/dataplanes/{mesh}/{name}/backends.
+func (s *Server) backends(w http.ResponseWriter, r *http.Request) *Error {
+	m, e := s.mesh(r.PathValue("mesh"))
+	if e != nil {
+		return e
+	}
+	doc, err := explain.ProxyBackends(m, r.PathValue("name"))
+	if err != nil {
+		return generationError(err)
+	}
+	writeJSON(w, http.StatusOK, doc)
+	return nil
+}
+
 // explain is POST /v1/explain. It changes nothing; whoever may look into the proxies may ask.
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 	limitBody(w, r, maxQuestion)
@@ -58,14 +72,22 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
 		return e
 	}
 	asked := 0
-	for _, is := range []bool{q.Policy != nil, q.Connection != nil, q.Request != nil} {
+	for _, is := range []bool{q.Policy != nil, q.Connection != nil, q.Request != nil, q.DNS != nil} {
 		if is {
 			asked++
 		}
 	}
 	if asked != 1 {
-		return invalidField("policy", "or connection or request is to be there, and one of them alone: ask about {\"policy\": {\"type\", \"mesh\", \"name\", "+
-			"\"dataplane\"}}, {\"connection\": {\"mesh\", \"from\", \"to\"}} or {\"request\": {\"mesh\", \"from\", \"to\"}}")
+		return invalidField("policy", "or connection, request or dns is to be there, and one of them alone: ask about {\"policy\": {\"type\", \"mesh\", \"name\", "+
+			"\"dataplane\"}}, {\"connection\": {\"mesh\", \"from\", \"to\"}} {\"request\": {\"mesh\", \"from\", \"to\"}} or {\"dns\": {\"name\", \"mesh\", \"dataplane\"}}")
+	}
+	if q.DNS != nil {
+		x, e := s.explainName(r, q.DNS)
+		if e != nil {
+			return e
+		}
+		writeJSON(w, http.StatusOK, x)
+		return nil
 	}
 	if q.Policy == nil {
 		flow, e := s.explainFlow(r, &q)

@@ -103,7 +103,7 @@ func TestStatusSaysWhatIsInForce(t *testing.T) {
 				"tcp 10.1.2.3/8:22 -> any address in 10.0.0.0/8, meshpassthrough_tcp_10.1.2.3/8_22, pinned false, true false, by b [4], to /tmp/out.log",
 				"tcp ::/0:23 -> any address, meshpassthrough_tcp_::/0_23, pinned false, false true, by b [5], to /tmp/out.log",
 				"tls *:8443 -> any address, with any name, meshpassthrough_tls_*_8443, pinned false, true true, by b [3], to /tmp/out.log",
-				"tls *.example.com:443 -> any address, with such a name: a wildcard cannot be resolved, meshpassthrough_tls_*.example.com_443, pinned false, true true, by b [1], to /tmp/out.log",
+				"tls *.example.com:443 -> any address, with such a name: a wildcard is resolved only where nearside.io/dns-pinned is true, meshpassthrough_tls_*.example.com_443, pinned false, true true, by b [1], to /tmp/out.log",
 				"tls api.example.com:443 -> what the proxy resolves api.example.com to, meshpassthrough_tls_api.example.com_443, pinned true, true true, by b [0] a [0], to /tmp/out.log",
 				"tls www.example.com:0 -> any address, with that name: without a port it is not resolved, meshpassthrough_tls_www.example.com_*, pinned false, true true, by b [2], to /tmp/out.log",
 			},

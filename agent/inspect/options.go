@@ -43,6 +43,9 @@ type Options struct {
 	// FlushLogs has the Envoy of a dataplane write what it holds of its logs. It is false for one that does not log through the
 	// agent. It may take seconds, and no longer than its context. Nil: none does.
 	FlushLogs func(ctx context.Context, mesh, name string) (bool, error)
+	// DNS returns how the resolver stands, and DNSLine that for the status. Nil: there is none.
+	DNS     func() DNSState
+	DNSLine func() *DNSLine
 	// AuditFile is the path of the audit log.
 	AuditFile string
 	// ProxiesOf returns those of one proxy: [xds.Server.StatusOf]. Nil: they are looked for in Proxies.
@@ -94,6 +97,8 @@ type Last struct {
 	SystemCA  string // see [generate.ZoneInput]
 	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
 	Problems []Problem
+	// Switching says of each mesh whose mutual TLS is being switched which step it is at.
+	Switching map[string]string
 }
 
 // Problem is one thing that the agent could not do with a resource, or did in part.

@@ -95,7 +95,7 @@ func (s *Server) rejections() []Problem {
 			fmt.Fprintf(&b, "%s%d proxies, as %s", verb, n, r.Node.ID)
 		}
 		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name, oneLine(r.Reason))
-		b.WriteString(retrySaid(r.Retry, time.Now()))
+		b.WriteString(RetrySaid(r.Retry, time.Now()))
 		switch {
 		case p.field != "":
 			fmt.Fprintf(&b, "; see %s", p.field)
@@ -120,8 +120,8 @@ func (s *Server) rejections() []Problem {
 	return out
 }
 
-// retrySaid says when a client is sent something again that it rejected for a reason that may pass; "" for never.
-func retrySaid(at, now time.Time) string {
+// RetrySaid says when a client is sent something again that it rejected for a reason that may pass; "" for never.
+func RetrySaid(at, now time.Time) string {
 	switch wait := at.Sub(now).Round(time.Second); {
 	case at.IsZero():
 		return ""

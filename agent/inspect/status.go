@@ -95,6 +95,9 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	if streams := s.logStreams(r); len(streams) > 0 {
 		out.LogLines = logLines(streams)
 	}
+	if s.opts.DNSLine != nil {
+		out.DNS = s.opts.DNSLine()
+	}
 	h := s.opts.Store.Health()
 	out.Store.Persistent, out.Store.Pending, out.Store.SetAside = h.Persistent, h.Pending, h.SetAside
 	if h.Err != nil {

@@ -116,6 +116,8 @@ type Status struct {
 	Holders map[string]int `json:"fifoHolders,omitempty"`
 	// LogLines sum up the lines of the access logs that the sender may see. Absent without streams.
 	LogLines *LogLines `json:"accessLogLines,omitempty"`
+	// DNS is the resolver; absent where there is none.
+	DNS      *DNSLine  `json:"dns,omitempty"`
 	Problems []Problem `json:"problems"`
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
 	faultinjectionlegacy "github.com/nearside-mesh/nearside/agent/kinds/faultinjection/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
+	healthchecklegacy "github.com/nearside-mesh/nearside/agent/kinds/healthcheck/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/loadbalancing"
 	"github.com/nearside-mesh/nearside/agent/kinds/meshtls"
 	"github.com/nearside-mesh/nearside/agent/kinds/metric"
@@ -19,12 +20,15 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/proxypatch"
 	proxytemplate "github.com/nearside-mesh/nearside/agent/kinds/proxypatch/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
+	ratelimitlegacy "github.com/nearside-mesh/nearside/agent/kinds/ratelimit/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/retry"
+	retrylegacy "github.com/nearside-mesh/nearside/agent/kinds/retry/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/route"
 	trafficroute "github.com/nearside-mesh/nearside/agent/kinds/route/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/timeout"
 	timeoutlegacy "github.com/nearside-mesh/nearside/agent/kinds/timeout/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/trace"
+	tracelegacy "github.com/nearside-mesh/nearside/agent/kinds/trace/legacy"
 	"github.com/nearside-mesh/nearside/agent/kinds/trafficpermission"
 	trafficpermissionlegacy "github.com/nearside-mesh/nearside/agent/kinds/trafficpermission/legacy"
 	"github.com/nearside-mesh/nearside/agent/policy"
@@ -66,15 +70,15 @@ func Plugins() []policy.Plugin {
 		loadbalancing.Plugin(),
 		timeout.Plugin(timeoutlegacy.Kind()),
 		circuitbreaker.Plugin(circuitbreakerlegacy.Kind()),
-		healthcheck.Plugin(),
-		retry.Plugin(),
+		healthcheck.Plugin(healthchecklegacy.Kind()),
+		retry.Plugin(retrylegacy.Kind()),
 		faultinjection.Plugin(faultinjectionlegacy.Kind()),
-		ratelimit.Plugin(),
+		ratelimit.Plugin(ratelimitlegacy.Kind()),
 		// Permission stands behind what answers by itself, as the order of HTTP filters has it.
 		trafficpermission.Plugin(trafficpermissionlegacy.Kind()),
 		// Observation sees what the kinds above have made.
 		metric.Plugin(),
-		trace.Plugin(),
+		trace.Plugin(tracelegacy.Kind()),
 		accesslog.Plugin(accessloglegacy.Kind()),
 		// Patches come last, so that they can change all that was made.
 		proxypatch.Plugin(proxytemplate.Kind()),

@@ -18,7 +18,8 @@ var wanted = strings.Fields(`
 	MeshAccessLog MeshAccessLogBackend GlobalAccessLogBackend MeshPassthrough MeshTimeout MeshCircuitBreaker
 	MeshFaultInjection MeshTrafficPermission MeshHTTPRoute MeshTCPRoute MeshProxyPatch MeshRetry MeshHealthCheck
 	MeshRateLimit MeshLoadBalancingStrategy MeshTLS MeshMetric MeshTrace
-	TrafficLog Timeout CircuitBreaker FaultInjection TrafficPermission TrafficRoute ProxyTemplate`)
+	TrafficLog Timeout CircuitBreaker FaultInjection TrafficPermission TrafficRoute ProxyTemplate
+	RateLimit Retry HealthCheck TrafficTrace`)
 
 func TestRegistryHoldsEveryKind(t *testing.T) {
 	r, err := resource.NewRegistry(kinds.All()...)

@@ -28,6 +28,7 @@ type Codes struct{ First, Last int }
 // skip decides on the lines of one file, and counts those about which nothing can be told.
 type skip struct {
 	filter  *Filter
+	formats *Formats
 	current bool // all that was there was read: what comes is new
 	within  bool // a long line
 	shown   bool // and it is shown
@@ -64,8 +65,15 @@ func (s *skip) decide(line rotation.Line) bool {
 			fields = nil
 		}
 	}
+	own, hasOwn, began, hasBegan := 0, false, time.Time{}, false
+	if !line.More {
+		own, hasOwn, began, hasBegan = s.formats.read(line.Text)
+	}
 	if !f.Since.IsZero() && !s.current {
-		at, ok := timeOf(line.Text, fields)
+		at, ok := began, hasBegan
+		if !ok {
+			at, ok = timeOf(line.Text, fields)
+		}
 		if !ok {
 			s.noTime++
 			return false
@@ -79,6 +87,8 @@ func (s *skip) decide(line rotation.Line) bool {
 	}
 	code, ok := 0, false
 	switch {
+	case hasOwn && (fields == nil || len(f.Fields) == 0):
+		code, ok = own, true
 	case fields != nil:
 		code, ok = fieldCode(fields, f.Fields)
 	case !line.More:

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/envoy/logline"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 
@@ -150,4 +151,52 @@ func FuzzDecide(f *testing.F) {
 			t.Errorf("code %d", code)
 		}
 	})
+}
+
+// TestFormats is what code and time lines of known formats have, "?" where they cannot be told.
+func TestFormats(t *testing.T) {
+	formats, reasons := NewFormats([]logline.Format{
+		{Text: "%REQ(:PATH)% %START_TIME%|%RESPONSE_CODE%|backend\n"}, {Text: "%REQ(:PATH)% %START_TIME%|%RESPONSE_CODE%|cart\n"},
+		{JSON: map[string]any{"answer": "%RESPONSE_CODE%", "began": "%START_TIME%", "status": "%REQ(STATUS)%"}},
+		{Text: "%REQ(A)% %RESPONSE_CODE% %REQ(B)%"}, {Text: "%RESPONSE_CODE% %DURATION%"}, {Text: "%DURATION% %RESPONSE_CODE%"},
+	})
+	if len(reasons) != 1 || !strings.Contains(reasons[0], "%RESPONSE_CODE% begins and ends cannot be told") {
+		t.Errorf("%q", reasons)
+	}
+	early, late := "2026-11-23T09:00:00Z", "2026-11-23T11:00:00Z"
+	for _, c := range []struct{ line, code, when string }{
+		{"/a 200 " + late + "|503|backend", "503", "late"},
+		{"/" + late + "|200|cart " + early + "|503|cart", "503", "early"},
+		{"/a " + late + "|503|other", "?", "?"},
+		{`{"answer":503,"began":"` + late + `","status":"200"}`, "503", "late"},
+		{`{"answer":503,"status":503,"x":1}`, "503", "?"}, // by the usual fields
+		{standard("/", "503", "x"), "503", "late"},
+		{"a 503 b", "?", "?"},
+		{"503 200", "?", "?"}, // of two formats
+	} {
+		s := &skip{filter: &Filter{Codes: []Codes{{503, 503}}}, formats: formats}
+		code := "503"
+		if !s.shows(rotation.Line{Text: []byte(c.line)}) {
+			if code = "other"; s.noStatus > 0 {
+				code = "?"
+			}
+		}
+		s = &skip{filter: &Filter{Since: time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)}, formats: formats}
+		when := "late"
+		if !s.shows(rotation.Line{Text: []byte(c.line)}) {
+			if when = "early"; s.noTime > 0 {
+				when = "?"
+			}
+		}
+		if code != c.code || when != c.when {
+			t.Errorf("%s: code %s, %s; want %s, %s", c.line, code, when, c.code, c.when)
+		}
+	}
+	s := &skip{filter: &Filter{Codes: []Codes{{200, 200}}, Fields: []string{"status"}}, formats: formats}
+	if !s.shows(rotation.Line{Text: []byte(`{"answer":503,"status":"200"}`)}) {
+		t.Error("the field that is named is not looked at")
+	}
+	if f, reasons := NewFormats([]logline.Format{{Text: "%RESPONSE_CODE% %QUERY_PARAM(a)%"}}); f != nil || len(reasons) != 1 {
+		t.Errorf("lines that clients can forge are read: %q", reasons)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
@@ -20,10 +21,15 @@ const atOnce = 1000
 type Options struct {
 	Paths  []string // of the active files
 	Follow bool     // wait for more lines, until the context ends
+	// More returns the paths that are to be followed now, of which those that are new are added; nil: there will be none. It is asked every
+	// [MoreEach], and may wait no longer than that.
+	More   func() []string
 	Filter Filter
-	JSON   bool // one object for each line: an event as it is, {"file", "entry"} or {"file", "line"} otherwise
-	Escape bool // control characters in lines, for a terminal
-	Out    io.Writer
+	// Formats are those of the lines of files, by their paths, as far as they are known. Of lines of others the usual ones are tried.
+	Formats map[string]*Formats
+	JSON    bool // one object for each line: an event as it is, {"file", "entry"} or {"file", "line"} otherwise
+	Escape  bool // control characters in lines, for a terminal
+	Out     io.Writer
 	// Note is told what is no data: which file lines are of, where there are several, and at the end what was not shown and why.
 	Note func(text string)
 	// Failed is told of a file that cannot be read, or not on.
@@ -45,26 +51,31 @@ type output struct {
 	err    error  // the first of Out
 }
 
+// MoreEach is how often more files are looked for.
+const MoreEach = 2 * time.Second
+
+// mostFiles bounds the files that are followed.
+const mostFiles = 1024
+
 // Read shows the lines of files, file by file, and then, if they are followed, those that come. The error is that of Out; a context
 // that ends is none.
 func Read(ctx context.Context, o Options) error {
 	out := &output{o: &o}
 	var files []*file
-	for _, path := range o.Paths {
-		r, err := rotation.NewReader(rotation.ReaderOptions{Path: path, Since: o.Filter.Since, Follow: o.Follow})
-		if err != nil {
-			o.Failed(path, err)
-			continue
+	defer func() {
+		for _, x := range files {
+			x.reader.Close()
 		}
-		defer r.Close()
-		files = append(files, &file{path, r, &skip{filter: &o.Filter}})
+	}()
+	for _, path := range o.Paths {
+		files = out.open(files, path)
 	}
 	for _, x := range files {
 		for x.read(ctx, out) {
 		}
 	}
-	if o.Follow && len(files) > 0 {
-		out.follow(ctx, files)
+	if o.Follow && (len(files) > 0 || o.More != nil) {
+		files = out.follow(ctx, files)
 	}
 	for _, x := range files {
 		x.report(o.Note)
@@ -72,19 +83,44 @@ func Read(ctx context.Context, o Options) error {
 	return out.err
 }
 
-// follow shows the lines that come.
-func (out *output) follow(ctx context.Context, files []*file) {
+// open begins to read a file.
+func (out *output) open(files []*file, path string) []*file {
+	r, err := rotation.NewReader(rotation.ReaderOptions{Path: path, Since: out.o.Filter.Since, Follow: out.o.Follow})
+	if err != nil {
+		out.o.Failed(path, err)
+		return files
+	}
+	return append(files, &file{path, r, &skip{filter: &out.o.Filter, formats: out.o.Formats[path]}})
+}
+
+// more adds the files that have come. One that cannot be read is told once.
+func (out *output) more(files []*file) []*file {
+	for _, path := range out.o.More() {
+		if len(out.o.Paths) < mostFiles && !slices.Contains(out.o.Paths, path) {
+			out.o.Paths = append(out.o.Paths, path)
+			files = out.open(files, path)
+		}
+	}
+	return files
+}
+
+// follow shows the lines that come, and returns the files that were read.
+func (out *output) follow(ctx context.Context, files []*file) []*file {
 	t := time.NewTicker(rotation.PollEach)
 	defer t.Stop()
-	for ctx.Err() == nil && out.err == nil {
-		more, left := false, false
+	for asked := time.Now(); ctx.Err() == nil && out.err == nil; {
+		if out.o.More != nil && time.Since(asked) >= MoreEach {
+			files = out.more(files)
+			asked = time.Now()
+		}
+		more, left := false, out.o.More != nil
 		for _, x := range files {
 			more = x.read(ctx, out) || more
 			left = left || !x.failed()
 		}
 		switch {
 		case !left:
-			return
+			return files
 		case more:
 			continue
 		}
@@ -93,6 +129,7 @@ func (out *output) follow(ctx context.Context, files []*file) {
 		case <-t.C:
 		}
 	}
+	return files
 }
 
 func (x *file) failed() bool { return x.skip.failed }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/logread"
@@ -168,6 +169,51 @@ func TestFollow(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFollowMore follows what comes to be followed while the program runs, beginning with nothing, each file once.
+func TestFollowMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		var mu sync.Mutex
+		var paths []string
+		var out, said strings.Builder
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- logread.Read(ctx, logread.Options{Follow: true, Out: &out, Note: func(s string) { said.WriteString(s + "\n") },
+				Failed: func(path string, err error) { said.WriteString(path + " failed\n") },
+				More:   func() []string { mu.Lock(); defer mu.Unlock(); return paths }})
+		}()
+		step := func(want string) {
+			t.Helper()
+			time.Sleep(logread.MoreEach + time.Second)
+			synctest.Wait()
+			if out.String() != want {
+				t.Errorf("shown: %q, want %q", out.String(), want)
+			}
+		}
+		step("")
+		set := func(p ...string) { mu.Lock(); defer mu.Unlock(); paths = p }
+		write(t, dir+"/a.log", "1\n")
+		set(dir + "/a.log")
+		step("1\n")
+		write(t, dir+"/a.log", "2\n")
+		write(t, dir+"/b.log", "3\n")
+		write(t, dir+"/file", "")
+		set(dir+"/b.log", dir+"/a.log", dir+"/file/c.log")
+		step("1\n2\n3\n")
+		set() // they go on, as long as something is written
+		write(t, dir+"/a.log", "4\n")
+		step("1\n2\n3\n4\n")
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if got, want := strings.ReplaceAll(said.String(), dir, "DIR"), "DIR/file/c.log failed\n==> DIR/b.log <==\n==> DIR/a.log <==\n"; got != want {
+			t.Errorf("said: %q, want %q", got, want)
+		}
+	})
 }
 
 // broken is where nothing can be shown.

@@ -1,38 +1,143 @@
 package logs
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/accesslog"
 )
 
-var (
-	rotationsDesc = prometheus.NewDesc("nearside_log_rotations_total",
-		"New log files; cause is size, or outside when others renamed, removed or changed the file.", []string{"cause"}, nil)
-	fileBytesDesc = prometheus.NewDesc("nearside_log_file_bytes",
-		"Size of the active log files together.", nil, nil)
-)
+// streamSum says which streams are summed up: those of a kind, and of one receiver, which the config names.
+type streamSum struct{ kind, receiver string }
 
-// Collector are the metrics of rotated files.
-type Collector struct {
-	files *Files
+var sumLabels = []string{"kind", "receiver"}
+
+func sumOf(s *Stream) streamSum {
+	l := streamSum{kind: string(s.Kind)}
+	if s.Kind == KindReceiver {
+		l.receiver = s.Name
+	}
+	return l
 }
 
-// NewCollector returns the metrics of files.
-func NewCollector(files *Files) *Collector { return &Collector{files: files} }
+func (l streamSum) compare(m streamSum) int {
+	return cmp.Or(strings.Compare(l.kind, m.kind), strings.Compare(l.receiver, m.receiver))
+}
 
-// Describe implements prometheus.Collector.
-func (*Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{rotationsDesc, fileBytesDesc} {
+var (
+	logRecordsDesc  = prometheus.NewDesc("nearside_log_records_total", "Lines that came into streams of access logs.", sumLabels, nil)
+	logBytesDesc    = prometheus.NewDesc("nearside_log_bytes_total", "Bytes that came into streams of access logs.", sumLabels, nil)
+	logWrittenDesc  = prometheus.NewDesc("nearside_log_records_written_total", "Lines that were handed on, are in the file, or were acknowledged by the collector.", sumLabels, nil)
+	logDroppedDesc  = prometheus.NewDesc("nearside_log_records_dropped_total", "Lines that were dropped.", append(sumLabels, "reason"), nil)
+	logSpooledDesc  = prometheus.NewDesc("nearside_log_records_spooled", "Lines on disk that wait for their collector.", sumLabels, nil)
+	logInFlightDesc = prometheus.NewDesc("nearside_log_records_in_flight", "Lines in memory.", sumLabels, nil)
+	logSpoolDesc    = prometheus.NewDesc("nearside_log_spool_bytes", "Bytes of the spools on disk.", sumLabels, nil)
+	rotationsDesc   = prometheus.NewDesc("nearside_log_rotations_total", "New log files; cause is size, or outside when others renamed, removed or changed the file.", []string{"cause"}, nil)
+	fileBytesDesc   = prometheus.NewDesc("nearside_log_file_bytes", "Size of the active log files together.", nil, nil)
+)
+
+// Collector are the metrics of access logs: of rotated files, and of the streams, summed up by kind whenever metrics are read. Streams come and go,
+// and their sums never fall: what one had counted when it was seen last stays in them.
+type Collector struct {
+	files   *Files
+	streams func() []Stream
+
+	mu    sync.Mutex
+	seen  map[streamKey]Stream   // the last time
+	ended map[streamSum]*logSums // of those that are gone
+}
+
+type streamKey struct {
+	kind Kind
+	name string
+}
+
+// NewCollector returns the metrics of files and streams.
+func NewCollector(files *Files, streams func() []Stream) *Collector {
+	return &Collector{files: files, streams: streams}
+}
+
+// logSums are the counters of a kind.
+type logSums struct {
+	in, bytes, written uint64
+	dropped            map[accesslog.Cause]uint64
+}
+
+func (s *logSums) add(x *Stream) {
+	s.in += x.In
+	s.bytes += x.BytesIn
+	s.written += x.Written
+	for cause, n := range x.Dropped {
+		s.dropped[cause] += n
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{logRecordsDesc, logBytesDesc, logWrittenDesc, logDroppedDesc, logSpooledDesc, logInFlightDesc, logSpoolDesc, rotationsDesc, fileBytesDesc} {
 		ch <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
-func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+// Collect implements [prometheus.Collector].
+func (m *Collector) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := m.streams()
+	now := map[streamKey]Stream{}
+	for i := range list {
+		now[streamKey{list[i].Kind, list[i].Name}] = list[i]
 	}
-	total := c.files.Total()
-	counter(rotationsDesc, total.Rotations, "size")
-	counter(rotationsDesc, total.Outside, "outside")
+	if m.ended == nil {
+		m.ended = map[streamSum]*logSums{}
+	}
+	for key, last := range m.seen {
+		if is, ok := now[key]; !ok || is.In < last.In { // gone, or another one of that name
+			of := sumOf(&last)
+			if m.ended[of] == nil {
+				m.ended[of] = &logSums{dropped: map[accesslog.Cause]uint64{}}
+			}
+			m.ended[of].add(&last)
+		}
+	}
+	m.seen = now
+
+	sums, gauges := map[streamSum]*logSums{}, map[streamSum][3]uint64{}
+	for of, s := range m.ended {
+		sums[of] = &logSums{s.in, s.bytes, s.written, maps.Clone(s.dropped)}
+	}
+	for i := range list {
+		x := &list[i]
+		of := sumOf(x)
+		if sums[of] == nil {
+			sums[of] = &logSums{dropped: map[accesslog.Cause]uint64{}}
+		}
+		sums[of].add(x)
+		g := gauges[of]
+		gauges[of] = [3]uint64{g[0] + x.Spooled, g[1] + x.InFlight, g[2] + x.SpoolBytes}
+	}
+	send := func(d *prometheus.Desc, t prometheus.ValueType, n uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, t, float64(n), labels...)
+	}
+	total := m.files.Total()
+	send(rotationsDesc, prometheus.CounterValue, total.Rotations, "size")
+	send(rotationsDesc, prometheus.CounterValue, total.Outside, "outside")
 	ch <- prometheus.MustNewConstMetric(fileBytesDesc, prometheus.GaugeValue, float64(total.Size))
+	for _, of := range slices.SortedFunc(maps.Keys(sums), streamSum.compare) {
+		s, g := sums[of], gauges[of]
+		send(logRecordsDesc, prometheus.CounterValue, s.in, of.kind, of.receiver)
+		send(logBytesDesc, prometheus.CounterValue, s.bytes, of.kind, of.receiver)
+		send(logWrittenDesc, prometheus.CounterValue, s.written, of.kind, of.receiver)
+		for cause, n := range s.dropped {
+			send(logDroppedDesc, prometheus.CounterValue, n, of.kind, of.receiver, string(cause))
+		}
+		send(logSpooledDesc, prometheus.GaugeValue, g[0], of.kind, of.receiver)
+		send(logInFlightDesc, prometheus.GaugeValue, g[1], of.kind, of.receiver)
+		send(logSpoolDesc, prometheus.GaugeValue, g[2], of.kind, of.receiver)
+	}
 }

@@ -2,13 +2,10 @@ package logs
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +26,9 @@ type ReceiversOptions struct {
 	Files  *Files
 	// ListenUnix opens a unix socket of the agent.
 	ListenUnix func(ctx context.Context, s config.Socket) (net.Listener, error)
-	Log        *slog.Logger
+	// ListenTCP opens one of a TCP address.
+	ListenTCP func(ctx context.Context, address string) (net.Listener, error)
+	Log       *slog.Logger
 }
 
 // Receivers are those of accessLog.receivers. One that cannot be opened is tried again until it can, and holds up neither the
@@ -44,11 +43,12 @@ type receiver struct {
 	of  *Receivers
 	cfg config.Receiver
 
-	mu   sync.Mutex // held for moments
-	file *SharedFile
-	recv *accesslog.Receiver
-	addr net.Addr
-	err  error // why it does not receive
+	mu    sync.Mutex // held for moments
+	file  *SharedFile
+	recv  *accesslog.Receiver
+	certs *certificates // nil: no TLS
+	addr  net.Addr
+	err   error // why it does not receive
 }
 
 // NewReceivers returns the receivers of a config. Nothing is opened.
@@ -176,7 +176,8 @@ func FileOptions(c *config.Config, path string, limits config.Rotation) rotation
 
 // listen opens the socket.
 func (x *receiver) listen(ctx context.Context) error {
-	tls, err := x.tls()
+	log := x.of.opts.Log.With("receiver", x.cfg.Name)
+	certs, err := openCertificates(x.cfg.TLS.Cert, x.cfg.TLS.Key, x.cfg.TLS.ClientCA, log)
 	if err != nil {
 		return err
 	}
@@ -184,14 +185,13 @@ func (x *receiver) listen(ctx context.Context) error {
 	if path, ok := strings.CutPrefix(x.cfg.Address, "unix:"); ok {
 		l, err = x.of.opts.ListenUnix(ctx, config.Socket{Path: path, Mode: x.cfg.Mode, Group: x.cfg.Group})
 	} else {
-		var lc net.ListenConfig
-		l, err = lc.Listen(ctx, "tcp", x.cfg.Address)
+		l, err = x.of.opts.ListenTCP(ctx, x.cfg.Address)
 	}
 	if err != nil {
 		return fmt.Errorf("address: %w", err)
 	}
 	recv, err := accesslog.NewReceiver(accesslog.ReceiverOptions{
-		Listener: l, TLS: tls, To: x.file, MaxConns: x.cfg.MaxConnections, Log: x.of.opts.Log.With("receiver", x.cfg.Name),
+		Listener: l, TLS: certs.server(), To: x.file, MaxConns: x.cfg.MaxConnections, Log: log,
 	})
 	if err != nil {
 		l.Close()
@@ -199,36 +199,8 @@ func (x *receiver) listen(ctx context.Context) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.recv, x.addr = recv, l.Addr()
+	x.recv, x.addr, x.certs = recv, l.Addr(), certs
 	return nil
-}
-
-// tls reads the certificate of the receiver and the authorities of its clients. It returns nil where there is to be no TLS.
-func (x *receiver) tls() (*tls.Config, error) {
-	c := x.cfg.TLS
-	if c.Cert == "" {
-		return nil, nil
-	}
-	if st, err := os.Stat(c.Key); err == nil && st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("tls.key: %s is open to others (mode %#o): make a new key with the mode 0600", c.Key, st.Mode().Perm())
-	}
-	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-	if err != nil {
-		return nil, fmt.Errorf("tls.cert and tls.key: %w", err)
-	}
-	out := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	if c.ClientCA == "" {
-		return out, nil
-	}
-	pem, err := os.ReadFile(c.ClientCA)
-	if err != nil {
-		return nil, fmt.Errorf("tls.clientCA: %w", err)
-	}
-	out.ClientCAs, out.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !out.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tls.clientCA: %s holds no certificate in PEM", c.ClientCA)
-	}
-	return out, nil
 }
 
 // ReceiverStatus is what is known of a receiver.
@@ -244,8 +216,11 @@ func (r *Receivers) Status() []ReceiverStatus {
 	out := make([]ReceiverStatus, len(r.all))
 	for i, x := range r.all {
 		x.mu.Lock()
-		recv, file, addr, err := x.recv, x.file, x.addr, x.err
+		recv, file, addr, certs, err := x.recv, x.file, x.addr, x.certs, x.err
 		x.mu.Unlock()
+		if err == nil {
+			_, err = certs.current()
+		}
 		s := ReceiverStatus{Name: x.cfg.Name, Address: x.cfg.Address, File: x.cfg.File}
 		if addr != nil && addr.Network() == "tcp" {
 			s.Address = addr.String()

@@ -107,6 +107,19 @@ func (r *rotated) Append(ctx context.Context, batch []byte) (done, dropped int, 
 	}
 }
 
+// Recover says how much of what was being written when an earlier agent was killed is in the file, as [rotation.File.Recover].
+func (r *rotated) Recover(p rotation.Place, front []byte) int {
+	r.mu.Lock()
+	file := r.file
+	r.mu.Unlock()
+	if f, ok := file.(interface {
+		Recover(rotation.Place, []byte) int
+	}); ok {
+		return f.Recover(p, front)
+	}
+	return 0
+}
+
 // Stats implements [Output].
 func (r *rotated) Stats() accesslog.Stats {
 	r.mu.Lock()

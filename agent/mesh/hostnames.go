@@ -61,6 +61,9 @@ type HostnameStatus struct {
 // Hostnames returns every name of the mesh, sorted. Views share the list while nothing of it changes; it must not be changed.
 func (v *View) Hostnames() []Hostname { return v.names.list }
 
+// Generators returns the HostnameGenerators that names were made by. The slice must not be changed.
+func (v *View) Generators() []*resource.Resource { return v.names.generators }
+
 // HostnamesOf returns what became of every name that a service was to have: that of its status first, then those of
 // generators in their order. The ports of a service resource have the same names. The slice must not be changed.
 func (v *View) HostnamesOf(s *Service) []HostnameStatus { return v.names.status[s.key()] }

@@ -216,6 +216,7 @@ func (v *View) addTagServices(ix *inboundIndex, external []*resource.Resource) {
 			v.addBeyond(s, through)
 		}
 		if len(eps) > 0 {
+			s.Aliases = aliases(eps)
 			v.leaves(s, eps, !s.External)
 			if s.Egress && len(list) > len(eps) {
 				v.warnf(eps[0].Resource.Key, "dataplanes have the tag %s: %s too, and are not reached under it: this service leaves through the ZoneEgress", resource.TagService, name)
@@ -231,4 +232,20 @@ func joined(p Protocol, known bool, next Protocol) (Protocol, bool) {
 		return next, true
 	}
 	return common(p, next), true
+}
+
+// aliases are the ports of external services, and their addresses where these are IPs.
+func aliases(list []Endpoint) []netip.AddrPort {
+	var out []netip.AddrPort
+	for i := range list {
+		e := &list[i]
+		if e.Port != vipPort {
+			out = append(out, netip.AddrPortFrom(netip.Addr{}, uint16(e.Port)))
+		}
+		if a, err := netip.ParseAddr(e.Address); err == nil && !a.IsUnspecified() {
+			out = append(out, netip.AddrPortFrom(a.Unmap(), uint16(e.Port)))
+		}
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.Compact(out)
 }

@@ -58,6 +58,9 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 		}
 		out = append(out, ob)
 	}
+	if dp.Probes != nil {
+		warn("probes: they have no effect: the proxy hands on no probes; let the prober ask the workload itself, or use a TCP probe")
+	}
 	for _, n := range dp.Notes {
 		warn("%s", n)
 	}

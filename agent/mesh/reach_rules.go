@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -147,15 +148,32 @@ func (r *Reach) virtual(out []Outbound, keep func(*Service) bool) []Outbound {
 			continue
 		}
 		ob := r.view.VirtualOutbound(s)
-		if r.tp.IPFamilyMode != resource.IPFamilyIPv6 {
-			out = append(out, ob)
+		vip6 := r.view.IPv6 && s.VIP6.IsValid()
+		out = r.at(out, ob, s.VIP, s.Port)
+		if vip6 {
+			out = r.at(out, ob, s.VIP6, s.Port)
 		}
-		if r.view.IPv6 && s.VIP6.IsValid() && r.tp.IPFamilyMode != resource.IPFamilyIPv4 {
-			ob.Address = s.VIP6
-			out = append(out, ob)
+		for _, a := range s.Aliases {
+			if a.Addr().IsValid() {
+				out = r.at(out, ob, a.Addr(), uint32(a.Port()))
+				continue
+			}
+			out = r.at(out, ob, s.VIP, uint32(a.Port()))
+			if vip6 {
+				out = r.at(out, ob, s.VIP6, uint32(a.Port()))
+			}
 		}
 	}
 	return out
+}
+
+// at adds an outbound at an address, where the transparent proxy of the dataplane takes addresses of that family.
+func (r *Reach) at(out []Outbound, ob Outbound, addr netip.Addr, port uint32) []Outbound {
+	if r.tp.IPFamilyMode == resource.IPFamilyIPv6 && addr.Is4() || r.tp.IPFamilyMode == resource.IPFamilyIPv4 && addr.Is6() {
+		return out
+	}
+	ob.Address, ob.Port = addr, port
+	return append(out, ob)
 }
 
 // VirtualOutbound is the outbound at the virtual address of a service.

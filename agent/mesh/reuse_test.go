@@ -93,6 +93,7 @@ var sameDump = cmp.Options{
 			a.Weight == b.Weight && sameContent(a.Resource, b.Resource)
 	}),
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
 }
 
 func sameContent(a, b *resource.Resource) bool {

@@ -37,15 +37,13 @@ func (p Protocol) HTTP() bool {
 	return p == ProtocolHTTP || p == ProtocolHTTP2 || p == ProtocolGRPC
 }
 
-// common returns the protocol that both sides understand: gRPC is HTTP/2, HTTP/2 is HTTP, everything is TCP.
+// common returns the protocol that both sides understand: gRPC is HTTP/2, everything is TCP. A server of HTTP/1.1 need not
+// understand HTTP/2, and one of HTTP/2 alone need not understand HTTP/1.1, so that of both nothing but bytes are known.
 func common(a, b Protocol) Protocol {
-	if a == b {
+	switch {
+	case a == b:
 		return a
-	}
-	if a.HTTP() && b.HTTP() {
-		if a == ProtocolHTTP || b == ProtocolHTTP {
-			return ProtocolHTTP
-		}
+	case a == ProtocolGRPC && b == ProtocolHTTP2, a == ProtocolHTTP2 && b == ProtocolGRPC:
 		return ProtocolHTTP2
 	}
 	return ProtocolTCP
@@ -98,11 +96,14 @@ type Service struct {
 	// NotReady is how many endpoints there are beside Endpoints, which take no traffic now.
 	NotReady int
 	Port     uint32 // at the virtual address
-	Derived  bool   // from kuma.io/service tags: Resource is not in the set
-	External bool   // endpoints lie outside the mesh
-	Egress   bool   // an external service that is reached through the egresses of the zone, which Endpoints are then
-	Denied   bool   // it lies outside the mesh, and no policy lets the proxy that the service is for go there; never set in a View
-	TLSReady bool   // every endpoint of a MeshService takes mutual TLS, by its status
+	// Aliases are where a tag service outside of the mesh is dialled beside that: at the ports that its ExternalServices name,
+	// and at their addresses where these are IPs. An alias without an address is at the virtual ones. Sorted.
+	Aliases  []netip.AddrPort
+	Derived  bool // from kuma.io/service tags: Resource is not in the set
+	External bool // endpoints lie outside the mesh
+	Egress   bool // an external service that is reached through the egresses of the zone, which Endpoints are then
+	Denied   bool // it lies outside the mesh, and no policy lets the proxy that the service is for go there; never set in a View
+	TLSReady bool // every endpoint of a MeshService takes mutual TLS, by its status
 	// TLSNotReady says that not every endpoint takes mutual TLS, by the status of the MeshService.
 	TLSNotReady bool
 	fixed       bool // it depends on nothing but from, through, res and the Mesh, so that the next view can reuse it

@@ -228,6 +228,9 @@ func (v *View) hash() [32]byte {
 		for _, id := range s.Identities {
 			str(id)
 		}
+		for _, a := range s.Aliases {
+			str(a.String())
+		}
 		if s.External {
 			for i := range s.Endpoints.List {
 				e := &s.Endpoints.List[i]

@@ -31,6 +31,16 @@ func DefaultVIPRanges() VIPRanges {
 	return VIPRanges{Tag: at(0), MeshService: at(1), MeshExternalService: at(2), MeshMultiZoneService: at(3)}
 }
 
+// Prefixes returns all ranges, with the standard ones for those that are zero.
+func (r VIPRanges) Prefixes() (out []netip.Prefix) {
+	usual := DefaultVIPRanges()
+	for _, x := range [...][2]VIPRange{{r.Tag, usual.Tag}, {r.MeshService, usual.MeshService}, {r.MeshExternalService, usual.MeshExternalService},
+		{r.MeshMultiZoneService, usual.MeshMultiZoneService}} {
+		out = append(out, cmp.Or(x[0].V4, x[1].V4), cmp.Or(x[0].V6, x[1].V6))
+	}
+	return out
+}
+
 // kinds returns the ranges by kind of service.
 func (r VIPRanges) kinds() map[string]VIPRange {
 	return map[string]VIPRange{KindTag: r.Tag, KindMeshService: r.MeshService,

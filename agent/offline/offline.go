@@ -71,6 +71,8 @@ type Offline struct {
 	AutoReachable bool
 	// FlatNetwork reaches the dataplanes of other zones directly, as mesh.flatNetwork of the agent does.
 	FlatNetwork bool
+	// ReachableOnly hides names of services that a dataplane does not reach, as dns.reachableOnly of the agent does.
+	ReachableOnly bool
 }
 
 // place is where a resource stands. The document is its number in a file without faults.
@@ -155,6 +157,15 @@ func (o *Offline) Policies(zone, meshName, dataplane, backend string) (*explain.
 	return view(o, zone, meshName, func(m *generate.Mesh) (*explain.Policies, []mesh.Warning, error) {
 		return explain.ProxyPolicies(m, dataplane, backend)
 	})
+}
+
+// Backends lists the services of a mesh in a zone as a dataplane sees them.
+func (o *Offline) Backends(zone, meshName, dataplane string) (*explain.Backends, error) {
+	m, err := o.mesh(zone, meshName)
+	if err != nil {
+		return nil, err
+	}
+	return explain.ProxyBackends(m, dataplane)
 }
 
 // view shows something of a mesh in a zone, with warnings as commands show them.

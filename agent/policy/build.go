@@ -135,10 +135,8 @@ func (b *builder) target(it *item) {
 		}
 		it.keys = append(it.keys, id)
 	}
-	// A MeshService that is no resource is a value of the tag; one that is one stands for both, unless tags are no
-	// longer services at all.
-	byTag := t.Kind == mesh.KindMeshService && t.Name != "" && t.SectionName == "" && t.Namespace == ""
-	if byTag && (len(keys) == 0 || b.x.View.Spec.ServicesMode() != resource.MeshServicesExclusive) {
+	// A MeshService is a value of the tag as well: in every mode a dataplane may have an outbound by tags.
+	if t.Kind == mesh.KindMeshService && t.Name != "" && t.SectionName == "" && t.Namespace == "" {
 		it.tags = true
 		it.subset = Subset{{Key: resource.TagService, Value: t.Name}}
 	}

@@ -101,6 +101,27 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("%s: selects %q, want %q", role, s, want)
 		}
 	}
+	// One of no namespace has none that it could be about.
+	for role, want := range map[string]bool{"consumer": false, "workload-owner": false, "producer": true, "system": true} {
+		p := decode(t, "{type: MeshT, name: p, labels: {kuma.io/policy-role: "+role+"}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}")[0]
+		for _, name := range []string{"mine.team-a", "web"} {
+			if s := x.Select(p, x.View.Dataplane(name)); s.Proxy != want || (s.Why == "") != want {
+				t.Errorf("%s without a namespace on %s: selects %v (%q), want %v", role, name, s.Proxy, s.Why, want)
+			}
+		}
+	}
+}
+
+// TestOwnersLast ranks the owner of a workload over the consumer, and him over the producer, whatever their names.
+func TestOwnersLast(t *testing.T) {
+	doc := "{type: Dataplane, name: mine.team-a, labels: {k8s.kuma.io/namespace: team-a}, networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: mine}}]}}\n---\n"
+	for name, role := range map[string]string{"a": "producer", "b": "consumer", "c": "workload-owner"} {
+		doc += "{type: MeshT, name: " + name + ".team-a, labels: {k8s.kuma.io/namespace: team-a, kuma.io/policy-role: " + role + "}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: " + name + "}}]}}\n---\n"
+	}
+	const want = `{} {"a":"c"} a.team-a[0] b.team-a[0] c.team-a[0]`
+	if got := show(rulesOf(t, index(t, doc), "mine.team-a", "MeshT").To); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
 
 // TestRank merges policies from all ranks: the more specific goes over the less, then the role, then the name that
@@ -115,15 +136,14 @@ func TestRank(t *testing.T) {
 	x := index(t, mesht("zzz", "{kind: Mesh}", to("zzz", "b: low, list: [l1, l2], sub: {x: 1, y: 1}, map: {k: v, l: w}"))+
 		mesht("aaa", "{kind: Mesh}", to("aaa", "list: [l3], sub: {y: 0}, map: {k: u}"))+
 		labelled("ggg", "kuma.io/origin: global", "{kind: Mesh}", to("ggg", ""))+
-		labelled("www", "kuma.io/policy-role: workload-owner", "{kind: Mesh}", to("www", ""))+
 		labelled("ppp", "kuma.io/policy-role: producer", "{kind: Mesh}", to("ppp", ""))+
 		mesht("sss", "{kind: MeshSubset, tags: {version: v1}}", to("sss", ""))+
 		mesht("vvv", "{kind: MeshService, name: web}", to("vvv", ""))+
 		mesht("uuu", "{kind: MeshServiceSubset, name: web, tags: {version: v1}}", to("uuu", ""))+
 		mesht("ddd", "{kind: Dataplane, name: web}", to("ddd", ""))+
 		mesht("eee", "{kind: Dataplane, labels: {team: front}}", to("eee", "")))
-	want := `{} {"a":"ddd","b":"low","list":["l3"],"add":["ggg","zzz","aaa","ppp","www","sss","vvv","uuu","eee","ddd"],"sub":{"x":1,"y":0},"map":{"k":"u","l":"w"}}` +
-		" ggg[0] zzz[0] aaa[0] ppp[0] www[0] sss[0] vvv[0] uuu[0] eee[0] ddd[0]"
+	want := `{} {"a":"ddd","b":"low","list":["l3"],"add":["ggg","zzz","aaa","ppp","sss","vvv","uuu","eee","ddd"],"sub":{"x":1,"y":0},"map":{"k":"u","l":"w"}}` +
+		" ggg[0] zzz[0] aaa[0] ppp[0] sss[0] vvv[0] uuu[0] eee[0] ddd[0]"
 	k := rulesOf(t, x, "web", "MeshT")
 	if diff := cmp.Diff(want, show(k.To)); diff != "" {
 		t.Error(diff)

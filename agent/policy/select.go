@@ -55,9 +55,13 @@ func (x *Index) selector(dataplane *resource.Resource) *selector {
 
 // policy selects by a whole policy. Why is left empty where finding the reason costs something.
 func (s *selector) policy(p *resource.Resource, spec *resource.Policy) Selection {
-	if ns := p.Namespace(); ns != "" && ns != s.dataplane.Namespace() {
-		switch role := p.Labels[resource.LabelPolicyRole]; role {
-		case "consumer", "workload-owner":
+	switch role := p.Labels[resource.LabelPolicyRole]; role {
+	case "consumer", "workload-owner":
+		switch ns := p.Namespace(); {
+		case ns == "":
+			return Selection{Why: fmt.Sprintf("a policy with the role %s is about its own namespace, and it has none: remove the label %s, or set %s",
+				role, resource.LabelPolicyRole, resource.LabelNamespace)}
+		case ns != s.dataplane.Namespace():
 			return Selection{Why: fmt.Sprintf("a policy with the role %s is about its own namespace %q, the dataplane is in %q", role, ns, s.dataplane.Namespace())}
 		}
 	}

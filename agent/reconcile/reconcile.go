@@ -259,10 +259,8 @@ func (r *Reconciler) Pass() {
 
 	ended := r.o.Now()
 	r.meshes = meshes
-	r.last.Store(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems, Proxies: r.made(), Published: p.published(),
-		Zone: r.zone(), SystemCA: r.o.SystemCA})
-	r.o.Publisher.Recheck()
-	r.o.Publisher.Publish(publish)
+	r.publish(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems, Proxies: r.made(), Published: p.published(),
+		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching}, publish, p.switched)
 	r.passSeconds.Observe(ended.Sub(began).Seconds())
 	r.logNew(p.problems)
 	if r.o.Passed != nil {
@@ -280,6 +278,8 @@ type pass struct {
 	set        *resource.Set
 	problems   []inspect.Problem
 	switchAt   time.Time // when the next step of switching mutual TLS is due; zero: never
+	switching  map[string]string
+	switched   []string // meshes whose last step this is
 
 	warnings map[string]*warning // by what is the same on other proxies
 }

@@ -2,12 +2,15 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Phases in which the mutual TLS of a mesh is switched on, and in the other order off: each is safe beside the one before
@@ -55,12 +58,24 @@ func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 	if target == phaseOn {
 		s.mtls = spec.MTLS
 	}
+	const said = "mutual TLS is being switched in steps of %s, so that no connection is lost: %s"
+	step := func(what string) string {
+		if p.switching == nil {
+			p.switching = map[string]string{}
+		}
+		p.switching[m.Name] = fmt.Sprintf(said, p.r.o.Hold, what)
+		return p.switching[m.Name]
+	}
+	if s.phase == target && s.since.Equal(p.now) {
+		step("proxies are being sent the last one")
+		p.switched = append(p.switched, m.Name)
+	}
 	if s.phase != target {
 		due := s.since.Add(p.r.o.Hold)
 		if p.switchAt.IsZero() || due.Before(p.switchAt) {
 			p.switchAt = due
 		}
-		p.problem(m.Key, inspect.SeverityWarning, fmt.Sprintf("mutual TLS is being switched in steps of %s, so that no connection is lost: %s", p.r.o.Hold, [...]string{
+		p.problem(m.Key, inspect.SeverityWarning, step([...]string{
 			phaseOff: "inbounds are next to take it", phaseInbounds: "inbounds take it, and proxies send each other plain text", phaseClients: "proxies use it, and inbounds take plain text too", phaseOn: "proxies use it",
 		}[s.phase]))
 	}
@@ -82,4 +97,20 @@ func permissive(spec *resource.Mesh, mtls *resource.MTLS) *resource.Mesh {
 	}
 	out.MTLS = &with
 	return &out
+}
+
+// publish serves the outcome of a pass. Meshes that have taken their last step count as switching until proxies are being sent it.
+func (r *Reconciler) publish(last *inspect.Last, configs map[node.Key]xds.Config, switched []string) {
+	r.last.Store(last)
+	r.o.Publisher.Recheck()
+	r.o.Publisher.Publish(configs)
+	if len(switched) == 0 {
+		return
+	}
+	out := *last
+	out.Switching = maps.Clone(last.Switching)
+	for _, name := range switched {
+		delete(out.Switching, name)
+	}
+	r.last.Store(&out)
 }

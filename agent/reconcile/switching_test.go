@@ -45,6 +45,9 @@ func TestMutualTLSIsSwitchedInSteps(t *testing.T) {
 		if view := r.Last().Meshes["default"].View; view.Switching != strings.Contains(told, "mutual TLS is being switched") && view.Switching {
 			t.Errorf("%q: switching is not told: %s", want, told)
 		}
+		if why := r.Last().Switching["default"]; why != "" != strings.Contains(told, "mutual TLS is being switched") || !strings.Contains(told, why) {
+			t.Errorf("%q: it waits for %q, and what is told is %s", want, why, told)
+		}
 	}
 	step(0, "plain")
 	mesh(strict)

@@ -85,7 +85,7 @@ func (c *Collector) line(line []byte, formats []*Log) {
 		if l.Reason != "" {
 			continue
 		}
-		if v, ok := l.read.read(line); ok && l.refused(v) {
+		if v, ok := l.read.Read(line); ok && l.refused(v) {
 			c.add(v)
 			return
 		}

@@ -5,6 +5,6 @@
 // are still refused into one policy.
 //
 // What stands in a log was sent by clients. Lines and what is remembered of them are bounded, values are taken where
-// nobody can move them (see [substitution.Lines]), and a name is proposed only if it is a host name. Everything here is
+// nobody can move them (see [logline.Reader]), and a name is proposed only if it is a host name. Everything here is
 // a function of what it is given; it is for one goroutine.
 package refusals

@@ -9,6 +9,7 @@ import (
 // Dataplane is one workload's proxy: what it listens for and what it wants to reach.
 type Dataplane struct {
 	Networking Networking `json:"networking"`
+	Probes     *Probes    `json:"probes,omitempty"`
 
 	// Notes are about annotations that it came with and that are not in force. They are no part of the document.
 	Notes []string `json:"-"`
@@ -124,6 +125,9 @@ var backendKinds = [...]string{"MeshService", "MeshExternalService", "MeshMultiZ
 
 // Validate checks the dataplane. A part of it that speaks of other resources is checked where these are known.
 func (d *Dataplane) Validate(v *Validator) {
+	if d.Probes != nil {
+		d.Probes.validate(v.Field("probes"))
+	}
 	n := &d.Networking
 	v = v.Field("networking")
 	v.Field("address").Host(n.Address)

@@ -133,7 +133,7 @@ func TestStreams(t *testing.T) {
 		"JSON in a row":     {`--- {"type":"Mesh","name":"a"} {"type":"Mesh","name":"b"} # end`, 2},
 		"tabs in JSON":      {"{\t\"type\":\t\"Mesh\",\n\t\"name\": \"a\"}", 1},
 		"marker in a value": {"type: Mesh\nname: a\nconstraints: |\n  ---\n  x\n", 1},
-		"anchors":           {"type: Mesh\nname: a\nconstraints: &x {a: 1}\ntracing: *x\nmetrics: {<<: *x, b: 2}\n", 1},
+		"anchors":           {"type: Mesh\nname: a\nconstraints: {c: &x {a: 1}, d: *x}\nmetrics: {<<: *x, b: 2}\n", 1},
 		"escapes":           {`{"type":"Mesh","name":"\u0061","labels":{"a":"\u0062"},"constraints":"\ud83d\ude00\/\b\f\n\r\t\"\\"}`, 1},
 	} {
 		res, faults := r.Decode("", []byte(c.in))
@@ -145,7 +145,7 @@ func TestStreams(t *testing.T) {
 
 func TestMergeKeys(t *testing.T) {
 	r := registry(t)
-	res := one(t, r, "type: Mesh\nname: a\nconstraints: &x {a: 1, b: 1}\ntracing: &y {b: 2, c: 2}\nmetrics: {<<: [*x, *y], a: 0}\n")
+	res := one(t, r, "type: Mesh\nname: a\nconstraints: {x: &x {a: 1, b: 1}, y: &y {b: 2, c: 2}}\nmetrics: {<<: [*x, *y], a: 0}\n")
 	if want := `"metrics":{"a":0,"b":1,"c":2}`; !strings.Contains(canonical(t, res), want) {
 		t.Errorf("%s lacks %s", canonical(t, res), want)
 	}

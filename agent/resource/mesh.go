@@ -16,8 +16,8 @@ type Mesh struct {
 	MeshServices                *MeshServices   `json:"meshServices,omitempty"`
 	SkipCreatingInitialPolicies []string        `json:"skipCreatingInitialPolicies,omitempty"` // accepted; nearside creates none
 	Logging                     *Logging        `json:"logging,omitempty"`
-	Metrics                     *Raw            `json:"metrics,omitempty"`     // accepted, not acted on
-	Tracing                     *Raw            `json:"tracing,omitempty"`     // accepted, not acted on
+	Metrics                     *Raw            `json:"metrics,omitempty"` // accepted, not acted on
+	Tracing                     *Tracing        `json:"tracing,omitempty"`
 	Constraints                 *Raw            `json:"constraints,omitempty"` // accepted, not acted on
 }
 
@@ -148,6 +148,9 @@ func (m *Mesh) Validate(v *Validator) {
 	}
 	if m.Logging != nil {
 		m.Logging.validate(v.Field("logging"))
+	}
+	if m.Tracing != nil {
+		m.Tracing.validate(v.Field("tracing"))
 	}
 	for i, s := range m.SkipCreatingInitialPolicies {
 		if s == "" {

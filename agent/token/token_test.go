@@ -311,10 +311,13 @@ func TestLeeway(t *testing.T) {
 }
 
 func TestBearer(t *testing.T) {
-	for header, want := range map[string]string{"Bearer abc": "abc", "bearer  abc ": "abc", "Basic abc": "", "Bearer": "", "": ""} {
-		if got, ok := token.Bearer(header); got != want || ok != (want != "") {
+	for header, want := range map[string]string{"Bearer abc": "abc", "bearer abc": "abc", "Basic abc": "", "Bearer": "", "Bearer ": "", "": "", "Bearer abc|Bearer abc": ""} {
+		if got, ok := token.Bearer(strings.Split(header, "|")); ok != (want != "") || ok && got != want {
 			t.Errorf("%q: %q, %v", header, got, ok)
 		}
+	}
+	if _, ok := token.Bearer(nil); ok {
+		t.Error("no header has a token")
 	}
 }
 

@@ -107,13 +107,14 @@ func Decode(text string) (Claims, error) {
 	return c, nil
 }
 
-// Bearer returns the token in the value of an authorization header (RFC 6750, section 2.1); ok is false for another scheme.
-func Bearer(header string) (text string, ok bool) {
-	const scheme = "bearer "
-	if len(header) < len(scheme) || !strings.EqualFold(header[:len(scheme)], scheme) {
+// Bearer returns the token in the values of an authorization header (RFC 6750, section 2.1); ok is false where there are several, or
+// another scheme.
+func Bearer(values []string) (text string, ok bool) {
+	if len(values) != 1 {
 		return "", false
 	}
-	return strings.TrimSpace(header[len(scheme):]), true
+	scheme, text, _ := strings.Cut(values[0], " ")
+	return text, strings.EqualFold(scheme, "Bearer") && text != ""
 }
 
 func newParser() *jwt.Parser {

@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,11 +128,11 @@ func (r *row) talk(c net.Conn, w *world) (answered, error) {
 	case halfway:
 		return r.half(c)
 	case get10:
-		return r.request(c, "GET "+r.pathOr()+" HTTP/1.0\r\nHost: "+r.host()+"\r\n\r\n")
+		return r.request(c, r.head(cmp.Or(r.method, "GET"), r.pathOr(), "HTTP/1.0", r.host()))
 	case connect:
-		return r.request(c, "CONNECT "+r.to+" HTTP/1.1\r\nHost: "+r.to+"\r\n\r\n")
+		return r.request(c, r.head("CONNECT", r.to, "HTTP/1.1", r.to))
 	case upgrade:
-		a, err := r.request(c, "GET "+r.pathOr()+" HTTP/1.1\r\nHost: "+r.host()+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+		a, err := r.request(c, r.head("GET", r.pathOr(), "HTTP/1.1", r.host(), "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="))
 		if err != nil || a.code != http.StatusSwitchingProtocols {
 			return a, err
 		}
@@ -141,6 +143,15 @@ func (r *row) talk(c net.Conn, w *world) (answered, error) {
 		return r.call(c)
 	}
 	return r.h1(c)
+}
+
+// head is the lines of a request without a body.
+func (r *row) head(method, target, version, host string, more ...string) string {
+	lines := append([]string{method + " " + target + " " + version, "Host: " + host}, more...)
+	for _, name := range slices.Sorted(maps.Keys(r.headers)) {
+		lines = append(lines, name+": "+r.headers[name])
+	}
+	return strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
 // line says a line and hears one.

@@ -120,7 +120,7 @@ func (w *world) send(t testing.TB, r *row, at netip.AddrPort) *wire {
 	agenttest.Await(t, "the proxy "+p.id+" has logged or counted the connection, with which came: "+x.got, tick.C, func() bool {
 		x.record, x.recorded = w.records.find(p.id, x.peer)
 		if x.got == closed && (!x.recorded || x.record.Chain == "" || x.record.Chain == "-") {
-			x.unchained = p.unchained(t) > before
+			x.unchained = grown(before, p.unchained(t))
 		}
 		return x.recorded || x.unchained
 	})
@@ -178,6 +178,8 @@ func (r *row) agree(x *wire, f *client.Flow) (faults []string) {
 		return faults
 	case x.got == closed || x.got == noAnswer:
 		outcome = "closed"
+	case r.say == nothing && strings.Contains(f.Reason, "what the server says before is heard"):
+		outcome = "denied" // once the client speaks
 	case x.status >= 400 || x.status == 200 && r.say == rpc:
 		outcome = "denied"
 	default:
@@ -189,6 +191,9 @@ func (r *row) agree(x *wire, f *client.Flow) (faults []string) {
 		verdict, status = f.Servers[i].Verdict, f.Servers[i].Status
 	} else if x.recorded && len(f.Servers) > 0 {
 		fault("it comes to the server at %s, of which nothing is explained", x.record.Host)
+	}
+	if verdict != "allowed" && status == 0 && f.Verdict != "allowed" {
+		verdict, status = f.Verdict, f.Status // the proxy of the client answers for a server that closes
 	}
 	if outcome == "closed" && verdict == "denied" && status == 0 {
 		verdict = "closed" // what a filter denies of plain TCP, it closes

@@ -44,7 +44,7 @@ type proxy struct {
 }
 
 // startEnvoy runs an Envoy of a user of its own until the test ends. It is not live yet.
-func startEnvoy(t testing.TB, binary *os.File, ns *netns, o generate.BootstrapOptions, id, probe string) *proxy {
+func startEnvoy(t testing.TB, binary *os.File, ns *netns, o generate.BootstrapOptions, id, probe string, drain time.Duration) *proxy {
 	t.Helper()
 	dir := agenttest.ShortDir(t)
 	agenttest.Do(t, os.Chown(dir, envoyUser, envoyUser))
@@ -57,7 +57,7 @@ func startEnvoy(t testing.TB, binary *os.File, ns *netns, o generate.BootstrapOp
 		return (&net.Dialer{}).DialContext(ctx, "unix", o.AdminSocket)
 	}}}
 	cmd := exec.Command("/proc/self/fd/3", "-c", dir+"/envoy.yaml", "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", dir+"/envoy.log",
-		"--drain-time-s", "0", "--drain-strategy", "immediate", "--file-flush-interval-msec", "1", "--skip-hot-restart-parent-stats")
+		"--drain-time-s", strconv.Itoa(int(drain/time.Second)), "--drain-strategy", "immediate", "--file-flush-interval-msec", "1", "--skip-hot-restart-parent-stats")
 	cmd.ExtraFiles = []*os.File{binary} // the user may not be able to reach the file by its path
 	cmd.Env = append(os.Environ(), "NODE_ID="+id)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: envoyUser, Gid: envoyUser}, Pdeathsig: syscall.SIGKILL}
@@ -108,23 +108,32 @@ func (p *proxy) live(t testing.TB) {
 
 var statLine = regexp.MustCompile(`(?m)^(.+): (\d+)$`)
 
-// sum adds the statistics whose names match up.
-func (p *proxy) sum(t testing.TB, filter string) uint64 {
+// stats are the statistics whose names match.
+func (p *proxy) stats(t testing.TB, filter string) map[string]uint64 {
 	t.Helper()
 	_, b, err := p.get("/stats?filter=" + filter)
 	agenttest.Do(t, err)
-	var out uint64
+	out := map[string]uint64{}
 	for _, m := range statLine.FindAllSubmatch(b, -1) {
-		n, _ := strconv.ParseUint(string(m[2]), 10, 64)
-		out += n
+		out[string(m[1])], _ = strconv.ParseUint(string(m[2]), 10, 64)
 	}
 	return out
 }
 
-// unchained counts the connections that no filter chain has taken, and those for which listener filters waited in vain: some of
-// these go on.
-func (p *proxy) unchained(t testing.TB) uint64 {
-	return p.sum(t, `no_filter_chain_match$|downstream_pre_cx_timeout$`)
+// unchained counts, by listener, the connections that no filter chain has taken, and those for which listener filters waited in
+// vain: some of these go on.
+func (p *proxy) unchained(t testing.TB) map[string]uint64 {
+	return p.stats(t, `no_filter_chain_match$|downstream_pre_cx_timeout$`)
+}
+
+// grown reports whether some count has grown. What is gone with its listener is nothing less.
+func grown(before, now map[string]uint64) bool {
+	for name, n := range now {
+		if n > before[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // settle waits until nothing of the config is on its way: all is warm, what was replaced has drained, and the worker has
@@ -134,7 +143,7 @@ func (p *proxy) settle(t testing.TB) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	agenttest.Await(t, "the Envoy "+p.id+" has warmed up and drained", tick.C, func() bool {
-		return p.sum(t, `warming_clusters$|total_listeners_warming$|draining$`) == 0
+		return !grown(nil, p.stats(t, `warming_clusters$|total_listeners_warming$|draining$`))
 	})
 	p.pass(t)
 }

@@ -65,8 +65,8 @@ func some(g *generator, n int, item func() string) []string {
 
 func (g *generator) state() string {
 	var b strings.Builder
-	if g.IntN(3) == 0 {
-		b.WriteString(theMesh(strict + ", " + viaEgress + ", networking: {outbound: {passthrough: false}}"))
+	if g.IntN(2) == 0 {
+		b.WriteString(pick(g, theMesh, taking)(pick(g, strict, lenient) + ", " + viaEgress + pick(g, "", ", networking: {outbound: {passthrough: false}}")))
 	}
 	for i := range g.IntN(4) {
 		b.WriteString(g.permission(i))
@@ -92,7 +92,7 @@ func (g *generator) clients() string {
 
 func (g *generator) permission(i int) string {
 	top := pick(g, "{kind: Mesh}", "{kind: MeshService, name: backend}", "{kind: MeshService, name: db}", "{kind: MeshSubset, tags: {version: v1}}",
-		"{kind: Dataplane, name: backend-1}", "{kind: Dataplane, name: backend-2, sectionName: \"5432\"}", "{kind: MeshServiceSubset, name: backend, tags: {version: v2}}")
+		"{kind: MeshService, name: far-web}", "{kind: MeshService, name: far-rows}", "{kind: Dataplane, name: backend-1}", "{kind: Dataplane, name: backend-2, sectionName: \"5432\"}", "{kind: MeshServiceSubset, name: backend, tags: {version: v2}}")
 	var items []string
 	for range 1 + g.IntN(3) {
 		client := pick(g, "{kind: Mesh}", "{kind: MeshService, name: web}", "{kind: MeshService, name: backend}", "{kind: MeshSubset, tags: {team: front}}", "{kind: MeshSubset, tags: {team: back}}",
@@ -148,15 +148,21 @@ func (g *generator) row() *row {
 	r := &row{say: get}
 	switch g.IntN(5) {
 	case 0, 1: // HTTP in the mesh
-		r.to, r.say = "backend.mesh:80", pick(g, get, getH2)
+		r.to, r.say = "backend.mesh:80", pick(g, get, get, getH2, getH2, get10, upgrade)
 		r.path, r.method = g.path()+pick(g, "", "", "/more", "?v=two", "?v=one"), pick(g, "", "", "POST")
+		if r.say == upgrade {
+			r.method = ""
+		}
 		if g.IntN(3) == 0 {
 			r.headers = map[string]string{"x-user": pick(g, "me", "you")}
 		}
 	case 2: // TCP in the mesh
 		r.to, r.say = pick(g, "db.mesh:80", "left.mesh:80", "db.mesh:80"), aLine
-		if g.IntN(4) == 0 {
-			r.to, r.say = "calls.mesh:80", rpc
+		switch g.IntN(5) {
+		case 0:
+			r.to, r.say = "calls.mesh:80", pick(g, rpc, rpc, upgrade)
+		case 1:
+			r.to, r.say = "banner.mesh:80", nothing
 		}
 	case 3: // TLS and lines to the outside
 		r.to = pick(g, api, cdn, foreign, beside, database, outside, box, boxBeside, inner, outer, boxV6, otherV6, foreignV6)
@@ -168,7 +174,18 @@ func (g *generator) row() *row {
 			r.name = pick(g, "", "api.example.com", "a.cdn.example.com", "foreign.example.net", "b.example.com")
 		}
 	case 4: // HTTP to the outside
-		r.to, r.say, r.name = pick(g, www, foreignW), pick(g, get, getH2), pick(g, "www.example.com", "foreign.example.net", "other.example.com", "www.example.com:80")
+		r.to, r.say, r.name = pick(g, www, foreignW), pick(g, get, get, getH2, get10, upgrade), pick(g, "www.example.com", "foreign.example.net", "other.example.com", "www.example.com:80")
+	}
+	if g.IntN(6) == 0 { // services outside, through the egress
+		r = &row{say: pick(g, get, getH2, upgrade), to: "partner.outside:80"}
+		switch g.IntN(4) {
+		case 0:
+			r.to, r.rehosted = "far-web.mesh:80", "the egress asks by the name that the service has outside"
+		case 1:
+			r.to, r.say = "far-rows.mesh:80", aLine
+		case 2:
+			r.to, r.say = "rows.outside:5432", aLine
+		}
 	}
 	r.what = fmt.Sprintf("%s %s %s %s %v", r.say, r.name, r.method, r.path, r.headers)
 	return r

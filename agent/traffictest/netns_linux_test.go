@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/agent/intercept"
 )
 
 // netns is a network namespace without a name: a thread lives in it and does what has to be done there. It is gone with
@@ -170,21 +172,28 @@ link set eth0 up
 `, n, w.router.path, nodeV4(n), nodeV6(n), linkOf(n)), "ip", "-batch", "-")
 	w.router.run(w.t, fmt.Sprintf("link set veth%[1]d master br0\nlink set veth%[1]d up\n", n), "ip", "-batch", "-")
 	ns.run(w.t, neighbours(n, "eth0")+fmt.Sprintf("route add default via %s\nroute add default via %s\n", routerV4, routerV6), "ip", "-batch", "-")
-	rules := "\t\tip protocol udp udp dport 53 dnat ip to " + routerV4 + ":53\n\t\tip6 nexthdr udp udp dport 53 dnat ip6 to [" + routerV6 + "]:53\n"
+	rules := "\tchain output {\n\t\ttype nat hook output priority -100; policy accept;\n\t\tip protocol udp udp dport 53 dnat ip to " + routerV4 + ":53\n\t\tip6 nexthdr udp udp dport 53 dnat ip6 to [" + routerV6 + "]:53\n\t}\n"
 	if redirected {
-		// The proxy reaches the workload from an address of its own, and what it sends to its own inbounds arrives there as from others.
-		rules += fmt.Sprintf("\t\tip saddr 127.0.0.6 return\n\t\tip6 saddr ::6 return\n"+
-			"\t\tmeta skuid %[1]d oifname \"lo\" ip daddr != 127.0.0.0/8 meta l4proto tcp redirect to :%[3]d\n\t\tmeta skuid %[1]d oifname \"lo\" ip6 daddr != ::1 meta l4proto tcp redirect to :%[3]d\n"+
-			"\t\tmeta skuid %[1]d return\n\t\toifname \"lo\" return\n\t\tmeta l4proto tcp redirect to :%[2]d\n", envoyUser, redirectOutbound, redirectInbound)
-	}
-	rules = "\tchain output {\n\t\ttype nat hook output priority -100; policy accept;\n" + rules + "\t}\n"
-	if redirected {
-		rules += fmt.Sprintf("\tchain prerouting {\n\t\ttype nat hook prerouting priority -100; policy accept;\n\t\tiifname \"eth0\" meta l4proto tcp redirect to :%d\n\t}\n", redirectInbound)
+		w.redirect(ns)
 	}
 	// Nothing is behind virtual addresses.
 	rules += fmt.Sprintf("\tchain refuse {\n\t\ttype filter hook output priority 0; policy accept;\n\t\tmeta skuid %[1]d ip daddr 240.0.0.0/4 meta l4proto tcp reject with tcp reset\n\t\tmeta skuid %[1]d ip6 daddr fd00::/16 meta l4proto tcp reject with tcp reset\n\t}\n", envoyUser)
 	ns.run(w.t, "table inet redirection {\n"+rules+"}\n", "nft", "-f", "-")
 	return ns
+}
+
+// redirect has TCP redirected as nearside intercept does.
+func (w *network) redirect(ns *netns) {
+	w.t.Helper()
+	at, err := intercept.OpenNamespace(ns.path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer at.Close()
+	spec := intercept.Spec{Outbound: redirectOutbound, Inbound: redirectInbound, EnvoyUsers: []uint32{envoyUser}}
+	if _, err := intercept.Install(at, &spec, filepath.Join(w.t.TempDir(), intercept.DirName)); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // dial opens a connection in a namespace, from a port that no connection has had before. Where two had the same one, the kernel would

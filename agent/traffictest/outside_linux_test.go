@@ -32,7 +32,8 @@ func outsides() []scene {
 		{what: "closed but for services", docs: theMesh(strict + ", " + viaEgress + ", networking: {outbound: {passthrough: false}}"), rows: []row{
 			{what: "MeshExternalService", to: "partner.outside:80", say: get, want: "partner"},
 			{what: "ExternalService", to: "far-rows.mesh:80", say: aLine, want: "box"},
-			{what: "what is no service", to: box, say: aLine, want: closed},
+			{what: "ExternalService by its address and port", to: box, say: aLine, want: "box"},
+			{what: "what is no service", to: boxThird, say: aLine, want: closed},
 			{what: "a service of the mesh", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 		}},
 		{what: "access to services outside forbidden", docs: theMesh(strict + ", routing: {zoneEgress: true, defaultForbidMeshExternalServiceAccess: true}"), without: keys("MeshTrafficPermission", "all"), rows: []row{

@@ -147,22 +147,22 @@ func (w *servers) count(server string) {
 	w.counts[server]++
 }
 
-// answer says the name of a server once a line has come. A line "sum" asks for the number of the bytes that follow it until
+// answer says the name of a server for each line that comes. A line "sum" asks for the number of the bytes that follow it until
 // the client has nothing more to send.
 func answer(server string) func(net.Conn) {
 	return func(c net.Conn) {
 		r := bufio.NewReader(c)
 		line, err := r.ReadString('\n')
 		switch {
-		case err != nil:
 		case line == "sum\n":
 			n, err := io.Copy(io.Discard, r)
 			if err == nil {
 				fmt.Fprintln(c, server, n)
 			}
 		default:
-			fmt.Fprintln(c, server)
-			_, _ = io.Copy(io.Discard, r) // the client closes
+			for ; err == nil; _, err = r.ReadString('\n') {
+				fmt.Fprintln(c, server)
+			}
 		}
 	}
 }
@@ -358,6 +358,19 @@ func (w *servers) resolver(ns *netns, at string) {
 	})
 }
 
+// moving begins names whose addresses change: their records hold for a second.
+const moving = "moving."
+
+// move gives a name other addresses.
+func (w *servers) move(name string, addrs ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.names[name] = nil
+	for _, a := range addrs {
+		w.names[name] = append(w.names[name], netip.MustParseAddr(a))
+	}
+}
+
 // reply answers a query with one question (RFC 1035, section 4), nil for what is none.
 func (w *servers) reply(q []byte) []byte {
 	const header = 12
@@ -375,7 +388,14 @@ func (w *servers) reply(q []byte) []byte {
 	if len(q) < end {
 		return nil
 	}
-	list := w.names[strings.ToLower(strings.Join(labels, "."))]
+	name := strings.ToLower(strings.Join(labels, "."))
+	w.mu.Lock()
+	list := w.names[name]
+	w.mu.Unlock()
+	ttl := byte(60)
+	if strings.HasPrefix(name, moving) {
+		ttl = 1
+	}
 	out := append([]byte{}, q[:end]...)
 	copy(out[2:header], []byte{0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0})
 	if list == nil {
@@ -386,7 +406,7 @@ func (w *servers) reply(q []byte) []byte {
 	for _, a := range list {
 		if kind == 1 && a.Is4() || kind == 28 && a.Is6() {
 			b := a.AsSlice()
-			out = append(out, 0xc0, header, 0, byte(kind), 0, 1, 0, 0, 0, 60, 0, byte(len(b)))
+			out = append(out, 0xc0, header, 0, byte(kind), 0, 1, 0, 0, 0, ttl, 0, byte(len(b)))
 			out = append(out, b...)
 			out[7]++
 		}

@@ -92,6 +92,8 @@ func permissions() []scene {
 	}}, {what: "one service lets others in", docs: permission("one", "db", "web", "Deny") + permission("two", "db", "backend", "Allow"), rows: []row{
 		{what: "not this one", to: "db.mesh:80", say: aLine, want: closed, policies: []string{"MeshTrafficPermission/one"}},
 		{what: "others", to: "backend.mesh:80", say: get, want: backends},
+	}}, {what: "a server that speaks first lets others in", docs: permission("one", "banner", "web", "Deny") + permission("two", "banner", "backend", "Allow"), rows: []row{
+		{what: "it is heard by who is not let in", to: "banner.mesh:80", say: nothing, want: "backend-2/3306", policies: []string{"MeshTrafficPermission/one"}},
 	}}, {what: "clients by a tag", docs: permission("all", "", "", "Deny") +
 		policy("MeshTrafficPermission", "a-front", "{targetRef: {kind: Mesh}, from: [{targetRef: {kind: MeshSubset, tags: {team: front}}, default: {action: Allow}}]}"), rows: []row{
 		{what: "HTTP", to: "backend.mesh:80", say: get, want: backends, policies: []string{"MeshTrafficPermission/a-front"}},
@@ -131,10 +133,23 @@ func permissive() []scene {
 			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
 			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 		}},
+	}
+}
+
+// withoutTLS is a mesh that has switched its mutual TLS off, which takes some seconds.
+func withoutTLS() []scene {
+	return []scene{
 		{what: "without mTLS", docs: theMesh("networking: {}"), rows: []row{
 			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
 			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
+			{what: "a server that speaks first", to: "banner.mesh:80", say: nothing, want: "backend-2/3306"},
+			{what: "TCP of another mesh", mesh: "plain", to: nodeV4(4) + ":5432", say: aLine, want: "backend-2/5432", elsewhere: true},
 			{what: "an ExternalService", to: "far-web.mesh:80", say: get, want: "www"},
 		}},
+		{what: "without mTLS, nobody is let in", docs: theMesh("networking: {}") + permission("all", "", "", "Deny"), rows: []row{
+			{what: "HTTP, of which no permission holds", to: "backend.mesh:80", say: get, want: backends},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
+		}},
+		{what: "WebSockets without mTLS", docs: taking("networking: {}"), rows: socketRows()},
 	}
 }

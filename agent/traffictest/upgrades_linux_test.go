@@ -5,22 +5,18 @@ import (
 	"strings"
 )
 
-// webSockets is requests that become something else.
-func webSockets() []scene {
-	const one = "backend-1/8080"
-	socket := func(what, to, want string) row { return row{what: what, to: to, say: upgrade, want: want} }
-	ask := func(what, to, want string) row { return row{what: what, to: to, say: get, want: want} }
-	at := func(path string, r row) row { r.path = path; return r }
-	// taking is the mesh default, which takes them between its proxies.
-	taking := func(fields string) string { return theMesh("labels: {nearside.io/websockets: \"true\"}, " + fields) }
-	outsideBy := func(rules string) string {
-		return policy("MeshHTTPRoute", "out", "{targetRef: {kind: Dataplane, name: web}, to: ["+
-			"{targetRef: {kind: MeshExternalService, name: partner}, rules: ["+rules+"]}, {targetRef: {kind: MeshService, name: far-web}, rules: ["+rules+"]}]}")
-	}
-	byPath := route(rule(prefix("/one"), "{backendRefs: ["+version("v1")+"]}") + ", " + rule(prefix("/calls"), "{backendRefs: [{kind: MeshService, name: calls}]}") + ", " +
-		rule(prefix("/both"), "{backendRefs: [{kind: MeshService, name: calls, weight: 1}, "+version("v1")+"]}") + ", " +
-		rule(prefix("/rw"), rewrite("ReplacePrefixMatch", "/new")) + ", " + rule(prefix("/moved"), redirect("hostname: other.example.com, statusCode: 301")))
-	rows := []row{
+func socket(what, to, want string) row { return row{what: what, to: to, say: upgrade, want: want} }
+func ask(what, to, want string) row    { return row{what: what, to: to, say: get, want: want} }
+func at(path string, r row) row        { r.path = path; return r }
+
+// taking is the mesh default, whose proxies take WebSockets from each other.
+func taking(fields string) string {
+	return theMesh("labels: {nearside.io/websockets: \"true\"}, " + fields)
+}
+
+// socketRows is requests in a mesh whose proxies take WebSockets from each other.
+func socketRows() []row {
+	return []row{
 		socket("a service", "backend.mesh:80", backends),
 		at("/?v=1", socket("with a query", "backend.mesh:80", backends)),
 		{what: "over IPv6", to: "backend.mesh:80", v6: true, say: upgrade, want: backends},
@@ -29,6 +25,24 @@ func webSockets() []scene {
 		socket("gRPC", "calls.mesh:80", "403"),
 		{what: "CONNECT", to: "backend.mesh:80", say: connect, want: "404"},
 	}
+}
+
+// manager patches the connection manager of one listener of a dataplane.
+func manager(name, dataplane, tag, fields string) string {
+	return policy("MeshProxyPatch", name, "{targetRef: {kind: Dataplane, name: "+dataplane+"}, default: {appendModifications: [{networkFilter: {operation: Patch, match: {name: envoy.filters.network.http_connection_manager, listenerTags: {kuma.io/service: "+tag+"}}, "+
+		"value: \"name: envoy.filters.network.http_connection_manager\\ntypedConfig:\\n  '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager\\n  "+fields+"\"}}]}}")
+}
+
+// webSockets is requests that become something else.
+func webSockets() []scene {
+	const one = "backend-1/8080"
+	outsideBy := func(rules string) string {
+		return policy("MeshHTTPRoute", "out", "{targetRef: {kind: Dataplane, name: web}, to: ["+
+			"{targetRef: {kind: MeshExternalService, name: partner}, rules: ["+rules+"]}, {targetRef: {kind: MeshService, name: far-web}, rules: ["+rules+"]}]}")
+	}
+	byPath := route(rule(prefix("/one"), "{backendRefs: ["+version("v1")+"]}") + ", " + rule(prefix("/calls"), "{backendRefs: [{kind: MeshService, name: calls}]}") + ", " +
+		rule(prefix("/both"), "{backendRefs: [{kind: MeshService, name: calls, weight: 1}, "+version("v1")+"]}") + ", " +
+		rule(prefix("/rw"), rewrite("ReplacePrefixMatch", "/new")) + ", " + rule(prefix("/moved"), redirect("hostname: other.example.com, statusCode: 301")))
 	return []scene{
 		{what: "WebSockets that leave", rows: []row{
 			socket("a MeshExternalService", "partner.outside:80", "partner"),
@@ -48,7 +62,7 @@ func webSockets() []scene {
 			at("/in", ask("HTTP", "far-web.mesh:80", one)),
 			at("/out", socket("a WebSocket that no rule is about", "far-web.mesh:80", "www")),
 		}},
-		{what: "WebSockets in the mesh", docs: taking(strict + ", " + viaEgress), rows: append(rows,
+		{what: "WebSockets in the mesh", docs: taking(strict + ", " + viaEgress), rows: append(socketRows(),
 			socket("that leaves", "partner.outside:80", "partner"),
 			socket("an ExternalService", "far-web.mesh:80", "www"))},
 		{what: "WebSockets in the mesh by routes", docs: taking(strict+", "+viaEgress) + byPath, rows: []row{
@@ -58,6 +72,18 @@ func webSockets() []scene {
 			at("/rw/a", socket("rewritten", "backend.mesh:80", backends)),
 			at("/moved", socket("a redirect", "backend.mesh:80", "301")),
 			at("/else", socket("no rule", "backend.mesh:80", backends)),
+		}},
+		// What both proxies need: without the one the client's refuses, without the other the server's resets the request.
+		{what: "WebSockets that the client's proxy alone takes", docs: manager("out", "web", "backend", "upgradeConfigs: [{upgradeType: websocket}]"), rows: []row{
+			socket("a service", "backend.mesh:80", "503"),
+			ask("a plain request", "backend.mesh:80", backends),
+		}},
+		{what: "WebSockets that the server's proxy alone takes", docs: manager("in", "backend-1", "backend", "http2ProtocolOptions: {allowConnect: true}") + manager("in-2", "backend-2", "backend", "http2ProtocolOptions: {allowConnect: true}"), rows: []row{
+			socket("a service", "backend.mesh:80", "403"),
+		}},
+		{what: "WebSockets that both proxies take", docs: manager("out", "web", "backend", "upgradeConfigs: [{upgradeType: websocket}]") +
+			manager("in", "backend-1", "backend", "http2ProtocolOptions: {allowConnect: true}") + manager("in-2", "backend-2", "backend", "http2ProtocolOptions: {allowConnect: true}"), rows: []row{
+			socket("a service", "backend.mesh:80", backends),
 		}},
 		{what: "WebSockets by legacy routes", docs: taking(strict+", "+viaEgress) +
 			"---\n{type: TrafficRoute, mesh: default, name: old, sources: [{match: {kuma.io/service: web}}], destinations: [{match: {kuma.io/service: backend}}], conf: {destination: {kuma.io/service: backend, version: v1}}}\n", rows: []row{
@@ -69,9 +95,8 @@ func webSockets() []scene {
 		{what: "WebSockets and faults", docs: taking(strict+", "+viaEgress) + policy("MeshFaultInjection", "broken", from("backend", "", "{http: [{abort: {httpStatus: 418, percentage: 100}}]}")), rows: []row{
 			{what: "a service", to: "backend.mesh:80", say: upgrade, want: "418", policies: []string{"MeshFaultInjection/broken"}},
 		}},
-		{what: "WebSockets in a permissive mesh", docs: taking(lenient + ", " + viaEgress), rows: append(rows[:len(rows):len(rows)],
+		{what: "WebSockets in a permissive mesh", docs: taking(lenient + ", " + viaEgress), rows: append(socketRows(),
 			row{what: "from another mesh", mesh: "plain", to: nodeV4(3) + ":8080", say: upgrade, want: one, elsewhere: true})},
-		{what: "WebSockets without mTLS", docs: taking("networking: {}"), rows: rows},
 		{what: "WebSockets to service resources", docs: taking(strict+", "+viaEgress+", meshServices: {mode: Everywhere}") +
 			"---\n{type: HostnameGenerator, name: inside, spec: {template: \"{{ .DisplayName }}.inside\", selector: {meshService: {}}}}\n" +
 			strings.Join([]string{service("first", "http", "backend", 8080), service("second", "http2", "backend", 8080), service("third", "grpc", "calls", 9090)}, ""), rows: []row{

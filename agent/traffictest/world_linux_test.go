@@ -36,8 +36,9 @@ const (
 	beside    = "203.0.113.77:443" // has an address that a match about plain TCP names
 	database  = "10.10.0.5:5432"
 	outside   = "10.11.0.5:5432" // of the network that the database is in
-	box       = "10.20.0.7:9000"
+	box       = "10.20.0.7:9000" // an ExternalService of the mesh default
 	boxBeside = "10.20.0.8:9000"
+	boxThird  = "10.20.0.9:9000"
 	boxV6     = "[2001:db8:7::7]:9000"
 	otherV6   = "[2001:db8:8::8]:9000"
 	mysql     = "10.10.0.9:3306"
@@ -53,9 +54,9 @@ const (
 func outsiders(w *servers, ns *netns) {
 	w.tls(ns, "api", api, "api.example.com")
 	w.tls(ns, "api over IPv6", apiV6, "api.example.com") // which a proxy without an IPv6 address of its own does not dial
-	w.tls(ns, "cdn", cdn, "a.cdn.example.com")
+	w.tls(ns, "cdn", cdn, "a.cdn.example.com", moving+"example.com")
 	for _, at := range []string{foreign, foreignV6} {
-		w.tls(ns, "foreign", at, "foreign.example.net")
+		w.tls(ns, "foreign", at, "foreign.example.net", moving+"example.com")
 	}
 	w.tls(ns, "beside", beside, "beside.example.net")
 	w.tls(ns, "inner", inner, "inner.example.net")
@@ -66,7 +67,7 @@ func outsiders(w *servers, ns *netns) {
 	w.greeter(ns, "mysql", mysql)
 	w.greeter(ns, "next-mysql", mysqlNext)
 	w.greeter(ns, "mysql-on-80", mysqlOn80)
-	for name, at := range map[string]string{"database": database, "outside": outside, "box": box, "beside-the-box": boxBeside,
+	for name, at := range map[string]string{"database": database, "outside": outside, "box": box, "beside-the-box": boxBeside, "third": boxThird,
 		"box-v6": boxV6, "other-v6": otherV6} {
 		w.tcp(ns, name, at)
 	}
@@ -75,14 +76,15 @@ func outsiders(w *servers, ns *netns) {
 var names = map[string][]string{
 	"api.example.com": {"2001:db8:1::10", "198.51.100.10"},
 	"www.example.com": {"198.51.100.30"}, "h2.example.com": {"198.51.100.31"}, "a.cdn.example.com": {"198.51.100.20"},
-	"foreign.example.net": {"203.0.113.66"},
+	"foreign.example.net": {"203.0.113.66"}, "shop.cdn.example.com": {"198.51.100.40"},
+	"loop.cdn.example.com": {"127.0.0.1"}, "metadata.cdn.example.com": {"169.254.169.254"}, "virtual.cdn.example.com": {"240.0.0.7"},
 }
 
 // addressesOf lists the addresses of the servers outside, each once.
 func addressesOf(t testing.TB) []string {
 	t.Helper()
 	var out []string
-	for _, s := range []string{api, apiV6, cdn, www, h2, partner, foreign, foreignV6, beside, database, outside, box, boxBeside, boxV6, otherV6,
+	for _, s := range []string{api, apiV6, cdn, www, h2, partner, foreign, foreignV6, beside, database, outside, box, boxBeside, boxThird, boxV6, otherV6,
 		mysql, mysqlNext, inner, outer, nowhere, nowhereV6} {
 		host, _, err := net.SplitHostPort(s)
 		agenttest.Do(t, err)
@@ -165,6 +167,7 @@ type world struct {
 	agent   *agenttest.Running   // that explains
 	agents  []*agenttest.Running // all of them
 	binary  *os.File
+	drain   time.Duration     // of the Envoys
 	proxies map[string]*proxy // by node id
 	base    map[resource.Key]string
 	now     map[resource.Key]string
@@ -219,7 +222,7 @@ func (w *world) runProxies(t testing.TB, a *agenttest.Running, list []member) {
 		if m.kind != node.ProxyDataplane {
 			probe = nodeV4(m.address) + ":10002"
 		}
-		w.proxies[m.id] = startEnvoy(t, w.binary, ns, generate.BootstrapOptions{Type: m.kind, Mesh: m.mesh, Name: m.name, XDSSocket: a.Addrs().XDS}, m.id, probe)
+		w.proxies[m.id] = startEnvoy(t, w.binary, ns, generate.BootstrapOptions{Type: m.kind, Mesh: m.mesh, Name: m.name, XDSSocket: a.Addrs().XDS}, m.id, probe, w.drain)
 	}
 }
 
@@ -306,8 +309,18 @@ func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 	_, err := w.agent.Store().Apply(b)
 	agenttest.Do(t, err)
 	w.now, w.vips = want, nil
-	if _, err := w.agent.Api().Wait(t.Context(), wait); err != nil {
-		t.Fatal(err)
+	if x, err := w.agent.Api().Wait(t.Context(), wait); err != nil || x.State == client.StatePending {
+		t.Fatalf("%+v, %v", x, err)
+	}
+	for k := range want {
+		if k.Kind != "Mesh" {
+			continue
+		}
+		// A Mesh may go in steps to what it says, each held for seconds. It has to be there: the next step would close connections.
+		x, err := w.agent.Api().Wait(t.Context(), client.Wait{Type: k.Kind, Name: k.Name, For: client.ForApplied, Timeout: "25s"})
+		if err != nil || x.State != client.StateApplied {
+			t.Fatalf("%+v, %v", x, err)
+		}
 	}
 	return true
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/token"
 )
 
 // peerInfo carries a peer from the handshake to the streams.
@@ -106,8 +106,8 @@ func (s *Server) authenticate(ctx context.Context, p *access.Peer) error {
 	if len(values) == 0 || s.opts.Verify == nil {
 		return nil
 	}
-	text, bearer := strings.CutPrefix(values[0], "Bearer ")
-	if len(values) > 1 || !bearer {
+	text, ok := token.Bearer(values)
+	if !ok {
 		return status.Error(codes.Unauthenticated, "the metadata authorization is not one value of the form \"Bearer TOKEN\"")
 	}
 	claims, err := s.opts.Verify(p, text)

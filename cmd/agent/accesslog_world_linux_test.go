@@ -117,14 +117,19 @@ func (w *logging) api() *client.Client {
 	return client.New(w.dir+"/run/nearside.sock", agenttest.Patience)
 }
 
+// args are those of the agent.
+func (w *logging) args() []string {
+	return []string{"run", "--set", "paths.run=" + w.dir + "/run", "--set", "paths.state=" + w.dir + "/state", "--set", "paths.logs=" + w.dir + "/logs",
+		"--set", "resources.dir=" + w.dir + "/resources", "--set", "api.socket.group=", "--set", "xds.socket.group=", "--set", "dns.listen=", "--set", "xds.socket.mode=0666", "--set", "node.name=n",
+		"--set", fmt.Sprintf("xds.access=[{user: %d, nodes: [default.*]}]", w.uid)}
+}
+
 // start starts the agent and waits until it serves.
 func (w *logging) start() {
 	w.t.Helper()
 	path, err := exec.LookPath("nearside")
 	agenttest.Do(w.t, err)
-	cmd := exec.Command(path, "run", "--set", "paths.run="+w.dir+"/run", "--set", "paths.state="+w.dir+"/state", "--set", "paths.logs="+w.dir+"/logs",
-		"--set", "resources.dir="+w.dir+"/resources", "--set", "api.socket.group=", "--set", "xds.socket.group=", "--set", "xds.socket.mode=0666", "--set", "node.name=n",
-		"--set", fmt.Sprintf("xds.access=[{user: %d, nodes: [default.*]}]", w.uid))
+	cmd := exec.Command(path, w.args()...)
 	cmd.Stdout, cmd.Stderr = w.said, w.said
 	agenttest.Do(w.t, cmd.Start())
 	w.agent = cmd

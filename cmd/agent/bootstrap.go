@@ -28,6 +28,7 @@ func (a *app) bootstrapCommand() *cobra.Command {
 		dataplane, annotations, xds, admin, write, runAs string
 		typ, tokenFile                                   string
 		heap                                             uint64
+		vars                                             []string
 	)
 	cmd := &cobra.Command{
 		Use:   "bootstrap --name DPP",
@@ -36,7 +37,8 @@ func (a *app) bootstrapCommand() *cobra.Command {
 node id MESH.NAME, which stays the same over restarts. It needs no running agent and holds no secret but a token.
 
 With --dataplane, the Envoy brings its Dataplane in its node metadata, and the agent has it as long as the Envoy is
-connected; without, the Dataplane comes from the resource directory or the API.
+connected; without, the Dataplane comes from the resource directory or the API. With --dataplane-var address=10.1.2.3, {{ address }}
+in that file is the address: one file does for all pods of a Deployment.
 With --proxy-type egress or ingress it is for the proxy of a ZoneEgress or ZoneIngress of that name, which has no mesh; its
 node id is .egress.NAME or .ingress.NAME.
 --annotations-file takes the downward API of Kubernetes (lines key="value") or a YAML mapping of strings. Of these
@@ -52,6 +54,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 1,000 services they cost an Envoy about twelve seconds of processor time at its start.`,
 		Example: `  nearside bootstrap --name web > web.yaml && envoy -c web.yaml
   nearside bootstrap --name web -m shop --dataplane web-dataplane.yaml --admin-socket /run/envoy/web.sock --write web.yaml
+  nearside bootstrap --name "$POD_NAME" --dataplane web.yaml --dataplane-var name="$POD_NAME" --dataplane-var address="$POD_IP"
   nearside bootstrap --proxy-type egress --name egress-1 > egress.yaml && envoy -c egress.yaml
   nearside bootstrap --name web --token-file web.token --xds-address agent.example.org:15443 --xds-ca ca.pem --write web.yaml`,
 		Args: args(0, 0, "no arguments; name the proxy with --name"),
@@ -63,6 +66,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 	_ = cmd.RegisterFlagCompletionFunc("proxy-type", cobra.FixedCompletions(proxyTypes(), cobra.ShellCompDirectiveNoFileComp))
 	fl.StringVar(&o.Cluster, "cluster", "", "node.cluster of the Envoy (default: the name)")
 	fl.StringVar(&dataplane, "dataplane", "", "file with the Dataplane that the Envoy brings")
+	fl.StringArrayVar(&vars, "dataplane-var", nil, "name=value that takes the place of {{ name }} in the file of --dataplane; repeatable")
 	fl.StringVar(&annotations, "annotations-file", "", "file with annotations for the node metadata")
 	fl.StringVar(&xds, "xds-socket", "", "xDS socket of the agent (default: xds.sock beside its API socket)")
 	fl.StringVar(&tokenFile, "token-file", "", "file with the token that the Envoy shows to the agent")
@@ -129,13 +133,11 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 			}
 		}
 		if dataplane != "" {
-			off, err := a.offline(&fileFlags{flag: "--dataplane", paths: []string{dataplane}})
-			if err != nil {
+			if o.Dataplane, err = a.brought(&o, dataplane, vars); err != nil {
 				return err
 			}
-			if o.Dataplane, err = off.Dataplane(o.Mesh, o.Name); err != nil {
-				return fmt.Errorf("--dataplane %s: %w", dataplane, err)
-			}
+		} else if len(vars) > 0 {
+			return usagef("--dataplane-var takes --dataplane")
 		}
 		if annotations != "" {
 			if o.Annotations, err = readAnnotations(annotations); err != nil {

@@ -107,6 +107,8 @@ func (a *app) selfTest(ctx context.Context, askEnvoy bool) (*selfTest, error) {
 	checkProblems(t, s)
 	checkClock(t, s, time.Now())
 	checkSockets(t, c.Socket())
+	a.checkDNS(ctx, t)
+	checkInterception(t, c.Socket(), s.Info.PID)
 	if bin != nil {
 		a.checkEnvoy(ctx, t, bin, proxies.Items)
 	}
@@ -129,7 +131,7 @@ func checkReadiness(t *selfTest, s *client.Status) {
 			hint = "the reason says what to do; docs/operations.md has more"
 		}
 		switch {
-		case c.Name == "resource-files":
+		case c.Name == "resource-files", c.Name == "dns":
 		case !c.OK:
 			t.add(checkFail, c.Name, hint, "%s", c.Reason)
 		case c.Degraded:

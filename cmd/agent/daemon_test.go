@@ -52,7 +52,7 @@ func quickTemp(t *testing.T) string {
 func runArgs(dir string, set ...string) []string {
 	args := []string{"run"}
 	for _, kv := range append([]string{"node.name=n1", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
-		"resources.dir=" + dir + "/resources", "api.socket.group=", "xds.socket.group="}, set...) {
+		"resources.dir=" + dir + "/resources", "api.socket.group=", "xds.socket.group=", "dns.listen="}, set...) {
 		args = append(args, "--set", kv)
 	}
 	return args

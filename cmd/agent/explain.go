@@ -19,7 +19,7 @@ func (a *app) explainCommand() *cobra.Command {
 		Args:    group,
 		RunE:    help,
 	}
-	cmd.AddCommand(a.explainConnectionCommand(), a.explainRequestCommand(), a.explainPolicyCommand())
+	cmd.AddCommand(a.explainConnectionCommand(), a.explainRequestCommand(), a.explainPolicyCommand(), a.explainDNSCommand())
 	return cmd
 }
 

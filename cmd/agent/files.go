@@ -171,7 +171,7 @@ func (a *app) reachable(o *offline.Offline) error {
 	for _, v := range []struct {
 		name string
 		to   *bool
-	}{{"NEARSIDE_AUTO_REACHABLE_BACKENDS", &o.AutoReachable}, {"NEARSIDE_MESH_FLATNETWORK", &o.FlatNetwork}} {
+	}{{"NEARSIDE_AUTO_REACHABLE_BACKENDS", &o.AutoReachable}, {"NEARSIDE_MESH_FLATNETWORK", &o.FlatNetwork}, {"NEARSIDE_DNS_REACHABLEONLY", &o.ReachableOnly}} {
 		switch value := a.getenv(v.name); value {
 		case "", "false":
 		case "true":

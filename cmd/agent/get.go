@@ -154,7 +154,7 @@ func stateOf(s client.Applied) string {
 		if r.By == client.HeldByCheck {
 			verb = "withheld from"
 		}
-		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, oneLine(r.Reason)+retrySaid(r.Retry))
+		return fmt.Sprintf("%s %s: %s: %s", verb, who, r.Resource, oneLine(r.Reason)+client.RetrySaid(r.Retry))
 	case client.StatePending:
 		return "pending on " + counted(s.LateTotal, "proxy")
 	case client.StateUnselected:

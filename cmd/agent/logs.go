@@ -44,21 +44,23 @@ func (a *app) logsCommand() *cobra.Command {
 	var f logsFlags
 	cmd := &cobra.Command{
 		Use:   "logs [access|audit|dns]",
-		Short: "Read and follow access logs and the audit log",
+		Short: "Read and follow access logs, the audit log and the log of DNS queries",
 		Long: `Reads the log files that the agent of this node writes, with the rotated and compressed ones, oldest line first: access
-logs by default, or the audit log of the API. Access logs are the files of MeshAccessLog backends with rotation, and of
+logs by default, or the audit log of the API, or the log of DNS queries (dns.queryLog). Access logs are the files of MeshAccessLog backends with rotation, and of
 receivers; --file reads files without an agent, each with its rotated ones. Several files come one after the other.
 
---since is a duration (10m, 2h, 7d) or a time (RFC 3339). An access log has the time at which a request began, as
-%START_TIME% at the beginning of a text line, or in a field time, start_time, timestamp, @timestamp or ts. --status takes codes
-and ranges (5xx, 503, 200-299): of JSON lines those in a field response_code, responseCode, status_code, status or code, or in those of
---status-field, and of text lines those of the default format. Lines that cannot be told are left out and counted on
-standard error; none is guessed. With -f lines without a time are shown once everything older was read.
+--since is a duration (10m, 2h, 7d) or a time (RFC 3339), and --status takes codes and ranges (5xx, 503, 200-299). They are read by
+the formats that the proxies have in force, %START_TIME% and %RESPONSE_CODE%, of text as far as clients cannot shift them. Of other
+lines, and without an agent, the time is that of %START_TIME% at the beginning of a text line, or in a field time, start_time,
+timestamp, @timestamp or ts, and the code that of the default format, or in a field response_code, responseCode, status_code,
+status or code; --status-field names others. Lines that cannot be told are left out and counted on standard error; none
+is guessed. With -f lines without a time are shown once everything older was read.
 
 With -o json each line is a JSON object: of an access log {"file", "entry"} for lines that are JSON and {"file", "line"} for
 others; of the audit log the event as it is. On a terminal control characters are escaped; elsewhere lines stay byte by byte.`,
 		Example: `  nearside logs -f --dataplane web
   nearside logs access --since 10m --status 5xx
+  nearside logs dns -f
   nearside logs audit --since 7d -o json | jq -r .user.username
   nearside logs --file /var/log/nearside/access/web.log --status 500-503`,
 		Args:      args(0, 1, "at most one of access, audit and dns"),
@@ -89,13 +91,13 @@ others; of the audit log the event as it is. On a terminal control characters ar
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		paths := f.files
+		paths, formats := f.files, map[string]*logread.Formats(nil)
 		if len(paths) == 0 {
-			if paths, err = f.find(ctx, a); err != nil {
+			if paths, formats, err = f.find(ctx, a, filter); err != nil {
 				return err
 			}
 		}
-		return f.read(ctx, a, paths, filter)
+		return f.read(ctx, a, paths, formats, filter)
 	}
 	return cmd
 }
@@ -104,7 +106,9 @@ others; of the audit log the event as it is. On a terminal control characters ar
 func (f *logsFlags) filter() (*logread.Filter, error) {
 	switch {
 	case f.what == logDNS:
-		return nil, errors.New("this version keeps no DNS log")
+		if f.dataplane != "" || f.mesh != "" || f.status != "" || len(f.fields) > 0 {
+			return nil, usagef("--dataplane, --mesh, --status and --status-field are not possible with the log of DNS queries")
+		}
 	case f.what != logAccess && f.what != logAudit:
 		return nil, usagef("%q is no log; one of access, audit, dns", f.what)
 	case f.what == logAudit && f.dataplane != "":
@@ -153,22 +157,26 @@ const (
 	flushWait = 2 * time.Second
 )
 
-// find asks the agent which files to read.
-func (f *logsFlags) find(ctx context.Context, a *app) ([]string, error) {
+// find asks the agent which files to read, and, where the filter needs them, for the formats of their lines.
+func (f *logsFlags) find(ctx context.Context, a *app, filter *logread.Filter) ([]string, map[string]*logread.Formats, error) {
+	if f.what == logDNS {
+		paths, err := f.findDNS(ctx, a)
+		return paths, nil, err
+	}
 	got, err := a.client().AccessLogs(ctx)
 	if err != nil {
 		var unreachable *client.UnreachableError
 		if errors.As(err, &unreachable) {
-			return nil, &hintedError{err, unreachable.Hint() + "; --file PATH reads a file without an agent"}
+			return nil, nil, &hintedError{err, unreachable.Hint() + "; --file PATH reads a file without an agent"}
 		}
-		return nil, err
+		return nil, nil, err
 	}
 	if f.what == logAudit {
 		if got.AuditFile == "" {
-			return nil, &exitError{err: &hintedError{errors.New("the audit log is for who may inspect everything"),
+			return nil, nil, &exitError{err: &hintedError{errors.New("the audit log is for who may inspect everything"),
 				"ask for a role with the verb inspect on all kinds, meshes and names; nearside access whoami shows what you have"}, code: exitPermission}
 		}
-		return []string{got.AuditFile}, nil
+		return []string{got.AuditFile}, nil, nil
 	}
 	var paths, elsewhere []string
 	var open []*client.LogStream
@@ -186,7 +194,7 @@ func (f *logsFlags) find(ctx context.Context, a *app) ([]string, error) {
 				writers[path] = append(writers[path], from)
 			}
 		}
-		if f.mesh != "" && s.Mesh != f.mesh || f.dataplane != "" && s.Dataplane != f.dataplane {
+		if !f.wants(s) {
 			continue
 		}
 		if s.Kind == client.LogFIFO && s.Open {
@@ -208,7 +216,7 @@ func (f *logsFlags) find(ctx context.Context, a *app) ([]string, error) {
 		}
 		printf(a.stderr, "%d %s: %s\n", n, verb, strings.Join(slices.Compact(elsewhere), ", "))
 	}
-	if len(paths) == 0 {
+	if len(paths) == 0 && !f.follow {
 		of := ""
 		switch {
 		case f.dataplane != "":
@@ -216,7 +224,7 @@ func (f *logsFlags) find(ctx context.Context, a *app) ([]string, error) {
 		case f.mesh != "":
 			of = " of mesh " + f.mesh
 		}
-		return nil, &hintedError{fmt.Errorf("there are no access logs%s in files of this agent", of),
+		return nil, nil, &hintedError{fmt.Errorf("there are no access logs%s in files of this agent", of),
 			"file backends of MeshAccessLog with rotation are written by the agent; --file PATH reads one that Envoy writes itself"}
 	}
 	if f.dataplane != "" {
@@ -227,7 +235,10 @@ func (f *logsFlags) find(ctx context.Context, a *app) ([]string, error) {
 		}
 	}
 	f.flush(ctx, a, open)
-	return paths, nil
+	if !needsFormats(filter) {
+		return paths, nil, nil
+	}
+	return paths, logFormats(ctx, a, got.Items, paths), nil
 }
 
 // flush has Envoys write what they hold. One that does not is read as far as it has written.
@@ -246,10 +257,14 @@ func (f *logsFlags) flush(ctx context.Context, a *app, streams []*client.LogStre
 }
 
 // read shows the lines of files. Of several that cannot be read, one that may not be decides on the exit code.
-func (f *logsFlags) read(ctx context.Context, a *app, paths []string, filter *logread.Filter) error {
+func (f *logsFlags) read(ctx context.Context, a *app, paths []string, formats map[string]*logread.Formats, filter *logread.Filter) error {
 	var failed error
+	if formats == nil {
+		formats = map[string]*logread.Formats{}
+	}
 	err := logread.Read(ctx, logread.Options{
-		Paths: paths, Follow: f.follow, Filter: *filter, JSON: *f.format == "json", Escape: toTerminal(a.stdout), Out: verbatim(a.stdout),
+		Paths: paths, Follow: f.follow, More: f.more(ctx, a, slices.Clone(paths), formats, filter), Filter: *filter, Formats: formats,
+		JSON: *f.format == "json", Escape: toTerminal(a.stdout), Out: verbatim(a.stdout),
 		Note: func(text string) { printLine(a.stderr, text) },
 		Failed: func(path string, err error) {
 			err = unreadable(path, err, f.what)
@@ -285,6 +300,8 @@ func unreadable(path string, err error, what string) error {
 			"run the command as root, or become a member of the group that may read the file" + groupOf(path) + " and log in again"}, code: exitPermission}
 	case errors.Is(err, fs.ErrNotExist) && what == logAudit:
 		return &hintedError{fmt.Errorf("%s: there is no such file", path), "an agent whose auditLog.profile is None writes no audit log; nearside status says more"}
+	case errors.Is(err, fs.ErrNotExist) && what == logDNS:
+		return &hintedError{fmt.Errorf("%s: there is no such file", path), "queries are logged where dns.queryLog.sample is above 0, and the first one makes the file"}
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: there is no such file", path)
 	}

@@ -179,12 +179,14 @@ func (a *app) readLog(c *refusals.Collector, path string, logs []*refusals.Log) 
 	return c.Read(file, logs)
 }
 
+var errNoLog = errors.New("there is no such file here")
+
 // openLog opens a file. A FIFO would lose its lines to whoever reads them, and a device may have no end.
 func openLog(path string) (*os.File, error) {
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, errors.New("there is no such file here")
+		return nil, errNoLog
 	case err == nil && !st.Mode().IsRegular():
 		return nil, errors.New("it is not a regular file, and keeps no lines; give those that its reader has kept: --log FILE")
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/clip"
+	"github.com/nearside-mesh/nearside/agent/intercept"
 	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
@@ -123,9 +124,9 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 	root.AddCommand(
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
 		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
-		a.diffCommand(), a.explainCommand(), a.passthroughCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
-		a.logsCommand(), a.accessCommand(), a.tokenCommand(),
-		a.holdCommand(), a.waitCommand(), a.statusCommand(), a.checkCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
+		a.diffCommand(), a.explainCommand(), a.passthroughCommand(), a.reachableCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
+		a.logsCommand(), a.dnsCommand(), a.accessCommand(), a.tokenCommand(),
+		a.interceptCommand(), a.holdCommand(), a.waitCommand(), a.statusCommand(), a.checkCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root
 }
@@ -204,6 +205,7 @@ func exitCode(err error) int {
 		unreachable *client.UnreachableError
 		permission  *client.PermissionError
 		problem     *client.Problem
+		needs       *intercept.NeedsError
 	)
 	switch {
 	case err == nil:
@@ -214,7 +216,7 @@ func exitCode(err error) int {
 		return exitInvalid
 	case errors.As(err, &unreachable):
 		return exitUnreachable
-	case errors.As(err, &permission):
+	case errors.As(err, &permission), errors.As(err, &needs):
 		return exitPermission
 	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak):
 		return exitInvalid

@@ -17,6 +17,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/envoybin"
+	"github.com/nearside-mesh/nearside/agent/hold"
+	"github.com/nearside-mesh/nearside/agent/sockets"
 )
 
 // configFlags are --config and --set.
@@ -82,15 +84,16 @@ Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearsid
 			level := new(slog.LevelVar)
 			reload := c.options(a)
 			reload.Warn = nil
-			log := newLog(verbatim(a.stderr), cfg.Log.Format, level)
+			log := newLog(verbatim(a.stderr), cfg.Log.Format, level, toJournal(a.getenv("JOURNAL_STREAM"), os.Stderr))
 			limitMemory(log, memlimit.FromCgroup)
-			var hold []string
+			var holder []string
 			if self, err := os.Executable(); err == nil {
-				hold = []string{self, "hold", "--dir"}
+				holder = []string{self, "hold", "--dir"}
 			}
+			store, given := hold.FromEnvironment(append(socketNames, sockets.UnitUDP, sockets.UnitTCP)...)
 			ag, err := agent.New(cfg, agent.Deps{
-				Hold: hold,
-				Log:  log, Level: level,
+				Hold: holder, Systemd: store, Sockets: given,
+				Log: log, Level: level,
 				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
 				EnvoyBin: a.getenv(envoybin.EnvoyVariable),
 				Stopping: stop, // from here on a second signal ends the process at once
@@ -123,8 +126,16 @@ func limitMemory(log *slog.Logger, limit memlimit.Provider) {
 	}
 }
 
-func newLog(w io.Writer, format string, level slog.Leveler) *slog.Logger {
+// socketNames are those that socket units give to what they open for the agent (FileDescriptorName=). Which key of the config a socket
+// is for says its address.
+var socketNames = []string{"api", "xds", "log"}
+
+// newLog returns the log of the agent. Lines for the journal have their priority in front.
+func newLog(w io.Writer, format string, level slog.Leveler, journal bool) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
+	if journal {
+		return slog.New(newJournalHandler(w, format, o))
+	}
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}

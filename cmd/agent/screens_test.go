@@ -159,4 +159,7 @@ func TestStatusScreen(t *testing.T) {
 	if out != "" || strings.Contains(errs, "well") {
 		t.Errorf("healthcheck says %q and %q", out, errs)
 	}
+	if out, errs := output(t, socket, exitOK, "healthcheck", "--live"); out != "" || errs != "" {
+		t.Errorf("an agent that is live and not ready: healthcheck --live says %q and %q", out, errs)
+	}
 }

@@ -94,6 +94,19 @@ func (a *app) printStatus(s *client.Status) error {
 		}
 		printf(w, "log lines  %d read, %d written, %d in flight, %d spooled, %d dropped%s\n", l.Read, l.Written, l.InFlight, l.Spooled, dropped, line)
 	}
+	if d := s.DNS; d != nil {
+		switch {
+		case d.State == client.DNSOff:
+			printf(w, "dns        off: %s\n", d.Reason)
+		case d.Reason != "":
+			printf(w, "dns        %s on %s: %s\n", d.State, strings.Join(d.Listen, ", "), d.Reason)
+		default:
+			printf(w, "dns        %d names on %s, queries: %s\n", d.Names, strings.Join(d.Listen, ", "), counts(d.Queries))
+		}
+		if d.State != client.DNSOff {
+			printf(w, "  its sockets are held by %s while the agent is away\n", cmp.Or(d.Holder, "nobody"))
+		}
+	}
 	printf(w, "files      %d\n", len(s.Files))
 	for _, f := range s.Files {
 		if f.Missing != "" {
@@ -137,18 +150,24 @@ func counts[N int | uint64](m map[string]N) string {
 
 func (a *app) healthcheckCommand() *cobra.Command {
 	var timeout time.Duration
+	var live bool
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
 		Short: "Exit 0 when the agent is ready, else 1",
 		Long: `For probes of containers and service managers: exit code 0 when the agent is ready and 1 when it is not, does not
-answer in time or is not there. The reason is on standard error.`,
-		Example: "  nearside healthcheck --timeout 2s",
+answer in time or is not there. The reason is on standard error. --live asks whether it works at all, for liveness probes: an agent
+that is not ready may become so by itself, and a restart would not help it.`,
+		Example: "  nearside healthcheck --timeout 2s\n  nearside healthcheck --live",
 		Args:    args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
 				return usagef("--timeout %s is not possible; give a duration above 0", timeout)
 			}
-			h, err := a.quick(timeout).Ready(cmd.Context())
+			ask, not := a.quick(timeout).Ready, "ready"
+			if live {
+				ask, not = a.quick(timeout).Live, "live"
+			}
+			h, err := ask(cmd.Context())
 			if err != nil {
 				return errors.New(err.Error()) // every failure is a 1
 			}
@@ -157,11 +176,12 @@ answer in time or is not there. The reason is on standard error.`,
 				return nil
 			}
 			for _, c := range failed {
-				printf(a.stderr, "not ready: %s: %s\n", c.Name, c.Reason)
+				printf(a.stderr, "not %s: %s: %s\n", not, c.Name, c.Reason)
 			}
 			return silent(exitFailed)
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for the answer")
+	cmd.Flags().BoolVar(&live, "live", false, "ask whether the agent works at all instead of whether it is ready")
 	return cmd
 }

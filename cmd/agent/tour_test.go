@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -51,10 +52,11 @@ type tour struct {
 	t          *testing.T
 	dir        string
 	quickstart fs.FS
+	resolver   string // where it listens, in the place of the default
 }
 
 func (r *tour) start() {
-	agent := exec.Command("nearside", "run", "--config", "examples/quickstart/agent.yaml")
+	agent := exec.Command("nearside", "run", "--config", "examples/quickstart/agent.yaml", "--set", "dns.listen=127.0.0.1:0") // others may have the default
 	agent.Dir, agent.Stderr = r.dir, os.Stderr
 	if err := agent.Start(); err != nil {
 		r.t.Fatal(err)
@@ -66,6 +68,12 @@ func (r *tour) start() {
 		}
 	})
 	r.until(func() bool { return r.command("nearside healthcheck").Run() == nil })
+	out, err := r.command("nearside dns table -o json").Output()
+	var table struct{ Listen []string }
+	if err := errors.Join(err, json.Unmarshal(out, &table)); err != nil || len(table.Listen) != 1 {
+		r.t.Fatalf("the agent has no resolver: %v\n%s", err, out)
+	}
+	r.resolver = table.Listen[0]
 }
 
 // until tries until it succeeds, or for 20 seconds; for 2 where the pages are written anew.
@@ -125,7 +133,7 @@ func (r *tour) block(text string) string {
 			if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 				r.t.Fatal(err)
 			}
-			got = strings.TrimSuffix(strings.ReplaceAll(string(b), r.dir+"/", ""), "\n")
+			got = strings.TrimSuffix(strings.NewReplacer(r.dir+"/", "", r.resolver, "127.0.0.1:15053").Replace(string(b)), "\n")
 			return steady(got) == steady(want)
 		})
 		if !same && os.Getenv("UPDATE_GOLDEN") == "" {
@@ -140,7 +148,7 @@ func (r *tour) block(text string) string {
 	return out.String()
 }
 
-var variable = regexp.MustCompile(`uid=\d+ \([^)]*\)|nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
+var variable = regexp.MustCompile(`queries: [^\n]+|uid=\d+ \([^)]*\)|nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
 
 // steady replaces what differs from run to run.
 func steady(s string) string {

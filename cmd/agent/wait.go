@@ -222,7 +222,7 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 	case client.StateRejected:
 		printf(a.stderr, "error: %s is rejected\n", name)
 		for _, x := range s.Rejected {
-			printf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, shortType(x.TypeURL), x.Resource, oneLine(x.Reason)+retrySaid(x.Retry))
+			printf(a.stderr, "  %s/%s: %s %s: %s\n", x.Mesh, x.Name, shortType(x.TypeURL), x.Resource, oneLine(x.Reason)+client.RetrySaid(x.Retry))
 			printBlame(a.stderr, "    ", x.Policies)
 		}
 		return silent(exitNo)
@@ -247,18 +247,6 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 	}
 	printLine(a.stdout, line)
 	return nil
-}
-
-// retrySaid says when something that a proxy rejected is tried again; "" for never.
-func retrySaid(at time.Time) string {
-	switch wait := time.Until(at).Round(time.Second); {
-	case at.IsZero():
-		return ""
-	case wait <= 0:
-		return "; tried again now"
-	default:
-		return fmt.Sprintf("; tried again in %d s", wait/time.Second)
-	}
 }
 
 // counted is a number with its noun: "1 file", "2 files", "3 proxies".

@@ -234,7 +234,7 @@ func TestRetryIsShown(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &doc); code != exitNo || err != nil || len(doc.Rejected) != 1 || doc.Rejected[0].Retry.IsZero() {
 		t.Errorf("exit code %d, %v, %s", code, err, out)
 	}
-	contains(t, errs, "Address already in use", "; tried again ")
+	contains(t, errs, "Address already in use", "; it is tried again in ")
 	for _, args := range [][]string{{"status"}, {"get", "mt", "-o", "wide"}, {"inspect", "dataplane", "web", "--type=status"}} {
 		_, out, _ := d.nearside("", args...)
 		contains(t, out, "tried again ")

@@ -104,6 +104,11 @@ func run(ctx context.Context) error {
 		return err
 	}
 
+	step("Look the service up by its name, with a client that knows nothing but the address of the agent's resolver.")
+	if err := showNames(ctx, agent, "greeter.mesh"); err != nil {
+		return err
+	}
+
 	step("Kill the agent without warning. What the client has goes on working.")
 	agent.kill()
 	if err := client.expect(ctx, second.address); err != nil {
@@ -160,7 +165,7 @@ func startAgent(ctx context.Context, binary, dir string) (*agent, error) {
 	args := []string{"run"}
 	for _, set := range []string{
 		"node.name=demo", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
-		"resources.dir=" + dir + "/resources", "api.socket.group=", "api.socket.mode=0600", "xds.socket.group=", "xds.socket.mode=0600",
+		"resources.dir=" + dir + "/resources", "api.socket.group=", "api.socket.mode=0600", "xds.socket.group=", "xds.socket.mode=0600", "dns.listen=127.0.0.1:0",
 	} {
 		args = append(args, "--set", set)
 	}

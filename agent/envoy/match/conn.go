@@ -43,8 +43,10 @@ type Conn struct {
 	// for Dst: nothing redirects.
 	Entry netip.AddrPort
 	First FirstBytes
-	SNI   string   // of a TLS client, in any case; "" for none
-	ALPN  []string // of a TLS client, the preferred first
+	// Within is what a client of TLS sends first inside of it, for filter chains that terminate TLS; PlainBytes where that is not known.
+	Within FirstBytes
+	SNI    string   // of a TLS client, in any case; "" for none
+	ALPN   []string // of a TLS client, the preferred first
 	// Local is true where the client is known to be on the same host, whatever the addresses say.
 	Local bool
 	// Peer is what the client's certificate says, nil where it shows none.

@@ -45,7 +45,7 @@ func (w *walk) http(m *hcmv3.HttpConnectionManager, at finding.Place) *Trace {
 	if s.host == "" && w.conn.First == HTTP10 {
 		s.host = m.GetHttpProtocolOptions().GetDefaultHostForHttp_10()
 	}
-	upgrade := s.upgradeOf(m.GetHttpProtocolOptions(), w.conn.First)
+	upgrade := s.upgradeOf(m.GetHttpProtocolOptions(), w.spoken())
 	w.prepare(m, s)
 	routes, place := w.routes(m, at)
 	if routes == nil {

@@ -17,6 +17,8 @@ const (
 	HcmURL         = NetworkFilters + "http_connection_manager.v3.HttpConnectionManager"
 	tcpURL         = NetworkFilters + "tcp_proxy.v3.TcpProxy"
 	networkRBACURL = NetworkFilters + "rbac.v3.RBAC"
+	forwardURL     = NetworkFilters + "sni_dynamic_forward_proxy.v3.FilterConfig"
+	stateURL       = NetworkFilters + "set_filter_state.v3.Config"
 )
 
 // networkFilters runs the network filters of the chain, in their order, up to the terminal one.
@@ -53,10 +55,25 @@ func (w *walk) networkFilters() *Trace {
 			w.netLimit(&step, config)
 			continue
 		}
-		step.note("not evaluated here")
+		switch config.GetTypeUrl() {
+		case forwardURL:
+			step.note("the server name %s is resolved by the proxy, and the address that the client dialled does not count", clip.Value(w.socket.seen.ServerName))
+		case stateURL:
+			step.note("what it says to later filters is not evaluated here")
+		default:
+			step.note("not evaluated here")
+		}
 		w.step(step)
 	}
 	return w.end(Broken, LevelNetworkFilter, "", "the filter chain has no terminal filter that is known here: Envoy closes the connection")
+}
+
+// spoken is what filters see first of the client: what is within TLS where the chain has terminated that.
+func (w *walk) spoken() FirstBytes {
+	if w.tls && w.conn.First == TLSHello {
+		return w.conn.Within
+	}
+	return w.conn.First
 }
 
 // rbac notes what an RBAC filter decides; the result is the end, or nil to go on.
@@ -81,7 +98,7 @@ func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace 
 	if step.Level == LevelHTTPFilter {
 		w.trace.Status = 403
 	}
-	if w.conn.First == ServerFirst && step.Level == LevelNetworkFilter {
+	if w.spoken() == ServerFirst && step.Level == LevelNetworkFilter {
 		return w.end(Denied, step.Level, "UAEX", "RBAC denies it when the client's first byte comes, and what the server says before is heard: %s", d.text())
 	}
 	return w.end(Denied, step.Level, "UAEX", "RBAC denies it: %s", d.text())

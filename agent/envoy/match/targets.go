@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -64,6 +65,9 @@ func (w *walk) fill(t *Target) string {
 	}
 	t.Place = &finding.Place{Type: envoy.KindCluster.URL(), Resource: t.Cluster}
 	switch {
+	case m.GetClusterType().GetName() == forwardProxy:
+		t.Endpoints = w.namedDestination()
+		return ""
 	case m.GetClusterType() != nil:
 		t.Endpoints = []string{"of the custom cluster type " + clip.Value(m.GetClusterType().GetName())}
 		return ""
@@ -84,6 +88,26 @@ func (w *walk) fill(t *Target) string {
 		return fmt.Sprintf("cluster %q has no endpoints", clip.Value(t.Cluster))
 	}
 	return ""
+}
+
+// forwardProxy is the type of clusters that resolve the name that a client gives.
+const forwardProxy = "envoy.clusters.dynamic_forward_proxy"
+
+// namedDestination is what such a cluster resolves: the Host of a request, else the server name. Where the config sets no port, it is taken
+// to be the one that was dialled, as the configs of the agent have it.
+func (w *walk) namedDestination() []string {
+	host, port, _ := net.SplitHostPort(w.socket.seen.Dst.String())
+	if name := w.socket.seen.ServerName; name != "" {
+		host = name
+	}
+	if w.req != nil {
+		if host = w.req.Host; strings.Contains(host, ":") {
+			if h, p, err := net.SplitHostPort(host); err == nil {
+				host, port = h, p
+			}
+		}
+	}
+	return []string{net.JoinHostPort(clip.Value(LowerASCII(host)), port)}
 }
 
 // originalDestination is what a cluster dials that goes where the client wanted to go.

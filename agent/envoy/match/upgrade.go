@@ -85,7 +85,7 @@ func (w *walk) upgrade(m *hcmv3.HttpConnectionManager, at finding.Place, o overr
 	if to == "" {
 		return own, place, nil
 	}
-	if w.conn.First == H2C && !m.GetHttp2ProtocolOptions().GetAllowConnect() && to != methodConnect {
+	if w.spoken() == H2C && !m.GetHttp2ProtocolOptions().GetAllowConnect() && to != methodConnect {
 		w.trace.Status = 0
 		return nil, place, w.end(Broken, LevelNetworkFilter, "", "the HTTP connection manager takes no upgrade to %s over HTTP/2 (allow_connect) and resets the request", clip.Value(to))
 	}

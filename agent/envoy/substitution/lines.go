@@ -2,7 +2,6 @@ package substitution
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
@@ -18,6 +17,7 @@ type Lines struct {
 	left   int // so many segments are read from the left, the others from the right
 	right  int // from this one on
 	wanted []int
+	hidden []error // by index of those asked for: why no value of it is certain
 }
 
 // Name is the operator as it is written, without the percent signs.
@@ -26,7 +26,22 @@ func (s *Segment) Name() string { return strings.Trim(s.Raw, "%") }
 // NewLines reads lines of a format for some operators, by name. The error says of which operator nothing certain could
 // be told.
 func NewLines(format []Segment, names ...string) (*Lines, error) {
-	l := &Lines{segs: format, wanted: make([]int, len(names))}
+	l, err := NewLinesOfSome(format, names...)
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range l.hidden {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// NewLinesOfSome is [NewLines] for callers that can do without: an operator of which nothing certain could be told counts as
+// one that the format does not have, and Hidden says why.
+func NewLinesOfSome(format []Segment, names ...string) (*Lines, error) {
+	l := &Lines{segs: format, wanted: make([]int, len(names)), hidden: make([]error, len(names))}
 	for i := range format {
 		if format[i].Operator == "" && strings.ContainsAny(format[i].Text, "\r\n") {
 			return nil, fmt.Errorf("the format has a line break: an entry is to be one line")
@@ -39,13 +54,23 @@ func NewLines(format []Segment, names ...string) (*Lines, error) {
 		l.right--
 	}
 	for i, name := range names {
-		l.wanted[i] = slices.IndexFunc(format, func(s Segment) bool { return s.Operator != "" && s.Name() == name })
-		if at := l.wanted[i]; at >= l.left && at < l.right {
-			return nil, fmt.Errorf("the format is ambiguous: where %%%s%% begins and ends cannot be told, since %s", name, l.blame(at))
+		l.wanted[i] = -1
+		for at := range format {
+			switch {
+			case l.wanted[i] >= 0 || format[at].Operator == "" || format[at].Name() != name:
+			case at < l.left || at >= l.right:
+				l.wanted[i], l.hidden[i] = at, nil
+			case l.hidden[i] == nil:
+				l.hidden[i] = fmt.Errorf("the format is ambiguous: where %%%s%% begins and ends cannot be told, since %s", name, l.blame(at))
+			}
 		}
 	}
 	return l, nil
 }
+
+// Hidden says why nothing certain can be told of the operator with an index among those asked for; nil where it can, and where
+// the format does not have it.
+func (l *Lines) Hidden(i int) error { return l.hidden[i] }
 
 // fromLeft reports whether the end of a segment can be told by what follows it.
 func (l *Lines) fromLeft(i int) bool {
@@ -151,6 +176,9 @@ const (
 // may reports whether a value of the operator may hold a character.
 func (s *Segment) may(c byte) bool {
 	in := ""
+	if s.Placeholder { // the name of a service, a mesh or a zone, or an address
+		in = hosts
+	}
 	switch s.Operator {
 	case "START_TIME", "EMIT_TIME":
 		if s.Arg == "" {
@@ -163,13 +191,16 @@ func (s *Segment) may(c byte) bool {
 			return c > ' ' && c != 0x7f
 		}
 	case "DOWNSTREAM_LOCAL_ADDRESS", "DOWNSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_DIRECT_LOCAL_ADDRESS", "DOWNSTREAM_DIRECT_REMOTE_ADDRESS",
-		"UPSTREAM_HOST", "UPSTREAM_LOCAL_ADDRESS", "UPSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT", "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT":
+		"UPSTREAM_HOST", "UPSTREAM_LOCAL_ADDRESS", "UPSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT", "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT",
+		"DOWNSTREAM_DIRECT_LOCAL_ADDRESS_WITHOUT_PORT", "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT":
 		in = sockets
 	case "REQUESTED_SERVER_NAME", "DYNAMIC_METADATA":
 		if s.Operator == "DYNAMIC_METADATA" && !strings.HasPrefix(s.Arg, "envoy.filters.listener.") {
 			return true
 		}
 		in = hosts
+	case "UPSTREAM_CLUSTER", "UPSTREAM_CLUSTER_RAW": // a name of the config
+		return c > ' ' && c != '"' && c != 0x7f
 	case "DURATION", "BYTES_RECEIVED", "BYTES_SENT", "RESPONSE_CODE", "CONNECTION_ID", "DOWNSTREAM_LOCAL_PORT", "DOWNSTREAM_REMOTE_PORT":
 		in = digits
 	}

@@ -44,15 +44,38 @@ func TestLines(t *testing.T) {
 		}
 	}
 	for format, want := range map[string]string{
-		"%RESPONSE_FLAGS%%REQUESTED_SERVER_NAME% x":                        "nothing stands between",
-		"%REQ(A)% %REQUESTED_SERVER_NAME% %REQ(B)%":                        "the value of %REQ(A)% before it",
-		"%REQUESTED_SERVER_NAME%.%REQ(B)%":                                 "its value may hold the text that follows it",
-		"%RESPONSE_FLAGS%\n%REQUESTED_SERVER_NAME%":                        "line break",
-		"%START_TIME(%Y %m)% %REQUESTED_SERVER_NAME% %UPSTREAM_CLUSTER% -": "ambiguous",
+		"%RESPONSE_FLAGS%%REQUESTED_SERVER_NAME% x":                  "nothing stands between",
+		"%REQ(A)% %REQUESTED_SERVER_NAME% %REQ(B)%":                  "the value of %REQ(A)% before it",
+		"%REQUESTED_SERVER_NAME%.%REQ(B)%":                           "its value may hold the text that follows it",
+		"%RESPONSE_FLAGS%\n%REQUESTED_SERVER_NAME%":                  "line break",
+		"%START_TIME(%Y %m)% %REQUESTED_SERVER_NAME% %ROUTE_NAME% -": "ambiguous",
 	} {
 		if _, err := linesOf(t, format, name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", format, err, want)
 		}
+	}
+}
+
+// TestLinesOfSome: what is not certain is as if it were not there, and the reason is told; of an operator that stands twice the
+// place that is certain counts.
+func TestLinesOfSome(t *testing.T) {
+	segs, err := substitution.ParseFormat("%REQ(A)% %RESPONSE_FLAGS% %REQ(B)% %RESPONSE_CODE% %UPSTREAM_CLUSTER%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := substitution.NewLinesOfSome(segs, "RESPONSE_FLAGS", "RESPONSE_CODE", "DURATION", "UPSTREAM_CLUSTER")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Has(0) || !l.Has(1) || l.Has(2) || l.Hidden(0) == nil || l.Hidden(1) != nil || l.Hidden(2) != nil {
+		t.Errorf("flags: %v %v, code: %v %v, duration: %v %v", l.Has(0), l.Hidden(0), l.Has(1), l.Hidden(1), l.Has(2), l.Hidden(2))
+	}
+	if got, ok := l.Read("x 200 y - 503 z 404 a_b"); !ok || !slices.Equal(got, []string{"", "404", "", "a_b"}) {
+		t.Errorf("%q %v", got, ok)
+	}
+	segs, _ = substitution.ParseFormat("%REQ(A)% %RESPONSE_CODE% %REQ(B)% %RESPONSE_CODE%")
+	if l, err = substitution.NewLinesOfSome(segs, "RESPONSE_CODE"); err != nil || !l.Has(0) || l.Hidden(0) != nil {
+		t.Errorf("%v %v", err, l)
 	}
 }
 

@@ -77,7 +77,7 @@ func FuzzTagsRegex(f *testing.F) {
 		}
 		header := mesh.TagString(map[string][]string{k1: {"0", v1, "zz"}, k2: {v2}, "other": {"o"}})
 		for _, tags := range []map[string]string{{k1: v1}, {k2: v2}, {k1: v1, k2: v2}, {k1: "*"}, {k1: "*", k2: v2}} {
-			r, err := regexp.Compile("^(?:" + TagsRegex(tags) + ")$") // RE2::FullMatch, as Envoy has it
+			r, err := regexp.Compile("^(?:" + toolkit.TagsRegex(tags) + ")$") // RE2::FullMatch, as Envoy has it
 			if err != nil {
 				t.Fatal(err)
 			}

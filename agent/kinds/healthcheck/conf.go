@@ -68,21 +68,22 @@ func (c *Conf) Validate(v *resource.Validator) {
 		v.Faultf("nothing says how to probe: give at least one of http, tcp, grpc")
 	}
 	if c.EventLogPath != "" {
-		validatePath(v.Field("eventLogPath"), c.EventLogPath, "the path of the file")
+		ValidatePath(v.Field("eventLogPath"), c.EventLogPath, "the path of the file")
 	}
 	if c.TCP != nil {
-		c.TCP.validate(v.Field("tcp"))
+		c.TCP.Check(v.Field("tcp"))
 	}
 	if c.HTTP != nil {
-		c.HTTP.validate(v.Field("http"))
+		c.HTTP.Check(v.Field("http"))
 	}
 	if c.GRPC != nil {
-		validateText(v.Field("grpc").Field("serviceName"), c.GRPC.ServiceName)
-		validateText(v.Field("grpc").Field("authority"), c.GRPC.Authority)
+		ValidateText(v.Field("grpc").Field("serviceName"), c.GRPC.ServiceName)
+		ValidateText(v.Field("grpc").Field("authority"), c.GRPC.Authority)
 	}
 }
 
-func (t *TCP) validate(v *resource.Validator) {
+// Check checks the bytes.
+func (t *TCP) Check(v *resource.Validator) {
 	validateBlock(v.Field("send"), t.Send)
 	at := v.Field("receive")
 	if !toolkit.AtMost(at, len(t.Receive), maxBlocks, "blocks") {
@@ -102,14 +103,15 @@ func validateBlock(v *resource.Validator, b []byte) {
 	}
 }
 
-func (h *HTTP) validate(v *resource.Validator) {
+// Check checks the request and what is expected.
+func (h *HTTP) Check(v *resource.Validator) {
 	if h.Path != nil {
-		validatePath(v.Field("path"), *h.Path, "the path")
+		ValidatePath(v.Field("path"), *h.Path, "the path")
 	}
 	if r := h.RequestHeadersToAdd; r != nil {
 		at := v.Field("requestHeadersToAdd")
 		if toolkit.AtMost(at.Field("set"), len(r.Set), maxHeaders, "headers") && toolkit.AtMost(at.Field("add"), len(r.Add), maxHeaders, "headers") {
-			r.Check(at, "the host of the probe is the name of the cluster", validateText)
+			r.Check(at, "the host of the probe is the name of the cluster", ValidateText)
 		}
 	}
 	at := v.Field("expectedStatuses")
@@ -123,8 +125,8 @@ func (h *HTTP) validate(v *resource.Validator) {
 	}
 }
 
-// validatePath checks an absolute path without control characters.
-func validatePath(v *resource.Validator, s, what string) {
+// ValidatePath checks an absolute path without control characters.
+func ValidatePath(v *resource.Validator, s, what string) {
 	switch {
 	case s == "":
 		v.Faultf("%s is empty: give one that begins with / or remove the field", what)
@@ -133,11 +135,12 @@ func validatePath(v *resource.Validator, s, what string) {
 	case strings.ContainsAny(s, "\r\n\x00"):
 		v.Faultf("%s has a line break or a zero byte", what)
 	default:
-		validateText(v, s)
+		ValidateText(v, s)
 	}
 }
 
-func validateText(v *resource.Validator, s string) {
+// ValidateText checks a text of a probe.
+func ValidateText(v *resource.Validator, s string) {
 	switch {
 	case len(s) > maxText:
 		v.Faultf("the value has %d bytes, at most %d are allowed", len(s), maxText)

@@ -7,11 +7,16 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/kinds/healthcheck"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/healthcheck/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", healthcheck.Plugin()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", healthcheck.Plugin(legacykind.Kind())) }
+
+func TestMigrations(t *testing.T) {
+	kindtest.RunMigrations(t, "testdata/migrate", healthcheck.Plugin(legacykind.Kind()))
+}
 
 // to is a MeshHealthCheck for all destinations.
 func to(conf string) string {

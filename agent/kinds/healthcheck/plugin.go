@@ -26,63 +26,68 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-const kind = "MeshHealthCheck"
+// Kind is the kind of the plugin's policies.
+const Kind = "MeshHealthCheck"
 
-// Plugin declares the kinds and their effect.
-func Plugin() policy.Plugin {
+// Plugin declares the kind and its effect, beside the kinds that it replaces.
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshhealthchecks", "mhc", resource.PolicyShape{
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshhealthchecks", "mhc", resource.PolicyShape{
 			Top:     toolkit.Proxies("MeshGateway"),
 			To:      toolkit.Destinations(),
 			NewConf: func() resource.Conf { return new(Conf) },
 		})},
+		Legacy: legacy,
 		Shapes: []match.Level{match.LevelCluster},
 		Apply:  apply,
 	}
 }
 
 func apply(c *policy.Context, d *draft.Draft) {
-	k := c.Rules.Kind(kind)
+	k := c.Rules.Kind(Kind)
 	if k == nil {
 		return
 	}
-	a := &applier{c: c, memo: map[probe]*corev3.HealthCheck{}}
+	var probes *Probes
 	for cl := range toolkit.Clusters(d, draft.OutboundCluster) {
-		if r := k.Outbound(cl.Service); r != nil {
-			a.cluster(cl, r)
+		r := k.Outbound(cl.Service)
+		conf := toolkit.Conf[Conf](r)
+		if conf == nil {
+			continue
 		}
+		if probes == nil {
+			probes = NewProbes(mesh.TagString(c.View.ProxyTags(c.Dataplane)))
+		}
+		probes.Put(cl, conf, mesh.Protocol(cl.Service.Protocol), func(format string, args ...any) { toolkit.WarnStrongest(c, r, format, args...) })
 	}
 }
 
-// applier makes probes, each once: many clusters share them and nobody changes them.
-type applier struct {
-	c    *policy.Context
-	tags string // of the proxy, made when the first probe needs it
+// Probes makes probes, each once: many clusters share them and nobody changes them.
+type Probes struct {
+	tags string
 	memo map[probe]*corev3.HealthCheck
 }
+
+// NewProbes returns a maker of probes for a proxy. tags is what the proxy says of itself in the header of requests, "" for
+// nothing.
+func NewProbes(tags string) *Probes { return &Probes{tags, map[probe]*corev3.HealthCheck{}} }
 
 type probe struct {
 	conf     *Conf
 	protocol mesh.Protocol
 }
 
-func (a *applier) cluster(cl *draft.Cluster, r *policy.Rule) {
-	conf := toolkit.Conf[Conf](r)
-	if conf == nil {
-		return
-	}
+// Put gives a cluster the probe of a conf for a protocol. warn is told of what has no effect.
+func (a *Probes) Put(cl *draft.Cluster, conf *Conf, p mesh.Protocol, warn func(format string, args ...any)) {
 	if conf.HealthyPanicThreshold != nil || conf.FailTrafficOnPanic != nil {
-		a.panic(cl, conf, r)
+		onPanic(cl, conf, warn)
 	}
-	key := probe{conf, mesh.Protocol(cl.Service.Protocol)}
+	key := probe{conf, p}
 	check, ok := a.memo[key]
 	if !ok {
-		if a.tags == "" {
-			a.tags = mesh.TagString(a.c.View.ProxyTags(a.c.Dataplane))
-		}
 		var err error
-		if check, err = checkOf(conf, key.protocol, a.tags); err != nil {
-			toolkit.WarnStrongest(a.c, r, "eventLogPath: %v: endpoints are not probed", err)
+		if check, err = checkOf(conf, p, a.tags); err != nil {
+			warn("eventLogPath: %v: endpoints are not probed", err)
 		}
 		a.memo[key] = check
 	}
@@ -91,8 +96,8 @@ func (a *applier) cluster(cl *draft.Cluster, r *policy.Rule) {
 	}
 }
 
-// panic says what becomes of requests when too few endpoints are healthy.
-func (a *applier) panic(cl *draft.Cluster, conf *Conf, r *policy.Rule) {
+// onPanic says what becomes of requests when too few endpoints are healthy.
+func onPanic(cl *draft.Cluster, conf *Conf, warn func(format string, args ...any)) {
 	lb := toolkit.EditLoadBalancing(cl.Message)
 	// A MeshCircuitBreaker may have said it already.
 	if lb.HealthyPanicThreshold == nil {
@@ -105,7 +110,7 @@ func (a *applier) panic(cl *draft.Cluster, conf *Conf, r *policy.Rule) {
 		if z := lb.GetZoneAwareLbConfig(); z != nil {
 			z.FailTrafficOnPanic = *f
 		} else if *f {
-			toolkit.WarnStrongest(a.c, r, "failTrafficOnPanic does not go with weights of localities, which service %s has: it has no effect", cl.Service.Name)
+			warn("failTrafficOnPanic does not go with weights of localities, which service %s has: it has no effect", cl.Service.Name)
 		}
 	}
 }

@@ -244,7 +244,7 @@ func TestInForce(t *testing.T) {
 			state(passthrough.ModeMatched, in("a", ".passthroughMode"),
 				policy.Permit{Protocol: "tcp", Value: "10.0.0.1", Port: 80, Cluster: "meshpassthrough_tcp_10.0.0.1_80", IPv4: true, Reaches: "the address 10.0.0.1",
 					Sources: []policy.Written{in("b", ".appendMatch[2]"), in("a", ".appendMatch[2]")}},
-				policy.Permit{Protocol: "tls", Value: "*.a.com", Cluster: "meshpassthrough_tls_*.a.com_*", IPv4: true, IPv6: true, Reaches: "any address, with such a name: a wildcard cannot be resolved",
+				policy.Permit{Protocol: "tls", Value: "*.a.com", Cluster: "meshpassthrough_tls_*.a.com_*", IPv4: true, IPv6: true, Reaches: "any address, with such a name: a wildcard is resolved only where nearside.io/dns-pinned is true",
 					Sources: []policy.Written{in("b", ".appendMatch[1]")}},
 				policy.Permit{Protocol: "tls", Value: "a.com", Port: 443, Cluster: "meshpassthrough_tls_a.com_443", Pinned: true, IPv4: true, IPv6: true, Reaches: "what the proxy resolves a.com to",
 					Sources: []policy.Written{in("b", ".appendMatch[0]"), in("a", ".appendMatch[0]")}},

@@ -16,6 +16,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/draft"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // What Envoy's inspectors say about a connection.
@@ -109,6 +110,7 @@ func (c *chain) statistics() string {
 type chainMaker struct {
 	ranges  map[*netip.Prefix][]*corev3.CidrRange
 	through bool // what leaves does so through the egresses of the zone
+	dp      *resource.Dataplane
 }
 
 // parts are the messages that most chains have, allocated together.
@@ -134,7 +136,7 @@ func (m *chainMaker) chain(c *chain) *draft.Chain {
 	case requests:
 		p.match.ApplicationProtocols = []string{alpnHTTP10, alpnHTTP1, alpnHTTP2}
 		if !m.through || c.rule == nil || c.rule.fixed() {
-			p.chain.HTTP = manager(c)
+			p.chain.HTTP = m.manager(c)
 			return &p.chain
 		}
 	case secure:
@@ -150,6 +152,9 @@ func (m *chainMaker) chain(c *chain) *draft.Chain {
 		p.tcp.TunnelingConfig = tunnel()
 	}
 	p.chain.TCP = &p.tcp
+	if c.rule.forwarded() {
+		p.chain.Network = m.forwardTLS(c)
+	}
 	return &p.chain
 }
 
@@ -175,7 +180,7 @@ func (m *chainMaker) prefixes(c *chain) []*corev3.CidrRange {
 }
 
 // manager makes the connection manager of requests: to an address whatever their Host, or to hosts.
-func manager(c *chain) *draft.HTTP {
+func (m *chainMaker) manager(c *chain) *draft.HTTP {
 	routes := &routev3.RouteConfiguration{Name: c.name()}
 	if c.rule != nil {
 		routes.VirtualHosts = []*routev3.VirtualHost{virtualHost(c.rule.text, c.rule.name, "*")}
@@ -190,7 +195,7 @@ func manager(c *chain) *draft.HTTP {
 			routes.VirtualHosts = append(routes.VirtualHosts, refusal())
 		}
 	}
-	return &draft.HTTP{
+	out := &draft.HTTP{
 		Message: &hcmv3.HttpConnectionManager{
 			StatPrefix: c.statistics(), InternalAddressConfig: draft.InternalAddresses,
 			HttpProtocolOptions: draft.HTTP10,
@@ -198,6 +203,8 @@ func manager(c *chain) *draft.HTTP {
 		Filters: draft.PlainFilters,
 		Routes:  routes,
 	}
+	m.forwardHTTP(c, out)
+	return out
 }
 
 // hostName names the virtual host of a domain.

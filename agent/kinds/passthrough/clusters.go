@@ -3,7 +3,6 @@ package passthrough
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -47,11 +46,17 @@ func resourceName(p protocol, value string, port uint32) string {
 // newCluster makes the cluster of a rule.
 func newCluster(r *rule, dp *resource.Dataplane) *draft.Cluster {
 	out := &draft.Cluster{Kind: draft.PassthroughCluster, Origin: origin, Message: openCluster(r.name, r.stat)}
-	if r.pinned() {
+	switch {
+	case r.pinned():
 		pin(out.Message, r, dp)
+	case r.forwarded():
+		forward(out.Message, dp)
 	}
 	if r.protocol == http2 || r.protocol == grpc {
 		out.HTTP = draft.HTTP2Options
+	}
+	if r.forwarded() && r.protocol.class() == requests {
+		followName(out)
 	}
 	return out
 }
@@ -84,9 +89,7 @@ func pin(c *clusterv3.Cluster, r *rule, dp *resource.Dataplane) {
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 	c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	c.WaitForWarmOnInit = wrapperspb.Bool(false) // the mesh is not held up by a name outside that does not resolve
-	if a, err := netip.ParseAddr(dp.Networking.Address); err != nil || a.Is4() {
-		c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY // a proxy without an IPv6 address cannot dial one
-	}
+	c.DnsLookupFamily = lookupFamily(dp)
 	c.LoadAssignment = &endpointv3.ClusterLoadAssignment{
 		ClusterName: c.Name,
 		Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
@@ -164,7 +167,7 @@ func exits(p *resource.Resource) []policy.Exit {
 	}
 	var out []policy.Exit
 	for i := range conf.AppendMatch {
-		r, ok := ruleOf(&conf.AppendMatch[i], source{p.Key, i})
+		r, ok := ruleOf(&conf.AppendMatch[i], source{policy: p.Key, index: i})
 		if !ok || !r.fixed() && r.named() && r.protocol.class() == requests {
 			continue
 		}

@@ -114,7 +114,7 @@ func (m *Match) validate(v *resource.Validator) {
 		return
 	}
 	if p.class() == plain {
-		v.Field("protocol").Faultf("%s does not go with a domain, which such connections do not name: give tls, http, http2 or grpc, or the type %s or %s", m.Protocol, typeIP, typeCIDR)
+		v.Field("protocol").Faultf("%s does not go with a domain, which such connections do not name: give tls, http, http2 or grpc, or the type %s or %s; a MeshExternalService gives the domain a virtual address, and a name that leads there", m.Protocol, typeIP, typeCIDR)
 	}
 	if p.class() == requests && m.Port == nil && strings.HasPrefix(m.Value, "*") && (err != nil || t.kind != domainTarget) {
 		v.Field("port").Faultf("the port is missing: Envoy finds a wildcard in the Host of requests with a known port alone")

@@ -3,6 +3,7 @@ package passthrough_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,11 +128,12 @@ func (l *listener) load(e *envoy) error {
 		if err := l.add(c, prefixes); err != nil {
 			return err
 		}
-		if len(c.Filters) != 1 {
+		last := len(c.Filters) - 1
+		if last != 0 && !resolves(c.Filters) {
 			return fmt.Errorf("%s has %d filters", c.Name, len(c.Filters))
 		}
 		var err error
-		if l.ends[c], err = newEnd(c.Filters[0].GetTypedConfig()); err != nil {
+		if l.ends[c], err = newEnd(c.Filters[last].GetTypedConfig()); err != nil {
 			return err
 		}
 		if err := l.ends[c].check(e); err != nil {
@@ -139,6 +141,12 @@ func (l *listener) load(e *envoy) error {
 		}
 	}
 	return nil
+}
+
+// resolves reports whether filters resolve the server name before the last one connects: the order matters.
+func resolves(list []*listenerv3.Filter) bool {
+	want := []string{"set_filter_state", "sni_dynamic_forward_proxy", "rbac", "tcp_proxy"}
+	return slices.EqualFunc(list, want, func(f *listenerv3.Filter, name string) bool { return f.GetName() == "envoy.filters.network."+name })
 }
 
 func (l *listener) add(c *listenerv3.FilterChain, prefixes []netip.Prefix) error {

@@ -63,7 +63,7 @@ func (e *effect) permits(dp *resource.Dataplane) []policy.Permit {
 			if !ok {
 				i = len(out)
 				index[r.name] = i
-				out = append(out, policy.Permit{Protocol: r.protocol.String(), Value: r.text, Port: r.port, Cluster: r.name, Pinned: r.pinned(), Reaches: r.reaches()})
+				out = append(out, policy.Permit{Protocol: r.protocol.String(), Value: r.text, Port: r.port, Cluster: r.name, Pinned: r.pinned() || r.forwarded(), Reaches: r.reaches()})
 			}
 			p := &out[i]
 			p.IPv4, p.IPv6 = p.IPv4 || !s.v6, p.IPv6 || s.v6
@@ -105,8 +105,10 @@ func (r *rule) reaches() string {
 		return "any address, with any name"
 	case r.pinned():
 		return "what the proxy resolves " + r.text + " to"
+	case r.forwarded():
+		return "what it resolves the name of the client to"
 	case r.kind == wildcardTarget:
-		return "any address, with such a name: a wildcard cannot be resolved"
+		return "any address, with such a name: a wildcard is resolved only where " + labelPinned + " is true"
 	}
 	return "any address, with that name: without a port it is not resolved"
 }
@@ -126,6 +128,7 @@ func noEffect(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 			for _, ch := range s.plan(&notes{}) {
 				for _, r := range ch.rules() {
 					for _, from := range r.sources {
+						from.pin = false
 						used[from] = used[from] || !r.never()
 					}
 				}
@@ -134,7 +137,7 @@ func noEffect(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 	}
 	n := 0
 	for i := range conf.AppendMatch {
-		if used[source{p.Key, i}] {
+		if used[source{policy: p.Key, index: i}] {
 			n++
 		}
 	}

@@ -145,9 +145,15 @@ func (n *notes) permitted(r *rule) {
 		n.add(r, "never matches: a wildcard stands for whole names in front, and a further * is taken as it stands; write *.example.com")
 	case r.anywhere() && r.named():
 		n.add(r, "permits every destination that speaks %s", r.protocol)
+	case r.forwarded():
+		for _, s := range r.sources {
+			if !s.pin {
+				n.say(s.policy, "appendMatch[%d] (%s) is pinned, though this policy does not ask for it: another one that has the same match does", s.index, r.label())
+			}
+		}
 	case r.named() && !r.pinned():
 		if r.kind == wildcardTarget {
-			n.add(r, "not pinned: whoever names such a domain reaches the address that was dialled, since a wildcard cannot be resolved")
+			n.add(r, "not pinned: whoever names such a domain reaches the address that was dialled, whatever the name resolves to; with the label %s: \"true\" the proxy resolves the name itself", labelPinned)
 		} else {
 			n.add(r, "not pinned: whoever names this domain reaches the address that was dialled; give a port, and the proxy resolves the domain itself")
 		}

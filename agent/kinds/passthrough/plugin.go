@@ -18,7 +18,7 @@
 //
 // An exact domain on a given port is pinned: the proxy resolves it and connects to what it resolves to, so an allowed
 // name with a foreign address leads to the allowed name. Wildcards, and domains on all ports, go where the workload
-// dialled; the policy is told.
+// dialled, and the policy is told; with the label nearside.io/dns-pinned they are pinned too.
 //
 // Of two policies that contradict each other the one that is merged first, which is the weaker one, stays: policies have
 // no age here that all nodes agree on, and what is in force must not depend on who came last. Both are told.
@@ -101,6 +101,7 @@ func (a *applier) listener(l *draft.Listener) {
 	}
 	if a.effect.mode == ModeAll {
 		a.d.Clusters[own].Message = openCluster(name, toolkit.StatName(name))
+		stat(l, draft.StatName(name))
 		return
 	}
 	set := a.effect.v4
@@ -113,11 +114,12 @@ func (a *applier) listener(l *draft.Listener) {
 	}
 	if len(chains) == 0 {
 		a.d.Clusters[own].Message = closedCluster(name)
+		stat(l, draft.ClosedStatName(name))
 		return
 	}
 	a.d.Clusters = slices.Delete(a.d.Clusters, own, own+1) // nothing leads there any more
 	l.Chains = make([]*draft.Chain, len(chains))
-	m := chainMaker{through: a.c.View.ThroughEgress()}
+	m := chainMaker{through: a.c.View.ThroughEgress(), dp: a.c.Dataplane}
 	for i, c := range chains {
 		l.Chains[i] = m.chain(c)
 		for _, r := range c.rules() {
@@ -125,6 +127,15 @@ func (a *applier) listener(l *draft.Listener) {
 		}
 	}
 	inspect(l.Message, a.c, set)
+}
+
+// stat names the statistics of a listener that has no chains by matches.
+func stat(l *draft.Listener, prefix string) {
+	for _, c := range l.Chains {
+		if c.TCP != nil {
+			c.TCP.StatPrefix = prefix
+		}
+	}
 }
 
 func (a *applier) cluster(r *rule) {
@@ -183,8 +194,10 @@ func newEffect(c *policy.Context) *effect {
 			}
 			continue
 		}
+		pin := e.pins(c, origins[i].Policy)
 		for j := range conf.AppendMatch {
-			if r, ok := ruleOf(&conf.AppendMatch[j], source{key, j}); ok {
+			if r, ok := ruleOf(&conf.AppendMatch[j], source{policy: key, index: j, pin: pin}); ok {
+				r.pin = pin && !c.View.ThroughEgress()
 				asked = append(asked, r)
 			}
 		}
@@ -197,6 +210,18 @@ func newEffect(c *policy.Context) *effect {
 		s.noteSilence(&e.notes)
 	}
 	return e
+}
+
+// pins reports whether the matches of a policy are to be pinned.
+func (e *effect) pins(c *policy.Context, p *resource.Resource) bool {
+	pin, ok := pins(p.Labels)
+	switch {
+	case !ok:
+		e.notes.say(p.Key, "labels[%q]: %q is neither true nor false, and is taken as false", labelPinned, toolkit.Clip(p.Labels[labelPinned]))
+	case pin && c.View.ThroughEgress():
+		e.notes.say(p.Key, "labels[%q] has no effect: what the matches permit leaves through the ZoneEgress, which is handed the address that was dialled", labelPinned)
+	}
+	return pin
 }
 
 // all says something to every policy.

@@ -57,7 +57,8 @@ func (p protocol) inspected() bool { return p != mysql }
 // source is where a rule is written.
 type source struct {
 	policy resource.Key
-	index  int // in spec.default.appendMatch
+	index  int  // in spec.default.appendMatch
+	pin    bool // the policy pins
 }
 
 // rule is what is permitted, whoever asks for it and however it is written.
@@ -66,6 +67,7 @@ type rule struct {
 	protocol protocol
 	port     uint32 // 0: all ports
 	sources  []source
+	pin      bool // some policy that asks for it pins
 	// name is that of the cluster, and stat what statistics have for it. Copies of the rule's chain on other ports lead
 	// there too, so that it counts all that the rule permits.
 	name, stat string
@@ -189,6 +191,7 @@ func newRuleSet(v6 bool, asked []*rule, n *notes) *ruleSet {
 		own := *r // the sources are those of this family
 		if first := known[own.identity()]; first != nil {
 			first.sources = append(first.sources[:len(first.sources):len(first.sources)], own.sources...)
+			first.pin = first.pin || own.pin
 			if own.protocol == mysql {
 				first.protocol = mysql // which admits all that tcp does
 			}

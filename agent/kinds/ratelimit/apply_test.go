@@ -50,7 +50,7 @@ func TestTooManyHeaders(t *testing.T) {
 	if err := route.TypedPerFilterConfig[nameHTTPLimit].UnmarshalTo(&limit); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(limit.ResponseHeadersToAdd); n != maxHeaders || limit.TokenBucket.MaxTokens != 1 {
+	if n := len(limit.ResponseHeadersToAdd); n != MaxHeaders || limit.TokenBucket.MaxTokens != 1 {
 		t.Errorf("%d headers, limit %v", n, limit.TokenBucket)
 	}
 	if len(host.list) != 2 || host.list[0][:3] != "a: " || host.list[1][:3] != "b: " {

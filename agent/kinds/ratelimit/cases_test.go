@@ -4,7 +4,12 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/kinds/ratelimit"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/ratelimit/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", ratelimit.Plugin()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", ratelimit.Plugin(legacykind.Kind())) }
+
+func TestMigrations(t *testing.T) {
+	kindtest.RunMigrations(t, "testdata/migrate", ratelimit.Plugin(legacykind.Kind()))
+}

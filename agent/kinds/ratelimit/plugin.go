@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	httplimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	netlimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/local_ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -19,12 +20,13 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-const kind = "MeshRateLimit"
+// Kind is the kind of the plugin's policies.
+const Kind = "MeshRateLimit"
 
-// Plugin declares the kinds and their effect.
-func Plugin() policy.Plugin {
+// Plugin declares the kind and its effect, beside the kinds that it replaces.
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshratelimits", "mrl", resource.PolicyShape{
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshratelimits", "mrl", resource.PolicyShape{
 			Top:       toolkit.Proxies(),
 			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},
 			From:      []string{"Mesh"},
@@ -34,6 +36,7 @@ func Plugin() policy.Plugin {
 				toolkit.ToOfGateways(p, v, "MeshGateway or MeshHTTPRoute")
 			},
 		})},
+		Legacy:  legacy,
 		Filters: []string{nameHTTPLimit, nameTCPLimit},
 		Apply:   apply,
 	}
@@ -47,7 +50,7 @@ const (
 
 // apply puts the limits of each inbound into all of its chains.
 func apply(c *policy.Context, d *draft.Draft) {
-	rules := c.Rules.Kind(kind)
+	rules := c.Rules.Kind(Kind)
 	if rules == nil {
 		return
 	}
@@ -74,26 +77,43 @@ func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draf
 			continue
 		}
 		if limit == nil {
-			m := requests(h)
-			if n := len(m.ResponseHeadersToAdd); n > maxHeaders {
-				m.ResponseHeadersToAdd = m.ResponseHeadersToAdd[:maxHeaders]
-				toolkit.WarnOrigins(c, rule, "the policies together give %d headers to answers beyond the limit, Envoy takes %d: the rest is left out", n, maxHeaders)
-			}
-			packed, err := draft.Extension{Name: nameHTTPLimit, Message: m}.Pack()
-			if err != nil {
-				toolkit.WarnOrigins(c, rule, "the limit of requests is left out, as Envoy would refuse it: %v", err)
+			if limit = h.Limit(func(format string, args ...any) { toolkit.WarnOrigins(c, rule, format, args...) }); limit == nil {
 				return
 			}
-			limit = packed
 		}
 		for r := range toolkit.Routes(ch.HTTP) {
-			if r.TypedPerFilterConfig == nil {
-				r.TypedPerFilterConfig = make(map[string]*anypb.Any, 1)
-			}
-			r.TypedPerFilterConfig[nameHTTPLimit] = limit
+			Put(r, limit)
 		}
-		toolkit.BeforeRouter(ch.HTTP, draft.Extension{Name: nameHTTPLimit, Message: &httplimitv3.LocalRateLimit{StatPrefix: "rate_limit"}})
+		Enforce(ch.HTTP)
 	}
+}
+
+// Limit is the limit of requests as a route has it, nil where Envoy would refuse it. warn is told of what is left out.
+func (h *HTTP) Limit(warn func(format string, args ...any)) *anypb.Any {
+	m := requests(h)
+	if n := len(m.ResponseHeadersToAdd); n > MaxHeaders {
+		m.ResponseHeadersToAdd = m.ResponseHeadersToAdd[:MaxHeaders]
+		warn("the policies together give %d headers to answers beyond the limit, Envoy takes %d: the rest is left out", n, MaxHeaders)
+	}
+	packed, err := draft.Extension{Name: nameHTTPLimit, Message: m}.Pack()
+	if err != nil {
+		warn("the limit of requests is left out, as Envoy would refuse it: %v", err)
+		return nil
+	}
+	return packed
+}
+
+// Put gives a route a limit.
+func Put(r *routev3.Route, limit *anypb.Any) {
+	if r.TypedPerFilterConfig == nil {
+		r.TypedPerFilterConfig = make(map[string]*anypb.Any, 1)
+	}
+	r.TypedPerFilterConfig[nameHTTPLimit] = limit
+}
+
+// Enforce adds the filter that looks for limits at routes.
+func Enforce(h *draft.HTTP) {
+	toolkit.BeforeRouter(h, draft.Extension{Name: nameHTTPLimit, Message: &httplimitv3.LocalRateLimit{StatPrefix: "rate_limit"}})
 }
 
 // requests is the limit of requests as Envoy takes it.
@@ -186,8 +206,8 @@ type OnRateLimit struct {
 const (
 	// minInterval is what Envoy's limit on how often tokens are added leaves out.
 	minInterval = 50 * time.Millisecond
-	// maxHeaders bounds the headers of an answer, by the rules of Envoy's LocalRateLimit.
-	maxHeaders = 10
+	// MaxHeaders bounds the headers of an answer, by the rules of Envoy's LocalRateLimit.
+	MaxHeaders = 10
 	// maxHeaderValue bounds the value of a header in bytes, by the rules of Envoy's HeaderValue.
 	maxHeaderValue = 16384
 )
@@ -236,35 +256,48 @@ func (r *Rate) validate(v *resource.Validator) {
 	if r.Num == nil {
 		v.Field("num").Faultf("the number is missing: give 1 or more")
 	}
-	switch at := v.Field("interval"); {
-	case r.Interval == nil:
-		at.Faultf(`the interval is missing: give a duration like "1s"`)
-	case r.Interval.Duration <= minInterval:
-		at.Faultf("%s is too short: an interval is longer than %s", r.Interval, minInterval)
+	CheckInterval(v.Field("interval"), r.Interval)
+}
+
+// CheckInterval checks the interval of a rate.
+func CheckInterval(v *resource.Validator, d *resource.Duration) {
+	switch {
+	case d == nil:
+		v.Faultf(`the interval is missing: give a duration like "1s"`)
+	case d.Duration <= minInterval:
+		v.Faultf("%s is too short: an interval is longer than %s", d, minInterval)
 	}
 }
 
 func (o *OnRateLimit) validate(v *resource.Validator) {
-	if o.Status != nil && !status(*o.Status) {
-		v.Field("status").Faultf("%d is not a status that Envoy refuses requests with: give one of 400 to 599 that RFC 9110 or its extensions define, for example 429", *o.Status)
-	}
+	CheckStatus(v.Field("status"), o.Status)
 	if o.Headers == nil {
 		return
 	}
 	v = v.Field("headers")
-	if n := len(o.Headers.Set) + len(o.Headers.Add); n > maxHeaders {
-		v.Faultf("%d headers are given, Envoy takes at most %d in set and add together", n, maxHeaders)
+	if n := len(o.Headers.Set) + len(o.Headers.Add); n > MaxHeaders {
+		v.Faultf("%d headers are given, Envoy takes at most %d in set and add together", n, MaxHeaders)
 	}
-	o.Headers.Check(v, "an answer has no header host", func(at *resource.Validator, s string) {
-		switch {
-		case s == "":
-			at.Faultf("the value is empty: give one or remove the header")
-		case len(s) > maxHeaderValue:
-			at.Faultf("the value has %d bytes, at most %d are allowed", len(s), maxHeaderValue)
-		case strings.Contains(strings.ReplaceAll(s, "%%", ""), "%"):
-			at.Faultf("a single %% begins a command of Envoy, which has no place here: write %%%% for a percent sign")
-		}
-	})
+	o.Headers.Check(v, "an answer has no header host", CheckHeader)
+}
+
+// CheckHeader checks the value of a header of an answer.
+func CheckHeader(at *resource.Validator, s string) {
+	switch {
+	case s == "":
+		at.Faultf("the value is empty: give one or remove the header")
+	case len(s) > maxHeaderValue:
+		at.Faultf("the value has %d bytes, at most %d are allowed", len(s), maxHeaderValue)
+	case strings.Contains(strings.ReplaceAll(s, "%%", ""), "%"):
+		at.Faultf("a single %% begins a command of Envoy, which has no place here: write %%%% for a percent sign")
+	}
+}
+
+// CheckStatus checks the status of an answer, which may be open.
+func CheckStatus(v *resource.Validator, s *uint32) {
+	if s != nil && !status(*s) {
+		v.Faultf("%d is not a status that Envoy refuses requests with: give one of 400 to 599 that RFC 9110 or its extensions define, for example 429", *s)
+	}
 }
 
 // status reports whether Envoy answers with a status when a request is beyond the limit: its StatusCode knows it and it

@@ -100,6 +100,15 @@ const (
 	maxText       = 1024
 )
 
+// Conditions makes conditions of words.
+func Conditions(words ...string) []Condition {
+	out := make([]Condition, len(words))
+	for i, w := range words {
+		out[i].JSON, _ = json.Marshal(w) // a string always can
+	}
+	return out
+}
+
 // defaultBase is Envoy's pause before the first retry, which a policy without a base interval has.
 const defaultBase = 25 * time.Millisecond
 
@@ -128,7 +137,7 @@ func (r *Requests) silent() bool {
 }
 
 func (r *Requests) validate(v *resource.Validator, read func([]Condition) (conditions, int), choices func() string) {
-	r.BackOff.validate(v.Field("backOff"))
+	r.BackOff.Check(v.Field("backOff"))
 	r.RateLimitedBackOff.validate(v.Field("rateLimitedBackOff"))
 	at := v.Field("retryOn")
 	if toolkit.AtMost(at, len(r.RetryOn), maxConditions, "conditions") {
@@ -140,7 +149,8 @@ func (r *Requests) validate(v *resource.Validator, read func([]Condition) (condi
 	}
 }
 
-func (b *BackOff) validate(v *resource.Validator) {
+// Check checks the pause, nil for none.
+func (b *BackOff) Check(v *resource.Validator) {
 	if b == nil {
 		return
 	}

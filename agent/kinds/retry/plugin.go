@@ -27,18 +27,20 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-const kind = "MeshRetry"
+// Kind is the kind of the plugin's policies.
+const Kind = "MeshRetry"
 
-// Plugin declares the kind and its effect.
-func Plugin() policy.Plugin {
+// Plugin declares the kind and its effect, beside the kinds that it replaces.
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshretries", "mr", resource.PolicyShape{
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshretries", "mr", resource.PolicyShape{
 			Top:       toolkit.Proxies(),
 			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},
 			To:        toolkit.Destinations("MeshHTTPRoute"),
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},
+		Legacy:  legacy,
 		Shapes:  []match.Level{match.LevelRoute},
 		Effects: []match.EffectKind{match.EffectRetry},
 		Apply:   apply,
@@ -46,42 +48,50 @@ func Plugin() policy.Plugin {
 }
 
 func apply(c *policy.Context, d *draft.Draft) {
-	k := c.Rules.Kind(kind)
+	k := c.Rules.Kind(Kind)
 	if k == nil {
 		return
 	}
-	memo := map[*Conf]*retries{}
-	of := func(r *policy.Rule) *retries {
-		return toolkit.Once(memo, toolkit.Conf[Conf](r), func(conf *Conf) *retries {
-			return retriesOf(conf, func(format string, args ...any) { toolkit.WarnStrongest(c, r, format, args...) })
+	memo := map[*Conf]*Retries{}
+	of := func(r *policy.Rule) *Retries {
+		return toolkit.Once(memo, toolkit.Conf[Conf](r), func(conf *Conf) *Retries {
+			return Of(conf, func(format string, args ...any) { toolkit.WarnStrongest(c, r, format, args...) })
 		})
 	}
 	for l := range toolkit.Listeners(d, draft.Outbound) {
 		all, protocol := of(k.Outbound(l.Service)), mesh.Protocol(l.Service.Protocol)
 		for _, ch := range l.Chains {
-			switch {
-			case ch.HTTP != nil:
-				for r := range toolkit.Routes(ch.HTTP) {
-					own := of(k.Route(l.Service, r.GetName(), ch.HTTP.Origins[r.GetName()]))
-					if !own.put(r.GetRoute(), protocol) {
-						all.put(r.GetRoute(), protocol)
-					}
-				}
-			case ch.TCP != nil && all != nil && all.conf.TCP != nil && all.conf.TCP.MaxConnectAttempt != nil:
-				ch.TCP.MaxConnectAttempts = toolkit.UInt32(all.conf.TCP.MaxConnectAttempt)
-			}
+			all.Put(ch, protocol, func(r *routev3.Route) *Retries {
+				return of(k.Route(l.Service, r.GetName(), ch.HTTP.Origins[r.GetName()]))
+			})
 		}
 	}
 }
 
-// retries is a conf with Envoy's messages for it, which many routes share and nobody changes. Nil is for none.
-type retries struct {
+// Put says what is tried again on a chain. own, when set, returns what there is for one route, nil for nothing. The method
+// may be called on nil.
+func (r *Retries) Put(ch *draft.Chain, p mesh.Protocol, own func(*routev3.Route) *Retries) {
+	switch {
+	case ch.HTTP != nil:
+		for route := range toolkit.Routes(ch.HTTP) {
+			if own == nil || !own(route).put(route.GetRoute(), p) {
+				r.put(route.GetRoute(), p)
+			}
+		}
+	case ch.TCP != nil && r != nil && r.conf.TCP != nil && r.conf.TCP.MaxConnectAttempt != nil:
+		ch.TCP.MaxConnectAttempts = toolkit.UInt32(r.conf.TCP.MaxConnectAttempt)
+	}
+}
+
+// Retries is a conf with Envoy's messages for it, which many routes share and nobody changes. Nil is for none.
+type Retries struct {
 	conf       *Conf
 	http, grpc *routev3.RetryPolicy
 }
 
-func retriesOf(conf *Conf, warn func(format string, args ...any)) *retries {
-	out := &retries{conf: conf}
+// Of converts a conf. warn is told of what had to be changed.
+func Of(conf *Conf, warn func(format string, args ...any)) *Retries {
+	out := &Retries{conf: conf}
 	if conf.HTTP != nil {
 		out.http = conf.HTTP.policy(warn)
 	}
@@ -93,7 +103,7 @@ func retriesOf(conf *Conf, warn func(format string, args ...any)) *retries {
 
 // put sets the policy of a route that leads to a cluster, be it that nothing is tried again. It returns false where the
 // conf says nothing about requests of the protocol.
-func (r *retries) put(action *routev3.RouteAction, p mesh.Protocol) bool {
+func (r *Retries) put(action *routev3.RouteAction, p mesh.Protocol) bool {
 	switch {
 	case r == nil || p == mesh.ProtocolGRPC && r.conf.GRPC == nil || p != mesh.ProtocolGRPC && r.conf.HTTP == nil:
 		return false

@@ -7,11 +7,16 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/kinds/retry"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/retry/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", retry.Plugin()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", retry.Plugin(legacykind.Kind())) }
+
+func TestMigrations(t *testing.T) {
+	kindtest.RunMigrations(t, "testdata/migrate", retry.Plugin(legacykind.Kind()))
+}
 
 const head = `{"type":"MeshRetry","mesh":"default","name":"r","spec":`
 

@@ -84,7 +84,7 @@ func (a *applier) ofService(s draft.Service) *limits {
 	if l := a.ofRule(a.rules.Outbound(s)); l != nil {
 		return l
 	}
-	if s.Kind == mesh.KindTag && len(a.rules.To) == 0 || s.Kind != mesh.KindTag && len(a.rules.ToResources) == 0 {
+	if s.Kind != mesh.KindTag && len(a.rules.ToResources) == 0 {
 		return a.defaults()
 	}
 	return nil

@@ -7,6 +7,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -25,39 +26,52 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-const kind = "MeshTrace"
+// Kind is the kind of the plugin's policies.
+const Kind = "MeshTrace"
 
-// Plugin declares the kind and its effect.
-func Plugin() policy.Plugin {
+// Plugin declares the kind and its effect, beside the kinds that it replaces.
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
-		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtraces", "mtr", resource.PolicyShape{
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshtraces", "mtr", resource.PolicyShape{
 			Top:     toolkit.Proxies("MeshGateway"),
 			Default: true,
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   checkPolicy,
 		})},
-		Apply: apply,
+		Legacy: legacy,
+		Apply:  apply,
 	}
 }
 
 func apply(c *policy.Context, d *draft.Draft) {
-	rules := c.Rules.Kind(kind)
+	rules := c.Rules.Kind(Kind)
 	if rules == nil || rules.Proxy == nil {
 		return
 	}
-	conf := toolkit.Conf[Conf](rules.Proxy)
+	// The origin is how patches match the cluster.
+	Trace(c, d, toolkit.Conf[Conf](rules.Proxy), Names{Origin: "mesh-trace"}, func(format string, args ...any) {
+		toolkit.WarnOrigins(c, rules.Proxy, format, args...)
+	})
+}
+
+// Names are those of the cluster that leads to the collector: its name, "" for that of MeshTrace, and its origin.
+type Names struct{ Cluster, Origin string }
+
+// Trace traces the requests of a proxy by a conf that is valid; nil for none. warn is told of what cannot be done.
+func Trace(c *policy.Context, d *draft.Draft, conf *Conf, names Names, warn func(format string, args ...any)) {
 	if conf == nil || len(toolkit.Or(conf.Backends, nil)) == 0 {
 		return
 	}
 	t := newTracer(conf, serviceName(c))
+	t.cluster = cmp.Or(names.Cluster, t.cluster)
 	if err := t.applyAll(d); err != nil {
-		toolkit.WarnOrigins(c, rules.Proxy, "the tracer cannot be encoded: %v: nothing is traced", err)
+		warn("the tracer cannot be encoded: %v: nothing is traced", err)
 		return
 	}
 	if name := t.cluster; c.Last && c.Host.Claim(draft.TypeCluster, name) {
-		cluster, err := t.collector(c.Dataplane.Networking.Address)
+		cluster, err := t.collector(c.Dataplane.Networking.Address, names.Origin)
 		if err != nil {
-			toolkit.WarnOrigins(c, rules.Proxy, "the cluster %s cannot be encoded: %v: spans are dropped", name, err)
+			warn("the cluster %s cannot be encoded: %v: spans are dropped", name, err)
 			return
 		}
 		d.Clusters = append(d.Clusters, cluster)
@@ -96,8 +110,8 @@ func serviceName(c *policy.Context) string {
 }
 
 // collector is the cluster that leads to the backend.
-func (t *tracer) collector(proxyAddress string) (*draft.Cluster, error) {
-	c := toolkit.HostCluster(t.cluster, "mesh-trace", t.at.Collector, proxyAddress) // the origin as patches match it
+func (t *tracer) collector(proxyAddress, origin string) (*draft.Cluster, error) {
+	c := toolkit.HostCluster(t.cluster, origin, t.at.Collector, proxyAddress)
 	if t.backend.Type == typeOpenTelemetry {
 		c.HTTP = draft.HTTP2Options
 	}

@@ -8,11 +8,16 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/kinds/trace"
+	legacykind "github.com/nearside-mesh/nearside/agent/kinds/trace/legacy"
 	"github.com/nearside-mesh/nearside/agent/kindtest"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func TestCases(t *testing.T) { kindtest.Run(t, "testdata", trace.Plugin()) }
+func TestCases(t *testing.T) { kindtest.Run(t, "testdata", trace.Plugin(legacykind.Kind())) }
+
+func TestMigrations(t *testing.T) {
+	kindtest.RunMigrations(t, "testdata/migrate", trace.Plugin(legacykind.Kind()))
+}
 
 func decode(spec string) ([]*resource.Resource, resource.Faults) {
 	return kinds.Registry().Decode("", fmt.Appendf(nil, `{"type":"MeshTrace","mesh":"default","name":"p","spec":%s}`, spec))

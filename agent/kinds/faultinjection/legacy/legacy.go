@@ -2,13 +2,10 @@
 package legacy
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/kinds/faultinjection"
@@ -45,54 +42,13 @@ func Kind() policy.LegacyKind {
 func apply(c *policy.Context, d *draft.Draft) {
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		var filters []draft.Extension
-		for _, p := range slices.SortedFunc(slices.Values(c.Rules.LegacyInbound(kind, l.Inbound)), bySources) {
+		for _, p := range slices.SortedFunc(slices.Values(c.Rules.LegacyInbound(kind, l.Inbound)), toolkit.BySources) {
 			if conf := toolkit.LegacyConf[Conf](p); conf != nil {
-				filters = append(filters, conf.Filter(ofSources(p.Spec.(*resource.LegacyPolicy).Sources)))
+				filters = append(filters, conf.Filter(toolkit.OfSources(p.Spec.(*resource.LegacyPolicy).Sources)))
 			}
 		}
 		faultinjection.Inject(l, filters)
 	}
-}
-
-// bySources orders FaultInjections as they act.
-func bySources(a, b *resource.Resource) int {
-	x, y := sources(a), sources(b)
-	return cmp.Or(slices.Compare(y[:], x[:]), strings.Compare(a.Name, b.Name))
-}
-
-// sources counts the tags of the selector that names most: those with a value, and those with any.
-func sources(p *resource.Resource) (most [2]int) {
-	spec, ok := p.Spec.(*resource.LegacyPolicy)
-	if !ok {
-		return most
-	}
-	for i := range spec.Sources {
-		var n [2]int
-		for _, v := range spec.Sources[i].Match {
-			if v == "*" {
-				n[1]++
-			} else {
-				n[0]++
-			}
-		}
-		if slices.Compare(n[:], most[:]) > 0 {
-			most = n
-		}
-	}
-	return most
-}
-
-// ofSources matches the requests of clients that one of the selectors of a legacy policy is about.
-func ofSources(sources []resource.LegacySelector) []*routev3.HeaderMatcher {
-	list := make([]string, len(sources))
-	for i := range sources {
-		list[i] = faultinjection.TagsRegex(sources[i].Match)
-	}
-	regex := strings.Join(list, "|")
-	if len(list) > 1 {
-		regex = "(" + regex + ")"
-	}
-	return []*routev3.HeaderMatcher{toolkit.Header(faultinjection.TagsHeader, toolkit.Regex(regex))}
 }
 
 // maxGroups bounds the groups of inbounds, and of clients of one of them, that policies are made for.
@@ -113,7 +69,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		Kinds: []string{faultinjection.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, faultinjection.Kind),
 	})
 	out := policy.Migration{Without: acting.Without, Changes: changes()}
-	slices.SortFunc(acting.Policies, bySources) // a list of its own
+	slices.SortFunc(acting.Policies, toolkit.BySources) // a list of its own
 	m := migration{in: in}
 	for _, r := range acting.Policies {
 		m.add(r)

@@ -1,0 +1,75 @@
+package accesslog_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// cases are what goes wrong with access logs elsewhere, and which tests show that it does not here. The numbers are those of the first
+// list of cases, which some names of tests begin with.
+var cases = []struct{ what, tests string }{
+	{"1: 64 connections at once, rotation at 1 MB: each line once, no file too large", "accesslog.Test1ManyConnections rotation.TestManyWritersExactlyOnce"},
+	{"2: 200 rotations within one millisecond, and with a clock that goes back an hour", "rotation.TestRotationsWithinOneMillisecond rotation.TestNamesGoOnAfterRestart"},
+	{"3: maxFileSize 0, 250 MB: one file, and old backups go all the same", "rotation.TestSizeOffStillPrunes"},
+	{"5: maxFiles 1: one backup after every rotation", "rotation.TestOneBackup"},
+	{"6: each limit of -1: the start fails with the field, the value and what to set", "rotation.TestNegativeLimits agent/auditlog.TestLimitsBelowZero"},
+	{"7: a backup of 8 days and maxFileAge 7, without traffic", "rotation.TestAgeWithoutTraffic"},
+	{"8: age and number are independent", "rotation.TestAgeAndNumberAreIndependent"},
+	{"9: a line of the limit, one byte more, ten times that", "rotation.TestLongLine accesslog.TestLongestLine"},
+	{"13: half a line stays while others flood", "accesslog.Test13HalfLine"},
+	{"14: half a line, then FIN or RST", "accesslog.Test14Unterminated"},
+	{"16: a full disk for 5 s: senders wait, nothing is lost, repeated or torn", "accesslog.Test16FullDisk rotation.TestFullDiskForFiveSeconds"},
+	{"18: SIGKILL under load, and a start with the lock and the torn line that it left", "accesslog.Test18Killed rotation.TestKilledUnderLoad"},
+	{"20: the active file is removed, renamed, truncated from outside", "rotation.TestChangedFromOutside rotation.TestLinkInThePlace rotation.TestRotationAfterReplacement"},
+	{"21: a collector that is down, then up: all lines in order", "accesslog.TestForwardCollectorAwayAndBack"},
+	{"24: SIGTERM with senders that stop and with ones that do not", "accesslog.Test24Polite accesslog.Test24Impolite accesslog.TestStopWhileOthersHaveTheTurns agent.TestReceivers"},
+	{"a quiet connection beside 63 that flood", "accesslog.TestQuietBesideFlood"},
+	{"memory does not grow with the number of those that flood", "accesslog.TestFloodsShareBuffers"},
+	{"a disk that is full for good: lines are dropped by policy, counted, and told in the file", "accesslog.TestFullDiskDropsNewest accesslog.TestPipeFullDisk rotation.TestFullDiskDropsNewest rotation.TestCloseEndsWriters"},
+	{"a disk that fails with another error than ENOSPC", "rotation.TestFailingDisk rotation.TestReadOnly accesslog.TestPipeIOError"},
+	{"a full disk before a file is opened, and others that fill it", "rotation.TestFullDiskAtTheStart rotation.TestOthersFillTheDisk rotation.TestMinFree"},
+	{"16 MiB without LF, NUL, bytes that are no UTF-8, CR, octet counts", "accesslog.TestHostileBytes"},
+	{"10,000 connections", "accesslog.TestManyConnections accesslog.TestMaxConns"},
+	{"a collector that accepts and never reads, resets, or rejects", "accesslog.TestForwardNeverRead accesslog.TestForwardReset accesslog.TestOTLPAnswers"},
+	{"one slow collector does not hold up the others", "accesslog.TestPipeSlowDestination cmd/agent.TestAccessLogDeadBackend"},
+	{"a flipped byte, a torn tail, a full disk and a kill in the spool", "accesslog.TestSpoolFlippedByte accesslog.TestSpoolTornTail accesslog.TestSpoolFullDisk accesslog.TestSpoolKilled"},
+	{"a lock of another process, a symbolic link as directory, a place that others can write to", "rotation.TestOneProcess rotation.TestRefusedPlaces accesslog.TestSpoolLinks"},
+	{"a FIFO is never removed and made anew under an Envoy, nor without one who holds it", "accesslog.TestPipeRestart agent/hold.TestProcess agent/hold.TestSystemd accesslog.TestPipeRemovedFromOutside cmd/agent.TestAccessLogSurvivesTheAgent"},
+	{"a file, nothing, or wrong permissions in the place of a FIFO", "accesslog.TestPipeFileInItsPlace cmd/agent.TestAccessLogInTheWay"},
+	{"an Envoy that is killed with a full pipe: the lines of the next one are whole", "accesslog.TestPipeNewWriter cmd/agent.TestAccessLogAfterAFullPipe"},
+	{"a reader that is killed stores no line twice, and none is lost", "accesslog.TestPipeKilledReader cmd/agent.TestAccessLogSurvivesTheAgent"},
+	{"names that are cut and collide", "agent/kinds/accesslog.TestFIFOName"},
+	{"goroutines that never end", "accesslog.TestMain rotation.TestMain"},
+	{"in = written + spooled + dropped + in flight", "accesslog.Test1ManyConnections cmd/agent.TestAccessLogCounters agent/logs.TestCollector"},
+	{"the example of the audit document: 200 MB, 1 file, 7 days", "rotation.TestExampleOfTheAuditLog agent/auditlog.TestExampleOfTheAuditLog"},
+}
+
+// TestCasesHaveTests: the tests that the cases name are there.
+func TestCasesHaveTests(t *testing.T) {
+	sources := map[string]string{} // of the tests, by package
+	for _, c := range cases {
+		for _, test := range strings.Fields(c.tests) {
+			at := strings.LastIndexByte(test, '.')
+			dir, name := test[:at], test[at+1:]
+			if _, ok := sources[dir]; !ok {
+				files, err := filepath.Glob(filepath.Join("..", dir, "*_test.go"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range files {
+					text, err := os.ReadFile(f)
+					if err != nil {
+						t.Fatal(err)
+					}
+					sources[dir] += string(text)
+				}
+			}
+			if !regexp.MustCompile(`(?m)^func ` + name + `\(`).MatchString(sources[dir]) {
+				t.Errorf("%s: there is no test %s in %s", c.what, name, dir)
+			}
+		}
+	}
+}

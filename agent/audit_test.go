@@ -1,0 +1,284 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/secrettest"
+)
+
+// auditEvent is an event as its readers decode it.
+type auditEvent struct {
+	Level, AuditID, Verb, RequestURI string
+	User                             struct{ Username, UID string }
+	ObjectRef                        struct{ Resource, Namespace, Name, ResourceVersion string }
+	ResponseStatus                   struct{ Code int }
+	RequestObject, ResponseObject    json.RawMessage
+	Annotations                      map[string]string
+}
+
+func (e *auditEvent) String() string {
+	out := fmt.Sprintf("%s %s %s/%s/%s %d %s", e.User.Username, e.Verb, e.ObjectRef.Resource, e.ObjectRef.Namespace, e.ObjectRef.Name, e.ResponseStatus.Code, e.Level)
+	if len(e.ResponseObject) > 0 {
+		out += " +bodies"
+	}
+	return out
+}
+
+// auditFiles are those of the audit log, oldest first.
+func auditFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	backups, err := filepath.Glob(filepath.Join(dir, "logs", "audit", "audit-*.log"))
+	agenttest.Do(t, err)
+	return append(backups, filepath.Join(dir, "logs", "audit", "audit.log"))
+}
+
+// audited waits until the audit log has n events and returns them: those of reads are written behind.
+func audited(t *testing.T, dir string, n int) (out []auditEvent) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	agenttest.Await(t, fmt.Sprintf("%d events", n), tick.C, func() bool {
+		out = nil
+		for _, path := range auditFiles(t, dir) {
+			text, _ := os.ReadFile(path)
+			for line := range strings.Lines(string(text)) {
+				var e auditEvent
+				if err := json.Unmarshal([]byte(line), &e); err != nil {
+					return false // half of it is written
+				}
+				out = append(out, e)
+			}
+		}
+		return len(out) >= n
+	})
+	if len(out) != n {
+		t.Fatalf("%d events, want %d: %v", len(out), n, out)
+	}
+	return out
+}
+
+// withFile runs an agent with a config file, and returns a function that changes it and waits for what the log then says.
+func withFile(t *testing.T, dir, text string, set ...string) (*agenttest.Running, func(text string, says ...string)) {
+	t.Helper()
+	file := filepath.Join(dir, "agent.yaml")
+	agenttest.Write(t, file, text)
+	hup := make(chan os.Signal)
+	o := agenttest.Options(dir, set...)
+	o.File = file
+	// What --set says now, the file says after the first signal.
+	r := agenttest.Up(t, dir, agent.Deps{Hangup: hup, Reload: o}, set...)
+	reload := func(text string, says ...string) {
+		t.Helper()
+		agenttest.Write(t, file, text)
+		hup <- syscall.SIGHUP
+		agenttest.Await(t, fmt.Sprintf("the log says %q", says), r.Logs.Ch, func() bool {
+			return !slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(r.Logs.String(), s) })
+		})
+	}
+	return r, reload
+}
+
+const auditedPolicy = `{"type":"MeshTimeout","mesh":"default","name":"%s","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"idleTimeout":"20s"}}]}}`
+
+// TestAuditOfUsers: three users make requests over the socket, under each profile, which SIGHUP changes. The file has who did what and at
+// which level, nothing of a key or of a token, and may be read by who may read the API.
+func TestAuditOfUsers(t *testing.T) {
+	person := agenttest.People(t)
+	root, mate, other := person(0), person(member, sockets), person(stranger)
+	dir := openDir(t)
+	r, reload := withFile(t, dir, "{}\n", "api.socket.group=61000", "api.socket.mode=0666", "xds.socket.group=")
+	var leaks secrettest.Leaks
+	cert, key := secrettest.Authority(t, "own")
+	leaks.Key(t, "key", key)
+	const token = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEyMyJ9.eyJzdWIiOiJhbGljZSIsImp0aSI6ImFiYzEyMyJ9.c2lnbmF0dXJlMTIzNDU2Nzg5MHNpZ25hdHVyZQ"
+	leaks.Text("token", token)
+	c, _ := json.Marshal(string(cert))
+	k, _ := json.Marshal(string(key))
+	mesh := fmt.Sprintf(`{"type":"Mesh","name":"default","mtls":{"enabledBackend":"own","backends":[{"name":"own","type":"provided","conf":{"cert":{"inlineString":%s},"key":{"inlineString":%s}}}]}}`, c, k)
+	act := func(method, path, body string) agenttest.Act {
+		return agenttest.Act{Do: "api", Socket: r.Addrs().API, Method: method, Path: path, Body: body}
+	}
+	policy := func(name string) string { return "/meshes/default/meshtimeouts/" + name }
+	n, id := 0, 0
+	for _, profile := range []struct{ name, write, read string }{
+		{"Default", "Metadata", "Metadata"},
+		{"WriteRequestBodies", "RequestResponse +bodies", "Metadata"},
+		{"AllRequestBodies", "RequestResponse +bodies", "RequestResponse +bodies"},
+	} {
+		if profile.name != "Default" {
+			reload("auditLog: {profile: "+profile.name+"}\n", "key=auditLog.profile", "to="+profile.name)
+		}
+		id++
+		name := fmt.Sprintf("t%d", id)
+		was := "update meshes//default 200"
+		if id == 1 {
+			was = "create meshes//default 201"
+		}
+		mesh := strings.Replace(mesh, `"name":"default"`, fmt.Sprintf(`"name":"default","labels":{"round":"%d"}`, id), 1)
+		for _, step := range []struct {
+			who  *agenttest.Person
+			act  agenttest.Act
+			want string // of the event
+		}{
+			{root, act("PUT", "/meshes/default", mesh), was + " Metadata"},
+			{root, act("GET", "/meshes/default", ""), "get meshes//default 200 Metadata"},
+			{root, act("PUT", policy(name), fmt.Sprintf(auditedPolicy, name)), "create meshtimeouts/default/" + name + " 201 " + profile.write},
+			{mate, act("GET", policy(name), ""), "get meshtimeouts/default/" + name + " 200 " + profile.read},
+			{mate, act("GET", "/meshes/default/meshtimeouts", ""), "list meshtimeouts/default/ 200 " + profile.read},
+			{mate, act("DELETE", policy(name), ""), "delete meshtimeouts/default/" + name + " 200 " + profile.write},
+			{mate, act("GET", "/meshes/default/dataplanes/none/_config", ""), "get dataplanes/default/none 404 Metadata"},
+			{mate, act("GET", "/meshes?token="+token, ""), "list meshes// 200 Metadata"},
+			{other, act("GET", "/meshes/default/meshtimeouts", ""), "list meshtimeouts/default/ 200 " + profile.read},
+			{other, act("PUT", policy(name), fmt.Sprintf(auditedPolicy, name)), "create meshtimeouts/default/" + name + " 403 Metadata"},
+			{other, act("GET", "/v1/status", ""), "get // 200 Metadata"},
+			{other, act("GET", "/livez", ""), ""},
+		} {
+			got := step.who.Try(step.act)[0]
+			if step.want == "" {
+				continue
+			}
+			user := map[*agenttest.Person]string{root: "root"}[step.who]
+			if user == "" {
+				user = "uid:" + step.who.Account
+			}
+			if n++; !strings.Contains(" "+step.want+" ", " "+got.Got+" ") {
+				t.Fatalf("%s: %s %s: %s %s", step.want, step.act.Method, step.act.Path, got.Got, got.Detail)
+			}
+			e := audited(t, dir, n)[n-1]
+			if got := e.String(); got != user+" "+step.want || e.User.UID != step.who.Account {
+				t.Errorf("%s:\n got %s of uid %s\nwant %s %s", profile.name, got, e.User.UID, user, step.want)
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "logs", "audit", "audit.log"))
+	agenttest.Do(t, err)
+	if at := leaks.In(text); at != "" {
+		t.Errorf("an event shows a secret: %s", at)
+	}
+	read := agenttest.Act{Do: "read", Socket: filepath.Join(dir, "logs", "audit", "audit.log")}
+	for who, want := range map[*agenttest.Person]string{root: "read", mate: "read", other: "no access"} {
+		if got := who.Try(read)[0]; got.Got != want {
+			t.Errorf("uid %s reads the audit log: %s, want %s", who.Account, got.Got, want)
+		}
+	}
+
+	// None leaves no trace but the warning, and is said for as long as it holds.
+	reload("auditLog: {profile: None}\n", "level=WARN msg=\"the audit log is off: requests to the API leave no trace")
+	root.Try(act("PUT", policy("none"), fmt.Sprintf(auditedPolicy, "none")))
+	if status, body := r.Request("GET", "http://nearside/readyz?verbose", ""); status != 200 || !strings.Contains(body, "auditLog.profile is None") {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	reload("auditLog: {profile: Default}\n", "from=None to=Default")
+	root.Try(act("DELETE", policy("none"), ""))
+	if e := audited(t, dir, n+1)[n]; e.Verb != "delete" {
+		t.Errorf("after None: %s", &e)
+	}
+}
+
+// TestAuditLogIsForRoles: with roles not every member of the socket's group may read everything, so the files are for the agent's own group.
+func TestAuditLogIsForRoles(t *testing.T) {
+	person := agenttest.People(t)
+	dir := openDir(t)
+	r := agenttest.Up(t, dir, agent.Deps{}, "api.socket.group=61000", "xds.socket.group=", `api.roles=[{name: logs, template: observability, subjects: [{group: "61000"}]}]`)
+	mate := person(member, sockets)
+	mate.Try(agenttest.Act{Do: "api", Socket: r.Addrs().API, Method: "GET", Path: "/v1/access/whoami"})
+	audited(t, dir, 1)
+	if got := mate.Try(agenttest.Act{Do: "read", Socket: filepath.Join(dir, "logs", "audit", "audit.log")})[0]; got.Got != "no access" {
+		t.Errorf("a member of the group reads the audit log: %s", got.Got)
+	}
+}
+
+// TestAuditOfFiles: what resource files change leaves events of the user system:file:PATH.
+func TestAuditOfFiles(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	resources := filepath.Join(dir, "resources")
+	file := filepath.Join(resources, "a.yaml")
+	agenttest.Do(t, os.Mkdir(resources, 0o755))
+	agenttest.Write(t, file, "type: Mesh\nname: default\n---\n"+fmt.Sprintf(auditedPolicy, "slow")+"\n")
+	r := agenttest.Up(t, dir, agent.Deps{}, "auditLog.profile=WriteRequestBodies")
+	user := "system:file:" + file + " "
+	want := []string{user + "create meshes//default 201 Metadata", user + "create meshtimeouts/default/slow 201 RequestResponse"}
+	check := func(more ...string) {
+		t.Helper()
+		want = append(want, more...)
+		var got []string
+		for _, e := range audited(t, dir, len(want)) {
+			got = append(got, e.String())
+			if e.Annotations["nearside.io/source"] != "file:"+file || e.Annotations["nearside.io/changes"] == "" || e.ObjectRef.ResourceVersion == "" ||
+				(len(e.RequestObject) > 0) != (e.Level == "RequestResponse" && e.Verb != "delete") {
+				t.Errorf("%+v", e)
+			}
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	check()
+	agenttest.Write(t, file, "type: Mesh\nname: default\n---\n"+strings.Replace(fmt.Sprintf(auditedPolicy, "slow"), "20s", "30s", 1)+"\n")
+	check(user + "update meshtimeouts/default/slow 200 RequestResponse")
+	agenttest.Write(t, file, "type: Mesh\nname: default\n")
+	check(user + "delete meshtimeouts/default/slow 200 RequestResponse")
+	agenttest.Write(t, file, "type: [") // nothing changes
+	agenttest.Await(t, "the fault is logged", r.Logs.Ch, func() bool { return strings.Contains(r.Logs.String(), "resource file has faults") })
+	check()
+}
+
+// TestAuditLimitsChange: SIGHUP changes the limits of the audit log while it is written. No event is lost, and limits that are out of bounds
+// are refused with the field, the value and what to set.
+func TestAuditLimitsChange(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	r, reload := withFile(t, dir, "{}\n", "auditLog.profile=AllRequestBodies")
+	agenttest.ByAPI(t, r.Store(), agenttest.Meshes("default"))
+	var many strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&many, "---\n"+auditedPolicy+"\n", fmt.Sprintf("t%03d", i))
+	}
+	agenttest.ByAPI(t, r.Store(), many.String())
+	n := 0
+	ask := func(times int) {
+		t.Helper()
+		for range times {
+			if status, body := r.Request("GET", "http://nearside/meshes/default/meshtimeouts?size=200", ""); status != 200 {
+				t.Fatalf("%d %s", status, body)
+			}
+			n++
+		}
+		audited(t, dir, n)
+	}
+	ask(40)
+	if files := auditFiles(t, dir); len(files) != 1 {
+		t.Fatalf("with the defaults: %v", files)
+	}
+	reload("auditLog: {maxFileSize: 1, maxFiles: 0}\n", "key=auditLog.maxFileSize from=200 to=1", "key=auditLog.maxFiles from=10 to=0")
+	ask(80)
+	files := auditFiles(t, dir)
+	if len(files) < 4 {
+		t.Errorf("with 1 MB: %v", files)
+	}
+	for _, path := range files[1:] { // the first one was larger when the limit came
+		if st, err := os.Stat(path); err != nil || st.Size() > 1<<20 {
+			t.Errorf("%s: %v, %v", path, st.Size(), err)
+		}
+	}
+	reload("auditLog: {maxFileSize: 1, maxFiles: -1}\n", "is not taken over", "auditLog.maxFiles: -1", "set a value >= 0")
+	ask(1)
+	if now := auditFiles(t, dir); len(now) < len(files) {
+		t.Errorf("limits with a fault were taken over: %v", now)
+	}
+	reload("auditLog: {maxFileSize: 1, maxFiles: 1}\n", "key=auditLog.maxFiles from=0 to=1")
+	r.Request("GET", "http://nearside/meshes", "")
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	agenttest.Await(t, "one backup is left", tick.C, func() bool { return len(auditFiles(t, dir)) == 2 })
+}

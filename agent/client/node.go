@@ -1,0 +1,66 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+)
+
+// DNS returns how the resolver stands, with the names that it answers by itself: those of a mesh, or with an empty one of all, and with a
+// name that one alone. limit bounds how many names are fetched; 0 is for none, less than 0 for all.
+func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*DNS, error) {
+	const most = 1000
+	var out *DNS
+	for {
+		size, have := most, 0
+		if out != nil {
+			have = len(out.Items)
+		}
+		if limit >= 0 {
+			size = min(size, limit-have)
+		}
+		page, err := call[DNS](ctx, c, http.MethodGet, "/v1/dns", query("mesh", mesh, "name", name, "size", strconv.Itoa(size), "offset", strconv.Itoa(have)), nil)
+		if err != nil {
+			return nil, err
+		}
+		if out == nil {
+			out = page
+		} else {
+			out.Items = append(out.Items, page.Items...)
+		}
+		if page.Next == nil || len(page.Items) == 0 || len(out.Items) == limit {
+			out.Next = nil
+			return out, nil
+		}
+	}
+}
+
+// ExplainDNS asks why a name resolves as it does.
+func (c *Client) ExplainDNS(ctx context.Context, q DNSQuestion) (*DNSExplanation, error) {
+	return ask[DNSExplanation](ctx, c, "/v1/explain", explain.Question{DNS: &q})
+}
+
+// Verdicts of a [DNSExplanation].
+const (
+	DNSResolves  = explain.DNSResolves
+	DNSForwarded = explain.DNSForwarded
+)
+
+// States of the resolver.
+const (
+	DNSOff     = inspect.DNSOff
+	DNSServing = inspect.DNSServing
+)
+
+// AccessLogs returns the streams of access logs, and where the audit log is.
+func (c *Client) AccessLogs(ctx context.Context) (*AccessLogs, error) {
+	return call[AccessLogs](ctx, c, http.MethodGet, "/v1/accesslogs", nil, nil)
+}
+
+// FlushLogs has the Envoy of a dataplane write what it holds of its logs.
+func (c *Client) FlushLogs(ctx context.Context, mesh, name string) error {
+	return c.do(ctx, http.MethodPost, "/v1/accesslogs/flush", query("mesh", mesh, "dataplane", name), nil, nil)
+}

@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/intercept"
+	"github.com/nearside-mesh/nearside/agent/resolver"
+	"github.com/nearside-mesh/nearside/agent/sockets"
+)
+
+// openResolver makes the resolver. It opens no socket.
+func (a *Agent) openResolver(cfg *config.Config, g groups) (err error) {
+	group := ""
+	if cfg.API.Roles == nil && g.api >= 0 {
+		group = strconv.Itoa(g.api) // who may read everything over the API, as with the audit log
+	}
+	held := sockets.Options{Log: a.log}
+	for _, f := range a.deps.Sockets {
+		if forDNS(f) {
+			held.Given = append(held.Given, f)
+		}
+	}
+	if a.holder != nil {
+		held.Holder = a.holder
+	}
+	a.dnsSockets = sockets.New(held)
+	a.resolver, err = resolver.New(resolver.Options{Config: cfg, Last: a.reconciler.Last, Sockets: a.dnsSockets, Mark: intercept.Mark, Group: group, Log: a.log, Now: a.deps.Now})
+	if err != nil {
+		return err
+	}
+	if err := a.deps.Metrics.Register(a.resolver); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
+}
+
+// forDNS reports whether a file of a socket unit is for the resolver.
+func forDNS(f *os.File) bool { return f.Name() == sockets.UnitUDP || f.Name() == sockets.UnitTCP }
+
+// openKeeper makes what keeps redirections alive: those of DNS only where the resolver listens.
+func (a *Agent) openKeeper(cfg *config.Config) error {
+	o := intercept.KeeperOptions{Dir: filepath.Join(cfg.Paths.Run, intercept.DirName), Sockets: a.dnsSockets, Stay: a.resolver.Held, Log: a.log}
+	if len(a.resolver.State().Listen) > 0 {
+		o.Resolver = a.resolver
+	}
+	a.keeper = intercept.NewKeeper(o)
+	if err := a.deps.Metrics.Register(interceptions{a.keeper}); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
+}
+
+// runHeld runs what has files that outlive the agent, and who holds them, until ctx ends.
+func (a *Agent) runHeld(ctx context.Context) error {
+	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var holder errgroup.Group
+	if a.holder != nil {
+		holder.Go(func() error { return a.holder.Run(keep) })
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.runLogs(ctx) })
+	g.Go(func() error { return a.runNames(ctx) })
+	err := g.Wait()
+	stop()
+	return errors.Join(err, holder.Wait())
+}
+
+// runNames answers DNS until ctx ends. What is redirected to the resolver is no more before it ends, unless somebody holds its sockets for
+// the next agent.
+func (a *Agent) runNames(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error { return a.resolver.Run(serving) })
+	g.Go(func() error {
+		defer stop()
+		if err := a.keeper.Run(ctx); err != nil {
+			a.log.Error("DNS is not intercepted until the agent is restarted", "error", err)
+			<-ctx.Done()
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// interceptionCheck says how redirections of DNS stand; nothing where there are none. None of it makes the node unready.
+func (a *Agent) interceptionCheck() []inspect.Check {
+	list, faults := a.keeper.Status()
+	if len(list)+len(faults) == 0 {
+		return nil
+	}
+	c := inspect.Check{Name: "interception", OK: true, Reason: plural(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
+	var trouble []string
+	for _, s := range list {
+		if s.Reason != "" {
+			where := s.Netns
+			if where == "" {
+				where = "the agent's network namespace"
+			}
+			trouble = append(trouble, where+": "+s.Reason)
+		}
+	}
+	for _, err := range faults {
+		trouble = append(trouble, err.Error())
+	}
+	if n := len(trouble); n > 0 {
+		const most = 3
+		more := ""
+		if n > most {
+			trouble, more = trouble[:most], plural(n-most, "; and 1 more", "; and %d more")
+		}
+		c.Degraded, c.Reason = true, strings.Join(trouble, "; ")+more
+	}
+	return []inspect.Check{c}
+}
+
+var interceptionsDesc = prometheus.NewDesc("nearside_dns_interceptions",
+	"Network namespaces whose DNS is to be redirected to the resolver, by state: active, partly (one family of addresses), waiting (names go to the real servers), or tcp-only.", []string{"state"}, nil)
+
+// interceptions counts the redirections whenever metrics are read.
+type interceptions struct{ *intercept.Keeper }
+
+func (i interceptions) Describe(ch chan<- *prometheus.Desc) { ch <- interceptionsDesc }
+
+func (i interceptions) Collect(ch chan<- prometheus.Metric) {
+	counts := map[string]int{}
+	list, _ := i.Status()
+	for _, s := range list {
+		counts[s.State]++
+	}
+	for _, state := range []string{intercept.StateActive, intercept.StatePartly, intercept.StateWaiting, intercept.StateTCPOnly} {
+		ch <- prometheus.MustNewConstMetric(interceptionsDesc, prometheus.GaugeValue, float64(counts[state]), state)
+	}
+}

@@ -1,0 +1,73 @@
+package agent_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+)
+
+// lookup asks the resolver of an agent with a client that knows nothing of it.
+func lookup(t *testing.T, at, name string) string {
+	t.Helper()
+	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, at)
+	}}
+	addrs, err := r.LookupNetIP(t.Context(), "ip4", name)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "no such host"):
+		return "none"
+	case err != nil:
+		return err.Error()
+	}
+	return addrs[0].Unmap().String()
+}
+
+// TestNames: when an agent is ready its resolver has the names of what it has read. They follow the resources, and the live keys its
+// config.
+func TestNames(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	config := filepath.Join(dir, "agent.yaml")
+	agenttest.Write(t, config, "dns: {suffixes: [mesh]}\n")
+	options := agenttest.Options(dir, "dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1")
+	options.File = config
+	r := agenttest.Up(t, dir, agent.Deps{Reload: options}, "dns.listen=127.0.0.1:0", "dns.upstreams=127.0.0.1:1")
+	at := r.Addrs().DNS[0]
+	if got := lookup(t, at, "web.mesh."); !strings.Contains(got, "server misbehaving") {
+		t.Errorf("without a mesh: %s; it is to fail", got)
+	}
+	until := func(name string, is func(string) bool) {
+		t.Helper()
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		got := ""
+		agenttest.Await(t, name+" resolves otherwise", tick.C, func() bool { got = lookup(t, at, name); return is(got) })
+	}
+	virtual := func(s string) bool {
+		a, err := netip.ParseAddr(s)
+		return err == nil && netip.MustParsePrefix("240.0.0.0/8").Contains(a)
+	}
+	none := func(s string) bool { return s == "none" }
+	agenttest.ByAPI(t, r.Store(), "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "192.0.2.1"))
+	until("web.mesh.", virtual)
+	until("nothing.mesh.", none)
+
+	agenttest.Write(t, config, "dns: {suffixes: [mesh, corp]}\n")
+	r.Reload(options)
+	until("x.corp.", none)
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	again := agenttest.Up(t, dir, agent.Deps{}, "dns.listen="+at)
+	if got := lookup(t, again.Addrs().DNS[0], "web.mesh."); !virtual(got) {
+		t.Errorf("an agent that has read its state answers %s at once", got)
+	}
+}

@@ -1,0 +1,39 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// outside says what the proxy of the dataplane makes of a name that others resolve: whether policies permit it by name, and whether the address
+// that the workload gets then counts. "" where no policy names it.
+func (x *dnsQuestion) outside(name string) string {
+	if x.proxy == nil {
+		return ""
+	}
+	m := x.in.Meshes[x.proxy.dataplane.Mesh]
+	if m == nil {
+		return ""
+	}
+	list, err := ProxyInForce(m, x.proxy.dataplane.Name)
+	if err != nil {
+		return ""
+	}
+	var out []string
+	for i := range list {
+		for j := range list[i].Permits {
+			p := &list[i].Permits[j]
+			below, wildcard := strings.CutPrefix(p.Value, "*")
+			if p.Value != name && !(wildcard && below != "" && strings.HasSuffix(name, below) && len(name) > len(below)) {
+				continue
+			}
+			on := "on all ports"
+			if p.Port != 0 {
+				on = fmt.Sprintf("on port %d", p.Port)
+			}
+			out = append(out, fmt.Sprintf("for %s %s the proxy leads to %s (%s %s)", p.Protocol, on, p.Reaches, list[i].Type, p.Value))
+		}
+	}
+	return strings.Join(slices.Compact(out), "; ")
+}

@@ -1,0 +1,477 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const holderVariable = "HOLD_TEST_HOLDER"
+
+func holdUntilIdle(dir string) int {
+	if err := Serve(context.Background(), dir, 20*time.Millisecond); err != nil && err != ErrHeldElsewhere {
+		return 1
+	}
+	return 0
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); !ok(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("after a minute not yet: %s", what)
+		}
+	}
+}
+
+// selfCommand is the holder as a process: this program.
+func selfCommand(t *testing.T, dir string) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"/usr/bin/env", "GORACE=atexit_sleep_ms=0", holderVariable + "=" + dir, self}
+}
+
+// newFIFO makes a FIFO and opens it for reading.
+func newFIFO(t *testing.T, path string) *os.File {
+	t.Helper()
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return openFIFO(t, path)
+}
+
+func openFIFO(t *testing.T, path string) *os.File {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), path)
+}
+
+// readers reports whether anybody has a FIFO open for reading: without one the kernel refuses a writer that does not wait.
+func readers(t *testing.T, path string) bool {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENXIO) {
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	return true
+}
+
+// keep has a file kept, and closes the own descriptor.
+func keep(t *testing.T, k *Keeper, name string, f *os.File) {
+	t.Helper()
+	if err := k.Keep(name, f); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
+// end ends a keeper as its agent's end does.
+func end(k *Keeper) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = k.Run(ctx)
+}
+
+// TestProcess: a process holds FIFOs; it is killed, and another one gets them; the next agent finds it; with nothing to hold it ends.
+func TestProcess(t *testing.T) {
+	run := t.TempDir()
+	k := Open(Options{Dir: run, Command: selfCommand(t, run)})
+	path := filepath.Join(run, "a")
+	keep(t, k, path, newFIFO(t, path))
+	first := k.process.pid.Load()
+	if !readers(t, path) || !strings.Contains(k.By(path), "nearside hold (pid ") || k.By("other") != "" {
+		t.Fatalf("held by %q", k.By(path))
+	}
+	if err := unix.Kill(int(first), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "another process holds", func() bool { return k.process.check() == nil && k.process.pid.Load() != first && readers(t, path) })
+	end(k)
+	if !readers(t, path) {
+		t.Fatal("nobody holds after the agent")
+	}
+	k = Open(Options{Dir: run}) // of the next agent
+	keep(t, k, path, openFIFO(t, path))
+	pid := k.process.pid.Load()
+	if names, err := k.process.names(); err != nil || !slices.Equal(names, []string{path}) {
+		t.Errorf("held: %q, %v", names, err)
+	}
+	if err := k.Release(path); err != nil {
+		t.Error(err)
+	}
+	end(k)
+	until(t, "the end of the process", func() bool { return unix.Kill(int(pid), 0) != nil })
+}
+
+// TestTakenSockets: listening sockets come back by name to the next agent, by either holder, with the connections and the packets that
+// have come meanwhile.
+func TestTakenSockets(t *testing.T) {
+	for name, open := range holders(t) {
+		t.Run(name, func(t *testing.T) {
+			k := open(t)
+			tcp, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, s := range map[string]interface{ File() (*os.File, error) }{"dns/tcp/127.0.0.1:53": tcp.(*net.TCPListener), "dns/udp/127.0.0.1:53": udp.(*net.UDPConn)} {
+				f, err := s.File()
+				if err != nil {
+					t.Fatal(err)
+				}
+				keep(t, k, name, f)
+			}
+			tcp.Close()
+			udp.Close()
+			end(k)
+			conn, err := net.Dial("tcp", tcp.Addr().String()) // nobody accepts
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			query, err := net.Dial("udp", udp.LocalAddr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer query.Close()
+			if _, err := query.Write([]byte("query")); err != nil {
+				t.Fatal(err)
+			}
+			k = open(t)
+			if got := k.Names("dns/udp/"); !slices.Equal(got, []string{"dns/udp/127.0.0.1:53"}) {
+				t.Errorf("names: %q", got)
+			}
+			if f, ok := k.Take("dns/udp/127.0.0.1:5353"); ok {
+				t.Errorf("took %v", f)
+			}
+			f, ok := k.Take("dns/tcp/127.0.0.1:53")
+			if !ok {
+				t.Fatal("no listener")
+			}
+			l, err := net.FileListener(f)
+			f.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			f, ok = k.Take("dns/udp/127.0.0.1:53")
+			if !ok {
+				t.Fatal("no socket")
+			}
+			p, err := net.FilePacketConn(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep(t, k, "dns/udp/127.0.0.1:53", f) // as each agent does with what it has
+			defer p.Close()
+			b := make([]byte, 100)
+			if n, _, err := p.ReadFrom(b); err != nil || string(b[:n]) != "query" {
+				t.Errorf("%q, %v", b[:n], err)
+			}
+			for _, name := range []string{"dns/tcp/127.0.0.1:53", "dns/udp/127.0.0.1:53"} {
+				if err := k.Release(name); err != nil {
+					t.Error(err)
+				}
+				if f, ok := k.Take(name); ok {
+					t.Errorf("%s is still held: %v", name, f.Close())
+				}
+			}
+			end(k)
+		})
+	}
+}
+
+// TestSocketsWithoutAnAgent: a process gives up sockets when no agent comes back, and keeps FIFOs; then it ends as it does with nothing.
+func TestSocketsWithoutAnAgent(t *testing.T) {
+	run := t.TempDir()
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { ended <- serve(ctx, run, 0, 30*time.Millisecond) }()
+	k := Open(Options{Dir: run})
+	until(t, "the holder", func() bool { k.process.mu.Lock(); defer k.process.mu.Unlock(); return k.process.connect(false) == nil })
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := udp.(*net.UDPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	udp.Close()
+	keep(t, k, "dns/udp/a", f)
+	path := filepath.Join(run, "a")
+	keep(t, k, path, newFIFO(t, path))
+	if got := k.Names("dns/"); !slices.Equal(got, []string{"dns/udp/a"}) || !k.Holds("dns/udp/a") || k.Holds("dns/udp/b") {
+		t.Errorf("names %q", got)
+	}
+	taken := func() bool {
+		c, err := net.ListenPacket("udp", udp.LocalAddr().String())
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	}
+	for began := time.Now(); time.Since(began) < 100*time.Millisecond; { // as long as there is an agent
+		if !taken() {
+			t.Fatal("the socket is given up")
+		}
+	}
+	end(k)
+	until(t, "the socket is given up", func() bool { return !taken() })
+	if !readers(t, path) {
+		t.Error("the FIFO too")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHolderThatDoesNotServe: where what is started ends at once, nobody waits for it.
+func TestHolderThatDoesNotServe(t *testing.T) {
+	run := t.TempDir()
+	k := Open(Options{Dir: run, Command: []string{"/bin/false"}})
+	path := filepath.Join(run, "a")
+	began := time.Now()
+	if err := k.Keep(path, newFIFO(t, path)); err == nil || !strings.Contains(err.Error(), "has ended (exit status 1)") || k.By(path) != "" || k.Holds(path) {
+		t.Errorf("%v, held by %q", err, k.By(path))
+	}
+	if took := time.Since(began); took >= processStart {
+		t.Errorf("it took %v", took)
+	}
+	end(k)
+}
+
+// TestReleaseUnused: sockets that the next agent has no use for are given up, and others are not.
+func TestReleaseUnused(t *testing.T) {
+	for name, open := range holders(t) {
+		t.Run(name, func(t *testing.T) {
+			k := open(t)
+			names := []string{"dns/udp/127.0.0.1:1", "dns/udp/127.0.0.1:2", "dns/udp/127.0.0.1:3", "xds/4"}
+			for _, name := range names {
+				c, err := net.ListenPacket("udp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				f, err := c.(*net.UDPConn).File()
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Close()
+				keep(t, k, name, f)
+			}
+			end(k)
+			k = open(t)
+			taken, _ := k.Take(names[0])
+			defer taken.Close()
+			other, err := net.ListenPacket("udp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := other.(*net.UDPConn).File()
+			if err != nil {
+				t.Fatal(err)
+			}
+			other.Close()
+			keep(t, k, names[1], f)
+			if err := k.ReleaseUnused("dns/"); err != nil {
+				t.Fatal(err)
+			}
+			for i, name := range names {
+				f, ok := k.Take(name)
+				if ok {
+					f.Close()
+				}
+				if ok != (i != 2) {
+					t.Errorf("%s is held: %v", name, ok)
+				}
+				if err := k.Release(name); err != nil {
+					t.Error(err)
+				}
+			}
+			end(k)
+		})
+	}
+}
+
+// holders are functions that open a keeper again and again, each as the next agent does.
+func holders(t *testing.T) map[string]func(*testing.T) *Keeper {
+	return map[string]func(*testing.T) *Keeper{
+		"process": func() func(*testing.T) *Keeper {
+			run := t.TempDir()
+			return func(t *testing.T) *Keeper { return Open(Options{Dir: run, Command: selfCommand(t, run)}) }
+		}(),
+		"systemd": func() func(*testing.T) *Keeper {
+			run, s := t.TempDir(), newFakeSystemd(t, 10)
+			return func(t *testing.T) *Keeper { return Open(Options{Dir: run, Systemd: s.start(t)}) }
+		}(),
+	}
+}
+
+// TestReplacedAndRemoved: another file under a name takes the place of the one that was held; one that has no name in a directory any more
+// is given up.
+func TestReplacedAndRemoved(t *testing.T) {
+	for name, open := range holders(t) {
+		t.Run(name, func(t *testing.T) {
+			dir, k := t.TempDir(), open(t)
+			path, moved := filepath.Join(dir, "a"), filepath.Join(dir, "moved")
+			keep(t, k, path, newFIFO(t, path))
+			if err := os.Rename(path, moved); err != nil {
+				t.Fatal(err)
+			}
+			keep(t, k, path, newFIFO(t, path))
+			until(t, "the replaced one is given up", func() bool { return !readers(t, moved) })
+			if !readers(t, path) {
+				t.Fatal("the new one is not held")
+			}
+			end(k)
+			k = open(t)
+			if err := k.ReleaseRemoved(); err != nil || !readers(t, path) {
+				t.Errorf("one that has a name: %v", err)
+			}
+			w, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(w)
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unix.Write(w, []byte("x")); err != nil {
+				t.Errorf("held, and a writer gets %v", err)
+			}
+			if err := k.ReleaseRemoved(); err != nil {
+				t.Error(err)
+			}
+			until(t, "its writer gets an error", func() bool { _, err := unix.Write(w, []byte("x")); return err == unix.EPIPE })
+			end(k)
+		})
+	}
+}
+
+// TestNotHeld: files that a holder has no business with are refused, whoever asks.
+func TestNotHeld(t *testing.T) {
+	run := t.TempDir()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- Serve(ctx, run, 0) }()
+	k := Open(Options{Dir: run})
+	until(t, "the holder", func() bool { k.process.mu.Lock(); defer k.process.mu.Unlock(); return k.process.connect(false) == nil })
+	if err := Serve(ctx, run, 0); err != ErrHeldElsewhere {
+		t.Errorf("second: %v", err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := os.NewFile(uintptr(pair[1]), "")
+	defer other.Close()
+	writing, err := os.OpenFile(filepath.Join(run, "f"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fifo := newFIFO(t, filepath.Join(run, "a"))
+	writer, err := os.OpenFile(filepath.Join(run, "a"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]*os.File{"connection": os.NewFile(uintptr(pair[0]), ""), "file": writing, "writer": writer} {
+		if err := k.Keep("/x", f); err == nil {
+			t.Errorf("the keeper takes a %s", name)
+		}
+		if err := k.process.keep("/x", f); err == nil {
+			t.Errorf("the process takes a %s", name)
+		}
+		k.process.forget("/x")
+		f.Close()
+	}
+	for _, name := range []string{"", "a\nb", "\x00", strings.Repeat("x", maxName+1)} {
+		if err := k.Keep(name, fifo); err == nil {
+			t.Errorf("%q is a name", name)
+		}
+	}
+	fifo.Close()
+	end(k)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzRequest: only what is well-formed changes anything.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte{version, opHold, '/', 'a'})
+	f.Add([]byte{version, opTake, 'x'})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := &server{held: map[string]*os.File{}}
+		if _, give, err := s.answer(b, nil); give != nil || err == nil && (len(b) < 2 || b[0] != version || b[1] == opHold) {
+			t.Errorf("%q is accepted", b)
+		}
+	})
+}
+
+// TestProcessIsStartedAgain: a process that is started while another one is about to end, and that ends because of it, is not the last
+// try.
+func TestProcessIsStartedAgain(t *testing.T) {
+	run := t.TempDir()
+	lock, err := os.OpenFile(filepath.Join(run, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	tries := filepath.Join(run, "tries")
+	k := Open(Options{Dir: run, Command: append([]string{"/bin/sh", "-c", `echo >>"$0"; shift; exec "$@"`, tries, ""}, selfCommand(t, run)...)})
+	path := filepath.Join(run, "a")
+	kept := make(chan error)
+	fifo := newFIFO(t, path)
+	go func() { kept <- k.Keep(path, fifo) }()
+	until(t, "two tries", func() bool { b, _ := os.ReadFile(tries); return len(b) >= 2 })
+	lock.Close() // the process that ended
+	if err := <-kept; err != nil {
+		t.Fatal(err)
+	}
+	fifo.Close()
+	if !readers(t, path) {
+		t.Error("nobody holds")
+	}
+	if err := k.Release(path); err != nil {
+		t.Error(err)
+	}
+	end(k)
+}

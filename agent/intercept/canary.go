@@ -1,0 +1,190 @@
+package intercept
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// canaryTime is how long an answer of the resolver may take.
+const canaryTime = 800 * time.Millisecond
+
+// A canary that is to be redirected goes to port 53 of a loopback address that nobody uses: it leaves the host in no case. IPv6 has
+// one such address alone.
+func canaryServer(v6 bool) netip.AddrPort {
+	if v6 {
+		return netip.AddrPortFrom(netip.IPv6Loopback(), 53)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 53, 53, 53}), 53)
+}
+
+func loopback(v6 bool, port uint16) netip.AddrPort {
+	if v6 {
+		return netip.AddrPortFrom(netip.IPv6Loopback(), port)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
+}
+
+// Canary is the fate of one question for the canary's name.
+type Canary struct {
+	Family   string `json:"family"` // IPv4 or IPv6
+	Protocol string `json:"protocol"`
+	// Redirected says that the agent has answered a question to another server.
+	Redirected bool   `json:"redirected"`
+	Reason     string `json:"reason,omitempty"` // why not
+}
+
+// SendCanaries asks for the canary's name in a namespace, over both protocols and families, as a user; -1 is the user of this process.
+func SendCanaries(ctx context.Context, n *Namespace, uid int) ([]Canary, error) {
+	var out []Canary
+	err := n.Do(func() error {
+		if uid >= 0 {
+			back, err := becomeUser(uid)
+			if err != nil {
+				return err
+			}
+			defer back()
+		}
+		for _, v6 := range []bool{false, true} {
+			for _, network := range []string{"udp", "tcp"} {
+				c := Canary{Family: familyName(v6), Protocol: network}
+				err := ask(ctx, network, canaryServer(v6))
+				if c.Redirected = err == nil; err != nil {
+					c.Reason = err.Error()
+				}
+				out = append(out, c)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+func familyName(v6 bool) string {
+	if v6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// becomeUser lets the thread open sockets as another user.
+func becomeUser(uid int) (back func(), err error) {
+	own, err := unix.SetfsuidRetUid(uid)
+	if err != nil {
+		return nil, err
+	}
+	if now, _ := unix.SetfsuidRetUid(-1); now != uid { // the call tells nothing of failure
+		return nil, explain(fmt.Errorf("ask as uid %d: %w", uid, syscall.EPERM), unix.CAP_SETUID)
+	}
+	return func() { _, _ = unix.SetfsuidRetUid(own) }, nil
+}
+
+// errNotOurs says that somebody else has answered.
+var errNotOurs = errors.New("another server has answered")
+
+// ask asks a server for the canary's name. Nil: the agent has answered.
+func ask(ctx context.Context, network string, at netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(ctx, canaryTime)
+	defer cancel()
+	d := net.Dialer{KeepAlive: -1}
+	c, err := d.DialContext(ctx, network, at.String())
+	if err != nil {
+		return fmt.Errorf("ask %s over %s: %w", at, network, err)
+	}
+	defer c.Close()
+	if err := exchange(ctx, c, network == "tcp"); err != nil {
+		return fmt.Errorf("ask %s over %s: %w", at, network, err)
+	}
+	return nil
+}
+
+func setMark(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, Mark) }
+
+// sendMarked sends a question as the agent sends its own, and waits for no answer.
+func sendMarked(ctx context.Context, v6 bool) error {
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) { err = setMark(int(fd)) }), err)
+	}}
+	c, err := d.DialContext(ctx, "udp", canaryServer(v6).String())
+	if err != nil {
+		return explain(fmt.Errorf("mark the agent's own queries: %w", err), unix.CAP_NET_ADMIN)
+	}
+	defer c.Close()
+	_, err = c.Write(canaryQuery(uint16(rand.Uint32())))
+	if errors.Is(err, unix.EPERM) { // a ruleset drops it
+		return nil
+	}
+	return err
+}
+
+// exchange asks over a connection, and reads the reply.
+func exchange(ctx context.Context, c net.Conn, stream bool) error {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(canaryTime)
+	}
+	if err := c.SetDeadline(deadline); err != nil {
+		return err
+	}
+	q := canaryQuery(uint16(rand.Uint32()))
+	if stream {
+		q = append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)
+	}
+	if _, err := c.Write(q); err != nil {
+		return err
+	}
+	b := make([]byte, 1232)
+	if !stream {
+		for {
+			n, err := c.Read(b)
+			if err != nil {
+				return err
+			}
+			if n >= 2 && bytes.Equal(b[:2], q[:2]) { // else a late reply to an earlier one
+				return checkCanary(q, b[:n])
+			}
+		}
+	}
+	if _, err := io.ReadFull(c, b[:2]); err != nil {
+		return err
+	}
+	size := int(binary.BigEndian.Uint16(b))
+	if size > len(b) {
+		return errNotOurs
+	}
+	if _, err := io.ReadFull(c, b[:size]); err != nil {
+		return err
+	}
+	return checkCanary(q[2:], b[:size])
+}
+
+// canaryQuery is a question for the address of the canary's name.
+func canaryQuery(id uint16) []byte {
+	q := binary.BigEndian.AppendUint16(nil, id)
+	q = append(q, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0) // recursion desired, one question
+	for label := range strings.SplitSeq(canaryName, ".") {
+		q = append(append(q, byte(len(label))), label...)
+	}
+	return append(q, 0, 0, 1, 0, 1) // A, of the internet
+}
+
+// checkCanary reports whether a reply is that of the agent: the question again, and one record with the canary's address.
+func checkCanary(q, reply []byte) error {
+	tail := append([]byte{0, 4}, canaryAddr().AsSlice()...)
+	if len(reply) < len(q)+len(tail) || !bytes.Equal(reply[:2], q[:2]) || reply[2]&0x80 == 0 || reply[3]&0x0f != 0 ||
+		binary.BigEndian.Uint16(reply[6:]) != 1 || !bytes.Equal(reply[12:len(q)], q[12:]) || !bytes.HasSuffix(reply, tail) {
+		return errNotOurs
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package intercept
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+)
+
+// DirName is the directory of records, below paths.run.
+const DirName = "intercept"
+
+const maxRecord = 64 << 10 // bytes
+
+// Record tells the agent of an installation. It lies in a file named after the namespace.
+type Record struct {
+	// Netns is the path of the network namespace as the agent sees it; "": that of the agent.
+	Netns string `json:"netns,omitempty"`
+	Inode uint64 `json:"inode"`
+	Spec  Spec   `json:"spec"`
+}
+
+func recordPath(dir string, inode uint64) string {
+	return filepath.Join(dir, fmt.Sprintf("%d.json", inode))
+}
+
+// equal reports whether two records say the same.
+func (r *Record) equal(o *Record) bool {
+	a, err := json.Marshal(r)
+	b, oerr := json.Marshal(o)
+	return err == nil && oerr == nil && bytes.Equal(a, b)
+}
+
+// write puts the record in a directory, in the place of one for the same namespace.
+func (r *Record) write(dir string) error {
+	if err := makeRecordDir(dir); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the record: %w", err)
+	}
+	if err := renameio.WriteFile(recordPath(dir, r.Inode), append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write the record for the agent: %w", err)
+	}
+	return nil
+}
+
+// makeRecordDir makes the directory, for the user whose run directory it is in. That one has to be there: it belongs to the agent.
+func makeRecordDir(dir string) error {
+	err := os.Mkdir(dir, 0o755)
+	if err == nil {
+		err = giveAway(dir)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make the directory of records: %w; start the agent first, or name its run directory with --run-dir", err)
+	}
+	return checkOwner(dir)
+}
+
+// giveAway gives a directory that root has just made to the owner of the one that it is in, who is the agent's user.
+func giveAway(dir string) error {
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Chown(ownerOf(filepath.Dir(dir)), -1)
+}
+
+// ownerOf returns the user that root gives files in a directory to; -1, for nobody else, where this is not root.
+func ownerOf(dir string) int {
+	st, err := os.Stat(dir)
+	if err != nil || os.Geteuid() != 0 {
+		return -1
+	}
+	return int(st.Sys().(*syscall.Stat_t).Uid)
+}
+
+// lockRecords waits until no other process changes what is installed.
+func lockRecords(dir string) (unlock func(), err error) {
+	path := filepath.Join(dir, ".lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err == nil {
+		err = f.Chown(ownerOf(dir), -1) // what is there already stays as it is: it may be a link
+	} else if errors.Is(err, fs.ErrExist) {
+		f, err = os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the records: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock the records: %w", err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// checkOwner refuses what others than root, this user and the owner of the directory may have written: a record has the agent enter a
+// namespace. The run directory is the agent's.
+func checkOwner(path string) error {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	above, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	uid := st.Sys().(*syscall.Stat_t).Uid
+	switch {
+	case st.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%s is a symbolic link; remove it", path)
+	case uid != 0 && int(uid) != os.Geteuid() && uid != above.Sys().(*syscall.Stat_t).Uid:
+		return fmt.Errorf("%s belongs to uid %d, and only what belongs to root or the agent's user is trusted; remove it, or give it to root", path, uid)
+	case st.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s has the mode %04o, so that others may write to it; run chmod go-w %s", path, st.Mode().Perm(), path)
+	}
+	return nil
+}
+
+// readRecords reads all records of a directory, by namespace. Those with faults are left out, and the errors say why.
+func readRecords(dir string) ([]Record, []error) {
+	if err := checkOwner(dir); err != nil {
+		return nil, asErrors(ignoreMissing(err))
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, asErrors(ignoreMissing(err))
+	}
+	var out []Record
+	var errs []error
+	for _, e := range list {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		inode, err := strconv.ParseUint(name, 10, 64)
+		if !ok || err != nil {
+			continue
+		}
+		r, err := readRecord(filepath.Join(dir, e.Name()))
+		if err == nil && r.Inode != inode {
+			err = fmt.Errorf("%s: inode is %d; it must be that of the name", filepath.Join(dir, e.Name()), r.Inode)
+		}
+		if err == nil {
+			out = append(out, *r)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	slices.SortFunc(out, func(a, b Record) int { return int(a.Inode) - int(b.Inode) })
+	return out, errs
+}
+
+func asErrors(err error) []error {
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+func readRecord(path string) (*Record, error) {
+	if err := checkOwner(path); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
+	if err != nil {
+		return nil, err
+	}
+	r, err := decodeRecord(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; run nearside intercept install again", path, err)
+	}
+	return r, nil
+}
+
+// decodeRecord reads a record strictly.
+func decodeRecord(b []byte) (*Record, error) {
+	if len(b) > maxRecord {
+		return nil, fmt.Errorf("a record has at most %d bytes", maxRecord)
+	}
+	d := json.NewDecoder(strings.NewReader(string(b)))
+	d.DisallowUnknownFields()
+	var r Record
+	if err := d.Decode(&r); err != nil {
+		return nil, fmt.Errorf("no record: %w", err)
+	}
+	if d.More() {
+		return nil, errors.New("there is something after the record")
+	}
+	if r.Netns != "" && (!filepath.IsAbs(r.Netns) || strings.Contains(r.Netns, "\x00")) {
+		return nil, fmt.Errorf("netns: %q is not absolute", r.Netns)
+	}
+	r.Spec.Normalize()
+	if err := r.Spec.Validate(); err != nil {
+		return nil, fmt.Errorf("spec: %w", err)
+	}
+	return &r, nil
+}

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// statusLine is the agent in one line, for "systemctl status". It names no resource: whoever may ask systemd may not read all of them.
+func (a *Agent) statusLine() string {
+	connected, late, rejecting := 0, 0, 0
+	for _, p := range a.xds.Progress() {
+		if p.State == xds.StateDisconnected {
+			continue
+		}
+		connected++
+		if len(p.Unanswered) > 0 {
+			late++
+		}
+		if len(p.Rejected) > 0 {
+			rejecting++
+		}
+	}
+	said := plural(connected, "1 proxy is connected", "%d proxies are connected")
+	if connected == 0 {
+		said = "no proxy is connected"
+	}
+	if late > 0 {
+		said += fmt.Sprintf(", %d with config on its way", late)
+	}
+	if rejecting > 0 {
+		said += fmt.Sprintf(", %d with rejected config", rejecting)
+	}
+	var bad []string
+	for _, c := range a.readiness() {
+		if !c.OK || c.Degraded {
+			bad = append(bad, c.Name)
+		}
+	}
+	if len(bad) > 0 {
+		return "STATUS=" + said + "; degraded: " + strings.Join(bad, ", ") + " (nearside check says why)"
+	}
+	return "STATUS=" + said + "; all is well"
+}

@@ -1,0 +1,123 @@
+package agent_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+)
+
+// certificateOf is a certificate that is its own authority, and its key, both PEM.
+func certificateOf(t *testing.T, serial int64) (cert, key []byte) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	agenttest.Do(t, err)
+	from := &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"logs"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, from, from, &k.PublicKey, k)
+	agenttest.Do(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(k)
+	agenttest.Do(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+}
+
+// TestReceiverCertificatesAreReplaced: other files hold for the next connections, those that cannot be used change nothing and are told, and
+// connections that are open go on.
+func TestReceiverCertificatesAreReplaced(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	place := func(name string, content []byte) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		agenttest.Do(t, os.WriteFile(path+".new", content, 0o600), os.Rename(path+".new", path))
+	}
+	cert, key := certificateOf(t, 1)
+	firstCA, firstKey := certificateOf(t, 10)
+	place("cert", cert)
+	place("key", key)
+	place("ca", firstCA)
+	r := agenttest.Up(t, dir, agent.Deps{}, fmt.Sprintf(`accessLog.receivers=[{name: a, address: "127.0.0.1:0", file: a.log, tls: {cert: %[1]s/cert, key: %[1]s/key, clientCA: %[1]s/ca}}]`, dir))
+	dial := func(cert, key []byte) (*tls.Conn, int64, error) {
+		pair, err := tls.X509KeyPair(cert, key)
+		agenttest.Do(t, err)
+		c, err := tls.Dial("tcp", r.Receivers()[0].Address, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}) // #nosec G402 -- the serial is looked at
+		if err != nil {
+			return nil, 0, err
+		}
+		return c, c.ConnectionState().PeerCertificates[0].SerialNumber.Int64(), nil
+	}
+	// stored sends a line and waits until it is in the file; false: the connection is refused.
+	lines := uint64(0)
+	stored := func(c *tls.Conn) bool {
+		_, err := io.WriteString(c, "line\n")
+		if err == nil {
+			err = c.CloseWrite()
+		}
+		if err == nil {
+			_, err = io.Copy(io.Discard, c)
+		}
+		c.Close()
+		if err != nil {
+			return false
+		}
+		lines++
+		received(t, r, lines)
+		return true
+	}
+	open, serial, err := dial(firstCA, firstKey)
+	agenttest.Do(t, err)
+	if serial != 1 {
+		t.Fatalf("serial %d", serial)
+	}
+
+	place("cert", []byte("garbage"))
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	agenttest.Await(t, "it is told", tick.C, func() bool {
+		return strings.Contains(r.Receivers()[0].Health, "tls.cert and tls.key: ") && strings.Contains(r.Receivers()[0].Health, "the certificates before are served on")
+	})
+	c, serial, err := dial(firstCA, firstKey)
+	agenttest.Do(t, err)
+	if serial != 1 || !stored(c) {
+		t.Errorf("with garbage in the file: serial %d", serial)
+	}
+
+	cert, key = certificateOf(t, 2)
+	place("key", key)
+	place("cert", cert)
+	agenttest.Await(t, "the new one is served", tick.C, func() bool {
+		c, serial, err := dial(firstCA, firstKey)
+		agenttest.Do(t, err)
+		return stored(c) && serial == 2
+	})
+	if h := r.Receivers()[0].Health; h != "" {
+		t.Errorf("health: %s", h)
+	}
+
+	nextCA, nextKey := certificateOf(t, 11)
+	place("ca", nextCA)
+	agenttest.Await(t, "clients of the new authority are taken", tick.C, func() bool {
+		c, _, err := dial(nextCA, nextKey)
+		return err == nil && stored(c)
+	})
+	if c, _, err := dial(firstCA, firstKey); err == nil && stored(c) {
+		t.Error("a client of the authority before is taken")
+	}
+	if !stored(open) {
+		t.Error("a connection of before is cut")
+	}
+}

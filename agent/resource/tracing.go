@@ -1,0 +1,94 @@
+package resource
+
+import "net/url"
+
+// Tracing lists where the spans of a mesh may go, for TrafficTrace policies.
+type Tracing struct {
+	// DefaultBackend is the backend of TrafficTraces that name none; "" for none.
+	DefaultBackend string           `json:"defaultBackend,omitempty"`
+	Backends       []TracingBackend `json:"backends,omitempty"`
+}
+
+// TracingBackend is one collector of spans.
+type TracingBackend struct {
+	Name     string       `json:"name"`
+	Sampling *Decimal     `json:"sampling,omitempty" check:"percentage"` // percent of requests; all without it
+	Type     string       `json:"type"`                                  // TracingZipkin or TracingDatadog
+	Conf     *TracingConf `json:"conf,omitempty"`
+}
+
+// TracingConf is the conf of a backend: URL to SharedSpanContext of Zipkin, the others of Datadog.
+type TracingConf struct {
+	URL               string `json:"url,omitempty"` // of the API
+	TraceID128Bit     *bool  `json:"traceId128bit,omitempty"`
+	APIVersion        string `json:"apiVersion,omitempty"`        // "" for httpJson
+	SharedSpanContext *bool  `json:"sharedSpanContext,omitempty"` // true when there is none
+
+	Address      string `json:"address,omitempty"`
+	Port         uint32 `json:"port,omitempty"`
+	SplitService *bool  `json:"splitService,omitempty"`
+}
+
+// Types of tracing backends.
+const (
+	TracingZipkin  = "zipkin"
+	TracingDatadog = "datadog"
+)
+
+// Backend returns the backend of that name, or nil.
+func (t *Tracing) Backend(name string) *TracingBackend {
+	if t == nil || name == "" {
+		return nil
+	}
+	for i := range t.Backends {
+		if t.Backends[i].Name == name {
+			return &t.Backends[i]
+		}
+	}
+	return nil
+}
+
+func (t *Tracing) validate(v *Validator) {
+	seen := make(map[string]int, len(t.Backends))
+	for i := range t.Backends {
+		b, v := &t.Backends[i], v.Field("backends").Index(i)
+		if first, ok := seen[b.Name]; ok {
+			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", quote(b.Name), first)
+		} else if b.Name == "" {
+			v.Field("name").Faultf("the name is missing")
+		} else {
+			seen[b.Name] = i
+		}
+		if v.Field("type").OneOf(b.Type, TracingZipkin, TracingDatadog) {
+			b.validateConf(v.Field("conf"))
+		}
+	}
+	if _, ok := seen[t.DefaultBackend]; t.DefaultBackend != "" && !ok {
+		v.Field("defaultBackend").Faultf("there is no backend %s: give the name of one of the backends", quote(t.DefaultBackend))
+	}
+}
+
+func (b *TracingBackend) validateConf(v *Validator) {
+	c := b.Conf
+	if c == nil {
+		c = &TracingConf{}
+	}
+	if b.Type == TracingDatadog {
+		v.Field("address").Host(c.Address)
+		v.Field("port").Port(c.Port)
+		for field, set := range map[string]bool{"url": c.URL != "", "traceId128bit": c.TraceID128Bit != nil, "apiVersion": c.APIVersion != "", "sharedSpanContext": c.SharedSpanContext != nil} {
+			v.unset(set, field, "a Datadog agent has address and port: remove it, or set type to %s", TracingZipkin)
+		}
+		return
+	}
+	switch u, err := url.Parse(c.URL); {
+	case c.URL == "":
+		v.Field("url").Faultf("the URL of the collector is missing, such as http://zipkin:9411/api/v2/spans")
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		v.Field("url").Faultf("it is not a URL of http or https with a host: write for example http://zipkin:9411/api/v2/spans")
+	}
+	v.Field("apiVersion").optional(c.APIVersion, "httpJson", "httpProto")
+	for field, set := range map[string]bool{"address": c.Address != "", "port": c.Port != 0, "splitService": c.SplitService != nil} {
+		v.unset(set, field, "a Zipkin collector has a url: remove it, or set type to %s", TracingDatadog)
+	}
+}

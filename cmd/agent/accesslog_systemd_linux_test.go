@@ -1,0 +1,206 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+)
+
+// systemdProgram is where Debian and Fedora have it.
+const systemdProgram = "/usr/lib/systemd/systemd"
+
+// bootScript makes a systemd that knows the units of one directory alone the first process of namespaces of its own. It has
+// a /run of its own, and of the control groups the subtree of a new one.
+const bootScript = `set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs /run
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+	mount -t cgroup2 cgroup2 /sys/fs/cgroup
+else
+	mount -t tmpfs tmpfs /sys/fs/cgroup
+	mkdir /sys/fs/cgroup/systemd
+	mount -t cgroup -o none,name=systemd,xattr systemd /sys/fs/cgroup/systemd
+fi
+exec ` + systemdProgram + ` --system --unit=default.target
+`
+
+// supervise starts the agent as a service of a systemd of the test's own.
+func (w *logging) supervise(settings string) {
+	w.t.Helper()
+	for _, path := range []string{systemdProgram, "/usr/bin/unshare"} {
+		if _, err := os.Stat(path); err != nil {
+			w.t.Skipf("skipped: %v", err)
+		}
+	}
+	if out, err := exec.Command("unshare", append(namespaces(), "mount", "-t", "tmpfs", "tmpfs", "/run")...).CombinedOutput(); err != nil {
+		w.t.Skipf("skipped: there are no namespaces to run a systemd in: %v %s", err, out)
+	}
+	var version int
+	if out, err := exec.Command(systemdProgram, "--version").Output(); err != nil {
+		w.t.Skipf("skipped: %v", err)
+	} else if _, err := fmt.Sscanf(string(out), "systemd %d", &version); err != nil || version < 248 {
+		w.t.Skipf("skipped: the agent uses systemd from version 248: %.40q", out)
+	}
+	group := ""
+	for _, root := range []string{"/sys/fs/cgroup/systemd", "/sys/fs/cgroup"} {
+		if _, err := os.Stat(root + "/cgroup.procs"); err == nil {
+			group = filepath.Join(root, "nearside-test-"+strconv.Itoa(os.Getpid()))
+			break
+		}
+	}
+	if err := os.Mkdir(group, 0o755); err != nil {
+		w.t.Skipf("skipped: no control group can be made: %v", err)
+	}
+	self, err := exec.LookPath("nearside")
+	agenttest.Do(w.t, err)
+	agenttest.Do(w.t, os.Mkdir(w.dir+"/units", 0o755))
+	agenttest.Write(w.t, w.dir+"/units/default.target", "[Unit]\nDefaultDependencies=no\nWants=nearside.service\n")
+	agenttest.Write(w.t, w.dir+"/units/nearside.service", fmt.Sprintf(`[Unit]
+DefaultDependencies=no
+StartLimitIntervalSec=0
+[Service]
+Type=notify
+ExecStart=%s %s
+Restart=always
+RestartSec=2
+StandardOutput=append:%[3]s/agent.log
+StandardError=append:%[3]s/agent.log
+%[4]s
+`, self, `"`+strings.Join(w.args(), `" "`)+`"`, w.dir, settings))
+	agenttest.Write(w.t, w.dir+"/boot", bootScript)
+	cmd := exec.Command("/bin/sh", "-c", `echo $$ > "$0"/cgroup.procs; exec unshare `+strings.Join(namespaces(), " ")+` /bin/sh "$1"`, group, w.dir+"/boot")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "SYSTEMD_UNIT_PATH=" + w.dir + "/units", "SYSTEMD_LOG_TARGET=console", "container=test"}
+	cmd.Stdout, cmd.Stderr = w.said, w.said
+	agenttest.Do(w.t, cmd.Start())
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if w.t.Failed() {
+			b, _ := os.ReadFile(w.dir + "/agent.log")
+			w.t.Logf("the agent's log:\n%s", b)
+		}
+		w.await("the control groups are empty", func() bool { return removeGroups(group) == nil })
+	})
+	w.awaitService(0)
+}
+
+// namespaces are arguments of unshare(1).
+func namespaces() []string {
+	return []string{"--pid", "--fork", "--mount", "--mount-proc", "--cgroup", "--uts", "--ipc", "--kill-child=KILL"}
+}
+
+// removeGroups removes a control group with those below it, which no process is in any more.
+func removeGroups(path string) error {
+	entries, err := os.ReadDir(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeGroups(filepath.Join(path, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Remove(path)
+}
+
+// processes are those that run a command of the program on the directory of the test.
+func (w *logging) processes(command string) (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		line, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == command && strings.Contains(string(line), w.dir) {
+			if pid, err := strconv.Atoi(e.Name()); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// awaitService waits until an agent answers that is not the one of a pid, and returns its pid.
+func (w *logging) awaitService(before int) (pid int) {
+	w.t.Helper()
+	w.await("the service answers", func() bool {
+		pids := w.processes("run")
+		if len(pids) != 1 || pids[0] == before {
+			return false
+		}
+		pid = pids[0]
+		h, err := w.api().Ready(w.t.Context())
+		return err == nil && h.Status == "ok"
+	})
+	return pid
+}
+
+// TestAccessLogUnderSystemd has a real systemd restart the agent, at its end and when it is killed, with all processes of the unit:
+// systemd holds the FIFOs for the 2 s in between, the Envoy serves on, and each line is in the file once.
+func TestAccessLogUnderSystemd(t *testing.T) {
+	w := newLogging(t)
+	w.log(w.file("web.log"))
+	w.supervise("KillMode=control-group\nFileDescriptorStoreMax=100\nFileDescriptorStorePreserve=restart")
+	w.startEnvoy()
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	s, err := w.api().Status(t.Context())
+	agenttest.Do(t, err)
+	if len(s.Holders) != 1 || s.Holders["systemd"] != 1 || len(w.processes("hold")) != 0 {
+		t.Fatalf("held by %v, processes that hold: %v", s.Holders, w.processes("hold"))
+	}
+	pid := w.awaitService(0)
+	stop := w.load("a", 1500)
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		w.more(300)
+		agenttest.Do(t, syscall.Kill(pid, signal))
+		w.await("the agent is away", func() bool { return len(w.processes("run")) == 0 })
+		w.more(1500)
+		pid = w.awaitService(pid)
+		t.Logf("%v: the next agent has the pid %d", signal, pid)
+	}
+	w.more(300)
+	w.exactlyOnce("web.log", "a", 1, stop())
+	if lost := w.gauge("filesystem.write_failed"); lost > 0 {
+		t.Errorf("%d writes of Envoy have failed", lost)
+	}
+	s, err = w.api().Status(t.Context())
+	agenttest.Do(t, err)
+	if s.Holders["systemd"] != 1 {
+		t.Errorf("held by %v", s.Holders)
+	}
+}
+
+// TestAccessLogWithoutADescriptorStore: a unit without a place for descriptors has the process hold them, and both the status and the log
+// say so.
+func TestAccessLogWithoutADescriptorStore(t *testing.T) {
+	w := newLogging(t)
+	w.log(w.file("web.log"))
+	w.supervise("KillMode=process")
+	w.startEnvoy()
+	w.inSync(logsTo("/run/access/nearside-default.web-"))
+	s, err := w.api().Status(t.Context())
+	agenttest.Do(t, err)
+	text := fmt.Sprint(s.Holders)
+	if !strings.Contains(text, "nearside hold (pid ") || !strings.Contains(text, "since systemd takes no more") {
+		t.Errorf("held by %s", text)
+	}
+	log, err := os.ReadFile(w.dir + "/agent.log")
+	agenttest.Do(t, err)
+	if strings.Count(string(log), "Set FileDescriptorStoreMax=") != 1 {
+		t.Error("the log does not say it once")
+	}
+	pid := w.awaitService(0)
+	stop := w.load("a", 1500)
+	w.more(300)
+	agenttest.Do(t, syscall.Kill(pid, syscall.SIGKILL))
+	w.more(1500)
+	w.awaitService(pid)
+	w.more(300)
+	w.exactlyOnce("web.log", "a", 1, stop())
+}

@@ -1,0 +1,423 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/intercept"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+// restartsVariable is how often TestDNSOverRestarts restarts the agent; see "make dns-restarts".
+const restartsVariable = "DNS_RESTARTS"
+
+const (
+	realServerAddr = "10.1.2.53"
+	realAddr       = "203.0.113.7" // of real.example, which the real server knows
+)
+
+// dnsNode is a network namespace with a real name server and an agent whose resolver names are redirected to.
+type dnsNode struct {
+	t        *testing.T
+	ns, dir  string
+	agentsNS string // of the agent; ns, unless ns is that of a pod
+	nsenter  string
+	vip      string // of api.mesh
+	agent    *daemon
+	held     int // the process that holds the sockets, which the agent has started
+	set      []string
+}
+
+// newDNSNode makes one, in which the agent runs already and nothing is redirected.
+func newDNSNode(t *testing.T, pod bool) *dnsNode {
+	t.Helper()
+	p := &dnsNode{t: t, ns: netNamespace(t), dir: quickTemp(t)}
+	p.agentsNS = p.ns
+	if pod {
+		p.agentsNS = netNamespace(t)
+	}
+	for _, tool := range []string{"nsenter", "unshare", "ip", "nft", "getent"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("skipped: %s is not on PATH (Debian: apt-get install util-linux iproute2 nftables)", tool)
+		}
+	}
+	p.nsenter, _ = exec.LookPath("nsenter")
+	pods := p.ns
+	for _, p.ns = range map[string]string{p.agentsNS: p.agentsNS, pods: pods} {
+		p.must("sh", "-c", "ip link set lo up && ip addr add 10.1.2.3/32 dev lo && ip addr add "+realServerAddr+"/32 dev lo && ip route add default dev lo src 10.1.2.3")
+		p.realServer()
+	}
+	p.ns = pods
+	agenttest.Do(t, os.Mkdir(filepath.Join(p.dir, "resources"), 0o755))
+	agenttest.Write(t, filepath.Join(p.dir, "resources", "mesh.yaml"), "{type: Mesh, name: default}\n---\n"+
+		"{type: Dataplane, mesh: default, name: api, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: api}}]}}\n")
+	p.set = []string{"dns.listen=127.0.0.1:15053", "dns.upstreams=" + realServerAddr}
+	p.start()
+	p.awaitHolder()
+	t.Cleanup(func() { _ = syscall.Kill(p.held, syscall.SIGTERM) })
+	_, out, _ := p.agent.nearside("", "dns", "table", "-o", "json")
+	if m := regexp.MustCompile(`240\.\d+\.\d+\.\d+`).FindString(out); m != "" {
+		p.vip = m
+	} else {
+		t.Fatalf("no address of api.mesh: %s", out)
+	}
+	return p
+}
+
+// realServer serves real.example on port 53 until the test ends.
+func (p *dnsNode) realServer() {
+	table, errs := dns.NewTable(dns.TableOptions{Suffixes: []string{"mesh", "example", "invalid"}, TTL: 1},
+		[]dns.Host{{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(realAddr)}}})
+	agenttest.Do(p.t, errs...)
+	s := dns.NewServer(dns.ServerOptions{})
+	s.Swap(dns.NewAnswers(table, nil))
+	var socks dns.Sockets
+	p.within(func() error {
+		return socks.Complete(p.t.Context(), netip.MustParseAddrPort(realServerAddr+":53"), 1)
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.ServeUDP(ctx, socks.UDP[0]) })
+	wg.Go(func() { _ = s.ServeTCP(ctx, socks.TCP[0]) })
+	p.t.Cleanup(func() { stop(); wg.Wait() })
+}
+
+// within runs f on a thread in the namespace.
+func (p *dnsNode) within(f func() error) {
+	p.t.Helper()
+	n, err := intercept.OpenNamespace(p.ns)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer n.Close()
+	agenttest.Do(p.t, n.Do(f))
+}
+
+func (p *dnsNode) must(args ...string) string {
+	p.t.Helper()
+	out, err := exec.Command(p.nsenter, append([]string{"--net=" + p.ns}, args...)...).CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("%v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// command is a program in the namespace with a resolv.conf of its own.
+func (p *dnsNode) command(options string, args ...string) *exec.Cmd {
+	p.t.Helper()
+	conf := filepath.Join(p.t.TempDir(), "resolv.conf")
+	agenttest.Write(p.t, conf, "nameserver "+realServerAddr+"\n"+options)
+	return exec.Command(p.nsenter, append([]string{"--net=" + p.ns, "unshare", "-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}, args...)...)
+}
+
+func (p *dnsNode) output(options string, args ...string) string {
+	p.t.Helper()
+	out, err := p.command(options, args...).CombinedOutput()
+	if err != nil {
+		return string(out) + err.Error()
+	}
+	return string(out)
+}
+
+func (p *dnsNode) start() {
+	p.t.Helper()
+	p.agent = launch(p.t, p.dir, func(c *exec.Cmd) {
+		c.Args = append([]string{p.nsenter, "--net=" + p.agentsNS}, c.Args...)
+		c.Path = p.nsenter
+	}, p.set...)
+	p.agent.says("the agent is ready")
+}
+
+func (p *dnsNode) intercepted(want int, args ...string) string {
+	p.t.Helper()
+	code, out, errs := runMain(append(append([]string{"intercept"}, args...), "--netns", p.ns, "--socket", p.agent.socket())...)
+	if code != want {
+		p.t.Errorf("intercept %v: exit code %d, want %d: %s%s", args, code, want, out, errs)
+	}
+	return out
+}
+
+var holderPID = regexp.MustCompile(`nearside hold \(pid (\d+)\)`)
+
+// holder returns the process that holds the sockets; 0 where there is none.
+func (p *dnsNode) holder() int {
+	_, out, _ := p.agent.nearside("", "status")
+	m := holderPID.FindStringSubmatch(out)
+	if m == nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(m[1])
+	return pid
+}
+
+// awaitHolder waits until somebody holds the sockets.
+func (p *dnsNode) awaitHolder() {
+	p.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(patience); ; <-tick.C {
+		if pid := p.holder(); pid > 0 {
+			p.held = pid
+			return
+		}
+		if time.Now().After(late) {
+			_, out, _ := p.agent.nearside("", "status")
+			p.t.Fatalf("nobody holds the sockets: %s", out)
+		}
+	}
+}
+
+// lookups are processes that look names up.
+type lookups struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.Closer
+	beat  chan struct{} // one slot: told each half second
+	last  string        // line
+	over  chan struct{}
+}
+
+type lookedUp struct {
+	Asked, Failed, OverASecond int
+	Slowest                    float64
+	Faults                     []string
+}
+
+// look starts a process that looks names up, so many times a second, and waits until it does. Names have the form NAME=ADDRESS.
+func (p *dnsNode) look(options string, rate int, names ...string) *lookups {
+	p.t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		p.t.Skip("skipped: python3 is not on PATH")
+	}
+	script, err := filepath.Abs("testdata/lookups.py")
+	agenttest.Do(p.t, err)
+	l := &lookups{t: p.t, cmd: p.command(options, append([]string{python, script, strconv.Itoa(rate)}, names...)...), beat: make(chan struct{}, 1), over: make(chan struct{})}
+	out, err := l.cmd.StdoutPipe()
+	agenttest.Do(p.t, err)
+	l.cmd.Stderr = os.Stderr
+	l.stdin, err = l.cmd.StdinPipe()
+	agenttest.Do(p.t, err, l.cmd.Start())
+	go func() {
+		defer close(l.over)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			l.last = lines.Text()
+			select {
+			case l.beat <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	p.t.Cleanup(func() { _ = l.cmd.Process.Kill(); <-l.over })
+	l.goOn()
+	return l
+}
+
+// goOn waits until look-ups have gone on for about half a second.
+func (l *lookups) goOn() {
+	l.t.Helper()
+	select {
+	case <-l.beat:
+	default:
+	}
+	select {
+	case <-l.beat:
+	case <-l.over:
+		l.t.Fatal("the look-ups have ended")
+	case <-time.After(patience):
+		l.t.Fatal("no look-up ends any more")
+	}
+}
+
+// end ends the process, and returns what came of it.
+func (l *lookups) end() (out lookedUp) {
+	l.t.Helper()
+	_ = l.stdin.Close()
+	<-l.over
+	agenttest.Do(l.t, l.cmd.Wait(), json.Unmarshal([]byte(l.last), &out))
+	return out
+}
+
+// TestDNSOverRestarts: programs that know nothing of the agent look names up 200 times a second, and none fails while it is restarted
+// and killed, in its own network namespace and in that of a pod.
+func TestDNSOverRestarts(t *testing.T) {
+	restarts := 5
+	if n, err := strconv.Atoi(os.Getenv(restartsVariable)); err == nil {
+		restarts = n
+	}
+	t.Run("own", func(t *testing.T) { testRestarts(t, false, restarts) })
+	t.Run("pod", func(t *testing.T) { testRestarts(t, true, restarts) })
+}
+
+func testRestarts(t *testing.T, pod bool, restarts int) {
+	p := newDNSNode(t, pod)
+	rules := p.must("nft", "list", "ruleset")
+	p.intercepted(exitOK, "install")
+	held := p.held
+	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !pod && !strings.Contains(out, "ok   dns-sockets: nearside hold (pid ") {
+		t.Errorf("check: %s", out)
+	}
+	names := []string{"api.mesh=" + p.vip, "real.example=" + realAddr}
+	clients := map[string][]*lookups{"udp": {p.look("", 60, names...), p.look("", 60, names...), p.look("options single-request\n", 50, names...)},
+		"tcp": {p.look("options use-vc\n", 30, names...)}}
+	began, away := time.Now(), time.Duration(0)
+	for i := range restarts {
+		sig := syscall.SIGTERM
+		if i%5 == 4 {
+			sig = syscall.SIGKILL
+		}
+		stopped := time.Now()
+		if code := p.agent.end(sig); sig == syscall.SIGTERM && code != 0 {
+			t.Errorf("restart %d: exit code %d", i, code)
+		}
+		p.start()
+		away = max(away, time.Since(stopped))
+		p.agent.says("state=active")
+		if out := p.output("", "getent", "ahostsv4", "api.mesh"); !strings.HasPrefix(out, p.vip) {
+			t.Errorf("restart %d: getent: %s", i, out)
+		}
+		clients["udp"][0].goOn()
+	}
+	took := time.Since(began)
+	total := 0
+	for network, list := range clients {
+		for _, l := range list {
+			got := l.end()
+			total += got.Asked
+			t.Logf("%s: %+v", network, got)
+			if got.Failed > 0 || got.Asked == 0 {
+				t.Errorf("%s: %d of %d look-ups failed: %s", network, got.Failed, got.Asked, strings.Join(got.Faults, "; "))
+			}
+		}
+	}
+	t.Logf("%d restarts in %v, the longest absence %v, %d look-ups, %.0f a second", restarts, took.Round(time.Millisecond), away.Round(time.Millisecond), total, float64(total)/took.Seconds())
+	if p.awaitHolder(); p.held != held {
+		t.Errorf("held by pid %d, and by %d in the beginning", p.held, held)
+	}
+	p.intercepted(exitOK, "uninstall")
+	p.agent.says("interception was uninstalled")
+	if got := p.must("nft", "list", "ruleset"); got != rules {
+		t.Errorf("uninstall left behind: %s", got)
+	}
+	if out := p.output("", "getent", "ahostsv4", "api.mesh"); strings.Contains(out, p.vip) {
+		t.Errorf("after uninstall: %s", out)
+	}
+	if out := p.output("", "getent", "ahostsv4", "real.example"); !strings.HasPrefix(out, realAddr) {
+		t.Errorf("after uninstall: %s", out)
+	}
+}
+
+// TestDNSWithoutAHolder: where nobody holds the sockets, a planned stop sends names to the real servers before the sockets are closed, and
+// after a kill they are asked again within 3 s.
+func TestDNSWithoutAHolder(t *testing.T) {
+	p := newDNSNode(t, false)
+	// Somebody has the lock of the holder: no other one serves.
+	agenttest.Do(t, syscall.Kill(p.held, syscall.SIGKILL))
+	lock, err := os.OpenFile(filepath.Join(p.dir, "run", "hold.lock"), os.O_RDWR, 0)
+	agenttest.Do(t, err)
+	defer lock.Close()
+	agenttest.Do(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // once that one has ended
+	p.agent.end(syscall.SIGTERM)
+	p.start()
+	p.intercepted(exitOK, "install")
+	if _, out, _ := p.agent.nearside("", "status"); !strings.Contains(out, "its sockets are held by nobody while the agent is away") {
+		t.Errorf("status: %s", out)
+	}
+	if out := p.output("", "nearside", "check", "--socket", p.agent.socket()); !strings.Contains(out, "WARN dns-sockets: nobody holds") {
+		t.Errorf("check: %s", out)
+	}
+	if out := p.output("", "getent", "ahostsv4", "api.mesh"); !strings.HasPrefix(out, p.vip) {
+		t.Fatalf("getent: %s", out)
+	}
+	l := p.look("", 100, "real.example="+realAddr)
+	for range 2 {
+		p.agent.end(syscall.SIGTERM)
+		if out := p.must("nft", "list", "set", "inet", "nearside", "live"); strings.Contains(out, "elements") {
+			t.Errorf("the redirection outlives an agent that was stopped: %s", out)
+		}
+		l.goOn()
+		p.start()
+		p.agent.says("state=active")
+		l.goOn()
+	}
+	if got := l.end(); got.Failed > 0 || got.OverASecond > 0 {
+		t.Errorf("planned stops: %+v", got)
+	}
+	killed := time.Now()
+	p.agent.end(syscall.SIGKILL)
+	for asked := false; !asked; {
+		p.within(func() error {
+			m, _, err := (&mdns.Client{Timeout: 100 * time.Millisecond}).Exchange(new(mdns.Msg).SetQuestion("real.example.", mdns.TypeA), realServerAddr+":53")
+			asked = err == nil && len(m.Answer) == 1
+			return nil
+		})
+		if time.Since(killed) > 3*time.Second {
+			t.Fatal("the real server is not asked again")
+		}
+	}
+	t.Logf("the real server answered %v after the kill", time.Since(killed).Round(time.Millisecond))
+}
+
+// TestDNSPrograms: unchanged programs of two libcs find names of the mesh, over UDP and TCP.
+func TestDNSPrograms(t *testing.T) {
+	p := newDNSNode(t, false)
+	p.intercepted(exitOK, "install")
+	for _, options := range []string{"", "options use-vc\n"} {
+		for name, want := range map[string]string{"api.mesh": p.vip, "real.example": realAddr} {
+			if out := p.output(options, "getent", "hosts", name); !strings.HasPrefix(out, want) {
+				t.Errorf("getent hosts %s with %q: %s", name, options, out)
+			}
+			if out := p.output(options, "getent", "ahosts", name); !strings.HasPrefix(out, want) {
+				t.Errorf("getent ahosts %s with %q: %s", name, options, out)
+			}
+		}
+	}
+	t.Run("curl", func(t *testing.T) {
+		if _, err := exec.LookPath("curl"); err != nil {
+			t.Skip("skipped: curl is not on PATH")
+		}
+		p.must("ip", "addr", "add", p.vip+"/32", "dev", "lo")
+		var l net.Listener
+		p.within(func() (err error) { l, err = net.Listen("tcp", p.vip+":8080"); return err })
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Host) }), ReadHeaderTimeout: patience}
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Serve(l) }()
+		defer func() { _ = s.Close(); <-done }()
+		if out := p.output("", "curl", "-sS", "--noproxy", "*", "http://api.mesh:8080/"); out != "hello api.mesh:8080" {
+			t.Errorf("curl: %s", out)
+		}
+	})
+	t.Run("musl", func(t *testing.T) {
+		musl, err := exec.LookPath("musl-gcc")
+		if err != nil {
+			t.Skip("skipped: musl-gcc is not on PATH (Debian: apt-get install musl-tools)")
+		}
+		bin := filepath.Join(t.TempDir(), "resolve")
+		if out, err := exec.Command(musl, "-static", "-o", bin, "testdata/resolve.c").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for name, want := range map[string]string{"api.mesh": p.vip, "real.example": realAddr} {
+			if out := p.output("", bin, name); strings.TrimSpace(out) != want {
+				t.Errorf("musl: %s is %s, want %s", name, out, want)
+			}
+		}
+	})
+}

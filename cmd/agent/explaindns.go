@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/offline"
+)
+
+func (a *app) explainDNSCommand() *cobra.Command {
+	var files fileFlags
+	var q client.DNSQuestion
+	var ndots int
+	cmd := &cobra.Command{
+		Use:   "dns NAME [--dataplane NAME]",
+		Short: "Say why a name resolves as it does",
+		Long: `Follows a name through the resolver of the agent: the names that a client asks for, one after the other, with the search list and
+ndots of its resolv.conf (without --search and --ndots those of the agent's), and what becomes of each: who has it and because of
+what, who else wants it and why he does not have it, or that it is below a suffix of the meshes and does not exist, or that upstreams
+are asked.
+
+With --dataplane it is said what the workload of this dataplane is told, and whether its proxy leads from the address to the
+service.
+
+The exit code is 0 when the name resolves or upstreams are asked, and 2 when there is no such name or it has no address. With -f
+the answer is computed from these resources alone, all their meshes, without any agent and by the same code; the zone is then
+NEARSIDE_NODE_ZONE, and NEARSIDE_DNS_REACHABLEONLY=true stands for dns.reachableOnly.`,
+		Example: `  nearside explain dns backend.mesh
+  nearside explain dns backend --dataplane web --search default.svc.cluster.local,mesh --ndots 5
+  nearside explain dns backend.svc.mesh.local --dataplane web -f resources/ -o json`,
+		Args: args(1, 1, "NAME"),
+	}
+	a.meshFlag(cmd)
+	files.add(cmd, "compute offline from these resources")
+	cmd.Flags().StringVar(&q.Dataplane, "dataplane", "", "name of the dataplane whose workload asks")
+	cmd.Flags().StringSliceVar(&q.Search, "search", nil, "search list of the client")
+	cmd.Flags().IntVar(&ndots, "ndots", 1, "dots from which on the client tries a name as it is first")
+	a.completeDataplanes(cmd, "dataplane")
+	format := outputFlag(cmd, "text", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q.Name, q.Mesh = args[0], a.mesh
+		if cmd.Flags().Changed("ndots") {
+			q.Ndots = &ndots
+		}
+		x, err := answer(a, &files, func() (*client.DNSExplanation, error) {
+			return a.client().ExplainDNS(cmd.Context(), q)
+		}, func(o *offline.Offline, zone string) (*client.DNSExplanation, []string, error) {
+			x, err := o.ExplainDNS(zone, q)
+			return x, nil, err
+		})
+		return show(a, *format, a.dnsText, func(x *client.DNSExplanation) bool {
+			return x.Verdict != client.DNSResolves && x.Verdict != client.DNSForwarded
+		})(x, nameError(err))
+	}
+	return cmd
+}
+
+// nameError is [flowError] for a question whose name is an argument.
+func nameError(err error) error {
+	err = flowError(err)
+	if u, ok := err.(*exitError); ok && strings.HasPrefix(u.Error(), "--name: ") {
+		return usagef("%s", strings.TrimPrefix(u.Error(), "--name: "))
+	}
+	return err
+}
+
+// dnsText writes why a name resolves as it does for people.
+func (a *app) dnsText(x *client.DNSExplanation) error {
+	w, c := a.stdout, &x.Client
+	printf(w, "%s: %s\n", x.Verdict, x.Reason)
+	if c.Dataplane != nil {
+		sees := "all names"
+		if !c.All {
+			sees = "the names of services that the dataplane reaches"
+		}
+		asks := ""
+		if c.Address != "" {
+			asks = " asks from " + c.Address + " and"
+		}
+		printf(w, "  client     %s%s is told %s, with %s addresses\n", c.Dataplane.String(), asks, sees, strings.Join(c.Families, " and "))
+	}
+	if c.Note != "" {
+		printf(w, "             %s\n", c.Note)
+	}
+	if len(c.Search) > 0 {
+		printf(w, "  search     %s, ndots %d\n", strings.Join(c.Search, " "), c.Ndots)
+	}
+	for i := range x.Steps {
+		s := &x.Steps[i]
+		printf(w, "  asks for   %s -> %s: %s\n", s.Name, s.Outcome, s.Reason)
+		for _, r := range s.Records {
+			printf(w, "             %s %s\n", r.Type, r.Data)
+		}
+		if s.Owner != nil {
+			for _, o := range s.Owner.Contested {
+				printf(w, "             not for %s: %s\n", claimant(o), o.Why)
+			}
+		}
+		if r := s.Reachable; r != nil {
+			leads := "its proxy leads there"
+			if !r.Reachable {
+				leads = "its proxy does not lead there"
+			}
+			printf(w, "             %s\n", fmt.Sprintf("%s: %s", leads, r.Reason))
+		}
+	}
+	return nil
+}

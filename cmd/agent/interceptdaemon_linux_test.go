@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+)
+
+// TestInterceptionByTheAgent has an unchanged program find a name of the mesh, while there is an agent.
+func TestInterceptionByTheAgent(t *testing.T) {
+	ns := netNamespace(t)
+	nsenter, err := exec.LookPath("nsenter")
+	if err != nil {
+		t.Skip("skipped: nsenter is not on PATH (Debian: apt-get install util-linux)")
+	}
+	inside := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command(nsenter, append([]string{"--net=" + ns}, args...)...).CombinedOutput()
+		if err != nil {
+			return string(out) + err.Error()
+		}
+		return string(out)
+	}
+	if out := inside("sh", "-c", "ip link set lo up && ip addr add 10.1.2.3/32 dev lo && ip route add default dev lo src 10.1.2.3"); out != "" {
+		t.Fatal(out)
+	}
+	dir := quickTemp(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	agenttest.Write(t, filepath.Join(dir, "resources", "mesh.yaml"), "{type: Mesh, name: default}\n---\n"+
+		"{type: Dataplane, mesh: default, name: api, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: api}}]}}\n")
+	d := launch(t, dir, func(c *exec.Cmd) {
+		c.Args = append([]string{nsenter, "--net=" + ns}, c.Args...)
+		c.Path = nsenter
+	}, "dns.listen=127.0.0.1:15053", "dns.upstreams=192.0.2.1")
+	d.says("the agent is ready")
+	at := []string{"--netns", ns, "--socket", d.socket()}
+	intercepted := func(want int, args ...string) string {
+		t.Helper()
+		code, out, errs := runMain(append(append([]string{"intercept"}, args...), at...)...)
+		if code != want {
+			t.Errorf("intercept %v: exit code %d, want %d: %s%s", args, code, want, out, errs)
+		}
+		return out
+	}
+	if out := intercepted(exitOK, "install"); !strings.Contains(out, "active   IPv4,IPv6") {
+		t.Errorf("install: %s", out)
+	}
+	if out := inside("getent", "ahostsv4", "api.mesh"); !strings.HasPrefix(out, "240.") {
+		t.Errorf("getent: %s", out)
+	}
+	if _, out, _ := d.nearside("", "check"); !strings.Contains(out, "ok   interception: 1 redirection is kept alive") || !strings.Contains(out, "ok   capabilities: 1 redirection") {
+		t.Errorf("check: %s", out)
+	}
+	if out, err := exec.Command("curl", "-sS", "--unix-socket", d.socket(), "http://agent/metrics").Output(); err != nil || !strings.Contains(string(out), `nearside_dns_interceptions{state="active"} 1`) {
+		t.Errorf("metrics: %v", err)
+	}
+	if code := d.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("the agent ended with %d", code)
+	}
+	for late := time.Now().Add(patience); strings.Contains(inside("nft", "list", "set", "inet", "nearside", "live"), "elements"); {
+		if time.Now().After(late) { // somebody holds the sockets for the next agent
+			t.Fatal("the redirection outlives an agent that was stopped")
+		}
+	}
+	intercepted(exitNo, "status")
+	intercepted(exitOK, "uninstall")
+	if out := inside("nft", "list", "ruleset"); out != "" {
+		t.Errorf("left behind: %s", out)
+	}
+}

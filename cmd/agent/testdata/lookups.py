@@ -1,0 +1,35 @@
+# Looks names up with the resolver of the system's libc, so many times a second, until its standard input ends. Prints a line each half
+# second, and at the end what came of it.
+import json, socket, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+rate, names = float(sys.argv[1]), [n.split("=") for n in sys.argv[2:]]
+lock, stop = threading.Lock(), threading.Event()
+asked, slowest, slow, faults = 0, 0.0, 0, []
+
+
+def look(name, want):
+    global asked, slowest, slow
+    began = time.monotonic()
+    try:
+        found = {a[4][0] for a in socket.getaddrinfo(name, None, socket.AF_UNSPEC, socket.SOCK_STREAM)}
+        fault = None if want in found else "%s is %s" % (name, sorted(found))
+    except OSError as e:
+        fault = "%s: %s" % (name, e)
+    took = time.monotonic() - began
+    with lock:
+        asked, slowest, slow = asked + 1, max(slowest, took), slow + (took > 1)
+        if fault:
+            faults.append("%s after %.3f s at %.3f" % (fault, took, time.time()))
+
+
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+with ThreadPoolExecutor(400) as pool:
+    due, i = time.monotonic(), 0
+    while not stop.is_set():
+        pool.submit(look, *names[i % len(names)])
+        due, i = due + 1 / rate, i + 1
+        if i % (rate // 2) == 0:
+            print("going on", flush=True)
+        time.sleep(max(0, due - time.monotonic()))
+print(json.dumps({"asked": asked, "failed": len(faults), "slowest": slowest, "overASecond": slow, "faults": faults[:5]}))

@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func manySaved(b *testing.B, n int) []Op {
+	var saved []Op
+	for i := range n {
+		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart), Writer{byte(i), byte(i >> 8)}, false, "application/json", []byte(strings.Repeat("x", 650)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		saved = append(saved, recordOp(r))
+	}
+	return saved
+}
+
+// BenchmarkLoad is a start with 100,000 records of 730 bytes on disk. The heap holds the records once, as saved does.
+func BenchmarkLoad(b *testing.B) {
+	saved := manySaved(b, 100000)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for b.Loop() {
+		e, _ := New(Config{Self: NodeID{1}, Random: rand.IntN, Limits: Limits{WriterRecords: 1 << 20}}, simStart, saved)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB-beside-records")
+		runtime.KeepAlive(e)
+	}
+}
+
+// BenchmarkReceive is a record of 1 KB that a peer pushes into a store of 100,000.
+func BenchmarkReceive(b *testing.B) {
+	e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: rand.IntN, Limits: Limits{WriterRecords: 1 << 20}}, simStart, manySaved(b, 100000))
+	for i := range 10 {
+		e.Step(simStart, PeerUp{fmt.Sprint("peer-", i), NodeID{byte(i + 2)}})
+	}
+	now, i := simStart, 0
+	body := []byte(strings.Repeat("y", 900))
+	b.ReportAllocs()
+	for b.Loop() {
+		now, i = now.Add(10*time.Millisecond), i+1
+		r, err := successor(Key{"K", "m", fmt.Sprint(i % 100000)}, nil, wall(now), Writer{byte(i)}, false, "text", body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		e.Step(now, Received{(&message{From: "peer-1", Records: []*Record{r}}).encode()})
+	}
+}

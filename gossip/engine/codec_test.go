@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"pgregory.net/rapid"
+)
+
+func sample(t testing.TB) *message {
+	t.Helper()
+	key := Key{"MeshTimeout", "default", "web"}
+	a, err := successor(key, nil, 7<<16, Writer{1}, false, "application/json", []byte(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := successor(key, a, 8<<16, Writer{2}, true, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Manifest{Node: NodeID{9}, Name: "node-9", Order: makeOrder(17, 3), Entries: []Entry{
+		{Key{"Dataplane", "default", "web-1"}, HashBody([]byte("one"))}, {Key{"Dataplane", "default", "api-1"}, HashBody(nil)}}}.seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &message{From: "node", Agreed: 5, Have: []Head{a.head(), m.head()}, Want: []Slot{a.Key.slot()}, WantBody: []BodyHash{HashBody(nil)},
+		Request: 3, Reply: 4, Last: true, Stream: true, Sums: []Sums{{Prefix: Prefix{1, 0xa << 60}, Parts: [16]uint64{1, 2, 3}}},
+		Leaves: []Leaves{{Prefix: Prefix{2, 0xab << 56}, Heads: []Head{b.head()}}, {}}, Records: []*Record{a, b}, Manifests: []*Manifest{m},
+		Bodies: [][]byte{[]byte("one"), {}}}
+}
+
+func TestMessageRoundTrip(t *testing.T) {
+	want := sample(t)
+	got, err := decodeMessage(want.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.encode(), want.encode()) {
+		t.Error("a message that was decoded is encoded otherwise")
+	}
+	got.Leaves[1].Heads, got.Bodies[1] = nil, []byte{}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+// TestUnknownFieldsAreKept: a record of a later version passes through unchanged, and what is not known is part of its digest.
+func TestUnknownFieldsAreKept(t *testing.T) {
+	r := sample(t).Records[0]
+	content, _, err := split("record", r.raw, MaxRecord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content = appendText(bytes.Clone(content), 200, "of a later version")
+	raw := appendText(appendBytes(nil, envelopeContent, content), 77, "beside it")
+	got, err := DecodeRecord(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Encoded(), raw) || got.Key != r.Key || got.digest == r.digest {
+		t.Error("fields of a later version are not kept or not in the digest")
+	}
+}
+
+func TestDecodingRefuses(t *testing.T) {
+	good := sample(t).Records[0]
+	content, _, err := split("record", good.raw, MaxRecord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	envelope := func(content []byte) []byte { return appendBytes(nil, envelopeContent, content) }
+	twice := appendText(bytes.Clone(content), recordBody, "again")
+	for name, raw := range map[string][]byte{
+		"empty":              nil,
+		"no content":         appendText(nil, envelopeSignature, "s"),
+		"field twice":        envelope(twice),
+		"fields out of turn": envelope(append(appendText(nil, recordBody, "b"), content...)),
+		"cut off":            good.raw[:len(good.raw)-3],
+		"too large":          envelope(appendText(bytes.Clone(content), 99, strings.Repeat("x", MaxRecord))),
+		"group":              envelope(protowire.AppendTag(nil, 3, protowire.StartGroupType)),
+		"no hlc":             envelope(appendText(appendText(nil, recordKind, "K"), recordName, "n")),
+		"control characters": envelope(appendFixed(appendText(appendText(nil, recordKind, "K"), recordName, "n\n"), recordHLC, 1)),
+		"tombstone and body": envelope(appendText(appendFlag(appendFixed(appendText(appendText(nil, recordKind, "K"), recordName, "n"), recordHLC, 1), recordDeleted, true), recordBody, "b")),
+	} {
+		if _, err := DecodeRecord(raw); err == nil {
+			t.Errorf("%s: decoded", name)
+		} else if strings.Contains(err.Error(), "%!") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	for _, r := range sample(f).Records {
+		f.Add(r.raw)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := DecodeRecord(b)
+		if err != nil {
+			return
+		}
+		again, err := DecodeRecord(r.Encoded())
+		if err != nil || again.Version() != r.Version() || !bytes.Equal(again.Encoded(), b) {
+			t.Errorf("a record that was decoded does not decode to itself: %v", err)
+		}
+		if w, _, rel := Merge(r, again); w.Version() != r.Version() || rel != Superseded {
+			t.Error("a record is in conflict with itself")
+		}
+	})
+}
+
+func FuzzManifest(f *testing.F) {
+	f.Add(sample(f).Manifests[0].raw)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := DecodeManifest(b)
+		if err != nil {
+			return
+		}
+		if again, err := DecodeManifest(m.Encoded()); err != nil || again.Version() != m.Version() {
+			t.Errorf("a manifest that was decoded does not decode to itself: %v", err)
+		}
+	})
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add(sample(f).encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeMessage(b)
+		if err != nil {
+			return
+		}
+		once := m.encode()
+		if m, err = decodeMessage(once); err != nil || !bytes.Equal(m.encode(), once) {
+			t.Errorf("a message that was decoded and encoded does not decode to itself: %v", err)
+		}
+	})
+}
+
+// FuzzReceive: whatever a member sends, an engine goes on.
+func FuzzReceive(f *testing.F) {
+	f.Add(sample(f).encode(), sample(f).encode())
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		e, _ := New(Config{Self: NodeID{1}, Member: "self", Random: func(n int) int { return n - 1 }}, simStart, nil)
+		e.Step(simStart, PeerUp{"node", NodeID{2}})
+		for i, data := range [][]byte{a, b, a} {
+			e.Step(simStart.Add(time.Duration(i)*time.Second), Received{bytes.Clone(data)})
+			e.Step(simStart.Add(time.Duration(i)*time.Second), Acked{"node", data, 0})
+		}
+		if e.tree.sum != rebuilt(e) {
+			t.Error("the tree is not that of the entries")
+		}
+	})
+}
+
+func TestTreeSumsWhatItHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var tr tree
+		held := map[Slot]Head{}
+		for range rapid.IntRange(0, 300).Draw(t, "changes") {
+			// Few bits, and half of them shared, so that parts divide and join.
+			n := rapid.IntRange(0, 120).Draw(t, "slot")
+			slot := sum("test", []byte{byte(n)})
+			if n%2 == 0 {
+				slot[0], slot[1], slot[2] = 1, 2, 3
+			}
+			if old, ok := held[slot]; ok {
+				tr.drop(old)
+				delete(held, slot)
+				if rapid.Bool().Draw(t, "gone") {
+					continue
+				}
+			}
+			h := Head{slot, Version{uint64(rapid.IntRange(1, 3).Draw(t, "order")), Hash{1}}}
+			tr.put(h)
+			held[slot] = h
+		}
+		// A tree that was filled in another order, and never changed, has the same sums everywhere.
+		var fresh tree
+		for _, h := range held {
+			fresh.put(h)
+		}
+		for _, p := range []Prefix{{}, {1, 0}, {2, 0x01 << 56}, {3, 0x010 << 52}, {6, 0x010203 << 40}, {7, 0x0102030 << 36}} {
+			a, an := tr.sums(p)
+			b, bn := fresh.sums(p)
+			if a != b || an != bn {
+				t.Fatalf("sums below %v differ", p)
+			}
+			if x, y := tr.at(p), fresh.at(p); !reflect.DeepEqual(x, y) && len(x)+len(y) > 0 {
+				t.Fatalf("heads below %v differ: %d, %d", p, len(x), len(y))
+			}
+		}
+		if tr.sum != fresh.sum || tr.count != len(held) || len(tr.at(Prefix{})) != len(held) {
+			t.Fatal("the sum of the tree is not that of what it holds")
+		}
+	})
+}

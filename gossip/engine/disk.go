@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Op is a change of what is on disk: a value that is set, or deleted where Value is nil.
+type Op struct {
+	Bucket string
+	Key    string // bytes, not text
+	Value  []byte
+}
+
+// Buckets. Their values are as they travel, but for conflicts, which have a head of 9 bytes, and meta.
+const (
+	bucketRecords   = "records"
+	bucketManifests = "manifests"
+	bucketBodies    = "bodies"
+	bucketConflicts = "conflicts"
+	bucketLimbo     = "limbo"
+	bucketMeta      = "meta"
+
+	metaEpoch  = "epoch"
+	metaAgreed = "agreed"
+)
+
+// Buckets lists the buckets of operations.
+func Buckets() []string {
+	return []string{bucketRecords, bucketManifests, bucketBodies, bucketConflicts, bucketLimbo, bucketMeta}
+}
+
+func (e *Engine) write(bucket, key string, value []byte) {
+	e.out.Write = append(e.out.Write, Op{bucket, key, value})
+}
+
+func putTime(t time.Time) []byte { return putNumber(uint64(max(t.UnixMilli(), 0))) }
+
+func putNumber(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+func getNumber(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// recordOp is what is written for a record that is the newest.
+func recordOp(r *Record) Op {
+	slot := r.Key.slot()
+	return Op{bucketRecords, string(slot[:]), r.raw}
+}
+
+// load takes what was saved. What cannot be read is left out and noted: peers have it too.
+func (e *Engine) load(saved []Op) {
+	var manifests []*Manifest
+	held := map[BodyHash][]byte{}
+	for _, op := range saved {
+		var err error
+		switch op.Bucket {
+		case bucketRecords:
+			var r *Record
+			if r, err = DecodeRecord(op.Value); err == nil {
+				e.setRecord(nil, r)
+			}
+		case bucketManifests:
+			var m *Manifest
+			if m, err = DecodeManifest(op.Value); err == nil {
+				manifests = append(manifests, m)
+			}
+		case bucketBodies:
+			held[HashBody(op.Value)] = op.Value
+		case bucketConflicts:
+			var c *Conflict
+			if c, err = decodeConflict(op.Value); err == nil {
+				e.conflicts.put(c)
+			}
+		case bucketLimbo:
+			var r *Record
+			if r, err = DecodeRecord(op.Value); err == nil {
+				e.limbo[r.Key.slot()] = r
+			}
+		case bucketMeta:
+			switch op.Key {
+			case metaEpoch:
+				e.own.epoch = getNumber(op.Value)
+			case metaAgreed:
+				e.agreed = time.UnixMilli(int64(getNumber(op.Value)))
+				e.agreedOn = e.agreed
+			}
+		}
+		if err != nil {
+			e.count("damaged")
+			e.note("damaged", fmt.Sprintf("a saved value of %s cannot be read and is left out: %v", op.Bucket, err))
+		}
+	}
+	slices.SortStableFunc(e.conflicts.order, func(a, b *Conflict) int { return a.Seen.Compare(b.Seen) })
+	for _, m := range manifests {
+		if e.whole(m, held) {
+			e.setManifest(nil, m, held)
+		}
+	}
+	e.out = Actions{Notes: e.out.Notes} // it is on disk
+}
+
+// whole reports whether all bodies of a manifest are there.
+func (e *Engine) whole(m *Manifest, held map[BodyHash][]byte) bool {
+	for _, x := range m.Entries {
+		if _, ok := held[x.Hash]; !ok && e.bodies[x.Hash] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// setRecord makes r the version of its key.
+func (e *Engine) setRecord(old *entry, r *Record) {
+	h := r.head()
+	if old == nil {
+		old = &entry{}
+		e.entries[h.Slot] = old
+	} else {
+		e.tree.drop(old.head)
+		e.account(old.record, -1)
+	}
+	old.head, old.record = h, r
+	e.tree.put(h)
+	e.changed = e.now
+	e.account(r, 1)
+	e.out.Write = append(e.out.Write, recordOp(r))
+	e.out.Changed = append(e.out.Changed, Change{Key: r.Key})
+}
+
+// dropRecord removes what is known of a key, without a tombstone.
+func (e *Engine) dropRecord(en *entry) {
+	e.tree.drop(en.head)
+	e.account(en.record, -1)
+	delete(e.entries, en.head.Slot)
+	e.write(bucketRecords, string(en.head.Slot[:]), nil)
+	if !en.record.Deleted {
+		e.out.Changed = append(e.out.Changed, Change{Key: en.record.Key})
+	}
+}
+
+func (e *Engine) account(r *Record, sign int) {
+	u := e.usage[r.Writer]
+	if u == nil {
+		u = &usage{}
+		e.usage[r.Writer] = u
+	}
+	u.records += sign
+	u.bytes += sign * len(r.raw)
+	e.bytes += sign * len(r.raw)
+	if r.Deleted {
+		e.tombs += sign
+	}
+	if u.records == 0 {
+		delete(e.usage, r.Writer)
+	}
+}
+
+// setManifest makes m the manifest of its node; all bodies must be in held or known.
+func (e *Engine) setManifest(old *entry, m *Manifest, held map[BodyHash][]byte) {
+	h := m.head()
+	for _, x := range m.Entries {
+		b := e.bodies[x.Hash]
+		if b == nil {
+			b = &body{data: held[x.Hash]}
+			e.bodies[x.Hash] = b
+			e.bytes += len(b.data)
+			e.write(bucketBodies, string(x.Hash[:]), b.data)
+		}
+		b.refs++
+	}
+	if old == nil {
+		old = &entry{}
+		e.entries[h.Slot] = old
+	} else {
+		e.tree.drop(old.head)
+		e.dropBodies(old.manifest)
+		e.bytes -= len(old.manifest.raw)
+	}
+	old.head, old.manifest = h, m
+	e.tree.put(h)
+	e.changed = e.now
+	e.bytes += len(m.raw)
+	e.write(bucketManifests, string(h.Slot[:]), m.raw)
+	e.out.Changed = append(e.out.Changed, Change{Node: m.Node})
+	e.live.owns(m.Node, m.Leaving, m.Forgotten)
+}
+
+func (e *Engine) dropBodies(m *Manifest) {
+	for _, x := range m.Entries {
+		b := e.bodies[x.Hash]
+		if b.refs--; b.refs == 0 {
+			delete(e.bodies, x.Hash)
+			e.bytes -= len(b.data)
+			e.write(bucketBodies, string(x.Hash[:]), nil)
+		}
+	}
+}
+
+func (e *Engine) dropManifest(en *entry) {
+	e.tree.drop(en.head)
+	e.dropBodies(en.manifest)
+	e.bytes -= len(en.manifest.raw)
+	delete(e.entries, en.head.Slot)
+	e.write(bucketManifests, string(en.head.Slot[:]), nil)
+	e.out.Changed = append(e.out.Changed, Change{Node: en.manifest.Node})
+}

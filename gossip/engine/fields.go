@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// field is one numbered field of an encoded message: bytes, or a number.
+type field struct {
+	num   protowire.Number
+	bytes []byte
+	value uint64
+	typ   protowire.Type
+}
+
+// walk calls visit for each field. Numbers must not fall, and only those that repeat may come twice: so that what is signed
+// reads in one way alone. Fields that visit does not know must be passed over, not refused: later versions add some.
+func walk(what string, b []byte, repeats func(protowire.Number) bool, visit func(field) error) error {
+	var last protowire.Number
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("%s: a field is cut off", what)
+		}
+		if num < last || num == last && !repeats(num) {
+			return fmt.Errorf("%s: field %d comes after field %d", what, num, last)
+		}
+		last = num
+		b = b[n:]
+		f := field{num: num, typ: typ}
+		switch typ {
+		case protowire.VarintType:
+			f.value, n = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			f.value, n = protowire.ConsumeFixed64(b)
+		case protowire.BytesType:
+			f.bytes, n = protowire.ConsumeBytes(b)
+		default:
+			return fmt.Errorf("%s: field %d has wire type %d, which is not used here", what, num, typ)
+		}
+		if n < 0 {
+			return fmt.Errorf("%s: field %d is cut off", what, num)
+		}
+		b = b[n:]
+		if err := visit(f); err != nil {
+			return fmt.Errorf("%s: field %d: %w", what, num, err)
+		}
+	}
+	return nil
+}
+
+func never(protowire.Number) bool { return false }
+
+// take checks the length of a bytes field.
+func (f field) take(limit int) ([]byte, error) {
+	if f.typ != protowire.BytesType {
+		return nil, fmt.Errorf("has wire type %d, not bytes", f.typ)
+	}
+	if len(f.bytes) > limit {
+		return nil, fmt.Errorf("has %d bytes, at most %d are allowed", len(f.bytes), limit)
+	}
+	return f.bytes, nil
+}
+
+// number checks that a field holds a number.
+func (f field) number() (uint64, error) {
+	if f.typ == protowire.BytesType {
+		return 0, errors.New("holds bytes, not a number")
+	}
+	return f.value, nil
+}
+
+// text sets a string from a bytes field.
+func (f field) text(to *string, limit int) error {
+	b, err := f.take(limit)
+	*to = string(b)
+	return err
+}
+
+// hash sets a 16-byte value.
+func (f field) hash(to *[16]byte) error {
+	b, err := f.take(16)
+	if err != nil {
+		return err
+	}
+	if len(b) != 16 {
+		return fmt.Errorf("has %d bytes, 16 are required", len(b))
+	}
+	*to = [16]byte(b)
+	return nil
+}
+
+func appendBytes(b []byte, num protowire.Number, v []byte) []byte {
+	if len(v) == 0 {
+		return b
+	}
+	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
+}
+
+func appendText(b []byte, num protowire.Number, v string) []byte {
+	if v == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), v)
+}
+
+func appendFixed(b []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendFixed64(protowire.AppendTag(b, num, protowire.Fixed64Type), v)
+}
+
+func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+}
+
+func appendFlag(b []byte, num protowire.Number, v bool) []byte {
+	if !v {
+		return b
+	}
+	return appendVarint(b, num, 1)
+}

@@ -1,0 +1,456 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const horizon = 200 * time.Hour
+
+// trio is three nodes that agree, in a network without faults.
+func trio(t *testing.T) *sim {
+	s := newSim(t, 1, 3, Limits{Horizon: horizon})
+	for _, n := range s.nodes {
+		s.start(n)
+	}
+	s.join()
+	s.run(5 * time.Second)
+	return s
+}
+
+func (s *sim) isolate(side ...int) {
+	clear(s.cut)
+	for _, a := range s.nodes {
+		for _, b := range s.nodes {
+			in := func(n *simNode) bool {
+				for _, i := range side {
+					if n.i == i {
+						return true
+					}
+				}
+				return false
+			}
+			s.cut[[2]int{a.i, b.i}] = in(a) != in(b)
+		}
+	}
+}
+
+func (s *sim) live(n int, k Key) bool {
+	r := s.nodes[n].engine.Record(k)
+	return r != nil && !r.Deleted
+}
+
+func (s *sim) inLimbo(n int, k Key) bool {
+	for _, r := range s.nodes[n].engine.Limbo() {
+		if r.Key == k {
+			return true
+		}
+	}
+	return false
+}
+
+var oldKey, newKey = Key{"K", "m", "old"}, Key{"K", "m", "new"}
+
+// TestReturnAfterTheHorizon: a node that was away for longer than deletions are remembered brings nothing back. What it wrote itself meanwhile
+// long ago is put aside, visible; what it wrote lately is taken.
+func TestReturnAfterTheHorizon(t *testing.T) {
+	s := trio(t)
+	s.change(s.nodes[0], Put{Key: oldKey, Body: []byte("1")})
+	s.run(5 * time.Second)
+	s.isolate(2)
+	s.run(10 * time.Second)
+	s.change(s.nodes[0], Put{Key: oldKey, Delete: true})
+	ownOld := Key{"K", "m", "written in the cut, long ago"}
+	s.change(s.nodes[2], Put{Key: ownOld, Body: []byte("2")})
+	for range 10 {
+		s.skip(horizon / 8)
+		s.run(2 * time.Minute)
+	}
+	if s.nodes[0].engine.Stats().Tombstones != 0 {
+		t.Fatal("the tombstone is kept for longer than the horizon")
+	}
+	s.change(s.nodes[2], Put{Key: newKey, Body: []byte("3")})
+	clear(s.cut)
+	s.run(30 * time.Second)
+	for i := range s.nodes {
+		if s.live(i, oldKey) {
+			t.Errorf("node %d: a deleted record is back", i)
+		}
+		if s.live(i, ownOld) {
+			t.Errorf("node %d: a record that may have been deleted is live", i)
+		}
+		if !s.live(i, newKey) {
+			t.Errorf("node %d: a record that was written lately is missing", i)
+		}
+		if s.nodes[i].engine.tree.sum != s.nodes[0].engine.tree.sum {
+			t.Errorf("node %d does not agree", i)
+		}
+	}
+	if !s.inLimbo(2, oldKey) || !s.inLimbo(2, ownOld) {
+		t.Errorf("what was put aside is not shown: %v", s.nodes[2].engine.Limbo())
+	}
+	// An operator takes it back with a write.
+	l := s.nodes[2].engine.Limbo()[1]
+	s.change(s.nodes[2], Put{Key: l.Key, Body: l.Body})
+	s.run(5 * time.Second)
+	if !s.live(0, l.Key) || s.inLimbo(2, l.Key) {
+		t.Error("a record that was taken back is not live everywhere, or still in limbo")
+	}
+}
+
+// TestHalvesThatForgotEachOther: a record that only one half has, older than deletions are remembered, is put aside in the other half,
+// and lives on where it was.
+func TestHalvesThatForgotEachOther(t *testing.T) {
+	s := newSim(t, 1, 4, Limits{Horizon: horizon})
+	for _, n := range s.nodes {
+		s.start(n)
+	}
+	s.join()
+	s.change(s.nodes[0], Put{Key: oldKey, Body: []byte("1")})
+	s.run(5 * time.Second)
+	s.isolate(2, 3)
+	s.run(10 * time.Second)
+	s.change(s.nodes[0], Put{Key: oldKey, Delete: true})
+	for range 10 {
+		s.skip(horizon / 8)
+		s.run(2 * time.Minute)
+	}
+	clear(s.cut)
+	s.run(30 * time.Second)
+	for i := range 2 {
+		if s.live(i, oldKey) || !s.inLimbo(i, oldKey) {
+			t.Errorf("node %d: live %v, in limbo %v", i, s.live(i, oldKey), s.inLimbo(i, oldKey))
+		}
+		if !s.live(2+i, oldKey) {
+			t.Errorf("node %d has lost a record silently", 2+i)
+		}
+	}
+	s.run(8 * time.Minute)
+	before := 0
+	for _, n := range s.nodes {
+		before += int(n.engine.Stats().Counters["comparisons"])
+	}
+	s.run(10 * time.Minute)
+	after := 0
+	for _, n := range s.nodes {
+		after += int(n.engine.Stats().Counters["comparisons"])
+	}
+	if pairs := 4 * 3; after-before > 2*pairs {
+		t.Errorf("a lasting difference costs %d comparisons in 10 minutes, at most one or two for each of %d pairs are expected", after-before, pairs)
+	}
+	s.change(s.nodes[3], Put{Key: oldKey, Delete: true})
+	s.run(10 * time.Second)
+	for i, n := range s.nodes {
+		if s.live(i, oldKey) || n.engine.tree.sum != s.nodes[0].engine.tree.sum {
+			t.Errorf("node %d does not agree after the operator has decided", i)
+		}
+	}
+}
+
+// TestClockSetFarAhead: a clock that jumps by a year makes a node drop nothing, and its writes wait for the clock.
+func TestClockSetFarAhead(t *testing.T) {
+	s := newSim(t, 1, 4, Limits{Horizon: horizon})
+	for _, n := range s.nodes {
+		s.start(n)
+	}
+	s.join()
+	s.change(s.nodes[0], Put{Key: oldKey, Body: []byte("1")})
+	s.change(s.nodes[0], Put{Key: oldKey, Delete: true})
+	s.run(5 * time.Second)
+	s.nodes[3].clock = 365 * 24 * time.Hour
+	s.run(2 * time.Minute)
+	if s.nodes[3].engine.Stats().Tombstones != 1 {
+		t.Error("the tombstone was dropped by a clock that is wrong")
+	}
+	if _, _, err := s.nodes[3].engine.Prepare(s.local(s.nodes[3]), []Put{{Key: newKey}}); err == nil || !strings.Contains(err.Error(), "clock") {
+		t.Errorf("a write with a clock that is wrong: %v", err)
+	}
+	s.change(s.nodes[0], Put{Key: newKey, Body: []byte("2")})
+	s.run(time.Second)
+	if !s.live(3, newKey) {
+		t.Error("a node whose clock is wrong misses changes")
+	}
+	s.nodes[3].clock = 0
+	s.run(2 * time.Minute)
+	s.change(s.nodes[3], Put{Key: newKey, Body: []byte("3")})
+	s.run(time.Second)
+	if r := s.nodes[0].engine.Record(newKey); string(r.Body) != "3" {
+		t.Error("a write after the clock was set right does not spread")
+	}
+}
+
+// TestClone: a node that is started a second time from a copy of its disk does not make the two fight for ever.
+func TestClone(t *testing.T) {
+	s := trio(t)
+	s.nodes[2].items = []OwnItem{{Key{"D", "m", "a"}, []byte("original")}}
+	s.step(s.nodes[2], Own{Items: s.nodes[2].items})
+	s.run(3 * time.Second)
+	clone := &simNode{i: 3, id: s.nodes[2].id, disk: map[string]Op{}, items: []OwnItem{{Key{"D", "m", "b"}, []byte("clone")}}}
+	for k, op := range s.nodes[2].disk {
+		clone.disk[k] = op
+	}
+	s.nodes = append(s.nodes, clone)
+	s.start(clone)
+	s.run(30 * time.Second)
+	st := s.nodes[2].engine.Stats()
+	if !st.Cloned && !clone.engine.Stats().Cloned {
+		t.Error("neither the node nor its clone says that the identity is in use twice")
+	}
+	root, epoch := st.Root, s.nodes[0].engine.Manifest(clone.id).Epoch()
+	s.run(time.Minute)
+	for _, n := range s.nodes {
+		if n.engine.Stats().Root != root || n.engine.Manifest(clone.id).Epoch() != epoch {
+			t.Errorf("node %d: the two still fight", n.i)
+		}
+	}
+}
+
+// TestRestoredDisk: a node whose disk and clock are those of an earlier day takes an epoch above what peers know of it, and says so.
+func TestRestoredDisk(t *testing.T) {
+	s := trio(t)
+	n := s.nodes[2]
+	early := maps.Clone(n.disk)
+	n.items = []OwnItem{{Key{"D", "m", "a"}, []byte("of a later day")}}
+	for range 2 {
+		s.crash(n)
+		s.start(n)
+		s.run(10 * time.Second)
+	}
+	s.crash(n)
+	n.disk, n.clock = early, -24*time.Hour
+	n.items = []OwnItem{{Key{"D", "m", "a"}, []byte("now")}}
+	s.start(n)
+	s.run(10 * time.Second)
+	for _, o := range s.nodes {
+		if err := s.verifyOwn(o); err != nil {
+			t.Error(err)
+		}
+	}
+	if n.engine.Stats().Cloned || !slices.ContainsFunc(n.notes, func(x Note) bool { return x.What == "epoch" }) {
+		t.Errorf("cloned %v, notes %v", n.engine.Stats().Cloned, n.notes)
+	}
+}
+
+// TestCommitMeetsALaterVersion: while a local change was being written to disk, a greater version came. The disk has that one in the end, and the
+// change is a conflict, also after a restart.
+func TestCommitMeetsALaterVersion(t *testing.T) {
+	s := trio(t)
+	n := s.nodes[0]
+	records, ops, err := n.engine.Prepare(s.now, []Put{{Key: newKey, Body: []byte("mine")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run(time.Millisecond)
+	s.change(s.nodes[1], Put{Key: newKey, Body: []byte("theirs")})
+	s.run(200 * time.Millisecond)
+	n.durable(ops)
+	s.step(n, Committed{records})
+	s.run(200 * time.Millisecond)
+	s.isolate(0)
+	s.crash(n)
+	s.start(n)
+	if r := n.engine.Record(newKey); string(r.Body) != "theirs" {
+		t.Errorf("after a restart %q is in force", r.Body)
+	}
+	if c := n.engine.Conflicts(); len(c) != 1 || string(c[0].Record.Body) != "mine" || c[0].Relation != Concurrent {
+		t.Errorf("conflicts after a restart: %v", c)
+	}
+}
+
+// TestHostilePeer: a peer with the key of the pool sends what it likes. Nothing grows beyond its bounds, and the others go on.
+func TestHostilePeer(t *testing.T) {
+	s := trio(t)
+	n := s.nodes[0]
+	id := NodeID{66}
+	s.step(n, PeerUp{"evil", id})
+	heads := func(i int) (out []Head) {
+		for j := range 4096 {
+			out = append(out, Head{sum("x", []byte(fmt.Sprint(i, j))), Version{1 << 60, Hash{1}}})
+		}
+		return out
+	}
+	random := s.rng
+	for i := range 80 {
+		m := message{From: "evil", Agreed: uint64(s.now.UnixMilli()), Have: heads(i), Leaves: []Leaves{{Heads: heads(i)}},
+			Sums: []Sums{{Parts: [16]uint64{random.Uint64(), random.Uint64()}}}}
+		for range 30000 {
+			m.Want = append(m.Want, Slot{byte(random.IntN(256))})
+		}
+		big, err := Manifest{Node: NodeID{byte(i), 9}, Order: makeOrder(uint64(s.now.Unix())+uint64(i), 1), Entries: []Entry{{Key{"D", "m", "x"}, BodyHash{byte(i)}}}}.seal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Manifests = append(m.Manifests, big)
+		s.step(n, Received{m.encode()})
+		garbage := m.encode()[:2000]
+		for range 20 {
+			garbage[1+random.IntN(len(garbage)-1)] = byte(random.IntN(256))
+		}
+		s.step(n, Received{garbage})
+		s.run(5 * time.Millisecond)
+	}
+	st := n.engine.Stats()
+	if st.Wants > maxWants || st.Pending > maxPending || st.Refused > maxRefused || st.Pulls > pullsAll {
+		t.Errorf("bounds are passed: %+v", st)
+	}
+	s.change(s.nodes[1], Put{Key: newKey, Body: []byte("x")})
+	s.run(time.Second)
+	if !s.live(0, newKey) || !s.live(2, newKey) {
+		t.Error("a change of others does not arrive")
+	}
+	s.step(n, PeerDown{"evil"})
+	s.run(time.Minute)
+	if st := n.engine.Stats(); st.Wants+st.Pending+st.Pulls > 0 {
+		t.Errorf("what a peer that is gone has promised is still waited for: %+v", st)
+	}
+}
+
+// TestAgreementUnderLoad: where changes never cease, so that roots are hardly ever equal, nodes know all the same that they are up to date.
+func TestAgreementUnderLoad(t *testing.T) {
+	s := trio(t)
+	s.loss = 0.3
+	for i := range 3000 {
+		s.change(s.nodes[i%3], Put{Key: Key{"K", "m", fmt.Sprint(i % 50)}, Body: []byte(fmt.Sprint(i))})
+		s.run(10 * time.Millisecond)
+	}
+	for _, n := range s.nodes {
+		if d := s.now.Sub(n.engine.agreed); d > 15*time.Second {
+			t.Errorf("node %d has agreed %v ago", n.i, d)
+		}
+	}
+}
+
+// TestEpochInTheFuture: the last epoch that there is, in the name of another node, is not taken.
+func TestEpochInTheFuture(t *testing.T) {
+	s := trio(t)
+	n := s.nodes[2]
+	m, err := Manifest{Node: n.id, Order: 1<<64 - 1}.seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range s.nodes {
+		s.step(o, Received{(&message{From: s.nodes[0].member(), Manifests: []*Manifest{m}}).encode()})
+	}
+	n.items = []OwnItem{{Key{"D", "m", "a"}, []byte("x")}}
+	s.step(n, Own{Items: n.items})
+	s.run(3 * time.Second)
+	for _, o := range s.nodes {
+		if err := s.verifyOwn(o); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestConflictIsResolved: a conflict is listed on the nodes that saw it until somebody writes what it says, and restarts do not lose it.
+func TestConflictIsResolved(t *testing.T) {
+	s := trio(t)
+	s.isolate(0)
+	s.change(s.nodes[0], Put{Key: newKey, Body: []byte("early")})
+	s.run(time.Second)
+	s.change(s.nodes[1], Put{Key: newKey, Body: []byte("late")})
+	s.run(time.Second)
+	clear(s.cut)
+	s.run(10 * time.Second)
+	n := s.nodes[0]
+	s.crash(n)
+	s.start(n)
+	s.run(3 * time.Second)
+	c := n.engine.Conflicts()
+	if len(c) != 1 || string(c[0].Record.Body) != "early" || c[0].Relation != Concurrent {
+		t.Fatalf("conflicts: %v", c)
+	}
+	s.change(s.nodes[2], Put{Key: newKey, Body: c[0].Record.Body})
+	s.run(3 * time.Second)
+	for _, n := range s.nodes {
+		if string(n.engine.Record(newKey).Body) != "early" {
+			t.Errorf("node %d: in force is %q", n.i, n.engine.Record(newKey).Body)
+		}
+	}
+	if c := n.engine.Conflicts(); len(c) != 0 {
+		t.Errorf("a conflict whose content is in force is still listed: %v", c)
+	}
+}
+
+// TestForget: a node that is forgotten is gone everywhere, and comes back if it is alive after all.
+func TestForget(t *testing.T) {
+	s := trio(t)
+	n := s.nodes[2]
+	n.items = []OwnItem{{Key{"D", "m", "a"}, []byte("x")}}
+	s.step(n, Own{Items: n.items})
+	s.run(3 * time.Second)
+	s.crash(n)
+	s.run(5 * time.Second)
+	s.step(s.nodes[0], Forget{n.id})
+	s.run(3 * time.Second)
+	for i := range 2 {
+		if m := s.nodes[i].engine.Manifest(n.id); !m.Forgotten || len(m.Entries) > 0 {
+			t.Errorf("node %d has not forgotten: %+v", i, m)
+		}
+	}
+	s.start(n)
+	s.run(10 * time.Second)
+	for i := range 2 {
+		if err := s.verifyOwn(s.nodes[i]); err != nil {
+			t.Error(err)
+		}
+	}
+	s.step(n, Own{Items: nil, Leaving: true})
+	s.run(3 * time.Second)
+	if sv := s.nodes[0].engine.Serving(n.id, s.now); sv != Removed {
+		t.Errorf("a node that has left is %v", sv)
+	}
+}
+
+// TestBounds: what passes a bound is refused and counted, and nothing grows beyond it.
+func TestBounds(t *testing.T) {
+	e, _ := New(Config{Self: NodeID{1}, Member: "a", Random: func(int) int { return 0 }, Limits: Limits{WriterRecords: 50, Parked: 5, Conflicts: 10}}, simStart, nil)
+	e.Step(simStart, PeerUp{"b", NodeID{2}})
+	push := func(records ...*Record) {
+		m := message{From: "b", Records: records}
+		e.Step(simStart, Received{m.encode()})
+	}
+	for i := range 200 {
+		r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart), Writer{7}, false, "", []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		push(r)
+		r, err = successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart.Add(time.Hour)), Writer{byte(i)}, false, "", []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		push(r)
+	}
+	for i := range 200 {
+		r, err := successor(Key{"K", "m", fmt.Sprint(i % 40)}, nil, wall(simStart)-HLC(i), Writer{8}, false, "", []byte(fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		push(r)
+	}
+	st := e.Stats()
+	if st.Entries != 50 || st.Parked != 5 || st.Conflicts > 10 || st.Counters["refused: writer full"] == 0 {
+		t.Errorf("bounds are passed: %+v", st)
+	}
+	for range 20 {
+		var many []*Record
+		for i := range 400 {
+			r, err := successor(Key{"K", "m", fmt.Sprint(i)}, nil, wall(simStart), Writer{9}, false, "", []byte("y"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			many = append(many, r)
+		}
+		push(many...)
+	}
+	if e.Stats().Counters["refused: too many from a peer"] == 0 {
+		t.Error("a flood from one peer is taken")
+	}
+	if _, _, err := e.Prepare(simStart, []Put{{Key: Key{"K", "m", "big"}, Body: make([]byte, MaxRecord)}}); err == nil {
+		t.Error("a record that is too large is taken")
+	}
+}

@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Key names a record. The engine does not know what the parts mean.
+type Key struct {
+	Kind string `json:"kind"`
+	Mesh string `json:"mesh,omitempty"`
+	Name string `json:"name"`
+}
+
+// String returns "MeshTimeout default/web".
+func (k Key) String() string {
+	if k.Mesh == "" {
+		return k.Kind + " " + k.Name
+	}
+	return k.Kind + " " + k.Mesh + "/" + k.Name
+}
+
+// maxKeyPart bounds each part of a key.
+const maxKeyPart = 253
+
+// Validate reports a part that is missing, too long or not printable.
+func (k Key) Validate() error {
+	if k.Kind == "" || k.Name == "" {
+		return fmt.Errorf("key %q: kind and name are required", k.String())
+	}
+	for _, part := range []struct{ field, value string }{{"kind", k.Kind}, {"mesh", k.Mesh}, {"name", k.Name}} {
+		if len(part.value) > maxKeyPart {
+			return fmt.Errorf("key: %s has %d bytes, at most %d are allowed", part.field, len(part.value), maxKeyPart)
+		}
+		if strings.IndexFunc(part.value, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' }) >= 0 {
+			return fmt.Errorf("key: %s %q holds control characters or is not UTF-8", part.field, part.value)
+		}
+	}
+	return nil
+}
+
+// Hash is 128 bits of a SHA-256.
+type Hash [16]byte
+
+// String returns the hash in hexadecimal.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// Short is the part of a hash by which a lineage names a version.
+func (h Hash) Short() uint64 { return binary.BigEndian.Uint64(h[:8]) }
+
+// sum hashes parts, each with its length, under a domain.
+func sum(domain string, parts ...[]byte) Hash {
+	d := sha256.New()
+	d.Write([]byte(domain))
+	for _, p := range parts {
+		d.Write(binary.AppendUvarint(nil, uint64(len(p))))
+		d.Write(p)
+	}
+	return Hash(d.Sum(nil)[:16])
+}
+
+// NodeID names a node for all its life.
+type NodeID [16]byte
+
+// String returns the id in hexadecimal.
+func (n NodeID) String() string { return hex.EncodeToString(n[:]) }
+
+// ParseNodeID is the inverse of NodeID.String.
+func ParseNodeID(s string) (NodeID, error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(NodeID{}) {
+		return NodeID{}, fmt.Errorf("node id %q: 32 hexadecimal digits are required", s)
+	}
+	return NodeID(b), nil
+}
+
+// Slot is where an entry stands in the tree of digests, and how peers ask for it: a hash of its class and key.
+type Slot = Hash
+
+func (k Key) slot() Slot {
+	return sum("nearside record", []byte(k.Kind), []byte(k.Mesh), []byte(k.Name))
+}
+
+func (n NodeID) slot() Slot { return sum("nearside manifest", n[:]) }
+
+// Version orders what an entry has been. The greater one wins on every node.
+type Version struct {
+	// Order is the HLC of a record, or epoch and sequence number of a manifest.
+	Order  uint64
+	Digest Hash // of the content
+}
+
+// Less reports whether o wins over v.
+func (v Version) Less(o Version) bool {
+	if v.Order != o.Order {
+		return v.Order < o.Order
+	}
+	return string(v.Digest[:]) < string(o.Digest[:])
+}
+
+// Head is what announces and digests say of an entry.
+type Head struct {
+	Slot Slot
+	Version
+}
+
+// headSize is the length of an encoded Head.
+const headSize = 16 + 8 + 16
+
+func (h Head) append(b []byte) []byte {
+	b = append(b, h.Slot[:]...)
+	b = binary.BigEndian.AppendUint64(b, h.Order)
+	return append(b, h.Digest[:]...)
+}
+
+var errHeads = errors.New("heads are cut off")
+
+func parseHeads(b []byte) ([]Head, error) {
+	if len(b)%headSize != 0 {
+		return nil, errHeads
+	}
+	out := make([]Head, 0, len(b)/headSize)
+	for ; len(b) > 0; b = b[headSize:] {
+		out = append(out, Head{Hash(b[:16]), Version{binary.BigEndian.Uint64(b[16:24]), Hash(b[24:40])}})
+	}
+	return out, nil
+}
+
+func parseHashes(b []byte) ([]Hash, error) {
+	if len(b)%16 != 0 {
+		return nil, errors.New("hashes are cut off")
+	}
+	out := make([]Hash, 0, len(b)/16)
+	for ; len(b) > 0; b = b[16:] {
+		out = append(out, Hash(b[:16]))
+	}
+	return out, nil
+}

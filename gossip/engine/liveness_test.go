@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestLiveness holds the table of what becomes of the things of a node to its rows.
+func TestLiveness(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		nodes int // beside this one
+		down  []int
+		up    []int
+		left  []int
+		after time.Duration // since the deaths
+		want  []Serving
+		hold  bool
+	}{
+		{name: "alive", nodes: 2, want: []Serving{Serve, Serve}},
+		{name: "one of five dies", nodes: 4, down: []int{0}, want: []Serving{Unhealthy, Serve, Serve, Serve}},
+		{name: "and is removed", nodes: 4, down: []int{0}, after: 31 * time.Second, want: []Serving{Removed, Serve, Serve, Serve}},
+		{name: "one of three dies", nodes: 2, down: []int{0}, after: 31 * time.Second, want: []Serving{Removed, Serve}},
+		{name: "a half dies at once", nodes: 3, down: []int{0, 1}, after: time.Hour, want: []Serving{Unhealthy, Unhealthy, Serve}, hold: true},
+		{name: "the other one of two", nodes: 1, down: []int{0}, after: time.Hour, want: []Serving{Unhealthy}, hold: true},
+		{name: "more than 30 %", nodes: 5, down: []int{0, 1}, after: time.Hour, want: []Serving{Unhealthy, Unhealthy, Serve, Serve, Serve}, hold: true},
+		{name: "back again", nodes: 3, down: []int{0, 1}, up: []int{0, 1}, after: time.Hour, want: []Serving{Serve, Serve, Serve}},
+		{name: "most are back: the others are dead", nodes: 5, down: []int{0, 1, 2}, up: []int{0, 1}, after: time.Hour, want: []Serving{Serve, Serve, Removed, Serve, Serve}},
+		{name: "left", nodes: 4, left: []int{1}, want: []Serving{Serve, Removed, Serve, Serve}},
+		{name: "left, and gone", nodes: 2, left: []int{0, 1}, down: []int{0, 1}, want: []Serving{Removed, Removed}},
+	} {
+		now := simStart
+		l := liveness{nodes: map[NodeID]*nodeLife{}, start: now}
+		for i := range c.nodes {
+			l.owns(NodeID{byte(i)}, false, false)
+			l.memberUp(NodeID{byte(i)}, now)
+		}
+		now = now.Add(time.Minute)
+		for _, i := range c.left {
+			l.owns(NodeID{byte(i)}, true, false)
+		}
+		for _, i := range c.down {
+			now = now.Add(time.Second)
+			l.memberDown(NodeID{byte(i)}, now)
+		}
+		for _, i := range c.up {
+			l.memberUp(NodeID{byte(i)}, now)
+		}
+		now = now.Add(c.after)
+		var got []Serving
+		for i := range c.nodes {
+			got = append(got, l.serving(NodeID{byte(i)}, now))
+		}
+		if fmt.Sprint(got) != fmt.Sprint(c.want) || l.hold() != c.hold {
+			t.Errorf("%s: %v, hold %v; want %v, %v", c.name, got, l.hold(), c.want, c.hold)
+		}
+	}
+}
+
+// TestLivenessAfterAStart: nodes that are known from the disk alone are served as long as nobody is there who could know better, and count as
+// dead when others are there and they are not.
+func TestLivenessAfterAStart(t *testing.T) {
+	l := liveness{nodes: map[NodeID]*nodeLife{}, start: simStart}
+	for i := range 5 {
+		l.owns(NodeID{byte(i)}, false, false)
+	}
+	l.look(simStart.Add(time.Hour))
+	if s := l.serving(NodeID{0}, simStart.Add(time.Hour)); s != Serve {
+		t.Errorf("alone: %v", s)
+	}
+	for i := range 4 {
+		l.memberUp(NodeID{byte(i)}, simStart)
+	}
+	l.look(simStart.Add(10 * time.Second))
+	if s := l.serving(NodeID{4}, simStart.Add(10*time.Second)); s != Serve {
+		t.Errorf("soon after the start: %v", s)
+	}
+	l.look(simStart.Add(31 * time.Second))
+	if s := l.serving(NodeID{4}, simStart.Add(32*time.Second)); s != Unhealthy {
+		t.Errorf("missing: %v", s)
+	}
+	if s := l.serving(NodeID{4}, simStart.Add(62*time.Second)); s != Removed {
+		t.Errorf("missing for long: %v", s)
+	}
+	l.memberDown(NodeID{0}, simStart.Add(time.Hour))
+	l.shift(time.Hour) // the clock was set
+	if s := l.serving(NodeID{0}, simStart.Add(2*time.Hour+time.Second)); s != Unhealthy {
+		t.Errorf("after the clock was set: %v", s)
+	}
+	if g := l.gone(simStart.Add(30 * time.Hour)); len(g) != 2 {
+		t.Errorf("gone: %v", g)
+	}
+}

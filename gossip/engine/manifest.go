@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Bounds of a manifest.
+const (
+	MaxManifest        = 64 << 10 // bytes of an encoded manifest
+	MaxManifestEntries = 1000
+	MaxBody            = 16 << 10 // bytes of what an entry names
+	maxNodeName        = 253
+)
+
+// BodyHash names the body of an entry: its SHA-256.
+type BodyHash [sha256.Size]byte
+
+// HashBody returns the hash of a body.
+func HashBody(b []byte) BodyHash { return sha256.Sum256(b) }
+
+// Entry is one thing that a node owns.
+type Entry struct {
+	Key  Key
+	Hash BodyHash
+}
+
+// Manifest is all that a node owns, at one time. It is immutable.
+type Manifest struct {
+	Node NodeID
+	Name string // of the node, for people
+	// Order is the epoch, which grows with each boot, in the upper 40 bits, and a sequence number in the lower 24.
+	Order     uint64
+	Leaving   bool // the node has left on purpose
+	Forgotten bool // somebody has declared that the node is gone for good; what it owned is dropped
+	Entries   []Entry
+	Signature []byte // a place: nothing signs and nothing verifies yet
+
+	raw    []byte
+	digest Hash
+}
+
+// Fields of the content of a manifest.
+const (
+	manifestNode = iota + 1
+	manifestName
+	manifestOrder
+	manifestLeaving
+	manifestForgotten
+	manifestEntry
+)
+
+// Fields of an entry.
+const (
+	entryKind = iota + 1
+	entryMesh
+	entryName
+	entryHash
+)
+
+const sequenceBits = 24
+
+// makeOrder joins epoch and sequence number.
+func makeOrder(epoch, seq uint64) uint64 { return epoch<<sequenceBits | seq }
+
+// Epoch of the boot that the manifest is of.
+func (m *Manifest) Epoch() uint64 { return m.Order >> sequenceBits }
+
+// Version returns the version by which manifests of a node are ordered.
+func (m *Manifest) Version() Version { return Version{m.Order, m.digest} }
+
+// Encoded returns the manifest as it travels. It must not be changed.
+func (m *Manifest) Encoded() []byte { return m.raw }
+
+func (m *Manifest) head() Head { return Head{m.Node.slot(), m.Version()} }
+
+// seal sorts the entries, encodes a manifest and returns it complete.
+func (m Manifest) seal() (*Manifest, error) {
+	entries := slices.Clone(m.Entries)
+	slices.SortFunc(entries, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Mesh, b.Key.Mesh), cmp.Compare(a.Key.Name, b.Key.Name))
+	})
+	c := appendBytes(nil, manifestNode, m.Node[:])
+	c = appendText(c, manifestName, m.Name)
+	c = appendFixed(c, manifestOrder, m.Order)
+	c = appendFlag(c, manifestLeaving, m.Leaving)
+	c = appendFlag(c, manifestForgotten, m.Forgotten)
+	for _, e := range entries {
+		var b []byte
+		b = appendText(b, entryKind, e.Key.Kind)
+		b = appendText(b, entryMesh, e.Key.Mesh)
+		b = appendText(b, entryName, e.Key.Name)
+		b = appendBytes(b, entryHash, e.Hash[:])
+		c = appendBytes(c, manifestEntry, b)
+	}
+	return DecodeManifest(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, m.Signature))
+}
+
+// DecodeManifest reads a manifest. It keeps b, which must not be changed any more.
+func DecodeManifest(b []byte) (*Manifest, error) {
+	content, signature, err := split("manifest", b, MaxManifest)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manifest{raw: b, Signature: signature, digest: sum("nearside manifest content", content)}
+	seen := map[Key]bool{}
+	err = walk("manifest", content, func(n protowire.Number) bool { return n == manifestEntry }, func(f field) (err error) {
+		var n uint64
+		switch f.num {
+		case manifestNode:
+			return f.hash((*[16]byte)(&m.Node))
+		case manifestName:
+			return f.text(&m.Name, maxNodeName)
+		case manifestOrder:
+			m.Order, err = f.number()
+		case manifestLeaving:
+			n, err = f.number()
+			m.Leaving = n != 0
+		case manifestForgotten:
+			n, err = f.number()
+			m.Forgotten = n != 0
+		case manifestEntry:
+			var b []byte
+			var e Entry
+			if b, err = f.take(MaxManifest); err != nil {
+				return err
+			}
+			if e, err = decodeEntry(b); err != nil {
+				return err
+			}
+			if seen[e.Key] || len(seen) == MaxManifestEntries {
+				return fmt.Errorf("%s stands twice, or there are more than %d entries", e.Key, MaxManifestEntries)
+			}
+			seen[e.Key] = true
+			m.Entries = append(m.Entries, e)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if m.Order == 0 || m.Node == (NodeID{}) {
+		return nil, errors.New("manifest has no node or no epoch")
+	}
+	if (m.Leaving || m.Forgotten) && len(m.Entries) > 0 {
+		return nil, errors.New("manifest of a node that is gone has entries")
+	}
+	return m, nil
+}
+
+func decodeEntry(b []byte) (e Entry, err error) {
+	err = walk("entry", b, never, func(f field) error {
+		switch f.num {
+		case entryKind:
+			return f.text(&e.Key.Kind, maxKeyPart)
+		case entryMesh:
+			return f.text(&e.Key.Mesh, maxKeyPart)
+		case entryName:
+			return f.text(&e.Key.Name, maxKeyPart)
+		case entryHash:
+			h, err := f.take(len(e.Hash))
+			if err == nil && len(h) != len(e.Hash) {
+				err = fmt.Errorf("has %d bytes, %d are required", len(h), len(e.Hash))
+			}
+			copy(e.Hash[:], h)
+			return err
+		}
+		return nil
+	})
+	if err == nil {
+		err = e.Key.Validate()
+	}
+	return e, err
+}

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Bounds of messages.
+const (
+	// MaxPacket is the length that a message may have to be sent as a packet, which can get lost. With what encryption, label and
+	// headers add it stays below the smallest MTU of IPv6.
+	MaxPacket = 1100
+	// MaxMessage is the length of the longest message.
+	MaxMessage = 1 << 20
+
+	// protocolVersion is the first byte of each message.
+	protocolVersion = 1
+	maxMember       = 128
+	sumSize         = 6
+	sumsSize        = 1 + 8 + 16*sumSize
+)
+
+// Sums are the sums of the 16 parts below a prefix, as the sender has them.
+type Sums struct {
+	Prefix
+	Parts [16]uint64
+}
+
+// Leaves are all heads below a prefix that the sender has.
+type Leaves struct {
+	Prefix
+	Heads []Head
+}
+
+// message is all that members say to each other. Each part may be missing.
+type message struct {
+	From      string // member name of the sender
+	Agreed    uint64 // when the sender last agreed with a peer, milliseconds since 1970; 0: never
+	Have      []Head
+	Want      []Slot
+	WantBody  []BodyHash
+	Request   uint64 // number of a Want, returned with its answers
+	Reply     uint64
+	Last      bool // of the answers to Reply
+	Stream    bool // of a Want: it is sent again, over a stream, and so should be its answer
+	Sums      []Sums
+	Leaves    []Leaves
+	Records   []*Record
+	Manifests []*Manifest
+	Bodies    [][]byte
+}
+
+const (
+	messageFrom = iota + 1
+	messageAgreed
+	messageHave
+	messageWant
+	messageWantBody
+	messageRequest
+	messageReply
+	messageLast
+	messageStream
+	messageSums
+	messageLeaves
+	messageRecord
+	messageManifest
+	messageBody
+)
+
+func (m *message) encode() []byte {
+	b := []byte{protocolVersion}
+	b = appendText(b, messageFrom, m.From)
+	b = appendFixed(b, messageAgreed, m.Agreed)
+	var packed []byte
+	for _, h := range m.Have {
+		packed = h.append(packed)
+	}
+	b = appendBytes(b, messageHave, packed)
+	packed = nil
+	for _, s := range m.Want {
+		packed = append(packed, s[:]...)
+	}
+	b = appendBytes(b, messageWant, packed)
+	packed = nil
+	for _, h := range m.WantBody {
+		packed = append(packed, h[:]...)
+	}
+	b = appendBytes(b, messageWantBody, packed)
+	b = appendVarint(b, messageRequest, m.Request)
+	b = appendVarint(b, messageReply, m.Reply)
+	b = appendFlag(b, messageLast, m.Last)
+	b = appendFlag(b, messageStream, m.Stream)
+	packed = nil
+	for _, s := range m.Sums {
+		packed = s.append(packed)
+		for _, p := range s.Parts {
+			packed = append(packed, binary.BigEndian.AppendUint64(nil, p)[8-sumSize:]...)
+		}
+	}
+	b = appendBytes(b, messageSums, packed)
+	for _, l := range m.Leaves {
+		packed = l.append(nil)
+		for _, h := range l.Heads {
+			packed = h.append(packed)
+		}
+		b = appendBytes(b, messageLeaves, packed)
+	}
+	for _, r := range m.Records {
+		b = appendBytes(b, messageRecord, r.raw)
+	}
+	for _, x := range m.Manifests {
+		b = appendBytes(b, messageManifest, x.raw)
+	}
+	for _, x := range m.Bodies {
+		b = protowire.AppendBytes(protowire.AppendTag(b, messageBody, protowire.BytesType), x)
+	}
+	return b
+}
+
+func (p Prefix) append(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(append(b, p.Depth), p.Bits)
+}
+
+func parsePrefix(b []byte) (Prefix, error) {
+	if len(b) < 9 {
+		return Prefix{}, errors.New("prefix is cut off")
+	}
+	p := Prefix{b[0], binary.BigEndian.Uint64(b[1:])}
+	if !p.valid() {
+		return Prefix{}, fmt.Errorf("prefix of depth %d is not valid", p.Depth)
+	}
+	return p, nil
+}
+
+func repeats(n protowire.Number) bool {
+	return n == messageLeaves || n == messageRecord || n == messageManifest || n == messageBody
+}
+
+// decodeMessage reads a message. It keeps b, which must not be changed any more.
+func decodeMessage(b []byte) (*message, error) {
+	if len(b) > MaxMessage {
+		return nil, fmt.Errorf("message has %d bytes, at most %d are allowed", len(b), MaxMessage)
+	}
+	if len(b) == 0 || b[0] != protocolVersion {
+		return nil, errors.New("message is of a protocol version that is not known here")
+	}
+	m := &message{}
+	err := walk("message", b[1:], repeats, m.set)
+	if err == nil && m.From == "" {
+		err = errors.New("message has no sender")
+	}
+	return m, err
+}
+
+func (m *message) set(f field) (err error) {
+	var v []byte
+	switch f.num {
+	case messageFrom:
+		return f.text(&m.From, maxMember)
+	case messageAgreed:
+		m.Agreed, err = f.number()
+	case messageRequest:
+		m.Request, err = f.number()
+	case messageReply:
+		m.Reply, err = f.number()
+	case messageLast:
+		var n uint64
+		n, err = f.number()
+		m.Last = n != 0
+	case messageStream:
+		var n uint64
+		n, err = f.number()
+		m.Stream = n != 0
+	case messageHave, messageWant, messageWantBody, messageSums, messageLeaves, messageRecord, messageManifest, messageBody:
+		if v, err = f.take(MaxMessage); err == nil {
+			err = m.setBytes(f.num, v)
+		}
+	}
+	return err
+}
+
+func (m *message) setBytes(num protowire.Number, v []byte) (err error) {
+	switch num {
+	case messageHave:
+		m.Have, err = parseHeads(v)
+	case messageWant:
+		m.Want, err = parseHashes(v)
+	case messageWantBody:
+		if len(v)%len(BodyHash{}) != 0 {
+			return errors.New("hashes of bodies are cut off")
+		}
+		for ; len(v) > 0; v = v[len(BodyHash{}):] {
+			m.WantBody = append(m.WantBody, BodyHash(v[:len(BodyHash{})]))
+		}
+	case messageSums:
+		if len(v)%sumsSize != 0 {
+			return errors.New("sums are cut off")
+		}
+		for ; len(v) > 0; v = v[sumsSize:] {
+			s := Sums{}
+			if s.Prefix, err = parsePrefix(v); err != nil {
+				return err
+			}
+			for i := range s.Parts {
+				for _, c := range v[9+sumSize*i:][:sumSize] {
+					s.Parts[i] = s.Parts[i]<<8 | uint64(c)
+				}
+			}
+			m.Sums = append(m.Sums, s)
+		}
+	case messageLeaves:
+		l := Leaves{}
+		if l.Prefix, err = parsePrefix(v); err == nil {
+			l.Heads, err = parseHeads(v[9:])
+		}
+		m.Leaves = append(m.Leaves, l)
+	case messageRecord:
+		var r *Record
+		r, err = DecodeRecord(v)
+		m.Records = append(m.Records, r)
+	case messageManifest:
+		var x *Manifest
+		x, err = DecodeManifest(v)
+		m.Manifests = append(m.Manifests, x)
+	case messageBody:
+		if len(v) > MaxBody {
+			return fmt.Errorf("body has %d bytes, at most %d are allowed", len(v), MaxBody)
+		}
+		m.Bodies = append(m.Bodies, v)
+	}
+	return err
+}

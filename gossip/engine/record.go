@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Bounds of a record.
+const (
+	MaxRecord    = 64 << 10 // bytes of an encoded record, signature included
+	MaxLineage   = 8
+	maxMediaType = 127
+	maxSignature = 4 << 10
+)
+
+// Writer names whose change a record is: the first 8 bytes of the id of the node that took the write.
+type Writer [8]byte
+
+// Ancestor names a version that another one was made from.
+type Ancestor struct {
+	HLC   HLC
+	Short uint64 // Hash.Short of its digest
+}
+
+// Record is one version of what a Key names. It is immutable. Body and Signature must not be changed by those who read them.
+type Record struct {
+	Key    Key
+	HLC    HLC
+	Writer Writer
+	// Lineage names up to MaxLineage versions that this one was made from, newest first.
+	Lineage   []Ancestor
+	Deleted   bool   // a tombstone
+	MediaType string // of the body
+	Body      []byte
+	Signature []byte // a place: nothing signs and nothing verifies yet
+
+	raw    []byte // the envelope as it was received or made; it holds the fields that are not known here
+	digest Hash   // of the content
+}
+
+// Fields of the envelope: what is signed, and the signature.
+const (
+	envelopeContent   = 1
+	envelopeSignature = 2
+)
+
+// Fields of the content of a record.
+const (
+	recordKind = iota + 1
+	recordMesh
+	recordName
+	recordHLC
+	recordWriter
+	recordLineage
+	recordDeleted
+	recordMediaType
+	recordBody
+)
+
+// Version returns the version by which records of a key are ordered.
+func (r *Record) Version() Version { return Version{uint64(r.HLC), r.digest} }
+
+// Encoded returns the record as it travels. It must not be changed.
+func (r *Record) Encoded() []byte { return r.raw }
+
+func (r *Record) head() Head { return Head{r.Key.slot(), r.Version()} }
+
+// seal encodes a record and returns it complete.
+func (r Record) seal() (*Record, error) {
+	if err := r.Key.Validate(); err != nil {
+		return nil, err
+	}
+	var c []byte
+	c = appendText(c, recordKind, r.Key.Kind)
+	c = appendText(c, recordMesh, r.Key.Mesh)
+	c = appendText(c, recordName, r.Key.Name)
+	c = appendFixed(c, recordHLC, uint64(r.HLC))
+	c = appendBytes(c, recordWriter, r.Writer[:])
+	c = appendBytes(c, recordLineage, packLineage(r.Lineage))
+	c = appendFlag(c, recordDeleted, r.Deleted)
+	c = appendText(c, recordMediaType, r.MediaType)
+	c = appendBytes(c, recordBody, r.Body)
+	return DecodeRecord(appendBytes(appendBytes(nil, envelopeContent, c), envelopeSignature, r.Signature))
+}
+
+// successor makes the next version of a key. parent is nil for a key that nothing is known of.
+func successor(key Key, parent *Record, hlc HLC, w Writer, deleted bool, mediaType string, body []byte) (*Record, error) {
+	r := Record{Key: key, HLC: hlc, Writer: w, Deleted: deleted, MediaType: mediaType, Body: body}
+	if parent != nil {
+		r.Lineage = append([]Ancestor{parent.ancestor()}, parent.Lineage...)
+		r.Lineage = r.Lineage[:min(len(r.Lineage), MaxLineage)]
+	}
+	return r.seal()
+}
+
+// split takes an envelope apart.
+func split(what string, b []byte, limit int) (content, signature []byte, err error) {
+	if len(b) > limit {
+		return nil, nil, fmt.Errorf("%s has %d bytes, at most %d are allowed", what, len(b), limit)
+	}
+	err = walk(what, b, never, func(f field) (err error) {
+		switch f.num {
+		case envelopeContent:
+			content, err = f.take(limit)
+		case envelopeSignature:
+			signature, err = f.take(maxSignature)
+		}
+		return err
+	})
+	if err == nil && content == nil {
+		err = fmt.Errorf("%s has no content", what)
+	}
+	return content, signature, err
+}
+
+// DecodeRecord reads a record. It keeps b, which must not be changed any more.
+func DecodeRecord(b []byte) (*Record, error) {
+	content, signature, err := split("record", b, MaxRecord)
+	if err != nil {
+		return nil, err
+	}
+	r := &Record{raw: b, Signature: signature, digest: sum("nearside record content", content)}
+	err = walk("record", content, never, func(f field) (err error) {
+		var n uint64
+		switch f.num {
+		case recordKind:
+			return f.text(&r.Key.Kind, maxKeyPart)
+		case recordMesh:
+			return f.text(&r.Key.Mesh, maxKeyPart)
+		case recordName:
+			return f.text(&r.Key.Name, maxKeyPart)
+		case recordHLC:
+			n, err = f.number()
+			r.HLC = HLC(n)
+		case recordWriter:
+			return f.writer(&r.Writer)
+		case recordLineage:
+			r.Lineage, err = f.lineage()
+		case recordDeleted:
+			n, err = f.number()
+			r.Deleted = n != 0
+		case recordMediaType:
+			return f.text(&r.MediaType, maxMediaType)
+		case recordBody:
+			r.Body, err = f.take(MaxRecord)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.HLC == 0 {
+		return nil, errors.New("record has no HLC")
+	}
+	if r.Deleted && len(r.Body) > 0 {
+		return nil, errors.New("record is a tombstone and has a body")
+	}
+	return r, r.Key.Validate()
+}
+
+func (f field) writer(to *Writer) error {
+	b, err := f.take(8)
+	if err == nil && len(b) != 8 {
+		err = fmt.Errorf("has %d bytes, 8 are required", len(b))
+	}
+	if err == nil {
+		*to = Writer(b)
+	}
+	return err
+}
+
+func (r *Record) ancestor() Ancestor { return Ancestor{r.HLC, r.digest.Short()} }
+
+// knows reports whether r was made from a version.
+func (r *Record) knows(o *Record) bool { return slices.Contains(r.Lineage, o.ancestor()) }
+
+// reach is the HLC of the oldest version that the lineage names, where there may be older ones that it does not.
+func (r *Record) reach() HLC {
+	if len(r.Lineage) < MaxLineage {
+		return 0
+	}
+	return r.Lineage[MaxLineage-1].HLC
+}
+
+const ancestorSize = 8 + 8
+
+func packLineage(l []Ancestor) []byte {
+	var b []byte
+	for _, a := range l {
+		b = binary.BigEndian.AppendUint64(b, uint64(a.HLC))
+		b = binary.BigEndian.AppendUint64(b, a.Short)
+	}
+	return b
+}
+
+func (f field) lineage() ([]Ancestor, error) {
+	b, err := f.take(ancestorSize * MaxLineage)
+	if err != nil {
+		return nil, err
+	}
+	if len(b)%ancestorSize != 0 {
+		return nil, errors.New("is cut off")
+	}
+	var out []Ancestor
+	for ; len(b) > 0; b = b[ancestorSize:] {
+		out = append(out, Ancestor{HLC(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint64(b[8:])})
+	}
+	return out, nil
+}

@@ -1,0 +1,145 @@
+package engine
+
+import "time"
+
+// Figures of comparisons.
+const (
+	syncEach    = time.Second      // at most one is started with a peer in this time
+	syncTries   = 3                // with the same two roots, before a lasting difference is assumed
+	syncLasting = 10 * time.Minute // between comparisons that find the same difference
+	syncWide    = 4096             // entries from which on a comparison starts one level lower
+	syncGive    = 64 << 10         // bytes that are sent without being asked for; the rest is announced
+	syncHeads   = 4096             // heads in one message of a comparison
+)
+
+// startSync compares with a peer whose root differs, or whose root is not known (nil). It keeps no state: what gets lost is found by the next one.
+func (e *Engine) startSync(p *peer, root *Digest) {
+	since := e.now.Sub(p.synced)
+	if since >= 0 && since < syncEach {
+		return
+	}
+	if root == nil {
+		p.tries = 0
+	} else if roots := [2]Digest{e.tree.sum, *root}; p.roots != roots {
+		p.roots, p.tries = roots, 0
+	} else if p.tries++; p.tries >= syncTries && since >= 0 && since < syncLasting {
+		return // the same difference as before: something that one side does not take
+	}
+	if !e.starts.take(e.now, 1) {
+		return
+	}
+	p.synced = e.now
+	m := message{}
+	switch n := e.tree.count; {
+	case n <= leafSize:
+		m.Leaves = []Leaves{{Heads: e.tree.at(Prefix{})}}
+	case n <= syncWide:
+		m.Sums = []Sums{e.sumsOf(Prefix{})}
+	default:
+		for i := range 16 {
+			m.Sums = append(m.Sums, e.sumsOf(Prefix{}.child(i)))
+		}
+	}
+	e.count("comparisons")
+	e.send(p.name, m)
+}
+
+func (e *Engine) sumsOf(p Prefix) Sums {
+	s, _ := e.tree.sums(p)
+	return Sums{p, s}
+}
+
+// compare goes one level down where the sums of a peer differ, and exchanges what differs where it has listed its heads.
+func (e *Engine) compare(m *message) {
+	out := message{}
+	heads := 0
+	for _, s := range m.Sums {
+		own, counts := e.tree.sums(s.Prefix)
+		for i := range s.Parts {
+			if own[i] == s.Parts[i] || s.Prefix.Depth >= maxDepth-1 {
+				continue
+			}
+			if heads > syncHeads || len(out.Sums) > 512 {
+				break // the rest is found by the next comparison
+			}
+			c := s.Prefix.child(i)
+			if counts[i] > leafSize {
+				out.Sums = append(out.Sums, e.sumsOf(c))
+				continue
+			}
+			l := Leaves{Prefix: c, Heads: e.tree.at(c)}
+			heads += len(l.Heads) + 1
+			out.Leaves = append(out.Leaves, l)
+		}
+	}
+	given, have := 0, []Head(nil)
+	for _, l := range m.Leaves {
+		given, have = e.exchange(m, l, &out, given, have)
+	}
+	if len(out.Sums)+len(out.Leaves)+len(out.Records)+len(out.Manifests) > 0 {
+		e.send(m.From, out)
+	}
+	if len(have) > 0 {
+		e.sendHeads(m.From, have)
+	}
+}
+
+// exchange compares all heads of a part with those of a peer: asks for what is newer there, and gives what is newer here.
+func (e *Engine) exchange(m *message, l Leaves, out *message, given int, have []Head) (int, []Head) {
+	own, counts := e.tree.sums(l.Prefix)
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	if total > syncWide && l.Depth < maxDepth-1 {
+		out.Sums = append(out.Sums, Sums{l.Prefix, own}) // too many to compare one by one
+		return given, have
+	}
+	theirs := make(map[Slot]Version, len(l.Heads))
+	for _, h := range l.Heads {
+		if l.holds(h.Slot) {
+			theirs[h.Slot] = h.Version
+		}
+	}
+	e.wantHeads(l.Heads, m.From)
+	e.wants.compared = e.wants.compared || len(e.wants.bySlot) > 0
+	for _, h := range e.tree.at(l.Prefix) {
+		v, there := theirs[h.Slot]
+		if there && !v.Less(h.Version) {
+			continue
+		}
+		en := e.entries[h.Slot]
+		if !there && e.yieldOld(en, m) {
+			continue
+		}
+		size := 0
+		if en.record != nil {
+			size = len(en.record.raw)
+		} else {
+			size = len(en.manifest.raw)
+		}
+		switch {
+		case given+size <= syncGive && en.record != nil:
+			given += size
+			out.Records = append(out.Records, en.record)
+		case given+size <= syncGive:
+			given += size
+			out.Manifests = append(out.Manifests, en.manifest)
+		case len(have) < headsEach:
+			have = append(have, h)
+		}
+	}
+	return given, have
+}
+
+// yieldOld puts a record aside that is older than deletions are remembered, that the peer does not know, and that the peer would know
+// if it had not been deleted: the peer has been there all the time, and this node has not. Nothing deleted comes back that way.
+func (e *Engine) yieldOld(en *entry, m *message) bool {
+	if en.record == nil || en.record.Deleted || en.record.HLC >= e.cut || e.agreed.IsZero() || e.mainland(e.agreed) ||
+		m.Agreed == 0 || !e.mainland(time.UnixMilli(int64(min(m.Agreed, 1<<52)))) {
+		return false
+	}
+	e.toLimbo(en.record, "this node was away for longer than deletions are remembered, and its peers do not have it")
+	e.dropRecord(en)
+	return true
+}

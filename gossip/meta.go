@@ -1,0 +1,80 @@
+package gossip
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nearside-mesh/nearside/gossip/engine"
+)
+
+// meta is what a member says of itself in memberlist's metadata.
+type meta struct {
+	node  NodeID
+	epoch uint64
+	name  string
+	zone  string
+}
+
+const (
+	metaNode protowire.Number = iota + 1
+	metaEpoch
+	metaName
+	metaZone
+)
+
+const maxMetaText = 64
+
+func (m meta) encode() []byte {
+	b := protowire.AppendTag(nil, metaNode, protowire.BytesType)
+	b = protowire.AppendBytes(b, m.node[:])
+	b = protowire.AppendVarint(protowire.AppendTag(b, metaEpoch, protowire.VarintType), m.epoch)
+	b = protowire.AppendString(protowire.AppendTag(b, metaName, protowire.BytesType), m.name)
+	return protowire.AppendString(protowire.AppendTag(b, metaZone, protowire.BytesType), m.zone)
+}
+
+// decodeMeta reads metadata. Fields that it does not know are passed over.
+func decodeMeta(b []byte) (m meta, err error) {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return m, errors.New("metadata is cut off")
+		}
+		b = b[n:]
+		var bytes []byte
+		var value uint64
+		switch {
+		case typ == protowire.BytesType && num <= metaZone:
+			bytes, n = protowire.ConsumeBytes(b)
+		case typ == protowire.VarintType && num <= metaZone:
+			value, n = protowire.ConsumeVarint(b)
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return m, errors.New("metadata is cut off")
+		}
+		b = b[n:]
+		switch num {
+		case metaNode:
+			if len(bytes) != len(m.node) {
+				return m, fmt.Errorf("node id has %d bytes, %d are required", len(bytes), len(m.node))
+			}
+			m.node = NodeID(bytes)
+		case metaEpoch:
+			m.epoch = value
+		case metaName:
+			m.name = string(bytes)
+		case metaZone:
+			m.zone = string(bytes)
+		}
+	}
+	if m.node == (NodeID{}) || len(m.name) > maxMetaText || len(m.zone) > maxMetaText {
+		return m, errors.New("metadata has no node id, or a name that is too long")
+	}
+	return m, nil
+}
+
+// member is the name that fits the metadata.
+func (m meta) member() string { return engine.MemberName(m.node, m.epoch) }

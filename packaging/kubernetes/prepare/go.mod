@@ -1,0 +1,3 @@
+module github.com/nearside-mesh/nearside/packaging/kubernetes/prepare
+
+go 1.26.0

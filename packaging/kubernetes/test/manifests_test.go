@@ -1,0 +1,263 @@
+// Package test holds the manifests to Kubernetes' own types, to each other, and to the agent's defaults.
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func run(t *testing.T, name string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, errs.String())
+	}
+	return out
+}
+
+func kustomize(t *testing.T, dir string) []byte {
+	t.Helper()
+	return run(t, "go", "tool", "kustomize", "build", dir)
+}
+
+func helm(t *testing.T, args ...string) []byte {
+	t.Helper()
+	return run(t, "go", append([]string{"tool", "helm", "template", "nearside", "../chart", "--namespace", "nearside", "--kube-version", "1.34.0"}, args...)...)
+}
+
+// decode reads manifests strictly into the types of Kubernetes, by KIND/NAME.
+func decode(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	for _, doc := range strings.Split("\n"+string(text), "\n---") {
+		var head struct {
+			APIVersion string `json:"apiVersion"`
+			Kind       string `json:"kind"`
+			Metadata   struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+		}
+		if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
+			t.Fatalf("%v in:\n%s", err, doc)
+		}
+		if head.Kind == "" {
+			continue
+		}
+		var into any
+		switch head.APIVersion + " " + head.Kind {
+		case "v1 ServiceAccount":
+			into = &corev1.ServiceAccount{}
+		case "v1 ConfigMap":
+			into = &corev1.ConfigMap{}
+		case "v1 Namespace":
+			into = &corev1.Namespace{}
+		case "apps/v1 DaemonSet":
+			into = &appsv1.DaemonSet{}
+		case "apps/v1 Deployment":
+			into = &appsv1.Deployment{}
+		case "networking.k8s.io/v1 NetworkPolicy":
+			into = &networkingv1.NetworkPolicy{}
+		default:
+			t.Fatalf("no type is known for %s %s", head.APIVersion, head.Kind)
+		}
+		if err := yaml.UnmarshalStrict([]byte(doc), into); err != nil {
+			t.Fatalf("%s/%s: %v", head.Kind, head.Metadata.Name, err)
+		}
+		id := head.Kind + "/" + head.Metadata.Name
+		if out[id] != nil {
+			t.Fatalf("%s is there twice", id)
+		}
+		out[id] = into
+	}
+	return out
+}
+
+// comparable drops the namespace, which "helm template" leaves to "helm install", and the form of YAML in ConfigMaps.
+func comparable(t *testing.T, objects map[string]any) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	for id, o := range objects {
+		b, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m map[string]any
+		if err := json.Unmarshal(b, &m); err != nil {
+			t.Fatal(err)
+		}
+		delete(m["metadata"].(map[string]any), "namespace")
+		if data, ok := m["data"].(map[string]any); ok {
+			for k, text := range data {
+				var v any
+				if err := yaml.Unmarshal([]byte(text.(string)), &v); err != nil {
+					t.Fatalf("%s: %s: %v", id, k, err)
+				}
+				data[k] = v
+			}
+		}
+		out[id] = m
+	}
+	return out
+}
+
+func TestChartMakesWhatTheOverlaysMake(t *testing.T) {
+	for overlay, args := range map[string][]string{"plain": nil, "interception": {"--set", "interception.enabled=true"}} {
+		t.Run(overlay, func(t *testing.T) {
+			a := comparable(t, decode(t, kustomize(t, "../overlays/"+overlay)))
+			b := comparable(t, decode(t, helm(t, args...)))
+			if d := cmp.Diff(a, b); d != "" {
+				t.Errorf("kustomize build (-) and helm template (+) differ:\n%s", d)
+			}
+			if len(a) != 6 {
+				t.Errorf("%d objects, want 6", len(a))
+			}
+		})
+	}
+}
+
+func TestExampleIsStrict(t *testing.T) {
+	if got := decode(t, kustomize(t, "../example")); got["Deployment/web"] == nil || got["Deployment/backend"] == nil {
+		t.Errorf("the example has no web or no backend: %v", got)
+	}
+}
+
+// binary builds the agent.
+func binary(t *testing.T) string {
+	t.Helper()
+	if b := os.Getenv("NEARSIDE_BIN"); b != "" {
+		return b
+	}
+	path := filepath.Join(t.TempDir(), "nearside")
+	run(t, "go", "-C", "../../..", "build", "-o", path, "./cmd/agent")
+	return path
+}
+
+// TestManifestsFitTheBinary runs the commands of the manifests, and compares their paths with those of the config that the agent
+// makes of the ConfigMap.
+func TestManifestsFitTheBinary(t *testing.T) {
+	bin := binary(t)
+	for _, overlay := range []string{"plain", "interception"} {
+		t.Run(overlay, func(t *testing.T) {
+			objects := decode(t, kustomize(t, "../overlays/"+overlay))
+			ds := objects["DaemonSet/nearside"].(*appsv1.DaemonSet)
+			pod := ds.Spec.Template.Spec
+			c := pod.Containers[0]
+
+			file := filepath.Join(t.TempDir(), "agent.yaml")
+			if err := os.WriteFile(file, []byte(objects["ConfigMap/nearside-config"].(*corev1.ConfigMap).Data["agent.yaml"]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var cfg struct {
+				Paths struct{ Run, State, Logs string }
+				API   struct{ Socket struct{ Path, Group string } }
+				XDS   struct{ Socket struct{ Path, Group string } }
+			}
+			if err := yaml.Unmarshal(run(t, bin, "config", "show", "--config", file, "--set", "resources.dir=/etc/nearside/resources"), &cfg); err != nil {
+				t.Fatal(err)
+			}
+			mounts := map[string]string{}
+			for _, m := range c.VolumeMounts {
+				mounts[m.MountPath] = m.Name
+			}
+			for path, volume := range map[string]string{cfg.Paths.Run: "run", cfg.Paths.State: "state", cfg.Paths.Logs: "logs", "/etc/nearside/resources": "resources", "/etc/nearside/agent.yaml": "config"} {
+				if mounts[path] != volume {
+					t.Errorf("%s of the agent is no mount of the volume %s: %v", path, volume, mounts)
+				}
+			}
+			for _, v := range pod.Volumes {
+				if v.HostPath != nil && mounts[v.HostPath.Path] != v.Name {
+					t.Errorf("the hostPath %s of %s has another path inside, and Envoys get paths of FIFOs and sockets from the agent", v.HostPath.Path, v.Name)
+				}
+			}
+			for _, e := range c.Env {
+				if e.Name == "NEARSIDE_SOCKET" && e.Value != filepath.Join(cfg.Paths.Run, filepath.Base(cfg.API.Socket.Path)) {
+					t.Errorf("NEARSIDE_SOCKET is %s, the agent's is %s", e.Value, cfg.API.Socket.Path)
+				}
+			}
+			if g := fmt.Sprint(pod.SecurityContext.SupplementalGroups[0]); g != cfg.XDS.Socket.Group {
+				t.Errorf("the agent is in the group %s and has to give sockets and FIFOs to %s", g, cfg.XDS.Socket.Group)
+			}
+			for name, p := range map[string]*corev1.Probe{"startup": c.StartupProbe, "readiness": c.ReadinessProbe, "liveness": c.LivenessProbe} {
+				if p == nil || p.Exec == nil || p.Exec.Command[0] != "/nearside" {
+					t.Fatalf("the %s probe does not run /nearside", name)
+				}
+				command := exec.Command(bin, p.Exec.Command[1:]...)
+				command.Env = []string{"NEARSIDE_SOCKET=" + filepath.Join(t.TempDir(), "none.sock")}
+				if out, err := command.CombinedOutput(); command.ProcessState == nil || command.ProcessState.ExitCode() != 1 {
+					t.Errorf("the %s probe without an agent: %v, want exit code 1:\n%s", name, err, out)
+				}
+			}
+			for _, init := range pod.InitContainers {
+				if init.Name == "intercept" {
+					run(t, bin, append(init.Args, "--dry-run")...)
+				}
+			}
+			hold := objects["DaemonSet/nearside-hold"].(*appsv1.DaemonSet).Spec.Template.Spec
+			run(t, bin, append(hold.Containers[0].Args, "--help")...)
+			if a, b := *pod.SecurityContext.RunAsUser, *hold.SecurityContext.RunAsUser; a != b {
+				t.Errorf("the holder is uid %d and the agent %d: neither trusts the other", b, a)
+			}
+			if s := ds.Spec.UpdateStrategy.RollingUpdate; s.MaxSurge.IntValue() != 0 {
+				t.Error("two agents would want one node")
+			}
+		})
+	}
+}
+
+// TestRights names every right that a container has.
+func TestRights(t *testing.T) {
+	want := map[string][]string{
+		"plain":        {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
+		"interception": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/intercept 0 NET_ADMIN", "nearside/nearside 0 CHOWN NET_ADMIN", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
+	}
+	for overlay, list := range want {
+		var got []string
+		for _, o := range decode(t, kustomize(t, "../overlays/"+overlay)) {
+			ds, ok := o.(*appsv1.DaemonSet)
+			if !ok {
+				continue
+			}
+			pod := ds.Spec.Template.Spec
+			if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+				t.Errorf("%s: %s has a token", overlay, ds.Name)
+			}
+			for _, c := range append(slices.Clone(pod.InitContainers), pod.Containers...) {
+				s := c.SecurityContext
+				if s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
+					s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+					t.Errorf("%s: %s of %s has more rights than it needs", overlay, c.Name, ds.Name)
+					continue
+				}
+				uid := *pod.SecurityContext.RunAsUser
+				if s.RunAsUser != nil {
+					uid = *s.RunAsUser
+				}
+				line := fmt.Sprintf("%s/%s %d", ds.Name, c.Name, uid)
+				for _, a := range s.Capabilities.Add {
+					line += " " + string(a)
+				}
+				got = append(got, line)
+			}
+		}
+		slices.Sort(got)
+		if d := cmp.Diff(list, got); d != "" {
+			t.Errorf("%s:\n%s", overlay, d)
+		}
+	}
+}

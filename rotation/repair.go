@@ -1,0 +1,88 @@
+package rotation
+
+import (
+	"errors"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is on the disk is not always what was written: a write fails half-way, a process dies within a line, somebody cuts, replaces or
+// appends to the file. This file brings the two together, before each write.
+
+// openActive opens what the path names, or makes it, and takes it in the place of the file that was active.
+func (f *File) openActive() error {
+	file, st, err := f.dir.open(f.dir.names.base, unix.O_RDWR|unix.O_APPEND|unix.O_CREAT)
+	if err != nil {
+		return err
+	}
+	if f.f != nil {
+		if f.opts.Sync == SyncEachBatch {
+			f.syncLocked()
+		}
+		f.retire(retired{f.f, f.opts.Sync == SyncEachSecond})
+	}
+	f.f, f.dev, f.ino = file, uint64(st.Dev), st.Ino
+	f.size, f.torn, f.needLF, f.dirDirty = st.Size, false, false, true
+	f.lookAtTail()
+	f.count.size.Store(f.size)
+	return nil
+}
+
+// lookAtTail notes whether the active file ends within a line.
+func (f *File) lookAtTail() {
+	if f.size == 0 {
+		f.needLF = false
+		return
+	}
+	var b [1]byte
+	if _, err := f.f.ReadAt(b[:], f.size-1); err == nil || errors.Is(err, io.EOF) {
+		if f.needLF = b[0] != '\n'; f.needLF {
+			f.count.tornTails.Add(1)
+		}
+	}
+}
+
+// repair brings the active file to the end of a whole line: half of a write that failed is cut off, and what others did to the
+// file is noticed.
+func (f *File) repair() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.f.Fd()), &st); err != nil {
+		return f.dir.failed("stat", f.dir.names.base, err)
+	}
+	switch {
+	case st.Nlink == 0:
+		f.count.outside.Add(1)
+		if err := f.openActive(); err != nil {
+			f.faults.set(faultOutside, err)
+			return err
+		}
+		f.faults.set(faultOutside, nil)
+	case st.Size < f.size:
+		f.count.outside.Add(1)
+		f.size, f.torn = st.Size, false
+		f.lookAtTail()
+	case st.Size > f.size && f.torn:
+		if err := unix.Ftruncate(int(f.f.Fd()), f.size); err != nil {
+			return f.dir.failed("cut a half line off", f.dir.names.base, err)
+		}
+		f.torn = false
+	case st.Size == f.size:
+		f.torn = false
+	default:
+		f.count.outside.Add(1)
+		f.size = st.Size
+		f.lookAtTail()
+	}
+	f.count.size.Store(f.size)
+	if !f.needLF {
+		return nil
+	}
+	if _, err := f.f.Write([]byte{'\n'}); err != nil {
+		return err
+	}
+	f.needLF, f.dirty = false, true
+	f.size++
+	f.count.bytes.Add(1)
+	return nil
+}
