@@ -35,34 +35,47 @@ const (
 
 // Backend returns the backend of that name, or nil.
 func (l *Logging) Backend(name string) *LoggingBackend {
-	if l == nil || name == "" {
+	if l == nil {
 		return nil
 	}
-	for i := range l.Backends {
-		if l.Backends[i].Name == name {
-			return &l.Backends[i]
+	return backendNamed(l.Backends, name, func(b *LoggingBackend) string { return b.Name })
+}
+
+func (l *Logging) validate(v *Validator) {
+	validateBackends(v, l.Backends, l.DefaultBackend, func(b *LoggingBackend) string { return b.Name }, func(b *LoggingBackend, v *Validator) {
+		if v.Field("type").OneOf(b.Type, LoggingFile, LoggingTCP) {
+			b.validateConf(v.Field("conf"))
+		}
+	})
+}
+
+// backendNamed returns the backend of that name, or nil.
+func backendNamed[B any](list []B, name string, of func(*B) string) *B {
+	for i := range list {
+		if name != "" && of(&list[i]) == name {
+			return &list[i]
 		}
 	}
 	return nil
 }
 
-func (l *Logging) validate(v *Validator) {
-	seen := make(map[string]int, len(l.Backends))
-	for i := range l.Backends {
-		b, v := &l.Backends[i], v.Field("backends").Index(i)
-		if first, ok := seen[b.Name]; ok {
-			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", quote(b.Name), first)
-		} else if b.Name == "" {
+// validateBackends checks that each backend of a list has a name of its own, that the default one is among them, and each with one.
+func validateBackends[B any](v *Validator, list []B, preset string, of func(*B) string, one func(*B, *Validator)) {
+	seen := make(map[string]int, len(list))
+	for i := range list {
+		b, v := &list[i], v.Field("backends").Index(i)
+		name := of(b)
+		if first, ok := seen[name]; ok {
+			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", quote(name), first)
+		} else if name == "" {
 			v.Field("name").Faultf("the name is missing")
 		} else {
-			seen[b.Name] = i
+			seen[name] = i
 		}
-		if v.Field("type").OneOf(b.Type, LoggingFile, LoggingTCP) {
-			b.validateConf(v.Field("conf"))
-		}
+		one(b, v)
 	}
-	if _, ok := seen[l.DefaultBackend]; l.DefaultBackend != "" && !ok {
-		v.Field("defaultBackend").Faultf("there is no backend %s: give the name of one of the backends", quote(l.DefaultBackend))
+	if _, ok := seen[preset]; preset != "" && !ok {
+		v.Field("defaultBackend").Faultf("there is no backend %s: give the name of one of the backends", quote(preset))
 	}
 }
 

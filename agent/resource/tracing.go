@@ -37,35 +37,18 @@ const (
 
 // Backend returns the backend of that name, or nil.
 func (t *Tracing) Backend(name string) *TracingBackend {
-	if t == nil || name == "" {
+	if t == nil {
 		return nil
 	}
-	for i := range t.Backends {
-		if t.Backends[i].Name == name {
-			return &t.Backends[i]
-		}
-	}
-	return nil
+	return backendNamed(t.Backends, name, func(b *TracingBackend) string { return b.Name })
 }
 
 func (t *Tracing) validate(v *Validator) {
-	seen := make(map[string]int, len(t.Backends))
-	for i := range t.Backends {
-		b, v := &t.Backends[i], v.Field("backends").Index(i)
-		if first, ok := seen[b.Name]; ok {
-			v.Field("name").Faultf("%s is already the name of backends[%d]: each backend has its own", quote(b.Name), first)
-		} else if b.Name == "" {
-			v.Field("name").Faultf("the name is missing")
-		} else {
-			seen[b.Name] = i
-		}
+	validateBackends(v, t.Backends, t.DefaultBackend, func(b *TracingBackend) string { return b.Name }, func(b *TracingBackend, v *Validator) {
 		if v.Field("type").OneOf(b.Type, TracingZipkin, TracingDatadog) {
 			b.validateConf(v.Field("conf"))
 		}
-	}
-	if _, ok := seen[t.DefaultBackend]; t.DefaultBackend != "" && !ok {
-		v.Field("defaultBackend").Faultf("there is no backend %s: give the name of one of the backends", quote(t.DefaultBackend))
-	}
+	})
 }
 
 func (b *TracingBackend) validateConf(v *Validator) {

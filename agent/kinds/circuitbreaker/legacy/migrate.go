@@ -40,84 +40,65 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		return list[len(list)-1]
 	}})
 	out := policy.Migration{Without: plan.Without}
-	confs := map[*policy.Unit]*circuitbreaker.Conf{}
-	sameLocal, off := true, false
-	for _, u := range plan.Units { // the weakest first
-		old := toolkit.LegacyConf[Conf](u.Policy)
-		if old == nil {
-			continue
-		}
-		m := migration{notes: u.Notes}
-		conf := m.conf(old)
-		for _, w := range u.Weaker {
-			m.over(conf, confs[w])
-		}
-		confs[u], off = conf, off || m.off
-		split := toolkit.Or(old.SplitExternalAndLocalErrors, false)
-		if split && (old.Detectors == nil || old.Detectors.StandardDeviation == nil) {
-			sameLocal = false
-		}
-		policy.AddNote(&m.notes, in.Reach(u))
-		policy.AddNote(&m.notes, in.Routed())
-		out.Policies = append(out.Policies, policy.Migrated{
-			Kind: circuitbreaker.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: m.notes,
-			Spec: &resource.Policy{TargetRef: &u.Target, To: u.Items(conf)},
-		})
-	}
-	out.Changes = changes(sameLocal, off)
+	m := migration{sameLocal: true}
+	out.Policies = toolkit.MigrateOutbound(in, plan, circuitbreaker.Kind, m.conf, m.over)
+	out.Changes = changes(m.sameLocal, m.off)
 	return out
 }
 
-// migration makes one conf.
+// migration makes confs.
 type migration struct {
-	notes []string
-	off   bool // there are detectors that are off by their numbers
+	sameLocal bool // nothing depends on errors that are split and have no detector of deviations
+	off       bool // there are detectors that are off by their numbers
 }
 
 // conf says what a CircuitBreaker says. Numbers that a MeshCircuitBreaker does not take are replaced.
-func (m *migration) conf(old *Conf) *circuitbreaker.Conf {
+func (m *migration) conf(old *Conf, notes *[]string) *circuitbreaker.Conf {
+	if toolkit.Or(old.SplitExternalAndLocalErrors, false) && (old.Detectors == nil || old.Detectors.StandardDeviation == nil) {
+		m.sameLocal = false
+	}
 	c := old.current()
 	if l := c.ConnectionLimits; l != nil {
-		m.atLeastOne("thresholds.maxConnections", &l.MaxConnections)
-		m.atLeastOne("thresholds.maxPendingRequests", &l.MaxPendingRequests)
-		m.atLeastOne("thresholds.maxRetries", &l.MaxRetries)
-		m.atLeastOne("thresholds.maxRequests", &l.MaxRequests)
+		atLeastOne(notes, "thresholds.maxConnections", &l.MaxConnections)
+		atLeastOne(notes, "thresholds.maxPendingRequests", &l.MaxPendingRequests)
+		atLeastOne(notes, "thresholds.maxRetries", &l.MaxRetries)
+		atLeastOne(notes, "thresholds.maxRequests", &l.MaxRequests)
 	}
 	if c.OutlierDetection == nil {
 		return c
 	}
 	d := c.OutlierDetection.Detectors
-	m.consecutive("totalErrors", &d.TotalFailures)
-	m.consecutive("gatewayErrors", &d.GatewayFailures)
-	m.consecutive("localErrors", &d.LocalOriginFailures)
+	m.consecutive(notes, "totalErrors", &d.TotalFailures)
+	m.consecutive(notes, "gatewayErrors", &d.GatewayFailures)
+	m.consecutive(notes, "localErrors", &d.LocalOriginFailures)
 	if s := d.SuccessRate; s != nil {
-		m.atLeastOne("detectors.standardDeviation.minimumHosts", &s.MinimumHosts)
-		m.atLeastOne("detectors.standardDeviation.requestVolume", &s.RequestVolume)
+		atLeastOne(notes, "detectors.standardDeviation.minimumHosts", &s.MinimumHosts)
+		atLeastOne(notes, "detectors.standardDeviation.requestVolume", &s.RequestVolume)
 	}
 	if f := d.FailurePercentage; f != nil {
-		m.atLeastOne("detectors.failure.minimumHosts", &f.MinimumHosts)
-		m.atLeastOne("detectors.failure.requestVolume", &f.RequestVolume)
+		atLeastOne(notes, "detectors.failure.minimumHosts", &f.MinimumHosts)
+		atLeastOne(notes, "detectors.failure.requestVolume", &f.RequestVolume)
 	}
 	return c
 }
 
 // atLeastOne replaces a number of 0.
-func (m *migration) atLeastOne(field string, n **uint32) {
+func atLeastOne(notes *[]string, field string, n **uint32) {
 	if *n != nil && **n == 0 {
-		policy.AddNote(&m.notes, fmt.Sprintf("conf.%s is 0, which MeshCircuitBreaker does not take: 1 stands in its place", field))
+		policy.AddNote(notes, fmt.Sprintf("conf.%s is 0, which MeshCircuitBreaker does not take: 1 stands in its place", field))
 		*n = new(uint32(1))
 	}
 }
 
 // consecutive gives a detector of failures in a row a number, without which it is off in a MeshCircuitBreaker. 0
 // failures never come.
-func (m *migration) consecutive(field string, c **circuitbreaker.Consecutive) {
+func (m *migration) consecutive(notes *[]string, field string, c **circuitbreaker.Consecutive) {
 	switch {
 	case *c == nil:
 	case (*c).Consecutive == nil:
 		*c = &circuitbreaker.Consecutive{Consecutive: new(uint32(defaultConsecutive))}
 	case *(*c).Consecutive == 0:
-		policy.AddNote(&m.notes, fmt.Sprintf("conf.detectors.%s.consecutive is 0, by which Envoy never leaves anything out: a number that is not reached stands in its place", field))
+		policy.AddNote(notes, fmt.Sprintf("conf.detectors.%s.consecutive is 0, by which Envoy never leaves anything out: a number that is not reached stands in its place", field))
 		m.off = true
 		*c = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}
 	}
@@ -125,19 +106,16 @@ func (m *migration) consecutive(field string, c **circuitbreaker.Consecutive) {
 
 // over gives everything of which a weaker policy speaks, so that nothing of it takes effect: source-destination
 // policies are not merged.
-func (m *migration) over(c, weak *circuitbreaker.Conf) {
-	if weak == nil {
-		return
-	}
+func (m *migration) over(c, weak *circuitbreaker.Conf, notes *[]string) {
 	if w := weak.ConnectionLimits; w != nil {
 		if c.ConnectionLimits == nil {
 			c.ConnectionLimits = &circuitbreaker.ConnectionLimits{}
 		}
 		l := c.ConnectionLimits
-		give(&l.MaxConnections, w.MaxConnections, defaultLimit)
-		give(&l.MaxPendingRequests, w.MaxPendingRequests, defaultLimit)
-		give(&l.MaxRequests, w.MaxRequests, defaultLimit)
-		give(&l.MaxRetries, w.MaxRetries, defaultRetries)
+		toolkit.Give(&l.MaxConnections, w.MaxConnections, defaultLimit)
+		toolkit.Give(&l.MaxPendingRequests, w.MaxPendingRequests, defaultLimit)
+		toolkit.Give(&l.MaxRequests, w.MaxRequests, defaultLimit)
+		toolkit.Give(&l.MaxRetries, w.MaxRetries, defaultRetries)
 	}
 	w := weak.OutlierDetection
 	if w == nil {
@@ -151,50 +129,45 @@ func (m *migration) over(c, weak *circuitbreaker.Conf) {
 	if toolkit.Or(o.Disabled, false) {
 		return
 	}
-	give(&o.Disabled, w.Disabled, false)
-	give(&o.Interval, w.Interval, resource.Duration{Duration: defaultInterval})
-	give(&o.BaseEjectionTime, w.BaseEjectionTime, resource.Duration{Duration: defaultEjection})
-	give(&o.MaxEjectionPercent, w.MaxEjectionPercent, defaultPercent)
-	give(&o.SplitExternalAndLocalErrors, w.SplitExternalAndLocalErrors, false)
+	toolkit.Give(&o.Disabled, w.Disabled, false)
+	toolkit.Give(&o.Interval, w.Interval, resource.Duration{Duration: defaultInterval})
+	toolkit.Give(&o.BaseEjectionTime, w.BaseEjectionTime, resource.Duration{Duration: defaultEjection})
+	toolkit.Give(&o.MaxEjectionPercent, w.MaxEjectionPercent, defaultPercent)
+	toolkit.Give(&o.SplitExternalAndLocalErrors, w.SplitExternalAndLocalErrors, false)
 	if w.Detectors != nil {
-		m.detectors(o.Detectors, w.Detectors)
+		m.detectors(o.Detectors, w.Detectors, notes)
 	}
 }
 
-func (m *migration) detectors(d, weak *circuitbreaker.Detectors) {
+func (m *migration) detectors(d, weak *circuitbreaker.Detectors, notes *[]string) {
+	off := false
 	for _, f := range []struct {
 		own  **circuitbreaker.Consecutive
 		weak *circuitbreaker.Consecutive
 	}{{&d.TotalFailures, weak.TotalFailures}, {&d.GatewayFailures, weak.GatewayFailures}, {&d.LocalOriginFailures, weak.LocalOriginFailures}} {
 		if *f.own == nil && f.weak != nil {
-			*f.own, m.off = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}, true
+			*f.own, off = &circuitbreaker.Consecutive{Consecutive: new(uint32(never))}, true
 		}
 	}
 	if w := weak.SuccessRate; w != nil {
 		if d.SuccessRate == nil {
-			d.SuccessRate, m.off = &circuitbreaker.SuccessRate{MinimumHosts: new(uint32(never))}, true
+			d.SuccessRate, off = &circuitbreaker.SuccessRate{MinimumHosts: new(uint32(never))}, true
 		}
-		give(&d.SuccessRate.MinimumHosts, w.MinimumHosts, defaultHosts)
-		give(&d.SuccessRate.RequestVolume, w.RequestVolume, defaultSuccesses)
-		give(&d.SuccessRate.StandardDeviationFactor, w.StandardDeviationFactor, resource.NewDecimal(defaultDeviation))
+		toolkit.Give(&d.SuccessRate.MinimumHosts, w.MinimumHosts, defaultHosts)
+		toolkit.Give(&d.SuccessRate.RequestVolume, w.RequestVolume, defaultSuccesses)
+		toolkit.Give(&d.SuccessRate.StandardDeviationFactor, w.StandardDeviationFactor, resource.NewDecimal(defaultDeviation))
 	}
 	if w := weak.FailurePercentage; w != nil {
 		if d.FailurePercentage == nil {
-			d.FailurePercentage, m.off = &circuitbreaker.FailurePercentage{MinimumHosts: new(uint32(never))}, true
+			d.FailurePercentage, off = &circuitbreaker.FailurePercentage{MinimumHosts: new(uint32(never))}, true
 		}
-		give(&d.FailurePercentage.MinimumHosts, w.MinimumHosts, defaultHosts)
-		give(&d.FailurePercentage.RequestVolume, w.RequestVolume, defaultFailures)
-		give(&d.FailurePercentage.Threshold, w.Threshold, defaultThreshold)
+		toolkit.Give(&d.FailurePercentage.MinimumHosts, w.MinimumHosts, defaultHosts)
+		toolkit.Give(&d.FailurePercentage.RequestVolume, w.RequestVolume, defaultFailures)
+		toolkit.Give(&d.FailurePercentage.Threshold, w.Threshold, defaultThreshold)
 	}
-	if m.off {
-		policy.AddNote(&m.notes, fmt.Sprintf("a weaker policy has detectors that this one has not, and merging cannot take them away: they are given numbers that are not reached (%d)", uint32(never)))
-	}
-}
-
-// give sets a field that is open and of which a weaker policy speaks.
-func give[T any](field **T, weak *T, v T) {
-	if *field == nil && weak != nil {
-		*field = &v
+	if off {
+		m.off = true
+		policy.AddNote(notes, fmt.Sprintf("a weaker policy has detectors that this one has not, and merging cannot take them away: they are given numbers that are not reached (%d)", uint32(never)))
 	}
 }
 

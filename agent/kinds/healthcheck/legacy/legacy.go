@@ -20,17 +20,7 @@ const kind = "HealthCheck"
 
 // Kind declares the kind and its effect.
 func Kind() policy.LegacyKind {
-	return policy.LegacyKind{
-		Descriptor: resource.LegacyDescriptor(kind, "health-checks", "", resource.LegacyShape{
-			NewConf: func() resource.Conf { return new(Conf) }, ConfRequired: true,
-		}),
-		ReplacedBy: []string{healthcheck.Kind},
-		SupersededBy: func(r *policy.Rules, s draft.Service, _ string) *resource.Resource {
-			return toolkit.SupersedingRoute(r, s)
-		},
-		Apply:   apply,
-		Migrate: migrate,
-	}
+	return toolkit.LegacyOutbound[Conf](kind, "health-checks", healthcheck.Kind, apply, migrate)
 }
 
 func apply(c *policy.Context, d *draft.Draft) {
@@ -200,44 +190,28 @@ func (h *HTTP) current() *healthcheck.HTTP {
 // migrate makes a MeshHealthCheck of each HealthCheck.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{Kinds: []string{healthcheck.Kind}, SupersededBy: toolkit.SupersededByAny(in, healthcheck.Kind)})
-	out := policy.Migration{Without: plan.Without, Changes: changes()}
-	confs := map[*policy.Unit]*healthcheck.Conf{}
-	for _, u := range plan.Units { // the weakest first
-		old := toolkit.LegacyConf[Conf](u.Policy)
-		if old == nil {
-			continue
-		}
-		conf := old.current()
-		conf.GRPC, conf.TCP.Disabled = &healthcheck.GRPC{Disabled: new(true)}, new(old.TCP == nil && old.HTTP != nil)
-		conf.HTTP.Disabled = new(old.HTTP == nil)
-		if old.HTTP != nil && old.TCP == nil {
-			policy.AddNote(&u.Notes, "MeshHealthCheck probes services of http and http2 alone with HTTP: those of other protocols are not probed any more; give tcp, or grpc, for them")
-		}
-		for _, w := range u.Weaker {
-			over(conf, confs[w], &u.Notes)
-		}
-		confs[u] = conf
-		policy.AddNote(&u.Notes, in.Reach(u))
-		policy.AddNote(&u.Notes, in.Routed())
-		out.Policies = append(out.Policies, policy.Migrated{
-			Kind: healthcheck.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,
-			Spec: &resource.Policy{TargetRef: &u.Target, To: u.Items(conf)},
-		})
+	return policy.Migration{Without: plan.Without, Changes: changes(), Policies: toolkit.MigrateOutbound(in, plan, healthcheck.Kind, converted, over)}
+}
+
+// converted says what a HealthCheck says.
+func converted(old *Conf, notes *[]string) *healthcheck.Conf {
+	conf := old.current()
+	conf.GRPC, conf.TCP.Disabled = &healthcheck.GRPC{Disabled: new(true)}, new(old.TCP == nil && old.HTTP != nil)
+	conf.HTTP.Disabled = new(old.HTTP == nil)
+	if old.HTTP != nil && old.TCP == nil {
+		policy.AddNote(notes, "MeshHealthCheck probes services of http and http2 alone with HTTP: those of other protocols are not probed any more; give tcp, or grpc, for them")
 	}
-	return out
+	return conf
 }
 
 // over gives what a weaker policy gives and has a value that says nothing, and notes the rest: source-destination policies
 // are not merged.
 func over(c, weak *healthcheck.Conf, notes *[]string) {
-	if weak == nil {
-		return
-	}
-	give(&c.HealthyPanicThreshold, weak.HealthyPanicThreshold, resource.NewDecimal(50))
-	give(&c.FailTrafficOnPanic, weak.FailTrafficOnPanic, false)
-	give(&c.AlwaysLogHealthCheckFailures, weak.AlwaysLogHealthCheckFailures, false)
-	give(&c.ReuseConnection, weak.ReuseConnection, true)
-	give(&c.HTTP.Path, weak.HTTP.Path, "/")
+	toolkit.Give(&c.HealthyPanicThreshold, weak.HealthyPanicThreshold, resource.NewDecimal(50))
+	toolkit.Give(&c.FailTrafficOnPanic, weak.FailTrafficOnPanic, false)
+	toolkit.Give(&c.AlwaysLogHealthCheckFailures, weak.AlwaysLogHealthCheckFailures, false)
+	toolkit.Give(&c.ReuseConnection, weak.ReuseConnection, true)
+	toolkit.Give(&c.HTTP.Path, weak.HTTP.Path, "/")
 	if len(c.HTTP.ExpectedStatuses) == 0 && len(weak.HTTP.ExpectedStatuses) > 0 {
 		c.HTTP.ExpectedStatuses = []uint32{200}
 	}
@@ -258,13 +232,6 @@ func over(c, weak *healthcheck.Conf, notes *[]string) {
 	}
 	if len(left) > 0 {
 		policy.AddNote(notes, fmt.Sprintf("a weaker policy gives %s, which merging cannot take away: give it here too, or move it to the services that need it", strings.Join(left, ", ")))
-	}
-}
-
-// give sets a field that is open and of which a weaker policy speaks.
-func give[T any](field **T, weak *T, v T) {
-	if *field == nil && weak != nil {
-		*field = &v
 	}
 }
 

@@ -20,17 +20,7 @@ const kind = "Retry"
 
 // Kind declares the kind and its effect.
 func Kind() policy.LegacyKind {
-	return policy.LegacyKind{
-		Descriptor: resource.LegacyDescriptor(kind, "retries", "", resource.LegacyShape{
-			NewConf: func() resource.Conf { return new(Conf) }, ConfRequired: true,
-		}),
-		ReplacedBy: []string{retry.Kind},
-		SupersededBy: func(r *policy.Rules, s draft.Service, _ string) *resource.Resource {
-			return toolkit.SupersedingRoute(r, s)
-		},
-		Apply:   apply,
-		Migrate: migrate,
-	}
+	return toolkit.LegacyOutbound[Conf](kind, "retries", retry.Kind, apply, migrate)
 }
 
 func apply(c *policy.Context, d *draft.Draft) {

@@ -19,34 +19,13 @@ const (
 // migrate makes a MeshRetry of each Retry.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	plan := in.Plan(policy.PlanOptions{Kinds: []string{retry.Kind}, SupersededBy: toolkit.SupersededByAny(in, retry.Kind)})
-	out := policy.Migration{Without: plan.Without, Changes: changes()}
-	confs := map[*policy.Unit]*retry.Conf{}
-	for _, u := range plan.Units { // the weakest first
-		old := toolkit.LegacyConf[Conf](u.Policy)
-		if old == nil {
-			continue
-		}
-		conf := old.current()
-		for _, w := range u.Weaker {
-			over(conf, confs[w], &u.Notes)
-		}
-		confs[u] = conf
-		policy.AddNote(&u.Notes, in.Reach(u))
-		policy.AddNote(&u.Notes, in.Routed())
-		out.Policies = append(out.Policies, policy.Migrated{
-			Kind: retry.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,
-			Spec: &resource.Policy{TargetRef: &u.Target, To: u.Items(conf)},
-		})
-	}
-	return out
+	convert := func(old *Conf, _ *[]string) *retry.Conf { return old.current() }
+	return policy.Migration{Without: plan.Without, Changes: changes(), Policies: toolkit.MigrateOutbound(in, plan, retry.Kind, convert, over)}
 }
 
 // over gives everything of which a weaker policy speaks, so that nothing of it takes effect: source-destination
 // policies are not merged.
 func over(c, weak *retry.Conf, notes *[]string) {
-	if weak == nil {
-		return
-	}
 	if weak.TCP != nil && c.TCP == nil {
 		c.TCP = &retry.TCP{MaxConnectAttempt: new(uint32(1))}
 	}
@@ -72,23 +51,16 @@ func over(c, weak *retry.Conf, notes *[]string) {
 }
 
 func requests(r, weak *retry.Requests) {
-	give(&r.NumRetries, weak.NumRetries, defaultRetries)
-	give(&r.PerTryTimeout, weak.PerTryTimeout, resource.Duration{})
+	toolkit.Give(&r.NumRetries, weak.NumRetries, defaultRetries)
+	toolkit.Give(&r.PerTryTimeout, weak.PerTryTimeout, resource.Duration{})
 	w := weak.BackOff
 	if w == nil {
 		return
 	}
 	b := toolkit.Or(r.BackOff, retry.BackOff{})
-	give(&b.BaseInterval, &resource.Duration{}, resource.Duration{Duration: defaultBase})
-	give(&b.MaxInterval, &resource.Duration{}, resource.Duration{Duration: longest * b.BaseInterval.Duration})
+	toolkit.Give(&b.BaseInterval, &resource.Duration{}, resource.Duration{Duration: defaultBase})
+	toolkit.Give(&b.MaxInterval, &resource.Duration{}, resource.Duration{Duration: longest * b.BaseInterval.Duration})
 	r.BackOff = &b
-}
-
-// give sets a field that is open and of which a weaker policy speaks.
-func give[T any](field **T, weak *T, v T) {
-	if *field == nil && weak != nil {
-		*field = &v
-	}
 }
 
 // changes explains what is written in another way.

@@ -20,17 +20,7 @@ const kind = "Timeout"
 
 // Kind declares the kind and its effect.
 func Kind() policy.LegacyKind {
-	return policy.LegacyKind{
-		Descriptor: resource.LegacyDescriptor(kind, "timeouts", "", resource.LegacyShape{
-			NewConf: func() resource.Conf { return new(Conf) }, ConfRequired: true,
-		}),
-		ReplacedBy: []string{timeout.Kind},
-		SupersededBy: func(r *policy.Rules, s draft.Service, _ string) *resource.Resource {
-			return toolkit.SupersedingRoute(r, s)
-		},
-		Apply:   apply,
-		Migrate: migrate,
-	}
+	return toolkit.LegacyOutbound[Conf](kind, "timeouts", timeout.Kind, apply, migrate)
 }
 
 func apply(c *policy.Context, d *draft.Draft) {
