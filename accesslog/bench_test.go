@@ -118,24 +118,7 @@ func BenchmarkQuietBesideFlood(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "logs", "access.log")
 	f := openFile(b, rotation.Options{Path: path, Limits: rotation.Limits{MaxFileSize: 100, MaxFiles: 1}})
 	r := receive(b, ReceiverOptions{To: &stamped{File: f, seen: make(chan time.Time, 1)}})
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 63 {
-		c := r.dial()
-		wg.Go(func() {
-			defer c.Close()
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, err := c.Write(benchLines); err != nil {
-					return
-				}
-			}
-		})
-	}
+	stop := r.flood(63)
 	quiet := r.dial()
 	pace := time.NewTicker(100 * time.Millisecond)
 	defer pace.Stop()
@@ -146,8 +129,7 @@ func BenchmarkQuietBesideFlood(b *testing.B) {
 		send(b, quiet, quietLine)
 		waits = append(waits, (<-r.opts.To.(*stamped).seen).Sub(begin))
 	}
-	close(stop)
-	wg.Wait()
+	stop()
 	slices.Sort(waits)
 	b.ReportMetric(float64(waits[len(waits)/2].Microseconds())/1000, "p50-ms")
 	b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds())/1000, "p99-ms")

@@ -108,32 +108,14 @@ func TestQuietBesideFlood(t *testing.T) {
 	f := openFile(t, rotation.Options{Path: t.TempDir() + "/logs/access.log", Limits: rotation.Limits{MaxFileSize: 1, MaxFiles: 1}})
 	to := &overtaken{File: f}
 	r := receive(t, ReceiverOptions{To: to})
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 63 {
-		c := r.dial()
-		wg.Go(func() {
-			defer c.Close()
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, err := c.Write(benchLines); err != nil {
-					return
-				}
-			}
-		})
-	}
+	stop := r.flood(63)
 	quiet := r.dial()
 	eventually(t, "the others flood", func() bool { return to.batches.Load() > 300 })
 	for n := range int64(20) {
 		send(t, quiet, quietLine)
 		eventually(t, "the line is stored", func() bool { return to.quiet.Load() > n })
 	}
-	close(stop)
-	wg.Wait()
+	stop()
 	quiet.Close()
 	r.end()
 	// The median, since what the scheduler does between a count and a write is counted too.
@@ -163,4 +145,30 @@ func (o *overtaken) Append(ctx context.Context, batch []byte) (int, int, error) 
 		o.quiet.Add(1)
 	}
 	return n, dropped, err
+}
+
+// flood has so many connections send as much as they can, until stop is called.
+func (r *receiver) flood(conns int) (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range conns {
+		c := r.dial()
+		wg.Go(func() {
+			defer c.Close()
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if _, err := c.Write(benchLines); err != nil {
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		close(done)
+		wg.Wait()
+	}
 }

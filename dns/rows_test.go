@@ -332,10 +332,7 @@ func rowShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { fatal(t, f.Run(ctx)) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	runForwarder(t, f)
 	r := serve(t, ServerOptions{Forwarder: f}, "0.0.0.0:0", webHost)
 	dial := func(host string) net.Conn {
 		conn, err := net.Dial("udp", net.JoinHostPort(host, r.addr))
@@ -483,10 +480,7 @@ func rowRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { fatal(t, f.Run(ctx)) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	runForwarder(t, f)
 	r := serve(t, ServerOptions{Forwarder: f, PeerRate: 50}, "0.0.0.0:0", webHost)
 	n := 0
 	ask := func(host string, times int) (answered int) {
@@ -516,4 +510,13 @@ func rowRate(t *testing.T) {
 		}
 		clock.advance([]time.Duration{10 * time.Second, time.Second / 2, 0}[i])
 	}
+}
+
+// runForwarder runs a forwarder until the test ends, and returns once it takes questions.
+func runForwarder(t *testing.T, f *Forwarder) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { fatal(t, f.Run(ctx)) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	<-f.started
 }

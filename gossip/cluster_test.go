@@ -3,6 +3,7 @@ package gossip
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,18 +34,7 @@ func TestMassStartCutAndHeal(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()
 		began := time.Now()
-		var nodes []running
-		for i := range size {
-			nodes = append(nodes, simNode(t, s, i, newMemory(), simAddr(i)))
-		}
-		full := func() bool {
-			for _, n := range nodes {
-				if alive(n) != size {
-					return false
-				}
-			}
-			return true
-		}
+		nodes, full := simCluster(t, s, size)
 		until(t, time.Minute, "all know all", full, pass)
 		t.Logf("mass start of %d: all know all after %v (goal 5s at 50, 8s at 200)", size, time.Since(began))
 		if time.Since(began) > 5*time.Second {
@@ -203,18 +193,7 @@ func TestLossAndOneWayCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()
-		var nodes []running
-		for i := range size {
-			nodes = append(nodes, simNode(t, s, i, newMemory(), simAddr(i)))
-		}
-		full := func() bool {
-			for _, n := range nodes {
-				if alive(n) != size {
-					return false
-				}
-			}
-			return true
-		}
+		nodes, full := simCluster(t, s, size)
 		until(t, time.Minute, "all know all", full, pass)
 		s.mu.Lock()
 		s.loss = 0.3
@@ -257,4 +236,14 @@ func TestLossAndOneWayCut(t *testing.T) {
 		stopAll(nodes)
 		pass(time.Minute)
 	})
+}
+
+// simCluster starts so many nodes; full reports whether each knows all.
+func simCluster(t *testing.T, s *simnet, size int) (nodes []running, full func() bool) {
+	for i := range size {
+		nodes = append(nodes, simNode(t, s, i, newMemory(), simAddr(i)))
+	}
+	return nodes, func() bool {
+		return !slices.ContainsFunc(nodes, func(n running) bool { return alive(n) != size })
+	}
 }

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/access"
@@ -50,12 +48,7 @@ func (s *Server) dns(w http.ResponseWriter, r *http.Request) *Error {
 	for _, n := range all[min(offset, len(all)):min(offset+size, len(all))] {
 		out.Items = append(out.Items, explain.DNSNameOf(n, &claims, visible))
 	}
-	if offset+size < len(all) && size > 0 {
-		q.Set("size", strconv.Itoa(size))
-		q.Set("offset", strconv.Itoa(offset+size))
-		next := (&url.URL{Path: r.URL.Path, RawQuery: q.Encode()}).String()
-		out.Next = &next
-	}
+	out.Next = nextPage(r, offset, size, len(all))
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }

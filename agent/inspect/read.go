@@ -209,6 +209,18 @@ func boolQuery(r *http.Request, name string) (bool, *Error) {
 	return false, invalidQuery(name, strings.Join(values, ","), "true or false, once")
 }
 
+// nextPage is the URL of the page that follows the one of so many items from offset, nil behind the last.
+func nextPage(r *http.Request, offset, size, total int) *string {
+	if size == 0 || offset+size >= total {
+		return nil
+	}
+	q := r.URL.Query()
+	q.Set("size", strconv.Itoa(size))
+	q.Set("offset", strconv.Itoa(offset+size))
+	next := (&url.URL{Path: r.URL.Path, RawQuery: q.Encode()}).String()
+	return &next
+}
+
 func intQuery(r *http.Request, name string, otherwise, low, high int) (int, *Error) {
 	values, ok := r.URL.Query()[name]
 	if !ok {

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -113,12 +111,7 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	all = only(all, serviceKey, s.visible(r, access.VerbInspect))
 	out := Services{Total: len(all), Items: append([]Service{}, all[min(offset, len(all)):min(offset+size, len(all))]...)}
-	if offset+size < len(all) {
-		q.Set("size", strconv.Itoa(size))
-		q.Set("offset", strconv.Itoa(offset+size))
-		next := (&url.URL{Path: r.URL.Path, RawQuery: q.Encode()}).String()
-		out.Next = &next
-	}
+	out.Next = nextPage(r, offset, size, len(all))
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }
