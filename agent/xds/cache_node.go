@@ -120,6 +120,9 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	n.reconsider(old, cfg)
 	n.takeSides()
 	n.hold()
+	if n.outdated() {
+		n.srv.opts.Changed() // the client has accepted others since somebody looked
+	}
 	return true
 }
 

@@ -349,3 +349,18 @@ func TestRefusedNames(t *testing.T) {
 		t.Errorf("rejected: %+v", p.Rejected)
 	}
 }
+
+// TestWithheldInTheLightOfOlderListeners: between the look at the listeners of a client and the publication of what was withheld by
+// it, the client has accepted others. The server asks for another look, since the listeners wait for it.
+func TestWithheldInTheLightOfOlderListeners(t *testing.T) {
+	a := serving(t, config("LDS:l=1"))
+	c := a.delta("default.web")
+	c.subscribe(lds)
+	c.wantAck("LDS l=1")
+	a.wait(func() bool { return len(a.Listeners(web)) == 1 })
+	a.mu.Lock()
+	a.latest, a.withheld = without(config("LDS:l=2", "CDS:c=1"), a.latest, []string{"CDS:c"})
+	a.Publish(map[node.Key]xds.Config{web: {Sealed: a.latest, Revision: 1, LastStream: everyStream, Withheld: a.withheld}})
+	a.mu.Unlock()
+	c.wantAck("LDS l=2")
+}
