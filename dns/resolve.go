@@ -21,7 +21,7 @@ func (a *Answers) resolve(q *query, m []byte, client netip.Addr, turn uint32, tc
 	if found.outcome == elsewhere {
 		return out, forward
 	}
-	if a.pending {
+	if a.pending && found.outcome != positive {
 		return q.refuse(out, m, rcodeServFail), failed
 	}
 	return q.answer(out, m, a.table, found, turn, q.limit(tcp)), accepted

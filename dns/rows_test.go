@@ -270,8 +270,9 @@ func rowSearch(t *testing.T) {
 
 func rowPending(t *testing.T) {
 	c := newMesh(t, answerA(t, "60"))
-	c.srv.Swap(PendingAnswers([]string{"mesh"}))
+	c.srv.Swap(PendingAnswers([]string{"mesh"}, host("canary.invalid", "192.0.2.53")))
 	c.want("web.mesh", "A", mdns.RcodeServerFailure)
+	c.want("canary.invalid", "A", 0, "canary.invalid. 30 IN A 192.0.2.53")
 	c.want("mesh", "AAAA", mdns.RcodeServerFailure)
 	for _, k := range kinds {
 		if m := c.query(k, "www.example.org", mdns.TypeA); firstA(m) != "192.0.2.1" {

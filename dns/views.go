@@ -60,9 +60,9 @@ type Answers struct {
 }
 
 // PendingAnswers are those of the time before there is a table: names below the suffixes fail (SERVFAIL), so that nobody is told that
-// they do not exist.
-func PendingAnswers(suffixes []string) *Answers {
-	t, _ := NewTable(TableOptions{Suffixes: suffixes}, nil) // a bad suffix is the matter of the table
+// they do not exist. Hosts that are known already are answered.
+func PendingAnswers(suffixes []string, known ...Host) *Answers {
+	t, _ := NewTable(TableOptions{Suffixes: suffixes}, known) // a bad suffix or host is the matter of the table
 	return &Answers{table: t, pending: true}
 }
 

@@ -172,7 +172,7 @@ func (r *Resolver) Update() {
 		r.o.Log.Error("a name of the meshes is not answered", "error", err)
 	}
 	if next.Pending {
-		r.server.Swap(dns.PendingAnswers(next.OwnedSuffixes()))
+		r.server.Swap(dns.PendingAnswers(next.OwnedSuffixes(), next.Hosts()...))
 	} else {
 		views := make(map[netip.Addr]*dns.View, len(next.Views))
 		for i := range next.Views {

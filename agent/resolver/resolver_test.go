@@ -267,14 +267,15 @@ func gather(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// TestPending: while there is no mesh, names of the meshes fail, and others are asked of upstreams.
+// TestPending: while there is no mesh, names of the meshes fail, and others are asked of upstreams. The canary is answered: redirections to
+// the resolver are in force without a mesh, too.
 func TestPending(t *testing.T) {
 	up, _ := upstream(t)
 	n := newNode(t, "", "dns.upstreams="+up).run()
 	if s := n.State(); s.State != inspect.DNSPending || !strings.Contains(s.Reason, "there is no mesh yet") || !n.Check().Degraded || !n.Check().OK {
 		t.Errorf("state %q: %s; check %+v", s.State, s.Reason, n.Check())
 	}
-	for name, want := range map[string]string{"api.mesh": "SERVFAIL", "1.0.0.240.in-addr.arpa": "SERVFAIL", "www.example.com": "NOERROR 198.51.100.7"} {
+	for name, want := range map[string]string{"api.mesh": "SERVFAIL", "1.0.0.240.in-addr.arpa": "SERVFAIL", names.Canary: "NOERROR " + names.CanaryAddr().String(), "www.example.com": "NOERROR 198.51.100.7"} {
 		if got := n.ask("udp", name, miekg.TypeA); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
