@@ -5,6 +5,7 @@ import "net/netip"
 // verdicts of resolve, beside those of read
 const (
 	forward verdict = iota + failed + 1
+	pastTable // forward, for the name behind a label
 )
 
 // resolve answers a message as far as it can be without asking others: the reply is appended to out. With forward the question is for
@@ -16,6 +17,9 @@ func (a *Answers) resolve(q *query, m []byte, client netip.Addr, turn uint32, tc
 		return out, dropped
 	case failed:
 		return q.refuse(out, m, rcode), failed
+	}
+	if q.isPast() {
+		return out, pastTable
 	}
 	found := a.table.lookup(q, a.view(client))
 	if found.outcome == elsewhere {

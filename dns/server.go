@@ -16,6 +16,8 @@ import (
 type ServerOptions struct {
 	// Forwarder answers what is not in the answers; nil: it is refused.
 	Forwarder *Forwarder
+	// PastNot are addresses that answers past the table ([PastLabel]) do not have: whoever gives a name out cannot lead there by it.
+	PastNot []netip.Prefix
 	// MaxConns bounds the TCP connections, MaxPeerConns those of one address. 0 means 1024 and 256.
 	MaxConns, MaxPeerConns int
 	// PeerRate bounds the queries of one address that are sent on in a second; what is more gets SERVFAIL. 0 means no bound. Clients on this
@@ -114,6 +116,15 @@ func (s *Server) decide(q *query, m []byte, to replyTo, tcp bool, turn uint32, c
 		c.add(fromTable, q.qtype, rcodeOf(out[start:]))
 		return out, replied, fromTable
 	}
+	if v == pastTable {
+		return s.past(q, m, to, tcp, c, out)
+	}
+	return s.elsewhere(q, m, to, tcp, c, out)
+}
+
+// elsewhere answers by the cache, or asks other servers.
+func (s *Server) elsewhere(q *query, m []byte, to replyTo, tcp bool, c *counters, out []byte) ([]byte, fate, int) {
+	start := len(out)
 	f, rcode := s.o.Forwarder, rcodeRefused
 	if f != nil {
 		to.max = q.limit(tcp)

@@ -3,13 +3,15 @@ package dns
 import (
 	"maps"
 	"net/netip"
+	"slices"
 )
 
-// View is which groups of hosts a client may see, and which families of their addresses. Nil sees everything.
+// View is which groups of hosts a client may see, and which families of their addresses. Nil sees everything that is not apart.
 type View struct {
 	groups []uint64
 	all    bool   // groups
 	hidden uint16 // the type of address records that hosts have not; 0 for none
+	apart  []uint32
 }
 
 // NewView makes a view of some groups. Hosts of the group 0 are in every view.
@@ -34,7 +36,7 @@ func (v *View) without(qtype uint16) *View {
 	if v == nil {
 		return &View{all: true, hidden: qtype}
 	}
-	return &View{groups: v.groups, all: v.all, hidden: qtype}
+	return &View{groups: v.groups, all: v.all, hidden: qtype, apart: v.apart}
 }
 
 // hides takes what a view does not see from the records of a type; false where none are left.
@@ -48,7 +50,23 @@ func (v *View) hides(r *rrset) bool {
 	return r.qtype == v.hidden
 }
 
+// Apart is the first of the groups that nobody sees but views that name them. To others their hosts are not in the table.
+const Apart = 1 << 31
+
+// With returns the view with groups from [Apart] on.
+func (v *View) With(apart []uint32) *View {
+	out := View{all: true}
+	if v != nil {
+		out = *v
+	}
+	out.apart = apart
+	return &out
+}
+
 func (v *View) sees(group uint32) bool {
+	if group >= Apart {
+		return v != nil && slices.Contains(v.apart, group)
+	}
 	return v == nil || v.all || group == 0 || int(group/64) < len(v.groups) && v.groups[group/64]&(1<<(group%64)) != 0
 }
 
@@ -56,6 +74,7 @@ func (v *View) sees(group uint32) bool {
 type Answers struct {
 	table   *Table
 	views   map[netip.Addr]*View
+	others  *View
 	pending bool
 }
 
@@ -66,7 +85,12 @@ func PendingAnswers(suffixes []string, known ...Host) *Answers {
 	return &Answers{table: t, pending: true}
 }
 
-// NewAnswers makes answers. A client whose address is not in views sees everything.
+// Others gives a view to clients whose addresses are in none.
+func (a *Answers) Others(v *View) *Answers {
+	return &Answers{table: a.table, views: a.views, others: v, pending: a.pending}
+}
+
+// NewAnswers makes answers. A client whose address is not in views sees everything that is not apart.
 func NewAnswers(t *Table, views map[netip.Addr]*View) *Answers {
 	a := &Answers{table: t, views: make(map[netip.Addr]*View, len(views))}
 	for addr, v := range maps.All(views) {
@@ -76,8 +100,10 @@ func NewAnswers(t *Table, views map[netip.Addr]*View) *Answers {
 }
 
 func (a *Answers) view(client netip.Addr) *View {
-	if len(a.views) == 0 {
-		return nil
+	if len(a.views) > 0 {
+		if v, ok := a.views[client.Unmap().WithZone("")]; ok {
+			return v
+		}
 	}
-	return a.views[client.Unmap().WithZone("")]
+	return a.others
 }
