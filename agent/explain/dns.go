@@ -65,6 +65,9 @@ func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
 	if c.Ndots < 0 || c.Ndots > maxNdots {
 		return nil, &QuestionError{Field: "ndots", Reason: fmt.Sprintf("%d is not possible; 0 to %d are allowed", c.Ndots, maxNdots)}
 	}
+	if v := in.Table.OthersView(); v != nil {
+		x.view = v.DNS()
+	}
 	if q.Dataplane != "" {
 		if err := x.dataplane(cmp.Or(q.Mesh, resource.DefaultMesh), q.Dataplane); err != nil {
 			return nil, err
@@ -194,6 +197,12 @@ func (x *dnsQuestion) step(name string) DNSStep {
 		out.Outcome, out.Reason = DNSFails, "there is no mesh yet, so that nobody can say which names there are below "+below
 	case outcome == dns.OutcomeElsewhere:
 		out.Outcome, out.Reason = DNSForwarded, "no name of the meshes, and below none of their suffixes: upstreams are asked"
+		if n != nil && n.Origin == mesh.OriginPolicy {
+			out.Reason += "; " + x.because(n, name) + ", and not that of this client"
+		}
+		if behind, ok := strings.CutPrefix(name, dns.Past("")); ok {
+			out.Reason = "upstreams are asked for " + behind + ", whatever names the meshes have"
+		}
 		for _, s := range t.Unowned {
 			if strings.HasSuffix(name, "."+s.Name) {
 				out.Reason += fmt.Sprintf("; the suffix %s of HostnameGenerator %s is not owned: %s", s.Name, s.Generator.Name, s.Reason)
@@ -293,6 +302,8 @@ func (x *dnsQuestion) because(n *names.Name, name string) string {
 		return service + " has it in its status"
 	case mesh.OriginGenerator:
 		return service + " has it from HostnameGenerator " + n.Generator.Name
+	case mesh.OriginPolicy:
+		return service + " gives it a virtual address, at which the proxies that it selects take connections"
 	}
 	return service + " has it by its tag kuma.io/service"
 }

@@ -35,6 +35,7 @@ func NewMesh(set *resource.Set, name string, o mesh.Options, plugins []policy.Pl
 	if prev != nil {
 		last = prev.View
 	}
+	o.VIPs.Domains = domains(set, name, plugins)
 	v, err := mesh.Build(set, name, o, last)
 	if err != nil {
 		return nil, err
@@ -44,6 +45,22 @@ func NewMesh(set *resource.Set, name string, o mesh.Options, plugins []policy.Pl
 		again.Prev = prev.Policies
 	}
 	return &Mesh{View: v, Policies: policy.NewIndex(plugins, set, v, again), set: set, options: p}, nil
+}
+
+// domains are the names outside of a mesh that its policies give virtual addresses, also shadow policies: an address stays when they act.
+func domains(set *resource.Set, mesh string, plugins []policy.Plugin) (out []string) {
+	for i := range plugins {
+		if plugins[i].Domains == nil {
+			continue
+		}
+		for _, d := range plugins[i].Kinds {
+			for _, r := range set.InMesh(d.Kind, mesh) {
+				out = append(out, plugins[i].Domains(r)...)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Shadow returns the mesh in which the policies that are labelled kuma.io/effect: shadow act like the others. It is m

@@ -24,6 +24,7 @@ const (
 	OriginStatus    Origin = "status"    // the status of the resource
 	OriginGenerator Origin = "generator" // a HostnameGenerator
 	OriginTag       Origin = "tag"       // the kuma.io/service tag, as SERVICE.mesh
+	OriginPolicy    Origin = "policy"    // a policy about a name outside of the mesh
 )
 
 // Hostname is a name by which workloads find a service. Every name of a mesh has one owner.

@@ -57,6 +57,7 @@ type View struct {
 	plainClients bool // proxies send each other plain text
 
 	vips       *VIPs
+	domains    []domain // sorted by name
 	mesh       *resource.Resource
 	dataplanes []*resource.Resource        // sorted by name
 	services   []*Service                  // sorted by kind, then name
@@ -208,6 +209,13 @@ func (v *View) hash() [32]byte {
 		b = append(b, 0)
 		if is {
 			b[len(b)-1] = 1
+		}
+	}
+	for _, d := range v.domains {
+		str(d.name)
+		for _, a := range d.addr {
+			b = append(b, byte(a.BitLen()))
+			b = append(b, a.AsSlice()...)
 		}
 	}
 	for _, s := range v.services {

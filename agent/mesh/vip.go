@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/bits"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -54,6 +56,8 @@ type VIPOptions struct {
 	// in any case where some proxy of the mesh takes no other. Services always have those addresses.
 	IPv6  bool
 	Known *VIPs // what the previous view left; nil: nothing
+	// Domains are names outside of the mesh that get virtual addresses, from the ranges of MeshExternalService; sorted, each once.
+	Domains []string
 	// Now and Hold say when the addresses of a service that is gone become free: Hold after the first view without it.
 	// Entries of Known that are due at Now are forgotten.
 	Now  time.Time
@@ -71,6 +75,28 @@ func (o *VIPOptions) pools() map[string]*[families]vipPool {
 
 // VIPs returns the memory of the virtual addresses of this view. It is the pointer that was given where nothing changed.
 func (v *View) VIPs() *VIPs { return v.vips }
+
+// Domain returns the virtual addresses of one of [VIPOptions.Domains]; both are invalid for another name.
+func (v *View) Domain(name string) (v4, v6 netip.Addr) {
+	if i, ok := slices.BinarySearchFunc(v.domains, name, func(d domain, name string) int { return strings.Compare(d.name, name) }); ok {
+		return v.domains[i].addr[0], v.domains[i].addr[1]
+	}
+	return netip.Addr{}, netip.Addr{}
+}
+
+// HasDomains reports whether there are names outside of the mesh that have virtual addresses.
+func (v *View) HasDomains() bool { return len(v.domains) > 0 }
+
+// domain is a name outside of the mesh with its addresses.
+type domain struct {
+	name string
+	addr [families]netip.Addr
+}
+
+// domainKey is who owns the addresses of a domain. No resource has such a name.
+func domainKey(name string) serviceKey {
+	return serviceKey{kind: KindMeshExternalService, name: "domain " + name}
+}
 
 // someIPv6 reports whether the transparent proxy of some dataplane takes IPv6 alone, so that no other address of a service
 // is of use there.

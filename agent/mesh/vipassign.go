@@ -12,8 +12,8 @@ import (
 // claim is a service whose addresses are not simply those that it had.
 type claim struct {
 	owner serviceKey
-	ports []*Service
-	entry int // in the memory, -1 for none
+	ports []*Service // none for a domain
+	entry int        // in the memory, -1 for none
 	addr  [families]netip.Addr
 }
 
@@ -50,6 +50,7 @@ func (v *View) assignVIPs(o *VIPOptions) {
 	a.changed = a.known != o.Known
 	a.states = make([]entryState, len(a.known.entries))
 	a.enumerate(slices.ContainsFunc(v.services, func(s *Service) bool { return s.ID.Kind != KindTag && len(s.claimed) > 0 }))
+	a.outside(o.Domains)
 	a.pin()
 	a.wait()
 	for f, list := range a.newcomers() {
@@ -66,6 +67,9 @@ func (v *View) assignVIPs(o *VIPOptions) {
 		c := &a.claims[i]
 		for _, s := range c.ports {
 			s.VIP, s.VIP6 = c.addr[v4], c.addr[v6]
+		}
+		if len(c.ports) == 0 {
+			v.domains = append(v.domains, domain{o.Domains[len(v.domains)], c.addr})
 		}
 	}
 	v.IPv6, v.vips = o.IPv6 || v.someIPv6(), a.remember()
@@ -108,6 +112,17 @@ func (a *vipAssigner) enumerate(all bool) {
 	}
 }
 
+// outside lists names outside of the mesh, behind all services.
+func (a *vipAssigner) outside(domains []string) {
+	for _, name := range domains {
+		c := claim{owner: domainKey(name), entry: -1}
+		if at, ok := a.known.find(c.owner); ok {
+			c.entry, a.states[at] = at, entryClaimed
+		}
+		a.claims = append(a.claims, c)
+	}
+}
+
 // had is the address that the memory has for a claim; invalid when there is none.
 func (a *vipAssigner) had(c *claim, f family) netip.Addr {
 	if c.entry < 0 {
@@ -118,9 +133,9 @@ func (a *vipAssigner) had(c *claim, f family) netip.Addr {
 
 // warnf warns about a claim: the resource of a tag service is the mesh.
 func (a *vipAssigner) warnf(c *claim, format string, args ...any) {
-	k := c.ports[0].Resource
-	if k == (resource.Key{}) {
-		k = a.v.mesh.Key
+	k := a.v.mesh.Key
+	if len(c.ports) > 0 && c.ports[0].Resource != (resource.Key{}) {
+		k = c.ports[0].Resource
 	}
 	a.v.warnf(k, format, args...)
 }

@@ -33,6 +33,9 @@ func (a *vipAssigner) wanted(c *claim, warn bool) (out [families]netip.Addr) {
 			a.warnf(c, format, args...)
 		}
 	}
+	if len(c.ports) == 0 {
+		return out
+	}
 	for _, vip := range c.ports[0].claimed {
 		addr, err := netip.ParseAddr(vip.IP)
 		if err != nil {

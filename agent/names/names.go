@@ -77,6 +77,7 @@ type Table struct {
 	Suffixes []Suffix // that are owned, sorted; those of ranges come last
 	Unowned  []Suffix // that are not, sorted
 	Views    []View   // sorted by address
+	Others   []uint32 // groups of domains that all see whose address has no view; see [dns.Apart]
 	// Pending says that there is no mesh yet, so that nobody can say which names there are.
 	Pending bool
 
@@ -98,6 +99,7 @@ type part struct {
 	view      *mesh.View
 	local     bool
 	names     []*Name // sorted
+	domains   []taken // sorted
 	hostnames []mesh.Hostname
 	catalog   [32]byte
 	seen      []localView
@@ -132,6 +134,7 @@ func Build(o Options, meshes []Mesh, prev *Table) *Table {
 	}
 	t.merge()
 	t.point()
+	t.Others = t.commonDomains()
 	t.see()
 	return t
 }
@@ -167,8 +170,8 @@ func (t *Table) Reverse(a netip.Addr) *Name {
 // newPart returns the names of a mesh: old where they are the same.
 func (t *Table) newPart(m *Mesh, old *part) *part {
 	v := m.View
-	p := &part{name: v.Name, view: v, local: len(m.Local) > 0, hostnames: v.Hostnames(), catalog: v.Catalog}
-	same := old != nil && old.local == p.local && old.catalog == p.catalog && sameList(old.hostnames, p.hostnames)
+	p := &part{name: v.Name, view: v, local: len(m.Local) > 0, hostnames: v.Hostnames(), catalog: v.Catalog, domains: t.domains(m)}
+	same := old != nil && old.local == p.local && old.catalog == p.catalog && sameList(old.hostnames, p.hostnames) && slices.Equal(old.domains, p.domains)
 	if p.seen = t.localViews(m); same && slices.Equal(p.seen, old.seen) {
 		return old
 	}
@@ -178,6 +181,7 @@ func (t *Table) newPart(m *Mesh, old *part) *part {
 		p.make(t)
 	}
 	p.clients = t.clients(m, p.seen)
+	p.apart(t)
 	return p
 }
 
@@ -203,6 +207,7 @@ func (p *part) make(t *Table) {
 		}
 		p.names[i] = n
 	}
+	p.addDomains(t)
 }
 
 // ports returns those of the service that has a name.
@@ -233,7 +238,7 @@ func (n *Name) compare(o *Name) int {
 }
 
 func originRank(o mesh.Origin) int {
-	return slices.Index([]mesh.Origin{mesh.OriginStatus, mesh.OriginGenerator, mesh.OriginTag}, o)
+	return slices.Index([]mesh.Origin{mesh.OriginStatus, mesh.OriginGenerator, mesh.OriginTag, mesh.OriginPolicy}, o)
 }
 
 // merge gives every name its owner.

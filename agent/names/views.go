@@ -19,6 +19,7 @@ type View struct {
 	V4, V6     bool           // families of addresses
 
 	groups []uint32
+	apart  []uint32 // groups of domains outside of the meshes
 }
 
 // DNS returns the view as a resolver has it.
@@ -32,6 +33,9 @@ func (v *View) DNS() *dns.View {
 		out = out.Without4()
 	case !v.V6:
 		out = out.Without6()
+	}
+	if len(v.apart) > 0 {
+		out = out.With(v.apart)
 	}
 	return out
 }
@@ -51,11 +55,12 @@ func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
 	p := t.part(m.View.Name)
 	if p != nil && slices.ContainsFunc(p.seen, func(x localView) bool { return x.dataplane == r.Key }) {
 		if dp, ok := r.Spec.(*resource.Dataplane); ok {
-			if addr, err := netip.ParseAddr(dp.Networking.Address); err == nil {
-				return t.View(addr), true
+			addr, err := netip.ParseAddr(dp.Networking.Address)
+			if v := t.View(addr); err == nil && v != nil {
+				return v, true
 			}
 		}
-		return nil, true
+		return t.OthersView(), true
 	}
 	as := &Table{options: t.options, groups: groups{number: t.groups.number}}
 	as.parts = []*part{{clients: as.clients(&m, []localView{{dataplane: r.Key}})}}
@@ -110,6 +115,7 @@ type client struct {
 	all    bool
 	v4, v6 bool
 	groups []uint32
+	apart  []uint32
 }
 
 // localViews lists the dataplanes of the node.
@@ -193,9 +199,10 @@ func (t *Table) see() {
 			c := &p.clients[i]
 			v := by[c.addr]
 			if v == nil {
-				v = &View{Addr: c.addr}
+				v = &View{Addr: c.addr, apart: c.apart}
 				by[c.addr], groups[c.addr] = v, map[uint32]bool{}
 			}
+			v.apart = common(v.apart, c.apart)
 			v.Dataplanes = append(v.Dataplanes, c.key)
 			v.All, v.V4, v.V6 = v.All || c.all, v.V4 || c.v4, v.V6 || c.v6
 			for _, g := range c.groups {
@@ -204,7 +211,7 @@ func (t *Table) see() {
 		}
 	}
 	for addr, v := range by {
-		if v.All && v.V4 && v.V6 {
+		if v.All && v.V4 && v.V6 && slices.Equal(v.apart, t.Others) {
 			continue
 		}
 		slices.SortFunc(v.Dataplanes, func(a, b resource.Key) int { return strings.Compare(a.String(), b.String()) })

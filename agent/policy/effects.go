@@ -24,8 +24,9 @@ type Permit struct {
 	// Pinned is true where the proxy looks the destination up by itself, so that no address that the workload dials
 	// leads anywhere else.
 	Pinned     bool
-	Reaches    string // which addresses it leads to, in words
-	IPv4, IPv6 bool   // the address families in which it acts
+	At         []netip.Addr // virtual addresses of the destination at which the proxy takes the connections; none: at its own
+	Reaches    string       // which addresses it leads to, in words
+	IPv4, IPv6 bool         // the address families in which it acts
 	Sources    []Written
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"crypto/sha256"
+	"net/netip"
 	"slices"
 
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
@@ -203,4 +204,15 @@ func (x *Index) matchOutside(tags map[string]string, kinds map[string]bool) *Mat
 		s.tags[0] = map[string]string{}
 	}
 	return x.match(s, func(kind string) bool { return kinds[kind] })
+}
+
+// OwnAddresses are where a name outside of the mesh must not lead a proxy, whoever owns it: this host, its link, groups, and what is
+// reserved, where virtual addresses come from.
+func OwnAddresses() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
+		netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+		netip.MustParsePrefix("fd00:ec2::/32"), // the metadata service of AWS, which is in a private network
+		netip.MustParsePrefix("fd00:fd00::/29"),
+	}
 }

@@ -32,6 +32,9 @@ type Plugin struct {
 	// Exits, when set, lists what a policy of Kinds lets out through the egresses of the zone, where the mesh leaves
 	// through them.
 	Exits func(p *resource.Resource) []Exit
+	// Domains, when set, lists names outside of the mesh that a policy of Kinds gives virtual addresses: the proxies that it selects take
+	// connections to them there. Those that one does take are in the permits of InForce.
+	Domains func(p *resource.Resource) []string
 	// Guard, when set, puts what Kinds and Legacy say about who may use a destination outside of the mesh in front of a chain
 	// that leads there, as filters of RBAC whose principals are names in certificates. It denies whom nothing admits.
 	Guard func(o *Outside, l *draft.Listener, ch *draft.Chain)

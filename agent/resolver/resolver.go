@@ -118,10 +118,15 @@ func New(o Options) (*Resolver, error) {
 			return nil, fmt.Errorf("dns.upstreams: %w", err)
 		}
 	}
-	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, Logger: o.Log, Sampled: r.queries.add})
+	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PastNot: notPast(o.Config), Logger: o.Log, Sampled: r.queries.add})
 	r.Configure(o.Config)
 	r.server.Swap(dns.PendingAnswers(cfg.Suffixes))
 	return r, nil
+}
+
+// notPast are the addresses that a domain must not lead a proxy to: this host and its link, groups, and virtual addresses.
+func notPast(c *config.Config) []netip.Prefix {
+	return names.NotPast(c.VIPs.Options().Ranges.Prefixes())
 }
 
 // Server answers by the table of the resolver. It may serve further sockets.
@@ -178,7 +183,11 @@ func (r *Resolver) Update() {
 		for i := range next.Views {
 			views[next.Views[i].Addr] = next.Views[i].DNS()
 		}
-		r.server.Swap(dns.NewAnswers(r.answer, views))
+		a := dns.NewAnswers(r.answer, views)
+		if len(next.Others) > 0 {
+			a = a.Others((*dns.View)(nil).With(next.Others))
+		}
+		r.server.Swap(a)
 	}
 	r.made = *k
 	r.table.Store(next)

@@ -185,6 +185,9 @@ func (d *decoder) validate(h *header, root *node, res *Resource) {
 	var found []Fault
 	v := NewValidator(strings.Join(h.specPath, "."), &found)
 	res.Spec.Validate(v)
+	if p, ok := res.Spec.(*Policy); ok {
+		p.validateLabels(v, res.Labels)
+	}
 	validateLabels(NewValidator(h.labelPath, &found), h.desc, res.Labels)
 	decoded := d.faults
 	for _, f := range found {

@@ -59,6 +59,8 @@ type PolicyShape struct {
 	NewConf func() Conf
 	// Check, when set, is the plugin's own check of what neither the shape nor one conf can say. It runs last.
 	Check func(p *Policy, v *Validator)
+	// CheckLabels, when set, checks what depends on the labels of the policy too.
+	CheckLabels func(p *Policy, labels map[string]string, v *Validator)
 }
 
 // LegacyPolicy is the shape of the source-destination policies (legacy).
@@ -114,6 +116,12 @@ func (p *Policy) Validate(v *Validator) {
 	}
 	if s.Check != nil {
 		s.Check(p, v)
+	}
+}
+
+func (p *Policy) validateLabels(v *Validator, labels map[string]string) {
+	if p.Shape != nil && p.Shape.CheckLabels != nil {
+		p.Shape.CheckLabels(p, labels, v)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/kinds/toolkit"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/dns"
 )
 
 // origin is what patches of Envoy's config know the clusters by.
@@ -26,7 +27,7 @@ const origin = "meshpassthrough"
 const connectTimeout = 5 * time.Second
 
 // pinned reports whether the proxy itself resolves the domain that a client names.
-func (r *rule) pinned() bool { return r.kind == domainTarget && r.port != 0 }
+func (r *rule) pinned() bool { return r.past != "" || r.kind == domainTarget && r.port != 0 }
 
 // resourceName is the name of a cluster or chain, as the dashboards of the reference know it.
 func resourceName(p protocol, value string, port uint32) string {
@@ -90,12 +91,16 @@ func pin(c *clusterv3.Cluster, r *rule, dp *resource.Dataplane) {
 	c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	c.WaitForWarmOnInit = wrapperspb.Bool(false) // the mesh is not held up by a name outside that does not resolve
 	c.DnsLookupFamily = lookupFamily(dp)
+	name := r.domain
+	if r.past != "" {
+		name = dns.Past(r.past)
+	}
 	c.LoadAssignment = &endpointv3.ClusterLoadAssignment{
 		ClusterName: c.Name,
 		Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
 			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
 				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-					Address: r.domain, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: r.port},
+					Address: name, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: r.port},
 				}}},
 			}},
 		}}}},

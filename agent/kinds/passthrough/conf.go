@@ -113,6 +113,15 @@ func (m *Match) validate(v *resource.Validator) {
 	if !known || m.Type != typeDomain {
 		return
 	}
+	if p == tcp && err == nil {
+		switch {
+		case t.kind != domainTarget:
+			v.Field("value").Faultf("tcp does not go with %s: such connections name no domain, so each domain has a virtual address of its own; give domains in whole, or tls, http, http2 or grpc", show(m.Value))
+		case m.Port == nil:
+			v.Field("port").Faultf("the port is missing, at which connections to the virtual address of the domain are taken")
+		}
+		return
+	}
 	if p.class() == plain {
 		v.Field("protocol").Faultf("%s does not go with a domain, which such connections do not name: give tls, http, http2 or grpc, or the type %s or %s; a MeshExternalService gives the domain a virtual address, and a name that leads there", m.Protocol, typeIP, typeCIDR)
 	}

@@ -66,6 +66,9 @@ func (e *effect) permits(dp *resource.Dataplane) []policy.Permit {
 				out = append(out, policy.Permit{Protocol: r.protocol.String(), Value: r.text, Port: r.port, Cluster: r.name, Pinned: r.pinned() || r.forwarded(), Reaches: r.reaches()})
 			}
 			p := &out[i]
+			if r.virtual() {
+				p.At = append(p.At, r.prefix.Addr())
+			}
 			p.IPv4, p.IPv6 = p.IPv4 || !s.v6, p.IPv6 || s.v6
 			for _, at := range r.matches() {
 				if !slices.Contains(p.Sources, at) {
@@ -95,6 +98,8 @@ func (r *rule) reaches() string {
 	switch {
 	case r.never():
 		return "nothing: no client can give such a name"
+	case r.virtual():
+		return "what the proxy resolves " + r.past + " to, for connections to its virtual address"
 	case r.kind == addressTarget:
 		return "the address " + r.prefix.Addr().String()
 	case r.kind == networkTarget && r.anywhere():

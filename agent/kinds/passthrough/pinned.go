@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -165,21 +166,14 @@ func (m *chainMaker) forwardHTTP(c *chain, h *draft.HTTP) {
 	}, h.Filters...)
 }
 
-// ownAddresses are this host, its link, groups, and what is reserved, where virtual addresses come from.
-var ownAddresses = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
-	netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
-	netip.MustParsePrefix("fd00:ec2::/32"), // the metadata service of AWS, which is in a private network
-	netip.MustParsePrefix("fd00:fd00::/29"),
-}
-
 // ownPolicy is the name that access logs have for a refusal.
 const ownPolicy = "resolved-to-own-address"
 
 // noOwnAddress denies what a name must not lead to.
 func noOwnAddress() *rbacv3.RBAC {
-	list := make([]*rbacv3.Permission, len(ownAddresses))
-	for i, p := range ownAddresses {
+	own := policy.OwnAddresses()
+	list := make([]*rbacv3.Permission, len(own))
+	for i, p := range own {
 		list[i] = &rbacv3.Permission{Rule: &rbacv3.Permission_Matcher{Matcher: &corev3.TypedExtensionConfig{
 			Name: nameUpstream,
 			TypedConfig: packed(&upstreamv3.UpstreamIpPortMatcher{

@@ -12,6 +12,7 @@
 //     (RFC 6066, server_name).
 //   - tcp: on ports that no rule about TLS or requests is about anything, at once, since nothing is inspected there. On
 //     others connections that begin with anything but TLS; those in which the server speaks first wait for a moment.
+//     With a domain, and the label below, those to the virtual address that the resolver of the agent gives the workload for it.
 //   - mysql: anything, at once. On its port nothing is inspected, so matches of that port that need to know what the
 //     client says are shadowed, and reported.
 //   - http, http2, grpc: requests of HTTP/1.1 and of HTTP/2 without TLS; with a domain those whose Host names it.
@@ -42,8 +43,9 @@ func Plugin() policy.Plugin {
 			Top:     []string{kindMesh, kindSubset, kindDataplane},
 			Default: true,
 			NewConf: func() resource.Conf { return new(Conf) },
-			Check:   checkPolicy,
+			Check:   checkPolicy, CheckLabels: checkLabels,
 		})},
+		Domains:  domains,
 		Outside:  outside,
 		Suggest:  suggest,
 		Apply:    apply,
@@ -196,12 +198,18 @@ func newEffect(c *policy.Context) *effect {
 		}
 		pin := e.pins(c, origins[i].Policy)
 		for j := range conf.AppendMatch {
-			if r, ok := ruleOf(&conf.AppendMatch[j], source{policy: key, index: j, pin: pin}); ok {
+			from := source{policy: key, index: j, pin: pin}
+			if conf.AppendMatch[j].virtual() != "" {
+				asked = append(asked, e.virtual(c, &conf.AppendMatch[j], from)...)
+				continue
+			}
+			if r, ok := ruleOf(&conf.AppendMatch[j], from); ok {
 				r.pin = pin && !c.View.ThroughEgress()
 				asked = append(asked, r)
 			}
 		}
 	}
+	e.goPast(asked)
 	e.v4, e.v6 = newRuleSet(false, asked, &e.notes), newRuleSet(true, asked, &e.notes)
 	for _, s := range []*ruleSet{e.v4, e.v6} {
 		for _, r := range s.rules {

@@ -68,6 +68,9 @@ type rule struct {
 	port     uint32 // 0: all ports
 	sources  []source
 	pin      bool // some policy that asks for it pins
+	// past is the domain that the proxy resolves past the names that the resolver of the agent gives virtual addresses; "" for one
+	// that it resolves as everybody does.
+	past string
 	// name is that of the cluster, and stat what statistics have for it. Copies of the rule's chain on other ports lead
 	// there too, so that it counts all that the rule permits.
 	name, stat string
