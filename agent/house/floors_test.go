@@ -55,7 +55,7 @@ var floors = []floor{
 	{4, "agent/xds", []string{"agent/envoy/finding", "agent/draft", "agent/node", "agent/clip", "agent/access", "agent/token"}, "the server serves bytes and decides nothing about policies"},
 	{4, "agent/kinds", []string{"agent/policy", "agent/resource", "agent/kinds/*", "agent/kinds/*/legacy"}, "the list of kinds is a list, not a place for logic"},
 	{3, "agent/kinds/*/legacy", []string{parent, "agent/kinds/toolkit", "agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/envoy/*"}, "a legacy kind knows the plugin that replaces it and no other, so that it can be deleted alone"},
-	{3, "agent/kinds/*", []string{"agent/kinds/toolkit", "agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/envoy", "agent/envoy/*", "agent/jsonpatch", "agent/clip"}, "a plugin never knows another plugin, so that each can be added or deleted alone"},
+	{3, "agent/kinds/*", []string{"agent/kinds/toolkit", "agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/envoy", "agent/envoy/*", "agent/jsonpatch", "agent/clip", "dns"}, "a plugin never knows another plugin, so that each can be added or deleted alone"},
 	{3, "agent/kinds/toolkit", []string{"agent/policy", "agent/draft", "agent/mesh", "agent/resource", "agent/clip"}, "what plugins share knows none of them"},
 	{3, "agent/names", []string{"agent/policy", "agent/mesh", "agent/resource", "dns"}, "which names there are is a pure function of the views"},
 	{2, "agent/policy", []string{"agent/draft", "agent/mesh", "agent/resource", "agent/envoy/match", "agent/clip"}, "matching and merging are pure functions of resources and the view"},

@@ -20,11 +20,12 @@ import (
 
 // world is meshes that follow each other, as in an agent.
 type world struct {
-	t    testing.TB
-	prev map[string]*mesh.View
+	t       testing.TB
+	prev    map[string]*mesh.View
+	domains []string // outside of the meshes, with virtual addresses
 }
 
-func newWorld(t testing.TB) *world { return &world{t, map[string]*mesh.View{}} }
+func newWorld(t testing.TB) *world { return &world{t: t, prev: map[string]*mesh.View{}} }
 
 // meshes derives all meshes of documents. local are dataplanes on the node, as mesh/name.
 func (w *world) meshes(text string, local ...string) []names.Mesh {
@@ -36,7 +37,7 @@ func (w *world) meshes(text string, local ...string) []names.Mesh {
 	set := resource.NewSet(rs)
 	var out []names.Mesh
 	for _, r := range set.Kind("Mesh") {
-		v, err := mesh.Build(set, r.Name, mesh.Options{}, w.prev[r.Name])
+		v, err := mesh.Build(set, r.Name, mesh.Options{VIPs: mesh.VIPOptions{Domains: w.domains}}, w.prev[r.Name])
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -343,6 +343,11 @@ func (w *servers) resolver(ns *netns, at string) {
 	var err error
 	ns.do(func() { p, err = net.ListenPacket("udp", at) })
 	agenttest.Do(w.t, err)
+	w.answer(p)
+}
+
+// answer answers DNS queries that come to a socket.
+func (w *servers) answer(p net.PacketConn) {
 	w.hold(p)
 	w.wg.Go(func() {
 		b := make([]byte, 1500)

@@ -193,13 +193,20 @@ func newWorld(t testing.TB) *world {
 // emptyWorld is the servers outside, the names and nothing else.
 func emptyWorld(t testing.TB) *world {
 	t.Helper()
+	w := quietWorld(t)
+	for _, at := range []string{routerV4, routerV6} {
+		w.servers.resolver(w.net.router, net.JoinHostPort(at, "53"))
+	}
+	return w
+}
+
+// quietWorld is an emptyWorld in which nobody answers DNS.
+func quietWorld(t testing.TB) *world {
+	t.Helper()
 	w := &world{t: t, binary: realEnvoy(t), net: newNetwork(t, addressesOf(t)), proxies: map[string]*proxy{}, now: map[resource.Key]string{}}
 	w.records = newRecords(t)
 	w.servers = newServers(t, names)
 	outsiders(w.servers, w.net.router)
-	for _, at := range []string{routerV4, routerV6} {
-		w.servers.resolver(w.net.router, net.JoinHostPort(at, "53"))
-	}
 	return w
 }
 
