@@ -150,6 +150,7 @@ type DNS struct {
 	Given         bool     `yaml:"-"`
 	Upstreams     []string `yaml:"upstreams" check:"upstream" max:"8" doc:"Resolvers for other names, IP or IP:port. Empty: those of /etc/resolv.conf."`
 	CacheSize     int      `yaml:"cacheSize" default:"10000" max:"10000000" doc:"Answers of upstreams that are kept, with 400 bytes of memory each, and 256 KiB at least; 0 keeps none."`
+	ClientRate    int      `yaml:"clientRate" max:"1000000" doc:"Queries of one address that are sent on to upstreams in a second; further ones fail (SERVFAIL). Loopback addresses have no bound, since many workloads share them. 0: none."`
 	TTL           int      `yaml:"ttl" default:"30" max:"86400" live:"" doc:"Seconds that clients may keep answers about names of the meshes, the negative ones too; at least 1."`
 	Suffixes      []string `yaml:"suffixes" default:"mesh" check:"name" max:"64" live:"" doc:"Suffixes that belong to the meshes: other names below them do not exist, and are never asked of upstreams."`
 	OwnGenerators bool     `yaml:"generatorSuffixes" default:"true" live:"" doc:"The suffixes with which HostnameGenerators end names belong to the meshes too, but for those of one label and those below cluster.local."`

@@ -118,7 +118,7 @@ func New(o Options) (*Resolver, error) {
 			return nil, fmt.Errorf("dns.upstreams: %w", err)
 		}
 	}
-	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PastNot: notPast(o.Config), Logger: o.Log, Sampled: r.queries.add})
+	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PastNot: notPast(o.Config), PeerRate: cfg.ClientRate, Logger: o.Log, Sampled: r.queries.add})
 	r.Configure(o.Config)
 	r.server.Swap(dns.PendingAnswers(cfg.Suffixes))
 	return r, nil

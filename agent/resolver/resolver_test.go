@@ -694,3 +694,32 @@ func TestExplained(t *testing.T) {
 		}
 	}
 }
+
+// TestClientRate: queries of one address that are above the rate fail, and names of the meshes resolve as before.
+func TestClientRate(t *testing.T) {
+	list, err := net.InterfaceAddrs()
+	agenttest.Do(t, err)
+	own := ""
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			own = n.IP.String()
+		}
+	}
+	if own == "" {
+		t.Skip("this host has no address but that of the loopback interface, which has no bound")
+	}
+	up, _ := upstream(t)
+	n := newNode(t, oneMesh+dataplane("default", "a", "10.0.0.1", "api", ""), "dns.listen="+own+":0", "dns.upstreams="+up, "dns.clientRate=1", "dns.cacheSize=0").run()
+	failed := 0
+	for range 20 {
+		if n.ask("udp", "www.example.com", miekg.TypeA) == "SERVFAIL" {
+			failed++
+		}
+	}
+	if failed < 10 {
+		t.Errorf("%d of 20 queries fail", failed)
+	}
+	if got := n.ask("udp", "api.mesh", miekg.TypeA); !strings.HasPrefix(got, "NOERROR") {
+		t.Errorf("api.mesh: %s", got)
+	}
+}
