@@ -4,8 +4,8 @@ import "net/netip"
 
 // verdicts of resolve, beside those of read
 const (
-	forward verdict = iota + failed + 1
-	pastTable // forward, for the name behind a label
+	forward   verdict = iota + failed + 1
+	pastTable         // forward, for the name behind a label
 )
 
 // resolve answers a message as far as it can be without asking others: the reply is appended to out. With forward the question is for
