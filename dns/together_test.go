@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"context"
 	"net/netip"
 	"testing"
 
@@ -17,13 +16,7 @@ func TestTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- f.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		fatal(t, <-ended)
-	})
+	runForwarder(t, f)
 	r := serve(t, ServerOptions{Forwarder: f}, "127.0.0.1:0", webHost)
 	for _, network := range []string{"udp", "tcp", "udp"} {
 		m := r.exchange(t, network, "127.0.0.1", new(mdns.Msg).SetQuestion("wWw.example.org.", mdns.TypeA))
