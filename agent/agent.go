@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -32,6 +33,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/sockets"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
+	"github.com/nearside-mesh/nearside/agent/source/peers"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/token"
 	"github.com/nearside-mesh/nearside/agent/xds"
@@ -107,6 +109,7 @@ type Agent struct {
 	receivers  *logs.Receivers
 	dnsSockets *sockets.Book
 	resolver   *resolver.Resolver
+	peers      *peers.Source     // nil: the agent stands alone
 	keeper     *intercept.Keeper // of redirections to the resolver
 	notes      []inspect.Check   // what is not as configured since the start
 	sockets    *activated
@@ -115,8 +118,9 @@ type Agent struct {
 // Addrs is where an agent listens; a TCP address is nil where none is configured, and DNS is empty without a resolver.
 type Addrs struct {
 	DNS    []string
-	API    string // path of the socket
-	XDS    string // path of the socket
+	Gossip netip.AddrPort // zero without a pool
+	API    string         // path of the socket
+	XDS    string         // path of the socket
 	APITCP net.Addr
 	XDSTCP net.Addr
 }

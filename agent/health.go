@@ -23,6 +23,9 @@ func (a *Agent) live() []inspect.Check {
 func (a *Agent) readiness() []inspect.Check {
 	out := append([]inspect.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.logsCheck(), a.resolver.Check()}, a.notes...)
 	out = append(out, a.interceptionCheck()...)
+	if a.peers != nil {
+		out = append(out, a.peers.Check())
+	}
 	if why := a.audit.Alarm(); why != "" {
 		out = append(out, inspect.Check{Name: "audit-log", OK: true, Degraded: true, Reason: why})
 	}

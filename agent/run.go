@@ -57,7 +57,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, stopAudit()) }() // behind all that makes events
 	a.store, err = store.Open(store.Options{
 		Path: filepath.Join(cfg.Paths.State, stateFile), Log: a.log, Now: a.deps.Now,
-		Encode: resource.Marshal, Decode: a.decodeStored, Sync: a.deps.Sync, Changed: a.auditChanges,
+		Encode: resource.Marshal, Decode: a.decodeStored, Sync: a.deps.Sync, Share: a.share, Changed: a.auditChanges,
 	})
 	if err != nil {
 		return fmt.Errorf("open the state: %w", err)
@@ -90,7 +90,18 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 			err = errors.Join(err, fmt.Errorf("close the access logs: %w", cerr))
 		}
 	}()
+	if err := a.openPeers(cfg); err != nil {
+		return err
+	}
 	a.dir.Scan()
+	leave, err := a.startPeers(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
+	if a.peers != nil {
+		a.addrs.Gossip = a.peers.Addr()
+	}
 	a.reconciler.Pass()
 	a.resolver.Update()
 	a.xds.Ready()
@@ -319,6 +330,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
 		InUse: a.xds.InUse,
 		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
+		Members: a.members,
 		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
 		Counts: func() map[string]inspect.ProxyCounts {
 			of, _ := a.refused.read()

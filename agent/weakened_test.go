@@ -19,13 +19,14 @@ func TestWeakenedDefaults(t *testing.T) {
 		`xds.access=[{cgroup: /a.slice, nodes: [a.b], bring: true, services: ["*"]}]`: "xds.access[0] lets the peers with cgroup /a.slice bring a Dataplane of any service",
 		`xds.access=[{user: no-such-user, nodes: [a.b]}]`:                             `the user "no-such-user" does not exist`,
 		`api.roles=[{name: a, template: viewer, subjects: [{group: no-such-group}]}]`: `the group "no-such-group" does not exist`,
+		"gossip.bind=127.0.0.1:0&gossip.insecure=true":                                "gossip.insecure is true: whoever reaches 127.0.0.1:0 may change every resource",
 		"xds.tcp=127.0.0.1:0": "xds.tcp takes tokens in plain text",
 		"xds.access=[{user: root, nodes: ['*'], bring: true, services: ['*']}]":           "",
 		"xds.access=[{user: \"61002\", nodes: [a.b], bring: true, services: [web]}]":      "",
 		"api.roles=[{name: a, template: viewer, subjects: [{user: root}, {uid: \"7\"}]}]": "",
 	} {
 		t.Run(set, func(t *testing.T) {
-			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, set)
+			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{}, settings(set)...)
 			s, err := r.Api().Status(t.Context())
 			agenttest.Do(t, err)
 			var got []string
@@ -46,3 +47,6 @@ func TestWeakenedDefaults(t *testing.T) {
 		t.Errorf("insecure: %q", got)
 	}
 }
+
+// settings are those that stand in one text, with & between them.
+func settings(s string) []string { return strings.Split(s, "&") }

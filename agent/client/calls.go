@@ -30,6 +30,7 @@ type (
 	// ConfigOptions says which config of a proxy is asked for.
 	ConfigOptions = inspect.ConfigOptions
 	DNS           = inspect.DNS
+	Members       = inspect.Members
 	DNSClaim      = inspect.DNSClaim
 	DNSUpstream   = inspect.DNSUpstream
 	DNSName       = inspect.DNSName

@@ -38,6 +38,11 @@ func (c *Client) DNS(ctx context.Context, mesh, name string, limit int) (*DNS, e
 	}
 }
 
+// Members returns the nodes of the pool; none where the agent stands alone.
+func (c *Client) Members(ctx context.Context) (*Members, error) {
+	return call[Members](ctx, c, http.MethodGet, "/v1/members", nil, nil)
+}
+
 // ExplainDNS asks why a name resolves as it does.
 func (c *Client) ExplainDNS(ctx context.Context, q DNSQuestion) (*DNSExplanation, error) {
 	return ask[DNSExplanation](ctx, c, "/v1/explain", explain.Question{DNS: &q})

@@ -101,11 +101,13 @@ type Config struct {
 	} `yaml:"auditLog"`
 	// Gossip is the pool of agents.
 	Gossip struct {
-		Bind        string   `yaml:"bind" check:"address" unbuilt:"exchanges nothing with other agents" doc:"Address of the gossip pool. Empty: the agent stands alone."`
-		Advertise   string   `yaml:"advertise" check:"address" unbuilt:"exchanges nothing with other agents" doc:"Address that others reach gossip.bind at. Empty: gossip.bind."`
-		Join        []string `yaml:"join" check:"address" max:"256" unbuilt:"exchanges nothing with other agents" doc:"Members to join through, host:port."`
-		KeyringFile string   `yaml:"keyringFile" path:"state" unbuilt:"exchanges nothing with other agents" doc:"File with the keys of the gossip traffic, below paths.state when relative."`
-		Cluster     string   `yaml:"cluster" default:"default" check:"name" required:"" max:"63" unbuilt:"exchanges nothing with other agents" doc:"Name of the cluster; agents of another cluster are refused."`
+		Bind        string   `yaml:"bind" check:"address" doc:"Address of the gossip pool, over UDP and TCP: an IP address and a port, or :port for all addresses. Empty: the agent stands alone."`
+		Advertise   string   `yaml:"advertise" check:"address" doc:"IP address and port that others reach gossip.bind at. Empty: gossip.bind, or an address of the host."`
+		Join        []string `yaml:"join" check:"address" max:"256" doc:"Members to join through, host:port. Names are resolved anew at each try."`
+		KeyringFile string   `yaml:"keyringFile" path:"state" doc:"File with the keys of the gossip traffic, base64, one a line, of which the first encrypts; below paths.state when relative. Who has a key is a member, and may change everything."`
+		Insecure    bool     `yaml:"insecure" doc:"The pool has no keys: everything is sent in the clear, and whoever reaches gossip.bind is a member."`
+		TCPOnly     bool     `yaml:"tcpOnly" doc:"The pool uses TCP alone, for networks that do not let UDP pass."`
+		Cluster     string   `yaml:"cluster" default:"default" check:"name" required:"" max:"63" doc:"Name of the cluster; agents of another cluster are not listened to."`
 	} `yaml:"gossip"`
 	Trust struct {
 		Mode string `yaml:"mode" default:"off" oneOf:"off,warn,enforce" unbuilt:"checks no signatures" doc:"What happens to records without a valid signature."`

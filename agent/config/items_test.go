@@ -203,15 +203,10 @@ func TestConfigKinds(t *testing.T) {
 // TestConfigUnbuilt: what has no effect in this version is refused, and its default is not.
 func TestConfigUnbuilt(t *testing.T) {
 	for set, want := range map[string]string{
-		"gossip.bind=:7946":       "gossip.bind: :7946 is not supported yet: this version exchanges nothing with other agents",
-		"gossip.advertise=a:1":    "gossip.advertise: a:1 is not supported yet",
-		"gossip.join=a:1":         "gossip.join: [",
-		"gossip.keyringFile=/k":   "gossip.keyringFile: /k is not supported yet",
-		"gossip.cluster=east":     "gossip.cluster: east is not supported yet",
 		"trust.mode=enforce":      "trust.mode: enforce is not supported yet: this version checks no signatures; remove the key",
 		"trust.file=/t":           "trust.file: /t is not supported yet",
 		"dns.listen=127.0.0.1:53": "", "dns.upstreams=1.1.1.1": "", "dns.cacheSize=0": "", "accessLog.receivers=[]": "", "accessLog.files.maxFiles=1": "", "accessLog.spool.maxSize=1": "", "auditLog.profile=None": "", "auditLog.maxFiles=1": "",
-		"gossip.bind=": "", "gossip.cluster=default": "", "trust.mode=off": "",
+		"gossip.bind=": "", "gossip.cluster=east": "", "trust.mode=off": "",
 	} {
 		_, _, got := agenttest.LoadConfig(t, "", nil, []string{set})
 		if want == "" {
@@ -255,4 +250,25 @@ func splitSet(s string) []string {
 		return []string{s}
 	}
 	return strings.Fields(s)
+}
+
+// TestGossip: a pool takes keys, or the word that it has none.
+func TestGossip(t *testing.T) {
+	for set, want := range map[string]string{
+		"gossip.bind=:7946":                                            "gossip.keyringFile: is empty: whoever reaches gossip.bind would be a member",
+		"gossip.bind=:7946 gossip.insecure=true":                       "",
+		"gossip.bind=:7946 gossip.keyringFile=/k":                      "",
+		"gossip.bind=:7946 gossip.keyringFile=/k gossip.insecure=true": "gossip.insecure: contradicts gossip.keyringFile",
+		"gossip.join=a:1":                                              "gossip.join: names members, and gossip.bind is empty",
+		"gossip.bind=host:7946 gossip.insecure=true":                   `gossip.bind: "host" is no IP address`,
+	} {
+		_, _, faults := config.Load(config.LoadOptions{Set: strings.Fields(set)})
+		got := ""
+		if len(faults) > 0 {
+			got = faults[0].String()
+		}
+		if (got != "") != (want != "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", set, got, want)
+		}
+	}
 }

@@ -36,6 +36,7 @@ func (c *Config) Validate() resource.Faults {
 	c.checkAccess(fault)
 	c.checkRanges(fault)
 	c.checkDNS(fault)
+	c.checkGossip(fault)
 	return out
 }
 
@@ -207,6 +208,9 @@ func (c *Config) Warnings() (out []string) {
 	if c.DNS.Listen != "" && !slices.ContainsFunc(c.DNS.Addrs(), func(a netip.AddrPort) bool { return a.Addr().IsLoopback() }) {
 		add("dns.listen: whoever reaches %s may ask for all names of the meshes and have the agent ask upstreams; use a loopback address, or keep others out with a firewall", c.DNS.Listen)
 	}
+	if c.Gossip.Insecure && c.Gossip.Bind != "" {
+		add("gossip.insecure is true: whoever reaches %s may change every resource of the meshes; use gossip.keyringFile", c.Gossip.Bind)
+	}
 	if c.API.Roles != nil && len(c.API.Roles) == 0 {
 		add("api.roles is [], so that root and the agent's user alone may read and write; remove the key, or add roles")
 	}
@@ -271,6 +275,25 @@ func (c *Config) checkRanges(fault func(key, format string, args ...any)) {
 		}
 		for _, p := range own {
 			all = append(all, keyed{f.path, p})
+		}
+	}
+}
+
+// checkGossip checks that a pool is closed to strangers, unless it is said to be open.
+func (c *Config) checkGossip(fault faultFunc) {
+	g := &c.Gossip
+	switch {
+	case g.Bind == "" && len(g.Join) > 0:
+		fault("gossip.join", "names members, and gossip.bind is empty; give it an address, such as :7946")
+	case g.Bind == "":
+	case g.KeyringFile == "" && !g.Insecure:
+		fault("gossip.keyringFile", "is empty: whoever reaches gossip.bind would be a member; give a file with a key (head -c 32 /dev/urandom | base64), the same on all nodes")
+	case g.KeyringFile != "" && g.Insecure:
+		fault("gossip.insecure", "contradicts gossip.keyringFile; remove one of them")
+	}
+	for key, text := range map[string]string{"gossip.bind": g.Bind, "gossip.advertise": g.Advertise} {
+		if host, _, err := net.SplitHostPort(text); text != "" && err == nil && host != "" && net.ParseIP(host) == nil {
+			fault(key, "%.64q is no IP address; give one, or for all addresses :port", host)
 		}
 	}
 }

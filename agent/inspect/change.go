@@ -151,7 +151,7 @@ func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, 
 	}
 	for i := range d.Resources {
 		r := &d.Resources[i]
-		if rec, ok := snap.Get(resource.Key{Kind: r.Type, Mesh: r.Mesh, Name: r.Name}); ok && rec.Source.Kind != store.SourceAPI {
+		if rec, ok := snap.Get(resource.Key{Kind: r.Type, Mesh: r.Mesh, Name: r.Name}); ok && !rec.Source.Operators() {
 			r.Owner = rec.Source.String()
 		}
 	}

@@ -51,6 +51,7 @@ func (s *Server) table() []route {
 		{get, "/v1/accesslogs", inspect.orSome(), s.accessLogs},
 		{post, "/v1/accesslogs/flush", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.flushLogs)},
 		{get, "/v1/dns", inspect.orSome(), s.dns},
+		{get, "/v1/members", inspect, s.members},
 		{get, "/v1/kinds", reader, s.kinds},
 		{get, "/v1/names", reader, s.names},
 		{get, "/v1/dataplanes", dataplane.orSome(), s.proxies},

@@ -262,7 +262,7 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 			return nil, problem(http.StatusConflict, ProblemStale, "Changed meanwhile",
 				"%s was changed while its secrets were kept; read it again and repeat the change", res.Key)
 		}
-		if have && rec.Source.Kind != store.SourceAPI {
+		if have && !rec.Source.Operators() {
 			conflicts = append(conflicts, store.Conflict{Key: res.Key, Owner: rec.Source, Wanted: batch.Source})
 		}
 		c := Change{Type: res.Kind, Mesh: res.Mesh, Name: res.Name, Action: change.ActionCreated}
@@ -327,9 +327,9 @@ func preconditions(r *http.Request, rec store.Record, have bool) *Error {
 	return nil
 }
 
-// ownedByAPI refuses to touch what comes from a file or an Envoy.
+// ownedByAPI refuses to touch what comes from a file, an Envoy or another node.
 func ownedByAPI(rec store.Record) *Error {
-	if rec.Source.Kind == store.SourceAPI {
+	if rec.Source.Operators() {
 		return nil
 	}
 	return conflict([]store.Conflict{{Key: rec.Key, Owner: rec.Source, Wanted: store.Source{Kind: store.SourceAPI}}})
@@ -350,6 +350,7 @@ func (s *Server) storeError(err error) *Error {
 		stale    *store.RevisionError
 		gone     *store.NotFoundError
 		unstable *store.DurabilityError
+		alone    *store.ShareError
 	)
 	switch {
 	case errors.As(err, &owned) && len(owned.Conflicts) > 0:
@@ -361,6 +362,9 @@ func (s *Server) storeError(err error) *Error {
 	case errors.As(err, &unstable):
 		s.log.Error("api: a write could not be made durable", "err", err)
 		return problem(http.StatusInsufficientStorage, ProblemStorage, "Not durable", "%s", err.Error())
+	case errors.As(err, &alone):
+		s.log.Error("api: a write is not in the pool", "err", err)
+		return problem(http.StatusServiceUnavailable, ProblemStorage, "Not shared", "%s; nothing was stored", err.Error())
 	case errors.Is(err, store.ErrClosed):
 		return problem(http.StatusServiceUnavailable, ProblemNotReady, "Shutting down", "the agent is shutting down; repeat the write once it is up again")
 	}

@@ -29,6 +29,8 @@ func (c Conflict) String() string {
 		remedy = "take it out of " + c.Owner.Detail + " first, or give one of the two another name"
 	case c.Owner.Kind == SourceAPI:
 		remedy = "delete it over the API first, or give one of the two another name"
+	case c.Owner.Kind == SourcePeer:
+		remedy = "change it on the node " + c.Owner.Detail + ", or give one of the two another name"
 	case c.Owner.Kind == SourceEnvoy:
 		remedy = "stop the Envoy that brings it in its node metadata, or give one of the two another name"
 	default:
@@ -96,3 +98,12 @@ func (e *DurabilityError) Error() string {
 }
 
 func (e *DurabilityError) Unwrap() error { return e.Err }
+
+// ShareError says that an API write was refused because it could not be shared with other nodes.
+type ShareError struct{ Err error }
+
+func (e *ShareError) Error() string {
+	return fmt.Sprintf("the change is not in the pool of agents: %v", e.Err)
+}
+
+func (e *ShareError) Unwrap() error { return e.Err }

@@ -44,6 +44,9 @@ const (
 	SourceFile  = "file"  // Detail: path of the file
 	SourceAPI   = "api"   // Detail: ""
 	SourceEnvoy = "envoy" // Detail: node id
+	// Of other nodes.
+	SourceGossip = "gossip" // what operators have written on another node; Detail: its name
+	SourcePeer   = "peer"   // what belongs to another node; Detail: its name
 )
 
 // Source is where a resource comes from. Two sources are the same when both fields are.
@@ -51,6 +54,9 @@ type Source struct {
 	Kind   string `json:"kind"`             // SourceFile, SourceAPI or SourceEnvoy
 	Detail string `json:"detail,omitempty"` // path of the file, "", node id
 }
+
+// Operators reports whether operators write what is of the source, here or on another node.
+func (s Source) Operators() bool { return s.Kind == SourceAPI || s.Kind == SourceGossip }
 
 // String returns "file:/etc/nearside/resources/a.yaml", "api", "envoy:default.web".
 func (s Source) String() string {
@@ -62,8 +68,21 @@ func (s Source) String() string {
 
 // yieldsTo reports whether what s owns may be changed by another source. All files have one reader, who decides between
 // them, so a resource can move from one file to another without being deleted in between.
+//
+// What operators write is changed on any node. What is of this node takes precedence over what others say of theirs, and files over what operators
+// wrote elsewhere.
 func (s Source) yieldsTo(o Source) bool {
-	return s == o || s.Kind == SourceFile && o.Kind == SourceFile
+	switch s.Kind {
+	case SourceFile:
+		return o.Kind == SourceFile
+	case SourceAPI:
+		return o.Kind == SourceAPI || o.Kind == SourceGossip
+	case SourceGossip:
+		return o.Kind == SourceAPI || o.Kind == SourceGossip || o.Kind == SourceFile
+	case SourcePeer:
+		return o.Kind == SourcePeer || o.Kind == SourceFile || o.Kind == SourceEnvoy
+	}
+	return s == o
 }
 
 // Record is a resource as it is stored.
@@ -107,6 +126,9 @@ type Options struct {
 	Now    func() time.Time // nil: time.Now
 	// Sync is called at the end of each transaction, which fails with its error, in tests of slow disks. Nil: not called.
 	Sync func() error
+	// Share is given what is written over the API before it is written to disk, and keeps it where others have it too: its error refuses
+	// the write. Nil: it is for this node alone.
+	Share func([]Change) error
 	// Changed is told of all changes in their order, while no other one can be made: it must not block. Nil: not called.
 	Changed func([]Change)
 }
@@ -273,6 +295,15 @@ func (s *Store) applyDurably(b Batch) ([]Record, error) {
 	s.revision = p.revision
 	w, err := s.writeSet(p)
 	s.mu.Unlock()
+	if err == nil && s.opt.Share != nil {
+		if err := s.opt.Share(p.seen()); err != nil {
+			s.mu.Lock()
+			s.unseen = [2]uint64{}
+			s.burn(p.changes)
+			s.mu.Unlock()
+			return nil, &ShareError{Err: err}
+		}
+	}
 	if err == nil {
 		err = s.commit(w)
 	} else {

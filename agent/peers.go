@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/source/peers"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// openPeers opens the pool, where the config names one.
+func (a *Agent) openPeers(cfg *config.Config) error {
+	g := &cfg.Gossip
+	if g.Bind == "" {
+		return nil
+	}
+	var keys [][]byte
+	if g.KeyringFile != "" {
+		var err error
+		if keys, err = peers.ReadKeys(g.KeyringFile); err != nil {
+			return err
+		}
+	}
+	p, err := peers.Open(peers.Options{
+		Store: a.store, Decode: a.decodeStored, Dir: cfg.Paths.State, Node: cfg.Node.Name, Zone: cfg.Node.Zone, Cluster: g.Cluster,
+		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly, Log: a.log, Now: a.deps.Now,
+	})
+	if err != nil {
+		return err
+	}
+	a.peers = p
+	return a.deps.Metrics.Register(poolMetrics{p})
+}
+
+// share puts what is written over the API into the pool.
+func (a *Agent) share(changes []store.Change) error {
+	if a.peers == nil {
+		return nil
+	}
+	return a.peers.Share(changes)
+}
+
+// startPeers makes the agent a member of the pool; stop ends that and waits.
+func (a *Agent) startPeers(ctx context.Context) (stop func() error, err error) {
+	if a.peers == nil {
+		return func() error { return nil }, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	wait, err := a.peers.Start(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return func() error { cancel(); return wait() }, nil
+}
+
+// members are the nodes of the pool; nil without one.
+func (a *Agent) members() []inspect.Member {
+	if a.peers == nil {
+		return nil
+	}
+	return a.peers.Members()
+}
+
+var (
+	membersDesc = prometheus.NewDesc("nearside_gossip_members", "Members of the pool, by state.", []string{"state"}, nil)
+	droppedDesc = prometheus.NewDesc("nearside_gossip_messages_dropped_total",
+		"Messages of the pool that were lost here: busy ones came faster than they were worked on, unsent ones were too many to wait, refused ones break the rules.", []string{"reason"}, nil)
+)
+
+// poolMetrics counts whenever metrics are read.
+type poolMetrics struct{ p *peers.Source }
+
+func (m poolMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- membersDesc; ch <- droppedDesc }
+
+func (m poolMetrics) Collect(ch chan<- prometheus.Metric) {
+	states := map[string]int{"alive": 0, "suspect": 0, "dead": 0, "left": 0}
+	for _, x := range m.p.Members() {
+		states[x.State]++
+	}
+	for state, n := range states {
+		ch <- prometheus.MustNewConstMetric(membersDesc, prometheus.GaugeValue, float64(n), state)
+	}
+	for reason, n := range m.p.Dropped() {
+		ch <- prometheus.MustNewConstMetric(droppedDesc, prometheus.CounterValue, float64(n), reason)
+	}
+}

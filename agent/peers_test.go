@@ -1,0 +1,196 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+)
+
+// pooled is an agent of a pool, with a directory that outlives it.
+func pooled(t *testing.T, dir, name, join string, set ...string) *agenttest.Running {
+	t.Helper()
+	set = append([]string{"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + keyring(t, dir, "A")}, set...)
+	if join != "" {
+		set = append(set, "gossip.join="+join)
+	}
+	return agenttest.Up(t, dir, agent.Deps{}, set...)
+}
+
+// keyring writes a key of which every byte is the same.
+func keyring(t *testing.T, dir, of string) string {
+	t.Helper()
+	path := filepath.Join(dir, "keyring-"+of)
+	agenttest.WriteSecret(t, path, "# of the test\n"+strings.Repeat(of, 43)+"=\n")
+	return path
+}
+
+// has waits until an agent has a resource from a source, "" for none.
+func has(t *testing.T, r *agenttest.Running, k resource.Key, from string) {
+	t.Helper()
+	changed, stop := r.Store().Watch()
+	defer stop()
+	t.Cleanup(func() {
+		if rec, _ := r.Store().Snapshot().Get(k); t.Failed() {
+			t.Logf("%s: %s from %s", r.Config().Node.Name, k, rec.Source)
+		}
+	})
+	agenttest.Await(t, fmt.Sprintf("%s comes from %q", k, from), changed, func() bool {
+		rec, ok := r.Store().Snapshot().Get(k)
+		return ok == (from != "") && (!ok || rec.Source.String() == from)
+	})
+}
+
+func timeoutText(name, idle string) string {
+	return "type: MeshTimeout\nmesh: default\nname: " + name + "\nspec:\n  targetRef: {kind: Mesh}\n  to: [{targetRef: {kind: Mesh}, default: {idleTimeout: " + idle + "}}]\n"
+}
+
+var (
+	poolMesh    = resource.Key{Kind: "Mesh", Name: "default"}
+	poolTimeout = resource.Key{Kind: "MeshTimeout", Mesh: "default", Name: "slow"}
+	poolWeb     = resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}
+)
+
+// checkOf is what an agent says of its pool.
+func checkOf(t *testing.T, r *agenttest.Running) string {
+	t.Helper()
+	s, err := r.Api().Status(t.Context())
+	agenttest.Do(t, err)
+	for _, c := range s.Checks {
+		if c.Name == "peers" {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+// TestPool: what operators write on one node is on all, what a node owns is there as its own, and both are after a restart without peers.
+func TestPool(t *testing.T) {
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	dir := agenttest.ShortDir(t)
+	join := a.Addrs().Gossip.String()
+	b := pooled(t, dir, "b", join)
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\n"+timeoutText("slow", "20s"))
+	has(t, b, poolMesh, "gossip:a")
+	has(t, b, poolTimeout, "gossip:a")
+
+	// Anybody may go on with what somebody has begun.
+	agenttest.Apply(t, b.Agent, timeoutText("slow", "30s"))
+	has(t, a, poolTimeout, "gossip:b")
+	has(t, b, poolTimeout, "api")
+
+	agenttest.Apply(t, a.Agent, agenttest.DataplaneText("default", "web", "10.0.0.1"))
+	has(t, b, poolWeb, "peer:a")
+	if code, body := b.Request("DELETE", "http://nearside/meshes/default/dataplanes/web", ""); code != 409 || !strings.Contains(body, "change it on the node a") {
+		t.Errorf("somebody else's dataplane: %d %s", code, body)
+	}
+	members, err := b.Api().Members(t.Context())
+	agenttest.Do(t, err)
+	if len(members.Items) != 2 || members.Items[0].Name != "a" || members.Items[0].State != "alive" || !members.Items[1].Self {
+		t.Errorf("members %+v", members.Items)
+	}
+
+	agenttest.Do(t, a.Stop(), b.Stop())
+	b = pooled(t, dir, "b", join)
+	for k, from := range map[resource.Key]string{poolMesh: "gossip:a", poolTimeout: "api", poolWeb: "peer:a"} {
+		if rec, ok := b.Store().Snapshot().Get(k); !ok || rec.Source.String() != from {
+			t.Errorf("after a restart alone: %s from %q", k, rec.Source)
+		}
+	}
+	if got := checkOf(t, b); !strings.Contains(got, "none of gossip.join answers") {
+		t.Errorf("alone: %s", got)
+	}
+	agenttest.Remove(t, b.Agent, poolTimeout)
+	c := pooled(t, agenttest.ShortDir(t), "c", b.Addrs().Gossip.String())
+	has(t, c, poolMesh, "gossip:a")
+	has(t, c, poolTimeout, "")
+}
+
+// TestPoolIsClosed: an agent with another key, or of another cluster, neither learns nor changes anything.
+func TestPoolIsClosed(t *testing.T) {
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n")
+	join := a.Addrs().Gossip.String()
+	dir := agenttest.ShortDir(t)
+	for what, set := range map[string][]string{
+		"another key":     {"gossip.keyringFile=" + keyring(t, dir, "B")},
+		"no key":          {"gossip.keyringFile=", "gossip.insecure=true"},
+		"another cluster": {"gossip.cluster=east"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			own := agenttest.ShortDir(t)
+			agenttest.Do(t, pooled(t, own, "x", "", set...).Stop()) // from here on it does not wait for the pool
+			x := pooled(t, own, "x", join, set...)
+			agenttest.Apply(t, x.Agent, "type: Mesh\nname: x\n")
+			tick := time.NewTicker(10 * time.Millisecond) // no event tells that it has tried
+			defer tick.Stop()
+			agenttest.Await(t, "it is alone", tick.C, func() bool { return strings.Contains(checkOf(t, x), "none of gossip.join answers") })
+			if _, ok := x.Store().Snapshot().Get(poolMesh); ok {
+				t.Error("it has the mesh")
+			}
+			if _, ok := a.Store().Snapshot().Get(resource.Key{Kind: "Mesh", Name: "x"}); ok {
+				t.Error("its mesh is in the pool")
+			}
+		})
+	}
+}
+
+// TestPoolAndFiles: what files of a node say stays on the node and takes precedence there; when it is gone, what the pool has comes into force.
+func TestPoolAndFiles(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	file := filepath.Join(dir, "resources", "slow.yaml")
+	agenttest.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	agenttest.Write(t, file, timeoutText("slow", "1s"))
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\n"+timeoutText("slow", "20s"))
+	b := pooled(t, dir, "b", a.Addrs().Gossip.String())
+	has(t, b, poolMesh, "gossip:a")
+	has(t, b, poolTimeout, "file:"+file)
+	if got := checkOf(t, b); !strings.Contains(got, "resources of the pool that are not in force here: 1, the first is MeshTimeout/default/slow: this node has it from file:") {
+		t.Errorf("the check says %s", got)
+	}
+	if rec, _ := a.Store().Snapshot().Get(poolTimeout); rec.Source.Kind != store.SourceAPI {
+		t.Errorf("the file of another node has come: %s", rec.Source)
+	}
+	agenttest.Do(t, os.Remove(file))
+	has(t, b, poolTimeout, "gossip:a")
+}
+
+// TestPoolOfBefore: what was written before there was a pool is in it.
+func TestPoolOfBefore(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	a := agenttest.Up(t, dir, agent.Deps{}, "node.name=a")
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n")
+	agenttest.Do(t, a.Stop())
+	a = pooled(t, dir, "a", "")
+	b := pooled(t, agenttest.ShortDir(t), "b", a.Addrs().Gossip.String())
+	has(t, b, poolMesh, "gossip:a")
+}
+
+// TestLostPool: a node whose file of the pool is damaged goes on with what it has, and learns from its peers what is in force by then.
+func TestLostPool(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	b := pooled(t, dir, "b", a.Addrs().Gossip.String())
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\n"+timeoutText("slow", "20s")+"---\n"+timeoutText("gone", "20s"))
+	has(t, b, poolTimeout, "gossip:a")
+	gone := poolTimeout
+	gone.Name = "gone"
+	has(t, b, gone, "gossip:a")
+	agenttest.Do(t, b.Stop())
+	agenttest.Remove(t, a.Agent, gone)
+	agenttest.Do(t, os.WriteFile(filepath.Join(dir, "state", "gossip.db"), []byte(strings.Repeat("damaged", 10000)), 0o600))
+	b = pooled(t, dir, "b", a.Addrs().Gossip.String())
+	has(t, b, gone, "")
+	has(t, b, poolTimeout, "gossip:a")
+	if got := checkOf(t, b); !strings.Contains(got, "the file of the pool was damaged and is set aside as ") {
+		t.Errorf("the check says %s", got)
+	}
+}

@@ -1,0 +1,92 @@
+package peers
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// Members returns the nodes of the pool as this one sees them, sorted by name.
+func (s *Source) Members() []inspect.Member {
+	list := s.node.Members()
+	out := make([]inspect.Member, len(list))
+	for i, m := range list {
+		out[i] = inspect.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Address: m.Addr.String(), State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
+			Ahead: m.Ahead.Seconds()}
+	}
+	return out
+}
+
+// maxSkew is how far clocks may be apart before it is said.
+const maxSkew = 2 * time.Second
+
+// Check says how the pool stands. Missing peers never make the node unready.
+func (s *Source) Check() inspect.Check {
+	out := inspect.Check{Name: "peers", OK: true}
+	alive, others := 1, 0
+	for _, m := range s.node.Members() {
+		switch {
+		case m.Self:
+		case m.State == "alive":
+			alive++
+		case m.State != "left":
+			others++
+		}
+	}
+	out.Reason = fmt.Sprintf("%d members are alive", alive)
+	if alive == 1 {
+		out.Reason = "no other member is there"
+	}
+	st := s.node.Stats()
+	var problems []string
+	say := func(bad bool, format string, args ...any) {
+		if bad {
+			problems = append(problems, fmt.Sprintf(format, args...))
+		}
+	}
+	say(alive == 1 && len(s.o.Join) > 0, "none of gossip.join answers: look at the network, the cluster's name and the keys")
+	say(others > 0, "%d members are not reached; nearside members lists them", others)
+	say(st.SaveError != "", "the pool is not saved: %s", st.SaveError)
+	say(s.disk.aside != "", "the file of the pool was damaged and is set aside as %s", s.disk.aside)
+	say(st.Cloned, "another node runs with the id of this one: give one of the two a paths.state of its own, without %s", identityFile)
+	say(st.Skew > maxSkew || st.Skew < -maxSkew, "the clock is %s off that of the others", st.Skew.Round(time.Millisecond))
+	say(st.Conflicts > 0, "changes that lost against others made at the same time: %d", st.Conflicts)
+	say(st.Limbo > 0, "records that may have been deleted long ago, and are not in force: %d", st.Limbo)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	say(s.ownErr != nil, "what this node has is not told to others: %v", s.ownErr)
+	for _, x := range []struct {
+		list map[resource.Key]string
+		what string
+	}{{s.waiting, "resources of the pool that are not in force here"}, {s.clashes, "names that several nodes claim"}} {
+		if len(x.list) > 0 {
+			first := slices.SortedFunc(maps.Keys(x.list), compareKeys)[0]
+			say(true, "%s: %d, the first is %s: %s", x.what, len(x.list), first, x.list[first])
+		}
+	}
+	if alive+others > 1 {
+		for _, r := range s.o.Store.Snapshot().Set().Kind("Mesh") {
+			m, ok := r.Spec.(*resource.Mesh)
+			if !ok {
+				continue
+			}
+			b := m.MTLSEnabled()
+			say(b != nil && b.Type == resource.BackendBuiltin, "mesh %s has a builtin CA, of which each node has its own: proxies of different nodes do not trust each other; use a provided one", r.Name)
+		}
+	}
+	if out.Degraded = len(problems) > 0; out.Degraded {
+		out.Reason += "; " + strings.Join(problems, "; ")
+	}
+	return out
+}
+
+// Dropped counts messages that were not taken or not sent, by reason.
+func (s *Source) Dropped() map[string]uint64 {
+	st := s.node.Stats()
+	return map[string]uint64{"busy": st.Dropped, "unsent": st.Unsent, "refused": st.Refused}
+}

@@ -1,0 +1,109 @@
+package peers
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/nearside-mesh/nearside/gossip"
+)
+
+// storage keeps the pool in a database file of its own.
+type storage struct {
+	db    *bolt.DB
+	aside string // new name of a damaged file; "": there was none
+}
+
+// lockWait is how long another process may have the file open, as on a quick restart.
+const lockWait = time.Second
+
+// openStorage opens the file, or makes it. A damaged one is renamed, and the pool is learnt anew from peers.
+func openStorage(path string, now time.Time) (*storage, error) {
+	s, err := open(path)
+	if err == nil || errors.Is(err, fs.ErrPermission) || errors.Is(err, berrors.ErrTimeout) {
+		return s, err
+	}
+	aside := fmt.Sprintf("%s.damaged-%d", path, now.Unix())
+	if os.Rename(path, aside) != nil {
+		return nil, err
+	}
+	if s, err = open(path); err != nil {
+		return nil, err
+	}
+	s.aside = aside
+	return s, nil
+}
+
+func open(path string) (s *storage, err error) {
+	err = guard(func() error {
+		db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
+		s = &storage{db: db}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if _, err := s.Load(); err != nil {
+		_ = s.db.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// guard returns panics of the database, and faults in its memory map, as errors: they mean a damaged file or disk.
+func guard(f func() error) (err error) {
+	old := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the file is damaged: %v", r)
+		}
+	}()
+	return f()
+}
+
+// Load implements [gossip.Storage].
+func (s *storage) Load() (out []gossip.Op, err error) {
+	err = guard(func() error {
+		return s.db.View(func(tx *bolt.Tx) error {
+			return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+				return b.ForEach(func(k, v []byte) error {
+					out = append(out, gossip.Op{Bucket: string(name), Key: string(k), Value: append([]byte{}, v...)})
+					return nil
+				})
+			})
+		})
+	})
+	return out, err
+}
+
+// Write implements [gossip.Storage]: one transaction, which is on disk when it returns.
+func (s *storage) Write(ops []gossip.Op) error {
+	return guard(func() error {
+		return s.db.Update(func(tx *bolt.Tx) error {
+			for _, op := range ops {
+				b, err := tx.CreateBucketIfNotExists([]byte(op.Bucket))
+				if err != nil {
+					return err
+				}
+				if op.Value == nil {
+					err = b.Delete([]byte(op.Key))
+				} else {
+					err = b.Put([]byte(op.Key), op.Value)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+func (s *storage) close() error { return s.db.Close() }

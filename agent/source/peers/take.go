@@ -1,0 +1,324 @@
+package peers
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
+)
+
+// take brings what has changed in the pool into the store. What this node writes itself is left to the write, which puts it there once it is in the
+// pool; with all it is not, as at the start.
+func (s *Source) take(changes []gossip.Change, all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snap := s.o.Store.Snapshot()
+	names := s.names()
+	var records []store.Op
+	nodes := map[gossip.NodeID]bool{}
+	for _, c := range changes {
+		if c.Node != (gossip.NodeID{}) {
+			nodes[c.Node] = true
+			continue
+		}
+		if r := s.node.Record(c.Key); !all && r != nil && s.wrote(r) {
+			continue
+		}
+		if op, ok := s.record(snap, c.Key, names); ok {
+			records = append(records, op)
+		}
+	}
+	s.apply(store.SourceGossip, records)
+	if len(nodes) > 0 {
+		s.apply(store.SourceGossip, named(s.o.Store.Snapshot(), names))
+		s.takeOwned(nodes)
+		s.apply(store.SourcePeer, s.owned(snap))
+	}
+}
+
+// wrote reports whether a record is of this node.
+func (s *Source) wrote(r *gossip.Record) bool { return [8]byte(r.Writer) == [8]byte(s.self[:8]) }
+
+// settle looks at what was shared lately: a version of another node may have come between the pool and the store.
+func (s *Source) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.shared) == 0 {
+		return
+	}
+	snap, names := s.o.Store.Snapshot(), s.names()
+	var records []store.Op
+	for key := range maps.Clone(s.shared) {
+		r := s.node.Record(gossip.Key(key))
+		op, differs := s.record(snap, gossip.Key(key), names)
+		switch {
+		case !differs:
+			delete(s.shared, key)
+		case r != nil && !s.wrote(r):
+			records = append(records, op)
+		}
+	}
+	s.apply(store.SourceGossip, records)
+}
+
+// names are those of nodes, by what records name their writers by.
+func (s *Source) names() map[[8]byte]string {
+	out := map[[8]byte]string{}
+	for _, o := range s.node.Owned() {
+		out[[8]byte(o.Node[:8])] = o.Name
+	}
+	for _, m := range s.node.Members() {
+		out[[8]byte(m.Node[:8])] = m.Name
+	}
+	return out
+}
+
+// record returns what a record of the pool does to the store, if anything.
+func (s *Source) record(snap *store.Snapshot, k gossip.Key, names map[[8]byte]string) (op store.Op, ok bool) {
+	key := resource.Key(k)
+	have, known := snap.Get(key)
+	of := have.Source.Kind
+	r := s.node.Record(k)
+	delete(s.waiting, key)
+	switch {
+	case r == nil:
+		return op, false
+	case r.Deleted:
+		return store.Op{Delete: key}, known && (of == store.SourceGossip || of == store.SourceAPI)
+	case ofNode(key.Kind):
+		s.waiting[key] = "resources of this kind belong to nodes"
+		return op, false
+	case known && of != store.SourceGossip && of != store.SourceAPI:
+		s.waiting[key] = fmt.Sprintf("this node has it from %s, which takes precedence here", have.Source)
+		return op, false
+	}
+	res, err := s.o.Decode(r.Body)
+	if err == nil && res.Key != key {
+		err = fmt.Errorf("it holds %s", res.Key)
+	}
+	if err != nil {
+		s.waiting[key] = fmt.Sprintf("this version of the agent does not take it: %v", err)
+		return op, false
+	}
+	if known && have.Digest == res.Digest {
+		return op, false
+	}
+	writer := [8]byte(r.Writer)
+	return store.Op{Put: res, Source: store.Source{Kind: store.SourceGossip, Detail: cmp.Or(names[writer], unnamed(writer))}}, true
+}
+
+// unnamed stands for a node whose name has not come yet.
+func unnamed(writer [8]byte) string { return fmt.Sprintf("%x", writer) }
+
+// named gives records the names of nodes that were not known when they came.
+func named(snap *store.Snapshot, names map[[8]byte]string) (out []store.Op) {
+	by := map[string]string{}
+	for writer, name := range names {
+		by[unnamed(writer)] = name
+	}
+	for _, rec := range snap.BySource(store.SourceGossip) {
+		if name := by[rec.Source.Detail]; name != "" {
+			out = append(out, store.Op{Put: rec.Resource, Source: store.Source{Kind: store.SourceGossip, Detail: name}})
+		}
+	}
+	return out
+}
+
+// takeOwned reads what nodes say they own.
+func (s *Source) takeOwned(nodes map[gossip.NodeID]bool) {
+	seen := map[gossip.NodeID]bool{}
+	for _, o := range s.node.Owned() {
+		seen[o.Node] = true
+		switch {
+		case !nodes[o.Node] || o.Node == s.self:
+		case o.Serving == engine.Removed:
+			s.peers[o.Node] = nil
+		default:
+			s.peers[o.Node] = s.usable(&o)
+		}
+	}
+	for id := range nodes {
+		if !seen[id] && id != s.self {
+			s.peers[id] = nil
+		}
+	}
+}
+
+// usable decodes what a node owns.
+func (s *Source) usable(o *gossip.Owned) map[resource.Key]*resource.Resource {
+	out := map[resource.Key]*resource.Resource{}
+	for _, item := range o.Items {
+		key := resource.Key(item.Key)
+		if item.Body == nil || !ofNode(key.Kind) {
+			continue // it is still on its way, or of a later version
+		}
+		r, err := s.o.Decode(item.Body)
+		if err != nil || r.Key != key {
+			s.o.Log.Warn("a resource of another node is not taken", "node", o.Name, "resource", key, "error", err)
+			continue
+		}
+		out[key] = r
+	}
+	return out
+}
+
+// owned returns what what others own does to the store. Of several nodes that claim one name the first by its id has it, and what this node
+// has itself stays.
+func (s *Source) owned(snap *store.Snapshot) (out []store.Op) {
+	clear(s.clashes)
+	names := map[gossip.NodeID]string{}
+	for _, o := range s.node.Owned() {
+		names[o.Node] = o.Name
+	}
+	type claim struct {
+		res  *resource.Resource
+		node string
+	}
+	wanted := map[resource.Key]claim{}
+	ids := slices.SortedFunc(maps.Keys(s.peers), func(a, b gossip.NodeID) int { return slices.Compare(a[:], b[:]) })
+	for _, id := range ids {
+		for key, r := range s.peers[id] {
+			name := cmp.Or(names[id], id.String())
+			if first, taken := wanted[key]; taken {
+				s.clashes[key] = fmt.Sprintf("node %s has one of that name too; that of %s is taken", name, first.node)
+				continue
+			}
+			wanted[key] = claim{r, name}
+		}
+	}
+	present := map[string]bool{}
+	for _, name := range names {
+		present[name] = true
+	}
+	for _, rec := range snap.BySource(store.SourcePeer) {
+		if _, ok := wanted[rec.Key]; !ok && (s.agreed || present[rec.Source.Detail]) {
+			out = append(out, store.Op{Delete: rec.Key, Source: rec.Source})
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(wanted), compareKeys) {
+		w := wanted[key]
+		have, known := snap.Get(key)
+		from := store.Source{Kind: store.SourcePeer, Detail: w.node}
+		switch {
+		case known && have.Source.Kind != store.SourcePeer:
+			s.clashes[key] = fmt.Sprintf("this node has it from %s, and node %s has one of that name too", have.Source, w.node)
+		case known && have.Digest == w.res.Digest && have.Source == from:
+		default:
+			out = append(out, store.Op{Put: w.res, Source: from})
+		}
+	}
+	return out
+}
+
+func compareKeys(a, b resource.Key) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
+}
+
+// apply changes the store. What another source has taken meanwhile is left alone: the change of the store has it looked at again.
+func (s *Source) apply(kind string, ops []store.Op) {
+	if len(ops) == 0 {
+		return
+	}
+	b := store.Batch{Source: store.Source{Kind: kind}, Ops: ops}
+	_, err := s.o.Store.Apply(b)
+	if err == nil || errors.Is(err, store.ErrClosed) {
+		return
+	}
+	for _, op := range ops {
+		b.Ops = []store.Op{op}
+		if _, err := s.o.Store.Apply(b); err != nil {
+			s.o.Log.Warn("a resource of the pool is not taken", "error", err)
+		}
+	}
+}
+
+// retry looks again at what was not in force here, after a change of the store: a file may be gone that had it.
+func (s *Source) retry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting)+len(s.clashes) == 0 {
+		return
+	}
+	snap, names := s.o.Store.Snapshot(), s.names()
+	var records []store.Op
+	for key := range maps.Clone(s.waiting) {
+		if op, ok := s.record(snap, gossip.Key(key), names); ok {
+			records = append(records, op)
+		}
+	}
+	s.apply(store.SourceGossip, records)
+	if len(s.clashes) > 0 {
+		s.apply(store.SourcePeer, s.owned(snap))
+	}
+}
+
+// offer puts what operators have written here into the pool, where the pool has nothing of it: it was written before there was one.
+func (s *Source) offer() {
+	snap := s.o.Store.Snapshot()
+	var changes []store.Change
+	for _, rec := range snap.BySource(store.SourceAPI) {
+		if !ofNode(rec.Kind) && s.node.Record(gossip.Key(rec.Key)) == nil {
+			changes = append(changes, store.Change{Key: rec.Key, Revision: store.Revision{Source: rec.Source, Resource: rec.Resource}})
+		}
+	}
+	if err := s.Share(changes); err != nil {
+		s.o.Log.Warn("what was written here before there was a pool is not in it", "resources", len(changes), "error", err)
+	}
+}
+
+func (s *Source) pruned() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.agreed
+}
+
+// prune removes what the store has from the pool, and the pool has not: the file of the pool was lost, and peers know what is there.
+func (s *Source) prune() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.agreed = true
+	snap := s.o.Store.Snapshot()
+	var gone []store.Op
+	for _, rec := range snap.BySource(store.SourceGossip) {
+		if s.node.Record(gossip.Key(rec.Key)) == nil {
+			gone = append(gone, store.Op{Delete: rec.Key, Source: rec.Source})
+		}
+	}
+	s.apply(store.SourceGossip, gone)
+	s.apply(store.SourcePeer, s.owned(snap))
+}
+
+// tellOwn says what this node owns, where that has changed.
+func (s *Source) tellOwn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var items []gossip.Item
+	sum := sha256.New()
+	for _, rec := range s.o.Store.Snapshot().Records() {
+		if !ofNode(rec.Kind) || rec.Source.Kind == store.SourcePeer || rec.Source.Kind == store.SourceGossip {
+			continue
+		}
+		body, err := resource.Marshal(rec.Resource)
+		if err != nil {
+			continue // it was encoded when it was stored
+		}
+		items = append(items, gossip.Item{Key: gossip.Key(rec.Key), Body: body})
+		fmt.Fprintf(sum, "%q %x\n", rec.Key, rec.Digest)
+	}
+	now := [32]byte(sum.Sum(nil))
+	if s.told && now == s.own {
+		return
+	}
+	if s.ownErr = s.node.SetOwn(items); s.ownErr != nil {
+		s.o.Log.Warn("what this node has is not told to others", "error", s.ownErr)
+		return
+	}
+	s.told, s.own = true, now
+}

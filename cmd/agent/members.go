@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) membersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "members",
+		Short: "List the nodes of the gossip pool",
+		Long: `Lists the nodes of the gossip pool as the agent of this node sees them. STATE is alive, suspect (it does not answer, and may
+be dead), dead or left (it has said that it goes). IN-SYNC is yes where the node had, when it was asked last, what this node has. CLOCK is
+how far its clock is ahead of the one here.
+
+The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
+		Example: "  nearside members\n  nearside members -o json | jq -r '.items[] | select(.state != \"alive\") | .name'",
+		Args:    args(0, 0, "no arguments"),
+	}
+	format := outputFlag(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		got, err := a.client().Members(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if ok, err := a.printed(*format, got); ok {
+			return err
+		}
+		if len(got.Items) == 0 {
+			return &exitError{err: &hintedError{fmt.Errorf("this agent stands alone"), "set gossip.bind, gossip.join and gossip.keyringFile to make it a member of a pool"}, code: exitFailed}
+		}
+		t := newTable(a.stdout, "NAME", "STATE", "ZONE", "ADDRESS", "IN-SYNC", "CLOCK")
+		for i := range got.Items {
+			m := &got.Items[i]
+			name, sync := m.Name, "no"
+			if m.Self {
+				name += " (this node)"
+			}
+			if m.InSync {
+				sync = "yes"
+			}
+			t.row(name, m.State, m.Zone, m.Address, sync, time.Duration(m.Ahead*float64(time.Second)).Round(time.Millisecond).String())
+		}
+		return t.Flush()
+	}
+	return cmd
+}
