@@ -12,7 +12,7 @@ ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 STATICCHECK := $(GO) tool -modfile=.ci/tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz traffic traffic-fuzz dns-restarts envoy envoy-fuzz lint vuln bench golden ci deb rpm systemd-test image kubernetes-manifests clean
+.PHONY: help build run demo test race fuzz traffic traffic-fuzz dns-restarts envoy envoy-fuzz lint vuln bench fidelity golden ci deb rpm systemd-test image kubernetes-manifests clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ vuln: ## look for known weaknesses (needs the network)
 
 bench: ## run the benchmarks and show them beside the reference figures
 	bash .ci/bench
+
+fidelity: build ## compare configs of random inputs with those of a reference, and print the table of differences
+	.ci/fidelity --binary $(BIN)
 
 golden: ## write the expected output of tests anew; read the difference before you commit it
 	UPDATE_GOLDEN=1 $(GO) test ./...

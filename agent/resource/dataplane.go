@@ -245,10 +245,15 @@ func orService(kind string) string {
 	return kind
 }
 
+// couldBeKind reports whether a text may be the kind of a resource, known or not.
+func couldBeKind(kind string) bool {
+	return kind != "" && len(kind) <= maxLabelName && !strings.ContainsFunc(kind, func(r rune) bool { return r > 127 || !alnum(byte(r)) })
+}
+
 // backend checks what references to services share: a kind, and a name or labels.
 func (v *Validator) backend(kind, name, namespace string, port bool, labels map[string]string) {
 	// A kind that is not known may be one of a later version: it leads nowhere, and the view says so.
-	if kind == "" || len(kind) > maxLabelName || strings.ContainsFunc(kind, func(r rune) bool { return r > 127 || !alnum(byte(r)) }) {
+	if !couldBeKind(kind) {
 		v.Field("kind").OneOf(kind, backendKinds[:]...)
 	}
 	switch {
@@ -274,7 +279,11 @@ func (t *TransparentProxying) validate(v *Validator) {
 		return
 	}
 	for i := range t.ReachableBackends.Refs {
-		t.ReachableBackends.Refs[i].validate(v.Field("reachableBackends").Field("refs").Index(i))
+		r, at := &t.ReachableBackends.Refs[i], v.Field("reachableBackends").Field("refs").Index(i)
+		r.validate(at)
+		if couldBeKind(r.Kind) { // others are refused already
+			at.Field("kind").OneOf(r.Kind, backendKinds[:]...)
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ func legacies(log string) []scene {
 		}}, {what: "legacy routes", docs: "---\n{type: TrafficRoute, mesh: default, name: old, sources: [{match: {kuma.io/service: web}}], destinations: [{match: {kuma.io/service: backend}}]," +
 		" conf: {http: [{match: {path: {prefix: /two}}, destination: {kuma.io/service: backend, version: v2}}], destination: {kuma.io/service: backend, version: v1}}}\n", rows: []row{
 		ask("a path", "/two", two), ask("others", "/", one),
+		{what: "a service without a route", to: "db.mesh:80", say: aLine, want: closed},
 	}}, {what: "legacy faults", docs: "---\n{type: FaultInjection, mesh: default, name: old, sources: [{match: {kuma.io/service: web, kuma.io/protocol: http}}], destinations: [{match: {kuma.io/service: backend, kuma.io/protocol: http}}]," +
 		" conf: {abort: {httpStatus: 417, percentage: 100}}}\n", rows: []row{
 		{what: "aborted", to: "backend.mesh:80", say: get, want: "417", policies: []string{"FaultInjection/old"}},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,6 +82,19 @@ func Address(host string, port uint32) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
 	}}}
+}
+
+// ClusterNobody is a cluster without endpoints: Envoy closes at once what is sent there.
+const ClusterNobody = "nearside:nobody"
+
+// AddNobody adds [ClusterNobody] where it is not there yet.
+func AddNobody(d *draft.Draft, origin string) {
+	if slices.ContainsFunc(d.Clusters, func(c *draft.Cluster) bool { return c.Message.GetName() == ClusterNobody }) {
+		return
+	}
+	c := StaticCluster(ClusterNobody, origin, nil)
+	c.Message.LoadAssignment.Endpoints = nil
+	d.Clusters = append(d.Clusters, c)
 }
 
 // StaticCluster is a cluster of one endpoint that a plugin adds. origin is how patches match it.

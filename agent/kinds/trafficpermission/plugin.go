@@ -30,9 +30,6 @@ const (
 	FilterNetwork = "envoy.filters.network.rbac"
 )
 
-// clusterNobody is a cluster without endpoints: Envoy closes at once what is sent there.
-const clusterNobody = "nearside:nobody"
-
 // Plugin declares the kind and its effect, beside the kinds that it replaces.
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
@@ -115,13 +112,9 @@ func closeAtOnce(d *draft.Draft, ch *draft.Chain) {
 	if !ok || ch.TCP == nil {
 		return
 	}
-	tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: clusterNobody}
+	tcp.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: toolkit.ClusterNobody}
 	ch.TCP = tcp
-	if !slices.ContainsFunc(d.Clusters, func(c *draft.Cluster) bool { return c.Message.GetName() == clusterNobody }) {
-		c := toolkit.StaticCluster(clusterNobody, Kind, nil)
-		c.Message.LoadAssignment.Endpoints = nil
-		d.Clusters = append(d.Clusters, c)
-	}
+	toolkit.AddNobody(d, Kind)
 }
 
 // guardOutside guards destinations outside of the mesh. Of an ExternalService the policies decide that are about its

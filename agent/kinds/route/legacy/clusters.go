@@ -1,6 +1,7 @@
 package legacy
 
 import (
+	"slices"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -27,7 +28,13 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 	var balancing map[string]*LoadBalancer // by cluster
 	for _, l := range d.Listeners {
-		if l.Kind != draft.Outbound || l.Service.Kind != mesh.KindTag || !isOwn(l) {
+		if l.Kind != draft.Outbound || l.Service.Kind != mesh.KindTag {
+			continue
+		}
+		if isClosed(l) {
+			toolkit.AddNobody(d, kind)
+		}
+		if !isOwn(l) {
 			continue
 		}
 		conf := toolkit.LegacyConf[Conf](c.Rules.LegacyOutbound(kind, l.Service.Name))
@@ -50,6 +57,11 @@ func apply(c *policy.Context, d *draft.Draft) {
 			setCluster(cl, lb)
 		}
 	}
+}
+
+// isClosed reports whether a listener leads nowhere.
+func isClosed(l *draft.Listener) bool {
+	return slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.TCP.GetCluster() == toolkit.ClusterNobody })
 }
 
 // isOwn reports whether the chains of a listener have the shape that this plugin gives those of a TrafficRoute.
