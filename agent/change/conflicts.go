@@ -119,8 +119,11 @@ func statementsOf(r *resource.Resource) []statement {
 	for i := range spec.To {
 		add("to", fmt.Sprintf("spec.to[%d].default", i), &spec.To[i].TargetRef, spec.To[i].Conf)
 	}
-	for i := range spec.From {
-		add("from", fmt.Sprintf("spec.from[%d].default", i), &spec.From[i].TargetRef, spec.From[i].Conf)
+	arriving, field := spec.Arriving(), spec.ArrivingField()
+	for i := range arriving {
+		if len(arriving[i].Matches) == 0 { // others are about clients of their own
+			add("from", fmt.Sprintf("spec.%s[%d].default", field, i), &arriving[i].TargetRef, arriving[i].Conf)
+		}
 	}
 	add("default", "spec.default", nil, spec.Default)
 	return out

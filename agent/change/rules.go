@@ -67,10 +67,21 @@ func (s *ruleSet) list(k *explain.KindRules) {
 		f := &k.FromRules[i]
 		for j := range f.Rules {
 			about := fmt.Sprintf("inbound %d, from %s", f.Inbound.Port, aboutTags(f.Rules[j].Matchers, "all clients"))
+			if m := f.Rules[j].Match; m != nil {
+				about = fmt.Sprintf("inbound %d, from %s", f.Inbound.Port, m)
+			}
 			if route := f.Rules[j].Route; route != nil {
 				about += ", requests of " + route.Type + "/" + route.Name
 			}
 			add(f.Rules[j].Conf, about)
+		}
+	}
+	for i := range k.InboundRules {
+		f := &k.InboundRules[i]
+		for _, r := range f.Rules {
+			if o := r.Origin[0]; f.Apart {
+				add(r.Conf[0], fmt.Sprintf("inbound %d, rules[%d] of %s", f.Inbound.Port, o.RuleIndex, o.ResourceMeta.Name))
+			}
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // List is the part of a policy that items stand in.
 type List string
 
-// The lists of a policy. A policy with a default has no items; what it says counts as item 0.
+// The lists of a policy; From stands for rules too, of which a policy has but one. A policy with a default has no items; what it says counts as item 0.
 const (
 	To      List = "to"
 	From    List = "from"
@@ -125,15 +125,15 @@ func itemOf(p *resource.Resource, in List, i int) (resource.Conf, Source) {
 	if !ok {
 		return nil, s
 	}
-	list := spec.To
+	list, name := spec.To, string(in)
 	switch in {
 	case Default:
 		s.Field = "spec.default"
 		return spec.Default, s
 	case From:
-		list = spec.From
+		list, name = spec.Arriving(), spec.ArrivingField()
 	}
-	s.Field = fmt.Sprintf("spec.%s[%d]", in, i)
+	s.Field = fmt.Sprintf("spec.%s[%d]", name, i)
 	if spec.Shape == nil || !spec.Shape.Inline {
 		s.Field += ".default"
 	}

@@ -195,8 +195,12 @@ func (a *about) merged(kind string) []policy.Written {
 	if a.inbound < 0 {
 		return out
 	}
-	items(a.clientRule(k), From)
 	plugin, _, legacy := pluginOf(a.t.mesh.Policies, kind)
+	rule := a.clientRule(k)
+	if decided, by := a.entry(plugin, k); decided == policy.Denied || decided == policy.Admitted && (rule == nil || plugin.Admits(rule.Conf)) {
+		rule = by // else from decides: whom it denies, entries of rules do not allow
+	}
+	items(rule, From)
 	for i, p := range rules.LegacyInbound(kind, a.inbound) {
 		if i > 0 && !legacy.AllApply {
 			break // the strongest alone counts
@@ -209,7 +213,7 @@ func (a *about) merged(kind string) []policy.Written {
 	}
 	if len(out) == 0 && plugin.Admits != nil && k.Inbound(a.inbound) != nil {
 		for _, p := range k.Policies { // none of them is about the client
-			out = append(out, policy.Written{Resource: p.Key, Field: "spec.from"})
+			out = append(out, policy.Written{Resource: p.Key, Field: arrivingOf(p)})
 		}
 	}
 	return out
@@ -225,6 +229,12 @@ func (a *about) clientRule(k *policy.KindRules) *policy.Rule {
 	for key, values := range a.t.mesh.View.ProxyTags(a.client.spec) {
 		for _, v := range values {
 			client = append(client, policy.Tag{Key: key, Value: v})
+		}
+	}
+	ids := a.t.mesh.CertificateNames(a.client.dataplane)
+	for _, m := range in.Matched {
+		if m.Match.Holds(ids) {
+			return &m.Rule
 		}
 	}
 	for _, r := range in.Rules {
@@ -243,4 +253,29 @@ func holds(s policy.Subset, tags policy.Subset) bool {
 		}
 	}
 	return true
+}
+
+// entry is the entry of rules that decides about the client of an inbound, of kinds in which none overrides another.
+func (a *about) entry(plugin *policy.Plugin, k *policy.KindRules) (policy.Decision, *policy.Rule) {
+	in := k.Inbound(a.inbound)
+	if in == nil || len(in.Apart) == 0 || a.client == nil || plugin == nil || plugin.Decide == nil {
+		return policy.Unspoken, nil
+	}
+	confs := make([]resource.Conf, len(in.Apart))
+	for i := range confs {
+		confs[i] = in.Apart[i].Conf
+	}
+	d, i := plugin.Decide(confs, a.t.mesh.CertificateNames(a.client.dataplane))
+	if d == policy.Unspoken {
+		return d, nil
+	}
+	return d, in.Apart[i]
+}
+
+// arrivingOf is the list of a policy that says something of clients.
+func arrivingOf(r *resource.Resource) string {
+	if spec, ok := r.Spec.(*resource.Policy); ok {
+		return "spec." + spec.ArrivingField()
+	}
+	return "spec.from"
 }

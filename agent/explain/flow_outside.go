@@ -105,7 +105,7 @@ func (t *Traffic) admitting(o *policy.Outside) []FlowPolicy {
 		for _, d := range plugin.Kinds {
 			if k := o.Rules.Kind(d.Kind); k.Inbound(0) != nil {
 				for _, r := range k.Policies {
-					out = append(out, policyOf(r.Key, "spec.from"))
+					out = append(out, policyOf(r.Key, arrivingOf(r)))
 				}
 			}
 		}

@@ -186,6 +186,15 @@ func words(t *resource.TargetRef) string {
 	return out
 }
 
+// clientsText names the clients that an entry of rules is about.
+func clientsText(list []resource.ClientMatch) string {
+	out := make([]string, len(list))
+	for i := range list {
+		out[i] = list[i].String()
+	}
+	return strings.Join(out, ", ")
+}
+
 // tagRoute is the matcher of rules about the requests of one route; its value is the hash in httpMatches of _rules.
 const tagRoute = "__rule-matches-hash__"
 
@@ -215,6 +224,12 @@ func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 		at := p.inbounds([]int{f.Inbound})
 		if len(at) == 0 {
 			continue
+		}
+		for _, m := range f.Matched {
+			p.put(kind, From, &m.Rule, Place{On: OnInbound, Inbound: &at[0], Match: &m.Match})
+		}
+		for _, r := range f.Apart {
+			p.put(kind, From, r, Place{On: OnInbound, Inbound: &at[0]})
 		}
 		for _, r := range f.Rules {
 			p.put(kind, From, r, Place{On: OnInbound, Inbound: &at[0], Matchers: r.Subset})

@@ -233,6 +233,11 @@ func (p *Proxy) current(r *resource.Resource, out *Policy) {
 	for i := range spec.From {
 		out.Items = append(out.Items, p.item(r, From, i, &spec.From[i].TargetRef, out))
 	}
+	for i := range spec.Rules {
+		it := p.item(r, From, i, nil, out)
+		it.About = clientsText(spec.Rules[i].Matches)
+		out.Items = append(out.Items, it)
+	}
 	for i := range spec.To {
 		out.Items = append(out.Items, p.item(r, To, i, &spec.To[i].TargetRef, out))
 	}

@@ -174,13 +174,43 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 			continue
 		}
 		in := &dp.Networking.Inbound[f.Inbound]
-		fr := FromRules{Inbound: InboundID{Port: in.Port, Tags: r.view.InboundTags(in.Tags)}, Rules: []TagRule{}}
+		id := InboundID{Port: in.Port, Tags: r.view.InboundTags(in.Tags)}
+		if entries := r.entries(k, f.Inbound); len(entries) > 0 {
+			out.InboundRules = append(out.InboundRules, InboundRules{Apart: len(f.Apart) > 0, Inbound: id, Rules: entries})
+		}
+		if len(f.Rules) == 0 && len(f.Matched) == 0 && len(f.Routes) == 0 {
+			continue
+		}
+		fr := FromRules{Inbound: id, Rules: []TagRule{}}
+		for _, m := range f.Matched {
+			shown := r.tagRule(&m.Rule, From)
+			shown.Match = &m.Match
+			fr.Rules = append(fr.Rules, shown)
+		}
 		fr.Rules = append(fr.Rules, r.clients(f.Ordered(), nil)...)
 		for _, route := range f.Routes {
 			meta := r.meta(route.Route)
 			fr.Rules = append(fr.Rules, r.clients(route.Rules, &meta)...)
 		}
 		out.FromRules = append(out.FromRules, fr)
+	}
+	return out
+}
+
+// entries are those of spec.rules about an inbound.
+func (r *rulesView) entries(k *policy.KindRules, inbound int) []InboundRule {
+	var out []InboundRule
+	for _, p := range k.Policies {
+		spec, ok := p.Spec.(*resource.Policy)
+		if !ok || len(spec.Rules) == 0 || !slices.Contains(r.p.Index().Select(p, r.dataplane).Inbounds, inbound) {
+			continue
+		}
+		for i := range spec.Rules {
+			out = append(out, InboundRule{
+				Conf: []json.RawMessage{confOf(&policy.Rule{Conf: spec.Rules[i].Conf})}, Match: spec.Rules[i].Matches,
+				Origin: []ResourceOrigin{{ResourceMeta: r.meta(p), RuleIndex: i}},
+			})
+		}
 	}
 	return out
 }

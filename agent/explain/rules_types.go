@@ -5,6 +5,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/jsonpatch"
 	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // Rules is GET /meshes/{mesh}/dataplanes/{name}/_rules: what the targetRef policies say about a proxy, one
@@ -32,10 +33,11 @@ type ResourceMeta struct {
 
 // KindRules is what the policies of one kind say together.
 type KindRules struct {
-	FromRules       []FromRules    `json:"fromRules"`           // about clients, by inbound
-	ProxyRule       *ProxyRule     `json:"proxyRule,omitempty"` // of kinds with spec.default
-	ToResourceRules []ResourceRule `json:"toResourceRules"`     // about MeshService resources and routes; the Mesh stands for all others
-	ToRules         []TagRule      `json:"toRules"`             // about values of kuma.io/service, the most specific first
+	FromRules       []FromRules    `json:"fromRules"`              // about clients, by inbound
+	InboundRules    []InboundRules `json:"inboundRules,omitempty"` // the entries of spec.rules, by inbound
+	ProxyRule       *ProxyRule     `json:"proxyRule,omitempty"`    // of kinds with spec.default
+	ToResourceRules []ResourceRule `json:"toResourceRules"`        // about MeshService resources and routes; the Mesh stands for all others
+	ToRules         []TagRule      `json:"toRules"`                // about values of kuma.io/service, the most specific first
 	Type            string         `json:"type"`
 	Warnings        []string       `json:"warnings"`
 }
@@ -49,11 +51,12 @@ type ProxyRule struct {
 
 // TagRule is about proxies or services by their tags.
 type TagRule struct {
-	Conf     json.RawMessage `json:"conf"`
-	Matchers []policy.Tag    `json:"matchers"` // all of them hold; none: everything
-	Origin   []ResourceMeta  `json:"origin"`
-	Route    *ResourceMeta   `json:"route,omitempty"` // the rule is about the requests of this route alone
-	Fields   []Field         `json:"fields,omitzero"`
+	Conf     json.RawMessage       `json:"conf"`
+	Matchers []policy.Tag          `json:"matchers"` // all of them hold; none: everything
+	Origin   []ResourceMeta        `json:"origin"`
+	Match    *resource.ClientMatch `json:"match,omitempty"` // the clients, by their certificates, but for those of rules before
+	Route    *ResourceMeta         `json:"route,omitempty"` // the rule is about the requests of this route alone
+	Fields   []Field               `json:"fields,omitzero"`
 }
 
 // ResourceRule is about one resource.
@@ -68,13 +71,28 @@ type ResourceRule struct {
 // ResourceOrigin is an item of a policy.
 type ResourceOrigin struct {
 	ResourceMeta ResourceMeta `json:"resourceMeta"`
-	RuleIndex    int          `json:"ruleIndex"` // in spec.to
+	RuleIndex    int          `json:"ruleIndex"` // in spec.to, or in spec.rules
 }
 
 // FromRules are the rules about the clients of one inbound.
 type FromRules struct {
 	Inbound InboundID `json:"inbound"`
 	Rules   []TagRule `json:"rules"`
+}
+
+// InboundRules are the entries of spec.rules about one inbound, as they are written, the weaker first. In kinds in which
+// entries are merged the result is in FromRules.
+type InboundRules struct {
+	Apart   bool          `json:"-"` // they are not merged
+	Inbound InboundID     `json:"inbound"`
+	Rules   []InboundRule `json:"rules"`
+}
+
+// InboundRule is one entry.
+type InboundRule struct {
+	Conf   []json.RawMessage      `json:"conf"` // one
+	Match  []resource.ClientMatch `json:"match,omitempty"`
+	Origin []ResourceOrigin       `json:"origin"` // one
 }
 
 // InboundID names an inbound of a dataplane.

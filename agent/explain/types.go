@@ -96,13 +96,14 @@ type Item struct {
 
 // Place is one rule that an item went into.
 type Place struct {
-	On        string        `json:"on"`                  // OnProxy, OnInbound, OnOutbounds or OnRoute
-	Inbound   *Inbound      `json:"inbound,omitempty"`   // of OnInbound
-	Outbounds []Destination `json:"outbounds,omitempty"` // of OnOutbounds, and OnRoute where they are known
-	Route     string        `json:"route,omitempty"`     // of OnRoute, and OnInbound for the requests of one route: its name or hash
-	Matchers  []policy.Tag  `json:"matchers,omitempty"`  // of OnInbound: which clients; none: all
-	Effect    string        `json:"effect"`
-	Fields    []Set         `json:"fields"` // what the item sets, in the order in which it is written
+	On        string                `json:"on"`                  // OnProxy, OnInbound, OnOutbounds or OnRoute
+	Inbound   *Inbound              `json:"inbound,omitempty"`   // of OnInbound
+	Outbounds []Destination         `json:"outbounds,omitempty"` // of OnOutbounds, and OnRoute where they are known
+	Route     string                `json:"route,omitempty"`     // of OnRoute, and OnInbound for the requests of one route: its name or hash
+	Matchers  []policy.Tag          `json:"matchers,omitempty"`  // of OnInbound: which clients; none: all
+	Match     *resource.ClientMatch `json:"match,omitempty"`     // of OnInbound: which clients, by their certificates
+	Effect    string                `json:"effect"`
+	Fields    []Set                 `json:"fields"` // what the item sets, in the order in which it is written
 }
 
 // Set is a field that an item sets.

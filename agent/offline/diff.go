@@ -11,6 +11,9 @@ import (
 // ResourceKey names a resource.
 type ResourceKey = resource.Key
 
+// SchemaVersion is the newest version of Kuma whose documents are known.
+const SchemaVersion = resource.SchemaVersion
+
 // DiffOptions says what is compared with a set, and for which proxies.
 type DiffOptions struct {
 	Put       *Offline      // what would be created or changed; nil: nothing

@@ -10,15 +10,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// item is one entry of from or to, with the policy around it.
+// item is one entry of from, rules or to, with the policy around it.
 type item struct {
 	origin Origin
 	ref    *resource.TargetRef
 	conf   resource.Conf
 	subset Subset // whom it is about, by tags
-	tags   bool   // it can be said by tags
-	keys   []resourceID
-	rank   int // place in the order of merging
+	// matches are whom an entry of rules is about, nil for all.
+	matches []resource.ClientMatch
+	tags    bool // it can be said by tags
+	keys    []resourceID
+	rank    int // place in the order of merging
 }
 
 // Rules merges what was matched.
@@ -293,14 +295,18 @@ func (x *Index) labels(k resource.Key) map[string]string {
 func (b *builder) from(list []matched) {
 	byInbound := map[int][]item{}
 	routes := map[int]map[*resource.Resource][]item{}
+	each := map[int][]*Rule{}
 	most := -1
 	for i := range list {
 		p, spec := list[i].policy, list[i].spec
-		for j := range spec.From {
-			if spec.From[j].Conf == nil {
+		apart := len(spec.Rules) > 0 && spec.Shape != nil && spec.Shape.NewRuleConf != nil
+		arriving := spec.Arriving()
+		for j := range arriving {
+			if arriving[j].Conf == nil {
 				continue
 			}
-			it := item{origin: Origin{p, j}, ref: &spec.From[j].TargetRef, conf: spec.From[j].Conf}
+			it := item{origin: Origin{p, j}, ref: &arriving[j].TargetRef, conf: arriving[j].Conf, matches: arriving[j].Matches}
+			b.warnForeign(&it)
 			if !b.client(&it) {
 				continue
 			}
@@ -311,6 +317,8 @@ func (b *builder) from(list []matched) {
 						routes[in] = map[*resource.Resource][]item{}
 					}
 					routes[in][r] = append(routes[in][r], it)
+				} else if apart {
+					each[in] = append(each[in], merge(nil, []item{it}))
 				} else {
 					byInbound[in] = append(byInbound[in], it)
 				}
@@ -318,11 +326,12 @@ func (b *builder) from(list []matched) {
 		}
 	}
 	for in := 0; in <= most; in++ {
-		if byInbound[in] == nil && routes[in] == nil {
+		if byInbound[in] == nil && routes[in] == nil && each[in] == nil {
 			continue
 		}
-		out := InboundRules{Inbound: in, items: byInbound[in]}
-		out.Rules, out.Overflow = b.clients(byInbound[in])
+		out := InboundRules{Inbound: in, Apart: each[in]}
+		out.Matched, out.items = b.matched(byInbound[in])
+		out.Rules, out.Overflow = b.clients(out.items)
 		for r, items := range routes[in] {
 			rules, overflow := b.clients(items)
 			out.Routes = append(out.Routes, RouteRules{r, rules})

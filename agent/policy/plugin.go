@@ -19,6 +19,10 @@ type Plugin struct {
 	// Admits, when set, says that the from rules of Kinds decide who may come in, and whether a client with this
 	// merged conf may.
 	Admits func(resource.Conf) bool
+	// Decide, when set, says what confs of spec.rules that are about one inbound say of a client with these SPIFFE IDs in its
+	// certificate, and which of them decides. Who is denied stays out, whatever Admits says of from, and who is admitted comes in
+	// unless from denies it.
+	Decide func(confs []resource.Conf, ids []string) (Decision, int)
 	// Outbound, when set, is asked for every outbound of the proxy before it has filter chains. It adds them to
 	// o.Listener, with clusters from c.Host.Destination, and returns true; or it returns false and does nothing: then
 	// the next plugin is asked, and at last the outbound leads to its service.
@@ -61,6 +65,16 @@ type Plugin struct {
 	// smallest change first. Nothing is suggested that does not.
 	Suggest func(d *Denial) []*resource.Resource
 }
+
+// Decision is what entries of rules say of a client.
+type Decision int
+
+// The decisions.
+const (
+	Unspoken Decision = iota // none of them is about the client
+	Admitted
+	Denied
+)
 
 // NoEffect is a field of a policy that has no effect on a proxy.
 type NoEffect struct {

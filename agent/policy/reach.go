@@ -20,6 +20,7 @@ const LabelAutoReachable = "nearside.io/auto-reachable-backends"
 // the service selects workloads by, so that no workload is looked at. What it has worked out is not about any client.
 type guard struct {
 	admits   func(resource.Conf) bool
+	decide   func([]resource.Conf, []string) (Decision, int)
 	digest   [32]byte // of the policies with what they want
 	catalog  [32]byte // of the services
 	policies []*guarded
@@ -36,7 +37,8 @@ type guarded struct {
 	policy *resource.Resource
 	want   []wanted
 	items  []item
-	moving bool // what it wants depends on the workloads
+	rules  []item // of spec.rules, which a plugin decides about
+	moving bool   // what it wants depends on the workloads
 }
 
 // wanted is tags that a policy wants. Those of tags count where a service is known by such a tag at all; those of name
@@ -64,7 +66,7 @@ func (x *Index) newGuard(set *resource.Set, prev *guard) *guard {
 		if plugin.Admits == nil {
 			continue
 		}
-		g := &guard{admits: plugin.Admits, catalog: x.View.Catalog}
+		g := &guard{admits: plugin.Admits, decide: plugin.Decide, catalog: x.View.Catalog}
 		g.read(x, plugin, prev)
 		if prev != nil && prev.digest == g.digest && prev.catalog == g.catalog {
 			return prev
@@ -93,9 +95,10 @@ func (g *guard) read(x *Index, plugin Plugin, prev *guard) {
 			p := before[r]
 			if p == nil || p.moving {
 				if p == nil {
-					p = &guarded{policy: r, items: b.admitting(r)}
+					p = &guarded{policy: r}
+					p.items, p.rules = b.admitting(r)
 				} else {
-					p = &guarded{policy: r, items: p.items}
+					p = &guarded{policy: r, items: p.items, rules: p.rules}
 				}
 				p.target(x, &places)
 			}
@@ -116,26 +119,30 @@ func (g *guard) read(x *Index, plugin Plugin, prev *guard) {
 	fp.h.Sum(g.digest[:0])
 }
 
-// admitting are the entries of from of a policy that say something of clients.
-func (b *builder) admitting(p *resource.Resource) []item {
+// admitting are the entries of from, and those of rules, of a policy that say something of clients.
+func (b *builder) admitting(p *resource.Resource) (out, rules []item) {
 	spec, ok := p.Spec.(*resource.Policy)
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	var out []item
+	for i := range spec.Rules {
+		if c := spec.Rules[i].Conf; c != nil {
+			rules = append(rules, item{origin: Origin{p, i}, conf: c})
+		}
+	}
 	for i := range spec.From {
 		it := item{origin: Origin{p, i}, ref: &spec.From[i].TargetRef, conf: spec.From[i].Conf}
 		if it.conf != nil && b.client(&it) {
 			out = append(out, it)
 		}
 	}
-	return out
+	return out, rules
 }
 
 // target finds out which tags a policy wants of an inbound.
 func (p *guarded) target(x *Index, places **workloads) {
 	spec, ok := p.policy.Spec.(*resource.Policy)
-	if !ok || len(p.items) == 0 {
+	if !ok || len(p.items)+len(p.rules) == 0 {
 		return
 	}
 	t := spec.TargetRef

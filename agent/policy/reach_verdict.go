@@ -12,6 +12,7 @@ import (
 type admission struct {
 	g       *guard
 	clients []map[string]string // its sets of tags
+	ids     []string            // the SPIFFE IDs in its certificate
 	said    map[*guarded][][]item
 	decided map[*class]admitted
 }
@@ -31,6 +32,7 @@ func (x *Index) admission(dp *resource.Dataplane) *admission {
 	for _, tags := range tagSets(x.View, dp) {
 		if tags != nil {
 			a.clients = append(a.clients, tags)
+			a.ids = append(a.ids, resource.SPIFFEID(x.View.Name, tags[resource.TagService]))
 		}
 	}
 	return a
@@ -77,8 +79,30 @@ func (a *admission) class(c *class) admitted {
 			}
 		}
 	}
+	out = a.rules(c, out, len(about) > 0)
 	a.decided[c] = out
 	return out
+}
+
+// rules adds what entries of spec.rules say to what those of from do. spoken is true where one of from is about the client.
+func (a *admission) rules(c *class, from admitted, spoken bool) admitted {
+	var confs []resource.Conf
+	var origins []Origin
+	for _, p := range c.policies {
+		for _, it := range p.rules {
+			confs, origins = append(confs, it.conf), append(origins, it.origin)
+		}
+	}
+	if len(confs) == 0 || a.g.decide == nil {
+		return from
+	}
+	switch d, i := a.g.decide(confs, a.ids); {
+	case d == Denied:
+		return admitted{false, origins[i]}
+	case d == Admitted && !spoken:
+		return admitted{true, origins[i]}
+	}
+	return from
 }
 
 // client decides about one set of tags. Later items take precedence.

@@ -59,7 +59,7 @@ type Rule struct {
 // Origin is an item of a policy.
 type Origin struct {
 	Policy *resource.Resource
-	Item   int // index in from or to; 0 for default
+	Item   int // index in from, rules or to; 0 for default
 }
 
 // ResourceRule is a rule about one resource.
@@ -75,7 +75,12 @@ type InboundRules struct {
 	Inbound int // index in networking.inbound
 	// Rules are disjoint: at most one holds a client. The one with the most tags comes first.
 	Rules []*Rule
-	// Routes are rules about requests of a route alone, of policies that target one and have from.
+	// Matched are rules about clients by their certificates: the first whose match holds for a client decides, and Rules
+	// are about those for whom none does.
+	Matched []*MatchRule
+	// Apart are the entries of spec.rules of kinds in which none overrides another, each a rule.
+	Apart []*Rule
+	// Routes are rules about requests of a route alone, of policies that target one and have from or rules.
 	Routes []RouteRules
 	// Overflow is true when there were too many combinations of tags and weaker policies were left out: a kind that
 	// guards something must then refuse what no rule admits.

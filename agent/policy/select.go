@@ -84,7 +84,7 @@ func (s *selector) top(p *resource.Resource, spec *resource.Policy) Selection {
 	}
 	for r, rs := range resource.Specs[*resource.Policy](routes) {
 		var out Selection
-		if len(spec.From) > 0 {
+		if len(spec.Arriving()) > 0 {
 			out = s.behind(r, rs) // the route is met where its requests arrive
 		} else {
 			out = s.top(r, &resource.Policy{TargetRef: rs.TargetRef})

@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// SchemaVersion is the newest version of Kuma whose documents are known: their fields, and what these mean.
+const SchemaVersion = "2.13"
+
 // Decode reads a stream of YAML or JSON documents in the universal or the Kubernetes format, within the default limits.
 // It returns every good document, and every fault of the others; a document with a fault yields no resource. File
 // stands in the faults and is not opened. Empty documents are skipped and not counted.

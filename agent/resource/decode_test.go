@@ -209,7 +209,7 @@ func TestFaultLines(t *testing.T) {
 	if len(faults) != 2 {
 		t.Fatalf("%v", faults)
 	}
-	want := `f.yaml:9: document 2 (Mesh): naem: unknown field "naem"; did you mean "name"?`
+	want := `f.yaml:9: document 2 (Mesh): naem: unknown field "naem": it is not known in the schema of Kuma 2.13; did you mean "name"?`
 	if got := faults[1].String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -300,7 +300,7 @@ NoTag: x
 		t.Error(d)
 	}
 	for in, want := range map[string]string{
-		"nme: x":                       `agent.yaml:1: nme: unknown field "nme"; did you mean "name"?`,
+		"nme: x":                       `agent.yaml:1: nme: unknown field "nme": it is not known in the schema of Kuma 2.13; did you mean "name"?`,
 		"hidden: 1":                    `hidden: unknown field "hidden"`,
 		"Hidden: x":                    `unknown field "Hidden"`,
 		"api: {sizes: [200]}":          `api.sizes[0]: 200 is out of range: a whole number of 8 bits is wanted`,

@@ -218,10 +218,10 @@ func (d *decoder) unknown(p *pair, names []string) {
 	d.userField(p.key)
 	defer d.pop()
 	if near := Nearest(p.key, names); near != "" {
-		d.faultf(p.line, "unknown field %s; did you mean %q?", quote(p.key), near)
+		d.faultf(p.line, "unknown field %s: it is not known in the schema of Kuma %s; did you mean %q?", quote(p.key), SchemaVersion, near)
 		return
 	}
-	d.faultf(p.line, "unknown field %s; known here: %s", quote(p.key), strings.Join(names, ", "))
+	d.faultf(p.line, "unknown field %s: it is not known in the schema of Kuma %s; known here: %s", quote(p.key), SchemaVersion, strings.Join(names, ", "))
 }
 
 func (d *decoder) mapping(n *node, v reflect.Value) {

@@ -28,13 +28,15 @@ type Policy struct {
 	Shape     *PolicyShape
 	TargetRef *TargetRef   // nil: the whole mesh
 	From      []PolicyItem // traffic that arrives
+	Rules     []PolicyItem // the newer form of From, instead of it; their targetRefs are the Mesh
 	To        []PolicyItem // traffic that leaves
 	Default   Conf         // for kinds that act on the proxy as a whole
 }
 
-// PolicyItem is one entry of from or to.
+// PolicyItem is one entry of from, rules or to.
 type PolicyItem struct {
 	TargetRef TargetRef
+	Matches   []ClientMatch // of rules: the clients; empty for all
 	Conf      Conf
 }
 
@@ -50,6 +52,11 @@ type PolicyShape struct {
 	MeshName bool
 	From     []string // kinds that a from item may have; empty: from is refused
 	To       []string // kinds that a to item may have; empty: to is refused
+	// Rules is true for kinds with spec.rules, and RuleMatches where a rule may tell clients apart.
+	Rules, RuleMatches bool
+	// NewRuleConf returns an empty conf of rules to decode into; nil where it is that of from. Rules with one of their own
+	// are not merged: each of them counts.
+	NewRuleConf func() Conf
 	// Default is true for kinds with spec.default.
 	Default bool
 	// Inline is true where the fields of an item beside targetRef are the conf (MeshHTTPRoute: hostnames, rules);
@@ -96,8 +103,9 @@ func (p *Policy) Validate(v *Validator) {
 	}
 	p.validateTop(v, s)
 	p.validateItems(v.Field("from"), s, p.From, s.From, true)
+	p.validateRules(v.Field("rules"), s)
 	p.validateItems(v.Field("to"), s, p.To, s.To, false)
-	if !s.Default && !s.Inline && len(p.From) == 0 && len(p.To) == 0 {
+	if !s.Default && !s.Inline && len(p.Arriving()) == 0 && len(p.To) == 0 {
 		switch {
 		case len(s.From) > 0 && len(s.To) > 0:
 			v.Faultf("the policy says nothing: give from, to or both")
@@ -134,8 +142,9 @@ func (p *Policy) validateTop(v *Validator, s *PolicyShape) {
 	switch {
 	case slices.Contains(s.TopFromOnly, kind) && len(p.To) > 0:
 		at.Field("kind").Faultf("%s is matched where traffic arrives, so it goes with from alone: move to into another policy, or give one of %s", kind, strings.Join(s.Top, ", "))
-	case slices.Contains(s.TopToOnly, kind) && len(p.From) > 0:
-		v.Field("from").Faultf("a policy on %s has no from: remove it, or give a targetRef of %s", kind, strings.Join(s.Top, ", "))
+	case slices.Contains(s.TopToOnly, kind) && len(p.Arriving()) > 0:
+		field := p.ArrivingField()
+		v.Field(field).Faultf("a policy on %s has no %s: remove it, or give a targetRef of %s", kind, field, strings.Join(s.Top, ", "))
 	}
 	p.TargetRef.validate(at, slices.Concat(s.Top, s.TopFromOnly, s.TopToOnly), s.MeshName, s.MeshName)
 }

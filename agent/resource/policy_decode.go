@@ -44,7 +44,7 @@ func (d *decoder) fields(n *node, known, refused []string, decode func(f *pair))
 	}
 }
 
-// decodeNode reads targetRef, from, to and default; the conf of a kind is decoded into what its shape makes.
+// decodeNode reads targetRef, from, rules, to and default; the conf of a kind is decoded into what its shape makes.
 func (p *Policy) decodeNode(d *decoder, n *node) {
 	if p.Shape == nil {
 		p.Shape = &PolicyShape{}
@@ -53,19 +53,24 @@ func (p *Policy) decodeNode(d *decoder, n *node) {
 	if len(p.Shape.From) > 0 {
 		known = append(known, "from")
 	}
+	if p.Shape.Rules {
+		known = append(known, "rules")
+	}
 	if len(p.Shape.To) > 0 {
 		known = append(known, "to")
 	}
 	if p.Shape.Default {
 		known = append(known, "default")
 	}
-	d.fields(n, known, []string{"from", "to", "default"}, func(f *pair) {
+	d.fields(n, known, []string{"from", "rules", "to", "default"}, func(f *pair) {
 		switch f.key {
 		case "targetRef":
 			p.TargetRef = new(TargetRef)
 			d.value(f.value, reflect.ValueOf(p.TargetRef).Elem())
 		case "from":
 			p.From = p.items(d, f.value)
+		case "rules":
+			p.Rules = p.rules(d, f.value)
 		case "to":
 			p.To = p.items(d, f.value)
 		case "default":
@@ -112,6 +117,34 @@ func (p *Policy) item(d *decoder, n *node, out *PolicyItem) {
 	}
 }
 
+// rules reads entries of rules: matches and default.
+func (p *Policy) rules(d *decoder, n *node) []PolicyItem {
+	if !d.is(n, nodeList, "a list") || len(n.items) == 0 {
+		return nil
+	}
+	newConf := p.Shape.NewRuleConf
+	if newConf == nil {
+		newConf = p.Shape.NewConf
+	}
+	out := make([]PolicyItem, len(n.items))
+	for i, it := range n.items {
+		d.index(i)
+		out[i].TargetRef.Kind = "Mesh"
+		d.fields(it, []string{"matches", "default"}, nil, func(f *pair) {
+			if f.key == "matches" {
+				d.value(f.value, reflect.ValueOf(&out[i].Matches).Elem())
+			} else {
+				out[i].Conf = decodeConf(d, f.value, newConf())
+			}
+		})
+		if out[i].Conf == nil && it.kind == nodeMapping {
+			out[i].Conf = decodeConf(d, &node{kind: nodeMapping, line: it.line}, newConf())
+		}
+		d.pop()
+	}
+	return out
+}
+
 func (p *Policy) conf(d *decoder, n *node) Conf {
 	if p.Shape.NewConf == nil {
 		return decodeConf(d, n, new(RawConf))
@@ -142,9 +175,24 @@ func (p *Policy) MarshalJSON() ([]byte, error) {
 	return marshalValue(struct {
 		TargetRef *TargetRef `json:"targetRef,omitempty"`
 		From      []itemJSON `json:"from,omitempty"`
+		Rules     []ruleJSON `json:"rules,omitempty"`
 		To        []itemJSON `json:"to,omitempty"`
 		Default   Conf       `json:"default,omitempty"`
-	}{p.TargetRef, items(p.From), items(p.To), p.Default})
+	}{p.TargetRef, items(p.From), rulesJSON(p.Rules), items(p.To), p.Default})
+}
+
+// ruleJSON writes an entry of rules.
+type ruleJSON struct {
+	Matches []ClientMatch `json:"matches,omitempty"`
+	Conf    Conf          `json:"default,omitempty"`
+}
+
+func rulesJSON(list []PolicyItem) []ruleJSON {
+	out := make([]ruleJSON, len(list))
+	for i := range list {
+		out[i] = ruleJSON{list[i].Matches, list[i].Conf}
+	}
+	return out
 }
 
 // itemJSON writes an item of from or to.

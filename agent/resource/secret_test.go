@@ -216,7 +216,7 @@ func TestFaultsDoNotQuoteKeys(t *testing.T) {
 		return "type: Mesh\nname: m\nmtls:\n  backends:\n  - name: own\n    type: provided\n    conf:\n      cert: {file: /c}\n" + s
 	}
 	for name, c := range map[string]struct{ doc, want string }{
-		"misspelt":           {conf("      keyy:\n        inlineString: |\n            " + indented), `unknown field "keyy"; did you mean "key"`},
+		"misspelt":           {conf("      keyy:\n        inlineString: |\n            " + indented), `unknown field "keyy": it is not known in the schema of Kuma 2.13; did you mean "key"`},
 		"misspelt below":     {conf("      key:\n        inlineStrin: |\n            " + indented), `unknown field "inlineStrin"`},
 		"text for a mapping": {conf("      key: |\n            " + indented), "a string is given, a mapping is wanted"},
 		"not base64":         {conf("      key:\n        inline: |\n            " + indented), "is not base64"},

@@ -130,7 +130,7 @@ func placeText(out *rulePrinter, p *client.PolicyPlace) {
 	about := "the proxy"
 	switch p.On {
 	case "inbound":
-		about = fmt.Sprintf("inbound %d, from %s", p.Inbound.Port, matchersText(p.Matchers, "all clients"))
+		about = fmt.Sprintf("inbound %d, from %s", p.Inbound.Port, clientsText(p.Matchers, p.Match, p.Match != nil))
 		if p.Route != "" {
 			about += ", requests of the route " + p.Route
 		}

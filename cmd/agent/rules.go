@@ -76,13 +76,14 @@ func rulesText(w io.Writer, doc *client.Rules) error {
 		}
 		for _, f := range k.FromRules {
 			for _, r := range f.Rules {
-				about := fmt.Sprintf("inbound %d, from %s", f.Inbound.Port, matchersText(r.Matchers, "all clients"))
+				about := fmt.Sprintf("inbound %d, from %s", f.Inbound.Port, clientsText(r.Matchers, r.Match, r.Match != nil))
 				if r.Route != nil {
 					about += ", requests of " + r.Route.Type + "/" + r.Route.Name
 				}
 				p.rule(about, r.Fields, each(r.Origin, metaName))
 			}
 		}
+		entries(&p, doc, i)
 		if err := p.flush(); err != nil {
 			return err
 		}
@@ -99,6 +100,28 @@ func rulesText(w io.Writer, doc *client.Rules) error {
 		t.row(m.Hash, short(string(m.Match), 100))
 	}
 	return t.Flush()
+}
+
+// entries writes the entries of spec.rules that are not merged into the rules above.
+func entries(p *rulePrinter, doc *client.Rules, i int) {
+	k := &doc.Rules[i]
+	merged := map[string]bool{}
+	for _, f := range k.FromRules {
+		for _, r := range f.Rules {
+			for _, o := range r.Origin {
+				merged[o.Name] = true
+			}
+		}
+	}
+	for _, f := range k.InboundRules {
+		for _, r := range f.Rules {
+			for i, o := range r.Origin {
+				if !merged[o.ResourceMeta.Name] && i < len(r.Conf) {
+					p.add(fmt.Sprintf("inbound %d, rules[%d] of %s", f.Inbound.Port, o.RuleIndex, o.ResourceMeta.Name), "    "+short(string(r.Conf[i]), 160)+"\n")
+				}
+			}
+		}
+	}
 }
 
 // rulePrinter writes rules below each other; those that say the same stand together.
@@ -178,6 +201,14 @@ func matchersText(tags []client.Tag, none string) string {
 		}
 		return t.Key + "=" + t.Value
 	}), ", ")
+}
+
+// clientsText names clients by their tags or by their certificates.
+func clientsText(tags []client.Tag, match fmt.Stringer, matched bool) string {
+	if matched {
+		return match.String()
+	}
+	return matchersText(tags, "all clients")
 }
 
 // valueText is a value for a table: strings without quotes, long ones cut.

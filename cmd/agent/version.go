@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
 // version is set by the linker in releases: -X main.version=v1.2.3.
@@ -17,13 +19,14 @@ type buildInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // of the sources
 	Modified bool   `json:"modified,omitempty"` // the sources had changes that were not committed
+	Schema   string `json:"schema"`             // the newest version of Kuma whose documents are known
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
 // buildVersion says what was built: by the linker's word, else by what the Go command has recorded.
 func buildVersion() buildInfo {
-	b := buildInfo{Product: "nearside", Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := buildInfo{Product: "nearside", Version: version, Schema: offline.SchemaVersion, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		if v := info.Main.Version; b.Version == "" && v != "(devel)" {
 			b.Version = v
@@ -53,7 +56,7 @@ func (a *app) versionCommand() *cobra.Command {
 	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		return show(a, *format, func(b buildInfo) error {
-			_, err := fmt.Fprintf(a.stdout, "%s %s (%s, %s)\n", b.Product, b.Version, b.Go, b.Platform)
+			_, err := fmt.Fprintf(a.stdout, "%s %s (%s, %s; documents of Kuma up to %s)\n", b.Product, b.Version, b.Go, b.Platform, b.Schema)
 			return err
 		}, nil)(buildVersion(), nil)
 	}

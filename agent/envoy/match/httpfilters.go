@@ -92,8 +92,35 @@ func (w *walk) pass(m RouteMatch, s *stream, o overrides) {
 	}
 }
 
+// tellCertificate is what the connection manager says of the client's certificate in a header. The hashes in it are not known.
+func (s *stream) tellCertificate(m *hcmv3.HttpConnectionManager) {
+	how := m.GetForwardClientCertDetails()
+	if how == hcmv3.HttpConnectionManager_ALWAYS_FORWARD_ONLY {
+		return
+	}
+	shown := s.tls && s.peer != nil
+	if shown && how == hcmv3.HttpConnectionManager_FORWARD_ONLY {
+		return
+	}
+	s.cleared = true
+	if !shown || how == hcmv3.HttpConnectionManager_SANITIZE {
+		return
+	}
+	own := "Hash="
+	if d := m.GetSetCurrentClientCertDetails(); d.GetUri() {
+		for _, u := range s.peer.URIs {
+			own += ";URI=" + u
+		}
+	}
+	if before := s.headers[certificateHeader]; before != "" && how == hcmv3.HttpConnectionManager_APPEND_FORWARD {
+		own = before + "," + own
+	}
+	s.certificate = own
+}
+
 // prepare changes the request as the connection manager does before it looks for a route.
 func (w *walk) prepare(m *hcmv3.HttpConnectionManager, s *stream) {
+	s.tellCertificate(m)
 	if i := portStart(s.host); i >= 0 {
 		port, _ := strconv.Atoi(s.host[i+1:])
 		if m.GetStripAnyHostPort() || m.GetStripMatchingHostPort() && port == int(w.socket.seen.Dst.Port()) {

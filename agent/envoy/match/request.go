@@ -14,8 +14,12 @@ type stream struct {
 	headers                    map[string]string
 	names                      []string // of headers, in lower case, for messages
 	roll                       uint64
-	latin1                     bool // regular expressions see bytes, as Latin-1, and not UTF-8
+	certificate                string // x-forwarded-client-cert as the connection manager makes it
+	cleared                    bool   // it takes the header away that the client may have sent
+	latin1                     bool   // regular expressions see bytes, as Latin-1, and not UTF-8
 }
+
+const certificateHeader = "x-forwarded-client-cert"
 
 // newStream takes a request on a connection. Several headers of one name are joined by commas, as Envoy does to compare
 // them.
@@ -65,6 +69,10 @@ func (s *stream) header(name string) (string, bool) {
 		return s.path, true
 	case ":scheme", "x-forwarded-proto":
 		return s.scheme, true
+	case certificateHeader:
+		if s.cleared {
+			return s.certificate, s.certificate != ""
+		}
 	}
 	v, ok := s.headers[name]
 	return v, ok

@@ -223,6 +223,9 @@ func (r *resolver) sinks(rule *policy.Rule, list string) []sink {
 		}
 		s, reason := r.refer(b)
 		if reason != "" {
+			if spec, ok := from.Policy.Spec.(*resource.Policy); ok && list == "from" {
+				list = spec.ArrivingField()
+			}
 			r.warnf(from.Policy.Key, "%s[%d].default.backends[%d]: %s: the backend is left out", list, from.Item, i, reason)
 			continue
 		}

@@ -38,6 +38,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			MeshName:    true,
 			From:        toolkit.Clients(),
 			To:          toolkit.Destinations("MeshHTTPRoute"),
+			Rules:       true,
 			NewConf:     func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,

@@ -29,6 +29,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			TopToOnly: []string{"MeshGateway"},
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations(),
+			Rules:     true,
 			NewConf:   func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,

@@ -1,13 +1,14 @@
 // Package faultinjection is the plugin of MeshFaultInjection: requests that an inbound answers with an error, late or
 // slowly, by chance, to show what their clients make of it.
 //
-// Clients are told by the tags that their proxies send with every request. Whoever sends no tags is hit by the faults
-// for all clients alone.
+// Clients of from are told by the tags that their proxies send with every request. Whoever sends no tags is hit by the faults
+// for all clients alone. Clients of rules are told by the SPIFFE IDs in their certificates.
 package faultinjection
 
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,8 +35,9 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			TopToOnly: []string{"MeshGateway"},
 			From:      toolkit.Clients(),
 			To:        []string{"Mesh"},
-			NewConf:   func() resource.Conf { return new(Conf) },
-			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.ToOfGateways(p, v, "MeshGateway") },
+			Rules:     true, RuleMatches: true,
+			NewConf: func() resource.Conf { return new(Conf) },
+			Check:   func(p *resource.Policy, v *resource.Validator) { toolkit.ToOfGateways(p, v, "MeshGateway") },
 		})},
 		Legacy:  legacy,
 		Filters: []string{nameFault},
@@ -50,7 +52,10 @@ func apply(c *policy.Context, d *draft.Draft) {
 	}
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		if in := rules.Inbound(l.Inbound); in != nil {
-			Inject(l, ofRules(in.Rules))
+			Inject(l, ofRules(in))
+			if len(in.Matched) > 0 && !slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.TLS }) {
+				toolkit.WarnPolicies(c, rules.Policies, "inbound %d takes no mTLS, so clients cannot be told by their SPIFFE ID: matches hold for none of them; enable mtls of the Mesh", l.Port)
+			}
 		}
 	}
 }
@@ -64,18 +69,27 @@ func Inject(l *draft.Listener, filters []draft.Extension) {
 	}
 }
 
-// ofRules makes the filters of an inbound: those for the narrowest groups of clients come first.
-func ofRules(rules []*policy.Rule) []draft.Extension {
+// ofRules makes the filters of an inbound: those of clients that are told by their certificates come first, then those for
+// the narrowest groups of clients.
+func ofRules(in *policy.InboundRules) []draft.Extension {
 	var out []draft.Extension
-	for _, r := range rules {
+	add := func(r *policy.Rule, clients []*routev3.HeaderMatcher) {
 		conf := toolkit.Conf[Conf](r)
 		if conf == nil || conf.HTTP == nil {
-			continue
+			return
 		}
-		clients := ofSubset(r.Subset)
 		for i := range *conf.HTTP {
 			out = append(out, (*conf.HTTP)[i].Filter(clients))
 		}
+	}
+	var others []*routev3.HeaderMatcher // clients of none of the matches so far
+	for _, m := range in.Matched {
+		clients := append(slices.Clip(others), toolkit.OfMatch(&m.Match, false))
+		add(&m.Rule, clients)
+		others = append(others, toolkit.OfMatch(&m.Match, true))
+	}
+	for _, r := range in.Rules {
+		add(r, append(slices.Clip(others), ofSubset(r.Subset)...))
 	}
 	return out
 }

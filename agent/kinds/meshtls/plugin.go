@@ -28,6 +28,7 @@ func Plugin() policy.Plugin {
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtlses", "mtls", resource.PolicyShape{
 			Top:     []string{"Mesh", "MeshSubset", "Dataplane"},
 			From:    []string{"Mesh"},
+			Rules:   true,
 			NewConf: func() resource.Conf { return new(Conf) },
 			Check:   check,
 		})},
@@ -42,12 +43,13 @@ func check(p *resource.Policy, v *resource.Validator) {
 	if wholeMesh(p) {
 		return
 	}
-	for i := range p.From {
-		c, ok := p.From[i].Conf.(*Conf)
+	arriving := p.Arriving()
+	for i := range arriving {
+		c, ok := arriving[i].Conf.(*Conf)
 		if !ok {
 			continue
 		}
-		at := v.Field("from").Index(i).Field("default")
+		at := v.Field(p.ArrivingField()).Index(i).Field("default")
 		if c.TLSVersion != nil {
 			at.Field("tlsVersion").Faultf("proxies must agree on it, so it goes with a targetRef of kind Mesh alone: move it into a policy on the Mesh")
 		}
@@ -114,9 +116,9 @@ func ofMesh(c *policy.Context, rules *policy.KindRules) (*Conf, []*resource.Reso
 			continue
 		}
 		owners = append(owners, p)
-		for i := range spec.From {
-			if spec.From[i].Conf != nil {
-				confs = append(confs, spec.From[i].Conf)
+		for _, it := range spec.Arriving() {
+			if it.Conf != nil {
+				confs = append(confs, it.Conf)
 			}
 		}
 	}

@@ -31,6 +31,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},
 			From:      []string{"Mesh"},
 			To:        []string{"Mesh"},
+			Rules:     true,
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check: func(p *resource.Policy, v *resource.Validator) {
 				toolkit.ToOfGateways(p, v, "MeshGateway or MeshHTTPRoute")

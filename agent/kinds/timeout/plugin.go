@@ -30,6 +30,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations("MeshHTTPRoute"),
+			Rules:     true,
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},

@@ -37,6 +37,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			Top:     toolkit.Proxies(),
 			From:    toolkit.Clients(),
 			NewConf: func() resource.Conf { return new(Conf) },
+			Rules:   true, NewRuleConf: func() resource.Conf { return new(RuleConf) },
 		})},
 		Legacy: legacy,
 		Admits: func(c resource.Conf) bool {
@@ -47,6 +48,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			d, known := conf.Action.decision()
 			return known && d != deny
 		},
+		Decide:  decide,
 		Filters: []string{FilterHTTP, FilterNetwork},
 		Suggest: suggest(legacy),
 		Apply:   apply,
@@ -91,11 +93,15 @@ func warnOpen(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
 
 // guard admits to a chain whom rules, which may be nil, admit. It reports whether they admit anybody.
 func guard(mesh string, rules *policy.InboundRules, l *draft.Listener, ch *draft.Chain) bool {
-	var list []*policy.Rule
-	if rules != nil {
-		list = principalRules(rules)
+	var enforced, shadow *rbacv3.RBAC
+	switch {
+	case rules == nil:
+		enforced, shadow = fromRules(mesh, nil)
+	case len(rules.Apart) > 0:
+		enforced, shadow = withRules(mesh, rules)
+	default:
+		enforced, shadow = fromRules(mesh, principalRules(rules))
 	}
-	enforced, shadow := fromRules(mesh, list)
 	if ch.HTTP == nil {
 		GuardConnections(l, ch, enforced, shadow)
 		return len(enforced.Policies) > 0
@@ -184,7 +190,11 @@ func (c *Conf) Validate(v *resource.Validator) {
 // fromRules makes what the filters enforce, and what they only count as denied: nil when nothing is. Clients of whom
 // no rule speaks are denied, as are all when there are no rules.
 func fromRules(mesh string, rules []*policy.Rule) (enforced, shadow *rbacv3.RBAC) {
-	var allowed, counted []*rbacv3.Principal
+	return filters(split(mesh, rules))
+}
+
+// split returns the principals whom rules allow, and those whom they allow and count as denied.
+func split(mesh string, rules []*policy.Rule) (allowed, counted []*rbacv3.Principal) {
 	for _, r := range rules {
 		switch decisionOf(r) {
 		case allow:
@@ -193,6 +203,11 @@ func fromRules(mesh string, rules []*policy.Rule) (enforced, shadow *rbacv3.RBAC
 			counted = append(counted, ofSubset(mesh, r.Subset))
 		}
 	}
+	return allowed, counted
+}
+
+// filters makes what is enforced and what is counted of principals.
+func filters(allowed, counted []*rbacv3.Principal) (enforced, shadow *rbacv3.RBAC) {
 	enforced = RBAC(rbacv3.RBAC_ALLOW, Kind, slices.Concat(allowed, counted))
 	if len(counted) > 0 {
 		shadow = RBAC(rbacv3.RBAC_DENY, Kind, counted)

@@ -85,7 +85,7 @@ func speaks(policies []*resource.Resource) (limits, outlier bool) {
 		if !ok {
 			continue
 		}
-		for _, item := range slices.Concat(spec.From, spec.To) {
+		for _, item := range slices.Concat(spec.Arriving(), spec.To) {
 			if conf, ok := item.Conf.(*circuitbreaker.Conf); ok {
 				limits = limits || conf.ConnectionLimits != nil
 				outlier = outlier || conf.OutlierDetection != nil

@@ -1,0 +1,138 @@
+package resource
+
+import "strings"
+
+// ClientMatch is a condition on the certificate of a client.
+type ClientMatch struct {
+	SpiffeID *SpiffeIDMatch `json:"spiffeID,omitempty"`
+}
+
+// SpiffeIDMatch is a condition on the SPIFFE IDs in a certificate: it holds when it does for one of them.
+type SpiffeIDMatch struct {
+	Type  string `json:"type"` // MatchExact or MatchPrefix
+	Value string `json:"value"`
+}
+
+// Types of SpiffeIDMatch. A prefix is one of bytes: spiffe://default/web is one of spiffe://default/web-2 too.
+const (
+	MatchExact  = "Exact"
+	MatchPrefix = "Prefix"
+)
+
+const (
+	spiffeScheme = "spiffe://"
+	maxSPIFFEID  = 2048 // bytes, as the standard has it
+	maxMatches   = 100  // of one list
+)
+
+// Holds reports whether the match holds for one of the SPIFFE IDs.
+func (m *ClientMatch) Holds(ids []string) bool {
+	if m.SpiffeID == nil {
+		return false
+	}
+	for _, id := range ids {
+		if m.SpiffeID.Type == MatchExact && id == m.SpiffeID.Value || m.SpiffeID.Type == MatchPrefix && strings.HasPrefix(id, m.SpiffeID.Value) {
+			return true
+		}
+	}
+	return false
+}
+
+// Covers reports whether the match holds for every client for which another one does.
+func (m *ClientMatch) Covers(o *ClientMatch) bool {
+	return m.SpiffeID != nil && o.SpiffeID != nil && (*m.SpiffeID == *o.SpiffeID ||
+		m.SpiffeID.Type == MatchPrefix && strings.HasPrefix(o.SpiffeID.Value, m.SpiffeID.Value))
+}
+
+// String names the match in a message.
+func (m *ClientMatch) String() string {
+	if m.SpiffeID == nil {
+		return ""
+	}
+	if m.SpiffeID.Type == MatchPrefix {
+		return m.SpiffeID.Value + "*"
+	}
+	return m.SpiffeID.Value
+}
+
+// Matches checks a list of matches.
+func (v *Validator) Matches(list []ClientMatch) {
+	if len(list) > maxMatches {
+		v.Faultf("%d matches are given, at most %d are allowed: divide them among several rules, or give prefixes", len(list), maxMatches)
+		return
+	}
+	for i := range list {
+		at := v.Index(i).Field("spiffeID")
+		if list[i].SpiffeID == nil {
+			at.Faultf(`the SPIFFE ID is missing: give one like {type: Exact, value: "spiffe://default/web"}`)
+			continue
+		}
+		list[i].SpiffeID.validate(at)
+	}
+}
+
+func (m *SpiffeIDMatch) validate(v *Validator) {
+	v.Field("type").OneOf(m.Type, MatchExact, MatchPrefix)
+	v = v.Field("value")
+	domain, path, _ := strings.Cut(strings.TrimPrefix(m.Value, spiffeScheme), "/")
+	switch {
+	case m.Value == "":
+		v.Faultf(`the value is missing: give a SPIFFE ID like "spiffe://default/web"`)
+	case len(m.Value) > maxSPIFFEID:
+		v.Faultf("the SPIFFE ID has %d bytes, at most %d are allowed", len(m.Value), maxSPIFFEID)
+	case !strings.HasPrefix(m.Value, spiffeScheme):
+		v.Faultf("%s is not a SPIFFE ID: it begins with %s", quote(m.Value), spiffeScheme)
+	case strings.ContainsFunc(m.Value, notInSPIFFEID):
+		v.Faultf("%s is not a SPIFFE ID: letters, digits and . - _ ~ %% : / are allowed", quote(m.Value))
+	case m.Type == MatchExact && (domain == "" || path == "" || strings.HasSuffix(path, "/")):
+		v.Faultf("%s is not a whole SPIFFE ID: give one like spiffe://default/web, or type: %s", quote(m.Value), MatchPrefix)
+	}
+}
+
+func notInSPIFFEID(r rune) bool {
+	return r >= 0x80 || !alnum(byte(r)) && !strings.ContainsRune(".-_~%:/", r)
+}
+
+// Arriving returns what the policy says of traffic that arrives: the items of rules, or those of from.
+func (p *Policy) Arriving() []PolicyItem {
+	if len(p.Rules) > 0 {
+		return p.Rules
+	}
+	return p.From
+}
+
+// ArrivingField is the name of the list that Arriving returns.
+func (p *Policy) ArrivingField() string {
+	if len(p.Rules) > 0 {
+		return "rules"
+	}
+	return "from"
+}
+
+// validateRules checks rules, which are about all clients but for their matches.
+func (p *Policy) validateRules(list *Validator, s *PolicyShape) {
+	if len(p.Rules) == 0 {
+		return
+	}
+	for _, other := range []struct {
+		field string
+		n     int
+	}{{"from", len(p.From)}, {"to", len(p.To)}} {
+		if other.n > 0 {
+			list.Faultf("rules and %s do not go together in one policy: move %s into another policy", other.field, other.field)
+		}
+	}
+	for i := range p.Rules {
+		it, v := &p.Rules[i], list.Index(i)
+		if len(it.Matches) > 0 && !s.RuleMatches {
+			v.Field("matches").Faultf("this kind does not tell clients apart in rules; remove it, and the rule is for all clients")
+		} else {
+			v.Field("matches").Matches(it.Matches)
+		}
+		if it.Conf == nil {
+			v.Faultf("the conf is missing")
+		} else {
+			it.Conf.Validate(v.Field("default"))
+		}
+	}
+}
