@@ -10,7 +10,7 @@ import (
 )
 
 // PastLabel begins names that are asked of other servers, whatever the table has: _nearside-past.db.example.com is an alias (CNAME) of what
-// they know as db.example.com. So who dials the address that a table has for a name can find out where to go from there.
+// they know as db.example.com. So who dials the address that a table has for a name can find out where to go from there. Below owned suffixes there are no such names.
 const PastLabel = "_nearside-past"
 
 // Past returns the name that is asked past the table. It may be too long for a name.
@@ -58,6 +58,7 @@ func (r *pastReplier) renamed(wire []byte, most int) []byte {
 	if err := m.Unpack(wire); err != nil || len(m.Question) != 1 {
 		return failedReply(wire)
 	}
+	m.AuthenticatedData = false // nobody has signed the alias
 	q := &m.Question[0]
 	behind := q.Name
 	q.Name = r.label + "." + behind

@@ -14,6 +14,8 @@ func TestPast(t *testing.T) {
 	const name = "db.example.com"
 	up := newScripted(t, "127.0.0.1:0", func(q *upstreamQuery) {
 		switch strings.ToLower(q.name()) {
+		case "in.mesh.":
+			t.Error("a name of the mesh was asked of others")
 		case "db.example.com.":
 			q.reply(t, 0, []string{q.name() + " 60 IN CNAME real.example.net.", "real.example.net. 30 IN A 192.0.2.7", "real.example.net. 30 IN A 240.0.0.9"})
 		case "inside.example.com.":

@@ -19,7 +19,9 @@ func (a *Answers) resolve(q *query, m []byte, client netip.Addr, turn uint32, tc
 		return q.refuse(out, m, rcode), failed
 	}
 	if q.isPast() {
-		return out, pastTable
+		if _, owned := a.table.owner(q); !owned { // else nobody but the table knows of it
+			return out, pastTable
+		}
 	}
 	found := a.table.lookup(q, a.view(client))
 	if found.outcome == elsewhere {

@@ -106,6 +106,43 @@ func permissions() []scene {
 	}}}
 }
 
+// bySPIFFE is who is let in, and whose requests fail, by what certificates say.
+func bySPIFFE() []scene {
+	const web, other, all = `{spiffeID: {type: Exact, value: "spiffe://default/web"}}`, `{spiffeID: {type: Exact, value: "spiffe://default/we"}}`, `{spiffeID: {type: Prefix, value: "spiffe://default/"}}`
+	permits := func(name, conf string) string {
+		return policy("MeshTrafficPermission", name, "{targetRef: {kind: Mesh}, rules: [{default: {"+conf+"}}]}")
+	}
+	scenes := []scene{{what: "deny beside a policy that allows", docs: permits("rules", "deny: ["+web+"]"), rows: []row{
+		{what: "HTTP", to: "backend.mesh:80", say: get, want: "403", policies: []string{"MeshTrafficPermission/rules"}},
+		{what: "TCP", to: "db.mesh:80", say: aLine, want: closed, policies: []string{"MeshTrafficPermission/rules"}},
+	}}}
+	for _, c := range []struct {
+		what, conf string
+		in         bool
+	}{
+		{"allow this client", "allow: [" + web + "]", true}, {"allow by prefix", "allow: [" + all + "]", true}, {"allow another one", "allow: [" + other + "]", false},
+		{"allow and deny", "allow: [" + all + "], deny: [" + web + "]", false}, {"deny another one", "allow: [" + all + "], deny: [" + other + "]", true},
+		{"a denial in the shadow", "allow: [" + all + "], allowWithShadowDeny: [" + web + "]", true}, {"allowed in the shadow alone", "allowWithShadowDeny: [" + web + "]", true},
+	} {
+		http, tcp, rpcs := "403", closed, "grpc PermissionDenied"
+		if c.in {
+			http, tcp, rpcs = backends, "backend-2/5432", "backend-1/9090"
+		}
+		scenes = append(scenes, scene{what: c.what, docs: permits("rules", c.conf), without: keys("MeshTrafficPermission", "all"), rows: []row{
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: http},
+			{what: "gRPC", to: "calls.mesh:80", say: rpc, want: rpcs},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: tcp},
+		}})
+	}
+	faults := func(match string) string {
+		return policy("MeshFaultInjection", "rules", "{targetRef: {kind: Mesh}, rules: [{matches: ["+match+"], default: {http: [{abort: {httpStatus: 418, percentage: 100}}]}}]}")
+	}
+	return append(scenes,
+		scene{what: "faults for this client", docs: faults(web), rows: []row{{what: "HTTP", to: "backend.mesh:80", say: get, want: "418", policies: []string{"MeshFaultInjection/rules"}}}},
+		scene{what: "faults by prefix", docs: faults(all), rows: []row{{what: "HTTP", to: "backend.mesh:80", say: get, want: "418", policies: []string{"MeshFaultInjection/rules"}}}},
+		scene{what: "faults for another one", docs: faults(other), rows: []row{{what: "HTTP", to: "backend.mesh:80", say: get, want: backends}}})
+}
+
 // permissive is meshes whose inbounds take plain connections too.
 func permissive() []scene {
 	rows := func() []row {
