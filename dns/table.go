@@ -248,6 +248,9 @@ const typePort = 0
 
 // owner returns where the longest owned suffix begins that the name is or is below; false for none.
 func (t *Table) owner(q *query) (int, bool) {
+	if t == nil {
+		return 0, false
+	}
 	depths := t.depths(func(x *index) uint64 { return x.owned })
 	for i := range q.depth {
 		if depths&depthBit(q.depth-i) == 0 {
