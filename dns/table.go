@@ -246,24 +246,6 @@ const tcpLabel = "\x04_tcp"
 // typePort is no type of DNS: the set holds the label of a named port, and its SRV records for the name with that label.
 const typePort = 0
 
-// owner returns where the longest owned suffix begins that the name is or is below; false for none.
-func (t *Table) owner(q *query) (int, bool) {
-	if t == nil {
-		return 0, false
-	}
-	depths := t.depths(func(x *index) uint64 { return x.owned })
-	for i := range q.depth {
-		if depths&depthBit(q.depth-i) == 0 {
-			continue
-		}
-		at := int(q.labels[i])
-		if f := t.get(q.name[at:q.len]); f.ok() && f.e.flags&flagOwned != 0 {
-			return at, true
-		}
-	}
-	return 0, false
-}
-
 func (t *Table) depths(of func(*index) uint64) (d uint64) {
 	for _, x := range [2]*index{t.base, t.delta} {
 		if x != nil {

@@ -107,3 +107,21 @@ func (a *Answers) view(client netip.Addr) *View {
 	}
 	return a.others
 }
+
+// owner returns where the longest owned suffix begins that the name is or is below; false for none.
+func (t *Table) owner(q *query) (int, bool) {
+	if t == nil {
+		return 0, false
+	}
+	depths := t.depths(func(x *index) uint64 { return x.owned })
+	for i := range q.depth {
+		if depths&depthBit(q.depth-i) == 0 {
+			continue
+		}
+		at := int(q.labels[i])
+		if f := t.get(q.name[at:q.len]); f.ok() && f.e.flags&flagOwned != 0 {
+			return at, true
+		}
+	}
+	return 0, false
+}
