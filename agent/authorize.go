@@ -47,6 +47,9 @@ func (a *Agent) authorize(p *access.Peer, ref node.Ref) (access.Grant, error) {
 	}
 	t := access.Target{ID: ref.NodeID()}
 	if rec, ok := a.store.Snapshot().Get(ref.Key()); ok {
+		if rec.Source.Kind == store.SourcePeer {
+			return access.Grant{}, status.Errorf(codes.PermissionDenied, "%s belongs to the node %s: its Envoy asks the agent there", rec.Key, rec.Source.Detail)
+		}
 		t.Brought = rec.Source.Kind == store.SourceEnvoy
 		t.Pinned = rec.Resource.Labels[access.LabelUser]
 	}

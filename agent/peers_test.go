@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -90,6 +94,9 @@ func TestPool(t *testing.T) {
 	has(t, b, poolWeb, "peer:a")
 	if code, body := b.Request("DELETE", "http://nearside/meshes/default/dataplanes/web", ""); code != 409 || !strings.Contains(body, "change it on the node a") {
 		t.Errorf("somebody else's dataplane: %d %s", code, body)
+	}
+	if _, err := b.Ask(&core.Node{Id: "default.web"}, nil).Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "belongs to the node a") {
+		t.Errorf("the proxy of another node: %v", err)
 	}
 	members, err := b.Api().Members(t.Context())
 	agenttest.Do(t, err)
