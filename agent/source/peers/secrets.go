@@ -63,21 +63,21 @@ func ReadKeys(path string) ([][]byte, error) {
 	return out, nil
 }
 
-// identity reads the id of this node, or makes one: it names the node for all its life.
-func identity(path string) (id gossip.NodeID, err error) {
+// identity reads the id of this node, or makes a fresh one: it names the node for all its life.
+func identity(path string) (id gossip.NodeID, fresh bool, err error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
 		if id, err = engine.ParseNodeID(strings.TrimSpace(string(b))); err != nil {
 			err = fmt.Errorf("%s: %w; restore it from a backup, or remove it to become a new node", path, err)
 		}
-		return id, err
+		return id, false, err
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return id, fmt.Errorf("the id of this node: %w", err)
+		return id, false, fmt.Errorf("the id of this node: %w", err)
 	}
 	_, _ = rand.Read(id[:]) // it never fails
 	if err := renameio.WriteFile(path, []byte(id.String()+"\n"), 0o600); err != nil {
-		return id, fmt.Errorf("the id of this node: %w", err)
+		return id, false, fmt.Errorf("the id of this node: %w", err)
 	}
-	return id, nil
+	return id, true, nil
 }

@@ -74,7 +74,7 @@ func Open(o Options) (*Source, error) {
 			return nil, fmt.Errorf("gossip.advertise: %w", err)
 		}
 	}
-	self, err := identity(filepath.Join(o.Dir, identityFile))
+	self, fresh, err := identity(filepath.Join(o.Dir, identityFile))
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +84,10 @@ func Open(o Options) (*Source, error) {
 	}
 	saved, err := disk.Load()
 	if err == nil {
+		if len(saved) == 0 && !fresh {
+			// Peers tell the starts of a node by their seconds, and the file that knows the last one is gone.
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		}
 		s := &Source{o: o, self: self, disk: disk, cold: len(saved) == 0, started: o.Now(), waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
 			peers: map[gossip.NodeID]map[resource.Key]*resource.Resource{}}
 		s.node, err = gossip.New(gossip.Options{
