@@ -12,7 +12,7 @@ import (
 )
 
 // openPeers opens the pool, where the config names one.
-func (a *Agent) openPeers(cfg *config.Config) error {
+func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 	g := &cfg.Gossip
 	if g.Bind == "" {
 		return nil
@@ -24,7 +24,7 @@ func (a *Agent) openPeers(cfg *config.Config) error {
 			return err
 		}
 	}
-	p, err := peers.Open(peers.Options{
+	p, err := peers.Open(ctx, peers.Options{
 		Store: a.store, Decode: a.decodeStored, Dir: cfg.Paths.State, Node: cfg.Node.Name, Zone: cfg.Node.Zone, Cluster: g.Cluster,
 		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly, Log: a.log, Now: a.deps.Now,
 	})

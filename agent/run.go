@@ -90,7 +90,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 			err = errors.Join(err, fmt.Errorf("close the access logs: %w", cerr))
 		}
 	}()
-	if err := a.openPeers(cfg); err != nil {
+	if err := a.openPeers(ctx, cfg); err != nil {
 		return err
 	}
 	a.dir.Scan()

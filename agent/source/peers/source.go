@@ -62,8 +62,8 @@ type Source struct {
 	agreed  bool // with a peer, since the start
 }
 
-// Open opens what is kept of the pool. Nothing is sent before [Source.Start].
-func Open(o Options) (*Source, error) {
+// Open opens what is kept of the pool. Nothing is sent before [Source.Start]. It may take a second where something of it is lost.
+func Open(ctx context.Context, o Options) (*Source, error) {
 	bind, err := addrPort(o.Bind)
 	if err != nil {
 		return nil, fmt.Errorf("gossip.bind: %w", err)
@@ -86,7 +86,10 @@ func Open(o Options) (*Source, error) {
 	if err == nil {
 		if len(saved) == 0 && !fresh {
 			// Peers tell the starts of a node by their seconds, and the file that knows the last one is gone.
-			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+			select {
+			case <-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second))):
+			case <-ctx.Done():
+			}
 		}
 		s := &Source{o: o, self: self, disk: disk, cold: len(saved) == 0, started: o.Now(), waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
 			peers: map[gossip.NodeID]map[resource.Key]*resource.Resource{}}
