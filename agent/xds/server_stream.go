@@ -184,10 +184,10 @@ func (s *Server) serveStream(ctx context.Context, delta bool, run func(*adsStrea
 // kill ends a stream with an error, once; reason is the label under which it is counted. It does not wait; the call logs it.
 func (st *adsStream) kill(reason string, err error) {
 	st.killOnce.Do(func() {
+		st.srv.metrics.closed.WithLabelValues(reason).Inc() // before the client learns of it
 		st.killErr, st.killedBy = err, reason
 		close(st.killed)
 		st.cancel()
-		st.srv.metrics.closed.WithLabelValues(reason).Inc()
 	})
 }
 
