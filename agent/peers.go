@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -26,7 +27,8 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 	}
 	p, err := peers.Open(ctx, peers.Options{
 		Store: a.store, Decode: a.decodeStored, Dir: cfg.Paths.State, Node: cfg.Node.Name, Zone: cfg.Node.Zone, Cluster: g.Cluster,
-		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly, Log: a.log, Now: a.deps.Now,
+		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly,
+		Changed: func() { a.reconciler.Trigger() }, Log: a.log, Now: a.deps.Now,
 	})
 	if err != nil {
 		return err
@@ -41,6 +43,31 @@ func (a *Agent) share(changes []store.Change) error {
 		return nil
 	}
 	return a.peers.Share(changes)
+}
+
+// authorities are exchanged with the pool once it is open.
+type authorities struct{ a *Agent }
+
+var noOthers = identity.NewOthers(nil)
+
+func (x authorities) Tell(list []identity.Authorities) {
+	if x.a.peers != nil {
+		x.a.peers.Tell(list)
+	}
+}
+
+func (x authorities) Others() *identity.Others {
+	if x.a.peers == nil {
+		return noOthers
+	}
+	return x.a.peers.Others()
+}
+
+func (x authorities) Told() (others, without int) {
+	if x.a.peers == nil {
+		return 0, 0
+	}
+	return x.a.peers.Told()
 }
 
 // startPeers makes the agent a member of the pool; stop ends that and waits.

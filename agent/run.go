@@ -258,7 +258,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Logs: a.logs, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
 		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger(); a.resolver.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
-		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log}),
+		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log, Pool: authorities{a}}),
 		SystemCA:     identity.SystemCA(),
 	})
 	if err := a.openResolver(cfg, g); err != nil {

@@ -25,6 +25,8 @@ type authority struct {
 	*pair
 	backend  string
 	since    time.Time // when it began to be trusted
+	told     bool      // other nodes are being told
+	spreadAt time.Time // when they had it; zero: that is not known
 	replaced time.Time // when its owner put another one in its place; zero: it is in force
 }
 

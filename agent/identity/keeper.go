@@ -30,6 +30,8 @@ type Options struct {
 	Dir string           // where authorities and certificates are kept; made when it is missing; "": nowhere
 	Now func() time.Time // nil: time.Now
 	Log *slog.Logger     // nil: nothing is logged
+	// Pool exchanges authorities with other nodes. Nil: there are none.
+	Pool Pool
 }
 
 // Keeper makes certificates, keeps them, and says when it wants to be asked again.
@@ -50,13 +52,20 @@ type Keeper struct {
 
 // meshState is what is trusted in a mesh, and who signs.
 type meshState struct {
+	name     string
 	spec     *resource.MTLS
 	seen     bool // in this pass
 	backends map[string]*backend
 	signer   *authority // nil: none can
 	err      error      // why
+	spreads  bool       // its first authority waits for other nodes
 	trust    []byte     // PEM
 	life     time.Duration
+
+	// What trust was made from, where there is a pool.
+	own        []byte
+	others     *Others
+	trustUntil time.Time // when something of it ends; zero: never
 }
 
 // Expiry says when something ends.
@@ -110,7 +119,7 @@ func (k *Keeper) due(t time.Time) {
 func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err error) {
 	st := k.meshes[name]
 	if st == nil {
-		st = &meshState{backends: map[string]*backend{}}
+		st = &meshState{name: name, backends: map[string]*backend{}}
 		k.meshes[name] = st
 	}
 	st.spec, st.seen, st.err = m, true, nil
@@ -140,11 +149,11 @@ func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err err
 		}
 	}
 	maps.DeleteFunc(st.backends, func(n string, _ *backend) bool { return !listed[n] })
-	if trust := st.bundle(m); !bytes.Equal(trust, st.trust) {
-		st.trust = trust
-	}
+	warnings = append(warnings, st.refreshTrust(k)...)
 	st.signer = st.choose(k)
 	switch {
+	case st.signer == nil && st.err == nil && st.spreads:
+		st.err = fmt.Errorf("mtls.enabledBackend: %q: %w", m.EnabledBackend, ErrSpreading)
 	case st.signer == nil && st.err == nil:
 		st.err = fmt.Errorf("mtls.enabledBackend: %q has no authority that is valid", m.EnabledBackend)
 	case st.signer != nil && st.err != nil:
@@ -184,6 +193,7 @@ func (st *meshState) bundle(m *resource.MTLS) []byte {
 // choose returns the authority that signs: of the enabled backend, the youngest that every proxy knows. Where proxies
 // have yet to learn of it, the one that has signed until now goes on.
 func (st *meshState) choose(k *Keeper) *authority {
+	st.spreads = false
 	b := st.backends[st.spec.EnabledBackend]
 	if b == nil {
 		return nil
@@ -201,7 +211,11 @@ func (st *meshState) choose(k *Keeper) *authority {
 	if s := st.signer; known == nil && s != nil && s.valid(k.now) && st.trusts(s) {
 		known = s
 	}
-	if known == nil {
+	st.spreads = known == nil && coming != nil && coming.spreads(k)
+	switch {
+	case st.spreads:
+		return nil
+	case known == nil:
 		return coming
 	}
 	if coming != nil && coming != known {
@@ -231,6 +245,7 @@ func (st *meshState) issuer(p *pair) *authority {
 // is removed. It returns when the next pass is due at the latest, the zero time for never.
 func (k *Keeper) End(exists func(mesh, dataplane string) bool) (next time.Time) {
 	maps.DeleteFunc(k.meshes, func(_ string, st *meshState) bool { return !st.seen })
+	k.tell()
 	k.sweep(exists)
 	k.measure()
 	if !k.next.IsZero() && !k.next.After(k.now) {

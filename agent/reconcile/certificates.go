@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/generate"
@@ -23,7 +25,9 @@ func (p *pass) beginCertificates(meshes map[string]*generate.Mesh) {
 		}
 		key := resource.Key{Kind: "Mesh", Name: name}
 		warnings, err := guard(p.r.o.Log, "the authorities of mesh "+name, func() ([]string, error) { return k.Mesh(name, m.View.Spec.MTLS) })
-		if err != nil {
+		if errors.Is(err, identity.ErrSpreading) {
+			p.problem(key, inspect.SeverityWarning, "proxies get certificates in some seconds: "+err.Error())
+		} else if err != nil {
 			p.problem(key, inspect.SeverityError, "no certificates can be made, proxies keep those that they have: "+err.Error())
 		}
 		for _, w := range warnings {

@@ -375,6 +375,9 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 	if errors.As(err, &notFound) {
 		return false
 	}
+	if errors.Is(err, identity.ErrSpreading) {
+		return true // a warning of the mesh says so
+	}
 	if err != nil {
 		p.defect(err)
 		p.problem(resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}, inspect.SeverityError,

@@ -63,8 +63,8 @@ func ReadKeys(path string) ([][]byte, error) {
 	return out, nil
 }
 
-// identity reads the id of this node, or makes a fresh one: it names the node for all its life.
-func identity(path string) (id gossip.NodeID, fresh bool, err error) {
+// nodeID reads the id of this node, or makes a fresh one: it names the node for all its life.
+func nodeID(path string) (id gossip.NodeID, fresh bool, err error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
 		if id, err = engine.ParseNodeID(strings.TrimSpace(string(b))); err != nil {

@@ -37,6 +37,9 @@ type Options struct {
 	Keys                [][]byte
 	Insecure, TCPOnly   bool
 
+	// Changed is called when others say something that is no resource, as the authorities that they have. It must not block.
+	Changed func()
+
 	Log *slog.Logger
 	Now func() time.Time
 }
@@ -57,6 +60,7 @@ type Source struct {
 	peers   map[gossip.NodeID]map[resource.Key]*resource.Resource // what others own, as far as it can be used
 	shared  map[resource.Key]bool                                 // what was written here and may not be in the store yet
 	own     [32]byte                                              // of what was said to be owned last
+	trust   trust
 	told    bool
 	ownErr  error
 	agreed  bool // with a peer, since the start
@@ -74,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 			return nil, fmt.Errorf("gossip.advertise: %w", err)
 		}
 	}
-	self, fresh, err := identity(filepath.Join(o.Dir, identityFile))
+	self, fresh, err := nodeID(filepath.Join(o.Dir, identityFile))
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +102,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 			Seeds: func() []string { return o.Join }, Keys: o.Keys, Insecure: o.Insecure, Storage: disk, Log: o.Log,
 		})
 		if err == nil {
+			s.openTrust()
 			s.watcher = s.node.Watch()
 			s.take(s.watcher.Take(), true)
 			return s, nil

@@ -25,6 +25,9 @@ func (s *Source) Members() []inspect.Member {
 // maxSkew is how far clocks may be apart before it is said.
 const maxSkew = 2 * time.Second
 
+// manyCAs is the number of nodes above which a provided CA is advised: each proxy is sent some 700 bytes for each node.
+const manyCAs = 100
+
 // Check says how the pool stands. Missing peers never make the node unready.
 func (s *Source) Check() inspect.Check {
 	out := inspect.Check{Name: "peers", OK: true}
@@ -69,14 +72,17 @@ func (s *Source) Check() inspect.Check {
 			say(true, "%s: %d, the first is %s: %s", x.what, len(x.list), first, x.list[first])
 		}
 	}
-	if alive+others > 1 {
+	if n := len(s.trust.refused); n > 0 {
+		say(true, "authorities of other nodes that are not trusted: %d, the first is %s", n, slices.Min(slices.Collect(maps.Values(s.trust.refused))))
+	}
+	if n := alive + others; n > manyCAs {
 		for _, r := range s.o.Store.Snapshot().Set().Kind("Mesh") {
 			m, ok := r.Spec.(*resource.Mesh)
 			if !ok {
 				continue
 			}
 			b := m.MTLSEnabled()
-			say(b != nil && b.Type == resource.BackendBuiltin, "mesh %s has a builtin CA, of which each node has its own: proxies of different nodes do not trust each other; use a provided one", r.Name)
+			say(b != nil && b.Type == resource.BackendBuiltin, "mesh %s has a builtin CA, of which each of %d nodes has its own that every proxy is sent; above %d nodes use a provided one", r.Name, n, manyCAs)
 		}
 	}
 	if out.Degraded = len(problems) > 0; out.Degraded {

@@ -40,6 +40,7 @@ func (s *Source) take(changes []gossip.Change, all bool) {
 		s.apply(store.SourceGossip, named(s.o.Store.Snapshot(), names))
 		s.takeOwned(nodes)
 		s.apply(store.SourcePeer, s.owned(snap))
+		s.takeTrust(nodes)
 	}
 }
 
@@ -311,6 +312,10 @@ func (s *Source) tellOwn() {
 		}
 		items = append(items, gossip.Item{Key: gossip.Key(rec.Key), Body: body})
 		fmt.Fprintf(sum, "%q %x\n", rec.Key, rec.Digest)
+	}
+	items = append(items, s.trustItems()...)
+	for _, i := range items[len(items)-len(s.trust.own):] {
+		fmt.Fprintf(sum, "%q %x\n", i.Key, sha256.Sum256(i.Body))
 	}
 	now := [32]byte(sum.Sum(nil))
 	if s.told && now == s.own {
