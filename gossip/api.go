@@ -45,9 +45,12 @@ func (n *Node) SetOwn(items []Item) error {
 	return nil
 }
 
-// Leave says that this node goes for good: others drop what it owns at once. The caller then ends the context of Run.
-func (n *Node) Leave(ctx context.Context) error {
-	n.step(engine.Own{Leaving: true})
+// Leave says that this node goes for good: others drop what it owns at once, but for what it keeps. The caller then ends the context of Run.
+func (n *Node) Leave(ctx context.Context, keep []Item) error {
+	if err := engine.CheckOwn(keep); err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	n.step(engine.Own{Items: keep, Leaving: true})
 	n.mu.Lock()
 	list := n.list
 	n.mu.Unlock()
@@ -66,6 +69,9 @@ func (n *Node) Leave(ctx context.Context) error {
 
 // Forget drops what a node owns that is gone for good. A node that is alive comes back.
 func (n *Node) Forget(id NodeID) { n.step(engine.Forget{Node: id}) }
+
+// Vouch says that what a dead node owns was reached, so that the node is not forgotten after a day.
+func (n *Node) Vouch(id NodeID) { n.step(engine.Vouch{Node: id}) }
 
 // Record returns the version of a key that is in force, or nil. A deleted one is returned as such for as long as it is remembered.
 func (n *Node) Record(k Key) *Record {

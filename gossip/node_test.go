@@ -129,7 +129,7 @@ func TestThreeNodes(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			if err := c.Leave(ctx); err != nil {
+			if err := c.Leave(ctx, nil); err != nil {
 				t.Fatal(err)
 			}
 			waitFor(t, a, "node 3 has left", owned(a, 0))

@@ -3,6 +3,7 @@ package generate
 import (
 	"slices"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -24,6 +25,7 @@ const (
 	fieldSubZone     = 3
 	fieldFactor      = 3 // ClusterLoadAssignment.Policy
 	fieldEndpoint    = 1 // LbEndpoint
+	fieldHealth      = 2
 	fieldMetadata    = 3
 	fieldWeight      = 4
 	fieldAddress     = 1 // Endpoint
@@ -39,13 +41,17 @@ var endpointMetadata = []string{"envoy.lb", "envoy.transport_socket_match"}
 // assignment encodes a ClusterLoadAssignment, endpoints grouped by zone in the order of zone names. Endpoints are the
 // largest and most often rebuilt part of a mesh, and this is a third of the work of building and marshalling
 // messages; TestAssignmentIsCanonical holds it against them.
+//
+// Endpoints on nodes that do not answer are unhealthy, as long as there are others.
 type assignment struct {
+	some                               bool   // there are endpoints on nodes that answer
 	out, group, lb, inner, tags, entry []byte // scratch
 }
 
 func (a *assignment) encode(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) []byte {
 	a.out = appendString(a.out[:0], fieldClusterName, cluster)
 	list = mesh.Distinct(list)
+	a.some = slices.ContainsFunc(list, func(e mesh.Endpoint) bool { return !e.Dead() })
 	if l != nil { // of a policy, and policies act on Envoys alone
 		a.placed(list, l)
 		return slices.Clone(a.out)
@@ -141,6 +147,9 @@ func zonesOf(list []mesh.Endpoint) []string {
 // endpoint encodes one LbEndpoint into a.lb. Members of a oneof come last, as the protobuf library writes them.
 func (a *assignment) endpoint(e *mesh.Endpoint) {
 	a.lb = a.lb[:0]
+	if a.some && e.Dead() {
+		a.lb = appendVarint(a.lb, fieldHealth, uint64(corev3.HealthStatus_UNHEALTHY))
+	}
 	a.tags = a.tags[:0]
 	e.EachTag(func(k, v string) { a.tags = draft.AppendTag(a.tags, k, v) })
 	if len(a.tags) > 0 {

@@ -15,10 +15,23 @@ import (
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // message builds what the encoder writes, as messages.
 func message(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) *endpointv3.ClusterLoadAssignment {
+	out := messageOf(cluster, list, l, f)
+	if !slices.ContainsFunc(list, func(e mesh.Endpoint) bool { return !e.Dead() }) {
+		for _, g := range out.Endpoints {
+			for _, e := range g.LbEndpoints {
+				e.HealthStatus = corev3.HealthStatus_UNKNOWN // there are no others
+			}
+		}
+	}
+	return out
+}
+
+func messageOf(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) *endpointv3.ClusterLoadAssignment {
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
 	if l != nil {
 		return placedMessage(out, list, l)
@@ -27,7 +40,7 @@ func message(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.
 		g := &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: zone}}
 		for i := range list {
 			if list[i].Zone == zone {
-				g.LbEndpoints = append(g.LbEndpoints, lbEndpoint(&list[i]))
+				g.LbEndpoints = append(g.LbEndpoints, healthOf(&list[i]))
 			}
 		}
 		if f == node.FlavorGRPC {
@@ -52,13 +65,22 @@ func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint, 
 				groups[p].LoadBalancingWeight = wrapperspb.UInt32(p.Weight)
 			}
 		}
-		groups[p].LbEndpoints = append(groups[p].LbEndpoints, lbEndpoint(&list[i]))
+		groups[p].LbEndpoints = append(groups[p].LbEndpoints, healthOf(&list[i]))
 	}
 	for _, p := range slices.SortedFunc(maps.Keys(groups), policy.Locality.Compare) {
 		out.Endpoints = append(out.Endpoints, groups[p])
 	}
 	if l.Overprovisioning > 0 {
 		out.Policy = &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(l.Overprovisioning)}
+	}
+	return out
+}
+
+// healthOf is an endpoint with its health.
+func healthOf(e *mesh.Endpoint) *endpointv3.LbEndpoint {
+	out := lbEndpoint(e)
+	if e.Dead() {
+		out.HealthStatus = corev3.HealthStatus_UNHEALTHY
 	}
 	return out
 }
@@ -74,6 +96,8 @@ func TestAssignmentIsCanonical(t *testing.T) {
 				Address: rapid.StringMatching(`10\.[0-9]{1,2}\.0\.[0-9]{1,2}|fd00::[1-9a-f]`).Draw(t, "address"),
 				Port:    rapid.Uint32Range(1, 65535).Draw(t, "port"),
 				Zone:    rapid.SampledFrom([]string{"", "east", "west", "default"}).Draw(t, "zone"),
+				Resource: rapid.SampledFrom([]*resource.Resource{nil, {}, {Labels: map[string]string{resource.LabelLiveness: resource.LivenessDead}},
+					{Labels: map[string]string{resource.LabelLiveness: resource.LivenessNoAgent}}}).Draw(t, "resource"),
 				Tags: rapid.MapOf(rapid.OneOf(text, rapid.SampledFrom([]string{"kuma.io/service", "kuma.io/zone", "version"})), text).
 					Draw(t, "tags"),
 			}

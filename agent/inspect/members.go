@@ -16,6 +16,8 @@ type Member struct {
 	Self    bool      `json:"self"`
 	InSync  bool      `json:"inSync"` // when it was asked last, it had what this node has
 	Ahead   float64   `json:"ahead"`  // seconds by which its clock is ahead
+	// AgentLost says that the agent of a dead node alone is dead: dataplanes of the node answer.
+	AgentLost bool `json:"agentLost,omitempty"`
 }
 
 // Members is the answer of /v1/members.

@@ -146,6 +146,11 @@ type Endpoint struct {
 	Weight   uint32             // 0 counts as 1; an ingress has the number of instances behind it
 }
 
+// Dead reports whether the endpoint is on a node that does not answer.
+func (e *Endpoint) Dead() bool {
+	return e.Resource != nil && e.Resource.Labels[resource.LabelLiveness] == resource.LivenessDead
+}
+
 // EachTag calls f with the tags that other proxies see of the endpoint, sorted: its own without the service, with its
 // zone.
 func (e *Endpoint) EachTag(f func(key, value string)) {

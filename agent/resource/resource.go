@@ -32,6 +32,11 @@ const (
 	LabelEnv         = "kuma.io/env"        // universal or kubernetes
 	LabelManagedBy   = "kuma.io/managed-by" // what made the resource
 
+	// LabelLiveness says what is known of the node of a dataplane of another node: one of the two below.
+	LabelLiveness   = "nearside.io/liveness"
+	LivenessDead    = "dead"       // the node does not answer
+	LivenessNoAgent = "agent-lost" // its agent does not answer, and the dataplane does
+
 	EffectShadow = "shadow"
 	// DefaultMesh is the mesh of a document that names none.
 	DefaultMesh = "default"

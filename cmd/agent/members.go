@@ -41,7 +41,11 @@ The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
 			if m.InSync {
 				sync = "yes"
 			}
-			t.row(name, m.State, m.Zone, m.Address, sync, time.Duration(m.Ahead*float64(time.Second)).Round(time.Millisecond).String())
+			state := m.State
+			if m.AgentLost {
+				state += " (its dataplanes answer)"
+			}
+			t.row(name, state, m.Zone, m.Address, sync, time.Duration(m.Ahead*float64(time.Second)).Round(time.Millisecond).String())
 		}
 		return t.Flush()
 	}

@@ -95,13 +95,15 @@ type (
 	Tick struct{}
 	// Committed says that records of Prepare are on disk.
 	Committed struct{ Records []*Record }
-	// Own sets all that this node owns. With Leaving, the node leaves and owns nothing.
+	// Own sets all that this node owns. With Leaving, the node leaves, and what it owns is what stays of it.
 	Own struct {
 		Items   []OwnItem
 		Leaving bool
 	}
 	// Forget says that a node is gone for good.
 	Forget struct{ Node NodeID }
+	// Vouch says that what a dead node owns was reached: the node is not forgotten for being dead.
+	Vouch struct{ Node NodeID }
 )
 
 // OwnItem is one thing that this node owns.
@@ -115,6 +117,7 @@ func (Acked) event()     {}
 func (PeerUp) event()    {}
 func (PeerDown) event()  {}
 func (Tick) event()      {}
+func (Vouch) event()     {}
 func (Committed) event() {}
 func (Own) event()       {}
 func (Forget) event()    {}
@@ -255,6 +258,8 @@ func (e *Engine) Step(now time.Time, ev Event) Actions {
 		e.setOwn(ev)
 	case Forget:
 		e.forget(ev.Node, "by request")
+	case Vouch:
+		e.live.node(ev.Node).vouched = now
 	case Tick:
 	}
 	e.run()

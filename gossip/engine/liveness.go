@@ -32,8 +32,9 @@ func (s Serving) String() string { return [...]string{"serve", "unhealthy", "rem
 type nodeLife struct {
 	members int // names of it that are up; more than one for a moment after a restart
 	died    time.Time
-	held    bool // it died together with many others
-	left    bool // it said so, or was forgotten
+	vouched time.Time // somebody reached what it owns
+	held    bool      // it died together with many others
+	left    bool      // it said so, or was forgotten
 }
 
 type liveness struct {
@@ -69,6 +70,9 @@ func (l *liveness) shift(by time.Duration) {
 	for _, n := range l.nodes {
 		if !n.died.IsZero() {
 			n.died = n.died.Add(by)
+		}
+		if !n.vouched.IsZero() {
+			n.vouched = n.vouched.Add(by)
 		}
 	}
 }
@@ -181,7 +185,7 @@ func (l *liveness) serving(n NodeID, now time.Time) Serving {
 func (l *liveness) gone(now time.Time) []NodeID {
 	var out []NodeID
 	for id, n := range l.nodes {
-		if n.members == 0 && !n.died.IsZero() && !n.held && !n.left && now.Sub(n.died) >= goneAfter {
+		if n.members == 0 && !n.died.IsZero() && !n.held && !n.left && now.Sub(n.died) >= goneAfter && (n.vouched.IsZero() || now.Sub(n.vouched) >= goneAfter) {
 			out = append(out, id)
 		}
 	}

@@ -147,7 +147,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 	if m.Order == 0 || m.Node == (NodeID{}) {
 		return nil, errors.New("manifest has no node or no epoch")
 	}
-	if (m.Leaving || m.Forgotten) && len(m.Entries) > 0 {
+	if m.Forgotten && len(m.Entries) > 0 {
 		return nil, errors.New("manifest of a node that is gone has entries")
 	}
 	return m, nil

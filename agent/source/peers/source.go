@@ -61,6 +61,7 @@ type Source struct {
 	shared  map[resource.Key]bool                                 // what was written here and may not be in the store yet
 	own     [32]byte                                              // of what was said to be owned last
 	trust   trust
+	reach   reach
 	told    bool
 	ownErr  error
 	agreed  bool // with a peer, since the start
@@ -103,6 +104,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 		})
 		if err == nil {
 			s.openTrust()
+			s.reach.open()
 			s.watcher = s.node.Watch()
 			s.take(s.watcher.Take(), true)
 			return s, nil
@@ -141,6 +143,7 @@ func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.node.Run(ctx) })
 	g.Go(func() error { s.loop(ctx); return nil })
+	g.Go(func() error { s.reachLoop(ctx); return nil })
 	wait = func() error { return errors.Join(g.Wait(), s.disk.close()) }
 	select {
 	case <-s.node.Ready():

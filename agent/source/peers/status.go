@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,10 +15,13 @@ import (
 // Members returns the nodes of the pool as this one sees them, sorted by name.
 func (s *Source) Members() []inspect.Member {
 	list := s.node.Members()
+	s.mu.Lock()
+	lost := s.agentLost()
+	s.mu.Unlock()
 	out := make([]inspect.Member, len(list))
 	for i, m := range list {
 		out[i] = inspect.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Address: m.Addr.String(), State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
-			Ahead: m.Ahead.Seconds()}
+			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0}
 	}
 	return out
 }
@@ -60,8 +64,15 @@ func (s *Source) Check() inspect.Check {
 	say(st.Skew > maxSkew || st.Skew < -maxSkew, "the clock is %s off that of the others", st.Skew.Round(time.Millisecond))
 	say(st.Conflicts > 0, "changes that lost against others made at the same time: %d", st.Conflicts)
 	say(st.Limbo > 0, "records that may have been deleted long ago, and are not in force: %d", st.Limbo)
+	say(s.node.Hold(), "so many nodes were lost at once that a cut of the network is suspected: nothing of theirs is removed")
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if lost := s.agentLost(); len(lost) > 0 {
+		names := s.names()
+		for _, id := range slices.SortedFunc(maps.Keys(lost), compareNodes) {
+			say(true, "%s", lostText(cmp.Or(names[[8]byte(id[:8])], id.String()), lost[id]))
+		}
+	}
 	say(s.ownErr != nil, "what this node has is not told to others: %v", s.ownErr)
 	for _, x := range []struct {
 		list map[resource.Key]string

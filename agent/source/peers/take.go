@@ -11,7 +11,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/gossip"
-	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // take brings what has changed in the pool into the store. What this node writes itself is left to the write, which puts it there once it is in the
@@ -135,14 +134,13 @@ func named(snap *store.Snapshot, names map[[8]byte]string) (out []store.Op) {
 // takeOwned reads what nodes say they own.
 func (s *Source) takeOwned(nodes map[gossip.NodeID]bool) {
 	seen := map[gossip.NodeID]bool{}
-	for _, o := range s.node.Owned() {
+	all := s.node.Owned()
+	reached := s.takeReach(all, nodes)
+	for i := range all {
+		o := &all[i]
 		seen[o.Node] = true
-		switch {
-		case !nodes[o.Node] || o.Node == s.self:
-		case o.Serving == engine.Removed:
-			s.peers[o.Node] = nil
-		default:
-			s.peers[o.Node] = s.usable(&o)
+		if o.Node != s.self && (nodes[o.Node] || reached[o.Node]) {
+			s.peers[o.Node] = s.serving(o)
 		}
 	}
 	for id := range nodes {
@@ -313,8 +311,8 @@ func (s *Source) tellOwn() {
 		items = append(items, gossip.Item{Key: gossip.Key(rec.Key), Body: body})
 		fmt.Fprintf(sum, "%q %x\n", rec.Key, rec.Digest)
 	}
-	items = append(items, s.trustItems()...)
-	for _, i := range items[len(items)-len(s.trust.own):] {
+	for _, i := range slices.Concat(s.trustItems(), s.reachOwn()) {
+		items = append(items, i)
 		fmt.Fprintf(sum, "%q %x\n", i.Key, sha256.Sum256(i.Body))
 	}
 	now := [32]byte(sum.Sum(nil))

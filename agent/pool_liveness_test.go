@@ -1,0 +1,70 @@
+package agent_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// liveness waits until a resource of another node has a mark, "" for none.
+func liveness(t *testing.T, r *agenttest.Running, k resource.Key, mark string) {
+	t.Helper()
+	changed, stop := r.Store().Watch()
+	defer stop()
+	agenttest.Await(t, fmt.Sprintf("%s is marked %q", k, mark), changed, func() bool {
+		rec, ok := r.Store().Snapshot().Get(k)
+		return ok && rec.Resource.Labels[resource.LabelLiveness] == mark
+	})
+}
+
+// TestAgentLost: the dataplanes of a node whose agent is dead stay in use while they answer, and are marked when they do not.
+func TestAgentLost(t *testing.T) {
+	t.Parallel()
+	dir := agenttest.ShortDir(t)
+	a := pooled(t, dir, "a", "")
+	join := a.Addrs().Gossip.String()
+	b := pooled(t, agenttest.ShortDir(t), "b", join)
+	c := pooled(t, agenttest.ShortDir(t), "c", join)
+	workload, err := net.Listen("tcp", "127.0.0.1:0")
+	agenttest.Do(t, err)
+	defer workload.Close()
+	port := workload.Addr().(*net.TCPAddr).Port
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.1\n  inbound:\n  - port: "+
+		fmt.Sprint(port)+"\n    tags: {kuma.io/service: web}\n---\n"+agenttest.DataplaneText("default", "silent", "127.0.0.2"))
+	silent := resource.Key{Kind: "Dataplane", Mesh: "default", Name: "silent"}
+	for _, r := range []*agenttest.Running{b, c} {
+		has(t, r, poolWeb, "peer:a")
+		has(t, r, silent, "peer:a")
+	}
+
+	agenttest.Do(t, a.Stop())
+	for _, r := range []*agenttest.Running{b, c} {
+		liveness(t, r, poolWeb, resource.LivenessNoAgent)
+		liveness(t, r, silent, resource.LivenessDead)
+		if got := checkOf(t, r); !strings.Contains(got, "the agent of node a does not answer, and 1 of its dataplanes do") {
+			t.Errorf("check: %s", got)
+		}
+	}
+	members, err := b.Api().Members(t.Context())
+	agenttest.Do(t, err)
+	if m := members.Items[0]; m.State != "dead" || !m.AgentLost {
+		t.Errorf("member %+v", m)
+	}
+
+	agenttest.Do(t, workload.Close())
+	liveness(t, b, poolWeb, resource.LivenessDead)
+	liveness(t, c, poolWeb, resource.LivenessDead)
+
+	a = pooled(t, dir, "a", b.Addrs().Gossip.String())
+	for _, r := range []*agenttest.Running{b, c} {
+		liveness(t, r, poolWeb, "")
+		liveness(t, r, silent, "")
+	}
+	if rec, _ := a.Store().Snapshot().Get(poolWeb); rec.Resource.Labels[resource.LabelLiveness] != "" {
+		t.Error("a node marks its own")
+	}
+}

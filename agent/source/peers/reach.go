@@ -1,0 +1,352 @@
+package peers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
+)
+
+// A dead agent is not a dead node: its Envoys go on. Up to three nodes try to reach the dataplanes of a node that is counted as dead, and say
+// which answer, in an item of kindReach that is named after the node. All nodes go by what living ones say.
+const (
+	kindReach = "Reach"
+
+	reachers    = 3               // nodes that try
+	reachEvery  = 5 * time.Second // from one try to the next
+	reachWait   = time.Second     // for a connection
+	reachAtOnce = 32              // connections
+	reachMost   = 4096            // connections of one try; what is beyond them counts as not reached
+)
+
+// reachBody is the body of such an item.
+type reachBody struct {
+	Epoch      uint64   `json:"epoch"`      // start of the node whose dataplanes these are
+	Dataplanes []string `json:"dataplanes"` // MESH/NAME, sorted
+}
+
+// reach is what is known of the dataplanes of dead nodes, guarded by the mu of the source.
+type reach struct {
+	found map[gossip.NodeID]reachBody                             // by this node
+	said  map[gossip.NodeID]map[gossip.NodeID]reachBody           // by others: who, of whom
+	now   map[gossip.NodeID]map[resource.Key]bool                 // together, of nodes that are dead
+	bell  chan struct{}                                           // one slot: a node may have died
+	dial  func(context.Context, string, string) (net.Conn, error) // net.Dialer's
+}
+
+func (r *reach) open() {
+	r.found, r.said, r.now = map[gossip.NodeID]reachBody{}, map[gossip.NodeID]map[gossip.NodeID]reachBody{}, map[gossip.NodeID]map[resource.Key]bool{}
+	r.bell = make(chan struct{}, 1)
+	r.dial = (&net.Dialer{}).DialContext
+}
+
+// takeReach reads what nodes say of others, and returns the nodes of which something else is known than before.
+func (s *Source) takeReach(all []gossip.Owned, changed map[gossip.NodeID]bool) map[gossip.NodeID]bool {
+	r := &s.reach
+	living := map[gossip.NodeID]bool{s.self: true}
+	dead := map[gossip.NodeID]uint64{} // epochs
+	for i := range all {
+		o := &all[i]
+		switch {
+		case o.Node == s.self:
+		case o.Serving == engine.Serve:
+			living[o.Node] = true
+		default:
+			dead[o.Node] = o.Epoch
+		}
+		if _, known := r.said[o.Node]; o.Node != s.self && (changed[o.Node] || !known) {
+			r.said[o.Node] = reachItems(o)
+		}
+	}
+	maps.DeleteFunc(r.said, func(id gossip.NodeID, _ map[gossip.NodeID]reachBody) bool {
+		return !slices.ContainsFunc(all, func(o gossip.Owned) bool { return o.Node == id })
+	})
+	r.said[s.self] = r.found
+	now := map[gossip.NodeID]map[resource.Key]bool{}
+	for who, said := range r.said {
+		if !living[who] {
+			continue
+		}
+		for of, body := range said {
+			if epoch, ok := dead[of]; !ok || epoch != body.Epoch {
+				continue
+			}
+			if now[of] == nil {
+				now[of] = map[resource.Key]bool{}
+			}
+			for _, name := range body.Dataplanes {
+				if k, ok := dataplaneKey(name); ok {
+					now[of][k] = true
+				}
+			}
+		}
+	}
+	out := map[gossip.NodeID]bool{}
+	for id := range dead {
+		if !maps.Equal(now[id], r.now[id]) {
+			out[id] = true
+		}
+	}
+	r.now = now
+	select {
+	case r.bell <- struct{}{}:
+	default:
+	}
+	return out
+}
+
+// reachItems reads what a node says of others. What it says wrongly is nothing.
+func reachItems(o *gossip.Owned) map[gossip.NodeID]reachBody {
+	out := map[gossip.NodeID]reachBody{}
+	for _, item := range o.Items {
+		if item.Key.Kind != kindReach || item.Body == nil {
+			continue
+		}
+		var b reachBody
+		id, err := engine.ParseNodeID(item.Key.Name)
+		if err == nil && json.Unmarshal(item.Body, &b) == nil {
+			out[id] = b
+		}
+	}
+	return out
+}
+
+// reachOwn are the items that say what this node has reached, sorted.
+func (s *Source) reachOwn() (out []gossip.Item) {
+	for _, id := range slices.SortedFunc(maps.Keys(s.reach.found), compareNodes) {
+		if body, err := json.Marshal(s.reach.found[id]); err == nil && len(body) <= engine.MaxBody {
+			out = append(out, gossip.Item{Key: gossip.Key{Kind: kindReach, Name: id.String()}, Body: body})
+		}
+	}
+	return out
+}
+
+func compareNodes(a, b gossip.NodeID) int { return slices.Compare(a[:], b[:]) }
+
+func dataplaneName(k resource.Key) string { return k.Mesh + "/" + k.Name }
+
+func dataplaneKey(name string) (resource.Key, bool) {
+	for i := range name {
+		if name[i] == '/' {
+			return resource.Key{Kind: "Dataplane", Mesh: name[:i], Name: name[i+1:]}, true
+		}
+	}
+	return resource.Key{}, false
+}
+
+// serving returns what is left of the resources of a node, and marks its dataplanes.
+func (s *Source) serving(o *gossip.Owned) map[resource.Key]*resource.Resource {
+	all := s.usable(o)
+	if o.Serving == engine.Serve {
+		return all
+	}
+	reached := s.reach.now[o.Node]
+	if o.Serving == engine.Removed && len(reached) == 0 {
+		return nil
+	}
+	for key, r := range all {
+		mark := resource.LivenessDead
+		switch {
+		case key.Kind != "Dataplane":
+			continue
+		case reached[key]:
+			mark = resource.LivenessNoAgent
+		case o.Serving == engine.Removed && len(addressesOf(r)) > 0:
+			delete(all, key)
+			continue
+		}
+		if next, err := s.marked(r, mark); err == nil {
+			all[key] = next
+		}
+	}
+	return all
+}
+
+// marked returns a resource with what is known of its node.
+func (s *Source) marked(r *resource.Resource, mark string) (*resource.Resource, error) {
+	next := *r
+	next.Labels = maps.Clone(r.Labels)
+	if next.Labels == nil {
+		next.Labels = map[string]string{}
+	}
+	next.Labels[resource.LabelLiveness] = mark
+	body, err := resource.Marshal(&next)
+	if err != nil {
+		return nil, err
+	}
+	return s.o.Decode(body)
+}
+
+// addressesOf are those at which others reach a dataplane.
+func addressesOf(r *resource.Resource) (out []netip.AddrPort) {
+	dp, ok := r.Spec.(*resource.Dataplane)
+	if !ok {
+		return nil
+	}
+	for i := range dp.Networking.Inbound {
+		in := &dp.Networking.Inbound[i]
+		addr, err := netip.ParseAddr(cmp.Or(dp.Networking.AdvertisedAddress, in.Address, dp.Networking.Address))
+		if err == nil && in.Port > 0 && in.Port < 1<<16 {
+			out = append(out, netip.AddrPortFrom(addr.Unmap(), uint16(in.Port)))
+		}
+	}
+	return out
+}
+
+// target is what is tried to reach.
+type target struct {
+	key resource.Key
+	at  netip.AddrPort
+}
+
+// reachLoop tries to reach what dead nodes own, as far as this node is one of those that try.
+func (s *Source) reachLoop(ctx context.Context) {
+	tick := time.NewTicker(reachEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.reach.bell:
+		case <-tick.C:
+		}
+		dead := s.duties()
+		found := map[gossip.NodeID]reachBody{}
+		for _, o := range dead {
+			names := s.try(ctx, s.targets(&o))
+			if len(names) > 0 {
+				found[o.Node] = reachBody{o.Epoch, names}
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		s.foundOut(found)
+	}
+}
+
+// duties are the dead nodes whose dataplanes this node is to try.
+func (s *Source) duties() (out []gossip.Owned) {
+	var living []gossip.NodeID
+	for _, m := range s.node.Members() {
+		if m.Self || m.State == "alive" || m.State == "suspect" {
+			living = append(living, m.Node)
+		}
+	}
+	for _, o := range s.node.Owned() {
+		if o.Node != s.self && o.Serving != engine.Serve && rank(s.self, o.Node, living) < reachers {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// rank is the place of a node among those that could look after another one: all nodes come to the same order.
+func rank(self, of gossip.NodeID, living []gossip.NodeID) (place int) {
+	score := func(id gossip.NodeID) uint64 {
+		h := fnv.New64a()
+		_, _ = h.Write(of[:])
+		_, _ = h.Write(id[:])
+		return h.Sum64()
+	}
+	mine := score(self)
+	for _, id := range living {
+		if x := score(id); x > mine || x == mine && compareNodes(id, self) < 0 {
+			place++
+		}
+	}
+	return place
+}
+
+// targets are the addresses of the dataplanes of a node. Those of the loopback interface are another machine's, unless the node was reached there.
+func (s *Source) targets(o *gossip.Owned) (out []target) {
+	local := false
+	for _, m := range s.node.Members() {
+		local = local || m.Node == o.Node && m.Addr.Addr().Unmap().IsLoopback()
+	}
+	for key, r := range s.usable(o) {
+		for _, at := range addressesOf(r) {
+			if a := at.Addr(); a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() && !local {
+				continue
+			}
+			out = append(out, target{key, at})
+		}
+	}
+	slices.SortFunc(out, func(a, b target) int { return cmp.Or(compareKeys(a.key, b.key), a.at.Compare(b.at)) })
+	return out[:min(len(out), reachMost)]
+}
+
+// try returns the names of the dataplanes that take a connection, sorted.
+func (s *Source) try(ctx context.Context, list []target) []string {
+	var mu sync.Mutex
+	answered := map[string]bool{}
+	slots := make(chan struct{}, reachAtOnce)
+	var wg sync.WaitGroup
+	for _, t := range list {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, reachWait)
+			defer cancel()
+			conn, err := s.reach.dial(ctx, "tcp", net.JoinHostPort(t.at.Addr().String(), strconv.Itoa(int(t.at.Port()))))
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			answered[dataplaneName(t.key)] = true
+		})
+	}
+	wg.Wait()
+	return slices.Sorted(maps.Keys(answered))
+}
+
+// foundOut takes what this node has found, tells it and acts on it.
+func (s *Source) foundOut(found map[gossip.NodeID]reachBody) {
+	s.mu.Lock()
+	same := maps.EqualFunc(found, s.reach.found, func(a, b reachBody) bool {
+		return a.Epoch == b.Epoch && slices.Equal(a.Dataplanes, b.Dataplanes)
+	})
+	reached := slices.Collect(maps.Keys(s.reach.now))
+	s.mu.Unlock()
+	for _, id := range reached {
+		s.node.Vouch(id)
+	}
+	if same {
+		return
+	}
+	s.mu.Lock()
+	s.reach.found = found
+	s.mu.Unlock()
+	s.tellOwn()
+	s.take([]gossip.Change{{Node: s.self}}, false)
+}
+
+// agentLost names the nodes whose agents do not answer, though their dataplanes do, with the number of these.
+func (s *Source) agentLost() map[gossip.NodeID]int {
+	out := map[gossip.NodeID]int{}
+	for id, keys := range s.reach.now {
+		if len(keys) > 0 {
+			out[id] = len(keys)
+		}
+	}
+	return out
+}
+
+// lostText says of how many dataplanes that is so.
+func lostText(name string, n int) string {
+	return fmt.Sprintf("the agent of node %s does not answer, and %d of its dataplanes do: they stay in use", name, n)
+}
