@@ -12,7 +12,7 @@ ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 STATICCHECK := $(GO) tool -modfile=.ci/tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz traffic traffic-fuzz dns-restarts envoy envoy-fuzz lint vuln bench fidelity golden ci deb rpm systemd-test image kubernetes-manifests clean
+.PHONY: help build run demo test race fuzz traffic traffic-fuzz pool dns-restarts envoy envoy-fuzz lint vuln bench fidelity golden ci deb rpm systemd-test image kubernetes-manifests clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ traffic: ## send real connections through real Envoys, and compare them with wha
 TRAFFIC_N ?= 200
 traffic-fuzz: ## the same for TRAFFIC_N (200) random connections under random policies, from SEED (1) on
 	TRAFFIC_FUZZ_N=$(TRAFFIC_N) TRAFFIC_FUZZ_SEED=$(SEED) $(TRAFFIC) -run TestTrafficFuzz ./agent/traffictest
+
+pool: ## cut, heal and kill five machines with real Envoys that serve each other (needs root)
+	POOL=whole $(TRAFFIC) -v -run TestTrafficInPool ./agent/traffictest
 
 DNS_RESTARTS ?= 50
 dns-restarts: ## look names up 200 times a second while the agent restarts DNS_RESTARTS (50) times (needs root)

@@ -41,6 +41,7 @@ type proxy struct {
 	probe string // an address at which every connection ends at once
 	admin *http.Client
 	done  chan struct{} // closed when the process has ended
+	kill  func()
 }
 
 // startEnvoy runs an Envoy of a user of its own until the test ends. It is not live yet.
@@ -63,14 +64,14 @@ func startEnvoy(t testing.TB, binary *os.File, ns *netns, o generate.BootstrapOp
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: envoyUser, Gid: envoyUser}, Pdeathsig: syscall.SIGKILL}
 	ns.do(func() { err = cmd.Start() })
 	agenttest.Do(t, err)
+	p.kill = func() { _ = cmd.Process.Kill(); <-p.done }
 	go func() {
 		_ = cmd.Wait() // it is killed
 		close(p.done)
 	}()
 	t.Cleanup(func() {
 		p.admin.CloseIdleConnections()
-		_ = cmd.Process.Kill()
-		<-p.done
+		p.kill()
 		if t.Failed() {
 			if text, _ := os.ReadFile(dir + "/envoy.log"); len(text) > 0 {
 				t.Logf("the log of the Envoy %s:\n%s", id, text)
