@@ -90,6 +90,7 @@ type Agent struct {
 	dir        *directory.Source
 	envoys     *metadata.Source
 	reconciler *reconcile.Reconciler
+	api        atomic.Pointer[inspect.Server] // nil before it is made
 	xds        *xds.Server
 	nacks      *reconcile.NackWatch
 	host       *host.Prober

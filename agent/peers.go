@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/keyring"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
@@ -21,14 +22,14 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 	var keys [][]byte
 	if g.KeyringFile != "" {
 		var err error
-		if keys, err = peers.ReadKeys(g.KeyringFile); err != nil {
+		if keys, err = keyring.Read(g.KeyringFile); err != nil {
 			return err
 		}
 	}
 	p, err := peers.Open(ctx, peers.Options{
 		Store: a.store, Decode: a.decodeStored, Dir: cfg.Paths.State, Node: cfg.Node.Name, Zone: cfg.Node.Zone, Cluster: g.Cluster,
 		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly,
-		Changed: func() { a.reconciler.Trigger() }, Log: a.log, Now: a.deps.Now,
+		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer, Log: a.log, Now: a.deps.Now,
 	})
 	if err != nil {
 		return err
@@ -84,12 +85,20 @@ func (a *Agent) startPeers(ctx context.Context) (stop func() error, err error) {
 	return func() error { cancel(); return wait() }, nil
 }
 
-// members are the nodes of the pool; nil without one.
-func (a *Agent) members() []inspect.Member {
+// pool is what the API has of the pool; nil without one.
+func (a *Agent) pool() inspect.Pool {
 	if a.peers == nil {
 		return nil
 	}
-	return a.peers.Members()
+	return a.peers
+}
+
+// answer answers what other members ask, once there is somebody who can.
+func (a *Agent) answer(ctx context.Context, question []byte) []byte {
+	if api := a.api.Load(); api != nil {
+		return api.Answer(ctx, question)
+	}
+	return nil
 }
 
 var (

@@ -21,15 +21,15 @@ import (
 // pooled is an agent of a pool, with a directory that outlives it.
 func pooled(t *testing.T, dir, name, join string, set ...string) *agenttest.Running {
 	t.Helper()
-	set = append([]string{"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + keyring(t, dir, "A")}, set...)
+	set = append([]string{"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + keyringOf(t, dir, "A")}, set...)
 	if join != "" {
 		set = append(set, "gossip.join="+join)
 	}
 	return agenttest.Up(t, dir, agent.Deps{}, set...)
 }
 
-// keyring writes a key of which every byte is the same.
-func keyring(t *testing.T, dir, of string) string {
+// keyringOf writes a key of which every byte is the same.
+func keyringOf(t *testing.T, dir, of string) string {
 	t.Helper()
 	path := filepath.Join(dir, "keyring-"+of)
 	agenttest.WriteSecret(t, path, "# of the test\n"+strings.Repeat(of, 43)+"=\n")
@@ -127,7 +127,7 @@ func TestPoolIsClosed(t *testing.T) {
 	join := a.Addrs().Gossip.String()
 	dir := agenttest.ShortDir(t)
 	for what, set := range map[string][]string{
-		"another key":     {"gossip.keyringFile=" + keyring(t, dir, "B")},
+		"another key":     {"gossip.keyringFile=" + keyringOf(t, dir, "B")},
 		"no key":          {"gossip.keyringFile=", "gossip.insecure=true"},
 		"another cluster": {"gossip.cluster=east"},
 	} {

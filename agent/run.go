@@ -118,6 +118,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	a.addrs.DNS = a.resolver.State().Listen
 	api, err := inspect.New(a.inspectOptions(cfg, inspect.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
 	if err == nil {
+		a.api.Store(api)
 		err = a.openKeeper(cfg)
 	}
 	if err != nil {
@@ -330,7 +331,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
 		InUse: a.xds.InUse,
 		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
-		Members: a.members,
+		Pool:    a.pool(),
 		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
 		Counts: func() map[string]inspect.ProxyCounts {
 			of, _ := a.refused.read()

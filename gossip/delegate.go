@@ -55,6 +55,9 @@ func (d delegate) NodeMeta(int) []byte { return d.n.meta.encode() }
 
 // NotifyMsg takes a message of a peer.
 func (d delegate) NotifyMsg(b []byte) {
+	if d.n.frame(b) {
+		return
+	}
 	select {
 	case d.n.inbox <- engine.Received{Data: append(make([]byte, 0, len(b)), b...)}:
 	default:

@@ -50,6 +50,8 @@ type Node struct {
 	ready    chan struct{}
 	stopped  chan struct{}
 	wg       sync.WaitGroup
+	life     context.Context // of Run
+	asks     asks
 	socket   *transport
 	notes    lineLimit
 	counters nodeCounters
@@ -74,7 +76,7 @@ func New(o Options) (*Node, error) {
 	}
 	n := &Node{opt: o, roster: map[NodeID]known{}, addrs: map[string]string{}, watchers: map[*Watcher]struct{}{}, serving: map[NodeID]Serving{},
 		inbox: make(chan engine.Event, inboxSize), wake: make(chan struct{}, 1), live: map[string]bool{}, exchange: make(chan string, 1),
-		ready: make(chan struct{}), stopped: make(chan struct{}), disk: newDisk(o.Storage, o.Log)}
+		asks: newAsks(), ready: make(chan struct{}), stopped: make(chan struct{}), disk: newDisk(o.Storage, o.Log)}
 	n.root.Store(&engine.Digest{})
 	if len(o.Keys) > 0 {
 		if n.ring, err = memberlist.NewKeyring(o.Keys, o.Keys[0]); err != nil {
@@ -105,11 +107,12 @@ func (n *Node) Addr() netip.AddrPort {
 // Run makes the node a member until the context ends. It may be called once.
 func (n *Node) Run(ctx context.Context) error {
 	defer close(n.stopped)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n.life = ctx
 	if err := n.open(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	n.wg.Go(func() { n.disk.run(ctx) })
 	n.wg.Go(func() { n.joinLoop(ctx) })
 	n.wg.Go(func() { n.exchangeLoop(ctx) })
@@ -119,6 +122,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.mu.Lock()
 	n.closing = true
 	n.mu.Unlock()
+	n.asks.close()
 	err := n.list.Shutdown() // closes the transport, and so ends what waits for peers
 	n.wg.Wait()
 	if e := n.disk.durable(nil); e != nil {

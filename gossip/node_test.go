@@ -146,6 +146,46 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
+// TestAsk: a member answers what another one asks, large texts too; nobody waits for one that is silent, dead or not there.
+func TestAsk(t *testing.T) {
+	a := socketNode(t, 1, Options{})
+	b := socketNode(t, 2, Options{Answer: func(ctx context.Context, q []byte) []byte {
+		if string(q) == "silence" {
+			return nil
+		}
+		return append([]byte("answer to "), q...)
+	}}, a)
+	waitFor(t, a, "two members", members(a, 2))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, q := range []string{"x", strings.Repeat("x", MaxQuestion-10)} {
+		if got, err := a.Ask(ctx, simID(2), []byte(q)); err != nil || string(got) != "answer to "+q {
+			t.Errorf("%d bytes: %d bytes, %v", len(q), len(got), err)
+		}
+	}
+	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	for what, c := range map[string]struct {
+		of   NodeID
+		q    string
+		want error
+	}{
+		"silent":   {simID(2), "silence", context.DeadlineExceeded},
+		"unknown":  {simID(9), "x", ErrNoMember},
+		"too long": {simID(2), strings.Repeat("x", MaxQuestion+1), ErrTooLong},
+	} {
+		if _, err := a.Ask(short, c.of, []byte(c.q)); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+	}
+	for _, junk := range []string{"\xe1", "\xe1234567890", "\xe112345678\xff", "\xe212345678\x01a answer to nothing"} {
+		if !a.frame([]byte(junk)) {
+			t.Errorf("%q is given to the engine", junk)
+		}
+	}
+	stopAll([]running{a, b})
+}
+
 // TestStrangers: a node with another key or of another cluster does not get in, and garbage on the port disturbs nobody.
 func TestStrangers(t *testing.T) {
 	a := socketNode(t, 1, Options{})

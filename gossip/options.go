@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -60,6 +61,9 @@ type Options struct {
 
 	Keys     [][]byte // of the pool: 16, 24 or 32 bytes; the first encrypts, all decrypt
 	Insecure bool     // without Keys: everything is sent and taken in the clear
+
+	// Answer answers what a member asks with [Node.Ask]; "" is no answer. It is called by several goroutines at once. Nil: nothing is answered.
+	Answer func(ctx context.Context, question []byte) []byte
 
 	Storage Storage // nil: nothing outlives the process
 	Limits  Limits
@@ -126,3 +130,6 @@ func (nowhere) Write([]Op) error    { return nil }
 func newEngine(o Options, saved []Op) (*engine.Engine, engine.Actions) {
 	return engine.New(engine.Config{Self: o.Self, Name: o.Name, Random: rand.IntN, Limits: o.Limits}, time.Now(), saved)
 }
+
+// ParseNodeID reads what [NodeID.String] writes.
+func ParseNodeID(s string) (NodeID, error) { return engine.ParseNodeID(s) }

@@ -46,6 +46,7 @@ type Question struct {
 
 	Mesh      string             // only proxies of this mesh; "": all
 	Dataplane string             // only the proxies of this name; "": all
+	All       bool               // proxies of all nodes: every dataplane, with Connected left empty
 	Connected []generate.ProxyID // without Dataplane, only these; where none is in the mesh: every dataplane
 
 	Progress func(done, all int) // is called after each proxy; nil: nothing is

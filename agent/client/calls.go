@@ -30,7 +30,6 @@ type (
 	// ConfigOptions says which config of a proxy is asked for.
 	ConfigOptions = inspect.ConfigOptions
 	DNS           = inspect.DNS
-	Members       = inspect.Members
 	DNSClaim      = inspect.DNSClaim
 	DNSUpstream   = inspect.DNSUpstream
 	DNSName       = inspect.DNSName
@@ -271,23 +270,6 @@ func (c *Client) ExplainConnection(ctx context.Context, q ConnectionQuestion) (*
 // ExplainRequest asks what becomes of an HTTP request.
 func (c *Client) ExplainRequest(ctx context.Context, q RequestQuestion) (*Flow, error) {
 	return ask[Flow](ctx, c, "/v1/explain", explain.Question{Request: &q})
-}
-
-// DiffQuestion is what would change.
-type DiffQuestion struct {
-	Stream    []byte   // of documents that would be applied; empty: none
-	Delete    []string // what would be deleted: TYPE/MESH/NAME, or TYPE/NAME of a kind that belongs to no mesh
-	Shadow    bool     // afterwards shadow policies act like the others
-	Mesh      string   // only proxies of this mesh; "": all
-	Dataplane string   // only the proxies of this name; "": all
-	Omit      []string // parts that are left empty: items, patch
-}
-
-// Diff asks what would change on the proxies. Nothing is stored.
-func (c *Client) Diff(ctx context.Context, q DiffQuestion) (*Diff, error) {
-	v := query("shadow", strconv.FormatBool(q.Shadow), "mesh", q.Mesh, "dataplane", q.Dataplane, "omit", strings.Join(q.Omit, ","))
-	v["delete"] = q.Delete
-	return call[Diff](ctx, c, http.MethodPost, "/v1/diff", v, q.Stream)
 }
 
 // Applied says how far the policies of a kind are in force: those of a mesh and of a name, where these are not empty.

@@ -43,6 +43,42 @@ func (c *Client) Members(ctx context.Context) (*Members, error) {
 	return call[Members](ctx, c, http.MethodGet, "/v1/members", nil, nil)
 }
 
+// What is asked of, and answered about, the gossip pool.
+type (
+	Members         = inspect.Members
+	JoinedList      = inspect.JoinedList
+	Conflicts       = inspect.Conflicts
+	ConflictItem    = inspect.ConflictItem
+	RestoreConflict = inspect.RestoreConflict
+)
+
+// Join has the agent try members at addresses, and says which have answered.
+func (c *Client) Join(ctx context.Context, addresses []string) (*JoinedList, error) {
+	return ask[JoinedList](ctx, c, "/v1/members/join", inspect.Join{Addresses: addresses})
+}
+
+// Leave has the agent say that its node goes for good, and end its part in the pool.
+func (c *Client) Leave(ctx context.Context) error {
+	_, err := call[struct{}](ctx, c, http.MethodPost, "/v1/members/leave", nil, nil)
+	return err
+}
+
+// Forget drops what a dead node owns, by the name or id of the node.
+func (c *Client) Forget(ctx context.Context, node string) error {
+	_, err := ask[struct{}](ctx, c, "/v1/members/forget", inspect.Forget{Node: node})
+	return err
+}
+
+// Conflicts returns versions of resources that are not in force, though nobody who knew them has replaced them.
+func (c *Client) Conflicts(ctx context.Context) (*Conflicts, error) {
+	return call[Conflicts](ctx, c, http.MethodGet, "/v1/conflicts", nil, nil)
+}
+
+// RestoreConflict makes such a version the newest one.
+func (c *Client) RestoreConflict(ctx context.Context, r RestoreConflict) (*Written, error) {
+	return ask[Written](ctx, c, "/v1/conflicts/restore", r)
+}
+
 // ExplainDNS asks why a name resolves as it does.
 func (c *Client) ExplainDNS(ctx context.Context, q DNSQuestion) (*DNSExplanation, error) {
 	return ask[DNSExplanation](ctx, c, "/v1/explain", explain.Question{DNS: &q})

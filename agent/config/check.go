@@ -30,6 +30,12 @@ func checkText(check, s string) string {
 		if _, why := resolverAddrs(s); why != "" {
 			return why
 		}
+	case "seed":
+		if path, ok := strings.CutPrefix(s, "file:"); !ok {
+			return checkAddress(s)
+		} else if !filepath.IsAbs(path) {
+			return fmt.Sprintf("%.64q names no file; write file: and an absolute path", s)
+		}
 	case "receiver":
 		return checkReceiver(s)
 	case "loopback":

@@ -103,7 +103,7 @@ type Config struct {
 	Gossip struct {
 		Bind        string   `yaml:"bind" check:"address" doc:"Address of the gossip pool, over UDP and TCP: an IP address and a port, or :port for all addresses. Empty: the agent stands alone."`
 		Advertise   string   `yaml:"advertise" check:"address" doc:"IP address and port that others reach gossip.bind at. Empty: gossip.bind, or an address of the host."`
-		Join        []string `yaml:"join" check:"address" max:"256" doc:"Members to join through, host:port. Names are resolved anew at each try."`
+		Join        []string `yaml:"join" check:"seed" max:"256" doc:"Members to join through, host:port, or file:PATH for a file with such addresses, one a line. Names are resolved, and files read, anew at each try."`
 		KeyringFile string   `yaml:"keyringFile" path:"state" doc:"File with the keys of the gossip traffic, base64, one a line, of which the first encrypts; below paths.state when relative. Who has a key is a member, and may change everything."`
 		Insecure    bool     `yaml:"insecure" doc:"The pool has no keys: everything is sent in the clear, and whoever reaches gossip.bind is a member."`
 		TCPOnly     bool     `yaml:"tcpOnly" doc:"The pool uses TCP alone, for networks that do not let UDP pass."`

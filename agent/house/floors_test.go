@@ -29,7 +29,7 @@ type floor struct {
 
 // floors is the table of ARCHITECTURE.md; TestArchitectureShowsTheFloors keeps the two alike.
 var floors = []floor{
-	{8, "cmd/agent", []string{"agent", "agent/client", "agent/clip", "agent/config", "agent/envoybin", "agent/hold", "agent/intercept", "agent/logread", "agent/offline", "agent/reachable", "agent/refusals", "agent/sockets", "agent/source/metadata", "agent/token"}, "main reads flags, prints results and sets the exit code; what it does is in packages that a test can start"},
+	{8, "cmd/agent", []string{"agent", "agent/client", "agent/clip", "agent/config", "agent/envoybin", "agent/hold", "agent/intercept", "agent/keyring", "agent/logread", "agent/offline", "agent/reachable", "agent/refusals", "agent/sockets", "agent/source/metadata", "agent/token"}, "main reads flags, prints results and sets the exit code; what it does is in packages that a test can start"},
 	{8, "examples/*", []string{below}, "an example is a program of its own that shows the parts at work"},
 	{8, "agent/house", nil, "the rules of the house are tests alone"},
 	{8, "agent/agenttest", []string{below}, "test support starts agents as a user does"},
@@ -37,7 +37,7 @@ var floors = []floor{
 	{7, "agent", []string{below}, "the daemon puts the parts together and computes nothing"},
 	{6, "agent/reconcile", []string{"agent/inspect", "agent/attribute", "agent/xds", "agent/generate", "agent/kinds", "agent/policy", "agent/store", "agent/mesh", "agent/draft", "agent/identity", "agent/node", "agent/envoy", "agent/envoy/*", "agent/resource", "agent/clip", "agent/files", "agent/debounce"}, "the loop puts pure functions together and publishes what they return"},
 	{6, "agent/source/directory", []string{"agent/inspect", "agent/store", "agent/resource", "agent/files", "agent/debounce", "agent/access"}, "a source brings resources into the store and does not know what they do"},
-	{6, "agent/source/peers", []string{"agent/inspect", "agent/store", "agent/resource", "agent/files", "gossip", "gossip/engine"}, "a source brings resources into the store and does not know what they do"},
+	{6, "agent/source/peers", []string{"agent/inspect", "agent/identity", "agent/keyring", "agent/store", "agent/resource", "agent/files", "gossip", "gossip/engine"}, "a source brings resources into the store and does not know what they do"},
 	{6, "agent/source/metadata", []string{"agent/inspect", "agent/xds", "agent/store", "agent/node", "agent/resource", "agent/clip", "agent/access"}, "a source brings resources into the store and does not know what they do"},
 	{6, "agent/offline", []string{"agent/envoybin", "agent/inspect", "agent/change", "agent/explain", "agent/names", "agent/generate", "agent/kinds", "agent/policy", "agent/mesh", "agent/identity", "agent/node", "agent/jsonpatch", "agent/resource"}, "offline work uses the functions that the loop uses"},
 	{6, "agent/refusals", []string{"agent/explain", "agent/envoy", "agent/envoy/*", "agent/clip"}, "a proposal is made of lines and answers, wherever they come from"},
@@ -73,6 +73,7 @@ var floors = []floor{
 	{2, "agent/auditlog", []string{"agent/audit", "agent/store", "agent/resource", "rotation"}, "the file of the audit log knows what changes, and not who may change it"},
 	{1, "agent/audit", []string{"agent/clip"}, "events and profiles are values"},
 	{1, "agent/sockets", []string{"dns"}, "it opens sockets for whoever serves them, and whoever holds them does not know what they are for"},
+	{0, "agent/keyring", []string{"agent/files"}, "the keys of a pool are read and changed by whoever has the file"},
 	{0, "agent/token", []string{"agent/files", "agent/clip"}, "a token is verified by whoever asks, and does not know what it opens"},
 	{0, "agent/resource", []string{"agent/clip"}, "the ground floor stands on nothing"},
 	{0, "agent/jsonpatch", []string{"agent/clip"}, "RFC 6902 does not know the mesh"},

@@ -44,6 +44,17 @@ type Applied struct {
 	Rejected      []RejectedResource `json:"rejected"`
 	// OldUntil is when connections have drained that may be on filter chains from before its last change; zero where none is.
 	OldUntil time.Time `json:"oldUntil,omitzero"`
+	// Nodes is how many nodes were asked with ScopeMesh, this one among them. LateNodes are those that do not have it yet or do not
+	// answer, Unasked those that are not alive.
+	Nodes     int        `json:"nodes,omitempty"`
+	LateNodes []LateNode `json:"lateNodes,omitempty"`
+	Unasked   []string   `json:"unasked,omitempty"`
+}
+
+// LateNode is a node of the pool that is waited for.
+type LateNode struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 }
 
 // LateProxy is a proxy that has not answered yet.
@@ -88,7 +99,7 @@ type Wait struct {
 	Mesh string `json:"mesh,omitempty"`
 	Name string `json:"name"`
 	For  string `json:"for,omitempty"` // ForApplied, which "" means too, or ForGone
-	// Scope is ScopeNode, which "" means too.
+	// Scope is ScopeNode, which "" means too, or ScopeMesh for the living nodes of the pool.
 	Scope string `json:"scope,omitempty"`
 	// Timeout is how long the answer may take; at most 25 s, which "" means too. "0s" asks how it stands now.
 	Timeout string `json:"timeout,omitempty"`

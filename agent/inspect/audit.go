@@ -73,7 +73,7 @@ func operationOf(x route) operation {
 	switch x.pattern {
 	case "/v1/apply":
 		return operation{verb: audit.VerbPatch, resource: true}
-	case "/v1/rollback":
+	case "/v1/rollback", "/v1/conflicts/restore":
 		return operation{verb: audit.VerbUpdate, resource: true}
 	case "/v1/wait":
 		return operation{verb: audit.VerbWatch, resource: true}

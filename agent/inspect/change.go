@@ -26,8 +26,12 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
+	all, e := boolQuery(r, "allNodes")
+	if e != nil {
+		return e
+	}
 	query := r.URL.Query()
-	q := change.Question{Shadow: shadow}
+	q := change.Question{Shadow: shadow, All: all}
 	for _, f := range []struct {
 		name string
 		to   *string
@@ -112,7 +116,7 @@ func (s *Server) complete(q *change.Question) *store.Snapshot {
 		q.Try = s.opts.NewTry()
 	}
 	q.Connected = nil
-	if s.opts.Proxies != nil {
+	if s.opts.Proxies != nil && !q.All {
 		for _, p := range s.opts.Proxies() {
 			if p.Type == "" && p.State != xds.StateDisconnected { // of a mesh
 				q.Connected = append(q.Connected, generate.ProxyID{Mesh: p.Mesh, Name: p.Name, Flavor: p.Flavor})

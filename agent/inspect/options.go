@@ -46,8 +46,8 @@ type Options struct {
 	// DNS returns how the resolver stands, and DNSLine that for the status. Nil: there is none.
 	DNS     func() DNSState
 	DNSLine func() *DNSLine
-	// Members returns the nodes of the pool, sorted by name. Nil, as what it returns: the agent stands alone.
-	Members func() []Member
+	// Pool is the gossip pool. Nil: the agent stands alone.
+	Pool Pool
 	// AuditFile is the path of the audit log.
 	AuditFile string
 	// ProxiesOf returns those of one proxy: [xds.Server.StatusOf]. Nil: they are looked for in Proxies.

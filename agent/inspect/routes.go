@@ -26,7 +26,7 @@ type route struct {
 // table is every route of the API.
 func (s *Server) table() []route {
 	const get, put, post, del = http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
-	inspect := ofPath(access.VerbInspect)
+	inspect, operate := ofPath(access.VerbInspect), ofPath(access.VerbUpdate)
 	dataplane, egress, ingress := inspects(kindDataplane), inspects(node.ProxyEgress.Kind()), inspects(node.ProxyIngress.Kind())
 	config := func(h handler) handler { return s.shared(&s.configs, s.limits.Configs, h) }
 	compare := func(h handler) handler { return s.shared(&s.compares, s.limits.Comparisons, h) }
@@ -52,6 +52,11 @@ func (s *Server) table() []route {
 		{post, "/v1/accesslogs/flush", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.flushLogs)},
 		{get, "/v1/dns", inspect.orSome(), s.dns},
 		{get, "/v1/members", inspect, s.members},
+		{post, "/v1/members/join", operate, s.join},
+		{post, "/v1/members/leave", operate, s.leave},
+		{post, "/v1/members/forget", operate, s.forget},
+		{get, "/v1/conflicts", inspect, s.conflicts},
+		{post, "/v1/conflicts/restore", reader, s.restoreConflict},
 		{get, "/v1/kinds", reader, s.kinds},
 		{get, "/v1/names", reader, s.names},
 		{get, "/v1/dataplanes", dataplane.orSome(), s.proxies},

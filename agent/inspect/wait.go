@@ -48,10 +48,15 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 	defer stopStored()
 	late := time.NewTimer(timeout)
 	defer late.Stop()
+	again, stopAgain := everyNode(q.Scope)
+	defer stopAgain()
 	for over := timeout == 0; ; {
 		out, e := s.standing(key, &q)
 		if e != nil {
 			return e
+		}
+		if q.Scope == ScopeMesh {
+			s.everywhere(r.Context(), key, &q, &out)
 		}
 		if over || out.State != StatePending {
 			writeJSON(w, http.StatusOK, out)
@@ -60,6 +65,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 		select {
 		case <-proxies:
 		case <-stored:
+		case <-again:
 		case <-late.C:
 			over = true
 		case <-r.Context().Done():
@@ -102,9 +108,11 @@ func (s *Server) checkWait(q *Wait) (key resource.Key, timeout time.Duration, e 
 	switch q.Scope {
 	case "", ScopeNode:
 	case ScopeMesh:
-		return key, 0, invalidField("scope", "\"mesh\" is not possible: this agent knows the proxies of its own node alone; ask with \"node\" on each node")
+		if s.opts.Pool == nil {
+			return key, 0, invalidField("scope", "\"mesh\" is not possible: this agent stands alone; ask with \"node\"")
+		}
 	default:
-		return key, 0, invalidField("scope", "%q is not possible; node", q.Scope)
+		return key, 0, invalidField("scope", "%q is not possible; node or mesh", q.Scope)
 	}
 	if len(q.Late) > maxLate {
 		return key, 0, invalidField("late", "has %d entries; at most %d", len(q.Late), maxLate)

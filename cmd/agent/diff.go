@@ -67,7 +67,7 @@ document, 69 the agent is not reachable, 77 no permission.`,
 	_ = cmd.RegisterFlagCompletionFunc("dataplane", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		return a.names(cmd, "dataplanes", d.mesh, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
-	fl.BoolVar(&d.all, "all-nodes", false, "proxies of all nodes; not possible yet")
+	fl.BoolVar(&d.all, "all-nodes", false, "every dataplane that the agent knows, of its own node or not (default: those that are connected to it)")
 	format := outputFlag(cmd, "text", "summary", "jsonpatch", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.mesh = cmp.Or(d.mesh, "default")
@@ -98,8 +98,8 @@ func inTrouble(err error) error {
 // diff asks an agent, or computes.
 func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 	switch {
-	case d.all:
-		return nil, usagef("--all-nodes is not possible yet: an agent knows the proxies of its own node alone; run the command on each node, or give all resources with --against")
+	case d.all && len(d.against.paths) > 0:
+		return nil, usagef("--all-nodes is about an agent, and --against compares every dataplane of the files anyway; leave one of them out")
 	case len(d.files.paths) == 0 && len(d.deletes) == 0 && !d.shadow:
 		return nil, usagef("-f is missing: give files, or --shadow or --delete for what is stored")
 	case slices.Contains(d.files.paths, "-") && slices.Contains(d.against.paths, "-"):
@@ -130,7 +130,7 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 		}
 		return now.Diff(ctx, a.getenv("NEARSIDE_NODE_ZONE"), offline.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane})
 	}
-	q := client.DiffQuestion{Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane, Omit: d.omit}
+	q := client.DiffQuestion{Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane, AllNodes: d.all, Omit: d.omit}
 	keys, err := a.keys(d.deletes, func() ([]client.Kind, error) { return a.client().Kinds(ctx) })
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 		}
 	}
 	doc, err := a.client().Diff(ctx, q)
-	if err == nil && doc.Scope == "all" {
+	if err == nil && doc.Scope == "all" && !d.all {
 		printLine(a.stderr, "note: no proxy is connected to the agent, so every dataplane was compared")
 	}
 	return doc, err

@@ -26,7 +26,10 @@ resource may touch every proxy of its mesh.
 
 The exit code is 0 when all have, 2 when a proxy rejects what the resource makes (or when it is a shadow policy, which
 never acts), and 3 when the time is up; then those that are late are named with what they wait for. An agent that
-restarts meanwhile is waited for too.`,
+restarts meanwhile is waited for too.
+
+With --scope mesh the nodes of the gossip pool that are alive are asked as well: each must have the same version, and its
+proxies have acknowledged it. Nodes that are dead are named, and not waited for.`,
 		Example: `  nearside wait meshtimeout/slow --for=applied
   nearside apply -f slow.yaml && nearside wait mt/slow --timeout 1m
   nearside delete mt slow && nearside wait mt/slow --for=gone`,
@@ -36,16 +39,14 @@ restarts meanwhile is waited for too.`,
 	a.meshFlag(cmd)
 	fl := cmd.Flags()
 	choiceFlag(cmd, &choice{&w.what, "--for", []string{client.ForApplied, client.ForGone}}, "for", "", "what to wait for: ")
-	fl.StringVar(&w.scope, "scope", client.ScopeNode, "whose proxies: node")
+	fl.StringVar(&w.scope, "scope", client.ScopeNode, "whose proxies: those of this node, or mesh for those of all living nodes of the pool")
 	fl.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait")
-	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{client.ScopeNode}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{client.ScopeNode, client.ScopeMesh}, cobra.ShellCompDirectiveNoFileComp))
 	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case w.scope == client.ScopeMesh:
-			return usagef("--scope mesh is not possible: the agents of this version do not know of each other; wait on each node with --scope node")
-		case w.scope != client.ScopeNode:
-			return usagef("--scope %q is not possible; node", w.scope)
+		case w.scope != client.ScopeNode && w.scope != client.ScopeMesh:
+			return usagef("--scope %q is not possible; node or mesh", w.scope)
 		case w.timeout <= 0:
 			return usagef("--timeout %s is not possible; give a duration above 0", w.timeout)
 		}
@@ -95,7 +96,7 @@ func (a *app) wait(ctx context.Context, w *waiting, args []string, format string
 
 // follow asks until it is decided, or ctx ends.
 func (a *app) follow(ctx context.Context, w *waiting, r reference) error {
-	q := client.Wait{Type: r.kind.Kind, Mesh: r.mesh, Name: r.name, For: w.what, Timeout: "0s"}
+	q := client.Wait{Type: r.kind.Kind, Mesh: r.mesh, Name: r.name, For: w.what, Scope: w.scope, Timeout: "0s"}
 	for {
 		err := a.persist(ctx, w, func() error {
 			answer, err := a.client().Wait(ctx, q)
@@ -191,6 +192,8 @@ func howFar(s *client.Applied) string {
 	line := fmt.Sprintf("%d of %d proxies have it", s.Acknowledged, s.Acknowledged+s.LateTotal)
 	if len(s.Late) > 0 {
 		line += fmt.Sprintf(", late is %s/%s", s.Late[0].Mesh, s.Late[0].Name)
+	} else if len(s.LateNodes) > 0 {
+		line += ", late is node " + s.LateNodes[0].Name
 	}
 	return line
 }
@@ -211,9 +214,15 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 		if s.LateTotal > 0 {
 			printf(a.stderr, "; %s late", counted(s.LateTotal, "proxy"))
 		}
+		if n := len(s.LateNodes); n > 0 {
+			printf(a.stderr, "; %s late", counted(n, "node"))
+		}
 		printLine(a.stderr)
 		for _, p := range s.Late {
 			printf(a.stderr, "  %s/%s: %s\n", p.Mesh, p.Name, p.Reason)
+		}
+		for _, n := range s.LateNodes {
+			printf(a.stderr, "  node %s: %s\n", n.Name, n.Reason)
 		}
 		if w.lost != nil {
 			printf(a.stderr, "  this is the last answer of the agent: %v\n", w.lost)
@@ -241,6 +250,12 @@ func (a *app) printWaited(w *waiting, r reference, format string) error {
 		line += ": no connected proxy is touched"
 	default:
 		line += fmt.Sprintf(": %s acknowledged revision %d", counted(s.Acknowledged, "proxy"), s.Revision)
+	}
+	if s.Nodes > 0 {
+		line += fmt.Sprintf("; on %s", counted(s.Nodes, "node"))
+	}
+	if len(s.Unasked) > 0 {
+		line += "; not asked, since they are dead: " + strings.Join(s.Unasked, ", ")
 	}
 	if !s.OldUntil.IsZero() {
 		line += "; connections opened before may keep the filters of before until " + s.OldUntil.Local().Format("15:04:05")

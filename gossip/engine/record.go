@@ -62,6 +62,9 @@ const (
 // Version returns the version by which records of a key are ordered.
 func (r *Record) Version() Version { return Version{uint64(r.HLC), r.digest} }
 
+// ID names the version among all.
+func (r *Record) ID() string { return fmt.Sprintf("%016x-%x", uint64(r.HLC), r.digest[:4]) }
+
 // Encoded returns the record as it travels. It must not be changed.
 func (r *Record) Encoded() []byte { return r.raw }
 

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,10 +36,13 @@ type Options struct {
 	Bind, Advertise     string // host:port; an empty host of Bind is all addresses
 	Join                []string
 	Keys                [][]byte
+	KeyringFile         string // Keys were read from it; it is read again when it changes. "": it never is
 	Insecure, TCPOnly   bool
 
 	// Changed is called when others say something that is no resource, as the authorities that they have. It must not block.
 	Changed func()
+	// Answer answers the questions of other members; see [gossip.Options].
+	Answer func(ctx context.Context, question []byte) []byte
 
 	Log *slog.Logger
 	Now func() time.Time
@@ -65,6 +69,12 @@ type Source struct {
 	told    bool
 	ownErr  error
 	agreed  bool // with a peer, since the start
+	left    bool // for good
+	keysErr string
+
+	keyStamp string // of the loop alone
+	seedsErr atomic.Pointer[string]
+	end      func() // ends the part in the pool
 }
 
 // Open opens what is kept of the pool. Nothing is sent before [Source.Start]. It may take a second where something of it is lost.
@@ -100,7 +110,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 			peers: map[gossip.NodeID]map[resource.Key]*resource.Resource{}}
 		s.node, err = gossip.New(gossip.Options{
 			Self: self, Name: o.Node, Zone: o.Zone, Cluster: o.Cluster, Bind: []netip.AddrPort{bind}, Advertise: advertise, TCPOnly: o.TCPOnly,
-			Seeds: func() []string { return o.Join }, Keys: o.Keys, Insecure: o.Insecure, Storage: disk, Log: o.Log,
+			Seeds: s.seeds, Answer: o.Answer, Keys: o.Keys, Insecure: o.Insecure, Storage: disk, Log: o.Log,
 		})
 		if err == nil {
 			s.openTrust()
@@ -141,9 +151,11 @@ const syncTime = 10 * time.Second
 func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	s.tellOwn()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.node.Run(ctx) })
+	pool, end := context.WithCancel(ctx)
+	s.end = end
+	g.Go(func() error { defer end(); return s.node.Run(pool) })
 	g.Go(func() error { s.loop(ctx); return nil })
-	g.Go(func() error { s.reachLoop(ctx); return nil })
+	g.Go(func() error { s.reachLoop(pool); return nil })
 	wait = func() error { return errors.Join(g.Wait(), s.disk.close()) }
 	select {
 	case <-s.node.Ready():
@@ -200,6 +212,7 @@ func (s *Source) loop(ctx context.Context) {
 			s.settle()
 			s.retry()
 		case <-tick.C:
+			s.reloadKeys()
 			if !s.pruned() && s.agree() {
 				s.prune()
 			}

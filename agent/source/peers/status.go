@@ -73,6 +73,11 @@ func (s *Source) Check() inspect.Check {
 			say(true, "%s", lostText(cmp.Or(names[[8]byte(id[:8])], id.String()), lost[id]))
 		}
 	}
+	say(s.left, "this node has left the pool; restart the agent to come back")
+	say(s.keysErr != "", "the keyring has changed and is not taken, the keys of before stay in use: %s", s.keysErr)
+	if p := s.seedsErr.Load(); p != nil {
+		say(*p != "", "%s", *p)
+	}
 	say(s.ownErr != nil, "what this node has is not told to others: %v", s.ownErr)
 	for _, x := range []struct {
 		list map[resource.Key]string

@@ -316,6 +316,9 @@ func (s *Source) tellOwn() {
 		fmt.Fprintf(sum, "%q %x\n", i.Key, sha256.Sum256(i.Body))
 	}
 	now := [32]byte(sum.Sum(nil))
+	if s.left {
+		return
+	}
 	if s.told && now == s.own {
 		return
 	}

@@ -1,0 +1,204 @@
+package agent_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/keyring"
+	"github.com/nearside-mesh/nearside/agent/resource"
+)
+
+// until waits for what no event tells of.
+func until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	agenttest.Await(t, what, tick.C, cond)
+}
+
+// stateOf is how an agent sees a node.
+func stateOf(t *testing.T, r *agenttest.Running, name string) string {
+	t.Helper()
+	got, err := r.Api().Members(t.Context())
+	agenttest.Do(t, err)
+	for _, m := range got.Items {
+		if m.Name == name {
+			return m.State
+		}
+	}
+	return ""
+}
+
+// TestJoinAndLeave: an agent is brought into a pool by an address or a file with addresses, waits for what is in force on all nodes, leaves for
+// good, and is forgotten when it dies.
+func TestJoinAndLeave(t *testing.T) {
+	t.Parallel()
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n")
+	b := pooled(t, agenttest.ShortDir(t), "b", "")
+	joined, err := b.Api().Join(t.Context(), []string{"127.0.0.1:1", a.Addrs().Gossip.String()})
+	agenttest.Do(t, err)
+	if len(joined.Items) != 2 || joined.Items[0].Reached || !joined.Items[1].Reached {
+		t.Errorf("joined %+v", joined.Items)
+	}
+	has(t, b, poolMesh, "gossip:a")
+	list := filepath.Join(agenttest.ShortDir(t), "seeds")
+	agenttest.Write(t, list, "# all\n"+a.Addrs().Gossip.String()+" # the first\nnonsense\n")
+	c := pooled(t, agenttest.ShortDir(t), "c", "file:"+list)
+	has(t, c, poolMesh, "gossip:a")
+	if got := checkOf(t, c); !strings.Contains(got, `line 3: "nonsense" is no host:port`) {
+		t.Errorf("check: %s", got)
+	}
+
+	// What is in force everywhere.
+	agenttest.Apply(t, b.Agent, agenttest.DataplaneText("default", "web", "127.0.0.9"))
+	has(t, a, poolWeb, "peer:b")
+	agenttest.Apply(t, a.Agent, timeoutText("slow", "20s"))
+	wait := func(q client.Wait) *client.Applied {
+		t.Helper()
+		q.Type, q.Mesh, q.Name, q.Scope = "MeshTimeout", "default", "slow", client.ScopeMesh
+		got, err := a.Api().Wait(t.Context(), q)
+		agenttest.Do(t, err)
+		return got
+	}
+	if got := wait(client.Wait{Timeout: "15s"}); got.State != inspect.StateApplied || got.Nodes != 3 {
+		t.Errorf("a policy that is on all nodes: %+v", got)
+	}
+	agenttest.Remove(t, a.Agent, poolTimeout)
+	if got := wait(client.Wait{For: client.ForGone, Timeout: "15s"}); got.State != inspect.StateGone || got.Nodes != 3 {
+		t.Errorf("gone: %+v", got)
+	}
+
+	agenttest.Do(t, b.Api().Leave(t.Context()))
+	has(t, a, poolWeb, "")
+	has(t, c, poolWeb, "")
+	until(t, "b has left", func() bool { return stateOf(t, a, "b") == "left" && strings.Contains(checkOf(t, b), "this node has left the pool") })
+	if rec, ok := b.Store().Snapshot().Get(poolWeb); !ok || rec.Source.Kind != "api" {
+		t.Error("a node that has left has lost its own")
+	}
+	for _, name := range []string{"c", "nobody"} {
+		if err := a.Api().Forget(t.Context(), name); err == nil {
+			t.Errorf("%s is forgotten", name)
+		}
+	}
+	agenttest.Apply(t, c.Agent, agenttest.DataplaneText("default", "api", "127.0.0.9"))
+	api := resource.Key{Kind: "Dataplane", Mesh: "default", Name: "api"}
+	has(t, a, api, "peer:c")
+	agenttest.Do(t, c.Stop())
+	until(t, "c is dead", func() bool { return stateOf(t, a, "c") == "dead" })
+	agenttest.Do(t, a.Api().Forget(t.Context(), "c"))
+	has(t, a, api, "")
+}
+
+// TestConflicts: of two changes that did not know of each other the one that lost is listed where it was known, and comes back when somebody wants it.
+func TestConflicts(t *testing.T) {
+	t.Parallel()
+	dir := agenttest.ShortDir(t)
+	a := pooled(t, agenttest.ShortDir(t), "a", "")
+	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\n"+timeoutText("slow", "20s"))
+	b := pooled(t, dir, "b", a.Addrs().Gossip.String())
+	has(t, b, poolTimeout, "gossip:a")
+	agenttest.Do(t, b.Stop())
+	agenttest.Apply(t, a.Agent, timeoutText("slow", "30s"))
+	b = pooled(t, dir, "b", "") // alone
+	agenttest.Apply(t, b.Agent, timeoutText("slow", "40s"))
+	_, err := b.Api().Join(t.Context(), []string{a.Addrs().Gossip.String()})
+	agenttest.Do(t, err)
+	has(t, a, poolTimeout, "gossip:b")
+	got, err := a.Api().Conflicts(t.Context())
+	agenttest.Do(t, err)
+	if len(got.Items) != 1 {
+		t.Fatalf("conflicts %+v", got.Items)
+	}
+	c := got.Items[0]
+	if c.State != inspect.ConflictLost || c.Node != "a" || c.Type != "MeshTimeout" || c.Name != "slow" || !strings.Contains(string(c.Resource), "30s") || c.Deleted {
+		t.Errorf("conflict %+v %s", c, c.Resource)
+	}
+	if _, err := a.Api().RestoreConflict(t.Context(), client.RestoreConflict{ID: "nothing"}); err == nil {
+		t.Error("what does not exist is restored")
+	}
+	if _, err := a.Api().RestoreConflict(t.Context(), client.RestoreConflict{ID: c.ID, DryRun: true}); err != nil {
+		t.Error(err)
+	}
+	_, err = a.Api().RestoreConflict(t.Context(), client.RestoreConflict{ID: c.ID})
+	agenttest.Do(t, err)
+	has(t, b, poolTimeout, "gossip:a")
+	for _, r := range []*agenttest.Running{a, b} {
+		rec, _ := r.Store().Snapshot().Get(poolTimeout)
+		if doc, err := resource.Marshal(rec.Resource); err != nil || !strings.Contains(string(doc), "30s") {
+			t.Errorf("restored: %s %v", doc, err)
+		}
+		until(t, "no conflict is left", func() bool { x, err := r.Api().Conflicts(t.Context()); return err == nil && len(x.Items) == 0 })
+	}
+}
+
+// TestKeyChange: a pool changes its key without losing a change, and says when a keyring cannot be used.
+func TestKeyChange(t *testing.T) {
+	t.Parallel()
+	var agents []*agenttest.Running
+	var rings []keyring.File
+	var paths []string
+	join := ""
+	for i := range 3 {
+		dir := agenttest.ShortDir(t)
+		r := pooled(t, dir, fmt.Sprintf("n%d", i), join)
+		if i == 0 {
+			join = r.Addrs().Gossip.String()
+			agenttest.Apply(t, r.Agent, "type: Mesh\nname: default\n")
+		}
+		agents, rings, paths = append(agents, r), append(rings, keyring.Open(filepath.Join(dir, "keyring-A"))), append(paths, filepath.Join(dir, "keyring-A"))
+	}
+	old, err := rings[0].List()
+	agenttest.Do(t, err)
+	fresh := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("n", 32)))
+	step := func(what string, change func(keyring.File) error) {
+		t.Helper()
+		for i, ring := range rings {
+			agenttest.Do(t, change(ring))
+			until(t, what+" is known", func() bool { return strings.Count(agents[i].Logs.String(), "the keyring is read again") == stepsSoFar(what) })
+			// Between each two nodes changes go through.
+			agenttest.Apply(t, agents[i].Agent, timeoutText("slow", fmt.Sprintf("%d.%ds", stepsSoFar(what), i+1)))
+			for _, o := range agents {
+				until(t, "the change after "+what, func() bool {
+					rec, ok := o.Store().Snapshot().Get(poolTimeout)
+					if !ok {
+						return false
+					}
+					mine, _ := agents[i].Store().Snapshot().Get(poolTimeout)
+					return rec.Digest == mine.Digest
+				})
+			}
+		}
+	}
+	var id string
+	step("add", func(f keyring.File) (err error) { id, err = f.Add(fresh); return err })
+	step("use", func(f keyring.File) error { return f.Use(id) })
+	step("remove", func(f keyring.File) error { return f.Remove(old[0]) })
+	if list, err := rings[0].List(); err != nil || len(list) != 1 || list[0] != id {
+		t.Errorf("keys %q, %v", list, err)
+	}
+	if b, err := os.ReadFile(paths[0]); err != nil || !strings.HasPrefix(string(b), "# of the test\n") {
+		t.Errorf("the comment is gone: %v", err)
+	}
+	for what, err := range map[string]error{
+		"the key that encrypts": rings[0].Remove(id), "no key": rings[0].Use("0000000000000000"), "twice": func() error { _, err := rings[0].Add(fresh); return err }(),
+		"nonsense": func() error { _, err := rings[0].Add("x"); return err }(),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	agenttest.Do(t, os.WriteFile(paths[0], []byte("nonsense\n"), 0o600))
+	until(t, "the check says so", func() bool { return strings.Contains(checkOf(t, agents[0]), "the keyring has changed and is not taken") })
+}
+
+// stepsSoFar counts the readings of a keyring.
+func stepsSoFar(step string) int { return map[string]int{"add": 1, "use": 2, "remove": 3}[step] }

@@ -1,0 +1,203 @@
+package peers
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nearside-mesh/nearside/agent/files"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/keyring"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/gossip"
+)
+
+// filePrefix marks an entry of gossip.join that is a file with addresses.
+const filePrefix = "file:"
+
+// maxSeeds bounds the addresses of one file.
+const maxSeeds = 4096
+
+// seeds are the addresses to join, with those that files list now: one a line, and # begins a comment.
+func (s *Source) seeds() (out []string) {
+	missing := ""
+	for _, entry := range s.o.Join {
+		path, ok := strings.CutPrefix(entry, filePrefix)
+		if !ok {
+			out = append(out, entry)
+			continue
+		}
+		list, err := readSeeds(path)
+		if err != nil {
+			missing = fmt.Sprintf("gossip.join: %v", err)
+		}
+		out = append(out, list...)
+	}
+	s.seedsErr.Store(&missing)
+	return out
+}
+
+func readSeeds(path string) (out []string, err error) {
+	f, err := files.OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan() && len(out) < maxSeeds; n++ {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if _, _, e := net.SplitHostPort(line); e != nil {
+			err = cmp.Or(err, fmt.Errorf("%s: line %d: %q is no host:port", path, n, line))
+			continue
+		}
+		out = append(out, line)
+	}
+	return out, cmp.Or(err, lines.Err())
+}
+
+// Join tries to reach members, and says which have answered. From there on all members know each other.
+func (s *Source) Join(addrs []string) (out []inspect.Joined) {
+	out = make([]inspect.Joined, len(addrs))
+	var wg sync.WaitGroup
+	for i, a := range addrs {
+		wg.Go(func() { out[i] = inspect.Joined{Address: a, Reached: s.node.Join(a) > 0} })
+	}
+	wg.Wait()
+	return out
+}
+
+// Leave says that this node goes for good, and ends its part in the pool until the agent is started again. What its authorities have signed
+// stays trusted until it ends.
+func (s *Source) Leave(ctx context.Context) error {
+	s.mu.Lock()
+	s.left = true
+	now := s.o.Now()
+	for _, a := range s.trust.own {
+		if a.Until.IsZero() {
+			a.Until = now.Add(a.Life)
+		}
+	}
+	keep := s.trustItems()
+	s.mu.Unlock()
+	err := s.node.Leave(ctx, keep)
+	s.end()
+	return err
+}
+
+// Errors of [Source.Forget].
+var (
+	errNoNode = errors.New("no node of the pool has that name or id; nearside members lists them")
+	errAlive  = errors.New("the node is alive; stop its agent first, or let it leave")
+)
+
+// Forget drops what a node owns that is gone for good.
+func (s *Source) Forget(name string) error {
+	var found []gossip.NodeID
+	for _, m := range s.node.Members() {
+		if m.Name != name && m.Node.String() != name {
+			continue
+		}
+		if m.Self || m.State == "alive" || m.State == "suspect" {
+			return errAlive
+		}
+		found = append(found, m.Node)
+	}
+	for _, o := range s.node.Owned() { // it may not have been seen since the start
+		if (o.Name == name || o.Node.String() == name) && o.Node != s.self && !slices.Contains(found, o.Node) {
+			found = append(found, o.Node)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return errNoNode
+	case 1:
+		s.node.Forget(found[0])
+		return nil
+	}
+	return fmt.Errorf("%d nodes have the name %s; give an id of nearside members -o json", len(found), name)
+}
+
+// Ask puts a question to a member; see [Options.Answer].
+func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, error) {
+	node, err := gossip.ParseNodeID(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.node.Ask(ctx, node, question)
+}
+
+// Conflicts are versions of resources that are not in force, though nobody who knew them has replaced them.
+func (s *Source) Conflicts() []inspect.Conflict {
+	names := s.names()
+	of := func(r *gossip.Record, state string) inspect.Conflict {
+		writer := [8]byte(r.Writer)
+		c := inspect.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted, Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer))}
+		if r.Deleted {
+			return c
+		}
+		res, err := s.o.Decode(r.Body)
+		switch {
+		case err != nil:
+			c.Reason = fmt.Sprintf("this version of the agent does not take it: %v", err)
+		case res.Key != c.Key:
+			c.Reason = fmt.Sprintf("it holds %s", res.Key)
+		default:
+			c.Resource = res
+		}
+		return c
+	}
+	var out []inspect.Conflict
+	for _, x := range s.node.Conflicts() {
+		c := of(x.Record, inspect.ConflictLost)
+		c.Seen = x.Seen.UTC()
+		out = append(out, c)
+	}
+	for _, r := range s.node.Limbo() {
+		out = append(out, of(r, inspect.ConflictLimbo))
+	}
+	return out
+}
+
+// reloadKeys takes the keyring over again when its file has changed.
+func (s *Source) reloadKeys() {
+	if s.o.KeyringFile == "" {
+		return
+	}
+	st, err := os.Stat(s.o.KeyringFile)
+	stamp := ""
+	if err == nil {
+		stamp = fmt.Sprint(st.Size(), st.ModTime().UnixNano(), st.Mode())
+	}
+	if stamp == s.keyStamp {
+		return
+	}
+	first := s.keyStamp == ""
+	s.keyStamp = stamp
+	if first && err == nil {
+		return // it was read a moment ago
+	}
+	keys, err := keyring.Read(s.o.KeyringFile)
+	if err == nil {
+		err = s.node.UseKeys(keys)
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+		s.o.Log.Error("the keyring has changed and is not taken; the keys of before stay in use", "error", err)
+	} else {
+		s.o.Log.Info("the keyring is read again", "keys", len(keys), "encrypts", keyring.Fingerprint(keys[0]))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keysErr = text
+}
