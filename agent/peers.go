@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -35,7 +36,7 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	a.peers = p
-	return a.deps.Metrics.Register(poolMetrics{p})
+	return errors.Join(a.deps.Metrics.Register(poolMetrics{p}), a.deps.Metrics.Register(p.Convergence()))
 }
 
 // share puts what is written over the API into the pool.

@@ -19,7 +19,7 @@ import (
 )
 
 // pooled is an agent of a pool, with a directory that outlives it.
-func pooled(t *testing.T, dir, name, join string, set ...string) *agenttest.Running {
+func pooled(t testing.TB, dir, name, join string, set ...string) *agenttest.Running {
 	t.Helper()
 	set = append([]string{"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + keyringOf(t, dir, "A")}, set...)
 	if join != "" {
@@ -29,7 +29,7 @@ func pooled(t *testing.T, dir, name, join string, set ...string) *agenttest.Runn
 }
 
 // keyringOf writes a key of which every byte is the same.
-func keyringOf(t *testing.T, dir, of string) string {
+func keyringOf(t testing.TB, dir, of string) string {
 	t.Helper()
 	path := filepath.Join(dir, "keyring-"+of)
 	agenttest.WriteSecret(t, path, "# of the test\n"+strings.Repeat(of, 43)+"=\n")

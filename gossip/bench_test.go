@@ -2,7 +2,10 @@ package gossip
 
 import (
 	"fmt"
+	"runtime"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // BenchmarkPutToPeer is the time from a change on one node, whose storage is memory, to the watcher of another, over loopback with encryption.
@@ -33,4 +36,69 @@ func BenchmarkPutToPeer(b *testing.B) {
 		}
 	}
 	stopAll(nodes)
+}
+
+// BenchmarkIdle is what a node of 50 costs that have 10,000 records and nothing to do: CPU time and bytes of a second, and the heap. One
+// operation is a second; run it with -benchtime 30x.
+func BenchmarkIdle(b *testing.B) {
+	const count, records = 50, 10000
+	var nodes []running
+	for i := range count {
+		nodes = append(nodes, run(b, Options{Self: simID(i), Bind: loopback, Storage: newMemory(), Seeds: func() (out []string) {
+			for _, n := range nodes[:min(len(nodes), 1)] {
+				out = append(out, n.Addr().String())
+			}
+			return out
+		}}))
+	}
+	for at := 0; at < records; at += 100 {
+		var puts []Put
+		for i := range 100 {
+			puts = append(puts, Put{Key: Key{Kind: "K", Mesh: "m", Name: fmt.Sprint(at + i)}, Body: make([]byte, 730)})
+		}
+		if _, err := nodes[0].Put(puts...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for quiet := 0; quiet < 50; quiet++ {
+		<-tick.C
+		for _, n := range nodes {
+			if alive(n) < count || n.Stats().Root != nodes[0].Stats().Root {
+				quiet = 0
+			}
+		}
+	}
+	sent := func() (sum uint64) {
+		for _, n := range nodes {
+			sum += n.Stats().BytesOut
+		}
+		return sum
+	}
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	bytes, began := sent(), cpuTime(b)
+	n := 0
+	for b.Loop() {
+		<-second.C
+		n++
+	}
+	b.ReportMetric(float64((cpuTime(b)-began).Microseconds())/float64(count*n), "µs-CPU/s")
+	b.ReportMetric(float64(sent()-bytes)/float64(count*n), "B/s")
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(m.HeapAlloc)/count/(1<<20), "MiB-heap")
+	stopAll(nodes)
+}
+
+// cpuTime is that of this process.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -72,6 +73,8 @@ type Source struct {
 	left    bool // for good
 	keysErr string
 
+	convergence prometheus.Histogram
+
 	keyStamp string // of the loop alone
 	seedsErr atomic.Pointer[string]
 	end      func() // ends the part in the pool
@@ -106,7 +109,9 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 			case <-ctx.Done():
 			}
 		}
-		s := &Source{o: o, self: self, disk: disk, cold: len(saved) == 0, started: o.Now(), waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
+		s := &Source{o: o, convergence: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "nearside_gossip_convergence_seconds",
+			Help:    "Time from the writing of a resource on another node, by that node's clock, to its being in force in the store of this one.",
+			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600}}), self: self, disk: disk, cold: len(saved) == 0, started: o.Now(), waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
 			peers: map[gossip.NodeID]map[resource.Key]*resource.Resource{}}
 		s.node, err = gossip.New(gossip.Options{
 			Self: self, Name: o.Node, Zone: o.Zone, Cluster: o.Cluster, Bind: []netip.AddrPort{bind}, Advertise: advertise, TCPOnly: o.TCPOnly,
@@ -139,6 +144,9 @@ func addrPort(s string) (netip.AddrPort, error) {
 	}
 	return out, nil
 }
+
+// Convergence is the metric of how long changes of other nodes take to get here.
+func (s *Source) Convergence() prometheus.Collector { return s.convergence }
 
 // Addr is where others reach this node, once it was started.
 func (s *Source) Addr() netip.AddrPort { return s.node.Addr() }

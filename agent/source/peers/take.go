@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -21,20 +22,28 @@ func (s *Source) take(changes []gossip.Change, all bool) {
 	snap := s.o.Store.Snapshot()
 	names := s.names()
 	var records []store.Op
+	var came []time.Time
 	nodes := map[gossip.NodeID]bool{}
 	for _, c := range changes {
 		if c.Node != (gossip.NodeID{}) {
 			nodes[c.Node] = true
 			continue
 		}
-		if r := s.node.Record(c.Key); !all && r != nil && s.wrote(r) {
+		r := s.node.Record(c.Key)
+		if !all && r != nil && s.wrote(r) {
 			continue
 		}
 		if op, ok := s.record(snap, c.Key, names); ok {
 			records = append(records, op)
+			if !all && r != nil {
+				came = append(came, r.HLC.Time())
+			}
 		}
 	}
 	s.apply(store.SourceGossip, records)
+	for _, written := range came {
+		s.convergence.Observe(max(s.o.Now().Sub(written), 0).Seconds())
+	}
 	if len(nodes) > 0 {
 		s.apply(store.SourceGossip, named(s.o.Store.Snapshot(), names))
 		s.takeOwned(nodes)
