@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -27,16 +28,19 @@ func (a *Agent) openPeers(ctx context.Context, cfg *config.Config) error {
 			return err
 		}
 	}
+	convergence := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "nearside_gossip_convergence_seconds",
+		Help:    "Time from the writing of a resource on another node, by that node's clock, to its being in force in the store of this one.",
+		Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600}})
 	p, err := peers.Open(ctx, peers.Options{
 		Store: a.store, Decode: a.decodeStored, Dir: cfg.Paths.State, Node: cfg.Node.Name, Zone: cfg.Node.Zone, Cluster: g.Cluster,
 		Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Keys: keys, Insecure: g.Insecure, TCPOnly: g.TCPOnly,
-		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer, Log: a.log, Now: a.deps.Now,
+		KeyringFile: g.KeyringFile, Changed: func() { a.reconciler.Trigger() }, Answer: a.answer, Converged: func(d time.Duration) { convergence.Observe(d.Seconds()) }, Log: a.log, Now: a.deps.Now,
 	})
 	if err != nil {
 		return err
 	}
 	a.peers = p
-	return errors.Join(a.deps.Metrics.Register(poolMetrics{p}), a.deps.Metrics.Register(p.Convergence()))
+	return errors.Join(a.deps.Metrics.Register(poolMetrics{p}), a.deps.Metrics.Register(convergence))
 }
 
 // share puts what is written over the API into the pool.

@@ -80,7 +80,9 @@ func TestJoinAndLeave(t *testing.T) {
 	agenttest.Do(t, b.Api().Leave(t.Context()))
 	has(t, a, poolWeb, "")
 	has(t, c, poolWeb, "")
-	until(t, "b has left", func() bool { return stateOf(t, a, "b") == "left" && strings.Contains(checkOf(t, b), "this node has left the pool") })
+	until(t, "b has left", func() bool {
+		return stateOf(t, a, "b") == "left" && strings.Contains(checkOf(t, b), "this node has left the pool")
+	})
 	if rec, ok := b.Store().Snapshot().Get(poolWeb); !ok || rec.Source.Kind != "api" {
 		t.Error("a node that has left has lost its own")
 	}
@@ -163,7 +165,9 @@ func TestKeyChange(t *testing.T) {
 		t.Helper()
 		for i, ring := range rings {
 			agenttest.Do(t, change(ring))
-			until(t, what+" is known", func() bool { return strings.Count(agents[i].Logs.String(), "the keyring is read again") == stepsSoFar(what) })
+			until(t, what+" is known", func() bool {
+				return strings.Count(agents[i].Logs.String(), "the keyring is read again") == stepsSoFar(what)
+			})
 			// Between each two nodes changes go through.
 			agenttest.Apply(t, agents[i].Agent, timeoutText("slow", fmt.Sprintf("%d.%ds", stepsSoFar(what), i+1)))
 			for _, o := range agents {
@@ -197,7 +201,9 @@ func TestKeyChange(t *testing.T) {
 		}
 	}
 	agenttest.Do(t, os.WriteFile(paths[0], []byte("nonsense\n"), 0o600))
-	until(t, "the check says so", func() bool { return strings.Contains(checkOf(t, agents[0]), "the keyring has changed and is not taken") })
+	until(t, "the check says so", func() bool {
+		return strings.Contains(checkOf(t, agents[0]), "the keyring has changed and is not taken")
+	})
 }
 
 // stepsSoFar counts the readings of a keyring.

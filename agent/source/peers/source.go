@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -42,6 +41,8 @@ type Options struct {
 
 	// Changed is called when others say something that is no resource, as the authorities that they have. It must not block.
 	Changed func()
+	// Converged is told how long a change of another node took to get here, by the clocks of both. Nil: nobody is.
+	Converged func(time.Duration)
 	// Answer answers the questions of other members; see [gossip.Options].
 	Answer func(ctx context.Context, question []byte) []byte
 
@@ -72,8 +73,6 @@ type Source struct {
 	agreed  bool // with a peer, since the start
 	left    bool // for good
 	keysErr string
-
-	convergence prometheus.Histogram
 
 	keyStamp string // of the loop alone
 	seedsErr atomic.Pointer[string]
@@ -109,9 +108,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 			case <-ctx.Done():
 			}
 		}
-		s := &Source{o: o, convergence: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "nearside_gossip_convergence_seconds",
-			Help:    "Time from the writing of a resource on another node, by that node's clock, to its being in force in the store of this one.",
-			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600}}), self: self, disk: disk, cold: len(saved) == 0, started: o.Now(), waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
+		s := &Source{o: o, self: self, disk: disk, cold: len(saved) == 0, started: o.Now(), waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
 			peers: map[gossip.NodeID]map[resource.Key]*resource.Resource{}}
 		s.node, err = gossip.New(gossip.Options{
 			Self: self, Name: o.Node, Zone: o.Zone, Cluster: o.Cluster, Bind: []netip.AddrPort{bind}, Advertise: advertise, TCPOnly: o.TCPOnly,
@@ -144,9 +141,6 @@ func addrPort(s string) (netip.AddrPort, error) {
 	}
 	return out, nil
 }
-
-// Convergence is the metric of how long changes of other nodes take to get here.
-func (s *Source) Convergence() prometheus.Collector { return s.convergence }
 
 // Addr is where others reach this node, once it was started.
 func (s *Source) Addr() netip.AddrPort { return s.node.Addr() }

@@ -42,7 +42,9 @@ func (s *Source) take(changes []gossip.Change, all bool) {
 	}
 	s.apply(store.SourceGossip, records)
 	for _, written := range came {
-		s.convergence.Observe(max(s.o.Now().Sub(written), 0).Seconds())
+		if s.o.Converged != nil {
+			s.o.Converged(max(s.o.Now().Sub(written), 0))
+		}
 	}
 	if len(nodes) > 0 {
 		s.apply(store.SourceGossip, named(s.o.Store.Snapshot(), names))
