@@ -133,16 +133,18 @@ func TestWait(t *testing.T) {
 	}
 	contains(t, errs, "error: meshtimeout/shade in mesh default does not act: it is labelled kuma.io/effect: shadow")
 	for want, args := range map[string][]string{
-		`the agents of this version do not know of each other`: {"wait", "mt/x", "--scope", "mesh"},
-		`--scope "all" is not possible`:                        {"wait", "mt/x", "--scope", "all"},
-		`--for "ever" is not possible`:                         {"wait", "mt/x", "--for", "ever"},
-		`--timeout -1s is not possible`:                        {"wait", "mt/x", "--timeout", "-1s"},
-		`the NAME of the mt is missing`:                        {"wait", "mt"},
-		`there is no TYPE "nothing"`:                           {"wait", "nothing/x"},
+		`--scope "all" is not possible`: {"wait", "mt/x", "--scope", "all"},
+		`--for "ever" is not possible`:  {"wait", "mt/x", "--for", "ever"},
+		`--timeout -1s is not possible`: {"wait", "mt/x", "--timeout", "-1s"},
+		`the NAME of the mt is missing`: {"wait", "mt"},
+		`there is no TYPE "nothing"`:    {"wait", "nothing/x"},
 	} {
 		if code, _, errs := d.nearside("", args...); code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit code %d: %s", args, code, errs)
 		}
+	}
+	if code, _, errs := d.nearside("", "wait", "mt/x", "--scope", "mesh"); code != exitFailed || !strings.Contains(errs, "this agent stands alone") {
+		t.Errorf("the mesh of an agent that stands alone: exit code %d: %s", code, errs)
 	}
 	if code, _, errs := d.nearside("", "wait", "mt/missing"); code != exitFailed || !strings.Contains(errs, "MeshTimeout/default/missing does not exist") {
 		t.Errorf("what does not exist: exit code %d: %s", code, errs)
