@@ -1,4 +1,4 @@
-// Demo shows the main job of nearside with real clients: it starts an agent and two gRPC servers on this machine, then
+// Demo shows the main job of nearside with real clients: it starts two agents and two gRPC servers on this machine, then
 // calls them through a gRPC client that knows nothing but a service name and the agent's socket. It ends with an error
 // when anything is not as it should be.
 //
@@ -10,6 +10,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -51,7 +52,10 @@ func run(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 
 	step("Start an agent. It needs no root, no Envoy and no control plane; everything it writes lies in one folder.")
-	agent, err := startAgent(ctx, binary, dir)
+	if err := makeKey(ctx, binary, dir); err != nil {
+		return err
+	}
+	agent, err := startAgent(ctx, binary, dir, "one")
 	if err != nil {
 		return err
 	}
@@ -83,8 +87,20 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	step("Add the second instance. The client hears of it without asking, and spreads its calls.")
-	if err := agent.apply(ctx, second.dataplane("greeter-2")); err != nil {
+	step("Start a second agent, as on another node: it joins the first, and the second instance is its own. The client of the first hears of it without asking, and spreads its calls.")
+	at, err := agent.address(ctx)
+	if err != nil {
+		return err
+	}
+	other, err := startAgent(ctx, binary, dir, "two", "gossip.join="+at)
+	if err != nil {
+		return err
+	}
+	defer other.stop()
+	if err := other.apply(ctx, second.dataplane("greeter-2")); err != nil {
+		return err
+	}
+	if err := agent.run(ctx, "members"); err != nil {
 		return err
 	}
 	if err := client.expect(ctx, first.address, second.address); err != nil {
@@ -116,7 +132,7 @@ func run(ctx context.Context) error {
 	}
 
 	step("Start it again. All that was acknowledged is there, and the client is sent nothing that it has already.")
-	if agent, err = startAgent(ctx, binary, dir); err != nil {
+	if agent, err = startAgent(ctx, binary, dir, "one"); err != nil {
 		return err
 	}
 	defer agent.stop()
@@ -152,7 +168,26 @@ type agent struct {
 	ended                     chan struct{}
 }
 
-func startAgent(ctx context.Context, binary, dir string) (*agent, error) {
+// makeKey makes the key of the pool.
+func makeKey(ctx context.Context, binary, dir string) error {
+	key, err := exec.CommandContext(ctx, binary, "keyring", "generate").Output()
+	if err != nil {
+		return fmt.Errorf("make a key: %w", err)
+	}
+	add := exec.CommandContext(ctx, binary, "keyring", "add", "--set", "gossip.keyringFile="+filepath.Join(dir, "keyring"))
+	add.Stdin = bytes.NewReader(key)
+	if out, err := add.CombinedOutput(); err != nil {
+		return fmt.Errorf("add a key: %w: %s", err, out)
+	}
+	fmt.Println("    $ nearside keyring generate | nearside keyring add")
+	return nil
+}
+
+func startAgent(ctx context.Context, binary, root, name string, settings ...string) (*agent, error) {
+	dir := filepath.Join(root, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
 	a := &agent{
 		binary: binary, socket: filepath.Join(dir, "run", "nearside.sock"), xdsSocket: filepath.Join(dir, "run", "xds.sock"),
 		ended: make(chan struct{}),
@@ -163,10 +198,10 @@ func startAgent(ctx context.Context, binary, dir string) (*agent, error) {
 	}
 	defer log.Close()
 	args := []string{"run"}
-	for _, set := range []string{
-		"node.name=demo", "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
+	for _, set := range append([]string{
+		"node.name=" + name, "gossip.bind=127.0.0.1:0", "gossip.keyringFile=" + filepath.Join(root, "keyring"), "paths.run=" + dir + "/run", "paths.state=" + dir + "/state", "paths.logs=" + dir + "/logs",
 		"resources.dir=" + dir + "/resources", "api.socket.group=", "api.socket.mode=0600", "xds.socket.group=", "xds.socket.mode=0600", "dns.listen=127.0.0.1:0",
-	} {
+	}, settings...) {
 		args = append(args, "--set", set)
 	}
 	a.cmd = exec.Command(binary, args...)
@@ -178,7 +213,7 @@ func startAgent(ctx context.Context, binary, dir string) (*agent, error) {
 		_ = a.cmd.Wait()
 		close(a.ended)
 	}()
-	fmt.Println("    $ nearside run --set node.name=demo …")
+	fmt.Printf("    $ nearside run --set node.name=%s …\n", name)
 	if err := a.await(ctx); err != nil {
 		a.stop()
 		text, _ := os.ReadFile(log.Name())
@@ -201,6 +236,29 @@ func (a *agent) await(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// address is where other agents reach it.
+func (a *agent) address(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket, "members", "-o", "json").Output()
+	if err != nil {
+		return "", err
+	}
+	var list struct {
+		Items []struct {
+			Address string
+			Self    bool
+		}
+	}
+	if err := json.Unmarshal(out, &list); err != nil {
+		return "", err
+	}
+	for _, m := range list.Items {
+		if m.Self {
+			return m.Address, nil
+		}
+	}
+	return "", errors.New("the agent is no member of a pool")
 }
 
 // connected waits until a proxy has a stream again; clients wait a moment before they dial anew.
