@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -53,6 +54,10 @@ func TestAgentLost(t *testing.T) {
 	agenttest.Do(t, err)
 	if m := members.Items[0]; m.State != "dead" || !m.AgentLost {
 		t.Errorf("member %+v", m)
+	}
+
+	if p, err := b.Api().Proxy(t.Context(), "default", "web"); err != nil || p.State != inspect.StateElsewhere || p.Node != "a" || !strings.Contains(p.Reason, "whose agent does not answer") {
+		t.Errorf("proxy %+v, %v", p, err)
 	}
 
 	agenttest.Do(t, workload.Close())

@@ -13,14 +13,15 @@ import (
 
 // Member is a node of the cluster as this node sees it.
 type Member struct {
-	Node  NodeID
-	Epoch uint64 // of its boot
-	Name  string
-	Zone  string
-	Addr  netip.AddrPort
-	State string    // "alive", "suspect", "dead" or "left"
-	Since time.Time // of the state, as far as it is known here
-	Self  bool
+	Node    NodeID
+	Epoch   uint64 // of its boot
+	Name    string
+	Zone    string
+	Addr    netip.AddrPort
+	Version string
+	State   string    // "alive", "suspect", "dead" or "left"
+	Since   time.Time // of the state, as far as it is known here
+	Self    bool
 
 	engine.PeerState // what its last answer to a probe has said
 }
@@ -100,7 +101,7 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 				out = append(out, engine.PeerUp{Member: ev.name, Node: id})
 			}
 			n.addrs[ev.name] = ev.addr.String()
-			n.roster[id] = known{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone, Addr: ev.addr, State: "alive", Since: time.Now()}, ev.name}
+			n.roster[id] = known{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone, Version: ev.meta.version, Addr: ev.addr, State: "alive", Since: time.Now()}, ev.name}
 			if old.Addr != ev.addr {
 				ops = append(ops, Op{Bucket: bucketRoster, Key: string(id[:]), Value: []byte(ev.addr.String())})
 			}
@@ -139,7 +140,7 @@ func (n *Node) Members() []Member {
 			suspect[m.Name] = m.State == memberlist.StateSuspect
 		}
 	}
-	out := []Member{{Node: n.opt.Self, Epoch: n.meta.epoch, Name: n.opt.Name, Zone: n.opt.Zone, Addr: n.addr, State: "alive", Since: n.started, Self: true}}
+	out := []Member{{Node: n.opt.Self, Epoch: n.meta.epoch, Name: n.opt.Name, Zone: n.opt.Zone, Version: n.opt.Version, Addr: n.addr, State: "alive", Since: n.started, Self: true}}
 	for _, k := range n.roster {
 		switch {
 		case k.State == "alive" && suspect[k.name]:

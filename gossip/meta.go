@@ -11,10 +11,11 @@ import (
 
 // meta is what a member says of itself in memberlist's metadata.
 type meta struct {
-	node  NodeID
-	epoch uint64
-	name  string
-	zone  string
+	node    NodeID
+	epoch   uint64
+	name    string
+	zone    string
+	version string
 }
 
 const (
@@ -22,6 +23,7 @@ const (
 	metaEpoch
 	metaName
 	metaZone
+	metaVersion
 )
 
 const maxMetaText = 64
@@ -31,7 +33,8 @@ func (m meta) encode() []byte {
 	b = protowire.AppendBytes(b, m.node[:])
 	b = protowire.AppendVarint(protowire.AppendTag(b, metaEpoch, protowire.VarintType), m.epoch)
 	b = protowire.AppendString(protowire.AppendTag(b, metaName, protowire.BytesType), m.name)
-	return protowire.AppendString(protowire.AppendTag(b, metaZone, protowire.BytesType), m.zone)
+	b = protowire.AppendString(protowire.AppendTag(b, metaZone, protowire.BytesType), m.zone)
+	return protowire.AppendString(protowire.AppendTag(b, metaVersion, protowire.BytesType), m.version)
 }
 
 // decodeMeta reads metadata. Fields that it does not know are passed over.
@@ -45,9 +48,9 @@ func decodeMeta(b []byte) (m meta, err error) {
 		var bytes []byte
 		var value uint64
 		switch {
-		case typ == protowire.BytesType && num <= metaZone:
+		case typ == protowire.BytesType && num <= metaVersion:
 			bytes, n = protowire.ConsumeBytes(b)
-		case typ == protowire.VarintType && num <= metaZone:
+		case typ == protowire.VarintType && num <= metaVersion:
 			value, n = protowire.ConsumeVarint(b)
 		default:
 			n = protowire.ConsumeFieldValue(num, typ, b)
@@ -68,10 +71,12 @@ func decodeMeta(b []byte) (m meta, err error) {
 			m.name = string(bytes)
 		case metaZone:
 			m.zone = string(bytes)
+		case metaVersion:
+			m.version = string(bytes)
 		}
 	}
-	if m.node == (NodeID{}) || len(m.name) > maxMetaText || len(m.zone) > maxMetaText {
-		return m, errors.New("metadata has no node id, or a name that is too long")
+	if m.node == (NodeID{}) || len(m.name) > maxMetaText || len(m.zone) > maxMetaText || len(m.version) > maxMetaText {
+		return m, errors.New("metadata has no node id, or a text that is too long")
 	}
 	return m, nil
 }

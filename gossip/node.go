@@ -85,7 +85,7 @@ func New(o Options) (*Node, error) {
 	}
 	e, act := newEngine(o, saved)
 	n.engine, n.member = e, e.Member()
-	n.meta = meta{node: o.Self, epoch: e.Stats().Epoch, name: o.Name, zone: o.Zone}
+	n.meta = meta{node: o.Self, epoch: e.Stats().Epoch, name: o.Name, zone: o.Zone, version: o.Version}
 	n.loadRoster(saved)
 	if err := n.disk.durable(act.Durable); err != nil {
 		return nil, fmt.Errorf("gossip: the epoch of this start cannot be saved, and without it peers would take later changes for old ones: %w", err)

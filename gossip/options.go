@@ -49,6 +49,7 @@ type Options struct {
 	Self    NodeID // of this node for all its life; kept by the caller
 	Name    string // of this node, for people
 	Zone    string
+	Version string // of the program, for members to see
 	Cluster string // nodes of another cluster are not listened to; up to 64 bytes
 
 	Bind []netip.AddrPort // one address for each family; port 0: any, the same for all. Empty: 0.0.0.0 and any port
@@ -79,8 +80,8 @@ func (o Options) Validate() error {
 		return errors.New("gossip options: Self is required")
 	case o.Cluster == "" || len(o.Cluster) > 64:
 		return fmt.Errorf("gossip options: Cluster has %d bytes, 1 to 64 are allowed", len(o.Cluster))
-	case len(o.Name) > 64 || len(o.Zone) > 64:
-		return errors.New("gossip options: Name and Zone may have 64 bytes each")
+	case len(o.Name) > 64 || len(o.Zone) > 64 || len(o.Version) > 64:
+		return errors.New("gossip options: Name, Zone and Version may have 64 bytes each")
 	case len(o.Keys) == 0 && !o.Insecure:
 		return errors.New("gossip options: Keys is empty: set a key of 32 bytes, or Insecure to send everything in the clear")
 	case len(o.Keys) > 0 && o.Insecure:

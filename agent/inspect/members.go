@@ -31,6 +31,7 @@ type Member struct {
 	Name    string    `json:"name"`
 	ID      string    `json:"id"` // for all its life
 	Zone    string    `json:"zone"`
+	Version string    `json:"version"` // of its agent
 	Address string    `json:"address"`
 	State   string    `json:"state"` // alive, suspect, dead or left
 	Since   time.Time `json:"since"`

@@ -18,6 +18,7 @@ import (
 // States of a [Proxy], from the best to the one that most needs a look.
 const (
 	StateSynced       = "synced"       // every type that was asked for is sent and acknowledged
+	StateElsewhere    = "elsewhere"    // the Dataplane belongs to another node of the pool, whose agent serves its client
 	StateDisconnected = "disconnected" // the Dataplane exists, but no client on this node takes its config
 	StatePending      = "pending"      // an answer to a config is outstanding
 	StateRejected     = "rejected"     // the client refused something and keeps what it had
@@ -36,10 +37,12 @@ type Proxy struct {
 	Mesh      string            `json:"mesh"`
 	Name      string            `json:"name"`
 	State     string            `json:"state"`
-	Reason    string            `json:"reason,omitempty"` // why it is in that state, and what to do
-	Dataplane bool              `json:"dataplane"`        // a Dataplane of that name exists
-	Clients   []xds.ProxyStatus `json:"clients"`          // at most one per flavor, connected or recently so
-	Problems  []Problem         `json:"problems"`         // with its Dataplane
+	Reason    string            `json:"reason,omitempty"`   // why it is in that state, and what to do
+	Dataplane bool              `json:"dataplane"`          // a Dataplane of that name exists
+	Node      string            `json:"node,omitempty"`     // of the pool that the Dataplane belongs to, when that is another one
+	Liveness  string            `json:"liveness,omitempty"` // of that node: see [resource.LabelLiveness]
+	Clients   []xds.ProxyStatus `json:"clients"`            // at most one per flavor, connected or recently so
+	Problems  []Problem         `json:"problems"`           // with its Dataplane
 	// RefusedConnections is how many connections to destinations outside of the mesh its Envoy has refused since it started; null where
 	// the Envoy does not tell.
 	RefusedConnections *uint64 `json:"refusedConnections"`
@@ -65,7 +68,7 @@ func (s *Server) allProxies(snap *store.Snapshot, last *Last) []Proxy {
 		return p
 	}
 	for _, res := range snap.Set().Kind(kindDataplane) {
-		at(node.Ref{Mesh: res.Mesh, Name: res.Name}).Dataplane = true
+		at(node.Ref{Mesh: res.Mesh, Name: res.Name}).belongs(snap)
 	}
 	if s.opts.Proxies != nil {
 		for _, c := range s.opts.Proxies() {
@@ -93,7 +96,9 @@ func (s *Server) allProxies(snap *store.Snapshot, last *Last) []Proxy {
 // oneProxy is allProxies for one, nil where there is neither its Dataplane nor a client.
 func (s *Server) oneProxy(snap *store.Snapshot, last *Last, ref node.Ref) *Proxy {
 	p := newProxy(ref)
-	p.Dataplane = ref.Key().Kind == kindDataplane && snap.Set().Get(ref.Key()) != nil
+	if ref.Key().Kind == kindDataplane {
+		p.belongs(snap)
+	}
 	switch {
 	case s.opts.ProxiesOf != nil:
 		p.Clients = append(p.Clients, s.opts.ProxiesOf(ref)...)
@@ -126,17 +131,34 @@ func newProxy(ref node.Ref) *Proxy {
 	return &Proxy{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Clients: []xds.ProxyStatus{}, Problems: []Problem{}}
 }
 
+// belongs notes whether there is a Dataplane, and whose it is.
+func (p *Proxy) belongs(snap *store.Snapshot) {
+	rec, ok := snap.Get(resource.Key{Kind: kindDataplane, Mesh: p.Mesh, Name: p.Name})
+	if p.Dataplane = ok; ok && rec.Source.Kind == store.SourcePeer {
+		p.Node, p.Liveness = rec.Source.Detail, rec.Resource.Labels[resource.LabelLiveness]
+	}
+}
+
 // conclude says in which state a proxy is, once its clients are known.
 func (p *Proxy) conclude(problems []Problem) {
 	p.Problems = append(p.Problems, problems...)
 	slices.SortFunc(p.Clients, func(a, b xds.ProxyStatus) int { return cmp.Compare(a.Flavor, b.Flavor) })
 	p.State, p.Reason = StateDisconnected, "no Envoy on this node takes its config; start one with the output of nearside bootstrap"
+	if p.Node != "" {
+		p.State, p.Reason = StateElsewhere, "it belongs to the node "+p.Node
+		switch p.Liveness {
+		case resource.LivenessDead:
+			p.Reason += ", which does not answer"
+		case resource.LivenessNoAgent:
+			p.Reason += ", whose agent does not answer; the dataplane does"
+		}
+	}
 	for i := range p.Clients {
 		state, reason := clientState(&p.Clients[i])
 		if state == StateUnknown && p.Dataplane {
 			state, reason = StatePending, p.whyWithout()
 		}
-		if state != StateDisconnected && (p.State == StateDisconnected || severity(state) > severity(p.State)) {
+		if state != StateDisconnected && (p.State == StateDisconnected || p.State == StateElsewhere || severity(state) > severity(p.State)) {
 			p.State, p.Reason = state, reason
 		}
 	}
@@ -155,7 +177,7 @@ func (p *Proxy) whyWithout() string {
 const kindDataplane = "Dataplane"
 
 func severity(state string) int {
-	return slices.Index([]string{StateSynced, StateDisconnected, StatePending, StateRejected, StateUnknown}, state)
+	return slices.Index([]string{StateSynced, StateElsewhere, StateDisconnected, StatePending, StateRejected, StateUnknown}, state)
 }
 
 // clientState says how far a client is, and why not further.

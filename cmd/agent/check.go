@@ -225,7 +225,7 @@ func checkProblems(t *selfTest, s *client.Status) {
 func (a *app) checkEnvoy(ctx context.Context, t *selfTest, bin *envoybin.Binary, list []client.Proxy) {
 	tried, bad := 0, false
 	for _, p := range list {
-		if p.Mesh == "" || p.State == "disconnected" || p.State == "unknown" {
+		if p.Mesh == "" || p.State == "disconnected" || p.State == "elsewhere" || p.State == "unknown" {
 			continue
 		}
 		cfg, err := a.client().Config(ctx, p.Mesh, p.Name, client.ConfigOptions{})

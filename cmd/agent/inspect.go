@@ -34,7 +34,7 @@ func (a *app) inspectDataplanesCommand() *cobra.Command {
 		Short: "List the proxies and their sync status",
 		Long: `Lists every Dataplane of a mesh and every client that asks this agent for config. STATE is synced, pending (an
 answer is outstanding), rejected (it rejected something and keeps its previous config), unknown (it asks for a Dataplane that
-does not exist) or disconnected (no client on this node).
+does not exist), disconnected (no client on this node) or elsewhere (it belongs to another node of the pool).
 
 -o wide adds how many services each reaches of those that it would reach without lists and permissions (CLUSTERS), and
 about how many bytes of config that saves (SAVED).`,

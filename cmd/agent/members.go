@@ -31,7 +31,7 @@ The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
 		if len(got.Items) == 0 {
 			return &exitError{err: &hintedError{fmt.Errorf("this agent stands alone"), "set gossip.bind, gossip.join and gossip.keyringFile to make it a member of a pool"}, code: exitFailed}
 		}
-		t := newTable(a.stdout, "NAME", "STATE", "ZONE", "ADDRESS", "IN-SYNC", "CLOCK")
+		t := newTable(a.stdout, "NAME", "STATE", "ZONE", "VERSION", "ADDRESS", "IN-SYNC", "CLOCK")
 		for i := range got.Items {
 			m := &got.Items[i]
 			name, sync := m.Name, "no"
@@ -45,7 +45,7 @@ The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
 			if m.AgentLost {
 				state += " (its dataplanes answer)"
 			}
-			t.row(name, state, m.Zone, m.Address, sync, time.Duration(m.Ahead*float64(time.Second)).Round(time.Millisecond).String())
+			t.row(name, state, m.Zone, m.Version, m.Address, sync, time.Duration(m.Ahead*float64(time.Second)).Round(time.Millisecond).String())
 		}
 		return t.Flush()
 	}

@@ -32,12 +32,12 @@ type Options struct {
 	Decode func([]byte) (*resource.Resource, error)
 	Dir    string // where the pool is kept: paths.state
 
-	Node, Zone, Cluster string
-	Bind, Advertise     string // host:port; an empty host of Bind is all addresses
-	Join                []string
-	Keys                [][]byte
-	KeyringFile         string // Keys were read from it; it is read again when it changes. "": it never is
-	Insecure, TCPOnly   bool
+	Node, Zone, Version, Cluster string
+	Bind, Advertise              string // host:port; an empty host of Bind is all addresses
+	Join                         []string
+	Keys                         [][]byte
+	KeyringFile                  string // Keys were read from it; it is read again when it changes. "": it never is
+	Insecure, TCPOnly            bool
 
 	// Changed is called when others say something that is no resource, as the authorities that they have. It must not block.
 	Changed func()
@@ -111,7 +111,7 @@ func Open(ctx context.Context, o Options) (*Source, error) {
 		s := &Source{o: o, self: self, disk: disk, cold: len(saved) == 0, started: o.Now(), waiting: map[resource.Key]string{}, clashes: map[resource.Key]string{}, shared: map[resource.Key]bool{},
 			peers: map[gossip.NodeID]map[resource.Key]*resource.Resource{}}
 		s.node, err = gossip.New(gossip.Options{
-			Self: self, Name: o.Node, Zone: o.Zone, Cluster: o.Cluster, Bind: []netip.AddrPort{bind}, Advertise: advertise, TCPOnly: o.TCPOnly,
+			Self: self, Name: o.Node, Zone: o.Zone, Version: o.Version, Cluster: o.Cluster, Bind: []netip.AddrPort{bind}, Advertise: advertise, TCPOnly: o.TCPOnly,
 			Seeds: s.seeds, Answer: o.Answer, Keys: o.Keys, Insecure: o.Insecure, Storage: disk, Log: o.Log,
 		})
 		if err == nil {

@@ -20,7 +20,7 @@ func (s *Source) Members() []inspect.Member {
 	s.mu.Unlock()
 	out := make([]inspect.Member, len(list))
 	for i, m := range list {
-		out[i] = inspect.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Address: m.Addr.String(), State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
+		out[i] = inspect.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(), State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
 			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0}
 	}
 	return out
