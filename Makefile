@@ -12,7 +12,7 @@ ENVOY_CACHE ?= $(or $(NEARSIDE_CI_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 STATICCHECK := $(GO) tool -modfile=.ci/tools/go.mod staticcheck
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test race fuzz traffic traffic-fuzz pool dns-restarts envoy envoy-fuzz lint vuln bench fidelity golden ci deb rpm systemd-test image kubernetes-manifests clean
+.PHONY: help build run demo test race fuzz traffic traffic-fuzz pool dns-restarts envoy envoy-fuzz lint vuln bench fidelity golden ci deb rpm systemd-test image kubernetes-manifests kubernetes-test clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ image: ## make the image for amd64 and arm64 in dist/image (OCI layout), without
 
 kubernetes-manifests: build ## decode the manifests strictly, compare chart and overlays, and hold them to bin/nearside
 	cd $(K8S)/test && NEARSIDE_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 ./...
+
+kubernetes-test: ## work with the manifests on a real Kubernetes of one node (needs root)
+	packaging/kubernetes/test/cluster
 
 clean: ## remove what build and run leave behind
 	rm -rf bin dist $(DATA)

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -17,11 +19,22 @@ import (
 func main() {
 	owner := flag.Int("owner", 65532, "user and group that own the directories")
 	wait := flag.String("wait-for", "", "socket that somebody is to listen on, before this ends")
+	var secrets []string
+	flag.Func("secret", "SOURCE=DESTINATION: a file that the owner alone is to read, copied anew each time; repeatable", func(v string) error {
+		secrets = append(secrets, v)
+		return nil
+	})
 	patience := flag.Duration("patience", 20*time.Second, "how long to wait at most")
 	flag.Parse()
 	for _, dir := range flag.Args() {
 		if err := give(dir, *owner); err != nil {
 			fmt.Fprintf(os.Stderr, "prepare %s: %v\n", dir, err)
+			os.Exit(1)
+		}
+	}
+	for _, pair := range secrets {
+		if err := hand(pair, *owner); err != nil {
+			fmt.Fprintf(os.Stderr, "prepare %s: %v\n", pair, err)
 			os.Exit(1)
 		}
 	}
@@ -64,6 +77,40 @@ func give(dir string, owner int) error {
 		}
 	}
 	return root.Chmod(".", 0o751) // Envoys of other users pass through to their socket and FIFOs
+}
+
+// hand copies a file to a place where the owner alone reads it: volumes with secrets are readable for root or for a group.
+func hand(pair string, owner int) error {
+	from, to, ok := strings.Cut(pair, "=")
+	if !ok {
+		return errors.New("it is no SOURCE=DESTINATION")
+	}
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := filepath.Base(to)
+	fresh := "." + name + ".new"
+	if err := root.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := root.OpenFile(fresh, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Chown(owner, owner)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return root.Rename(fresh, name)
 }
 
 func await(socket string, patience time.Duration) bool {

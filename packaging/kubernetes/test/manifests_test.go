@@ -71,6 +71,8 @@ func decode(t *testing.T, text []byte) map[string]any {
 			into = &appsv1.DaemonSet{}
 		case "apps/v1 Deployment":
 			into = &appsv1.Deployment{}
+		case "v1 Service":
+			into = &corev1.Service{}
 		case "networking.k8s.io/v1 NetworkPolicy":
 			into = &networkingv1.NetworkPolicy{}
 		default:
@@ -117,15 +119,15 @@ func comparable(t *testing.T, objects map[string]any) map[string]any {
 }
 
 func TestChartMakesWhatTheOverlaysMake(t *testing.T) {
-	for overlay, args := range map[string][]string{"plain": nil, "interception": {"--set", "interception.enabled=true"}} {
+	for overlay, args := range map[string][]string{"plain": nil, "interception": {"--set", "interception.enabled=true"}, "gossip": {"--set", "gossip.enabled=true"}} {
 		t.Run(overlay, func(t *testing.T) {
 			a := comparable(t, decode(t, kustomize(t, "../overlays/"+overlay)))
 			b := comparable(t, decode(t, helm(t, args...)))
 			if d := cmp.Diff(a, b); d != "" {
 				t.Errorf("kustomize build (-) and helm template (+) differ:\n%s", d)
 			}
-			if len(a) != 6 {
-				t.Errorf("%d objects, want 6", len(a))
+			if want := map[string]int{"gossip": 7}[overlay]; len(a) != max(want, 6) {
+				t.Errorf("%d objects, want %d", len(a), max(want, 6))
 			}
 		})
 	}
@@ -152,7 +154,7 @@ func binary(t *testing.T) string {
 // makes of the ConfigMap.
 func TestManifestsFitTheBinary(t *testing.T) {
 	bin := binary(t)
-	for _, overlay := range []string{"plain", "interception"} {
+	for _, overlay := range []string{"plain", "interception", "gossip"} {
 		t.Run(overlay, func(t *testing.T) {
 			objects := decode(t, kustomize(t, "../overlays/"+overlay))
 			ds := objects["DaemonSet/nearside"].(*appsv1.DaemonSet)
@@ -167,6 +169,11 @@ func TestManifestsFitTheBinary(t *testing.T) {
 				Paths struct{ Run, State, Logs string }
 				API   struct{ Socket struct{ Path, Group string } }
 				XDS   struct{ Socket struct{ Path, Group string } }
+
+				Gossip struct {
+					Bind, KeyringFile string
+					Join              []string
+				}
 			}
 			if err := yaml.Unmarshal(run(t, bin, "config", "show", "--config", file, "--set", "resources.dir=/etc/nearside/resources"), &cfg); err != nil {
 				t.Fatal(err)
@@ -192,6 +199,20 @@ func TestManifestsFitTheBinary(t *testing.T) {
 			}
 			if g := fmt.Sprint(pod.SecurityContext.SupplementalGroups[0]); g != cfg.XDS.Socket.Group {
 				t.Errorf("the agent is in the group %s and has to give sockets and FIFOs to %s", g, cfg.XDS.Socket.Group)
+			}
+			if g := cfg.Gossip; g.Bind != "" {
+				s := objects["Service/nearside-gossip"].(*corev1.Service)
+				if port := fmt.Sprintf(":%d", s.Spec.Ports[0].Port); g.Bind != port || !slices.Equal(g.Join, []string{s.Name + port}) || c.Ports[0].ContainerPort != s.Spec.Ports[0].Port {
+					t.Errorf("the agent binds %s and joins %q, and the service is %s%s", g.Bind, g.Join, s.Name, port)
+				}
+				if !slices.Contains(pod.InitContainers[0].Args, "/gossip/keyring="+g.KeyringFile) {
+					t.Errorf("prepare does not bring the keyring to %s", g.KeyringFile)
+				}
+				for k, v := range s.Spec.Selector {
+					if ds.Spec.Template.Labels[k] != v {
+						t.Errorf("the service selects %s=%s", k, v)
+					}
+				}
 			}
 			for name, p := range map[string]*corev1.Probe{"startup": c.StartupProbe, "readiness": c.ReadinessProbe, "liveness": c.LivenessProbe} {
 				if p == nil || p.Exec == nil || p.Exec.Command[0] != "/nearside" {
@@ -224,6 +245,7 @@ func TestManifestsFitTheBinary(t *testing.T) {
 func TestRights(t *testing.T) {
 	want := map[string][]string{
 		"plain":        {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
+		"gossip":       {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
 		"interception": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/intercept 0 NET_ADMIN", "nearside/nearside 0 CHOWN NET_ADMIN", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
 	}
 	for overlay, list := range want {

@@ -1,0 +1,77 @@
+// Standin is the application of the example on a cluster without registries: "netexec --http-port=8080" answers with its host name, and
+// calls the address in TARGET all the time. /count tells how many of these calls were answered, and what the last failure was.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+type counts struct {
+	mu       sync.Mutex
+	Answered int
+	Failed   int    // since the first answer
+	Last     string // failure
+}
+
+func main() {
+	port := "8080"
+	for _, a := range os.Args[1:] {
+		if v, ok := strings.CutPrefix(a, "--http-port="); ok {
+			port = v
+		}
+	}
+	var c counts
+	go c.run("http://127.0.0.1:20001/")
+	host, _ := os.Hostname()
+	http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, host) })
+	http.HandleFunc("/count", func(w http.ResponseWriter, _ *http.Request) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_ = json.NewEncoder(w).Encode(&c)
+	})
+	fmt.Fprintln(os.Stderr, http.ListenAndServe(":"+port, nil))
+	os.Exit(1)
+}
+
+func (c *counts) run(target string) {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for range time.Tick(20 * time.Millisecond) {
+		err := call(client, target)
+		c.mu.Lock()
+		switch {
+		case err == nil:
+			c.Answered++
+		case c.Answered > 0:
+			c.Failed++
+			c.Last = err.Error()
+		}
+		c.mu.Unlock()
+	}
+}
+
+func call(client *http.Client, target string) error {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, target, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
+}
