@@ -48,6 +48,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 	defer stopStored()
 	late := time.NewTimer(timeout)
 	defer late.Stop()
+	var others meshWait
 	again, stopAgain := everyNode(q.Scope)
 	defer stopAgain()
 	for over := timeout == 0; ; {
@@ -56,7 +57,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 			return e
 		}
 		if q.Scope == ScopeMesh {
-			s.everywhere(r.Context(), key, &q, &out)
+			s.everywhere(r.Context(), key, &q, &out, &others)
 		}
 		if over || out.State != StatePending {
 			writeJSON(w, http.StatusOK, out)

@@ -34,8 +34,14 @@ func everyNode(scope string) (<-chan time.Time, func()) {
 	return t.C, t.Stop
 }
 
+// meshWait is what one question knows of other nodes: whoever has the version by now is not asked again.
+type meshWait struct {
+	question string
+	done     map[string]*Applied // by id
+}
+
 // everywhere adds to how it stands on this node how it stands on the others that are alive.
-func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out *Applied) {
+func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out *Applied, known *meshWait) {
 	out.Nodes = 1
 	if out.State != StateApplied && out.State != StateGone {
 		return // it is to be in force here first
@@ -47,6 +53,9 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out 
 	text, err := json.Marshal(question)
 	if err != nil {
 		return // it holds names
+	}
+	if known.question != string(text) {
+		known.question, known.done = string(text), map[string]*Applied{}
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -62,6 +71,12 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out 
 			continue
 		}
 		out.Nodes++
+		if got := known.done[m.ID]; got != nil {
+			mu.Lock()
+			out.add(m.Name, got, nil)
+			mu.Unlock()
+			continue
+		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
@@ -69,6 +84,9 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out 
 			mu.Lock()
 			defer mu.Unlock()
 			out.add(m.Name, got, err)
+			if err == nil && got.State != StatePending {
+				known.done[m.ID] = got
+			}
 		})
 	}
 	wg.Wait()

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -56,6 +57,9 @@ func (p *pass) zoneSecrets(meshes []*generate.Mesh, ref node.Ref) map[string]*id
 		}
 		// A name that no dataplane has.
 		secrets, err := p.r.o.Certificates.Proxy(m.View.Name, ref.NodeID(), map[string][]string{resource.TagService: {mesh.EgressService}})
+		if errors.Is(err, identity.ErrSpreading) {
+			continue // a warning of the mesh says so
+		}
 		if err != nil {
 			p.problem(ref.Key(), inspect.SeverityError, fmt.Sprintf("it has no certificate of mesh %q, whose connections fail: %v", m.View.Name, err))
 			continue

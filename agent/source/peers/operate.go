@@ -2,6 +2,7 @@ package peers
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -181,20 +182,20 @@ func (s *Source) reloadKeys() {
 	if stamp == s.keyStamp {
 		return
 	}
-	first := s.keyStamp == ""
 	s.keyStamp = stamp
-	if first && err == nil {
-		return // it was read a moment ago
-	}
 	keys, err := keyring.Read(s.o.KeyringFile)
-	if err == nil {
+	same := err == nil && slices.EqualFunc(keys, s.o.Keys, bytes.Equal)
+	if err == nil && !same {
 		err = s.node.UseKeys(keys)
 	}
 	text := ""
-	if err != nil {
+	switch {
+	case same:
+	case err != nil:
 		text = err.Error()
 		s.o.Log.Error("the keyring has changed and is not taken; the keys of before stay in use", "error", err)
-	} else {
+	default:
+		s.o.Keys = keys
 		s.o.Log.Info("the keyring is read again", "keys", len(keys), "encrypts", keyring.Fingerprint(keys[0]))
 	}
 	s.mu.Lock()
