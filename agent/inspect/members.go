@@ -38,6 +38,10 @@ type Member struct {
 	Self    bool      `json:"self"`
 	InSync  bool      `json:"inSync"` // when it was asked last, it had what this node has
 	Ahead   float64   `json:"ahead"`  // seconds by which its clock is ahead
+	// Revision names what it had when it was asked last: nodes with the same one have the same. Lag is for how many seconds it has had
+	// something else than this node.
+	Revision string  `json:"revision"`
+	Lag      float64 `json:"lag"`
 	// AgentLost says that the agent of a dead node alone is dead: dataplanes of the node answer.
 	AgentLost bool `json:"agentLost,omitempty"`
 }

@@ -12,8 +12,9 @@ func (a *app) membersCommand() *cobra.Command {
 		Use:   "members",
 		Short: "List the nodes of the gossip pool",
 		Long: `Lists the nodes of the gossip pool as the agent of this node sees them. STATE is alive, suspect (it does not answer, and may
-be dead), dead or left (it has said that it goes). IN-SYNC is yes where the node had, when it was asked last, what this node has. CLOCK is
-how far its clock is ahead of the one here.
+be dead), dead or left (it has said that it goes). REVISION names what the node had when it was asked last, which happens every
+few seconds: nodes with the same one have the same. IN-SYNC is yes where that is what this node has. CLOCK is how far its
+clock is ahead of the one here.
 
 The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
 		Example: "  nearside members\n  nearside members -o json | jq -r '.items[] | select(.state != \"alive\") | .name'",
@@ -31,21 +32,24 @@ The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
 		if len(got.Items) == 0 {
 			return &exitError{err: &hintedError{fmt.Errorf("this agent stands alone"), "set gossip.bind, gossip.join and gossip.keyringFile to make it a member of a pool"}, code: exitFailed}
 		}
-		t := newTable(a.stdout, "NAME", "STATE", "ZONE", "VERSION", "ADDRESS", "IN-SYNC", "CLOCK")
+		t := newTable(a.stdout, "NAME", "STATE", "ZONE", "VERSION", "ADDRESS", "REVISION", "IN-SYNC", "CLOCK")
 		for i := range got.Items {
 			m := &got.Items[i]
 			name, sync := m.Name, "no"
 			if m.Self {
 				name += " (this node)"
 			}
-			if m.InSync {
+			switch {
+			case m.InSync:
 				sync = "yes"
+			case m.Lag >= 1:
+				sync = "for " + time.Duration(m.Lag*float64(time.Second)).Round(time.Second).String() + " not"
 			}
 			state := m.State
 			if m.AgentLost {
 				state += " (its dataplanes answer)"
 			}
-			t.row(name, state, m.Zone, m.Version, m.Address, sync, time.Duration(m.Ahead*float64(time.Second)).Round(time.Millisecond).String())
+			t.row(name, state, m.Zone, m.Version, m.Address, m.Revision, sync, time.Duration(m.Ahead*float64(time.Second)).Round(time.Millisecond).String())
 		}
 		return t.Flush()
 	}

@@ -183,6 +183,7 @@ type PeerState struct {
 	RTT    time.Duration
 	Ahead  time.Duration // its clock, of the own one
 	Agrees bool          // it had then the entries that are here now
+	Root   Digest        // of the entries that it had then
 }
 
 // Peer returns what is known of a member.
@@ -191,7 +192,7 @@ func (e *Engine) Peer(member string) PeerState {
 	if p == nil || p.heard.IsZero() {
 		return PeerState{}
 	}
-	return PeerState{Heard: p.heard, RTT: p.rtt, Ahead: p.clock, Agrees: p.root == e.tree.sum}
+	return PeerState{Heard: p.heard, RTT: p.rtt, Ahead: p.clock, Agrees: p.root == e.tree.sum, Root: p.root}
 }
 
 // Stats are figures of an engine.

@@ -73,6 +73,7 @@ type Source struct {
 	agreed  bool // with a peer, since the start
 	left    bool // for good
 	keysErr string
+	differs map[gossip.NodeID]time.Time // members that have something else, and since when that is seen
 
 	keyStamp string // of the loop alone
 	seedsErr atomic.Pointer[string]
@@ -215,6 +216,7 @@ func (s *Source) loop(ctx context.Context) {
 			s.retry()
 		case <-tick.C:
 			s.reloadKeys()
+			s.compare()
 			if !s.pruned() && s.agree() {
 				s.prune()
 			}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/gossip"
+	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // Members returns the nodes of the pool as this one sees them, sorted by name.
@@ -17,13 +19,48 @@ func (s *Source) Members() []inspect.Member {
 	list := s.node.Members()
 	s.mu.Lock()
 	lost := s.agentLost()
+	now, since := s.o.Now(), maps.Clone(s.differs)
 	s.mu.Unlock()
+	own := revision(s.node.Stats().Root)
 	out := make([]inspect.Member, len(list))
 	for i, m := range list {
 		out[i] = inspect.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(), State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
-			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0}
+			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root)}
+		if m.Self {
+			out[i].Revision = own
+		}
+		if at := since[m.Node]; !at.IsZero() && !m.Self && !m.Agrees {
+			out[i].Lag = max(now.Sub(at), 0).Seconds()
+		}
 	}
 	return out
+}
+
+// revision is a root for people; "" where it is not known.
+func revision(root engine.Digest) string {
+	if root == (engine.Digest{}) {
+		return ""
+	}
+	return fmt.Sprintf("%08x", uint32(root[0]>>32)) // #nosec G115 -- it is shortened on purpose
+}
+
+// compare notes since when members have something else than this node.
+func (s *Source) compare() {
+	next := map[gossip.NodeID]time.Time{}
+	now := s.o.Now()
+	list := s.node.Members()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range list {
+		if m.Self || m.Agrees || m.Heard.IsZero() {
+			continue
+		}
+		next[m.Node] = now
+		if at, ok := s.differs[m.Node]; ok {
+			next[m.Node] = at
+		}
+	}
+	s.differs = next
 }
 
 // maxSkew is how far clocks may be apart before it is said.
