@@ -342,7 +342,7 @@ func TestOptionsRefuse(t *testing.T) {
 		"Keys[1] has 5 bytes":      func(o *Options) { o.Keys = append(o.Keys, []byte("short")) },
 		"Bind[0] is no address":    func(o *Options) { o.Bind = []netip.AddrPort{{}} },
 		"Bind[1] is a second":      func(o *Options) { o.Bind = append(loopback[:1:1], loopback...) },
-		"Name and Zone may have":   func(o *Options) { o.Name = strings.Repeat("x", 65) },
+		"Name, Zone and Version may have":   func(o *Options) { o.Name = strings.Repeat("x", 65) },
 		"load what was saved: oh!": func(o *Options) { o.Storage = broken{} },
 	} {
 		o := good

@@ -207,6 +207,9 @@ func (s *Source) owned(snap *store.Snapshot) (out []store.Op) {
 	for _, name := range names {
 		present[name] = true
 	}
+	for _, m := range s.node.Members() { // those that were forgotten too
+		present[m.Name] = true
+	}
 	for _, rec := range snap.BySource(store.SourcePeer) {
 		if _, ok := wanted[rec.Key]; !ok && (s.agreed || present[rec.Source.Detail]) {
 			out = append(out, store.Op{Delete: rec.Key, Source: rec.Source})
