@@ -335,15 +335,15 @@ func TestWatch(t *testing.T) {
 func TestOptionsRefuse(t *testing.T) {
 	good := Options{Self: NodeID{1}, Cluster: "c", Keys: [][]byte{testKey}}
 	for want, change := range map[string]func(*Options){
-		"Self is required":         func(o *Options) { o.Self = NodeID{} },
-		"Cluster has 0 bytes":      func(o *Options) { o.Cluster = "" },
-		"Keys is empty":            func(o *Options) { o.Keys = nil },
-		"both Keys and Insecure":   func(o *Options) { o.Insecure = true },
-		"Keys[1] has 5 bytes":      func(o *Options) { o.Keys = append(o.Keys, []byte("short")) },
-		"Bind[0] is no address":    func(o *Options) { o.Bind = []netip.AddrPort{{}} },
-		"Bind[1] is a second":      func(o *Options) { o.Bind = append(loopback[:1:1], loopback...) },
-		"Name, Zone and Version may have":   func(o *Options) { o.Name = strings.Repeat("x", 65) },
-		"load what was saved: oh!": func(o *Options) { o.Storage = broken{} },
+		"Self is required":                func(o *Options) { o.Self = NodeID{} },
+		"Cluster has 0 bytes":             func(o *Options) { o.Cluster = "" },
+		"Keys is empty":                   func(o *Options) { o.Keys = nil },
+		"both Keys and Insecure":          func(o *Options) { o.Insecure = true },
+		"Keys[1] has 5 bytes":             func(o *Options) { o.Keys = append(o.Keys, []byte("short")) },
+		"Bind[0] is no address":           func(o *Options) { o.Bind = []netip.AddrPort{{}} },
+		"Bind[1] is a second":             func(o *Options) { o.Bind = append(loopback[:1:1], loopback...) },
+		"Name, Zone and Version may have": func(o *Options) { o.Name = strings.Repeat("x", 65) },
+		"load what was saved: oh!":        func(o *Options) { o.Storage = broken{} },
 	} {
 		o := good
 		change(&o)
