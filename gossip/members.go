@@ -19,7 +19,7 @@ type Member struct {
 	Zone    string
 	Addr    netip.AddrPort
 	Version string
-	State   string    // "alive", "suspect", "dead" or "left"
+	State   string    // "alive", "dead" or "left"
 	Since   time.Time // of the state, as far as it is known here
 	Self    bool
 
@@ -130,22 +130,14 @@ func (n *Node) loadRoster(saved []Op) {
 	}
 }
 
-// Members returns all nodes that are known, this one among them, by name and node.
+// Members returns all nodes that are known, this one among them, by name and node. A node that memberlist suspects is alive until it is
+// dead: its list of members gives the suspicion only to those who read it while it changes.
 func (n *Node) Members() []Member {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	suspect := map[string]bool{}
-	if n.list != nil {
-		for _, m := range n.list.Members() {
-			suspect[m.Name] = m.State == memberlist.StateSuspect
-		}
-	}
 	out := []Member{{Node: n.opt.Self, Epoch: n.meta.epoch, Name: n.opt.Name, Zone: n.opt.Zone, Version: n.opt.Version, Addr: n.addr, State: "alive", Since: n.started, Self: true}}
 	for _, k := range n.roster {
-		switch {
-		case k.State == "alive" && suspect[k.name]:
-			k.State = "suspect"
-		case k.State == "dead" && n.left(k.Node):
+		if k.State == "dead" && n.left(k.Node) {
 			k.State = "left"
 		}
 		k.PeerState = n.engine.Peer(k.name)

@@ -33,7 +33,7 @@ type Member struct {
 	Zone    string    `json:"zone"`
 	Version string    `json:"version"` // of its agent
 	Address string    `json:"address"`
-	State   string    `json:"state"` // alive, suspect, dead or left
+	State   string    `json:"state"` // alive, dead or left
 	Since   time.Time `json:"since"`
 	Self    bool      `json:"self"`
 	InSync  bool      `json:"inSync"` // when it was asked last, it had what this node has

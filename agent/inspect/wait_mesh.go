@@ -57,39 +57,41 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out 
 	if known.question != string(text) {
 		known.question, known.done = string(text), map[string]*Applied{}
 	}
-	var mu sync.Mutex
+	type answer struct {
+		got *Applied
+		err error
+	}
+	members := s.opts.Pool.Members()
+	answers := make([]answer, len(members))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, asksAtOnce)
-	for _, m := range s.opts.Pool.Members() {
-		switch {
-		case m.Self:
-			continue
-		case m.State != "alive" && m.State != "suspect":
-			if m.State == "dead" {
-				out.Unasked = append(out.Unasked, m.Name)
-			}
+	for i, m := range members {
+		if m.Self || m.State != "alive" {
 			continue
 		}
-		out.Nodes++
-		if got := known.done[m.ID]; got != nil {
-			mu.Lock()
-			out.add(m.Name, got, nil)
-			mu.Unlock()
+		if answers[i].got = known.done[m.ID]; answers[i].got != nil {
 			continue
 		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			got, err := s.askNode(ctx, m.ID, text)
-			mu.Lock()
-			defer mu.Unlock()
-			out.add(m.Name, got, err)
-			if err == nil && got.State != StatePending {
-				known.done[m.ID] = got
-			}
+			answers[i].got, answers[i].err = s.askNode(ctx, m.ID, text)
 		})
 	}
 	wg.Wait()
+	for i, m := range members {
+		switch x := answers[i]; {
+		case m.Self:
+		case m.State == "alive":
+			out.Nodes++
+			out.add(m.Name, x.got, x.err)
+			if x.err == nil && x.got.State != StatePending {
+				known.done[m.ID] = x.got
+			}
+		case m.State == "dead":
+			out.Unasked = append(out.Unasked, m.Name)
+		}
+	}
 }
 
 // askNode asks one node.

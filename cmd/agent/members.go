@@ -11,10 +11,9 @@ func (a *app) membersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "members",
 		Short: "List the nodes of the gossip pool",
-		Long: `Lists the nodes of the gossip pool as the agent of this node sees them. STATE is alive, suspect (it does not answer, and may
-be dead), dead or left (it has said that it goes). REVISION names what the node had when it was asked last, which happens every
-few seconds: nodes with the same one have the same. IN-SYNC is yes where that is what this node has. CLOCK is how far its
-clock is ahead of the one here.
+		Long: `Lists the nodes of the gossip pool as the agent of this node sees them. STATE is alive, dead or left (it has said that it
+goes). REVISION names what the node had when it was asked last, which happens every few seconds: nodes with the same one have the
+same. IN-SYNC is yes where that is what this node has. CLOCK is how far its clock is ahead of the one here.
 
 The exit code is 1 where the agent stands alone, since gossip.bind is empty.`,
 		Example: "  nearside members\n  nearside members -o json | jq -r '.items[] | select(.state != \"alive\") | .name'",

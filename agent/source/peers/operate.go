@@ -108,7 +108,7 @@ func (s *Source) Forget(name string) error {
 		if m.Name != name && m.Node.String() != name {
 			continue
 		}
-		if m.Self || m.State == "alive" || m.State == "suspect" {
+		if m.Self || m.State == "alive" {
 			return errAlive
 		}
 		found = append(found, m.Node)

@@ -241,7 +241,7 @@ func (s *Source) reachLoop(ctx context.Context) {
 func (s *Source) duties() (out []gossip.Owned) {
 	var living []gossip.NodeID
 	for _, m := range s.node.Members() {
-		if m.Self || m.State == "alive" || m.State == "suspect" {
+		if m.Self || m.State == "alive" {
 			living = append(living, m.Node)
 		}
 	}

@@ -116,7 +116,7 @@ func (s *Source) Tell(list []identity.Authorities) {
 // Told implements [identity.Pool].
 func (s *Source) Told() (others, without int) {
 	for _, m := range s.node.Members() {
-		if m.Self || m.State != "alive" && m.State != "suspect" {
+		if m.Self || m.State != "alive" {
 			continue
 		}
 		others++
