@@ -161,10 +161,10 @@ func hold(socket string, n, most int, request string) error {
 		}()
 	}
 	for range held {
-		if <-answers {
-			refused++
+		if !<-answers {
+			continue
 		}
-		if refused == n-most {
+		if refused++; refused == n-most {
 			wait(500 * time.Millisecond) // for those that are refused although the user may have more
 		}
 	}
