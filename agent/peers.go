@@ -118,7 +118,7 @@ type poolMetrics struct{ p *peers.Source }
 func (m poolMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- membersDesc; ch <- droppedDesc }
 
 func (m poolMetrics) Collect(ch chan<- prometheus.Metric) {
-	states := map[string]int{"alive": 0, "dead": 0, "left": 0}
+	states := map[string]int{inspect.MemberAlive: 0, inspect.MemberDead: 0, inspect.MemberLeft: 0}
 	for _, x := range m.p.Members() {
 		states[x.State]++
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/agenttest"
@@ -22,6 +23,13 @@ func liveness(t *testing.T, r *agenttest.Running, k resource.Key, mark string) {
 	})
 }
 
+// storeChanges tells of changes in the store of an agent until the test ends.
+func storeChanges(t *testing.T, r *agenttest.Running) <-chan struct{} {
+	changed, stop := r.Store().Watch()
+	t.Cleanup(stop)
+	return changed
+}
+
 // TestAgentLost: the dataplanes of a node whose agent is dead stay in use while they answer, and are marked when they do not.
 func TestAgentLost(t *testing.T) {
 	t.Parallel()
@@ -33,6 +41,17 @@ func TestAgentLost(t *testing.T) {
 	workload, err := net.Listen("tcp", "127.0.0.1:0")
 	agenttest.Do(t, err)
 	defer workload.Close()
+	var tries atomic.Int64
+	go func() {
+		for {
+			conn, err := workload.Accept()
+			if err != nil {
+				return
+			}
+			tries.Add(1)
+			_ = conn.Close()
+		}
+	}()
 	port := workload.Addr().(*net.TCPAddr).Port
 	agenttest.Apply(t, a.Agent, "type: Mesh\nname: default\n---\ntype: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.1\n  inbound:\n  - port: "+
 		fmt.Sprint(port)+"\n    tags: {kuma.io/service: web}\n---\n"+agenttest.DataplaneText("default", "silent", "127.0.0.2"))
@@ -58,6 +77,22 @@ func TestAgentLost(t *testing.T) {
 
 	if p, err := b.Api().Proxy(t.Context(), "default", "web"); err != nil || p.State != inspect.StateElsewhere || p.Node != "a" || !strings.Contains(p.Reason, "whose agent does not answer") {
 		t.Errorf("proxy %+v, %v", p, err)
+	}
+
+	before, changes := tries.Load(), 40
+	for i := range changes {
+		agenttest.Apply(t, b.Agent, agenttest.DataplaneText("default", "other", fmt.Sprintf("127.0.1.%d", i+1)))
+		agenttest.Await(t, "the change of another node comes", storeChanges(t, c), func() bool {
+			rec, ok := c.Store().Snapshot().Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "other"})
+			if !ok {
+				return false
+			}
+			dp, is := rec.Resource.Spec.(*resource.Dataplane)
+			return is && dp.Networking.Address == fmt.Sprintf("127.0.1.%d", i+1)
+		})
+	}
+	if n := tries.Load() - before; n >= int64(changes)/2 {
+		t.Errorf("a dead node was tried %d times for %d changes that have nothing to do with it", n, changes)
 	}
 
 	agenttest.Do(t, workload.Close())

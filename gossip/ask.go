@@ -63,7 +63,7 @@ func (n *Node) Ask(ctx context.Context, id NodeID, question []byte) ([]byte, err
 	n.mu.Lock()
 	k := n.roster[id]
 	n.mu.Unlock()
-	if k.State != "alive" {
+	if k.State != StateAlive {
 		return nil, ErrNoMember
 	}
 	number, answer := rand.Uint64(), make(chan []byte, 1)

@@ -80,9 +80,9 @@ func (n *Node) away() (dead []string, alive int) {
 	defer n.mu.Unlock()
 	for _, k := range n.roster {
 		switch {
-		case k.State == "alive":
+		case k.State == StateAlive:
 			alive++
-		case k.State == "dead" && time.Since(k.Since) < rosterFor && k.Addr != n.addr && !n.left(k.Node):
+		case k.State == StateDead && time.Since(k.Since) < rosterFor && k.Addr != n.addr && !n.left(k.Node):
 			dead = append(dead, k.Addr.String())
 		}
 	}

@@ -11,6 +11,13 @@ import (
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
+// States of members.
+const (
+	StateAlive = "alive"
+	StateDead  = "dead" // it does not answer
+	StateLeft  = "left" // it has said that it goes for good
+)
+
 // Member is a node of the cluster as this node sees it.
 type Member struct {
 	Node    NodeID
@@ -19,7 +26,7 @@ type Member struct {
 	Zone    string
 	Addr    netip.AddrPort
 	Version string
-	State   string    // "alive", "dead" or "left"
+	State   string    // [StateAlive], [StateDead] or [StateLeft]
 	Since   time.Time // of the state, as far as it is known here
 	Self    bool
 
@@ -95,13 +102,13 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 		case ev.up && !seen && len(n.roster) >= maxRoster:
 			n.counters.rosterFull.Add(1)
 		case ev.up:
-			if seen && old.name != ev.name && old.State == "alive" {
+			if seen && old.name != ev.name && old.State == StateAlive {
 				out = append(out, engine.PeerUp{Member: ev.name, Node: id}, engine.PeerDown{Member: old.name})
 			} else {
 				out = append(out, engine.PeerUp{Member: ev.name, Node: id})
 			}
 			n.addrs[ev.name] = ev.addr.String()
-			n.roster[id] = known{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone, Version: ev.meta.version, Addr: ev.addr, State: "alive", Since: time.Now()}, ev.name}
+			n.roster[id] = known{Member{Node: id, Epoch: ev.meta.epoch, Name: ev.meta.name, Zone: ev.meta.zone, Version: ev.meta.version, Addr: ev.addr, State: StateAlive, Since: time.Now()}, ev.name}
 			if old.Addr != ev.addr {
 				ops = append(ops, Op{Bucket: bucketRoster, Key: string(id[:]), Value: []byte(ev.addr.String())})
 			}
@@ -111,7 +118,7 @@ func (n *Node) takeMembers() (out []engine.Event, ops []Op) {
 				continue
 			}
 			out = append(out, engine.PeerDown{Member: ev.name})
-			old.State, old.Since = "dead", time.Now()
+			old.State, old.Since = StateDead, time.Now()
 			n.roster[id] = old
 		}
 	}
@@ -126,7 +133,7 @@ func (n *Node) loadRoster(saved []Op) {
 			continue
 		}
 		id := NodeID([]byte(op.Key))
-		n.roster[id] = known{Member: Member{Node: id, Addr: addr, State: "dead", Since: time.Now()}}
+		n.roster[id] = known{Member: Member{Node: id, Addr: addr, State: StateDead, Since: time.Now()}}
 	}
 }
 
@@ -135,10 +142,10 @@ func (n *Node) loadRoster(saved []Op) {
 func (n *Node) Members() []Member {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	out := []Member{{Node: n.opt.Self, Epoch: n.meta.epoch, Name: n.opt.Name, Zone: n.opt.Zone, Version: n.opt.Version, Addr: n.addr, State: "alive", Since: n.started, Self: true}}
+	out := []Member{{Node: n.opt.Self, Epoch: n.meta.epoch, Name: n.opt.Name, Zone: n.opt.Zone, Version: n.opt.Version, Addr: n.addr, State: StateAlive, Since: n.started, Self: true}}
 	for _, k := range n.roster {
-		if k.State == "dead" && n.left(k.Node) {
-			k.State = "left"
+		if k.State == StateDead && n.left(k.Node) {
+			k.State = StateLeft
 		}
 		k.PeerState = n.engine.Peer(k.name)
 		out = append(out, k.Member)

@@ -287,7 +287,7 @@ func (c *Config) checkGossip(fault faultFunc) {
 		fault("gossip.join", "names members, and gossip.bind is empty; give it an address, such as :7946")
 	case g.Bind == "":
 	case g.KeyringFile == "" && !g.Insecure:
-		fault("gossip.keyringFile", "is empty: whoever reaches gossip.bind would be a member; give a file with a key (head -c 32 /dev/urandom | base64), the same on all nodes")
+		fault("gossip.keyringFile", "is empty: whoever reaches gossip.bind would be a member; give a file with a key (nearside keyring generate makes one), the same on all nodes")
 	case g.KeyringFile != "" && g.Insecure:
 		fault("gossip.insecure", "contradicts gossip.keyringFile; remove one of them")
 	}

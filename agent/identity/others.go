@@ -168,6 +168,9 @@ func NewOthers(list []*Authorities) *Others {
 	return o
 }
 
+// noOthers are those of an agent without a pool.
+var noOthers = NewOthers(nil)
+
 // Equal reports whether two say the same.
 func (o *Others) Equal(x *Others) bool {
 	return maps.Equal(o.over, x.over) && maps.EqualFunc(o.backends, x.backends, func(a, b []other) bool {
@@ -183,14 +186,10 @@ func compareCerts(a, b *x509.Certificate) int {
 // refreshTrust makes what the mesh trusts anew where something of it has changed: its own authorities, and in builtin backends those
 // of other nodes.
 func (st *meshState) refreshTrust(k *Keeper) (warnings []string) {
-	own := st.bundle(st.spec)
-	if k.o.Pool == nil {
-		if !bytes.Equal(own, st.trust) {
-			st.trust = own
-		}
-		return nil
+	own, others := st.bundle(st.spec), noOthers
+	if k.o.Pool != nil {
+		others = k.o.Pool.Others()
 	}
-	others := k.o.Pool.Others()
 	for i := range st.spec.Backends {
 		b := &st.spec.Backends[i]
 		if n := others.over[[2]string{st.name, b.Name}]; n > 0 && b.Type == resource.BackendBuiltin {

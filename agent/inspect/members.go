@@ -26,6 +26,13 @@ type Pool interface {
 	Ask(ctx context.Context, id string, question []byte) ([]byte, error)
 }
 
+// States of members.
+const (
+	MemberAlive = "alive"
+	MemberDead  = "dead"
+	MemberLeft  = "left"
+)
+
 // Member is a node of the pool.
 type Member struct {
 	Name    string    `json:"name"`
@@ -33,7 +40,7 @@ type Member struct {
 	Zone    string    `json:"zone"`
 	Version string    `json:"version"` // of its agent
 	Address string    `json:"address"`
-	State   string    `json:"state"` // alive, dead or left
+	State   string    `json:"state"` // [MemberAlive], [MemberDead] or [MemberLeft]
 	Since   time.Time `json:"since"`
 	Self    bool      `json:"self"`
 	InSync  bool      `json:"inSync"` // when it was asked last, it had what this node has

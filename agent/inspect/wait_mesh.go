@@ -17,6 +17,8 @@ const (
 	askTime  = 2 * time.Second
 	// asksAtOnce bounds the nodes that are asked at a time.
 	asksAtOnce = 32
+	// maxAnswered bounds the proxies of one node in its answer.
+	maxAnswered = 1 << 20
 )
 
 // nodeQuestion is what agents of a pool ask each other: how it stands with a version of a resource on the proxies of the other one.
@@ -66,7 +68,7 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out 
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, asksAtOnce)
 	for i, m := range members {
-		if m.Self || m.State != "alive" {
+		if m.Self || m.State != MemberAlive {
 			continue
 		}
 		if answers[i].got = known.done[m.ID]; answers[i].got != nil {
@@ -82,13 +84,13 @@ func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out 
 	for i, m := range members {
 		switch x := answers[i]; {
 		case m.Self:
-		case m.State == "alive":
+		case m.State == MemberAlive:
 			out.Nodes++
 			out.add(m.Name, x.got, x.err)
 			if x.err == nil && x.got.State != StatePending {
 				known.done[m.ID] = x.got
 			}
-		case m.State == "dead":
+		case m.State == MemberDead:
 			out.Unasked = append(out.Unasked, m.Name)
 		}
 	}
@@ -103,7 +105,15 @@ func (s *Server) askNode(ctx context.Context, id string, text []byte) (*Applied,
 		return nil, err
 	}
 	var out Applied
-	return &out, json.Unmarshal(b, &out)
+	if err := json.Unmarshal(b, &out); err != nil {
+		return nil, fmt.Errorf("its answer is not understood: %w", err)
+	}
+	for _, n := range []int{out.Proxies, out.Acknowledged, out.LateTotal, out.RejectedTotal} {
+		if n < 0 || n > maxAnswered {
+			return nil, fmt.Errorf("its answer is not understood: %d proxies; 0 to %d are allowed", n, maxAnswered)
+		}
+	}
+	return &out, nil
 }
 
 // add takes over how it stands on another node.

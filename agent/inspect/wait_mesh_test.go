@@ -36,6 +36,34 @@ func (c *crowd) Ask(_ context.Context, id string, _ []byte) ([]byte, error) {
 	return json.Marshal(inspect.Applied{State: c.state, Proxies: 1, Acknowledged: 1, Late: []inspect.LateProxy{{Name: id}}, LateTotal: 1})
 }
 
+// TestAnswerOfANode: a count that cannot be is not added, and its node is waited for.
+func TestAnswerOfANode(t *testing.T) {
+	for _, answer := range []string{`{"state": "applied", "proxies": -5}`, `{"state": "applied", "lateTotal": 9000000000}`, `{"state": 5}`, `nothing`} {
+		t.Run(answer, func(t *testing.T) {
+			set := &proxySet{changed: make(chan struct{}, 1)}
+			pool := &liar{crowd{size: 1}, answer}
+			a := start(t, func(o *inspect.Options) { o.Progress, o.Watch, o.Pool = set.progress, set.watch, pool })
+			a.put(store.Source{Kind: store.SourceAPI}, appliedMesh)
+			a.reconcile()
+			set.set(proxy("web", 10))
+			got := a.do("POST", "/v1/wait", `{"type": "mt", "mesh": "default", "name": "all", "timeout": "0s", "scope": "mesh"}`)
+			var x inspect.Applied
+			if err := json.Unmarshal([]byte(got.body), &x); err != nil || x.State != inspect.StatePending || x.Proxies != 1 || len(x.LateNodes) != 1 ||
+				!strings.Contains(x.LateNodes[0].Reason, "is not understood") {
+				t.Errorf("%v %s", err, got.body)
+			}
+		})
+	}
+}
+
+// liar is a pool whose nodes give a fixed answer.
+type liar struct {
+	crowd
+	answer string
+}
+
+func (l *liar) Ask(context.Context, string, []byte) ([]byte, error) { return []byte(l.answer), nil }
+
 // TestManyNodesAreAsked: what many nodes answer at the same time is in the order of the nodes, and all of it counts.
 func TestManyNodesAreAsked(t *testing.T) {
 	for _, state := range []string{inspect.StateApplied, inspect.StatePending} {

@@ -28,12 +28,15 @@ import (
 // maxKeys bounds the keys of a keyring.
 const maxKeys = 16
 
+// makeKey tells how to come to a key.
+const makeKey = "make one with: nearside keyring generate"
+
 // Read reads a keyring: base64 keys of 16, 24 or 32 bytes, one a line. The first one encrypts, all decrypt. Empty lines, and lines that
 // begin with #, do not count. A file that others than its owner may open is refused: they may have the keys.
 func Read(path string) ([][]byte, error) {
 	f, err := files.OpenRegular(path)
 	if err != nil {
-		return nil, fmt.Errorf("gossip.keyringFile: %w; make one with: head -c 32 /dev/urandom | base64", err)
+		return nil, fmt.Errorf("gossip.keyringFile: %w; %s", err, makeKey)
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err != nil {
@@ -52,21 +55,31 @@ func Read(path string) ([][]byte, error) {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		key, err := base64.StdEncoding.DecodeString(line)
+		key, err := parseKey(line)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("gossip.keyringFile: %s: line %d is not base64", path, n)
-		case len(key) != 16 && len(key) != 24 && len(key) != 32:
-			return nil, fmt.Errorf("gossip.keyringFile: %s: line %d has a key of %d bytes; 16, 24 or 32 are allowed", path, n, len(key))
+			return nil, fmt.Errorf("gossip.keyringFile: %s: line %d: %w", path, n, err)
 		case len(out) == maxKeys:
 			return nil, fmt.Errorf("gossip.keyringFile: %s has more than %d keys; remove those that nobody uses any more", path, maxKeys)
 		}
 		out = append(out, key)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("gossip.keyringFile: %s has no key; make one with: head -c 32 /dev/urandom | base64", path)
+		return nil, fmt.Errorf("gossip.keyringFile: %s has no key; %s", path, makeKey)
 	}
 	return out, nil
+}
+
+// parseKey reads one key. What it returns as an error does not hold the text.
+func parseKey(text string) ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(text)
+	switch n := len(key); {
+	case err != nil:
+		return nil, errors.New("it is not base64; " + makeKey)
+	case n != 16 && n != 24 && n != 32:
+		return nil, fmt.Errorf("it is a key of %d bytes; 16, 24 or 32 are allowed; %s", n, makeKey)
+	}
+	return key, nil
 }
 
 // Fingerprint names a key without telling it.
@@ -104,9 +117,9 @@ func (k File) List() ([]string, error) {
 // Add adds a key (base64) behind the others, so that it is known before it is used, and returns its fingerprint.
 func (k File) Add(text string) (string, error) {
 	text = strings.TrimSpace(text)
-	key, err := base64.StdEncoding.DecodeString(text)
-	if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
-		return "", errors.New("it is no base64 of 16, 24 or 32 bytes; make a key with: nearside keyring generate")
+	key, err := parseKey(text)
+	if err != nil {
+		return "", err
 	}
 	id := Fingerprint(key)
 	return id, k.edit(true, func(lines []string) ([]string, error) {

@@ -78,7 +78,7 @@ func TestRead(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                  "has no key",
 		"# nothing\n":                       "has no key",
-		secret + "\n" + secret[:10] + "x\n": "line 2 is not base64",
+		secret + "\n" + secret[:10] + "x\n": "line 2: it is not base64",
 		"c2hvcnQ=\n":                        "5 bytes",
 		strings.Repeat(secret+"\n", 17):     "more than 16 keys",
 	} {

@@ -83,15 +83,15 @@ func (s *Source) Leave(ctx context.Context) error {
 	s.mu.Lock()
 	s.left = true
 	now := s.o.Now()
-	for _, a := range s.trust.own {
-		if a.Until.IsZero() {
-			a.Until = now.Add(a.Life)
-		}
+	for key, a := range s.trust.own {
+		s.trust.own[key] = givenUp(a, now)
 	}
 	keep := s.trustItems()
 	s.mu.Unlock()
 	err := s.node.Leave(ctx, keep)
-	s.end()
+	if s.end != nil {
+		s.end()
+	}
 	return err
 }
 
@@ -108,7 +108,7 @@ func (s *Source) Forget(name string) error {
 		if m.Name != name && m.Node.String() != name {
 			continue
 		}
-		if m.Self || m.State == "alive" {
+		if m.Self || m.State == gossip.StateAlive {
 			return errAlive
 		}
 		found = append(found, m.Node)
@@ -139,7 +139,7 @@ func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, e
 
 // Conflicts are versions of resources that are not in force, though nobody who knew them has replaced them.
 func (s *Source) Conflicts() []inspect.Conflict {
-	names := s.names()
+	names := s.names(s.node.Owned())
 	of := func(r *gossip.Record, state string) inspect.Conflict {
 		writer := [8]byte(r.Writer)
 		c := inspect.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted, Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer))}
@@ -175,7 +175,7 @@ func (s *Source) reloadKeys() {
 		return
 	}
 	st, err := os.Stat(s.o.KeyringFile)
-	stamp := ""
+	stamp := fmt.Sprint(err)
 	if err == nil {
 		stamp = fmt.Sprint(st.Size(), st.ModTime().UnixNano(), st.Mode())
 	}

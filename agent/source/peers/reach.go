@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,7 +43,8 @@ type reach struct {
 	found map[gossip.NodeID]reachBody                             // by this node
 	said  map[gossip.NodeID]map[gossip.NodeID]reachBody           // by others: who, of whom
 	now   map[gossip.NodeID]map[resource.Key]bool                 // together, of nodes that are dead
-	bell  chan struct{}                                           // one slot: a node may have died
+	dead  map[gossip.NodeID]uint64                                // epochs of the nodes that were dead at the last look
+	bell  chan struct{}                                           // one slot: a node has died
 	dial  func(context.Context, string, string) (net.Conn, error) // net.Dialer's
 }
 
@@ -99,10 +101,17 @@ func (s *Source) takeReach(all []gossip.Owned, changed map[gossip.NodeID]bool) m
 			out[id] = true
 		}
 	}
-	r.now = now
-	select {
-	case r.bell <- struct{}{}:
-	default:
+	died := false
+	for id, epoch := range dead {
+		before, was := r.dead[id]
+		died = died || !was || before != epoch
+	}
+	r.now, r.dead = now, dead
+	if died {
+		select {
+		case r.bell <- struct{}{}:
+		default:
+		}
 	}
 	return out
 }
@@ -138,12 +147,8 @@ func compareNodes(a, b gossip.NodeID) int { return slices.Compare(a[:], b[:]) }
 func dataplaneName(k resource.Key) string { return k.Mesh + "/" + k.Name }
 
 func dataplaneKey(name string) (resource.Key, bool) {
-	for i := range name {
-		if name[i] == '/' {
-			return resource.Key{Kind: "Dataplane", Mesh: name[:i], Name: name[i+1:]}, true
-		}
-	}
-	return resource.Key{}, false
+	mesh, name, ok := strings.Cut(name, "/")
+	return resource.Key{Kind: "Dataplane", Mesh: mesh, Name: name}, ok
 }
 
 // serving returns what is left of the resources of a node, and marks its dataplanes.
@@ -241,7 +246,7 @@ func (s *Source) reachLoop(ctx context.Context) {
 func (s *Source) duties() (out []gossip.Owned) {
 	var living []gossip.NodeID
 	for _, m := range s.node.Members() {
-		if m.Self || m.State == "alive" {
+		if m.Self || m.State == gossip.StateAlive {
 			living = append(living, m.Node)
 		}
 	}

@@ -76,9 +76,9 @@ func (s *Source) Check() inspect.Check {
 	for _, m := range s.node.Members() {
 		switch {
 		case m.Self:
-		case m.State == "alive":
+		case m.State == gossip.StateAlive:
 			alive++
-		case m.State != "left":
+		case m.State != gossip.StateLeft:
 			others++
 		}
 	}
@@ -105,7 +105,7 @@ func (s *Source) Check() inspect.Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lost := s.agentLost(); len(lost) > 0 {
-		names := s.names()
+		names := s.names(s.node.Owned())
 		for _, id := range slices.SortedFunc(maps.Keys(lost), compareNodes) {
 			say(true, "%s", lostText(cmp.Or(names[[8]byte(id[:8])], id.String()), lost[id]))
 		}

@@ -15,12 +15,13 @@ import (
 )
 
 // take brings what has changed in the pool into the store. What this node writes itself is left to the write, which puts it there once it is in the
-// pool; with all it is not, as at the start.
-func (s *Source) take(changes []gossip.Change, all bool) {
+// pool; at first it is not.
+func (s *Source) take(changes []gossip.Change, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snap := s.o.Store.Snapshot()
-	names := s.names()
+	all := s.node.Owned()
+	names := s.names(all)
 	var records []store.Op
 	var came []time.Time
 	nodes := map[gossip.NodeID]bool{}
@@ -30,12 +31,12 @@ func (s *Source) take(changes []gossip.Change, all bool) {
 			continue
 		}
 		r := s.node.Record(c.Key)
-		if !all && r != nil && s.wrote(r) {
+		if !first && r != nil && s.wrote(r) {
 			continue
 		}
 		if op, ok := s.record(snap, c.Key, names); ok {
 			records = append(records, op)
-			if !all && r != nil {
+			if !first && r != nil {
 				came = append(came, r.HLC.Time())
 			}
 		}
@@ -48,9 +49,9 @@ func (s *Source) take(changes []gossip.Change, all bool) {
 	}
 	if len(nodes) > 0 {
 		s.apply(store.SourceGossip, named(s.o.Store.Snapshot(), names))
-		s.takeOwned(nodes)
-		s.apply(store.SourcePeer, s.owned(snap))
-		s.takeTrust(nodes)
+		s.takeOwned(all, nodes)
+		s.apply(store.SourcePeer, s.owned(snap, all))
+		s.takeTrust(all, nodes)
 	}
 }
 
@@ -64,7 +65,7 @@ func (s *Source) settle() {
 	if len(s.shared) == 0 {
 		return
 	}
-	snap, names := s.o.Store.Snapshot(), s.names()
+	snap, names := s.o.Store.Snapshot(), s.names(s.node.Owned())
 	var records []store.Op
 	for key := range maps.Clone(s.shared) {
 		r := s.node.Record(gossip.Key(key))
@@ -80,10 +81,10 @@ func (s *Source) settle() {
 }
 
 // names are those of nodes, by what records name their writers by.
-func (s *Source) names() map[[8]byte]string {
+func (s *Source) names(all []gossip.Owned) map[[8]byte]string {
 	out := map[[8]byte]string{}
-	for _, o := range s.node.Owned() {
-		out[[8]byte(o.Node[:8])] = o.Name
+	for i := range all {
+		out[[8]byte(all[i].Node[:8])] = all[i].Name
 	}
 	for _, m := range s.node.Members() {
 		out[[8]byte(m.Node[:8])] = m.Name
@@ -143,9 +144,8 @@ func named(snap *store.Snapshot, names map[[8]byte]string) (out []store.Op) {
 }
 
 // takeOwned reads what nodes say they own.
-func (s *Source) takeOwned(nodes map[gossip.NodeID]bool) {
+func (s *Source) takeOwned(all []gossip.Owned, nodes map[gossip.NodeID]bool) {
 	seen := map[gossip.NodeID]bool{}
-	all := s.node.Owned()
 	reached := s.takeReach(all, nodes)
 	for i := range all {
 		o := &all[i]
@@ -181,18 +181,18 @@ func (s *Source) usable(o *gossip.Owned) map[resource.Key]*resource.Resource {
 
 // owned returns what what others own does to the store. Of several nodes that claim one name the first by its id has it, and what this node
 // has itself stays.
-func (s *Source) owned(snap *store.Snapshot) (out []store.Op) {
+func (s *Source) owned(snap *store.Snapshot, all []gossip.Owned) (out []store.Op) {
 	clear(s.clashes)
 	names := map[gossip.NodeID]string{}
-	for _, o := range s.node.Owned() {
-		names[o.Node] = o.Name
+	for i := range all {
+		names[all[i].Node] = all[i].Name
 	}
 	type claim struct {
 		res  *resource.Resource
 		node string
 	}
 	wanted := map[resource.Key]claim{}
-	ids := slices.SortedFunc(maps.Keys(s.peers), func(a, b gossip.NodeID) int { return slices.Compare(a[:], b[:]) })
+	ids := slices.SortedFunc(maps.Keys(s.peers), compareNodes)
 	for _, id := range ids {
 		for key, r := range s.peers[id] {
 			name := cmp.Or(names[id], id.String())
@@ -259,7 +259,7 @@ func (s *Source) retry() {
 	if len(s.waiting)+len(s.clashes) == 0 {
 		return
 	}
-	snap, names := s.o.Store.Snapshot(), s.names()
+	snap, names := s.o.Store.Snapshot(), s.names(s.node.Owned())
 	var records []store.Op
 	for key := range maps.Clone(s.waiting) {
 		if op, ok := s.record(snap, gossip.Key(key), names); ok {
@@ -268,7 +268,7 @@ func (s *Source) retry() {
 	}
 	s.apply(store.SourceGossip, records)
 	if len(s.clashes) > 0 {
-		s.apply(store.SourcePeer, s.owned(snap))
+		s.apply(store.SourcePeer, s.owned(snap, s.node.Owned()))
 	}
 }
 
@@ -305,13 +305,16 @@ func (s *Source) prune() {
 		}
 	}
 	s.apply(store.SourceGossip, gone)
-	s.apply(store.SourcePeer, s.owned(snap))
+	s.apply(store.SourcePeer, s.owned(snap, s.node.Owned()))
 }
 
 // tellOwn says what this node owns, where that has changed.
 func (s *Source) tellOwn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.left {
+		return
+	}
 	var items []gossip.Item
 	sum := sha256.New()
 	for _, rec := range s.o.Store.Snapshot().Records() {
@@ -330,9 +333,6 @@ func (s *Source) tellOwn() {
 		fmt.Fprintf(sum, "%q %x\n", i.Key, sha256.Sum256(i.Body))
 	}
 	now := [32]byte(sum.Sum(nil))
-	if s.left {
-		return
-	}
 	if s.told && now == s.own {
 		return
 	}

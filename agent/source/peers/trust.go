@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -56,15 +57,16 @@ func (s *Source) authorities(o *gossip.Owned) map[resource.Key]*identity.Authori
 }
 
 // takeTrust reads the authorities of nodes again. What a dead node has signed is still valid; that of one that was forgotten is not.
-func (s *Source) takeTrust(nodes map[gossip.NodeID]bool) {
+func (s *Source) takeTrust(all []gossip.Owned, nodes map[gossip.NodeID]bool) {
 	seen := map[gossip.NodeID]bool{}
-	for _, o := range s.node.Owned() {
+	for i := range all {
+		o := &all[i]
 		if o.Node == s.self {
 			continue
 		}
 		seen[o.Node] = true
 		if _, known := s.trust.of[o.Node]; nodes[o.Node] || !known {
-			s.trust.of[o.Node] = s.authorities(&o)
+			s.trust.of[o.Node] = s.authorities(o)
 		}
 	}
 	maps.DeleteFunc(s.trust.refused, func(id gossip.NodeID, _ string) bool { return !seen[id] })
@@ -94,12 +96,7 @@ func (s *Source) Tell(list []identity.Authorities) {
 	}
 	for key, a := range s.trust.own {
 		if next[key] == nil {
-			if a.Until.IsZero() {
-				gone := *a
-				gone.Until = now.Add(a.Life)
-				a = &gone
-			}
-			if now.Before(a.Until) {
+			if a = givenUp(a, now); now.Before(a.Until) {
 				next[key] = a
 			}
 		}
@@ -113,10 +110,20 @@ func (s *Source) Tell(list []identity.Authorities) {
 	}
 }
 
+// givenUp returns authorities that sign nothing any more.
+func givenUp(a *identity.Authorities, now time.Time) *identity.Authorities {
+	if !a.Until.IsZero() {
+		return a
+	}
+	out := *a
+	out.Until = now.Add(a.Life)
+	return &out
+}
+
 // Told implements [identity.Pool].
 func (s *Source) Told() (others, without int) {
 	for _, m := range s.node.Members() {
-		if m.Self || m.State != "alive" {
+		if m.Self || m.State != gossip.StateAlive {
 			continue
 		}
 		others++
