@@ -37,11 +37,16 @@ func (a *Agent) readiness() []inspect.Check {
 
 func (a *Agent) stateCheck() inspect.Check {
 	c := inspect.Check{Name: "state", OK: true, Degraded: true}
+	damaged := a.store.Snapshot().AllDamaged()
 	switch h := a.store.Health(); {
 	case h.Err != nil:
 		c.Reason = fmt.Sprintf("the state disk takes no writes and the agent goes on in memory (changes that a restart would lose: %d) and refuses writes over the API: %v; free space or make it writable", h.Pending, h.Err)
 	case !h.Persistent:
 		c.Reason = "the state is kept in memory and does not survive a restart"
+	case len(damaged) > 0:
+		first := damaged[0]
+		c.Reason = fmt.Sprintf("%s not in force, the first is %s: %s; apply it again, or see nearside history and roll it back, or delete it",
+			plural(len(damaged), "1 resource cannot be read from the state file and is", "%d resources cannot be read from the state file and are"), first.Key, first.Reason)
 	case len(h.Quarantined) > 0:
 		c.Reason = fmt.Sprintf("%s put aside, the first is %s: %s", plural(len(h.Quarantined), "1 stored value could not be loaded and is", "%d stored values could not be loaded and are"),
 			h.Quarantined[0].Key, h.Quarantined[0].Reason)

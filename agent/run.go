@@ -69,7 +69,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		}
 	}()
 	if h := a.store.Health(); h.SetAside != "" {
-		a.notes = append(a.notes, inspect.Check{Name: "state-file", OK: true, Degraded: true, Reason: "the state file was damaged and is set aside as " + h.SetAside})
+		what := "nothing of it could be read: apply again what was written over the API"
+		if h.Salvaged {
+			what = "what could be read of it is in use"
+		}
+		a.notes = append(a.notes, inspect.Check{Name: "state-file", OK: true, Degraded: true, Reason: "the state file was damaged and is set aside as " + h.SetAside + "; " + what})
 	}
 
 	if err := a.openAccess(cfg, gids); err != nil {

@@ -64,6 +64,7 @@ const (
 	ProblemExists     = "/problems/exists"
 	ProblemOwned      = "/problems/owned-elsewhere"
 	ProblemInUse      = "/problems/in-use"
+	ProblemDamaged    = "/problems/damaged"
 	ProblemTooLarge   = "/problems/too-large"
 	ProblemStorage    = "/problems/insufficient-storage"
 	ProblemNotReady   = "/problems/not-ready"

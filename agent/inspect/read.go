@@ -77,8 +77,14 @@ func (s *Server) missing(snap *store.Snapshot, k resource.Key) *Error {
 	if e := meshExists(snap, k.Mesh); e != nil {
 		return e
 	}
+	if d, ok := snap.Damaged(k); ok {
+		return problem(http.StatusConflict, ProblemDamaged, "Damaged", "%s cannot be read from the state file and is not in force: %s; %s", k, d.Reason, damagedRemedy)
+	}
 	return notFound("%s does not exist", k)
 }
+
+// damagedRemedy is what to do about a resource that cannot be read.
+const damagedRemedy = "apply it again, roll it back to a revision that nearside history shows, or delete it"
 
 func meshExists(snap *store.Snapshot, mesh string) *Error {
 	if mesh == "" {

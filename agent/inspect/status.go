@@ -109,6 +109,12 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 		}
 		out.Store.Quarantined = append(out.Store.Quarantined, Quarantined{Bucket: q.Bucket, Key: q.Key, Reason: q.Reason, Restored: q.Restored})
 	}
+	for _, d := range snap.AllDamaged() {
+		if !whole {
+			break
+		}
+		out.Store.Damaged = append(out.Store.Damaged, Damaged{Type: d.Key.Kind, Mesh: d.Key.Mesh, Name: d.Key.Name, Reason: d.Reason, Since: d.Since})
+	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }

@@ -147,6 +147,17 @@ type StoreStatus struct {
 	Pending     int           `json:"pending,omitempty"`  // resources that differ from what is on disk
 	SetAside    string        `json:"setAside,omitempty"` // new name of a damaged state file
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
+	// Damaged are resources that cannot be read and are not in force, until somebody writes or deletes them.
+	Damaged []Damaged `json:"damaged,omitempty"`
+}
+
+// Damaged is a resource that cannot be read from the state file.
+type Damaged struct {
+	Type   string    `json:"type"`
+	Mesh   string    `json:"mesh,omitempty"`
+	Name   string    `json:"name"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
 }
 
 // Quarantined is a value of the state file that could not be loaded.

@@ -115,15 +115,20 @@ func (s *Server) remove(r *http.Request, a address, dry bool) (Change, *Error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	snap := s.opts.Store.Snapshot()
+	op := store.Op{Delete: a.key}
 	rec, ok := snap.Get(a.key)
-	if !ok {
+	_, damaged := snap.Damaged(a.key)
+	if !ok && !damaged {
 		return out, s.missing(snap, a.key)
 	}
-	if e := preconditions(r, rec, true); e != nil {
+	if e := preconditions(r, rec, ok); e != nil {
 		return out, e
 	}
-	if e := ownedByAPI(rec); e != nil {
-		return out, e
+	if ok {
+		if e := ownedByAPI(rec); e != nil {
+			return out, e
+		}
+		op.IfRevision = &rec.Revision
 	}
 	if a.key.Kind == kindMesh {
 		if e := meshEmpty(snap, a.key.Name); e != nil {
@@ -136,7 +141,7 @@ func (s *Server) remove(r *http.Request, a address, dry bool) (Change, *Error) {
 		}
 		author := peerOf(r).Account()
 		recs, err := s.opts.Store.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: author,
-			Ops: []store.Op{{Delete: a.key, IfRevision: &rec.Revision}}})
+			Ops: []store.Op{op}})
 		if err != nil {
 			return out, s.storeError(err)
 		}

@@ -14,13 +14,14 @@ import (
 
 // Buckets: meta has the format and the mark; records the present resources by recordKey; history their revisions by
 // historyKey; vips who has which virtual address; quarantine the values that could not be loaded, by the name of their
-// bucket, NUL and their key.
+// bucket, NUL and their key; damaged, by recordKey, why a resource cannot be read.
 const (
 	bucketMeta       = "meta"
 	bucketRecords    = "records"
 	bucketHistory    = "history"
 	bucketAddresses  = "vips" // missing until there is one
 	bucketQuarantine = "quarantine"
+	bucketDamaged    = "damaged" // missing until there is one
 
 	metaFormat = "format"
 	metaMark   = "revision" // the highest revision that may have been handed out: 8 bytes, big endian
@@ -57,6 +58,7 @@ type writeSet struct {
 	mark      uint64
 	through   uint64 // all that is pending up to this revision is part of it
 	moves     []move
+	marks     []Damaged
 	forget    []resource.Key
 	edits     []edit
 	addresses map[string]string // by key; "": delete
@@ -93,9 +95,12 @@ func (d *disk) write(w writeSet) error {
 				}
 			}
 			for _, e := range w.edits {
-				if err := e.write(tx.Bucket([]byte(bucketRecords)), history); err != nil {
+				if err := errors.Join(e.write(tx.Bucket([]byte(bucketRecords)), history), unmark(tx, recordKey(e.key))); err != nil {
 					return fmt.Errorf("%s: %w", e.key, err)
 				}
+			}
+			if err := putDamaged(tx, w.marks); err != nil {
+				return err
 			}
 			if err := putAddresses(tx, w.addresses); err != nil {
 				return err

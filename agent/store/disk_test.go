@@ -148,10 +148,12 @@ func filled(t testing.TB, n int) string {
 }
 
 func TestDamagedFiles(t *testing.T) {
-	good, err := os.ReadFile(filled(t, 20))
+	source := filled(t, 20)
+	good, err := os.ReadFile(source)
 	if err != nil {
 		t.Fatal(err)
 	}
+	written := contents(open(t, source))
 	garbage := make([]byte, 100_000)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range garbage {
@@ -195,7 +197,17 @@ func TestDamagedFiles(t *testing.T) {
 			if err != nil || !bytes.Equal(kept, content) {
 				t.Fatal("the damaged file is not kept as it was: ", err)
 			}
-			want(t, "contents", contents(s), "")
+			if got := contents(s); name != "half of it" {
+				want(t, "contents", got, "")
+			} else if got == "" {
+				t.Fatal("nothing is salvaged")
+			} else {
+				for _, l := range strings.Split(got, "\n") {
+					if !strings.Contains(written+"\n", l+"\n") {
+						t.Fatalf("%q was never in force", l)
+					}
+				}
+			}
 			if r := mustPut(t, s, api, "a", "a").Revision; r <= 100 {
 				t.Fatalf("revision %d was in use before", r)
 			}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // lockWait is how long Open waits for another process to let go of the file, as on a quick restart.
@@ -58,11 +60,13 @@ type disk struct {
 
 // outcome is what opening a file came to beside the disk.
 type outcome struct {
-	fresh  bool    // the file is new: it has no content
-	empty  bool    // it was there, but had no bytes
-	aside  string  // new name of a damaged file
-	damage error   // what was wrong with it
-	loaded *loaded // the content
+	fresh  bool                    // the file is new: it has no content
+	empty  bool                    // it was there, but had no bytes
+	aside  string                  // new name of a damaged file
+	damage error                   // what was wrong with it
+	saved  *salvaged               // what of it is in the new one; nil: nothing
+	newer  map[resource.Key]uint64 // as of loaded
+	loaded *loaded                 // the content
 }
 
 // openDisk opens the file for writing, creates it when it is missing and puts a damaged one aside.
@@ -84,7 +88,7 @@ func openDisk(path string, now time.Time) (*disk, outcome, error) {
 			return nil, o, fmt.Errorf("a fresh file is damaged: %w", damage)
 		}
 		// The lock is let go of after the rename: nobody else can take the file for a good one.
-		o.aside, err = setAside(path, now)
+		o.aside, err = o.replace(f, path, now)
 		f.Close()
 		if err != nil {
 			return nil, o, fmt.Errorf("%s is damaged (%w) and cannot be renamed: %w", path, damage, err)
@@ -107,6 +111,9 @@ func (o *outcome) accept(f *os.File, path string, created bool) (d *disk, damage
 			return nil, err, nil
 		}
 	}
+	if o.newer == nil {
+		o.newer = lostChange(f, info.Size())
+	}
 	d, err = openBolt(f, path, false)
 	if err == nil && created {
 		err = syncDir(path)
@@ -119,6 +126,11 @@ func (o *outcome) accept(f *os.File, path string, created bool) (d *disk, damage
 		err = d.create()
 	}
 	if err == nil {
+		o.loaded.newer = o.newer
+		if o.saved != nil {
+			o.loaded.recordsLost = o.loaded.recordsLost || o.saved.recordsLost
+			o.loaded.historyLost = o.loaded.historyLost || o.saved.historyLost
+		}
 		return d, nil, nil
 	}
 	var broken *brokenError
@@ -153,8 +165,12 @@ func openReadOnly(path string) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
+	newer := lostChange(f, info.Size())
 	l, err := d.load()
 	if err == nil {
+		if l != nil {
+			l.newer = newer
+		}
 		err = d.close()
 	}
 	return l, err
@@ -255,8 +271,33 @@ func private(f *os.File) error {
 	return nil
 }
 
+// replace sets a damaged file aside, and puts a new one in its place in the same step where something of the old one can be read.
+func (o *outcome) replace(f *os.File, path string, now time.Time) (aside string, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	rename := os.Rename
+	if o.saved = salvage(f, info.Size()); o.saved != nil {
+		o.newer = lostChange(f, info.Size())
+		fresh, err := o.saved.store(path)
+		if err != nil {
+			return "", err
+		}
+		rename = func(from, to string) error {
+			if err := os.Link(from, to); err != nil { // the name has a file all the time
+				if err := os.Rename(from, to); err != nil {
+					return err
+				}
+			}
+			return os.Rename(fresh, from)
+		}
+	}
+	return setAside(path, now, rename)
+}
+
 // setAside renames a file to <path>.damaged-<UTC time> and makes the rename durable.
-func setAside(path string, now time.Time) (string, error) {
+func setAside(path string, now time.Time, rename func(from, to string) error) (string, error) {
 	base := path + ".damaged-" + now.UTC().Format("20060102T150405Z")
 	name := base
 	for i := 2; ; i++ {
@@ -267,7 +308,7 @@ func setAside(path string, now time.Time) (string, error) {
 		}
 		name = base + "-" + strconv.Itoa(i)
 	}
-	if err := os.Rename(path, name); err != nil {
+	if err := rename(path, name); err != nil {
 		return "", err
 	}
 	return name, syncDir(path)

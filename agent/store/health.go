@@ -17,6 +17,8 @@ type Health struct {
 	PendingSince time.Time
 	// SetAside is the new name of a damaged state file that this run found; "" when it found none.
 	SetAside string
+	// Salvaged is true when what could be read of that file is in the new one.
+	Salvaged bool
 	// Quarantined lists the values that this run could not load, at most quarantineLimit of them.
 	Quarantined []Quarantined
 	// LastPersist is the time of the last write to disk in this run, or of the load; zero when there was none.
@@ -50,7 +52,7 @@ func (s *Store) Flush() error {
 
 // report publishes the health. s.mu is held.
 func (s *Store) report() {
-	h := &Health{Err: s.state.err, SetAside: s.state.setAside, Quarantined: s.state.quarantined, LastPersist: s.state.lastPersist}
+	h := &Health{Err: s.state.err, SetAside: s.state.setAside, Salvaged: s.state.salvaged, Quarantined: s.state.quarantined, LastPersist: s.state.lastPersist}
 	if s.opt.Path != "" {
 		h.Persistent = s.disk != nil && s.state.err == nil
 		for _, p := range s.backlog {

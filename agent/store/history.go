@@ -67,13 +67,16 @@ func (s *Store) History(key resource.Key) []Revision {
 // appendHistory retains changes that are not on disk. s.mu is held.
 func (s *Store) appendHistory(changes []entry) {
 	for _, e := range changes {
-		p := s.pendingOf(e.key)
-		if len(p.entries) == HistoryLimit {
-			p.entries = slices.Delete(p.entries, 0, 1)
-		}
-		p.entries = append(p.entries, e)
-		p.newest = e.Revision.Revision
+		s.pendingOf(e.key).add(e)
 	}
+}
+
+func (p *pending) add(e entry) {
+	if len(p.entries) == HistoryLimit {
+		p.entries = slices.Delete(p.entries, 0, 1)
+	}
+	p.entries = append(p.entries, e)
+	p.newest = e.Revision.Revision
 }
 
 // burn remembers revisions of a failed commit. s.mu is held.

@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,9 +17,22 @@ type loaded struct {
 	mark      uint64
 	markKnown bool // false: the mark is damaged
 	records   []rawValue
-	last      []rawValue // the last revision of each resource, where it is not damaged
+	last      map[resource.Key]*lastRevision
 	damaged   []move
+	marked    map[resource.Key]Damaged
 	addresses map[string]string
+
+	// Something of the bucket is lost, so that a name may be missing in it.
+	recordsLost, historyLost bool
+	// newer are revisions of a change that the file has lost. Nil where there is no sign of one.
+	newer map[resource.Key]uint64
+}
+
+// lastRevision is the last revision of a resource.
+type lastRevision struct {
+	rawValue
+	damage error // why it cannot be read
+	count  int   // revisions of the resource
 }
 
 // load reads a file. It returns nil for one that has no buckets, as a crash right after its creation leaves it.
@@ -54,14 +66,20 @@ func load(tx *bolt.Tx, path string) (*loaded, error) {
 		l.mark, l.markKnown = binary.BigEndian.Uint64(m), true
 	}
 	err := tx.Bucket([]byte(bucketRecords)).ForEach(func(k, v []byte) error {
-		if _, err := parseRecordKey(k); err != nil {
+		_, err := parseRecordKey(k)
+		if err != nil {
 			l.damaged = append(l.damaged, move{bucketRecords, slices.Clone(k), err})
-			return nil
+		} else {
+			l.records = append(l.records, rawValue{slices.Clone(k), slices.Clone(v)})
+			_, err = verify(k, v)
 		}
-		l.records = append(l.records, rawValue{slices.Clone(k), slices.Clone(v)})
+		l.recordsLost = l.recordsLost || err != nil // the name may be damaged
 		return nil
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := l.loadDamaged(tx); err != nil {
 		return nil, err
 	}
 	if err := l.loadAddresses(tx); err != nil {
@@ -70,35 +88,35 @@ func load(tx *bolt.Tx, path string) (*loaded, error) {
 	return l, l.scanHistory(tx.Bucket([]byte(bucketHistory)))
 }
 
-// scanHistory finds damaged revisions and the last one of each resource. A resource whose last revision is damaged has
-// none: what came before it says nothing about the present.
+// scanHistory finds damaged revisions and the last one of each resource.
 func (l *loaded) scanHistory(b *bolt.Bucket) error {
-	var last rawValue
-	var prefix []byte
+	l.last = map[resource.Key]*lastRevision{}
+	var last lastRevision
 	closeChain := func() {
-		if last.value != nil {
-			l.last = append(l.last, rawValue{slices.Clone(last.key), slices.Clone(last.value)})
+		if k, _, err := parseHistoryKey(last.key); err == nil {
+			l.last[k] = &lastRevision{rawValue{slices.Clone(last.key), slices.Clone(last.value)}, last.damage, last.count}
 		}
-		last = rawValue{}
+		last = lastRevision{}
 	}
 	err := b.ForEach(func(k, v []byte) error {
 		_, revision, err := parseHistoryKey(k)
 		if err != nil {
 			l.damaged = append(l.damaged, move{bucketHistory, slices.Clone(k), err})
+			l.historyLost = true
 			return nil
 		}
-		if p := k[:len(k)-8]; !bytes.Equal(p, prefix) {
+		if last.key == nil || !bytes.Equal(k[:len(k)-8], last.key[:max(len(last.key)-8, 0)]) {
 			closeChain()
-			prefix = p
 		}
 		if !l.markKnown {
 			l.mark = max(l.mark, revision)
 		}
-		last = rawValue{k, v}
-		if _, err := verify(k, v); err != nil {
+		_, err = verify(k, v)
+		if err != nil {
 			l.damaged = append(l.damaged, move{bucketHistory, slices.Clone(k), err})
-			last = rawValue{}
+			l.historyLost = true // the name may be damaged
 		}
+		last = lastRevision{rawValue{k, v}, err, last.count + 1}
 		return nil
 	})
 	closeChain()
@@ -106,77 +124,52 @@ func (l *loaded) scanHistory(b *bolt.Bucket) error {
 }
 
 // adopt makes the content of a file that of the store. It is called once, while nobody else has the store.
+//
+// A resource is in force as its record says. Where that cannot be read, the last revision of its history stands in for it, provided that
+// the history is whole. All else is [Damaged]: of what was lost nobody knows whether it was a deletion.
 func (s *Store) adopt(l *loaded) {
-	records := &table{}
+	x := &loading{s: s, l: l, records: &table{}, history: map[resource.Key]rawValue{}, damaged: map[resource.Key]Damaged{}}
 	for _, m := range l.damaged {
 		s.quarantine(m, false)
 	}
 	maps.Copy(s.addresses, l.addresses)
-	history := make(map[resource.Key]rawValue, len(l.last))
-	for _, v := range l.last {
-		k, _, err := parseHistoryKey(v.key)
-		if err != nil {
-			continue // scanHistory leaves none of these
+	for k, v := range l.last {
+		if v.damage == nil {
+			x.history[k] = v.rawValue
 		}
-		history[k] = v
 	}
+	inRecords := map[resource.Key]bool{}
 	for _, v := range l.records {
 		k, err := parseRecordKey(v.key)
 		if err != nil {
 			continue // load leaves none of these
 		}
-		e, err := decodeEntry(s.opt.Decode, k, v.key, v.value)
-		if err == nil && e.Deleted {
-			err = errors.New("a record that says that it is deleted")
-		}
-		if err == nil {
-			records.put(k, e.record())
-			continue
-		}
-		m := move{bucketRecords, v.key, err}
-		restored, rerr := s.restore(k, history[k])
-		if rerr == nil && restored != nil {
-			records.put(k, restored)
-		}
-		delete(history, k)
-		s.quarantine(m, records.get(k) != nil)
+		inRecords[k] = true
+		x.record(k, v)
 	}
-	for k, v := range history {
-		if records.get(k) != nil {
+	for k, d := range l.marked {
+		if !inRecords[k] {
+			x.damaged[k] = d
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(l.last), resource.Key.Compare) {
+		if !inRecords[k] {
+			x.absent(k)
+		}
+	}
+	for k, revision := range l.newer {
+		r := x.records.get(k)
+		if known := l.last[k]; r != nil && r.Revision >= revision || r == nil && known != nil && bytes.Compare(known.key, historyKey(k, revision)) >= 0 {
 			continue
 		}
-		h, _, err := unwrap(v.key, v.value)
-		if err == nil && h.Deleted {
-			s.tombs[k] = tomb{revision: h.Revision, source: h.Source.Kind}
-			continue
-		}
-		// The record is lost or was put in quarantine by an earlier run; its last revision is still there.
-		r, err := s.restore(k, v)
-		if err == nil && r != nil {
-			records.put(k, r)
-			s.opt.Log.Warn("restored a resource from its history", "resource", k.String(), "revision", r.Revision)
-			continue
-		}
-		s.notice(Quarantined{Bucket: bucketHistory, Key: k.String(), Reason: fmt.Sprint(err)})
+		x.records.put(k, nil)
+		delete(s.tombs, k)
+		s.backlog[k] = &pending{} // the record on disk goes
+		x.mark(k, errNewerOnDisk, true)
 	}
 	s.revision = l.mark
 	s.evict()
-	s.snap.Store(newSnapshot(l.mark, records))
-}
-
-// restore makes a record from the last revision of a resource and has it written with the next commit.
-func (s *Store) restore(k resource.Key, v rawValue) (*Record, error) {
-	if v.value == nil {
-		return nil, errors.New("no history")
-	}
-	e, err := decodeEntry(s.opt.Decode, k, v.key, v.value)
-	if err != nil {
-		return nil, err
-	}
-	if !e.Deleted {
-		s.backlog[k] = &pending{}
-	}
-	return e.record(), nil
+	s.snap.Store(newSnapshot(l.mark, x.records, x.damaged))
 }
 
 // quarantine has a value moved with the next commit and tells about it.

@@ -21,6 +21,7 @@ const (
 	flagLeaf     = 0x02
 	flagMeta     = 0x04
 	flagFreelist = 0x10
+	flagBucket   = 0x01 // of an element
 	noFreelist   = ^uint64(0)
 	maxDepth     = 64
 )
@@ -31,7 +32,7 @@ var order = binary.NativeEndian
 // pages. bbolt itself trusts its file: on a damaged one it panics, reads beyond the mapping, or overwrites pages that
 // are in use. size is the length of the file in bytes.
 func checkPages(r io.ReaderAt, size int64) error {
-	m, err := newestMeta(r, size)
+	m, _, err := newestMeta(r, size)
 	if err != nil {
 		return err
 	}
@@ -50,17 +51,20 @@ type meta struct {
 	pageSize, root, freelist, pages, txid uint64
 }
 
-// newestMeta picks the meta page that bbolt will pick.
-func newestMeta(r io.ReaderAt, size int64) (*meta, error) {
-	var best *meta
+// newestMeta picks the meta page that bbolt will pick, and says whether the other one is there too: else it may have been a later one.
+func newestMeta(r io.ReaderAt, size int64) (best *meta, both bool, err error) {
 	var first error
+	valid := 0
 	consider := func(offset int64) {
 		m, err := readMeta(r, offset)
 		if err != nil {
 			if first == nil {
 				first = err
 			}
-		} else if best == nil || m.txid > best.txid {
+			return
+		}
+		valid++
+		if best == nil || m.txid > best.txid {
 			best = m
 		}
 	}
@@ -73,9 +77,9 @@ func newestMeta(r io.ReaderAt, size int64) (*meta, error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("no valid meta page: %w", first)
+		return nil, false, fmt.Errorf("no valid meta page: %w", first)
 	}
-	return best, nil
+	return best, valid == 2, nil
 }
 
 func readMeta(r io.ReaderAt, offset int64) (*meta, error) {
@@ -187,26 +191,19 @@ func (c *checker) branch(b []byte, count int, low, high []byte, depth int) error
 func (c *checker) leaf(b []byte, count int, low, high []byte, depth int) error {
 	keys := make([][]byte, count)
 	for i := range keys {
-		e, err := element(b, i, count)
+		key, value, flags, err := leafElement(b, i, count)
 		if err != nil {
 			return err
 		}
-		pos, ksize, vsize := uint64(order.Uint32(e[4:])), uint64(order.Uint32(e[8:])), uint64(order.Uint32(e[12:]))
-		if keys[i], err = slice(e, pos, ksize); err != nil {
-			return err
-		}
-		value, err := slice(e, pos+ksize, vsize)
-		if err != nil {
-			return err
-		}
-		switch elementFlags := order.Uint32(e); elementFlags {
+		keys[i] = key
+		switch flags {
 		case 0:
-		case 1:
+		case flagBucket:
 			if err := c.bucket(value, depth); err != nil {
 				return fmt.Errorf("bucket %q: %w", keys[i], err)
 			}
 		default:
-			return fmt.Errorf("element %d has flags %#x", i, elementFlags)
+			return fmt.Errorf("element %d has flags %#x", i, flags)
 		}
 	}
 	return sorted(keys, low, high)
@@ -260,6 +257,19 @@ func element(page []byte, i, count int) ([]byte, error) {
 		return nil, fmt.Errorf("%d elements in %d bytes", count, len(page))
 	}
 	return page[pageHeader+i*elementSize:], nil
+}
+
+// leafElement returns an element of a leaf page.
+func leafElement(page []byte, i, count int) (key, value []byte, flags uint32, err error) {
+	e, err := element(page, i, count)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	pos, ksize, vsize := uint64(order.Uint32(e[4:])), uint64(order.Uint32(e[8:])), uint64(order.Uint32(e[12:]))
+	if key, err = slice(e, pos, ksize); err == nil {
+		value, err = slice(e, pos+ksize, vsize)
+	}
+	return key, value, order.Uint32(e), err
 }
 
 func slice(b []byte, from, n uint64) ([]byte, error) {

@@ -19,13 +19,15 @@ const reserved = 100_000
 type diskState struct {
 	err         error // why writes do not reach the disk
 	setAside    string
+	salvaged    bool
 	quarantined []Quarantined
 	lastPersist time.Time
 
-	base      uint64 // the mark on disk, as it was loaded or written; changed with both locks held
-	attempted uint64 // the mark of the last commit, which may be on disk although it failed
-	full      bool   // the file lacks everything: it is new, while the store has content
-	moves     []move // to the quarantine, with the next commit
+	base      uint64    // the mark on disk, as it was loaded or written; changed with both locks held
+	attempted uint64    // the mark of the last commit, which may be on disk although it failed
+	full      bool      // the file lacks everything: it is new, while the store has content
+	moves     []move    // to the quarantine, with the next commit
+	marks     []Damaged // of resources that cannot be read, with the next commit
 
 	beforeWrite, afterWrite func() error // make a commit fail, in tests
 }
@@ -56,7 +58,7 @@ func (s *Store) load() error {
 	s.adopt(o.loaded)
 	s.state.base = o.loaded.mark
 	s.state.lastPersist = s.now()
-	if o.aside != "" || o.empty || !o.loaded.markKnown {
+	if o.aside != "" || o.empty || !o.loaded.markKnown || o.loaded.newer != nil {
 		s.skipRevisions()
 	}
 	_ = s.flush() // what it says is in Health
@@ -94,10 +96,14 @@ func (s *Store) noteOutcome(o outcome) {
 	switch {
 	case o.aside != "":
 		s.mu.Lock()
-		s.state.setAside = o.aside
+		s.state.setAside, s.state.salvaged = o.aside, o.saved != nil
 		s.mu.Unlock()
+		found := "nothing of it could be read"
+		if o.saved != nil {
+			found = fmt.Sprintf("all but %d pages of it are in the new one", o.saved.lost)
+		}
 		s.opt.Log.Error("the state file is damaged; it was renamed and a fresh one is used",
-			"path", s.opt.Path, "renamed", o.aside, "damage", o.damage)
+			"path", s.opt.Path, "renamed", o.aside, "damage", o.damage, "found", found)
 	case o.empty:
 		s.opt.Log.Warn("the state file has no content; it is used as a fresh one", "path", s.opt.Path)
 	}
@@ -165,7 +171,7 @@ func (s *Store) flush() error {
 		return nil
 	}
 	s.mu.Lock()
-	due := s.state.err != nil || s.disk == nil || len(s.backlog) > 0 || len(s.state.moves) > 0 || len(s.unwritten) > 0 || s.markOff()
+	due := s.state.err != nil || s.disk == nil || len(s.backlog) > 0 || len(s.state.moves)+len(s.state.marks) > 0 || len(s.unwritten) > 0 || s.markOff()
 	s.mu.Unlock()
 	if !due {
 		return nil
@@ -214,7 +220,7 @@ func (s *Store) commit(w writeSet) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state.err, s.state.base, s.state.full, s.state.moves = nil, w.mark, false, nil
+	s.state.err, s.state.base, s.state.full, s.state.moves, s.state.marks = nil, w.mark, false, nil, nil
 	s.state.lastPersist = s.now()
 	s.forget = slices.Clone(s.forget[len(w.forget):])
 	// What came while it was written stays.
@@ -244,7 +250,7 @@ func (s *Store) write(w writeSet) error {
 
 // writeSet gathers one transaction: what is pending, and the changes of p, which may be nil. Both locks are held.
 func (s *Store) writeSet(p *plan) (writeSet, error) {
-	w := writeSet{mark: s.mark(), through: s.revision, moves: s.state.moves, forget: s.forget, addresses: maps.Clone(s.unwritten)}
+	w := writeSet{mark: s.mark(), through: s.revision, moves: s.state.moves, marks: s.marks(p), forget: s.forget, addresses: maps.Clone(s.unwritten)}
 	next := s.Snapshot().records
 	entries := make(map[resource.Key][]entry, len(s.backlog))
 	for k, b := range s.backlog {

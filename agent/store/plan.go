@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,7 +104,7 @@ func (s *Store) plan(b Batch) (*plan, error) {
 			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
 			continue
 		}
-		if err := op.check(old); err != nil {
+		if err := op.check(old); err != nil && !(op.Put == nil && s.damagedUntil(p, key)) {
 			if first == nil {
 				first = err
 			}
@@ -130,7 +131,10 @@ func (s *Store) plan(b Batch) (*plan, error) {
 			p.records = append(p.records, *r)
 			continue
 		}
-		gone := *old
+		gone := Record{Resource: &resource.Resource{Key: key}, Source: src} // of a damaged one nothing else is known
+		if old != nil {
+			gone = *old
+		}
 		gone.Revision, gone.Modified, gone.Author = p.revision, now, author
 		p.records = append(p.records, gone)
 	}
@@ -141,6 +145,12 @@ func (s *Store) plan(b Batch) (*plan, error) {
 		return nil, first
 	}
 	return p, nil
+}
+
+// damagedUntil reports whether a resource cannot be read and no change of the plan is about it.
+func (s *Store) damagedUntil(p *plan, k resource.Key) bool {
+	_, damaged := s.Snapshot().damaged[k]
+	return damaged && !slices.ContainsFunc(p.changes, func(e entry) bool { return e.key == k })
 }
 
 // check compares an op with the record that it changes, nil when there is none.

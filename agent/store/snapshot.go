@@ -11,12 +11,13 @@ import (
 type Snapshot struct {
 	revision uint64
 	records  *table
+	damaged  map[resource.Key]Damaged
 	sorted   func() []Record
 	set      func() *resource.Set
 }
 
-func newSnapshot(revision uint64, records *table) *Snapshot {
-	s := &Snapshot{revision: revision, records: records}
+func newSnapshot(revision uint64, records *table, damaged map[resource.Key]Damaged) *Snapshot {
+	s := &Snapshot{revision: revision, records: records, damaged: damaged}
 	s.sorted = sync.OnceValue(s.sort)
 	s.set = sync.OnceValue(s.buildSet)
 	return s

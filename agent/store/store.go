@@ -14,8 +14,8 @@
 // move. The last HistoryLimit revisions of each resource are kept, deletions included; of deleted resources the
 // histories of the latest TombstoneLimit within each kind of source.
 //
-// Faults of the disk do not stop the agent. A damaged file is renamed and a fresh one started; a value that is damaged
-// or cannot be decoded is put aside and named; while the disk takes no writes, resources of files and Envoys go on in
+// Faults of the disk do not stop the agent. A damaged file is renamed, and what can be read of it is put into a fresh one; a value that
+// is damaged or cannot be decoded is put aside and named, and no earlier revision takes its place; while the disk takes no writes, resources of files and Envoys go on in
 // memory and are written when it takes them again, and only API writes are refused. Health tells about all of it.
 //
 // The package starts no goroutine. Where nobody runs Run, changes of files and Envoys are written with the next write over
@@ -200,7 +200,7 @@ func Open(opt Options) (*Store, error) {
 		addresses: map[string]string{},
 		unwritten: map[string]string{},
 	}
-	s.snap.Store(newSnapshot(0, &table{}))
+	s.snap.Store(newSnapshot(0, &table{}, nil))
 	s.health.Store(&Health{})
 	s.state.afterWrite = opt.Sync
 	if opt.Path != "" {
@@ -345,7 +345,7 @@ func (s *Store) swap(p *plan) {
 	}
 	s.revision = p.revision
 	s.bury(p.changes)
-	s.snap.Store(newSnapshot(p.revision, p.next))
+	s.snap.Store(newSnapshot(p.revision, p.next, healed(s.Snapshot().damaged, p.changes)))
 	if s.opt.Changed != nil {
 		s.opt.Changed(p.seen())
 	}

@@ -342,6 +342,58 @@ func TestDamagedStateFile(t *testing.T) {
 	}
 }
 
+// A deletion that is damaged on disk does not bring back what was deleted, however often the agent is started, and says what to do.
+func TestDamagedDeletion(t *testing.T) {
+	t.Parallel()
+	dir := quickTemp(t)
+	d := start(t, dir)
+	ok := func(stdin string, args ...string) string {
+		t.Helper()
+		code, out, errs := d.nearside(stdin, args...)
+		if code != exitOK {
+			t.Fatalf("%v: exit code %d: %s", args, code, errs)
+		}
+		return out
+	}
+	ok("type: Mesh\nname: default\n---\ntype: MeshTrafficPermission\nmesh: default\nname: guard\nspec:\n  from:\n  - targetRef: {kind: Mesh}\n    default: {action: Allow}\n", "apply", "-f", "-")
+	ok("", "delete", "meshtrafficpermission", "guard")
+	restart := func(change func([]byte) []byte) {
+		t.Helper()
+		if code := d.end(syscall.SIGTERM); code != exitOK {
+			t.Fatalf("exit code %d", code)
+		}
+		file := dir + "/state/nearside.db"
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, change(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d = start(t, dir)
+	}
+	restart(func(b []byte) []byte {
+		if !bytes.Contains(b, []byte(`"deleted":true`)) {
+			t.Fatal("the deletion is not to be found")
+		}
+		return bytes.ReplaceAll(b, []byte(`"deleted":true`), []byte(`"deleted":trve`))
+	})
+	for range 3 {
+		contains(t, ok("", "status"), "WARN state: 1 resource cannot be read", "MeshTrafficPermission/default/guard", "roll it back, or delete it", "FAIL damaged since ")
+		if code, out, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); code == exitOK || !strings.Contains(errs, "is not in force") {
+			t.Fatalf("get: exit code %d, %s%s", code, out, errs)
+		}
+		contains(t, ok("", "history", "meshtrafficpermission", "guard"), "created")
+		restart(func(b []byte) []byte { return b })
+	}
+	ok("", "delete", "meshtrafficpermission", "guard")
+	restart(func(b []byte) []byte { return b })
+	contains(t, ok("", "status"), "ok   state: every change is on disk")
+	if _, _, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); !strings.Contains(errs, "does not exist") {
+		t.Errorf("after the deletion: %s", errs)
+	}
+}
+
 // What lies in the place of the pid file is no reason not to start, unless it cannot be locked.
 func TestPIDFile(t *testing.T) {
 	t.Parallel()

@@ -60,6 +60,9 @@ func (a *app) printStatus(s *client.Status) error {
 	if s.Store.SetAside != "" {
 		printf(w, "  a damaged state file was set aside as %s\n", s.Store.SetAside)
 	}
+	for _, d := range s.Store.Damaged {
+		printf(w, "  FAIL damaged since %s and not in force: %s: %s\n", d.Since.Format(time.RFC3339), strings.Join(slices.DeleteFunc([]string{d.Type, d.Mesh, d.Name}, func(s string) bool { return s == "" }), "/"), d.Reason)
+	}
 	if r := s.Reconcile; r != nil {
 		printf(w, "configs    made %s ago from revision %d in %.1f ms\n", age(r.At), r.Revision, r.Seconds*1000)
 	} else {

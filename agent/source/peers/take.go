@@ -103,7 +103,8 @@ func (s *Source) record(snap *store.Snapshot, k gossip.Key, names map[[8]byte]st
 	case r == nil:
 		return op, false
 	case r.Deleted:
-		return store.Op{Delete: key}, known && (of == store.SourceGossip || of == store.SourceAPI)
+		_, damaged := snap.Damaged(key) // the pool knows what the disk does not
+		return store.Op{Delete: key}, damaged || known && (of == store.SourceGossip || of == store.SourceAPI)
 	case ofNode(key.Kind):
 		s.waiting[key] = "resources of this kind belong to nodes"
 		return op, false
