@@ -118,12 +118,13 @@ type Agent struct {
 
 // Addrs is where an agent listens; a TCP address is nil where none is configured, and DNS is empty without a resolver.
 type Addrs struct {
-	DNS    []string
-	Gossip netip.AddrPort // zero without a pool
-	API    string         // path of the socket
-	XDS    string         // path of the socket
-	APITCP net.Addr
-	XDSTCP net.Addr
+	DNS     []string
+	Gossip  netip.AddrPort // zero without a pool
+	API     string         // path of the socket
+	XDS     string         // path of the socket
+	APITCP  net.Addr
+	XDSTCP  net.Addr
+	Metrics net.Addr
 }
 
 // CheckConfig reports what is wrong with a config as a whole, with the kinds of resources that it names.
@@ -248,31 +249,31 @@ func (a *Agent) measure() error {
 	return nil
 }
 
-// minToken is the least length of the token for writes over TCP, in bytes.
+// minToken is the least length of a token in a file, in bytes.
 const minToken = 16
 
-// readToken reads the token file. One that others than its owner may open is refused: they may have the token.
-func readToken(path string) (string, error) {
+// readToken reads the token file that a key of the config names, if any. One that others than its owner may open is refused: they may have the token.
+func readToken(key, path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
 	f, err := files.OpenRegular(path)
 	if err != nil {
-		return "", fmt.Errorf("api.tokenFile: %w; create it, or unset api.tokenFile for a read-only API over TCP", err)
+		return "", fmt.Errorf("%s: %w; create it, or unset %s", key, err, key)
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err != nil {
-		return "", fmt.Errorf("api.tokenFile: %w", err)
+		return "", fmt.Errorf("%s: %w", key, err)
 	} else if mode := st.Mode().Perm(); mode&0o077 != 0 {
-		return "", fmt.Errorf("api.tokenFile: %s has the mode %#o, so that others than the agent's user may use the token; make a new token, and run chmod 0600 %s", path, mode, path)
+		return "", fmt.Errorf("%s: %s has the mode %#o, so that others than the agent's user may use the token; make a new token, and run chmod 0600 %s", key, path, mode, path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err != nil {
-		return "", fmt.Errorf("api.tokenFile: %w", err)
+		return "", fmt.Errorf("%s: %w", key, err)
 	}
 	token := strings.TrimSpace(string(b))
 	if len(token) < minToken {
-		return "", fmt.Errorf("api.tokenFile: the token in %s has %d bytes; give it at least %d", path, len(token), minToken)
+		return "", fmt.Errorf("%s: the token in %s has %d bytes; give it at least %d", key, path, len(token), minToken)
 	}
 	return token, nil
 }

@@ -144,3 +144,32 @@ func TestWritesOverTCP(t *testing.T) {
 		t.Error("an API without a token was written to")
 	}
 }
+
+// TestMetricsOverTCP: metrics.listen serves the metrics to who has the token, and nothing else to anybody.
+func TestMetricsOverTCP(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	const token = "0123456789abcdef"
+	agenttest.WriteSecret(t, filepath.Join(dir, "token"), token+"\n")
+	set := []string{"metrics.listen=127.0.0.1:0", "metrics.tokenFile=" + filepath.Join(dir, "token")}
+	r := agenttest.Up(t, dir, agent.Deps{}, set...)
+	for _, c := range []struct {
+		method, path, token string
+		want                int
+		says                string
+	}{
+		{"GET", "/metrics", token, 200, "nearside_"},
+		{"HEAD", "/metrics", token, 200, ""},
+		{"GET", "/metrics", "", 401, "metrics.tokenFile"},
+		{"GET", "/metrics", token[1:], 401, "metrics.tokenFile"},
+		{"GET", "/metrics", token + "0", 401, "metrics.tokenFile"},
+		{"POST", "/metrics", token, 405, "GET"},
+		{"GET", "/meshes", token, 404, "nothing but /metrics"},
+		{"GET", "/v1/status", token, 404, "nothing but /metrics"},
+		{"GET", "/v1/status", "", 401, "metrics.tokenFile"},
+	} {
+		status, body := r.Request(c.method, fmt.Sprintf("http://%s%s", r.Addrs().Metrics, c.path), "", "Authorization: Bearer "+c.token)
+		if status != c.want || !strings.Contains(body, c.says) {
+			t.Errorf("%s %s with the token %q: status %d, want %d: %.200s", c.method, c.path, c.token, status, c.want, body)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -45,7 +46,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	secret, err := readToken(cfg.API.TokenFile)
+	secret, err := readToken("api.tokenFile", cfg.API.TokenFile)
+	if err != nil {
+		return err
+	}
+	metricsToken, err := readToken("metrics.tokenFile", cfg.Metrics.TokenFile)
 	if err != nil {
 		return err
 	}
@@ -139,6 +144,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return api.Serve(ctx, ls.api...) })
+	if len(ls.metrics) > 0 {
+		g.Go(func() error { return api.ServeMetrics(ctx, metricsToken, ls.metrics...) })
+	}
 	g.Go(func() error { return a.xds.Serve(ctx, ls.xds...) })
 	g.Go(func() error { a.dir.Run(ctx); return nil })
 	g.Go(func() error { a.envoys.Run(ctx); return nil })
@@ -283,10 +291,10 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	return nil
 }
 
-type listeners struct{ api, xds []net.Listener }
+type listeners struct{ api, xds, metrics []net.Listener }
 
 func (l listeners) close() {
-	for _, x := range append(l.api, l.xds...) {
+	for _, x := range slices.Concat(l.api, l.xds, l.metrics) {
 		_ = x.Close()
 	}
 }
@@ -308,12 +316,15 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 	}{
 		{&ls.api, config.Socket(cfg.API.Socket), g.api, cfg.API.TCP, "api.tcp", &a.addrs.APITCP},
 		{&ls.xds, config.Socket(cfg.XDS.Socket), g.xds, cfg.XDS.TCP, "xds.tcp", &a.addrs.XDSTCP},
+		{to: &ls.metrics, tcp: cfg.Metrics.Listen, key: "metrics.listen", at: &a.addrs.Metrics},
 	} {
-		u, err := a.listenUnix(ctx, s.cfg, s.gid)
-		if err != nil {
-			return ls, err
+		if s.cfg.Path != "" {
+			u, err := a.listenUnix(ctx, s.cfg, s.gid)
+			if err != nil {
+				return ls, err
+			}
+			*s.to = append(*s.to, u)
 		}
-		*s.to = append(*s.to, u)
 		if s.tcp == "" {
 			continue
 		}

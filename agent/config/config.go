@@ -81,6 +81,11 @@ type Config struct {
 		DrainTime int                `yaml:"drainTime" default:"600" max:"86400" doc:"Seconds that connections may stay on a listener that an Envoy has let go of. So long it keeps the clusters that this listener led to: at least Envoy's --drain-time-s, whose default is 600. 0: they go once Envoy has acknowledged the listeners."`
 		Access    []access.ProxyRule `yaml:"access" nil:"" max:"256" example:"[{user: envoy, nodes: [default.web]}]" doc:"Rules of who may be which proxy; the first that matches a peer decides, and none refuses. Absent: the default rules. []: everybody is refused."`
 	} `yaml:"xds"`
+	// Metrics is for those who collect metrics over the network.
+	Metrics struct {
+		Listen    string `yaml:"listen" check:"address" doc:"TCP address that serves GET /metrics and nothing else, over plain HTTP and for the token of metrics.tokenFile. Empty: off; the API serves metrics too."`
+		TokenFile string `yaml:"tokenFile" path:"state" doc:"File with the bearer token that metrics.listen takes, below paths.state when relative."`
+	} `yaml:"metrics"`
 	DNS       DNS `yaml:"dns"`
 	AccessLog struct {
 		Receivers []Receiver `yaml:"receivers" max:"64" example:"[{name: default, address: '127.0.0.1:5000', file: access/default.log}]" doc:"Receivers of access-log lines, over TCP or a unix socket."`

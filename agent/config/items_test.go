@@ -252,15 +252,18 @@ func splitSet(s string) []string {
 	return strings.Fields(s)
 }
 
-// TestGossip: a pool takes keys, or the word that it has none.
-func TestGossip(t *testing.T) {
+// TestSecretsAreNeeded: a pool takes keys, or the word that it has none, and metrics over the network a token.
+func TestSecretsAreNeeded(t *testing.T) {
 	for set, want := range map[string]string{
-		"gossip.bind=:7946":                                            "gossip.keyringFile: is empty: whoever reaches gossip.bind would be a member",
-		"gossip.bind=:7946 gossip.insecure=true":                       "",
-		"gossip.bind=:7946 gossip.keyringFile=/k":                      "",
-		"gossip.bind=:7946 gossip.keyringFile=/k gossip.insecure=true": "gossip.insecure: contradicts gossip.keyringFile",
-		"gossip.join=a:1":                                              "gossip.join: names members, and gossip.bind is empty",
-		"gossip.bind=host:7946 gossip.insecure=true":                   `gossip.bind: "host" is no IP address`,
+		"metrics.listen=:9902":                                                      "metrics.tokenFile: is empty: whoever reaches :9902 would read the metrics",
+		"metrics.listen=:9902 metrics.tokenFile=/t":                                 "",
+		"metrics.listen=127.0.0.1:9902 api.tcp=127.0.0.1:9902 metrics.tokenFile=/t": "metrics.listen: \"127.0.0.1:9902\" is that of api.tcp",
+		"gossip.bind=:7946":                                                         "gossip.keyringFile: is empty: whoever reaches gossip.bind would be a member",
+		"gossip.bind=:7946 gossip.insecure=true":                                    "",
+		"gossip.bind=:7946 gossip.keyringFile=/k":                                   "",
+		"gossip.bind=:7946 gossip.keyringFile=/k gossip.insecure=true":              "gossip.insecure: contradicts gossip.keyringFile",
+		"gossip.join=a:1":                                                           "gossip.join: names members, and gossip.bind is empty",
+		"gossip.bind=host:7946 gossip.insecure=true":                                `gossip.bind: "host" is no IP address`,
 	} {
 		_, _, faults := config.Load(config.LoadOptions{Set: strings.Fields(set)})
 		got := ""

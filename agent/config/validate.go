@@ -91,6 +91,12 @@ func (c *Config) checkXDS(fault faultFunc) {
 	if tls.ClientCA != "" && tls.Cert == "" {
 		fault("xds.tls.clientCA", "%q has no effect without TLS; set xds.tls.cert and xds.tls.key too", tls.ClientCA)
 	}
+	switch m := c.Metrics; {
+	case m.Listen != "" && m.TokenFile == "":
+		fault("metrics.tokenFile", "is empty: whoever reaches %s would read the metrics; give a file with a token of at least 16 characters", m.Listen)
+	case m.Listen != "" && !strings.HasSuffix(m.Listen, ":0") && (m.Listen == c.API.TCP || m.Listen == c.XDS.TCP):
+		fault("metrics.listen", "%q is that of api.tcp or xds.tcp too; give each its own", m.Listen)
+	}
 	if c.XDS.TCP != "" && tls.Cert == "" && !c.XDS.Insecure && !isLoopback(c.XDS.TCP) {
 		fault("xds.tcp", "%q is not a loopback address, and tokens and configs would cross the network unencrypted; set xds.tls.cert and xds.tls.key, use 127.0.0.1 or [::1], or set xds.insecure: true to allow it", c.XDS.TCP)
 	}
@@ -210,6 +216,11 @@ func (c *Config) Warnings() (out []string) {
 	}
 	if c.Gossip.Insecure && c.Gossip.Bind != "" {
 		add("gossip.insecure is true: whoever reaches %s may change every resource of the meshes; use gossip.keyringFile", c.Gossip.Bind)
+	}
+	if m := c.Metrics; m.Listen != "" && !isLoopback(m.Listen) {
+		add("metrics.listen: its token crosses the network in plain text; it opens the metrics alone; let nobody but who collects them reach %s", m.Listen)
+	} else if m.Listen == "" && m.TokenFile != "" {
+		add("metrics.listen is empty, so that metrics.tokenFile has no effect")
 	}
 	if c.API.Roles != nil && len(c.API.Roles) == 0 {
 		add("api.roles is [], so that root and the agent's user alone may read and write; remove the key, or add roles")

@@ -84,15 +84,23 @@ func (s *Server) table() []route {
 		{get, "/meshes/{mesh}/{plural}", ofPath(access.VerbList).orSome(), s.list},
 	}
 	if s.opts.Metrics != nil {
-		metrics := promhttp.HandlerFor(s.opts.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+		metrics := s.metrics()
 		out = append(out, route{get, "/metrics", inspect, func(w http.ResponseWriter, r *http.Request) *Error {
-			answer := &buffered{ResponseWriter: w} // who reads slowly keeps no place
-			metrics.ServeHTTP(answer, r)
-			answer.send()
+			metrics(w, r)
 			return nil
 		}})
 	}
 	return slices.Concat(out, one("/{plural}/{name}"), one("/meshes/{mesh}/{plural}/{name}"))
+}
+
+// metrics serves the metrics.
+func (s *Server) metrics() http.HandlerFunc {
+	h := promhttp.HandlerFor(s.opts.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer := &buffered{ResponseWriter: w} // who reads slowly keeps no place
+		h.ServeHTTP(answer, r)
+		answer.send()
+	}
 }
 
 // buffered holds back an answer until it is complete.

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/token"
 )
 
 // Server answers the API. Make one with [New].
@@ -69,8 +70,40 @@ const drainTime = 5 * time.Second
 // closes the listeners and returns once all its goroutines have ended. Connections of unix sockets carry the peer's
 // credentials; all others count as TCP.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
+	return s.serve(ctx, "api", s.handler, listeners)
+}
+
+// ServeMetrics answers GET /metrics alone, and only requests with the token, as [Server.Serve] does with all.
+func (s *Server) ServeMetrics(ctx context.Context, token string, listeners ...net.Listener) error {
+	if s.opts.Metrics == nil {
+		return errors.New("there are no metrics to serve")
+	}
+	return s.serve(ctx, "metrics", s.metricsAlone(token), listeners)
+}
+
+// metricsAlone is what ServeMetrics serves.
+func (s *Server) metricsAlone(secret string) http.Handler {
+	metrics := s.metrics()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := token.Bearer(r.Header.Values("Authorization"))
+		switch {
+		case secret == "" || !sameToken(secret, text):
+			s.failures.WithLabelValues(failedInvalid).Inc()
+			writeError(w, unauthenticated(w, "it takes the token of metrics.tokenFile: send \"Authorization: Bearer TOKEN\""))
+		case r.URL.Path != "/metrics":
+			writeError(w, notFound("nothing but /metrics is served here"))
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			w.Header().Set("Allow", "GET, HEAD")
+			writeError(w, problem(http.StatusMethodNotAllowed, ProblemMethod, "Method not allowed", "metrics are read with GET"))
+		default:
+			metrics(w, r)
+		}
+	})
+}
+
+func (s *Server) serve(ctx context.Context, what string, handler http.Handler, listeners []net.Listener) error {
 	srv := &http.Server{
-		Handler:           s.handler,
+		Handler:           handler,
 		ReadHeaderTimeout: s.limits.HeaderTime,
 		ReadTimeout:       s.limits.ReadTime,
 		WriteTimeout:      s.limits.WriteTime,
@@ -87,7 +120,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 			err := srv.Serve(&boundedListener{Listener: l, limits: s.limits, log: s.log,
 				asksCgroup: s.opts.Access.Roles.AsksCgroup(), privileged: s.opts.Access.Roles.Operator})
 			if !errors.Is(err, http.ErrServerClosed) {
-				cancel(fmt.Errorf("api on %s: %w", l.Addr(), err))
+				cancel(fmt.Errorf("%s on %s: %w", what, l.Addr(), err))
 			}
 		})
 	}

@@ -11,6 +11,7 @@ tool (
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.0
+	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.86.2
 	k8s.io/api v0.34.1
 	sigs.k8s.io/yaml v1.6.0
 )

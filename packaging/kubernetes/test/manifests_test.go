@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -75,6 +76,8 @@ func decode(t *testing.T, text []byte) map[string]any {
 			into = &corev1.Service{}
 		case "networking.k8s.io/v1 NetworkPolicy":
 			into = &networkingv1.NetworkPolicy{}
+		case "monitoring.coreos.com/v1 PodMonitor":
+			into = &monitoringv1.PodMonitor{}
 		default:
 			t.Fatalf("no type is known for %s %s", head.APIVersion, head.Kind)
 		}
@@ -119,17 +122,28 @@ func comparable(t *testing.T, objects map[string]any) map[string]any {
 }
 
 func TestChartMakesWhatTheOverlaysMake(t *testing.T) {
-	for overlay, args := range map[string][]string{"plain": nil, "interception": {"--set", "interception.enabled=true"}, "gossip": {"--set", "gossip.enabled=true"}} {
+	for overlay, args := range map[string][]string{"plain": nil, "interception": {"--set", "interception.enabled=true"}, "gossip": {"--set", "gossip.enabled=true"}, "metrics": {"--set", "metrics.enabled=true"}} {
 		t.Run(overlay, func(t *testing.T) {
 			a := comparable(t, decode(t, kustomize(t, "../overlays/"+overlay)))
 			b := comparable(t, decode(t, helm(t, args...)))
 			if d := cmp.Diff(a, b); d != "" {
 				t.Errorf("kustomize build (-) and helm template (+) differ:\n%s", d)
 			}
-			if want := map[string]int{"gossip": 7}[overlay]; len(a) != max(want, 6) {
+			if want := map[string]int{"gossip": 7, "metrics": 7}[overlay]; len(a) != max(want, 6) {
 				t.Errorf("%d objects, want %d", len(a), max(want, 6))
 			}
 		})
+	}
+}
+
+// TestChartWithAll: what overlays have one at a time, the chart can have together.
+func TestChartWithAll(t *testing.T) {
+	all := decode(t, helm(t, "--set", "gossip.enabled=true", "--set", "metrics.enabled=true", "--set", "interception.enabled=true"))
+	if got := all["NetworkPolicy/nearside"].(*networkingv1.NetworkPolicy).Spec.Ingress; len(got) != 2 {
+		t.Errorf("%d rules of the NetworkPolicy, want one for the pool and one for metrics", len(got))
+	}
+	if got := all["DaemonSet/nearside"].(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0].Ports; len(got) != 3 {
+		t.Errorf("ports of the agent: %v", got)
 	}
 }
 
@@ -154,7 +168,7 @@ func binary(t *testing.T) string {
 // makes of the ConfigMap.
 func TestManifestsFitTheBinary(t *testing.T) {
 	bin := binary(t)
-	for _, overlay := range []string{"plain", "interception", "gossip"} {
+	for _, overlay := range []string{"plain", "interception", "gossip", "metrics"} {
 		t.Run(overlay, func(t *testing.T) {
 			objects := decode(t, kustomize(t, "../overlays/"+overlay))
 			ds := objects["DaemonSet/nearside"].(*appsv1.DaemonSet)
@@ -170,7 +184,8 @@ func TestManifestsFitTheBinary(t *testing.T) {
 				API   struct{ Socket struct{ Path, Group string } }
 				XDS   struct{ Socket struct{ Path, Group string } }
 
-				Gossip struct {
+				Metrics struct{ Listen, TokenFile string }
+				Gossip  struct {
 					Bind, KeyringFile string
 					Join              []string
 				}
@@ -214,6 +229,21 @@ func TestManifestsFitTheBinary(t *testing.T) {
 					}
 				}
 			}
+			if m := cfg.Metrics; m.Listen != "" {
+				monitor := objects["PodMonitor/nearside"].(*monitoringv1.PodMonitor).Spec
+				end := monitor.PodMetricsEndpoints[0]
+				if port := c.Ports[0]; m.Listen != fmt.Sprintf(":%d", port.ContainerPort) || end.Port == nil || *end.Port != port.Name {
+					t.Errorf("the agent serves metrics on %s, and the pod names %v", m.Listen, port)
+				}
+				if !slices.Contains(pod.InitContainers[0].Args, "/metrics/token="+m.TokenFile) {
+					t.Errorf("prepare does not bring the token to %s", m.TokenFile)
+				}
+				for k, v := range monitor.Selector.MatchLabels {
+					if ds.Spec.Template.Labels[k] != v {
+						t.Errorf("the PodMonitor selects %s=%s", k, v)
+					}
+				}
+			}
 			for name, p := range map[string]*corev1.Probe{"startup": c.StartupProbe, "readiness": c.ReadinessProbe, "liveness": c.LivenessProbe} {
 				if p == nil || p.Exec == nil || p.Exec.Command[0] != "/nearside" {
 					t.Fatalf("the %s probe does not run /nearside", name)
@@ -246,6 +276,7 @@ func TestRights(t *testing.T) {
 	want := map[string][]string{
 		"plain":        {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
 		"gossip":       {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
+		"metrics":      {"nearside-hold/hold 65532", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/nearside 65532", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
 		"interception": {"nearside-hold/hold 0", "nearside-hold/prepare 0 CHOWN DAC_OVERRIDE FOWNER", "nearside/intercept 0 NET_ADMIN", "nearside/nearside 0 CHOWN NET_ADMIN", "nearside/prepare 0 CHOWN DAC_OVERRIDE FOWNER"},
 	}
 	for overlay, list := range want {
