@@ -1,9 +1,11 @@
 package resolver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -132,15 +134,29 @@ func (l *queryLog) run(ctx context.Context) {
 	}
 }
 
-// write writes what waits and what comes, until ctx ends.
+// giveBack puts lines that were taken before those that have come since.
+func (l *queryLog) giveBack(lines []byte, count uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines, l.count = append(slices.Clip(lines), l.lines...), l.count+count
+}
+
+// write writes what waits and what comes, until ctx ends. What it has not written then, finish does.
 func (l *queryLog) write(ctx context.Context, f *rotation.File, spent []byte) {
-	for {
+	for ctx.Err() == nil {
 		lines, count := l.take(spent)
 		if len(lines) > 0 {
-			if n, err := f.Write(ctx, lines); err != nil && n < len(lines) {
-				l.discarded.Add(count)
-			} else {
+			n, err := f.Write(ctx, lines)
+			switch {
+			case err == nil || n == len(lines):
 				l.written.Add(count)
+			case ctx.Err() != nil:
+				done := uint64(bytes.Count(lines[:n], []byte{'\n'}))
+				l.written.Add(done)
+				l.giveBack(lines[n:], count-done)
+				return
+			default:
+				l.discarded.Add(count)
 			}
 		}
 		spent = lines
