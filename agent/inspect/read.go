@@ -30,7 +30,7 @@ type address struct {
 // address reads the path values plural, mesh and name. Kinds go by their plural, and by their other names too.
 func (s *Server) address(r *http.Request) (address, *Error) {
 	plural, mesh, name := r.PathValue("plural"), r.PathValue("mesh"), r.PathValue("name")
-	d, ok := s.opts.Registry.Lookup(plural)
+	d, ok := s.lookup(plural)
 	if !ok {
 		return address{}, notFound("there is no kind %q", plural)
 	}

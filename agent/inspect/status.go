@@ -9,11 +9,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-func (s *Server) index(w http.ResponseWriter, _ *http.Request) *Error {
-	writeJSON(w, http.StatusOK, Index{Info: s.opts.Info, Tagline: s.opts.Info.Product})
-	return nil
-}
-
 func (s *Server) livez(w http.ResponseWriter, r *http.Request) *Error {
 	return health(w, r, s.opts.Live)
 }

@@ -13,8 +13,13 @@ import (
 
 // Index is GET /.
 type Index struct {
-	Info
+	Info           // the version with a mark for kumactl
 	Tagline string `json:"tagline"`
+	// What kumactl shows.
+	Hostname   string `json:"hostname"`
+	ClusterID  string `json:"clusterId"` // the zone
+	InstanceID string `json:"instanceId"`
+	GUI        string `json:"gui"`
 }
 
 // List is a page of resources: GET /{plural}, /meshes/{mesh}/{plural}. Each item is the resource in its universal form

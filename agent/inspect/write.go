@@ -18,6 +18,9 @@ func (s *Server) target(r *http.Request) (a address, dry bool, e *Error) {
 	if a, e = s.address(r); e != nil {
 		return
 	}
+	if _, known := s.opts.Registry.Lookup(a.key.Kind); !known {
+		return a, false, notFound("there is no %s here: it is a kind that the agent does not have", a.key.Kind)
+	}
 	dry, e = boolQuery(r, "dryRun")
 	return
 }

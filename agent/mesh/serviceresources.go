@@ -108,7 +108,7 @@ func statusVIPs(r *resource.Resource) []resource.VIP {
 	switch {
 	case st == nil:
 		return nil
-	case st.VIP != nil:
+	case st.VIP != nil && st.VIP.IP != "":
 		return append(slices.Clone(st.VIPs), *st.VIP)
 	}
 	return st.VIPs

@@ -98,7 +98,7 @@ func (s *ServiceStatus) validate(v *Validator) {
 	for i, vip := range s.VIPs {
 		v.Field("vips").Index(i).Field("ip").bindIP(vip.IP)
 	}
-	if s.VIP != nil {
+	if s.VIP != nil && s.VIP.IP != "" { // an empty one is an absent one
 		v.Field("vip").Field("ip").bindIP(s.VIP.IP)
 	}
 	if s.TLS != nil && s.TLS.Status != "" {
