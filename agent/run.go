@@ -358,7 +358,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 		},
 		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
 		Live: a.live, Ready: a.readiness, Access: who, Audit: a.audit,
-		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, NewTry: a.newTry(),
+		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, Level: a.deps.Level, NewTry: a.newTry(),
 	}
 }
 

@@ -92,7 +92,7 @@ func exchange(list []*resource.Resource, k resource.Key, by *resource.Resource) 
 }
 
 // potential returns the candidates that can act on a proxy: of policies, those that select it, and those of the kinds
-// that these refer to.
+// that these refer to. With more than maxCandidates it returns some more than these: nobody looks for causes among so many.
 func (x *proxyStates) potential() []*candidate {
 	named := map[string]bool{} // kinds that targetRefs name
 	selected := map[resource.Key]bool{}
@@ -114,7 +114,9 @@ func (x *proxyStates) potential() []*candidate {
 	var out []*candidate
 	for _, c := range x.mesh.candidates {
 		if !x.mesh.policies[c.key.Kind] || selected[c.key] || named[c.key.Kind] {
-			out = append(out, c)
+			if out = append(out, c); len(out) > maxCandidates {
+				break
+			}
 		}
 	}
 	return out

@@ -39,6 +39,7 @@ type (
 	History       = inspect.History
 	InForce       = explain.InForce
 	Index         = inspect.Index
+	LogLevel      = inspect.LogLevel
 	Item          = inspect.Item
 	Kind          = inspect.Kind
 	LogStream     = inspect.LogStream

@@ -110,7 +110,7 @@ func New(socket string, timeout time.Duration) *Client {
 // Socket is the path that the client connects to.
 func (c *Client) Socket() string { return c.socket }
 
-// do makes one request; into gets the JSON of a success, unless it is nil. The status codes of also count as success.
+// do makes one request; into gets the JSON of a success, or with *[]byte its bytes, unless it is nil. The status codes of also count as success.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any, also ...int) error {
 	target := "http://nearside" + path // path is escaped already
 	if len(query) > 0 {
@@ -144,6 +144,10 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		return c.refused(resp, data)
 	}
 	if into == nil {
+		return nil
+	}
+	if raw, ok := into.(*[]byte); ok {
+		*raw = data
 		return nil
 	}
 	if err := json.Unmarshal(data, into); err != nil {

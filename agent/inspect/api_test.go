@@ -73,7 +73,7 @@ func start(t testing.TB, change ...func(*inspect.Options)) *api {
 	if a.store, err = store.Open(store.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	o := inspect.Options{
+	o := inspect.Options{Level: new(slog.LevelVar),
 		Info:     inspect.Info{Product: "nearside", Version: "v0", Node: "n1", Zone: "z1", Instance: "i1"},
 		Registry: registry(t), Store: a.store, Last: a.last.Load, NewMesh: newMesh,
 		Access: inspect.Access{Roles: rolesOf(t, access.RoleOptions{GID: -1})}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),

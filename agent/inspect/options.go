@@ -72,6 +72,7 @@ type Options struct {
 	Metrics prometheus.Gatherer   // what /metrics serves; nil: /metrics is not found
 	Measure prometheus.Registerer // where the metrics of the API itself are registered; nil: nowhere
 	Log     *slog.Logger          // nil: discard
+	Level   *slog.LevelVar        // of Log; nil: it cannot be changed
 	Limits  Limits
 }
 

@@ -126,7 +126,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
 		a.diffCommand(), a.explainCommand(), a.passthroughCommand(), a.reachableCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
 		a.logsCommand(), a.dnsCommand(), a.accessCommand(), a.tokenCommand(),
-		a.interceptCommand(), a.holdCommand(), a.waitCommand(), a.statusCommand(), a.membersCommand(), a.joinCommand(), a.leaveCommand(), a.forgetCommand(), a.keyringCommand(), a.conflictsCommand(), a.checkCommand(), a.healthcheckCommand(), a.versionCommand(), a.completionCommand(),
+		a.interceptCommand(), a.holdCommand(), a.waitCommand(), a.statusCommand(), a.membersCommand(), a.joinCommand(), a.leaveCommand(), a.forgetCommand(), a.keyringCommand(), a.conflictsCommand(), a.checkCommand(), a.healthcheckCommand(), a.debugCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root
 }

@@ -214,6 +214,9 @@ func (p *planted) everyCommand(input string) {
 			p.command(append(c, out...)...)
 		}
 	}
+	for name, text := range bundleOf(p.t, p.daemon) {
+		p.seen("the bundle's "+name, text)
+	}
 	if code, text := p.command("diff", "-f", input+"/other-authority-of-held.json", "--against", input+"/held.json", "-o", "json"); code != 0 || !strings.Contains(text, "[redacted 2]") {
 		p.t.Errorf("a new key does not show in a diff: %d %s", code, text)
 	}

@@ -1,0 +1,39 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// Raw returns the answer to a GET of a path as it is.
+func (c *Client) Raw(ctx context.Context, path string, query url.Values) (out []byte, err error) {
+	err = c.do(ctx, http.MethodGet, path, query, nil, &out)
+	return out, err
+}
+
+// Profile returns a profile of the agent, as "go tool pprof" reads it; seconds is for "cpu".
+func (c *Client) Profile(ctx context.Context, name string, seconds int) ([]byte, error) {
+	return c.Raw(ctx, "/v1/debug/pprof", url.Values{"profile": {name}, "seconds": {strconv.Itoa(seconds)}})
+}
+
+// LogLevel is the level of the agent's log.
+func (c *Client) LogLevel(ctx context.Context) (string, error) {
+	l, err := call[LogLevel](ctx, c, http.MethodGet, "/v1/debug/loglevel", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	return l.Level, nil
+}
+
+// SetLogLevel changes it until the agent reads its config again.
+func (c *Client) SetLogLevel(ctx context.Context, level string) error {
+	body, err := json.Marshal(LogLevel{Level: level})
+	if err != nil {
+		return err
+	}
+	_, err = call[LogLevel](ctx, c, http.MethodPut, "/v1/debug/loglevel", nil, body)
+	return err
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// bundleOf makes a bundle and returns its files.
+func bundleOf(t *testing.T, d *daemon) map[string][]byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	if code, out, errs := d.nearside("", "debug", "bundle", "-O", file); code != exitOK || !strings.Contains(out, file) {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", st.Mode(), err)
+	}
+	if code, _, errs := d.nearside("", "debug", "bundle", "-O", file); code == exitOK || !strings.Contains(errs, "exists") {
+		t.Errorf("over a file that exists: exit code %d: %s", code, errs)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]byte{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[strings.TrimPrefix(h.Name, "nearside/")] = b
+	}
+}
+
+// TestDebug: a bundle has what helps, profiles can be read, and the level of the log changes.
+func TestDebug(t *testing.T) {
+	t.Parallel()
+	dir := quickTemp(t)
+	write(t, dir+"/resources/web.yaml", webDoc)
+	d := start(t, dir)
+	files := bundleOf(t, d)
+	for name, holds := range map[string]string{"version.json": "product", "status.txt": "resources", "check.txt": "agent", "metrics.txt": "nearside_", "resources/dataplanes.json": "192.0.2.1",
+		"dataplanes.json": "disconnected", "status.json": "revision"} {
+		if !bytes.Contains(files[name], []byte(holds)) {
+			t.Errorf("%s lacks %q: %.200s", name, holds, files[name])
+		}
+	}
+	if text := files["errors.txt"]; text != nil {
+		t.Errorf("not had: %s", text)
+	}
+	if _, err := gzip.NewReader(bytes.NewReader(files["heap.pprof"])); err != nil {
+		t.Errorf("the profile: %v", err)
+	}
+	if code, out, _ := d.nearside("", "debug", "pprof", "goroutine"); code != exitOK || !strings.HasPrefix(out, "\x1f\x8b") {
+		t.Errorf("goroutine: exit code %d, %.20q", code, out)
+	}
+	if code, _, errs := d.nearside("", "debug", "pprof", "nothing"); code == exitOK || !strings.Contains(errs, "is none of cpu, heap") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	for _, c := range [][2]string{{"", "info"}, {"debug", "debug"}, {"", "debug"}} {
+		args := []string{"debug", "loglevel"}
+		if c[0] != "" {
+			args = append(args, c[0])
+		}
+		if code, out, errs := d.nearside("", args...); code != exitOK || out != c[1]+"\n" {
+			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+	if code, _, errs := d.nearside("", "debug", "loglevel", "loud"); code == exitOK || !strings.Contains(errs, "is none of debug, info") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
