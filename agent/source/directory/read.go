@@ -29,9 +29,10 @@ type fileState struct {
 	faults    resource.Faults      // of the content as it is now
 	refused   resource.Faults      // resources of the last good content that the role of the directory does not allow
 
-	vanished bool      // it is not there
-	empty    bool      // what is there holds no document
-	since    time.Time // when it was seen vanished or empty first; zero while it is not, or the directory cannot be listed
+	vanished bool          // it is not there
+	empty    bool          // what is there holds no document
+	since    time.Time     // when it was seen vanished or empty first; zero while it is not, or the directory cannot be listed
+	grace    time.Duration // from since on, that what it had stays in force
 
 	conflicts map[string]string // key: the source that holds it instead; set by plan
 	active    int               // resources that are in force from this file; set by plan

@@ -40,6 +40,10 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 			next[path] = &f
 		}
 	}
+	others := map[string]bool{} // directories that have a file with content
+	for path, f := range next {
+		others[filepath.Dir(path)] = others[filepath.Dir(path)] || f.missing() == ""
+	}
 	for _, path := range slices.Sorted(maps.Keys(next)) {
 		f := next[path]
 		if s.unseen(path) {
@@ -56,7 +60,7 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 		}
 		// Without a bound, files that appear and vanish all the time would pile up.
 		bytes[dir], count[dir] = bytes[dir]+f.sig.size, count[dir]+1
-		if len(f.resources) > 0 && s.begun && bytes[dir] <= s.o.TotalBytes && count[dir] <= s.o.Files && s.retain(f, how, now) {
+		if len(f.resources) > 0 && s.begun && bytes[dir] <= s.o.TotalBytes && count[dir] <= s.o.Files && s.retain(f, how, others[dir], now) {
 			continue
 		}
 		if f.vanished {
@@ -69,14 +73,20 @@ func (s *Source) settleFiles(next map[string]*fileState) {
 	}
 }
 
-// retain reports whether a file without content has still time left, and sees to it that there is a scan when that has passed.
-func (s *Source) retain(f *fileState, how string, now time.Time) bool {
-	if f.since.IsZero() {
-		f.since = now
-		s.o.Log.Info("resource file has no content; what it had is retained for a while", "file", f.path, "state", how,
-			"resources", len(f.resources), "for", s.o.Settle)
+// retain reports whether a file without content has still time left, and sees to it that there is a scan when that has passed. A file that is
+// deleted beside others has less of it than one that is empty, or than all of a directory: a tool may be filling that anew.
+func (s *Source) retain(f *fileState, how string, others bool, now time.Time) bool {
+	grace := s.o.Settle
+	if f.vanished && others {
+		grace = s.o.Gone
 	}
-	until := f.since.Add(s.o.Settle)
+	if f.since.IsZero() {
+		f.since, f.grace = now, grace
+		s.o.Log.Info("resource file has no content; what it had is retained for a while", "file", f.path, "state", how,
+			"resources", len(f.resources), "for", grace)
+	}
+	f.grace = max(f.grace, grace) // one absence, in turns of both
+	until := f.since.Add(f.grace)
 	if !now.Before(until) {
 		return false
 	}

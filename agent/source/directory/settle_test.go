@@ -81,6 +81,9 @@ func (u *unwatched) missing(name, how string, left time.Duration) {
 	}
 }
 
+// graces are how long a file without content keeps what it had.
+var graces = map[string]time.Duration{inspect.MissingEmpty: time.Second, inspect.MissingVanished: 150 * time.Millisecond}
+
 // hollow are the ways in which a file has no content for a while.
 var hollow = map[string]struct {
 	how string
@@ -108,8 +111,8 @@ func TestDirWriterThatPauses(t *testing.T) {
 					before := u.store.Snapshot().Revision()
 					u.look(h.do(u.path("a.yaml")))
 					u.holds("a@a.yaml b@a.yaml z@z.yaml")
-					u.missing("a.yaml", h.how, time.Second)
-					later(999 * time.Millisecond)
+					u.missing("a.yaml", h.how, graces[h.how])
+					later(graces[h.how] - time.Millisecond)
 					u.look() // looking again does not start the time anew
 					u.holds("a@a.yaml b@a.yaml z@z.yaml")
 					u.missing("a.yaml", h.how, time.Millisecond)
@@ -132,7 +135,7 @@ func TestDirStaysHollow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			settle(t, func(t *testing.T, u *unwatched) {
 				u.look(h.do(u.path("a.yaml")))
-				later(time.Second - time.Nanosecond)
+				later(graces[h.how] - time.Nanosecond)
 				u.holds("a@a.yaml b@a.yaml z@z.yaml")
 				later(time.Nanosecond) // without anything that asks for a scan
 				u.holds("z@z.yaml")
@@ -161,7 +164,7 @@ func TestDirHollowInTurns(t *testing.T) {
 		later(time.Hour)
 		u.holds("a@a.yaml b@a.yaml z@z.yaml") // a fault keeps it for as long as it lasts
 		u.look(os.Remove(u.path("a.yaml")))
-		u.missing("a.yaml", inspect.MissingVanished, time.Second) // another absence
+		u.missing("a.yaml", inspect.MissingVanished, graces[inspect.MissingVanished]) // another absence
 		agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a", "b"))
 		u.look()
 		later(time.Hour)
@@ -271,7 +274,7 @@ func TestDirMountedVersions(t *testing.T) {
 		u.holds("a@a.yaml z@z.yaml")
 		u.look(swap("..2", "a"), os.Remove(u.path("z.yaml")))
 		u.holds("a@a.yaml z@z.yaml")
-		u.missing("z.yaml", inspect.MissingVanished, time.Second)
+		u.missing("z.yaml", inspect.MissingVanished, graces[inspect.MissingVanished])
 		later(time.Second)
 		u.holds("a@a.yaml")
 	})

@@ -46,7 +46,8 @@ type Options struct {
 	Quiet   time.Duration // without events before a scan; default 5 ms
 	Rest    time.Duration // that a file with fewer resources than before must be old, since its writer may be at work; default 20 ms
 	Ceiling time.Duration // from the first event to the scan at the latest; default 1 s
-	Settle  time.Duration // that a vanished or empty file keeps its last good content; default 1 s
+	Settle  time.Duration // that an empty file keeps its last good content, since its writer may be slow; default 1 s
+	Gone    time.Duration // the same of one that vanishes beside others, since editors delete and create; default Settle, else 150 ms
 	Poll    time.Duration // between scans without events; default 30 s, a tenth of it while a directory cannot be watched or read
 
 	FileBytes  int64 // of one file, checked before it is read; default 16 MiB
@@ -70,6 +71,7 @@ func (o Options) withDefaults() Options {
 	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
 	o.Rest = cmp.Or(o.Rest, 20*time.Millisecond)
 	o.Ceiling = cmp.Or(o.Ceiling, time.Second)
+	o.Gone = cmp.Or(o.Gone, o.Settle, 150*time.Millisecond)
 	o.Settle = cmp.Or(o.Settle, time.Second)
 	o.Poll = cmp.Or(o.Poll, 30*time.Second)
 	o.FileBytes = cmp.Or(o.FileBytes, 16<<20)
