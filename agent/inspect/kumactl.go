@@ -122,11 +122,7 @@ func (s *Server) insight(clients []xds.ProxyStatus) *Insight {
 // overviews is GET …/_overview?tag=KEY:VALUE&gateway=true&name=.
 func (s *Server) overviews(o overview) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
-		size, e := intQuery(r, "size", s.limits.PageSize, 1, maxPage)
-		if e != nil {
-			return e
-		}
-		offset, e := intQuery(r, "offset", 0, 0, 1<<31-1)
+		size, offset, e := s.paging(r)
 		if e != nil {
 			return e
 		}

@@ -54,11 +54,7 @@ type page[T any] struct {
 
 // writePage answers with the page of a list that the query asks for.
 func writePage[T any](s *Server, w http.ResponseWriter, r *http.Request, all []T) *Error {
-	size, e := intQuery(r, "size", s.limits.PageSize, 1, maxPage)
-	if e != nil {
-		return e
-	}
-	offset, e := intQuery(r, "offset", 0, 0, 1<<31-1)
+	size, offset, e := s.paging(r)
 	if e != nil {
 		return e
 	}

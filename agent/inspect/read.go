@@ -105,11 +105,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	size, e := intQuery(r, "size", s.limits.PageSize, 1, maxPage)
-	if e != nil {
-		return e
-	}
-	offset, e := intQuery(r, "offset", 0, 0, 1<<31-1)
+	size, offset, e := s.paging(r)
 	if e != nil {
 		return e
 	}
@@ -225,6 +221,14 @@ func nextPage(r *http.Request, offset, size, total int) *string {
 	q.Set("offset", strconv.Itoa(offset+size))
 	next := (&url.URL{Path: r.URL.Path, RawQuery: q.Encode()}).String()
 	return &next
+}
+
+// paging reads which page of a list is asked for.
+func (s *Server) paging(r *http.Request) (size, offset int, e *Error) {
+	if size, e = intQuery(r, "size", s.limits.PageSize, 1, maxPage); e == nil {
+		offset, e = intQuery(r, "offset", 0, 0, 1<<31-1)
+	}
+	return size, offset, e
 }
 
 func intQuery(r *http.Request, name string, otherwise, low, high int) (int, *Error) {

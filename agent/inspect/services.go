@@ -77,11 +77,7 @@ func servicePort(s *mesh.Service) ServicePort {
 // services is GET /v1/services?mesh=&kind=&name=.
 func (s *Server) services(w http.ResponseWriter, r *http.Request) *Error {
 	q := r.URL.Query()
-	size, e := intQuery(r, "size", s.limits.PageSize, 1, maxPage)
-	if e != nil {
-		return e
-	}
-	offset, e := intQuery(r, "offset", 0, 0, 1<<31-1)
+	size, offset, e := s.paging(r)
 	if e != nil {
 		return e
 	}
