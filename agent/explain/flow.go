@@ -151,14 +151,20 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 		return nil, err
 	}
 	missing, why := p.unreachable(t, &d)
-	flow := t.follow(p, &d, in)
-	t.noPort(flow, &d)
-	if missing != nil {
+	flow := t.nowhere(p, &d)
+	lost := flow != nil
+	if !lost {
+		flow = t.follow(p, &d, in)
+		t.noPort(flow, &d)
+	}
+	if lost {
+		missing = nil
+	} else if missing != nil {
 		t.notReached(p, flow, missing, why)
 	} else if flow.Verdict != VerdictAllowed {
 		t.notAdmittedOutside(p, flow)
 	}
-	if flow.Verdict != VerdictAllowed {
+	if flow.Verdict != VerdictAllowed && !lost {
 		flow.Suggest = t.suggest(p, target, &d, in, flow)
 	}
 	if target.Shadow {

@@ -284,6 +284,9 @@ func (f *Flow) unanswered() {
 // outside of the mesh, so that nothing answers what passes.
 func (t *Traffic) notReached(p *flowProxy, flow *Flow, s *mesh.Service, v policy.ReachVerdict) {
 	flow.unanswered()
+	if flow.Verdict == VerdictAllowed {
+		flow.Verdict = VerdictUnreachable
+	}
 	about := &Proxy{index: t.mesh.Policies, dataplane: p.dataplane, spec: p.spec}
 	why := about.why(s, v)
 	flow.Reason = fmt.Sprintf("the dataplane does not reach %s: %s", destinationOf(s), why.Reason)

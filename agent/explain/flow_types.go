@@ -12,6 +12,9 @@ const (
 	VerdictAllowed = "allowed"
 	VerdictDenied  = "denied" // a filter chain takes it, and a filter or a route denies it
 	VerdictClosed  = "closed" // nothing takes it: the client sees the connection refused, closed or reset
+	// Before any connection: no service has the name, and the dataplane has no outbound for the service of that name.
+	VerdictUnknownHost = "unknown host"
+	VerdictUnreachable = "unreachable"
 )
 
 // Target is what a question is about: who dials what.

@@ -429,6 +429,25 @@ func runWith(args []string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
+// A name that leads nowhere in the mesh is not "allowed".
+func TestExplainNameThatLeadsNowhere(t *testing.T) {
+	t.Parallel()
+	for to, want := range map[string]string{
+		"nosuch:80":      "unknown host: no service of the mesh default has the name nosuch; nearside inspect services lists them",
+		"backen:80":      "unknown host: no service of the mesh default has the name backen; did you mean backend?",
+		"backnd.mesh:80": "unknown host: no service of the mesh default has the name backnd.mesh; did you mean backend?",
+		"web:80":         "unreachable: the dataplane does not reach web: the dataplane has no transparent proxy and no outbound to it",
+		"example.com:80": "allowed: ",
+	} {
+		for _, what := range []string{"connection", "request"} {
+			code, out, errs := runWith([]string{"explain", what, "-f", "../../examples/quickstart/resources", "--from", "web", "--to", to})
+			if wanted := map[bool]int{true: exitOK, false: 2}[strings.HasPrefix(want, "allowed")]; code != wanted || !strings.HasPrefix(out, want) {
+				t.Errorf("%s to %s: exit code %d, %s%s", what, to, code, out, errs)
+			}
+		}
+	}
+}
+
 // A path that the system would refuse is named as such, on both sides.
 func TestLongSocketPath(t *testing.T) {
 	t.Parallel()
