@@ -6,7 +6,12 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/resource"
 )
+
+// Nearest returns the name that a misspelt one was likely meant to be, "" when none is near.
+func Nearest(name string, names []string) string { return resource.Nearest(name, names) }
 
 // Raw returns the answer to a GET of a path as it is.
 func (c *Client) Raw(ctx context.Context, path string, query url.Values) (out []byte, err error) {

@@ -170,8 +170,15 @@ func findKind(kinds []client.Kind, name string) (client.Kind, error) {
 			return k, nil
 		}
 	}
-	plurals := each(kinds, func(k client.Kind) string { return k.Plural })
-	return client.Kind{}, usagef("there is no TYPE %q; known are %s", name, strings.Join(plurals, ", "))
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.Plural, strings.ToLower(k.Kind))
+	}
+	remedy := "nearside api-resources lists them"
+	if near := client.Nearest(strings.ToLower(name), names); near != "" {
+		remedy = fmt.Sprintf("did you mean %s? %s", near, remedy)
+	}
+	return client.Kind{}, usagef("there is no TYPE %q; %s", name, remedy)
 }
 
 func (a *app) historyCommand() *cobra.Command {

@@ -88,3 +88,35 @@ func TestDebug(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
+
+// TestTypes: a type that does not exist has a near one, and lists are chosen from by labels and tags.
+func TestTypes(t *testing.T) {
+	t.Parallel()
+	dir := quickTemp(t)
+	write(t, dir+"/resources/web.yaml", webDoc+"---\ntype: Dataplane\nmesh: default\nname: gate\nlabels: {team: b}\nnetworking:\n  address: 192.0.2.2\n  gateway: {tags: {kuma.io/service: gate}}\n")
+	d := start(t, dir)
+	for typ, want := range map[string]string{"dataplan": "did you mean dataplane", "meshtimeot": "did you mean meshtimeout", "xyzzyxyzzy": "nearside api-resources lists them"} {
+		if code, _, errs := d.nearside("", "get", typ); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit code %d: %s", typ, code, errs)
+		}
+	}
+	_, out, _ := d.nearside("", "api-resources")
+	contains(t, out, "NAME", "dataplanes", "dp", "Dataplane", "legacy policy")
+	for selector, want := range map[string]string{
+		"kuma.io/service=web":         "dataplane/web\n",
+		"kuma.io/service":             "dataplane/gate\ndataplane/web\n",
+		"kuma.io/service=gate,team=b": "dataplane/gate\n",
+		"team=c":                      "",
+		"kuma.io/service=web,team=b":  "",
+		"team":                        "dataplane/gate\n",
+	} {
+		if code, out, errs := d.nearside("", "get", "dataplanes", "-o", "name", "-l", selector); code != exitOK || out != want {
+			t.Errorf("-l %s: exit code %d, %q %s", selector, code, out, errs)
+		}
+	}
+	for _, wrong := range [][]string{{"get", "dataplanes", "-l", "!team"}, {"get", "dataplane", "web", "-l", "team=b"}} {
+		if code, _, errs := d.nearside("", wrong...); code != exitUsage || !strings.Contains(errs, "-l ") {
+			t.Errorf("%v: exit code %d: %s", wrong, code, errs)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 func (a *app) getCommand() *cobra.Command {
 	var all bool
+	var labels string
 	cmd := &cobra.Command{
 		Use:   "get TYPE [NAME]",
 		Short: "List or show resources",
@@ -23,17 +24,26 @@ has a stream of documents and JSON {"total", "items"}.`,
 		Example: `  nearside get dataplanes
   nearside get meshtimeouts -A -o wide
   nearside get mt slow -m shop -o yaml
+  nearside get dataplanes -l kuma.io/service=web
   nearside get mesh/default -o json`,
 		Args:              args(1, 2, "TYPE [NAME] or TYPE/NAME"),
 		ValidArgsFunction: a.completeTypeAndName,
 	}
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
+	cmd.Flags().StringVarP(&labels, "selector", "l", "", "list those with these labels, or tags of a dataplane: KEY=VALUE or KEY, with commas between them")
 	format := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		chosen, err := parseSelector(labels)
+		if err != nil {
+			return err
+		}
 		if len(args) == 2 || strings.Contains(args[0], "/") {
 			if all {
 				return usagef("-A lists the resources of all meshes; leave it out to show one by NAME")
+			}
+			if chosen != nil {
+				return usagef("-l chooses among the resources of a list; leave it out to show one by NAME")
 			}
 			r, err := a.reference(cmd.Context(), args)
 			if err != nil {
@@ -58,6 +68,9 @@ has a stream of documents and JSON {"total", "items"}.`,
 		}
 		items, err := a.client().List(cmd.Context(), kind.Plural, mesh)
 		if err != nil {
+			return err
+		}
+		if items, err = chosen.of(items); err != nil {
 			return err
 		}
 		return a.printItems(cmd, kind, items, *format)

@@ -123,7 +123,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
-		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.inspectCommand(),
+		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.apiResourcesCommand(), a.inspectCommand(),
 		a.diffCommand(), a.explainCommand(), a.passthroughCommand(), a.reachableCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
 		a.logsCommand(), a.dnsCommand(), a.accessCommand(), a.tokenCommand(),
 		a.interceptCommand(), a.holdCommand(), a.waitCommand(), a.statusCommand(), a.membersCommand(), a.joinCommand(), a.leaveCommand(), a.forgetCommand(), a.keyringCommand(), a.conflictsCommand(), a.checkCommand(), a.healthcheckCommand(), a.debugCommand(), a.versionCommand(), a.completionCommand(),
