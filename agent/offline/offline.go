@@ -111,6 +111,15 @@ func Read(texts []Text) (*Offline, Faults) {
 // Len is the number of resources.
 func (o *Offline) Len() int { return len(o.list) }
 
+// Keys returns the keys of the resources, in the order of the files.
+func (o *Offline) Keys() []resource.Key {
+	out := make([]resource.Key, len(o.list))
+	for i, r := range o.list {
+		out[i] = r.Key
+	}
+	return out
+}
+
 // Stream returns the resources as one stream of canonical documents, in the order given.
 func (o *Offline) Stream() ([]byte, error) {
 	var out []byte

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,18 +52,30 @@ there and is refused here.
 
 func (a *app) deleteCommand() *cobra.Command {
 	var dryRun bool
+	var f fileFlags
 	cmd := &cobra.Command{
-		Use:               "delete TYPE NAME",
-		Short:             "Delete a resource",
-		Long:              "Deletes a resource that came over the API. Its history stays, so that rollback brings it back.",
-		Example:           "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run",
-		Args:              args(1, 2, "TYPE NAME or TYPE/NAME"),
+		Use:   "delete TYPE NAME | -f FILE|DIR|-",
+		Short: "Delete resources",
+		Long: `Deletes a resource that came over the API, or with -f all that files name, the last one first and meshes behind all others. Their
+history stays, so that rollback brings them back.`,
+		Example:           "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n  nearside delete -f policies",
+		Args:              args(0, 2, "TYPE NAME or TYPE/NAME, or files with -f"),
 		ValidArgsFunction: a.completeTypeAndName,
 	}
 	a.meshFlag(cmd)
+	f.add(cmd, "resources to delete")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be deleted and delete nothing")
 	format := outputFlag(cmd, "text", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(f.paths) > 0 {
+			if len(args) > 0 {
+				return usagef("-f names what to delete, and so does %q: leave one of the two out", strings.Join(args, " "))
+			}
+			return a.deleteFiles(cmd.Context(), &f, *format, dryRun)
+		}
+		if len(args) == 0 {
+			return usagef("name what to delete: TYPE NAME or TYPE/NAME, or files with -f")
+		}
 		r, err := a.reference(cmd.Context(), args)
 		if err != nil {
 			return err
@@ -69,6 +83,47 @@ func (a *app) deleteCommand() *cobra.Command {
 		return a.written(*format, diffSummary)(a.client().Delete(cmd.Context(), r.kind.Plural, r.mesh, r.name, dryRun))
 	}
 	return cmd
+}
+
+// rankOf puts what belongs to a mesh before what belongs to none.
+func rankOf(k client.Key) int {
+	if k.Mesh == "" {
+		return 1
+	}
+	return 0
+}
+
+// deleteFiles deletes what files name. What is deleted stays so when another one cannot be.
+func (a *app) deleteFiles(ctx context.Context, f *fileFlags, format string, dryRun bool) error {
+	o, err := a.forAgent(f)
+	if err != nil {
+		return err
+	}
+	kinds, err := a.client().Kinds(ctx)
+	if err != nil {
+		return err
+	}
+	keys := o.Keys()
+	slices.Reverse(keys)
+	slices.SortStableFunc(keys, func(x, y client.Key) int { return cmp.Compare(rankOf(x), rankOf(y)) })
+	all := &client.Written{Warnings: []string{}, DryRun: dryRun}
+	for i, k := range keys {
+		kind, err := findKind(kinds, k.Kind)
+		var one *client.Written
+		if err == nil {
+			one, err = a.client().Delete(ctx, kind.Plural, k.Mesh, k.Name, dryRun)
+		}
+		var p *client.Problem
+		if dryRun && errors.As(err, &p) && p.Type == client.ProblemInUse {
+			all.Warnings = append(all.Warnings, fmt.Sprintf("%s is deleted if nothing is left in it by then: %s", k, p.Detail))
+			continue
+		}
+		if err != nil {
+			return errors.Join(a.written(format, diffSummary)(all, nil), fmt.Errorf("%d of %d are deleted: %w", i, len(keys), err))
+		}
+		all.Changes, all.Warnings = append(all.Changes, one.Changes...), append(all.Warnings, one.Warnings...)
+	}
+	return a.written(format, diffSummary)(all, nil)
 }
 
 // written shows what a write did; of a dry run, preview shows what it would change on proxies.

@@ -120,3 +120,31 @@ func TestTypes(t *testing.T) {
 		}
 	}
 }
+
+// TestDeleteFiles: what a file names is deleted, meshes last, and what cannot be is said.
+func TestDeleteFiles(t *testing.T) {
+	t.Parallel()
+	d := start(t, quickTemp(t))
+	doc := "type: Mesh\nname: shop\n---\n" + strings.ReplaceAll(webDoc[strings.Index(webDoc, "type: Dataplane"):], "mesh: default", "mesh: shop")
+	ok := func(stdin string, args ...string) string {
+		t.Helper()
+		code, out, errs := d.nearside(stdin, args...)
+		if code != exitOK {
+			t.Fatalf("%v: exit code %d: %s", args, code, errs)
+		}
+		return out
+	}
+	ok(doc, "apply", "-f", "-")
+	if out := ok(doc, "delete", "-f", "-", "--dry-run", "-o", "name"); out != "dataplane/web\n" {
+		t.Errorf("dry run: %s", out)
+	}
+	contains(t, ok(doc, "delete", "-f", "-"), "dataplane/web in mesh shop deleted", "mesh/shop deleted")
+	if code, _, errs := d.nearside(doc, "delete", "-f", "-"); code == exitOK || !strings.Contains(errs, "0 of 2 are deleted") || !strings.Contains(errs, "does not exist") {
+		t.Errorf("once more: exit code %d: %s", code, errs)
+	}
+	for want, args := range map[string][]string{"leave one of the two out": {"delete", "mesh", "shop", "-f", "-"}, "name what to delete": {"delete"}} {
+		if code, _, errs := d.nearside(doc, args...); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit code %d: %s", args, code, errs)
+		}
+	}
+}
