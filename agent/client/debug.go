@@ -14,6 +14,9 @@ import (
 // ProblemInUse is the type of the problem of a mesh that still has resources.
 const ProblemInUse = inspect.ProblemInUse
 
+// SeverityError is that of problems that are more than a warning.
+const SeverityError = inspect.SeverityError
+
 // Key names a resource.
 type Key = resource.Key
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -146,5 +147,28 @@ func TestDeleteFiles(t *testing.T) {
 		if code, _, errs := d.nearside(doc, args...); code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit code %d: %s", args, code, errs)
 		}
+	}
+}
+
+// TestStatusExitCode: a fault in a file is counted and told by the exit code, a warning is not.
+func TestStatusExitCode(t *testing.T) {
+	t.Parallel()
+	dir := quickTemp(t)
+	write(t, dir+"/resources/web.yaml", webDoc)
+	d := start(t, dir)
+	if code, out, errs := d.nearside("", "status", "--exit-code"); code != exitOK {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	write(t, dir+"/resources/bad.yaml", "type: Dataplane\nname: x\n")
+	eventually(t, "the fault is seen", func() bool {
+		code, _, _ := d.nearside("", "status", "--exit-code", "-o", "json")
+		return code == exitNo
+	})
+	code, out, _ := d.nearside("", "status")
+	if code != exitOK {
+		t.Errorf("without --exit-code: %d", code)
+	}
+	if !regexp.MustCompile(`(?m)^problems   [1-9][0-9]* \([1-9][0-9]* above\)$`).MatchString(out) {
+		t.Errorf("%s", out)
 	}
 }

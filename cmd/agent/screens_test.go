@@ -150,7 +150,7 @@ func TestStatusScreen(t *testing.T) {
 	out, _ := output(t, socket, exitNo, "status")
 	contains(t, out, "nearside v1 on n (zone z), pid 7", "NOT READY", "ok   state: well", "FAIL xds: socket is gone", "2 at revision 2 (2 api)",
 		"from revision 2 in 5.0 ms", "1 disconnected", "FAIL /r/a.yaml:3: no good", "Mesh/m is managed by api",
-		"WARN /r/b.yaml: vanished, its resources are retained until 03:04:05.006", "WARN /r/c.yaml: empty, its resources are retained until the directory can be read", "problems   12", "… and 2 more",
+		"WARN /r/b.yaml: vanished, its resources are retained until 03:04:05.006", "WARN /r/c.yaml: empty, its resources are retained until the directory can be read", "problems   14 (2 above)", "… and 2 more",
 		"stored, but this version does not act on them: 1 Dataplane")
 	out, _ = output(t, socket, exitNo, "status", "-o", "yaml")
 	contains(t, out, "ready: false")

@@ -16,17 +16,36 @@ import (
 
 func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "status",
-		Short:   "Show the health of the agent on one screen",
-		Long:    "Shows the stored resources, the sync status of the proxies and the problems. Exit code 2 when it is not ready.",
-		Example: "  nearside status\n  nearside status -o json | jq .problems",
+		Use:   "status",
+		Short: "Show the health of the agent on one screen",
+		Long: `Shows the stored resources, the sync status of the proxies and the problems. Exit code 2 when it is not ready; with --exit-code
+also when something is wrong: a check that has failed, a fault or conflict in a resource file, a resource that cannot be read, or a problem that is
+an error. What is only warned of does not count.`,
+		Example: "  nearside status\n  nearside status --exit-code >/dev/null || nearside status -o json | jq .problems",
 		Args:    args(0, 0, "no arguments"),
 	}
+	var strict bool
+	cmd.Flags().BoolVar(&strict, "exit-code", false, "exit code 2 also when something is wrong with an agent that is ready")
 	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return show(a, *format, a.printStatus, func(s *client.Status) bool { return !s.Ready })(a.client().Status(cmd.Context()))
+		return show(a, *format, a.printStatus, func(s *client.Status) bool { return !s.Ready || strict && wrong(s) })(a.client().Status(cmd.Context()))
 	}
 	return cmd
+}
+
+// inFiles counts what is wrong with resource files.
+func inFiles(s *client.Status) (n int) {
+	for _, f := range s.Files {
+		n += len(f.Faults) + len(f.Conflicts)
+	}
+	return n
+}
+
+// wrong reports whether something is wrong that is more than a warning.
+func wrong(s *client.Status) bool {
+	return inFiles(s)+len(s.Store.Damaged) > 0 || s.Store.Error != "" ||
+		slices.ContainsFunc(s.Checks, func(c client.Check) bool { return !c.OK }) ||
+		slices.ContainsFunc(s.Problems, func(p client.StatusProblem) bool { return p.Severity == client.SeverityError })
 }
 
 func (a *app) printStatus(s *client.Status) error {
@@ -126,7 +145,11 @@ func (a *app) printStatus(s *client.Status) error {
 		}
 	}
 	const most = 10
-	printf(w, "problems   %d\n", len(s.Problems))
+	all, where := len(s.Problems), ""
+	if n := inFiles(s) + len(s.Store.Damaged); n > 0 {
+		all, where = all+n, fmt.Sprintf(" (%d above)", n)
+	}
+	printf(w, "problems   %d%s\n", all, where)
 	for i, p := range s.Problems {
 		if i == most {
 			printf(w, "  … and %d more, in nearside status -o yaml\n", len(s.Problems)-most)
