@@ -6,22 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/resource"
 )
-
-// ProblemInUse is the type of the problem of a mesh that still has resources.
-const ProblemInUse = inspect.ProblemInUse
-
-// SeverityError is that of problems that are more than a warning.
-const SeverityError = inspect.SeverityError
-
-// Key names a resource.
-type Key = resource.Key
-
-// Nearest returns the name that a misspelt one was likely meant to be, "" when none is near.
-func Nearest(name string, names []string) string { return resource.Nearest(name, names) }
 
 // Raw returns the answer to a GET of a path as it is.
 func (c *Client) Raw(ctx context.Context, path string, query url.Values) (out []byte, err error) {

@@ -152,20 +152,17 @@ func (t *Traffic) ask(target *Target, read func(*dialled) (*inquiry, error)) (*F
 	}
 	missing, why := p.unreachable(t, &d)
 	flow := t.nowhere(p, &d)
-	lost := flow != nil
-	if !lost {
+	if flow == nil {
 		flow = t.follow(p, &d, in)
 		t.noPort(flow, &d)
-	}
-	if lost {
-		missing = nil
-	} else if missing != nil {
-		t.notReached(p, flow, missing, why)
-	} else if flow.Verdict != VerdictAllowed {
-		t.notAdmittedOutside(p, flow)
-	}
-	if flow.Verdict != VerdictAllowed && !lost {
-		flow.Suggest = t.suggest(p, target, &d, in, flow)
+		if missing != nil {
+			t.notReached(p, flow, missing, why)
+		} else if flow.Verdict != VerdictAllowed {
+			t.notAdmittedOutside(p, flow)
+		}
+		if flow.Verdict != VerdictAllowed {
+			flow.Suggest = t.suggest(p, target, &d, in, flow)
+		}
 	}
 	if target.Shadow {
 		if err := t.withShadow(flow, target, read); err != nil {

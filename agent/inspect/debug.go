@@ -15,8 +15,8 @@ var profiles = []string{"heap", "allocs", "goroutine", "threadcreate", "block", 
 // profileCPU is the one that takes a while.
 const profileCPU = "cpu"
 
-// maxProfile is the most seconds of one.
-const maxProfile = 60
+// maxProfile is the most seconds of one: less than a connection may take for an answer.
+const maxProfile = 30
 
 // profile is GET /v1/debug/pprof?profile=&seconds=: a profile of the agent, as "go tool pprof" reads it.
 func (s *Server) profile(w http.ResponseWriter, r *http.Request) *Error {

@@ -1,11 +1,9 @@
 package inspect
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,17 +18,18 @@ import (
 
 // This file has what kumactl asks for beside resources. Its answers hold what kumactl prints; docs/api.md says what is different.
 
-// kumactlVersion marks the version at GET /: kumactl takes every server whose version holds the word "preview" for one of its own kind, and
-// does not compare versions.
-const kumactlVersion = "+kuma.preview"
+// Head is how documents begin that kumactl lists.
+type Head struct {
+	Type     string            `json:"type"`
+	Mesh     string            `json:"mesh,omitempty"`
+	Name     string            `json:"name"`
+	Created  time.Time         `json:"creationTime"`
+	Modified time.Time         `json:"modificationTime"`
+	Labels   map[string]string `json:"labels,omitempty"`
+}
 
-func (s *Server) index(w http.ResponseWriter, _ *http.Request) *Error {
-	info := s.opts.Info
-	out := Index{Info: info, Tagline: info.Product, InstanceID: info.Instance, ClusterID: cmp.Or(info.Zone, "default")}
-	out.Hostname, _ = os.Hostname() // "" where the system does not say
-	out.Version += kumactlVersion
-	writeJSON(w, http.StatusOK, out)
-	return nil
+func headOf(typ string, rec store.Record) Head {
+	return Head{typ, rec.Mesh, rec.Name, rec.Created.UTC().Truncate(time.Second), rec.Modified.UTC().Truncate(time.Second), rec.Labels}
 }
 
 // overview is a list with what is known of each proxy.
@@ -122,10 +121,6 @@ func (s *Server) insight(clients []xds.ProxyStatus) *Insight {
 // overviews is GET …/_overview?tag=KEY:VALUE&gateway=true&name=.
 func (s *Server) overviews(o overview) handler {
 	return func(w http.ResponseWriter, r *http.Request) *Error {
-		size, offset, e := s.paging(r)
-		if e != nil {
-			return e
-		}
 		snap := s.opts.Store.Snapshot()
 		if e := meshExists(snap, r.PathValue("mesh")); e != nil {
 			return e
@@ -148,17 +143,10 @@ func (s *Server) overviews(o overview) handler {
 		all = slices.DeleteFunc(slices.Clone(all), func(res *resource.Resource) bool {
 			return !matchesOverview(res, q["tag"], q.Get("gateway"), q.Get("name"))
 		})
-		out := List{Total: len(all), Items: []json.RawMessage{}, Next: nextPage(r, offset, size, len(all))}
-		for _, res := range all[min(offset, len(all)):min(offset+size, len(all))] {
+		return writePage(s, w, r, all, func(res *resource.Resource) (json.RawMessage, *Error) {
 			rec, _ := snap.Get(res.Key)
-			doc, e := s.overview(rec, o, clients[res.Key])
-			if e != nil {
-				return e
-			}
-			out.Items = append(out.Items, doc)
-		}
-		writeJSON(w, http.StatusOK, out)
-		return nil
+			return s.overview(rec, o, clients[res.Key])
+		})
 	}
 }
 
@@ -196,18 +184,10 @@ func (s *Server) overview(rec store.Record, o overview, clients []xds.ProxyStatu
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
 	}
-	out := struct {
-		Type     string            `json:"type"`
-		Mesh     string            `json:"mesh,omitempty"`
-		Name     string            `json:"name"`
-		Created  time.Time         `json:"creationTime"`
-		Modified time.Time         `json:"modificationTime"`
-		Labels   map[string]string `json:"labels,omitempty"`
-	}{o.name, rec.Mesh, rec.Name, rec.Created.UTC().Truncate(time.Second), rec.Modified.UTC().Truncate(time.Second), rec.Labels}
 	for _, k := range []string{"type", "mesh", "name", "labels"} {
 		delete(fields, k)
 	}
-	head, err := json.Marshal(out)
+	head, err := json.Marshal(headOf(o.name, rec))
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
 	}

@@ -6,12 +6,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -25,24 +23,17 @@ type Counts struct {
 
 // MeshInsight counts what a mesh has.
 type MeshInsight struct {
-	Type       string            `json:"type"`
-	Name       string            `json:"name"`
-	Created    time.Time         `json:"creationTime"`
-	Modified   time.Time         `json:"modificationTime"`
+	Head
 	Dataplanes Counts            `json:"dataplanes"`
 	Policies   map[string]Counts `json:"policies"` // by kind; ExternalService is counted with them, as in Kuma
 }
 
 // ServiceInsight says how a service stands.
 type ServiceInsight struct {
-	Type       string    `json:"type"`
-	Mesh       string    `json:"mesh"`
-	Name       string    `json:"name"`
-	Created    time.Time `json:"creationTime"`
-	Modified   time.Time `json:"modificationTime"`
-	Status     string    `json:"status"` // online, partially_degraded, offline or not_available
-	Dataplanes Counts    `json:"dataplanes"`
-	Zones      []string  `json:"zones,omitempty"`
+	Head
+	Status     string   `json:"status"` // online, partially_degraded, offline or not_available
+	Dataplanes Counts   `json:"dataplanes"`
+	Zones      []string `json:"zones,omitempty"`
 }
 
 // page is a list of anything.
@@ -52,16 +43,26 @@ type page[T any] struct {
 	Next  *string `json:"next"`
 }
 
-// writePage answers with the page of a list that the query asks for.
-func writePage[T any](s *Server, w http.ResponseWriter, r *http.Request, all []T) *Error {
+// writePage answers with the page of a list that the query asks for, each item made by show.
+func writePage[T, U any](s *Server, w http.ResponseWriter, r *http.Request, all []T, show func(T) (U, *Error)) *Error {
 	size, offset, e := s.paging(r)
 	if e != nil {
 		return e
 	}
-	items := append([]T{}, all[min(offset, len(all)):min(offset+size, len(all))]...)
-	writeJSON(w, http.StatusOK, page[T]{len(all), items, nextPage(r, offset, size, len(all))})
+	out := page[U]{Total: len(all), Items: []U{}, Next: nextPage(r, offset, size, len(all))}
+	for _, x := range all[min(offset, len(all)):min(offset+size, len(all))] {
+		item, e := show(x)
+		if e != nil {
+			return e
+		}
+		out.Items = append(out.Items, item)
+	}
+	writeJSON(w, http.StatusOK, out)
 	return nil
 }
+
+// asIs shows an item of a list as it is.
+func asIs[T any](x T) (T, *Error) { return x, nil }
 
 // meshInsights is GET /mesh-insights.
 func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *Error {
@@ -70,7 +71,7 @@ func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *Error {
 	at := map[string]*MeshInsight{}
 	for _, res := range only(snap.Set().Kind(kindMesh), resourceKey, visible) {
 		rec, _ := snap.Get(res.Key)
-		at[res.Name] = &MeshInsight{Type: "MeshInsight", Name: res.Name, Created: rec.Created.UTC(), Modified: rec.Modified.UTC(), Policies: map[string]Counts{}}
+		at[res.Name] = &MeshInsight{Head: headOf("MeshInsight", rec), Policies: map[string]Counts{}}
 	}
 	for _, p := range only(s.allProxies(snap, s.opts.Last()), proxyKey, visible) {
 		x := at[p.Mesh]
@@ -98,7 +99,7 @@ func (s *Server) meshInsights(w http.ResponseWriter, r *http.Request) *Error {
 	for _, name := range slices.Sorted(maps.Keys(at)) {
 		out = append(out, *at[name])
 	}
-	return writePage(s, w, r, out)
+	return writePage(s, w, r, out, asIs)
 }
 
 const kindExternalService = "ExternalService"
@@ -120,7 +121,8 @@ func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *Error 
 	rec, _ := snap.Get(resource.Key{Kind: kindMesh, Name: name})
 	out := []ServiceInsight{}
 	for _, x := range only(ListServices(m.View, ServicesOptions{Kind: KindServiceTag}), serviceKey, s.visible(r, access.VerbInspect)) {
-		item := ServiceInsight{Type: "ServiceInsight", Mesh: name, Name: x.Name, Created: rec.Created.UTC(), Modified: rec.Modified.UTC()}
+		item := ServiceInsight{Head: headOf("ServiceInsight", rec)} // with the times of its mesh
+		item.Mesh, item.Name, item.Labels = name, x.Name, nil
 		zones := map[string]bool{}
 		for _, p := range x.Ports {
 			if p.Total > item.Dataplanes.Total {
@@ -143,25 +145,15 @@ func (s *Server) serviceInsights(w http.ResponseWriter, r *http.Request) *Error 
 		}
 		out = append(out, item)
 	}
-	return writePage(s, w, r, out)
-}
-
-// PolicyMeta names a policy that selects a proxy.
-type PolicyMeta struct {
-	Type     string            `json:"type"`
-	Mesh     string            `json:"mesh"`
-	Name     string            `json:"name"`
-	Created  time.Time         `json:"creationTime"`
-	Modified time.Time         `json:"modificationTime"`
-	Labels   map[string]string `json:"labels,omitempty"`
+	return writePage(s, w, r, out, asIs)
 }
 
 // Attachment is what of a proxy policies act on: the proxy as a whole.
 type Attachment struct {
-	Type    string                  `json:"type"`
-	Name    string                  `json:"name,omitempty"`
-	Service string                  `json:"service,omitempty"`
-	Matched map[string][]PolicyMeta `json:"matchedPolicies,omitempty"` // by kind
+	Type    string            `json:"type"`
+	Name    string            `json:"name,omitempty"`
+	Service string            `json:"service,omitempty"`
+	Matched map[string][]Head `json:"matchedPolicies,omitempty"` // by kind
 }
 
 // sidecar is the kind of the answers about which policy selects which proxy.
@@ -179,7 +171,7 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	x := Attachment{Type: "dataplane", Matched: map[string][]PolicyMeta{}}
+	x := Attachment{Type: "dataplane", Matched: map[string][]Head{}}
 	visible := s.visible(r, access.VerbInspect)
 	for _, d := range s.opts.Registry.All() {
 		if !d.Policy {
@@ -187,7 +179,8 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *Error {
 		}
 		for _, p := range only(snap.Set().InMesh(d.Kind, key.Mesh), resourceKey, visible) {
 			if chooses(m, p, rec.Resource) {
-				x.Matched[d.Kind] = append(x.Matched[d.Kind], policyMeta(snap, p))
+				rec, _ := snap.Get(p.Key)
+				x.Matched[d.Kind] = append(x.Matched[d.Kind], headOf(p.Kind, rec))
 			}
 		}
 	}
@@ -206,11 +199,6 @@ func (s *Server) attached(w http.ResponseWriter, r *http.Request) *Error {
 // chooses says whether a policy selects a dataplane that is in the view of its mesh. One that is only tried out selects nothing.
 func chooses(m *generate.Mesh, policy, dp *resource.Resource) bool {
 	return m.Policies != nil && m.View.Dataplane(dp.Name) != nil && !policy.Shadow() && selects(m, policy, dp)
-}
-
-func policyMeta(snap *store.Snapshot, p *resource.Resource) PolicyMeta {
-	rec, _ := snap.Get(p.Key)
-	return PolicyMeta{Type: p.Kind, Mesh: p.Mesh, Name: p.Name, Created: rec.Created.UTC(), Modified: rec.Modified.UTC(), Labels: p.Labels}
 }
 
 // Attached is a proxy that a policy selects.
@@ -324,5 +312,5 @@ func (s *Server) noTokens(http.ResponseWriter, *http.Request) *Error {
 
 // noZones is the list of zones: nearside has none to connect to.
 func (s *Server) noZones(w http.ResponseWriter, r *http.Request) *Error {
-	return writePage(s, w, r, []struct{}{})
+	return writePage(s, w, r, []struct{}{}, asIs)
 }

@@ -1,13 +1,28 @@
 package inspect
 
 import (
+	"cmp"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
+
+// kumactlVersion marks the version at GET /: kumactl takes every server whose version holds the word "preview" for one of its own kind, and
+// does not compare versions.
+const kumactlVersion = "+kuma.preview"
+
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) *Error {
+	info := s.opts.Info
+	out := Index{Info: info, Tagline: info.Product, InstanceID: info.Instance, ClusterID: cmp.Or(info.Zone, "default")}
+	out.Hostname, _ = os.Hostname() // "" where the system does not say
+	out.Version += kumactlVersion
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
 
 func (s *Server) livez(w http.ResponseWriter, r *http.Request) *Error {
 	return health(w, r, s.opts.Live)

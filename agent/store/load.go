@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -128,16 +129,11 @@ func (l *loaded) scanHistory(b *bolt.Bucket) error {
 // A resource is in force as its record says. Where that cannot be read, the last revision of its history stands in for it, provided that
 // the history is whole. All else is [Damaged]: of what was lost nobody knows whether it was a deletion.
 func (s *Store) adopt(l *loaded) {
-	x := &loading{s: s, l: l, records: &table{}, history: map[resource.Key]rawValue{}, damaged: map[resource.Key]Damaged{}}
+	x := &loading{s: s, l: l, records: &table{}, damaged: map[resource.Key]Damaged{}}
 	for _, m := range l.damaged {
 		s.quarantine(m, false)
 	}
 	maps.Copy(s.addresses, l.addresses)
-	for k, v := range l.last {
-		if v.damage == nil {
-			x.history[k] = v.rawValue
-		}
-	}
 	inRecords := map[resource.Key]bool{}
 	for _, v := range l.records {
 		k, err := parseRecordKey(v.key)
@@ -170,6 +166,114 @@ func (s *Store) adopt(l *loaded) {
 	s.revision = l.mark
 	s.evict()
 	s.snap.Store(newSnapshot(l.mark, x.records, x.damaged))
+}
+
+// loading is the work of [Store.adopt].
+type loading struct {
+	s       *Store
+	l       *loaded
+	records *table
+	damaged map[resource.Key]Damaged
+}
+
+// mark says that a resource cannot be read. For what a later version may be able to read nothing is stored.
+func (x *loading) mark(k resource.Key, reason error, stored bool) {
+	if _, ok := x.damaged[k]; ok {
+		return
+	}
+	d := Damaged{Key: k, Reason: reason.Error(), Since: x.s.now()}
+	if stored {
+		x.s.state.marks = append(x.s.state.marks, d)
+	}
+	d.stored = stored
+	x.damaged[k] = d
+	x.s.opt.Log.Error("a resource cannot be read and is not in force; roll it back, write it again or delete it", "resource", k.String(), "reason", d.Reason)
+}
+
+var (
+	errNoDeletion  = errors.New("its last revision is lost: neither its content nor its deletion is there")
+	errNewerOnDisk = errors.New("the last change of the file is lost, and with it a later revision")
+)
+
+// record takes a record over, or what can be found out of it.
+func (x *loading) record(k resource.Key, v rawValue) {
+	last := x.l.last[k]
+	mark, marked := x.l.marked[k]
+	if marked {
+		x.damaged[k] = mark
+	}
+	e, err := decodeEntry(x.s.opt.Decode, k, v.key, v.value)
+	if err == nil && e.Deleted {
+		err = errors.New("a record that says that it is deleted")
+	}
+	if err == nil {
+		x.records.put(k, e.record())
+		if marked { // a version that knows no marks has written it
+			delete(x.damaged, k)
+			x.s.pendingOf(k)
+		}
+		if last == nil || last.damage != nil || !bytes.Equal(last.key, historyKey(k, e.Revision.Revision)) {
+			x.s.pendingOf(k).add(e) // so that the history does not end in an older one
+		}
+		return
+	}
+	_, verr := verify(v.key, v.value)
+	whole := verr == nil // another version has written it
+	switch r, ok := x.restored(k); {
+	case marked:
+	case ok:
+		x.records.put(k, r)
+	case last == nil && !x.l.historyLost && !whole:
+		// Nothing else knows the name: it is that of another resource, damaged.
+	default:
+		x.mark(k, err, !whole)
+	}
+	if !whole {
+		x.s.quarantine(move{bucketRecords, v.key, err}, x.records.get(k) != nil)
+	} else {
+		x.s.notice(Quarantined{Bucket: bucketRecords, Key: k.String(), Reason: err.Error()})
+	}
+}
+
+// absent finds out what has become of a resource that has a history and no record.
+func (x *loading) absent(k resource.Key) {
+	if _, marked := x.damaged[k]; marked {
+		return
+	}
+	last := x.l.last[k]
+	if last.damage != nil {
+		// Who was deleted has two revisions at least: a single one is that of another resource, its name damaged.
+		if last.count > 1 || x.l.recordsLost {
+			x.mark(k, last.damage, true)
+		}
+		return
+	}
+	h, _, err := unwrap(last.key, last.value)
+	if err == nil && h.Deleted {
+		x.s.tombs[k] = tomb{revision: h.Revision, source: h.Source.Kind}
+		return
+	}
+	r, ok := x.restored(k)
+	if !ok || !x.l.recordsLost {
+		x.mark(k, errNoDeletion, true)
+		return
+	}
+	x.records.put(k, r)
+	x.s.opt.Log.Warn("restored a resource from its history", "resource", k.String(), "revision", r.Revision)
+}
+
+// restored makes a record from the last revision of a resource, if that is known, and has it written with the next commit.
+func (x *loading) restored(k resource.Key) (*Record, bool) {
+	last := x.l.last[k]
+	if last == nil || last.damage != nil || x.l.historyLost {
+		return nil, false
+	}
+	e, err := decodeEntry(x.s.opt.Decode, k, last.key, last.value)
+	if err != nil || e.Deleted {
+		return nil, false
+	}
+	x.s.pendingOf(k)
+	return e.record(), true
 }
 
 // quarantine has a value moved with the next commit and tells about it.

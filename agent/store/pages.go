@@ -36,7 +36,7 @@ func checkPages(r io.ReaderAt, size int64) error {
 	if err != nil {
 		return err
 	}
-	if m.pages > uint64(size)/m.pageSize {
+	if m.pages > m.there {
 		return fmt.Errorf("the file has %d bytes, but %d pages of %d bytes are in use", size, m.pages, m.pageSize)
 	}
 	c := &checker{r: r, meta: m, seen: make([]bool, m.pages)}
@@ -49,6 +49,7 @@ func checkPages(r io.ReaderAt, size int64) error {
 
 type meta struct {
 	pageSize, root, freelist, pages, txid uint64
+	there                                 uint64 // pages that the file has
 }
 
 // newestMeta picks the meta page that bbolt will pick, and says whether the other one is there too: else it may have been a later one.
@@ -79,6 +80,7 @@ func newestMeta(r io.ReaderAt, size int64) (best *meta, both bool, err error) {
 	if best == nil {
 		return nil, false, fmt.Errorf("no valid meta page: %w", first)
 	}
+	best.there = uint64(size) / best.pageSize
 	return best, valid == 2, nil
 }
 

@@ -24,7 +24,7 @@ type salvaged struct {
 // has earlier revisions, of which none must come back.
 func salvage(r io.ReaderAt, size int64) *salvaged {
 	m, _, err := newestMeta(r, size)
-	if err != nil || m.pages > uint64(size)/m.pageSize+1<<16 {
+	if err != nil || m.pages > m.there+1<<16 {
 		return nil
 	}
 	c := &checker{r: r, meta: m, seen: make([]bool, m.pages)}
@@ -89,12 +89,15 @@ func (s *salvaged) lose(bucket string) {
 
 // readPage reads a page with its overflow, whose number is returned.
 func readPage(r io.ReaderAt, m *meta, id uint64) (b []byte, overflow uint64, err error) {
+	if id >= m.there {
+		return nil, 0, fmt.Errorf("page %d is behind the end of the file", id)
+	}
 	head := make([]byte, pageHeader)
 	if _, err := r.ReadAt(head, int64(id*m.pageSize)); err != nil {
 		return nil, 0, fmt.Errorf("page %d: %w", id, err)
 	}
 	overflow = uint64(order.Uint32(head[12:]))
-	if order.Uint64(head) != id || overflow >= m.pages-id {
+	if order.Uint64(head) != id || overflow >= min(m.pages, m.there)-id {
 		return nil, 0, fmt.Errorf("page %d is not what it says", id)
 	}
 	b = make([]byte, (overflow+1)*m.pageSize)
@@ -211,7 +214,7 @@ func lostChange(r io.ReaderAt, size int64) map[resource.Key]uint64 {
 		return nil
 	}
 	all := &salvaged{values: map[string][]rawValue{}}
-	for id := uint64(2); id < m.pages; id++ {
+	for id := uint64(2); id < min(m.pages, m.there); id++ {
 		if b, _, err := readPage(r, m, id); err == nil {
 			_ = all.page(b) // what is not in use may be anything
 		}

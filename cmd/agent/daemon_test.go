@@ -152,6 +152,16 @@ func (d *daemon) nearside(stdin string, args ...string) (code int, stdout, stder
 	return code, out.String(), errs.String()
 }
 
+// must runs a command that is to succeed, and returns what it prints.
+func (d *daemon) must(stdin string, args ...string) string {
+	d.t.Helper()
+	code, out, errs := d.nearside(stdin, args...)
+	if code != exitOK {
+		d.t.Fatalf("%v: exit code %d: %s", args, code, errs)
+	}
+	return out
+}
+
 // end sends a signal and returns the exit code of the process, -1 when the signal killed it.
 func (d *daemon) end(sig os.Signal) int {
 	d.t.Helper()

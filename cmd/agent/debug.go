@@ -41,11 +41,8 @@ threadcreate, block or mutex.`,
 		Example: "  nearside debug pprof heap > heap.pprof\n  nearside debug pprof cpu --seconds 30 > cpu.pprof && go tool pprof -top cpu.pprof",
 		Args:    args(1, 1, "one profile: cpu, heap, allocs, goroutine, threadcreate, block or mutex"),
 	}
-	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long to look, for cpu")
+	cmd.Flags().IntVar(&seconds, "seconds", seconds, "how long to look, for cpu; at most 30")
 	cmd.RunE = func(cmd *cobra.Command, list []string) error {
-		if seconds < 1 || seconds > 60 {
-			return usagef("--seconds is %d; 1 to 60 are allowed", seconds)
-		}
 		c := client.New(a.client().Socket(), time.Duration(seconds)*time.Second+30*time.Second)
 		out, err := c.Profile(cmd.Context(), list[0], seconds)
 		if err != nil {

@@ -76,6 +76,9 @@ func TestDebug(t *testing.T) {
 	if code, _, errs := d.nearside("", "debug", "pprof", "nothing"); code == exitOK || !strings.Contains(errs, "is none of cpu, heap") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
+	if code, _, errs := d.nearside("", "debug", "pprof", "cpu", "--seconds", "31"); code == exitOK || !strings.Contains(errs, "seconds") || !strings.Contains(errs, "30") {
+		t.Errorf("a long one: exit code %d: %s", code, errs)
+	}
 	for _, c := range [][2]string{{"", "info"}, {"debug", "debug"}, {"", "debug"}} {
 		args := []string{"debug", "loglevel"}
 		if c[0] != "" {
@@ -127,19 +130,11 @@ func TestDeleteFiles(t *testing.T) {
 	t.Parallel()
 	d := start(t, quickTemp(t))
 	doc := "type: Mesh\nname: shop\n---\n" + strings.ReplaceAll(webDoc[strings.Index(webDoc, "type: Dataplane"):], "mesh: default", "mesh: shop")
-	ok := func(stdin string, args ...string) string {
-		t.Helper()
-		code, out, errs := d.nearside(stdin, args...)
-		if code != exitOK {
-			t.Fatalf("%v: exit code %d: %s", args, code, errs)
-		}
-		return out
-	}
-	ok(doc, "apply", "-f", "-")
-	if out := ok(doc, "delete", "-f", "-", "--dry-run", "-o", "name"); out != "dataplane/web\n" {
+	d.must(doc, "apply", "-f", "-")
+	if out := d.must(doc, "delete", "-f", "-", "--dry-run", "-o", "name"); out != "dataplane/web\n" {
 		t.Errorf("dry run: %s", out)
 	}
-	contains(t, ok(doc, "delete", "-f", "-"), "dataplane/web in mesh shop deleted", "mesh/shop deleted")
+	contains(t, d.must(doc, "delete", "-f", "-"), "dataplane/web in mesh shop deleted", "mesh/shop deleted")
 	if code, _, errs := d.nearside(doc, "delete", "-f", "-"); code == exitOK || !strings.Contains(errs, "0 of 2 are deleted") || !strings.Contains(errs, "does not exist") {
 		t.Errorf("once more: exit code %d: %s", code, errs)
 	}

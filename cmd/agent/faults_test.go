@@ -347,16 +347,8 @@ func TestDamagedDeletion(t *testing.T) {
 	t.Parallel()
 	dir := quickTemp(t)
 	d := start(t, dir)
-	ok := func(stdin string, args ...string) string {
-		t.Helper()
-		code, out, errs := d.nearside(stdin, args...)
-		if code != exitOK {
-			t.Fatalf("%v: exit code %d: %s", args, code, errs)
-		}
-		return out
-	}
-	ok("type: Mesh\nname: default\n---\ntype: MeshTrafficPermission\nmesh: default\nname: guard\nspec:\n  from:\n  - targetRef: {kind: Mesh}\n    default: {action: Allow}\n", "apply", "-f", "-")
-	ok("", "delete", "meshtrafficpermission", "guard")
+	d.must("type: Mesh\nname: default\n---\ntype: MeshTrafficPermission\nmesh: default\nname: guard\nspec:\n  from:\n  - targetRef: {kind: Mesh}\n    default: {action: Allow}\n", "apply", "-f", "-")
+	d.must("", "delete", "meshtrafficpermission", "guard")
 	restart := func(change func([]byte) []byte) {
 		t.Helper()
 		if code := d.end(syscall.SIGTERM); code != exitOK {
@@ -379,16 +371,16 @@ func TestDamagedDeletion(t *testing.T) {
 		return bytes.ReplaceAll(b, []byte(`"deleted":true`), []byte(`"deleted":trve`))
 	})
 	for range 3 {
-		contains(t, ok("", "status"), "WARN state: 1 resource cannot be read", "MeshTrafficPermission/default/guard", "roll it back, or delete it", "FAIL damaged since ")
+		contains(t, d.must("", "status"), "WARN state: 1 resource cannot be read", "MeshTrafficPermission/default/guard", "roll it back, or delete it", "FAIL damaged since ")
 		if code, out, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); code == exitOK || !strings.Contains(errs, "is not in force") {
 			t.Fatalf("get: exit code %d, %s%s", code, out, errs)
 		}
-		contains(t, ok("", "history", "meshtrafficpermission", "guard"), "created")
+		contains(t, d.must("", "history", "meshtrafficpermission", "guard"), "created")
 		restart(func(b []byte) []byte { return b })
 	}
-	ok("", "delete", "meshtrafficpermission", "guard")
+	d.must("", "delete", "meshtrafficpermission", "guard")
 	restart(func(b []byte) []byte { return b })
-	contains(t, ok("", "status"), "ok   state: every change is on disk")
+	contains(t, d.must("", "status"), "ok   state: every change is on disk")
 	if _, _, errs := d.nearside("", "get", "meshtrafficpermission", "guard"); !strings.Contains(errs, "does not exist") {
 		t.Errorf("after the deletion: %s", errs)
 	}

@@ -80,33 +80,25 @@ const slowDoc = "{type: MeshTimeout, mesh: default, name: slow, spec: {targetRef
 // TestWait waits for a policy in all ways that it can end.
 func TestWait(t *testing.T) {
 	d := start(t, quickTemp(t))
-	must := func(stdin string, args ...string) string {
-		t.Helper()
-		code, out, errs := d.nearside(stdin, args...)
-		if code != exitOK {
-			t.Fatalf("%v: exit code %d: %s", args, code, errs)
-		}
-		return out
-	}
-	must(webDoc, "apply", "-f", "-")
-	contains(t, must("", "wait", "dp/web"), "dataplane/web in mesh default applied: no connected proxy is touched")
+	d.must(webDoc, "apply", "-f", "-")
+	contains(t, d.must("", "wait", "dp/web"), "dataplane/web in mesh default applied: no connected proxy is touched")
 	p := d.connect("web", nil)
 	p.next()("")
-	contains(t, must("", "wait", "dp/web"), "dataplane/web in mesh default applied: 1 proxy acknowledged revision 2")
+	contains(t, d.must("", "wait", "dp/web"), "dataplane/web in mesh default applied: 1 proxy acknowledged revision 2")
 
-	must(fmt.Sprintf(slowDoc, 7), "apply", "-f", "-")
+	d.must(fmt.Sprintf(slowDoc, 7), "apply", "-f", "-")
 	answer := p.next()
 	code, out, errs := d.nearside("", "wait", "mt/slow", "--for=applied", "--timeout", "200ms")
 	if code != exitTimeout || out != "" {
 		t.Errorf("while the proxy does not answer: exit code %d, %q", code, out)
 	}
 	contains(t, errs, "error: after 200ms meshtimeout/slow in mesh default is not applied; 1 proxy late", "default/web: it has not answered what it was sent at", "(listener)")
-	contains(t, must("", "get", "mt", "-o", "wide"), "STATE", "pending on 1 proxy")
+	contains(t, d.must("", "get", "mt", "-o", "wide"), "STATE", "pending on 1 proxy")
 	answer("")
-	contains(t, must("", "wait", "meshtimeout", "slow"), "meshtimeout/slow in mesh default applied: 1 proxy acknowledged revision 3")
-	contains(t, must("", "get", "mt", "slow", "-o", "wide"), "applied on 1 proxy")
+	contains(t, d.must("", "wait", "meshtimeout", "slow"), "meshtimeout/slow in mesh default applied: 1 proxy acknowledged revision 3")
+	contains(t, d.must("", "get", "mt", "slow", "-o", "wide"), "applied on 1 proxy")
 
-	must(fmt.Sprintf(slowDoc, 8), "apply", "-f", "-")
+	d.must(fmt.Sprintf(slowDoc, 8), "apply", "-f", "-")
 	p.next()("Error adding/updating listener(s) inbound:192.0.2.1:8080: route: bad timeout\n")
 	code, out, errs = d.nearside("", "wait", "mt/slow", "-o", "json")
 	var doc client.Applied
@@ -115,19 +107,19 @@ func TestWait(t *testing.T) {
 	}
 	contains(t, errs, "error: meshtimeout/slow in mesh default is rejected", "default/web: Listener inbound:192.0.2.1:8080: Error adding", "route: bad timeout",
 		"    meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout (changed since this was accepted last): filterChains[")
-	contains(t, must("", "get", "mt", "-o", "wide"), "rejected by default/web: inbound:192.0.2.1:8080: Error adding")
-	contains(t, must("", "inspect", "dataplane", "web", "--type=status"), "held: inbound:192.0.2.1:8080: Error adding", "because of meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout")
-	contains(t, must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestHeadersTimeout")
+	contains(t, d.must("", "get", "mt", "-o", "wide"), "rejected by default/web: inbound:192.0.2.1:8080: Error adding")
+	contains(t, d.must("", "inspect", "dataplane", "web", "--type=status"), "held: inbound:192.0.2.1:8080: Error adding", "because of meshtimeout/slow spec.from[0].default.http.requestHeadersTimeout")
+	contains(t, d.must("", "status"), "error MeshTimeout/default/slow: rejected by default.web: Listener inbound:192.0.2.1:8080", "see spec.from[0].default.http.requestHeadersTimeout")
 
 	if code, _, errs = d.nearside("", "wait", "mt/slow", "--for=gone", "--timeout", "100ms"); code != exitTimeout {
 		t.Errorf("gone while it exists: exit code %d", code)
 	}
 	contains(t, errs, "is not gone: it still exists, at revision 4 from api")
-	must("", "delete", "mt", "slow")
+	d.must("", "delete", "mt", "slow")
 	p.next()("")
-	contains(t, must("", "wait", "mt/slow", "--for=gone"), "meshtimeout/slow in mesh default gone")
+	contains(t, d.must("", "wait", "mt/slow", "--for=gone"), "meshtimeout/slow in mesh default gone")
 
-	must(strings.Replace(fmt.Sprintf(slowDoc, 9), "name: slow", "name: shade, labels: {kuma.io/effect: shadow}", 1), "apply", "-f", "-")
+	d.must(strings.Replace(fmt.Sprintf(slowDoc, 9), "name: slow", "name: shade, labels: {kuma.io/effect: shadow}", 1), "apply", "-f", "-")
 	if code, _, errs = d.nearside("", "wait", "mt/shade"); code != exitNo {
 		t.Errorf("a shadow policy: exit code %d", code)
 	}
