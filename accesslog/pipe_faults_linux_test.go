@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"os/exec"
@@ -255,16 +256,25 @@ func TestPipeLockOfADeadProcess(t *testing.T) {
 	dir := pipeDir(t)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), readerVariable+"="+dir+":"+filepath.Join(t.TempDir(), "logs", "out.log"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the process has the lock", func() bool {
-		ps, err := OpenPipes(PipesOptions{Dir: dir})
+	// Only then may this process try: who tries holds the lock for a moment, in which the other one would fail.
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "open\n" {
+		t.Errorf("the other process has not opened the directory: %q, %v", line, err)
+	}
+	if ps, err := OpenPipes(PipesOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("the lock was not held: %v", err)
 		if err == nil {
 			ps.close()
 		}
-		return err != nil && strings.Contains(err.Error(), "in use")
-	})
+	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	ps, err := OpenPipes(PipesOptions{Dir: dir})

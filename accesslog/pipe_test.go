@@ -410,7 +410,8 @@ func TestPipeKilledReader(t *testing.T) {
 	t.Logf("%d kills", kills)
 }
 
-// readUntilKilled is the process of TestPipeKilledReader.
+// readUntilKilled is the process of TestPipeKilledReader and TestPipeLockOfADeadProcess. It writes a line to its standard output when it has
+// the directory.
 func readUntilKilled(arg string) int {
 	dir, out, _ := strings.Cut(arg, ":")
 	f, err := rotation.Open(rotation.Options{Path: out, Limits: rotation.Limits{MaxFileSize: 1}})
@@ -420,6 +421,7 @@ func readUntilKilled(arg string) int {
 	}
 	ps, err := OpenPipes(PipesOptions{Dir: dir, Group: -1, Rest: 3 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Found: func(string, map[string]string) Destination { return f }})
 	if err == nil {
+		fmt.Println("open")
 		err = ps.Run(context.Background())
 	}
 	fmt.Fprintln(os.Stderr, err)
