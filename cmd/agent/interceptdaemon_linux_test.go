@@ -15,9 +15,14 @@ import (
 // TestInterceptionByTheAgent has an unchanged program find a name of the mesh, while there is an agent.
 func TestInterceptionByTheAgent(t *testing.T) {
 	ns := netNamespace(t)
+	for _, tool := range []string{"nsenter", "ip", "nft", "getent", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("skipped: %s is not on PATH (Debian: apt-get install util-linux iproute2 nftables libc-bin curl)", tool)
+		}
+	}
 	nsenter, err := exec.LookPath("nsenter")
 	if err != nil {
-		t.Skip("skipped: nsenter is not on PATH (Debian: apt-get install util-linux)")
+		t.Fatal(err)
 	}
 	inside := func(args ...string) string {
 		t.Helper()
