@@ -24,7 +24,8 @@ func (s *Server) dns(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
-	state := DNSState{DNSStatus: DNSStatus{State: DNSOff, Reason: "this agent has no resolver"}}
+	state := DNSState{DNSStatus: DNSStatus{State: DNSOff, Reason: "this agent has no resolver",
+		Listen: []string{}, Suffixes: []DNSSuffix{}, Views: []DNSView{}, Upstreams: []DNSUpstream{}}}
 	if s.opts.DNS != nil {
 		state = s.opts.DNS()
 	}
