@@ -102,12 +102,23 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf(many, n)
 }
 
+// slowAfter is how long a proxy may wait for its first config before the agent counts as slow.
+const slowAfter = 5 * time.Second
+
 func (a *Agent) reconcileCheck() inspect.Check {
 	last := a.reconciler.Last()
 	if last == nil {
 		return inspect.Check{Name: "config", Reason: "no config was made yet"}
 	}
-	return inspect.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d, with %s", last.Revision, plural(len(last.Problems), "1 problem", "%d problems"))}
+	c := inspect.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d, with %s", last.Revision, plural(len(last.Problems), "1 problem", "%d problems"))}
+	if n, since := a.xds.Unserved(); n > 0 {
+		if took := a.deps.Now().Sub(since); took > slowAfter {
+			c.Degraded = true
+			c.Reason = fmt.Sprintf("%s for their config, the first for %s: the agent has too little processor time for so many at once; they are served one after the other. Give it more (CPUQuota=, resources.limits.cpu), or see nearside debug pprof",
+				plural(n, "1 proxy waits", "%d proxies wait"), took.Round(time.Second))
+		}
+	}
+	return c
 }
 
 // minSpace is how much there should be free where the agent writes, in bytes.

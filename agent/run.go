@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/logs"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
@@ -249,7 +250,8 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	}
 	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log, Changed: func() { a.reconciler.Trigger() }})
 	a.xds = xds.NewServer(xds.ServerOptions{
-		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Rejected: func() { a.nacks.Trigger() },
+		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Stored: func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
+		Rejected: func() { a.nacks.Trigger() },
 		Registry: a.deps.Metrics, Metadata: metadata.Fields(),
 		Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(), TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
 	})

@@ -86,7 +86,7 @@ func passStack() string {
 		all := make([]byte, size)
 		n := runtime.Stack(all, true)
 		for stack := range bytes.SplitSeq(all[:n], []byte("\n\n")) {
-			if bytes.Contains(stack, []byte("(*Reconciler).Pass(")) {
+			if bytes.Contains(stack, []byte("(*Reconciler).pass(")) {
 				return string(stack)
 			}
 		}

@@ -24,6 +24,8 @@ type oneProxy struct{}
 
 func (oneProxy) Connected() []node.Key { return []node.Key{{ID: "default.web"}} }
 
+func (oneProxy) Waiting() map[node.Key]time.Time { return nil }
+
 func (oneProxy) LastStream() uint64 { return 0 }
 
 func (oneProxy) Listeners(node.Key) []*draft.Resource { return nil }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -39,6 +40,9 @@ func (p *Publisher) Connected() []node.Key {
 	defer p.mu.Unlock()
 	return slices.Clone(p.connected)
 }
+
+// Waiting says that none waits.
+func (p *Publisher) Waiting() map[node.Key]time.Time { return nil }
 
 func (p *Publisher) LastStream() uint64 { return 0 }
 

@@ -89,12 +89,13 @@ type Info struct {
 
 // Last is one finished reconciliation. It is immutable.
 type Last struct {
-	Revision uint64                               // of the store when it began
+	Revision uint64                               // of the store when it began: Meshes are of that
 	Meshes   map[string]*generate.Mesh            // by name
 	Proxies  map[generate.ProxyID]*generate.Proxy // what was made for clients
 	// Published is what was published for the clients that are connected: Proxies without what the check withholds.
 	Published map[node.Key]*generate.Proxy
-	At        time.Time // when it ended
+	Behind    int       // connected proxies that it has yet to come to: what is said of them is of earlier passes
+	At        time.Time // when it ended, or published this
 	Took      time.Duration
 	Zone      string // of the node
 	SystemCA  string // see [generate.ZoneInput]

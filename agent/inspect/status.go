@@ -85,7 +85,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	last := s.opts.Last()
 	if last != nil {
-		out.Reconcile = &ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds()}
+		out.Reconcile = &ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds(), Behind: last.Behind}
 		out.Problems = append(out.Problems, last.Problems...)
 	}
 	out.Problems = append(out.Problems, s.rejections()...)

@@ -178,6 +178,7 @@ type ReconcileStatus struct {
 	Revision uint64    `json:"revision"` // of the store that it has taken in
 	At       time.Time `json:"at"`
 	Seconds  float64   `json:"seconds"`
+	Behind   int       `json:"behind,omitempty"` // connected proxies that it has yet to come to
 }
 
 // Health is GET /livez and /readyz. The checks are there with verbose, and always when one failed.

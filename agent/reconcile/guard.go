@@ -68,16 +68,13 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	ref, _ := node.ParseRef(key.ID) // the proxy exists, so it can be read
 	who := ref.Key()
 	if v.failed != "" {
-		p.problem(who, inspect.SeverityError, v.failed)
-	}
-	for i := range v.warnings {
-		p.warn(who, &v.warnings[i])
+		s.problem(who, inspect.SeverityError, v.failed)
 	}
 	for _, text := range hostWarnings(host, &s.demands) {
-		p.problem(who, inspect.SeverityWarning, text)
+		s.problem(who, inspect.SeverityWarning, text)
 	}
 	if v.more > 0 {
-		p.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
+		s.problem(who, inspect.SeverityWarning, fmt.Sprintf("%d more warnings for this proxy", v.more))
 	}
 	s.sent = p.logs(key, who, s)
 }

@@ -44,7 +44,7 @@ func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Pro
 	for i := range proxy.Sealed.Pipes {
 		pipe := &proxy.Sealed.Pipes[i]
 		if why, is := missing[pipe.ID()]; is {
-			p.problem(who, inspect.SeverityWarning, missingText(pipe, why))
+			s.problem(who, inspect.SeverityWarning, missingText(pipe, why))
 		}
 	}
 	if s.cut.of == proxy && maps.Equal(s.cut.missing, missing) {
@@ -55,7 +55,7 @@ func (p *pass) logs(key node.Key, who resource.Key, s *proxyState) *generate.Pro
 		return proxy.Sealed.Without(func(id string) bool { return missing[id] != "" }), nil
 	})
 	if err != nil { // nothing of it is published rather than a logger that stops the Envoy
-		p.problem(who, inspect.SeverityError, fmt.Sprintf("its access logs could not be left out, the proxy keeps what it has: %v", err))
+		s.problem(who, inspect.SeverityError, fmt.Sprintf("its access logs could not be left out, the proxy keeps what it has: %v", err))
 		return nil
 	}
 	made.Sealed = sealed

@@ -3,11 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +28,8 @@ import (
 // Publisher takes the configs that a [Reconciler] makes; [xds.Server] is one.
 type Publisher interface {
 	Connected() []node.Key
+	// Waiting returns the nodes with a stream that is served nothing yet, since when; see [xds.Server.Waiting].
+	Waiting() map[node.Key]time.Time
 	// LastStream is asked before a pass looks at anything else; see [xds.Config.LastStream].
 	LastStream() uint64
 	// Listeners returns those that the client of a node has accepted last, sorted by name.
@@ -84,19 +82,23 @@ type Options struct {
 	// quiet time is served at once: sources wait themselves until a file is whole. Default 5 ms.
 	Quiet   time.Duration
 	Ceiling time.Duration // from the first trigger that waits to the pass at the latest; default 100 ms
-	Hold    time.Duration // of each step in which mutual TLS is switched; default 5 s
-	Keep    time.Duration // that the config of a proxy without a stream is remembered; default 5 min
+	// Slice is how long a pass works for proxies that have a config, and then for those that wait for one, before it publishes what
+	// is done and looks whether something has changed; default 10 ms.
+	Slice time.Duration
+	Hold  time.Duration // of each step in which mutual TLS is switched; default 5 s
+	Keep  time.Duration // that the config of a proxy without a stream is remembered; default 5 min
 }
 
 // Reconciler keeps the proxies of the node in line with the store, in one loop that is triggered by level: a pass
 // looks at the present state and not at what has happened. A pass derives every mesh and every connected proxy, each
-// on its own: one that cannot be derived keeps what it had and becomes a problem in the result. Then the result is
-// swapped in, and what changed is published.
+// on its own: one that cannot be derived keeps what it had and becomes a problem in the result. The result is swapped in,
+// and what changed is published, slice by slice: see [Options.Slice]. Where the state changes meanwhile, what is left is
+// the business of the next pass.
 type Reconciler struct {
 	o       Options
 	trigger chan struct{} // one slot
 	last    atomic.Pointer[inspect.Last]
-	busy    atomic.Int64 // start of the pass under way in Unix ns; 0 between passes
+	busy    atomic.Int64 // in Unix ns, when the pass under way began with the mesh or proxy that it is at; 0 between passes
 
 	proxySeconds, checkSeconds, passSeconds prometheus.Histogram
 
@@ -111,13 +113,17 @@ type Reconciler struct {
 	logged    map[inspect.Problem]bool
 	switching map[string]*switching // by mesh
 	madeAt    map[string]uint64     // by mesh: revision of the store that it was derived from
+	derived   derived               // what the meshes were made from
 	renewAt   time.Time             // when a pass is due for the sake of certificates or virtual addresses; zero: never
+	passes    uint64                // begun so far
 }
 
 type proxyState struct {
 	proxy    *generate.Proxy
 	revision uint64    // of the store that proxy was made from
 	seen     time.Time // when it was connected last
+	pass     uint64    // that has brought it up to date last, by its number
+	problems []inspect.Problem
 	verdict  verdict
 	demands  demands
 	fit      *draft.Sealed   // published last that the check has found fit; nil: nothing was
@@ -144,6 +150,7 @@ func New(o Options) *Reconciler {
 	}
 	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
 	o.Ceiling = cmp.Or(o.Ceiling, 100*time.Millisecond)
+	o.Slice = cmp.Or(o.Slice, 10*time.Millisecond)
 	o.Hold = cmp.Or(o.Hold, 5*time.Second)
 	o.Keep = cmp.Or(o.Keep, 5*time.Minute)
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
@@ -155,7 +162,7 @@ func New(o Options) *Reconciler {
 		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_check_seconds", Help: "Time to check the config of one proxy before it is sent.", Buckets: buckets}),
 		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nearside_reconcile_seconds", Help: "Time of one pass over all meshes and connected proxies.", Buckets: buckets}),
+			Name: "nearside_reconcile_seconds", Help: "Time of one pass over all meshes and connected proxies, or until a change has cut it short.", Buckets: buckets}),
 	}
 	if o.Registry != nil {
 		o.Registry.MustRegister(r.proxySeconds, r.checkSeconds, r.passSeconds, certificates{o.Certificates})
@@ -190,7 +197,7 @@ func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh
 
 func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }
 
-// BusySince returns when the pass under way began, the zero time between passes.
+// BusySince returns when the pass under way began with the mesh or proxy that it is at, the zero time between passes.
 func (r *Reconciler) BusySince() time.Time {
 	if ns := r.busy.Load(); ns != 0 {
 		return time.Unix(0, ns)
@@ -208,7 +215,14 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer renew.Stop()
 	for {
 		wait.Done()
-		r.Pass()
+		if whole := r.pass(func() bool { return len(changed)+len(r.trigger) > 0 }); !whole {
+			take(changed)
+			take(r.trigger)
+			if ctx.Err() != nil {
+				return
+			}
+			continue // what is left waits no longer for others that change
+		}
 		renew.set(r.renewAt)
 		ended := time.Now()
 		for acting := false; !acting; {
@@ -228,173 +242,10 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
-// Pass brings the proxies in line with the store once. It must not run beside Run or another Pass.
-func (r *Reconciler) Pass() {
-	began := r.o.Now()
-	r.busy.Store(began.UnixNano())
-	defer r.busy.Store(0)
-
-	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream()}
-	if r.o.Awaited != nil {
-		p.awaited = r.o.Awaited()
-	}
-	snap := r.o.Store.Snapshot() // after these, so that what the streams brought is in it
-	p.revision, p.set = snap.Revision(), snap.Set()
-	meshes := p.buildMeshes(snap.Set())
-	due := p.r.vips.keep(meshes)
-	p.beginCertificates(meshes)
-	publish := p.generateAll(meshes)
-	p.endCertificates(meshes)
-	for _, at := range []time.Time{due, p.switchAt} {
-		if !at.IsZero() && (r.renewAt.IsZero() || at.Before(r.renewAt)) {
-			r.renewAt = at
-		}
-	}
-	p.reportWarnings()
-	if r.o.Problems != nil {
-		p.problems = append(p.problems, r.o.Problems()...)
-	}
-	slices.SortFunc(p.problems, compareProblems)
-	p.problems = slices.Compact(p.problems)
-
-	ended := r.o.Now()
-	r.meshes = meshes
-	r.publish(&inspect.Last{Revision: snap.Revision(), Meshes: meshes, At: ended, Took: ended.Sub(began), Problems: p.problems, Proxies: r.made(), Published: p.published(),
-		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching}, publish, p.switched)
-	r.passSeconds.Observe(ended.Sub(began).Seconds())
-	r.logNew(p.problems)
-	if r.o.Passed != nil {
-		r.o.Passed()
-	}
-}
-
-// pass is the work of one Pass.
-type pass struct {
-	r          *Reconciler
-	now        time.Time
-	lastStream uint64          // see xds.Config
-	awaited    map[string]bool // see Options
-	revision   uint64          // of the store
-	set        *resource.Set
-	problems   []inspect.Problem
-	switchAt   time.Time // when the next step of switching mutual TLS is due; zero: never
-	switching  map[string]string
-	switched   []string // meshes whose last step this is
-
-	warnings map[string]*warning // by what is the same on other proxies
-}
-
-func (p *pass) problem(k resource.Key, severity, reason string) {
-	p.problems = append(p.problems, inspect.Problem{Resource: k.String(), Severity: severity, Reason: reason})
-}
-
-// buildMeshes derives every mesh. One that cannot be derived keeps its last state.
-func (p *pass) buildMeshes(set *resource.Set) map[string]*generate.Mesh {
-	out := map[string]*generate.Mesh{}
-	madeAt := map[string]uint64{}
-	for _, m := range set.Kind("Mesh") {
-		prev, transition := p.r.meshes[m.Name], p.transition(m)
-		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*generate.Mesh, error) {
-			return p.r.newMesh(set, m.Name, prev, transition)
-		})
-		madeAt[m.Name] = p.revision
-		if err != nil {
-			p.problem(m.Key, inspect.SeverityError, err.Error())
-			if next = prev; next == nil {
-				continue
-			}
-			madeAt[m.Name] = p.r.madeAt[m.Name]
-		}
-		for _, w := range slices.Concat(next.View.Warnings, next.Policies.Warnings) {
-			p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
-		}
-		out[m.Name] = next
-	}
-	p.r.madeAt = madeAt
-	maps.DeleteFunc(p.r.switching, func(name string, _ *switching) bool { return out[name] == nil })
-	return out
-}
-
-// generateAll derives every connected proxy and returns what to publish.
-func (p *pass) generateAll(meshes map[string]*generate.Mesh) map[node.Key]xds.Config {
-	publish := map[node.Key]xds.Config{}
-	for _, key := range p.r.o.Publisher.Connected() {
-		s := p.r.proxies[key]
-		if s == nil {
-			s = &proxyState{}
-		}
-		s.seen = p.now
-		if p.awaited[key.ID] {
-			continue
-		}
-		if known := p.generate(meshes, key, s); !known {
-			p.r.forget(key) // anyone may make up node ids, so nothing is kept of them
-			publish[key] = xds.Config{Revision: p.revision, LastStream: p.lastStream}
-		} else if s.proxy != nil {
-			p.r.proxies[key] = s
-			p.check(key, s)
-			if s.sent != nil {
-				publish[key] = xds.Config{Sealed: s.sent.Sealed, Revision: s.revision, LastStream: p.lastStream,
-					Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
-			}
-		}
-	}
-	for key, s := range p.r.proxies {
-		if p.now.Sub(s.seen) > p.r.o.Keep {
-			p.r.forget(key)
-		}
-	}
-	return publish
-}
-
-// generate derives one proxy into s, which keeps what it has when that fails. It reports whether the proxy exists.
-func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxyState) bool {
-	ref, err := node.ParseRef(key.ID)
-	if err != nil {
-		return false
-	}
-	if ref.Type != node.ProxyDataplane {
-		return p.generateZone(meshes, key, ref, s)
-	}
-	meshName, name := ref.Mesh, ref.Name
-	m := meshes[meshName]
-	if m == nil || p.set.Get(ref.Key()) == nil { // a mesh that cannot be derived still has what was deleted
-		return false
-	}
-	began := time.Now()
-	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
-		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor, Build: p.build(key)}
-		var err error
-		if in.Secrets, err = p.secrets(in); err != nil {
-			return nil, err
-		}
-		return p.r.o.Generate(in, s.proxy, p.r.memo)
-	})
-	p.r.proxySeconds.Observe(time.Since(began).Seconds())
-	var notFound *generate.NotFoundError
-	if errors.As(err, &notFound) {
-		return false
-	}
-	if errors.Is(err, identity.ErrSpreading) {
-		return true // a warning of the mesh says so
-	}
-	if err != nil {
-		p.defect(err)
-		p.problem(resource.Key{Kind: "Dataplane", Mesh: meshName, Name: name}, inspect.SeverityError,
-			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
-		return true
-	}
-	s.proxy, s.revision = next, p.r.madeAt[meshName]
-	for _, w := range next.Warnings {
-		p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
-	}
-	return true
-}
-
-// defect gives up what a defect may have left half-changed.
-func (p *pass) defect(err error) {
-	var defect *defectError
-	if errors.As(err, &defect) {
-		p.r.memo = generate.NewMemo()
+// take empties a channel with one slot.
+func take(ch <-chan struct{}) {
+	select {
+	case <-ch:
+	default:
 	}
 }

@@ -8,9 +8,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/mesh"
-	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Phases in which the mutual TLS of a mesh is switched on, and in the other order off: each is safe beside the one before
@@ -26,6 +24,7 @@ const (
 type switching struct {
 	phase int
 	since time.Time
+	done  time.Time      // when all proxies had been made for a phase, that of since where it is not before it
 	mtls  *resource.MTLS // of the Mesh when it was on last
 	// What the phase makes of the Mesh: of is the one that was looked at.
 	of, spec *resource.Mesh
@@ -47,7 +46,7 @@ func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 	case s == nil || len(p.r.o.Publisher.Connected()) == 0:
 		s = &switching{phase: target}
 		p.r.switching[m.Name] = s
-	case s.phase != target && p.now.Sub(s.since) >= p.r.o.Hold:
+	case s.phase != target && !s.done.Before(s.since) && p.now.Sub(s.done) >= p.r.o.Hold:
 		if s.phase < target {
 			s.phase++
 		} else {
@@ -66,15 +65,12 @@ func (p *pass) transition(m *resource.Resource) *mesh.Transition {
 		p.switching[m.Name] = fmt.Sprintf(said, p.r.o.Hold, what)
 		return p.switching[m.Name]
 	}
-	if s.phase == target && s.since.Equal(p.now) {
+	if s.phase == target && s.done.Before(s.since) {
 		step("proxies are being sent the last one")
 		p.switched = append(p.switched, m.Name)
 	}
 	if s.phase != target {
-		due := s.since.Add(p.r.o.Hold)
-		if p.switchAt.IsZero() || due.Before(p.switchAt) {
-			p.switchAt = due
-		}
+		p.stepDue(s)
 		p.problem(m.Key, inspect.SeverityWarning, step([...]string{
 			phaseOff: "inbounds are next to take it", phaseInbounds: "inbounds take it, and proxies send each other plain text", phaseClients: "proxies use it, and inbounds take plain text too", phaseOn: "proxies use it",
 		}[s.phase]))
@@ -99,18 +95,35 @@ func permissive(spec *resource.Mesh, mtls *resource.MTLS) *resource.Mesh {
 	return &out
 }
 
-// publish serves the outcome of a pass. Meshes that have taken their last step count as switching until proxies are being sent it.
-func (r *Reconciler) publish(last *inspect.Last, configs map[node.Key]xds.Config, switched []string) {
-	r.last.Store(last)
-	r.o.Publisher.Recheck()
-	r.o.Publisher.Publish(configs)
-	if len(switched) == 0 {
+// stepDue has a pass made when the next step is due, which is a while after all proxies were made for this one.
+func (p *pass) stepDue(s *switching) {
+	if due := s.done.Add(p.r.o.Hold); !s.done.Before(s.since) && (p.switchAt.IsZero() || due.Before(p.switchAt)) {
+		p.switchAt = due
+	}
+}
+
+// endSteps takes note that all proxies were made for the steps that their meshes are at.
+func (p *pass) endSteps() {
+	now := p.r.o.Now()
+	for name, s := range p.r.switching {
+		if s.done.Before(s.since) {
+			s.done = now
+			if p.switching[name] != "" && !slices.Contains(p.switched, name) {
+				p.stepDue(s)
+			}
+		}
+	}
+}
+
+// endSwitching takes note that proxies are being sent the last step, up to which their meshes count as switching.
+func (p *pass) endSwitching() {
+	if len(p.switched) == 0 {
 		return
 	}
-	out := *last
-	out.Switching = maps.Clone(last.Switching)
-	for _, name := range switched {
+	out := *p.r.last.Load()
+	out.Switching = maps.Clone(out.Switching)
+	for _, name := range p.switched {
 		delete(out.Switching, name)
 	}
-	r.last.Store(&out)
+	p.r.last.Store(&out)
 }

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -53,8 +54,9 @@ func (k *vipKeeper) Options(name string) mesh.VIPOptions {
 }
 
 // keep remembers the addresses of a pass, on disk before any proxy hears of them, and returns when the next pass is due
-// for their sake: zero for never. What the disk does not take is written with the next commit of the store.
-func (k *vipKeeper) keep(meshes map[string]*generate.Mesh) (due time.Time) {
+// for their sake: zero for never. settled says that there was nothing new. What the disk does not take is written with the
+// next commit of the store.
+func (k *vipKeeper) keep(meshes map[string]*generate.Mesh) (due time.Time, settled bool) {
 	now := k.now()
 	before := *k.known.Load()
 	next := make(map[string]*mesh.VIPs, len(meshes))
@@ -80,7 +82,7 @@ func (k *vipKeeper) keep(meshes map[string]*generate.Mesh) (due time.Time) {
 	if len(changes) > 0 {
 		_ = k.store.SetAddresses(changes) // what it says is in the health of the store
 	}
-	return due
+	return due, maps.Equal(before, next)
 }
 
 // changedVIPs adds what leads from one memory of a mesh to another one; nil is an empty one.

@@ -25,13 +25,13 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 	began := time.Now()
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
 		in := generate.ZoneInput{Resource: r, Zone: p.r.zone(), Meshes: sortedMeshes(meshes), Flavor: key.Flavor, SystemCA: p.r.o.SystemCA}
-		in.Secrets = p.zoneSecrets(in.Meshes, ref)
+		in.Secrets = p.zoneSecrets(in.Meshes, ref, s)
 		return generate.GenerateZone(in, s.proxy, p.r.memo)
 	})
 	p.r.proxySeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		p.defect(err)
-		p.problem(r.Key, inspect.SeverityError, fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
+		s.problem(r.Key, inspect.SeverityError, fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
 		return true
 	}
 	s.proxy, s.revision = next, p.revision
@@ -39,14 +39,14 @@ func (p *pass) generateZone(meshes map[string]*generate.Mesh, key node.Key, ref 
 		s.revision = min(s.revision, at)
 	}
 	for _, w := range next.Warnings {
-		p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
+		s.problem(w.Resource, inspect.SeverityWarning, w.Reason)
 	}
 	return true
 }
 
 // zoneSecrets returns what a proxy at the border of the zone proves itself with in each mesh with mTLS. One that has none
 // is a problem, and its connections fail; the others of the proxy do not.
-func (p *pass) zoneSecrets(meshes []*generate.Mesh, ref node.Ref) map[string]*identity.Secrets {
+func (p *pass) zoneSecrets(meshes []*generate.Mesh, ref node.Ref, s *proxyState) map[string]*identity.Secrets {
 	out := map[string]*identity.Secrets{}
 	if ref.Type != node.ProxyEgress {
 		return out // it hands on what it cannot read
@@ -61,7 +61,7 @@ func (p *pass) zoneSecrets(meshes []*generate.Mesh, ref node.Ref) map[string]*id
 			continue // a warning of the mesh says so
 		}
 		if err != nil {
-			p.problem(ref.Key(), inspect.SeverityError, fmt.Sprintf("it has no certificate of mesh %q, whose connections fail: %v", m.View.Name, err))
+			s.problem(ref.Key(), inspect.SeverityError, fmt.Sprintf("it has no certificate of mesh %q, whose connections fail: %v", m.View.Name, err))
 			continue
 		}
 		out[m.View.Name] = secrets

@@ -93,7 +93,12 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 	again := n.outdated()
 	n.against = c.Listeners
 	for _, st := range n.streams {
-		again = again || st.number > n.looked && st.number <= c.LastStream
+		if st.number > n.looked && st.number <= c.LastStream {
+			again = true
+			if c.Sealed != nil {
+				n.srv.metrics.wait.Observe(n.srv.opts.Now().Sub(st.start).Seconds())
+			}
+		}
 	}
 	n.looked = max(n.looked, c.LastStream)
 	if cfg == old && (cfg == nil || slices.Equal(c.Withheld, n.checked)) {

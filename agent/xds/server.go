@@ -38,6 +38,9 @@ type ServerOptions struct {
 	// Changed is called whenever a stream was let in, when the last one of a node has ended, and when a client from which
 	// something is withheld has accepted listeners. It must not block, nor call the server; nil for none.
 	Changed func()
+	// Stored returns the revision of the store at which a node came to be known last, 0 where it is not. Who was found not to be
+	// known at an earlier revision is not told so while the next look is on its way. It must not block, nor call the server. Nil: 0.
+	Stored func(node.Ref) uint64
 	// Rejected is called whenever a client has rejected something. It must not block; nil for none.
 	Rejected func()
 	// Authorize says whether a peer may be a proxy, and what it may do as one. Its error is passed on to the client as
@@ -105,6 +108,9 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	}
 	if o.Changed == nil {
 		o.Changed = func() {}
+	}
+	if o.Stored == nil {
+		o.Stored = func(node.Ref) uint64 { return 0 }
 	}
 	if o.Rejected == nil {
 		o.Rejected = func() {}
@@ -323,6 +329,52 @@ func (s *Server) Connected() []node.Key {
 	slices.SortFunc(keys, compareKeys)
 	return keys
 }
+
+// Waiting returns the nodes with a stream that is served nothing yet, since when it is there: those without a config, and those
+// whose last publication was made before it came.
+func (s *Server) Waiting() map[node.Key]time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[node.Key]time.Time{}
+	for key, n := range s.nodes {
+		n.mu.Lock()
+		for _, st := range n.streams {
+			if since, waits := out[key]; st.waits() && (!waits || st.start.Before(since)) {
+				out[key] = st.start
+			}
+		}
+		n.mu.Unlock()
+	}
+	return out
+}
+
+// Unserved returns how many connected nodes nobody has looked at since their newest stream came, and since when the first of
+// these is there. It is the work that a slow machine is behind with: a node that is not known is none of them.
+func (s *Server) Unserved() (nodes int, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.nodes {
+		n.mu.Lock()
+		counted := false
+		for _, st := range n.streams {
+			if st.number == 0 || st.isLookedAt() {
+				continue
+			}
+			if !counted {
+				counted = true
+				nodes++
+			}
+			if since.IsZero() || st.start.Before(since) {
+				since = st.start
+			}
+		}
+		n.mu.Unlock()
+	}
+	return nodes, since
+}
+
+// waits says that a stream is served nothing yet. The mu of the node is held.
+func (st *adsStream) waits() bool { return st.number > 0 && (st.node.cfg == nil || !st.isLookedAt()) }
 
 func compareKeys(a, b node.Key) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Flavor, b.Flavor))

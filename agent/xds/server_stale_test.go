@@ -4,11 +4,13 @@ import (
 	"context"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -196,6 +198,37 @@ func TestSlowPassIsNotNotFound(t *testing.T) {
 	})
 }
 
+// TestStoredIsNotNotFound: who was not known when somebody looked, and has been stored since, is not told that he is unknown
+// while the next pass takes its time; he is once that pass does not know him either.
+func TestStoredIsNotNotFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stored atomic.Uint64
+		m := startInMemory(t, xds.ServerOptions{Stored: func(ref node.Ref) uint64 {
+			if ref.Name != "web" {
+				t.Errorf("it asks for %+v", ref)
+			}
+			return stored.Load()
+		}})
+		c, got, end := m.connect()
+		m.pass(nil) // of revision 0
+		stored.Store(1)
+		time.Sleep(time.Hour)
+		select {
+		case err := <-end:
+			t.Fatalf("before a pass has looked it ended with %v", err)
+		default:
+		}
+		m.pass(config("LDS:l=1"))
+		c.ack(one(t, got, "LDS l=1"))
+		leave(c, end)
+		_, _, end = m.connect()
+		m.Publish(map[node.Key]xds.Config{web: {Revision: 1, LastStream: m.LastStream()}})
+		if err := <-end; status.Code(err) != codes.NotFound {
+			t.Fatalf("ended with %v", err)
+		}
+	})
+}
+
 // TestDeletedWhileConnected: a client whose Dataplane is deleted keeps what it has, and what it asks for then is not answered
 // from the config of before.
 func TestDeletedWhileConnected(t *testing.T) {
@@ -247,5 +280,52 @@ func TestChangedForEveryStream(t *testing.T) {
 		}
 		leave(c, end1)
 		leave(d, end2)
+	})
+}
+
+// TestUnserved: a node counts as one that waits from when a stream of it is let in until somebody has looked, also where it is
+// found not to be known; and how long it took is measured.
+func TestUnserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		m := startInMemory(t, xds.ServerOptions{Registry: reg})
+		want := func(what string, nodes int, waits bool) {
+			t.Helper()
+			if n, since := m.Unserved(); n != nodes || (n > 0) == since.IsZero() {
+				t.Errorf("%s: %d nodes since %s, want %d", what, n, since, nodes)
+			}
+			if _, is := m.Waiting()[web]; is != waits {
+				t.Errorf("%s: it waits %v, want %v", what, is, waits)
+			}
+		}
+		want("before it comes", 0, false)
+		began := time.Now()
+		c, got, end := m.connect()
+		time.Sleep(3 * time.Second)
+		want("before anybody has looked", 1, true)
+		if since := m.Waiting()[web]; !since.Equal(began) {
+			t.Errorf("it waits since %s, want %s", since, began)
+		}
+		m.pass(nil)
+		want("as one that is not known", 0, true)
+		m.pass(config("LDS:l=1"))
+		want("served", 0, false)
+		c.ack(one(t, got, "LDS l=1"))
+		d, _, end2 := m.connect()
+		want("with another stream", 1, true)
+		time.Sleep(2 * time.Second)
+		m.pass(config("LDS:l=1"))
+		want("with another stream, served", 0, false)
+		leave(c, end)
+		leave(d, end2)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if h := f.GetMetric()[0].GetHistogram(); f.GetName() == "nearside_xds_wait_seconds" && (h.GetSampleCount() != 1 || h.GetSampleSum() != 2) {
+				t.Errorf("%d waits of %v s together, want one of 2 s", h.GetSampleCount(), h.GetSampleSum())
+			}
+		}
 	})
 }

@@ -264,15 +264,24 @@ func (st *adsStream) watchGrace() {
 			st.graceTimer = nil
 		}
 	case n.ready && st.isLookedAt() && st.graceTimer == nil && !st.ended:
-		st.graceTimer = time.AfterFunc(st.srv.opts.UnknownGrace, func() {
-			n.mu.Lock()
-			known := n.cfg != nil
-			n.mu.Unlock()
-			if !known {
-				st.kill("unknown", status.Errorf(codes.NotFound,
-					"node id %q is not known: %s; if it is there, nearside status says why no config could be made", n.key.ID, n.ref.Remedy()))
-			}
-		})
+		st.graceTimer = time.AfterFunc(st.srv.opts.UnknownGrace, st.endGrace)
+	}
+}
+
+// endGrace tells the client of a node that is not known so. A node that has been stored since somebody looked is known: that no
+// pass has come to it yet is no fault of its client, however long it takes.
+func (st *adsStream) endGrace() {
+	n := st.node
+	n.mu.Lock()
+	known := n.cfg != nil
+	if !known && !st.ended && st.srv.opts.Stored(n.ref) > n.revision {
+		st.graceTimer, known = nil, true
+		st.watchGrace()
+	}
+	n.mu.Unlock()
+	if !known {
+		st.kill("unknown", status.Errorf(codes.NotFound,
+			"node id %q is not known: %s; if it is there, nearside status says why no config could be made", n.key.ID, n.ref.Remedy()))
 	}
 }
 

@@ -1,0 +1,195 @@
+package reconcile
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+// Pass brings the proxies in line with the store once. It must not run beside Run or another Pass.
+func (r *Reconciler) Pass() { r.pass(func() bool { return false }) }
+
+// pass is one pass. After each slice it asks whether it is cut short, and then leaves what is left to the next one. It reports
+// whether nothing was left.
+func (r *Reconciler) pass(cut func() bool) (whole bool) {
+	began := r.o.Now()
+	r.busy.Store(began.UnixNano())
+	defer r.busy.Store(0)
+
+	r.passes++
+	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream(), publish: map[node.Key]xds.Config{}}
+	if r.o.Awaited != nil {
+		p.awaited = r.o.Awaited()
+	}
+	snap := r.o.Store.Snapshot() // after these, so that what the streams brought is in it
+	p.revision, p.set = snap.Revision(), snap.Set()
+	due := p.derive()
+	p.beginCertificates(p.meshes)
+	p.line()
+	whole = p.serve(cut, max(r.o.Slice, r.o.Now().Sub(began)))
+	p.endCertificates(p.meshes)
+	if whole {
+		p.endSteps()
+	}
+	for _, at := range []time.Time{due, p.switchAt} {
+		if !at.IsZero() && (r.renewAt.IsZero() || at.Before(r.renewAt)) {
+			r.renewAt = at
+		}
+	}
+	p.collect()
+	ended := r.o.Now()
+	p.flush(p.problems, ended)
+	if whole {
+		p.endSwitching()
+	}
+	r.passSeconds.Observe(ended.Sub(began).Seconds())
+	r.logNew(p.problems)
+	if r.o.Passed != nil {
+		r.o.Passed()
+	}
+	return whole
+}
+
+// pass is the work of one Pass.
+type pass struct {
+	r          *Reconciler
+	now        time.Time
+	lastStream uint64          // see xds.Config
+	awaited    map[string]bool // see Options
+	revision   uint64          // of the store
+	set        *resource.Set
+	meshes     map[string]*generate.Mesh
+	problems   []inspect.Problem // of meshes and, at the end, of proxies
+	switchAt   time.Time         // when the next step of switching mutual TLS is due; zero: never
+	switching  map[string]string
+	switched   []string // meshes whose last step this is
+
+	connected       []node.Key
+	behind, waiting []node.Key // the rest of the proxies; see line
+	publish         map[node.Key]xds.Config
+	rechecked       bool
+
+	warnings map[string]*warning // by what is the same on other proxies
+}
+
+func (p *pass) problem(k resource.Key, severity, reason string) {
+	p.problems = append(p.problems, inspect.Problem{Resource: k.String(), Severity: severity, Reason: reason})
+}
+
+func (s *proxyState) problem(k resource.Key, severity, reason string) {
+	s.problems = append(s.problems, inspect.Problem{Resource: k.String(), Severity: severity, Reason: reason})
+}
+
+// derived is what the meshes of a pass were made from. They stay while all of it does.
+type derived struct {
+	set      *resource.Set
+	sidecars map[string]map[string]*resource.Reach // by mesh
+	due      time.Time                             // for the sake of virtual addresses; zero: never
+	steady   bool                                  // they do not change by themselves before that
+	problems []inspect.Problem
+}
+
+// derive brings the meshes up to the state, and returns when that is due again for the sake of virtual addresses; zero: never.
+func (p *pass) derive() (due time.Time) {
+	was, sidecars := &p.r.derived, map[string]map[string]*resource.Reach{}
+	for _, m := range p.set.Kind("Mesh") {
+		if p.r.o.Sidecars != nil {
+			sidecars[m.Name] = p.r.o.Sidecars(m.Name)
+		}
+	}
+	same := func(a, b map[string]*resource.Reach) bool { return maps.Equal(a, b) }
+	if was.steady && was.set == p.set && maps.EqualFunc(was.sidecars, sidecars, same) && (was.due.IsZero() || p.now.Before(was.due)) {
+		p.meshes, p.problems = p.r.meshes, slices.Clone(was.problems)
+		return was.due
+	}
+	p.meshes = p.buildMeshes(p.set)
+	due, settled := p.r.vips.keep(p.meshes)
+	p.r.derived = derived{set: p.set, sidecars: sidecars, due: due, problems: slices.Clone(p.problems), steady: settled && len(p.switching) == 0}
+	p.r.meshes = p.meshes
+	return due
+}
+
+// buildMeshes derives every mesh. One that cannot be derived keeps its last state.
+func (p *pass) buildMeshes(set *resource.Set) map[string]*generate.Mesh {
+	out := map[string]*generate.Mesh{}
+	madeAt := map[string]uint64{}
+	for _, m := range set.Kind("Mesh") {
+		prev, transition := p.r.meshes[m.Name], p.transition(m)
+		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*generate.Mesh, error) {
+			return p.r.newMesh(set, m.Name, prev, transition)
+		})
+		madeAt[m.Name] = p.revision
+		if err != nil {
+			p.problem(m.Key, inspect.SeverityError, err.Error())
+			if next = prev; next == nil {
+				continue
+			}
+			madeAt[m.Name] = p.r.madeAt[m.Name]
+		}
+		for _, w := range slices.Concat(next.View.Warnings, next.Policies.Warnings) {
+			p.problem(w.Resource, inspect.SeverityWarning, w.Reason)
+		}
+		out[m.Name] = next
+	}
+	p.r.madeAt = madeAt
+	maps.DeleteFunc(p.r.switching, func(name string, _ *switching) bool { return out[name] == nil })
+	return out
+}
+
+// collect adds the problems of the connected proxies.
+func (p *pass) collect() {
+	for _, key := range p.connected {
+		s := p.r.proxies[key]
+		if s == nil {
+			continue
+		}
+		p.problems = append(p.problems, s.problems...)
+		if ref, err := node.ParseRef(key.ID); err == nil {
+			for i := range s.verdict.warnings {
+				p.warn(ref.Key(), &s.verdict.warnings[i])
+			}
+		}
+	}
+	p.reportWarnings()
+	if p.r.o.Problems != nil {
+		p.problems = append(p.problems, p.r.o.Problems()...)
+	}
+	slices.SortFunc(p.problems, compareProblems)
+	p.problems = slices.Compact(p.problems)
+}
+
+// flush swaps in the result so far, and publishes what was made since the last time.
+func (p *pass) flush(problems []inspect.Problem, at time.Time) {
+	r := p.r
+	r.last.Store(&inspect.Last{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems, Proxies: r.made(), Published: p.published(),
+		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting)})
+	if !p.rechecked { // as the state asks for it, once
+		p.rechecked = true
+		r.o.Publisher.Recheck()
+	}
+	r.o.Publisher.Publish(p.publish)
+	p.publish = map[node.Key]xds.Config{}
+}
+
+// Stored returns the revision at which what a proxy is made of was stored last, 0 where it is not there.
+func Stored(s *store.Snapshot, ref node.Ref) uint64 {
+	rec, ok := s.Get(ref.Key())
+	if !ok {
+		return 0
+	}
+	if ref.Type != node.ProxyDataplane {
+		return rec.Revision
+	}
+	m, ok := s.Get(resource.Key{Kind: "Mesh", Name: ref.Mesh})
+	if !ok {
+		return 0
+	}
+	return max(rec.Revision, m.Revision)
+}
