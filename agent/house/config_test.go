@@ -2,12 +2,10 @@ package house
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/config"
 )
 
@@ -72,34 +70,6 @@ func TestConfigItems(t *testing.T) {
 	}
 	if len(rows) > 0 {
 		t.Errorf("docs/config.md: %s is no key of an item", rows[0][1])
-	}
-}
-
-// configExample is an example of a config in docs/config.md.
-var configExample = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
-
-// TestConfigExamples: an agent takes each example of docs/config.md.
-func TestConfigExamples(t *testing.T) {
-	text, err := os.ReadFile(root + "/docs/config.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := configExample.FindAllStringSubmatch(string(text), -1)
-	if len(found) < 3 {
-		t.Fatalf("docs/config.md has %d examples; this test does not find them", len(found))
-	}
-	for _, m := range found {
-		file := filepath.Join(t.TempDir(), "agent.yaml")
-		if err := os.WriteFile(file, []byte(m[1]), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cfg, _, faults := config.Load(config.LoadOptions{File: file, Hostname: "node-1"})
-		if faults == nil {
-			faults = agent.CheckConfig(cfg)
-		}
-		if faults != nil {
-			t.Errorf("docs/config.md: an agent does not take the example: %v\n%s", faults, m[1])
-		}
 	}
 }
 

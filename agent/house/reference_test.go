@@ -80,30 +80,6 @@ func TestReferenceNamesWhatTheSourcesName(t *testing.T) {
 	}
 }
 
-// isResource tells blocks that show a resource from other YAML.
-var isResource = regexp.MustCompile(`(?m)^(type|apiVersion): `)
-
-// TestDocumentedResourcesAreValid decodes every resource that a document shows.
-func TestDocumentedResourcesAreValid(t *testing.T) {
-	registry := kinds.Registry()
-	decoded := 0
-	for name, doc := range documents(t, os.DirFS(root)) {
-		for _, m := range fence.FindAllStringSubmatch(doc, -1) {
-			if m[1] != "yaml" || !isResource.MatchString(m[2]) {
-				continue
-			}
-			rs, faults := registry.Decode(name, []byte(m[2]))
-			for _, f := range faults {
-				t.Errorf("%v, in the block\n%s", f, m[2])
-			}
-			decoded += len(rs)
-		}
-	}
-	if decoded < 5 {
-		t.Errorf("only %d resources found in the documents", decoded)
-	}
-}
-
 // TestExamplesAreValid decodes every resource file below examples.
 func TestExamplesAreValid(t *testing.T) {
 	registry := kinds.Registry()

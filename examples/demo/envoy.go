@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,24 +60,11 @@ func showEnvoy(ctx context.Context, a *agent, dir, envoy string) error {
 	if err := a.apply(ctx, documents+fmt.Sprintf(frontDocument, in, out)); err != nil {
 		return err
 	}
-	file := filepath.Join(dir, "front.yaml")
-	if err := a.run(ctx, "bootstrap", "--name", "front", "--admin-socket", filepath.Join(dir, "front.sock"), "--write", file); err != nil {
-		return err
-	}
-	log, err := os.Create(filepath.Join(dir, "envoy.log"))
+	proxy, err := startEnvoy(ctx, a, dir, envoy, "default", "front")
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command(envoy, "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning")
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", envoy, err)
-	}
-	defer func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	}()
+	defer proxy.stop()
 
 	url := fmt.Sprintf("http://127.0.0.1:%d/", out)
 	both := map[string]int{}
@@ -86,8 +74,7 @@ func showEnvoy(ctx context.Context, a *agent, dir, envoy string) error {
 		case err == nil:
 			both[version]++
 		case ctx.Err() != nil || time.Since(began) > 20*time.Second:
-			text, _ := os.ReadFile(log.Name())
-			return fmt.Errorf("the Envoy does not answer: %w\n%s", err, text)
+			return fmt.Errorf("the Envoy does not answer: %w\n%s", err, proxy.said())
 		default:
 			select {
 			case <-ctx.Done():
@@ -118,7 +105,91 @@ func showEnvoy(ctx context.Context, a *agent, dir, envoy string) error {
 		return err
 	}
 	fmt.Printf("    %d requests, none failed; the last %d were answered by v2\n", asked, after)
-	return nil
+	if err := a.run(ctx, "explain", "request", "--from", "front", "--to", fmt.Sprintf("127.0.0.1:%d", out)); err != nil {
+		return err
+	}
+	return showLog(ctx, a, url)
+}
+
+// logDocument has the agent write and rotate the access log of front.
+const logDocument = `---
+type: MeshAccessLog
+mesh: default
+name: front
+spec:
+  targetRef: {kind: MeshSubset, tags: {kuma.io/service: front}}
+  to:
+  - targetRef: {kind: Mesh}
+    default:
+      backends:
+      - type: File
+        file:
+          path: %s
+          rotation: {maxFileSize: 10, maxFiles: 3}
+          format: {type: Plain, plain: "%%REQ(:METHOD)%% %%REQ(:PATH)%% %%RESPONSE_CODE%% by %%UPSTREAM_HOST%%"}
+`
+
+// showLog switches an access log on, and shows its lines.
+func showLog(ctx context.Context, a *agent, url string) error {
+	step("Log the requests of front. The agent writes and rotates the file; Envoy hands it the lines.")
+	if err := a.apply(ctx, fmt.Sprintf(logDocument, filepath.Join(filepath.Dir(a.socket), "..", "logs", "front.log"))); err != nil {
+		return err
+	}
+	if err := a.run(ctx, "wait", "meshaccesslog/front"); err != nil {
+		return err
+	}
+	http.DefaultClient.CloseIdleConnections() // those from before the change go on without a log
+	for _, path := range []string{"cart", "checkout"} {
+		if _, err := ask(ctx, url+path); err != nil {
+			return err
+		}
+	}
+	for began := time.Now(); time.Since(began) < 20*time.Second; { // Envoy logs a request a moment after it has answered
+		out, err := exec.CommandContext(ctx, a.binary, "--socket", a.socket, "logs", "access", "--dataplane", "front").Output()
+		if err != nil {
+			return fmt.Errorf("nearside logs: %w", err)
+		}
+		if bytes.Contains(out, []byte("/checkout")) {
+			return a.run(ctx, "logs", "access", "--dataplane", "front")
+		}
+	}
+	return errors.New("the log has no line for /checkout")
+}
+
+// proxy is a running Envoy.
+type proxy struct {
+	cmd *exec.Cmd
+	log string
+}
+
+// startEnvoy starts an Envoy with the bootstrap of a dataplane.
+func startEnvoy(ctx context.Context, a *agent, dir, envoy, mesh, name string) (*proxy, error) {
+	file := filepath.Join(dir, name+".yaml")
+	if err := a.run(ctx, "bootstrap", "--mesh", mesh, "--name", name, "--write", file); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(envoy, "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", envoy, err)
+	}
+	return &proxy{cmd, log.Name()}, nil
+}
+
+// said is what the Envoy has logged.
+func (p *proxy) said() []byte {
+	text, _ := os.ReadFile(p.log)
+	return text
+}
+
+func (p *proxy) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.cmd.Wait()
 }
 
 // ask returns what answers a request.

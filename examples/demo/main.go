@@ -2,7 +2,7 @@
 // calls them through a gRPC client that knows nothing but a service name and the agent's socket. It ends with an error
 // when anything is not as it should be.
 //
-// With an Envoy, it shows real requests through one too, and a change of their route.
+// With an Envoy, it shows real requests too: a change of their route, their access log, and a permission between two Envoys.
 //
 // usage: go run ./examples/demo [PATH OF nearside [PATH OF envoy]]      (make demo builds and passes bin/nearside)
 package main
@@ -24,7 +24,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -152,10 +152,13 @@ func run(ctx context.Context) error {
 		if err := showEnvoy(ctx, agent, dir, os.Args[2]); err != nil {
 			return err
 		}
+		if err := showPermission(ctx, agent, dir, os.Args[2]); err != nil {
+			return err
+		}
 	} else {
 		fmt.Println("\nWith an Envoy there is more to see: make envoy, and make demo again.")
 	}
-	fmt.Println("\nThat was it. Next: make run, and docs/cli.md.")
+	fmt.Println("\nThat was it. Next: make run, and docs/tour.md.")
 	return nil
 }
 
