@@ -50,7 +50,7 @@ func everywhere(tb testing.TB, n int) []*resource.Resource {
 		"MeshCircuitBreaker, spec: {to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: 77}}}]}",
 		"MeshRetry, spec: {to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: 3}}}]}",
 		"MeshAccessLog, spec: {to: [{targetRef: {kind: Mesh}, default: {backends: [{type: File, file: {path: /var/log/new.log}}]}}]}",
-		"MeshFaultInjection, spec: {from: [{targetRef: {kind: Mesh}, default: {http: [{abort: {httpStatus: 503, percentage: 5}}]}}]}",
+		"MeshFaultInjection, spec: {targetRef: {kind: Mesh, proxyTypes: [Sidecar]}, from: [{targetRef: {kind: Mesh}, default: {http: [{abort: {httpStatus: 503, percentage: 5}}]}}]}",
 	}
 	var b strings.Builder
 	for _, k := range kinds[:n] {

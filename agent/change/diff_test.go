@@ -30,7 +30,7 @@ var pool = []string{
 	"type: MeshCircuitBreaker, spec: {targetRef: TOP, to: [{targetRef: TO, default: {connectionLimits: {maxConnections: N}}}]}",
 	"type: MeshAccessLog, spec: {targetRef: TOP, to: [{targetRef: TO, default: {backends: [{type: File, file: {path: /var/log/N.log}}]}}], from: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: '127.0.0.1:500N'}}]}}]}",
 	"type: MeshTrafficPermission, spec: {targetRef: TOP, from: [{targetRef: {kind: MeshSubset, tags: {version: vN}}, default: {action: Allow}}]}",
-	"type: MeshFaultInjection, spec: {targetRef: TOP, from: [{targetRef: {kind: Mesh}, default: {http: [{abort: {httpStatus: 50N, percentage: 5}}]}}]}",
+	"type: MeshFaultInjection, spec: {targetRef: {kind: MeshService, name: web}, from: [{targetRef: {kind: Mesh}, default: {http: [{abort: {httpStatus: 50N, percentage: 5}}]}}]}",
 	"type: MeshHTTPRoute, spec: {targetRef: TOP, to: [{targetRef: SVC, rules: [{matches: [{path: {type: PathPrefix, value: /N}}], default: {backendRefs: [{kind: MeshService, name: svc-2, weight: 1}]}}]}]}",
 	"type: MeshProxyPatch, spec: {targetRef: TOP, default: {appendModifications: [{cluster: {operation: Add, value: '{name: extra-N, connectTimeout: 5s, type: STATIC}'}}]}}",
 	"type: MeshRetry, spec: {targetRef: TOP, to: [{targetRef: TO, default: {http: {numRetries: N}}}]}",

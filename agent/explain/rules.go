@@ -157,7 +157,7 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 	for _, t := range r.byTags(k) {
 		out.ToRules = append(out.ToRules, r.tagRule(t, To))
 	}
-	for _, t := range k.ToResources {
+	for _, t := range r.byResources(k) {
 		rr := ResourceRule{
 			Conf: []json.RawMessage{confOf(&t.Rule)}, Origin: []ResourceOrigin{}, ResourceMeta: r.target(t),
 			ResourceSectionName: t.Section, Fields: r.fieldsOf(&t.Rule, To),
@@ -221,6 +221,14 @@ func (r *rulesView) byTags(k *policy.KindRules) []*policy.Rule {
 		return nil
 	}
 	return k.To
+}
+
+// byResources are the rules about resources. Where all services are tags, what is said of a route, which is a policy, stands with the tags.
+func (r *rulesView) byResources(k *policy.KindRules) []*policy.ResourceRule {
+	if len(r.byTags(k)) == 0 || slices.ContainsFunc(r.view.Services(), func(s *mesh.Service) bool { return s.ID.Kind != mesh.KindTag }) {
+		return k.ToResources
+	}
+	return slices.DeleteFunc(slices.Clone(k.ToResources), func(t *policy.ResourceRule) bool { return len(r.p.Index().Policies(t.Resource.Kind)) > 0 })
 }
 
 func (r *rulesView) tagRule(t *policy.Rule, in List) TagRule {

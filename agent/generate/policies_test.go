@@ -24,14 +24,14 @@ var pool = []string{
 	"MeshCircuitBreaker, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {connectionLimits: {maxConnections: 7}}}]}",
 	"MeshAccessLog, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {backends: [{type: File, file: {path: /var/log/a.log}}]}}], from: [{targetRef: {kind: Mesh}, default: {backends: [{type: Tcp, tcp: {address: '127.0.0.1:5000'}}]}}]}",
 	"MeshTrafficPermission, spec: {targetRef: TARGET, from: [{targetRef: {kind: MeshSubset, tags: {version: v1}}, default: {action: Allow}}]}",
-	"MeshFaultInjection, spec: {targetRef: TARGET, from: [{targetRef: {kind: Mesh}, default: {http: [{abort: {httpStatus: 503, percentage: 5}}]}}]}",
+	"MeshFaultInjection, spec: {targetRef: SIDECARS, from: [{targetRef: {kind: Mesh}, default: {http: [{abort: {httpStatus: 503, percentage: 5}}]}}]}",
 	"MeshHTTPRoute, spec: {targetRef: TARGET, to: [{targetRef: SVC, rules: [{matches: [{path: {type: PathPrefix, value: /a}}], default: {backendRefs: [{kind: MeshService, name: svc-2, weight: 1}]}}]}]}",
 	"MeshTCPRoute, spec: {targetRef: TARGET, to: [{targetRef: SVC, rules: [{default: {backendRefs: [{kind: MeshService, name: svc-1, weight: 1}]}}]}]}",
 	"MeshProxyPatch, spec: {targetRef: TARGET, default: {appendModifications: [{cluster: {operation: Add, value: '{name: extra, connectTimeout: 5s, type: STATIC}'}}]}}",
 	"MeshRetry, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {http: {numRetries: 3}}}]}",
 	"MeshHealthCheck, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {interval: 10s, timeout: 2s, unhealthyThreshold: 3, healthyThreshold: 1, tcp: {}}}]}",
 	"MeshLoadBalancingStrategy, spec: {targetRef: TARGET, to: [{targetRef: SERVICE, default: {loadBalancer: {type: Random}}}]}",
-	"MeshRateLimit, spec: {targetRef: TARGET, from: [{targetRef: {kind: Mesh}, default: {local: {http: {requestRate: {num: 5, interval: 10s}}}}}]}",
+	"MeshRateLimit, spec: {targetRef: SIDECARS, from: [{targetRef: {kind: Mesh}, default: {local: {http: {requestRate: {num: 5, interval: 10s}}}}}]}",
 }
 
 // pooled returns policy i of the pool under a name of its own.
@@ -41,7 +41,11 @@ func pooled(name string, i int, target, service string) string {
 	if !strings.Contains(named, "name") {
 		named = "{kind: MeshService, name: svc-1}" // routes are about a service
 	}
-	spec = strings.NewReplacer("TARGET", target, "SERVICE", service, "SVC", named).Replace(spec)
+	sidecars := target
+	if strings.Contains(target, "kind: Mesh}") || strings.Contains(target, "kind: MeshSubset") {
+		sidecars = strings.TrimSuffix(target, "}") + ", proxyTypes: [Sidecar]}"
+	}
+	spec = strings.NewReplacer("TARGET", target, "SIDECARS", sidecars, "SERVICE", service, "SVC", named).Replace(spec)
 	return fmt.Sprintf("{type: %s, mesh: default, name: %s, %s}\n---\n", kind, name, strings.TrimSpace(spec))
 }
 

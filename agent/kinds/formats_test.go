@@ -103,7 +103,7 @@ func TestNewFormsSayTheSame(t *testing.T) {
 	}
 }
 
-// TestRulesThatAreRefused has a document for each way to write the newer forms wrongly.
+// TestRulesThatAreRefused has a document for each way to write the newer forms wrongly, and for older forms that are refused.
 func TestRulesThatAreRefused(t *testing.T) {
 	const id = `{spiffeID: {type: Exact, value: "spiffe://default/web"}}`
 	allow := func(match string) string { return "rules: [{default: {allow: [" + match + "]}}]" }
@@ -119,6 +119,8 @@ func TestRulesThatAreRefused(t *testing.T) {
 		{"MeshCircuitBreaker", "rules: [{default: {}}]", "rules[0].default", "says nothing"},
 		{"MeshRateLimit", "targetRef: {kind: MeshGateway, name: g}, rules: [{default: {local: {tcp: {connectionRate: {num: 1, interval: 1s}}}}}]", "rules", "a policy on MeshGateway has no rules"},
 		{"MeshTLS", "targetRef: {kind: Dataplane, name: a}, rules: [{default: {tlsVersion: {min: TLS12}}}]", "rules[0].default.tlsVersion", "kind Mesh alone"},
+		{"MeshRateLimit", "from: [{targetRef: {kind: Mesh}, default: {local: {http: {disabled: true}}}}]", "from", "write targetRef: {kind: Mesh, proxyTypes: [Sidecar]}"},
+		{"MeshFaultInjection", "targetRef: {kind: MeshSubset, tags: {a: b}, proxyTypes: [Sidecar, Gateway]}, from: [{targetRef: {kind: Mesh}, default: {http: []}}]", "from", "proxyTypes: [Sidecar]"},
 		{"MeshHealthCheck", "rules: [{default: {}}]", "rules", "this kind has no rules; remove it"},
 		{"MeshTimeout", "targetRef: {kind: Dataplane, name: a, labels: {a: b}}, rules: [{default: {idleTimeout: 1s}}]", "targetRef.name", "remove them or the name"},
 		{"MeshTimeout", "targetRef: {kind: Mesh, sectionName: main}, rules: [{default: {idleTimeout: 1s}}]", "targetRef.sectionName", "does not go with kind Mesh"},

@@ -17,23 +17,28 @@ type Instance struct {
 }
 
 // Instances returns those of some values of kuma.io/service, with "*" those of all, in the order of dataplane names. They are
-// dialled where they are: not at an address that they are advertised at, and not in a zone that is behind an ingress.
+// dialled where they are: not at an address that they are advertised at, and not in a zone that is behind an ingress. Those that are
+// ignored have their listener too.
 func (v *View) Instances(services []string) []Instance {
 	all := slices.Contains(services, "*")
 	var out []Instance
-	for _, in := range v.inbounds.all {
-		if in.behind || !all && !slices.Contains(services, in.service) {
-			continue
-		}
-		spec, ok := in.dp.Spec.(*resource.Dataplane)
+	for _, d := range v.dataplanes {
+		spec, ok := d.Spec.(*resource.Dataplane)
 		if !ok {
 			continue
 		}
-		addr, err := netip.ParseAddr(cmp.Or(in.spec.Address, spec.Networking.Address))
-		if err != nil {
-			continue // nobody dials a name as if it were an address
+		for i := range spec.Networking.Inbound {
+			in := &spec.Networking.Inbound[i]
+			service := in.Tags[resource.TagService]
+			if service == "" || !all && !slices.Contains(services, service) || v.behindIngress(cmp.Or(in.Tags[resource.TagZone], v.Zone)) {
+				continue
+			}
+			addr, err := netip.ParseAddr(cmp.Or(in.Address, spec.Networking.Address))
+			if err != nil {
+				continue // nobody dials a name as if it were an address
+			}
+			out = append(out, Instance{Dataplane: d.Key, Service: service, Protocol: ParseProtocol(in.Tags[resource.TagProtocol]), At: netip.AddrPortFrom(addr, uint16(in.Port))})
 		}
-		out = append(out, Instance{Dataplane: in.dp.Key, Service: in.service, Protocol: in.proto, At: netip.AddrPortFrom(addr, uint16(in.spec.Port))})
 	}
 	return out
 }

@@ -83,12 +83,12 @@ func (r BackendRef) String() string {
 }
 
 // Backend finds what a reference of a resource leads to. A MeshService without port, labels and namespace is a value of
-// kuma.io/service where there is one, else a service resource. False when there is no such service resource; a tag that nothing
+// kuma.io/service where there is one, in every mode of MeshServices, else a service resource. False when there is no such service resource; a tag that nothing
 // carries leads to no endpoints.
 func (v *View) Backend(from *resource.Resource, ref BackendRef) (Outbound, bool) {
 	tag := ref.Kind == "MeshServiceSubset"
 	if ref.Kind == KindMeshService && ref.Port == 0 && len(ref.Labels) == 0 && ref.Namespace == "" {
-		tag = v.Spec.ServicesMode() != resource.MeshServicesExclusive && v.Service(ServiceID{KindTag, ref.Name}) != nil
+		tag = v.Service(ServiceID{KindTag, ref.Name}) != nil
 	}
 	if !tag {
 		s := v.backend(from, &resource.OutboundRef{Kind: ref.Kind, Name: ref.Name, Namespace: ref.Namespace, Port: ref.Port, Labels: ref.Labels})

@@ -37,7 +37,10 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			To:        []string{"Mesh"},
 			Rules:     true, RuleMatches: true,
 			NewConf: func() resource.Conf { return new(Conf) },
-			Check:   func(p *resource.Policy, v *resource.Validator) { toolkit.ToOfGateways(p, v, "MeshGateway") },
+			Check: func(p *resource.Policy, v *resource.Validator) {
+				toolkit.ToOfGateways(p, v, "MeshGateway")
+				toolkit.FromOfSidecars(p, v)
+			},
 		})},
 		Legacy:  legacy,
 		Filters: []string{nameFault},

@@ -35,6 +35,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check: func(p *resource.Policy, v *resource.Validator) {
 				toolkit.ToOfGateways(p, v, "MeshGateway or MeshHTTPRoute")
+				toolkit.FromOfSidecars(p, v)
 			},
 		})},
 		Legacy:  legacy,

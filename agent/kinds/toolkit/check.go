@@ -70,6 +70,30 @@ func ToOfGateways(p *resource.Policy, v *resource.Validator, instead string) {
 	}
 }
 
+// FromOfSidecars refuses from, for a kind whose from is about inbounds alone, in a policy that selects gateways as well: these have no
+// inbounds (the rule of Kuma's validation).
+func FromOfSidecars(p *resource.Policy, v *resource.Validator) {
+	if len(p.From) == 0 {
+		return
+	}
+	kind := kindMesh // what a policy without targetRef selects
+	if t := p.TargetRef; t != nil {
+		if t.Kind != kindMesh && t.Kind != "MeshSubset" || len(t.ProxyTypes) > 0 && !slices.Contains(t.ProxyTypes, "Gateway") {
+			return
+		}
+		kind = t.Kind
+	}
+	v.Field("from").Faultf("a policy on %s selects gateways too, and from is about inbounds, which they have not: write targetRef: {kind: %s, proxyTypes: [Sidecar]}", kind, kind)
+}
+
+// OfSidecars is a targetRef that selects no gateways, for a policy that FromOfSidecars looks at.
+func OfSidecars(t resource.TargetRef) *resource.TargetRef {
+	if t.Kind == kindMesh || t.Kind == "MeshSubset" {
+		t.ProxyTypes = []string{"Sidecar"}
+	}
+	return &t
+}
+
 // WarnToOfGateways notes for such a kind that to has no effect on a proxy that is no built-in gateway. effect is what
 // from does, and where.
 func WarnToOfGateways(c *policy.Context, rules *policy.KindRules, effect string) {

@@ -94,7 +94,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 	}, faultinjection.Kind)
 	for _, u := range units {
 		list := m.about(u.Match)
-		p := policy.Migrated{Kind: faultinjection.Kind, Name: u.Name, Spec: &resource.Policy{TargetRef: &u.Target}}
+		p := policy.Migrated{Kind: faultinjection.Kind, Name: u.Name, Spec: &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target)}}
 		policy.AddNote(&p.Notes, acting.Note)
 		if !whole {
 			policy.AddNote(&p.Notes, fmt.Sprintf("there are more than %d groups of inbounds: some that several policies are about have no policy of their own", maxGroups))

@@ -203,7 +203,7 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 		policy.AddNote(&u.Notes, "it also limits clients outside the mesh, which send no tags; RateLimit was about clients with tags alone")
 		out.Policies = append(out.Policies, policy.Migrated{
 			Kind: ratelimit.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,
-			Spec: &resource.Policy{TargetRef: &u.Target, From: []resource.PolicyItem{{
+			Spec: &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target), From: []resource.PolicyItem{{
 				TargetRef: resource.TargetRef{Kind: "Mesh"}, Conf: &ratelimit.Conf{Local: &ratelimit.Local{HTTP: conf}},
 			}}},
 		})
