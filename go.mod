@@ -45,6 +45,7 @@ require (
 	github.com/mdlayher/socket v0.5.0 // indirect
 	github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
 	github.com/sean-/seed v0.0.0-20170313163322-e2103e2c3529 // indirect
+	github.com/theory/jsonpath v0.12.3 // indirect
 )
 
 require (

@@ -4,7 +4,13 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -59,11 +65,6 @@ var otherwise = []struct {
 	{"PUT /meshes/bad", 0, "a certificate that is a Secret is looked for when the mesh is in force"},
 	{"DELETE /meshes/default", 409, "it is in use; Kuma says 400"},
 	{"POST /tokens/", 400, "nearside token create makes tokens"},
-	{"GET /meshes/default/dataplanes/web/xds", 404, "Envoys are asked on their node"},
-	{"GET /meshes/default/dataplanes/web/stats", 404, "the same"},
-	{"GET /meshes/default/dataplanes/web/clusters", 404, "the same"},
-	{"GET /zoneegresses/egress-1/", 404, "the same"},
-	{"GET /zoneingresses/ingress-1/", 404, "the same"},
 }
 
 // absent are words of paths that are about what nearside has not: lists are empty, and all else is not found.
@@ -90,6 +91,9 @@ func wanted(x exchange) (status int, why string) {
 	if path == "/zoneingresses/ingress-1" {
 		return 0, "a path of a later Kuma"
 	}
+	if strings.HasPrefix(path, "/zoneingresses/ingress-1/") {
+		return 400, "its Envoy is in another zone; a control plane of an earlier Kuma does not know the path"
+	}
 	for _, a := range absent {
 		switch {
 		case !strings.Contains(path, a):
@@ -104,15 +108,62 @@ func wanted(x exchange) (status int, why string) {
 	return x.Status, ""
 }
 
+// ofEnvoy says whether a request is about what an Envoy of this node says of itself.
+func ofEnvoy(x exchange) bool {
+	path, _, _ := strings.Cut(x.Path, "?")
+	return strings.HasPrefix(path, "/meshes/default/dataplanes/web/") && slices.Contains([]string{"xds", "stats", "clusters"}, path[strings.LastIndexByte(path, '/')+1:])
+}
+
+// envoyFor lets this process be the Envoy of default/web: it takes a config, and answers at the place of the admin socket with what Envoy
+// answers at each path, until it is stopped.
+func envoyFor(t *testing.T, r *agenttest.Running) (stop func()) {
+	stream := r.Ask(&core.Node{Id: "default.web", UserAgentName: "envoy"}, nil)
+	agenttest.Next(t, stream, map[string]string{})
+	l, err := net.Listen("unix", filepath.Join(filepath.Dir(r.Addrs().XDS), "envoy", strconv.Itoa(os.Geteuid()), "default.web.sock"))
+	agenttest.Do(t, err)
+	const dump = `{"configs": [{"@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"id": "default.web"}, "dynamic_resources": {"ads_config": {
+		"grpc_services": [{"initial_metadata": [{"key": "authorization", "value": "Bearer is-a-secret"}]}]}}}}]}`
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		text, known := map[string]string{"/config_dump": dump, "/stats": "cluster_manager.active_clusters: 1\n", "/clusters": "backend::default_priority::max_connections::1024\n"}[q.URL.Path]
+		if !known {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		fmt.Fprint(w, text)
+	})}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = srv.Serve(l) }()
+	return func() { _ = srv.Close(); <-ended; agenttest.Do(t, stream.CloseSend()) }
+}
+
 // TestKumactl asks an agent what kumactl has asked Kuma.
 func TestKumactl(t *testing.T) {
 	list := recorded(t)
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	// What was asked of a connected Envoy was so in another session, and comes here while its Dataplane is there.
+	var connected []exchange
+	list = slices.DeleteFunc(list, func(x exchange) bool {
+		if is := ofEnvoy(x) && x.Status == 200; is {
+			connected = append(connected, x)
+			return true
+		}
+		return false
+	})
+	gone := slices.IndexFunc(list, func(x exchange) bool { return x.Method == "DELETE" && x.Path == "/meshes/default/dataplanes/web" })
+	list = slices.Insert(list, gone, connected...)
+	stop := func() {}
 	same := 0
-	for _, x := range list {
+	for i, x := range list {
 		want, why := wanted(x)
-		body := x.Request
-		status, answer := r.Request(x.Method, "http://nearside"+x.Path, body)
+		switch i {
+		case gone:
+			stop = envoyFor(t, r)
+		case gone + len(connected):
+			stop()
+		}
+		status, answer := r.Request(x.Method, "http://nearside"+x.Path, x.Request)
+		if strings.Contains(answer, "is-a-secret") {
+			t.Errorf("%s: a secret: %s", x.Path, answer)
+		}
 		if want == 201 || want == 200 && x.Method == "PUT" {
 			want, status = 200, min(status, 200)
 		}
@@ -129,6 +180,39 @@ func TestKumactl(t *testing.T) {
 	t.Logf("%d of %d requests are answered as kumactl needs it", same, len(list))
 }
 
+// TestKumactlProgram runs a kumactl, where there is one on the PATH.
+func TestKumactlProgram(t *testing.T) {
+	bin, err := exec.LookPath("kumactl")
+	if err != nil {
+		t.Skipf("there is no kumactl on the PATH: %v", err)
+	}
+	dir, token := agenttest.ShortDir(t), "0123456789abcdef0123456789abcdef"
+	agenttest.Do(t, os.WriteFile(filepath.Join(dir, "token"), []byte(token), 0o600))
+	r := agenttest.Up(t, dir, agent.Deps{}, "api.tcp=127.0.0.1:0", "api.tokenFile="+filepath.Join(dir, "token"))
+	file := filepath.Join(dir, "web.yaml")
+	agenttest.Do(t, os.WriteFile(file, []byte("type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+
+		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 5s}\n"), 0o600))
+	for _, c := range []struct{ args, says string }{
+		{"config control-planes add --name here --address http://" + r.Addrs().APITCP.String() + " --auth-type tokens --auth-conf token=" + token, "here"},
+		{"apply -f " + file, ""},
+		{"get meshes", "default"},
+		{"get dataplanes", "web"},
+		{"get meshtimeout slow -o yaml", "connectionTimeout: 5s"},
+		{"inspect dataplanes", "web"},
+		{"inspect dataplane web", "MeshTimeout"},
+		{"inspect dataplane web --type=config", "type.googleapis.com"},
+		{"inspect meshes", "default"},
+		{"inspect meshtimeout slow", "web"},
+		{"export --profile all --format universal", "MeshTimeout"},
+		{"delete meshtimeout slow", ""},
+	} {
+		out, err := exec.CommandContext(t.Context(), bin, append([]string{"--config-file", filepath.Join(dir, "kumactl")}, strings.Fields(c.args)...)...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), c.says) {
+			t.Errorf("kumactl %s: %v: %s", c.args, err, out)
+		}
+	}
+}
+
 // reads are the fields that kumactl's printers read, by the end of the path: each is there with its type, in one item at least.
 var reads = map[string]map[string]string{
 	"/":                 {"product": "string", "version": "string", "hostname": "string", "clusterId": "string", "instanceId": "string"},
@@ -141,6 +225,7 @@ var reads = map[string]map[string]string{
 	"mt-1/dataplanes":   {"total": "float64", "items[].kind": "string", "items[].dataplane.name": "string", "items[].attachments[].type": "string"},
 	"default/dataplanes/_overview": {"items[].type": "string", "items[].name": "string", "items[].mesh": "string", "items[].modificationTime": "string",
 		"items[].dataplane.networking.address": "string"},
+	"web/xds":                  {"configs[].bootstrap.node.id": "string", "configs[].@type": "string"},
 	"zoneegresses/_overview":   {"items[].zoneEgress.networking.address": "string"},
 	"zone-ingresses/_overview": {"items[].zoneIngress.networking.address": "string"},
 }

@@ -341,29 +341,6 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 	return ls, nil
 }
 
-func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.Options {
-	return inspect.Options{
-		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
-			Instance: a.instance, Started: a.started, PID: os.Getpid()},
-		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
-		InUse: a.xds.InUse,
-		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
-		Pool:    a.pool(),
-		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
-		Counts: func() map[string]inspect.ProxyCounts {
-			of, _ := a.refused.read()
-			out := make(map[string]inspect.ProxyCounts, len(of))
-			for id, c := range of {
-				out[id] = inspect.ProxyCounts(c)
-			}
-			return out
-		},
-		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
-		Live: a.live, Ready: a.readiness, Access: who, Audit: a.audit,
-		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, Level: a.deps.Level, NewTry: a.newTry(),
-	}
-}
-
 // trimEvery is how often memory is looked after, and who may still have his stream.
 const trimEvery = 5 * time.Second
 

@@ -21,12 +21,17 @@ import (
 	"github.com/nearside-mesh/nearside/agent/access"
 )
 
-// Bounds of one answer.
-const (
-	timeout   = time.Second
-	maxAnswer = 1 << 20 // bytes, header included
-	maxCount  = 1 << 40 // of a counter: no Envoy comes that far, and sums stay within 64 bits
-)
+// bounds are those of one answer: how long it may take, and its bytes, header included.
+type bounds struct {
+	timeout time.Duration
+	most    int64
+}
+
+// short are the bounds of what is asked in the course of events.
+var short = bounds{time.Second, 1 << 20}
+
+// maxCount bounds a counter: no Envoy comes that far, and sums stay within 64 bits.
+const maxCount = 1 << 40
 
 // Envoy is one whose admin socket lies where the bootstrap puts it: DIR/UID/ID.sock, with the user of its xDS stream.
 type Envoy struct {
@@ -44,34 +49,37 @@ func checkPeers(asked, stream access.Peer) error {
 }
 
 // get returns the body of the answer to a path.
-func (e Envoy) get(ctx context.Context, path string) (string, error) { return e.ask(ctx, "GET", path) }
+func (e Envoy) get(ctx context.Context, path string) (string, error) {
+	body, err := e.ask(ctx, "GET", path, short)
+	return string(body), err
+}
 
 // ReopenLogs has the Envoy write all log lines that it holds and open its log files anew. It answers before it has done so.
 func (e Envoy) ReopenLogs(ctx context.Context) error {
-	_, err := e.ask(ctx, "POST", "/reopen_logs")
+	_, err := e.ask(ctx, "POST", "/reopen_logs", short)
 	return err
 }
 
 // ask returns the body of the answer to a request.
-func (e Envoy) ask(ctx context.Context, method, path string) (string, error) {
+func (e Envoy) ask(ctx context.Context, method, path string, b bounds) ([]byte, error) {
 	if !e.Peer.Local || e.Peer.Foreign || e.Peer.PID <= 0 {
-		return "", fmt.Errorf("the admin socket of %s cannot be told: the xDS stream is that of %s", e.ID, e.Peer)
+		return nil, fmt.Errorf("the admin socket of %s cannot be told: the xDS stream is that of %s", e.ID, e.Peer)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	c, err := e.dial(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer c.Close()
 	deadline, _ := ctx.Deadline()
 	if err := c.SetDeadline(deadline); err != nil {
-		return "", err
+		return nil, err
 	}
 	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: envoy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", method, path); err != nil {
-		return "", err
+		return nil, err
 	}
-	in := &io.LimitedReader{R: c, N: maxAnswer}
+	in := &io.LimitedReader{R: c, N: b.most}
 	res, err := http.ReadResponse(bufio.NewReader(in), nil)
 	var body []byte
 	if err == nil {
@@ -79,15 +87,15 @@ func (e Envoy) ask(ctx context.Context, method, path string) (string, error) {
 	}
 	switch {
 	case in.N <= 0:
-		return "", fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+		return nil, fmt.Errorf("the answer has more than %d bytes", b.most)
 	case errors.Is(err, net.ErrClosed), isTimeout(err):
-		return "", fmt.Errorf("no answer within %v", timeout)
+		return nil, fmt.Errorf("no answer within %v", b.timeout)
 	case err != nil:
-		return "", fmt.Errorf("the answer is not HTTP: %w", err)
+		return nil, fmt.Errorf("the answer is not HTTP: %w", err)
 	case res.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("the answer has status %d", res.StatusCode)
+		return nil, fmt.Errorf("the answer has status %d", res.StatusCode)
 	}
-	return string(body), nil
+	return body, nil
 }
 
 func isTimeout(err error) bool {

@@ -77,6 +77,39 @@ func TestReopenLogs(t *testing.T) {
 	}
 }
 
+// TestForPeople asks for what people look at, and changes levels.
+func TestForPeople(t *testing.T) {
+	asked := make(chan string, 8)
+	answers := map[string]string{"/config_dump?include_eds": "{}", "/stats": "a: 1\n", "/clusters": "b::c\n"}
+	e := serve(t, func(c net.Conn, path string) {
+		if path == "POST" {
+			b := "active loggers:\n  admin: info\n  upstream: debug\n"
+			asked <- path
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s", len(b), b)
+			return
+		}
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s", len(answers[path]), answers[path])
+	})
+	dump, err := e.ConfigDump(t.Context(), true)
+	stats, err2 := e.Stats(t.Context())
+	clusters, err3 := e.Clusters(t.Context())
+	if err != nil || err2 != nil || err3 != nil || string(dump) != "{}" || string(stats) != "a: 1\n" || string(clusters) != "b::c\n" {
+		t.Errorf("%s %v, %s %v, %s %v", dump, err, stats, err2, clusters, err3)
+	}
+	levels, err := e.Levels(t.Context(), map[string]string{"": "info", "upstream": "debug"})
+	if err != nil || len(levels) != 2 || levels["upstream"] != "debug" || len(asked) != 2 {
+		t.Errorf("%v, %v, %d requests", levels, err, len(asked))
+	}
+	for _, bad := range []string{"", "active loggers:\n", "  admin\n", "  admin: loud\n", "  : info\n"} {
+		e := serve(t, func(c net.Conn, _ string) {
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s", len(bad), bad)
+		})
+		if levels, err := e.Levels(t.Context(), nil); err == nil {
+			t.Errorf("%q: %v", bad, levels)
+		}
+	}
+}
+
 func TestFailedWrites(t *testing.T) {
 	got, err := serve(t, text("filesystem.write_failed: 3\nfilesystem.reopen_failed: 2\ncluster.outbound_passthrough_ipv4.upstream_cx_none_healthy: 1\n", "not asked")).Counts(t.Context())
 	if want := (envoyadmin.Counts{Refused: 1, WritesFailed: 3, ReopensFailed: 2}); err != nil || got != want {

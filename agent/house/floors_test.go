@@ -29,7 +29,7 @@ type floor struct {
 
 // floors is the table of ARCHITECTURE.md; TestArchitectureShowsTheFloors keeps the two alike.
 var floors = []floor{
-	{8, "cmd/agent", []string{"agent", "agent/client", "agent/clip", "agent/config", "agent/envoybin", "agent/hold", "agent/intercept", "agent/keyring", "agent/logread", "agent/offline", "agent/reachable", "agent/refusals", "agent/sockets", "agent/source/metadata", "agent/token"}, "main reads flags, prints results and sets the exit code; what it does is in packages that a test can start"},
+	{8, "cmd/agent", []string{"agent", "agent/client", "agent/clip", "agent/config", "agent/envoybin", "agent/hold", "agent/intercept", "agent/jsonpath", "agent/keyring", "agent/logread", "agent/offline", "agent/reachable", "agent/refusals", "agent/sockets", "agent/source/metadata", "agent/token"}, "main reads flags, prints results and sets the exit code; what it does is in packages that a test can start"},
 	{8, "examples/*", []string{below}, "an example is a program of its own that shows the parts at work"},
 	{8, "agent/house", nil, "the rules of the house are tests alone"},
 	{8, "agent/agenttest", []string{below}, "test support starts agents as a user does"},
@@ -76,6 +76,7 @@ var floors = []floor{
 	{0, "agent/keyring", []string{"agent/files"}, "the keys of a pool are read and changed by whoever has the file"},
 	{0, "agent/token", []string{"agent/files", "agent/clip"}, "a token is verified by whoever asks, and does not know what it opens"},
 	{0, "agent/resource", []string{"agent/clip"}, "the ground floor stands on nothing"},
+	{0, "agent/jsonpath", []string{}, "a query knows the document alone"},
 	{0, "agent/jsonpatch", []string{"agent/clip"}, "RFC 6902 does not know the mesh"},
 	{0, "agent/envoy", nil, "Envoy's rules do not know the mesh"},
 	{0, "agent/envoy/finding", []string{"agent/envoy", "agent/clip"}, "Envoy's rules do not know the mesh"},

@@ -37,7 +37,7 @@ type Options struct {
 // Keeper makes certificates, keeps them, and says when it wants to be asked again.
 //
 // It is used in passes: Begin, then Mesh for each mesh with mutual TLS, then Proxy for each proxy of it, then End. One
-// goroutine at a time may do so; Expiries may be called at any time.
+// goroutine at a time may do so; Expiries and Issued may be called at any time.
 type Keeper struct {
 	o     Options
 	vault vault
@@ -48,6 +48,7 @@ type Keeper struct {
 	unwritten  bool              // the last certificate of a proxy could not be written
 	writeAgain time.Time
 	expiries   atomic.Pointer[[]Expiry]
+	issued     atomic.Pointer[map[[2]string]Issued] // by mesh and name
 }
 
 // meshState is what is trusted in a mesh, and who signs.
@@ -66,6 +67,14 @@ type meshState struct {
 	own        []byte
 	others     *Others
 	trustUntil time.Time // when something of it ends; zero: never
+}
+
+// Issued is the certificate that a proxy has.
+type Issued struct {
+	Backend string    // that has signed it; "": not known any more
+	At      time.Time // when it was made
+	Until   time.Time
+	Made    int // how many this process has made for the proxy
 }
 
 // Expiry says when something ends.
@@ -91,6 +100,7 @@ func Open(o Options) *Keeper {
 	}
 	k := &Keeper{o: o, vault: vault{o.Dir}, meshes: map[string]*meshState{}, proxies: map[string]*proxy{}}
 	k.expiries.Store(new([]Expiry))
+	k.issued.Store(new(map[[2]string]Issued))
 	k.loadProxies()
 	return k
 }
@@ -257,10 +267,23 @@ func (k *Keeper) End(exists func(mesh, dataplane string) bool) (next time.Time) 
 // Expiries returns when certificates end, as of the last pass, sorted by mesh and what they are.
 func (k *Keeper) Expiries() []Expiry { return *k.expiries.Load() }
 
+// Issued returns the certificate that a proxy has, as of the last pass, and whether there is one.
+func (k *Keeper) Issued(mesh, name string) (Issued, bool) {
+	x, ok := (*k.issued.Load())[[2]string{mesh, name}]
+	return x, ok
+}
+
 func (k *Keeper) measure() {
 	var out []Expiry
-	first := map[string]time.Time{}
+	first, issued := map[string]time.Time{}, map[[2]string]Issued{}
 	for _, p := range k.proxies {
+		if p.used && p.pair != nil {
+			x := Issued{At: p.issued(), Until: p.until(), Made: p.made}
+			if p.issuer != nil {
+				x.Backend = p.issuer.backend
+			}
+			issued[[2]string{p.mesh, p.name}] = x
+		}
 		if until := p.until(); p.used && (first[p.mesh].IsZero() || until.Before(first[p.mesh])) {
 			first[p.mesh] = until
 		}
@@ -275,4 +298,5 @@ func (k *Keeper) measure() {
 	}
 	slices.SortFunc(out, func(a, b Expiry) int { return cmp.Or(cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.What, b.What)) })
 	k.expiries.Store(&out)
+	k.issued.Store(&issued)
 }

@@ -25,6 +25,7 @@ type proxy struct {
 	secrets    *Secrets
 	used       bool // in this pass
 	dirty      bool // not on disk
+	made       int  // certificates, by this process
 	goneSince  time.Time
 }
 
@@ -113,6 +114,7 @@ func (k *Keeper) renew(p *proxy, st *meshState, names []string, reason string) e
 	}
 	k.o.Log.Debug("a certificate is made", "mesh", p.mesh, "dataplane", p.name, "reason", reason, "expires", fresh.cert.NotAfter)
 	p.pair, p.key, p.names, p.issuer, p.secrets, p.dirty = fresh, key, names, st.signer, nil, true
+	p.made++
 	return nil
 }
 

@@ -33,6 +33,9 @@ var (
 // inspects is the need of a route that shows something about a kind, of which the path has mesh and name.
 func inspects(kind string) need { return need{verbs: []string{access.VerbInspect}, kind: kind} }
 
+// updates is the need of a route that changes how a proxy of that kind is run.
+func updates(kind string) need { return need{verbs: []string{access.VerbUpdate}, kind: kind} }
+
 // ofPath is the need of a route about the resource or collection of its path.
 func ofPath(verbs ...string) need { return need{verbs: verbs} }
 

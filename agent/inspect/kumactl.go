@@ -46,6 +46,36 @@ var (
 // Insight is what is known of a proxy over its connections. Kuma counts all responses; these are the types of resources as they are now.
 type Insight struct {
 	Subscriptions []Subscription `json:"subscriptions"`
+	MTLS          *InsightMTLS   `json:"mTLS,omitempty"`
+}
+
+// InsightMTLS is the certificate of a proxy. The number counts those that were made since the agent was started, the first one with it.
+type InsightMTLS struct {
+	Until             time.Time `json:"certificateExpirationTime"`
+	At                time.Time `json:"lastCertificateRegeneration"`
+	Made              int       `json:"certificateRegenerations"`
+	IssuedBackend     string    `json:"issuedBackend"`
+	SupportedBackends []string  `json:"supportedBackends"`
+}
+
+// insightMTLS is nil for a proxy without a certificate of this agent.
+func (s *Server) insightMTLS(snap *store.Snapshot, dp resource.Key) *InsightMTLS {
+	if s.opts.Certificate == nil || dp.Kind != kindDataplane {
+		return nil
+	}
+	c, ok := s.opts.Certificate(dp.Mesh, dp.Name)
+	if !ok {
+		return nil
+	}
+	out := &InsightMTLS{c.Until.UTC(), c.At.UTC(), c.Made, c.Backend, []string{}}
+	if res := snap.Set().Get(resource.Key{Kind: kindMesh, Name: dp.Mesh}); res != nil {
+		if m, ok := res.Spec.(*resource.Mesh); ok && m.MTLS != nil {
+			for i := range m.MTLS.Backends {
+				out.SupportedBackends = append(out.SupportedBackends, m.MTLS.Backends[i].Name)
+			}
+		}
+	}
+	return out
 }
 
 // Subscription is one client of a proxy.
@@ -145,7 +175,11 @@ func (s *Server) overviews(o overview) handler {
 		})
 		return writePage(s, w, r, all, func(res *resource.Resource) (json.RawMessage, *Error) {
 			rec, _ := snap.Get(res.Key)
-			return s.overview(rec, o, clients[res.Key])
+			x := s.insight(clients[res.Key])
+			if x != nil {
+				x.MTLS = s.insightMTLS(snap, res.Key)
+			}
+			return s.overview(rec, o, x)
 		})
 	}
 }
@@ -175,7 +209,7 @@ func matchesOverview(res *resource.Resource, tags []string, gateway, name string
 }
 
 // overview makes one item: the fields that every document has, the rest below a field of its own, and the insight.
-func (s *Server) overview(rec store.Record, o overview, clients []xds.ProxyStatus) (json.RawMessage, *Error) {
+func (s *Server) overview(rec store.Record, o overview, x *Insight) (json.RawMessage, *Error) {
 	doc, err := resource.Shown(rec.Resource)
 	var fields map[string]json.RawMessage
 	if err == nil {
@@ -196,7 +230,7 @@ func (s *Server) overview(rec store.Record, o overview, clients []xds.ProxyStatu
 		return nil, encodeFailed(rec.Key, err)
 	}
 	b := fmt.Appendf(head[:len(head)-1], `,%q:%s`, o.field, body)
-	if x := s.insight(clients); x != nil {
+	if x != nil {
 		insight, err := json.Marshal(x)
 		if err != nil {
 			return nil, encodeFailed(rec.Key, err)

@@ -1,6 +1,8 @@
 package inspect_test
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"go/ast"
 	"go/parser"
@@ -18,7 +20,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // operation is what docs/openapi.yaml says of one method of one path, beside what follows from the path.
@@ -121,6 +125,25 @@ var operations = map[string]operation{
 	"GET /meshes/{mesh}/{plural}/{name}/_hostnames": {id: "hostnames", does: "The hostnames of a MeshService, MeshExternalService or MeshMultiZoneService.",
 		answer: inspect.Hostnames{}, try: "/meshes/default/meshservices/web/_hostnames"},
 
+	"GET /meshes/{mesh}/dataplanes/{name}/xds":      {id: "proxyDump", does: "The config that the Envoy of a proxy of this node says it has, without secrets.", query: "include_eds", answer: anything{}},
+	"GET /meshes/{mesh}/dataplanes/{name}/stats":    {id: "proxyStats", does: "The statistics of the Envoy of a proxy of this node, as text.", answer: metrics},
+	"GET /meshes/{mesh}/dataplanes/{name}/clusters": {id: "proxyClusters", does: "The clusters of the Envoy of a proxy of this node, as text.", answer: metrics},
+	"GET /zoneegresses/{name}/xds":                  {id: "zoneEgressDump", does: "The config that the Envoy of a ZoneEgress of this node says it has, without secrets.", query: "include_eds", answer: anything{}, try: "/zoneegresses/out/xds"},
+	"GET /zoneegresses/{name}/stats":                {id: "zoneEgressStats", does: "The statistics of the Envoy of a ZoneEgress of this node, as text.", answer: metrics, try: "/zoneegresses/out/stats"},
+	"GET /zoneegresses/{name}/clusters":             {id: "zoneEgressClusters", does: "The clusters of the Envoy of a ZoneEgress of this node, as text.", answer: metrics, try: "/zoneegresses/out/clusters"},
+	"GET /zoneingresses/{name}/xds":                 {id: "zoneIngressDump", does: "The config that the Envoy of a ZoneIngress of this node says it has, without secrets.", query: "include_eds", answer: anything{}, try: "/zoneingresses/in/xds"},
+	"GET /zoneingresses/{name}/stats":               {id: "zoneIngressStats", does: "The statistics of the Envoy of a ZoneIngress of this node, as text.", answer: metrics, try: "/zoneingresses/in/stats"},
+	"GET /zoneingresses/{name}/clusters":            {id: "zoneIngressClusters", does: "The clusters of the Envoy of a ZoneIngress of this node, as text.", answer: metrics, try: "/zoneingresses/in/clusters"},
+	"GET /zone-ingresses/{name}/xds":                {id: "zoneIngressKumaDump", does: "The config that the Envoy of a ZoneIngress, at the path of Kuma says it has, without secrets.", query: "include_eds", answer: anything{}, try: "/zone-ingresses/in/xds"},
+	"GET /zone-ingresses/{name}/stats":              {id: "zoneIngressKumaStats", does: "The statistics of the Envoy of a ZoneIngress, at the path of Kuma, as text.", answer: metrics, try: "/zone-ingresses/in/stats"},
+	"GET /zone-ingresses/{name}/clusters":           {id: "zoneIngressKumaClusters", does: "The clusters of the Envoy of a ZoneIngress, at the path of Kuma, as text.", answer: metrics, try: "/zone-ingresses/in/clusters"},
+	"GET /v1/dataplanes/{mesh}/{name}/loggers":      {id: "loggersOfProxy", does: "The levels of the loggers of the Envoy of a proxy of this node.", answer: inspect.Loggers{}},
+	"PUT /v1/dataplanes/{mesh}/{name}/loggers":      {id: "setLoggersOfProxy", does: "Changes levels of the loggers of the Envoy of a proxy of this node.", body: inspect.Loggers{}, answer: inspect.Loggers{}, send: `{"levels":{"upstream":"debug"}}`},
+	"GET /v1/zoneegresses/{name}/loggers":           {id: "loggersOfZoneEgress", does: "The levels of the loggers of the Envoy of a ZoneEgress of this node.", answer: inspect.Loggers{}, try: "/v1/zoneegresses/out/loggers"},
+	"PUT /v1/zoneegresses/{name}/loggers":           {id: "setLoggersOfZoneEgress", does: "Changes levels of the loggers of the Envoy of a ZoneEgress of this node.", body: inspect.Loggers{}, answer: inspect.Loggers{}, send: `{"levels":{"upstream":"debug"}}`, try: "/v1/zoneegresses/out/loggers"},
+	"GET /v1/zoneingresses/{name}/loggers":          {id: "loggersOfZoneIngress", does: "The levels of the loggers of the Envoy of a ZoneIngress of this node.", answer: inspect.Loggers{}, try: "/v1/zoneingresses/in/loggers"},
+	"PUT /v1/zoneingresses/{name}/loggers":          {id: "setLoggersOfZoneIngress", does: "Changes levels of the loggers of the Envoy of a ZoneIngress of this node.", body: inspect.Loggers{}, answer: inspect.Loggers{}, send: `{"levels":{"upstream":"debug"}}`, try: "/v1/zoneingresses/in/loggers"},
+
 	"GET /_resources":                               {id: "resourceTypes", does: "The kinds, as kumactl asks for them.", answer: resourceTypes{}},
 	"GET /meshes/{mesh}/dataplanes/_overview":       {id: "meshDataplaneOverviews", does: "Dataplanes of a mesh with insights.", query: "tag gateway name " + paging, answer: page[anything]{}},
 	"GET /dataplanes/_overview":                     {id: "dataplaneOverviews", does: "Dataplanes with insights.", query: "tag gateway name " + paging, answer: page[anything]{}},
@@ -152,8 +175,21 @@ var parameters = map[string]string{
 	"dryRun": "true: nothing is stored, and the answer says what would change.", "meta": "true: with revision, source, author and times.",
 	"shadow": "true: shadow policies act like the others.", "computed": "true: as it was computed, with what the check withholds.",
 	"allNodes": "true: also dataplanes of other nodes.", "omit": "patch, items or both: these stay empty in the answer.", "delete": "TYPE/MESH/NAME that would be deleted; repeatable.",
-	"tag": "KEY:VALUE that the dataplane has; repeatable.", "gateway": "true: gateways alone; false: none of them.",
+	"include_eds": "true: with the endpoints of clusters.",
+	"tag":         "KEY:VALUE that the dataplane has; repeatable.", "gateway": "true: gateways alone; false: none of them.",
 	"If-Match": "The ETag that the resource must have.", "If-None-Match": "The ETag that is known, or * to create only.",
+}
+
+// talkative is an Envoy that answers.
+type talkative struct{}
+
+func (talkative) ConfigDump(context.Context, bool) ([]byte, error) {
+	return []byte(`{"configs": []}`), nil
+}
+func (talkative) Stats(context.Context) ([]byte, error)    { return []byte("a: 1\n"), nil }
+func (talkative) Clusters(context.Context) ([]byte, error) { return []byte("a::b\n"), nil }
+func (talkative) Levels(_ context.Context, set map[string]string) (map[string]string, error) {
+	return map[string]string{"admin": "info", "upstream": cmp.Or(set["upstream"], "info")}, nil
 }
 
 // TestOpenAPI holds docs/openapi.yaml to the routes of the server, to the types of its documents with their comments, and to what it
@@ -164,6 +200,10 @@ func TestOpenAPI(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(counted)
 		o.Metrics = reg
+		o.ProxiesOf = func(ref node.Ref) []xds.ProxyStatus {
+			return []xds.ProxyStatus{{Type: ref.Type, Mesh: ref.Mesh, Name: ref.Name, Flavor: node.FlavorEnvoy, Streams: 1, State: xds.StateUnknown, Types: []xds.TypeStatus{}, Events: []xds.Event{}}}
+		}
+		o.Envoy = func(*xds.ProxyStatus) inspect.Envoy { return talkative{} }
 	})
 	a.put(store.Source{Kind: store.SourceAPI}, "{type: Mesh, name: default}\n---\n"+web+`
 ---

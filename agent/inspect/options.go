@@ -36,6 +36,10 @@ type Options struct {
 	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is left out. It may take
 	// seconds. Nil: nobody is asked.
 	Counts func() map[string]ProxyCounts
+	// Envoy returns the Envoy that takes its config as a client. Nil: none is asked.
+	Envoy func(*xds.ProxyStatus) Envoy
+	// Certificate returns the certificate that a proxy was given by this agent, and false where it has none. Nil: no proxy has one.
+	Certificate func(mesh, name string) (Certificate, bool)
 	// Holders returns [Status].Holders. Nil: there are no FIFOs.
 	Holders func() map[string]int
 	// AccessLogs returns the streams of access logs, sorted by kind and name. Nil: there are none.
@@ -132,6 +136,13 @@ const (
 	MissingVanished = "vanished"
 	MissingEmpty    = "empty"
 )
+
+// Certificate is the certificate of a proxy.
+type Certificate struct {
+	Backend   string // of the mesh that has signed it
+	At, Until time.Time
+	Made      int // how many the agent has made for the proxy since it was started
+}
 
 // Check is one named condition of health.
 type Check struct {

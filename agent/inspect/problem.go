@@ -71,6 +71,7 @@ const (
 	ProblemAudit      = "/problems/audit-log"
 	ProblemGeneration = "/problems/generation-failed"
 	ProblemWouldBreak = "/problems/would-break"
+	ProblemEnvoy      = "/problems/envoy"
 	ProblemInternal   = "/problems/internal"
 )
 

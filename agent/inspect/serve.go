@@ -29,6 +29,7 @@ type Server struct {
 
 	comparing chan struct{} // one slot: who fills it may compare
 	verifying chan struct{} // one slot: who fills it may check a change
+	dumping   chan struct{} // whoever reads the config of an Envoy takes a slot
 	savings   savings
 	rendered  RenderCache
 
@@ -46,7 +47,7 @@ func New(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1), verifying: make(chan struct{}, 1)}
+	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1), verifying: make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

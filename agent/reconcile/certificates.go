@@ -73,3 +73,8 @@ func (c certificates) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(certificatesDesc, prometheus.GaugeValue, float64(e.Until.Unix()), e.Mesh, e.What)
 	}
 }
+
+// Issued returns the certificate that a proxy was given, and whether it has one.
+func (r *Reconciler) Issued(mesh, name string) (identity.Issued, bool) {
+	return r.o.Certificates.Issued(mesh, name)
+}

@@ -81,15 +81,16 @@ has a stream of documents and JSON {"total", "items"}.`,
 // printItems writes resources in a format for many.
 func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.Item, format string) error {
 	docs := each(items, func(it client.Item) json.RawMessage { return it.Resource })
-	switch format {
-	case "json":
-		return printJSON(a.stdout, struct {
+	switch {
+	case format == "yaml":
+		return printStream(a.stdout, docs)
+	case isDocument(format):
+		_, err := a.printed(format, struct {
 			Total int               `json:"total"`
 			Items []json.RawMessage `json:"items"`
 		}{len(docs), docs})
-	case "yaml":
-		return printStream(a.stdout, docs)
-	case "name":
+		return err
+	case format == "name":
 		for _, it := range items {
 			d, err := readDocument(it)
 			if err != nil {

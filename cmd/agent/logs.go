@@ -76,7 +76,8 @@ others; of the audit log the event as it is. On a terminal control characters ar
 	flags.StringArrayVar(&f.fields, "status-field", nil, "field of JSON lines with the status code; repeatable")
 	flags.StringArrayVar(&f.files, "file", nil, "read this file, without an agent; repeatable")
 	a.completeDataplanes(cmd, "dataplane")
-	f.format = outputFlag(cmd, "text", "json")
+	f.format = new(string) // of a stream of lines
+	choiceFlag(cmd, &choice{f.format, "-o", []string{"text", "json"}}, "output", "o", "format: ")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.what = logAccess
 		if len(args) > 0 {

@@ -93,7 +93,8 @@ func (a *app) migrate(ctx context.Context, m *migration, format string) error {
 	if err != nil {
 		return err
 	}
-	if format != "json" {
+	whole := isDocument(format) && format != "yaml" // -o yaml is what apply takes
+	if !whole {
 		a.migrationText(out)
 	}
 	if m.dir != "" {
@@ -102,8 +103,9 @@ func (a *app) migrate(ctx context.Context, m *migration, format string) error {
 		}
 	}
 	switch {
-	case format == "json":
-		return printJSON(a.stdout, out)
+	case whole:
+		_, err := a.printed(format, out)
+		return err
 	case format == "name":
 		for _, p := range out.Policies {
 			printLine(a.stdout, typeAndName(p.Type, p.Name))

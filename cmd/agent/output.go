@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nearside-mesh/nearside/agent/jsonpath"
 )
 
 // choice is a flag with the values that a command takes; [choice.check] runs before the command.
@@ -31,11 +33,65 @@ func (c *choice) check() error {
 	return nil
 }
 
-// outputFlag adds -o with the formats that a command has, the first by default, and returns where the format will stand.
+// outputFormats are those that every command with -o takes, beside those of its own. Where a command has no table or no wide one, these are
+// what it prints for people, and "text" is another name for that.
+var outputFormats = []string{"table", "wide", "json", "yaml"}
+
+// jsonPath is how the format begins that is a template; see [jsonpath.Template].
+const jsonPath = "jsonpath="
+
+// outputValue is the flag -o.
+type outputValue struct {
+	choice
+	first string // what people get
+}
+
+// outputFlag adds -o with the formats of a command, the first by default, and returns where the format will stand: one of these,
+// "json", "yaml" or a jsonpath.
 func outputFlag(cmd *cobra.Command, formats ...string) *string {
 	to := new(string)
-	choiceFlag(cmd, &choice{to, "-o", formats}, "output", "o", "format: ")
+	o := &outputValue{choice{to, "-o", formats}, formats[0]}
+	*to = formats[0]
+	shown := slices.Clone(outputFormats)
+	for _, f := range formats {
+		if !slices.Contains(shown, f) && (f != "text" || slices.Contains(formats, "table")) {
+			shown = append(shown, f)
+		}
+	}
+	cmd.Flags().VarP(o, "output", "o", "format: "+strings.Join(shown, ", ")+", "+jsonPath+"…")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(append(slices.Clone(shown), jsonPath), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 	return to
+}
+
+// check puts the format of the command in the place of another name for it.
+func (o *outputValue) check() error {
+	switch f := *o.value; {
+	case slices.Contains(o.values, f), f == "json", f == "yaml":
+		return nil
+	case f == "text", f == "table", f == "wide":
+		*o.value = o.first
+		if i := slices.IndexFunc(o.values, func(v string) bool { return v == "text" || v == "table" }); i >= 0 {
+			*o.value = o.values[i]
+		}
+		return nil
+	case strings.HasPrefix(f, jsonPath):
+		if _, err := jsonpath.Parse(strings.TrimPrefix(f, jsonPath)); err != nil {
+			return usagef("-o %s: %v; write it as kubectl takes it: -o 'jsonpath={.items[*].name}'", jsonPath, err)
+		}
+		return nil
+	}
+	shown := slices.Clone(outputFormats)
+	for _, v := range o.values {
+		if v != "text" && !slices.Contains(shown, v) {
+			shown = append(shown, v)
+		}
+	}
+	return usagef("-o %q is not possible; one of %s, %s…", *o.value, strings.Join(shown, ", "), jsonPath)
+}
+
+// isDocument says whether a format is one for programs.
+func isDocument(format string) bool {
+	return format == "json" || format == "yaml" || strings.HasPrefix(format, jsonPath)
 }
 
 func choiceFlag(cmd *cobra.Command, c *choice, name, short, usage string) {
@@ -44,13 +100,20 @@ func choiceFlag(cmd *cobra.Command, c *choice, name, short, usage string) {
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(c.values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// printed writes a document where the format is JSON or YAML; else it reports false.
+// printed writes a document where the format is one for programs; else it reports false.
 func (a *app) printed(format string, v any) (bool, error) {
 	switch format {
 	case "json":
 		return true, printJSON(a.stdout, v)
 	case "yaml":
 		return true, printYAML(a.stdout, v)
+	}
+	if path, ok := strings.CutPrefix(format, jsonPath); ok {
+		t, err := jsonpath.Parse(path)
+		if err != nil {
+			return true, err
+		}
+		return true, t.Print(a.stdout, v)
 	}
 	return false, nil
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -168,6 +170,35 @@ func (p *planted) serve(id string) {
 		_, answer := p.ask("GET", "/v1/dataplanes/"+mesh+"/"+name+"/status", "")
 		return bytes.Contains(answer, []byte("no good: "))
 	})
+}
+
+// admin answers in the place of the admin socket of the Envoy that this process is, with keys wherever an Envoy has some.
+func (p *planted) admin(id string) {
+	p.t.Helper()
+	dir := filepath.Join(filepath.Dir(p.socket()), "envoy", strconv.Itoa(os.Geteuid()))
+	l, err := net.Listen("unix", filepath.Join(dir, id+".sock"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	key, err := os.ReadFile(p.dir + "/state/identity/held/proxy-web.pem")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	pem, err := json.Marshal(string(key))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	const at = `{"@type": "type.googleapis.com/envoy.`
+	answers := map[string]string{
+		"/stats": "a: 1\n", "/clusters": "a::b\n", "/logging": "active loggers:\n  upstream: info\n",
+		"/config_dump": `{"configs": [` + at + `admin.v3.BootstrapConfigDump", "bootstrap": {"node": {"cluster": ` + string(pem) + `}, "dynamic_resources": {"ads_config": {"grpc_services": [
+			{"initial_metadata": [{"key": "authorization", "value": "Bearer a-bearer-token-that-nobody-may-see"}]}]}}}},
+			` + at + `admin.v3.SecretsConfigDump", "dynamic_active_secrets": [{"secret": ` + at + `extensions.transport_sockets.tls.v3.Secret", "tls_certificate": {"private_key": {"inline_string": ` + string(pem) + `}}}}]}]}`,
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, answers[r.URL.Path]) })}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = srv.Serve(l) }()
+	p.t.Cleanup(func() { _ = srv.Close(); <-ended })
 }
 
 // keysOfTheAgent learns the keys that the agent has made: they are private where they stand.

@@ -110,10 +110,12 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		if f := cmd.Flags().Lookup("mesh"); f != nil && f.Changed && f.Value.String() == "" {
 			return usagef("--mesh is empty; name a mesh, or leave it out for %q", cmp.Or(f.DefValue, "all"))
 		}
-		for _, name := range [...]string{"for", "type", "output"} {
+		for _, name := range [...]string{"for", "type", "proxy-type", "output"} {
 			if f := cmd.Flags().Lookup(name); f != nil {
-				if c, ok := f.Value.(*choice); ok && c.check() != nil {
-					return c.check()
+				if c, ok := f.Value.(interface{ check() error }); ok {
+					if err := c.check(); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -125,7 +127,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
 		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.apiResourcesCommand(), a.inspectCommand(),
 		a.diffCommand(), a.explainCommand(), a.passthroughCommand(), a.reachableCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
-		a.logsCommand(), a.dnsCommand(), a.accessCommand(), a.tokenCommand(),
+		a.logsCommand(), a.proxyCommand(), a.dnsCommand(), a.accessCommand(), a.tokenCommand(),
 		a.interceptCommand(), a.holdCommand(), a.waitCommand(), a.statusCommand(), a.membersCommand(), a.joinCommand(), a.leaveCommand(), a.forgetCommand(), a.keyringCommand(), a.conflictsCommand(), a.checkCommand(), a.healthcheckCommand(), a.debugCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root

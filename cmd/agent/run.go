@@ -233,12 +233,14 @@ With --origins, a comment behind each value says where it comes from: flag, env,
 			return err
 		}
 		if withOrigins {
-			return printJSON(a.stdout, struct {
+			_, err = a.printed(*format, struct {
 				Config  map[string]any `json:"config"`
 				Origins config.Origins `json:"origins"`
 			}{doc, origins})
+			return err
 		}
-		return printJSON(a.stdout, doc)
+		_, err = a.printed(*format, doc)
+		return err
 	}
 	return cmd
 }

@@ -53,6 +53,7 @@ func TestSecretsStayInside(t *testing.T) {
 			p.serve("built.web")
 			p.serve("filed.web")
 			p.keysOfTheAgent()
+			p.admin("held.web")
 			p.everyPath()
 			p.everyWrite()
 			p.everyCommand(input)
@@ -203,7 +204,7 @@ func (p *planted) everyCommand(input string) {
 			p.command(append(append([]string{"inspect", "dataplane", "web", "-m", "filed", "--type", typ}, offline...), out...)...)
 		}
 		p.command(append([]string{"inspect", "dataplane", "web", "-m", "held", "--computed"}, out...)...)
-		for _, c := range [][]string{{"status"}, {"check"}, {"version"}, {"explain", "policy", "meshproxypatch/patch", "--dataplane", "web", "-m", "held"},
+		for _, c := range [][]string{{"status"}, {"check"}, {"proxy", "config", "web", "-m", "held"}, {"proxy", "logs", "web", "-m", "held"}, {"version"}, {"explain", "policy", "meshproxypatch/patch", "--dataplane", "web", "-m", "held"},
 			{"explain", "connection", "--from", "web", "--to", "outside:443", "-m", "held"}, {"validate", "-f", input}, {"migrate", "-m", "held"}, {"migrate", "-m", "filed"},
 			{"apply", "--dry-run", "-f", input + "/other-authority-of-held.json"}, {"diff", "-f", input + "/other-authority-of-held.json"},
 			{"diff", "-f", input + "/other-authority-of-held.json", "--against", input + "/held.json"}, {"delete", "meshproxypatch/patch", "-m", "held", "--dry-run"},

@@ -52,7 +52,7 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 	f.add(cmd, "resources to check")
 	cmd.Flags().BoolVar(&noProxies, "no-proxies", false, "check the documents alone, and no config that they make")
 	cmd.Flags().BoolVar(&askEnvoy, "envoy", false, "also ask the envoy on the PATH, where ENVOY_BIN names none")
-	format := outputFlag(cmd, "text", "json")
+	format := outputFlag(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if noProxies && askEnvoy {
 			return usagef("--envoy checks configs, and --no-proxies skips them; give one of the two")
@@ -76,10 +76,10 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 		for _, n := range v.Notes {
 			printf(a.stderr, "note: %s\n", n)
 		}
-		if *format == "json" {
+		if isDocument(*format) {
 			doc := validation{Valid: len(faults) == 0, Files: len(input), Resources: o.Len(), Faults: append(offline.Faults{}, faults...),
 				Warnings: append(offline.Faults{}, v.Warnings...), Proxies: v.Proxies, Findings: v.Findings, Notes: append([]string{}, v.Notes...)}
-			if err := printJSON(a.stdout, doc); err != nil {
+			if _, err := a.printed(*format, doc); err != nil {
 				return err
 			}
 		} else if len(faults) == 0 {

@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"os"
+
+	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/xds"
+)
+
+func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.Options {
+	return inspect.Options{
+		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
+			Instance: a.instance, Started: a.started, PID: os.Getpid()},
+		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Proxies: a.xds.Status, Refused: a.xds.Refused, ProxiesOf: a.xds.StatusOf,
+		InUse: a.xds.InUse,
+		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
+		Pool: a.pool(),
+		Envoy: func(p *xds.ProxyStatus) inspect.Envoy {
+			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: p.NodeID, Peer: p.Peer}
+		},
+		Certificate: func(mesh, name string) (inspect.Certificate, bool) {
+			x, ok := a.reconciler.Issued(mesh, name)
+			return inspect.Certificate(x), ok
+		},
+		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
+		Counts: func() map[string]inspect.ProxyCounts {
+			of, _ := a.refused.read()
+			out := make(map[string]inspect.ProxyCounts, len(of))
+			for id, c := range of {
+				out[id] = inspect.ProxyCounts(c)
+			}
+			return out
+		},
+		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
+		Live: a.live, Ready: a.readiness, Access: who, Audit: a.audit,
+		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, Level: a.deps.Level, NewTry: a.newTry(),
+	}
+}

@@ -1,0 +1,82 @@
+package envoyadmin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// long are the bounds of what people ask for.
+var long = bounds{10 * time.Second, 64 << 20}
+
+// ConfigDump returns the config that the Envoy has, as JSON of envoy.admin.v3.ConfigDump, with its endpoints when these are asked for.
+// Envoy hides private keys in it, and no other secrets.
+func (e Envoy) ConfigDump(ctx context.Context, endpoints bool) ([]byte, error) {
+	path := "/config_dump"
+	if endpoints {
+		path += "?include_eds"
+	}
+	return e.ask(ctx, "GET", path, long)
+}
+
+// Stats returns its statistics, one a line.
+func (e Envoy) Stats(ctx context.Context) ([]byte, error) { return e.ask(ctx, "GET", "/stats", long) }
+
+// Clusters returns its clusters with their endpoints and how these are, as text.
+func (e Envoy) Clusters(ctx context.Context) ([]byte, error) {
+	return e.ask(ctx, "GET", "/clusters", long)
+}
+
+// Levels returns the level of each logger, after those in set have been given theirs; the name "" in it is for all loggers.
+func (e Envoy) Levels(ctx context.Context, set map[string]string) (map[string]string, error) {
+	var queries []string
+	if level, all := set[""]; all {
+		queries = append(queries, "?level="+url.QueryEscape(level))
+	}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if name != "" {
+			queries = append(queries, "?"+url.QueryEscape(name)+"="+url.QueryEscape(set[name]))
+		}
+	}
+	if len(queries) == 0 {
+		queries = append(queries, "")
+	}
+	var body []byte
+	for _, q := range queries {
+		var err error
+		if body, err = e.ask(ctx, "POST", "/logging"+q, short); err != nil {
+			return nil, err
+		}
+	}
+	return parseLevels(string(body))
+}
+
+// parseLevels reads "  name: level" after a heading.
+func parseLevels(body string) (map[string]string, error) {
+	out := map[string]string{}
+	for line := range strings.Lines(body) {
+		if !strings.HasPrefix(line, " ") {
+			continue
+		}
+		name, level, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok || !Level(level) || name == "" {
+			return nil, fmt.Errorf("the answer is not a list of loggers: %.64q", line)
+		}
+		out[name] = level
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the answer is not a list of loggers")
+	}
+	return out, nil
+}
+
+// Levels of loggers, from the one that says most; "warn" and "err" are other names that Envoy takes.
+var levels = []string{"trace", "debug", "info", "warning", "warn", "error", "err", "critical", "off"}
+
+// Level says whether that is a level of a logger.
+func Level(name string) bool { return slices.Contains(levels, name) }
