@@ -113,7 +113,7 @@ func TestEachKindHasAPage(t *testing.T) {
 		return string(text)
 	}
 	index, legacy := read("README.md"), read("legacy.md")
-	rows := 0
+	rows, policies := 0, 0
 	for _, k := range kinds.All() {
 		page := strings.ToLower(k.Kind) + ".md"
 		if k.Legacy {
@@ -123,6 +123,9 @@ func TestEachKindHasAPage(t *testing.T) {
 			continue
 		}
 		rows++
+		if k.Policy {
+			policies++
+		}
 		short := ""
 		if k.Short != "" {
 			short = "`" + k.Short + "` "
@@ -136,6 +139,9 @@ func TestEachKindHasAPage(t *testing.T) {
 				t.Errorf("docs/kinds/%s has no %q", page, strings.TrimSpace(part))
 			}
 		}
+	}
+	if readme := read("../../README.md"); !strings.Contains(readme, fmt.Sprintf(" %d [policy kinds]", policies)) {
+		t.Errorf("README.md has another number of kinds of policies than %d", policies)
 	}
 	if got := strings.Count(index, "\n| ["); got != rows {
 		t.Errorf("docs/kinds/README.md has %d rows for %d kinds", got, rows)
