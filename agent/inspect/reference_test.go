@@ -1,12 +1,15 @@
 package inspect_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
 
@@ -50,4 +53,54 @@ func TestReferencePaths(t *testing.T) {
 		}
 	}
 	a.want(a.do("GET", "/meshes/default/dataplanes/web", ""), 200) // nothing was deleted
+}
+
+// TestReferenceDocuments: each document that docs/api.md shows has the fields of a schema of docs/openapi.yaml, or some of them, and no others.
+func TestReferenceDocuments(t *testing.T) {
+	text, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newSpecification(t)
+	for _, op := range operations {
+		b.of(op.body)
+		b.of(op.answer)
+	}
+	b.of(inspect.Error{})
+	b.partial = true
+	blocks := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(text, -1)
+	if len(blocks) < 15 {
+		t.Fatalf("only %d documents found in docs/api.md", len(blocks))
+	}
+	for _, m := range blocks {
+		var v any
+		d := json.NewDecoder(bytes.NewReader(m[1]))
+		d.UseNumber()
+		if err := d.Decode(&v); err != nil {
+			t.Errorf("%v: %s", err, m[1])
+			continue
+		}
+		fields, _ := v.(map[string]any)
+		var nearest error // of the schema that has most of the fields
+		most, fits := 0, false
+		for name, of := range b.defined {
+			if name == "Resource" || strings.HasPrefix(name, "PageOf") {
+				continue // they take anything
+			}
+			err := b.fits(v, &schema{ref: name}, name)
+			fits = fits || err == nil
+			known := 0
+			for _, f := range of.fields {
+				if _, there := fields[f.name]; there {
+					known++
+				}
+			}
+			if known > most {
+				most, nearest = known, err
+			}
+		}
+		if !fits {
+			t.Errorf("docs/api.md: no schema has the fields of this document: %v\n%s", nearest, m[1])
+		}
+	}
 }
