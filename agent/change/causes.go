@@ -162,7 +162,7 @@ func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, al
 	for _, e := range effects {
 		wanted[e.item] = true
 	}
-	s := attribute.Search{ID: x.ProxyID, Memo: d.memo, Prev: x.to, Spent: func() bool { return false }}
+	s := attribute.Search{ID: x.ProxyID, Memo: d.crew[0].memo, Prev: x.to, Spent: func() bool { return false }}
 	if alone {
 		s.Prev = x.from
 	}
@@ -194,7 +194,9 @@ func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, al
 // outcome returns what becomes of some items of a proxy in a mesh, with the config that the proxy has there.
 func (d *differ) outcome(x *proxyDiffer, wanted map[itemID]bool, m *generate.Mesh, p *generate.Proxy) (outcome, error) {
 	changes := slices.DeleteFunc(generate.Difference(x.from, p), func(c generate.Change) bool { return !wanted[itemID{c.TypeURL, c.Name}] })
-	items, err := d.config.items(changes)
+	config := d.crew[0].config
+	config.own = x.own
+	items, err := config.items(changes)
 	if err != nil {
 		return nil, err
 	}

@@ -44,14 +44,10 @@ type verifier struct {
 	keys      []resource.Key // of the resources of the change, in the order of the question
 	changed   map[resource.Key]bool
 	proxies   []generate.ProxyID
-	checker   load.Checker // of the configs after the change
-	earlier   load.Checker // of those before it: one that serves both would forget between the two
 	byKey     map[string]*group
 	groups    []*group
 	newcomers []newcomer
 	trials    int
-	last      *generate.Proxy // what the last proxy has
-	taken     *generate.Proxy // what of it its Envoy has taken
 	out       Verified
 }
 
@@ -79,78 +75,109 @@ func (v *verifier) begin(s *states, keys []resource.Key, compared []generate.Pro
 	return v.proxies
 }
 
-// wants reports whether the config of a proxy after the change is to be checked.
-func (v *verifier) wants(x *proxyStates) bool {
-	if v.ctx.Err() != nil || v.after.Get(meshKey(x.ProxyID.Mesh)) == nil {
-		return false
-	}
-	v.out.Proxies++
-	if x.mesh.from == x.mesh.to {
-		return false
-	}
-	if m := x.mesh; !m.checked {
-		m.checked = true
-		v.warn(warningsOf(m.to))
-	}
-	return !x.mesh.same(x.Name)
+// verifiedProxy is what there is to be said about a proxy.
+type verifiedProxy struct {
+	checked bool // its config after the change
+	notes   []Problem
+	newcome bool // the change brings it
+	found   []finding.Finding
 }
 
-// proxy checks one proxy.
-func (v *verifier) proxy(x *proxyStates) {
+// exists reports whether the mesh of a proxy is there after the change.
+func (v *verifier) exists(x *proxyStates) bool { return v.after.Get(meshKey(x.ProxyID.Mesh)) != nil }
+
+// wants reports whether the config of a proxy after the change is to be checked. Without time left, nothing is said of it.
+func (v *verifier) wants(x *proxyStates) bool {
+	if v.ctx.Err() != nil || !v.exists(x) {
+		return false
+	}
+	x.verified = &verifiedProxy{}
+	return x.mesh.from != x.mesh.to && !x.mesh.same(x.Name)
+}
+
+// look checks one proxy.
+func (v *verifier) look(w *worker, x *proxyStates) {
+	out := x.verified
 	if x.failed != nil {
-		if err := x.worse(); err != nil {
-			v.note(x.ProxyID, "no config can be made, it would keep its config: "+err.Error())
+		if err := x.worse(w); err != nil {
+			x.note("no config can be made, it would keep its config: " + err.Error())
 		}
 		return
 	}
 	if x.to == nil {
 		return
 	}
-	v.warn(x.to.Warnings)
+	out.checked = true
 	if x.now != nil && generate.SameConfig(x.now, x.to) {
 		return
 	}
-	found := v.check(&v.checker, x.to, x.now)
+	found := v.check(w, &w.checker, x, x.to)
 	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity > finding.Warning })
 	switch {
 	case len(found) == 0:
 	case x.mesh.from == nil || x.mesh.from.View.Dataplane(x.Name) == nil:
-		v.newcomers = append(v.newcomers, newcomer{x.ProxyID, x.mesh, found})
+		out.newcome, out.found = true, found
 	default:
-		v.add(x.mesh, x.ProxyID, fresh(v.findingsBefore(x), found), false)
+		out.found = fresh(v.findingsBefore(w, x), found)
+	}
+}
+
+// take takes up what there is to be said about a proxy. It is called in the order of the proxies.
+func (v *verifier) take(x *proxyStates) {
+	out := x.verified
+	if out == nil {
+		return
+	}
+	v.out.Proxies++
+	if m := x.mesh; m.from != m.to && !m.checked {
+		m.checked = true
+		v.warn(warningsOf(m.to))
+	}
+	if out.checked {
+		v.warn(x.to.Warnings)
+	}
+	for _, n := range out.notes {
+		v.note(n)
+	}
+	switch {
+	case len(out.found) == 0:
+	case out.newcome:
+		v.newcomers = append(v.newcomers, newcomer{x.ProxyID, x.mesh, out.found})
+	default:
+		v.add(x.mesh, x.ProxyID, out.found, false)
 	}
 }
 
 // findingsBefore returns what there is to say about a proxy before the change.
-func (v *verifier) findingsBefore(x *proxyStates) []finding.Finding {
-	if x.makeFrom(); x.failedBefore != nil || x.from == nil {
+func (v *verifier) findingsBefore(w *worker, x *proxyStates) []finding.Finding {
+	if x.makeFrom(w); x.failedBefore != nil || x.from == nil {
 		return nil
 	}
-	return v.check(&v.earlier, x.from, x.now)
+	return v.check(w, &w.earlier, x, x.from)
 }
 
-// check asks the rules, and an Envoy, about a config. now is what the proxy has; nil: it starts with the config.
-func (v *verifier) check(by *load.Checker, p, now *generate.Proxy) []finding.Finding {
-	out := v.rules(by, p, now)
+// check asks the rules, and an Envoy, about a config of a proxy: what it has is known, or it starts with the config.
+func (v *verifier) check(w *worker, by *load.Checker, x *proxyStates, p *generate.Proxy) []finding.Finding {
+	out := w.rules(by, p, x.now)
 	if v.Try == nil || p.Flavor == node.FlavorGRPC {
 		return out
 	}
 	tried, err := v.Try(v.ctx, p)
 	if err != nil {
-		v.note(generate.ProxyID{Mesh: p.Mesh, Name: p.Name}, err.Error())
+		x.note(err.Error())
 	}
 	return append(out, tried...)
 }
 
 // rules asks the rules about a config, and about the step to it from what the proxy has.
-func (v *verifier) rules(by *load.Checker, p, now *generate.Proxy) []finding.Finding {
+func (w *worker) rules(by *load.Checker, p, now *generate.Proxy) []finding.Finding {
 	if now == nil {
 		return p.Check(by, nil)
 	}
-	if v.last != now {
-		v.last, v.taken = now, now.Accepted(now.Check(&v.earlier, nil))
+	if w.inForce != now {
+		w.inForce, w.taken = now, now.Accepted(now.Check(&w.earlier, nil))
 	}
-	return p.Check(by, v.taken.Sealed)
+	return p.Check(by, w.taken.Sealed)
 }
 
 // maxNotes bounds what is told of that could not be checked, and of that has no effect.
@@ -168,8 +195,15 @@ func (v *verifier) warn(list []mesh.Warning) {
 	}
 }
 
-func (v *verifier) note(id generate.ProxyID, reason string) {
-	n := Problem{Resource: resource.Key{Kind: kindDataplane, Mesh: id.Mesh, Name: id.Name}.String(), Severity: SeverityWarning, Reason: reason}
+// note notes of a proxy what could not be checked.
+func (x *proxyStates) note(reason string) {
+	key := resource.Key{Kind: kindDataplane, Mesh: x.ProxyID.Mesh, Name: x.Name}
+	if x.verified != nil {
+		x.verified.notes = append(x.verified.notes, Problem{Resource: key.String(), Severity: SeverityWarning, Reason: reason})
+	}
+}
+
+func (v *verifier) note(n Problem) {
 	if len(v.out.Notes) < maxNotes && !slices.Contains(v.out.Notes, n) {
 		v.out.Notes = append(v.out.Notes, n)
 	}

@@ -13,7 +13,6 @@ import (
 // differ compares proxies one after the other.
 type differ struct {
 	*states
-	config    *configDiffer
 	told      int  // differences in the answer
 	work      int  // done to find causes
 	attempted bool // causes of some proxy were searched for
@@ -22,17 +21,12 @@ type differ struct {
 	out       Diff
 }
 
-func newDiffer(q *Question) (*differ, error) {
-	r, err := generate.NewRenderer(q.Rendered)
-	if err != nil {
-		return nil, err
-	}
+func newDiffer() *differ {
 	return &differ{
-		config: &configDiffer{renderer: r, pairs: map[pairKey]*pair{}, alike: map[alikeKey]*pair{}},
-		known:  map[string][]explain.Ref{},
-		was:    map[mesh.Warning]bool{}, are: map[mesh.Warning]bool{},
+		known: map[string][]explain.Ref{},
+		was:   map[mesh.Warning]bool{}, are: map[mesh.Warning]bool{},
 		out: Diff{Proxies: []ProxyDiff{}, Warnings: []Problem{}, Findings: []Finding{}},
-	}, nil
+	}
 }
 
 // begin fails where the change is not possible, or is about nothing.

@@ -212,11 +212,14 @@ type newcomer struct {
 
 // sortNewcomers tells what is new with newcomers from what other proxies of their mesh have already: one more replica
 // of a service is not the cause of what is wrong with all.
-func (v *verifier) sortNewcomers() {
+func (v *verifier) sortNewcomers() error {
 	known := map[string]map[string]bool{} // by mesh
 	for _, n := range v.newcomers {
 		if known[n.id.Mesh] == nil {
-			known[n.id.Mesh] = v.knownIn(n.id.Mesh, n.mesh)
+			var err error
+			if known[n.id.Mesh], err = v.knownIn(n.id.Mesh, n.mesh); err != nil {
+				return err
+			}
 		}
 		mask := maskOf(ownNames(n.mesh.to, n.id.Name))
 		var was, is []finding.Finding
@@ -230,30 +233,51 @@ func (v *verifier) sortNewcomers() {
 		v.add(n.mesh, n.id, was, true)
 		v.add(n.mesh, n.id, is, false)
 	}
+	return nil
 }
 
 // knownIn is what there is to be said about the proxies of a mesh before the change.
-func (v *verifier) knownIn(name string, m *meshStates) map[string]bool {
+func (v *verifier) knownIn(name string, m *meshStates) (map[string]bool, error) {
 	out := map[string]bool{}
 	if m.from == nil {
-		return out
+		return out, nil
 	}
+	var of []*proxyStates
 	for _, id := range v.proxies {
-		if id.Mesh != name || v.ctx.Err() != nil {
-			continue
-		}
-		list := v.findingsBefore(v.states.of(id, m))
-		mask := maskOf(ownNames(m.from, id.Name))
-		for i := range list {
-			out[alikeFinding(&list[i], mask)] = true
+		if id.Mesh == name {
+			x := v.states.of(id, m)
+			x.verified = &verifiedProxy{}
+			of = append(of, x)
 		}
 	}
-	return out
+	for part := range slices.Chunk(of, batch*len(v.crew)) {
+		err := v.each(len(part), func(w *worker, i int) {
+			if v.ctx.Err() == nil {
+				part[i].verified.found = v.findingsBefore(w, part[i])
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i, x := range part {
+			mask := maskOf(ownNames(m.from, x.Name))
+			for j := range x.verified.found {
+				out[alikeFinding(&x.verified.found[j], mask)] = true
+			}
+			for _, n := range x.verified.notes {
+				v.note(n)
+			}
+			*part[i] = proxyStates{} // its configs are of no use any more
+		}
+	}
+	return out, nil
 }
 
 // finish finds the causes and sorts what is told.
-func (v *verifier) finish() {
-	v.sortNewcomers()
+func (v *verifier) finish() error {
+	if err := v.sortNewcomers(); err != nil {
+		return err
+	}
 	slices.SortStableFunc(v.groups, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(a.found.Severity, b.found.Severity), cmp.Compare(a.id.Mesh, b.id.Mesh), cmp.Compare(a.found.Type, b.found.Type),
 			cmp.Compare(a.found.Resource, b.found.Resource), cmp.Compare(a.found.Rule, b.found.Rule), cmp.Compare(a.found.Pointer, b.found.Pointer))
@@ -269,4 +293,5 @@ func (v *verifier) finish() {
 			v.out.More++
 		}
 	}
+	return nil
 }

@@ -33,13 +33,13 @@ type causeSearch struct {
 // the one that acts last. Where it takes the absence of several, those that shape the resource are named.
 func (v *verifier) causes(g *group) []Cause {
 	s := &causeSearch{verifier: v, g: g}
-	s.Search = attribute.Search{ID: g.id, Memo: v.memo, Decode: v.Decode, Trials: v.trials,
+	s.Search = attribute.Search{ID: g.id, Memo: v.crew[0].memo, Decode: v.Decode, Trials: v.trials,
 		Spent: func() bool { return s.Trials >= v.MaxTrials || v.ctx.Err() != nil }}
 	defer func() { v.trials = s.Trials }()
 	if s.Spent() {
 		return []Cause{}
 	}
-	s.whole, _ = g.id.In(g.mesh.to, nil, v.memo) // it could be made before
+	s.whole, _ = g.id.In(g.mesh.to, nil, v.crew[0].memo) // it could be made before
 	s.Prev = s.whole
 	acting := attribute.Acting(g.mesh.to, g.id)
 	tried := map[resource.Key]bool{}
@@ -143,7 +143,7 @@ func (s *causeSearch) outcome(p *generate.Proxy) (gone, shapes bool) {
 	var there []finding.Finding
 	switch {
 	case f.Rule != RuleOfEnvoy:
-		there = s.rules(&s.checker, p, s.states.of(s.g.id, s.g.mesh).now)
+		there = s.crew[0].rules(&s.crew[0].checker, p, s.states.of(s.g.id, s.g.mesh).now)
 	case s.inField || s.verifier.Try == nil: // an Envoy for each part would be too much
 		return shapes, shapes
 	default:

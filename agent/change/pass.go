@@ -5,12 +5,17 @@ import (
 	"context"
 	"slices"
 
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// run looks at one proxy after the other, for a check, and for a diff where d is not nil.
+// batch is how many proxies each worker looks at before what was found is put together, in the order of the proxies: their
+// configs are held until then.
+const batch = 8
+
+// run looks at the proxies, for a check, and for a diff where d is not nil.
 func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	if q.Set == nil {
 		q.Set = resource.NewSet(nil)
@@ -21,7 +26,10 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	if e != nil {
 		return e
 	}
-	s := &states{Question: q, after: after, resources: resources, meshes: map[string]*meshStates{}, memo: generate.NewMemo()}
+	s := &states{Question: q, after: after, resources: resources, meshes: map[string]*meshStates{}}
+	if err := s.hire(d != nil); err != nil {
+		return err
+	}
 	scope, compared := q.proxies(after)
 	proxies := v.begin(s, differ, slices.Clone(compared))
 	if d != nil {
@@ -29,30 +37,94 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 			return err
 		}
 	}
-	for i, id := range proxies {
-		if err := ctx.Err(); err != nil {
-			if d == nil {
+	for done := 0; done < len(proxies) && ctx.Err() == nil; {
+		part := make([]*proxyStates, 0, batch*len(s.crew))
+		for _, id := range proxies[done:min(done+cap(part), len(proxies))] {
+			m, err := s.mesh(id.Mesh)
+			if err != nil {
+				return err
+			}
+			x := s.of(id, m)
+			// What is compared is checked too, and both lists are sorted.
+			if len(compared) > 0 && compared[0] == id {
+				x.compared = d != nil
+				compared = compared[1:]
+			}
+			part = append(part, x)
+		}
+		err := s.each(len(part), func(w *worker, i int) {
+			if ctx.Err() == nil {
+				part[i].look(w, d, v)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		for i, x := range part {
+			if ctx.Err() != nil {
 				break
 			}
-			return err
-		}
-		// What is compared is checked too, and both lists are sorted.
-		also := len(compared) > 0 && compared[0] == id
-		if also {
-			compared = compared[1:]
-		}
-		if err := s.proxy(id, d, v, also); err != nil {
-			return err
-		}
-		if q.Progress != nil {
-			q.Progress(i+1, len(proxies))
+			v.take(x)
+			if err := d.take(x); err != nil {
+				return err
+			}
+			part[i] = nil
+			if done++; q.Progress != nil {
+				q.Progress(done, len(proxies))
+			}
 		}
 	}
-	v.finish()
+	if err := ctx.Err(); err != nil && d != nil {
+		return err
+	}
+	if err := v.finish(); err != nil {
+		return err
+	}
 	if d != nil {
 		d.finish()
 	}
 	return nil
+}
+
+// worker is what one of those needs that look at proxies: it remembers, and serves one at a time. What is remembered
+// saves work and changes no result.
+type worker struct {
+	memo           *generate.Memo
+	checker        load.Checker // of the configs after the change
+	earlier        load.Checker // of those before it: one that serves both would forget between the two
+	config         *configDiffer
+	inForce, taken *generate.Proxy // what the last proxy has, and what of it its Envoy has taken
+}
+
+// hire makes the workers.
+func (s *states) hire(differ bool) error {
+	n := max(1, s.Workers)
+	if s.Each == nil || s.Try != nil { // of an Envoy some configs are asked, the first ones
+		n = 1
+	}
+	s.crew = make([]*worker, n)
+	for i := range s.crew {
+		s.crew[i] = &worker{memo: generate.NewMemo()}
+		if differ {
+			r, err := generate.NewRenderer(s.Rendered)
+			if err != nil {
+				return err
+			}
+			s.crew[i].config = &configDiffer{renderer: r, pairs: map[pairKey]*pair{}, alike: map[alikeKey]*pair{}}
+		}
+	}
+	return nil
+}
+
+// each has the workers do something with every number below n. Then all have ended.
+func (s *states) each(n int, do func(w *worker, i int)) error {
+	if s.Each == nil {
+		for i := range n {
+			do(s.crew[0], i)
+		}
+		return nil
+	}
+	return s.Each(len(s.crew), n, func(worker, i int) { do(s.crew[worker], i) })
 }
 
 // states derives what is there before and after the change.
@@ -61,8 +133,8 @@ type states struct {
 	after     *resource.Set
 	resources []DiffResource
 	meshes    map[string]*meshStates
-	memo      *generate.Memo
-	derived   int // services of the meshes that were derived to find causes
+	crew      []*worker // at least one
+	derived   int       // services of the meshes that were derived to find causes
 }
 
 // meshStates is a mesh before and after the change; nil where it does not exist or nothing of the change can act
@@ -137,6 +209,11 @@ type proxyStates struct {
 	made                 bool            // from was made
 	from, to             *generate.Proxy // nil where it does not exist
 	failedBefore, failed error
+
+	compared bool // for a diff
+	verified *verifiedProxy
+	diff     *proxyDiffer // nil: there is nothing to compare
+	err      error        // of the comparison
 }
 
 func (s *states) of(id generate.ProxyID, m *meshStates) *proxyStates {
@@ -148,52 +225,39 @@ func (s *states) of(id generate.ProxyID, m *meshStates) *proxyStates {
 }
 
 // makeFrom makes the config before the change, once.
-func (x *proxyStates) makeFrom() {
+func (x *proxyStates) makeFrom(w *worker) {
 	if !x.made {
 		x.made = true
-		x.from, x.failedBefore = x.In(x.mesh.from, x.now, x.memo)
+		x.from, x.failedBefore = x.In(x.mesh.from, x.now, w.memo)
 	}
 }
 
 // worse returns why no config can be made after the change, where it could be made before it or failed otherwise.
-func (x *proxyStates) worse() error {
+func (x *proxyStates) worse(w *worker) error {
 	if x.failed == nil {
 		return nil
 	}
-	if x.makeFrom(); x.failedBefore != nil && x.failedBefore.Error() == x.failed.Error() {
+	if x.makeFrom(w); x.failedBefore != nil && x.failedBefore.Error() == x.failed.Error() {
 		return nil
 	}
 	return x.failed
 }
 
-// proxy makes both configs of a proxy, as far as they are needed, for those who ask.
-func (s *states) proxy(id generate.ProxyID, d *differ, v *verifier, compared bool) error {
-	m, err := s.mesh(id.Mesh)
-	if err != nil {
-		return err
-	}
-	x := s.of(id, m)
-	compare, check := d != nil && compared, v.wants(x)
-	m.compared = m.compared || compare
-	if compare && m.from == m.to {
-		if s.Set.Get(resource.Key{Kind: kindDataplane, Mesh: id.Mesh, Name: id.Name}) != nil {
-			d.out.Compared++
-		}
-		compare = false
-	}
+// look makes both configs of a proxy, as far as they are needed, for those who ask. It writes to the proxy alone.
+func (x *proxyStates) look(w *worker, d *differ, v *verifier) {
+	compare, check := x.compared && x.mesh.from != x.mesh.to, v.wants(x)
 	if compare {
-		x.makeFrom()
+		x.makeFrom(w)
 	}
 	if compare || check {
-		x.to, x.failed = x.In(m.to, cmp.Or(x.from, x.now), s.memo)
+		x.to, x.failed = x.In(x.mesh.to, cmp.Or(x.from, x.now), w.memo)
 	}
 	if check {
-		v.proxy(x)
+		v.look(w, x)
 	}
 	if compare {
-		return d.proxy(x)
+		d.look(w, x)
 	}
-	return nil
 }
 
 // same reports whether nothing but endpoints can differ in the configs of a proxy.

@@ -2,7 +2,7 @@
 // and which part of the change causes what ([Diff]), and what is newly wrong with the configs and why ([Verified]). Both
 // come from one pass over the proxies, in which the config of each is made once before and once after the change.
 //
-// The package is pure. It changes nothing, and its work is bounded; see [Question].
+// The package is pure: who asks may lend it workers. It changes nothing, and its work is bounded; see [Question].
 package change
 
 import (
@@ -50,6 +50,12 @@ type Question struct {
 	Connected []generate.ProxyID // without Dataplane, only these; where none is in the mesh: every dataplane
 
 	Progress func(done, all int) // is called after each proxy; nil: nothing is
+	// Each calls do for every number below n, on so many workers, and returns when all calls have: Each of package workers.
+	// InForce and Rendered are used by all of them at once. Nil: the caller's goroutine does everything.
+	Each    func(workers, n int, do func(worker, i int)) error
+	Workers int
+	// NoPatches leaves the patches of the diff empty, which are most of the work where much changes.
+	NoPatches bool
 
 	// MaxTold bounds the differences that are listed for all proxies together; 200,000. MaxTried bounds the xDS resources
 	// that are made to find their causes; 60,000. The first proxy is always listed, with causes. MaxTrials bounds the
@@ -68,11 +74,7 @@ type Question struct {
 // the change is not possible or there is no such dataplane, and that of ctx when it ends. The check ends with a context of
 // its own.
 func Compare(ctx, check context.Context, q Question) (*Diff, *Verified, error) {
-	d, err := newDiffer(&q)
-	if err != nil {
-		return nil, nil, err
-	}
-	v := newVerifier(check)
+	d, v := newDiffer(), newVerifier(check)
 	if err := q.run(ctx, d, v); err != nil {
 		return nil, nil, err
 	}

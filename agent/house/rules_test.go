@@ -58,7 +58,7 @@ func ruleLayout(t *tree) []breach {
 const maxLines = 400
 
 // goers are the packages that may start goroutines.
-var goers = []string{"agent", "agent/reconcile", "agent/source/*", "agent/xds", "agent/inspect", "agent/logs", "agent/hold", "agent/intercept", "agent/resolver", "agent/agenttest", "agent/envoytest", "gossip", "dns", "accesslog", "examples/*"}
+var goers = []string{"agent", "agent/reconcile", "agent/source/*", "agent/xds", "agent/inspect", "agent/logs", "agent/hold", "agent/intercept", "agent/resolver", "agent/workers", "agent/agenttest", "agent/envoytest", "gossip", "dns", "accesslog", "examples/*"}
 
 // starts reports whether a node starts a goroutine: a go statement, or a call that hides one.
 func starts(f *file, n ast.Node) bool {

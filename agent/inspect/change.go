@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/workers"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
@@ -106,6 +107,7 @@ func (s *Server) key(text string) (resource.Key, *Error) {
 func (s *Server) complete(q *change.Question) *store.Snapshot {
 	snap := s.opts.Store.Snapshot()
 	q.Set, q.NewMesh, q.Decode, q.Rendered = snap.Set(), s.opts.NewMesh, s.opts.Registry.DecodeOne, &s.rendered
+	q.Each, q.Workers = workers.Each, workers.Spare()
 	if last := s.opts.Last(); last != nil {
 		if last.Revision == snap.Revision() {
 			q.Made = last.Meshes

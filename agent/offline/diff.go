@@ -6,6 +6,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/workers"
 )
 
 // ResourceKey names a resource.
@@ -21,6 +22,9 @@ type DiffOptions struct {
 	Shadow    bool          // afterwards shadow policies act like the others
 	Mesh      string        // only proxies of this mesh; "": all
 	Dataplane string        // only the proxies of this name; "": all
+	NoPatches bool          // the patches are left empty, which spares work
+
+	Progress func(done, all int) // is called after each proxy; nil: nothing is
 }
 
 // Diff computes what would change on the proxies of a zone, as an agent with these resources would answer.
@@ -28,6 +32,7 @@ func (o *Offline) Diff(ctx context.Context, zone string, with DiffOptions) (*cha
 	q := change.Question{
 		Set: o.set, Delete: with.Delete, Shadow: with.Shadow, Mesh: with.Mesh, Dataplane: with.Dataplane,
 		NewMesh: o.newMesh(zone), Decode: kinds.Registry().DecodeOne,
+		Each: workers.Each, Workers: workers.All(), NoPatches: with.NoPatches, Progress: with.Progress,
 	}
 	if with.Put != nil {
 		q.Put = with.Put.list

@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/explain"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/workers"
 )
 
 // VerifyOptions says how the configs of a set are checked.
@@ -33,7 +34,8 @@ type Verified struct {
 // Verify makes the configs of all dataplanes of the set and checks them as an agent does before it sends them. It stops
 // when ctx ends, with its error.
 func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, error) {
-	q := change.Question{Put: o.list, Progress: with.Progress, NewMesh: o.newMesh(with.Zone), Decode: kinds.Registry().DecodeOne}
+	q := change.Question{Put: o.list, Progress: with.Progress, NewMesh: o.newMesh(with.Zone), Decode: kinds.Registry().DecodeOne,
+		Each: workers.Each, Workers: workers.All()}
 	if with.Envoy != nil {
 		q.Try = with.Envoy.Try
 	}
