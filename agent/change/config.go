@@ -237,3 +237,31 @@ func actionOf(was, is bool) string {
 	}
 	return ActionChanged
 }
+
+// sizeOf is about how long a patch is.
+func sizeOf(p jsonpatch.Patch) int {
+	n := 0
+	for i := range p {
+		n += len(p[i].Path) + sizeOfValue(p[i].Value)
+	}
+	return n
+}
+
+func sizeOfValue(v any) int {
+	n := 8
+	switch v := v.(type) {
+	case json.RawMessage:
+		n += len(v)
+	case string:
+		n += len(v)
+	case []any:
+		for _, x := range v {
+			n += sizeOfValue(x)
+		}
+	case map[string]any:
+		for k, x := range v {
+			n += len(k) + sizeOfValue(x)
+		}
+	}
+	return n
+}

@@ -14,6 +14,7 @@ import (
 type differ struct {
 	*states
 	told      int  // differences in the answer
+	bytes     int  // of their patches, about
 	work      int  // done to find causes
 	attempted bool // causes of some proxy were searched for
 	known     map[string][]explain.Ref

@@ -38,7 +38,7 @@ func (d *differ) look(w *worker, s *proxyStates) {
 	if !slices.Equal(x.own, ownNames(s.mesh.to, s.Name)) {
 		x.own = nil
 	}
-	if s.err = x.compare(w); s.err == nil && d.told < d.MaxTold {
+	if s.err = x.compare(w); s.err == nil && d.told < d.MaxTold && d.bytes < d.MaxBytes {
 		s.err = x.makePatch(w)
 	}
 }
@@ -129,16 +129,23 @@ func (x *proxyDiffer) tell(d *differ, p *ProxyDiff) error {
 			n += 1 + len(list[i].fields)
 		}
 	}
-	if d.told > 0 && d.told+n > d.MaxTold {
+	full := d.told > 0 && (d.told+n > d.MaxTold || d.bytes > d.MaxBytes)
+	if !full {
+		if err := x.makePatch(d.crew[0]); err != nil {
+			return err
+		}
+		size := sizeOf(x.patch)
+		if full = d.told > 0 && d.bytes+size > d.MaxBytes; !full {
+			d.bytes += size
+		}
+	}
+	if full {
 		p.Truncated = true
 		return nil
 	}
 	d.told += n
 	p.Config.list(x.config)
 	p.Rules.list(x.rules)
-	if err := x.makePatch(d.crew[0]); err != nil {
-		return err
-	}
 	if !x.NoPatches {
 		p.Config.Patch = x.patch
 		p.Rules.Patch = append(p.Rules.Patch, x.rulesPatch...)

@@ -57,11 +57,12 @@ type Question struct {
 	// NoPatches leaves the patches of the diff empty, which are most of the work where much changes.
 	NoPatches bool
 
-	// MaxTold bounds the differences that are listed for all proxies together; 200,000. MaxTried bounds the xDS resources
+	// MaxTold bounds the differences that are listed for all proxies together; 200,000. MaxBytes bounds their patches, about;
+	// 128 MiB. MaxTried bounds the xDS resources
 	// that are made to find their causes; 60,000. The first proxy is always listed, with causes. MaxTrials bounds the
 	// configs that are made to find causes of findings; 512. MaxFindings those that are listed; 200. Zero takes the values
 	// named here.
-	MaxTold, MaxTried, MaxTrials, MaxFindings int
+	MaxTold, MaxBytes, MaxTried, MaxTrials, MaxFindings int
 
 	// Decode reads a resource of its canonical form; nil: no fields are searched for as causes of findings.
 	Decode func([]byte) (*resource.Resource, error)

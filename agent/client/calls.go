@@ -200,9 +200,14 @@ func (c *Client) List(ctx context.Context, kind, mesh string) ([]Item, error) {
 	}
 }
 
-// Apply creates or changes the resources of a stream of documents in one step.
-func (c *Client) Apply(ctx context.Context, stream []byte, dryRun bool) (*Written, error) {
-	return call[Written](ctx, c, http.MethodPost, "/v1/apply", flag("dryRun", dryRun), stream)
+// Apply creates or changes the resources of a stream of documents in one step. Omit are parts of the diff of a dry run that
+// are left empty: items, patch.
+func (c *Client) Apply(ctx context.Context, stream []byte, dryRun bool, omit ...string) (*Written, error) {
+	q := query("omit", strings.Join(omit, ","))
+	if dryRun {
+		q.Set("dryRun", "true")
+	}
+	return call[Written](ctx, c, http.MethodPost, "/v1/apply", q, stream)
 }
 
 // Delete deletes one resource.

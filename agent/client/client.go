@@ -54,6 +54,31 @@ func (e *UnreachableError) Hint() string {
 	return "start the agent with `nearside run` (or `systemctl start nearside`), or name the socket of a running one with --socket or NEARSIDE_SOCKET"
 }
 
+// UnansweredError says that an agent is there and has not answered.
+type UnansweredError struct {
+	Socket string
+	Err    error
+	After  time.Duration // how long it said nothing; 0: it ended the connection
+}
+
+// Error names the socket and what has happened.
+func (e *UnansweredError) Error() string {
+	if e.After > 0 {
+		return fmt.Sprintf("the agent at %s has said nothing for %s", e.Socket, e.After)
+	}
+	return fmt.Sprintf("the agent at %s ended the connection before it answered: %v", e.Socket, e.Err)
+}
+
+func (e *UnansweredError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *UnansweredError) Hint() string {
+	if e.After > 0 {
+		return "it is there, and busy or held up: `nearside status` says with what; repeat the command in a moment"
+	}
+	return "it may have been stopped or restarted meanwhile: its log says why; repeat the command once `nearside status` answers"
+}
+
 // PermissionError says that the caller may not do what it asked for.
 type PermissionError struct {
 	Socket string
@@ -85,26 +110,58 @@ const maxAnswer = 512 << 20
 
 // Client talks to one agent. It is safe for use by many goroutines.
 type Client struct {
-	socket string
-	http   *http.Client
+	// Progress is called while the agent looks at what a change does to proxies, which may take long: for how many of how
+	// many it is done, 0 of 0 while it serves others first. Nil: nobody is told. It must not be changed while a call is
+	// under way.
+	Progress func(done, all int)
+
+	socket  string
+	timeout time.Duration
+	http    *http.Client
 }
 
-// New returns a client of the agent behind a unix socket. It does not connect yet. A timeout of 0 is 30 s per call.
+// New returns a client of the agent behind a unix socket. It does not connect yet. A timeout of 0 is 30 s. It is that of
+// a call; a call that the agent gives signs of life of goes on, and ends when none has come for so long.
 func New(socket string, timeout time.Duration) *Client {
 	if timeout == 0 {
 		timeout = 30 * time.Second
 	}
 	var d net.Dialer
-	return &Client{socket: socket, http: &http.Client{
-		Timeout: timeout,
+	return &Client{socket: socket, timeout: timeout, http: &http.Client{
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return d.DialContext(ctx, "unix", socket)
+				ctx, cancel := context.WithTimeout(ctx, timeout)
+				defer cancel()
+				c, err := d.DialContext(ctx, "unix", socket)
+				if err != nil {
+					return nil, err
+				}
+				return &patient{Conn: c, timeout: timeout}, nil
 			},
 			DisableKeepAlives:  true,
 			DisableCompression: true,
 		},
 	}}
+}
+
+// patient is a connection at whose other end something must be heard or taken within the timeout, each time.
+type patient struct {
+	net.Conn
+	timeout time.Duration
+}
+
+func (c *patient) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.timeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *patient) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
 }
 
 // Socket is the path that the client connects to.
@@ -124,7 +181,8 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.http.Do(req)
+	req.Header.Set(inspect.ProgressHeader, "yes")
+	resp, err := c.http.Do(req.WithContext(c.traced(ctx)))
 	if err != nil {
 		return c.failed(err)
 	}
@@ -167,12 +225,19 @@ func (c *Client) failed(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err // without the URL, which is made up
-		if u.Timeout() && c.http.Timeout > 0 {
-			return &UnreachableError{Socket: c.socket, Err: fmt.Errorf("the answer is not there after %s", c.http.Timeout)}
-		}
 	}
 	if errors.Is(err, context.Canceled) {
 		return err
+	}
+	var late interface{ Timeout() bool }
+	var broken *net.OpError
+	switch {
+	case errors.As(err, &late) && late.Timeout():
+		return &UnansweredError{Socket: c.socket, Err: err, After: c.timeout}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return &UnansweredError{Socket: c.socket, Err: errors.New("the answer has no end")}
+	case errors.As(err, &broken) && broken.Op != "dial":
+		return &UnansweredError{Socket: c.socket, Err: broken.Err}
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return &PermissionError{Socket: c.socket, Err: fs.ErrPermission}

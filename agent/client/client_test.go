@@ -328,13 +328,51 @@ func TestUnreachable(t *testing.T) {
 	}
 	silent, l := listen(t)
 	defer l.Close()
-	if _, err := client.New(silent, 50*time.Millisecond).Status(t.Context()); !errors.As(err, &u) {
+	var late *client.UnansweredError
+	if _, err := client.New(silent, 50*time.Millisecond).Status(t.Context()); !errors.As(err, &late) || late.After != 50*time.Millisecond || errors.As(err, &u) {
 		t.Errorf("an agent that does not answer: %v", err)
+	}
+	broken, l := listen(t)
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			c.Close()
+		}
+	}()
+	if _, err := client.New(broken, 0).Status(t.Context()); !errors.As(err, &late) || late.After != 0 || errors.As(err, &u) {
+		t.Errorf("an agent that ends the connection: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := client.New(silent, 0).Status(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("a canceled call: %v", err)
+	}
+}
+
+// TestSignsOfLife has a call go on as long as signs of life come, for longer than its timeout.
+func TestSignsOfLife(t *testing.T) {
+	path, l := listen(t)
+	serve(t, l, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(inspect.ProgressHeader) == "" {
+			t.Error("no signs of life are asked for")
+		}
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for _, sign := range []string{inspect.ProgressWaits, "1/40", "2/40", "what", "4/40", "5/40", "6/40", "7/40"} {
+			w.Header().Set(inspect.ProgressHeader, sign)
+			w.WriteHeader(http.StatusProcessing)
+			<-tick.C
+		}
+		fmt.Fprint(w, `{"changes":[]}`)
+	})
+	c := client.New(path, 700*time.Millisecond)
+	var told []string
+	c.Progress = func(done, all int) { told = append(told, fmt.Sprintf("%d/%d", done, all)) }
+	if _, err := c.Apply(t.Context(), []byte("{}"), true, "items", "patch"); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(told, " "); got != "0/0 1/40 2/40 4/40 5/40 6/40 7/40" {
+		t.Errorf("told %s", got)
 	}
 }
 

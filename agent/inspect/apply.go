@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/nearside-mesh/nearside/agent/change"
@@ -20,11 +22,20 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 	if e != nil {
 		return e
 	}
+	omit, e := itemsQuery(r, "omit", "omitted", "items", "patch")
+	if e != nil {
+		return e
+	}
 	nothing := s.mayWriteNothing(w, r)
 	body, e := s.body(r)
 	if e != nil {
 		return cmp.Or(nothing, e)
 	}
+	release, e := s.bulky(r, body)
+	if e != nil {
+		return e
+	}
+	defer release()
 	rs, kept, e := s.decodeAll(body)
 	if e != nil {
 		return cmp.Or(nothing, e)
@@ -32,10 +43,11 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
 	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
 		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
 	}
-	out, e := s.writeChecked(r, rs, kept, dry)
+	out, e := s.writeChecked(r, rs, kept, dry, slices.Collect(maps.Keys(omit))...)
 	if e != nil {
 		return e
 	}
+	longOf(r.Context()).prolong()
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }
@@ -183,4 +195,12 @@ func decodeRequest[T any](body []byte, into *T) *Error {
 		return invalid("the body has more than one JSON document; send one")
 	}
 	return nil
+}
+
+func keysOf(rs []*resource.Resource) []resource.Key {
+	out := make([]resource.Key, len(rs))
+	for i, res := range rs {
+		out[i] = res.Key
+	}
+	return out
 }

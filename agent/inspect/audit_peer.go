@@ -33,6 +33,10 @@ func (a *recorder) WriteHeader(status int) {
 	if a.status != 0 {
 		return
 	}
+	if status < http.StatusOK { // an interim answer
+		a.ResponseWriter.WriteHeader(status)
+		return
+	}
 	a.status = status
 	a.tee = a.rec.level() == audit.LevelRequestResponse
 	if a.waits = a.rec.stored; !a.waits {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,6 +62,11 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 		if e != nil {
 			return e
 		}
+		release, e := s.bulky(r, body)
+		if e != nil {
+			return e
+		}
+		defer release()
 		if q.Put, _, e = s.decodeAll(body); e != nil {
 			return e
 		}
@@ -67,23 +74,30 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) *Error {
 	if e := s.mayDiff(r, &q); e != nil {
 		return e
 	}
+	q.NoPatches = omit["patch"]
 	d, v, e := s.preview(r.Context(), q)
 	if e != nil {
 		return e
 	}
 	d.Findings = append(d.Findings, v.Findings...)
+	leaveOut(d, slices.Collect(maps.Keys(omit)))
+	longOf(r.Context()).prolong()
+	writeJSON(w, http.StatusOK, d)
+	return nil
+}
+
+// leaveOut empties parts of a diff that nobody wants.
+func leaveOut(d *change.Diff, omit []string) {
 	for i := range d.Proxies {
 		for _, part := range [...]*change.PartDiff{&d.Proxies[i].Config, &d.Proxies[i].Rules} {
-			if omit["items"] {
+			if slices.Contains(omit, "items") {
 				part.Items = []change.ItemDiff{}
 			}
-			if omit["patch"] {
+			if slices.Contains(omit, "patch") {
 				part.Patch = []Operation{}
 			}
 		}
 	}
-	writeJSON(w, http.StatusOK, d)
-	return nil
 }
 
 // key reads TYPE/MESH/NAME, or TYPE/NAME of a global kind.
@@ -128,22 +142,20 @@ func (s *Server) complete(q *change.Question) *store.Snapshot {
 	return snap
 }
 
-// preview compares the present resources with others, and checks the change. One preview is made at a time: it may take
-// all of a processor for a while, and the agent's other work comes first.
+// preview compares the present resources with others, and checks the change. One preview is made at a time, on all
+// processors but one: it may take a while, and the agent's other work comes first.
 func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, *change.Verified, *Error) {
-	select {
-	case s.comparing <- struct{}{}:
-		defer func() { <-s.comparing }()
-	case <-ctx.Done():
+	l := longOf(ctx)
+	if !l.turn(ctx, s.comparing) {
 		return nil, nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Busy", "another comparison is under way; repeat the request in a moment")
 	}
+	defer func() { <-s.comparing }()
 	if s.opts.Last() == nil {
 		return nil, nil, notReady()
 	}
-	check, cancel := context.WithTimeout(ctx, checkTime)
-	defer cancel()
 	snap := s.complete(&q)
-	d, v, err := change.Compare(ctx, check, q)
+	q.Progress = l.progress
+	d, v, err := change.Compare(ctx, ctx, q)
 	var e *change.Error
 	switch {
 	case errors.As(err, &e) && e.Reason == change.NotFound:
@@ -167,24 +179,27 @@ func (s *Server) preview(ctx context.Context, q change.Question) (*change.Diff, 
 // check checks a change against the proxies concerned. The store may change meanwhile; then it is done once more, and
 // what comes later is found when configs are made. A dry run has a diff too, unless there can be none yet.
 func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*change.Diff, *change.Verified) {
-	if dry {
-		d, v, e := s.preview(ctx, q)
-		if e == nil {
-			return d, v
-		}
-		s.log.Debug("api: a dry run has no diff", "reason", e.Error())
-	}
 	unknown := func(reason string) *change.Verified {
 		return &change.Verified{Notes: []Problem{{Resource: "the change", Severity: change.SeverityWarning, Reason: reason}}}
 	}
+	if dry {
+		d, v, e := s.preview(ctx, q)
+		switch {
+		case e == nil:
+			return d, v
+		case ctx.Err() != nil:
+			return nil, unknown(e.Error())
+		}
+		s.log.Debug("api: a dry run has no diff", "reason", e.Error())
+	}
+	l := longOf(ctx)
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	select { // one at a time: it may take all of a processor for a while
-	case s.verifying <- struct{}{}:
-		defer func() { <-s.verifying }()
-	case <-ctx.Done():
+	if !l.turn(ctx, s.verifying) { // one at a time: it may take all processors but one for a while
 		return nil, unknown("others were being checked all the time")
 	}
+	defer func() { <-s.verifying }()
+	q.Progress = l.progress
 	var v *change.Verified
 	for range 2 {
 		snap := s.complete(&q)

@@ -177,6 +177,7 @@ type Limits struct {
 	Waits       int           // of one user or address under way at once; 16
 	Comparisons int           // differences and explanations of one user or address, under way or in the queue; 8
 	Configs     int           // configs and rules of one user or address under way at once; 16
+	SignEvery   time.Duration // between signs of life of a request that takes long; 500 ms
 	PageSize    int           // items of a list page when the request names no size; 100
 }
 
@@ -202,6 +203,7 @@ func (l Limits) withDefaults() Limits {
 	orDur(&l.ReadTime, 30*time.Second)
 	orDur(&l.WriteTime, time.Minute)
 	orDur(&l.IdleTime, time.Minute)
+	orDur(&l.SignEvery, 500*time.Millisecond)
 	orInt(&l.Connections, 256)
 	orInt(&l.PerOwner, max(1, l.Connections/4))
 	orInt(&l.Waits, 16)
@@ -237,7 +239,7 @@ func (o *Options) Validate() error {
 		{"ReadTime", int64(o.Limits.ReadTime)}, {"WriteTime", int64(o.Limits.WriteTime)},
 		{"IdleTime", int64(o.Limits.IdleTime)}, {"Connections", int64(o.Limits.Connections)},
 		{"PerOwner", int64(o.Limits.PerOwner)}, {"Waits", int64(o.Limits.Waits)}, {"Comparisons", int64(o.Limits.Comparisons)}, {"Configs", int64(o.Limits.Configs)},
-		{"PageSize", int64(o.Limits.PageSize)},
+		{"PageSize", int64(o.Limits.PageSize)}, {"SignEvery", int64(o.Limits.SignEvery)},
 	} {
 		if l.value < 0 {
 			errs = append(errs, fmt.Errorf("inspect.Options.Limits.%s: %d is negative; 0 takes the default", l.name, l.value))

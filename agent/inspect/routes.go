@@ -33,8 +33,8 @@ func (s *Server) table() []route {
 	one := func(pattern string) []route {
 		return []route{
 			{get, pattern, ofPath(access.VerbGet), s.get},
-			{put, pattern, ofPath(access.VerbCreate, access.VerbUpdate), s.put},
-			{del, pattern, ofPath(access.VerbDelete), s.delete},
+			{put, pattern, ofPath(access.VerbCreate, access.VerbUpdate), s.longer(s.put)},
+			{del, pattern, ofPath(access.VerbDelete), s.longer(s.delete)},
 		}
 	}
 	out := []route{
@@ -70,11 +70,11 @@ func (s *Server) table() []route {
 		{get, "/v1/applied/{plural}", inspect.orSome(), s.appliedList},
 		{get, "/v1/history/{plural}/{name}", ofPath(access.VerbGet), s.history},
 		{get, "/v1/history/{plural}/{mesh}/{name}", ofPath(access.VerbGet), s.history},
-		{post, "/v1/apply", reader, s.apply},
-		{post, "/v1/rollback", reader, s.rollback},
+		{post, "/v1/apply", reader, s.longer(s.apply)},
+		{post, "/v1/rollback", reader, s.longer(s.rollback)},
 		{post, "/v1/explain", inspect.orSome(), compare(s.explain)},
 		{post, "/v1/wait", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.wait)},
-		{post, "/v1/diff", inspect.orSome(), compare(s.diff)},
+		{post, "/v1/diff", inspect.orSome(), compare(s.longer(s.diff))},
 
 		{get, "/v1/zoneegresses/{name}/status", egress, s.zoneProxy(node.ProxyEgress)},
 		{get, "/v1/zoneingresses/{name}/status", ingress, s.zoneProxy(node.ProxyIngress)},

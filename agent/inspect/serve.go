@@ -30,6 +30,7 @@ type Server struct {
 	comparing chan struct{} // one slot: who fills it may compare
 	verifying chan struct{} // one slot: who fills it may check a change
 	dumping   chan struct{} // whoever reads the config of an Envoy takes a slot
+	decoding  chan struct{} // one slot: who fills it may hold a large body and what it decodes to
 	savings   savings
 	rendered  RenderCache
 
@@ -47,7 +48,8 @@ func New(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1), verifying: make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
+	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1), verifying: make(chan struct{}, 1),
+		decoding: make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

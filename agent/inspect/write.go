@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -68,6 +69,9 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 	q := change.Question{Delete: []resource.Key{a.key}}
 	hidden := s.mayPreview(r, &q)
 	d, v := s.check(r.Context(), q, dry && hidden == nil)
+	if e := gone(r); e != nil {
+		return e
+	}
 	if !dry {
 		if c, e = s.remove(r, a, false); e != nil {
 			return e
@@ -78,20 +82,21 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 // writeChecked stores resources, or with dry finds out what storing them would do, unless that would break proxies. The
-// warnings are about what is not as it reads, and what could not be checked.
-func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool) (*Written, *Error) {
+// warnings are about what is not as it reads, and what could not be checked. Omit are parts of the diff of a dry run.
+func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept keptSecrets, dry bool, omit ...string) (*Written, *Error) {
 	s.writes(r, rs, dry)
 	changes, e := s.write(r, rs, kept, true)
 	if e != nil {
 		return nil, e
 	}
-	q := change.Question{Put: rs}
+	q := change.Question{Put: rs, NoPatches: slices.Contains(omit, "patch")}
 	hidden := s.mayPreview(r, &q)
 	d, v := s.check(r.Context(), q, dry && hidden == nil)
-	if e := refusal(v); e != nil {
+	if e := cmp.Or(gone(r), refusal(v)); e != nil {
 		return nil, e
 	}
 	if d != nil {
+		leaveOut(d, omit)
 		v.Warnings = nil // the diff of a dry run has them
 	}
 	if !dry {
@@ -307,14 +312,6 @@ func (s *Server) write(r *http.Request, rs []*resource.Resource, kept keptSecret
 	}
 	recordOf(r).wrote(changes...)
 	return changes, nil
-}
-
-func keysOf(rs []*resource.Resource) []resource.Key {
-	out := make([]resource.Key, len(rs))
-	for i, res := range rs {
-		out[i] = res.Key
-	}
-	return out
 }
 
 // preconditions checks If-Match and If-None-Match (RFC 9110, 13.1).

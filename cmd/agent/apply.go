@@ -45,7 +45,14 @@ there and is refused here.
 		if err != nil {
 			return err
 		}
-		return a.written(*format, diffSummary)(a.client().Apply(cmd.Context(), stream, dryRun))
+		var omit []string
+		if dryRun && (*format == "text" || *format == "name") {
+			omit = []string{"items", "patch"} // a summary has none of them, and they are most of the work
+		}
+		c, done := a.longClient()
+		w, err := c.Apply(cmd.Context(), stream, dryRun, omit...)
+		done()
+		return a.written(*format, diffSummary)(w, err)
 	}
 	return cmd
 }
@@ -80,7 +87,10 @@ history stays, so that rollback brings them back.`,
 		if err != nil {
 			return err
 		}
-		return a.written(*format, diffSummary)(a.client().Delete(cmd.Context(), r.kind.Plural, r.mesh, r.name, dryRun))
+		c, done := a.longClient()
+		w, err := c.Delete(cmd.Context(), r.kind.Plural, r.mesh, r.name, dryRun)
+		done()
+		return a.written(*format, diffSummary)(w, err)
 	}
 	return cmd
 }
@@ -313,7 +323,10 @@ what that would change on the proxies.`,
 			return err
 		}
 		q := client.Rollback{Type: r.kind.Kind, Mesh: r.mesh, Name: r.name, Revision: to, DryRun: dryRun}
-		return a.written(*format, proxiesText)(a.client().Rollback(cmd.Context(), q))
+		c, done := a.longClient()
+		w, err := c.Rollback(cmd.Context(), q)
+		done()
+		return a.written(*format, proxiesText)(w, err)
 	}
 	return cmd
 }

@@ -128,7 +128,11 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 		if err != nil {
 			return nil, err
 		}
-		return now.Diff(ctx, a.getenv("NEARSIDE_NODE_ZONE"), offline.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane})
+		with := offline.DiffOptions{Put: put, Delete: keys, Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane, NoPatches: slices.Contains(d.omit, "patch")}
+		var done func()
+		with.Progress, done = a.progress("comparing the configs of proxies")
+		defer done()
+		return now.Diff(ctx, a.getenv("NEARSIDE_NODE_ZONE"), with)
 	}
 	q := client.DiffQuestion{Shadow: d.shadow, Mesh: d.mesh, Dataplane: d.dataplane, AllNodes: d.all, Omit: d.omit}
 	keys, err := a.keys(d.deletes, func() ([]client.Kind, error) { return a.client().Kinds(ctx) })
@@ -143,7 +147,9 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 			return nil, err
 		}
 	}
-	doc, err := a.client().Diff(ctx, q)
+	c, done := a.longClient()
+	doc, err := c.Diff(ctx, q)
+	done()
 	if err == nil && doc.Scope == "all" && !d.all {
 		printLine(a.stderr, "note: no proxy is connected to the agent, so every dataplane was compared")
 	}

@@ -476,7 +476,7 @@ func TestAgentThatHangs(t *testing.T) {
 	if code != exitFailed {
 		t.Errorf("exit code %d", code)
 	}
-	contains(t, errs, "no agent answers at "+d.socket()+": the answer is not there after 200ms")
+	contains(t, errs, "the agent at "+d.socket()+" has said nothing for 200ms")
 	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

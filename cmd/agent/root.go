@@ -168,7 +168,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitNo          = 2 // negative result: not selected, denied, not ready, problems found
-	exitTimeout     = 3 // a wait timed out
+	exitTimeout     = 3 // a wait timed out, or an agent that is there has not answered
 	exitUsage       = 64
 	exitInvalid     = 65 // an input document
 	exitUnreachable = 69
@@ -205,6 +205,7 @@ func exitCode(err error) int {
 		exit        *exitError
 		faults      offline.Faults
 		unreachable *client.UnreachableError
+		unanswered  *client.UnansweredError
 		permission  *client.PermissionError
 		problem     *client.Problem
 		needs       *intercept.NeedsError
@@ -218,6 +219,8 @@ func exitCode(err error) int {
 		return exitInvalid
 	case errors.As(err, &unreachable):
 		return exitUnreachable
+	case errors.As(err, &unanswered):
+		return exitTimeout
 	case errors.As(err, &permission), errors.As(err, &needs):
 		return exitPermission
 	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak):

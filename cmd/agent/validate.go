@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -105,30 +103,8 @@ func (a *app) verify(ctx context.Context, o *offline.Offline, askEnvoy bool) (*o
 	if with.Envoy, err = envoybin.Find(a.getenv, askEnvoy); err != nil {
 		return nil, err
 	}
-	done := func() {}
-	if terminal(a.stderr) {
-		with.Progress, done = progress(verbatim(a.stderr), "checking the configs of proxies")
-	}
-	v, err := o.Verify(ctx, with)
-	done()
-	return v, err
-}
-
-// progressEvery is the interval of progress lines on a terminal; what takes less shows none.
-const progressEvery = 200 * time.Millisecond
-
-// progress shows the progress in one line of a terminal, which done removes.
-func progress(w io.Writer, what string) (told func(n, all int), done func()) {
-	last, shown := time.Now(), false
-	told = func(n, all int) {
-		if time.Since(last) >= progressEvery {
-			fmt.Fprintf(w, "\r\033[K%s: %d of %d", what, n, all)
-			last, shown = time.Now(), true
-		}
-	}
-	return told, func() {
-		if shown {
-			fmt.Fprint(w, "\r\033[K")
-		}
-	}
+	var done func()
+	with.Progress, done = a.progress("checking the configs of proxies")
+	defer done()
+	return o.Verify(ctx, with)
 }

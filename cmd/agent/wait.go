@@ -135,6 +135,7 @@ func (a *app) persist(ctx context.Context, w *waiting, ask func() error) error {
 		err := ask()
 		var (
 			unreachable *client.UnreachableError
+			unanswered  *client.UnansweredError
 			problem     *client.Problem
 		)
 		switch {
@@ -145,7 +146,7 @@ func (a *app) persist(ctx context.Context, w *waiting, ask func() error) error {
 			return nil // there is an answer, if not to this question
 		case ctx.Err() != nil && w.lost != nil:
 			return w.lost
-		case errors.As(err, &unreachable), errors.As(err, &problem) && problem.Type == client.ProblemNotReady:
+		case errors.As(err, &unreachable), errors.As(err, &unanswered), errors.As(err, &problem) && problem.Type == client.ProblemNotReady:
 			if w.lost == nil && w.terminal == nil {
 				printf(a.stderr, "%v; trying again\n", err)
 			}

@@ -1,0 +1,27 @@
+package client
+
+import (
+	"context"
+	"net/http/httptrace"
+	"net/textproto"
+	"strconv"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+)
+
+// traced hears the interim answers of a request. Without a hook net/http takes but a few.
+func (c *Client) traced(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
+			text := header.Get(inspect.ProgressHeader)
+			done, all, _ := strings.Cut(text, "/")
+			n, err := strconv.Atoi(done)
+			of, err2 := strconv.Atoi(all)
+			if c.Progress != nil && (text == inspect.ProgressWaits || err == nil && err2 == nil) {
+				c.Progress(n, of)
+			}
+			return nil
+		},
+	})
+}
