@@ -18,7 +18,8 @@ import (
 )
 
 // TestKindPages runs the commands on the pages of docs/kinds beside their examples, and compares what they print. An example is a block
-// whose first line names its file. UPDATE_GOLDEN=1 writes the pages anew.
+// whose first line names its file. The blocks of docs/cli.md that begin with bin/nearside are run with the same files. UPDATE_GOLDEN=1
+// writes the pages anew.
 func TestKindPages(t *testing.T) {
 	top, err := filepath.Abs("../..")
 	if err != nil {
@@ -34,7 +35,7 @@ func TestKindPages(t *testing.T) {
 	}
 	t.Chdir(dir)
 	commands := 0
-	for _, page := range pages {
+	for _, page := range append(pages, filepath.Join(top, "docs/cli.md")) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -52,6 +53,9 @@ func TestKindPages(t *testing.T) {
 			}
 		}
 		changed := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
+			if !strings.HasPrefix(block, "```console\n$ bin/") {
+				return block
+			}
 			out := "```console\n"
 			for _, part := range strings.Split("\n"+strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```"), "\n$ ")[1:] {
 				line, want, _ := strings.Cut(part, "\n")
@@ -70,7 +74,7 @@ func TestKindPages(t *testing.T) {
 			}
 		}
 	}
-	if commands < 20 {
+	if commands < 28 {
 		t.Errorf("only %d commands found in docs/kinds", commands)
 	}
 }
