@@ -23,13 +23,16 @@ import (
 // isResource tells blocks that show a resource from other YAML.
 var isResource = regexp.MustCompile(`(?m)^(type|apiVersion): `)
 
+// hereDocument is what a command of a console block reads.
+var hereDocument = regexp.MustCompile(`(?s)<<'END'\n(.*?)\nEND\n`)
+
 // fragments are blocks of YAML that show a part of a document, by page and first line.
 var fragments = map[string]string{
 	"docs/decisions/0011-policies.md: from:                                            # of a policy for the whole mesh": "items of a policy",
 	"docs/reachability.md: kuma.io/reachable-backends: |":                                                                "an annotation",
 }
 
-// TestBlocksOfDocuments: each block of YAML that a document shows is a stream of resources that are valid, or a config that an agent takes, or
+// TestBlocksOfDocuments: each block of YAML that a document shows, and each here document of its commands, is a stream of resources that are valid, or a config that an agent takes, or
 // one of the fragments; each block of JSON is JSON.
 func TestBlocksOfDocuments(t *testing.T) {
 	registry, docs := kinds.Registry(), documents(t, os.DirFS(root))
@@ -41,6 +44,16 @@ func TestBlocksOfDocuments(t *testing.T) {
 			case m[1] == "json":
 				if !json.Valid([]byte(m[2])) {
 					t.Errorf("%s: this is no JSON:\n%s", name, m[2])
+				}
+			case m[1] == "console":
+				for _, in := range hereDocument.FindAllStringSubmatch(m[2], -1) {
+					if isResource.MatchString(in[1]) {
+						rs, faults := registry.Decode(name, []byte(in[1]))
+						for _, f := range faults {
+							t.Errorf("%v, in the here document\n%s", f, in[1])
+						}
+						resources += len(rs)
+					}
 				}
 			case m[1] != "yaml":
 			case isResource.MatchString(m[2]):
@@ -64,7 +77,7 @@ func TestBlocksOfDocuments(t *testing.T) {
 			}
 		}
 	}
-	if resources < 60 || configs < 5 {
+	if resources < 70 || configs < 5 {
 		t.Errorf("only %d resources and %d configs found in the documents", resources, configs)
 	}
 	for at := range fragments {
