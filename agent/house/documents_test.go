@@ -1,7 +1,11 @@
 package house
 
 import (
+	"bytes"
+	"encoding/xml"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net/url"
@@ -131,6 +135,32 @@ func TestDocumentsLinkToWhatExists(t *testing.T) {
 	}
 	for _, o := range orphans(docs) {
 		t.Errorf("%s: no document links to it, so nobody finds it", o)
+	}
+}
+
+// TestPicturesCanBeRead: a picture is well-formed, says what it shows, and has colours for dark pages.
+func TestPicturesCanBeRead(t *testing.T) {
+	pictures, err := fs.Glob(os.DirFS(root), "docs/*.svg")
+	if err != nil || len(pictures) == 0 {
+		t.Fatal("no picture in docs", err)
+	}
+	for _, name := range pictures {
+		text, err := os.ReadFile(root + "/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := xml.NewDecoder(bytes.NewReader(text))
+		for err == nil {
+			_, err = d.Token()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, want := range []string{"<title ", "<desc ", "prefers-color-scheme: dark", "viewBox="} {
+			if !bytes.Contains(text, []byte(want)) {
+				t.Errorf("%s has no %s", name, want)
+			}
+		}
 	}
 }
 

@@ -328,3 +328,50 @@ func (b *specification) fitsObject(v map[string]any, s *schema, at string) error
 	}
 	return nil
 }
+
+// full is a value of a type with something in every field: one item in lists, none of it twice.
+func full(t reflect.Type, within []reflect.Type) reflect.Value {
+	v := reflect.New(t).Elem()
+	if slices.Contains(within, t) {
+		return v
+	}
+	within = append(slices.Clip(within), t)
+	switch t {
+	case reflect.TypeFor[time.Time]():
+		v.Set(reflect.ValueOf(time.Unix(1, 0)))
+		return v
+	case reflect.TypeFor[json.RawMessage]():
+		v.SetBytes([]byte(`{"a":1}`))
+		return v
+	case reflect.TypeFor[jsonpatch.Operation]():
+		v.Set(reflect.ValueOf(jsonpatch.Operation{Op: "remove", Path: "/a"}))
+		return v
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.String:
+		v.SetString("s")
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat(1.5)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(1)
+	case reflect.Pointer:
+		v.Set(reflect.New(t.Elem()))
+		v.Elem().Set(full(t.Elem(), within))
+	case reflect.Slice:
+		v.Set(reflect.Append(reflect.MakeSlice(t, 0, 1), full(t.Elem(), within)))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(t))
+		v.SetMapIndex(full(t.Key(), within), full(t.Elem(), within))
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if f := v.Field(i); f.CanSet() && t.Field(i).Tag.Get("json") != "-" {
+				f.Set(full(f.Type(), within))
+			}
+		}
+	}
+	return v
+}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -239,6 +240,15 @@ func TestOpenAPI(t *testing.T) {
 
 	b := newSpecification(t)
 	for key, op := range operations {
+		for _, doc := range []any{op.body, op.answer} {
+			if s := b.of(doc); s != nil && s.ref != "" { // with every field that there is, also those that the agent of the test does not fill
+				body, err := json.Marshal(full(reflect.TypeOf(doc), nil).Interface())
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.check("all of "+s.ref, body, s)
+			}
+		}
 		method, path, _ := strings.Cut(key, " ")
 		if op.try != "" {
 			path = op.try
