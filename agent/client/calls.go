@@ -210,6 +210,15 @@ func (c *Client) Apply(ctx context.Context, stream []byte, dryRun bool, omit ...
 	return call[Written](ctx, c, http.MethodPost, "/v1/apply", q, stream)
 }
 
+// Replace changes one resource that has not changed since it had an ETag.
+func (c *Client) Replace(ctx context.Context, doc []byte, etag string) (*Written, error) {
+	out := new(Written)
+	if err := c.doIf(ctx, etag, http.MethodPost, "/v1/apply", nil, doc, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // Delete deletes one resource.
 func (c *Client) Delete(ctx context.Context, kind, mesh, name string, dryRun bool) (*Written, error) {
 	return call[Written](ctx, c, http.MethodDelete, resourcePath(kind, mesh, name), flag("dryRun", dryRun), nil)

@@ -169,6 +169,11 @@ func (c *Client) Socket() string { return c.socket }
 
 // do makes one request; into gets the JSON of a success, or with *[]byte its bytes, unless it is nil. The status codes of also count as success.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any, also ...int) error {
+	return c.doIf(ctx, "", method, path, query, body, into, also...)
+}
+
+// doIf is do for a resource that must have an ETag; "": any.
+func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.Values, body []byte, into any, also ...int) error {
 	target := "http://nearside" + path // path is escaped already
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -178,6 +183,9 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	req.Header.Set("User-Agent", "nearside") // in the audit log
+	if etag != "" {
+		req.Header.Set("If-Match", etag)
+	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -245,6 +253,9 @@ func (c *Client) failed(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		err = op.Err // without the path, which the error names already
+	}
+	if st, serr := os.Stat(c.socket); serr == nil && st.Mode().Type() != fs.ModeSocket {
+		err = errors.New("that is no socket")
 	}
 	return &UnreachableError{Socket: c.socket, Err: err}
 }

@@ -8,6 +8,9 @@ import (
 // ProblemInUse is the type of the problem of a mesh that still has resources.
 const ProblemInUse = inspect.ProblemInUse
 
+// ProblemNotFound is the type of the problem of what does not exist.
+const ProblemNotFound = inspect.ProblemNotFound
+
 // SeverityError is that of problems that are more than a warning.
 const SeverityError = inspect.SeverityError
 

@@ -222,6 +222,19 @@ func (o *Offline) ExplainRequest(zone string, q explain.RequestQuestion) (*expla
 // Kinds lists the kinds that this program knows.
 func Kinds() []inspect.Kind { return inspect.ListKinds(kinds.Registry()) }
 
+// SchemaField is one field of a kind.
+type SchemaField = resource.SchemaField
+
+// Schema describes a kind as JSON Schema, and as a list of its fields. It is false for a kind that does not exist.
+func Schema(kind string) (map[string]any, []SchemaField, bool) {
+	d, ok := kinds.Registry().Lookup(kind)
+	if !ok {
+		return nil, nil, false
+	}
+	s := kinds.Schema(d)
+	return s, resource.SchemaFields(s), true
+}
+
 // lines writes warnings as commands show them, each once.
 func lines(warnings []mesh.Warning) []string {
 	var out []string

@@ -207,7 +207,10 @@ func (d *decoder) structure(n *node, v reflect.Value, ti *typeInfo) {
 	}
 }
 
-// unknown reports a field that does not exist, with the name that was likely meant.
+// policyFields are those of the spec of a policy.
+var policyFields = [...]string{"targetRef", "from", "to", "rules", "default"}
+
+// unknown reports a field that does not exist, with the name or the place that was likely meant.
 func (d *decoder) unknown(p *pair, names []string) {
 	if d.full() {
 		return
@@ -217,6 +220,15 @@ func (d *decoder) unknown(p *pair, names []string) {
 	}
 	d.userField(p.key)
 	defer d.pop()
+	atTop := len(d.path) == 1 // p.key itself
+	switch {
+	case atTop && slices.Contains(names, "spec") && slices.Contains(policyFields[:], p.key):
+		d.faultf(p.line, "is in the wrong place: it stands below spec")
+		return
+	case atTop && p.key == "spec" && len(d.top) > 0:
+		d.faultf(p.line, "this kind has no spec: its fields stand at the top, beside type; these are %s", strings.Join(names, ", "))
+		return
+	}
 	if near := Nearest(p.key, names); near != "" {
 		d.faultf(p.line, "unknown field %s: it is not known in the schema of Kuma %s; did you mean %q?", quote(p.key), SchemaVersion, near)
 		return

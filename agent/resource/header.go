@@ -59,6 +59,10 @@ func (r *Registry) header(d *decoder, root *node) (*header, bool) {
 		return nil, false
 	case universal:
 		return r.universal(d, root)
+	case kubernetes && root.get("apiVersion") == nil && root.get("metadata") == nil:
+		d.fault(root, "kind", "is of the Kubernetes format, which has apiVersion and metadata too; in the universal format the kind stands in type: write %q",
+			"type: "+decodeField[string](d, root, "kind"))
+		return nil, false
 	case kubernetes:
 		return r.kubernetes(d, root)
 	}

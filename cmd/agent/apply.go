@@ -39,7 +39,7 @@ there and is refused here.
 			return err
 		}
 		if o.Len() == 0 {
-			return errors.New("the files hold no resource")
+			return errors.New("the files hold no resource; a document of one has type, name and what the kind has: nearside schema KIND lists that")
 		}
 		stream, err := o.Stream()
 		if err != nil {
@@ -211,12 +211,16 @@ func (a *app) referenceAmong(args []string, kinds func() ([]client.Kind, error))
 	}
 	kind, err := findKind(list, typ)
 	if err != nil {
+		if _, reversed := findKind(list, name); reversed == nil && len(args) == 2 {
+			err = usagef("there is no TYPE %q; did you mean %s %s?", typ, name, typ)
+		}
 		return reference{}, err
 	}
 	r := reference{kind: kind, mesh: a.mesh, name: name}
 	if kind.Global {
 		r.mesh = ""
 	}
+	a.named = &r
 	return r, nil
 }
 
@@ -226,7 +230,58 @@ func (a *app) kind(ctx context.Context, name string) (client.Kind, error) {
 	if err != nil {
 		return client.Kind{}, err
 	}
-	return findKind(kinds, name)
+	k, err := findKind(kinds, name)
+	if err == nil {
+		return k, nil
+	}
+	for _, other := range kinds { // the name of a resource may stand in the place of its type
+		mesh := a.mesh
+		if other.Global {
+			mesh = ""
+		}
+		names, nerr := a.client().Names(ctx, other.Plural, mesh, name)
+		if nerr == nil && slices.Contains(names, name) {
+			one := strings.ToLower(other.Kind)
+			return k, usagef("%q is no TYPE, and the name of a %s; did you mean %s %s?", name, one, one, name)
+		}
+	}
+	return k, err
+}
+
+// aboutDataplane notes that the command line names a dataplane.
+func (a *app) aboutDataplane(name string) {
+	a.named = &reference{kind: client.Kind{Kind: "Dataplane", Plural: "dataplanes"}, mesh: a.mesh, name: name}
+}
+
+// nearby is what to do when what the command line names does not exist: the names that there are nearby, as far as who asks may see them.
+func (a *app) nearby(err error) string {
+	var p *client.Problem
+	if r := a.named; r != nil && errors.As(err, &p) && p.Type == client.ProblemNotFound {
+		ctx := context.Background()
+		if r.mesh != "" {
+			meshes, err := a.quick(completionTime).Names(ctx, "meshes", "", "")
+			if err == nil && len(meshes) > 0 && !slices.Contains(meshes, r.mesh) {
+				return "the meshes are " + some(meshes) + "; name one with -m"
+			}
+		}
+		if r.name == "" {
+			return ""
+		}
+		names, err := a.quick(completionTime).Names(ctx, r.kind.Plural, r.mesh, "")
+		if near := client.Nearest(r.name, names); err == nil && near != "" {
+			return fmt.Sprintf("did you mean %s?", near)
+		}
+		return fmt.Sprintf("nearside get %s%s lists those that there are", r.kind.Plural, meshOption(r.mesh))
+	}
+	return ""
+}
+
+// meshOption is -m MESH where that is not the default.
+func meshOption(mesh string) string {
+	if mesh == "" || mesh == "default" {
+		return ""
+	}
+	return " -m " + mesh
 }
 
 func findKind(kinds []client.Kind, name string) (client.Kind, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/offline"
 )
 
@@ -53,7 +54,7 @@ func (f *fileFlags) read(stdin io.Reader) ([]offline.Text, error) {
 		}
 		info, err := os.Stat(p)
 		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", f.flag, p, reason(err))
+			return nil, fmt.Errorf("%s %s: %w%s", f.flag, p, reason(err), f.near(p, err))
 		}
 		files := []string{p}
 		if info.IsDir() {
@@ -61,7 +62,7 @@ func (f *fileFlags) read(stdin io.Reader) ([]offline.Text, error) {
 				return nil, fmt.Errorf("%s %s: %w", f.flag, p, err)
 			}
 			if len(files) == 0 {
-				return nil, fmt.Errorf("%s %s: the folder has no *.yaml, *.yml or *.json", f.flag, p)
+				return nil, fmt.Errorf("%s %s: the folder has no *.yaml, *.yml or *.json%s", f.flag, p, f.deeper())
 			}
 		}
 		for _, file := range files {
@@ -73,6 +74,34 @@ func (f *fileFlags) read(stdin io.Reader) ([]offline.Text, error) {
 		}
 	}
 	return out, nil
+}
+
+// deeper is what to do about a folder without files.
+func (f *fileFlags) deeper() string {
+	if f.recursive {
+		return ""
+	}
+	return "; -R also looks into the folders inside"
+}
+
+// near is what to do about a file that is not there.
+func (f *fileFlags) near(path string, err error) string {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	dir := filepath.Dir(filepath.Clean(path))
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "; the folder " + dir + " does not exist"
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if near := client.Nearest(filepath.Base(path), names); near != "" {
+		return "; did you mean " + filepath.Join(dir, near) + "?"
+	}
+	return "; give the path of a file or folder that is there, or - for standard input"
 }
 
 // folder lists the resource files of a folder. Hidden files, and in a mounted ConfigMap its ..data, are left out.

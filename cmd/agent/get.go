@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -15,16 +17,22 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	var all bool
 	var labels string
+	view := &listView{}
 	cmd := &cobra.Command{
 		Use:   "get TYPE [NAME]",
 		Short: "List or show resources",
 		Long: `Lists the resources of a type in a mesh, or shows one. TYPE is a singular, plural or short name in any case;
 TYPE/NAME is possible too. -o yaml and -o json print what apply takes: one document of a resource; for a list, YAML
-has a stream of documents and JSON {"total", "items"}.`,
+has a stream of documents and JSON {"total", "items"}.
+
+--sort-by takes name, age, revision or a field (.spec.targetRef.kind), as -o jsonpath does. -w prints what is there and then, until Ctrl-C, each
+resource that is added, changed or deleted, or whose state changes: a table with a column CHANGE, or with -o json one line for each.`,
 		Example: `  nearside get dataplanes
   nearside get meshtimeouts -A -o wide
   nearside get mt slow -m shop -o yaml
   nearside get dataplanes -l kuma.io/service=web
+  nearside get mt --sort-by age --no-headers
+  nearside get dataplanes -w
   nearside get mesh/default -o json`,
 		Args:              args(1, 2, "TYPE [NAME] or TYPE/NAME"),
 		ValidArgsFunction: a.completeTypeAndName,
@@ -32,12 +40,19 @@ has a stream of documents and JSON {"total", "items"}.`,
 	a.meshFlag(cmd)
 	cmd.Flags().BoolVarP(&all, "all-meshes", "A", false, "list those of all meshes")
 	cmd.Flags().StringVarP(&labels, "selector", "l", "", "list those with these labels, or tags of a dataplane: KEY=VALUE or KEY, with commas between them")
+	cmd.Flags().BoolVarP(&view.watch, "watch", "w", false, "go on with what changes")
+	cmd.Flags().BoolVar(&view.noHeaders, "no-headers", false, "leave the line of headers out")
+	cmd.Flags().StringVar(&view.sortBy, "sort-by", "", "name, age, revision or a field of the document: .spec.targetRef.kind")
 	format := outputFlag(cmd, "table", "wide", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		chosen, err := parseSelector(labels)
+		if err == nil {
+			err = view.check(*format)
+		}
 		if err != nil {
 			return err
 		}
+		view.format, view.chosen = *format, chosen
 		if len(args) == 2 || strings.Contains(args[0], "/") {
 			if all {
 				return usagef("-A lists the resources of all meshes; leave it out to show one by NAME")
@@ -49,6 +64,10 @@ has a stream of documents and JSON {"total", "items"}.`,
 			if err != nil {
 				return err
 			}
+			view.kind, view.mesh, view.name = r.kind, r.mesh, r.name
+			if view.watch {
+				return a.watch(cmd.Context(), view)
+			}
 			item, err := a.client().Get(cmd.Context(), r.kind.Plural, r.mesh, r.name)
 			if err != nil {
 				return err
@@ -56,41 +75,42 @@ has a stream of documents and JSON {"total", "items"}.`,
 			if ok, err := a.printed(*format, item.Resource); ok {
 				return err
 			}
-			return a.printItems(cmd, r.kind, []client.Item{*item}, *format)
+			return a.printItems(cmd.Context(), view, []client.Item{*item})
 		}
 		kind, err := a.kind(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		mesh := a.mesh
+		view.kind, view.mesh = kind, a.mesh
 		if all || kind.Global {
-			mesh = ""
+			view.mesh = ""
 		}
-		items, err := a.client().List(cmd.Context(), kind.Plural, mesh)
+		a.named = &reference{kind: kind, mesh: view.mesh}
+		if view.watch {
+			return a.watch(cmd.Context(), view)
+		}
+		items, err := a.listed(cmd.Context(), view)
 		if err != nil {
 			return err
 		}
-		if items, err = chosen.of(items); err != nil {
-			return err
-		}
-		return a.printItems(cmd, kind, items, *format)
+		return a.printItems(cmd.Context(), view, items)
 	}
 	return cmd
 }
 
 // printItems writes resources in a format for many.
-func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.Item, format string) error {
+func (a *app) printItems(ctx context.Context, v *listView, items []client.Item) error {
 	docs := each(items, func(it client.Item) json.RawMessage { return it.Resource })
 	switch {
-	case format == "yaml":
+	case v.format == "yaml":
 		return printStream(a.stdout, docs)
-	case isDocument(format):
-		_, err := a.printed(format, struct {
+	case isDocument(v.format):
+		_, err := a.printed(v.format, struct {
 			Total int               `json:"total"`
 			Items []json.RawMessage `json:"items"`
 		}{len(docs), docs})
 		return err
-	case format == "name":
+	case v.format == "name":
 		for _, it := range items {
 			d, err := readDocument(it)
 			if err != nil {
@@ -101,31 +121,45 @@ func (a *app) printItems(cmd *cobra.Command, kind client.Kind, items []client.It
 		return nil
 	}
 	if len(items) == 0 {
-		where := inMesh(a.mesh)
-		if kind.Global || cmd.Flags().Changed("all-meshes") {
-			where = ""
-		}
-		printf(a.stderr, "no %s%s\n", kind.Plural, where)
+		printf(a.stderr, "no %s%s\n", v.kind.Plural, inMesh(v.mesh))
 		return nil
 	}
-	own := columnsOf(kind)
+	headers, rows, err := a.tableOf(ctx, v, items)
+	if err != nil {
+		return err
+	}
+	t := &table{tabwriter.NewWriter(a.stdout, 0, 8, 3, ' ', 0)}
+	if !v.noHeaders {
+		t.row(headers...)
+	}
+	for _, r := range rows {
+		t.row(r...)
+	}
+	return t.Flush()
+}
+
+// tableOf makes the table of resources: headers, and a row for each.
+func (a *app) tableOf(ctx context.Context, v *listView, items []client.Item) (headers []string, rows [][]string, err error) {
+	own, wide := columnsOf(v.kind), v.format == "wide"
 	states := map[string]string{}
-	if kind.Kind == "Dataplane" {
-		proxies, err := a.client().Proxies(cmd.Context())
+	switch {
+	case v.kind.Kind == "Dataplane":
+		proxies, err := a.client().Proxies(ctx)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		for _, p := range proxies.Items {
 			states[p.Mesh+"/"+p.Name] = p.State
 		}
+	case v.kind.Policy && wide:
+		own, err = a.policyColumns(ctx, v.kind, items, own)
+	case isService(v.kind) && wide:
+		own, err = a.serviceColumns(ctx, v.kind, items, own)
 	}
-	if kind.Policy && format == "wide" {
-		return a.printPolicies(cmd, kind, items, own)
+	if err != nil {
+		return nil, nil, err
 	}
-	if isService(kind) && format == "wide" {
-		return a.printServices(cmd, kind, items, own)
-	}
-	return a.printTable(kind, items, own, states, format == "wide")
+	return rowsOf(v.kind, items, own, states, wide)
 }
 
 // onlyOne names the one resource of a list, so that no more than it is asked about; "" for a list of others.
@@ -137,22 +171,21 @@ func onlyOne(items []client.Item) (mesh, name string, err error) {
 	return d.Mesh, d.Name, err
 }
 
-// printPolicies writes policies with their state on the proxies.
-func (a *app) printPolicies(cmd *cobra.Command, kind client.Kind, items []client.Item, own []column) error {
+// policyColumns adds the state of policies on the proxies.
+func (a *app) policyColumns(ctx context.Context, kind client.Kind, items []client.Item, own []column) ([]column, error) {
 	mesh, name, err := onlyOne(items)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list, err := a.client().Applied(cmd.Context(), kind.Plural, mesh, name)
+	list, err := a.client().Applied(ctx, kind.Plural, mesh, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	states := map[string]client.Applied{}
 	for _, s := range list {
 		states[s.Mesh+"/"+s.Name] = s
 	}
-	own = append(own, column{"STATE", func(d *document) string { return stateOf(states[d.Mesh+"/"+d.Name]) }})
-	return a.printTable(kind, items, own, nil, true)
+	return append(own, column{"STATE", func(d *document) string { return stateOf(states[d.Mesh+"/"+d.Name]) }}), nil
 }
 
 // stateOf returns the state of a policy on the proxies in a few words.
@@ -182,8 +215,8 @@ func stateOf(s client.Applied) string {
 	return s.State
 }
 
-func (a *app) printTable(kind client.Kind, items []client.Item, own []column, states map[string]string, wide bool) error {
-	var headers []string
+// rowsOf makes the cells of a table.
+func rowsOf(kind client.Kind, items []client.Item, own []column, states map[string]string, wide bool) (headers []string, rows [][]string, err error) {
 	if !kind.Global {
 		headers = append(headers, "MESH")
 	}
@@ -198,11 +231,10 @@ func (a *app) printTable(kind client.Kind, items []client.Item, own []column, st
 	if wide {
 		headers = append(headers, "REVISION", "AUTHOR", "LABELS")
 	}
-	t := newTable(a.stdout, headers...)
 	for _, it := range items {
 		d, err := readDocument(it)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		var cells []string
 		if !kind.Global {
@@ -223,9 +255,9 @@ func (a *app) printTable(kind client.Kind, items []client.Item, own []column, st
 		if wide {
 			cells = append(cells, fmt.Sprint(it.Meta.Revision), it.Meta.Author, pairs(d.Labels))
 		}
-		t.row(cells...)
+		rows = append(rows, cells)
 	}
-	return t.Flush()
+	return headers, rows, nil
 }
 
 // document is what tables show of a resource.

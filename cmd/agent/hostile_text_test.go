@@ -110,7 +110,7 @@ func TestYAMLKeepsTheText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{hostile, "two\nlines", "\u202e", "\u0085\u2028", "tab\t", "\x00", "\U000e0041", "back\\slash \x1b", "plain"} {
 		var b strings.Builder
-		if err := printYAML(textWriter{&b}, map[string]string{"a": text, "k" + text: "b"}); err != nil {
+		if err := printYAML(textWriter{w: &b}, map[string]string{"a": text, "k" + text: "b"}); err != nil {
 			t.Fatal(err)
 		}
 		var got map[string]string

@@ -151,6 +151,9 @@ the API.`,
 	_ = cmd.RegisterFlagCompletionFunc("include", cobra.FixedCompletions([]string{"diff", "fields"}, cobra.ShellCompDirectiveNoFileComp))
 	format := outputFlag(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(in.files.paths) == 0 {
+			a.aboutDataplane(args[0])
+		}
 		if in.dump && fl.Changed("type") && in.typ != typeConfig {
 			return usagef("--config-dump is the same as --type=config; leave one of the two out")
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/jsonpath"
 )
 
@@ -28,7 +29,11 @@ func (c *choice) Type() string       { return "string" }
 
 func (c *choice) check() error {
 	if !slices.Contains(c.values, *c.value) {
-		return usagef("%s %q is not possible; one of %s", c.flag, *c.value, strings.Join(c.values, ", "))
+		near := ""
+		if n := client.Nearest(*c.value, c.values); n != "" {
+			near = "; did you mean " + n + "?"
+		}
+		return usagef("%s %q is not possible; one of %s%s", c.flag, *c.value, strings.Join(c.values, ", "), near)
 	}
 	return nil
 }
@@ -183,7 +188,7 @@ func printYAML(w io.Writer, v any) error {
 		return err
 	}
 	block(&n)
-	enc := yaml.NewEncoder(textWriter{verbatim(w)})
+	enc := yaml.NewEncoder(textWriter{w: verbatim(w)})
 	enc.SetIndent(2)
 	if err := enc.Encode(&n); err != nil {
 		return err

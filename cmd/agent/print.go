@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,13 +44,44 @@ func value(arg any) any {
 
 // textWriter escapes what a terminal acts upon, but for line ends and tabs: the last guard of everything that is
 // written for people. Documents go past it, see [verbatim].
-type textWriter struct{ w io.Writer }
+type textWriter struct {
+	w     io.Writer
+	color bool // words for how things are have colours
+}
 
 func (t textWriter) Write(p []byte) (int, error) {
-	if _, err := t.w.Write(escaped(p)); err != nil {
+	text := escaped(p)
+	if t.color {
+		text = colored(text)
+	}
+	if _, err := t.w.Write(text); err != nil {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// colors are those of words at the beginning of a line, and of words that fill the cell of a table. Colours say nothing that the words do not.
+var colors = map[string]string{
+	"ok": green, "synced": green, "applied": green, "alive": green, "allowed": green, "live": green,
+	"WARN": yellow, "warning": yellow, "pending": yellow, "unknown": yellow, "shadow": yellow, "inert": yellow, "NOT READY": red,
+	"FAIL": red, "error": red, "rejected": red, "denied": red, "closed": red, "dead": red, "unreachable": red,
+}
+
+const (
+	green, yellow, red = "\x1b[32m", "\x1b[33m", "\x1b[31m"
+	plain              = "\x1b[0m"
+)
+
+// states finds the words of [colors]: behind the beginning of a line or two spaces, and before its end, two spaces, or what follows a word
+// that begins a line.
+var states = regexp.MustCompile(`(?m)(^ *|   *)(ok|synced|applied|alive|allowed|live|WARN|warning|pending|unknown|shadow|inert|NOT READY|FAIL|error|rejected|denied|closed|dead|unreachable)(:| *$|   *| [a-z-]+:)`)
+
+// colored gives words their colours.
+func colored(text []byte) []byte {
+	return states.ReplaceAllFunc(text, func(m []byte) []byte {
+		parts := states.FindSubmatch(m)
+		return slices.Concat(parts[1], []byte(colors[string(parts[2])]), parts[2], []byte(plain), parts[3])
+	})
 }
 
 func escaped(p []byte) []byte {

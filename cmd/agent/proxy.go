@@ -46,6 +46,7 @@ func (a *app) proxyFlags(cmd *cobra.Command) func(args []string) (asked, error) 
 	return func(args []string) (asked, error) {
 		x := asked{"dataplanes", a.mesh, args[0]}
 		if typ == proxyDataplane {
+			a.aboutDataplane(args[0])
 			return x, nil
 		}
 		if cmd.Flags().Changed("mesh") {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nearside-mesh/nearside/agent/client"
 	"github.com/nearside-mesh/nearside/agent/clip"
@@ -23,8 +25,9 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	env            []string
-	socket         string // --socket
-	mesh           string // --mesh
+	socket         string     // --socket
+	mesh           string     // --mesh
+	named          *reference // what the command line names; nil: nothing
 }
 
 // checkedWriter remembers that the data did not all go out, so that no command has to ask at every line.
@@ -44,8 +47,9 @@ func (c *checkedWriter) Write(p []byte) (int, error) {
 // Main runs one command line and returns its exit code. Tests call it as main does.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
 	out := &checkedWriter{w: stdout}
-	stdout, stderr = textWriter{out}, textWriter{stderr}
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	a := &app{stdin: stdin, env: env}
+	stdout, stderr = textWriter{out, toTerminal(textWriter{w: out}) && a.colors()}, textWriter{stderr, terminal(textWriter{w: stderr}) && a.colors()}
+	a.stdout, a.stderr = stdout, stderr
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -63,6 +67,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string
 		exit.command = cmd.CommandPath()
 	}
 	report(stderr, err)
+	if hint := a.nearby(err); hint != "" {
+		printf(stderr, "hint: %s\n", hint)
+	}
 	return exitCode(err)
 }
 
@@ -75,6 +82,9 @@ func (a *app) getenv(name string) string {
 	}
 	return ""
 }
+
+// colors says whether the environment wants colours on a terminal (https://no-color.org).
+func (a *app) colors() bool { return a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb" }
 
 // client returns a client of the agent. It connects at the first call.
 func (a *app) client() *client.Client {
@@ -121,11 +131,20 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		}
 		return nil
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{err: err, code: exitUsage} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
+			var flags []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
+			if near := client.Nearest(name, flags); near != "" {
+				err = fmt.Errorf("%w; did you mean --%s?", err, near)
+			}
+		}
+		return &exitError{err: err, code: exitUsage}
+	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		a.runCommand(), a.checkConfigCommand(), a.configCommand(), a.bootstrapCommand(),
-		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.apiResourcesCommand(), a.inspectCommand(),
+		a.validateCommand(), a.applyCommand(), a.deleteCommand(), a.getCommand(), a.apiResourcesCommand(), a.schemaCommand(), a.editCommand(), a.inspectCommand(),
 		a.diffCommand(), a.explainCommand(), a.passthroughCommand(), a.reachableCommand(), a.migrateCommand(), a.historyCommand(), a.rollbackCommand(),
 		a.logsCommand(), a.proxyCommand(), a.dnsCommand(), a.accessCommand(), a.tokenCommand(),
 		a.interceptCommand(), a.holdCommand(), a.waitCommand(), a.statusCommand(), a.membersCommand(), a.joinCommand(), a.leaveCommand(), a.forgetCommand(), a.keyringCommand(), a.conflictsCommand(), a.checkCommand(), a.healthcheckCommand(), a.debugCommand(), a.versionCommand(), a.completionCommand(),
@@ -138,11 +157,20 @@ func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = 2 // edits
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("there is no command %q in %s; did you mean %q?", args[0], cmd.CommandPath(), near[0])
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
 	}
-	return usagef("there is no command %q in %s", args[0], cmd.CommandPath())
+	near := client.Nearest(args[0], names)
+	if more := cmd.SuggestionsFor(args[0]); near == "" && len(more) > 0 {
+		near = more[0]
+	}
+	if near != "" {
+		return usagef("there is no command %q in %s; did you mean %q?", args[0], cmd.CommandPath(), near)
+	}
+	return usagef("there is no command %q in %s; one of %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -221,7 +249,7 @@ func exitCode(err error) int {
 		return exitUnreachable
 	case errors.As(err, &unanswered):
 		return exitTimeout
-	case errors.As(err, &permission), errors.As(err, &needs):
+	case errors.As(err, &permission), errors.As(err, &needs), errors.Is(err, fs.ErrPermission):
 		return exitPermission
 	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak):
 		return exitInvalid

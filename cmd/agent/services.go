@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -156,15 +157,15 @@ func isService(k client.Kind) bool {
 	return k.Kind == "MeshService" || k.Kind == "MeshExternalService" || k.Kind == "MeshMultiZoneService"
 }
 
-// printServices writes services with what the agent computed of them: addresses, names and endpoints.
-func (a *app) printServices(cmd *cobra.Command, kind client.Kind, items []client.Item, own []column) error {
+// serviceColumns adds what the agent has computed of services: addresses, names and endpoints.
+func (a *app) serviceColumns(ctx context.Context, kind client.Kind, items []client.Item, own []column) ([]column, error) {
 	mesh, name, err := onlyOne(items)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list, err := a.client().Services(cmd.Context(), mesh, kind.Kind, name)
+	list, err := a.client().Services(ctx, mesh, kind.Kind, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	by := make(map[string]*client.Service, len(list))
 	for i := range list {
@@ -181,5 +182,5 @@ func (a *app) printServices(cmd *cobra.Command, kind client.Kind, items []client
 			return "" // written since the agent last looked
 		}})
 	}
-	return a.printTable(kind, items, own, nil, true)
+	return own, nil
 }

@@ -1,0 +1,300 @@
+package resource
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Schema describes the universal form of a kind as JSON Schema (2020-12). What a schema cannot say, such as which fields exclude each
+// other, the decoder says. About returns the comment on a field of a type of the program, PACKAGE.TYPE.FIELD; "" for none.
+func Schema(d Descriptor, about func(field string) string) map[string]any {
+	s := schemas{about: about}
+	props := map[string]any{
+		"type":   map[string]any{"const": d.Kind},
+		"name":   map[string]any{"type": "string", "description": "name of the resource"},
+		"labels": map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "string"}, "description": "labels; kuma.io/effect: shadow on a policy tries it out"},
+	}
+	required := []string{"type", "name"}
+	if d.Scope == ScopeMesh {
+		props["mesh"] = map[string]any{"type": "string", "description": "mesh that the resource belongs to"}
+		required = append(required, "mesh")
+	}
+	for _, k := range []string{"creationTime", "modificationTime"} {
+		props[k] = map[string]any{"type": "string", "format": "date-time", "description": "set by the agent; ignored when it is written"}
+	}
+	spec := s.spec(d.New())
+	if d.SpecAtTop {
+		for k, v := range spec["properties"].(map[string]any) {
+			props[k] = v
+		}
+	} else {
+		spec["description"] = "what the resource says"
+		props["spec"] = spec
+	}
+	return map[string]any{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": d.Kind, "type": "object",
+		"properties": props, "required": required, "additionalProperties": !d.SpecAtTop, // status and the like are taken and ignored
+	}
+}
+
+type schemas struct {
+	about func(string) string
+	open  []reflect.Type // that hold the one that is described
+}
+
+func object(props map[string]any) map[string]any {
+	return map[string]any{"type": "object", "properties": props, "additionalProperties": false}
+}
+
+func list(of map[string]any, about string) map[string]any {
+	return map[string]any{"type": "array", "items": of, "description": about}
+}
+
+// spec describes a spec by its shape, or by its type.
+func (s *schemas) spec(spec Spec) map[string]any {
+	switch p := spec.(type) {
+	case *Policy:
+		return s.policy(p.Shape)
+	case *LegacyPolicy:
+		props := map[string]any{}
+		sides := []string{"sources", "destinations"}
+		if p.Shape.Selectors {
+			sides = []string{"selectors"}
+		}
+		for _, side := range sides {
+			props[side] = list(s.of(reflect.TypeFor[LegacySelector]()), map[string]string{"sources": "connections from proxies with these tags",
+				"destinations": "connections to services with these tags", "selectors": "proxies with these tags"}[side])
+		}
+		if p.Shape.NewConf != nil {
+			props["conf"] = s.of(reflect.TypeOf(p.Shape.NewConf()))
+		}
+		return object(props)
+	}
+	return s.of(reflect.TypeOf(spec))
+}
+
+func (s *schemas) policy(shape *PolicyShape) map[string]any {
+	conf := map[string]any{}
+	if shape.NewConf != nil {
+		conf = s.of(reflect.TypeOf(shape.NewConf()))
+	}
+	ref := func(kinds []string) map[string]any {
+		out := s.of(reflect.TypeFor[TargetRef]())
+		if props, ok := out["properties"].(map[string]any); ok && len(kinds) > 0 {
+			kind := map[string]any{"enum": kinds}
+			if old, ok := props["kind"].(map[string]any); ok && old["description"] != nil {
+				kind["description"] = old["description"]
+			}
+			props["kind"] = kind
+		}
+		return out
+	}
+	item := func(kinds []string) map[string]any {
+		props := map[string]any{"targetRef": ref(kinds)}
+		if of, ok := conf["properties"].(map[string]any); ok && shape.Inline {
+			for k, v := range of {
+				props[k] = v
+			}
+		} else {
+			props["default"] = conf
+		}
+		return object(props)
+	}
+	top := slices.Concat(shape.Top, shape.TopFromOnly, shape.TopToOnly)
+	props := map[string]any{"targetRef": ref(top)}
+	props["targetRef"].(map[string]any)["description"] = "the proxies that the policy selects; without it all of the mesh"
+	if len(shape.From) > 0 {
+		props["from"] = list(item(shape.From), "connections that arrive, by where they come from")
+	}
+	if len(shape.To) > 0 {
+		props["to"] = list(item(shape.To), "connections that leave, by where they go to")
+	}
+	if shape.Rules {
+		rule := map[string]any{"default": conf}
+		if shape.NewRuleConf != nil {
+			rule["default"] = s.of(reflect.TypeOf(shape.NewRuleConf()))
+		}
+		if shape.RuleMatches {
+			rule["matches"] = list(s.of(reflect.TypeFor[ClientMatch]()), "clients; without it all")
+		}
+		props["rules"] = list(object(rule), "connections that arrive, by who the client is; in the place of from")
+	}
+	if shape.Default {
+		props["default"] = conf
+	}
+	return object(props)
+}
+
+// of describes a type.
+func (s *schemas) of(t reflect.Type) map[string]any {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	pointer := reflect.PointerTo(t)
+	switch {
+	case t == reflect.TypeFor[Duration]():
+		return map[string]any{"type": []string{"string"}, "description": "a duration: 10s, 1h30m, 250ms"}
+	case t == reflect.TypeFor[IntOrString](), t == reflect.TypeFor[Decimal]():
+		return map[string]any{"type": []string{"integer", "number", "string"}}
+	case t == reflect.TypeFor[RawConf](), slices.Contains(s.open, t):
+		return map[string]any{}
+	case t == reflect.TypeFor[EnvoyText]():
+		return map[string]any{"type": "string", "description": "a message of Envoy, as YAML or JSON in a text"}
+	case pointer.Implements(nodeDecoderType): // it has a form of its own
+		return map[string]any{}
+	case pointer.Implements(textUnmarshalerType):
+		return map[string]any{"type": "string"}
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return map[string]any{"type": "string"}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return map[string]any{"type": "integer"}
+	case reflect.Uint, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return map[string]any{"type": "integer", "minimum": 0}
+	case reflect.Float32, reflect.Float64:
+		return map[string]any{"type": "number"}
+	case reflect.Map:
+		return map[string]any{"type": "object", "additionalProperties": s.of(t.Elem())}
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return map[string]any{"type": "string"}
+		}
+		return map[string]any{"type": "array", "items": s.of(t.Elem())}
+	case reflect.Struct:
+		s.open = append(s.open, t)
+		defer func() { s.open = s.open[:len(s.open)-1] }()
+		props := map[string]any{}
+		for _, f := range fieldsOf(t) {
+			field := t.FieldByIndex(f.index)
+			p := s.of(field.Type)
+			limited(p, f.check)
+			holder := t
+			if len(f.index) > 1 {
+				holder = t.FieldByIndex(f.index[:len(f.index)-1]).Type
+			}
+			if about := s.about(commentKey(holder, field.Name)); about != "" {
+				p["description"] = about
+			}
+			props[f.name] = p
+		}
+		if len(props) == 0 { // of a form of its own
+			return map[string]any{}
+		}
+		return object(props)
+	}
+	return map[string]any{}
+}
+
+// commentKey names a field of a type of the agent: "kinds/timeout.Conf.IdleTimeout".
+func commentKey(t reflect.Type, field string) string {
+	_, pkg, _ := strings.Cut(t.PkgPath(), "/agent/")
+	return pkg + "." + t.Name() + "." + field
+}
+
+// limited adds what a check tag says; see [decoder.bounds].
+func limited(p map[string]any, check string) {
+	switch check {
+	case "", "timeout":
+	case "positive":
+		p["description"] = "a duration above 0"
+	case "atLeastOne":
+		p["minimum"] = 1
+	case "percent":
+		p["minimum"], p["maximum"] = 0, 100
+	case "percentage":
+		p["description"] = "a percentage, 0 to 100"
+	case "port":
+		p["minimum"], p["maximum"] = 1, 65535
+	default:
+		delete(p, "type")
+		p["enum"] = strings.Split(check, "|")
+	}
+}
+
+// SchemaField is one field of a kind, for people.
+type SchemaField struct {
+	Path  string `json:"path"` // "spec.to[].default.requestTimeout"
+	Type  string `json:"type"` // "string", "list of object", "one of A, B"
+	About string `json:"about,omitempty"`
+}
+
+// SchemaFields lists the fields of a schema that [Schema] has made, in the order of their paths, with those below them.
+func SchemaFields(schema map[string]any) []SchemaField {
+	var out []SchemaField
+	var walk func(at string, s map[string]any)
+	walk = func(at string, s map[string]any) {
+		if at != "" {
+			about, _ := s["description"].(string)
+			out = append(out, SchemaField{at, typeText(s), about})
+		}
+		if items, ok := s["items"].(map[string]any); ok {
+			s, at = items, at+"[]"
+		}
+		if extra, ok := s["additionalProperties"].(map[string]any); ok {
+			if _, deep := extra["properties"]; deep {
+				walk(at+".KEY", extra)
+			}
+		}
+		props, _ := s["properties"].(map[string]any)
+		var names []string
+		for name := range props {
+			names = append(names, name)
+		}
+		slices.SortFunc(names, func(a, b string) int { return rankOfField(a, b) })
+		for _, name := range names {
+			if p, ok := props[name].(map[string]any); ok {
+				walk(strings.TrimPrefix(at+"."+name, "."), p)
+			}
+		}
+	}
+	walk("", schema)
+	return out
+}
+
+// rankOfField puts the fields that every document has before the others, and references before what they are about.
+func rankOfField(a, b string) int {
+	rank := func(name string) int {
+		if i := slices.Index([]string{"type", "mesh", "name", "labels", "kind", "targetRef"}, name); i >= 0 {
+			return i
+		}
+		return 10
+	}
+	if d := rank(a) - rank(b); d != 0 {
+		return d
+	}
+	return strings.Compare(a, b)
+}
+
+func typeText(s map[string]any) string {
+	if list, ok := s["enum"].([]string); ok {
+		return "one of " + strings.Join(list, ", ")
+	}
+	switch t := s["type"].(type) {
+	case string:
+		if items, ok := s["items"].(map[string]any); ok && t == "array" {
+			return "list of " + typeText(items)
+		}
+		if extra, ok := s["additionalProperties"].(map[string]any); ok && t == "object" {
+			return "map of " + typeText(extra)
+		}
+		lo, hi := s["minimum"], s["maximum"]
+		switch {
+		case hi != nil:
+			return fmt.Sprintf("%s, %v to %v", t, lo, hi)
+		case lo != nil && lo != 0:
+			return fmt.Sprintf("%s, at least %v", t, lo)
+		}
+		return t
+	case []string:
+		return strings.Join(t, " or ")
+	}
+	if c, ok := s["const"].(string); ok {
+		return c
+	}
+	return "anything"
+}

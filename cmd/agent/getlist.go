@@ -1,0 +1,238 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/jsonpath"
+)
+
+// listView is which resources get shows, and how.
+type listView struct {
+	kind             client.Kind
+	mesh, name       string // name "": a list
+	chosen           selector
+	format, sortBy   string
+	watch, noHeaders bool
+}
+
+// check looks at the flags.
+func (v *listView) check(format string) error {
+	if v.watch && (format == "yaml" || strings.HasPrefix(format, jsonPath)) {
+		return usagef("-o %s does not go with -w; one of table, wide, json, name", format)
+	}
+	if strings.HasPrefix(v.sortBy, ".") || strings.HasPrefix(v.sortBy, "{") {
+		if _, err := jsonpath.Parse(v.sortBy); err != nil {
+			return usagef("--sort-by: %v", err)
+		}
+	} else if !slices.Contains([]string{"", "name", "age", "revision"}, v.sortBy) {
+		return usagef("--sort-by %q is not possible; give name, age, revision or a field: .spec.targetRef.kind", v.sortBy)
+	}
+	return nil
+}
+
+// listed asks for the resources, and sorts them.
+func (a *app) listed(ctx context.Context, v *listView) ([]client.Item, error) {
+	if v.name != "" {
+		it, err := a.client().Get(ctx, v.kind.Plural, v.mesh, v.name)
+		var p *client.Problem
+		switch {
+		case errors.As(err, &p) && p.Type == client.ProblemNotFound:
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		return []client.Item{*it}, nil
+	}
+	items, err := a.client().List(ctx, v.kind.Plural, v.mesh)
+	if err == nil {
+		items, err = v.chosen.of(items)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v.sorted(items)
+}
+
+// sorted sorts by --sort-by: numbers by their value, texts by their bytes, what has no value first. What is equal keeps its order, that of
+// mesh and name.
+func (v *listView) sorted(items []client.Item) ([]client.Item, error) {
+	switch v.sortBy {
+	case "", "name":
+		return items, nil
+	case "age":
+		slices.SortStableFunc(items, func(x, y client.Item) int { return y.Meta.Modified.Compare(x.Meta.Modified) })
+		return items, nil
+	case "revision":
+		slices.SortStableFunc(items, func(x, y client.Item) int { return cmp.Compare(x.Meta.Revision, y.Meta.Revision) })
+		return items, nil
+	}
+	field, err := jsonpath.Parse(v.sortBy)
+	if err != nil {
+		return nil, err
+	}
+	type keyed struct {
+		item   client.Item
+		text   string
+		number float64
+		isNum  bool
+	}
+	list := make([]keyed, len(items))
+	for i, it := range items {
+		var b strings.Builder
+		if err := field.Print(&b, it.Resource); err != nil {
+			return nil, err
+		}
+		k := keyed{item: it, text: strings.TrimSuffix(b.String(), "\n")}
+		n, err := strconv.ParseFloat(k.text, 64)
+		k.number, k.isNum = n, err == nil
+		list[i] = k
+	}
+	slices.SortStableFunc(list, func(x, y keyed) int {
+		if x.isNum && y.isNum {
+			return cmp.Compare(x.number, y.number)
+		}
+		return cmp.Compare(x.text, y.text)
+	})
+	return each(list, func(k keyed) client.Item { return k.item }), nil
+}
+
+// watchEvery is how often get -w looks.
+const watchEvery = time.Second
+
+// watched is one resource as get -w has shown it last.
+type watched struct {
+	item  client.Item
+	shown string // its cells but for the age
+	cells []string
+}
+
+// Changes that get -w shows.
+const (
+	changeAdded   = "added"
+	changeChanged = "changed"
+	changeDeleted = "deleted"
+)
+
+// watch prints what is there and then what changes, until it is told to end. An agent that is away is waited for.
+func (a *app) watch(ctx context.Context, v *listView) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	var before map[string]watched
+	lost := false
+	for {
+		now, order, headers, err := a.look(ctx, v)
+		var unreachable *client.UnreachableError
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && before != nil && errors.As(err, &unreachable):
+			if !lost {
+				printf(a.stderr, "%v; trying again\n", err)
+			}
+			lost = true
+		case err != nil:
+			return err
+		default:
+			lost = false
+			if err := a.printChanges(v, before, now, order, headers); err != nil {
+				return err
+			}
+			before = now
+		}
+		select {
+		case <-time.After(watchEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// look asks for the resources and makes their rows, by mesh and name, in their order.
+func (a *app) look(ctx context.Context, v *listView) (now map[string]watched, order, headers []string, err error) {
+	items, err := a.listed(ctx, v)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	headers, rows, err := a.tableOf(ctx, v, items)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	now = map[string]watched{}
+	age := slices.Index(headers, "AGE")
+	for i, it := range items {
+		d, err := readDocument(it)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		key := d.Mesh + "/" + d.Name
+		order = append(order, key)
+		now[key] = watched{it, strings.Join(slices.Delete(slices.Clone(rows[i]), age, age+1), "\x00") + it.Meta.ETag, rows[i]}
+	}
+	return now, order, headers, nil
+}
+
+// printChanges prints what is not as it was before; at first all, without the word for the change.
+func (a *app) printChanges(v *listView, before, now map[string]watched, order, headers []string) error {
+	type row struct {
+		change string
+		of     watched
+	}
+	var rows []row
+	for _, key := range order {
+		switch old, was := before[key]; {
+		case before == nil:
+			rows = append(rows, row{"", now[key]})
+		case !was:
+			rows = append(rows, row{changeAdded, now[key]})
+		case old.shown != now[key].shown:
+			rows = append(rows, row{changeChanged, now[key]})
+		}
+	}
+	var gone []string
+	for key := range before {
+		if _, is := now[key]; !is {
+			gone = append(gone, key)
+		}
+	}
+	slices.Sort(gone)
+	for _, key := range gone {
+		rows = append(rows, row{changeDeleted, before[key]})
+	}
+	t := &table{tabwriter.NewWriter(a.stdout, 12, 8, 3, ' ', 0)} // columns of a least width, since the rows come one by one
+	if before == nil && !v.noHeaders && !isDocument(v.format) && v.format != "name" {
+		t.row(append(slices.Clone(headers), "CHANGE")...)
+	}
+	for _, r := range rows {
+		switch v.format {
+		case "json":
+			enc := json.NewEncoder(verbatim(a.stdout))
+			enc.SetEscapeHTML(false)
+			if err := enc.Encode(struct {
+				Change   string          `json:"change"` // "" for what was there at the beginning
+				Resource json.RawMessage `json:"resource"`
+			}{r.change, r.of.item.Resource}); err != nil {
+				return err
+			}
+		case "name":
+			d, err := readDocument(r.of.item)
+			if err != nil {
+				return err
+			}
+			printLine(a.stdout, typeAndName(d.Type, d.Name))
+		default:
+			t.row(append(slices.Clone(r.of.cells), r.change)...)
+		}
+	}
+	return t.Flush()
+}
