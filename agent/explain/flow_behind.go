@@ -67,7 +67,7 @@ func (a *about) outside() []FlowPolicy {
 // flow is what plugins see of the way.
 func (a *about) flow() *policy.Flow {
 	f := &policy.Flow{
-		Context:  policy.Context{View: a.t.mesh.View, Proxy: a.p.dataplane, Dataplane: a.p.spec, Rules: a.p.rules},
+		Context:  *(&policy.Context{View: a.t.mesh.View, Rules: a.p.rules}).Of(a.p.dataplane, a.p.spec),
 		Outbound: a.outbound, Inbound: a.inbound, Destination: a.dst, Host: strings.ToLower(a.in.sni), First: a.in.first,
 		Request: a.in.req, Trace: a.trace, Merged: a.merged,
 	}

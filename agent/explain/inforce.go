@@ -54,7 +54,7 @@ func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
 	if !ok || m.Policies == nil {
 		return nil, nil
 	}
-	c := &policy.Context{View: m.View, Proxy: dp, Dataplane: spec, Rules: m.Policies.Rules(dp)}
+	c := (&policy.Context{View: m.View, Rules: m.Policies.Rules(dp)}).Of(dp, spec)
 	var out []InForce
 	var logs map[string][]FlowLog
 	for i := range m.Policies.Plugins {

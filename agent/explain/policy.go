@@ -162,7 +162,7 @@ func (p *Proxy) Policy(r *resource.Resource) Policy {
 		return out
 	}
 	if plugin.NoEffect != nil {
-		c := &policy.Context{View: p.index.View, Proxy: p.dataplane, Dataplane: p.spec, Rules: p.rules, Warnings: p.warnings}
+		c := (&policy.Context{View: p.index.View, Rules: p.rules, Warnings: p.warnings}).Of(p.dataplane, p.spec)
 		for _, f := range plugin.NoEffect(c, r) {
 			out.limit(f)
 		}

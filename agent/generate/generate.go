@@ -143,6 +143,7 @@ type Proxy struct {
 	secrets   *identity.Secrets
 	versions  []finding.Version // of Envoy, from which on something is written otherwise
 	notes     []mesh.Warning    // of the generator; Warnings has those about the outbounds too
+	parts     []*part           // of the outbounds
 	border    *zoneState        // of a proxy at the border of a zone, which has none of the above
 }
 
@@ -218,8 +219,9 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 	g.sealer.Inline = in.Inline
 	if match != nil {
 		g.plugins = in.Policies.Plugins
-		g.c = &policy.Context{View: v, Proxy: r, Dataplane: dp, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}
+		g.c = (&policy.Context{View: v, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}).Of(r, dp)
 	}
+	g.parts = g.newPartMaker(prev)
 	if err := g.run(); err != nil {
 		return nil, err
 	}
@@ -285,6 +287,7 @@ type generator struct {
 	claimed map[string]bool // what plugins have added by themselves
 
 	permits *permits
+	parts   *partMaker // nil: nothing of the config is made of parts
 
 	localities map[string]*policy.Localities // by cluster, where plugins have said some, or none
 	localFirst *policy.Localities            // the zone of the proxy, then the others
@@ -292,6 +295,9 @@ type generator struct {
 
 func (g *generator) warnf(format string, args ...any) {
 	g.p.notes = append(g.p.notes, mesh.Warning{Resource: g.r.Key, Reason: fmt.Sprintf(format, args...)})
+	if g.parts != nil {
+		g.parts.faulty = true
+	}
 }
 
 func (g *generator) run() error {
@@ -353,9 +359,16 @@ func (g *generator) flush() {
 	*g.d = draft.Draft{Listeners: g.d.Listeners[:0], Clusters: g.d.Clusters[:0]}
 }
 
+// has reports whether a cluster name is taken.
+func (g *generator) has(name string) bool {
+	is := g.clusters[name]
+	g.parts.cluster(name, is)
+	return is
+}
+
 // claim takes a cluster name; false when it is taken.
 func (g *generator) claim(name string) bool {
-	if g.clusters[name] {
+	if g.has(name) {
 		return false
 	}
 	g.clusters[name] = true

@@ -19,6 +19,7 @@ type Memo struct {
 	assigned  map[assignKey]weak.Pointer[draft.Resource]
 	limit     int // entries at which dead ones are dropped
 	chosen    map[string]chosen
+	parts     map[string]*sharedParts
 }
 
 // chosen are the choices of tags of a mesh as it was last.
@@ -45,6 +46,7 @@ func NewMemo() *Memo {
 		assigned:  map[assignKey]weak.Pointer[draft.Resource]{},
 		limit:     4096,
 		chosen:    map[string]chosen{},
+		parts:     map[string]*sharedParts{},
 	}
 }
 
@@ -139,7 +141,7 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 	}
 	next := *p
 	next.catalog, next.reach, next.outbounds, next.fixed = v.Catalog, reach, outbounds, fixed
-	next.backends = backends
+	next.backends, next.parts = backends, onTop(p.parts, outbounds)
 	next.Warnings = slices.Concat(warnings, p.notes)
 	next.refs = slices.Clone(p.refs)
 	for i := range next.refs {

@@ -64,7 +64,7 @@ type httpParts struct {
 	duration durationpb.Duration
 }
 
-// partSize is how many outbounds are made and sealed at a time.
+// partSize is how many outbounds are made and sealed at a time, more or less; see cutParts.
 const partSize = 64
 
 // outbounds adds a listener for each address that the workload may dial, and the clusters behind them.
@@ -77,13 +77,28 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 	if err != nil {
 		g.warnf("the header %s cannot carry the tags: %v: it is left out", tagsHeader, err)
 	}
-	n := min(len(list), partSize)
-	parts, http := make([]outboundParts, n), make([]httpParts, n)
-	for part := range slices.Chunk(list, partSize) {
-		clear(parts)
-		clear(http)
+	var parts []outboundParts
+	var http []httpParts
+	first := true
+	for part := range cutParts(list) {
+		if !first && g.parts.again(part) {
+			continue
+		}
+		if parts == nil {
+			parts, http = make([]outboundParts, maxPart), make([]httpParts, maxPart)
+		}
+		clear(parts[:len(part)])
+		clear(http[:len(part)])
+		if !first { // what is beside the outbounds is in the first one
+			g.parts.begin(part)
+		}
+		refs, backends := len(g.p.refs), len(g.p.backends)
 		g.outboundPart(part, parts, http, headers)
 		g.flush()
+		if !first {
+			g.parts.end(refs, backends)
+		}
+		first = false
 	}
 }
 

@@ -74,7 +74,7 @@ func (g *generator) Destination(from *resource.Resource, ref policy.BackendRef) 
 		return policy.Destination{}, false
 	}
 	service, cluster := g.serviceOf(o.Service), clusterName(&o)
-	if !g.clusters[cluster] {
+	if !g.has(cluster) {
 		g.serviceCluster(&o, &outboundParts{}, cluster, service)
 	}
 	return policy.Destination{Cluster: cluster, Service: service}, true
@@ -101,7 +101,7 @@ func (g *generator) backend(from *resource.Resource, ref policy.BackendRef) (mes
 	if ok {
 		o = g.permits.restrict(o)
 	}
-	if !ok || !g.clusters[clusterName(&o)] {
+	if !ok || !g.has(clusterName(&o)) {
 		g.p.backends = append(g.p.backends, backend{from, ref, o})
 	}
 	return o, ok
@@ -112,13 +112,18 @@ func (g *generator) Claim(typeURL, name string) bool {
 	if typeURL == draft.TypeCluster {
 		return g.claim(name)
 	}
+	return !g.isClaimed(typeURL + "\x00" + name)
+}
+
+// isClaimed reports whether plugins have claimed something, which has happened then.
+func (g *generator) isClaimed(key string) bool {
 	if g.claimed == nil {
 		g.claimed = map[string]bool{}
 	}
-	key := typeURL + "\x00" + name
-	taken := g.claimed[key]
+	before := g.claimed[key]
+	g.parts.claim(key, before)
 	g.claimed[key] = true
-	return !taken
+	return before
 }
 
 // Localities implements [policy.Host].
@@ -127,6 +132,9 @@ func (g *generator) Localities(cluster string, l *policy.Localities) {
 		g.localities = map[string]*policy.Localities{}
 	}
 	g.localities[cluster] = l
+	if p := g.parts.making(); p != nil {
+		p.located = append(p.located, located{cluster, l})
+	}
 }
 
 // localitiesOf says where the endpoints of a cluster are preferred to be: what a plugin has said, else in the zone of the
@@ -155,7 +163,11 @@ func (g *generator) EnvoyFrom(major, minor uint32) bool {
 	if v := (finding.Version{Major: major, Minor: minor}); !slices.Contains(g.p.versions, v) {
 		g.p.versions = append(g.p.versions, v)
 	}
-	return g.p.Build.From(major, minor)
+	is := g.p.Build.From(major, minor)
+	if p := g.parts.making(); p != nil {
+		p.versions = append(p.versions, answer{finding.Version{Major: major, Minor: minor}, is})
+	}
+	return is
 }
 
 // fitsBuild reports whether the config of p is that for another Envoy too.
@@ -186,6 +198,14 @@ const maxNotes = 1000
 // Warn implements [policy.Host].
 func (g *generator) Warn(k resource.Key, format string, args ...any) {
 	w := mesh.Warning{Resource: k, Reason: fmt.Sprintf(format, args...)}
+	if p := g.parts.making(); p != nil && len(p.notes) < maxNotes && !slices.Contains(p.notes, w) {
+		p.notes = append(p.notes, w)
+	}
+	g.note(w)
+}
+
+// note notes a warning once.
+func (g *generator) note(w mesh.Warning) {
 	if len(g.p.notes) < maxNotes && !slices.Contains(g.p.notes, w) {
 		g.p.notes = append(g.p.notes, w)
 	}

@@ -55,7 +55,7 @@ func domainsOf(m *Mesh, r *resource.Resource) map[string]resource.Key {
 			continue
 		}
 		if c == nil {
-			c = &policy.Context{View: m.View, Proxy: r, Dataplane: spec, Rules: m.Policies.Rules(r)}
+			c = (&policy.Context{View: m.View, Rules: m.Policies.Rules(r)}).Of(r, spec)
 		}
 		found := p.InForce(c)
 		if found == nil {

@@ -158,15 +158,37 @@ const AdminCluster = "nearside-admin"
 
 // Context is what a plugin sees of the proxy whose draft it edits.
 type Context struct {
-	View      *mesh.View
-	Proxy     *resource.Resource
-	Dataplane *resource.Dataplane
-	Rules     *Rules // of this proxy, for all kinds
-	Host      Host
-	RunDir    string // the agent's run directory: FIFOs and sockets that an Envoy opens lie there
+	View   *mesh.View
+	Rules  *Rules // of this proxy, for all kinds
+	Host   Host
+	RunDir string // the agent's run directory: FIFOs and sockets that an Envoy opens lie there
 	// Warnings are those of the config that was made; nil while it is made.
 	Warnings []mesh.Warning
 	// Last is true for the last part of the draft, which is there even when the proxy has no outbounds. What a plugin
 	// adds once belongs to it.
 	Last bool
+
+	proxy     *resource.Resource
+	dataplane *resource.Dataplane
+	// Own is set when somebody has asked for the dataplane: what is made then may be of this proxy alone. What is made without
+	// it serves all proxies with the same tags and rules.
+	Own bool
+}
+
+// Of sets the dataplane, and returns the context.
+func (c *Context) Of(r *resource.Resource, spec *resource.Dataplane) *Context {
+	c.proxy, c.dataplane = r, spec
+	return c
+}
+
+// Proxy returns the dataplane. Whoever needs less asks for less; see Own.
+func (c *Context) Proxy() *resource.Resource {
+	c.Own = true
+	return c.proxy
+}
+
+// Dataplane returns the spec of the dataplane, as Proxy does.
+func (c *Context) Dataplane() *resource.Dataplane {
+	c.Own = true
+	return c.dataplane
 }

@@ -62,7 +62,7 @@ func contextOf(t testing.TB, docs string) (*policy.Context, *host) {
 	}
 	r, h := v.Dataplane("d"), &host{}
 	rules := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{}).Rules(r)
-	return &policy.Context{View: v, Proxy: r, Dataplane: r.Spec.(*resource.Dataplane), Rules: rules, Host: h, RunDir: "/run/nearside", Last: true}, h
+	return (&policy.Context{View: v, Rules: rules, Host: h, RunDir: "/run/nearside", Last: true}).Of(r, r.Spec.(*resource.Dataplane)), h
 }
 
 const (

@@ -126,7 +126,7 @@ func linePipe(c *policy.Context, owner resource.Key, s sink) *draft.Pipe {
 		p.Kind, p.Target, p.Rotation = draft.PipeFile, s.path, s.rotate.limits()
 		what = []string{"", "file", s.path}
 	}
-	p.Path = path.Join(c.RunDir, "access", fifoName(maxFIFOPath-len(path.Join(c.RunDir, "access"))-1, c.Proxy.Key, what))
+	p.Path = path.Join(c.RunDir, "access", fifoName(maxFIFOPath-len(path.Join(c.RunDir, "access"))-1, c.Proxy().Key, what))
 	return p
 }
 

@@ -248,16 +248,16 @@ type values struct {
 // valuesOf are the values that a proxy gives by itself. Its address is that which others reach it at, in both
 // directions, as in the reference.
 func valuesOf(c *policy.Context) values {
-	n := &c.Dataplane.Networking
+	n := &c.Dataplane().Networking
 	v := values{address: n.Address, mesh: c.View.Name, zone: c.View.Zone}
 	if n.AdvertisedAddress != "" {
 		v.address = n.AdvertisedAddress
 	}
-	if z := c.Proxy.Labels[resource.LabelZone]; z != "" {
+	if z := c.Proxy().Labels[resource.LabelZone]; z != "" {
 		v.zone = z
 	}
-	if w := c.Proxy.Labels[labelWorkload]; w != "" {
-		v.workload = strings.Join([]string{"kri", "wl", v.mesh, v.zone, c.Proxy.Namespace(), w, ""}, "_")
+	if w := c.Proxy().Labels[labelWorkload]; w != "" {
+		v.workload = strings.Join([]string{"kri", "wl", v.mesh, v.zone, c.Proxy().Namespace(), w, ""}, "_")
 	}
 	return v
 }

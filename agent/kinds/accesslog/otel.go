@@ -241,7 +241,7 @@ func (w *writer) collector(owner resource.Key, backend string, at toolkit.Collec
 	if socket := path.Join(w.c.RunDir, "otlp.sock"); err == nil && len(socket) <= maxSocketPath {
 		p.Path, p.Kind, p.Target = socket, draft.PipeOTLP, net.JoinHostPort(at.Host, strconv.FormatUint(uint64(at.Port), 10))
 		p.Backend, p.Policy, p.Direct = backend, owner, sealed
-		p.Route = hashOf(w.c.Proxy.Key.Mesh, w.c.Proxy.Key.Name, p.Target) + ".otlp.nearside"
+		p.Route = hashOf(w.c.Proxy().Key.Mesh, w.c.Proxy().Key.Name, p.Target) + ".otlp.nearside"
 		cluster = toolkit.StaticCluster(name, origin, &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: socket}}})
 		cluster.HTTP = draft.HTTP2Options
 	}

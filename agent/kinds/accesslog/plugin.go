@@ -75,7 +75,7 @@ type writer struct {
 
 func newWriter(c *policy.Context, d *draft.Draft, rules *policy.KindRules) *writer {
 	return &writer{
-		c: c, d: d, rules: rules, proxy: valuesOf(c), service: serviceOf(c.Dataplane), byRoute: aboutRoutes(rules),
+		c: c, d: d, rules: rules, proxy: valuesOf(c), service: serviceOf(c.Dataplane()), byRoute: aboutRoutes(rules),
 		resolver: resolver{c: c, warn: c.Host.Warn}, plans: map[*policy.Rule]*plan{},
 	}
 }

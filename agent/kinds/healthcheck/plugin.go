@@ -56,7 +56,7 @@ func apply(c *policy.Context, d *draft.Draft) {
 			continue
 		}
 		if probes == nil {
-			probes = NewProbes(mesh.TagString(c.View.ProxyTags(c.Dataplane)))
+			probes = NewProbes(mesh.TagString(c.View.ProxyTags(c.Dataplane())))
 		}
 		probes.Put(cl, conf, mesh.Protocol(cl.Service.Protocol), func(format string, args ...any) { toolkit.WarnStrongest(c, r, format, args...) })
 	}

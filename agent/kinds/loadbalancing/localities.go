@@ -29,7 +29,7 @@ func localities(c *policy.Context, l *LocalityAwareness) (out *policy.Localities
 	spec := policy.Localities{Zone: c.View.Zone, LocalWeight: 1, Overprovisioning: overprovisioning}
 	if l.LocalZone != nil && l.LocalZone.AffinityTags != nil && len(*l.LocalZone.AffinityTags) > 0 {
 		weighted = true
-		spec.Affinity = affinity(*l.LocalZone.AffinityTags, c.View.ProxyTags(c.Dataplane))
+		spec.Affinity = affinity(*l.LocalZone.AffinityTags, c.View.ProxyTags(c.Dataplane()))
 	}
 	if z := l.CrossZone; z != nil {
 		if z.Failover != nil {

@@ -131,13 +131,13 @@ func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
 		a.warn(hasBackends, "%s is not served: tls.mode ActiveMTLSBackend needs a certificate of the mesh, which metrics do not get; give the mode Disabled", field)
 		return
 	}
-	host, err := netip.ParseAddr(a.c.Dataplane.Networking.Address)
+	host, err := netip.ParseAddr(a.c.Dataplane().Networking.Address)
 	if err != nil {
-		a.warn(hasBackends, "%s is not served by %s: its networking.address %q is not an IP address", field, a.c.Proxy.Key, a.c.Dataplane.Networking.Address)
+		a.warn(hasBackends, "%s is not served by %s: its networking.address %q is not an IP address", field, a.c.Proxy().Key, a.c.Dataplane().Networking.Address)
 		return
 	}
-	if by := portTaken(a.c.Dataplane, host, p.port()); by != "" {
-		a.warn(hasBackends, "%s is not served by %s: port %d is that of its %s; give another port", field, a.c.Proxy.Key, p.port(), by)
+	if by := portTaken(a.c.Dataplane(), host, p.port()); by != "" {
+		a.warn(hasBackends, "%s is not served by %s: port %d is that of its %s; give another port", field, a.c.Proxy().Key, p.port(), by)
 		return
 	}
 	if port := a.adminPort(); port != 0 && a.c.Host.Claim(draft.TypeCluster, adminCluster) {
@@ -190,7 +190,7 @@ func query(s *Sidecar) string {
 
 // adminPort is the port of the proxy's admin interface on loopback, 0 where the Dataplane names none.
 func (a *applier) adminPort() uint32 {
-	if admin := a.c.Dataplane.Networking.Admin; admin != nil {
+	if admin := a.c.Dataplane().Networking.Admin; admin != nil {
 		return admin.Port
 	}
 	return 0

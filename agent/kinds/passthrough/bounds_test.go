@@ -212,7 +212,7 @@ func contextOf(t testing.TB, docs string) *policy.Context {
 	}
 	r := v.Dataplane("d")
 	rules := policy.NewIndex(kinds.Plugins(), set, v, policy.Options{}).Rules(r)
-	return &policy.Context{View: v, Proxy: r, Dataplane: r.Spec.(*resource.Dataplane), Rules: rules, Host: &host{}, Last: true}
+	return (&policy.Context{View: v, Rules: rules, Host: &host{}, Last: true}).Of(r, r.Spec.(*resource.Dataplane))
 }
 
 func TestInForce(t *testing.T) {

@@ -96,7 +96,7 @@ func suggest(d *policy.Denial) []*resource.Resource {
 		return nil // a match for an address that stands for any lets nothing out
 	}
 	return []*resource.Resource{d.NewPolicy(kind, "allow-"+m.Value, &resource.Policy{
-		TargetRef: &resource.TargetRef{Kind: kindDataplane, Name: d.Proxy.Name},
+		TargetRef: &resource.TargetRef{Kind: kindDataplane, Name: d.Proxy().Name},
 		Default:   &Conf{PassthroughMode: &mode, AppendMatch: []Match{m}},
 	})}
 }

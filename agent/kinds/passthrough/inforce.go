@@ -12,7 +12,7 @@ import (
 // inForce returns what is in force for a proxy, nil where connections do not pass through the proxy unasked. What is left
 // out, and why, is reported where the policies are applied.
 func inForce(c *policy.Context) *policy.InForce {
-	tp := c.Dataplane.Networking.TransparentProxying
+	tp := c.Dataplane().Networking.TransparentProxying
 	if tp == nil || tp.RedirectPortOutbound == 0 {
 		return nil
 	}
@@ -23,7 +23,7 @@ func inForce(c *policy.Context) *policy.InForce {
 		out.Mode = ModeAll
 	}
 	if e := newEffect(c); e != nil && e.mode != "" {
-		out.Mode, out.Decides, out.Permits = e.mode, decides(c.Rules.Kind(kind).Proxy.Origins), e.permits(c.Dataplane)
+		out.Mode, out.Decides, out.Permits = e.mode, decides(c.Rules.Kind(kind).Proxy.Origins), e.permits(c.Dataplane())
 	}
 	return out
 }
@@ -129,7 +129,7 @@ func noEffect(c *policy.Context, p *resource.Resource) []policy.NoEffect {
 	}
 	used := map[source]bool{}
 	if e.mode == ModeMatched {
-		for _, s := range e.families(c.Dataplane) {
+		for _, s := range e.families(c.Dataplane()) {
 			for _, ch := range s.plan(&notes{}) {
 				for _, r := range ch.rules() {
 					for _, from := range r.sources {

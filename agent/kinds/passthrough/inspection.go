@@ -72,7 +72,7 @@ func (s *ruleSet) inspected() (ports []uint32, all bool) {
 
 // plainServices reports whether the proxy reaches a service of plain TCP on a port that waits.
 func plainServices(c *policy.Context, waits func(port uint32) bool) bool {
-	outbounds, _ := c.View.Outbounds(c.Proxy)
+	outbounds, _ := c.View.Outbounds(c.Proxy())
 	return slices.ContainsFunc(outbounds, func(o mesh.Outbound) bool {
 		p := o.Service.Protocol
 		return !p.HTTP() && p != mesh.ProtocolTLS && waits(o.Port)

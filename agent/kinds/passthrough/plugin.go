@@ -121,7 +121,7 @@ func (a *applier) listener(l *draft.Listener) {
 	}
 	a.d.Clusters = slices.Delete(a.d.Clusters, own, own+1) // nothing leads there any more
 	l.Chains = make([]*draft.Chain, len(chains))
-	m := chainMaker{through: a.c.View.ThroughEgress(), dp: a.c.Dataplane}
+	m := chainMaker{through: a.c.View.ThroughEgress(), dp: a.c.Dataplane()}
 	for i, c := range chains {
 		l.Chains[i] = m.chain(c)
 		for _, r := range c.rules() {
@@ -146,7 +146,7 @@ func (a *applier) cluster(r *rule) {
 	}
 	a.made[r.name] = true
 	if a.c.Host.Claim(draft.TypeCluster, r.name) {
-		c := newCluster(r, a.c.Dataplane)
+		c := newCluster(r, a.c.Dataplane())
 		if a.c.View.ThroughEgress() {
 			c = a.egressCluster(r)
 		}
@@ -174,11 +174,11 @@ func newEffect(c *policy.Context) *effect {
 	}
 	origins := rules.Proxy.Origins
 	e := &effect{mode: modeOf(c.View.Spec, merged)}
-	tp := c.Dataplane.Networking.TransparentProxying
+	tp := c.Dataplane().Networking.TransparentProxying
 	e.intercepts = tp != nil && tp.RedirectPortOutbound != 0
 	switch {
 	case !e.intercepts:
-		e.all(origins, "has no effect on %s: connections pass through a proxy unasked only where its networking.transparentProxying has a redirectPortOutbound", c.Proxy.Key)
+		e.all(origins, "has no effect on %s: connections pass through a proxy unasked only where its networking.transparentProxying has a redirectPortOutbound", c.Proxy().Key)
 		return e
 	case e.mode == "":
 		e.all(origins, "has no effect: networking.outbound.passthrough of the Mesh is true, so everything may leave; give passthroughMode, which takes precedence over it, or remove that from the Mesh")

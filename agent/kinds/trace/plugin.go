@@ -69,7 +69,7 @@ func Trace(c *policy.Context, d *draft.Draft, conf *Conf, names Names, warn func
 		return
 	}
 	if name := t.cluster; c.Last && c.Host.Claim(draft.TypeCluster, name) {
-		cluster, err := t.collector(c.Dataplane.Networking.Address, names.Origin)
+		cluster, err := t.collector(c.Dataplane().Networking.Address, names.Origin)
 		if err != nil {
 			warn("the cluster %s cannot be encoded: %v: spans are dropped", name, err)
 			return
@@ -103,7 +103,7 @@ func (t *tracer) applyAll(d *draft.Draft) error {
 
 // serviceName is how spans name the proxy: by the first of its services in the order of their names.
 func serviceName(c *policy.Context) string {
-	if names := c.View.ProxyTags(c.Dataplane)[resource.TagService]; len(names) > 0 && names[0] != "" {
+	if names := c.View.ProxyTags(c.Dataplane())[resource.TagService]; len(names) > 0 && names[0] != "" {
 		return names[0]
 	}
 	return "unknown"

@@ -33,12 +33,12 @@ func suggest(legacy []policy.LegacyKind) func(*policy.Denial) []*resource.Resour
 		if wider := widest(legacy, d); wider != nil {
 			return wider
 		}
-		in := &d.Dataplane.Networking.Inbound[d.Inbound]
+		in := &d.Dataplane().Networking.Inbound[d.Inbound]
 		service, section := in.Tags[resource.TagService], cmp.Or(in.Name, strconv.FormatUint(uint64(in.Port), 10))
 		return []*resource.Resource{
 			admit(d, service, &resource.TargetRef{Kind: mesh.KindMeshService, Name: service}),
-			admit(d, service, &resource.TargetRef{Kind: "Dataplane", Name: d.Proxy.Name}),
-			admit(d, service, &resource.TargetRef{Kind: "Dataplane", Name: d.Proxy.Name, SectionName: section}),
+			admit(d, service, &resource.TargetRef{Kind: "Dataplane", Name: d.Proxy().Name}),
+			admit(d, service, &resource.TargetRef{Kind: "Dataplane", Name: d.Proxy().Name, SectionName: section}),
 		}
 	}
 }

@@ -43,7 +43,7 @@ func outbound(c *policy.Context, o *policy.Outbound) bool {
 	}
 	p := c.Rules.LegacyOutbound(kind, o.Service.Name)
 	if p == nil && c.Rules.Legacy(kind) {
-		c.Host.Warn(c.Proxy.Key, "connections to %s are closed: the mesh has %ss, and none of them is about this proxy and that service; add one, or a %s or %s "+
+		c.Host.Warn(c.Proxy().Key, "connections to %s are closed: the mesh has %ss, and none of them is about this proxy and that service; add one, or a %s or %s "+
 			"that selects the proxy", o.Service.Name, kind, route.KindHTTP, route.KindTCP)
 		route.NewRouter(c, o).Chain(&draft.Chain{TCP: route.TCPProxy(o.Service.Name, []route.Share{{Destination: policy.Destination{Cluster: toolkit.ClusterNobody}}})})
 		return true
