@@ -239,6 +239,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 
 	b := newSpecification(t)
+	b.describe()
 	for key, op := range operations {
 		for _, doc := range []any{op.body, op.answer} {
 			if s := b.of(doc); s != nil && s.ref != "" { // with every field that there is, also those that the agent of the test does not fill
