@@ -10,6 +10,12 @@ import (
 	"github.com/nearside-mesh/nearside/agent/inspect"
 )
 
+// ProblemTooLarge is the type of a [Problem] with a request that is larger than [MaxBody].
+const ProblemTooLarge = inspect.ProblemTooLarge
+
+// MaxBody is how many bytes of documents an agent takes in one request.
+const MaxBody = inspect.MaxBody
+
 // traced hears the interim answers of a request. Without a hook net/http takes but a few.
 func (c *Client) traced(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{

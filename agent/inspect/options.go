@@ -164,6 +164,9 @@ type Access struct {
 	Proxies []access.ProxyRule
 }
 
+// MaxBody is how many bytes of a request body are read by default.
+const MaxBody = 16 << 20
+
 // Limits bounds the work for one client. Zero fields take the defaults named beside them.
 type Limits struct {
 	Body        int64         // bytes of a request body; 16 MiB
@@ -196,7 +199,7 @@ func (l Limits) withDefaults() Limits {
 		}
 	}
 	if l.Body == 0 {
-		l.Body = 16 << 20
+		l.Body = MaxBody
 	}
 	orInt(&l.Header, 64<<10)
 	orDur(&l.HeaderTime, 5*time.Second)

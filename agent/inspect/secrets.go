@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/workers"
 )
 
 // keptSecrets are the revisions of the resources whose stored secrets a request keeps, because it holds marks in their
@@ -14,7 +15,7 @@ type keptSecrets map[resource.Key]uint64
 // decode decodes a stream of documents. Marks keep the secrets of the present state.
 func (s *Server) decode(body []byte) ([]*resource.Resource, keptSecrets, resource.Faults) {
 	snap, kept := s.opts.Store.Snapshot(), keptSecrets{}
-	rs, faults := s.opts.Registry.DecodeOver(body, func(k resource.Key) *resource.Resource {
+	rs, faults := s.opts.Registry.On(workers.Spare(), workers.Each).DecodeOver(body, func(k resource.Key) *resource.Resource {
 		rec, ok := snap.Get(k)
 		if !ok {
 			return nil

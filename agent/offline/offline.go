@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/workers"
 )
 
 // Names of other packages that commands need; they stand on this floor.
@@ -86,7 +87,7 @@ type place struct {
 func Read(texts []Text) (*Offline, Faults) {
 	o := &Offline{from: map[resource.Key]place{}}
 	var faults Faults
-	reg := kinds.Registry()
+	reg := kinds.Registry().On(workers.All(), workers.Each)
 	for _, t := range texts {
 		decode := reg.Decode
 		if t.Shown {
@@ -238,8 +239,10 @@ func Schema(kind string) (map[string]any, []SchemaField, bool) {
 // lines writes warnings as commands show them, each once.
 func lines(warnings []mesh.Warning) []string {
 	var out []string
+	seen := map[string]bool{}
 	for _, w := range warnings {
-		if line := w.Resource.String() + ": " + w.Reason; !slices.Contains(out, line) {
+		if line := w.Resource.String() + ": " + w.Reason; !seen[line] {
+			seen[line] = true
 			out = append(out, line)
 		}
 	}

@@ -44,6 +44,7 @@ func validate(b *testing.B, text string) {
 			b.Fatal(v.Faults, v.Warnings)
 		}
 	}
+	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s")
 }
 
 // BenchmarkValidate is the whole of nearside validate.
@@ -54,6 +55,7 @@ func BenchmarkValidate(b *testing.B) {
 	b.Run("1000x1000", func(b *testing.B) { validate(b, square(1000)) })
 }
 
+// BenchmarkDiff is nearside diff -f --against, with the patches, where all is new.
 func BenchmarkDiff(b *testing.B) {
 	for _, n := range []int{5000, 10_000, 20_000, 40_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -70,6 +72,7 @@ func BenchmarkDiff(b *testing.B) {
 	}
 }
 
+// BenchmarkRead decodes what people have written.
 func BenchmarkRead(b *testing.B) {
 	text := manyDataplanes(10_000)
 	b.SetBytes(int64(len(text)))

@@ -54,41 +54,76 @@ func (r *Registry) DecodeOver(data []byte, stored func(Key) *Resource) ([]*Resou
 
 // decode decodes each document as the decoder says.
 func (r *Registry) decode(file string, data []byte, like *decoder) ([]*Resource, Faults) {
-	lim := like.lim.withDefaults()
-	var out []*Resource
-	var faults Faults
-	dropped := 0
+	like.lim = like.lim.withDefaults()
+	out := stream{file: file}
+	if r.sideBySide(&out, data, like) {
+		return out.end()
+	}
+	out = stream{file: file}
 	types := map[reflect.Type]*typeInfo{}
-	parseStream(data, lim, func(doc document) bool {
-		if doc.err != nil {
-			doc.err.File, doc.err.Document = file, doc.index
-			faults = append(faults, *doc.err)
-			return true
-		}
-		if doc.root == nil || doc.root.kind == nodeNull {
-			return true
-		}
-		d := &decoder{lim: lim, types: types, stored: like.stored, shown: like.shown}
-		res, id := r.document(d, doc.root)
-		if d.more > 0 {
-			d.faults = append(d.faults, Fault{Line: d.faults[len(d.faults)-1].Line, Reason: fmt.Sprintf("%d further faults of this document are not shown", d.more)})
-		}
-		for i := range d.faults {
-			d.faults[i].File, d.faults[i].Document, d.faults[i].Resource = file, doc.index, id
-		}
-		slices.SortStableFunc(d.faults, func(a, b Fault) int { return a.Line - b.Line })
-		keep := min(len(d.faults), max(0, maxStreamFaults-len(faults)))
-		faults = append(faults, d.faults[:keep]...)
-		dropped += len(d.faults) - keep
-		if res != nil && len(d.faults) == 0 {
-			out = append(out, res)
-		}
+	parseStream(data, like.lim, func(doc document) bool {
+		out.add(doc.index, r.decoded(like, types, doc))
 		return true
 	})
-	if dropped > 0 {
-		faults = append(faults, Fault{File: file, Reason: fmt.Sprintf("%d further faults are not shown", dropped)})
+	return out.end()
+}
+
+// decoded decodes one document of a stream.
+func (r *Registry) decoded(like *decoder, types map[reflect.Type]*typeInfo, doc document) decodedDocument {
+	switch {
+	case doc.err != nil:
+		return decodedDocument{unread: doc.err}
+	case doc.root == nil || doc.root.kind == nodeNull:
+		return decodedDocument{}
 	}
-	return out, faults
+	d := &decoder{lim: like.lim, types: types, stored: like.stored, shown: like.shown}
+	res, id := r.document(d, doc.root)
+	if d.more > 0 {
+		d.faults = append(d.faults, Fault{Line: d.faults[len(d.faults)-1].Line, Reason: fmt.Sprintf("%d further faults of this document are not shown", d.more)})
+	}
+	slices.SortStableFunc(d.faults, func(a, b Fault) int { return a.Line - b.Line })
+	return decodedDocument{res: res, id: id, faults: d.faults}
+}
+
+// decodedDocument is what became of one document.
+type decodedDocument struct {
+	unread *Fault // why there is none
+	res    *Resource
+	id     string // of the resource, for messages
+	faults Faults
+}
+
+// stream is what became of the documents of a file.
+type stream struct {
+	file    string
+	out     []*Resource
+	faults  Faults
+	dropped int
+}
+
+// add adds the next document.
+func (s *stream) add(index int, d decodedDocument) {
+	if d.unread != nil {
+		d.unread.File, d.unread.Document = s.file, index
+		s.faults = append(s.faults, *d.unread)
+		return
+	}
+	for i := range d.faults {
+		d.faults[i].File, d.faults[i].Document, d.faults[i].Resource = s.file, index, d.id
+	}
+	keep := min(len(d.faults), max(0, maxStreamFaults-len(s.faults)))
+	s.faults = append(s.faults, d.faults[:keep]...)
+	s.dropped += len(d.faults) - keep
+	if d.res != nil && len(d.faults) == 0 {
+		s.out = append(s.out, d.res)
+	}
+}
+
+func (s *stream) end() ([]*Resource, Faults) {
+	if s.dropped > 0 {
+		s.faults = append(s.faults, Fault{File: s.file, Reason: fmt.Sprintf("%d further faults are not shown", s.dropped)})
+	}
+	return s.out, s.faults
 }
 
 // Seal makes a valid, immutable resource of parts made by the program: it validates, gives the digest and copies, so

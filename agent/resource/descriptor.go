@@ -37,6 +37,9 @@ type Descriptor struct {
 type Registry struct {
 	list   []Descriptor // in the order given
 	byName map[string]int
+
+	workers int // see [Registry.On]
+	each    func(workers, n int, do func(worker, i int)) error
 }
 
 // NewRegistry builds a registry. It fails when two kinds share a name or a descriptor is incomplete.

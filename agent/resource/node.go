@@ -115,6 +115,14 @@ type jsonParser struct {
 // parseJSON reads one value at the start of src. It returns nil when src does not begin with valid JSON within the
 // limits, else the value and the number of bytes and lines it took.
 func parseJSON(src []byte, line int, lim Limits, budget int) (n *node, used int, lastLine int) {
+	if n, used, lastLine = parsePlainJSON(src, line, lim, budget); n != nil {
+		return n, used, lastLine
+	}
+	return parseAnyJSON(src, line, lim, budget)
+}
+
+// parseAnyJSON is parseJSON for what is not plain.
+func parseAnyJSON(src []byte, line int, lim Limits, budget int) (n *node, used int, lastLine int) {
 	p := jsonParser{src: src, dec: json.NewDecoder(bytes.NewReader(src)), line: line, limit: lim.Depth, budget: budget}
 	p.dec.UseNumber()
 	if n = p.value(p.token()); n == nil {

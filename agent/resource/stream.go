@@ -102,29 +102,34 @@ func parseStream(data []byte, lim Limits, yield func(document) bool) {
 			yield(document{err: &Fault{Line: c.line, Reason: fmt.Sprintf("the file has too many values, aliases expanded (at most %d); split it", lim.Nodes)}})
 			return false
 		}
-		text, line := c.text, c.line
-		if marker(text, "---") {
-			text = text[3:]
-		}
-		// JSON values may follow each other with nothing but white space between them, as jq and loggers write them.
-		for isJSON(text) {
-			n, used, last := parseJSON(text, line, lim, min(nodes, budget))
-			if n == nil || used > lim.DocumentBytes {
-				break
-			}
-			if !emit(document{root: n}) {
-				return false
-			}
-			text, line = text[used:], last
-			if !hasContent(text) {
-				return true
-			}
-		}
-		if len(text) == len(c.text)-3 { // nothing was taken: the marker may carry an anchor or a block scalar
-			text = c.text
-		}
-		return emit(parseChunk(text, line, lim, min(nodes, budget)))
+		return c.parse(lim, func() int { return min(nodes, budget) }, emit)
 	})
+}
+
+// parse yields the documents of a chunk, each within the number of nodes that budget returns before it.
+func (c chunk) parse(lim Limits, budget func() int, yield func(document) bool) bool {
+	text, line := c.text, c.line
+	if marker(text, "---") {
+		text = text[3:]
+	}
+	// JSON values may follow each other with nothing but white space between them, as jq and loggers write them.
+	for isJSON(text) {
+		n, used, last := parseJSON(text, line, lim, budget())
+		if n == nil || used > lim.DocumentBytes {
+			break
+		}
+		if !yield(document{root: n}) {
+			return false
+		}
+		text, line = text[used:], last
+		if !hasContent(text) {
+			return true
+		}
+	}
+	if len(text) == len(c.text)-3 { // nothing was taken: the marker may carry an anchor or a block scalar
+		text = c.text
+	}
+	return yield(parseChunk(text, line, lim, budget()))
 }
 
 func isJSON(text []byte) bool {

@@ -41,7 +41,7 @@ there and is refused here.
 		if o.Len() == 0 {
 			return errors.New("the files hold no resource; a document of one has type, name and what the kind has: nearside schema KIND lists that")
 		}
-		stream, err := o.Stream()
+		stream, err := streamOf(o)
 		if err != nil {
 			return err
 		}

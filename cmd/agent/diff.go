@@ -143,7 +143,7 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 		q.Delete = append(q.Delete, k.String())
 	}
 	if put != nil {
-		if q.Stream, err = put.Stream(); err != nil {
+		if q.Stream, err = streamOf(put); err != nil {
 			return nil, err
 		}
 	}

@@ -143,7 +143,7 @@ func readAll(name string, r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxInput {
-		return nil, fmt.Errorf("%s has more than %d bytes; split it", name, maxInput)
+		return nil, &exitError{err: fmt.Errorf("%s has more than %d bytes; split it", name, maxInput), code: exitInvalid}
 	}
 	return data, nil
 }
@@ -155,6 +155,16 @@ func reason(err error) error {
 		return p.Err
 	}
 	return err
+}
+
+// streamOf returns resources as an agent takes them, unless they are too many for one request.
+func streamOf(o *offline.Offline) ([]byte, error) {
+	stream, err := o.Stream()
+	if err == nil && len(stream) > client.MaxBody {
+		err = &exitError{err: fmt.Errorf("the resources have %d bytes together, more than the %d that an agent takes at once: give their files one after the other, and split large ones",
+			len(stream), client.MaxBody), code: exitInvalid}
+	}
+	return stream, err
 }
 
 // offline reads and decodes what -f names; faults are an error.

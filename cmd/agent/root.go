@@ -251,7 +251,7 @@ func exitCode(err error) int {
 		return exitTimeout
 	case errors.As(err, &permission), errors.As(err, &needs), errors.Is(err, fs.ErrPermission):
 		return exitPermission
-	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak):
+	case errors.As(err, &problem) && (problem.Type == client.ProblemDocument || problem.Type == client.ProblemWouldBreak || problem.Type == client.ProblemTooLarge):
 		return exitInvalid
 	}
 	return exitFailed

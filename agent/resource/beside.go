@@ -1,0 +1,62 @@
+package resource
+
+import "reflect"
+
+// On returns the registry with workers, on which it decodes the documents of large streams side by side. Each calls do for every
+// number below n, on so many workers, and returns when all calls have, as Each of package workers. Nothing else differs: the
+// results are those of the registry without workers.
+func (r *Registry) On(workers int, each func(workers, n int, do func(worker, i int)) error) *Registry {
+	out := *r
+	out.workers, out.each = workers, each
+	return &out
+}
+
+// fewChunks is how many documents are decoded on the caller's goroutine: workers would not pay.
+const fewChunks = 64
+
+// sideBySide decodes the documents of a stream on workers, and reports whether it has: a stream that is near a bound, where what is
+// before a document counts, is decoded one document after the other.
+func (r *Registry) sideBySide(out *stream, data []byte, like *decoder) bool {
+	lim := like.lim
+	if r.each == nil || r.workers < 2 || like.stored != nil || len(data) > lim.FileBytes {
+		return false
+	}
+	var chunks []chunk
+	split(data, func(c chunk) bool {
+		chunks = append(chunks, c)
+		return len(chunks) <= lim.Documents
+	})
+	if len(chunks) < fewChunks || len(chunks) > lim.Documents {
+		return false
+	}
+	types := make([]map[reflect.Type]*typeInfo, r.workers)
+	found, nodes := make([][]decodedDocument, len(chunks)), make([]int, len(chunks))
+	err := r.each(r.workers, len(chunks), func(worker, i int) {
+		if types[worker] == nil {
+			types[worker] = map[reflect.Type]*typeInfo{}
+		}
+		budget := lim.Nodes / documentShare
+		chunks[i].parse(lim, func() int { return budget }, func(doc document) bool {
+			if doc.root != nil {
+				nodes[i] += doc.root.size
+			}
+			found[i] = append(found[i], r.decoded(like, types[worker], doc))
+			return nodes[i] < budget
+		})
+	})
+	if err != nil {
+		return false
+	}
+	index, all := 0, 0
+	for i := range found {
+		all += nodes[i]
+		if nodes[i] >= lim.Nodes/documentShare || all > lim.Nodes-lim.Nodes/documentShare {
+			return false
+		}
+		for _, d := range found[i] {
+			index++
+			out.add(index, d)
+		}
+	}
+	return index <= lim.Documents
+}
