@@ -240,7 +240,7 @@ func (sub *subject) refusedBy(p *xds.Progress) (refused []*xds.Rejection, unclea
 // likely causes alone count.
 func (sub *subject) blamed(r *xds.Rejection) bool {
 	list := r.Blame
-	if r.Since == 0 {
+	if r.Since == 0 && !r.Overtakes {
 		list = xds.Causes(list)
 	}
 	return sub.revision > r.Since && slices.ContainsFunc(list, func(b Blame) bool {
@@ -250,7 +250,7 @@ func (sub *subject) blamed(r *xds.Rejection) bool {
 
 // behind says whether a change of another resource than a policy may be what was rejected.
 func (sub *subject) behind(r *xds.Rejection) bool {
-	return sub.revision > r.Since && sub.revision <= r.MadeAt && (r.Since > 0 || len(r.Blame) == 0)
+	return sub.revision > r.Since && sub.revision <= r.MadeAt && (r.Since > 0 || r.Overtakes || len(r.Blame) == 0)
 }
 
 // whyLate says what an answer waits for.

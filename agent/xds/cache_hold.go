@@ -26,6 +26,7 @@ type rejection struct {
 	// since is the newest revision of the store with which the client took the type in whole before it had trouble with
 	// the resource, 0 when none is known. madeAt is the one with which the list came up that was rejected.
 	since, madeAt uint64
+	overtakes     bool // the client had accepted these bytes before
 
 	attributed   bool // blame has been worked out, be it that there is none
 	attributedAt uint64

@@ -220,6 +220,10 @@ func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 			}
 		}
 		rej := &rejection{resource: r, reason: reason, at: now, suspectIn: suspectIn, since: n.rejectedSince(rank, r.Name), madeAt: t.madeAt}
+		if a := draft.Find(n.accepted[rank], r.Name); a != nil && a.Version == r.Version {
+			// The client took these bytes before, as one does that was started anew where a port is in use by now. They are in force no longer.
+			rej.overtakes, rej.since, n.since[rank][r.Name] = true, 0, 0
+		}
 		rej.alone = whole && len(bad) == 1
 		if rej.suspect = whole && !rej.alone; rej.suspect {
 			onTrial = append(onTrial, r.Name)

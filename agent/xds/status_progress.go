@@ -88,6 +88,8 @@ type Rejection struct {
 	// Since is the newest revision of the store that is known to be in force at the client without this trouble, 0 for
 	// none. MadeAt is the one with which the refused bytes came up, or a later one.
 	Since, MadeAt uint64
+	// Overtakes says that the client had accepted these bytes before, so that no revision with them is in force.
+	Overtakes bool
 	// Blame is who shapes it, once Attributed is set, with the policies of the revision AttributedAt; see
 	// [Server.Attribute].
 	Blame        []Blame
@@ -169,7 +171,7 @@ func (n *proxyNode) rejections() []Rejection {
 		for name, rej := range n.troubles(rank) {
 			r := Rejection{
 				Node: n.key, Mesh: n.ref.Mesh, Name: n.ref.Name, ID: draft.ResourceID{TypeURL: draft.Types[rank], Name: name}, Resource: rej.resource,
-				Reason: rej.reason, Suspect: rej.suspect, Retry: rej.retry.at, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt,
+				Reason: rej.reason, Suspect: rej.suspect, Retry: rej.retry.at, Time: rej.at, By: rej.by(), Rule: rej.rule, Cause: rej.cause, Since: rej.since, MadeAt: rej.madeAt, Overtakes: rej.overtakes,
 				Blame: slices.Clone(rej.blame), Attributed: rej.attributed, AttributedAt: rej.attributedAt,
 			}
 			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {

@@ -1,0 +1,53 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/client"
+)
+
+// TestNackOvertakesAck: a client acknowledges what a policy makes, is started anew, and rejects the same bytes. The policy is not in force
+// then, whoever has acknowledged it before, and a policy that does not shape what was rejected is.
+func TestNackOvertakesAck(t *testing.T) {
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.Apply(t, r.Agent, "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+
+		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  from:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")
+	wait := func() string {
+		t.Helper()
+		a, err := r.Api().Wait(t.Context(), client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: "20s"})
+		agenttest.Do(t, err)
+		return a.State
+	}
+	first := r.Ask(&core.Node{Id: "default.web"}, nil)
+	agenttest.Next(t, first, map[string]string{})
+	if got := wait(); got != client.StateApplied {
+		t.Fatalf("acknowledged, and %s", got)
+	}
+	agenttest.Do(t, first.CloseSend())
+	second := r.Ask(&core.Node{Id: "default.web"}, nil)
+	resp, err := second.Recv()
+	agenttest.Do(t, err)
+	name := ""
+	for _, x := range resp.Resources {
+		if strings.HasPrefix(x.Name, "localhost:") {
+			name = x.Name
+		}
+	}
+	agenttest.Do(t, second.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce,
+		ErrorDetail: &rpcstatus.Status{Code: 13, Message: "Error adding/updating cluster(s) " + name + ": it is no good"}}))
+	for begun := time.Now(); ; {
+		if got := wait(); got == client.StateRejected {
+			break
+		} else if time.Since(begun) > agenttest.Patience {
+			t.Fatalf("rejected, and %s", got)
+		}
+	}
+}
