@@ -17,6 +17,12 @@ import (
 // TestNackOvertakesAck: a client acknowledges what a policy makes, is started anew, and rejects the same bytes. The policy is not in force
 // then, whoever has acknowledged it before, and a policy that does not shape what was rejected is.
 func TestNackOvertakesAck(t *testing.T) {
+	for name, reason := range map[string]string{"of the config": "it is no good", "of the host": "cannot bind '127.0.0.1:80': Address already in use"} {
+		t.Run(name, func(t *testing.T) { nackOvertakes(t, reason) })
+	}
+}
+
+func nackOvertakes(t *testing.T, reason string) {
 	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
 	agenttest.Apply(t, r.Agent, "type: Mesh\nname: default\n---\n"+agenttest.DataplaneText("default", "web", "127.0.0.1")+
 		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  from:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")
@@ -42,12 +48,31 @@ func TestNackOvertakesAck(t *testing.T) {
 		}
 	}
 	agenttest.Do(t, second.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce,
-		ErrorDetail: &rpcstatus.Status{Code: 13, Message: "Error adding/updating cluster(s) " + name + ": it is no good"}}))
+		ErrorDetail: &rpcstatus.Status{Code: 13, Message: "Error adding/updating cluster(s) " + name + ": " + reason}}))
 	for begun := time.Now(); ; {
 		if got := wait(); got == client.StateRejected {
 			break
 		} else if time.Since(begun) > agenttest.Patience {
 			t.Fatalf("rejected, and %s", got)
 		}
+	}
+	// What lies on the host is never put down to a policy.
+	s, err := r.Api().Status(t.Context())
+	agenttest.Do(t, err)
+	want := "MeshTimeout/default/slow"
+	if strings.Contains(reason, "bind") {
+		want = "Dataplane/default/web"
+	}
+	found := false
+	for _, p := range s.Problems {
+		if p.Severity != client.SeverityError {
+			continue
+		}
+		if found = true; p.Resource != want || strings.Contains(p.Reason, "no policy is its cause") != (want == "Dataplane/default/web") {
+			t.Errorf("%s: %s; want it of %s", p.Resource, p.Reason, want)
+		}
+	}
+	if !found {
+		t.Errorf("no problem is told: %+v", s.Problems)
 	}
 }

@@ -123,6 +123,8 @@ const (
 // How much speaks for it that a policy is the cause of a rejection.
 const (
 	BlameAlone   = inspect.BlameAlone
+	BlameShapes  = inspect.BlameShapes
+	BlameHost    = inspect.BlameHost
 	BlameChanged = inspect.BlameChanged
 )
 

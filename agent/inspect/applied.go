@@ -240,7 +240,7 @@ func (sub *subject) refusedBy(p *xds.Progress) (refused []*xds.Rejection, unclea
 // likely causes alone count.
 func (sub *subject) blamed(r *xds.Rejection) bool {
 	list := r.Blame
-	if r.Since == 0 && !r.Overtakes {
+	if r.Since == 0 && !r.Overtakes && !xds.OfHost(list) { // what the host keeps from being in force is not in force
 		list = xds.Causes(list)
 	}
 	return sub.revision > r.Since && slices.ContainsFunc(list, func(b Blame) bool {

@@ -91,6 +91,7 @@ const (
 	BlameAlone   = xds.BlameAlone
 	BlameChanged = xds.BlameChanged
 	BlameShapes  = xds.BlameShapes
+	BlameHost    = xds.BlameHost
 )
 
 // Wait is the body of POST /v1/wait.

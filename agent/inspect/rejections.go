@@ -101,6 +101,8 @@ func (s *Server) rejections() []Problem {
 			fmt.Fprintf(&b, "; see %s", p.field)
 		case !r.Attributed:
 			b.WriteString("; the policies behind it are being looked for")
+		case xds.OfHost(r.Blame):
+			b.WriteString("; the reason lies on the host of the Envoy, and no policy is its cause")
 		case len(r.Blame) == 0:
 			b.WriteString("; no policy shapes it, so it is this resource, its Mesh or a service that it leads to")
 		}

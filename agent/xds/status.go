@@ -81,7 +81,7 @@ type Blame struct {
 	Name string `json:"name"`
 	// Field is the innermost field of the policy that holds all of what shapes the resource.
 	Field string `json:"field,omitempty"`
-	// Evidence is BlameAlone, BlameChanged or BlameShapes.
+	// Evidence is BlameAlone, BlameChanged, BlameShapes or BlameHost.
 	Evidence string `json:"evidence"`
 	// Paths are the places in the resource that the policy shapes, as JSON Pointers; at most 8.
 	Paths []string `json:"paths"`
@@ -92,6 +92,7 @@ const (
 	BlameAlone   = "alone"   // without it the resource would have the bytes that were accepted last
 	BlameChanged = "changed" // it shapes the resource and was changed since that was accepted last
 	BlameShapes  = "shapes"  // it shapes the resource
+	BlameHost    = "host"    // it shapes the resource, and the reason lies on the host of the client: it is not the cause
 )
 
 // Event is one step of the dialogue with a client.

@@ -236,15 +236,28 @@ func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
 	n.mu.Lock()
 	if rej := n.troubles(rank)[r.ID.Name]; rej != nil && rej.resource.Version == r.Resource.Version {
 		rej.attributed, rej.attributedAt, rej.blame = true, revision, slices.Clone(blame)
+		if !rej.check && isPassing(rej.reason) {
+			for i := range rej.blame {
+				rej.blame[i].Evidence = BlameHost
+			}
+		}
 		n.blameNACK(rank)
 	}
 	n.mu.Unlock()
 	s.watchers.notify()
 }
 
+// OfHost says whether what was rejected has its reason on the host of the client: a port that is in use, a file that is not there.
+func OfHost(blame []Blame) bool {
+	return slices.ContainsFunc(blame, func(b Blame) bool { return b.Evidence == BlameHost })
+}
+
 // Causes returns those who are most likely the cause of a rejection: all that something speaks for beside the fact that
-// they shape the resource, else the first.
+// they shape the resource, else the first. What lies on the host of the client has no policy as its cause.
 func Causes(blame []Blame) []Blame {
+	if OfHost(blame) {
+		return nil
+	}
 	out := slices.DeleteFunc(slices.Clone(blame), func(b Blame) bool { return b.Evidence == BlameShapes })
 	if len(out) == 0 {
 		out = append(out, blame[:min(len(blame), 1)]...)

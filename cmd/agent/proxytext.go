@@ -144,6 +144,10 @@ func blamed(b client.Blame) string {
 		s += " (without it, this would be as it was accepted last)"
 	case client.BlameChanged:
 		s += " (changed since this was accepted last)"
+	case client.BlameShapes:
+		s += " (it shapes this; nothing more speaks for it)"
+	case client.BlameHost:
+		s += " (it shapes this, and is not the cause: the reason lies on the host of the Envoy)"
 	}
 	return s
 }
