@@ -302,6 +302,8 @@ func (x *dnsQuestion) because(n *names.Name, name string) string {
 		return service + " has it in its status"
 	case mesh.OriginGenerator:
 		return service + " has it from HostnameGenerator " + n.Generator.Name
+	case mesh.OriginVirtual:
+		return service + " has it from VirtualOutbound " + n.Generator.Name
 	case mesh.OriginPolicy:
 		return service + " gives it a virtual address, at which the proxies that it selects take connections"
 	}

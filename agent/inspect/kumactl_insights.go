@@ -285,7 +285,6 @@ var absentKinds = map[string]resource.Descriptor{
 	"secrets":           {Kind: "Secret", Plural: "secrets", Scope: resource.ScopeMesh},
 	"global-secrets":    {Kind: "GlobalSecret", Plural: "global-secrets", Scope: resource.ScopeGlobal},
 	"globalsecrets":     {Kind: "GlobalSecret", Plural: "globalsecrets", Scope: resource.ScopeGlobal},
-	"virtual-outbounds": {Kind: "VirtualOutbound", Plural: "virtual-outbounds", Scope: resource.ScopeMesh},
 	"meshgateways":      {Kind: "MeshGateway", Plural: "meshgateways", Scope: resource.ScopeMesh},
 	"meshgatewayroutes": {Kind: "MeshGatewayRoute", Plural: "meshgatewayroutes", Scope: resource.ScopeMesh},
 	"meshidentities":    {Kind: "MeshIdentity", Plural: "meshidentities", Scope: resource.ScopeMesh},

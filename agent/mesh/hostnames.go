@@ -23,6 +23,7 @@ type Origin string
 const (
 	OriginStatus    Origin = "status"    // the status of the resource
 	OriginGenerator Origin = "generator" // a HostnameGenerator
+	OriginVirtual   Origin = "virtual"   // a VirtualOutbound
 	OriginTag       Origin = "tag"       // the kuma.io/service tag, as SERVICE.mesh
 	OriginPolicy    Origin = "policy"    // a policy about a name outside of the mesh
 )
@@ -36,7 +37,8 @@ type Hostname struct {
 	VIPs      []netip.Addr // of the service at which proxies listen, IPv4 first; empty when it has none
 	Zone      string       // of the service, "" when it is of none
 	Origin    Origin
-	Generator resource.Key // of OriginGenerator
+	Generator resource.Key // of OriginGenerator and OriginVirtual
+	Ports     []uint32     // at which proxies listen; of OriginVirtual alone: others have those of their service
 	Contested bool         // another service wants the name too, and does not have it
 }
 
@@ -76,12 +78,14 @@ type named struct {
 	res      *resource.Resource // nil for tag services and those that are made of tags
 	labels   map[string]string
 	vips     [2]netip.Addr
+	host     *virtualHost // nil for services
 }
 
 // nameTable is the names of a mesh, and what they were made of.
 type nameTable struct {
 	zone       string
 	services   []named // sorted
+	hosts      []named // that VirtualOutbounds make, sorted
 	generators []*resource.Resource
 
 	list     []Hostname // sorted by name
@@ -95,6 +99,11 @@ func (v *View) nameServices(generators []*resource.Resource) {
 		v.names = v.prev.names
 	} else {
 		t := &nameTable{zone: v.Zone, services: v.nameable(), generators: generators}
+		if v.Spec.ServicesMode() != resource.MeshServicesExclusive { // else nothing listens for them
+			for i := range v.hosts {
+				t.hosts = append(t.hosts, v.hosts[i].named(v.IPv6))
+			}
+		}
 		if v.prev != nil && v.prev.names.sameInput(t) {
 			t = v.prev.names
 		} else {
@@ -129,6 +138,7 @@ func (v *View) nameable() []named {
 // sameInput reports whether another table would come out the same.
 func (t *nameTable) sameInput(o *nameTable) bool {
 	return t.zone == o.zone && slices.EqualFunc(t.generators, o.generators, sameResource) &&
+		slices.EqualFunc(t.hosts, o.hosts, func(a, b named) bool { return a.vips == b.vips && a.host.equal(b.host) }) &&
 		slices.EqualFunc(t.services, o.services, func(a, b named) bool {
 			return a.serviceKey == b.serviceKey && a.vips == b.vips && sameResource(a.res, b.res)
 		})

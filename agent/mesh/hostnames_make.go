@@ -38,6 +38,7 @@ func (v *View) makeNames(t *nameTable) {
 	t.status = make(map[serviceKey][]HostnameStatus, len(t.services))
 	m.fromStatus()
 	m.fromGenerators()
+	m.fromVirtual()
 	m.fromTags()
 	for i := range t.services {
 		s := &t.services[i]
@@ -55,6 +56,8 @@ func (m *nameMaker) claim(s *named, name string, origin Origin, generator resour
 	st := HostnameStatus{Hostname: name, Origin: origin, Generator: generator}
 	owner, taken := m.owner[name]
 	switch {
+	case taken && owner.service.host != nil && owner.service.host.leadsTo(s): // by another name for the same
+		st.Reason, st.Message = HostnameCollision, "the name belongs to "+describeHost(&m.t.list[owner.at])
 	case taken && owner.service != s:
 		st.Reason, st.Message = HostnameCollision, m.contest(s, generator, &m.t.list[owner.at])
 	case !taken && len(m.t.list) >= maxNames:
@@ -74,8 +77,12 @@ func (m *nameMaker) claim(s *named, name string, origin Origin, generator resour
 // concerned, each resource is told once for each of its parts in it.
 func (m *nameMaker) contest(s *named, generator resource.Key, h *Hostname) string {
 	h.Contested = true
-	owner := fmt.Sprintf("%s, %s", describeService(h.Tag, h.Resource), describeOrigin(h.Origin, h.Generator))
-	what := fmt.Sprintf("%s for %s (it belongs to %s)", h.Name, describeService(s.name, s.resource), owner)
+	owner := describeHost(h)
+	who := describeService(s.name, s.resource)
+	if s.host != nil {
+		who = generator.String()
+	}
+	what := fmt.Sprintf("%s for %s (it belongs to %s)", h.Name, who, owner)
 	// A tag service is no resource: the mesh is told.
 	keys := []resource.Key{cmp.Or(s.resource, m.v.mesh.Key), cmp.Or(h.Resource, m.v.mesh.Key), generator, h.Generator}
 	slices.SortFunc(keys, resource.Key.Compare)
@@ -93,7 +100,13 @@ func (m *nameMaker) tell(s *named, st HostnameStatus) {
 
 func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Hostname {
 	h := Hostname{Name: name, Kind: s.kind, Resource: s.resource, Zone: s.labels[resource.LabelZone], Origin: origin, Generator: generator}
-	if s.kind == KindTag {
+	switch {
+	case s.host != nil: // who may see the name is decided by the service of the first port
+		h.Tag = s.host.ports[0].tags[resource.TagService]
+		for _, p := range s.host.ports {
+			h.Ports = append(h.Ports, p.number)
+		}
+	case s.kind == KindTag:
 		h.Tag = s.name
 	}
 	h.VIPs = slices.DeleteFunc(slices.Clone(s.vips[:]), func(a netip.Addr) bool { return !a.IsValid() })
@@ -126,6 +139,14 @@ func statusNames(r *resource.Resource) []string {
 		out = append(out, a.Hostname)
 	}
 	return out
+}
+
+// fromVirtual gives names to the hosts of VirtualOutbounds.
+func (m *nameMaker) fromVirtual() {
+	for i := range m.t.hosts {
+		h := m.t.hosts[i].host
+		m.claim(&m.t.hosts[i], h.name, OriginVirtual, h.ports[0].by)
+	}
 }
 
 // fromTags gives tag services their names: SERVICE.mesh, and the same with dots for underscores, as in the reference. The
@@ -319,6 +340,14 @@ func describeService(tag string, r resource.Key) string {
 		return fmt.Sprintf("the tag service %q", tag)
 	}
 	return r.String()
+}
+
+// describeHost names who has a name, and by what.
+func describeHost(h *Hostname) string {
+	if h.Origin == OriginVirtual {
+		return h.Generator.String()
+	}
+	return fmt.Sprintf("%s, %s", describeService(h.Tag, h.Resource), describeOrigin(h.Origin, h.Generator))
 }
 
 func describeOrigin(o Origin, generator resource.Key) string {

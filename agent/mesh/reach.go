@@ -65,7 +65,7 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 		warn("%s", n)
 	}
 	if reach := v.Reach(r); reach.tp != nil {
-		out = reach.virtual(out, keep)
+		out = reach.virtualHosts(reach.virtual(out, keep), keep)
 		reach.hints(warn)
 	}
 	slices.SortStableFunc(out, func(a, b Outbound) int {

@@ -15,7 +15,7 @@ import (
 //   - An inbound is reused while its dataplane is the same resource (by pointer), and the zone of the node and the ingresses
 //     of other zones are unchanged.
 //   - A service is reused that was made of the same inbounds and ingresses alone, under the same Mesh.
-//   - The names are reused while no service has another resource or address.
+//   - The names are reused while no service and no virtual host has another resource or address.
 
 // reusable returns the previous view if nothing has changed that all inbounds and services depend on: the Mesh, the zone,
 // the ingresses of other zones, and the egresses that lead there. It is nil otherwise.
@@ -127,7 +127,7 @@ func (t *previousTags) find(name string, list []*inbound, through []Endpoint) *S
 // sameNames reports whether the services are those of the previous view as far as their names depend on them.
 func (v *View) sameNames() bool {
 	prev := v.reusable()
-	return prev != nil && prev.IPv6 == v.IPv6 && slices.EqualFunc(v.services, prev.services, func(a, b *Service) bool {
+	return prev != nil && prev.IPv6 == v.IPv6 && v.sameHosts() && slices.EqualFunc(v.services, prev.services, func(a, b *Service) bool {
 		return a.ID == b.ID && a.res == b.res && a.Resource.Name == b.Resource.Name && a.VIP == b.VIP && a.VIP6 == b.VIP6
 	})
 }

@@ -57,7 +57,8 @@ type View struct {
 	plainClients bool // proxies send each other plain text
 
 	vips       *VIPs
-	domains    []domain // sorted by name
+	domains    []domain      // sorted by name
+	hosts      []virtualHost // sorted by name
 	mesh       *resource.Resource
 	dataplanes []*resource.Resource        // sorted by name
 	services   []*Service                  // sorted by kind, then name
@@ -130,6 +131,7 @@ func Build(set *resource.Set, name string, o Options, prev *View) (*View, error)
 	for i, s := range v.services {
 		s.Index = i
 	}
+	v.addVirtualHosts(set.InMesh("VirtualOutbound", name), set.InMesh("ExternalService", name))
 	v.assignVIPs(&o.VIPs)
 	v.nameServices(set.Kind("HostnameGenerator"))
 	v.reuse(prev)
@@ -211,11 +213,22 @@ func (v *View) hash() [32]byte {
 			b[len(b)-1] = 1
 		}
 	}
-	for _, d := range v.domains {
-		str(d.name)
-		for _, a := range d.addr {
+	addresses := func(list [families]netip.Addr) {
+		for _, a := range list {
 			b = append(b, byte(a.BitLen()))
 			b = append(b, a.AsSlice()...)
+		}
+	}
+	for _, d := range v.domains {
+		str(d.name)
+		addresses(d.addr)
+	}
+	for i := range v.hosts {
+		str(v.hosts[i].name)
+		addresses(v.hosts[i].addr)
+		for _, p := range v.hosts[i].ports {
+			b = binary.AppendUvarint(b, uint64(p.number))
+			str(tagText(p.tags))
 		}
 	}
 	for _, s := range v.services {

@@ -12,8 +12,9 @@ import (
 // claim is a service whose addresses are not simply those that it had.
 type claim struct {
 	owner serviceKey
-	ports []*Service // none for a domain
-	entry int        // in the memory, -1 for none
+	ports []*Service   // none for a host or a domain
+	host  *virtualHost // nil for others
+	entry int          // in the memory, -1 for none
 	addr  [families]netip.Addr
 }
 
@@ -50,6 +51,7 @@ func (v *View) assignVIPs(o *VIPOptions) {
 	a.changed = a.known != o.Known
 	a.states = make([]entryState, len(a.known.entries))
 	a.enumerate(slices.ContainsFunc(v.services, func(s *Service) bool { return s.ID.Kind != KindTag && len(s.claimed) > 0 }))
+	a.hosts()
 	a.outside(o.Domains)
 	a.pin()
 	a.wait()
@@ -68,7 +70,10 @@ func (v *View) assignVIPs(o *VIPOptions) {
 		for _, s := range c.ports {
 			s.VIP, s.VIP6 = c.addr[v4], c.addr[v6]
 		}
-		if len(c.ports) == 0 {
+		switch {
+		case c.host != nil:
+			c.host.addr = c.addr
+		case len(c.ports) == 0:
 			v.domains = append(v.domains, domain{o.Domains[len(v.domains)], c.addr})
 		}
 	}
@@ -112,14 +117,27 @@ func (a *vipAssigner) enumerate(all bool) {
 	}
 }
 
+// hosts lists the names that VirtualOutbounds make, behind all services.
+func (a *vipAssigner) hosts() {
+	for i := range a.v.hosts {
+		h := &a.v.hosts[i]
+		a.named(claim{owner: hostKey(h.name), host: h})
+	}
+}
+
+// named adds a claim that is no service.
+func (a *vipAssigner) named(c claim) {
+	c.entry = -1
+	if at, ok := a.known.find(c.owner); ok {
+		c.entry, a.states[at] = at, entryClaimed
+	}
+	a.claims = append(a.claims, c)
+}
+
 // outside lists names outside of the mesh, behind all services.
 func (a *vipAssigner) outside(domains []string) {
 	for _, name := range domains {
-		c := claim{owner: domainKey(name), entry: -1}
-		if at, ok := a.known.find(c.owner); ok {
-			c.entry, a.states[at] = at, entryClaimed
-		}
-		a.claims = append(a.claims, c)
+		a.named(claim{owner: domainKey(name)})
 	}
 }
 

@@ -212,6 +212,13 @@ func (p *part) make(t *Table) {
 
 // ports returns those of the service that has a name.
 func ports(v *mesh.View, h *mesh.Hostname) []dns.Port {
+	if h.Origin == mesh.OriginVirtual {
+		out := make([]dns.Port, 0, min(len(h.Ports), maxPorts))
+		for _, p := range h.Ports[:cap(out)] {
+			out = append(out, dns.Port{Number: uint16(p)}) // #nosec G115 -- a port of a VirtualOutbound has 16 bits
+		}
+		return out
+	}
 	if h.Kind == mesh.KindTag {
 		s := v.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: h.Tag})
 		if s == nil || s.Port > 65535 {
@@ -238,7 +245,7 @@ func (n *Name) compare(o *Name) int {
 }
 
 func originRank(o mesh.Origin) int {
-	return slices.Index([]mesh.Origin{mesh.OriginStatus, mesh.OriginGenerator, mesh.OriginTag, mesh.OriginPolicy}, o)
+	return slices.Index([]mesh.Origin{mesh.OriginStatus, mesh.OriginGenerator, mesh.OriginVirtual, mesh.OriginTag, mesh.OriginPolicy}, o)
 }
 
 // merge gives every name its owner.

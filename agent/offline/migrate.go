@@ -97,6 +97,7 @@ func (o *Offline) Migrate(opts MigrateOptions) (*Migration, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.hosts(o.set)
 	live, err := g.mesh(slices.Concat(acting, added), policy.Options{Shadow: true})
 	if err != nil {
 		return nil, err

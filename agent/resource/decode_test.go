@@ -3,6 +3,7 @@ package resource_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -396,5 +397,44 @@ func TestDecodeLargeMesh(t *testing.T) {
 	}
 	if n := len(res[3001].Spec.(*resource.Dataplane).Networking.Outbound); n != 1000 {
 		t.Errorf("%d outbounds", n)
+	}
+}
+
+// TestVirtualOutbound: what one may say, by its faults: "" for none.
+func TestVirtualOutbound(t *testing.T) {
+	registry, err := resource.NewRegistry(resource.Core()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const params = "[{name: s, tagKey: kuma.io/service}, {name: port}]"
+	for _, c := range []struct{ host, port, params, match, field, reason string }{
+		{"{{.s}}.x", "{{ .port }}", params, "kuma.io/service: '*'", "", ""},
+		{"{{.s}}.x", "80", params, "team: a", "", ""},
+		{"", "80", params, "a: b", "conf.host", "missing"},
+		{"x", "", params, "a: b", "conf.port", "missing"},
+		{"{{.service}}", "80", params, "a: b", "conf.host", "{{ .service }} is not known"},
+		{"{{s}}", "80", params, "a: b", "conf.host", "write {{ .name }}"},
+		{"{{range .}}x{{end}}", "80", params, "a: b", "conf.host", "not known"},
+		{"{{.s", "80", params, "a: b", "conf.host", "{{ without }}"},
+		{"a}}", "80", params, "a: b", "conf.host", "}} without {{"},
+		{"{{.s}}..x", "80", params, "a: b", "conf.host", "1 to 63 characters"},
+		{"x", "{{.port}}000000", params, "a: b", "conf.port", "1 to 65535"},
+		{"x", "0", params, "a: b", "conf.port", "1 to 65535"},
+		{"x", "80", "[]", "a: b", "conf.parameters", "no parameter is about the tag kuma.io/service"},
+		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: s}]", "a: b", "conf.parameters[1].name", "twice"},
+		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: a-b}]", "a: b", "conf.parameters[1].name", "letters and digits"},
+		{"x", "80", "[{name: s, tagKey: kuma.io/service}, {name: a, tagKey: 'x y'}]", "a: b", "conf.parameters[1].tagKey", "alone"},
+		{"x", "80", params, "", "selectors[0].match", "no tag is given"},
+	} {
+		doc := fmt.Sprintf("{type: VirtualOutbound, name: v, selectors: [{match: {%s}}], conf: {host: %q, port: %q, parameters: %s}}", c.match, c.host, c.port, c.params)
+		rs, faults := registry.Decode("", []byte(doc))
+		switch {
+		case c.reason == "" && len(faults) == 0:
+			if again, err := resource.Marshal(rs[0]); err != nil || !strings.Contains(string(again), `"parameters":[{"name":"s","tagKey":"kuma.io/service"},{"name":"port"}]`) {
+				t.Errorf("%s comes out as %s (%v)", doc, again, err)
+			}
+		case c.reason == "" || !slices.ContainsFunc(faults, func(f resource.Fault) bool { return f.Field == c.field && strings.Contains(f.Reason, c.reason) }):
+			t.Errorf("%s\nwant a fault at %s with %q, got %v", doc, c.field, c.reason, faults)
+		}
 	}
 }

@@ -85,6 +85,7 @@ func Core() []Descriptor {
 		{Kind: "Mesh", Plural: "meshes", Scope: ScopeGlobal, SpecAtTop: true, New: func() Spec { return new(Mesh) }},
 		{Kind: "Dataplane", Plural: "dataplanes", Short: "dp", SpecAtTop: true, New: func() Spec { return new(Dataplane) }},
 		{Kind: "ExternalService", Plural: "external-services", SpecAtTop: true, New: func() Spec { return new(ExternalService) }},
+		{Kind: "VirtualOutbound", Plural: "virtual-outbounds", SpecAtTop: true, New: func() Spec { return new(VirtualOutbound) }},
 		{Kind: "MeshService", Plural: "meshservices", Short: "msvc", New: func() Spec { return new(MeshService) }},
 		{Kind: "MeshExternalService", Plural: "meshexternalservices", Short: "extsvc", New: func() Spec { return new(MeshExternalService) }},
 		{Kind: "MeshMultiZoneService", Plural: "meshmultizoneservices", Short: "mzsvc", New: func() Spec { return new(MeshMultiZoneService) }},

@@ -14,7 +14,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 // specAtTop says whether the universal form has the spec's fields beside type, mesh and name.
 func specAtTop(s Spec) bool {
 	switch s.(type) {
-	case *Mesh, *Dataplane, *ExternalService, *ZoneEgress, *ZoneIngress, *LegacyPolicy:
+	case *Mesh, *Dataplane, *ExternalService, *VirtualOutbound, *ZoneEgress, *ZoneIngress, *LegacyPolicy:
 		return true
 	}
 	return false

@@ -119,6 +119,8 @@ func dnsOrigin(origin, generator string) string {
 	switch origin {
 	case "generator":
 		return "HostnameGenerator/" + generator
+	case "virtual":
+		return "VirtualOutbound/" + generator
 	case "status":
 		return "status"
 	}
