@@ -132,13 +132,19 @@ func (p *flowProxy) resolve(v *mesh.View, d *dialled, port uint16) {
 // namedBy returns what tells the outbounds that are asked for by a name: those of the service that owns it in the mesh, else
 // those that workloads call so.
 func namedBy(v *mesh.View, host string) func(*mesh.Outbound) bool {
-	h := v.Hostname(host)
+	h, apart := v.Hostname(host), v.HostAddresses()
 	if h == nil {
 		name := strings.TrimSuffix(host, ".mesh")
-		return func(o *mesh.Outbound) bool { return slices.Contains(namesOf(o), name) }
+		return func(o *mesh.Outbound) bool { return !apart[o.Address] && slices.Contains(namesOf(o), name) }
 	}
 	return func(o *mesh.Outbound) bool {
 		s := o.Service
+		switch {
+		case h.Origin == mesh.OriginVirtual && o.Address.IsValid():
+			return slices.Contains(h.VIPs, o.Address)
+		case apart[o.Address]:
+			return false
+		}
 		if h.Kind == mesh.KindTag {
 			return s.ID.Kind == h.Kind && s.Tag == h.Tag
 		}
@@ -258,6 +264,15 @@ func (t *Traffic) noPort(flow *Flow, d *dialled) {
 			return
 		}
 		name = s.ID.Name
+		for _, p := range at {
+			ports = append(ports, strconv.FormatUint(uint64(p), 10))
+		}
+	}
+	if host, at := t.mesh.View.HostAt(d.dst.Addr()); host != "" {
+		if slices.Contains(at, uint32(d.dst.Port())) {
+			return
+		}
+		name = host
 		for _, p := range at {
 			ports = append(ports, strconv.FormatUint(uint64(p), 10))
 		}

@@ -200,3 +200,32 @@ func (v *View) sameHosts() bool {
 func (h *virtualHost) leadsTo(s *named) bool {
 	return s.kind == KindTag && s.host == nil && !slices.ContainsFunc(h.ports, func(p virtualPort) bool { return p.tags[resource.TagService] != s.name })
 }
+
+// HostAddresses are the virtual addresses of the names that VirtualOutbounds make, which are of no service; nil for none.
+func (v *View) HostAddresses() map[netip.Addr]bool {
+	if len(v.hosts) == 0 {
+		return nil
+	}
+	out := make(map[netip.Addr]bool, len(v.hosts)*int(families))
+	for i := range v.hosts {
+		for _, a := range v.hosts[i].addr {
+			if a.IsValid() {
+				out[a] = true
+			}
+		}
+	}
+	return out
+}
+
+// HostAt is the name that VirtualOutbounds make with a virtual address, and the ports there; "" for no such address.
+func (v *View) HostAt(a netip.Addr) (name string, ports []uint32) {
+	for i := range v.hosts {
+		if h := &v.hosts[i]; h.addr[v4] == a || h.addr[v6] == a {
+			for _, p := range h.ports {
+				ports = append(ports, p.number)
+			}
+			return h.name, ports
+		}
+	}
+	return "", nil
+}

@@ -52,6 +52,14 @@ func services() []scene {
 			{what: "MeshMultiZoneService", to: "all.wide:80", say: get, want: "backend-1/8080"},
 			{what: "a tag beside them", to: "backend.mesh:80", say: get, want: backends},
 		}},
+		{what: "names by tags", docs: "---\n{type: VirtualOutbound, mesh: default, name: v, selectors: [{match: {kuma.io/service: '*'}}], conf: {host: '{{.s}}.{{.version}}.tags', port: '8090', parameters: [{name: s, tagKey: kuma.io/service}, {name: version}]}}\n" +
+			"---\n{type: VirtualOutbound, mesh: default, name: w, selectors: [{match: {kuma.io/service: '*'}}], conf: {host: '{{.s}}.all.tags', port: '8090', parameters: [{name: s, tagKey: kuma.io/service}]}}\n", rows: []row{
+			{what: "one version", to: "backend.v1.tags:8090", say: get, want: "backend-1/8080"},
+			{what: "the other, by its name", to: "backend.v2.tags:8090", named: true, say: get, want: "backend-2/8080"},
+			{what: "another port", to: "backend.v2.tags:80", named: true, say: aLine, want: closed},
+			{what: "all versions", to: "backend.all.tags:8090", say: get, want: backends},
+			{what: "TCP", to: "db.all.tags:8090", say: aLine, want: "backend-2/5432"},
+		}},
 		{what: "reachable services", docs: changed("default.web", "redirectPortInbound", "reachableServices: [backend], redirectPortInbound"), rows: []row{
 			{what: "one that is listed", to: "backend.mesh:80", say: get, want: backends},
 			{what: "one that is not", to: "db.mesh:80", say: aLine, want: closed},

@@ -394,5 +394,14 @@ func (w *world) addressesOf(t testing.TB, mesh, host string) []netip.Addr {
 			}
 		}
 	}
-	return w.vips[mesh+" "+host]
+	key := mesh + " " + host
+	if _, known := w.vips[key]; !known { // of no service, such as a name that a VirtualOutbound makes
+		f, err := w.agent.Api().ExplainConnection(t.Context(), client.ConnectionQuestion{Target: client.FlowTarget{Mesh: mesh, From: "web", To: host + ":1"}})
+		agenttest.Do(t, err)
+		w.vips[key] = nil
+		if at, err := netip.ParseAddrPort(f.Address); err == nil {
+			w.vips[key] = []netip.Addr{at.Addr()}
+		}
+	}
+	return w.vips[key]
 }
