@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if agenttest.PersonMain() {
+	if agenttest.PersonMain() || stormMain() {
 		return
 	}
 	// A probe of memberlist that is under way when it is shut down ends with its time-out, a second later.

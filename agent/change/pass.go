@@ -65,6 +65,9 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 				break
 			}
 			v.take(x)
+			if q.Next != nil && x.to != nil && x.failed == nil {
+				q.Next(x.ProxyID, x.to)
+			}
 			if err := d.take(x); err != nil {
 				return err
 			}

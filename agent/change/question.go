@@ -49,6 +49,9 @@ type Question struct {
 	All       bool               // proxies of all nodes: every dataplane, with Connected left empty
 	Connected []generate.ProxyID // without Dataplane, only these; where none is in the mesh: every dataplane
 
+	// Next is given the config of each proxy after the change, as far as it was made; nil: nobody is.
+	Next func(generate.ProxyID, *generate.Proxy)
+
 	Progress func(done, all int) // is called after each proxy; nil: nothing is
 	// Each calls do for every number below n, on so many workers, and returns when all calls have: Each of package workers.
 	// InForce and Rendered are used by all of them at once. Nil: the caller's goroutine does everything.

@@ -112,6 +112,9 @@ type Input struct {
 	// Secrets are what the proxy of a mesh with mTLS proves itself with. Equal pointers mean equal secrets. With nil,
 	// placeholders stand for them: such a config is to be looked at, and no Envoy accepts it.
 	Secrets *identity.Secrets
+	// Also is another config of the same proxy, made elsewhere with other things in mind, which may save as much as an earlier one;
+	// nil: there is none.
+	Also *Proxy
 	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No Envoy is served it.
 	Inline bool
 }
@@ -200,8 +203,11 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		match = in.Policies.Match(r)
 		fingerprint = match.Fingerprint
 	}
-	if prev != nil && prev.Flavor == f && prev.dataplane.Key == r.Key && prev.dataplane.Digest == r.Digest && prev.policies == fingerprint && prev.fitsBuild(in.Build) {
-		if next := prev.reuse(in.Mesh, r, dp, memo); next != nil {
+	for _, p := range [...]*Proxy{prev, in.Also} {
+		if p == nil || p.Flavor != f || p.dataplane.Key != r.Key || p.dataplane.Digest != r.Digest || p.policies != fingerprint || !p.fitsBuild(in.Build) {
+			continue
+		}
+		if next := p.reuse(in.Mesh, r, dp, memo); next != nil {
 			if next.Build != in.Build {
 				again := *next
 				again.Build, next = in.Build, &again

@@ -214,6 +214,13 @@ func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*chang
 	return nil, v
 }
 
+// offer hands over what was found fit of a change that is about to be stored.
+func (s *Server) offer(next map[generate.ProxyID]*generate.Proxy) {
+	if s.opts.Offer != nil && len(next) > 0 {
+		s.opts.Offer(next)
+	}
+}
+
 // refusal is the answer to a change that would break proxies, nil for another one.
 func refusal(v *change.Verified) *Error {
 	list := v.Blocking()

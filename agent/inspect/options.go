@@ -29,6 +29,8 @@ type Options struct {
 	Last func() *Last
 	// NewMesh derives meshes as the reconciliation does, for sets of resources that are not stored.
 	NewMesh change.NewMesh
+	// Offer is given what proxies get by a change that was found fit, before it is stored, so that it is not made twice. It keeps the map. Nil: nobody is.
+	Offer func(map[generate.ProxyID]*generate.Proxy)
 	// Proxies returns who asks for xDS, connected or recently so: [xds.Server.Status]. Nil: nobody.
 	Proxies func() []xds.ProxyStatus
 	// Refused returns the streams that were refused: [xds.Server.Refused]. Nil: none are shown.

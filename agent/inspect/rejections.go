@@ -109,10 +109,13 @@ func (s *Server) rejections() []Problem {
 		if n := len(p.others); n > 0 {
 			fmt.Fprintf(&b, "; and %d more resources there", n)
 		}
-		if r.Accepted == nil {
-			b.WriteString("; it is not in force, all else goes on")
-		} else {
+		switch {
+		case r.Accepted != nil:
 			b.WriteString("; it stays as it was accepted last, all else goes on")
+		case r.Older:
+			b.WriteString("; the older version that the client came with stays in force, all else goes on")
+		default:
+			b.WriteString("; it is not in force, all else goes on")
 		}
 		out = append(out, Problem{Resource: key[0], Severity: SeverityError, Reason: b.String()})
 	}

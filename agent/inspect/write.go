@@ -10,6 +10,7 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/change"
+	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 )
@@ -90,6 +91,10 @@ func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept kep
 		return nil, e
 	}
 	q := change.Question{Put: rs, NoPatches: slices.Contains(omit, "patch")}
+	next := map[generate.ProxyID]*generate.Proxy{}
+	if !dry {
+		q.Next = func(id generate.ProxyID, p *generate.Proxy) { next[id] = p }
+	}
 	hidden := s.mayPreview(r, &q)
 	d, v := s.check(r.Context(), q, dry && hidden == nil)
 	if e := cmp.Or(gone(r), refusal(v)); e != nil {
@@ -100,6 +105,7 @@ func (s *Server) writeChecked(r *http.Request, rs []*resource.Resource, kept kep
 		v.Warnings = nil // the diff of a dry run has them
 	}
 	if !dry {
+		s.offer(next)
 		if changes, e = s.write(r, rs, kept, false); e != nil {
 			return nil, e
 		}

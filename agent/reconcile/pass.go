@@ -32,11 +32,15 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	p.revision, p.set = snap.Revision(), snap.Set()
 	due := p.derive()
 	p.beginCertificates(p.meshes)
+	p.offered = r.offered.Load()
 	p.line()
 	whole = p.serve(cut, max(r.o.Slice, r.o.Now().Sub(began)))
 	p.endCertificates(p.meshes)
 	if whole {
 		p.endSteps()
+		if p.offered != nil && p.revision > p.offered.revision {
+			r.offered.CompareAndSwap(p.offered, nil)
+		}
 	}
 	for _, at := range []time.Time{due, p.switchAt} {
 		if !at.IsZero() && (r.renewAt.IsZero() || at.Before(r.renewAt)) {
@@ -75,8 +79,29 @@ type pass struct {
 	behind, waiting []node.Key // the rest of the proxies; see line
 	publish         map[node.Key]xds.Config
 	rechecked       bool
+	offered         *offer // nil: nothing is
 
 	warnings map[string]*warning // by what is the same on other proxies
+}
+
+// offer is what proxies get by a change that is about to be stored, as whoever has checked it has made it.
+type offer struct {
+	revision uint64 // of the store before
+	proxies  map[generate.ProxyID]*generate.Proxy
+}
+
+// Offer has the passes from now on look whether what they would make has been made elsewhere already: by the check of a change that is
+// about to be stored. It is forgotten with the first whole pass after that. The map must not be changed.
+func (r *Reconciler) Offer(proxies map[generate.ProxyID]*generate.Proxy) {
+	r.offered.Store(&offer{r.o.Store.Snapshot().Revision(), proxies})
+}
+
+// of returns what is offered for a client; nil: nothing is.
+func (o *offer) of(mesh, name string, flavor node.Flavor) *generate.Proxy {
+	if o == nil {
+		return nil
+	}
+	return o.proxies[generate.ProxyID{Mesh: mesh, Name: name, Flavor: flavor}]
 }
 
 func (p *pass) problem(k resource.Key, severity, reason string) {

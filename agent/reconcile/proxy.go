@@ -27,7 +27,7 @@ func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxy
 	}
 	began := time.Now()
 	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
-		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor, Build: p.build(key)}
+		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor, Build: p.build(key), Also: p.offered.of(meshName, name, key.Flavor)}
 		var err error
 		if in.Secrets, err = p.secrets(in); err != nil {
 			return nil, err

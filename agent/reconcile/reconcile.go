@@ -100,6 +100,8 @@ type Reconciler struct {
 	last    atomic.Pointer[inspect.Last]
 	busy    atomic.Int64 // in Unix ns, when the pass under way began with the mesh or proxy that it is at; 0 between passes
 
+	offered atomic.Pointer[offer]
+
 	proxySeconds, checkSeconds, passSeconds prometheus.Histogram
 
 	plugins []policy.Plugin

@@ -74,7 +74,9 @@ type Rejection struct {
 	ID   draft.ResourceID
 	// Resource is as it was refused, Accepted as it was taken last, nil when it never was.
 	Resource, Accepted *draft.Resource
-	Reason             string
+	// Older says that the client came with another version of it, whose bytes are not known, and has been left that.
+	Older  bool
+	Reason string
 	// Suspect says that the client rejected a response with it without naming a resource, and which it is is being looked for.
 	Suspect bool
 	// Retry is when it is sent again without any change, since the reason may pass; zero for never.
@@ -177,6 +179,7 @@ func (n *proxyNode) rejections() []Rejection {
 			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				r.Accepted = a
 			}
+			r.Older = r.Accepted == nil && n.hasOlder(rank, name, rej.resource.Version)
 			out = append(out, r)
 		}
 	}
@@ -184,6 +187,18 @@ func (n *proxyNode) rejections() []Rejection {
 		return cmp.Or(cmp.Compare(draft.Rank(a.ID.TypeURL), draft.Rank(b.ID.TypeURL)), cmp.Compare(a.ID.Name, b.ID.Name))
 	})
 	return out
+}
+
+// hasOlder reports whether a stream came with a version of a resource that is not the one that was refused, and is left it.
+func (n *proxyNode) hasOlder(rank int, name, refused string) bool {
+	return slices.ContainsFunc(n.streams, func(st *adsStream) bool {
+		w := st.watches[rank]
+		if w == nil {
+			return false
+		}
+		h, ok := w.over[name]
+		return ok && h.kind == holdsVersion && h.version != refused
+	})
 }
 
 // HasRejections reports whether any client rejects something, or something is withheld from one: whether the Rejected of a
