@@ -238,7 +238,7 @@ func (a *Agent) measure() error {
 			}
 			return 0
 		}),
-		policies{a},
+		policies{a}, conditions{a},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nearside_state_pending_resources",
 			Help: "Resources whose last change is not on disk."}, func() float64 { return float64(a.store.Health().Pending) }),
 	} {

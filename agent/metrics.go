@@ -3,6 +3,7 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
@@ -38,6 +39,39 @@ func (p policies) Collect(ch chan<- prometheus.Metric) {
 		for state, n := range counts {
 			ch <- prometheus.MustNewConstMetric(policiesDesc, prometheus.GaugeValue, float64(n), d.Kind, state)
 		}
+	}
+}
+
+var (
+	fileFaultsDesc = prometheus.NewDesc("nearside_resource_file_faults", "Faults and conflicts in the resource files as they are now.", nil, nil)
+	problemsDesc   = prometheus.NewDesc("nearside_problems", "Resources of which the last pass could make less than they ask for, by severity: error or warning.", []string{"severity"}, nil)
+	lastPassDesc   = prometheus.NewDesc("nearside_reconcile_last_timestamp_seconds", "Time at which the last pass over all meshes ended; 0 when there was none.", nil, nil)
+)
+
+// conditions say how files and the last pass are, whenever metrics are read.
+type conditions struct{ a *Agent }
+
+func (c conditions) Describe(ch chan<- *prometheus.Desc) {
+	ch <- fileFaultsDesc
+	ch <- problemsDesc
+	ch <- lastPassDesc
+}
+
+func (c conditions) Collect(ch chan<- prometheus.Metric) {
+	faults, counts, last := 0, map[string]int{inspect.SeverityError: 0, inspect.SeverityWarning: 0}, 0.0
+	for _, f := range c.a.Files() {
+		faults += len(f.Faults) + len(f.Conflicts)
+	}
+	if l := c.a.Last(); l != nil {
+		last = float64(l.At.UnixMilli()) / 1000
+		for _, p := range l.Problems {
+			counts[p.Severity]++
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(fileFaultsDesc, prometheus.GaugeValue, float64(faults))
+	ch <- prometheus.MustNewConstMetric(lastPassDesc, prometheus.GaugeValue, last)
+	for severity, n := range counts {
+		ch <- prometheus.MustNewConstMetric(problemsDesc, prometheus.GaugeValue, float64(n), severity)
 	}
 }
 

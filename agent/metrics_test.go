@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,5 +38,33 @@ func TestBucketsAreRound(t *testing.T) {
 	}
 	if histograms < 3 {
 		t.Errorf("only %d histograms", histograms)
+	}
+}
+
+// TestConditions: faults in files, problems and the time of the last pass are metrics.
+func TestConditions(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	agenttest.Do(t, os.WriteFile(filepath.Join(dir, "resources", "bad.yaml"), []byte("type: Mesh\n"), 0o600))
+	r := agenttest.Up(t, dir, agent.Deps{})
+	families, err := r.Metrics().Gather()
+	agenttest.Do(t, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			for _, l := range m.Label {
+				name += "/" + l.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue()
+		}
+	}
+	if got["nearside_resource_file_faults"] != 1 || got["nearside_reconcile_last_timestamp_seconds"] == 0 {
+		t.Errorf("%v faults, last pass at %v", got["nearside_resource_file_faults"], got["nearside_reconcile_last_timestamp_seconds"])
+	}
+	for _, severity := range []string{"error", "warning"} {
+		if n, ok := got["nearside_problems/"+severity]; !ok || n != 0 {
+			t.Errorf("%v problems of severity %s, %v", n, severity, ok)
+		}
 	}
 }
