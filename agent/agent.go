@@ -157,7 +157,7 @@ func New(cfg *config.Config, d Deps) (*Agent, error) {
 			}
 		}
 	}
-	a := &Agent{deps: d, sockets: newActivated(d.Sockets, d.Log), log: d.Log, registry: kinds.Registry(), instance: rand.Text(), ready: make(chan struct{})}
+	a := &Agent{deps: d, sockets: newActivated(d.Sockets, d.Log), log: d.Log, registry: kinds.Registry().Sharing(&sharedTags{}), instance: rand.Text(), ready: make(chan struct{})}
 	a.cfg.Store(cfg)
 	a.setLevel(cfg.Log.Level)
 	return a, nil

@@ -379,7 +379,7 @@ func TestRenewalWakesTheLoop(t *testing.T) {
 			}
 		}
 		var was, is tlsv3.Secret
-		agenttest.Do(t, errors.Join(proto.Unmarshal(first.Resources[rank][1].Body, &was), proto.Unmarshal(second.Resources[rank][1].Body, &is)))
+		agenttest.Do(t, errors.Join(proto.Unmarshal(first.Resources[rank][1].Body(), &was), proto.Unmarshal(second.Resources[rank][1].Body(), &is)))
 		if !proto.Equal(&was, &is) {
 			t.Error("the authority has changed")
 		}

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -262,38 +260,4 @@ func deliver(b *testing.B, a *agent.Agent, change func(text string)) {
 	b.ReportMetric(ms(times[len(times)/2]), "median-ms")
 	b.ReportMetric(ms(times[len(times)*99/100]), "p99-ms")
 	b.ReportMetric(float64(responses()-before)/float64(len(times)), "responses/op")
-}
-
-// BenchmarkMemory reports the memory of an agent with that mesh and 50 connected proxies: resident, of which the
-// clients in the same process are a part, and the heap in use.
-func BenchmarkMemory(b *testing.B) {
-	a := agenttest.RunAgent(b)
-	agenttest.Apply(b, a, bigMesh(benchServices, benchProxies))
-	connectAll(b.Context(), b, a, func(int, *discoveryv3.Resource) {})
-	for b.Loop() {
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	b.ReportMetric(float64(m.HeapInuse)/(1<<20), "heap-MiB")
-	b.ReportMetric(resident(b), "resident-MiB")
-}
-
-// resident reads the resident memory of this process in MiB.
-func resident(b *testing.B) float64 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		b.Skip("no /proc:", err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kb, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				b.Fatal(err)
-			}
-			return float64(kb) / 1024
-		}
-	}
-	b.Fatal("/proc/self/status has no VmRSS")
-	return 0
 }

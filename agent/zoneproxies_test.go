@@ -109,7 +109,7 @@ func TestEgressProblems(t *testing.T) {
 		t.Error("a pass without a change makes the config anew")
 	}
 	certificate := before.Resources[draft.Rank(draft.TypeSecret)]
-	if len(certificate) != 2 || strings.Contains(string(certificate[0].Body), "[made by the agent") {
+	if len(certificate) != 2 || strings.Contains(string(certificate[0].Body()), "[made by the agent") {
 		t.Errorf("the egress has no certificate of the mesh: %v", certificate)
 	}
 }

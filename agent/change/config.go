@@ -73,7 +73,7 @@ func (d *configDiffer) pair(c *generate.Change) (*pair, error) {
 func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
 	x, mayShare := alikeKey{typeURL: c.TypeURL}, d.alike != nil && len(d.own) > 0 && c.From != nil && c.To != nil
 	if mayShare {
-		x.from, x.to = d.without(c.From.Body), d.without(c.To.Body)
+		x.from, x.to = d.without(c.From.Body()), d.without(c.To.Body())
 		if p := d.alike[x]; p != nil {
 			return p, nil
 		}

@@ -26,20 +26,21 @@ var (
 
 // Speaks says whether the filter chains of a listener take requests, and whether they take connections as they are.
 func Speaks(listener *Resource) (http, tcp bool) {
-	return bytes.Contains(listener.Body, managerURL), bytes.Contains(listener.Body, tcpProxyURL)
+	body := listener.Body()
+	return bytes.Contains(body, managerURL), bytes.Contains(body, tcpProxyURL)
 }
 
 // LeadsTo returns the clusters of some lists that a listener, or a route of it, may name.
 func LeadsTo(listener *Resource, lists *Lists) []*Resource {
-	from := []*Resource{listener}
+	from := [][]byte{listener.Body()}
 	for _, r := range lists[RankRoute] {
-		if Mentions(listener, r.Name) {
-			from = append(from, r)
+		if mention(from[:1], r.Name) {
+			from = append(from, r.Body())
 		}
 	}
 	var out []*Resource
 	for _, c := range lists[RankCluster] {
-		if slices.ContainsFunc(from, func(r *Resource) bool { return Mentions(r, c.Name) }) {
+		if mention(from, c.Name) {
 			out = append(out, c)
 		}
 	}
@@ -61,7 +62,7 @@ func FollowDownstream(cluster *Resource) *Resource {
 func SpeakAs(cluster, before *Resource) *Resource {
 	var m clusterv3.Cluster
 	var old httpv3.HttpProtocolOptions
-	if proto.Unmarshal(before.Body, &m) != nil {
+	if proto.Unmarshal(before.Body(), &m) != nil {
 		return cluster
 	}
 	if a := m.TypedExtensionProtocolOptions[NameHTTPOptions]; a == nil || a.UnmarshalTo(&old) != nil || old.UpstreamProtocolOptions == nil {
@@ -72,7 +73,7 @@ func SpeakAs(cluster, before *Resource) *Resource {
 
 func editHTTPOptions(cluster *Resource, edit func(*httpv3.HttpProtocolOptions)) *Resource {
 	var m clusterv3.Cluster
-	if proto.Unmarshal(cluster.Body, &m) != nil {
+	if proto.Unmarshal(cluster.Body(), &m) != nil {
 		return cluster
 	}
 	var o httpv3.HttpProtocolOptions
@@ -95,7 +96,7 @@ func editHTTPOptions(cluster *Resource, edit func(*httpv3.HttpProtocolOptions)) 
 }
 
 // Guards says whether a listener has RBAC filters for requests.
-func Guards(listener *Resource) bool { return bytes.Contains(listener.Body, httpRBACURL) }
+func Guards(listener *Resource) bool { return bytes.Contains(listener.Body(), httpRBACURL) }
 
 // Guard returns routes with what the listener says now about who may use them, so that it holds on the chains of an older form of
 // the listener too, which have the same routes. Without an older form it says so in any case.
@@ -105,7 +106,7 @@ func Guard(routes, listener, older *Resource) *Resource {
 		before = guardsOf(older, routes.Name)
 	}
 	var m routev3.RouteConfiguration
-	if proto.Unmarshal(routes.Body, &m) != nil {
+	if proto.Unmarshal(routes.Body(), &m) != nil {
 		return routes
 	}
 	for name, a := range now {
@@ -135,7 +136,7 @@ func Guard(routes, listener, older *Resource) *Resource {
 // guardsOf returns the RBAC filters for requests of the chains of a listener that have certain routes, by name.
 func guardsOf(listener *Resource, routes string) map[string]*anypb.Any {
 	var l listenerv3.Listener
-	if proto.Unmarshal(listener.Body, &l) != nil {
+	if proto.Unmarshal(listener.Body(), &l) != nil {
 		return nil
 	}
 	out := map[string]*anypb.Any{}
@@ -169,7 +170,7 @@ func managersOf(l *listenerv3.Listener) []*hcmv3.HttpConnectionManager {
 // sealedAs seals another form of a resource.
 func sealedAs(r *Resource, m proto.Message) *Resource {
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil || bytes.Equal(body, r.Body) {
+	if err != nil || bytes.Equal(body, r.Body()) {
 		return r
 	}
 	return NewResource(r.Name, body)

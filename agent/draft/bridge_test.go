@@ -35,7 +35,7 @@ func optionsOf(t *testing.T, r *draft.Resource) *httpv3.HttpProtocolOptions {
 	t.Helper()
 	var c clusterv3.Cluster
 	o := &httpv3.HttpProtocolOptions{}
-	if err := proto.Unmarshal(r.Body, &c); err != nil || c.Name != "c" {
+	if err := proto.Unmarshal(r.Body(), &c); err != nil || c.Name != "c" {
 		t.Fatal(err, c.Name)
 	}
 	if err := c.TypedExtensionProtocolOptions[draft.NameHTTPOptions].UnmarshalTo(o); err != nil {

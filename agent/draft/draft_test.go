@@ -31,7 +31,7 @@ func TestConstants(t *testing.T) {
 		t.Fatal(faults)
 	}
 	var c clusterv3.Cluster
-	if err := proto.Unmarshal(s.Resources[draft.Rank(draft.TypeCluster)][0].Body, &c); err != nil {
+	if err := proto.Unmarshal(s.Resources[draft.Rank(draft.TypeCluster)][0].Body(), &c); err != nil {
 		t.Fatal(err)
 	}
 	if o := c.TypedExtensionProtocolOptions[draft.NameHTTPOptions]; o == nil || len(o.Value) == 0 {
@@ -64,7 +64,7 @@ func TestSealIsolatesFaults(t *testing.T) {
 		t.Errorf("got clusters %v, want bad and good", got)
 	}
 	var l listenerv3.Listener
-	if list := s.Resources[draft.Rank(draft.TypeListener)]; len(list) != 1 || proto.Unmarshal(list[0].Body, &l) != nil || len(l.FilterChains[0].Filters) != 2 {
+	if list := s.Resources[draft.Rank(draft.TypeListener)]; len(list) != 1 || proto.Unmarshal(list[0].Body(), &l) != nil || len(l.FilterChains[0].Filters) != 2 {
 		t.Errorf("got listeners %v, want l with both filters", list)
 	}
 }

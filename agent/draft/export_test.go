@@ -1,8 +1,8 @@
 package draft
 
 // Seal seals a draft in one go; see Sealer.
-func Seal(d *Draft, intern func(typeURL string, r *Resource) *Resource) (*Sealed, []Fault) {
-	s := NewSealer(intern)
+func Seal(d *Draft, pool *Pool) (*Sealed, []Fault) {
+	s := NewSealer(pool)
 	s.Add(d)
 	return s.Finish()
 }

@@ -78,11 +78,9 @@ var referrersFirst = [...]int{RankListener, RankRoute, RankCluster, RankEndpoint
 func Substitute(current, older, had *Lists) Lists {
 	out, put := *current, *older
 	for _, rank := range referrersFirst {
+		refers := mentionedBy(&put, rank)
 		for _, r := range had[rank] {
-			refers := func(rank int) bool {
-				return slices.ContainsFunc(put[rank], func(o *Resource) bool { return Mentions(o, r.Name) })
-			}
-			if Find(current[rank], r.Name) == nil && slices.ContainsFunc(Referrers[rank], refers) {
+			if Find(current[rank], r.Name) == nil && refers(r.Name) {
 				put[rank] = append(slices.Clip(put[rank]), r)
 			}
 		}
@@ -103,11 +101,9 @@ func Retain(current *Lists, gone []*Resource, had *Lists) Lists {
 		if rank == RankListener {
 			continue
 		}
+		refers := mentionedBy(&referrers, rank)
 		for _, r := range had[rank] {
-			refers := func(rank int) bool {
-				return slices.ContainsFunc(referrers[rank], func(o *Resource) bool { return Mentions(o, r.Name) })
-			}
-			if Find(current[rank], r.Name) == nil && slices.ContainsFunc(Referrers[rank], refers) {
+			if Find(current[rank], r.Name) == nil && refers(r.Name) {
 				referrers[rank] = append(referrers[rank], r)
 			}
 		}
@@ -120,7 +116,29 @@ func Retain(current *Lists, gone []*Resource, had *Lists) Lists {
 
 // Mentions says whether a resource may refer to a name. A name that stands in other words counts too: to keep something a
 // little longer than needed does no harm.
-func Mentions(r *Resource, name string) bool { return bytes.Contains(r.Body, []byte(name)) }
+func Mentions(r *Resource, name string) bool { return bytes.Contains(r.Body(), []byte(name)) }
+
+// mentionedBy returns what says whether a resource of lists, of a type whose resources refer to those of a rank, may refer to a name.
+// Bodies are asked for once, as packed ones are made anew each time.
+func mentionedBy(lists *Lists, rank int) func(name string) bool {
+	var bodies [][]byte
+	for _, from := range Referrers[rank] {
+		bodies = append(bodies, bodiesOf(lists[from])...)
+	}
+	return func(name string) bool { return mention(bodies, name) }
+}
+
+func bodiesOf(list []*Resource) [][]byte {
+	out := make([][]byte, len(list))
+	for i, r := range list {
+		out[i] = r.Body()
+	}
+	return out
+}
+
+func mention(bodies [][]byte, name string) bool {
+	return slices.ContainsFunc(bodies, func(b []byte) bool { return bytes.Contains(b, []byte(name)) })
+}
 
 // Withheld is a resource of a config that is not sent, since the check of the agent finds that Envoy could not use it.
 type Withheld struct {

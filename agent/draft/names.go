@@ -32,17 +32,18 @@ func (s *NameSet) Len() int { return len(s.names) }
 // resource is: a byte that may be the key of a field of bytes, the length, the name
 // (https://protobuf.dev/programming-guides/encoding/). Another string of the message may be the same by chance.
 func (s *NameSet) FirstIn(r *Resource) (name string, ok bool) {
-	for i := 1; i < len(r.Body); i++ {
-		b := r.Body[i]
-		if b < 0x80 && !s.short[b] || !endsKey(r.Body[:i]) {
+	body := r.Body()
+	for i := 1; i < len(body); i++ {
+		b := body[i]
+		if b < 0x80 && !s.short[b] || !endsKey(body[:i]) {
 			continue
 		}
-		n, size := binary.Uvarint(r.Body[i:])
-		if _, is := s.lengths[n]; size <= 0 || !is || n > uint64(len(r.Body)-i-size) {
+		n, size := binary.Uvarint(body[i:])
+		if _, is := s.lengths[n]; size <= 0 || !is || n > uint64(len(body)-i-size) {
 			continue
 		}
-		if _, ok := s.names[string(r.Body[i+size:i+size+int(n)])]; ok {
-			return string(r.Body[i+size : i+size+int(n)]), true
+		if _, ok := s.names[string(body[i+size:i+size+int(n)])]; ok {
+			return string(body[i+size : i+size+int(n)]), true
 		}
 	}
 	return "", false

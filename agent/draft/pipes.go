@@ -135,7 +135,7 @@ func (s *Sealed) Without(gone func(id string) bool) *Sealed {
 // withoutFiles returns a listener without the loggers that write to some files.
 func withoutFiles(r *Resource, paths []string) *Resource {
 	var l listenerv3.Listener
-	if proto.Unmarshal(r.Body, &l) != nil {
+	if proto.Unmarshal(r.Body(), &l) != nil {
 		return r
 	}
 	fresh := func(list []*accesslogv3.AccessLog) []*accesslogv3.AccessLog {

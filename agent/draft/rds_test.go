@@ -53,7 +53,7 @@ func TestRoutesAreSplitOff(t *testing.T) {
 		var names []string
 		for _, r := range sealed.Resources[draft.RankRoute] {
 			m := &routev3.RouteConfiguration{}
-			if err := proto.Unmarshal(r.Body, m); err != nil || m.Name != r.Name {
+			if err := proto.Unmarshal(r.Body(), m); err != nil || m.Name != r.Name {
 				t.Fatalf("%s: %v, %v", r.Name, m, err)
 			}
 			names = append(names, r.Name)
@@ -64,7 +64,7 @@ func TestRoutesAreSplitOff(t *testing.T) {
 		}
 		for _, r := range sealed.Resources[draft.RankListener] {
 			m := &listenerv3.Listener{}
-			if err := proto.Unmarshal(r.Body, m); err != nil {
+			if err := proto.Unmarshal(r.Body(), m); err != nil {
 				t.Fatal(err)
 			}
 			if m.Metadata != nil {
@@ -111,7 +111,7 @@ func TestInlineRoutes(t *testing.T) {
 	s.Add(&draft.Draft{Listeners: []*draft.Listener{l}})
 	sealed, _ := s.Finish()
 	m := &listenerv3.Listener{}
-	if err := proto.Unmarshal(sealed.Resources[draft.RankListener][0].Body, m); err != nil || m.GetMetadata() == nil || len(sealed.Resources[draft.RankRoute]) > 0 {
+	if err := proto.Unmarshal(sealed.Resources[draft.RankListener][0].Body(), m); err != nil || m.GetMetadata() == nil || len(sealed.Resources[draft.RankRoute]) > 0 {
 		t.Errorf("%v, %v", m, err)
 	}
 	whole, err := l.Whole()

@@ -126,7 +126,7 @@ type Sealer struct {
 	// Inline leaves routes in their listeners, which is the form that plugins and patches edit. No Envoy is served it.
 	Inline bool
 
-	intern  func(string, *Resource) *Resource
+	pool    *Pool
 	out     *Sealed
 	faults  []Fault
 	scratch []byte
@@ -134,11 +134,8 @@ type Sealer struct {
 	names   []string
 }
 
-// NewSealer returns a sealer of one config. intern, when not nil, may replace a resource by an equal one that is
-// already in use.
-func NewSealer(intern func(typeURL string, r *Resource) *Resource) *Sealer {
-	return &Sealer{intern: intern, out: &Sealed{}, names: []string{}}
-}
+// NewSealer returns a sealer of one config, which takes equal resources from a pool; nil: from none.
+func NewSealer(pool *Pool) *Sealer { return &Sealer{pool: pool, out: &Sealed{}, names: []string{}} }
 
 // Grow makes room for n more resources of a type.
 func (s *Sealer) Grow(typeURL string, n int) {
@@ -195,11 +192,7 @@ func (s *Sealer) add(rank int, name string, encode func(b []byte, how rigour) ([
 	if s.scratch = body; err != nil {
 		return
 	}
-	r := NewResource(name, slices.Clone(body))
-	if s.intern != nil {
-		r = s.intern(Types[rank], r)
-	}
-	s.out.Resources[rank] = append(s.out.Resources[rank], r)
+	s.out.Resources[rank] = append(s.out.Resources[rank], s.pool.Seal(Types[rank], name, body))
 }
 
 // Finish returns the config and what is wrong in it. The sealer must not be used afterwards.
@@ -211,12 +204,15 @@ func (s *Sealer) Finish() (*Sealed, []Fault) {
 	return s.out, s.faults
 }
 
+// versionBytes are those of the hash over a body that make its version.
+const versionBytes = 16
+
 // NewResource seals the wire form of a message. The body must not be changed afterwards.
 func NewResource(name string, body []byte) *Resource {
 	sum := sha256.Sum256(body)
-	var version [32]byte
-	hex.Encode(version[:], sum[:16])
-	return &Resource{Name: name, Version: string(version[:]), Body: body}
+	var version [2 * versionBytes]byte
+	hex.Encode(version[:], sum[:versionBytes])
+	return envoy.Raw(name, string(version[:]), body)
 }
 
 // Order sorts a list of sealed resources by name, drops later duplicates, and returns it with the hash over its names

@@ -58,7 +58,7 @@ func body(t *testing.T, d *draft.Draft, typeURL string) []byte {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	return s.Resources[draft.Rank(typeURL)][0].Body
+	return s.Resources[draft.Rank(typeURL)][0].Body()
 }
 
 // TestWholeBorrows shows that taking a listener or cluster as a whole leaves the draft as it was: it seals to the same

@@ -61,13 +61,13 @@ func FuzzWire(f *testing.F) {
 			f.Fatal(err)
 		}
 		for k := range envoy.NumKinds {
-			f.Add(byte(k), r.Body)
+			f.Add(byte(k), r.Body())
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind byte, body []byte) {
 		k := envoy.Kind(kind) % envoy.NumKinds
 		s := &envoy.Snapshot{}
-		s[k] = []*envoy.Resource{{Name: "x", Version: "1", Body: body}, {Name: "y", Version: "1", Body: body}}
+		s[k] = []*envoy.Resource{envoy.Raw("x", "1", body), envoy.Raw("y", "1", body)}
 		askAll(t, s, s)
 	})
 }
@@ -185,7 +185,7 @@ func TestHostileMessages(t *testing.T) {
 					l.Address, l.BindToPort = address("10.0.0.1", 80), nil
 				}
 				if body, err := proto.Marshal(m.Interface()); err == nil {
-					s[k] = []*envoy.Resource{{Name: "a", Version: "v", Body: body}}
+					s[k] = []*envoy.Resource{envoy.Raw("a", "v", body)}
 				}
 			}
 			askAll(t, nil, s)

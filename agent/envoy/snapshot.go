@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -52,12 +53,49 @@ func (k Kind) URL() string {
 	return ""
 }
 
-// Resource is one resource of a proxy, immutable. It has the layout of a sealed resource of package draft, so that one
-// pointer converts to the other.
+// Resource is one resource of a proxy, immutable.
 type Resource struct {
 	Name    string
-	Version string // a hash over Body: resources of one kind and version are equal
-	Body    []byte // wire form
+	Version string // a hash over the body: resources of one kind and version are equal
+
+	body []byte    // wire form or, with a base, what makes it of that one's; see packed.go
+	base *Resource // has no base itself
+}
+
+// Raw makes a resource of its wire form, which must not be changed afterwards.
+func Raw(name, version string, body []byte) *Resource {
+	return &Resource{Name: name, Version: version, body: body}
+}
+
+// Body returns the wire form, which must not be changed. It may be made anew each time: who reads it more than once keeps it.
+func (r *Resource) Body() []byte {
+	if r.base == nil {
+		return r.body
+	}
+	return unpack(make([]byte, 0, r.Len()), r.base.body, r.body)
+}
+
+// AppendBody appends the wire form.
+func (r *Resource) AppendBody(b []byte) []byte {
+	if r.base == nil {
+		return append(b, r.body...)
+	}
+	return unpack(b, r.base.body, r.body)
+}
+
+// IsPacked says whether the wire form is kept as what differs from that of another resource.
+func (r *Resource) IsPacked() bool { return r.base != nil }
+
+// Kept returns how many bytes the resource keeps of its own for the wire form.
+func (r *Resource) Kept() int { return len(r.body) }
+
+// Len returns how many bytes the wire form has.
+func (r *Resource) Len() int {
+	if r.base == nil {
+		return len(r.body)
+	}
+	n, _ := binary.Uvarint(r.body)
+	return int(n)
 }
 
 // NewResource makes a resource of a message, for patches and tests. The name is that of the message's own field.
@@ -71,7 +109,7 @@ func NewResource(m proto.Message) (*Resource, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(body)
-	return &Resource{Name: ResourceName(m), Version: hex.EncodeToString(sum[:16]), Body: body}, nil
+	return Raw(ResourceName(m), hex.EncodeToString(sum[:16]), body), nil
 }
 
 // ResourceName is the name that a resource has in itself.

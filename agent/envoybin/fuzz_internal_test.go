@@ -199,7 +199,7 @@ func resources(s *envoy.Snapshot) []proto.Message {
 	for k, list := range s {
 		for _, r := range list {
 			m := envoy.Kind(k).New()
-			if err := proto.Unmarshal(r.Body, m); err == nil {
+			if err := proto.Unmarshal(r.Body(), m); err == nil {
 				out = append(out, m)
 			}
 		}

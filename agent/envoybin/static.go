@@ -81,7 +81,7 @@ func staticFrom(s *envoy.Snapshot) (*staticConfig, error) {
 	out := newStaticConfig()
 	for k, list := range s {
 		for _, r := range list {
-			if err := proto.Unmarshal(r.Body, out.add(envoy.Kind(k), r.Name)); err != nil {
+			if err := proto.Unmarshal(r.Body(), out.add(envoy.Kind(k), r.Name)); err != nil {
 				return nil, fmt.Errorf("%s: %w", r.Name, err)
 			}
 		}

@@ -39,7 +39,7 @@ func (p *flowProxy) cluster(name string) *clusterFacts {
 	if i := slices.IndexFunc(list, func(r *envoy.Resource) bool { return r.Name == name }); i >= 0 {
 		f = &clusterFacts{}
 		var c clusterv3.Cluster
-		if proto.Unmarshal(list[i].Body, &c) == nil {
+		if proto.Unmarshal(list[i].Body(), &c) == nil {
 			f.pinned = c.GetType() == clusterv3.Cluster_STRICT_DNS || c.GetType() == clusterv3.Cluster_LOGICAL_DNS
 			if options := c.GetTypedExtensionProtocolOptions()[draft.NameHTTPOptions]; options != nil {
 				var m httpv3.HttpProtocolOptions

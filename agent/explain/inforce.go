@@ -101,14 +101,14 @@ func logsByCluster(config *generate.Proxy) map[string][]FlowLog {
 	snapshot := config.Snapshot()
 	routes := func(name string) *routev3.RouteConfiguration {
 		m := &routev3.RouteConfiguration{}
-		if r := snapshot.Find(envoy.KindRoute, name); r == nil || proto.Unmarshal(r.Body, m) != nil {
+		if r := snapshot.Find(envoy.KindRoute, name); r == nil || proto.Unmarshal(r.Body(), m) != nil {
 			return nil
 		}
 		return m
 	}
 	for _, r := range snapshot[envoy.KindListener] {
 		m := &listenerv3.Listener{}
-		if proto.Unmarshal(r.Body, m) != nil {
+		if proto.Unmarshal(r.Body(), m) != nil {
 			continue
 		}
 		own := logsOf(nil, m.GetAccessLog(), r.Name, "/accessLog/")

@@ -1,7 +1,6 @@
 package generate_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -50,12 +49,10 @@ func withAnother(s *draft.Sealed, limit uint64) *draft.Sealed {
 	rank := draft.Rank(draft.TypeListener)
 	list := slices.Clone(s.Resources[rank])
 	at := slices.IndexFunc(list, func(r *draft.Resource) bool { return strings.HasSuffix(r.Name, ":20700") })
-	r := *list[at]
-	r.Version = fmt.Sprint(limit)
+	r := list[at]
 	// per_connection_buffer_limit_bytes is field 5; of a field that is there twice the later one counts.
 	value := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), limit)
-	r.Body = protowire.AppendBytes(protowire.AppendTag(slices.Clone(r.Body), 5, protowire.BytesType), value)
-	list[at] = &r
+	list[at] = draft.NewResource(r.Name, protowire.AppendBytes(protowire.AppendTag(slices.Clone(r.Body()), 5, protowire.BytesType), value))
 	out.Resources[rank] = list
 	return &out
 }

@@ -27,7 +27,7 @@ func asked(t testing.TB, p *generate.Proxy) []string {
 	names := map[string]bool{}
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeCluster)] {
 		c, ctx := &clusterv3.Cluster{}, &tlsv3.UpstreamTlsContext{}
-		if err := proto.Unmarshal(r.Body, c); err != nil {
+		if err := proto.Unmarshal(r.Body(), c); err != nil {
 			t.Fatal(err)
 		}
 		if c.TransportSocket == nil {

@@ -140,14 +140,14 @@ func TestEgressesChange(t *testing.T) {
 		t.Error("a change of egresses gives other bytes than a fresh start")
 	}
 	for _, r := range second.Sealed.Resources[draft.Rank(draft.TypeEndpoint)] {
-		if r.Name != "web" && (!strings.Contains(string(r.Body), "10.0.0.9") || !strings.Contains(string(r.Body), "10.0.0.8")) {
+		if r.Name != "web" && (!strings.Contains(string(r.Body()), "10.0.0.9") || !strings.Contains(string(r.Body()), "10.0.0.8")) {
 			t.Errorf("%s has not both egresses", r.Name)
 		}
 	}
 	closed := derive(none, first)
 	sound(t, closed)
 	for _, r := range closed.Sealed.Resources[draft.Rank(draft.TypeEndpoint)] {
-		if strings.Contains(string(r.Body), "10.0.0.9") {
+		if strings.Contains(string(r.Body()), "10.0.0.9") {
 			t.Errorf("%s leads to an egress that is gone", r.Name)
 		}
 	}

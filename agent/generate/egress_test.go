@@ -219,7 +219,7 @@ func upstream(t testing.TB, p *generate.Proxy, cluster string) (sni, san string)
 			continue
 		}
 		c, ctx := &clusterv3.Cluster{}, &tlsv3.UpstreamTlsContext{}
-		if err := proto.Unmarshal(r.Body, c); err != nil {
+		if err := proto.Unmarshal(r.Body(), c); err != nil {
 			t.Fatal(err)
 		}
 		if c.TransportSocket == nil {

@@ -145,7 +145,7 @@ func same(a, b *draft.Sealed) bool {
 	}
 	for rank := range a.Resources {
 		if !slices.EqualFunc(a.Resources[rank], b.Resources[rank], func(x, y *draft.Resource) bool {
-			return x.Name == y.Name && x.Version == y.Version && bytes.Equal(x.Body, y.Body)
+			return x.Name == y.Name && x.Version == y.Version && bytes.Equal(x.Body(), y.Body())
 		}) {
 			return false
 		}

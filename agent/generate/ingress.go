@@ -108,8 +108,8 @@ func (b *border) arrival(a *arrival, enc *assignment) {
 		Name: name, AltStatName: draft.StatName(name), ConnectTimeout: seconds(externalConnectTimeout),
 		ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS), EdsClusterConfig: draft.EDS,
 	}})
-	r := draft.NewResource(name, enc.encode(name, a.list, nil, b.in.Flavor))
-	b.d.Ready[draft.RankEndpoint] = append(b.d.Ready[draft.RankEndpoint], b.memo.intern(draft.TypeEndpoint, r))
+	r := b.memo.sealed().Seal(draft.TypeEndpoint, name, enc.encode(name, a.list, nil, b.in.Flavor))
+	b.d.Ready[draft.RankEndpoint] = append(b.d.Ready[draft.RankEndpoint], r)
 	b.listener.Chains = append(b.listener.Chains, &draft.Chain{
 		Message: &listenerv3.FilterChain{Name: name, FilterChainMatch: &listenerv3.FilterChainMatch{
 			TransportProtocol: transportTLS, ServerNames: []string{sni},

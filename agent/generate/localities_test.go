@@ -56,7 +56,7 @@ func TestLocalitiesStay(t *testing.T) {
 		var out []uint32
 		for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeEndpoint)] {
 			var a endpointv3.ClusterLoadAssignment
-			if err := proto.Unmarshal(r.Body, &a); err != nil {
+			if err := proto.Unmarshal(r.Body(), &a); err != nil {
 				t.Fatal(err)
 			}
 			for _, g := range a.Endpoints {

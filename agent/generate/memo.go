@@ -15,11 +15,11 @@ import (
 // Memo remembers sealed resources as long as some proxy uses them, so that proxies with the same bytes share them. It
 // is not safe for use by two goroutines at once. A nil Memo remembers nothing.
 type Memo struct {
-	resources map[internKey]weak.Pointer[draft.Resource]
-	assigned  map[assignKey]weak.Pointer[draft.Resource]
-	limit     int // entries at which dead ones are dropped
-	chosen    map[string]chosen
-	parts     map[string]*sharedParts
+	pool     *draft.Pool
+	assigned map[assignKey]weak.Pointer[draft.Resource]
+	limit    int // entries of assigned at which dead ones are dropped
+	chosen   map[string]chosen
+	parts    map[string]*sharedParts
 }
 
 // chosen are the choices of tags of a mesh as it was last.
@@ -28,9 +28,6 @@ type chosen struct {
 	policies weak.Pointer[policy.Index]
 	choices  *policy.Choices
 }
-
-// internKey names the bytes of a resource; its name is among them.
-type internKey struct{ typeURL, version string }
 
 type assignKey struct {
 	set        weak.Pointer[mesh.EndpointSet]
@@ -42,11 +39,11 @@ type assignKey struct {
 // NewMemo returns an empty memo.
 func NewMemo() *Memo {
 	return &Memo{
-		resources: map[internKey]weak.Pointer[draft.Resource]{},
-		assigned:  map[assignKey]weak.Pointer[draft.Resource]{},
-		limit:     4096,
-		chosen:    map[string]chosen{},
-		parts:     map[string]*sharedParts{},
+		pool:     draft.NewPool(),
+		assigned: map[assignKey]weak.Pointer[draft.Resource]{},
+		limit:    4096,
+		chosen:   map[string]chosen{},
+		parts:    map[string]*sharedParts{},
 	}
 }
 
@@ -63,48 +60,42 @@ func (m *Memo) choices(of *Mesh) *policy.Choices {
 	return have.choices
 }
 
-// intern returns the resource in use that equals r, or r.
-func (m *Memo) intern(typeURL string, r *draft.Resource) *draft.Resource {
+// sealed returns where resources are sealed; nil for a nil Memo.
+func (m *Memo) sealed() *draft.Pool {
 	if m == nil {
-		return r
+		return nil
 	}
-	k := internKey{typeURL, r.Version}
-	if have := m.resources[k].Value(); have != nil {
-		return have
-	}
-	m.sweep()
-	m.resources[k] = weak.Make(r)
-	return r
+	return m.pool
 }
 
 // endpoints returns the sealed load assignment of a cluster.
 func (m *Memo) endpoints(enc *assignment, ref *endpointRef, f node.Flavor) *draft.Resource {
 	if m == nil {
-		return enc.seal(ref, f)
+		return draft.NewResource(ref.cluster, enc.bodyOf(ref, f))
 	}
 	k := assignKey{weak.Make(ref.set), ref.cluster, ref.localities.Key(), f}
 	if have := m.assigned[k].Value(); have != nil {
 		return have
 	}
-	r := m.intern(draft.TypeEndpoint, enc.seal(ref, f))
+	m.sweep()
+	r := m.pool.Seal(draft.TypeEndpoint, ref.cluster, enc.bodyOf(ref, f))
 	m.assigned[k] = weak.Make(r)
 	return r
 }
 
-func (a *assignment) seal(ref *endpointRef, f node.Flavor) *draft.Resource {
-	return draft.NewResource(ref.cluster, a.encode(ref.cluster, ref.set.Subset(ref.subset), ref.localities, f))
+func (a *assignment) bodyOf(ref *endpointRef, f node.Flavor) []byte {
+	return a.encode(ref.cluster, ref.set.Subset(ref.subset), ref.localities, f)
 }
 
 // sweep drops entries whose resource nobody uses any more, once there are twice as many as after the last sweep.
 func (m *Memo) sweep() {
-	if len(m.resources)+len(m.assigned) < m.limit {
+	if len(m.assigned) < m.limit {
 		return
 	}
-	maps.DeleteFunc(m.resources, func(_ internKey, p weak.Pointer[draft.Resource]) bool { return p.Value() == nil })
 	maps.DeleteFunc(m.assigned, func(k assignKey, p weak.Pointer[draft.Resource]) bool {
 		return p.Value() == nil || k.set.Value() == nil
 	})
-	m.limit = max(4096, 2*(len(m.resources)+len(m.assigned)))
+	m.limit = max(4096, 2*len(m.assigned))
 }
 
 // reuse returns p brought up to a view, when nothing but endpoints has changed in what the proxy sees of the mesh; nil

@@ -134,7 +134,7 @@ func TestMeshExternalServicesForbidden(t *testing.T) {
 			t.Errorf("forbidden %v: the client has %v", forbid, got)
 		}
 		listener := out.Sealed.Resources[draft.Rank(draft.TypeListener)][0]
-		if guarded := strings.Contains(string(listener.Body), "envoy.filters.network.rbac"); guarded != forbid {
+		if guarded := strings.Contains(string(listener.Body()), "envoy.filters.network.rbac"); guarded != forbid {
 			t.Errorf("forbidden %v: the egress guards: %v", forbid, guarded)
 		}
 	}

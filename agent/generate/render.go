@@ -51,7 +51,7 @@ func (r *Renderer) Render(rank int, res *draft.Resource) (json.RawMessage, error
 	if err != nil {
 		return nil, err
 	}
-	out, err := r.redact.JSON(t, res.Body)
+	out, err := r.redact.JSON(t, res.Body())
 	if err == nil { // a patch may have moved one to where none is expected
 		out, err = resource.WithoutKeys(out)
 	}

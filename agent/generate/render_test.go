@@ -126,7 +126,7 @@ func TestRenderLikeTheLibrary(t *testing.T) {
 			for rank, list := range p.Sealed.Resources {
 				url := draft.Types[rank]
 				for _, res := range list {
-					if want := byLibrary(t, url, res.Body); !bytes.Equal(got[url][res.Name], want) {
+					if want := byLibrary(t, url, res.Body()); !bytes.Equal(got[url][res.Name], want) {
 						t.Errorf("%s %s %s:\ngot  %s\nwant %s", file, r.Name, res.Name, got[url][res.Name], want)
 					}
 					rendered++

@@ -284,7 +284,7 @@ func secretResources(mesh string, s *identity.Secrets, memo *Memo) ([]*draft.Res
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, memo.intern(draft.TypeSecret, draft.NewResource(m.Name, body)))
+		out = append(out, memo.sealed().Seal(draft.TypeSecret, m.Name, body))
 	}
 	return out, nil
 }
@@ -313,7 +313,7 @@ func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
 		return &next, nil
 	}
 	for i, r := range list {
-		if i < len(old) && old[i].Name == r.Name && bytes.Equal(old[i].Body, r.Body) {
+		if i < len(old) && old[i].Name == r.Name && bytes.Equal(old[i].Body(), r.Body()) {
 			list[i] = old[i]
 		}
 	}

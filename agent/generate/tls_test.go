@@ -88,7 +88,7 @@ func TestRotationChangesOneSecret(t *testing.T) {
 			t.Errorf("the secrets were %v and are %v", was, is)
 		}
 		var got tlsv3.Secret
-		if err := proto.Unmarshal(is[0].Body, &got); err != nil {
+		if err := proto.Unmarshal(is[0].Body(), &got); err != nil {
 			t.Fatal(err)
 		}
 		cert := got.GetTlsCertificate()
@@ -142,7 +142,7 @@ func TestNothingInPlainText(t *testing.T) {
 	inbounds, clusters := 0, 0
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeListener)] {
 		var l listenerv3.Listener
-		if err := proto.Unmarshal(r.Body, &l); err != nil {
+		if err := proto.Unmarshal(r.Body(), &l); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.HasPrefix(l.Name, "inbound:") || strings.HasPrefix(l.Name, "inbound:passthrough") {
@@ -158,7 +158,7 @@ func TestNothingInPlainText(t *testing.T) {
 	}
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeCluster)] {
 		var c clusterv3.Cluster
-		if err := proto.Unmarshal(r.Body, &c); err != nil {
+		if err := proto.Unmarshal(r.Body(), &c); err != nil {
 			t.Fatal(err)
 		}
 		if c.GetType() != clusterv3.Cluster_EDS {

@@ -53,7 +53,7 @@ func TestVersionsOfEnvoy(t *testing.T) {
 			prev = p
 			if r := p.Resource(draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:10001"}); name == "web" {
 				// grpc_service and log_name are the fields 9 and 10.
-				if newer := bytes.Contains(r.Body, []byte("\x52\x0dMeshAccessLog")); newer != x.newer {
+				if newer := bytes.Contains(r.Body(), []byte("\x52\x0dMeshAccessLog")); newer != x.newer {
 					t.Errorf("on %q: the newer fields of OpenTelemetry: %v, want %v", x.version, newer, x.newer)
 				}
 			}

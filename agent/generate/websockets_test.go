@@ -32,12 +32,12 @@ func TestWebSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := prev.Resource(draft.ResourceID{TypeURL: draft.TypeListener, Name: "outbound:127.0.0.1:10001"})
-		if got := bytes.Contains(out.Body, []byte("websocket")); got != m.View.WebSockets {
+		if got := bytes.Contains(out.Body(), []byte("websocket")); got != m.View.WebSockets {
 			t.Errorf("%q: the outbound lets requests become WebSockets: %v", label, got)
 		}
-		if in := prev.Resource(draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:192.168.0.1:80"}); !bytes.Contains(in.Body, []byte("websocket")) {
+		if in := prev.Resource(draft.ResourceID{TypeURL: draft.TypeListener, Name: "inbound:192.168.0.1:80"}); !bytes.Contains(in.Body(), []byte("websocket")) {
 			t.Errorf("%q: the inbound lets no request become a WebSocket", label)
-		} else if got := bytes.Contains(in.Body, []byte{0x4a, 0x02, 0x28, 0x01}); got != m.View.WebSockets { // http2_protocol_options: {allow_connect: true}
+		} else if got := bytes.Contains(in.Body(), []byte{0x4a, 0x02, 0x28, 0x01}); got != m.View.WebSockets { // http2_protocol_options: {allow_connect: true}
 			t.Errorf("%q: the inbound takes upgrades over HTTP/2: %v", label, got)
 		}
 	}

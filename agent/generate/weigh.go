@@ -28,7 +28,7 @@ func (p *Proxy) Bytes() int {
 	n := 0
 	for _, list := range p.Sealed.Resources {
 		for _, r := range list {
-			n += len(r.Body)
+			n += r.Len()
 		}
 	}
 	return n

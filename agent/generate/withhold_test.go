@@ -30,7 +30,7 @@ func line(p *generate.Proxy) string {
 	var out []string
 	for rank, kind := range map[int]string{draft.RankCluster: "C", draft.RankListener: "L"} {
 		for _, r := range p.Sealed.Resources[rank] {
-			out = append(out, fmt.Sprintf("%s:%s=%s", kind, r.Name, r.Body))
+			out = append(out, fmt.Sprintf("%s:%s=%s", kind, r.Name, r.Body()))
 		}
 	}
 	slices.Sort(out)
@@ -47,12 +47,12 @@ func TestWithhold(t *testing.T) {
 		}
 		clusters, taken := map[string]bool{}, map[string]bool{}
 		for _, c := range p.Sealed.Resources[draft.RankCluster] {
-			if clusters[c.Name] = true; strings.HasPrefix(string(c.Body), "bad") {
+			if clusters[c.Name] = true; strings.HasPrefix(string(c.Body()), "bad") {
 				block(draft.RankCluster, c)
 			}
 		}
 		for _, l := range p.Sealed.Resources[draft.RankListener] {
-			address, cluster, _ := strings.Cut(string(l.Body), ".")
+			address, cluster, _ := strings.Cut(string(l.Body()), ".")
 			if strings.HasPrefix(address, "bad") || cluster != "" && !clusters[cluster] || taken[address] {
 				block(draft.RankListener, l)
 			}

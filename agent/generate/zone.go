@@ -163,7 +163,7 @@ func (b *border) seal() *Proxy {
 		c.Origin = b.origin
 	}
 	slices.SortFunc(b.d.Ready[draft.RankEndpoint], func(a, b *draft.Resource) int { return strings.Compare(a.Name, b.Name) })
-	s := draft.NewSealer(b.memo.intern)
+	s := draft.NewSealer(b.memo.sealed())
 	s.Add(b.d)
 	sealed, faults := s.Finish()
 	for _, f := range faults {

@@ -538,7 +538,7 @@ func resourcesOf[M proto.Message](t *testing.T, p *generate.Proxy, typeURL strin
 	var out []M
 	for _, r := range p.Sealed.Resources[draft.Rank(typeURL)] {
 		m := empty()
-		if err := proto.Unmarshal(r.Body, m); err != nil {
+		if err := proto.Unmarshal(r.Body(), m); err != nil {
 			t.Fatal(err)
 		}
 		out = append(out, m)

@@ -76,7 +76,7 @@ func (r *Registry) decoded(like *decoder, types map[reflect.Type]*typeInfo, doc 
 	case doc.root == nil || doc.root.kind == nodeNull:
 		return decodedDocument{}
 	}
-	d := &decoder{lim: like.lim, types: types, stored: like.stored, shown: like.shown}
+	d := &decoder{lim: like.lim, types: types, stored: like.stored, shown: like.shown, sharer: r.sharer}
 	res, id := r.document(d, doc.root)
 	if d.more > 0 {
 		d.faults = append(d.faults, Fault{Line: d.faults[len(d.faults)-1].Line, Reason: fmt.Sprintf("%d further faults of this document are not shown", d.more)})

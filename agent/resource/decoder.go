@@ -23,6 +23,8 @@ type decoder struct {
 	types  map[reflect.Type]*typeInfo // of this call, so that nothing is shared
 	stored func(Key) *Resource        // whose secrets marks stand for; nil: marks stand for nothing
 	shown  bool                       // marks stay, for an agent to see to
+	sharer Sharer                     // nil: nothing is shared
+	share  bool                       // maps of texts are shared
 }
 
 type pathStep struct {
@@ -267,6 +269,11 @@ func (d *decoder) mapping(n *node, v reflect.Value) {
 
 // strings decodes the most common map of all, tags and labels, without reflection.
 func (d *decoder) strings(n *node) map[string]string {
+	if d.share {
+		if out := d.sharedTags(n.pairs); out != nil {
+			return out
+		}
+	}
 	out := make(map[string]string, len(n.pairs))
 	for i := range n.pairs {
 		p := &n.pairs[i]
@@ -293,6 +300,10 @@ func (d *decoder) list(n *node, v reflect.Value) {
 	if len(n.items) == 0 {
 		v.SetZero()
 		return
+	}
+	if t == outboundList && d.sharer != nil {
+		d.share = true
+		defer func() { d.share = false }()
 	}
 	out := reflect.MakeSlice(t, len(n.items), len(n.items))
 	for i, it := range n.items {

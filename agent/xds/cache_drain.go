@@ -46,7 +46,7 @@ func (n *proxyNode) drainListeners(before, now []*draft.Resource) {
 		if d.form == nil {
 			continue
 		}
-		if size += len(d.form.Body); size > maxDraining {
+		if size += d.form.Len(); size > maxDraining {
 			n.draining = slices.Delete(n.draining, 0, i+1)
 			break
 		}

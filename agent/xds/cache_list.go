@@ -34,7 +34,7 @@ const (
 
 // endpointName returns the name under which a cluster asks for its endpoints, "" when it is not an EDS cluster.
 func endpointName(cluster *draft.Resource) string {
-	eds, ok := protoField(cluster.Body, fieldEDSClusterConfig)
+	eds, ok := protoField(cluster.Body(), fieldEDSClusterConfig)
 	if !ok {
 		return ""
 	}

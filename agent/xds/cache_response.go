@@ -49,7 +49,7 @@ func (r deltaResponse) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryRes
 	resources := make([]*discovery.Resource, len(out))
 	for i, res := range r.t.send {
 		o := &out[i]
-		o.body.TypeUrl, o.body.Value = url, res.Body
+		o.body.TypeUrl, o.body.Value = url, res.Body()
 		o.res.Name, o.res.Version, o.res.Resource = res.Name, res.Version, &o.body
 		resources[i] = &o.res
 	}
@@ -82,7 +82,7 @@ func (r sotwResponse) GetDiscoveryResponse() (*discovery.DiscoveryResponse, erro
 	out := make([]anypb.Any, len(r.t.send))
 	resources := make([]*anypb.Any, len(out))
 	for i, res := range r.t.send {
-		out[i].TypeUrl, out[i].Value = url, res.Body
+		out[i].TypeUrl, out[i].Value = url, res.Body()
 		resources[i] = &out[i]
 	}
 	return &discovery.DiscoveryResponse{TypeUrl: url, VersionInfo: r.t.version, Resources: resources}, nil

@@ -39,12 +39,12 @@ func (s *clientSide) collect(tb testing.TB, p *generate.Proxy) {
 	assigned := map[string]*endpointv3.ClusterLoadAssignment{}
 	for _, r := range p.Sealed.Resources[draft.Rank(eds)] {
 		m := &endpointv3.ClusterLoadAssignment{}
-		read(tb, r.Body, m)
+		read(tb, r.Body(), m)
 		assigned[r.Name] = m
 	}
 	for _, r := range p.Sealed.Resources[draft.Rank(cds)] {
 		c := &clusterv3.Cluster{}
-		read(tb, r.Body, c)
+		read(tb, r.Body(), c)
 		of := assigned[c.GetEdsClusterConfig().GetServiceName()]
 		if of == nil {
 			of = assigned[c.GetName()]
@@ -55,7 +55,7 @@ func (s *clientSide) collect(tb testing.TB, p *generate.Proxy) {
 	}
 	for _, r := range p.Sealed.Resources[draft.Rank(lds)] {
 		l := &listenerv3.Listener{}
-		read(tb, r.Body, l)
+		read(tb, r.Body(), l)
 		for _, chain := range slices.Concat(l.GetFilterChains(), []*listenerv3.FilterChain{l.GetDefaultFilterChain()}) {
 			for _, f := range chain.GetFilters() {
 				if m := (&hcmv3.HttpConnectionManager{}); f.GetTypedConfig().MessageIs(m) {
@@ -63,7 +63,7 @@ func (s *clientSide) collect(tb testing.TB, p *generate.Proxy) {
 					if name := m.GetRds().GetRouteConfigName(); name != "" {
 						routes := &routev3.RouteConfiguration{}
 						if r := draft.Find(p.Sealed.Resources[draft.RankRoute], name); r != nil {
-							read(tb, r.Body, routes)
+							read(tb, r.Body(), routes)
 						}
 						m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes}
 					}

@@ -81,8 +81,7 @@ func resourceOf(rank int, name, body string) *draft.Resource {
 			Name: name, AltStatName: body, EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{},
 		})
 	}
-	sum := sha256.Sum256(raw)
-	return &draft.Resource{Name: name, Version: hex.EncodeToString(sum[:8]), Body: raw}
+	return draft.NewResource(name, raw)
 }
 
 // versionsOf is what a client says that it has of a type.

@@ -169,7 +169,7 @@ func TestProgress(t *testing.T) {
 	a.push(config("LDS:l=3"))
 	c.nack(c.want("LDS l=3"), "no")
 	until("rejected", func(p xds.Progress) bool { return p.Answered == 3 && len(p.Rejected) == 1 })
-	if r := a.progress("default.web").Rejected[0]; r.Since != 2 || r.MadeAt != 3 || r.Accepted == nil || string(r.Accepted.Body) != "2" || string(r.Resource.Body) != "3" {
+	if r := a.progress("default.web").Rejected[0]; r.Since != 2 || r.MadeAt != 3 || r.Accepted == nil || string(r.Accepted.Body()) != "2" || string(r.Resource.Body()) != "3" {
 		t.Errorf("rejection: %+v", r)
 	}
 	// A proxy that comes anew has answered nothing yet.

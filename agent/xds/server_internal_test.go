@@ -79,7 +79,7 @@ func TestEndpointName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := endpointName(&draft.Resource{Name: c.GetName(), Body: body}); got != want {
+		if got := endpointName(draft.NewResource(c.GetName(), body)); got != want {
 			t.Errorf("%v: %q, want %q", c, got, want)
 		}
 	}

@@ -67,7 +67,7 @@ func TestHeldByCheck(t *testing.T) {
 			if len(p.Rejected) != 3 || !a.HasRejections() {
 				t.Fatalf("rejected: %+v; there are some: %t", p.Rejected, a.HasRejections())
 			}
-			if l := p.Rejected[1]; l.ID.Name != "l" || l.By != xds.HeldByCheck || l.Rule != 20 || l.Reason != "l is unfit" || string(l.Resource.Body) != "2" || l.Accepted == nil || string(l.Accepted.Body) != "1" || l.MadeAt != 1 {
+			if l := p.Rejected[1]; l.ID.Name != "l" || l.By != xds.HeldByCheck || l.Rule != 20 || l.Reason != "l is unfit" || string(l.Resource.Body()) != "2" || l.Accepted == nil || string(l.Accepted.Body()) != "1" || l.MadeAt != 1 {
 				t.Errorf("of the check: %+v", l)
 			}
 			if n := p.Rejected[2]; n.ID.Name != "new" || n.Accepted != nil {
@@ -191,7 +191,7 @@ func TestRefusedUntilAnotherHasMoved(t *testing.T) {
 	bodies := func() string {
 		var b strings.Builder
 		for _, l := range a.Listeners(web) {
-			b.WriteString(l.Name + "=" + string(l.Body) + " ")
+			b.WriteString(l.Name + "=" + string(l.Body()) + " ")
 		}
 		return b.String()
 	}
@@ -273,7 +273,7 @@ func TestRefusedAfterRestart(t *testing.T) {
 		probe(c)
 		a.push(config("CDS:c=1", "LDS:a=1", "LDS:l=l.worse"), "LDS:l")
 		probe(c)
-		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Accepted == nil || string(r[0].Accepted.Body) != "l.bad" {
+		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Accepted == nil || string(r[0].Accepted.Body()) != "l.bad" {
 			t.Errorf("rejected: %+v", r)
 		}
 	})

@@ -111,7 +111,7 @@ func (c *cache) get(k envoy.Kind, r *envoy.Resource) *checked {
 // byShape checks a resource by itself, or takes what is known of one that differs in names alone.
 func (c *cache) byShape(k envoy.Kind, r *envoy.Resource) *checked {
 	s := &c.shaper
-	if c.types[k] == nil || !s.take(k, c.types[k], r.Body) || s.names[s.own] != r.Name {
+	if c.types[k] == nil || !s.take(k, c.types[k], r.Body()) || s.names[s.own] != r.Name {
 		return c.examine(k, r)
 	}
 	t, known := c.shapes[string(s.key)]
@@ -133,7 +133,7 @@ func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
 	out := &checked{}
 	w := &walker{subject: &subject{place: finding.Place{Type: k.URL(), Resource: r.Name}, out: out}, cache: c}
 	m := k.New()
-	if err := decoding().Unmarshal(r.Body, m); err != nil {
+	if err := decoding().Unmarshal(r.Body(), m); err != nil {
 		w.report(0, finding.Reject, "", "it cannot be decoded: %v", err)
 		return out
 	}

@@ -235,7 +235,7 @@ func TestShapesHaveOneResult(t *testing.T) {
 				return // a text that is not UTF-8 cannot be written
 			}
 			noteFields(types[k], m.ProtoReflect(), drawn)
-			r := &envoy.Resource{Name: envoy.ResourceName(m), Body: body}
+			r := envoy.Raw(envoy.ResourceName(m), "", body)
 			if rapid.IntRange(0, 19).Draw(t, "sent as another") == 0 {
 				r.Name = "other"
 			}
@@ -357,7 +357,7 @@ func TestRepeatsHaveOneResult(t *testing.T) {
 		if err != nil {
 			return // a text that is not UTF-8 cannot be written
 		}
-		r := &envoy.Resource{Name: "l", Body: body}
+		r := envoy.Raw("l", "", body)
 		var without, with cache
 		without.begin()
 		without.repeats.count = maxRepeats

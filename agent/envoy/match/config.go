@@ -47,7 +47,7 @@ func (c *Config) open() {
 	for i, r := range list {
 		m := &listenerv3.Listener{}
 		var err error
-		if scratch, err = withoutFields(scratch[:0], r.Body, fieldFilterChains, fieldDefaultChain, fieldListenerMetadata, fieldChainMatcher); err != nil || proto.Unmarshal(scratch, m) != nil {
+		if scratch, err = withoutFields(scratch[:0], r.Body(), fieldFilterChains, fieldDefaultChain, fieldListenerMetadata, fieldChainMatcher); err != nil || proto.Unmarshal(scratch, m) != nil {
 			m = &listenerv3.Listener{}
 		}
 		c.heads[i] = m
@@ -59,7 +59,7 @@ func (c *Config) open() {
 func (c *Config) listener(i int) *Listener {
 	if c.listeners[i] == nil {
 		m := &listenerv3.Listener{}
-		if proto.Unmarshal(c.snapshot[envoy.KindListener][i].Body, m) != nil {
+		if proto.Unmarshal(c.snapshot[envoy.KindListener][i].Body(), m) != nil {
 			m = &listenerv3.Listener{}
 		}
 		c.listeners[i] = NewListener(m)
@@ -70,7 +70,7 @@ func (c *Config) listener(i int) *Listener {
 // decode reads the resource of a name into a message, and reports whether there is one.
 func (c *Config) decode(k envoy.Kind, name string, m proto.Message) bool {
 	r := c.snapshot.Find(k, name)
-	return r != nil && proto.Unmarshal(r.Body, m) == nil
+	return r != nil && proto.Unmarshal(r.Body(), m) == nil
 }
 
 // routesOf returns the routes that RDS gives under a name, nil for none.

@@ -262,7 +262,7 @@ func TestPipes(t *testing.T) {
 		t.Errorf("%v left (-want +got):\n%s", less.Pipes, diff)
 	}
 	if c := less.Resources[draft.RankCluster][0]; draft.Mentions(c, "otlp.sock") || !draft.Mentions(c, "otel") || less.Versions == sealed.Versions {
-		t.Errorf("the records of OpenTelemetry do not go to their collector: %s", c.Body)
+		t.Errorf("the records of OpenTelemetry do not go to their collector: %s", c.Body())
 	}
 	if len(logs(sealed)) != 10 {
 		t.Errorf("the config itself was changed: %v", logs(sealed))

@@ -166,7 +166,7 @@ func TestSameBytes(t *testing.T) {
 		var out []byte
 		for _, rank := range []int{draft.Rank(draft.TypeListener), draft.Rank(draft.TypeCluster)} {
 			for _, r := range p.Sealed.Resources[rank] {
-				out = append(out, r.Body...)
+				out = append(out, r.Body()...)
 			}
 		}
 		return out

@@ -78,14 +78,14 @@ func newEnvoy(t testing.TB, docs string) (*envoy, []string) {
 	e := &envoy{listeners: map[bool]*listener{}, clusters: map[string]*clusterv3.Cluster{}, real: newReal(t, p)}
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeCluster)] {
 		c := &clusterv3.Cluster{}
-		if err := proto.Unmarshal(r.Body, c); err != nil {
+		if err := proto.Unmarshal(r.Body(), c); err != nil {
 			t.Fatal(err)
 		}
 		e.clusters[c.Name] = c
 	}
 	for _, r := range p.Sealed.Resources[draft.Rank(draft.TypeListener)] {
 		l := &listener{message: &listenerv3.Listener{}}
-		if err := proto.Unmarshal(r.Body, l.message); err != nil {
+		if err := proto.Unmarshal(r.Body(), l.message); err != nil {
 			t.Fatal(err)
 		}
 		if name, ok := strings.CutPrefix(l.message.Name, "outbound:passthrough:"); ok {
