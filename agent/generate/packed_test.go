@@ -49,7 +49,7 @@ func TestMemoryIsSharedNotChanged(t *testing.T) {
 			}
 		}
 	}
-	if packed < 5*(proxies-1) || kept > whole/4 {
+	if packed < 4*(proxies-1) || kept > whole/4 { // four of the services are there
 		t.Errorf("%d resources are packed, %d bytes as %d", packed, whole, kept)
 	}
 }
