@@ -40,7 +40,7 @@ type Registry struct {
 
 	workers int // see [Registry.On]
 	each    func(workers, n int, do func(worker, i int)) error
-	sharer Sharer // nil: nothing is shared
+	sharer  Sharer // nil: nothing is shared
 }
 
 // NewRegistry builds a registry. It fails when two kinds share a name or a descriptor is incomplete.
