@@ -99,6 +99,14 @@ func TestTargets(t *testing.T) {
 	expect(t, r, doc(`{"kind":"MeshService","name":"backend"}`, to), "spec.to", "a policy on MeshService has no to")
 	expect(t, r, doc(`{"kind":"MeshHTTPRoute","name":"r"}`, from("Mesh")), "spec.from", "has no from")
 	expect(t, r, doc(`{"kind":"Mesh"}`, from("MeshService")), "spec.from[0].targetRef.kind", "Mesh")
+	expect(t, r, doc(`{"kind":"Mesh"}`, from("Mesh")), "spec.from", "proxyTypes: [Sidecar]")
+	expect(t, r, doc(`{"kind":"MeshSubset","tags":{"a":"b"},"proxyTypes":["Sidecar","Gateway"]}`, from("Mesh")), "spec.from", "proxyTypes: [Sidecar]")
+	mesh := `"from":[{"targetRef":{"kind":"Mesh"},` + conf + `}]`
+	for _, top := range []string{`{"kind":"Mesh","proxyTypes":["Sidecar"]}`, `{"kind":"MeshSubset","tags":{"a":"b"}}`} { // tags may select sidecars alone
+		if _, faults := r.Decode("", doc(top, mesh)); len(faults) > 0 {
+			t.Errorf("%s: %v", top, faults)
+		}
+	}
 }
 
 func expect(t *testing.T, r *resource.Registry, doc []byte, field, reason string) {

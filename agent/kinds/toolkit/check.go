@@ -71,14 +71,18 @@ func ToOfGateways(p *resource.Policy, v *resource.Validator, instead string) {
 }
 
 // FromOfSidecars refuses from, for a kind whose from is about inbounds alone, in a policy that selects gateways as well: these have no
-// inbounds (the rule of Kuma's validation).
+// inbounds (the rule of Kuma's validation). The tags of a MeshSubset may select sidecars alone: it is refused where it names gateways.
 func FromOfSidecars(p *resource.Policy, v *resource.Validator) {
 	if len(p.From) == 0 {
 		return
 	}
 	kind := kindMesh // what a policy without targetRef selects
 	if t := p.TargetRef; t != nil {
-		if t.Kind != kindMesh && t.Kind != "MeshSubset" || len(t.ProxyTypes) > 0 && !slices.Contains(t.ProxyTypes, "Gateway") {
+		gateways := t.Kind == kindMesh
+		if len(t.ProxyTypes) > 0 {
+			gateways = (t.Kind == kindMesh || t.Kind == "MeshSubset") && slices.Contains(t.ProxyTypes, "Gateway")
+		}
+		if !gateways {
 			return
 		}
 		kind = t.Kind
@@ -86,7 +90,7 @@ func FromOfSidecars(p *resource.Policy, v *resource.Validator) {
 	v.Field("from").Faultf("a policy on %s selects gateways too, and from is about inbounds, which they have not: write targetRef: {kind: %s, proxyTypes: [Sidecar]}", kind, kind)
 }
 
-// OfSidecars is a targetRef that selects no gateways, for a policy that FromOfSidecars looks at.
+// OfSidecars is a targetRef that selects no gateways, for a policy that FromOfSidecars or Kuma's validation looks at.
 func OfSidecars(t resource.TargetRef) *resource.TargetRef {
 	if t.Kind == kindMesh || t.Kind == "MeshSubset" {
 		t.ProxyTypes = []string{"Sidecar"}
