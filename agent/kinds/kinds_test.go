@@ -19,7 +19,7 @@ var wanted = strings.Fields(`
 	MeshFaultInjection MeshTrafficPermission MeshHTTPRoute MeshTCPRoute MeshProxyPatch MeshRetry MeshHealthCheck
 	MeshRateLimit MeshLoadBalancingStrategy MeshTLS MeshMetric MeshTrace
 	TrafficLog Timeout CircuitBreaker FaultInjection TrafficPermission TrafficRoute ProxyTemplate
-	RateLimit Retry HealthCheck TrafficTrace`)
+	RateLimit Retry HealthCheck TrafficTrace VirtualOutbound`)
 
 func TestRegistryHoldsEveryKind(t *testing.T) {
 	r, err := resource.NewRegistry(kinds.All()...)
