@@ -14,6 +14,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/envoy/match"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/names"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -32,7 +33,9 @@ type Traffic struct {
 	Build func(dataplane string) *finding.Build
 	// OtherMesh reports whether a dataplane of another mesh is at an address. Nil: that is not known.
 	OtherMesh func(netip.AddrPort) bool
-	live      func(dataplane string) *Live // nil: the config that is made decides
+	// Names returns the names of all meshes, nil where none were made yet. Nil: names of the mesh and those that end in .mesh alone are known.
+	Names func() *names.Table
+	live  func(dataplane string) *Live // nil: the config that is made decides
 }
 
 // flowProxy is a dataplane whose config is followed.
@@ -179,7 +182,7 @@ func (t *Traffic) withShadow(flow *Flow, target *Target, read func(*dialled) (*i
 			t.shadow = t
 		} else {
 			t.shadow = NewTraffic(m)
-			t.shadow.Build, t.shadow.OtherMesh = t.Build, t.OtherMesh
+			t.shadow.Build, t.shadow.OtherMesh, t.shadow.Names = t.Build, t.OtherMesh, t.Names
 		}
 	}
 	as := *target

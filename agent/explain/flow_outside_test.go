@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/names"
 )
 
 // TestPermissionsOutside: what permissions keep a dataplane from outside of the mesh is told, with those that decide and a
@@ -37,5 +38,38 @@ func TestPermissionsOutside(t *testing.T) {
 	flow, err := question(t, "connection 127.0.0.1:10003").ask(explain.NewTraffic(meshOf(t, forbidden+real)))
 	if err != nil || flow.Verdict != "closed" || !strings.Contains(flow.Reason, "Mesh/default routing.defaultForbidMeshExternalServiceAccess") || flow.Suggest != "" {
 		t.Errorf("%v: %s: %s\n%s", err, flow.Verdict, flow.Reason, flow.Suggest)
+	}
+}
+
+// TestMeshNamesAreNotLetOut: no answer advises to let a name of the meshes out as a domain; it says what the name is.
+func TestMeshNamesAreNotLetOut(t *testing.T) {
+	const more = "---\n{type: MeshPassthrough, mesh: default, name: p, spec: {default: {passthroughMode: None}}}\n" +
+		"---\n{type: HostnameGenerator, name: g, spec: {selector: {meshService: {matchLabels: {kuma.io/service: queue}}}, template: '{{ .DisplayName }}.svc.example.com'}}\n" +
+		"---\n{type: MeshService, mesh: default, name: queue, labels: {kuma.io/service: queue}, spec: {selector: {dataplaneTags: {kuma.io/service: queue}}, ports: [{port: 5672, targetPort: 5672}]}}\n"
+	docs := strings.Replace(transparent, "mode: Everywhere", "mode: Exclusive", 1)
+	docs = strings.Replace(docs, ", {kind: MeshService, name: queue}", "", 1) + more
+	m := meshOf(t, docs)
+	traffic := explain.NewTraffic(m)
+	table := names.Build(names.Options{Suffixes: []string{"mesh", "corp.example"}, Generators: true}, []names.Mesh{{View: m.View, Policies: m.Policies}}, nil)
+	traffic.Names = func() *names.Table { return table }
+	for ask, want := range map[string]string{
+		"connection queue.svc.example.com:443 tls ip=203.0.113.5": "queue.svc.example.com is a name of MeshService/queue:5672 in the mesh default, which the dataplane does not reach: not listed in networking.transparentProxying.reachableBackends",
+		"connection 203.0.113.5:443 sni=Queue.svc.example.com":    "is a name of MeshService/queue:5672 in the mesh default",
+		"connection queue.mesh:5672 ip=203.0.113.5":               "queue.mesh is a name of MeshService/queue:5672 in the mesh default",
+		"connection 203.0.113.5:443 sni=nobody.mesh":              "no service of the mesh default has the name nobody.mesh, and names below mesh are of the meshes alone",
+		"connection 203.0.113.5:443 sni=nobody.svc.example.com":   "names below svc.example.com are of the meshes alone",
+		"request db.mesh:80 ip=203.0.113.5":                       "db.mesh is a name of",
+		"request 203.0.113.5:80 host=nobody.corp.example":         "names below corp.example are of the meshes alone",
+		"request elsewhere.example:80 ip=203.0.113.5":             "",
+		"connection 203.0.113.5:443 sni=corp.example.com":         "",
+		"connection 203.0.113.5:443 sni=nobody.mesh.example":      "",
+	} {
+		flow, err := question(t, ask).ask(traffic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if flow.Verdict == explain.VerdictAllowed || !strings.Contains(flow.Reason, want) || (flow.Suggest == "") != (want != "") {
+			t.Errorf("%s: %s: %s\n%s", ask, flow.Verdict, flow.Reason, flow.Suggest)
+		}
 	}
 }

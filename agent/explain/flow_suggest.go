@@ -14,12 +14,20 @@ import (
 )
 
 // suggest returns the smallest change of a policy with which what fails is allowed, as YAML, "" for none. Each change
-// that plugins propose is tried on the mesh.
+// that plugins propose is tried on the mesh. None lets a name of the meshes out: the reason then says what the name is.
 func (t *Traffic) suggest(p *flowProxy, target *Target, d *dialled, in *inquiry, flow *Flow) string {
 	denial := t.denial(p, d, flow)
 	reg, err := t.registry()
 	if err != nil || denial == nil || len(denial.Client) == 0 && denial.Reason != policy.NotLetOut {
 		return ""
+	}
+	if denial.Reason == policy.NotLetOut {
+		for _, host := range []string{denial.Host, d.host} {
+			if own := t.ofMesh(p, strings.ToLower(strings.TrimSuffix(host, ".")), d.dst.Port()); host != "" && own != "" {
+				flow.Reason += "; " + own
+				return ""
+			}
+		}
 	}
 	for plugin := range t.plugins() {
 		if plugin.Suggest == nil {

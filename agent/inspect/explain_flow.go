@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/access"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/names"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -42,6 +43,9 @@ func (s *Server) explainFlow(r *http.Request, q *explain.Question) (*explain.Flo
 		return nil, problem(http.StatusServiceUnavailable, ProblemNotReady, "Busy", "another question is being worked on; repeat the request in a moment")
 	}
 	traffic := explain.NewTraffic(m)
+	if s.opts.DNS != nil {
+		traffic.Names = func() *names.Table { return s.opts.DNS().Table }
+	}
 	if last := s.opts.Last(); last != nil {
 		traffic.Build = func(dataplane string) *finding.Build {
 			if p := last.published(node.Ref{Type: node.ProxyDataplane, Mesh: in, Name: dataplane}); p != nil {

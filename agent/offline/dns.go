@@ -11,23 +11,31 @@ import (
 
 // ExplainDNS says why a name resolves as it does on a node in a zone whose config is the default, with all meshes of the set.
 func (o *Offline) ExplainDNS(zone string, q explain.DNSQuestion) (*explain.DNS, error) {
-	in := explain.DNSInput{Meshes: map[string]*generate.Mesh{}}
+	table, meshes, err := o.table(zone, q.Mesh, q.Dataplane)
+	if err != nil {
+		return nil, err
+	}
+	if len(meshes) == 0 {
+		return nil, errors.New("there is no Mesh among the resources given; add one")
+	}
+	return explain.Name(explain.DNSInput{Meshes: meshes, Table: table}, &q)
+}
+
+// table makes the names of all meshes of the set, on a node with a dataplane; "" for none.
+func (o *Offline) table(zone, in, dataplane string) (*names.Table, map[string]*generate.Mesh, error) {
+	meshes := map[string]*generate.Mesh{}
 	var list []names.Mesh
 	for _, r := range o.set.Kind("Mesh") {
 		m, err := o.mesh(zone, r.Name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		in.Meshes[r.Name] = m
+		meshes[r.Name] = m
 		x := names.Mesh{View: m.View, Policies: m.Policies}
-		if r.Name == q.Mesh && q.Dataplane != "" {
-			x.Local = []string{q.Dataplane}
+		if r.Name == in && dataplane != "" {
+			x.Local = []string{dataplane}
 		}
 		list = append(list, x)
 	}
-	if len(list) == 0 {
-		return nil, errors.New("there is no Mesh among the resources given; add one")
-	}
-	in.Table = names.Build(names.Options{Suffixes: []string{"mesh"}, Generators: true, Ranges: mesh.DefaultVIPRanges().Prefixes(), ReachableOnly: o.ReachableOnly}, list, nil)
-	return explain.Name(in, &q)
+	return names.Build(names.Options{Suffixes: []string{"mesh"}, Generators: true, Ranges: mesh.DefaultVIPRanges().Prefixes(), ReachableOnly: o.ReachableOnly}, list, nil), meshes, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/names"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -208,7 +209,7 @@ func (o *Offline) ExplainConnection(zone string, q explain.ConnectionQuestion) (
 	if err != nil {
 		return nil, err
 	}
-	return explain.NewTraffic(m).Connection(&q)
+	return o.traffic(zone, m).Connection(&q)
 }
 
 // ExplainRequest says what becomes of an HTTP request of a dataplane in a zone.
@@ -217,7 +218,16 @@ func (o *Offline) ExplainRequest(zone string, q explain.RequestQuestion) (*expla
 	if err != nil {
 		return nil, err
 	}
-	return explain.NewTraffic(m).Request(&q)
+	return o.traffic(zone, m).Request(&q)
+}
+
+func (o *Offline) traffic(zone string, m *generate.Mesh) *explain.Traffic {
+	t := explain.NewTraffic(m)
+	t.Names = func() *names.Table {
+		table, _, _ := o.table(zone, "", "") // a mesh that cannot be made has no names
+		return table
+	}
+	return t
 }
 
 // Kinds lists the kinds that this program knows.

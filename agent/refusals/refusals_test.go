@@ -208,6 +208,23 @@ func TestPropose(t *testing.T) {
 	}
 }
 
+// TestMeshNamesAreNotProposed: a name of the mesh stays with what it is.
+func TestMeshNamesAreNotProposed(t *testing.T) {
+	o := node(t, file)
+	c := collect(t, logsOf(t, o), fmt.Sprintf(line, 1, "203.0.113.5:443", "web.mesh", "-")+fmt.Sprintf(line, 2, "203.0.113.5:443", "nobody.mesh", "-"))
+	p, err := refusals.Propose(c, refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100}, func(q explain.ConnectionQuestion) (*explain.Flow, error) {
+		return o.ExplainConnection("default", q)
+	})
+	if err != nil || p.Policy != "" || len(p.Matches) > 0 || len(p.Left) != 2 {
+		t.Fatalf("%v: %+v", err, p)
+	}
+	for _, l := range p.Left {
+		if !strings.Contains(l.Reason, l.ServerName) || !strings.Contains(l.Reason, "the mesh default") {
+			t.Errorf("%s is left, because %s", l.ServerName, l.Reason)
+		}
+	}
+}
+
 // FuzzCollector: no line makes it fail, or counts more than once.
 func FuzzCollector(f *testing.F) {
 	logs := logsOf(f, node(f, file))
