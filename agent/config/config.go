@@ -322,9 +322,10 @@ func (f field) itemKeys(item reflect.Value, i int) []field {
 	return keys
 }
 
-// unprivileged moves the default paths below base, where a user without rights on the system's directories can write.
-func (c *Config) unprivileged(base string) {
-	c.Paths.Run, c.Paths.State, c.Paths.Logs = filepath.Join(base, "run"), filepath.Join(base, "state"), filepath.Join(base, "logs")
+// unprivileged moves the default paths to where a user without rights on the system's directories can write: state and logs below lasting, all
+// else below base.
+func (c *Config) unprivileged(base, lasting string) {
+	c.Paths.Run, c.Paths.State, c.Paths.Logs = filepath.Join(base, "run"), filepath.Join(lasting, "state"), filepath.Join(lasting, "logs")
 	c.Resources.Dir = []ResourceDir{{Path: filepath.Join(base, "resources")}}
 	c.API.Socket.Group, c.XDS.Socket.Group = "", ""
 }

@@ -104,9 +104,21 @@ func TestConfigWithoutFileAndRoot(t *testing.T) {
 	if got, want := cfg.API.Socket.Path, o.Dir+"/nearside-data/run/nearside.sock"; got != want {
 		t.Errorf("without XDG_RUNTIME_DIR: %q, want %q", got, want)
 	}
-	o.Env = []string{"XDG_RUNTIME_DIR=/run/user/1000"}
-	if cfg, _, _ = config.Load(o); cfg.Paths.State != "/run/user/1000/nearside/state" {
-		t.Errorf("with XDG_RUNTIME_DIR: %q", cfg.Paths.State)
+	if got, want := cfg.Paths.State, o.Dir+"/nearside-data/state"; got != want {
+		t.Errorf("state: %q, want %q", got, want)
+	}
+	for _, c := range []struct{ env, run, state, logs string }{
+		{"XDG_RUNTIME_DIR=/run/user/1000", "/run/user/1000/nearside/run", "/run/user/1000/nearside/state", "/run/user/1000/nearside/logs"},
+		{"XDG_RUNTIME_DIR=/run/user/1000 HOME=/home/u", "/run/user/1000/nearside/run", "/home/u/.local/state/nearside/state", "/home/u/.local/state/nearside/logs"},
+		{"XDG_RUNTIME_DIR=/run/user/1000 HOME=/home/u XDG_STATE_HOME=/s", "/run/user/1000/nearside/run", "/s/nearside/state", "/s/nearside/logs"},
+		{"XDG_STATE_HOME=/s", o.Dir + "/nearside-data/run", "/s/nearside/state", "/s/nearside/logs"},
+		{"XDG_STATE_HOME=relative HOME=/home/u", o.Dir + "/nearside-data/run", o.Dir + "/nearside-data/state", o.Dir + "/nearside-data/logs"},
+	} {
+		o.Env = strings.Fields(c.env)
+		cfg, _, _ := config.Load(o)
+		if got := cfg.Paths; got.Run != c.run || got.State != c.state || got.Logs != c.logs {
+			t.Errorf("%s: %+v", c.env, got)
+		}
 	}
 	o.File = "agent.yaml"
 	if _, _, faults = config.Load(o); len(faults) != 1 {

@@ -58,7 +58,8 @@ func EnvName(key string) string {
 // Load reads the config: a flag wins over a variable, that over the file, that over the default. A variable with an
 // empty value does not count; "--set key=" sets the empty value. Relative paths lie below their entry of paths;
 // paths.* and resources.dir lie below the file's directory when they stand in the file, else below the working
-// directory. Without file and without root, everything lies below $XDG_RUNTIME_DIR/nearside or ./nearside-data.
+// directory. Without file and without root, everything lies below $XDG_RUNTIME_DIR/nearside or ./nearside-data, but state and logs below
+// $XDG_STATE_HOME/nearside where that is set, or below ~/.local/state/nearside beside a runtime directory (XDG Base Directory Specification).
 //
 // All faults are returned at once; then the config is not to be used.
 func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
@@ -151,10 +152,18 @@ func (l *loader) noFile() {
 		return
 	}
 	base := filepath.Join(l.o.Dir, "nearside-data")
+	lasting := base
 	if dir := lookupEnv(l.o.Env, "XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		base = filepath.Join(dir, "nearside")
+		lasting = base
+		if home := lookupEnv(l.o.Env, "HOME"); filepath.IsAbs(home) { // what is in a runtime directory is gone when the user logs out
+			lasting = filepath.Join(home, ".local", "state", "nearside")
+		}
 	}
-	l.cfg.unprivileged(base)
+	if dir := lookupEnv(l.o.Env, "XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		lasting = filepath.Join(dir, "nearside")
+	}
+	l.cfg.unprivileged(base, lasting)
 }
 
 // env takes over the variables.

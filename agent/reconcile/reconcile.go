@@ -162,9 +162,9 @@ func New(o Options) *Reconciler {
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
 		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nearside_xds_check_seconds", Help: "Time to check the config of one proxy before it is sent.", Buckets: buckets}),
+			Name: "nearside_xds_check_duration_seconds", Help: "Time to check the config of one proxy before it is sent.", Buckets: buckets}),
 		passSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nearside_reconcile_seconds", Help: "Time of one pass over all meshes and connected proxies, or until a change has cut it short.", Buckets: buckets}),
+			Name: "nearside_reconcile_duration_seconds", Help: "Time of one pass over all meshes and connected proxies, or until a change has cut it short.", Buckets: buckets}),
 	}
 	if o.Registry != nil {
 		o.Registry.MustRegister(r.proxySeconds, r.checkSeconds, r.passSeconds, certificates{o.Certificates})

@@ -34,7 +34,7 @@ func newServerMetrics(r prometheus.Registerer, held prometheus.Collector, log *s
 			Name: "nearside_xds_delivery_seconds", Help: "From the publication of a config to the handing of a response to the connection.",
 			Buckets: []float64{0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}}),
 		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nearside_xds_wait_seconds", Help: "From the opening of a stream to the publication of the config that it is served first.",
+			Name: "nearside_xds_wait_duration_seconds", Help: "From the opening of a stream to the publication of the config that it is served first.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}}),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nearside_xds_streams_refused_total", Help: "Streams that the server ended, by reason."}, []string{"reason"}),

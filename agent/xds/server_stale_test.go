@@ -323,7 +323,7 @@ func TestUnserved(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range families {
-			if h := f.GetMetric()[0].GetHistogram(); f.GetName() == "nearside_xds_wait_seconds" && (h.GetSampleCount() != 1 || h.GetSampleSum() != 2) {
+			if h := f.GetMetric()[0].GetHistogram(); f.GetName() == "nearside_xds_wait_duration_seconds" && (h.GetSampleCount() != 1 || h.GetSampleSum() != 2) {
 				t.Errorf("%d waits of %v s together, want one of 2 s", h.GetSampleCount(), h.GetSampleSum())
 			}
 		}

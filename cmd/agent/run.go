@@ -60,7 +60,8 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Runs the agent in the foreground until it gets SIGTERM or SIGINT, a second one to stop it at once; its log goes to
 standard error.
 SIGHUP makes it read its config again: what can change without a restart does, and the log says what cannot.
-Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearside or ./nearside-data.`,
+Without any config file and without root, it runs below $XDG_RUNTIME_DIR/nearside or ./nearside-data, with state and logs below
+$XDG_STATE_HOME/nearside.`,
 		Example: `  nearside run
   nearside run --config /etc/nearside/agent.yaml --set node.zone=east --set log.level=debug`,
 		Args: args(0, 0, "no arguments"),
