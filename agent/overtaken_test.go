@@ -12,6 +12,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/draft"
 )
 
 // TestNackOvertakesAck: a client acknowledges what a policy makes, is started anew, and rejects the same bytes. The policy is not in force
@@ -75,4 +76,49 @@ func nackOvertakes(t *testing.T, reason string) {
 	if !found {
 		t.Errorf("no problem is told: %+v", s.Problems)
 	}
+}
+
+// TestNeverAnsweredType: who has taken clusters and endpoints, and neither asked for listeners nor answered them, has nothing of a policy in
+// force.
+func TestNeverAnsweredType(t *testing.T) {
+	r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+	agenttest.Apply(t, r.Agent, agenttest.WebFile("web")+
+		"---\ntype: MeshTimeout\nmesh: default\nname: slow\nspec:\n  targetRef: {kind: Mesh}\n  from:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 7s}\n")
+	s := r.Ask(&core.Node{Id: "default.web", UserAgentName: "envoy"}, nil)
+	want := func(when, state, timeout string) {
+		t.Helper()
+		waited, err := r.Api().Wait(t.Context(), client.Wait{Type: "MeshTimeout", Mesh: "default", Name: "slow", Timeout: timeout})
+		agenttest.Do(t, err)
+		list, err := r.Api().Applied(t.Context(), "meshtimeouts", "default", "slow")
+		agenttest.Do(t, err)
+		if waited.State != state || len(list) != 1 || list[0].State != state {
+			t.Fatalf("%s: wait says %s, get says %+v; want %s", when, waited.State, list, state)
+		}
+	}
+	next := func(url string) *discoveryv3.DeltaDiscoveryResponse {
+		t.Helper()
+		resp, err := s.Recv()
+		agenttest.Do(t, err)
+		if resp.TypeUrl != url {
+			t.Fatalf("got %s, want %s", resp.TypeUrl, url)
+		}
+		return resp
+	}
+	ack := func(resp *discoveryv3.DeltaDiscoveryResponse) {
+		t.Helper()
+		agenttest.Do(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.TypeUrl, ResponseNonce: resp.Nonce}))
+	}
+	ask := func(url, name string) {
+		t.Helper()
+		agenttest.Do(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: url, ResourceNamesSubscribe: []string{name}}))
+	}
+	ack(next(draft.TypeCluster))
+	ask(draft.TypeEndpoint, "web")
+	ack(next(draft.TypeEndpoint))
+	want("listeners are not asked for", client.StatePending, "300ms")
+	ask(draft.TypeListener, "*")
+	listeners := next(draft.TypeListener)
+	want("listeners are not answered", client.StatePending, "300ms")
+	ack(listeners)
+	want("all is answered", client.StateApplied, "20s")
 }
