@@ -209,16 +209,29 @@ func checkProblems(t *selfTest, s *client.Status) {
 		{"warning", checkWarn, "warnings", "no warnings"},
 	} {
 		list := slices.DeleteFunc(slices.Clone(s.Problems), func(p client.StatusProblem) bool { return p.Severity != x.severity })
+		more, rest := "", ""
+		if n := unseen(s); n > 0 && x.level == checkWarn {
+			rest = "; " + n.String()
+		}
 		if len(list) == 0 {
-			t.add(checkOK, x.name, "", "%s", x.none)
+			t.add(checkOK, x.name, "", "%s%s", x.none, rest)
 			continue
 		}
-		more := ""
 		if n := len(list) - 1; n > 0 {
 			more = fmt.Sprintf("; and %d more", n)
 		}
-		t.add(x.level, x.name, "nearside status lists them", "%s: %s%s", list[0].Resource, list[0].Reason, more)
+		t.add(x.level, x.name, "nearside status lists them", "%s: %s%s%s", list[0].Resource, list[0].Reason, more, rest)
 	}
+}
+
+// unconnected counts the proxies of the node that are not connected: an agent makes no config for them.
+type unconnected int
+
+func unseen(s *client.Status) unconnected { return unconnected(s.Proxies["disconnected"]) }
+
+// String says what is therefore not among the warnings.
+func (n unconnected) String() string {
+	return fmt.Sprintf("%s not connected, whose configs may have warnings of their own: nearside validate -f DIR looks at all", counted(int(n), "proxy"))
 }
 
 // checkEnvoy has a real Envoy load the config of each connected proxy.

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,4 +111,18 @@ func TestCheckAsksEnvoy(t *testing.T) {
 	write(t, dir+"/envoy", "#!/bin/sh\nkill -9 $$\n")
 	out, _ = output(t, socket, exitOK, "check", "--envoy")
 	contains(t, out, "WARN envoy: default/web: ", "did not end well")
+}
+
+// TestCheckUnconnected: warnings that nobody has looked for are not called none.
+func TestCheckUnconnected(t *testing.T) {
+	const rest = "; 2 proxies not connected, whose configs may have warnings of their own: nearside validate -f DIR looks at all"
+	s := &client.Status{Proxies: map[string]int{"disconnected": 2}}
+	for range 2 {
+		x := &selfTest{OK: true}
+		checkProblems(x, s)
+		if !x.OK || len(x.Checks) != 2 || strings.Contains(x.Checks[0].Reason, rest) || !strings.HasSuffix(x.Checks[1].Reason, rest) {
+			t.Errorf("%+v", x)
+		}
+		s.Problems = []client.StatusProblem{{Resource: "Mesh/default", Severity: inspect.SeverityWarning, Reason: "odd"}}
+	}
 }

@@ -157,6 +157,9 @@ func (a *app) printStatus(s *client.Status) error {
 		}
 		printf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
 	}
+	if n := unseen(s); n > 0 {
+		printf(w, "  %s\n", n)
+	}
 	return nil
 }
 
