@@ -68,7 +68,7 @@ var otherwise = []struct {
 }
 
 // absent are words of paths that are about what nearside has not: lists are empty, and all else is not found.
-var absent = []string{"/zones", "/secrets", "/global-secrets", "/globalsecrets", "/virtual-outbounds", "/meshgateways", "/meshgatewayroutes",
+var absent = []string{"/zones", "/secrets", "/global-secrets", "/globalsecrets", "/meshgateways", "/meshgatewayroutes",
 	"/meshidentities", "/meshtrusts", "/workloads", "-insights", "insights", "/hostnamegenerators/local-", "/meshservices/other"}
 
 // later are lists that only a later Kuma than the recorded one has; nearside answers both.

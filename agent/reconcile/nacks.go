@@ -86,13 +86,15 @@ func (n *NackWatch) look(ctx context.Context) {
 		clear(n.known)
 		return
 	}
+	// Before the result: what was published of it was made by then. A result from before a slice has that slice's revision, and not its configs.
+	progress := n.server.Progress()
 	last, snap := n.last(), n.store.Snapshot()
 	if last == nil {
 		return
 	}
 	found := &blamed{map[string]map[draft.ResourceID][]xds.Blame{}, map[string]string{}}
 	still := map[node.Key]bool{}
-	for _, p := range n.server.Progress() {
+	for _, p := range progress {
 		p.Rejected = proved(p.Rejected)
 		if len(p.Rejected) == 0 {
 			continue

@@ -94,6 +94,20 @@ func (c *crowd) Publish(m map[node.Key]xds.Config) {
 	}
 }
 
+// gets returns what a proxy has, and since when.
+func (c *crowd) gets(key node.Key) (*draft.Sealed, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.has[key], c.at[key]
+}
+
+// served returns the proxies in the order in which they got a config first, and those that were told that they are not known.
+func (c *crowd) served() (order, nones []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.order), slices.Clone(c.nones)
+}
+
 // startCrowd runs a reconciler of n Dataplanes, each of which takes 5 ms.
 func startCrowd(t *testing.T, c *crowd, n int) (s *store.Store, trigger func()) {
 	t.Helper()
@@ -139,7 +153,7 @@ func TestChangeBesideStorm(t *testing.T) {
 			agenttest.ByAPI(t, s, crowdProxy(0, 2+i))
 			time.Sleep(60 * time.Millisecond)
 			synctest.Wait()
-			at := c.at[crowdKey(0)]
+			_, at := c.gets(crowdKey(0))
 			if at.Before(changed) {
 				t.Fatalf("change %d has not reached the connected proxy within 60 ms", i)
 			}
@@ -148,20 +162,22 @@ func TestChangeBesideStorm(t *testing.T) {
 		if worst > 30*time.Millisecond { // a slice for those that wait, one for those behind, and one proxy more for each
 			t.Errorf("a change took %s", worst)
 		}
-		if n := len(c.order); n < 100 || n > 200 {
-			t.Fatalf("%d proxies were served meanwhile", n)
+		if order, _ := c.served(); len(order) < 100 || len(order) > 200 {
+			t.Fatalf("%d proxies were served meanwhile", len(order))
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(c.order) != 201 || len(c.nones) > 0 {
-			t.Fatalf("%d of 201 proxies have a config, %d were told that they are unknown", len(c.order), len(c.nones))
+		order, nones := c.served()
+		if len(order) != 201 || len(nones) > 0 {
+			t.Fatalf("%d of 201 proxies have a config, %d were told that they are unknown", len(order), len(nones))
 		}
-		for i, id := range c.order[1:] {
+		for i, id := range order[1:] {
 			if early := id > crowdKey(100).ID; early != (i < 100) {
 				t.Fatalf("%s was served as number %d", id, i)
 			}
 		}
-		if took := c.at[crowdKey(100)].Sub(began); took > 1200*time.Millisecond {
+		_, last := c.gets(crowdKey(100))
+		if took := last.Sub(began); took > 1200*time.Millisecond {
 			t.Errorf("the last has waited %s", took)
 		}
 	})
@@ -192,10 +208,11 @@ func TestEndlessChanges(t *testing.T) {
 				continue
 			}
 			for i := range 40 {
-				if c.has[crowdKey(i)] == nil {
+				has, at := c.gets(crowdKey(i))
+				if has == nil {
 					t.Fatalf("%s still waits", crowdKey(i).ID)
 				}
-				if old := changed.Sub(c.at[crowdKey(i)]); i < 20 && old > 250*time.Millisecond {
+				if old := changed.Sub(at); i < 20 && old > 250*time.Millisecond {
 					t.Fatalf("%s has had nothing new for %s", crowdKey(i).ID, old)
 				}
 			}
@@ -204,7 +221,8 @@ func TestEndlessChanges(t *testing.T) {
 		synctest.Wait()
 		for i := range 20 {
 			want := fmt.Sprintf("inbound:10.%d.0.%d:80", 1+editions, i)
-			if list := c.has[crowdKey(i)].Resources[draft.RankListener]; len(list) != 1 || list[0].Name != want {
+			has, _ := c.gets(crowdKey(i))
+			if list := has.Resources[draft.RankListener]; len(list) != 1 || list[0].Name != want {
 				t.Errorf("%s ends with %s, want %s", crowdKey(i).ID, list[0].Name, want)
 			}
 		}
