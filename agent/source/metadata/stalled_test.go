@@ -158,7 +158,7 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 	for _, st := range streams {
 		e.Closed(st)
 	}
-	<-time.After(10 * time.Millisecond)
+	<-time.After(time.Second) // the grace of all is over
 	release()
 	agenttest.Do(t, <-written)
 	agenttest.Await(t, "the Dataplanes are deleted", changed, func() bool { return s.Snapshot().Len() < n+1 })
