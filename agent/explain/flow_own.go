@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/mesh"
@@ -11,14 +12,8 @@ import (
 // ofMesh says what a name is that the meshes have or that they alone can have, and why the dataplane does not reach that by it; "" for
 // one that may be outside. Such a name is never a domain to let out: its traffic would leave the mesh, and nothing is there.
 func (t *Traffic) ofMesh(p *flowProxy, host string, port uint16) string {
-	v := t.mesh.View
+	v, table := t.mesh.View, t.table()
 	isNamed := namedBy(v, host)
-	table := &names.Table{}
-	if t.Names != nil {
-		if all := t.Names(); all != nil {
-			table = all
-		}
-	}
 	var is *mesh.Service
 	for _, s := range v.Services() {
 		if (is == nil || s.Port == uint32(port) && is.Port != s.Port) && isNamed(&mesh.Outbound{Service: s}) {
@@ -49,9 +44,53 @@ func (t *Traffic) ofMesh(p *flowProxy, host string, port uint16) string {
 		return fmt.Sprintf("%s is a name of another mesh, which the dataplane is not in", host)
 	}
 	for _, suffix := range append(table.OwnedSuffixes(), meshSuffix[1:]) {
-		if host == suffix || strings.HasSuffix(host, "."+suffix) {
+		if host == suffix || below(host, suffix) {
 			return fmt.Sprintf("no service of the mesh %s has the name %s, and names below %s are of the meshes alone", v.Name, host, suffix)
 		}
 	}
 	return ""
+}
+
+// table has the names of all meshes, as far as they are known.
+func (t *Traffic) table() *names.Table {
+	if t.Names != nil {
+		if all := t.Names(); all != nil {
+			return all
+		}
+	}
+	return &names.Table{}
+}
+
+// below reports whether a name is one of the names below a domain.
+func below(name, domain string) bool { return strings.HasSuffix(name, "."+domain) }
+
+// wildcard is the match for all hosts of the domain that a host is in; "" where that would also take a name that the meshes have or that
+// they alone can have, or all of a top-level domain.
+func (t *Traffic) wildcard(host string) string {
+	_, domain, _ := strings.Cut(host, ".")
+	if !strings.Contains(domain, ".") {
+		return ""
+	}
+	v, table := t.mesh.View, t.table()
+	for _, suffix := range append(table.OwnedSuffixes(), meshSuffix[1:]) {
+		if domain == suffix || below(domain, suffix) || below(suffix, domain) {
+			return ""
+		}
+	}
+	for _, n := range table.Names {
+		if below(n.Name, domain) {
+			return ""
+		}
+	}
+	for _, h := range v.Hostnames() {
+		if below(h.Name, domain) {
+			return ""
+		}
+	}
+	for _, s := range v.Services() {
+		if slices.ContainsFunc(namesOf(&mesh.Outbound{Service: s}), func(name string) bool { return below(name, domain) }) {
+			return ""
+		}
+	}
+	return "*." + domain
 }

@@ -63,6 +63,9 @@ type Flow struct {
 	Servers []Way `json:"servers"`
 	// Suggest is the smallest change of a policy with which the verdict is another, as YAML; "" for none.
 	Suggest string `json:"suggest"`
+	// Wildcard is a match for all hosts of the domain that the suggested match is for one host of, as *.example.com; "" where there is none
+	// that leaves the names of the meshes alone.
+	Wildcard string `json:"wildcard,omitempty"`
 	// Shadow is the same with the shadow policies in force, and Parts the first difference: the step of which the two have
 	// another outcome, "" for none.
 	Shadow *Flow  `json:"shadow,omitempty"`

@@ -50,6 +50,8 @@ type Match struct {
 	Seen        `yaml:"-"`
 	// Note is what to look at before it is applied, "" for nothing.
 	Note string `json:"note,omitempty" yaml:"-"`
+
+	wildcard string // for all hosts of its domain; "" where it must not be widened
 }
 
 // Seen is when connections were refused, "" where the log does not say.
@@ -118,7 +120,7 @@ func Propose(c *Collector, o Options, ask Ask) (*Proposal, error) {
 			if first == nil {
 				first = doc
 			}
-			m.ClosedAt, m.Connections, m.Seen = f.ClosedAt, d.Count, d.seen()
+			m.ClosedAt, m.Connections, m.Seen, m.wildcard = f.ClosedAt, d.Count, d.seen(), f.Wildcard
 			if d.Spoke == SpokeAny {
 				m.Note = noteAny
 			}
@@ -212,14 +214,14 @@ func (p *Proposal) add(m Match) {
 	was.Note = cmp.Or(was.Note, m.Note)
 }
 
-// join puts one match for a domain in the place of those for many hosts of it.
+// join puts one match for a domain in the place of those for many hosts of it. Whoever knows the names of the meshes says for which
+// hosts there is one.
 func (p *Proposal) join(least int) {
 	wide := func(m *Match) *Match {
-		_, domain, _ := strings.Cut(m.Value, ".")
-		if m.Type != typeDomain || !strings.Contains(domain, ".") {
-			return nil // of a top-level domain, all hosts are more than anybody means
+		if m.Type != typeDomain || m.wildcard == "" {
+			return nil
 		}
-		return &Match{Type: m.Type, Value: "*." + domain, Port: m.Port, Protocol: m.Protocol}
+		return &Match{Type: m.Type, Value: m.wildcard, Port: m.Port, Protocol: m.Protocol}
 	}
 	hosts := map[Match]int{}
 	for i := range p.Matches {

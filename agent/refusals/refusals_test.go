@@ -225,6 +225,42 @@ func TestMeshNamesAreNotProposed(t *testing.T) {
 	}
 }
 
+// TestWildcardsKeepOffMeshNames: hosts are not joined into a wildcard that would let a name of the meshes out too.
+func TestWildcardsKeepOffMeshNames(t *testing.T) {
+	const more = `
+---
+{type: Mesh, name: other}
+---
+{type: MeshService, mesh: other, name: queue, labels: {kuma.io/service: queue}, spec: {selector: {dataplaneTags: {kuma.io/service: queue}}, ports: [{port: 5672, targetPort: 5672}]}}
+---
+{type: HostnameGenerator, name: g, spec: {selector: {meshService: {matchLabels: {kuma.io/service: queue}}}, template: '{{ .DisplayName }}.svc.corp.example'}}
+---
+{type: ExternalService, mesh: default, name: db, tags: {kuma.io/service: db, kuma.io/protocol: tcp}, networking: {address: db.eu.shop.example:5432}}
+`
+	o, faults := offline.Read([]offline.Text{{Name: "resources.yaml", Data: fmt.Appendf(nil, resources+more, file)}})
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	var text strings.Builder
+	for i, host := range []string{"a.corp.example", "b.corp.example", "a.shop.example", "b.shop.example", "a.eu.shop.example", "b.eu.shop.example", "a.us.shop.example", "b.us.shop.example", "a.example", "b.example"} {
+		fmt.Fprintf(&text, line, i, "203.0.113.5:443", host, "-")
+	}
+	p, err := refusals.Propose(collect(t, logsOf(t, o), text.String()), refusals.Options{Mesh: "default", Dataplane: "web", Limit: 100, Wildcards: 2},
+		func(q explain.ConnectionQuestion) (*explain.Flow, error) { return o.ExplainConnection("default", q) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{}
+	for _, m := range p.Matches {
+		got = append(got, m.Value)
+	}
+	slices.Sort(got)
+	want := []string{"*.us.shop.example", "a.corp.example", "a.eu.shop.example", "a.example", "a.shop.example", "b.corp.example", "b.eu.shop.example", "b.example", "b.shop.example"}
+	if !slices.Equal(got, want) {
+		t.Errorf("proposed %q, want %q", got, want)
+	}
+}
+
 // FuzzCollector: no line makes it fail, or counts more than once.
 func FuzzCollector(f *testing.F) {
 	logs := logsOf(f, node(f, file))

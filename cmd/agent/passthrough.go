@@ -66,7 +66,7 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 	flags.StringVar(&f.options.Dataplane, "dataplane", "", "name of the dataplane whose proxy refused; required")
 	flags.StringArrayVar(&f.logs, "log", nil, "file with lines of the log; repeatable (default: those of the proxy's config)")
 	flags.IntVar(&f.options.Limit, "limit", 50, fmt.Sprintf("how many destinations to look at, 1 to %d", maxLimit))
-	flags.IntVar(&f.options.Wildcards, "wildcards", 0, "join so many hosts of one domain into a match for all of its hosts, at least 2; 0 never does")
+	flags.IntVar(&f.options.Wildcards, "wildcards", 0, "join so many hosts of one domain into a match for all of its hosts, at least 2, unless a name of a mesh is in it; 0 never does")
 	flags.StringVar(&f.options.Name, "name", "", "name of the policy (default: after the first match)")
 	a.completeDataplanes(cmd, "dataplane")
 	f.format = outputFlag(cmd, "text", "json", "yaml")
