@@ -110,7 +110,7 @@ func (a *Agent) reconcileCheck() inspect.Check {
 	if last == nil {
 		return inspect.Check{Name: "config", Reason: "no config was made yet"}
 	}
-	c := inspect.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d, with %s", last.Revision, plural(len(last.Problems), "1 problem", "%d problems"))}
+	c := inspect.Check{Name: "config", OK: true, Reason: fmt.Sprintf("made from revision %d", last.Revision)}
 	if n, since := a.xds.Unserved(); n > 0 {
 		if took := a.deps.Now().Sub(since); took > slowAfter {
 			c.Degraded = true

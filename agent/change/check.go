@@ -18,7 +18,7 @@ type Verified struct {
 	Of       int       // that were to be looked at; more than Proxies when the check ended early
 	Findings []Finding // that were not there before: those that block, then warnings
 	Known    []Finding // of proxies that the change brings, what others had already
-	More     int       // findings beyond the bound
+	More     int       // findings and warnings beyond the bounds
 	Notes    []Problem // what could not be checked
 	// Warnings are what the agent itself has to say about resources of the change: what of them has no effect, or
 	// another one than it reads.
@@ -48,11 +48,12 @@ type verifier struct {
 	groups    []*group
 	newcomers []newcomer
 	trials    int
+	warned    map[mesh.Warning]bool
 	out       Verified
 }
 
 func newVerifier(ctx context.Context) *verifier {
-	return &verifier{ctx: ctx, changed: map[resource.Key]bool{}, byKey: map[string]*group{},
+	return &verifier{ctx: ctx, changed: map[resource.Key]bool{}, warned: map[mesh.Warning]bool{}, byKey: map[string]*group{},
 		out: Verified{Findings: []Finding{}, Known: []Finding{}, Notes: []Problem{}}}
 }
 
@@ -129,10 +130,7 @@ func (v *verifier) take(x *proxyStates) {
 		return
 	}
 	v.out.Proxies++
-	if m := x.mesh; m.from != m.to && !m.checked {
-		m.checked = true
-		v.warn(warningsOf(m.to))
-	}
+	v.warnOf(x.mesh)
 	if out.checked {
 		v.warn(x.to.Warnings)
 	}
@@ -183,13 +181,38 @@ func (w *worker) rules(by *load.Checker, p, now *generate.Proxy) []finding.Findi
 // maxNotes bounds what is told of that could not be checked, and of that has no effect.
 const maxNotes = 20
 
+// warnOf takes up what there is to be said about a mesh, once.
+func (v *verifier) warnOf(m *meshStates) {
+	if m.from != m.to && !m.checked {
+		m.checked = true
+		v.warn(warningsOf(m.to))
+	}
+}
+
+// warnOfOthers takes up what there is to be said about the meshes of the change that have no proxy which was looked at.
+func (v *verifier) warnOfOthers() error {
+	for _, r := range v.after.Kind(kindMesh) {
+		if v.ctx.Err() != nil || v.Mesh != "" && r.Name != v.Mesh {
+			continue
+		}
+		m, err := v.mesh(r.Name)
+		if err != nil {
+			return err
+		}
+		v.warnOf(m)
+	}
+	return nil
+}
+
 // warn takes up what there is to be said about resources of the change.
 func (v *verifier) warn(list []mesh.Warning) {
 	for _, w := range list {
-		if len(v.out.Warnings) >= maxNotes {
-			return
-		}
-		if v.changed[w.Resource] && !slices.Contains(v.out.Warnings, w) {
+		switch {
+		case !v.changed[w.Resource] || v.warned[w]:
+		case len(v.out.Warnings) >= v.MaxWarnings:
+			v.out.More++
+		default:
+			v.warned[w] = true
 			v.out.Warnings = append(v.out.Warnings, w)
 		}
 	}

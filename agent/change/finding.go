@@ -275,6 +275,9 @@ func (v *verifier) knownIn(name string, m *meshStates) (map[string]bool, error) 
 
 // finish finds the causes and sorts what is told.
 func (v *verifier) finish() error {
+	if err := v.warnOfOthers(); err != nil {
+		return err
+	}
 	if err := v.sortNewcomers(); err != nil {
 		return err
 	}

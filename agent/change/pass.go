@@ -22,6 +22,7 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	}
 	q.MaxTold, q.MaxBytes, q.MaxTried = cmp.Or(q.MaxTold, 200_000), cmp.Or(q.MaxBytes, 128<<20), cmp.Or(q.MaxTried, 60_000)
 	q.MaxTrials, q.MaxFindings = cmp.Or(q.MaxTrials, 512), cmp.Or(q.MaxFindings, 200)
+	q.MaxWarnings = cmp.Or(q.MaxWarnings, maxNotes)
 	after, resources, differ, e := q.apply()
 	if e != nil {
 		return e

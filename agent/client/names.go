@@ -11,8 +11,11 @@ const ProblemInUse = inspect.ProblemInUse
 // ProblemNotFound is the type of the problem of what does not exist.
 const ProblemNotFound = inspect.ProblemNotFound
 
-// SeverityError is that of problems that are more than a warning.
-const SeverityError = inspect.SeverityError
+// Severities of problems.
+const (
+	SeverityError   = inspect.SeverityError
+	SeverityWarning = inspect.SeverityWarning
+)
 
 // Key names a resource.
 type Key = resource.Key

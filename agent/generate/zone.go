@@ -37,6 +37,18 @@ type zoneState struct {
 	secrets     []*identity.Secrets
 }
 
+// InZone reports whether the proxy of a resource at the border of a zone belongs to that zone.
+func InZone(r *resource.Resource, zone string) bool {
+	of := ""
+	switch spec := r.Spec.(type) {
+	case *resource.ZoneEgress:
+		of = spec.Zone
+	case *resource.ZoneIngress:
+		of = spec.Zone
+	}
+	return of == "" || of == zone
+}
+
 // secretsFor returns the secrets of meshes, a placeholder for those that are missing.
 func (in *ZoneInput) secretsFor(meshes []string) []*identity.Secrets {
 	out := make([]*identity.Secrets, len(meshes))

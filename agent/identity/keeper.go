@@ -136,7 +136,7 @@ func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err err
 	listed := map[string]bool{}
 	for i := range m.Backends {
 		spec := &m.Backends[i]
-		at := fmt.Sprintf("mtls.backends[%d] (%s)", i, spec.Name)
+		at := backendAt(m, i)
 		b := st.backends[spec.Name]
 		if b == nil || b.kind != spec.Type {
 			b = &backend{mesh: name, name: spec.Name, kind: spec.Type}
@@ -152,7 +152,7 @@ func (k *Keeper) Mesh(name string, m *resource.MTLS) (warnings []string, err err
 		case spec.Name == m.EnabledBackend:
 			st.err = fmt.Errorf("%s: %w", at, err)
 		default:
-			warnings = append(warnings, fmt.Sprintf("%s: %v: what it has signed is not trusted", at, err))
+			warnings = append(warnings, unusable(at, err))
 		}
 		if spec.Name == m.EnabledBackend {
 			st.life, warnings = proxySpan(spec, at, warnings)

@@ -74,7 +74,7 @@ func (b *backend) refreshProvided(k *Keeper, spec *resource.MTLSBackend) ([]stri
 		return nil, nil
 	}
 	k.due(now.cert.NotAfter)
-	return []string{fmt.Sprintf("conf.cert: the certificate of the authority expires at %s: list a backend with another one in time", now.cert.NotAfter.UTC().Format(time.RFC3339))}, nil
+	return []string{ending(now.pair)}, nil
 }
 
 // changed reports whether what an authority is read from may have changed since it was.
@@ -93,11 +93,8 @@ func (b *backend) changed(k *Keeper, conf *resource.MTLSConf) bool {
 func (b *backend) read(k *Keeper, conf *resource.MTLSConf) {
 	b.source = source{conf: conf, cert: stampOf(conf.Cert.File), key: stampOf(conf.Key.File), checkAt: k.now.Add(recheck)}
 	p, err := providedPair(conf)
-	if err == nil && !k.now.Before(p.cert.NotAfter) {
-		err = fmt.Errorf("conf.cert: the certificate has expired at %s: give another one", p.cert.NotAfter.UTC().Format(time.RFC3339))
-	}
-	if err == nil && k.now.Before(p.cert.NotBefore) {
-		err = fmt.Errorf("conf.cert: the certificate is valid from %s on: set the clock, or give another one", p.cert.NotBefore.UTC().Format(time.RFC3339))
+	if err == nil {
+		err = inTime(p, k.now)
 	}
 	if b.source.err = err; err != nil {
 		return

@@ -107,6 +107,8 @@ type Last struct {
 	SystemCA  string // see [generate.ZoneInput]
 	// Problems names what was left out or not applied, sorted: faults of single proxies and policies.
 	Problems []Problem
+	// Found are those of them that the check has found on proxies.
+	Found *change.Found
 	// Switching says of each mesh whose mutual TLS is being switched which step it is at.
 	Switching map[string]string
 }
@@ -182,6 +184,7 @@ type Limits struct {
 	Waits       int           // of one user or address under way at once; 16
 	Comparisons int           // differences and explanations of one user or address, under way or in the queue; 8
 	Configs     int           // configs and rules of one user or address under way at once; 16
+	LookTime    time.Duration // of a status, to look at proxies that are not connected; 500 ms
 	SignEvery   time.Duration // between signs of life of a request that takes long; 500 ms
 	PageSize    int           // items of a list page when the request names no size; 100
 }
@@ -208,6 +211,7 @@ func (l Limits) withDefaults() Limits {
 	orDur(&l.ReadTime, 30*time.Second)
 	orDur(&l.WriteTime, time.Minute)
 	orDur(&l.IdleTime, time.Minute)
+	orDur(&l.LookTime, 500*time.Millisecond)
 	orDur(&l.SignEvery, 500*time.Millisecond)
 	orInt(&l.Connections, 256)
 	orInt(&l.PerOwner, max(1, l.Connections/4))

@@ -32,6 +32,7 @@ type Server struct {
 	dumping   chan struct{} // whoever reads the config of an Envoy takes a slot
 	decoding  chan struct{} // one slot: who fills it may hold a large body and what it decodes to
 	savings   savings
+	apart     apart
 	rendered  RenderCache
 
 	limiter       access.Limiter

@@ -89,10 +89,16 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 		out.Problems = append(out.Problems, last.Problems...)
 	}
 	out.Problems = append(out.Problems, s.rejections()...)
+	everyProxy := s.allProxies(snap, last)
+	if last != nil {
+		var more []Problem
+		more, out.Unchecked = s.apart.look(r.Context(), last, apartOf(snap, last, everyProxy), s.limits.LookTime)
+		out.Problems = append(out.Problems, more...)
+	}
 	if !whole {
 		out.Problems = only(out.Problems, func(p Problem) resource.Key { return keyOf(p.Resource) }, visible)
 	}
-	all := only(s.allProxies(snap, last), proxyKey, visible)
+	all := only(everyProxy, proxyKey, visible)
 	for _, p := range all {
 		out.Proxies[p.State]++
 	}

@@ -122,8 +122,12 @@ type Status struct {
 	// LogLines sum up the lines of the access logs that the sender may see. Absent without streams.
 	LogLines *LogLines `json:"accessLogLines,omitempty"`
 	// DNS is the resolver; absent where there is none.
-	DNS      *DNSLine  `json:"dns,omitempty"`
+	DNS *DNSLine `json:"dns,omitempty"`
+	// Problems are what the agent could not do, did in part, or finds odd: of resources, of the proxies that are connected, and of those of
+	// this node that are not, as far as there was time to look at them.
 	Problems []Problem `json:"problems"`
+	// Unchecked is how many proxies that are not connected were not looked at yet; the next request goes on with them.
+	Unchecked int `json:"unchecked"`
 }
 
 // ProxyCounts are what an Envoy has counted since it started.

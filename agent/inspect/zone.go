@@ -53,17 +53,22 @@ func (s *Server) zoneConfig(t node.Type) handler {
 		if res == nil {
 			return notFound("%s does not exist", key)
 		}
-		in := generate.ZoneInput{Resource: res, Zone: last.Zone, Flavor: node.FlavorEnvoy, SystemCA: last.SystemCA}
-		for _, name := range slices.Sorted(maps.Keys(last.Meshes)) {
-			in.Meshes = append(in.Meshes, last.Meshes[name])
-		}
-		c, _, err := ZoneConfig(in, last.published(node.Ref{Type: t, Name: key.Name}), computed, &s.rendered)
+		c, _, err := ZoneConfig(last.zoneInput(res), last.published(node.Ref{Type: t, Name: key.Name}), computed, &s.rendered)
 		if err != nil {
 			return generationError(err)
 		}
 		writeJSON(w, http.StatusOK, c)
 		return nil
 	}
+}
+
+// zoneInput is what the config of a proxy at the border of the zone is made from, without secrets.
+func (l *Last) zoneInput(r *resource.Resource) generate.ZoneInput {
+	in := generate.ZoneInput{Resource: r, Zone: l.Zone, Flavor: node.FlavorEnvoy, SystemCA: l.SystemCA}
+	for _, name := range slices.Sorted(maps.Keys(l.Meshes)) {
+		in.Meshes = append(in.Meshes, l.Meshes[name])
+	}
+	return in
 }
 
 // zoneProxy is GET /v1/zoneegresses/{name}/status, and the same of ingresses.

@@ -3,10 +3,12 @@ package offline
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/files"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
@@ -59,6 +61,7 @@ func Bootstrap(o BootstrapOptions) ([]byte, error) { return generate.Bootstrap(o
 type Text struct {
 	Name string // for faults
 	Data []byte
+	Mode fs.FileMode // of the file; 0: it is none
 	// Shown is true for what an agent has shown, or is to get: [resource.Redacted] may stand there for secrets.
 	Shown bool
 }
@@ -68,6 +71,8 @@ type Offline struct {
 	list []*resource.Resource // in the order given
 	set  *resource.Set
 	from map[resource.Key]place
+
+	exposed map[string]string // files with secrets that others may read: what to do
 
 	// AutoReachable derives from permissions what proxies reach, as mesh.autoReachableBackends of the agent does.
 	AutoReachable bool
@@ -86,7 +91,7 @@ type place struct {
 // ReadOffline decodes texts in the order given. It returns every fault of every text; when there are any, the set holds
 // what is good. A resource that stands twice is a fault.
 func Read(texts []Text) (*Offline, Faults) {
-	o := &Offline{from: map[resource.Key]place{}}
+	o := &Offline{from: map[resource.Key]place{}, exposed: map[string]string{}}
 	var faults Faults
 	reg := kinds.Registry().On(workers.All(), workers.Each)
 	for _, t := range texts {
@@ -94,8 +99,11 @@ func Read(texts []Text) (*Offline, Faults) {
 		if t.Shown {
 			decode = reg.DecodeShown
 		}
-		rs, fs := decode(t.Name, t.Data)
-		faults = append(faults, fs...)
+		rs, faulty := decode(t.Name, t.Data)
+		faults = append(faults, faulty...)
+		if why := files.Exposed(t.Mode); why != "" && slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.HasSecrets }) {
+			o.exposed[t.Name] = why
+		}
 		for i, r := range rs {
 			if first, twice := o.from[r.Key]; twice {
 				faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(),

@@ -1,13 +1,21 @@
 package offline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/envoybin"
 	"github.com/nearside-mesh/nearside/agent/explain"
+	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/workers"
 )
@@ -35,7 +43,7 @@ type Verified struct {
 // when ctx ends, with its error.
 func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, error) {
 	q := change.Question{Put: o.list, Progress: with.Progress, NewMesh: o.newMesh(with.Zone), Decode: kinds.Registry().DecodeOne,
-		Each: workers.Each, Workers: workers.All()}
+		Each: workers.Each, Workers: workers.All(), MaxWarnings: maxWarnings}
 	if with.Envoy != nil {
 		q.Try = with.Envoy.Try
 	}
@@ -54,13 +62,27 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	out.Proxies, out.Findings = found.Proxies, found.Findings
+	if err := o.verifyZones(with.Zone, found); err != nil {
+		return nil, err
+	}
+	out.Findings = found.Findings
 	for i := range found.Findings {
 		f := &found.Findings[i]
 		if f.Blocks() {
 			out.Faults = append(out.Faults, o.fault(f))
 		} else {
 			out.Warnings = append(out.Warnings, o.fault(f))
+		}
+	}
+	out.Proxies = found.Proxies
+	for _, name := range slices.Sorted(maps.Keys(o.exposed)) {
+		out.Warnings = append(out.Warnings, Fault{File: name, Reason: o.exposed[name]})
+	}
+	for _, r := range o.set.Kind("Mesh") {
+		if spec, ok := r.Spec.(*resource.Mesh); ok && spec.MTLSEnabled() != nil {
+			for _, reason := range identity.Notes(spec.MTLS, time.Now()) {
+				found.Warnings = append(found.Warnings, mesh.Warning{Resource: r.Key, Reason: reason})
+			}
 		}
 	}
 	for _, w := range found.Warnings {
@@ -74,6 +96,57 @@ func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, er
 		out.Notes = append(out.Notes, fmt.Sprintf("%d more findings", found.More))
 	}
 	return out, nil
+}
+
+// maxWarnings bounds what is told of resources without effect.
+const maxWarnings = 10_000
+
+// verifyZones adds what is to be said about the proxies at the border of the zone.
+func (o *Offline) verifyZones(zone string, found *change.Verified) error {
+	var list []*resource.Resource
+	for _, t := range []node.Type{node.ProxyEgress, node.ProxyIngress} {
+		for _, r := range o.set.Kind(t.Kind()) {
+			if generate.InZone(r, cmp.Or(zone, mesh.DefaultZone)) {
+				list = append(list, r)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	in, err := o.zoneInput(zone)
+	if err != nil {
+		return err
+	}
+	looker := change.NewLooker()
+	for _, r := range list {
+		in.Resource = r
+		is := looker.Zone(in)
+		found.Proxies++
+		if is.Failed != nil {
+			found.Notes = append(found.Notes, change.Problem{Resource: r.Key.String(), Severity: change.SeverityWarning, Reason: "no config can be made: " + is.Failed.Error()})
+		}
+		for _, w := range is.Warnings {
+			if !slices.Contains(found.Warnings, w) {
+				found.Warnings = append(found.Warnings, w)
+			}
+		}
+		for i := range is.Findings {
+			f := change.Told(&is.Findings[i])
+			f.Proxies, f.Total, f.Causes = []string{r.Key.String()}, 1, []change.Cause{{Ref: explain.RefOf(r.Key), Change: true}}
+			found.Findings = append(found.Findings, f)
+		}
+	}
+	slices.SortStableFunc(found.Findings, func(a, b Finding) int { // those that block first
+		switch {
+		case a.Blocks() == b.Blocks():
+			return 0
+		case a.Blocks():
+			return -1
+		}
+		return 1
+	})
+	return nil
 }
 
 // fault is a finding at its first cause; the others are in the reason.

@@ -13,17 +13,17 @@ import (
 
 // ZoneConfig computes what the Envoy of a proxy at the border of a zone would get, and what was left out of it and why.
 func (o *Offline) ZoneConfig(zone string, ref ProxyRef) (*inspect.Config, []string, error) {
-	in := generate.ZoneInput{Resource: o.set.Get(ref.Key()), Zone: cmp.Or(zone, mesh.DefaultZone), Flavor: node.FlavorEnvoy, SystemCA: identity.SystemCA()}
-	if in.Resource == nil {
+	r := o.set.Get(ref.Key())
+	if r == nil {
 		return nil, nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", ref.Key(), o.Len())
 	}
+	in, err := o.zoneInput(zone)
+	if err != nil {
+		return nil, nil, err
+	}
+	in.Resource = r
 	var warnings []mesh.Warning
-	for _, r := range o.set.Kind("Mesh") {
-		m, err := o.mesh(zone, r.Name)
-		if err != nil {
-			return nil, nil, err
-		}
-		in.Meshes = append(in.Meshes, m)
+	for _, m := range in.Meshes {
 		warnings = append(warnings, m.View.Warnings...)
 	}
 	c, more, err := inspect.ZoneConfig(in, nil, false, nil)
@@ -31,4 +31,17 @@ func (o *Offline) ZoneConfig(zone string, ref ProxyRef) (*inspect.Config, []stri
 		return nil, nil, err
 	}
 	return c, lines(append(warnings, more...)), nil
+}
+
+// zoneInput is what configs of proxies at the border of a zone are made from, but for the proxy.
+func (o *Offline) zoneInput(zone string) (generate.ZoneInput, error) {
+	in := generate.ZoneInput{Zone: cmp.Or(zone, mesh.DefaultZone), Flavor: node.FlavorEnvoy, SystemCA: identity.SystemCA()}
+	for _, r := range o.set.Kind("Mesh") {
+		m, err := o.mesh(zone, r.Name)
+		if err != nil {
+			return in, err
+		}
+		in.Meshes = append(in.Meshes, m)
+	}
+	return in, nil
 }

@@ -3,10 +3,8 @@ package reconcile
 import (
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent/clip"
@@ -16,7 +14,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
 // CheckFunc says what the client of a proxy would make of its config, given what it has, as [generate.Proxy.Check] does.
@@ -137,52 +134,6 @@ func (r *Reconciler) checkConfig(key node.Key, s *proxyState, listeners []*draft
 		}
 	}
 	return v
-}
-
-// warning is a finding that is alike on some proxies.
-type warning struct {
-	who    resource.Key // the first of them
-	reason string
-	more   int // of them
-}
-
-// warn takes note of a finding about a proxy.
-func (p *pass) warn(who resource.Key, f *finding.Finding) {
-	kind, role := f.Type[strings.LastIndexByte(f.Type, '.')+1:], f.Resource
-	// inbound:10.0.0.1:80 is inbound:80 of another proxy.
-	first, _, _ := strings.Cut(role, ":")
-	last := strings.LastIndexByte(role, ':')
-	alike := f.Message
-	if last > len(first) {
-		alike = strings.ReplaceAll(alike, role[len(first)+1:last], "")
-		role = first + role[last:]
-	}
-	id := fmt.Sprintf("%s\x00%d\x00%s\x00%s\x00%s\x00%s", who.Mesh, f.Rule, kind, role, f.Pointer, alike)
-	if s := p.warnings[id]; s != nil {
-		if s.who != who { // both flavors of a proxy
-			s.more++
-		}
-		return
-	}
-	if p.warnings == nil {
-		p.warnings = map[string]*warning{}
-	}
-	p.warnings[id] = &warning{who: who, reason: kind + " " + f.Resource + generate.FindingText(f)}
-}
-
-// reportWarnings makes problems of what was noted, one of what is alike.
-func (p *pass) reportWarnings() {
-	ids := slices.Sorted(maps.Keys(p.warnings))
-	for _, id := range ids[:min(len(ids), maxWarnings)] {
-		s := p.warnings[id]
-		if s.more > 0 {
-			s.reason += fmt.Sprintf("; the same on %d more proxies", s.more)
-		}
-		p.problem(s.who, inspect.SeverityWarning, s.reason)
-	}
-	if more := len(ids) - maxWarnings; more > 0 {
-		p.problem(p.warnings[ids[maxWarnings]].who, inspect.SeverityWarning, fmt.Sprintf("%d more warnings, for this and other proxies", more))
-	}
 }
 
 // defectError is a panic in a pure function: an internal error that one input brought to light.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/node"
@@ -81,7 +82,7 @@ type pass struct {
 	rechecked       bool
 	offered         *offer // nil: nothing is
 
-	warnings map[string]*warning // by what is the same on other proxies
+	found *change.Found // of the check, about connected proxies; nil before they are collected
 }
 
 // offer is what proxies get by a change that is about to be stored, as whoever has checked it has made it.
@@ -170,6 +171,7 @@ func (p *pass) buildMeshes(set *resource.Set) map[string]*generate.Mesh {
 
 // collect adds the problems of the connected proxies.
 func (p *pass) collect() {
+	p.found = &change.Found{}
 	for _, key := range p.connected {
 		s := p.r.proxies[key]
 		if s == nil {
@@ -178,11 +180,11 @@ func (p *pass) collect() {
 		p.problems = append(p.problems, s.problems...)
 		if ref, err := node.ParseRef(key.ID); err == nil {
 			for i := range s.verdict.warnings {
-				p.warn(ref.Key(), &s.verdict.warnings[i])
+				p.found.Add(ref.Key(), &s.verdict.warnings[i])
 			}
 		}
 	}
-	p.reportWarnings()
+	p.problems = append(p.problems, p.found.Problems(maxWarnings)...)
 	if p.r.o.Problems != nil {
 		p.problems = append(p.problems, p.r.o.Problems()...)
 	}
@@ -192,8 +194,11 @@ func (p *pass) collect() {
 
 // flush swaps in the result so far, and publishes what was made since the last time.
 func (p *pass) flush(problems []inspect.Problem, at time.Time) {
-	r := p.r
-	r.last.Store(&inspect.Last{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems, Proxies: r.made(), Published: p.published(),
+	r, found := p.r, p.found
+	if last := r.last.Load(); found == nil && last != nil {
+		found = last.Found
+	}
+	r.last.Store(&inspect.Last{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems, Found: found, Proxies: r.made(), Published: p.published(),
 		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting)})
 	if !p.rechecked { // as the state asks for it, once
 		p.rechecked = true

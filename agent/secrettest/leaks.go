@@ -134,12 +134,18 @@ func (l *Leaks) In(data []byte) string {
 // Authority makes a certificate authority with a key, both in PEM.
 func Authority(tb testing.TB, name string) (cert, key []byte) {
 	tb.Helper()
+	return AuthorityOf(tb, name, time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour))
+}
+
+// AuthorityOf makes one that is valid for a time.
+func AuthorityOf(tb testing.TB, name string, from, until time.Time) (cert, key []byte) {
+	tb.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	t := &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, private.Public(), private)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,14 +69,46 @@ With -o json, standard output has {"ok", "checks": [{"name", "state", "reason", 
 	return cmd
 }
 
+// maxAlike bounds the lines of one check in the text.
+const maxAlike = 10
+
 func (a *app) printChecks(t *selfTest) error {
-	for _, c := range t.Checks {
-		printf(a.stdout, "%-4s %s: %s\n", c.State, c.Name, oneLine(c.Reason))
-		if c.Hint != "" {
+	alike := 0
+	for i, c := range t.Checks {
+		last := i+1 == len(t.Checks) || t.Checks[i+1].Name != c.Name || t.Checks[i+1].Hint != c.Hint
+		if alike++; alike <= maxAlike {
+			printf(a.stdout, "%-4s %s: %s\n", c.State, c.Name, oneLine(c.Reason))
+		}
+		if !last {
+			continue
+		}
+		if alike > maxAlike {
+			printf(a.stdout, "     … and %d more, in nearside check -o yaml\n", alike-maxAlike)
+		}
+		if alike = 0; c.Hint != "" {
 			printf(a.stdout, "     hint: %s\n", c.Hint)
 		}
 	}
 	return nil
+}
+
+// lookTime is how long check waits until the agent has looked at the proxies that are not connected.
+const lookTime = 30 * time.Second
+
+// statusOfAll asks for the status until all proxies were looked at, or time is up.
+func (a *app) statusOfAll(ctx context.Context, c *client.Client) (*client.Status, error) {
+	told, done := a.progress("looking at proxies that are not connected")
+	defer done()
+	all := 0
+	for begun := time.Now(); ; {
+		s, err := c.Status(ctx)
+		if err != nil || s.Unchecked == 0 || time.Since(begun) > lookTime {
+			return s, err
+		}
+		if all = max(all, s.Unchecked); told != nil {
+			told(all-s.Unchecked, all)
+		}
+	}
 }
 
 // selfTest makes all checks.
@@ -85,7 +118,7 @@ func (a *app) selfTest(ctx context.Context, askEnvoy bool) (*selfTest, error) {
 		return nil, err
 	}
 	c := a.client()
-	s, err := c.Status(ctx)
+	s, err := a.statusOfAll(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -145,32 +178,32 @@ func checkReadiness(t *selfTest, s *client.Status) {
 	}
 }
 
-// checkFiles tells of the first file that is not in force as it is.
+// checkFiles tells of the files that are not in force as they are.
 func checkFiles(t *selfTest, s *client.Status) {
-	bad, missing, first, lost := 0, 0, "", ""
+	well := true
 	for _, f := range s.Files {
 		if f.Exposed != "" {
 			t.add(checkWarn, "secrets", "a key that others could read may be known: make a new one", "%s %s", f.Path, f.Exposed)
 		}
-		if len(f.Faults)+len(f.Conflicts) > 0 {
-			if bad++; bad == 1 && len(f.Faults) > 0 {
-				first = f.Faults[0].String()
-			} else if bad == 1 {
-				first = f.Path + ": a resource of it is managed by another source"
-			}
+	}
+	for _, f := range s.Files {
+		const hint = "nearside validate -f checks a file before you add it"
+		for _, x := range f.Faults {
+			well = false
+			t.add(checkFail, "files", hint, "%s", x)
 		}
-		if f.Missing != "" {
-			if missing++; missing == 1 {
-				lost = f.Path + ": " + f.Missing
-			}
+		for _, k := range slices.Sorted(maps.Keys(f.Conflicts)) {
+			well = false
+			t.add(checkFail, "files", hint, "%s: %s is managed by %s", f.Path, k, f.Conflicts[k])
 		}
 	}
-	switch {
-	case bad > 0:
-		t.add(checkFail, "files", "nearside status lists every fault; nearside validate -f checks a file before you add it", "%d of %d files are not in force as they are: %s", bad, len(s.Files), first)
-	case missing > 0:
-		t.add(checkWarn, "files", "restore the file, or wait until its resources are removed", "%d of %d files are missing, their resources are retained: %s", missing, len(s.Files), lost)
-	default:
+	for _, f := range s.Files {
+		if f.Missing != "" {
+			well = false
+			t.add(checkWarn, "files", "restore the file, or wait until its resources are removed", "%s: %s, %s", f.Path, f.Missing, keptUntil(f.KeptUntil))
+		}
+	}
+	if well {
 		t.add(checkOK, "files", "", "%d, all in force", len(s.Files))
 	}
 }
@@ -202,36 +235,31 @@ func checkProxies(t *selfTest, list []client.Proxy) {
 	}
 }
 
-// checkProblems tells how many problems there are, and the first.
+// checkProblems tells all problems, as status does.
 func checkProblems(t *selfTest, s *client.Status) {
-	for _, x := range []struct{ severity, level, name, none string }{
-		{"error", checkFail, "problems", "nothing is dropped or withheld"},
-		{"warning", checkWarn, "warnings", "no warnings"},
+	for _, x := range []struct{ severity, level, name, none, hint string }{
+		{client.SeverityError, checkFail, "problems", "nothing is dropped or withheld", "fix what is named; nearside inspect dataplane NAME -m MESH --type=status says what a proxy goes without"},
+		{client.SeverityWarning, checkWarn, "warnings", "no warnings", "change what is named, or leave it where it is meant so"},
 	} {
-		list := slices.DeleteFunc(slices.Clone(s.Problems), func(p client.StatusProblem) bool { return p.Severity != x.severity })
-		more, rest := "", ""
-		if n := unseen(s); n > 0 && x.level == checkWarn {
-			rest = "; " + n.String()
+		none := true
+		for _, p := range s.Problems {
+			if p.Severity == x.severity {
+				none = false
+				t.add(x.level, x.name, x.hint, "%s: %s", p.Resource, p.Reason)
+			}
 		}
-		if len(list) == 0 {
-			t.add(checkOK, x.name, "", "%s%s", x.none, rest)
-			continue
+		if none {
+			t.add(checkOK, x.name, "", "%s", x.none)
 		}
-		if n := len(list) - 1; n > 0 {
-			more = fmt.Sprintf("; and %d more", n)
-		}
-		t.add(x.level, x.name, "nearside status lists them", "%s: %s%s%s", list[0].Resource, list[0].Reason, more, rest)
+	}
+	if s.Unchecked > 0 {
+		t.add(checkWarn, "unchecked", "run nearside check again, or nearside validate -f DIR", "%s", unchecked(s))
 	}
 }
 
-// unconnected counts the proxies of the node that are not connected: an agent makes no config for them.
-type unconnected int
-
-func unseen(s *client.Status) unconnected { return unconnected(s.Proxies["disconnected"]) }
-
-// String says what is therefore not among the warnings.
-func (n unconnected) String() string {
-	return fmt.Sprintf("%s not connected, whose configs may have warnings of their own: nearside validate -f DIR looks at all", counted(int(n), "proxy"))
+// unchecked says what is not among the problems.
+func unchecked(s *client.Status) string {
+	return counted(s.Unchecked, "proxy") + " not connected, whose configs were not looked at yet"
 }
 
 // checkEnvoy has a real Envoy load the config of each connected proxy.

@@ -66,11 +66,11 @@ func (f *fileFlags) read(stdin io.Reader) ([]offline.Text, error) {
 			}
 		}
 		for _, file := range files {
-			data, err := readFile(file)
+			data, mode, err := readWithMode(file)
 			if err != nil {
 				return nil, fmt.Errorf("%s %s: %w", f.flag, file, reason(err))
 			}
-			out = append(out, offline.Text{Name: file, Data: data})
+			out = append(out, offline.Text{Name: file, Data: data, Mode: mode})
 		}
 	}
 	return out, nil
@@ -129,12 +129,23 @@ func (f *fileFlags) folder(dir string) ([]string, error) {
 }
 
 func readFile(path string) ([]byte, error) {
+	data, _, err := readWithMode(path)
+	return data, err
+}
+
+// readWithMode returns what is in a file, and its mode where it is a regular one.
+func readWithMode(path string) ([]byte, fs.FileMode, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer file.Close()
-	return readAll(path, file)
+	data, err := readAll(path, file)
+	info, statErr := file.Stat()
+	if statErr != nil || !info.Mode().IsRegular() {
+		return data, 0, err
+	}
+	return data, info.Mode().Perm(), err
 }
 
 func readAll(name string, r io.Reader) ([]byte, error) {

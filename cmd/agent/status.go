@@ -157,8 +157,8 @@ func (a *app) printStatus(s *client.Status) error {
 		}
 		printf(w, "  %s %s: %s\n", p.Severity, p.Resource, p.Reason)
 	}
-	if n := unseen(s); n > 0 {
-		printf(w, "  %s\n", n)
+	if s.Unchecked > 0 {
+		printf(w, "  %s: ask again\n", unchecked(s))
 	}
 	return nil
 }

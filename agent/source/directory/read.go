@@ -63,10 +63,10 @@ const maxDirEntries = 100_000
 
 // exposed says who else can read or write a file that holds a secret, "" where nobody can, or it holds none.
 func (f *fileState) exposed() string {
-	if f.sig.mode&0o077 == 0 || !slices.ContainsFunc(f.resources, func(r *resource.Resource) bool { return r.HasSecrets }) {
+	if !slices.ContainsFunc(f.resources, func(r *resource.Resource) bool { return r.HasSecrets }) {
 		return ""
 	}
-	return fmt.Sprintf("holds a secret and is open to others than its owner (mode %#o): give the file to the agent's user and change its mode to 0600, or give the key as a file of its own", f.sig.mode)
+	return files.Exposed(f.sig.mode)
 }
 
 // listResources returns the paths of the resource files of a directory, sorted.
