@@ -132,6 +132,8 @@ type Sealer struct {
 	scratch []byte
 	filters []byte
 	names   []string
+	headed  []headed // routes with headers, which are the same ones for all
+	headers *Headers
 }
 
 // NewSealer returns a sealer of one config, which takes equal resources from a pool; nil: from none.
@@ -173,8 +175,13 @@ func (s *Sealer) addListener(l *Listener) {
 	}
 	s.add(RankListener, l.Message.GetName(), func(b []byte, how rigour) ([]byte, error) { return appendListener(b, l, rds, &s.filters, how) })
 	for i, name := range rds {
-		if name != inline {
-			s.add(RankRoute, name, func(b []byte, how rigour) ([]byte, error) { return l.Chains[i].HTTP.appendRoutes(b, name, how) })
+		if name == inline {
+			continue
+		}
+		h, at := l.Chains[i].HTTP, len(s.out.Resources[RankRoute])
+		s.add(RankRoute, name, func(b []byte, how rigour) ([]byte, error) { return h.appendRoutes(b, name, how) })
+		if h.Headers != nil && len(s.out.Resources[RankRoute]) > at {
+			s.headed, s.headers = append(s.headed, headed{at, len(s.scratch) - len(h.Headers.field)}), h.Headers
 		}
 	}
 }

@@ -227,7 +227,10 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		g.plugins = in.Policies.Plugins
 		g.c = (&policy.Context{View: v, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}).Of(r, dp)
 	}
-	g.parts = g.newPartMaker(prev)
+	if f != node.FlavorGRPC {
+		g.headers = g.tagsHeader()
+	}
+	g.parts = g.newPartMaker(prev, match)
 	if err := g.run(); err != nil {
 		return nil, err
 	}
@@ -285,7 +288,7 @@ type generator struct {
 	p        *Proxy
 	clusters map[string]bool        // names taken
 	locals   map[uint32]localTarget // behind localhost:PORT
-	tags     string                 // value of the x-kuma-tags header
+	headers  *draft.Headers         // of requests: x-kuma-tags; nil: it cannot carry the tags
 	tls      *meshTLS               // nil: the mesh has none
 
 	plugins []policy.Plugin
@@ -307,7 +310,6 @@ func (g *generator) warnf(format string, args ...any) {
 }
 
 func (g *generator) run() error {
-	g.tags = mesh.TagString(g.v.ProxyTags(g.dp))
 	outbounds, warnings := g.mesh.outbounds(g.r)
 	g.p.outbounds = outbounds
 	if g.flavor == node.FlavorGRPC {

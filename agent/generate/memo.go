@@ -149,7 +149,7 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 // sameOutbound reports whether the listener and the cluster of two outbounds of one dataplane are the same.
 func sameOutbound(a, b mesh.Outbound) bool {
 	s, t := a.Service, b.Service
-	return a.Address == b.Address && a.Port == b.Port && s.ID == t.ID && s.Protocol == t.Protocol && s.External == t.External && s.Egress == t.Egress &&
+	return a.Address == b.Address && a.Port == b.Port && s.ID == t.ID && s.Protocol == t.Protocol && s.External == t.External && s.Egress == t.Egress && s.Denied == t.Denied &&
 		(!s.External || s.Endpoints == t.Endpoints) && (s.Index < 0) == (t.Index < 0) && maps.Equal(a.Tags, b.Tags) &&
 		s.FullName == t.FullName && s.TLSNotReady == t.TLSNotReady && slices.Equal(s.Identities, t.Identities)
 }

@@ -67,16 +67,22 @@ type httpParts struct {
 // partSize is how many outbounds are made and sealed at a time, more or less; see cutParts.
 const partSize = 64
 
+// tagsHeader is the header by which proxies tell each other their tags; nil where it cannot carry them.
+func (g *generator) tagsHeader() *draft.Headers {
+	tags := mesh.TagString(g.v.ProxyTags(g.dp))
+	h, err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: tagsHeader, Value: tags}})
+	if err != nil {
+		g.warnf("the header %s cannot carry the tags: %v: it is left out", tagsHeader, err)
+	}
+	return h
+}
+
 // outbounds adds a listener for each address that the workload may dial, and the clusters behind them.
 func (g *generator) outbounds(list []mesh.Outbound) {
 	g.sealer.Grow(draft.TypeListener, len(list))
 	g.sealer.Grow(draft.TypeCluster, len(list))
 	g.sealer.Grow(draft.TypeRoute, len(list))
 	g.p.refs = make([]endpointRef, 0, len(list))
-	headers, err := draft.NewHeaders(&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: tagsHeader, Value: g.tags}})
-	if err != nil {
-		g.warnf("the header %s cannot carry the tags: %v: it is left out", tagsHeader, err)
-	}
 	var parts []outboundParts
 	var http []httpParts
 	first := true
@@ -93,7 +99,7 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 			g.parts.begin(part)
 		}
 		refs, backends := len(g.p.refs), len(g.p.backends)
-		g.outboundPart(part, parts, http, headers)
+		g.outboundPart(part, parts, http)
 		g.flush()
 		if !first {
 			g.parts.end(refs, backends)
@@ -103,7 +109,7 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 }
 
 // outboundPart makes the outbounds of one part, in the memory given.
-func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, http []httpParts, headers *draft.Headers) {
+func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, http []httpParts) {
 	bind := g.bindToPort()
 	for i := range list {
 		o, p := &list[i], &parts[i]
@@ -121,13 +127,13 @@ func (g *generator) outboundPart(list []mesh.Outbound, parts []outboundParts, ht
 			p.draft.Tags = noTags
 		}
 		g.d.Listeners = append(g.d.Listeners, &p.draft)
-		if g.routed(o, &p.draft, headers) {
+		if g.routed(o, &p.draft) {
 			continue
 		}
 		cluster := clusterName(o)
 		p.chain.Message = &p.match
 		if o.Service.Protocol.HTTP() {
-			p.chain.HTTP = http[i].fill(o, cluster, headers, service.Upgrades)
+			p.chain.HTTP = http[i].fill(o, cluster, g.headers, service.Upgrades)
 		} else {
 			p.tcpCluster.Cluster = cluster
 			p.tcp.StatPrefix, p.tcp.ClusterSpecifier = draft.StatName(cluster), &p.tcpCluster

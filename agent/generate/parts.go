@@ -16,7 +16,7 @@ import (
 
 // part is some outbounds of a proxy as they were made and sealed, with all that their making took from the generator and left in
 // it: made again where that is the same, it would come out the same. It is used again for the same proxy when other parts of it
-// change, and for other proxies of one mesh that have the same tags and rules. It is immutable once it is made.
+// change, and for other proxies of one mesh that have the same rules. It is immutable once it is made.
 type part struct {
 	of     []mesh.Outbound
 	sealed draft.Part
@@ -89,8 +89,10 @@ func placeOf(o *mesh.Outbound) uint32 {
 type partKey struct {
 	flavor   node.Flavor
 	rules    [32]byte // fingerprint of the policies
-	tags     [32]byte // of the dataplane
+	tags     [32]byte // of the dataplane, where more than the header of requests may depend on them
+	ipv6     bool     // the proxy has such an address
 	bind     bool
+	tagged   bool // requests have a header with the tags
 	inline   bool
 	address  string // of the first outbound
 	port     uint32

@@ -3,10 +3,12 @@ package generate
 import (
 	"crypto/sha256"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -32,10 +34,14 @@ type place struct {
 
 func placeAt(list []mesh.Outbound) place { return place{list[0].Address.String(), list[0].Port} }
 
-// newPartMaker prepares the parts of a proxy. prev is what it was last; nil: nothing is known.
-func (g *generator) newPartMaker(prev *Proxy) *partMaker {
+// newPartMaker prepares the parts of a proxy with its policies; nil: none act. prev is what it was last; nil: nothing is known.
+func (g *generator) newPartMaker(prev *Proxy, match *policy.Match) *partMaker {
 	m := &partMaker{g: g, shared: g.memo.partsOf(g.v)}
-	m.key = partKey{flavor: g.flavor, rules: g.p.policies, tags: tagsDigest(g.dp), bind: g.bindToPort() == nil, inline: g.sealer.Inline}
+	addr, err := netip.ParseAddr(g.dp.Networking.Address)
+	m.key = partKey{flavor: g.flavor, rules: g.p.policies, ipv6: err == nil && !addr.Is4(), bind: g.bindToPort() == nil, tagged: g.headers != nil, inline: g.sealer.Inline}
+	if g.sealer.Inline || match != nil && match.ByTags() {
+		m.key.tags = tagsDigest(g.dp)
+	}
 	if prev != nil && prev.differsInOutboundsAlone(g.p, g.dp) {
 		m.last = make(map[place]*part, len(prev.parts))
 		for _, p := range prev.parts {
@@ -151,7 +157,7 @@ func (m *partMaker) add(p *part, list []mesh.Outbound) {
 		services[clusterName(&list[i])] = list[i].Service
 	}
 	next.of = list
-	g.sealer.AddPart(&p.sealed)
+	added := g.sealer.AddPart(&p.sealed, g.headers)
 	for _, t := range p.taken {
 		if t.takes {
 			g.clusters[t.name] = true
@@ -185,7 +191,14 @@ func (m *partMaker) add(p *part, list []mesh.Outbound) {
 	if len(p.backends) > 0 || !slices.EqualFunc(p.of, list, func(a, b mesh.Outbound) bool { return a.Service == b.Service }) {
 		p = &next
 	}
-	m.keep(p)
+	if added == &p.sealed || added == &next.sealed {
+		m.keep(p)
+		return
+	}
+	// With other headers: what is shared stays the one that was made.
+	next = *p
+	next.sealed = *added
+	g.p.parts = append(g.p.parts, &next)
 }
 
 // keep remembers a part for the proxy, and for others that may have the same.

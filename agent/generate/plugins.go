@@ -22,11 +22,11 @@ type backend struct {
 }
 
 // routed asks the plugins for the chains of an outbound, and reports whether one has made them.
-func (g *generator) routed(o *mesh.Outbound, l *draft.Listener, headers *draft.Headers) bool {
+func (g *generator) routed(o *mesh.Outbound, l *draft.Listener) bool {
 	if g.c == nil {
 		return false
 	}
-	out := policy.Outbound{Service: l.Service, Tags: o.Tags, Listener: l, Headers: headers, Self: self(o)}
+	out := policy.Outbound{Service: l.Service, Tags: o.Tags, Listener: l, Headers: g.headers, Self: self(o)}
 	for i := range g.plugins {
 		plugin := &g.plugins[i]
 		if plugin.Outbound != nil && plugin.Outbound(g.c, &out) {

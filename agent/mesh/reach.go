@@ -68,14 +68,29 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 		out = reach.virtualHosts(reach.virtual(out, keep), keep)
 		reach.hints(warn)
 	}
-	slices.SortStableFunc(out, func(a, b Outbound) int {
-		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
-	})
+	out = byAddress(out)
 	out = slices.CompactFunc(out, func(a, b Outbound) bool { return a.Address == b.Address && a.Port == b.Port })
 	return slices.DeleteFunc(out, func(o Outbound) bool {
 		_, no := v.Unserved(o.Service)
 		return no
 	}), warnings
+}
+
+// byAddress returns outbounds in the order of their addresses and ports. Those of one keep their order.
+func byAddress(list []Outbound) []Outbound {
+	order := make([]int32, len(list))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, j int32) int {
+		a, b := &list[i], &list[j]
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(i, j))
+	})
+	out := make([]Outbound, len(list))
+	for to, from := range order {
+		out[to] = list[from]
+	}
+	return out
 }
 
 // subset returns the tags beside the service, nil when there are none.

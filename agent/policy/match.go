@@ -38,6 +38,10 @@ type matched struct {
 	sel    Selection
 }
 
+// ByTags reports whether the rules depend on the tags of the proxy, beside what the fingerprint holds: legacy policies act by how
+// many of them a selector names.
+func (m *Match) ByTags() bool { return len(m.legacy) > 0 }
+
 // Policies returns all policies that were matched, in the order in which they act.
 func (m *Match) Policies() []*resource.Resource {
 	var out []*resource.Resource

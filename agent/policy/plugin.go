@@ -171,7 +171,7 @@ type Context struct {
 	proxy     *resource.Resource
 	dataplane *resource.Dataplane
 	// Own is set when somebody has asked for the dataplane: what is made then may be of this proxy alone. What is made without
-	// it serves all proxies with the same tags and rules.
+	// it serves all proxies with the same rules, whatever their tags.
 	Own bool
 }
 
