@@ -79,8 +79,8 @@ func Substitute(current, older, had *Lists) Lists {
 	out, put := *current, *older
 	for _, rank := range referrersFirst {
 		refers := mentionedBy(&put, rank)
-		for _, r := range had[rank] {
-			if Find(current[rank], r.Name) == nil && refers(r.Name) {
+		for r := range missing(current[rank], had[rank]) {
+			if refers(r.Name) {
 				put[rank] = append(slices.Clip(put[rank]), r)
 			}
 		}
@@ -102,8 +102,8 @@ func Retain(current *Lists, gone []*Resource, had *Lists) Lists {
 			continue
 		}
 		refers := mentionedBy(&referrers, rank)
-		for _, r := range had[rank] {
-			if Find(current[rank], r.Name) == nil && refers(r.Name) {
+		for r := range missing(current[rank], had[rank]) {
+			if refers(r.Name) {
 				referrers[rank] = append(referrers[rank], r)
 			}
 		}
@@ -114,18 +114,36 @@ func Retain(current *Lists, gone []*Resource, had *Lists) Lists {
 	return out
 }
 
+// missing is the resources of had of whose names a list has none. Both are sorted by name.
+func missing(list, had []*Resource) func(f func(*Resource) bool) {
+	return func(f func(*Resource) bool) {
+		for _, r := range had {
+			for len(list) > 0 && list[0].Name < r.Name {
+				list = list[1:]
+			}
+			if (len(list) == 0 || list[0].Name != r.Name) && !f(r) {
+				return
+			}
+		}
+	}
+}
+
 // Mentions says whether a resource may refer to a name. A name that stands in other words counts too: to keep something a
 // little longer than needed does no harm.
 func Mentions(r *Resource, name string) bool { return bytes.Contains(r.Body(), []byte(name)) }
 
 // mentionedBy returns what says whether a resource of lists, of a type whose resources refer to those of a rank, may refer to a name.
-// Bodies are asked for once, as packed ones are made anew each time.
+// Bodies are asked for once and when the first name is, as packed ones are made anew each time.
 func mentionedBy(lists *Lists, rank int) func(name string) bool {
 	var bodies [][]byte
-	for _, from := range Referrers[rank] {
-		bodies = append(bodies, bodiesOf(lists[from])...)
+	return func(name string) bool {
+		if bodies == nil {
+			for _, from := range Referrers[rank] {
+				bodies = append(bodies, bodiesOf(lists[from])...)
+			}
+		}
+		return mention(bodies, name)
 	}
-	return func(name string) bool { return mention(bodies, name) }
 }
 
 func bodiesOf(list []*Resource) [][]byte {

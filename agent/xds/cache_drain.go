@@ -22,6 +22,21 @@ type drainingListener struct {
 	clusters []*draft.Resource // see handover
 	revision uint64            // of the store with which it was let go
 	until    time.Time
+
+	// What follows was found of the present form of the listener, and is looked up again for another one.
+	current       *draft.Resource
+	toTCP, guards bool // it took requests and takes connections now; it has filters that say who may
+}
+
+// compare looks at what drains and at the present form of the listener. Both are read anew for each list otherwise, which takes
+// milliseconds where a policy has changed a thousand listeners.
+func (d *drainingListener) compare(current *draft.Resource) {
+	if d.current == current {
+		return
+	}
+	d.current = current
+	d.toTCP = d.form != nil && becomesTCP(d.form, current)
+	d.guards = draft.Guards(current)
 }
 
 // bridging is what a form of a resource for the time of draining was made from.
@@ -138,13 +153,15 @@ func (n *proxyNode) bridge() {
 	for _, h := range n.handovers {
 		speakAs(h.clusters)
 	}
-	for _, d := range slices.Backward(n.draining) { // where several drain, what the newest needs
+	for i := len(n.draining) - 1; i >= 0; i-- { // where several drain, what the newest needs
+		d := &n.draining[i]
 		current := draft.Find(n.lists[draft.RankListener], d.name)
 		if current == nil || d.form == current {
 			continue
 		}
+		d.compare(current)
 		switch {
-		case d.form == nil || !becomesTCP(d.form, current):
+		case !d.toTCP:
 		case strings.HasPrefix(d.name, outboundPrefix):
 			for _, c := range draft.LeadsTo(d.form, &n.lists) {
 				put(draft.RankCluster, bridging{c, nil, nil}, func() *draft.Resource { return draft.FollowDownstream(c) })
@@ -152,7 +169,7 @@ func (n *proxyNode) bridge() {
 		default:
 			speakAs(d.clusters)
 		}
-		if !draft.Guards(current) {
+		if !d.guards {
 			continue
 		}
 		for _, r := range n.lists[draft.RankRoute] {
