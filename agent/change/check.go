@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"slices"
+	"weak"
 
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/envoy/load"
@@ -173,9 +174,25 @@ func (w *worker) rules(by *load.Checker, p, now *generate.Proxy) []finding.Findi
 		return p.Check(by, nil)
 	}
 	if w.inForce != now {
-		w.inForce, w.taken = now, now.Accepted(now.Check(&w.earlier, nil))
+		w.inForce, w.taken = now, w.takenOf(now)
 	}
 	return p.Check(by, w.taken.Sealed)
+}
+
+// takenOf returns what an Envoy has taken of a config.
+func (w *worker) takenOf(p *generate.Proxy) *generate.Proxy {
+	key := weak.Make(p)
+	if w.whole[key] {
+		return p
+	}
+	taken := p.Accepted(p.Check(&w.earlier, nil))
+	if taken == p {
+		if len(w.whole) >= maxWhole {
+			clear(w.whole)
+		}
+		w.whole[key] = true
+	}
+	return taken
 }
 
 // maxNotes bounds what is told of that could not be checked, and of that has no effect.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"weak"
 
 	"github.com/nearside-mesh/nearside/agent/envoy/load"
 	"github.com/nearside-mesh/nearside/agent/generate"
@@ -97,18 +98,30 @@ type worker struct {
 	checker        load.Checker // of the configs after the change
 	earlier        load.Checker // of those before it: one that serves both would forget between the two
 	config         *configDiffer
-	inForce, taken *generate.Proxy // what the last proxy has, and what of it its Envoy has taken
+	inForce, taken *generate.Proxy                       // what the last proxy has, and what of it its Envoy has taken
+	whole          map[weak.Pointer[generate.Proxy]]bool // configs in force of which an Envoy has taken everything
 }
 
-// hire makes the workers.
+// Crew is workers that remember what they have made and checked, so that the next change of the same proxies takes less work. It
+// keeps the results of checks, and no configs. It serves one question at a time.
+type Crew struct{ workers []*worker }
+
+// maxWhole bounds the configs of which a worker knows that they are whole.
+const maxWhole = 4096
+
+// hire makes the workers, or takes those of the crew.
 func (s *states) hire(differ bool) error {
 	n := max(1, s.Workers)
 	if s.Each == nil || s.Try != nil { // of an Envoy some configs are asked, the first ones
 		n = 1
 	}
-	s.crew = make([]*worker, n)
+	crew := cmp.Or(s.Crew, &Crew{})
+	for len(crew.workers) < n {
+		crew.workers = append(crew.workers, &worker{memo: generate.NewMemo(), whole: map[weak.Pointer[generate.Proxy]]bool{}})
+	}
+	s.crew = crew.workers[:n]
 	for i := range s.crew {
-		s.crew[i] = &worker{memo: generate.NewMemo()}
+		s.crew[i].config, s.crew[i].inForce, s.crew[i].taken = nil, nil, nil
 		if differ {
 			r, err := generate.NewRenderer(s.Rendered)
 			if err != nil {

@@ -57,6 +57,8 @@ type Question struct {
 	// InForce and Rendered are used by all of them at once. Nil: the caller's goroutine does everything.
 	Each    func(workers, n int, do func(worker, i int)) error
 	Workers int
+	// Crew remembers work from one question to the next; nil: nothing is.
+	Crew *Crew
 	// NoPatches leaves the patches of the diff empty, which are most of the work where much changes.
 	NoPatches bool
 

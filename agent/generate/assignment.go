@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"maps"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -182,4 +183,44 @@ func appendBytes(b []byte, n protowire.Number, v []byte) []byte {
 func appendVarint(b []byte, n protowire.Number, v uint64) []byte {
 	b = protowire.AppendTag(b, n, protowire.VarintType)
 	return protowire.AppendVarint(b, v)
+}
+
+// endpointRef is one EDS resource of a proxy.
+type endpointRef struct {
+	cluster string
+	index   int // of the service in the view, -1 for one that nothing offers, atEgress for the egresses
+	set     *mesh.EndpointSet
+	subset  map[string]string
+
+	localities *policy.Localities // nil: every place is as good
+}
+
+// same reports whether the load assignments of two are the same.
+func (r *endpointRef) same(o *endpointRef) bool {
+	return r.cluster == o.cluster && r.set == o.set && r.localities.Key() == o.localities.Key() && maps.Equal(r.subset, o.subset)
+}
+
+// endpoints returns the load assignments of the proxy. Most are those that it had.
+func (g *generator) endpoints() []*draft.Resource {
+	rank := draft.RankEndpoint
+	eps := make([]*draft.Resource, len(g.p.refs))
+	var enc assignment
+	var before []endpointRef
+	if g.before != nil && g.before.Flavor == g.flavor && len(g.before.refs) == len(g.before.Sealed.Resources[rank]) {
+		before = g.before.refs
+	}
+	for i, j := 0, 0; i < len(g.p.refs); i++ {
+		ref := &g.p.refs[i]
+		ref.localities = g.localitiesOf(ref)
+		for j < len(before) && before[j].cluster < ref.cluster {
+			j++
+		}
+		if j < len(before) && before[j].same(ref) {
+			if eps[i] = g.before.Sealed.Resources[rank][j]; eps[i].Name == ref.cluster {
+				continue
+			}
+		}
+		eps[i] = g.memo.endpoints(&enc, ref, g.flavor)
+	}
+	return eps
 }

@@ -150,16 +150,6 @@ type Proxy struct {
 	border    *zoneState        // of a proxy at the border of a zone, which has none of the above
 }
 
-// endpointRef is one EDS resource of a proxy.
-type endpointRef struct {
-	cluster string
-	index   int // of the service in the view, -1 for one that nothing offers, atEgress for the egresses
-	set     *mesh.EndpointSet
-	subset  map[string]string
-
-	localities *policy.Localities // nil: every place is as good
-}
-
 // NotFoundError says that a mesh has no dataplane of a name.
 type NotFoundError struct{ Mesh, Name string }
 
@@ -223,6 +213,9 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 		Mesh: v.Name, Name: name, Flavor: f, Build: in.Build, dataplane: r, mesh: v.Spec, upgrades: v.WebSockets, zone: v.Zone, catalog: v.Catalog, policies: fingerprint, reach: in.reach(r), secrets: in.Secrets,
 	}, tls: tls, permits: in.Mesh.permits(r)}
 	g.sealer.Inline = in.Inline
+	if prev != nil {
+		g.sealer.Like, g.before = prev.Sealed, prev
+	}
 	if match != nil {
 		g.plugins = in.Policies.Plugins
 		g.c = (&policy.Context{View: v, Rules: match.Rules(), Host: g, RunDir: in.Policies.RunDir}).Of(r, dp)
@@ -296,6 +289,7 @@ type generator struct {
 	claimed map[string]bool // what plugins have added by themselves
 
 	permits *permits
+	before  *Proxy     // the config that it had; nil: none is known
 	parts   *partMaker // nil: nothing of the config is made of parts
 
 	localities map[string]*policy.Localities // by cluster, where plugins have said some, or none
@@ -337,14 +331,7 @@ func (g *generator) seal() error {
 	}
 	g.apply()
 	slices.SortFunc(g.p.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
-	rank := draft.RankEndpoint
-	eps := make([]*draft.Resource, len(g.p.refs))
-	var enc assignment
-	for i := range g.p.refs {
-		g.p.refs[i].localities = g.localitiesOf(&g.p.refs[i])
-		eps[i] = g.memo.endpoints(&enc, &g.p.refs[i], g.flavor)
-	}
-	g.d.Ready[rank] = eps
+	g.d.Ready[draft.RankEndpoint] = g.endpoints()
 	if g.tls != nil && g.tls.used {
 		var err error
 		if g.d.Ready[draft.RankSecret], err = secretResources(g.v.Name, g.p.secrets, g.memo); err != nil {

@@ -199,7 +199,7 @@ func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*chang
 		return nil, unknown("others were being checked all the time")
 	}
 	defer func() { <-s.verifying }()
-	q.Progress = l.progress
+	q.Progress, q.Crew = l.progress, &s.crew
 	var v *change.Verified
 	for range 2 {
 		snap := s.complete(&q)

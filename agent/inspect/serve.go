@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/token"
 )
 
@@ -29,6 +30,7 @@ type Server struct {
 
 	comparing chan struct{} // one slot: who fills it may compare
 	verifying chan struct{} // one slot: who fills it may check a change
+	crew      change.Crew   // of who may
 	dumping   chan struct{} // whoever reads the config of an Envoy takes a slot
 	decoding  chan struct{} // one slot: who fills it may hold a large body and what it decodes to
 	savings   savings

@@ -78,6 +78,9 @@ func (v *View) OutboundsIf(r *resource.Resource, keep func(*Service) bool) ([]Ou
 
 // byAddress returns outbounds in the order of their addresses and ports. Those of one keep their order.
 func byAddress(list []Outbound) []Outbound {
+	if slices.IsSortedFunc(list, func(a, b Outbound) int { return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port)) }) {
+		return list
+	}
 	order := make([]int32, len(list))
 	for i := range order {
 		order[i] = int32(i)

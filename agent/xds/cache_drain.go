@@ -31,7 +31,7 @@ type drainingListener struct {
 // compare looks at what drains and at the present form of the listener. Both are read anew for each list otherwise, which takes
 // milliseconds where a policy has changed a thousand listeners.
 func (d *drainingListener) compare(current *draft.Resource) {
-	if d.current == current {
+	if d.current != nil && d.current.Version == current.Version {
 		return
 	}
 	d.current = current
