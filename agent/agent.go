@@ -27,6 +27,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/intercept"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/logs"
+	"github.com/nearside-mesh/nearside/agent/memory"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resolver"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -70,6 +71,8 @@ type Deps struct {
 	Generate reconcile.GenerateFunc
 	// Check replaces the check of configs in tests of what it does not know. Nil: that of [generate.Proxy].
 	Check reconcile.CheckFunc
+	// Memory reads how much memory the process takes, in tests of what happens when it is short. Nil: [memory.Read].
+	Memory func() memory.Use
 	// Sync is called at the end of each transaction of the state file, which fails with its error, in tests of slow disks.
 	// Nil: not called.
 	Sync func() error
@@ -81,6 +84,7 @@ type Agent struct {
 	deps     Deps
 	log      *slog.Logger
 	registry *resource.Registry
+	tags     *sharedTags // of registry
 	instance string
 	started  time.Time
 
@@ -95,6 +99,7 @@ type Agent struct {
 	nacks      *reconcile.NackWatch
 	host       *host.Prober
 	refused    *refused
+	memory     *memory.Guard
 	logs       *logs.Manager
 	files      *logs.Files
 	holder     *hold.Keeper // of FIFOs and listening sockets while the agent is away; nil: nobody holds them
@@ -157,7 +162,8 @@ func New(cfg *config.Config, d Deps) (*Agent, error) {
 			}
 		}
 	}
-	a := &Agent{deps: d, sockets: newActivated(d.Sockets, d.Log), log: d.Log, registry: kinds.Registry().Sharing(&sharedTags{}), instance: rand.Text(), ready: make(chan struct{})}
+	tags := &sharedTags{}
+	a := &Agent{deps: d, sockets: newActivated(d.Sockets, d.Log), log: d.Log, tags: tags, registry: kinds.Registry().Sharing(tags), instance: rand.Text(), ready: make(chan struct{})}
 	a.cfg.Store(cfg)
 	a.setLevel(cfg.Log.Level)
 	return a, nil
@@ -238,7 +244,7 @@ func (a *Agent) measure() error {
 			}
 			return 0
 		}),
-		policies{a}, conditions{a},
+		policies{a}, conditions{a}, memoryUse{a},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nearside_state_pending_resources",
 			Help: "Resources whose last change is not on disk."}, func() float64 { return float64(a.store.Health().Pending) }),
 	} {

@@ -21,7 +21,7 @@ func (a *Agent) live() []inspect.Check {
 // readiness says whether proxies get their config. What is worse than it should be without stopping that, a full disk or a
 // file with faults, is told as a reason and does not make the node unready.
 func (a *Agent) readiness() []inspect.Check {
-	out := append([]inspect.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.logsCheck(), a.resolver.Check()}, a.notes...)
+	out := append([]inspect.Check{a.stateCheck(), a.spaceCheck(), a.filesCheck(), a.reconcileCheck(), a.memoryCheck(), a.logsCheck(), a.resolver.Check()}, a.notes...)
 	out = append(out, a.interceptionCheck()...)
 	if a.peers != nil {
 		out = append(out, a.peers.Check())

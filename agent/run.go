@@ -18,6 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/identity"
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/logs"
+	"github.com/nearside-mesh/nearside/agent/memory"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/reconcile"
 	"github.com/nearside-mesh/nearside/agent/resource"
@@ -248,10 +249,11 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	if err != nil {
 		return err
 	}
+	a.memory = memory.New(memory.Options{Read: a.deps.Memory, Now: a.deps.Now, Log: a.log, Shed: a.shed, Own: func() { a.reconciler.Shed() }, Changed: func() { a.reconciler.Trigger() }})
 	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log, Changed: func() { a.reconciler.Trigger() }})
 	a.xds = xds.NewServer(xds.ServerOptions{
 		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Stored: func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
-		Rejected: func() { a.nacks.Trigger() },
+		Rejected: func() { a.nacks.Trigger() }, Forgot: a.memory.Freed,
 		Registry: a.deps.Metrics, Metadata: metadata.Fields(),
 		Authorize: a.authorize, Verify: a.verifyProxy, Cgroups: a.proxies.AsksCgroup(), TLS: tlsConfig, DrainTime: time.Duration(cfg.XDS.DrainTime) * time.Second, HandoverTime: handoverTime,
 	})
@@ -272,6 +274,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	a.reconciler = reconcile.New(reconcile.Options{
 		Store: a.store, Publisher: a.xds, Build: a.xds.Build, Host: a.host.Host, Logs: a.logs, Zone: cfg.Node.Zone, RunDir: cfg.Paths.Run, AutoReachable: cfg.Mesh.AutoReachableBackends,
 		FlatNetwork: cfg.Mesh.FlatNetwork, VIPs: cfg.VIPs.Options(), VIPFile: filepath.Join(cfg.Paths.State, reconcile.OldVIPFile), Log: a.log, Now: a.deps.Now,
+		Room: a.memory.Room, Forgot: a.memory.Freed,
 		Problems: a.envoys.Problems, Sidecars: a.envoys.Sidecars, Awaited: a.envoys.Awaited, Passed: func() { a.nacks.Trigger(); a.resolver.Trigger() }, Registry: a.deps.Metrics, Generate: a.deps.Generate, Check: a.deps.Check,
 		Certificates: identity.Open(identity.Options{Dir: filepath.Join(cfg.Paths.State, reconcile.IdentityDir), Now: a.deps.Now, Log: a.log, Pool: authorities{a}}),
 		SystemCA:     identity.SystemCA(),
@@ -348,14 +351,15 @@ const trimEvery = 5 * time.Second
 func (a *Agent) maintain(ctx context.Context) {
 	t := time.NewTicker(trimEvery)
 	defer t.Stop()
-	var memory trimmer
+	var burst trimmer
 	status := a.statusLine()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			memory.look()
+			burst.look()
+			a.memory.Look()
 			a.xds.Recheck()
 			if now := a.statusLine(); now != status {
 				status = now

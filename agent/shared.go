@@ -11,6 +11,13 @@ type sharedTags struct {
 // maxSharedTags bounds them: beyond it all are forgotten, and new ones shared.
 const maxSharedTags = 16_384
 
+// Drop forgets all; tags that are in use stay what they are.
+func (s *sharedTags) Drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = nil
+}
+
 // Share returns the tags of a key, the known ones or those that are made now.
 func (s *sharedTags) Share(key []byte, made func() map[string]string) map[string]string {
 	s.mu.Lock()

@@ -87,7 +87,7 @@ func BenchmarkStorm(b *testing.B) {
 	b.Run("tenth", func(b *testing.B) { cold(b, services, 50, newCPUGroup(b, 10)) })
 }
 
-func cold(b *testing.B, services, proxies int, group *cpuGroup) {
+func cold(b *testing.B, services, proxies int, group *controlGroup) {
 	a := newStormAgent(b, services, proxies)
 	for b.Loop() {
 		c := newCrowdOfClients(b, a, services, proxies)

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
@@ -47,6 +48,11 @@ func stormMain() bool {
 		os.Exit(1)
 	}
 	deps := agent.Deps{Notify: func(string) {}}
+	debug.SetGCPercent(40) // as the program does, which see
+	if _, err := memlimit.Set(memlimit.WithProvider(memlimit.FromCgroup)); err != nil && os.Getenv(stormEnv+"_LIMITED") != "" {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if stall, err := time.ParseDuration(os.Getenv(stormEnv + "_STALL")); err == nil {
 		deps.Sync = func() error { <-time.After(stall); return nil }
 	}
@@ -71,8 +77,7 @@ type stormAgent struct {
 // newStormAgent prepares one with a mesh of services and proxies that reach all of them. STORM_BINARY is another build to take.
 func newStormAgent(t testing.TB, services, proxies int) *stormAgent {
 	t.Helper()
-	a := &stormAgent{t: t, dir: agenttest.ShortDir(t), log: agenttest.NewLogs()}
-	agenttest.Do(t, os.MkdirAll(filepath.Join(a.dir, "resources"), 0o755))
+	a := newEmptyStormAgent(t)
 	a.write("mesh.yaml", bigMesh(services, 0))
 	var outbound []string
 	for i := range services {
@@ -85,6 +90,13 @@ func newStormAgent(t testing.TB, services, proxies int) *stormAgent {
 	return a
 }
 
+func newEmptyStormAgent(t testing.TB) *stormAgent {
+	t.Helper()
+	a := &stormAgent{t: t, dir: agenttest.ShortDir(t), log: agenttest.NewLogs()}
+	agenttest.Do(t, os.MkdirAll(filepath.Join(a.dir, "resources"), 0o755))
+	return a
+}
+
 func (a *stormAgent) write(name, text string) {
 	a.t.Helper()
 	agenttest.Do(a.t, os.WriteFile(filepath.Join(a.dir, "resources", name), []byte(text), 0o644))
@@ -93,7 +105,7 @@ func (a *stormAgent) write(name, text string) {
 func (a *stormAgent) socket(name string) string { return filepath.Join(a.dir, "run", name) }
 
 // start starts the process, in a control group where one is given.
-func (a *stormAgent) start(group *cpuGroup, env ...string) {
+func (a *stormAgent) start(group *controlGroup, env ...string) {
 	a.t.Helper()
 	if binary := os.Getenv("STORM_BINARY"); binary != "" {
 		a.cmd = exec.Command(binary, "run")
@@ -107,12 +119,13 @@ func (a *stormAgent) start(group *cpuGroup, env ...string) {
 		a.cmd = exec.Command(self)
 		a.cmd.Env = append(os.Environ(), append(env, stormEnv+"="+a.dir)...)
 	}
+	if group != nil { // from its first instruction on
+		a.cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(group.dir, "cgroup.procs")}, a.cmd.Args...)
+		a.cmd.Path = "/bin/sh"
+	}
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	agenttest.Do(a.t, a.cmd.Start())
-	if group != nil {
-		agenttest.Do(a.t, group.add(a.cmd.Process.Pid))
-	}
 	a.t.Cleanup(a.kill)
 }
 
@@ -193,45 +206,6 @@ func (a *stormAgent) refused() (total int, lines string) {
 	return total, lines
 }
 
-// cpuGroup is a control group that bounds the processor time of processes.
-type cpuGroup struct{ dir string }
-
-// newCPUGroup makes one with a share of one core in percent. It skips the test where that cannot be done.
-func newCPUGroup(t testing.TB, percent int) *cpuGroup {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a quota of processor time needs root")
-	}
-	const period = 100_000
-	quota := strconv.Itoa(period * percent / 100)
-	for _, v := range []struct{ base, file, text string }{
-		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", quota},                 // the first version
-		{"/sys/fs/cgroup", "cpu.max", quota + " " + strconv.Itoa(period)}, // the second one
-	} {
-		dir := filepath.Join(v.base, fmt.Sprintf("nearside-test-%d", os.Getpid()))
-		if os.Mkdir(dir, 0o755) != nil {
-			continue
-		}
-		t.Cleanup(func() {
-			for range 100 { // until the kernel has let go of the process
-				if err := os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
-					return
-				}
-				<-time.After(10 * time.Millisecond)
-			}
-		})
-		if os.WriteFile(filepath.Join(dir, v.file), []byte(v.text), 0o644) == nil {
-			return &cpuGroup{dir}
-		}
-	}
-	t.Skip("no control group with a quota of processor time can be made here")
-	return nil
-}
-
-func (g *cpuGroup) add(pid int) error {
-	return os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
-}
-
 // stormCodec decodes of responses what a [stormClient] looks at, since hundreds of clients share the machine with the agent.
 type stormCodec struct{}
 
@@ -306,11 +280,12 @@ type crowdOfClients struct {
 	got      func(k int, typeURL string, names []string) // after a client was full
 	wg       sync.WaitGroup
 	ctx      context.Context
+	cancel   func() // all leave
 }
 
 func newCrowdOfClients(t testing.TB, a *stormAgent, services, most int) *crowdOfClients {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &crowdOfClients{t: t, socket: a.socket("xds.sock"), want: 2*services + 1, full: make(chan int64, 100*most), ctx: ctx, got: func(int, string, []string) {}}
+	c := &crowdOfClients{t: t, cancel: cancel, socket: a.socket("xds.sock"), want: 2*services + 1, full: make(chan int64, 100*most), ctx: ctx, got: func(int, string, []string) {}}
 	t.Cleanup(func() { cancel(); c.wg.Wait() })
 	return c
 }
@@ -328,6 +303,7 @@ func (c *crowdOfClients) connect(from, to int) {
 					c.refusals.Add(1)
 					text := err.Error()
 					c.why.Store(&text)
+					<-time.After(time.Second) // Envoy waits up to 30
 				}
 				<-time.After(20 * time.Millisecond)
 			}

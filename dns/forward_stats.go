@@ -84,6 +84,27 @@ func (f *Forwarder) Stats() ForwarderStats {
 	return out
 }
 
+// leastShed is how many bytes of the cache are worth being given up: without it each name is asked for anew.
+const leastShed = 4 << 20
+
+// Shed gives up the answers that are remembered, where they take much memory.
+func (f *Forwarder) Shed() {
+	if f.cache.stats().Bytes >= leastShed {
+		f.cache.drop()
+	}
+}
+
+// drop forgets all answers.
+func (c *cache) drop() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.stats.evicted += uint64(s.count) // #nosec G115 -- never negative
+		*s = cacheShard{limit: s.limit, index: make([]int32, 16), newest: -1, oldest: -1, hand: -1, stats: s.stats}
+		s.mu.Unlock()
+	}
+}
+
 func (c *cache) stats() (out CacheStats) {
 	for i := range c.shards {
 		s := &c.shards[i]

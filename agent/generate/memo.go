@@ -98,6 +98,16 @@ func (m *Memo) sweep() {
 	m.limit = max(4096, 2*len(m.assigned))
 }
 
+// Sweep drops all that nobody uses any more.
+func (m *Memo) Sweep() {
+	m.pool.Sweep()
+	m.limit = 0
+	m.sweep()
+	for _, s := range m.parts {
+		s.sweep()
+	}
+}
+
 // reuse returns p brought up to a view, when nothing but endpoints has changed in what the proxy sees of the mesh; nil
 // when it has to be made anew. The dataplane and the flavor are those of p.
 func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, memo *Memo) *Proxy {

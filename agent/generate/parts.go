@@ -133,10 +133,14 @@ func (s *sharedParts) put(k partKey, p *part) {
 		return
 	}
 	if len(s.made) >= s.limit {
-		maps.DeleteFunc(s.made, func(_ partKey, p weak.Pointer[part]) bool { return p.Value() == nil })
-		s.limit = max(1024, 2*len(s.made))
+		s.sweep()
 	}
 	s.made[k] = weak.Make(p)
+}
+
+func (s *sharedParts) sweep() {
+	maps.DeleteFunc(s.made, func(_ partKey, p weak.Pointer[part]) bool { return p.Value() == nil })
+	s.limit = max(1024, 2*len(s.made))
 }
 
 // onTop returns parts as parts of another list, in which each of their outbounds is the same, so that they keep nothing of earlier

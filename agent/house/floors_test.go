@@ -88,6 +88,7 @@ var floors = []floor{
 	{0, "agent/clip", nil, "shortened text is text"},
 	{0, "agent/hold", nil, "what outlives the agent is kept by name, whatever it is for"},
 	{0, "agent/files", nil, "files do not know what is in them"},
+	{0, "agent/memory", nil, "who watches over memory does not know what it is used for"},
 	{0, "agent/workers", nil, "who spreads work does not know what it is"},
 	{0, "agent/debounce", nil, "a timer does not know what it is for"},
 	{0, "agent/secrettest", nil, "tests of every floor look for keys"},

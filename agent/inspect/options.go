@@ -35,6 +35,8 @@ type Options struct {
 	Proxies func() []xds.ProxyStatus
 	// Refused returns the streams that were refused: [xds.Server.Refused]. Nil: none are shown.
 	Refused func() xds.Refusals
+	// Memory returns how the memory of the agent stands. Nil: that is not known.
+	Memory func() MemoryStatus
 	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is left out. It may take
 	// seconds. Nil: nobody is asked.
 	Counts func() map[string]ProxyCounts

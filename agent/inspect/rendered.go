@@ -7,6 +7,9 @@ import (
 	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
+// Shed gives up what the server remembers to save work.
+func (s *Server) Shed() { s.rendered.Drop() }
+
 // Bounds of a [RenderCache], in bytes. The overhead of an entry bounds their number too.
 const (
 	maxRendered      = 16 << 20
@@ -34,6 +37,13 @@ func (c *RenderCache) Get(k generate.RenderKey) json.RawMessage {
 		c.put(k, v)
 	}
 	return v
+}
+
+// Drop forgets all.
+func (c *RenderCache) Drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recent, c.older, c.size = nil, nil, 0
 }
 
 // Put adds a rendered resource.

@@ -80,6 +80,10 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
 	if s.opts.Files != nil && whole { // a file may be about any resource
 		out.Files = append(out.Files, s.opts.Files()...)
 	}
+	if s.opts.Memory != nil {
+		m := s.opts.Memory()
+		out.Memory = &m
+	}
 	if s.opts.Refused != nil {
 		out.Refused = s.opts.Refused()
 	}

@@ -122,12 +122,24 @@ type Status struct {
 	// LogLines sum up the lines of the access logs that the sender may see. Absent without streams.
 	LogLines *LogLines `json:"accessLogLines,omitempty"`
 	// DNS is the resolver; absent where there is none.
-	DNS *DNSLine `json:"dns,omitempty"`
+	DNS    *DNSLine      `json:"dns,omitempty"`
+	Memory *MemoryStatus `json:"memory,omitempty"`
 	// Problems are what the agent could not do, did in part, or finds odd: of resources, of the proxies that are connected, and of those of
 	// this node that are not, as far as there was time to look at them.
 	Problems []Problem `json:"problems"`
 	// Unchecked is how many proxies that are not connected were not looked at yet; the next request goes on with them.
 	Unchecked int `json:"unchecked"`
+}
+
+// MemoryStatus is what memory the agent takes, in bytes.
+type MemoryStatus struct {
+	Limit    uint64 `json:"limit"`    // that it keeps to; 0: none
+	InUse    uint64 `json:"inUse"`    // as of the last collection of garbage
+	Resident uint64 `json:"resident"` // what it has from the system, with garbage and what waits to be used again
+	Sheds    uint64 `json:"sheds"`    // how often caches were given up
+	// ShortSince is since when no more proxies are taken for want of memory; absent: there is room.
+	ShortSince time.Time `json:"shortSince,omitzero"`
+	Refused    int       `json:"refused"` // proxies that are refused for want of memory
 }
 
 // ProxyCounts are what an Envoy has counted since it started.

@@ -29,7 +29,10 @@ func (p *pass) published() map[node.Key]*generate.Proxy {
 
 // forget drops what is known of a proxy.
 func (r *Reconciler) forget(key node.Key) {
-	delete(r.proxies, key)
+	if r.proxies[key] != nil {
+		delete(r.proxies, key)
+		r.o.Forgot()
+	}
 	if r.o.Logs != nil {
 		r.o.Logs.Left(key)
 	}

@@ -25,6 +25,9 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	defer r.busy.Store(0)
 
 	r.passes++
+	if r.shedding.Swap(false) {
+		r.shed()
+	}
 	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream(), publish: map[node.Key]xds.Config{}}
 	if r.o.Awaited != nil {
 		p.awaited = r.o.Awaited()
@@ -43,12 +46,12 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 			r.offered.CompareAndSwap(p.offered, nil)
 		}
 	}
-	for _, at := range []time.Time{due, p.switchAt} {
+	p.collect()
+	for _, at := range []time.Time{due, p.switchAt, p.leaveAt} {
 		if !at.IsZero() && (r.renewAt.IsZero() || at.Before(r.renewAt)) {
 			r.renewAt = at
 		}
 	}
-	p.collect()
 	ended := r.o.Now()
 	p.flush(p.problems, ended)
 	if whole {
@@ -73,6 +76,7 @@ type pass struct {
 	meshes     map[string]*generate.Mesh
 	problems   []inspect.Problem // of meshes and, at the end, of proxies
 	switchAt   time.Time         // when the next step of switching mutual TLS is due; zero: never
+	leaveAt    time.Time         // when the next proxy is to be forgotten; zero: never
 	switching  map[string]string
 	switched   []string // meshes whose last step this is
 
@@ -185,6 +189,7 @@ func (p *pass) collect() {
 		}
 	}
 	p.problems = append(p.problems, p.found.Problems(maxWarnings)...)
+	p.reportRefused()
 	if p.r.o.Problems != nil {
 		p.problems = append(p.problems, p.r.o.Problems()...)
 	}

@@ -61,6 +61,11 @@ type Options struct {
 	Passed func()
 	// Problems are those of the sources, added to each result. Nil: none.
 	Problems func() []inspect.Problem
+	// Room returns an error where there is no memory for one more proxy, which is then refused with it. It may call shed first, which
+	// gives up what the passes remember. Nil: there is room.
+	Room func(shed func()) error
+	// Forgot is called when something large has been forgotten. It must not block. Nil: nothing.
+	Forgot func()
 	// Sidecars are what proxies of a mesh say that they reach, by dataplane. Nil: nothing.
 	Sidecars func(mesh string) map[string]*resource.Reach
 	// Awaited are the node ids whose clients have brought what is not in the store yet, nor in conflict with it. Their configs
@@ -86,7 +91,7 @@ type Options struct {
 	// is done and looks whether something has changed; default 10 ms.
 	Slice time.Duration
 	Hold  time.Duration // of each step in which mutual TLS is switched; default 5 s
-	Keep  time.Duration // that the config of a proxy without a stream is remembered; default 5 min
+	Keep  time.Duration // that the config of a proxy without a stream is remembered; default 1 min
 }
 
 // Reconciler keeps the proxies of the node in line with the store, in one loop that is triggered by level: a pass
@@ -100,7 +105,9 @@ type Reconciler struct {
 	last    atomic.Pointer[inspect.Last]
 	busy    atomic.Int64 // in Unix ns, when the pass under way began with the mesh or proxy that it is at; 0 between passes
 
-	offered atomic.Pointer[offer]
+	offered  atomic.Pointer[offer]
+	shedding atomic.Bool  // what the passes remember is given up with the next one
+	unroomed atomic.Int64 // proxies that were refused for want of memory
 
 	proxySeconds, checkSeconds, passSeconds prometheus.Histogram
 
@@ -118,12 +125,14 @@ type Reconciler struct {
 	derived   derived               // what the meshes were made from
 	renewAt   time.Time             // when a pass is due for the sake of certificates or virtual addresses; zero: never
 	passes    uint64                // begun so far
+	refused   map[node.Key]refusal  // for want of memory
 }
 
 type proxyState struct {
 	proxy    *generate.Proxy
 	revision uint64    // of the store that proxy was made from
-	seen     time.Time // when it was connected last
+	seen     time.Time // of the last pass in which it was connected
+	left     time.Time // of the first pass in which it was not; zero while it is
 	pass     uint64    // that has brought it up to date last, by its number
 	problems []inspect.Problem
 	verdict  verdict
@@ -141,6 +150,9 @@ func New(o Options) *Reconciler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Forgot == nil {
+		o.Forgot = func() {}
+	}
 	if o.Generate == nil {
 		o.Generate = generate.Generate
 	}
@@ -154,11 +166,11 @@ func New(o Options) *Reconciler {
 	o.Ceiling = cmp.Or(o.Ceiling, 100*time.Millisecond)
 	o.Slice = cmp.Or(o.Slice, 10*time.Millisecond)
 	o.Hold = cmp.Or(o.Hold, 5*time.Second)
-	o.Keep = cmp.Or(o.Keep, 5*time.Minute)
+	o.Keep = cmp.Or(o.Keep, time.Minute)
 	buckets := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 	r := &Reconciler{
 		o: o, trigger: make(chan struct{}, 1), memo: generate.NewMemo(), checker: &load.Checker{},
-		plugins: kinds.Plugins(), vips: openVIPs(o.Store, o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, switching: map[string]*switching{}, proxies: map[node.Key]*proxyState{},
+		plugins: kinds.Plugins(), vips: openVIPs(o.Store, o.VIPFile, o.VIPs, o.Now, o.Log), meshes: map[string]*generate.Mesh{}, madeAt: map[string]uint64{}, switching: map[string]*switching{}, proxies: map[node.Key]*proxyState{}, refused: map[node.Key]refusal{},
 		proxySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nearside_xds_generation_seconds", Help: "Time to make the config of one proxy.", Buckets: buckets}),
 		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{

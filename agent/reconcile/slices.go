@@ -25,7 +25,7 @@ func (p *pass) line() {
 	}
 	for _, key := range p.connected {
 		if s := r.proxies[key]; s != nil {
-			s.seen = p.now
+			s.seen, s.left = p.now, time.Time{}
 		}
 		if _, waits := since[key]; waits {
 			p.waiting = append(p.waiting, key)
@@ -37,11 +37,7 @@ func (p *pass) line() {
 	slices.SortStableFunc(p.waiting, func(a, b node.Key) int {
 		return cmp.Or(cmp.Compare(pass(a), pass(b)), since[a].Compare(since[b]))
 	})
-	for key, s := range r.proxies {
-		if p.now.Sub(s.seen) > r.o.Keep {
-			r.forget(key)
-		}
-	}
+	p.leave()
 }
 
 // serve derives the connected proxies in slices. In each, those behind have their time first and are published before those that
@@ -96,6 +92,9 @@ func (p *pass) proxy(key node.Key) {
 		s = &proxyState{seen: p.now}
 	}
 	if p.awaited[key.ID] {
+		return
+	}
+	if p.refuse(key, s) {
 		return
 	}
 	s.pass, s.problems = p.r.passes, nil

@@ -20,12 +20,13 @@ import (
 
 // crowd is a publisher with many nodes. Each waits from when it is connected until a config is published for it.
 type crowd struct {
-	mu    sync.Mutex
-	since map[node.Key]time.Time // of the connected
-	has   map[node.Key]*draft.Sealed
-	at    map[node.Key]time.Time // of the last publication of other bytes
-	order []string               // of the first publications
-	nones []string               // published as unknown
+	mu      sync.Mutex
+	since   map[node.Key]time.Time // of the connected
+	has     map[node.Key]*draft.Sealed
+	at      map[node.Key]time.Time // of the last publication of other bytes
+	order   []string               // of the first publications
+	nones   []string               // published as unknown
+	refused []string               // for want of memory
 }
 
 func newCrowd() *crowd {
@@ -81,6 +82,10 @@ func (c *crowd) Publish(m map[node.Key]xds.Config) {
 			}
 		}
 	}, func(a, b node.Key) int { return strings.Compare(a.ID, b.ID) }) {
+		if m[k].Refused != nil {
+			c.refused = append(c.refused, k.ID)
+			continue
+		}
 		cfg := m[k].Sealed
 		if cfg == nil {
 			c.nones = append(c.nones, k.ID)

@@ -139,3 +139,10 @@ func (r *Resolver) Line() *inspect.DNSLine {
 	}
 	return out
 }
+
+// Shed gives up the answers that are remembered, where they take much memory.
+func (r *Resolver) Shed() {
+	if r.forward != nil {
+		r.forward.Shed()
+	}
+}

@@ -5,6 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/nearside-mesh/nearside/agent/clip"
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
@@ -129,6 +132,18 @@ func (n *proxyNode) setConfig(c Config, now time.Time) bool {
 		n.srv.opts.Changed() // the client has accepted others since somebody looked
 	}
 	return true
+}
+
+// turnAway ends the streams of a node that is refused, where it has no config, and those that it was looked at for.
+func (n *proxyNode) turnAway(c Config) {
+	if n.cfg != nil {
+		return
+	}
+	for _, st := range n.streams {
+		if st.number > 0 && st.number <= c.LastStream {
+			st.kill("memory", status.Error(codes.ResourceExhausted, c.Refused.Error()))
+		}
+	}
 }
 
 // dropConfig forgets the config when the last stream has ended: whoever comes next waits for what a pass makes of the

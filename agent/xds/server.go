@@ -75,6 +75,11 @@ type ServerOptions struct {
 	AckTimeout time.Duration
 	// FirstRequestTimeout is how long a new stream may stay silent; default 10 s.
 	FirstRequestTimeout time.Duration
+	// GoneTime is how long it is remembered what the client of a node without a stream has accepted; default 1 min. What it has
+	// rejected is remembered longer, together with what it had instead.
+	GoneTime time.Duration
+	// Forgot is called when what gone clients had is forgotten. It must not block, nor call the server. Nil: nothing.
+	Forgot func()
 	// StopTimeout bounds the graceful end of Serve; default 2 s.
 	StopTimeout time.Duration
 	// MaxStreams bounds the streams of the server; default 4096. One connection has at most 100.
@@ -112,6 +117,9 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	if o.Stored == nil {
 		o.Stored = func(node.Ref) uint64 { return 0 }
 	}
+	if o.Forgot == nil {
+		o.Forgot = func() {}
+	}
 	if o.Rejected == nil {
 		o.Rejected = func() {}
 	}
@@ -120,6 +128,7 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	o.WarmWait = cmp.Or(o.WarmWait, 10*time.Second)
 	o.AckTimeout = cmp.Or(o.AckTimeout, 2*time.Minute)
 	o.FirstRequestTimeout = cmp.Or(o.FirstRequestTimeout, 10*time.Second)
+	o.GoneTime = cmp.Or(o.GoneTime, time.Minute)
 	o.StopTimeout = cmp.Or(o.StopTimeout, 2*time.Second)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)
 	o.MaxPeerStreams = cmp.Or(o.MaxPeerStreams, max(1, o.MaxStreams/4*3))
@@ -169,15 +178,16 @@ type Server struct {
 	refusedMu sync.Mutex
 	refused   Refusals // guarded by refusedMu
 
-	mu       sync.Mutex // taken before a proxyNode's mu; guards all below
-	ready    bool
-	stopping bool
-	nextID   int64
-	streams  map[*adsStream]struct{}
-	owners   map[string]*owner // of streams and connections, by Peer.owner
-	nodes    map[node.Key]*proxyNode
-	gone     []*proxyNode      // nodes without a stream, the longest gone first
-	claims   map[string]*claim // by node id: who holds it
+	mu        sync.Mutex // taken before a proxyNode's mu; guards all below
+	ready     bool
+	stopping  bool
+	nextID    int64
+	streams   map[*adsStream]struct{}
+	owners    map[string]*owner // of streams and connections, by Peer.owner
+	nodes     map[node.Key]*proxyNode
+	gone      []*proxyNode      // nodes without a stream, the longest gone first
+	goneTimer *time.Timer       // runs until the next of them is forgotten in part; see forgetAccepted
+	claims    map[string]*claim // by node id: who holds it
 
 	progress   []Progress // as worked out after progressOf changes
 	progressOf uint64
@@ -242,6 +252,9 @@ func (s *Server) Serve(ctx context.Context, ls ...net.Listener) error {
 
 	s.mu.Lock()
 	s.stopping = true
+	if s.goneTimer != nil {
+		s.goneTimer.Stop()
+	}
 	for st := range s.streams {
 		st.kill("stopping", status.Error(codes.Unavailable, "the agent is stopping"))
 	}
@@ -275,8 +288,10 @@ func (s *Server) Ready() {
 
 // Config is what Publish gives a node.
 type Config struct {
-	Sealed   *draft.Sealed // nil: the node is unknown
-	Revision uint64        // of the store that it was made from, or from a later one without a difference
+	Sealed *draft.Sealed // nil: the node is unknown
+	// Refused ends the streams of a node without a config with RESOURCE_EXHAUSTED. Nil: it is not refused.
+	Refused  error
+	Revision uint64 // of the store that it was made from, or from a later one without a difference
 	// LastStream is what [Server.LastStream] gave before anything was looked at that the config was made from. A stream
 	// that was let in later is not served with it, nor told that its node is unknown: it may have brought something, and
 	// what its peer did before it came may not be in it.
@@ -292,6 +307,8 @@ type Config struct {
 // Publish sets the config of nodes, each at once. A nil config says that the node is unknown: a connected client keeps
 // what it has, is listed as unknown and is told after UnknownGrace. The configs of other nodes stay as they are.
 //
+// A node that is refused has its streams ended, where it has no config: that of one that is served stays.
+//
 // The caller publishes the config of every node that Connected returns whenever Changed was called; one that is the
 // same as before costs a comparison of pointers. Configs of nodes that are not connected are dropped: a node that comes
 // back waits for a fresh one.
@@ -303,7 +320,9 @@ func (s *Server) Publish(configs map[node.Key]Config) {
 			continue
 		}
 		n.mu.Lock()
-		if n.setConfig(cfg, time.Now()) {
+		if cfg.Refused != nil {
+			n.turnAway(cfg)
+		} else if n.setConfig(cfg, time.Now()) {
 			n.refresh()
 		}
 		n.noteAnswered()

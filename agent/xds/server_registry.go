@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nearside-mesh/nearside/agent/access"
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/node"
 )
 
@@ -114,6 +115,7 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 		n.mu.Unlock()
 		s.gone = append(s.gone, n)
 		s.forget()
+		s.awaitGone()
 	} else if alone && n.connected == 0 && !slices.Contains(s.gone, n) {
 		n.mu.Lock()
 		s.countRejections(n, false)
@@ -123,6 +125,54 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 	s.mu.Unlock()
 	s.watchers.notify()
 	return last
+}
+
+// awaitGone has what clients had that are gone forgotten when the time has come. The mu is held.
+func (s *Server) awaitGone() {
+	if s.goneTimer != nil || s.stopping {
+		return
+	}
+	for _, n := range s.gone {
+		if n.remembers() {
+			s.goneTimer = time.AfterFunc(max(0, time.Until(n.leftAt.Add(s.opts.GoneTime))), func() {
+				s.mu.Lock()
+				s.goneTimer = nil
+				s.mu.Unlock()
+				s.forgetAccepted(s.opts.GoneTime)
+			})
+			return
+		}
+	}
+}
+
+// Shed forgets what clients had that are gone for a while already, for the sake of memory.
+func (s *Server) Shed() { s.forgetAccepted(s.opts.GoneTime / 4) }
+
+// forgetAccepted forgets what clients had that are gone for some time. Those that come back later are like clients of an agent that was
+// started anew: they bring the versions that they have, and are sent what differs.
+func (s *Server) forgetAccepted(after time.Duration) {
+	s.mu.Lock()
+	forgot := false
+	for _, n := range s.gone {
+		if time.Since(n.leftAt) >= after && n.remembers() {
+			n.mu.Lock()
+			n.accepted, n.against = draft.Lists{}, nil
+			n.mu.Unlock()
+			forgot = true
+		}
+	}
+	s.awaitGone()
+	s.mu.Unlock()
+	if forgot {
+		s.opts.Forgot()
+	}
+}
+
+// remembers says whether there is something to forget of a node that is gone. What was accepted is needed where something else was rejected.
+func (n *proxyNode) remembers() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.streams) == 0 && !n.rejects && (len(n.against) > 0 || slices.ContainsFunc(n.accepted[:], func(l []*draft.Resource) bool { return len(l) > 0 }))
 }
 
 // forget drops the nodes that are gone beyond keepGone, first those that never had a config. The mu is held.

@@ -63,12 +63,18 @@ func (m *inMemory) passFrom(last uint64, cfg *draft.Sealed) {
 // connect opens a stream of web that asks for listeners. got receives what comes, end why it ended.
 func (m *inMemory) connect() (c *deltaClient, got chan *discoveryv3.DeltaDiscoveryResponse, end chan error) {
 	m.t.Helper()
+	return m.resume(nil)
+}
+
+// resume is the same with a client that says which listeners it has.
+func (m *inMemory) resume(has map[string]string) (c *deltaClient, got chan *discoveryv3.DeltaDiscoveryResponse, end chan error) {
+	m.t.Helper()
 	str, err := discoveryv3.NewAggregatedDiscoveryServiceClient(m.conn).DeltaAggregatedResources(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	c = &deltaClient{t: m.t, str: str, node: nodeOf("default.web")}
-	c.subscribe(lds)
+	c.resume(lds, has)
 	got, end = make(chan *discoveryv3.DeltaDiscoveryResponse, 10), make(chan error, 1)
 	go func() {
 		for {

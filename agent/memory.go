@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/agent/inspect"
+)
+
+// shed gives up what the agent remembers to save work.
+func (a *Agent) shed() {
+	a.xds.Shed()
+	a.tags.Drop()
+	a.resolver.Shed()
+	if api := a.api.Load(); api != nil {
+		api.Shed()
+	}
+}
+
+func (a *Agent) memoryStatus() inspect.MemoryStatus {
+	m := a.memory.State()
+	out := inspect.MemoryStatus{Limit: m.Limit, InUse: m.Live, Resident: m.Mapped, Sheds: m.Sheds, Refused: a.reconciler.Refused()}
+	if m.Short != nil {
+		out.ShortSince = m.Short.Since
+	}
+	return out
+}
+
+func (a *Agent) memoryCheck() inspect.Check {
+	m, c := a.memory.State(), inspect.Check{Name: "memory", OK: true}
+	n := a.reconciler.Refused()
+	switch {
+	case m.Short != nil:
+		c.Degraded, c.Reason = true, m.Short.Error()
+	case m.Limit == 0:
+		c.Reason = fmt.Sprintf("%d MiB in use, without a limit", m.Live>>20)
+	default:
+		c.Reason = fmt.Sprintf("%d MiB in use of %d", m.Live>>20, m.Limit>>20)
+	}
+	if n > 0 {
+		c.Degraded = true
+		c.Reason = plural(n, "1 proxy is refused: ", "%d proxies are refused: ") + c.Reason
+	}
+	return c
+}
+
+var (
+	memoryLimitDesc = prometheus.NewDesc("nearside_memory_limit_bytes", "Memory that the agent keeps to; 0 without a limit.", nil, nil)
+	memoryUseDesc   = prometheus.NewDesc("nearside_memory_in_use_bytes", "Memory in use as of the last collection of garbage.", nil, nil)
+	memoryShedDesc  = prometheus.NewDesc("nearside_memory_sheds_total", "How often the agent has given up its caches for want of memory.", nil, nil)
+	memoryShortDesc = prometheus.NewDesc("nearside_memory_refused_proxies", "Proxies that are not served for want of memory, as long as they go on to ask.", nil, nil)
+)
+
+// memoryUse says how the memory stands, whenever metrics are read.
+type memoryUse struct{ a *Agent }
+
+func (m memoryUse) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{memoryLimitDesc, memoryUseDesc, memoryShedDesc, memoryShortDesc} {
+		ch <- d
+	}
+}
+
+func (m memoryUse) Collect(ch chan<- prometheus.Metric) {
+	s := m.a.memory.State()
+	ch <- prometheus.MustNewConstMetric(memoryLimitDesc, prometheus.GaugeValue, float64(s.Limit))
+	ch <- prometheus.MustNewConstMetric(memoryUseDesc, prometheus.GaugeValue, float64(s.Live))
+	ch <- prometheus.MustNewConstMetric(memoryShedDesc, prometheus.CounterValue, float64(s.Sheds))
+	ch <- prometheus.MustNewConstMetric(memoryShortDesc, prometheus.GaugeValue, float64(m.a.reconciler.Refused()))
+}
