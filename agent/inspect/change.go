@@ -18,8 +18,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
-// checkTime is how long a write waits for the check. Proxies that were not reached until then are checked when their
-// config is made.
+// checkTime is how long a deletion waits for the check, which is never refused. What is written is stored when it was checked whole.
 const checkTime = 10 * time.Second
 
 // diff is POST /v1/diff: a stream of documents, and in the query what else would change. It stores nothing; whoever may
@@ -193,8 +192,11 @@ func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*chang
 		s.log.Debug("api: a dry run has no diff", "reason", e.Error())
 	}
 	l := longOf(ctx)
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
-	defer cancel()
+	if len(q.Put) == 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, checkTime)
+		defer cancel()
+	}
 	if !l.turn(ctx, s.verifying) { // one at a time: it may take all processors but one for a while
 		return nil, unknown("others were being checked all the time")
 	}
@@ -252,7 +254,7 @@ func checkWarnings(v *change.Verified) []string {
 		out = append(out, "not checked: "+n.Resource+": "+n.Reason)
 	}
 	if v.Of > v.Proxies {
-		out = append(out, fmt.Sprintf("not checked: %d of %d proxies: the check took too long; they are checked when their config is made", v.Of-v.Proxies, v.Of))
+		out = append(out, fmt.Sprintf("not checked: %d of %d proxies: the check took longer than %v; they are checked when their config is made", v.Of-v.Proxies, v.Of, checkTime))
 	}
 	if v.More > 0 {
 		out = append(out, fmt.Sprintf("%d more findings", v.More))
