@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -53,6 +54,7 @@ func stormMain() bool {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	dieAt(os.Getenv(stormEnv+"_DIE"), &deps)
 	if stall, err := time.ParseDuration(os.Getenv(stormEnv + "_STALL")); err == nil {
 		deps.Sync = func() error { <-time.After(stall); return nil }
 	}
@@ -216,6 +218,9 @@ func (stormCodec) Marshal(v any) ([]byte, error) { return proto.Marshal(v.(proto
 func (stormCodec) Unmarshal(b []byte, v any) error {
 	r := v.(*stormResponse)
 	*r = stormResponse{}
+	if keepsResponses.Load() {
+		r.raw = bytes.Clone(b)
+	}
 	return fields(b, func(n protowire.Number, value []byte) error {
 		switch n {
 		case 2: // a resource
@@ -264,7 +269,11 @@ func fields(b []byte, f func(protowire.Number, []byte) error) error {
 type stormResponse struct {
 	typeURL, nonce string
 	names          []string
+	raw            []byte // where keepsResponses is set
 }
+
+// keepsResponses has responses be kept as they are, for tests that look at what stands in them.
+var keepsResponses atomic.Bool
 
 // crowdOfClients are delta clients that subscribe to everything as Envoy does, acknowledge everything, and come back when
 // their stream ends.
@@ -277,7 +286,8 @@ type crowdOfClients struct {
 	epoch    atomic.Int64 // how often the agent was started anew
 	refusals atomic.Int64
 	why      atomic.Pointer[string]
-	got      func(k int, typeURL string, names []string) // after a client was full
+	got      func(k int, typeURL string, names []string)  // after a client was full
+	raw      func(k int, typeURL string, response []byte) // the same; nil: nobody
 	wg       sync.WaitGroup
 	ctx      context.Context
 	cancel   func() // all leave
@@ -352,6 +362,9 @@ func (c *crowdOfClients) run(k int) error {
 		switch {
 		case full:
 			c.got(k, r.typeURL, r.names)
+			if c.raw != nil {
+				c.raw(k, r.typeURL, r.raw)
+			}
 		case r.typeURL == draft.TypeCluster:
 			var names []string
 			for _, name := range r.names {

@@ -156,7 +156,7 @@ func (r *tour) block(text string) string {
 	return out.String()
 }
 
-var variable = regexp.MustCompile(`queries: [^\n]+|uid=\d+ \([^)]*\)|nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
+var variable = regexp.MustCompile(`queries: [^\n]+|\d+ MiB in use[^\n]+|uid=\d+ \([^)]*\)|nearside \S+ on|pid \d+|\b\d+(\.\d+)? ?(ms|s|m|h)\b|[ \t]+`)
 
 // steady replaces what differs from run to run.
 func steady(s string) string {

@@ -1,0 +1,209 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/draft"
+)
+
+// lastWord follows what clients got last of what a test changes: the text that stands in it.
+type lastWord struct {
+	mu      sync.Mutex
+	wants   [][]byte       // texts, one for each thing that changes
+	has     map[int][]bool // by client: whether it has the one of each thing
+	updates map[int]int    // by client: responses so far
+	met     chan struct{}  // one slot: something was met
+}
+
+func newLastWord(things int) *lastWord {
+	return &lastWord{wants: make([][]byte, things), has: map[int][]bool{}, updates: map[int]int{}, met: make(chan struct{}, 1)}
+}
+
+// expect has all clients be without the text that is the last word about a thing from now on.
+func (l *lastWord) expect(thing int, text []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wants[thing] = text
+	for _, has := range l.has {
+		has[thing] = false
+	}
+}
+
+func (l *lastWord) note(k int, response []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.has[k] == nil {
+		l.has[k] = make([]bool, len(l.wants))
+	}
+	l.updates[k]++
+	for i, want := range l.wants {
+		if want != nil && bytes.Contains(response, want) {
+			l.has[k][i] = true
+		}
+	}
+	select {
+	case l.met <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until n clients have the last word about everything, and returns how many responses the least and the most of them took.
+func (l *lastWord) await(t *testing.T, n int) (least, most int) {
+	t.Helper()
+	late := time.After(stormPatience)
+	for {
+		l.mu.Lock()
+		whole := 0
+		for _, has := range l.has {
+			all := true
+			for i, want := range l.wants {
+				all = all && (want == nil || has[i])
+			}
+			if all {
+				whole++
+			}
+		}
+		l.mu.Unlock()
+		if whole >= n {
+			break
+		}
+		select {
+		case <-l.met:
+		case <-late:
+			t.Fatalf("%d of %d proxies have the last state", whole, n)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.updates {
+		if least == 0 || n < least {
+			least = n
+		}
+		most = max(most, n)
+	}
+	return least, most
+}
+
+// deaf opens streams that ask for everything and never read.
+func deaf(t *testing.T, a *stormAgent, from, to int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	for k := from; k < to; k++ {
+		conn, err := grpc.NewClient("unix://"+a.socket("xds.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		agenttest.Do(t, err)
+		t.Cleanup(func() { conn.Close() })
+		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+		agenttest.Do(t, err)
+		for _, typeURL := range []string{draft.TypeCluster, draft.TypeListener} {
+			agenttest.Do(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: fmt.Sprintf("default.web-%d", k), UserAgentName: "envoy"}, TypeUrl: typeURL, ResourceNamesSubscribe: []string{"*"}}))
+		}
+	}
+}
+
+// TestStormOfChanges saves many files in a second, changes endpoints without an end, and has a policy flap, while some clients do not read.
+// The work is bounded: several changes come together where they come faster than they are made. No proxy starves, and all end with the last state.
+func TestStormOfChanges(t *testing.T) {
+	services, proxies, files, changes, flaps := 20, 8, 20, 100, 4
+	if os.Getenv("STORM") == "full" {
+		services, proxies, files, changes, flaps = 1000, 50, 100, 10_000, 60
+	}
+	keepsResponses.Store(true)
+	defer keepsResponses.Store(false)
+	a := newStormAgent(t, services, proxies+5)
+	a.start(nil)
+	a.ask(http.MethodGet, "/readyz", "")
+	c := newCrowdOfClients(t, a, services, proxies)
+	var mu sync.Mutex
+	words := map[string]*lastWord{}
+	c.raw = func(k int, typeURL string, response []byte) {
+		mu.Lock()
+		l := words[typeURL]
+		mu.Unlock()
+		if l != nil {
+			l.note(k, response)
+		}
+	}
+	begin := func(typeURL string, things int) *lastWord {
+		mu.Lock()
+		defer mu.Unlock()
+		words[typeURL] = newLastWord(things)
+		return words[typeURL]
+	}
+	c.connect(0, proxies)
+	deaf(t, a, proxies, proxies+5)
+	c.await(proxies, stormPatience)
+	var began time.Time
+	var passes int
+	var spent time.Duration
+	mark := func() { began, passes, spent = time.Now(), a.passes(), a.cpu() }
+	say := func(what string, l *lastWord) {
+		t.Helper()
+		changed := time.Since(began)
+		least, most := l.await(t, proxies)
+		all := time.Since(began)
+		t.Logf("%s in %s: all have the last state %s later, after %d passes, %.1f s of processor time; each has got %d to %d responses",
+			what, changed.Round(time.Millisecond), (all - changed).Round(time.Millisecond), a.passes()-passes, (a.cpu() - spent).Seconds(), least, most)
+		c.nobodyRefused(a)
+	}
+
+	mark()
+	l := begin(draft.TypeEndpoint, files)
+	tick := time.NewTicker(time.Second / time.Duration(files))
+	defer tick.Stop()
+	for i := range files {
+		address := fmt.Sprintf("10.101.0.%d", i+1)
+		l.expect(i, []byte(address))
+		text := endpoint(i, 2, address)
+		agenttest.Do(t, os.WriteFile(filepath.Join(a.dir, "new"), []byte(text), 0o644), os.Rename(filepath.Join(a.dir, "new"), filepath.Join(a.dir, "resources", fmt.Sprintf("saved-%d.yaml", i))))
+		<-tick.C
+	}
+	say(fmt.Sprintf("%d saved files", files), l)
+
+	mark()
+	const moved = 10 // services
+	l = begin(draft.TypeEndpoint, moved)
+	every := time.NewTicker(time.Minute / 10_000)
+	defer every.Stop()
+	for n := range changes {
+		address := fmt.Sprintf("10.102.%d.%d", n/250, n%250+1)
+		if n >= changes-moved {
+			l.expect(n%moved, append([]byte(address), 0x18)) // and the field behind it, since one address begins as another one does
+		}
+		a.ask(http.MethodPost, "/v1/apply", endpoint(n%moved, 3, address))
+		<-every.C
+	}
+	say(fmt.Sprintf("%d changes of endpoints", changes), l)
+
+	mark()
+	l = begin(draft.TypeCluster, 1)
+	flap := time.NewTicker(500 * time.Millisecond)
+	defer flap.Stop()
+	for n := range flaps {
+		seconds := n%2 + 101
+		if n == flaps-1 {
+			seconds = 103
+			l.expect(0, []byte{0x22, 0x02, 0x08, 103}) // connect_timeout
+		}
+		a.ask(http.MethodPost, "/v1/apply", fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":"flaps","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":"%ds"}}]}}`, seconds))
+		<-flap.C
+	}
+	say(fmt.Sprintf("%d forms of a policy", flaps), l)
+}
+
+// passes is how many the agent has made.
+func (a *stormAgent) passes() int { return a.metric("nearside_reconcile_duration_seconds_count") }

@@ -1,0 +1,177 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent"
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/envoy/finding"
+	"github.com/nearside-mesh/nearside/agent/envoy/load"
+	"github.com/nearside-mesh/nearside/agent/generate"
+)
+
+// dieAt has this process kill itself at the nth time that it comes to a step, given as STEP:N; "" is never. Steps are those of a pass and of what comes
+// before it: a config is made or checked, before and after, and a transaction of the state file ends.
+func dieAt(where string, deps *agent.Deps) {
+	at, count, _ := strings.Cut(where, ":")
+	n, _ := strconv.ParseInt(count, 10, 64)
+	var times atomic.Int64
+	step := func(name string) {
+		if name == at && times.Add(1) == n {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // until the signal is here
+		}
+	}
+	if at == "" {
+		return
+	}
+	deps.Generate = func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
+		step("generate")
+		p, err := generate.Generate(in, prev, memo)
+		step("generated")
+		return p, err
+	}
+	check := (*generate.Proxy).Check
+	deps.Check = func(p *generate.Proxy, c *load.Checker, had *draft.Sealed) []finding.Finding {
+		step("check")
+		out := check(p, c, had)
+		step("checked")
+		return out
+	}
+	deps.Sync = func() error { step("sync"); return nil }
+}
+
+// try makes a write and reports whether it was acknowledged: the agent may die meanwhile.
+func (a *stormAgent) try(method, path, body string) bool {
+	a.t.Helper()
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", a.socket("nearside.sock"))
+	}}, Timeout: stormPatience}
+	req, err := http.NewRequest(method, "http://nearside"+path, strings.NewReader(body))
+	agenttest.Do(a.t, err)
+	resp, err := c.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 400 && resp.StatusCode != http.StatusNotFound {
+		a.t.Fatalf("%s %s: %s", method, path, resp.Status)
+	}
+	return true
+}
+
+// alive reports whether the process is there and serves, when it has come so far or died.
+func (a *stormAgent) alive(died <-chan struct{}) bool {
+	for {
+		select {
+		case <-died:
+			return false
+		case <-time.After(5 * time.Millisecond):
+			if conn, err := net.Dial("unix", a.socket("nearside.sock")); err == nil {
+				conn.Close()
+				return true
+			}
+		}
+	}
+}
+
+// TestStormOfDeaths has the agent killed at each step of its passes and of its writes, in turn at its first and at later ones, and at moments of no
+// kind. Meanwhile a policy is written and the one before it deleted. In the end all proxies have everything, and in force is what was
+// acknowledged: the policy that was written last, or the one whose write was cut off, and none that was deleted.
+func TestStormOfDeaths(t *testing.T) {
+	services, proxies, counts, moments := 5, 5, []int{1, 4}, 2
+	if os.Getenv("STORM") == "full" {
+		services, proxies, counts, moments = 1000, 50, []int{1, 2, 3, 10, 49, 50, 51, 60, 99}, 60
+	}
+	a := newStormAgent(t, services, proxies)
+	c := newCrowdOfClients(t, a, services, proxies)
+	var at []string
+	for _, step := range []string{"generate", "generated", "check", "checked", "sync"} {
+		for _, n := range counts {
+			at = append(at, fmt.Sprintf("%s:%d", step, n))
+		}
+	}
+	for range moments {
+		at = append(at, "")
+	}
+	may := []string{} // names of policies of which each may be the one in force
+	name := func(i int) string { return fmt.Sprintf("kept-%d", i) }
+	c.connect(0, proxies)
+	deaths := map[string]int{}
+	for i, where := range at {
+		a.start(nil, stormEnv+"_DIE="+where)
+		died := make(chan struct{})
+		go func() { _ = a.cmd.Wait(); close(died) }()
+		if a.alive(died) {
+			text := fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":"%s","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":"%ds"}}]}}`, name(i), 1+i)
+			if may = append(may, name(i)); a.try(http.MethodPost, "/v1/apply", text) {
+				sure := true
+				for _, old := range may[:len(may)-1] {
+					sure = sure && a.gone(old)
+				}
+				if sure {
+					may = may[len(may)-1:]
+				}
+			}
+			if where == "" {
+				<-time.After(time.Duration(i*7919%400) * time.Millisecond)
+			} else {
+				select {
+				case <-died:
+				case <-time.After(2 * time.Second): // the step has not come so often
+				}
+			}
+		}
+		select {
+		case <-died:
+			deaths[where]++
+		default:
+			_ = a.cmd.Process.Kill()
+			<-died
+		}
+	}
+	c.epoch.Add(1)
+	a.start(nil)
+	c.await(proxies, stormPatience)
+	t.Logf("%d starts, of which %d ended at the step itself", len(at), len(deaths))
+	text := a.ask(http.MethodGet, "/meshes/default/meshtimeouts?size=1000", "")
+	var there []string
+	for i := range at {
+		if strings.Contains(text, `"`+name(i)+`"`) {
+			there = append(there, name(i))
+		}
+	}
+	for _, n := range there {
+		if !slices.Contains(may, n) {
+			t.Errorf("%s is in force, whose deletion was acknowledged", n)
+		}
+	}
+	if len(there) == 0 && len(may) == 1 {
+		t.Errorf("%s was acknowledged and is not there", may[0])
+	}
+	st := a.ask(http.MethodGet, "/v1/status", "")
+	for _, word := range []string{"quarantined", "damaged", "setAside"} {
+		if strings.Contains(st, `"`+word+`"`) {
+			t.Errorf("after the kills the status tells of damage: %s", st)
+		}
+	}
+	c.nobodyRefused(a)
+}
+
+// gone deletes a policy and reports whether that is acknowledged, or it is not there.
+func (a *stormAgent) gone(name string) bool {
+	return a.try(http.MethodDelete, "/meshes/default/meshtimeouts/"+name, "")
+}
