@@ -4,11 +4,20 @@ import (
 	"encoding/json"
 	"sync"
 
+	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
 )
 
-// Shed gives up what the server remembers to save work.
-func (s *Server) Shed() { s.rendered.Drop() }
+// Shed gives up what the server remembers to save work, but for what a check that is under way needs.
+func (s *Server) Shed() {
+	s.rendered.Drop()
+	select {
+	case s.verifying <- struct{}{}:
+		s.crew = change.Crew{}
+		<-s.verifying
+	default:
+	}
+}
 
 // Bounds of a [RenderCache], in bytes. The overhead of an entry bounds their number too.
 const (
