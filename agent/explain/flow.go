@@ -103,6 +103,9 @@ func (t *Traffic) Request(q *RequestQuestion) (*Flow, error) {
 		if !strings.HasPrefix(req.Path, "/") && req.Path != "*" {
 			return nil, &QuestionError{"path", fmt.Sprintf("%q does not begin with a slash", clip.Text(q.Path, maxShown))}
 		}
+		if strings.ContainsFunc(req.Method, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) }) {
+			return nil, &QuestionError{"method", fmt.Sprintf("%q is no method: letters, digits and -_.!#$%%&'*+^`|~ are possible", clip.Text(q.Method, maxShown))}
+		}
 		for i, h := range q.Headers {
 			switch {
 			case h.Name == "" || strings.HasPrefix(h.Name, ":") || strings.ContainsAny(h.Name+h.Value, "\r\n\x00"):

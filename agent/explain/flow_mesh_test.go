@@ -172,6 +172,7 @@ func TestFaultyQuestions(t *testing.T) {
 		"connection 10.0.0.1:80 ip=10.0.0.2":            `ip: "10.0.0.2" is given beside the address`,
 		"connection backend:80 ip=x":                    `ip: "x" is not an IP address`,
 		"connection backend:80 sni=a_ä":                 `sni: "a_ä" is no name`,
+		"request backend:80 method=G(T":                 `method: "G(T" is no method`,
 		"request backend:80 path=x":                     `path: "x" does not begin with a slash`,
 		"request backend:80 :authority=x":               `headers[0]: ":authority"`,
 		"connection " + strings.Repeat("a", 300) + ":1": `has 300 bytes; at most 253 are allowed`,

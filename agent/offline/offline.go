@@ -88,7 +88,15 @@ type place struct {
 	document int
 }
 
-// ReadOffline decodes texts in the order given. It returns every fault of every text; when there are any, the set holds
+// in says where that is for who looks at a file.
+func (p place) in(file string) string {
+	if p.file == file {
+		return fmt.Sprintf("document %d", p.document)
+	}
+	return fmt.Sprintf("document %d of %s", p.document, p.file)
+}
+
+// Read decodes texts in the order given. It returns every fault of every text; when there are any, the set holds
 // what is good. A resource that stands twice is a fault.
 func Read(texts []Text) (*Offline, Faults) {
 	o := &Offline{from: map[resource.Key]place{}, exposed: map[string]string{}}
@@ -106,8 +114,12 @@ func Read(texts []Text) (*Offline, Faults) {
 		}
 		for i, r := range rs {
 			if first, twice := o.from[r.Key]; twice {
+				if at := (place{t.Name, i + 1}); first == at {
+					faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(), Reason: fmt.Sprintf("%s stands twice, because the file is given twice", r.Key)})
+					continue
+				}
 				faults = append(faults, Fault{File: t.Name, Resource: r.Key.String(),
-					Reason: fmt.Sprintf("%s stands here and in %s; keep one of the two", r.Key, first.file)})
+					Reason: fmt.Sprintf("%s stands in document %d here and in %s; keep one of the two", r.Key, i+1, first.in(t.Name))})
 				continue
 			}
 			o.from[r.Key] = place{t.Name, i + 1}

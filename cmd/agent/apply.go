@@ -39,7 +39,7 @@ there and is refused here.
 			return err
 		}
 		if o.Len() == 0 {
-			return errors.New("the files hold no resource; a document of one has type, name and what the kind has: nearside schema KIND lists that")
+			return errNothing
 		}
 		stream, err := streamOf(o)
 		if err != nil {
@@ -63,8 +63,8 @@ func (a *app) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete TYPE NAME | -f FILE|DIR|-",
 		Short: "Delete resources",
-		Long: `Deletes a resource that came over the API, or with -f all that files name, the last one first and meshes behind all others. Their
-history stays, so that rollback brings them back.`,
+		Long: `Deletes a resource that came over the API, or with -f all that files name, the last one first and meshes behind all others, one
+request each: what is deleted stays so when another one cannot be. Their history stays, so that rollback brings them back.`,
 		Example:           "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n  nearside delete -f policies",
 		Args:              args(0, 2, "TYPE NAME or TYPE/NAME, or files with -f"),
 		ValidArgsFunction: a.completeTypeAndName,
@@ -108,6 +108,9 @@ func (a *app) deleteFiles(ctx context.Context, f *fileFlags, format string, dryR
 	o, err := a.forAgent(f)
 	if err != nil {
 		return err
+	}
+	if o.Len() == 0 {
+		return errNothing
 	}
 	kinds, err := a.client().Kinds(ctx)
 	if err != nil {
@@ -297,6 +300,9 @@ func findKind(kinds []client.Kind, name string) (client.Kind, error) {
 	remedy := "nearside api-resources lists them"
 	if near := client.Nearest(strings.ToLower(name), names); near != "" {
 		remedy = fmt.Sprintf("did you mean %s? %s", near, remedy)
+	}
+	if strings.Contains(name, ",") {
+		remedy = "one at a time: nearside " + "get " + strings.Split(name, ",")[0]
 	}
 	return client.Kind{}, usagef("there is no TYPE %q; %s", name, remedy)
 }

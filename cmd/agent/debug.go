@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,10 @@ starts again or reads its config again (systemctl reload nearside).`,
 		Args:    args(0, 1, "at most one level: debug, info, warn or error"),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			if len(list) == 1 {
+				levels := []string{"debug", "info", "warn", "error"}
+				if !slices.Contains(levels, list[0]) {
+					return usagef("%q is no level; one of %s", list[0], strings.Join(levels, ", "))
+				}
 				if err := a.client().SetLogLevel(cmd.Context(), list[0]); err != nil {
 					return err
 				}

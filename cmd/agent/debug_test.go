@@ -88,7 +88,7 @@ func TestDebug(t *testing.T) {
 			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
-	if code, _, errs := d.nearside("", "debug", "loglevel", "loud"); code == exitOK || !strings.Contains(errs, "is none of debug, info") {
+	if code, _, errs := d.nearside("", "debug", "loglevel", "loud"); code != exitUsage || !strings.Contains(errs, "one of debug, info") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -116,7 +115,7 @@ func (a *app) diff(ctx context.Context, d *difference) (*client.Diff, error) {
 			return nil, err
 		}
 		if put.Len() == 0 {
-			return nil, errors.New("the files hold no resource")
+			return nil, errNothing
 		}
 	}
 	if len(d.against.paths) > 0 {

@@ -40,6 +40,12 @@ func (f *fileFlags) read(stdin io.Reader) ([]offline.Text, error) {
 	var out []offline.Text
 	seenStdin := false
 	for _, p := range f.paths {
+		switch {
+		case p == "":
+			return nil, usagef("%s is empty: give a file, a folder or - for standard input", f.flag)
+		case strings.HasPrefix(p, "http://"), strings.HasPrefix(p, "https://"):
+			return nil, usagef("%s %s: URLs are not fetched; fetch it yourself, look at it, and hand it on: curl -fsS URL | nearside … %s -", f.flag, p, f.flag)
+		}
 		if p == "-" {
 			if seenStdin {
 				return nil, usagef("-f - is given twice")
@@ -167,6 +173,9 @@ func reason(err error) error {
 	}
 	return err
 }
+
+// errNothing is for files without a resource.
+var errNothing = errors.New("the files hold no resource; a document of one has type, name and what the kind has: nearside schema KIND lists that")
 
 // streamOf returns resources as an agent takes them, unless they are too many for one request.
 func streamOf(o *offline.Offline) ([]byte, error) {

@@ -87,16 +87,20 @@ func (v *listView) sorted(items []client.Item) ([]client.Item, error) {
 		number float64
 		isNum  bool
 	}
-	list := make([]keyed, len(items))
+	list, found := make([]keyed, len(items)), len(items) == 0
 	for i, it := range items {
 		var b strings.Builder
 		if err := field.Print(&b, it.Resource); err != nil {
 			return nil, err
 		}
 		k := keyed{item: it, text: strings.TrimSuffix(b.String(), "\n")}
+		found = found || k.text != ""
 		n, err := strconv.ParseFloat(k.text, 64)
 		k.number, k.isNum = n, err == nil
 		list[i] = k
+	}
+	if !found {
+		return nil, usagef("--sort-by %s: no document of the list has that field; nearside schema KIND lists those of a kind", v.sortBy)
 	}
 	slices.SortStableFunc(list, func(x, y keyed) int {
 		if x.isNum && y.isNum {

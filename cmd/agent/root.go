@@ -132,14 +132,7 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		return nil
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
-			var flags []string
-			cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
-			if near := client.Nearest(name, flags); near != "" {
-				err = fmt.Errorf("%w; did you mean --%s?", err, near)
-			}
-		}
-		return &exitError{err: err, code: exitUsage}
+		return &exitError{err: flagError(cmd, err), code: exitUsage}
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
@@ -150,6 +143,33 @@ Exit codes: 0 success, 1 failed, 2 negative result, 3 a wait timed out, 64 usage
 		a.interceptCommand(), a.holdCommand(), a.waitCommand(), a.statusCommand(), a.membersCommand(), a.joinCommand(), a.leaveCommand(), a.forgetCommand(), a.keyringCommand(), a.conflictsCommand(), a.checkCommand(), a.healthcheckCommand(), a.debugCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	return root
+}
+
+// flagError says what is wrong with a flag, and what is possible.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown) && len(unknown.GetSpecifiedShortnames()) > 0:
+		text := fmt.Sprintf("there is no flag -%s", unknown.GetSpecifiedName())
+		if unknown.GetSpecifiedName() == "n" && cmd.Flags().Lookup("mesh") != nil {
+			text += "; a mesh is named with -m"
+		}
+		return errors.New(text)
+	case errors.As(err, &unknown):
+		var flags []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
+		if near := client.Nearest(unknown.GetSpecifiedName(), flags); near != "" {
+			return fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+	case errors.As(err, &invalid):
+		what, known := map[string]string{"duration": "a duration with its unit, such as 30s, 5m or 2h", "bool": "true or false",
+			"int": "a whole number", "uint": "a whole number, 0 or more", "uint32": "a whole number, 0 or more", "uint64": "a whole number, 0 or more"}[invalid.GetFlag().Value.Type()]
+		if known {
+			return fmt.Errorf("--%s %q is not possible; give %s", invalid.GetFlag().Name, invalid.GetValue(), what)
+		}
+	}
+	return err
 }
 
 // group is for commands that only hold others.

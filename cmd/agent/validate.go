@@ -63,6 +63,9 @@ With -o json, standard output has {"valid", "files", "resources", "faults": [{"f
 		if err := a.reachable(o); err != nil {
 			return err
 		}
+		if len(faults) == 0 && o.Len() == 0 {
+			return errNothing
+		}
 		v := &offline.Verified{Findings: []offline.Finding{}}
 		if len(faults) == 0 && !noProxies {
 			if v, err = a.verify(cmd.Context(), o, askEnvoy); err != nil {
