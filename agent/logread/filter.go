@@ -105,6 +105,9 @@ func (s *skip) decide(line rotation.Line) bool {
 func (s *skip) event(line rotation.Line) bool {
 	f := s.filter
 	var x event
+	if line.Open && bytes.HasPrefix(line.Text, []byte("{")) && !json.Valid(line.Text) {
+		return false // it is being written
+	}
 	if line.More || len(line.Text) > maxEvent || json.Unmarshal(line.Text, &x) != nil || x.Kind != "Event" {
 		s.noEvent++
 		return false
