@@ -241,6 +241,11 @@ func Order(list []*Resource) ([]*Resource, string) {
 		slices.SortStableFunc(list, byName)
 	}
 	list = slices.CompactFunc(list, func(a, b *Resource) bool { return a.Name == b.Name })
+	return list, VersionOf(list)
+}
+
+// VersionOf returns the hash over the names and versions of a list that is ordered as [Order] does it.
+func VersionOf(list []*Resource) string {
 	h := sha256.New()
 	b := make([]byte, 0, 4096)
 	for _, r := range list {
@@ -253,5 +258,5 @@ func Order(list []*Resource) ([]*Resource, string) {
 		}
 	}
 	h.Write(b)
-	return list, hex.EncodeToString(h.Sum(nil)[:16])
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }

@@ -203,14 +203,16 @@ func (r *endpointRef) same(o *endpointRef) bool {
 // endpoints returns the load assignments of the proxy. Most are those that it had.
 func (g *generator) endpoints() []*draft.Resource {
 	rank := draft.RankEndpoint
-	eps := make([]*draft.Resource, len(g.p.refs))
+	eps := make([]*draft.Resource, len(g.refs))
 	var enc assignment
-	var before []endpointRef
+	var before []*endpointRef
+	g.p.refs = make([]*endpointRef, len(g.refs))
 	if g.before != nil && g.before.Flavor == g.flavor && len(g.before.refs) == len(g.before.Sealed.Resources[rank]) {
 		before = g.before.refs
 	}
-	for i, j := 0, 0; i < len(g.p.refs); i++ {
-		ref := &g.p.refs[i]
+	for i, j := 0, 0; i < len(g.refs); i++ {
+		ref := &g.refs[i]
+		g.p.refs[i] = ref
 		ref.localities = g.localitiesOf(ref)
 		for j < len(before) && before[j].cluster < ref.cluster {
 			j++

@@ -138,7 +138,7 @@ type Proxy struct {
 	upgrades  bool // between proxies of the mesh
 	catalog   [32]byte
 	outbounds []mesh.Outbound
-	refs      []endpointRef   // the EDS resources, in the order of their names
+	refs      []*endpointRef  // the EDS resources, in the order of their names; immutable
 	fixed     []mesh.Instance // those that have listeners of their own
 	backends  []backend       // what routes lead to beside the outbounds
 	policies  [32]byte        // fingerprint of the policies that were matched
@@ -236,7 +236,7 @@ func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 	old := p.Sealed.Resources[rank]
 	services := v.Services()
 	var enc assignment
-	var refs []endpointRef // made when the first difference shows
+	var refs []*endpointRef // made when the first difference shows
 	var list []*draft.Resource
 	for i := range p.refs {
 		ref, now := p.refs[i], p.refs[i].set
@@ -252,8 +252,9 @@ func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 		if list == nil {
 			refs, list = slices.Clone(p.refs), slices.Clone(old)
 		}
-		refs[i].set = now
-		list[i] = memo.endpoints(&enc, &refs[i], p.Flavor)
+		again := *ref
+		again.set, refs[i] = now, &again
+		list[i] = memo.endpoints(&enc, &again, p.Flavor)
 	}
 	if list == nil {
 		return p
@@ -263,8 +264,7 @@ func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 	if slices.EqualFunc(list, old, func(a, b *draft.Resource) bool { return a == b || a.Version == b.Version }) {
 		return &next
 	}
-	list, version := draft.Order(list)
-	next.Sealed = p.Sealed.With(rank, list, version)
+	next.Sealed = p.Sealed.With(rank, list, draft.VersionOf(list))
 	return &next
 }
 
@@ -288,6 +288,7 @@ type generator struct {
 	c       *policy.Context // nil: no policies act
 	claimed map[string]bool // what plugins have added by themselves
 
+	refs    []endpointRef // the EDS resources
 	permits *permits
 	before  *Proxy     // the config that it had; nil: none is known
 	parts   *partMaker // nil: nothing of the config is made of parts
@@ -330,7 +331,7 @@ func (g *generator) seal() error {
 		g.c.Last = true
 	}
 	g.apply()
-	slices.SortFunc(g.p.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
+	slices.SortFunc(g.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
 	g.d.Ready[draft.RankEndpoint] = g.endpoints()
 	if g.tls != nil && g.tls.used {
 		var err error

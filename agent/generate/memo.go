@@ -144,9 +144,11 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 	next.catalog, next.reach, next.outbounds, next.fixed = v.Catalog, reach, outbounds, fixed
 	next.backends, next.parts = backends, onTop(p.parts, outbounds)
 	next.Warnings = slices.Concat(warnings, p.notes)
-	next.refs = slices.Clone(p.refs)
-	for i := range next.refs {
-		ref := &next.refs[i]
+	next.refs = make([]*endpointRef, len(p.refs))
+	refs := make([]endpointRef, len(p.refs))
+	for i := range refs {
+		ref := &refs[i]
+		*ref, next.refs[i] = *p.refs[i], ref
 		if ref.index == atEgress {
 			continue
 		}

@@ -82,7 +82,7 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 	g.sealer.Grow(draft.TypeListener, len(list))
 	g.sealer.Grow(draft.TypeCluster, len(list))
 	g.sealer.Grow(draft.TypeRoute, len(list))
-	g.p.refs = make([]endpointRef, 0, len(list))
+	g.refs = make([]endpointRef, 0, len(list))
 	var parts []outboundParts
 	var http []httpParts
 	first := true
@@ -98,7 +98,7 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 		if !first { // what is beside the outbounds is in the first one
 			g.parts.begin(part)
 		}
-		refs, backends := len(g.p.refs), len(g.p.backends)
+		refs, backends := len(g.refs), len(g.p.backends)
 		g.outboundPart(part, parts, http)
 		g.flush()
 		if !first {
@@ -219,13 +219,13 @@ func (g *generator) serviceCluster(o *mesh.Outbound, p *outboundParts, name stri
 		p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec}
 		httpOptions(&p.cluster, o.Service.Protocol)
 		g.d.Clusters = append(g.d.Clusters, &p.cluster)
-		g.p.refs = append(g.p.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints})
+		g.refs = append(g.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints})
 		return
 	}
 	// Between the proxies of a mesh requests travel as HTTP/2, whatever the workloads speak.
 	p.cluster = draft.Cluster{Service: service, Message: &p.clusterSpec, HTTP: draft.HTTP2Options}
 	g.d.Clusters = append(g.d.Clusters, &p.cluster)
-	g.p.refs = append(g.p.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
+	g.refs = append(g.refs, endpointRef{cluster: name, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
 }
 
 // apiListeners serves a gRPC client that is its own proxy: for xds:///SERVICE it asks for a listener of that name
@@ -267,6 +267,6 @@ func (g *generator) apiListeners(list []mesh.Outbound) {
 			ClusterDiscoveryType: clusterType(clusterv3.Cluster_EDS),
 			EdsClusterConfig:     draft.EDS,
 		}})
-		g.p.refs = append(g.p.refs, endpointRef{cluster: cluster, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
+		g.refs = append(g.refs, endpointRef{cluster: cluster, index: o.Service.Index, set: o.Service.Endpoints, subset: o.Subset})
 	}
 }

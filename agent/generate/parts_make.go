@@ -176,7 +176,7 @@ func (m *partMaker) add(p *part, list []mesh.Outbound) {
 		case s != nil:
 			ref.index, ref.set = s.Index, s.Endpoints
 		}
-		g.p.refs = append(g.p.refs, ref)
+		g.refs = append(g.refs, ref)
 	}
 	g.p.backends = append(g.p.backends, next.backends...)
 	for _, w := range p.notes {
@@ -265,7 +265,7 @@ func (m *partMaker) end(refs, backends int) {
 	for i := range p.taken {
 		p.taken[i].takes = !p.taken[i].before && g.clusters[p.taken[i].name]
 	}
-	p.refs, p.backends = slices.Clone(g.p.refs[refs:]), slices.Clone(g.p.backends[backends:])
+	p.refs, p.backends = slices.Clone(g.refs[refs:]), slices.Clone(g.p.backends[backends:])
 	for i := range p.refs {
 		p.refs[i].set = nil // it is that of the view in which the part is used
 	}

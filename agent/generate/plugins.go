@@ -188,7 +188,7 @@ func (g *generator) Egress(c *draft.Cluster, serverName string) {
 	c.Message.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: draft.ADS, ServiceName: egressEndpoints}
 	c.Message.TransportSocket = g.tls.egress(serverName)
 	if g.claim(egressEndpoints) {
-		g.p.refs = append(g.p.refs, endpointRef{cluster: egressEndpoints, index: atEgress, set: g.v.Egresses()})
+		g.refs = append(g.refs, endpointRef{cluster: egressEndpoints, index: atEgress, set: g.v.Egresses()})
 	}
 }
 

@@ -25,9 +25,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/inspect"
 	"github.com/nearside-mesh/nearside/agent/kinds"
 	"github.com/nearside-mesh/nearside/agent/mesh"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // api is a server on a real unix socket and a client of it.
@@ -82,6 +84,16 @@ func start(t testing.TB, change ...func(*inspect.Options)) *api {
 		f(&o)
 	}
 	a.store = o.Store
+	if o.Proxies != nil {
+		o.Connected = func() (out []node.Key) {
+			for _, p := range o.Proxies() {
+				if p.State != xds.StateDisconnected {
+					out = append(out, node.Key{ID: node.Ref{Type: p.Type, Mesh: p.Mesh, Name: p.Name}.NodeID(), Flavor: p.Flavor})
+				}
+			}
+			return out
+		}
+	}
 	if a.srv, err = inspect.New(o); err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
 	"github.com/nearside-mesh/nearside/agent/workers"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // checkTime is how long a deletion waits for the check, which is never refused. What is written is stored when it was checked whole.
@@ -131,10 +131,10 @@ func (s *Server) complete(q *change.Question) *store.Snapshot {
 		q.Try = s.opts.NewTry()
 	}
 	q.Connected = nil
-	if s.opts.Proxies != nil && !q.All {
-		for _, p := range s.opts.Proxies() {
-			if p.Type == "" && p.State != xds.StateDisconnected { // of a mesh
-				q.Connected = append(q.Connected, generate.ProxyID{Mesh: p.Mesh, Name: p.Name, Flavor: p.Flavor})
+	if s.opts.Connected != nil && !q.All {
+		for _, k := range s.opts.Connected() {
+			if ref, err := node.ParseRef(k.ID); err == nil && ref.Type == "" { // of a mesh
+				q.Connected = append(q.Connected, generate.ProxyID{Mesh: ref.Mesh, Name: ref.Name, Flavor: k.Flavor})
 			}
 		}
 	}

@@ -33,6 +33,8 @@ type Options struct {
 	Offer func(map[generate.ProxyID]*generate.Proxy)
 	// Proxies returns who asks for xDS, connected or recently so: [xds.Server.Status]. Nil: nobody.
 	Proxies func() []xds.ProxyStatus
+	// Connected returns the clients of xDS that are connected: [xds.Server.Connected]. Nil: nobody is.
+	Connected func() []node.Key
 	// Refused returns the streams that were refused: [xds.Server.Refused]. Nil: none are shown.
 	Refused func() xds.Refusals
 	// Memory returns how the memory of the agent stands. Nil: that is not known.

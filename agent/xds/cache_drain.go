@@ -179,6 +179,9 @@ func (n *proxyNode) bridge() {
 		}
 	}
 	for rank, list := range over {
+		if len(list) == 0 {
+			continue
+		}
 		slices.SortStableFunc(list, draft.ByName)
 		list = slices.CompactFunc(list, func(a, b *draft.Resource) bool { return a.Name == b.Name })
 		n.lists[rank] = draft.Merge(n.lists[rank], list, nil)

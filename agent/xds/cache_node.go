@@ -70,7 +70,8 @@ type proxyNode struct {
 	about  ProxyStatus    // of the newest stream
 	build  *finding.Build // of its client
 	types  [draft.NumTypes]*TypeStatus
-	events []Event // the oldest first, once wrapped from nextEv on
+	sentBy [draft.NumTypes]*typeWatch // of the last response; nil: its stream has ended
+	events []Event                    // the oldest first, once wrapped from nextEv on
 	nextEv int
 }
 
@@ -263,7 +264,7 @@ func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 // delivered takes note that a response is on its way.
 func (n *proxyNode) delivered(t *ticket) {
 	s := n.status(t.w.rank)
-	s.SentVersion, s.SentAt, s.Resources = t.version, n.srv.opts.Now(), t.w.count()
+	s.SentVersion, s.SentAt, n.sentBy[t.w.rank] = t.version, n.srv.opts.Now(), t.w
 	n.record(Event{Kind: "sent", Version: t.version, Nonce: t.nonce, Reason: t.cause, Count: len(t.send) + len(t.removed)}, t)
 }
 

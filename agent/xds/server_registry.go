@@ -95,8 +95,14 @@ func (s *Server) unregister(st *adsStream, wasOpened bool) (last bool) {
 		delete(s.claims, n.key.ID)
 	}
 	n.mu.Lock()
+	n.countResources()
 	st.end()
 	n.streams = slices.DeleteFunc(n.streams, func(o *adsStream) bool { return o == st })
+	for rank, w := range n.sentBy {
+		if w != nil && w == st.watches[rank] {
+			n.sentBy[rank] = nil
+		}
+	}
 	alone := len(n.streams) == 0
 	if wasOpened {
 		n.record(Event{Kind: "disconnected"}, nil)

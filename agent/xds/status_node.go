@@ -99,6 +99,15 @@ func (n *proxyNode) state(connected bool) string {
 	return StateServing
 }
 
+// countResources brings up to date how many resources the client has of each type. That is asked for less often than resources are sent.
+func (n *proxyNode) countResources() {
+	for rank, w := range n.sentBy {
+		if w != nil {
+			n.types[rank].Resources = w.count()
+		}
+	}
+}
+
 // snapshot returns the status of a node. The mu of the node is held.
 func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 	p := n.about
@@ -106,6 +115,7 @@ func (n *proxyNode) snapshot(connected bool) ProxyStatus {
 	p.Streams, p.State = len(n.streams), n.state(connected)
 	p.InSync = p.State == StateServing && len(n.streams) > 0
 	p.Types = []TypeStatus{}
+	n.countResources()
 	for rank, ts := range n.types {
 		if ts == nil {
 			continue
