@@ -210,22 +210,11 @@ func matchesOverview(res *resource.Resource, tags []string, gateway, name string
 
 // overview makes one item: the fields that every document has, the rest below a field of its own, and the insight.
 func (s *Server) overview(rec store.Record, o overview, x *Insight) (json.RawMessage, *Error) {
-	doc, err := resource.Shown(rec.Resource)
-	var fields map[string]json.RawMessage
-	if err == nil {
-		err = json.Unmarshal(doc, &fields)
-	}
+	body, err := resource.ShownSpec(rec.Resource)
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
-	}
-	for _, k := range []string{"type", "mesh", "name", "labels"} {
-		delete(fields, k)
 	}
 	head, err := json.Marshal(headOf(o.name, rec))
-	if err != nil {
-		return nil, encodeFailed(rec.Key, err)
-	}
-	body, err := json.Marshal(fields)
 	if err != nil {
 		return nil, encodeFailed(rec.Key, err)
 	}

@@ -17,6 +17,15 @@ func Shown(r *Resource) ([]byte, error) {
 	return WithoutKeys(b)
 }
 
+// ShownSpec returns the JSON of the spec of a resource as [Shown] has it.
+func ShownSpec(r *Resource) ([]byte, error) {
+	b, _, err := marshalSpec(r.Spec, false)
+	if err != nil {
+		return nil, fmt.Errorf("marshal %s: %w", r.Key, err)
+	}
+	return WithoutKeys(b)
+}
+
 // WithoutKeys returns a JSON document with [Redacted] for each text that holds a private key, whatever field it stands in.
 // The fields keep their order.
 func WithoutKeys(doc []byte) ([]byte, error) {
