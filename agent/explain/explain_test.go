@@ -97,6 +97,7 @@ func plugins() []policy.Plugin {
 			Legacy: []policy.LegacyKind{
 				{Descriptor: resource.LegacyDescriptor("OldGate", "old-gates", "", resource.LegacyShape{}), Inbound: true},
 				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Inbound: true, AllApply: true},
+				{Descriptor: resource.LegacyDescriptor("OldLimit", "old-limits", "", resource.LegacyShape{}), Inbound: true, AllApply: true, Leaving: func(s *mesh.Service) bool { return s.External }},
 				{Descriptor: resource.LegacyDescriptor("OldWhole", "old-wholes", "", resource.LegacyShape{Selectors: true, NewConf: func() resource.Conf { return &oldConf{} }})},
 			},
 		},

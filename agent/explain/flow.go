@@ -27,7 +27,9 @@ type Traffic struct {
 	memo    *generate.Memo
 	proxies map[string]*flowProxy
 	inbound map[netip.AddrPort]inboundOf
-	shadow  *Traffic
+	// egresses are those of the zone by their address, nil where none is there, once they were needed.
+	egresses map[netip.AddrPort]*flowProxy
+	shadow   *Traffic
 
 	// Build returns what the Envoy of a dataplane says of itself, nil where that is not known. Nil: of none it is.
 	Build func(dataplane string) *finding.Build

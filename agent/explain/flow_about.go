@@ -21,6 +21,8 @@ type about struct {
 	outbound *mesh.Outbound // whose listener took it; nil for none
 	inbound  int            // index of the inbound whose listener took it, -1 for none
 	client   *flowProxy     // of an inbound
+	// egress is true for the proxy of an egress, whose destination policies speak of as if it were inbound 0.
+	egress bool
 }
 
 // way tells a trace in the words of the mesh.

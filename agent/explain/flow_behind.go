@@ -145,6 +145,8 @@ func (a *about) destination() []FlowPolicy {
 	none := []FlowPolicy{}
 	n := &a.p.spec.Networking
 	switch {
+	case a.egress:
+		return []FlowPolicy{policyOf(a.p.dataplane.Key, "networking")}
 	case a.inbound >= 0:
 		return []FlowPolicy{policyOf(a.p.dataplane.Key, fmt.Sprintf("networking.inbound[%d]", a.inbound))}
 	case a.outbound == nil:

@@ -67,6 +67,12 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 			if err != nil || facts == nil {
 				continue
 			}
+			if o, outside := t.leads(flow.about.outbound, c.Name); outside && o.Service.Egress && len(flow.Servers) < maxServers {
+				if e := t.egressAt(at); e != nil {
+					flow.Servers = append(flow.Servers, *t.leave(client, e, at, facts, in, c.Request, o))
+				}
+				continue
+			}
 			to, ok := t.inboundAt(at)
 			if !ok || len(flow.Servers) == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool { return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane }) {
 				continue
@@ -118,6 +124,14 @@ func (f *Flow) cutOff() {
 // arrive follows what the proxy of the client sends through the proxy of a server: a request as the
 // cluster gets it, and what the client has sent where its proxy passes it on untouched.
 func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, passed *match.Upstream) *Way {
+	conn, in := t.sent(client, server, at, facts, in, passed)
+	trace := server.trace(conn, in.req)
+	a := &about{t: t, p: server, trace: trace, dst: at, in: in, client: client, inbound: server.inboundIndex(at)}
+	return a.way(conn)
+}
+
+// sent is the connection that the proxy of the client makes to that of a server, and what is asked of it there.
+func (t *Traffic) sent(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, passed *match.Upstream) (*match.Conn, *inquiry) {
 	conn := &match.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first, SNI: in.sni, ALPN: in.alpn}
 	if tp := server.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortInbound != 0 {
 		port := tp.RedirectPortInbound
@@ -141,9 +155,7 @@ func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *cl
 			conn.Peer = &match.Peer{URIs: names}
 		}
 	}
-	trace := server.trace(conn, in.req)
-	a := &about{t: t, p: server, trace: trace, dst: at, in: in, client: client, inbound: server.inboundIndex(at)}
-	return a.way(conn)
+	return conn, in
 }
 
 // inboundAt finds the inbound of the mesh at an address.

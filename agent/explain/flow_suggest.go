@@ -78,7 +78,7 @@ func (t *Traffic) denial(p *flowProxy, d *dialled, flow *Flow) *policy.Denial {
 	server := slices.IndexFunc(flow.Servers, func(s Way) bool { return s.Verdict == VerdictDenied })
 	switch {
 	case server >= 0:
-		if s := &flow.Servers[server]; s.about.inbound < 0 || s.Status != 0 && !decidedByRules(s) {
+		if s := &flow.Servers[server]; s.about.inbound < 0 || s.about.egress || s.Status != 0 && !decidedByRules(s) {
 			return nil
 		}
 		a, out.Reason = flow.Servers[server].about, policy.NotAdmitted

@@ -58,7 +58,7 @@ type Header struct {
 // reason, flag and policies are about all of it.
 type Flow struct {
 	Way
-	// Servers are the ends of it in the mesh whose config is known here, at most maxServers: where all of them say no,
+	// Servers are the ends of it in the mesh whose config is known here, and the egresses by which it leaves, at most maxServers: where all of them say no,
 	// the verdict is theirs.
 	Servers []Way `json:"servers"`
 	// Suggest is the smallest change of a policy with which the verdict is another, as YAML; "" for none.
@@ -87,7 +87,7 @@ type Flow struct {
 type Way struct {
 	Verdict     string        `json:"verdict"`
 	Reason      string        `json:"reason"`
-	Dataplane   Ref           `json:"dataplane"` // whose proxy it is
+	Dataplane   Ref           `json:"dataplane"` // whose proxy it is; a ZoneEgress where it leaves through one
 	Address     string        `json:"address"`   // that is dialled
 	Listener    string        `json:"listener"`
 	FilterChain string        `json:"filterChain"`

@@ -235,6 +235,9 @@ func (p *Proxy) placesOf(kind string) map[itemID][]placed {
 			p.put(kind, From, r, Place{On: OnInbound, Inbound: &at[0], Matchers: r.Subset})
 		}
 		for _, route := range f.Routes {
+			for _, m := range route.Matched {
+				p.put(kind, From, &m.Rule, Place{On: OnInbound, Inbound: &at[0], Route: route.Route.Name, Match: &m.Match})
+			}
 			for _, r := range route.Rules {
 				p.put(kind, From, r, Place{On: OnInbound, Inbound: &at[0], Route: route.Route.Name, Matchers: r.Subset})
 			}

@@ -21,7 +21,8 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 		return
 	}
 	sel := p.index.SelectLegacy(r, p.dataplane, k.Inbound)
-	if !sel.Selected {
+	leaves := p.leaves(r, k)
+	if !sel.Selected && !leaves {
 		out.Reason = sel.Why
 		return
 	}
@@ -36,6 +37,8 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	switch {
 	case len(spec.Selectors) > 0:
 		out.Reason = "selectors match the dataplane"
+	case !sel.Selected:
+		out.Reason = "sources match the dataplane, and destinations services outside of the mesh"
 	case k.Inbound:
 		out.Reason = "destinations match inbounds of the dataplane"
 	default:
@@ -68,6 +71,9 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 			}
 			add(Place{On: OnInbound, Inbound: &out.Inbounds[i]}, legacySets(own, r, rules, nil))
 		}
+		if leaves {
+			p.legacyOutbounds(r, k, own, add)
+		}
 	default:
 		p.legacyOutbounds(r, k, own, add)
 		if len(it.Places) == 0 {
@@ -76,6 +82,13 @@ func (p *Proxy) legacy(r *resource.Resource, k *policy.LegacyKind, out *Policy) 
 	}
 	it.Effect = sumOf(it.Places, func(pl Place) string { return pl.Effect })
 	out.Items = append(out.Items, it)
+}
+
+// leaves reports whether a policy about connections that arrive acts on some that leave the mesh at the dataplane.
+func (p *Proxy) leaves(r *resource.Resource, k *policy.LegacyKind) bool {
+	return k.Leaving != nil && p.index.SelectLegacy(r, p.dataplane, false).Selected && slices.ContainsFunc(p.services, func(s *mesh.Service) bool {
+		return k.Leaving(s) && policy.LegacyReaches(r, s.ID.Name)
+	})
 }
 
 // legacySets says which fields of a legacy policy are in force where a policy of its kind, itself or another, rules. A
@@ -109,7 +122,7 @@ func (p *Proxy) legacyOutbounds(r *resource.Resource, k *policy.LegacyKind, own 
 	}
 	var groups []*group
 	for _, s := range p.services {
-		if s.ID.Kind != mesh.KindTag || !policy.LegacyReaches(r, s.ID.Name) {
+		if s.ID.Kind != mesh.KindTag || !policy.LegacyReaches(r, s.ID.Name) || k.Leaving != nil && !k.Leaving(s) {
 			continue
 		}
 		rules := p.rules.LegacyOutbound(r.Kind, s.ID.Name)

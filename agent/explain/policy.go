@@ -126,7 +126,7 @@ func (p *Proxy) Policies() []Policy {
 		for j := range plugin.Legacy {
 			l := &plugin.Legacy[j]
 			for _, r := range p.index.Policies(l.Kind) {
-				if p.index.SelectLegacy(r, p.dataplane, l.Inbound).Selected {
+				if p.index.SelectLegacy(r, p.dataplane, l.Inbound).Selected || p.leaves(r, l) {
 					out = append(out, p.Policy(r))
 				}
 			}

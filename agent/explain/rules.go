@@ -190,6 +190,11 @@ func (r *rulesView) kind(k *policy.KindRules) KindRules {
 		fr.Rules = append(fr.Rules, r.clients(f.Ordered(), nil)...)
 		for _, route := range f.Routes {
 			meta := r.meta(route.Route)
+			for _, m := range route.Matched {
+				shown := r.tagRule(&m.Rule, From)
+				shown.Match = &m.Match
+				fr.Rules = append(fr.Rules, shown)
+			}
 			fr.Rules = append(fr.Rules, r.clients(route.Rules, &meta)...)
 		}
 		out.FromRules = append(out.FromRules, fr)

@@ -49,20 +49,21 @@ func (e *egress) external(m *egressMesh, s *mesh.Service) {
 		} else {
 			chain.TCP = tcpTo(name, name, seconds(localIdleTimeout))
 		}
-		m.guard(e.listener, chain, s.Outside.Subset(subset))
+		e.decide(m, chain, s.Outside.Subset(subset))
 		e.listener.Chains, m.used = append(e.listener.Chains, chain), true
 	}
 }
 
-// guard lets through a chain who may use all that it leads to.
-func (m *egressMesh) guard(l *draft.Listener, ch *draft.Chain, list []mesh.Endpoint) {
-	var done []*policy.Outside
+// decide lets through a chain who may use all that it leads to, and does to them what legacy policies say.
+func (e *egress) decide(m *egressMesh, ch *draft.Chain, list []mesh.Endpoint) {
+	var to []*policy.Outside
 	for i := range list {
-		if o := m.Policies.Outside(list[i].Resource.Key); !slices.Contains(done, o) {
-			o.Guard(l, ch)
-			done = append(done, o)
+		if o := m.Policies.Outside(list[i].Resource.Key); o != nil && !slices.Contains(to, o) {
+			o.Guard(e.listener, ch)
+			to = append(to, o)
 		}
 	}
+	m.Policies.AtEgress(to, ch, e.warn)
 }
 
 // owner is the resource that a service is made of, the first where there are several.

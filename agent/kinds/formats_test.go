@@ -115,7 +115,15 @@ func TestRulesThatAreRefused(t *testing.T) {
 		{"MeshTimeout", "rules: []", "", "the policy says nothing"},
 		{"MeshTimeout", "rules: {}", "rules", "a list is wanted"},
 		{"MeshTimeout", "rules: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]", "rules[0].targetRef", "not known in the schema of Kuma 2.13"},
-		{"MeshTimeout", "rules: [{matches: [" + id + "], default: {idleTimeout: 1s}}]", "rules[0].matches", "does not tell clients apart in rules; remove it"},
+		{"MeshTimeout", "rules: [{matches: [" + id + "], default: {idleTimeout: 1s}}]", "rules[0].matches", "write to in a policy whose targetRef selects their proxies; remove it"},
+		{"MeshCircuitBreaker", "rules: [{matches: [" + id + "], default: {connectionLimits: {maxConnections: 1}}}]", "rules[0].matches", "or a MeshRateLimit; remove it"},
+		{"MeshTLS", "rules: [{matches: [" + id + "], default: {mode: Permissive}}]", "rules[0].matches", "settled before a client has shown a certificate"},
+		{"MeshRateLimit", "rules: [{matches: [" + id + "], default: {local: {tcp: {connectionRate: {num: 1, interval: 1s}}}}}]", "rules[0].default.local.tcp", "before its client has shown a certificate"},
+		{"MeshRateLimit", "rules: [{matches: [" + id + "], default: {local: {http: {}}}}]", "rules[0].default.local.http", "nothing is given"},
+		{"MeshRateLimit", "rules: [{matches: [{}], default: {local: {http: {disabled: true}}}}]", "rules[0].matches[0].spiffeID", "the SPIFFE ID is missing"},
+		{"MeshRateLimit", "rules: [{matches: [{spiffeID: {type: Exact, value: web}}], default: {local: {http: {disabled: true}}}}]", "rules[0].matches[0].spiffeID.value", "begins with spiffe://"},
+		{"MeshAccessLog", "rules: [{matches: [{spiffeID: {type: Suffix, value: 'spiffe://a/b'}}], default: {backends: []}}]", "rules[0].matches[0].spiffeID.type", "Exact, Prefix"},
+		{"MeshAccessLog", "rules: [{matches: [" + id + "], default: {}}]", "rules[0].default.backends", "the backends are missing"},
 		{"MeshCircuitBreaker", "rules: [{default: {}}]", "rules[0].default", "says nothing"},
 		{"MeshRateLimit", "targetRef: {kind: MeshGateway, name: g}, rules: [{default: {local: {tcp: {connectionRate: {num: 1, interval: 1s}}}}}]", "rules", "a policy on MeshGateway has no rules"},
 		{"MeshTLS", "targetRef: {kind: Dataplane, name: a}, rules: [{default: {tlsVersion: {min: TLS12}}}]", "rules[0].default.tlsVersion", "kind Mesh alone"},
@@ -128,7 +136,7 @@ func TestRulesThatAreRefused(t *testing.T) {
 		{"MeshTimeout", "to: [{targetRef: {kind: MeshService}, default: {idleTimeout: 1s}}]", "to[0].targetRef.name", "selected by labels"},
 		{"MeshTrafficPermission", "rules: [{default: {}}]", "rules[0].default", "give allow, allowWithShadowDeny or deny"},
 		{"MeshTrafficPermission", "rules: [{default: {action: Allow}}]", "rules[0].default.action", "not known in the schema"},
-		{"MeshTrafficPermission", "rules: [{matches: [" + id + "], default: {allow: [" + id + "]}}]", "rules[0].matches", "remove it"},
+		{"MeshTrafficPermission", "rules: [{matches: [" + id + "], default: {allow: [" + id + "]}}]", "rules[0].matches", "the clients are in default"},
 		{"MeshTrafficPermission", allow("{}"), "rules[0].default.allow[0].spiffeID", "the SPIFFE ID is missing"},
 		{"MeshTrafficPermission", allow(`{sni: {type: Exact, value: a}}`), "rules[0].default.allow[0].sni", "not known in the schema of Kuma 2.13"},
 		{"MeshTrafficPermission", allow(`{spiffeId: {type: Exact, value: "spiffe://a/b"}}`), "rules[0].default.allow[0].spiffeId", `did you mean "spiffeID"`},
@@ -155,6 +163,7 @@ func TestRulesComeBack(t *testing.T) {
 	for _, spec := range []string{
 		`"MeshTimeout","mesh":"default","name":"p","spec":{"targetRef":{"kind":"Dataplane","labels":{"a":"b"},"sectionName":"main"},"rules":[{"default":{"idleTimeout":"1m0s"}}]}}`,
 		`"MeshFaultInjection","mesh":"default","name":"p","spec":{"rules":[{"matches":[{"spiffeID":{"type":"Prefix","value":"spiffe://default/"}}],"default":{"http":[]}}]}}`,
+		`"MeshRateLimit","mesh":"default","name":"p","spec":{"rules":[{"matches":[{"spiffeID":{"type":"Exact","value":"spiffe://default/a"}}],"default":{"local":{"http":{"requestRate":{"num":5,"interval":"1s"}}}}}]}}`,
 		`"MeshTrafficPermission","mesh":"default","name":"p","spec":{"rules":[{"default":{"deny":[{"spiffeID":{"type":"Exact","value":"spiffe://default/a"}}],"allow":[{"spiffeID":{"type":"Prefix","value":"spiffe://"}}]}}]}}`,
 	} {
 		doc := `{"type":` + spec

@@ -17,7 +17,9 @@ logging: {defaultBackend: file, backends: [{name: file, type: file, conf: {path:
 tracing: {defaultBackend: zipkin, backends: [{name: zipkin, type: zipkin, sampling: 10, conf: {url: "http://10.0.0.9:9411/api/v2/spans"}}]}
 ---
 {type: Dataplane, name: web-1, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: web, kuma.io/protocol: http}}],
-  outbound: [{port: 1001, tags: {kuma.io/service: backend}}, {port: 1002, tags: {kuma.io/service: db}}]}}
+  outbound: [{port: 1001, tags: {kuma.io/service: backend}}, {port: 1002, tags: {kuma.io/service: db}}, {port: 1003, tags: {kuma.io/service: payments}}]}}
+---
+{type: ExternalService, name: payments, tags: {kuma.io/service: payments, kuma.io/protocol: http}, networking: {address: "pay.example.com:80"}}
 ---
 {type: Dataplane, name: backend-1, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: backend, kuma.io/protocol: http, version: v1}}]}}
 ---
@@ -40,6 +42,8 @@ tracing: {defaultBackend: zipkin, backends: [{name: zipkin, type: zipkin, sampli
 {type: FaultInjection, name: slow, sources: [{match: {kuma.io/service: web, kuma.io/protocol: http}}], destinations: [{match: {kuma.io/service: backend, kuma.io/protocol: http}}], conf: {delay: {value: 2s, percentage: 5.5}}}
 ---
 {type: RateLimit, name: all, SOURCES, conf: {http: {requests: 100, interval: 1s}}}
+---
+{type: RateLimit, name: outside, sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: payments}}], conf: {http: {requests: 5, interval: 1s}}}
 ---
 {type: TrafficTrace, name: all, selectors: [{match: {kuma.io/service: "*"}}], conf: {backend: zipkin}}
 ---
@@ -79,21 +83,25 @@ func TestMigrateEverything(t *testing.T) {
 	}
 	for policy, why := range map[string]string{
 		"VirtualOutbound/default/short":    `a HostnameGenerator with the template "{{ .DisplayName }}.internal"`,
+		"RateLimit/default/outside":        "nothing replaces the limit of those to services outside of the mesh (payments)",
 		"VirtualOutbound/default/versions": "its names hold the values of version",
 	} {
 		if !strings.Contains(without[policy], why) {
 			t.Errorf("%s: %s", policy, without[policy])
 		}
 	}
-	changes := 0
+	changes, leaving := 0, 0
 	for _, p := range m.Dataplanes {
 		for _, c := range slices.Concat(p.Live, p.Deleted) {
 			if changes++; len(c.Why) == 0 {
 				t.Errorf("%s: no reason for %+v", p.Name, c)
 			}
+			if slices.Contains(c.Why, "the limit of requests that leave the mesh ends: MeshRateLimit limits requests where they arrive") {
+				leaving++
+			}
 		}
 	}
-	if changes == 0 {
-		t.Error("nothing changes at all")
+	if changes == 0 || leaving == 0 {
+		t.Errorf("%d changes, %d of limits of requests that leave", changes, leaving)
 	}
 }

@@ -333,8 +333,9 @@ func (b *builder) from(list []matched) {
 		out.Matched, out.items = b.matched(byInbound[in])
 		out.Rules, out.Overflow = b.clients(out.items)
 		for r, items := range routes[in] {
-			rules, overflow := b.clients(items)
-			out.Routes = append(out.Routes, RouteRules{r, rules})
+			matched, rest := b.matched(items)
+			rules, overflow := b.clients(rest)
+			out.Routes = append(out.Routes, RouteRules{r, rules, matched})
 			out.Overflow = out.Overflow || overflow
 		}
 		slices.SortFunc(out.Routes, func(a, b RouteRules) int { return a.Route.Key.Compare(b.Route.Key) })

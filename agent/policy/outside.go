@@ -13,8 +13,8 @@ import (
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
-// Outside is what policies say about who may use a destination outside of the mesh: an ExternalService or a
-// MeshExternalService. It is immutable.
+// Outside is what policies say about a destination outside of the mesh, which is an ExternalService or a
+// MeshExternalService: who may use it, and what they do to those who do. It is immutable.
 type Outside struct {
 	View *mesh.View
 	Kind string // of the destination: ExternalService or MeshExternalService
@@ -63,6 +63,20 @@ func (o *Outside) Guard(l *draft.Listener, ch *draft.Chain) {
 	}
 }
 
+// AtEgress edits a chain of an egress by what legacy policies say of the destinations that it leads to, none of which is nil.
+func (x *Index) AtEgress(to []*Outside, ch *draft.Chain, warn Warn) {
+	if x == nil || len(to) == 0 {
+		return
+	}
+	for i := range x.Plugins {
+		for j := range x.Plugins[i].Legacy {
+			if f := x.Plugins[i].Legacy[j].Egress; f != nil {
+				f(to, ch, warn)
+			}
+		}
+	}
+}
+
 // Admits reports whether a client with these names in its certificate may use the destination.
 func (o *Outside) Admits(names []string) bool {
 	if o == nil {
@@ -80,29 +94,28 @@ func (x *Index) newOutside(set *resource.Set, prev *outside) *outside {
 	if x.View.Spec.MTLSEnabled() == nil {
 		return nil
 	}
-	guards := map[string]bool{}
+	kinds, guarded := map[string]bool{}, false
 	for i := range x.Plugins {
-		if x.Plugins[i].Guard == nil {
-			continue
-		}
+		guards := x.Plugins[i].Guard != nil
+		guarded = guarded || guards
 		for _, d := range x.Plugins[i].Kinds {
-			guards[d.Kind] = true
+			kinds[d.Kind] = guards
 		}
 		for _, l := range x.Plugins[i].Legacy {
-			guards[l.Kind] = true
+			kinds[l.Kind] = guards || l.Egress != nil
 		}
 	}
-	if len(guards) == 0 {
+	if !guarded {
 		return nil
 	}
 	out := &outside{catalog: x.View.Catalog, of: map[resource.Key]*Outside{}}
 	for i := range x.kinds {
-		if guards[x.kinds[i].kind] {
+		if kinds[x.kinds[i].kind] {
 			out.policies = append(out.policies, x.kinds[i].policies...)
 		}
 	}
 	for i := range x.legacy {
-		if guards[x.legacy[i].kind] {
+		if kinds[x.legacy[i].kind] {
 			out.policies = append(out.policies, x.legacy[i].policies...)
 		}
 	}
@@ -110,12 +123,12 @@ func (x *Index) newOutside(set *resource.Set, prev *outside) *outside {
 	if prev != nil && prev.catalog == out.catalog && slices.Equal(prev.policies, out.policies) && slices.Equal(prev.from, out.from) {
 		return prev
 	}
-	out.read(x, guards)
+	out.read(x, kinds)
 	return out
 }
 
 // read finds out what is said of each destination. Those with the same tags share it.
-func (o *outside) read(x *Index, guards map[string]bool) {
+func (o *outside) read(x *Index, kinds map[string]bool) {
 	h := sha256.New()
 	if x.View.ForbidsMeshExternalServices() {
 		h.Write([]byte{1})
@@ -130,7 +143,7 @@ func (o *outside) read(x *Index, guards map[string]bool) {
 		key := r.Kind + mesh.TagString(lists(tags))
 		d := byTags[key]
 		if d == nil {
-			m := x.matchOutside(tags, guards)
+			m := x.matchOutside(tags, kinds)
 			d = &Outside{View: x.View, Kind: r.Kind, Rules: m.Rules(), plugins: x.Plugins}
 			d.rules = d.guards()
 			byTags[key], prints[d] = d, m.Fingerprint
@@ -155,9 +168,12 @@ func (o *outside) warnClosed(x *Index) {
 	}
 }
 
-// decided reports whether some policy is about the destination.
+// decided reports whether some policy says who may use the destination.
 func (o *Outside) decided() bool {
 	for i := range o.plugins {
+		if o.plugins[i].Guard == nil {
+			continue
+		}
 		for _, d := range o.plugins[i].Kinds {
 			if o.Rules.Kind(d.Kind).Inbound(0) != nil {
 				return true

@@ -104,9 +104,18 @@ type LegacyKind struct {
 	// Guard, when set, guards a chain that leads outside of the mesh as that of a plugin does, which calls it; false where no
 	// policy of the kind is about the destination.
 	Guard func(o *Outside, l *draft.Listener, ch *draft.Chain) bool
+	// Leaving, when set, is for kinds of inbound policies that also act where connections leave, as nothing of the mesh receives
+	// them: it reports whether they do for a service. Explanations depend on it.
+	Leaving func(s *mesh.Service) bool
+	// Egress, when set, edits a chain of an egress by what the policies say of the destinations outside of the mesh that it leads
+	// to. warn notes something that the owner of a policy should know.
+	Egress func(to []*Outside, ch *draft.Chain, warn Warn)
 	// Migrate, when set, makes targetRef policies that say the same as those of the legacy kind.
 	Migrate func(in *MigrateInput) Migration
 }
+
+// Warn notes something that the owner of a resource should know.
+type Warn func(k resource.Key, format string, args ...any)
 
 // Outbound is one address that the workload may dial, while its listener is made.
 type Outbound struct {

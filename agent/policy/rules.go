@@ -91,8 +91,9 @@ type InboundRules struct {
 
 // RouteRules are rules about the requests of one route.
 type RouteRules struct {
-	Route *resource.Resource
-	Rules []*Rule
+	Route   *resource.Resource
+	Rules   []*Rule
+	Matched []*MatchRule // as those of InboundRules
 }
 
 // Subset is a group of proxies or services by their tags.

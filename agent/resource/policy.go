@@ -52,8 +52,10 @@ type PolicyShape struct {
 	MeshName bool
 	From     []string // kinds that a from item may have; empty: from is refused
 	To       []string // kinds that a to item may have; empty: to is refused
-	// Rules is true for kinds with spec.rules, and RuleMatches where a rule may tell clients apart.
+	// Rules is true for kinds with spec.rules, and RuleMatches where a rule may tell clients apart. NoMatches says why it may not, and
+	// what to do instead.
 	Rules, RuleMatches bool
+	NoMatches          string
 	// NewRuleConf returns an empty conf of rules to decode into; nil where it is that of from. Rules with one of their own
 	// are not merged: each of them counts.
 	NewRuleConf func() Conf

@@ -1,6 +1,9 @@
 package resource
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // ClientMatch is a condition on the certificate of a client.
 type ClientMatch struct {
@@ -125,7 +128,7 @@ func (p *Policy) validateRules(list *Validator, s *PolicyShape) {
 	for i := range p.Rules {
 		it, v := &p.Rules[i], list.Index(i)
 		if len(it.Matches) > 0 && !s.RuleMatches {
-			v.Field("matches").Faultf("this kind does not tell clients apart in rules; remove it, and the rule is for all clients")
+			v.Field("matches").Faultf("%s; remove it, and the rule is for all clients", cmp.Or(s.NoMatches, "this kind does not tell clients apart in rules"))
 		} else {
 			v.Field("matches").Matches(it.Matches)
 		}

@@ -38,8 +38,6 @@ type row struct {
 	cluster  string               // that the client's proxy takes, "" for any
 	policies []string             // TYPE/NAME of those that explain has to name
 	mirrors  map[string]string    // the servers that get a copy of the request, by the cluster that is explained
-	// rehosted says why the server gets another Host than is explained, "" where it gets that one.
-	rehosted string
 	// after looks at what else has come of it.
 	after func(t testing.TB, w *world)
 	// beyond says why the outcome does not follow from the config alone. Explain then says what the config allows.

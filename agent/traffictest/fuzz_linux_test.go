@@ -180,7 +180,7 @@ func (g *generator) row() *row {
 		r = &row{say: pick(g, get, getH2, upgrade), to: "partner.outside:80"}
 		switch g.IntN(4) {
 		case 0:
-			r.to, r.rehosted = "far-web.mesh:80", "the egress asks by the name that the service has outside"
+			r.to = "far-web.mesh:80"
 		case 1:
 			r.to, r.say = "far-rows.mesh:80", aLine
 		case 2:

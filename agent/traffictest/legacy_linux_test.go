@@ -46,6 +46,14 @@ func legacies(log string) []scene {
 				t.Error("three requests within the limits of two servers")
 			}
 		}}, {what: "others", to: "calls.mesh:80", say: rpc, want: "backend-1/9090"},
+	}}, {what: "legacy rate limits outside", docs: "---\n{type: RateLimit, mesh: default, name: old, sources: [{match: {kuma.io/service: web}}], destinations: [{match: {kuma.io/service: far-web}}], conf: {http: {requests: 1, interval: 1h, onRateLimit: {status: 423}}}}\n" +
+		"---\n{type: RateLimit, mesh: plain, name: old, " + all + ", conf: {http: {requests: 1, interval: 1h}}}\n", rows: []row{
+		{what: "through an egress", to: "far-web.mesh:80", say: get, want: "www", policies: []string{"RateLimit/old"}},
+		{what: "the second through an egress", to: "far-web.mesh:80", say: get, want: "423", beyond: "what was sent before"},
+		{what: "another client through an egress", from: "backend-1", to: "far-web.mesh:80", say: get, want: "www"},
+		{what: "the second of another client", from: "backend-1", to: "far-web.mesh:80", say: get, want: "www"},
+		{what: "straight", mesh: "plain", to: "far-web.mesh:80", say: get, want: "www", policies: []string{"RateLimit/old"}},
+		{what: "the second, straight", mesh: "plain", to: "far-web.mesh:80", say: get, want: "429", beyond: "what was sent before"},
 	}}, {what: "legacy retries", docs: "---\n{type: Retry, mesh: default, name: old, " + all + ", conf: {http: {numRetries: 3, retryOn: [all_5xx]}, grpc: {numRetries: 2}, tcp: {maxConnectAttempts: 2}}}\n", rows: []row{
 		with(plain("the second try", backends), "x-fail-once", "retried by a legacy policy"), {what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432"},
 	}}, {what: "legacy health checks", docs: "---\n{type: HealthCheck, mesh: default, name: old, " + all + ", conf: {interval: 1s, timeout: 1s, unhealthyThreshold: 1, healthyThreshold: 1, tcp: {}}}\n", rows: []row{

@@ -9,17 +9,16 @@ func keys(kind, name string) []resource.Key { return []resource.Key{key(kind, na
 
 // outsides is services that lie outside of the mesh, through an egress and without one.
 func outsides() []scene {
-	const egress = "the egress asks by the name that the service has outside"
 	through := []row{
 		{what: "MeshExternalService of HTTP", to: "partner.outside:80", say: get, want: "partner"},
 		{what: "MeshExternalService over IPv6", to: "partner.outside:80", v6: true, say: get, want: "partner"},
 		{what: "MeshExternalService of TCP", to: "rows.outside:5432", say: aLine, want: "database"},
 		{what: "TCP, closed by half", to: "rows.outside:5432", say: halfway, body: mega, want: "database", upstream: sized(mega)},
 		{what: "100 MB", to: "partner.outside:80", say: get, method: "PUT", body: 100 * mega, want: "partner", upstream: sized(100 * mega)},
-		{what: "ExternalService of HTTP", to: "far-web.mesh:80", say: get, want: "www", rehosted: egress},
+		{what: "ExternalService of HTTP", to: "far-web.mesh:80", say: get, want: "www"},
 		{what: "ExternalService by its address", to: "www.example.com:80", ip: "198.51.100.30", say: get, want: "www"},
 		{what: "ExternalService of TCP", to: "far-rows.mesh:80", say: aLine, want: "box"},
-		{what: "HTTP/2", to: "far-web.mesh:80", say: getH2, want: "www", rehosted: egress},
+		{what: "HTTP/2", to: "far-web.mesh:80", say: getH2, want: "www"},
 	}
 	direct := []row{
 		{what: "MeshExternalService", to: "partner.outside:80", say: get, want: "partner"},
@@ -29,6 +28,9 @@ func outsides() []scene {
 	return []scene{
 		{what: "through an egress", rows: through},
 		{what: "past the egress", docs: theMesh(strict), rows: direct},
+		{what: "spoken otherwise", docs: "---\n{type: ExternalService, mesh: default, name: far-two, tags: {kuma.io/service: far-two, kuma.io/protocol: http2}, networking: {address: \"h2.example.com:81\"}}\n", rows: []row{
+			{what: "an ExternalService of HTTP/2", to: "far-two.mesh:80", say: getH2, want: "h2", upstream: func(a *answered) bool { return a.seen.Proto == "HTTP/2.0" && a.seen.Host == "h2.example.com" }},
+		}},
 		{what: "closed but for services", docs: theMesh(strict + ", " + viaEgress + ", networking: {outbound: {passthrough: false}}"), rows: []row{
 			{what: "MeshExternalService", to: "partner.outside:80", say: get, want: "partner"},
 			{what: "ExternalService", to: "far-rows.mesh:80", say: aLine, want: "box"},

@@ -115,7 +115,8 @@ func permissions() []scene {
 }
 
 // bySPIFFE is who is let in, and whose requests fail, by what certificates say.
-func bySPIFFE() []scene {
+func bySPIFFE(log string) []scene {
+	log += ".by"
 	const web, other, all = `{spiffeID: {type: Exact, value: "spiffe://default/web"}}`, `{spiffeID: {type: Exact, value: "spiffe://default/we"}}`, `{spiffeID: {type: Prefix, value: "spiffe://default/"}}`
 	permits := func(name, conf string) string {
 		return policy("MeshTrafficPermission", name, "{targetRef: {kind: Mesh}, rules: [{default: {"+conf+"}}]}")
@@ -145,7 +146,33 @@ func bySPIFFE() []scene {
 	faults := func(match string) string {
 		return policy("MeshFaultInjection", "rules", "{targetRef: {kind: Mesh}, rules: [{matches: ["+match+"], default: {http: [{abort: {httpStatus: 418, percentage: 100}}]}}]}")
 	}
+	limit := func(match, conf string) string {
+		return "{" + match + "default: {local: {http: {" + conf + "}}}}"
+	}
+	lines := func(match, who string) string {
+		return "{" + match + "default: " + logTo(log, "Plain", "plain: \"to "+who+" %REQ(:PATH)%\"") + "}"
+	}
 	return append(scenes,
+		scene{what: "limits by certificate", docs: policy("MeshRateLimit", "rules", "{targetRef: "+target("calls")+", rules: ["+limit("matches: ["+web+"], ", "requestRate: {num: 1, interval: 1h}, onRateLimit: {status: 423}")+
+			", "+limit(`matches: [{spiffeID: {type: Exact, value: "spiffe://default/db"}}], `, "requestRate: {num: 1, interval: 1h}")+", "+limit("", "requestRate: {num: 1000, interval: 1s}")+"]}"), rows: []row{
+			{what: "the first", to: "calls.mesh:80", say: getH2, want: "backend-1/9090", policies: []string{"MeshRateLimit/rules"}},
+			{what: "the second", to: "calls.mesh:80", say: getH2, want: "423", beyond: "what was sent before"},
+			{what: "the first of a client with several IDs", from: "backend-2", to: "calls.mesh:80", say: getH2, want: "backend-1/9090"},
+			{what: "the second of that client", from: "backend-2", to: "calls.mesh:80", say: getH2, want: "429", beyond: "what was sent before"},
+			{what: "the first of a client that no match is about", from: "backend-1", to: "calls.mesh:80", say: getH2, want: "backend-1/9090"},
+			{what: "the second of it", from: "backend-1", to: "calls.mesh:80", say: getH2, want: "backend-1/9090"},
+		}},
+		scene{what: "logs by certificate", docs: policy("MeshAccessLog", "rules", "{targetRef: {kind: Mesh}, rules: ["+lines("matches: ["+web+"], ", "web")+", "+lines("", "others")+"]}"), rows: []row{
+			{what: "HTTP", to: "calls.mesh:80", say: getH2, path: "/by-web", want: "backend-1/9090", policies: []string{"MeshAccessLog/rules"}, after: loggedAlone(log, "to web /by-web", "to others /by-web")},
+			{what: "HTTP of another client", from: "backend-2", to: "calls.mesh:80", say: getH2, path: "/by-others", want: "backend-1/9090", after: loggedAlone(log, "to others /by-others", "to web /by-others")},
+			{what: "TCP", to: "db.mesh:80", say: aLine, want: "backend-2/5432", after: loggedAlone(log, "to web -", "to others -")},
+			{what: "TCP of another client", from: "backend-1", to: "db.mesh:80", say: aLine, want: "backend-2/5432", after: logged(log, "^to others -$")},
+		}},
+		scene{what: "faults for all but this client", docs: theMesh(lenient+", "+viaEgress) + policy("MeshFaultInjection", "rules", "{targetRef: {kind: Mesh}, rules: [{default: {http: [{abort: {httpStatus: 418, percentage: 100}}]}}, {matches: ["+web+"], default: {http: []}}]}"), rows: []row{
+			{what: "HTTP", to: "backend.mesh:80", say: get, want: backends},
+			{what: "HTTP of another client", from: "backend-2", to: "calls.mesh:80", say: getH2, want: "418"},
+			{what: "HTTP without a certificate", mesh: "plain", to: nodeV4(3) + ":8080", say: get, want: "418", beyond: "what happens in another mesh", elsewhere: true},
+		}},
 		scene{what: "faults for this client", docs: faults(web), rows: []row{{what: "HTTP", to: "backend.mesh:80", say: get, want: "418", policies: []string{"MeshFaultInjection/rules"}}}},
 		scene{what: "faults by prefix", docs: faults(all), rows: []row{{what: "HTTP", to: "backend.mesh:80", say: get, want: "418", policies: []string{"MeshFaultInjection/rules"}}}},
 		scene{what: "faults for another one", docs: faults(other), rows: []row{{what: "HTTP", to: "backend.mesh:80", say: get, want: backends}}})

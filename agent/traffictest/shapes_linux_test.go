@@ -3,6 +3,8 @@ package traffictest_test
 import (
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +106,16 @@ const source = "%KUMA_SOURCE_SERVICE% from %KUMA_SOURCE_ADDRESS_WITHOUT_PORT% (%
 // logTo is the conf of a log in a file.
 func logTo(path, typ, format string) string {
 	return "{backends: [{type: File, file: {path: " + path + ", format: {type: " + typ + ", " + format + "}}}]}"
+}
+
+// loggedAlone waits until a file has one line, and holds that it has not another one, which would have come first or with it.
+func loggedAlone(path, line, other string) func(t testing.TB, w *world) {
+	return func(t testing.TB, w *world) {
+		logged(path, "^"+regexp.QuoteMeta(line)+"$")(t, w)
+		if b, _ := os.ReadFile(path); slices.Contains(strings.Split(string(b), "\n"), other) {
+			t.Errorf("the log also has %q", other)
+		}
+	}
 }
 
 // logged waits until a file has a line of a form.

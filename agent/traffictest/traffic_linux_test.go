@@ -33,7 +33,7 @@ func TestTraffic(t *testing.T) {
 
 // scenes are all states, with the file to which proxies log.
 func scenes(log string) []scene {
-	return slices.Concat(services(), webSockets(), permissions(), bySPIFFE(), permissive(), outsides(), routes(), shapes(), observed(log), patches(), legacies(log), passthroughs(), pinned(), withoutTLS())
+	return slices.Concat(services(), webSockets(), permissions(), bySPIFFE(log), permissive(), outsides(), routes(), shapes(), observed(log), patches(), legacies(log), passthroughs(), pinned(), withoutTLS())
 }
 
 // key names a resource of the mesh default.

@@ -54,7 +54,7 @@ func webSockets() []scene {
 		{what: "routes that leave", docs: outsideBy(rule(prefix("/"), "{filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-a, value: b}]}}]}")), rows: []row{
 			ask("HTTP", "partner.outside:80", "partner"),
 			socket("a WebSocket", "partner.outside:80", "partner"),
-			{what: "HTTP of an ExternalService", to: "far-web.mesh:80", say: get, want: "www", upstream: header("x-a", "b"), rehosted: "the egress asks by the name that the service has outside"},
+			{what: "HTTP of an ExternalService", to: "far-web.mesh:80", say: get, want: "www", upstream: header("x-a", "b")},
 			socket("a WebSocket of an ExternalService", "far-web.mesh:80", "www"),
 		}},
 		{what: "routes that leave for a service of the mesh", docs: outsideBy(rule(prefix("/in"), "{backendRefs: ["+version("v1")+"]}")), rows: []row{

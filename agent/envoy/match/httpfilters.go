@@ -1,6 +1,7 @@
 package match
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -178,6 +179,11 @@ func (w *walk) httpFilters(filters []*hcmv3.HttpFilter, at finding.Place, s *str
 		place := at.Below(strconv.Itoa(i))
 		step := Step{Level: LevelHTTPFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()), Place: &place}
 		special := o.find(f.GetName())
+		if slices.ContainsFunc(o.route.GetRoute().GetWeightedClusters().GetClusters(), func(c *routev3.WeightedCluster_ClusterWeight) bool {
+			return c.GetTypedPerFilterConfig()[f.GetName()] != nil
+		}) {
+			step.note("some of the clusters that the route chooses among have a config of their own for it")
+		}
 		disabled := f.GetDisabled() && special == nil
 		if special.GetTypeUrl() == FilterConfigURL {
 			var c routev3.FilterConfig

@@ -51,6 +51,23 @@ func ofClients(mesh string, s policy.Subset) *accesslogv3.AccessLogFilter {
 	return celFilter(strings.Join(parts, " && "))
 }
 
+// ofMatch is the condition that a match holds for a client by its certificate, or with not that it does not. Of a connection Envoy
+// tells the first SPIFFE ID alone, of a request all that the inbound has put into the header.
+func ofMatch(m *resource.ClientMatch, not, request bool) *accesslogv3.AccessLogFilter {
+	if request {
+		return headerFilter(toolkit.OfMatch(m, not))
+	}
+	is := " == " + celString(m.SpiffeID.Value)
+	if m.SpiffeID.Type == resource.MatchPrefix {
+		is = ".startsWith(" + celString(m.SpiffeID.Value) + ")"
+	}
+	e := "connection.mtls && connection.uri_san_peer_certificate" + is
+	if not {
+		e = "!(" + e + ")"
+	}
+	return celFilter(e)
+}
+
 // tellable is what of a subset can be told of the clients of connections. What Envoy tells of these is the first URI of
 // the certificate, the SPIFFE id with the service; the other tags stand behind it, and are known of requests alone, from
 // the header that the inbound makes of the certificate. Clients that are meant for such a tag cannot be told, and the

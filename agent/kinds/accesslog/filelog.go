@@ -90,13 +90,17 @@ func (r *resolver) eachRule(f func(rule *policy.Rule, list string)) {
 		return
 	}
 	for i := range k.From {
-		for _, rule := range k.From[i].Rules {
-			f(rule, "from")
-		}
-		for j := range k.From[i].Routes {
-			for _, rule := range k.From[i].Routes[j].Rules {
+		arriving := func(rules []*policy.Rule, matched []*policy.MatchRule) {
+			for _, m := range matched {
+				f(&m.Rule, "from")
+			}
+			for _, rule := range rules {
 				f(rule, "from")
 			}
+		}
+		arriving(k.From[i].Rules, k.From[i].Matched)
+		for j := range k.From[i].Routes {
+			arriving(k.From[i].Routes[j].Rules, k.From[i].Routes[j].Matched)
 		}
 	}
 	for _, rule := range k.To {

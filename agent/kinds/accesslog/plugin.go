@@ -12,6 +12,8 @@
 package accesslog
 
 import (
+	"slices"
+
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -38,8 +40,8 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			MeshName:    true,
 			From:        toolkit.Clients(),
 			To:          toolkit.Destinations("MeshHTTPRoute"),
-			Rules:       true,
-			NewConf:     func() resource.Conf { return new(Conf) },
+			Rules:       true, RuleMatches: true,
+			NewConf: func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,
 		Refers: []resource.Descriptor{
@@ -239,14 +241,22 @@ func (w *writer) inbound(l *draft.Listener) {
 	v := w.proxy
 	v.source, v.destination, v.direction = unknownService, l.Service.Name, DirectionInbound
 	w.refused(l, w.plan(onlyMesh(in.Rules), "from"), &v)
+	if len(in.Matched) > 0 || slices.ContainsFunc(in.Routes, func(r policy.RouteRules) bool { return len(r.Matched) > 0 }) {
+		toolkit.WarnUntold(w.c, w.rules, l)
+	}
 	for _, ch := range l.Chains {
-		w.clients(ch, in.Rules, &v)
+		w.clients(ch, in.Matched, in.Rules, &v)
 		for i := range in.Routes {
 			r := &in.Routes[i]
-			if len(r.Rules) == 0 {
+			var owner resource.Key
+			switch {
+			case len(r.Rules) > 0:
+				owner = toolkit.Strongest(r.Rules[0]).Key
+			case len(r.Matched) > 0:
+				owner = toolkit.Strongest(&r.Matched[0].Rule).Key
+			default:
 				continue
 			}
-			owner := toolkit.Strongest(r.Rules[0]).Key
 			if ch.HTTP == nil {
 				w.c.Host.Warn(owner, "%s takes no HTTP, so the log of requests by %s is without effect there", l.Message.GetName(), r.Route.Key)
 				continue
@@ -256,20 +266,25 @@ func (w *writer) inbound(l *draft.Listener) {
 				w.c.Host.Warn(owner, "%s has no paths that requests could be told by: their log is left out", r.Route.Key)
 				continue
 			}
-			w.clients(ch, r.Rules, &v, path...)
+			w.clients(ch, r.Matched, r.Rules, &v, path...)
 		}
 	}
 }
 
-// clients logs what arrives from each group of clients. Where they show no certificate only what is said of the whole
-// mesh holds.
-func (w *writer) clients(ch *draft.Chain, rules []*policy.Rule, v *values, conditions ...*accesslogv3.AccessLogFilter) {
+// clients logs what arrives from each group of clients: those who are told by matches, and the others. Where they show no certificate
+// only what is said of the whole mesh holds.
+func (w *writer) clients(ch *draft.Chain, matched []*policy.MatchRule, rules []*policy.Rule, v *values, conditions ...*accesslogv3.AccessLogFilter) {
 	of := *v
 	of.peer = ch.TLS
 	v = &of
 	if !ch.TLS {
 		w.log(ch, w.plan(onlyMesh(rules), "from"), v, conditions...)
 		return
+	}
+	conditions = slices.Clip(conditions)
+	for _, m := range matched {
+		w.log(ch, w.plan(&m.Rule, "from"), v, append(conditions, ofMatch(&m.Match, false, ch.HTTP != nil))...)
+		conditions = slices.Clip(append(conditions, ofMatch(&m.Match, true, ch.HTTP != nil))) // the others
 	}
 	for _, r := range rules {
 		p := w.plan(r, "from")
@@ -285,6 +300,6 @@ func (w *writer) clients(ch *draft.Chain, rules []*policy.Rule, v *values, condi
 			}
 		}
 		who := ofClients(w.c.View.Name, subset)
-		w.log(ch, p, v, append(conditions[:len(conditions):len(conditions)], who)...)
+		w.log(ch, p, v, append(conditions, who)...)
 	}
 }

@@ -30,6 +30,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations(),
 			Rules:     true,
+			NoMatches: "Envoy counts the connections and requests of all clients together where they leave for the workload: for some clients write to in a policy whose targetRef selects their proxies, or a MeshRateLimit",
 			NewConf:   func() resource.Conf { return new(Conf) },
 		})},
 		Legacy: legacy,

@@ -56,8 +56,8 @@ func apply(c *policy.Context, d *draft.Draft) {
 	for l := range toolkit.Listeners(d, draft.Inbound) {
 		if in := rules.Inbound(l.Inbound); in != nil {
 			Inject(l, ofRules(in))
-			if len(in.Matched) > 0 && !slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.TLS }) {
-				toolkit.WarnPolicies(c, rules.Policies, "inbound %d takes no mTLS, so clients cannot be told by their SPIFFE ID: matches hold for none of them; enable mtls of the Mesh", l.Port)
+			if len(in.Matched) > 0 {
+				toolkit.WarnUntold(c, rules, l)
 			}
 		}
 	}

@@ -26,11 +26,12 @@ const kind = "MeshTLS"
 func Plugin() policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshtlses", "mtls", resource.PolicyShape{
-			Top:     []string{"Mesh", "MeshSubset", "Dataplane"},
-			From:    []string{"Mesh"},
-			Rules:   true,
-			NewConf: func() resource.Conf { return new(Conf) },
-			Check:   check,
+			Top:       []string{"Mesh", "MeshSubset", "Dataplane"},
+			From:      []string{"Mesh"},
+			Rules:     true,
+			NoMatches: "versions, ciphers and the mode are settled before a client has shown a certificate, so they cannot depend on who it is: choose the inbound by targetRef instead",
+			NewConf:   func() resource.Conf { return new(Conf) },
+			Check:     check,
 		})},
 		Shapes: []match.Level{match.LevelTransportSocket},
 		Apply:  apply,

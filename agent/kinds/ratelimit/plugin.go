@@ -1,5 +1,6 @@
 // Package ratelimit is the plugin of MeshRateLimit: how many requests and connections an inbound takes in a span of
-// time. Each proxy counts by itself; clients are not told apart.
+// time. Each proxy counts by itself. Clients of rules are told by the SPIFFE IDs in their certificates, for requests alone; those of
+// from are not told apart.
 package ratelimit
 
 import (
@@ -12,6 +13,7 @@ import (
 	httplimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	netlimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/local_ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
@@ -31,11 +33,12 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			TopToOnly: []string{"MeshGateway", "MeshHTTPRoute"},
 			From:      []string{"Mesh"},
 			To:        []string{"Mesh"},
-			Rules:     true,
-			NewConf:   func() resource.Conf { return new(Conf) },
+			Rules:     true, RuleMatches: true,
+			NewConf: func() resource.Conf { return new(Conf) },
 			Check: func(p *resource.Policy, v *resource.Validator) {
 				toolkit.ToOfGateways(p, v, "MeshGateway or MeshHTTPRoute")
 				toolkit.FromOfSidecars(p, v)
+				checkMatched(p, v)
 			},
 		})},
 		Legacy:  legacy,
@@ -65,12 +68,37 @@ func apply(c *policy.Context, d *draft.Draft) {
 			limitRequests(c, rule, conf.Local.HTTP, l.Chains)
 			limitConnections(conf.Local.TCP, l.Chains)
 		}
+		if in := rules.Inbound(l.Inbound); in != nil && len(in.Matched) > 0 {
+			limitClients(c, rules, in, l)
+		}
 	}
+}
+
+// limitClients limits those whom the policies tell by their certificates, each group by a limit of its own in the place of that for all.
+func limitClients(c *policy.Context, rules *policy.KindRules, in *policy.InboundRules, l *draft.Listener) {
+	toolkit.WarnUntold(c, rules, l)
+	list := make([]Limited, len(in.Matched))
+	for i, m := range in.Matched {
+		list[i].Clients = []*routev3.HeaderMatcher{toolkit.OfMatch(&m.Match, false)}
+		if conf := toolkit.Conf[Conf](&m.Rule); conf != nil && conf.Local != nil && conf.Local.HTTP.limits() {
+			list[i].Limit = conf.Local.HTTP.Limit(func(format string, args ...any) { toolkit.WarnOrigins(c, &m.Rule, format, args...) })
+		}
+	}
+	for _, ch := range l.Chains {
+		if ch.TLS {
+			Divide(ch.HTTP, list)
+		}
+	}
+}
+
+// limits reports whether requests are limited, by whichever policies.
+func (h *HTTP) limits() bool {
+	return h != nil && !toolkit.Or(h.Disabled, false) && h.RequestRate.set()
 }
 
 // limitRequests gives every route the limit, and every connection manager the filter that looks for it there.
 func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draft.Chain) {
-	if h == nil || toolkit.Or(h.Disabled, false) || !h.RequestRate.set() {
+	if !h.limits() {
 		return
 	}
 	var limit *anypb.Any
@@ -84,7 +112,7 @@ func limitRequests(c *policy.Context, rule *policy.Rule, h *HTTP, chains []*draf
 			}
 		}
 		for r := range toolkit.Routes(ch.HTTP) {
-			Put(r, limit)
+			Put(&r.TypedPerFilterConfig, limit)
 		}
 		Enforce(ch.HTTP)
 	}
@@ -105,16 +133,52 @@ func (h *HTTP) Limit(warn func(format string, args ...any)) *anypb.Any {
 	return packed
 }
 
-// Put gives a route a limit.
-func Put(r *routev3.Route, limit *anypb.Any) {
-	if r.TypedPerFilterConfig == nil {
-		r.TypedPerFilterConfig = make(map[string]*anypb.Any, 1)
+// Put gives a route, or a cluster of one, a limit in its config of filters.
+func Put(config *map[string]*anypb.Any, limit *anypb.Any) {
+	if *config == nil {
+		*config = make(map[string]*anypb.Any, 1)
 	}
-	r.TypedPerFilterConfig[nameHTTPLimit] = limit
+	(*config)[nameHTTPLimit] = limit
 }
 
-// Enforce adds the filter that looks for limits at routes.
+// Limited is the limit of some clients, nil for none.
+type Limited struct {
+	Clients []*routev3.HeaderMatcher
+	Limit   *anypb.Any
+}
+
+// Divide puts copies of the routes of a connection manager before them, for the clients of each of a list: those who come first
+// are subject to that limit alone.
+func Divide(h *draft.HTTP, list []Limited) {
+	if h == nil || h.Routes == nil || len(list) == 0 {
+		return
+	}
+	for _, host := range h.Routes.VirtualHosts {
+		out := make([]*routev3.Route, 0, len(host.Routes)*(len(list)+1))
+		for i := range list {
+			for _, r := range host.Routes {
+				r = proto.Clone(r).(*routev3.Route)
+				if r.Match == nil {
+					continue // takes no request
+				}
+				r.Match.Headers = append(r.Match.Headers, list[i].Clients...)
+				delete(r.TypedPerFilterConfig, nameHTTPLimit)
+				if list[i].Limit != nil {
+					Put(&r.TypedPerFilterConfig, list[i].Limit)
+				}
+				out = append(out, r)
+			}
+		}
+		host.Routes = append(out, host.Routes...)
+	}
+	Enforce(h)
+}
+
+// Enforce adds the filter that looks for limits at routes, once.
 func Enforce(h *draft.HTTP) {
+	if slices.ContainsFunc(h.Filters, func(f draft.Extension) bool { return f.Name == nameHTTPLimit }) {
+		return
+	}
 	toolkit.BeforeRouter(h, draft.Extension{Name: nameHTTPLimit, Message: &httplimitv3.LocalRateLimit{StatPrefix: "rate_limit"}})
 }
 
@@ -259,6 +323,16 @@ func (r *Rate) validate(v *resource.Validator) {
 		v.Field("num").Faultf("the number is missing: give 1 or more")
 	}
 	CheckInterval(v.Field("interval"), r.Interval)
+}
+
+// checkMatched refuses limits of connections for clients who are told by their certificates.
+func checkMatched(p *resource.Policy, v *resource.Validator) {
+	for i := range p.Rules {
+		if c, ok := p.Rules[i].Conf.(*Conf); ok && len(p.Rules[i].Matches) > 0 && c.Local != nil && c.Local.TCP != nil {
+			v.Field("rules").Index(i).Field("default").Field("local").Field("tcp").
+				Faultf("a connection is counted before its client has shown a certificate: give tcp in an entry without matches, or http alone")
+		}
+	}
 }
 
 // CheckInterval checks the interval of a rate.

@@ -31,6 +31,7 @@ func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 			From:      []string{"Mesh"},
 			To:        toolkit.Destinations("MeshHTTPRoute"),
 			Rules:     true,
+			NoMatches: "all clients of an inbound share its connections and its cluster, where these limits are: for some clients write to in a policy whose targetRef selects their proxies",
 			NewConf:   func() resource.Conf { return new(Conf) },
 			Check:     func(p *resource.Policy, v *resource.Validator) { toolkit.RouteItems(p, v, (*Conf).checkRoute) },
 		})},

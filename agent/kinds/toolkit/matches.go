@@ -2,10 +2,13 @@ package toolkit
 
 import (
 	"regexp"
+	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/policy"
 	"github.com/nearside-mesh/nearside/agent/resource"
 )
 
@@ -14,7 +17,8 @@ import (
 // a semicolon, since a hash comes first.
 const CertificateHeader = "x-forwarded-client-cert"
 
-// OfMatch matches the requests of clients for whom a match holds, or with not those for whom it does not.
+// OfMatch matches the requests of clients for whom a match holds, or with not those for whom it does not, among them whoever
+// shows no certificate.
 func OfMatch(m *resource.ClientMatch, not bool) *routev3.HeaderMatcher {
 	var value *matcherv3.StringMatcher
 	switch id := m.SpiffeID; {
@@ -26,6 +30,13 @@ func OfMatch(m *resource.ClientMatch, not bool) *routev3.HeaderMatcher {
 		value = Regex(".*;URI=" + regexp.QuoteMeta(id.Value) + "(;.*)?")
 	}
 	out := Header(CertificateHeader, value)
-	out.InvertMatch = not
+	out.InvertMatch, out.TreatMissingHeaderAsEmpty = not, not
 	return out
+}
+
+// WarnUntold notes for the policies of a kind with matches that an inbound takes no mutual TLS, so that they hold for nobody.
+func WarnUntold(c *policy.Context, rules *policy.KindRules, l *draft.Listener) {
+	if !slices.ContainsFunc(l.Chains, func(ch *draft.Chain) bool { return ch.TLS }) {
+		WarnPolicies(c, rules.Policies, "inbound %d takes no mTLS, so clients cannot be told by their SPIFFE ID: matches hold for none of them; enable mtls of the Mesh", l.Port)
+	}
 }

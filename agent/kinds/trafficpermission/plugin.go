@@ -34,10 +34,11 @@ const (
 func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
 	return policy.Plugin{
 		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshtrafficpermissions", "mtp", resource.PolicyShape{
-			Top:     toolkit.Proxies(),
-			From:    toolkit.Clients(),
-			NewConf: func() resource.Conf { return new(Conf) },
-			Rules:   true, NewRuleConf: func() resource.Conf { return new(RuleConf) },
+			Top:       toolkit.Proxies(),
+			From:      toolkit.Clients(),
+			NewConf:   func() resource.Conf { return new(Conf) },
+			NoMatches: "the clients are in default: allow, allowWithShadowDeny and deny have matches of their own",
+			Rules:     true, NewRuleConf: func() resource.Conf { return new(RuleConf) },
 		})},
 		Legacy: legacy,
 		Admits: func(c resource.Conf) bool {
