@@ -127,6 +127,15 @@ func TestRulesThatAreRefused(t *testing.T) {
 		{"MeshCircuitBreaker", "rules: [{default: {}}]", "rules[0].default", "says nothing"},
 		{"MeshRateLimit", "targetRef: {kind: MeshGateway, name: g}, rules: [{default: {local: {tcp: {connectionRate: {num: 1, interval: 1s}}}}}]", "rules", "a policy on MeshGateway has no rules"},
 		{"MeshTLS", "targetRef: {kind: Dataplane, name: a}, rules: [{default: {tlsVersion: {min: TLS12}}}]", "rules[0].default.tlsVersion", "kind Mesh alone"},
+		{"MeshTimeout", "targetRef: null, rules: [{default: {idleTimeout: 1s}}]", "targetRef", "null is no value here: give one, or remove the field"},
+		{"MeshTimeout", "from: null, rules: [{default: {idleTimeout: 1s}}]", "from", "null is no value here"},
+		{"MeshTimeout", "rules: [{default: {idleTimeout: 1s, http: null}}]", "rules[0].default.http", "null is no value here"},
+		{"MeshTimeout", "rules: [{matches: null, default: {idleTimeout: 1s}}]", "rules[0].matches", "null is no value here"},
+		{"MeshTimeout", "rules: [{default: {http: {requestTimeout: null}}}]", "rules[0].default.http.requestTimeout", "null is no value here"},
+		{"MeshTimeout", "targetRef: {kind: MeshSubset, tags: {a: null}}, rules: [{default: {idleTimeout: 1s}}]", `targetRef.tags["a"]`, "null"},
+		{"MeshTimeout", "targetRef: {kind: Mesh, proxyTypes: []}, rules: [{default: {idleTimeout: 1s}}]", "targetRef.proxyTypes", "the list is empty: give at least one item, or remove the field"},
+		{"MeshTimeout", "targetRef: {kind: MeshServiceSubset, name: a, namespace: b, tags: {c: d}}, rules: [{default: {idleTimeout: 1s}}]", "targetRef.namespace", "does not go with kind MeshServiceSubset"},
+		{"MeshTimeout", "to: [{targetRef: {kind: MeshServiceSubset, name: a, namespace: b}, default: {idleTimeout: 1s}}]", "to[0].targetRef.kind", ""},
 		{"MeshRateLimit", "from: [{targetRef: {kind: Mesh}, default: {local: {http: {disabled: true}}}}]", "from", "write targetRef: {kind: Mesh, proxyTypes: [Sidecar]}"},
 		{"MeshFaultInjection", "targetRef: {kind: MeshSubset, tags: {a: b}, proxyTypes: [Sidecar, Gateway]}, from: [{targetRef: {kind: Mesh}, default: {http: []}}]", "from", "proxyTypes: [Sidecar]"},
 		{"MeshHealthCheck", "rules: [{default: {}}]", "rules", "this kind has no rules; remove it"},
@@ -154,6 +163,22 @@ func TestRulesThatAreRefused(t *testing.T) {
 		want := strings.TrimSuffix("spec."+c.field, ".")
 		if !slices.ContainsFunc(faults, func(f resource.Fault) bool { return f.Field == want && strings.Contains(f.Reason, c.reason) }) {
 			t.Errorf("%s\nwant a fault at %s with %q, got %v", doc, want, c.reason, faults)
+		}
+	}
+}
+
+// TestNullsThatAreTaken has documents in which null is a field that is not given: messages of protobuf, the form of Kubernetes, and values of
+// any form.
+func TestNullsThatAreTaken(t *testing.T) {
+	for _, doc := range []string{
+		"{type: Mesh, name: default, mtls: null, routing: {zoneEgress: null}}",
+		"{type: Timeout, name: p, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {connectTimeout: 1s, http: null}}",
+		"{type: MeshTimeout, name: p, labels: null, spec: {to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s}}]}}",
+		"{apiVersion: kuma.io/v1alpha1, kind: MeshTimeout, metadata: {name: p, namespace: kuma-system}, spec: {targetRef: null, from: null, to: [{targetRef: {kind: Mesh}, default: {idleTimeout: 1s, http: null}}]}}",
+		"{type: MeshProxyPatch, name: p, spec: {targetRef: {kind: Mesh}, default: {appendModifications: [{cluster: {operation: Patch, jsonPatches: [{op: replace, path: /altStatName, value: null}]}}]}}}",
+	} {
+		if _, faults := kinds.Registry().Decode("", []byte(doc)); len(faults) > 0 {
+			t.Errorf("%s: %v", doc, faults)
 		}
 	}
 }

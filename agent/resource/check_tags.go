@@ -6,7 +6,7 @@ import (
 )
 
 // bounds checks a decoded field by its tag "check": positive, timeout, atLeastOne, percent, percentage or port, as the
-// methods of Validator have them, or the values that are allowed, with a bar between two. What is not given passes.
+// methods of Validator have them, someItems for a list that is not empty, or the values that are allowed, with a bar between two. What is not given passes.
 func (d *decoder) bounds(check string, n *node, field reflect.Value) {
 	var faults []Fault
 	v := NewValidator("", &faults)
@@ -15,6 +15,10 @@ func (d *decoder) bounds(check string, n *node, field reflect.Value) {
 	decimal, _ := field.Interface().(*Decimal)
 	switch check {
 	case "":
+	case "someItems":
+		if n.kind == nodeList && len(n.items) == 0 {
+			v.Faultf("the list is empty: give at least one item, or remove the field")
+		}
 	case "positive":
 		v.Positive(span)
 	case "timeout":

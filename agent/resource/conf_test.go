@@ -78,7 +78,7 @@ func TestDecimal(t *testing.T) {
 
 // TestPointerToList: a conf that points to a list says with an empty one that there is to be nothing.
 func TestPointerToList(t *testing.T) {
-	for in, want := range map[string]string{`{"list":[]}`: `{"list":[]}`, `{"list":["a"]}`: `{"list":["a"]}`, `{"list":null}`: `{}`, `{}`: `{}`} {
+	for in, want := range map[string]string{`{"list":[]}`: `{"list":[]}`, `{"list":["a"]}`: `{"list":["a"]}`, `{}`: `{}`} {
 		c, faults := decodeValues(t, in)
 		if len(faults) > 0 {
 			t.Errorf("%s: %v", in, faults)

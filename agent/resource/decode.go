@@ -197,7 +197,11 @@ func (d *decoder) spec(h *header, spec Spec) {
 	if h.spec.kind == nodeNull {
 		return
 	}
+	// The schemas of kinds with a spec know no null. Kinds whose fields stand beside the type are messages of protobuf in Kuma, and of
+	// what is in the form of Kubernetes its API server takes nulls away: both take null for what is not given.
+	d.noNull = !h.desc.SpecAtTop && !h.kubernetes
 	d.value(h.spec, v.Elem())
+	d.noNull = false
 }
 
 // status decodes the status of a service, which stands beside the spec.

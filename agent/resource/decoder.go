@@ -23,6 +23,7 @@ type decoder struct {
 	types  map[reflect.Type]*typeInfo // of this call, so that nothing is shared
 	stored func(Key) *Resource        // whose secrets marks stand for; nil: marks stand for nothing
 	shown  bool                       // marks stay, for an agent to see to
+	noNull bool                       // of the spec that is decoded no field may be null
 	sharer Sharer                     // nil: nothing is shared
 	share  bool                       // maps of texts are shared
 }
@@ -135,9 +136,23 @@ func (d *decoder) is(n *node, kind nodeKind, want string) bool {
 	return n.kind == kind
 }
 
+// anyValue are types that hold whatever stands in a document, null as well.
+var anyValue = [...]reflect.Type{reflect.TypeFor[Raw](), reflect.TypeFor[*Raw](), reflect.TypeFor[EnvoyValue](), reflect.TypeFor[*EnvoyValue]()}
+
+// null notes a fault for a field that is null, where that is not taken for one that is not given.
+func (d *decoder) null(line int) {
+	if d.noNull {
+		d.faultf(line, "null is no value here: give one, or remove the field")
+	}
+}
+
 // value decodes n into v. Null leaves v as it is not given.
 func (d *decoder) value(n *node, v reflect.Value) {
 	t := v.Type()
+	if n.kind == nodeNull && d.noNull && !slices.Contains(anyValue[:], t) {
+		d.null(n.line)
+		return
+	}
 	if t.Kind() == reflect.Pointer {
 		if n.kind == nodeNull {
 			v.SetZero()

@@ -19,7 +19,7 @@ type TargetRef struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	SectionName string            `json:"sectionName,omitempty"`
 	Mesh        string            `json:"mesh,omitempty"`
-	ProxyTypes  []string          `json:"proxyTypes,omitempty"`
+	ProxyTypes  []string          `json:"proxyTypes,omitempty" check:"someItems"`
 }
 
 // Policy is the shape shared by all targetRef policies. The plugin of a kind supplies the Conf types through
@@ -198,7 +198,7 @@ func (t *TargetRef) validate(v *Validator, kinds []string, meshName, serviceTags
 		v.unset(set && !allowed, field, "%s does not go with kind %s; remove it", field, t.Kind)
 	}
 	refuse(name, t.Name != "", "name")
-	refuse(name && t.Kind != "Mesh", t.Namespace != "", "namespace")
+	refuse(name && t.Kind != "Mesh" && t.Kind != "MeshServiceSubset", t.Namespace != "", "namespace")
 	refuse(labels, len(t.Labels) > 0, "labels")
 	refuse(tags, len(t.Tags) > 0, "tags")
 	refuse(section, t.SectionName != "", "sectionName")

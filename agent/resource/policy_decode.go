@@ -30,6 +30,9 @@ func (d *decoder) fields(n *node, known, refused []string, decode func(f *pair))
 		f := &n.pairs[i]
 		switch isKnown := slices.Contains(known, f.key); {
 		case isKnown && f.value.kind == nodeNull:
+			d.field(f.key)
+			d.null(f.line)
+			d.pop()
 		case isKnown, slices.Contains(refused, f.key):
 			d.field(f.key)
 			if isKnown {

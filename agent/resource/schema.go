@@ -202,6 +202,8 @@ func limited(p map[string]any, check string) {
 	case "", "timeout":
 	case "positive":
 		p["description"] = "a duration above 0"
+	case "someItems":
+		p["minItems"] = 1
 	case "atLeastOne":
 		p["minimum"] = 1
 	case "percent":
