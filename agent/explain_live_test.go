@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -56,5 +57,58 @@ func TestExplainGoesByTheEnvoy(t *testing.T) {
 	f = ask("127.0.0.1:20000")
 	if f.OldUntil == nil || !f.OldUntil.After(before) || f.Held != nil || !strings.Contains(f.Reason, "connections from before may use its old filter chains until ") {
 		t.Errorf("a listener that was changed: %s; %v, %+v", f.Reason, f.OldUntil, f.Held)
+	}
+}
+
+// TestExplainAfterOvertakenAck: a client has acknowledged a listener, comes back and rejects it. What it has now decides, and the answer says
+// that the other form was rejected.
+func TestExplainAfterOvertakenAck(t *testing.T) {
+	for name, c := range map[string]struct {
+		resumes bool   // with what it had before the change, else it starts anew
+		has     string // in the place of what it rejects
+		says    string
+	}{
+		"started anew":      {false, explain.HasNothing, "it accepted that form before and does not have it any more"},
+		"with the old form": {true, explain.HasNothing, "in its place it has one that it came with, or nothing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
+			agenttest.ByAPI(t, r.Store(), agenttest.WebFile("svc-1"))
+			first := startPicky(t, r.Addrs().XDS, "default.web", "no such word", true)
+			first.Want("Cluster localhost:80 svc-1")
+			first.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000")
+			old := map[string]map[string]string{}
+			for url, versions := range first.vers {
+				old[url] = maps.Clone(versions)
+			}
+			agenttest.ByAPI(t, r.Store(), listenerPatch("odd", "teapot"))
+			first.Want("Listener outbound:127.0.0.1:20000")
+			waitFor(t, r, "meshproxypatch", "odd") // it is acknowledged
+			agenttest.Do(t, first.d.CloseSend())
+
+			var second *pickyProxy
+			if c.resumes {
+				second = &pickyProxy{t: t, id: "default.web", delta: true, word: "teapot", nonce: map[string]string{}, had: map[string]string{}, vers: old}
+				second.resume(r.Addrs().XDS)
+				second.Want("Listener outbound:127.0.0.1:20000!")
+			} else {
+				second = startPicky(t, r.Addrs().XDS, "default.web", "teapot", true)
+				second.Want("Cluster localhost:80 svc-1")
+				second.Want("Listener inbound:10.0.0.1:80 outbound:127.0.0.1:20000!")
+			}
+			var f *client.Flow
+			for begun := time.Now(); f == nil || len(f.Held) == 0; <-time.After(10 * time.Millisecond) {
+				if time.Since(begun) > agenttest.Patience {
+					t.Fatalf("%s: %s", f.Verdict, f.Reason)
+				}
+				var err error
+				f, err = r.Api().ExplainConnection(t.Context(), client.ConnectionQuestion{Target: client.FlowTarget{From: "web", To: "127.0.0.1:20000"}})
+				agenttest.Do(t, err)
+			}
+			h := f.Held[0]
+			if !f.Accepted || h.Name != "outbound:127.0.0.1:20000" || h.By != explain.HeldByEnvoy || h.Has != c.has || !strings.Contains(h.Reason, "it holds the word") || !strings.Contains(f.Reason, "is rejected by Envoy (") || !strings.Contains(f.Reason, c.says) {
+				t.Errorf("%s: %s; %+v", f.Verdict, f.Reason, f.Held)
+			}
+		})
 	}
 }

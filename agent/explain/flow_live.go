@@ -27,6 +27,9 @@ type Held struct {
 	ID     draft.ResourceID
 	Reason string
 	Check  bool // it is withheld by the check, and not rejected by the Envoy
+	Older  bool // it came with an older form, which is in force and not known
+	// Overtaken says that it had accepted this form before, and came back without it.
+	Overtaken bool
 }
 
 // Draining is a listener that was changed: connections that were open may use its old filter chains.
@@ -40,7 +43,7 @@ type FlowHeld struct {
 	Type   string `json:"type"` // "listener"
 	Name   string `json:"name"`
 	By     string `json:"by"`  // HeldByEnvoy or HeldByCheck
-	Has    string `json:"has"` // HasAccepted or HasNothing
+	Has    string `json:"has"` // HasAccepted, HasOlder or HasNothing
 	Reason string `json:"reason"`
 }
 
@@ -49,6 +52,7 @@ const (
 	HeldByEnvoy = "envoy" // rejected
 	HeldByCheck = "check" // withheld
 	HasAccepted = "accepted"
+	HasOlder    = "older"
 	HasNothing  = "nothing"
 )
 
@@ -100,6 +104,12 @@ func (a *about) held(f *Way, conn *match.Conn) {
 		by, has := "rejected by Envoy", "it has nothing in its place"
 		if h.Check {
 			out.By, by = HeldByCheck, "withheld from Envoy"
+		}
+		if h.Older {
+			out.Has, has = HasOlder, "an older form that it came with decides, which is not known here"
+		}
+		if h.Overtaken && !h.Older {
+			has = "it accepted that form before and does not have it any more; in its place it has one that it came with, or nothing"
 		}
 		for k := range envoy.NumKinds {
 			if k.URL() == h.ID.TypeURL && a.p.snapshot.Find(k, h.ID.Name) != nil {

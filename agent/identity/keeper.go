@@ -74,7 +74,7 @@ type Issued struct {
 	Backend string    // that has signed it; "": not known any more
 	At      time.Time // when it was made
 	Until   time.Time
-	Made    int // how many this process has made for the proxy
+	Made    int // how many were made for the proxy, this one included
 }
 
 // Expiry says when something ends.

@@ -99,6 +99,16 @@ func TestNothingChangesWithoutAReason(t *testing.T) {
 	if !bytes.Equal(first.Certificate(), again.Certificate()) || !bytes.Equal(first.Key(), again.Key()) || !bytes.Equal(first.Authorities(), again.Authorities()) {
 		t.Error("a restart changed the secrets")
 	}
+	// How many there were is known over restarts.
+	for made := 1; made <= 3; made++ {
+		if is, ok := w.k.Issued("default", "web"); !ok || is.Made != made {
+			t.Errorf("%d certificates were made, want %d", is.Made, made)
+		}
+		w.now = w.now.Add(24 * time.Hour)
+		w.one(m)
+		w.start()
+		w.one(m)
+	}
 }
 
 // TestRenewal walks through the life of a certificate in steps of the times that the keeper asks for.

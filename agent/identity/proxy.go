@@ -139,7 +139,8 @@ func (k *Keeper) keepProxy(p *proxy) {
 		k.due(k.writeAgain)
 		return
 	}
-	if err := k.vault.write(p.file, append(p.pair.certPEM(), p.key...), false); err != nil {
+	content := slices.Concat(fmt.Appendf(nil, madeLine+"\n", p.made), p.pair.certPEM(), p.key)
+	if err := k.vault.write(p.file, content, false); err != nil {
 		if !k.unwritten {
 			k.o.Log.Warn("certificates cannot be written; they are in memory, and a restart makes others", "file", k.vault.path(p.file), "error", err)
 		}
@@ -152,6 +153,9 @@ func (k *Keeper) keepProxy(p *proxy) {
 	}
 	p.dirty, k.unwritten = false, false
 }
+
+// madeLine stands in front of the certificate in its file: how many there were, this one included. Readers of PEM pass over it.
+const madeLine = "certificates made for this proxy: %d"
 
 // loadProxies reads the certificates that are kept. One that cannot be used is made again when it is asked for.
 func (k *Keeper) loadProxies() {
@@ -192,6 +196,9 @@ func (p *proxy) load(v *vault) error {
 		return err
 	}
 	p.pair, p.key, p.names = read, key, namesOf(read.cert.URIs)
+	if _, err := fmt.Sscanf(string(data[:min(len(data), 64)]), madeLine, &p.made); err != nil || p.made < 1 {
+		p.made = 1 // it was written before they were counted
+	}
 	return nil
 }
 

@@ -149,7 +149,7 @@ const (
 type Certificate struct {
 	Backend   string // of the mesh that has signed it
 	At, Until time.Time
-	Made      int // how many the agent has made for the proxy since it was started
+	Made      int // how many the agent has made for the proxy, this one included
 }
 
 // Check is one named condition of health.

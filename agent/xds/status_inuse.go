@@ -42,7 +42,8 @@ func (s *Server) InUse(key node.Key) *InUse {
 		}
 		var last []*draft.Resource // of those that it has in another form; lists are sorted
 		for _, r := range n.accepted[rank] {
-			if trouble[r.Name] != nil {
+			// What it accepted and has rejected since, started anew, it does not have any more.
+			if t := trouble[r.Name]; t != nil && !(t.overtakes && t.resource.Version == r.Version) {
 				last = append(last, r)
 			}
 		}
