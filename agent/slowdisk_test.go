@@ -1,16 +1,20 @@
 package agent_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/client"
 )
 
 // TestDeliveryWhileDiskStalls has the disk stall altogether, with a write over the API that waits for it: a saved file and
@@ -69,5 +73,68 @@ func TestDeliveryWhileDiskStalls(t *testing.T) {
 	close(open)
 	agenttest.Do(t, <-written)
 	r.Want("default@web.yaml other@api")
+	agenttest.Do(t, r.Stop())
+}
+
+// TestNewServiceWhileDiskStalls has the disk stall while a service comes that has no virtual address yet. Everything else is delivered meanwhile,
+// nobody hears of an address that is not on disk, and it is given when it is.
+func TestNewServiceWhileDiskStalls(t *testing.T) {
+	dir := agenttest.ShortDir(t)
+	file := filepath.Join(dir, "resources", "web.yaml")
+	agenttest.Do(t, os.Mkdir(filepath.Join(dir, "resources"), 0o755))
+	agenttest.Write(t, file, agenttest.WebFile("a"))
+	var stalled atomic.Bool
+	waits, open := make(chan struct{}, 1), make(chan struct{})
+	r := agenttest.Up(t, dir, agent.Deps{Sync: func() error {
+		if stalled.Load() {
+			select {
+			case waits <- struct{}{}:
+			default:
+			}
+			<-open
+		}
+		return nil
+	}})
+	s, versions := r.Ask(&core.Node{Id: "default.web"}, nil), map[string]string{}
+	agenttest.Next(t, s, versions)
+
+	stalled.Store(true)
+	fresh := agenttest.DataplaneText("default", "fresh", "10.0.0.8")
+	agenttest.Write(t, filepath.Join(dir, "resources", "fresh.yaml"), fresh)
+	<-waits
+	for _, add := range []string{"b", "c"} {
+		agenttest.Write(t, file, agenttest.WebFile("a", "b", add))
+		if got := agenttest.Next(t, s, versions); got != add {
+			t.Errorf("while the disk stalls: %q, want %s", got, add)
+		}
+	}
+	address := func() (out string) {
+		for _, x := range r.Last().Meshes["default"].View.Services() {
+			if x.ID.Name == "fresh" && x.VIP.IsValid() {
+				out = x.VIP.String()
+			}
+		}
+		return out
+	}
+	if got := address(); got != "" {
+		t.Errorf("the new service has %s, which is not on disk", got)
+	}
+	st, err := r.Api().Status(t.Context())
+	agenttest.Do(t, err)
+	if !slices.ContainsFunc(st.Problems, func(p client.StatusProblem) bool {
+		return strings.Contains(p.Reason, `"fresh"`) && strings.Contains(p.Reason, "the state disk")
+	}) {
+		t.Errorf("the status does not say why it has none: %+v", st.Problems)
+	}
+	stalled.Store(false)
+	close(open)
+	for late := time.Now().Add(2 * time.Minute); address() == ""; <-time.After(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the new service has no address though the disk takes it")
+		}
+	}
+	if got := r.Store().Addresses(); !strings.Contains(strings.Join(slices.Collect(maps.Values(got)), " "), address()) {
+		t.Errorf("stored are %q", got)
+	}
 	agenttest.Do(t, r.Stop())
 }

@@ -16,7 +16,7 @@ import (
 
 // metric is the value of a metric without labels, or the sum over them.
 func (a *stormAgent) metric(name string) (sum int) {
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:{.*})? (.*)$`).FindAllStringSubmatch(a.ask(http.MethodGet, "/metrics", ""), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(name)+`(?:{.*})? (.*)$`).FindAllStringSubmatch(a.ask(http.MethodGet, "/metrics", ""), -1) {
 		v, _ := strconv.ParseFloat(m[1], 64)
 		sum += int(v)
 	}

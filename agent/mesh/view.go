@@ -53,6 +53,8 @@ type View struct {
 	WebSockets bool
 	// Switching says that the mutual TLS of the mesh is being switched: inbounds take plain text too, whatever policies say.
 	Switching bool
+	// Unaddressed says that some service has no virtual address yet; see [VIPOptions.Fixed].
+	Unaddressed bool
 
 	plainClients bool // proxies send each other plain text
 

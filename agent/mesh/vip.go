@@ -62,6 +62,8 @@ type VIPOptions struct {
 	// Entries of Known that are due at Now are forgotten.
 	Now  time.Time
 	Hold time.Duration
+	// Fixed has services that Known does not have go without an address, unless their status says one.
+	Fixed bool
 }
 
 // pools are the ranges by kind and family.

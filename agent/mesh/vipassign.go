@@ -56,7 +56,11 @@ func (v *View) assignVIPs(o *VIPOptions) {
 	a.pin()
 	a.wait()
 	for f, list := range a.newcomers() {
-		for len(list) > 0 {
+		v.Unaddressed = v.Unaddressed || o.Fixed && len(list) > 0
+		if o.Fixed && len(list) > 0 && family(f) == v4 {
+			v.warnf(v.mesh.Key, "services without a virtual address: %d, the first is %s %q; they get theirs when the state disk has taken it", len(list), kindName(list[0].owner.kind), list[0].owner.name)
+		}
+		for len(list) > 0 && !o.Fixed {
 			n := 1
 			for n < len(list) && list[n].owner.kind == list[0].owner.kind {
 				n++

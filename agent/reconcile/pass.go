@@ -8,6 +8,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/change"
 	"github.com/nearside-mesh/nearside/agent/generate"
 	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/mesh"
 	"github.com/nearside-mesh/nearside/agent/node"
 	"github.com/nearside-mesh/nearside/agent/resource"
 	"github.com/nearside-mesh/nearside/agent/store"
@@ -28,7 +29,7 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 	if r.shedding.Swap(false) {
 		r.shed()
 	}
-	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream(), publish: map[node.Key]xds.Config{}}
+	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream(), publish: map[node.Key]xds.Config{}, transitions: map[string]*mesh.Transition{}}
 	if r.o.Awaited != nil {
 		p.awaited = r.o.Awaited()
 	}
@@ -67,18 +68,19 @@ func (r *Reconciler) pass(cut func() bool) (whole bool) {
 
 // pass is the work of one Pass.
 type pass struct {
-	r          *Reconciler
-	now        time.Time
-	lastStream uint64          // see xds.Config
-	awaited    map[string]bool // see Options
-	revision   uint64          // of the store
-	set        *resource.Set
-	meshes     map[string]*generate.Mesh
-	problems   []inspect.Problem // of meshes and, at the end, of proxies
-	switchAt   time.Time         // when the next step of switching mutual TLS is due; zero: never
-	leaveAt    time.Time         // when the next proxy is to be forgotten; zero: never
-	switching  map[string]string
-	switched   []string // meshes whose last step this is
+	r           *Reconciler
+	now         time.Time
+	lastStream  uint64          // see xds.Config
+	awaited     map[string]bool // see Options
+	revision    uint64          // of the store
+	set         *resource.Set
+	meshes      map[string]*generate.Mesh
+	problems    []inspect.Problem // of meshes and, at the end, of proxies
+	switchAt    time.Time         // when the next step of switching mutual TLS is due; zero: never
+	leaveAt     time.Time         // when the next proxy is to be forgotten; zero: never
+	switching   map[string]string
+	transitions map[string]*mesh.Transition // by mesh
+	switched    []string                    // meshes whose last step this is
 
 	connected       []node.Key
 	behind, waiting []node.Key // the rest of the proxies; see line
@@ -139,23 +141,36 @@ func (p *pass) derive() (due time.Time) {
 		p.meshes, p.problems = p.r.meshes, slices.Clone(was.problems)
 		return was.due
 	}
-	p.meshes = p.buildMeshes(p.set)
-	due, settled := p.r.vips.keep(p.meshes)
+	for _, m := range p.set.Kind("Mesh") {
+		p.transitions[m.Name] = p.transition(m)
+	}
+	problems, settled, stored := len(p.problems), false, false
+	if fixed := p.r.vips.storing(); !fixed {
+		p.meshes = p.buildMeshes(p.set, false)
+		due, settled, stored = p.r.vips.keep(p.meshes, p.r.Trigger)
+	}
+	if !stored { // the disk stalls: until it has the new addresses, everything else goes on without them
+		p.problems, settled = p.problems[:problems], false
+		p.meshes = p.buildMeshes(p.set, true)
+	}
 	p.r.derived = derived{set: p.set, sidecars: sidecars, due: due, problems: slices.Clone(p.problems), steady: settled && len(p.switching) == 0}
 	p.r.meshes = p.meshes
 	return due
 }
 
 // buildMeshes derives every mesh. One that cannot be derived keeps its last state.
-func (p *pass) buildMeshes(set *resource.Set) map[string]*generate.Mesh {
+func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.Mesh {
 	out := map[string]*generate.Mesh{}
 	madeAt := map[string]uint64{}
 	for _, m := range set.Kind("Mesh") {
-		prev, transition := p.r.meshes[m.Name], p.transition(m)
+		prev := p.r.meshes[m.Name]
 		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*generate.Mesh, error) {
-			return p.r.newMesh(set, m.Name, prev, transition)
+			return p.r.newMesh(set, m.Name, prev, p.transitions[m.Name], fixed)
 		})
 		madeAt[m.Name] = p.revision
+		if err == nil && next.View.Unaddressed { // not all of it is in force
+			madeAt[m.Name] = p.r.madeAt[m.Name]
+		}
 		if err != nil {
 			p.problem(m.Key, inspect.SeverityError, err.Error())
 			if next = prev; next == nil {

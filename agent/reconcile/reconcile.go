@@ -198,15 +198,17 @@ func (r *Reconciler) Trigger() {
 // NewMesh derives a mesh from a set of resources as a pass does; see [generate.NewMesh]. It is safe for use by many
 // goroutines.
 func (r *Reconciler) NewMesh(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
-	return r.newMesh(set, name, prev, nil)
+	return r.newMesh(set, name, prev, nil, false)
 }
 
-func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh, t *mesh.Transition) (*generate.Mesh, error) {
+func (r *Reconciler) newMesh(set *resource.Set, name string, prev *generate.Mesh, t *mesh.Transition, fixed bool) (*generate.Mesh, error) {
 	var sidecars map[string]*resource.Reach
 	if r.o.Sidecars != nil {
 		sidecars = r.o.Sidecars(name)
 	}
-	return generate.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: r.vips.Options(name), Sidecars: sidecars, Transition: t}, r.plugins, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
+	vips := r.vips.Options(name)
+	vips.Fixed = fixed
+	return generate.NewMesh(set, name, mesh.Options{Zone: r.o.Zone, FlatNetwork: r.o.FlatNetwork, VIPs: vips, Sidecars: sidecars, Transition: t}, r.plugins, policy.Options{RunDir: r.o.RunDir, AutoReachable: r.o.AutoReachable}, prev)
 }
 
 func (r *Reconciler) zone() string { return cmp.Or(r.o.Zone, mesh.DefaultZone) }
@@ -223,6 +225,7 @@ func (r *Reconciler) BusySince() time.Time {
 func (r *Reconciler) Run(ctx context.Context) {
 	changed, stop := r.o.Store.Watch()
 	defer stop()
+	defer r.vips.wait()
 	wait := debounce.New(r.o.Quiet, r.o.Ceiling)
 	defer wait.Stop()
 	renew := newAlarm(r.o.Now)

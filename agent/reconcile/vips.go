@@ -19,7 +19,16 @@ type vipKeeper struct {
 	log   *slog.Logger
 	now   func() time.Time
 
-	known atomic.Pointer[map[string]*mesh.VIPs] // by mesh
+	known   atomic.Pointer[map[string]*mesh.VIPs] // by mesh
+	served  bool                                  // the first pass has had all its addresses
+	pending *pendingVIPs                          // of the goroutine that makes the passes; nil: all that is known is on disk
+}
+
+// pendingVIPs is a memory that is on its way to the disk.
+type pendingVIPs struct {
+	next map[string]*mesh.VIPs
+	done chan struct{} // closed when it is there, or the disk has refused it
+	late atomic.Bool   // nobody waits for it any more
 }
 
 // openVIPs reads what an earlier run has stored, or has written to the file of an earlier version, which is removed.
@@ -53,10 +62,35 @@ func (k *vipKeeper) Options(name string) mesh.VIPOptions {
 	return o
 }
 
+// addressWait is how long a pass waits for the disk to take new addresses.
+const addressWait = 100 * time.Millisecond
+
+// storing reports whether addresses are on their way to the disk still, which takes longer than a pass waits.
+func (k *vipKeeper) storing() bool {
+	if k.pending == nil {
+		return false
+	}
+	select {
+	case <-k.pending.done:
+		k.known.Store(&k.pending.next)
+		k.pending = nil
+		return false
+	default:
+		return true
+	}
+}
+
+// wait waits for addresses that are on their way to the disk.
+func (k *vipKeeper) wait() {
+	if k.pending != nil {
+		<-k.pending.done
+	}
+}
+
 // keep remembers the addresses of a pass, on disk before any proxy hears of them, and returns when the next pass is due
-// for their sake: zero for never. settled says that there was nothing new. What the disk does not take is written with the
-// next commit of the store.
-func (k *vipKeeper) keep(meshes map[string]*generate.Mesh) (due time.Time, settled bool) {
+// for their sake: zero for never. settled says that there was nothing new, and stored that proxies may hear of all. Where the disk takes too
+// long, that is false and later is called when it has them. What the disk refuses is written with the next commit of the store.
+func (k *vipKeeper) keep(meshes map[string]*generate.Mesh, later func()) (due time.Time, settled, stored bool) {
 	now := k.now()
 	before := *k.known.Load()
 	next := make(map[string]*mesh.VIPs, len(meshes))
@@ -78,11 +112,49 @@ func (k *vipKeeper) keep(meshes map[string]*generate.Mesh) (due time.Time, settl
 		}
 		changedVIPs(changes, name, m, left)
 	}
-	k.known.Store(&next)
-	if len(changes) > 0 {
-		_ = k.store.SetAddresses(changes) // what it says is in the health of the store
+	if len(changes) == 0 {
+		k.served = true
+	} else {
+		p := &pendingVIPs{next: next, done: make(chan struct{})}
+		k.pending = p
+		go func() {
+			_ = k.store.SetAddresses(changes) // what it says is in the health of the store
+			close(p.done)
+			if p.late.Load() {
+				later()
+			}
+		}()
+		if !k.await(p) {
+			return time.Time{}, false, false
+		}
+		k.pending = nil
 	}
-	return due, maps.Equal(before, next)
+	k.known.Store(&next)
+	return due, maps.Equal(before, next), true
+}
+
+// await waits a while for the disk, and without an end where nobody has been served yet: proxies that have addresses from an earlier run would
+// lose them. It reports whether the disk has taken them.
+func (k *vipKeeper) await(p *pendingVIPs) bool {
+	if first := !k.served; first {
+		k.served = true
+		<-p.done
+		return true
+	}
+	patience := time.NewTimer(addressWait)
+	defer patience.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-patience.C:
+	}
+	p.late.Store(true)
+	select {
+	case <-p.done: // before it knew
+		return true
+	default:
+		return false
+	}
 }
 
 // changedVIPs adds what leads from one memory of a mesh to another one; nil is an empty one.
