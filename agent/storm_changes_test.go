@@ -206,10 +206,10 @@ func TestStormOfChanges(t *testing.T) {
 	flap := time.NewTicker(500 * time.Millisecond)
 	defer flap.Stop()
 	for n := range flaps {
-		seconds := n%2 + 101
+		seconds := n%3 + 101 // with two, who is looked at each second time would see no change
 		if n == flaps-1 {
-			seconds = 103
-			l.expect(0, []byte{0x22, 0x02, 0x08, 103}) // connect_timeout
+			seconds = 104
+			l.expect(0, []byte{0x22, 0x02, 0x08, 104}) // connect_timeout
 		}
 		a.ask(http.MethodPost, "/v1/apply", fmt.Sprintf(`{"type":"MeshTimeout","mesh":"default","name":"flaps","spec":{"targetRef":{"kind":"Mesh"},"to":[{"targetRef":{"kind":"Mesh"},"default":{"connectionTimeout":"%ds"}}]}}`, seconds))
 		<-flap.C
