@@ -26,7 +26,7 @@ const (
 
 const (
 	shedEvery    = time.Minute      // at most, while there is room
-	collectEvery = 30 * time.Second // while there is none: what is in use is not known without a collection
+	collectEvery = 30 * time.Second // while there is none, since what is in use is not known without a collection, and when something was freed
 )
 
 // Use is how much memory a process takes, in bytes.
@@ -164,12 +164,9 @@ func (g *Guard) Room(own func()) error {
 // Freed says that something large is no longer in use.
 func (g *Guard) Freed() { g.freed.Store(true) }
 
-// Look is called now and then: it gives up caches where much is in use, and finds out when there is room again.
+// Look is called now and then: it gives up caches where much is in use, finds out when there is room again, and gives back what has been freed.
 func (g *Guard) Look() {
 	u := g.o.Read()
-	if u.Limit == 0 {
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch now := g.o.Now(); {
@@ -182,7 +179,7 @@ func (g *Guard) Look() {
 	case u.reaches(shedAt) && now.Sub(g.shed) >= shedEvery:
 		g.giveUp(nil)
 		g.freed.Store(true)
-	case g.freed.Load():
+	case g.freed.Load() && now.Sub(g.collected) >= collectEvery:
 		g.collect()
 	}
 }

@@ -17,6 +17,7 @@ import (
 // scene is a guard over a process whose memory a test decides about.
 type scene struct {
 	*memory.Guard
+	limit        uint64
 	use, garbage uint64 // in percent of the limit; a collection takes the garbage
 	mapped       uint64
 	now          time.Time
@@ -27,11 +28,11 @@ type scene struct {
 const limit = 200 << 20
 
 func newScene() *scene {
-	s := &scene{now: time.Unix(1_000_000, 0)}
+	s := &scene{limit: limit, now: time.Unix(1_000_000, 0)}
 	did := func(what string) func() { return func() { s.did = append(s.did, what) } }
 	s.Guard = memory.New(memory.Options{
 		Read: func() memory.Use {
-			return memory.Use{Limit: limit, Live: limit / 100 * (s.use + s.garbage), Mapped: limit / 100 * s.mapped}
+			return memory.Use{Limit: s.limit, Live: limit / 100 * (s.use + s.garbage), Mapped: limit / 100 * s.mapped}
 		},
 		Collect: func() { s.did = append(s.did, "collect"); s.garbage = 0 },
 		Now:     func() time.Time { return s.now }, Log: slog.New(slog.NewTextHandler(&s.log, nil)),
@@ -108,6 +109,20 @@ func TestShortOfPages(t *testing.T) {
 	want(t, "above it", s.takes(), "false [own shed collect changed]")
 	s.mapped = 100
 	want(t, "in it again", s.takes(), "true [changed]")
+}
+
+// TestFreed gives back what was freed, without a limit too, and not all the time.
+func TestFreed(t *testing.T) {
+	s := newScene()
+	s.limit, s.use = 0, 99
+	want(t, "nothing was freed", s.looks(time.Minute), "true []")
+	s.Freed()
+	want(t, "something was", s.looks(5*time.Second), "true [collect]")
+	s.Freed()
+	want(t, "soon after", s.looks(5*time.Second), "true []")
+	want(t, "later", s.looks(25*time.Second), "true [collect]")
+	want(t, "nothing more", s.looks(time.Minute), "true []")
+	want(t, "all are taken", s.takes(), "true []")
 }
 
 // TestErrorSaysWhatToDo names figures and remedy.
