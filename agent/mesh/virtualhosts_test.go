@@ -100,3 +100,22 @@ func TestVirtualHosts(t *testing.T) {
 		t.Errorf("where MeshServices replace tags:\n%s", got)
 	}
 }
+
+// TestVirtualHostsOfOtherZones makes names of the services that ingresses of other zones offer: beside those of the zone, of the same
+// service too, and not of what the zone's own ingress offers or what belongs to another mesh.
+func TestVirtualHostsOfOtherZones(t *testing.T) {
+	const at = "address: 10.9.0.1, port: 10001, advertisedAddress: 192.0.2.1, advertisedPort: 10001"
+	of := func(mesh, service, version string) string {
+		return "{mesh: " + mesh + ", instances: 2, tags: {kuma.io/service: " + service + ", kuma.io/protocol: http, version: " + version + "}}"
+	}
+	docs := strictMesh + dataplane("web", "10.0.0.4", "web", "  transparentProxying: {redirectPortInbound: 15006, redirectPortOutbound: 15001}\n") +
+		strings.Replace(dataplane("a1", "10.0.0.1", "a", ""), "protocol: http}", "protocol: http, version: v1}", 1) +
+		zoneIngress("east", "east", at, of("default", "a", "v2")+", "+of("default", "far", "v7")+", "+of("other", "else", "v8")) +
+		zoneIngress("own", "west", at, of("default", "mine", "v9")) +
+		virtualOutbound("v", "kuma.io/service: '*'", "{{.s}}.{{.version}}.internal", "8080")
+	got := virtual(t, inZone(t, docs, mesh.Options{Zone: "west"}))
+	want := "a.v1.internal by v [8080]: 8080=amap[version:v1]\na.v2.internal by v [8080]: 8080=amap[version:v2]\nfar.v7.internal by v [8080]: 8080=farmap[version:v7]\n"
+	if got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
