@@ -66,7 +66,7 @@ func redirected(mode string, addr netip.Addr) bool {
 
 func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
 	port := cmp.Or(in.ServicePort, in.Port)
-	protocol := mesh.ParseProtocol(in.Tags[resource.TagProtocol])
+	protocol := mesh.ParseProtocol(in.Speaks())
 	workload := localTarget{host: cmp.Or(in.ServiceAddress, addr.String()), speaks: spokenTo(protocol)}
 	cluster := g.localName(port, workload)
 	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}

@@ -103,6 +103,37 @@ func TestNewFormsSayTheSame(t *testing.T) {
 	}
 }
 
+// TestDataplaneOfNewerDocuments: the protocol of an inbound is a field, which counts before the tag; the variant of xDS is kept.
+func TestDataplaneOfNewerDocuments(t *testing.T) {
+	const mesh = "{type: Mesh, name: default}\n---\n{type: Dataplane, name: web-1, networking: {address: 10.0.0.2, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 1001, tags: {kuma.io/service: backend}}]}}\n---\n"
+	for inbound, requests := range map[string]bool{
+		"{port: 80, tags: {kuma.io/service: backend}}":                                         false,
+		"{port: 80, protocol: http, tags: {kuma.io/service: backend}}":                         true,
+		"{port: 80, protocol: tcp, tags: {kuma.io/service: backend, kuma.io/protocol: http}}":  false,
+		"{port: 80, protocol: grpc, tags: {kuma.io/service: backend, kuma.io/protocol: tcp}}":  true,
+		"{port: 80, protocol: http2, tags: {kuma.io/service: backend, kuma.io/protocol: tcp}}": true,
+	} {
+		doc := "{type: Dataplane, name: backend-1, envoy: {xdsTransportProtocolVariant: DELTA_GRPC}, networking: {address: 10.0.0.1, inbound: [" + inbound + "]}}\n"
+		for proxy, listener := range map[string]string{"backend-1": "inbound:10.0.0.1:80", "web-1": "outbound:127.0.0.1:1001"} {
+			config, err := kindtest.Generator(t, []byte(mesh+doc), proxy)().JSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(string(config["type.googleapis.com/envoy.config.listener.v3.Listener"][listener]), "http_connection_manager"); got != requests {
+				t.Errorf("%s: %s takes requests: %v", inbound, listener, got)
+			}
+		}
+	}
+	for doc, field := range map[string]string{
+		"{type: Dataplane, name: a, envoy: {xdsTransportProtocolVariant: REST}, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}": "envoy.xdsTransportProtocolVariant",
+		"{type: Dataplane, name: a, networking: {address: 10.0.0.1, inbound: [{port: 80, protocol: smtp, tags: {kuma.io/service: a}}]}}":                             "networking.inbound[0].protocol",
+	} {
+		if _, faults := kinds.Registry().Decode("", []byte(doc)); len(faults) != 1 || faults[0].Field != field {
+			t.Errorf("%s: want one fault at %s, got %v", doc, field, faults)
+		}
+	}
+}
+
 // TestRulesThatAreRefused has a document for each way to write the newer forms wrongly, and for older forms that are refused.
 func TestRulesThatAreRefused(t *testing.T) {
 	const id = `{spiffeID: {type: Exact, value: "spiffe://default/web"}}`

@@ -113,7 +113,7 @@ func (v *View) parseInbounds(out []*inbound, room *inboundRoom, d *resource.Reso
 		zone := cmp.Or(in.Tags[resource.TagZone], v.Zone)
 		list = append(list, inbound{
 			dp: d, spec: in, index: i, service: service,
-			proto: ParseProtocol(in.Tags[resource.TagProtocol]), ready: Ready(in), behind: v.behindIngress(zone),
+			proto: ParseProtocol(in.Speaks()), ready: Ready(in), behind: v.behindIngress(zone),
 			ep: Endpoint{Address: addr, Port: in.Port, Zone: zone, Tags: in.Tags, Resource: d, Index: i},
 		})
 	}

@@ -37,7 +37,7 @@ func (v *View) Instances(services []string) []Instance {
 			if err != nil {
 				continue // nobody dials a name as if it were an address
 			}
-			out = append(out, Instance{Dataplane: d.Key, Service: service, Protocol: ParseProtocol(in.Tags[resource.TagProtocol]), At: netip.AddrPortFrom(addr, uint16(in.Port))})
+			out = append(out, Instance{Dataplane: d.Key, Service: service, Protocol: ParseProtocol(in.Speaks()), At: netip.AddrPortFrom(addr, uint16(in.Port))})
 		}
 	}
 	return out

@@ -248,3 +248,18 @@ func TestThousandsOfLabels(t *testing.T) {
 		t.Errorf("%d names, s07.7.mesh is %+v", len(v.Hostnames()), h)
 	}
 }
+
+// TestAnotherInboundAtThePort: an inbound is an endpoint of a service whose tags it has itself, not of one that another inbound of the
+// dataplane is part of.
+func TestAnotherInboundAtThePort(t *testing.T) {
+	v := build(t, exclusive(dataplane("a", "10.0.0.1", "a", "  - port: 3001\n    tags: {kuma.io/service: b, kuma.io/protocol: http}\n"),
+		service("one", "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 3001, appProtocol: http}")))
+	for _, s := range v.Services() {
+		if s.Resource.Name == "one" && len(s.Endpoints.List) != 0 {
+			t.Errorf("the endpoints are %v", s.Endpoints.List)
+		}
+	}
+	if v.MeshService(resource.Key{Kind: mesh.KindMeshService, Mesh: "default", Name: "one"}) == nil {
+		t.Error("there is no such service")
+	}
+}

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -10,9 +11,15 @@ import (
 type Dataplane struct {
 	Networking Networking `json:"networking"`
 	Probes     *Probes    `json:"probes,omitempty"`
+	Envoy      *EnvoyConf `json:"envoy,omitempty"`
 
 	// Notes are about annotations that it came with and that are not in force. They are no part of the document.
 	Notes []string `json:"-"`
+}
+
+// EnvoyConf says by which variant of xDS the Envoy asks. It is accepted and kept; nearside serves both, as the bootstrap has it.
+type EnvoyConf struct {
+	XDSTransportProtocolVariant *string `json:"xdsTransportProtocolVariant,omitempty" check:"DEFAULT|GRPC|DELTA_GRPC"`
 }
 
 // Networking is the proxy's place in the network.
@@ -36,6 +43,7 @@ type Gateway struct {
 type Inbound struct {
 	Port           uint32            `json:"port"`
 	Name           string            `json:"name,omitempty"`
+	Protocol       string            `json:"protocol,omitempty"`       // "": the tag kuma.io/protocol
 	ServicePort    uint32            `json:"servicePort,omitempty"`    // 0: Port
 	ServiceAddress string            `json:"serviceAddress,omitempty"` // "": the inbound's address
 	Address        string            `json:"address,omitempty"`        // "": Networking.Address
@@ -44,6 +52,9 @@ type Inbound struct {
 	Health         *InboundHealth    `json:"health,omitempty"`
 	ServiceProbe   *ServiceProbe     `json:"serviceProbe,omitempty"`
 }
+
+// Speaks is the protocol of the workload, as the field says it or else the tag; "" where neither does.
+func (in *Inbound) Speaks() string { return cmp.Or(in.Protocol, in.Tags[TagProtocol]) }
 
 // Inbound states.
 const (
@@ -184,6 +195,7 @@ func (n *Networking) validateInbounds(list *Validator) {
 		if in.ServiceAddress != "" {
 			v.Field("serviceAddress").ip(in.ServiceAddress)
 		}
+		v.Field("protocol").optional(in.Protocol, protocols[:]...)
 		v.Field("tags").serviceTags(in.Tags)
 		v.Field("state").optional(in.State, InboundReady, InboundNotReady, InboundIgnored)
 		if in.ServiceProbe != nil {
