@@ -202,6 +202,10 @@ func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*chang
 	}
 	defer func() { <-s.verifying }()
 	q.Progress, q.Crew = l.progress, &s.crew
+	if s.opts.Spare != nil && !s.opts.Spare() {
+		s.crew = change.Crew{}
+		q.Crew, q.Next = nil, nil // what proxies get is made once more when it is stored
+	}
 	var v *change.Verified
 	for range 2 {
 		snap := s.complete(&q)

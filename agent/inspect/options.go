@@ -37,6 +37,8 @@ type Options struct {
 	Connected func() []node.Key
 	// Refused returns the streams that were refused: [xds.Server.Refused]. Nil: none are shown.
 	Refused func() xds.Refusals
+	// Spare says whether there is memory to remember work from one request to the next. Nil: there is.
+	Spare func() bool
 	// Memory returns how the memory of the agent stands. Nil: that is not known.
 	Memory func() MemoryStatus
 	// Counts returns what each connected Envoy has counted, by node id; an Envoy that has not told is left out. It may take

@@ -161,6 +161,9 @@ func (g *Guard) Room(own func()) error {
 	return g.judge(u)
 }
 
+// Spare says whether there is memory for what only saves work.
+func (g *Guard) Spare() bool { return g.short.Load() == nil && !g.o.Read().reaches(shedAt) }
+
 // Freed says that something large is no longer in use.
 func (g *Guard) Freed() { g.freed.Store(true) }
 

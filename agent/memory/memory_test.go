@@ -68,7 +68,15 @@ func TestShort(t *testing.T) {
 	s.use = 69
 	want(t, "much is free", s.takes(), "true []")
 	want(t, "a look", s.looks(5*time.Second), "true []")
+	spares := func(is bool) {
+		t.Helper()
+		if s.Spare() != is {
+			t.Errorf("there is memory to save work: %t", !is)
+		}
+	}
+	spares(true)
 	s.use = 75
+	spares(false)
 	want(t, "caches go", s.looks(5*time.Second), "true [ask shed]")
 	want(t, "what is free is collected", s.looks(5*time.Second), "true [collect]")
 	want(t, "and not again at once", s.looks(5*time.Second), "true []")

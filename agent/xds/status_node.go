@@ -31,6 +31,7 @@ func (n *proxyNode) introduce(st *adsStream) {
 		clear(n.since[:])
 		clear(n.takenRevision[:])
 		clear(n.types[:])
+		clear(n.sentBy[:]) // of the streams of whoever it was: they may not have ended yet
 		clear(n.waiting[:])
 		clear(n.foreign[:])
 	} else if known && n.about.Version != st.agentVersion {
