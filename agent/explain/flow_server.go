@@ -67,8 +67,8 @@ func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
 			if err != nil || facts == nil {
 				continue
 			}
-			if o, outside := t.leads(flow.about.outbound, c.Name); outside && o.Service.Egress && len(flow.Servers) < maxServers {
-				if e := t.egressAt(at); e != nil {
+			if e := t.egressAt(at); e != nil {
+				if o, outside := t.leads(flow.about.outbound, c.Name); outside && o.Service.Egress && len(flow.Servers) < maxServers {
 					flow.Servers = append(flow.Servers, *t.leave(client, e, at, facts, in, c.Request, o))
 				}
 				continue
