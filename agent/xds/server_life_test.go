@@ -192,6 +192,8 @@ func TestImpersonation(t *testing.T) {
 	<-log.opened
 	a.push(config("LDS:l=1"))
 	owner.wantAck("LDS l=1")
+	owner.subscribe(rds, "x") // which root is sent nothing of
+	owner.wantAck("RDS -x")
 	from("127.0.0.9").end(codes.PermissionDenied, "default.web", "10.0.0.1", "10.0.0.9")
 	second := from("127.0.0.1") // as after a hot restart
 	second.wantAck("LDS l=1")
