@@ -65,8 +65,8 @@ type Question struct {
 	// MaxTold bounds the differences that are listed for all proxies together; 200,000. MaxBytes bounds their patches, about;
 	// 128 MiB. MaxTried bounds the xDS resources
 	// that are made to find their causes; 60,000. The first proxy is always listed, with causes. MaxTrials bounds the
-	// configs that are made to find causes of findings; 512. MaxFindings those that are listed; 200. Zero takes the values
-	// named here. MaxWarnings bounds what is told of resources without effect; 20.
+	// configs that are made to find causes of findings; 512. MaxFindings those that are listed; 200. MaxWarnings
+	// what is told of resources without effect; 20. Zero takes the values named here.
 	MaxTold, MaxBytes, MaxTried, MaxTrials, MaxFindings, MaxWarnings int
 
 	// Decode reads a resource of its canonical form; nil: no fields are searched for as causes of findings.

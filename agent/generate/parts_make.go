@@ -188,17 +188,15 @@ func (m *partMaker) add(p *part, list []mesh.Outbound) {
 	if p.tls {
 		g.tls.used = true
 	}
-	if len(p.backends) > 0 || !slices.EqualFunc(p.of, list, func(a, b mesh.Outbound) bool { return a.Service == b.Service }) {
-		p = &next
-	}
-	if added == &p.sealed || added == &next.sealed {
+	switch {
+	case added != &p.sealed: // with other headers: what is shared stays the one that was made
+		next.sealed = *added
+		g.p.parts = append(g.p.parts, &next)
+	case len(p.backends) > 0 || !slices.EqualFunc(p.of, list, func(a, b mesh.Outbound) bool { return a.Service == b.Service }):
+		m.keep(&next)
+	default:
 		m.keep(p)
-		return
 	}
-	// With other headers: what is shared stays the one that was made.
-	next = *p
-	next.sealed = *added
-	g.p.parts = append(g.p.parts, &next)
 }
 
 // keep remembers a part for the proxy, and for others that may have the same.

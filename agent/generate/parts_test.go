@@ -87,25 +87,7 @@ func TestPartsMakeNoDifference(t *testing.T) {
 			m = meshOf(t, decoded(t, document()), m)
 			for _, name := range []string{"web-a", "web-b", "api"} {
 				in := generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy, Build: build}
-				want, err := generate.Generate(in, nil, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got, err := generate.Generate(in, prev[name], memo)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for rank, typeURL := range draft.Types {
-					if got.Sealed.Versions[rank] != want.Sealed.Versions[rank] {
-						t.Errorf("seed %d, step %d, %s: %s differs", seed, step, name, typeURL)
-					}
-				}
-				if diff := cmp.Diff(want.Warnings, got.Warnings); diff != "" {
-					t.Errorf("seed %d, step %d, %s: warnings: %s", seed, step, name, diff)
-				}
-				if !draft.SamePipes(got.Sealed.Pipes, want.Sealed.Pipes) {
-					t.Errorf("seed %d, step %d, %s: pipes differ", seed, step, name)
-				}
+				got := asFromNothing(t, in, prev[name], memo, fmt.Sprintf("seed %d, step %d, %s", seed, step, name))
 				if t.Failed() {
 					t.Fatal(document())
 				}
@@ -113,6 +95,31 @@ func TestPartsMakeNoDifference(t *testing.T) {
 			}
 		}
 	}
+}
+
+// asFromNothing makes the config of a proxy with what is remembered of earlier ones, and holds it to the one that is made from nothing.
+func asFromNothing(t *testing.T, in generate.Input, prev *generate.Proxy, memo *generate.Memo, what string) *generate.Proxy {
+	t.Helper()
+	want, err := generate.Generate(in, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := generate.Generate(in, prev, memo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, typeURL := range draft.Types {
+		if got.Sealed.Versions[rank] != want.Sealed.Versions[rank] {
+			t.Errorf("%s: %s differs", what, typeURL)
+		}
+	}
+	if diff := cmp.Diff(want.Warnings, got.Warnings); diff != "" {
+		t.Errorf("%s: warnings: %s", what, diff)
+	}
+	if !draft.SamePipes(got.Sealed.Pipes, want.Sealed.Pipes) {
+		t.Errorf("%s: pipes differ", what)
+	}
+	return got
 }
 
 // BenchmarkAlike makes the configs of proxies that differ in their addresses alone, in a mesh of 1000 services: of one more proxy, and
