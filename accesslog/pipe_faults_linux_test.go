@@ -254,7 +254,7 @@ func TestPipeLockOfADeadProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := pipeDir(t)
-	cmd := exec.Command(self)
+	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), readerVariable+"="+dir+":"+filepath.Join(t.TempDir(), "logs", "out.log"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -384,7 +384,7 @@ func TestPipeKilledReader(t *testing.T) {
 		return bytes.Contains(content(), []byte("line 19999 "))
 	}
 	for ; !finished(); kills++ {
-		cmd := exec.Command(self)
+		cmd := exec.CommandContext(t.Context(), self)
 		cmd.Env = append(os.Environ(), readerVariable+"="+dir+":"+out)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {

@@ -316,7 +316,7 @@ func TestSpoolKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "-test.run=^TestSpoolChild$")
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestSpoolChild$")
 	cmd.Env = append(os.Environ(), childVariable+"="+dir)
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -40,7 +40,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self)
+	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), writerVariable+"="+path)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

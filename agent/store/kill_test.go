@@ -94,7 +94,7 @@ func TestKill(t *testing.T) {
 // killed runs the writer, kills it after so many lines and returns all lines that it wrote.
 func killed(t *testing.T, path string, after int) []string {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childPath+"="+path)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -384,7 +384,7 @@ func TestAccessLogFollow(t *testing.T) {
 	w.requests("a", 100)
 	path, err := exec.LookPath("nearside")
 	agenttest.Do(t, err)
-	cmd := exec.Command(path, "logs", "-f", "--dataplane", "web", "--socket", w.dir+"/run/nearside.sock")
+	cmd := exec.CommandContext(t.Context(), path, "logs", "-f", "--dataplane", "web", "--socket", w.dir+"/run/nearside.sock")
 	shown := &lockedBuffer{}
 	cmd.Stdout, cmd.Stderr = shown, w.said
 	agenttest.Do(t, cmd.Start())

@@ -493,7 +493,7 @@ func TestLogReaderGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("nearside", runArgs(dir)...)
+	cmd := exec.CommandContext(t.Context(), "nearside", runArgs(dir)...)
 	cmd.Stderr = w
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
