@@ -3,6 +3,7 @@ package generate
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -191,6 +192,7 @@ type endpointRef struct {
 	index   int // of the service in the view, -1 for one that nothing offers, atEgress for the egresses
 	set     *mesh.EndpointSet
 	subset  map[string]string
+	at      int // of its load assignment among those of the proxy; -1 where a policy has put another one in its place
 
 	localities *policy.Localities // nil: every place is as good
 }
@@ -207,7 +209,7 @@ func (g *generator) endpoints() []*draft.Resource {
 	var enc assignment
 	var before []*endpointRef
 	g.p.refs = make([]*endpointRef, len(g.refs))
-	if g.before != nil && g.before.Flavor == g.flavor && len(g.before.refs) == len(g.before.Sealed.Resources[rank]) {
+	if g.before != nil && g.before.Flavor == g.flavor {
 		before = g.before.refs
 	}
 	for i, j := 0, 0; i < len(g.refs); i++ {
@@ -218,11 +220,24 @@ func (g *generator) endpoints() []*draft.Resource {
 			j++
 		}
 		if j < len(before) && before[j].same(ref) {
-			if eps[i] = g.before.Sealed.Resources[rank][j]; eps[i].Name == ref.cluster {
+			if at := before[j].at; at >= 0 {
+				eps[i] = g.before.Sealed.Resources[rank][at]
 				continue
 			}
 		}
 		eps[i] = g.memo.endpoints(&enc, ref, g.flavor)
 	}
 	return eps
+}
+
+// place notes where the load assignments are among those of the proxy, which policies may have added to.
+func (g *generator) place(eps []*draft.Resource) {
+	all := g.p.Sealed.Resources[draft.RankEndpoint]
+	for i, ref := range g.p.refs {
+		at, ok := slices.BinarySearchFunc(all, ref.cluster, func(r *draft.Resource, name string) int { return strings.Compare(r.Name, name) })
+		if !ok || all[at] != eps[i] {
+			at = -1
+		}
+		ref.at = at
+	}
 }

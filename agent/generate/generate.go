@@ -254,7 +254,9 @@ func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 		}
 		again := *ref
 		again.set, refs[i] = now, &again
-		list[i] = memo.endpoints(&enc, &again, p.Flavor)
+		if again.at >= 0 {
+			list[again.at] = memo.endpoints(&enc, &again, p.Flavor)
+		}
 	}
 	if list == nil {
 		return p
@@ -332,7 +334,8 @@ func (g *generator) seal() error {
 	}
 	g.apply()
 	slices.SortFunc(g.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
-	g.d.Ready[draft.RankEndpoint] = g.endpoints()
+	eps := g.endpoints()
+	g.d.Ready[draft.RankEndpoint] = eps
 	if g.tls != nil && g.tls.used {
 		var err error
 		if g.d.Ready[draft.RankSecret], err = secretResources(g.v.Name, g.p.secrets, g.memo); err != nil {
@@ -345,6 +348,7 @@ func (g *generator) seal() error {
 		g.warnf("%v", f)
 	}
 	g.p.Sealed = sealed
+	g.place(eps)
 	return nil
 }
 

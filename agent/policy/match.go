@@ -89,6 +89,9 @@ func (x *Index) match(s *selector, of func(kind string) bool) *Match {
 		fp.resource(p)
 		m.legacyPolicies = append(m.legacyPolicies, p)
 	})
+	for i := range m.legacy { // also where no policy of it was matched: with TrafficRoutes in the mesh, what none is about is closed
+		fp.h.Write(append(append([]byte{3}, m.legacy[i].kind...), 0))
+	}
 	for i := range x.Plugins { // not the map: the order is part of the hash
 		if !plugins[i] {
 			continue
@@ -145,8 +148,21 @@ func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Poli
 				}
 			}
 		}
-		f.h.Write(f.b)
+		f.offered(x, t)
 	}
+	for i := range spec.From {
+		f.b = append(f.b[:0], 2)
+		f.offered(x, &spec.From[i].TargetRef)
+	}
+}
+
+// offered adds what was gathered, and whether somebody offers the service that an item names: a warning says where nobody does.
+func (f *fingerprint) offered(x *Index, t *resource.TargetRef) {
+	there := byte(0)
+	if (t.Kind == mesh.KindMeshService || t.Kind == "MeshServiceSubset") && x.offered(t.Name) {
+		there = 1
+	}
+	f.h.Write(append(f.b, there))
 }
 
 // resolve returns the resources that a targetRef of a policy names: services, or routes.
