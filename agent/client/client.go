@@ -51,6 +51,9 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
 func (e *UnreachableError) Hint() string {
+	if e.Socket != quickstartSocket && isSocket(quickstartSocket) {
+		return "there is the socket of an agent in this folder: export NEARSIDE_SOCKET=" + quickstartSocket
+	}
 	return "start the agent with `nearside run` (or `systemctl start nearside`), or name the socket of a running one with --socket or NEARSIDE_SOCKET"
 }
 
@@ -314,7 +317,7 @@ func FindSocket(given string, getenv func(string) string, uid int) string {
 	if uid == 0 || isSocket(DefaultSocket) {
 		return DefaultSocket
 	}
-	candidates := []string{filepath.Join("nearside-data", "run", "nearside.sock")}
+	candidates := []string{quickstartSocket}
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		candidates = append([]string{filepath.Join(dir, "nearside", "run", "nearside.sock")}, candidates...)
 	}
@@ -325,6 +328,9 @@ func FindSocket(given string, getenv func(string) string, uid int) string {
 	}
 	return DefaultSocket
 }
+
+// quickstartSocket is where an agent has its socket that runs below the current directory, as "make run" starts it.
+var quickstartSocket = filepath.Join("nearside-data", "run", "nearside.sock")
 
 func isSocket(path string) bool {
 	info, err := os.Stat(path)

@@ -119,6 +119,9 @@ func (l *loader) file() {
 	case errors.Is(err, fs.ErrNotExist) && !named:
 		l.noFile()
 		return
+	case errors.Is(err, fs.ErrNotExist):
+		l.fault(name, "", "there is no such config file; give the path of one that is there")
+		return
 	case err != nil:
 		l.fault(name, "", fmt.Sprintf("the config file cannot be read: %v", err))
 		return

@@ -68,6 +68,10 @@ func (p *flowProxy) dial(v *mesh.View, t *Target) (dialled, error) {
 
 func splitTarget(to string) (string, uint16, error) {
 	host, text, err := net.SplitHostPort(to)
+	if _, bare, is := strings.Cut(to, "://"); is && bare != "" {
+		bare, _, _ = strings.Cut(bare, "/")
+		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is a URL, not HOST:PORT; leave its scheme and path out: %s", clip.Text(to, maxShown), clip.Text(bare, maxShown))}
+	}
 	if err != nil || host == "" {
 		return "", 0, &QuestionError{"to", fmt.Sprintf("%q is not HOST:PORT; give an address as [IPv6]:PORT, IPv4:PORT or NAME:PORT", clip.Text(to, maxShown))}
 	}

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -102,7 +103,7 @@ func (s *Server) rejections() []Problem {
 		case !r.Attributed:
 			b.WriteString("; the policies behind it are being looked for")
 		case xds.OfHost(r.Blame):
-			b.WriteString("; the reason lies on the host of the Envoy, and no policy is its cause")
+			b.WriteString("; the reason lies on the host of the Envoy, and no policy is its cause" + freePort(r.Reason))
 		case len(r.Blame) == 0:
 			b.WriteString("; no policy shapes it, so it is this resource, its Mesh or a service that it leads to")
 		}
@@ -123,6 +124,18 @@ func (s *Server) rejections() []Problem {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Reason, b.Reason))
 	})
 	return out
+}
+
+// boundPort is the port that an Envoy could not bind, in its words.
+var boundPort = regexp.MustCompile(`cannot bind '[^']*:(\d{1,5})': Address already in use`)
+
+// freePort says how to find who has a port that an Envoy wants; "" for other reasons.
+func freePort(reason string) string {
+	m := boundPort.FindStringSubmatch(reason)
+	if m == nil {
+		return ""
+	}
+	return fmt.Sprintf(`: find the process that listens there with "ss -lntp 'sport = :%s'" and stop it, or take another port`, m[1])
 }
 
 // RetrySaid says when a client is sent something again that it rejected for a reason that may pass; "" for never.

@@ -67,6 +67,9 @@ func (p *pass) check(key node.Key, s *proxyState) {
 	if v.failed != "" {
 		s.problem(who, inspect.SeverityError, v.failed)
 	}
+	if text := buildWarning(build); text != "" {
+		s.problem(who, inspect.SeverityWarning, text)
+	}
 	for _, text := range hostWarnings(host, &s.demands) {
 		s.problem(who, inspect.SeverityWarning, text)
 	}

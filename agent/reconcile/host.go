@@ -36,6 +36,17 @@ func (r *Reconciler) host(key node.Key, s *proxyState, build *finding.Build) *fi
 // one worker, 4 more for each further one, and logs.
 const ownFiles = 64
 
+// oldestEnvoy is the oldest minor version of Envoy 1 that configs are tested with (docs/xds.md).
+const oldestEnvoy = 36
+
+// buildWarning says that an Envoy is too old; "" where it is not, or does not say.
+func buildWarning(b *finding.Build) string {
+	if b == nil || !b.Version.Below(1, oldestEnvoy) {
+		return ""
+	}
+	return fmt.Sprintf("its Envoy %s is older than 1.%d, the oldest that configs are made for and tested with: it may reject them or act otherwise than explain says. Upgrade it", b.Version, oldestEnvoy)
+}
+
 // hostWarnings says what on the host breaks an Envoy without a rejection.
 func hostWarnings(h *finding.Host, d *demands) (out []string) {
 	if h == nil {

@@ -10,6 +10,23 @@ import (
 	"github.com/nearside-mesh/nearside/agent/reconcile"
 )
 
+// TestEnvoyThatIsTooOld: nobody finds out by rejections that an Envoy is older than what configs are made for.
+func TestEnvoyThatIsTooOld(t *testing.T) {
+	s := agenttest.Memory(t)
+	agenttest.ByAPI(t, s, agenttest.WebFile("svc-1"))
+	build := &finding.Build{Version: finding.ParseVersion("1.35.9")}
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: agenttest.NewPublisher("default.web"), Build: func(node.Key) *finding.Build { return build }})
+	if got := agenttest.Pass(r); len(got) != 1 || !strings.HasPrefix(got[0], "warning Dataplane/default/web: its Envoy 1.35.9 is older than 1.36, ") || !strings.HasSuffix(got[0], "Upgrade it") {
+		t.Errorf("1.35.9: %q", got)
+	}
+	for _, version := range []string{"1.36.0", "1.40.0", "2.0.0", ""} {
+		build = &finding.Build{Version: finding.ParseVersion(version)}
+		if got := agenttest.Pass(r); len(got) != 0 {
+			t.Errorf("%q: %q", version, got)
+		}
+	}
+}
+
 // TestHostOfAnEnvoy: a log that the Envoy of a proxy cannot open withholds the listener until it can, from that proxy alone;
 // what else on its host breaks it is a warning.
 func TestHostOfAnEnvoy(t *testing.T) {

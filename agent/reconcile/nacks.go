@@ -192,6 +192,9 @@ func (n *NackWatch) workOut(w *blameWork, found *blamed) bool {
 
 // report logs whom a rejection is put down to.
 func (n *NackWatch) report(r xds.Rejection, blame []xds.Blame) {
+	if r.By != xds.HeldByCheck && xds.ReasonOfHost(r.Reason) {
+		return // no policy is its cause
+	}
 	for _, b := range xds.Causes(blame) {
 		if slices.ContainsFunc(r.Blame, func(o xds.Blame) bool { return o.Type == b.Type && o.Name == b.Name }) {
 			continue // it was known before

@@ -86,15 +86,38 @@ func (r *Registry) kind(d *decoder, root *node, field string) (Descriptor, bool)
 		kinds = append(kinds, x.Kind)
 	}
 	switch near := Nearest(name, kinds); {
+	case notServed(name) != "":
+		d.fault(root, field, "kind %s is not served: %s", quote(name), notServed(name))
 	case name == "" && len(d.faults) > 0 && d.faults[len(d.faults)-1].Field == field: // the wrong type is reported
 	case name == "":
 		d.fault(root, field, "the kind is missing; give one of %s", strings.Join(kinds, ", "))
 	case near != "":
 		d.fault(root, field, "unknown kind %s; did you mean %q?", quote(name), near)
 	default:
-		d.fault(root, field, "unknown kind %s; known are %s", quote(name), strings.Join(kinds, ", "))
+		d.fault(root, field, "unknown kind %s; nearside api-resources lists those that there are", quote(name))
 	}
 	return desc, false
+}
+
+// notServed says of a kind of Kuma that is none here what there is instead; "" of all others.
+func notServed(kind string) string {
+	switch kind {
+	case "Secret", "GlobalSecret":
+		return "certificates and keys stand in data sources (file, inline or inlineString) of what uses them, and tokens are made by nearside token"
+	case "Zone":
+		return "the zone of a node is node.zone of its agent's config"
+	case "MeshGateway", "MeshGatewayRoute", "MeshGatewayConfig", "MeshGatewayInstance":
+		return "there are no builtin gateways; a delegated one is a Dataplane with networking.gateway"
+	case "MeshIdentity", "MeshTrust":
+		return "the authorities of a mesh are the backends in mtls of its Mesh"
+	case "DataplaneInsight", "MeshInsight", "ServiceInsight", "ZoneInsight", "ZoneIngressInsight", "ZoneEgressInsight":
+		return "it holds what a control plane has seen, and the agent answers with what it sees itself; leave it out"
+	case "ContainerPatch":
+		return "nothing is injected into pods; leave it out"
+	case "MeshOPA", "OPAPolicy", "MeshGlobalRateLimit", "AccessRole", "AccessRoleBinding", "AccessAudit":
+		return "it is one of Kong Mesh; leave it out"
+	}
+	return ""
 }
 
 // decodeField decodes one field, which may be absent.

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -27,12 +29,12 @@ func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err
 	if e := dec.Decode(&doc); errors.Is(e, io.EOF) {
 		return nil, nil
 	} else if e != nil {
-		return nil, yamlError(e, firstLine)
+		return nil, yamlError(e, text, firstLine)
 	}
 	if e := dec.Decode(&rest); e == nil {
 		return nil, &Fault{Line: firstLine + rest.Line - 1, Reason: "a second document follows; separate documents by a line with ---"}
 	} else if !errors.Is(e, io.EOF) {
-		return nil, yamlError(e, firstLine)
+		return nil, yamlError(e, nil, firstLine)
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) == 0 {
 		return nil, nil
@@ -48,15 +50,47 @@ func parseYAML(text []byte, firstLine int, lim Limits, budget int) (n *node, err
 // yamlLine is how the library's errors begin.
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
-func yamlError(e error, firstLine int) *Fault {
-	msg := strings.TrimPrefix(e.Error(), "yaml: ")
-	out := &Fault{Line: firstLine, Reason: msg}
-	if m := yamlLine.FindStringSubmatch(msg); m != nil {
-		n, _ := strconv.Atoi(m[1])
-		out.Line = n + firstLine - 1
-		out.Reason = msg[len(m[0]):]
+// yamlReason splits what the library says into the line that it names, 0 for none, and the reason.
+func yamlReason(e error) (line int, reason string) {
+	reason = strings.TrimPrefix(e.Error(), "yaml: ")
+	if m := yamlLine.FindStringSubmatch(reason); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		reason = reason[len(m[0]):]
 	}
-	out.Reason = "not valid YAML: " + short(out.Reason)
+	return line, reason
+}
+
+// maxSearched bounds the text of which it is searched where the fault is, in bytes: it is parsed up to log2(lines) times.
+const maxSearched = 1 << 20
+
+// misplaced are faults of which the library names the line where the mapping or list begins that cannot go on.
+var misplaced = [...]string{"did not find expected key", "did not find expected '-' indicator"}
+
+// lineOfFault returns the line at which the library stops: the first lines of a text have the same fault from there on.
+func lineOfFault(text []byte, reason string) int {
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	return 1 + sort.Search(len(lines)-1, func(n int) bool {
+		var doc yaml.Node
+		e := yaml.NewDecoder(bytes.NewReader(bytes.Join(lines[:n+1], nil))).Decode(&doc)
+		if e == nil {
+			return false
+		}
+		_, same := yamlReason(e)
+		return same == reason
+	})
+}
+
+// yamlError is the fault of what the library says. text is what it was read from, nil where that is not known.
+func yamlError(e error, text []byte, firstLine int) *Fault {
+	msg := strings.TrimPrefix(e.Error(), "yaml: ")
+	line, reason := yamlReason(e)
+	out := &Fault{Line: max(line, 1) + firstLine - 1, Reason: reason}
+	hint := ""
+	if slices.Contains(misplaced[:], reason) && len(text) > 0 && len(text) <= maxSearched {
+		out.Line = lineOfFault(text, reason) + firstLine - 1
+		hint = "; look at the indentation and the quotes of this line"
+	}
+	out.Reason = "not valid YAML: " + short(out.Reason) + hint
 	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, `'\t'`) || strings.Contains(msg, "found a tab character") {
 		out.Reason += "; indent with spaces"
 	}

@@ -42,8 +42,9 @@ type retry struct {
 	sent    bool      // it is under way
 }
 
-// isPassing says whether a client may take the same bytes later.
-func isPassing(reason string) bool {
+// ReasonOfHost says whether a client rejects something for what its host has or lacks: it may take the same bytes later, and no
+// policy is the cause.
+func ReasonOfHost(reason string) bool {
 	for _, words := range passing {
 		if strings.Contains(reason, words) {
 			return true
@@ -78,7 +79,7 @@ func reasonOf(message, name string, names map[string]struct{}) string {
 
 // schedule says when a rejected resource is tried again; was is what was known of it before, nil for nothing.
 func schedule(was *rejection, r *draft.Resource, reason string, now time.Time) retry {
-	if !isPassing(reason) {
+	if !ReasonOfHost(reason) {
 		return retry{}
 	}
 	if was == nil || was.resource.Version != r.Version || was.retry.attempt == 0 {

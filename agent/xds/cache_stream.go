@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"strings"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -127,7 +128,7 @@ func (st *adsStream) resolve(w *typeWatch, nonce string, fault *rpcstatus.Status
 			st.node.acknowledged(t)
 			return
 		}
-		if st.node.refused(t, fault.GetMessage()) {
+		if st.node.refused(t, strings.TrimSpace(fault.GetMessage())) {
 			w.restore(t)
 			return
 		}

@@ -149,7 +149,7 @@ func TestRequestBounds(t *testing.T) {
 
 // TestControlCharactersStayOut: nothing that a client says reaches the status or the log with a character that a terminal acts on.
 func TestControlCharactersStayOut(t *testing.T) {
-	const evil = "\x1b]0;pwned\x07\x1b[2J\u202e\n"
+	const evil = "\x1b]0;pwned\x07\x1b[2J\n\u202e"
 	var log bytes.Buffer
 	a := servingWith(t, config("LDS:l=1"), xds.ServerOptions{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
 		if strings.ContainsAny(at.Value.String(), "\x1b\x07\u202e") {
@@ -167,7 +167,7 @@ func TestControlCharactersStayOut(t *testing.T) {
 	c.subscribe("some"+evil, "x")
 	c.subscribe(rds, "x")
 	c.want("RDS -x")
-	const shown = `\x1b]0;pwned\a\x1b[2J\u202e\n`
+	const shown = `\x1b]0;pwned\a\x1b[2J\n\u202e`
 	p := a.status("default.web")
 	said := fmt.Sprintf("%+v %+v %+v", p, *typeStatus(t, p, lds).NACK, a.progress("default.web"))
 	if strings.ContainsAny(said, "\x1b\x07\u202e\n") {

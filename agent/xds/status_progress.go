@@ -251,7 +251,7 @@ func (s *Server) Attribute(r Rejection, blame []Blame, revision uint64) {
 	n.mu.Lock()
 	if rej := n.troubles(rank)[r.ID.Name]; rej != nil && rej.resource.Version == r.Resource.Version {
 		rej.attributed, rej.attributedAt, rej.blame = true, revision, slices.Clone(blame)
-		if !rej.check && isPassing(rej.reason) {
+		if !rej.check && ReasonOfHost(rej.reason) {
 			for i := range rej.blame {
 				rej.blame[i].Evidence = BlameHost
 			}

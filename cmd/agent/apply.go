@@ -18,8 +18,9 @@ func (a *app) applyCommand() *cobra.Command {
 	var f fileFlags
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE|DIR|-",
-		Short: "Create or change resources",
+		Use:        "apply -f FILE|DIR|-",
+		SuggestFor: []string{"create", "put", "replace", "patch", "set"},
+		Short:      "Create or change resources",
 		Long: `Creates or changes resources. All documents are validated before the first is written, and all are written in one
 step: after a failure nothing has changed. What comes from the agent's resource directory, or from an Envoy, belongs
 there and is refused here.
@@ -61,8 +62,9 @@ func (a *app) deleteCommand() *cobra.Command {
 	var dryRun bool
 	var f fileFlags
 	cmd := &cobra.Command{
-		Use:   "delete TYPE NAME | -f FILE|DIR|-",
-		Short: "Delete resources",
+		Use:        "delete TYPE NAME | -f FILE|DIR|-",
+		SuggestFor: []string{"remove", "rm", "del"},
+		Short:      "Delete resources",
 		Long: `Deletes a resource that came over the API, or with -f all that files name, the last one first and meshes behind all others, one
 request each: what is deleted stays so when another one cannot be. Their history stays, so that rollback brings them back.`,
 		Example:           "  nearside delete meshtimeout slow\n  nearside delete mt/slow -m shop --dry-run\n  nearside delete -f policies",
@@ -184,133 +186,11 @@ func inMesh(mesh string) string {
 	return " in mesh " + mesh
 }
 
-// reference is a resource, or with an empty name a collection, that a command line names.
-type reference struct {
-	kind client.Kind
-	mesh string // "" for global kinds
-	name string
-}
-
-// reference reads TYPE NAME or TYPE/NAME; the agent says what kinds there are.
-func (a *app) reference(ctx context.Context, args []string) (reference, error) {
-	return a.referenceAmong(args, func() ([]client.Kind, error) { return a.client().Kinds(ctx) })
-}
-
-// referenceAmong reads TYPE NAME or TYPE/NAME of the kinds given.
-func (a *app) referenceAmong(args []string, kinds func() ([]client.Kind, error)) (reference, error) {
-	typ, name, _ := strings.Cut(args[0], "/")
-	switch {
-	case len(args) == 2 && name != "":
-		return reference{}, usagef("the name is given twice, in %q and as %q", args[0], args[1])
-	case len(args) == 2:
-		name = args[1]
-	}
-	if name == "" {
-		return reference{}, usagef("the NAME of the %s is missing", typ)
-	}
-	list, err := kinds()
-	if err != nil {
-		return reference{}, err
-	}
-	kind, err := findKind(list, typ)
-	if err != nil {
-		if _, reversed := findKind(list, name); reversed == nil && len(args) == 2 {
-			err = usagef("there is no TYPE %q; did you mean %s %s?", typ, name, typ)
-		}
-		return reference{}, err
-	}
-	r := reference{kind: kind, mesh: a.mesh, name: name}
-	if kind.Global {
-		r.mesh = ""
-	}
-	a.named = &r
-	return r, nil
-}
-
-// kind finds a kind by any of its names, in any case.
-func (a *app) kind(ctx context.Context, name string) (client.Kind, error) {
-	kinds, err := a.client().Kinds(ctx)
-	if err != nil {
-		return client.Kind{}, err
-	}
-	k, err := findKind(kinds, name)
-	if err == nil {
-		return k, nil
-	}
-	for _, other := range kinds { // the name of a resource may stand in the place of its type
-		mesh := a.mesh
-		if other.Global {
-			mesh = ""
-		}
-		names, nerr := a.client().Names(ctx, other.Plural, mesh, name)
-		if nerr == nil && slices.Contains(names, name) {
-			one := strings.ToLower(other.Kind)
-			return k, usagef("%q is no TYPE, and the name of a %s; did you mean %s %s?", name, one, one, name)
-		}
-	}
-	return k, err
-}
-
-// aboutDataplane notes that the command line names a dataplane.
-func (a *app) aboutDataplane(name string) {
-	a.named = &reference{kind: client.Kind{Kind: "Dataplane", Plural: "dataplanes"}, mesh: a.mesh, name: name}
-}
-
-// nearby is what to do when what the command line names does not exist: the names that there are nearby, as far as who asks may see them.
-func (a *app) nearby(err error) string {
-	var p *client.Problem
-	if r := a.named; r != nil && errors.As(err, &p) && p.Type == client.ProblemNotFound {
-		ctx := context.Background()
-		if r.mesh != "" {
-			meshes, err := a.quick(completionTime).Names(ctx, "meshes", "", "")
-			if err == nil && len(meshes) > 0 && !slices.Contains(meshes, r.mesh) {
-				return "the meshes are " + some(meshes) + "; name one with -m"
-			}
-		}
-		if r.name == "" {
-			return ""
-		}
-		names, err := a.quick(completionTime).Names(ctx, r.kind.Plural, r.mesh, "")
-		if near := client.Nearest(r.name, names); err == nil && near != "" {
-			return fmt.Sprintf("did you mean %s?", near)
-		}
-		return fmt.Sprintf("nearside get %s%s lists those that there are", r.kind.Plural, meshOption(r.mesh))
-	}
-	return ""
-}
-
-// meshOption is -m MESH where that is not the default.
-func meshOption(mesh string) string {
-	if mesh == "" || mesh == "default" {
-		return ""
-	}
-	return " -m " + mesh
-}
-
-func findKind(kinds []client.Kind, name string) (client.Kind, error) {
-	for _, k := range kinds {
-		if name != "" && (strings.EqualFold(name, k.Kind) || strings.EqualFold(name, k.Plural) || strings.EqualFold(name, k.Short)) {
-			return k, nil
-		}
-	}
-	var names []string
-	for _, k := range kinds {
-		names = append(names, k.Plural, strings.ToLower(k.Kind))
-	}
-	remedy := "nearside api-resources lists them"
-	if near := client.Nearest(strings.ToLower(name), names); near != "" {
-		remedy = fmt.Sprintf("did you mean %s? %s", near, remedy)
-	}
-	if strings.Contains(name, ",") {
-		remedy = "one at a time: nearside " + "get " + strings.Split(name, ",")[0]
-	}
-	return client.Kind{}, usagef("there is no TYPE %q; %s", name, remedy)
-}
-
 func (a *app) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "history TYPE NAME",
-		Short: "List the revisions of a resource",
+		Use:        "history TYPE NAME",
+		SuggestFor: []string{"revisions", "rollout"},
+		Short:      "List the revisions of a resource",
 		Long: `Lists the latest revisions of a resource, oldest first, deletions included; also of one that is deleted. Each says
 what was changed, from which source (file, API, Envoy), by whom and when; -o yaml has the exact times and the content.`,
 		Example:           "  nearside history meshtimeout slow\n  nearside history dataplane web -m shop -o yaml",
@@ -363,8 +243,9 @@ func (a *app) rollbackCommand() *cobra.Command {
 	var to uint64
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:   "rollback TYPE NAME --to REVISION",
-		Short: "Restore a revision of a resource",
+		Use:        "rollback TYPE NAME --to REVISION",
+		SuggestFor: []string{"undo", "revert", "restore"},
+		Short:      "Restore a revision of a resource",
 		Long: `Writes the content of an earlier revision as a new one. A resource that was deleted is there again. --dry-run shows
 what that would change on the proxies.`,
 		Example:           "  nearside rollback meshtimeout slow --to 41 --dry-run\n  nearside rollback mt/slow --to 41",

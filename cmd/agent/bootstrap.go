@@ -2,7 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -82,7 +85,7 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 	fl.BoolVar(&o.StatsTags, "stats-tags", false, "add the tags of statistics that Kuma's dashboards select by")
 	fl.StringVar(&write, "write", "", "write to this file instead of standard output")
 	_ = cmd.RegisterFlagCompletionFunc("name", a.completeNamesOf("dataplanes"))
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Name == "" {
 			return usagef("--name is missing: name the Dataplane of the Envoy")
 		}
@@ -164,6 +167,9 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 			return usagef("--max-heap %d is not possible; at most %d", heap, uint64(maxHeap))
 		}
 		o.MaxHeapBytes = heap << 20
+		if dataplane == "" && typ == proxyDataplane && o.XDSAddress.Address == "" {
+			a.warn(a.unknownDataplane(cmd.Context(), o.Name))
+		}
 		b, err := offline.Bootstrap(o)
 		if err != nil {
 			return err
@@ -182,8 +188,10 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		} else {
 			err = os.WriteFile(write, b, 0o644) // #nosec G306 -- Envoy reads it under its own user; it holds no secret
 		}
-		if err != nil {
-			return err
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("--write %s: its folder does not exist; make it with mkdir -p %s", write, filepath.Dir(write))
+		} else if err != nil {
+			return fmt.Errorf("--write %s: %w", write, reason(err))
 		}
 		printf(a.stderr, "wrote %s; start the Envoy with: %s\n", write, startLine(write))
 		if o.Token != "" {
@@ -192,6 +200,19 @@ Standard error has the command line to start that Envoy with. --stats-tags adds 
 		return nil
 	}
 	return cmd
+}
+
+// unknownDataplane says that the agent, where one answers, has no Dataplane of a name: the Envoy would wait for one.
+func (a *app) unknownDataplane(ctx context.Context, name string) []string {
+	names, err := a.quick(completionTime).Names(ctx, "dataplanes", a.mesh, "")
+	if err != nil || slices.Contains(names, name) {
+		return nil
+	}
+	text := fmt.Sprintf("mesh %s has no Dataplane %s yet, and the Envoy gets no config without one", a.mesh, name)
+	if near := client.Nearest(name, names); near != "" {
+		text += fmt.Sprintf("; did you mean %s?", near)
+	}
+	return []string{text}
 }
 
 // maxHeap is the largest --max-heap, in MiB.

@@ -53,11 +53,13 @@ alone, without any agent and by the same code; the zone is then NEARSIDE_NODE_ZO
 		if dataplane == "" {
 			return usagef("--dataplane is required")
 		}
-		kinds := func() ([]client.Kind, error) { return a.client().Kinds(cmd.Context()) }
+		var r reference
+		var err error
 		if len(files.paths) > 0 {
-			kinds = func() ([]client.Kind, error) { return offline.Kinds(), nil }
+			r, err = a.referenceAmong(args, func() ([]client.Kind, error) { return offline.Kinds(), nil })
+		} else {
+			r, err = a.reference(cmd.Context(), args)
 		}
-		r, err := a.referenceAmong(args, kinds)
 		if err != nil {
 			return err
 		}

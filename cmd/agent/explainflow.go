@@ -39,6 +39,9 @@ func (f *flowFlags) run(a *app, online func() (*client.Flow, error), compute fun
 		return usagef("--to is required: HOST:PORT")
 	}
 	f.target.Mesh = a.mesh
+	if len(f.files.paths) == 0 {
+		a.aboutDataplane(f.target.From)
+	}
 	x, err := answer(a, &f.files, online, compute)
 	return show(a, *f.format, a.flowText, func(x *client.Flow) bool { return x.Verdict != "allowed" })(x, flowError(err))
 }

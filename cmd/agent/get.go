@@ -19,8 +19,9 @@ func (a *app) getCommand() *cobra.Command {
 	var labels string
 	view := &listView{}
 	cmd := &cobra.Command{
-		Use:   "get TYPE [NAME]",
-		Short: "List or show resources",
+		Use:        "get TYPE [NAME]",
+		SuggestFor: []string{"list", "ls", "show", "describe"},
+		Short:      "List or show resources",
 		Long: `Lists the resources of a type in a mesh, or shows one. TYPE is a singular, plural or short name in any case;
 TYPE/NAME is possible too. -o yaml and -o json print what apply takes: one document of a resource; for a list, YAML
 has a stream of documents and JSON {"total", "items"}.
@@ -52,7 +53,7 @@ resource that is added, changed or deleted, or whose state changes: a table with
 		if err != nil {
 			return err
 		}
-		view.format, view.chosen = *format, chosen
+		view.format, view.chosen, view.labels = *format, chosen, labels
 		if len(args) == 2 || strings.Contains(args[0], "/") {
 			if all {
 				return usagef("-A lists the resources of all meshes; leave it out to show one by NAME")
@@ -121,7 +122,11 @@ func (a *app) printItems(ctx context.Context, v *listView, items []client.Item) 
 		return nil
 	}
 	if len(items) == 0 {
-		printf(a.stderr, "no %s%s\n", v.kind.Plural, inMesh(v.mesh))
+		with := ""
+		if v.chosen != nil {
+			with = " with " + v.labels
+		}
+		printf(a.stderr, "no %s%s%s\n", v.kind.Plural, inMesh(v.mesh), with)
 		return nil
 	}
 	headers, rows, err := a.tableOf(ctx, v, items)

@@ -22,6 +22,7 @@ type listView struct {
 	kind             client.Kind
 	mesh, name       string // name "": a list
 	chosen           selector
+	labels           string // of chosen
 	format, sortBy   string
 	watch, noHeaders bool
 }

@@ -19,12 +19,36 @@ func (a *app) inspectCommand() *cobra.Command {
 		Use:     "inspect",
 		Short:   "Show the config of proxies and whether they acknowledged it",
 		Example: "  nearside inspect dataplanes\n  nearside inspect dataplane web --type=config -o json",
-		Args:    group,
+		Args:    a.inspectGroup,
 		RunE:    help,
 	}
 	cmd.AddCommand(a.inspectDataplanesCommand(), a.inspectDataplaneCommand(), a.inspectServicesCommand(),
 		a.inspectZoneCommand(offline.ProxyEgress, "zoneegresses"), a.inspectZoneCommand(offline.ProxyIngress, "zoneingresses"))
 	return cmd
+}
+
+// inspectGroup is [group] for what may be the name of a dataplane, or a kind.
+func (a *app) inspectGroup(cmd *cobra.Command, args []string) error {
+	err := group(cmd, args)
+	if err == nil {
+		return nil
+	}
+	quick := a.quick(completionTime)
+	if names, nerr := quick.Names(cmd.Context(), "dataplanes", "default", args[0]); nerr == nil && slices.Contains(names, args[0]) {
+		return usagef("%q is the name of a dataplane; did you mean %s dataplane %s?", args[0], cmd.CommandPath(), args[0])
+	}
+	kinds, kerr := quick.Kinds(cmd.Context())
+	if kerr != nil {
+		return err
+	}
+	switch k, kerr := findKind(kinds, args[0]); {
+	case kerr != nil:
+		return err
+	case k.Policy:
+		return usagef("%s shows proxies; what a %s does on one says nearside explain policy %s/NAME --dataplane NAME", cmd.CommandPath(), k.Kind, args[0])
+	default:
+		return usagef("%s shows proxies; nearside get %s shows this type", cmd.CommandPath(), args[0])
+	}
 }
 
 func (a *app) inspectDataplanesCommand() *cobra.Command {

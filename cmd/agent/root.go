@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -150,6 +151,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
 	switch {
+	case cmd.HasAvailableSubCommands() && len(cmd.Flags().Args()) > 0: // the flag is one of the command that was meant
+		return group(cmd, cmd.Flags().Args())
 	case errors.As(err, &unknown) && len(unknown.GetSpecifiedShortnames()) > 0:
 		text := fmt.Sprintf("there is no flag -%s", unknown.GetSpecifiedName())
 		if unknown.GetSpecifiedName() == "n" && cmd.Flags().Lookup("mesh") != nil {
@@ -184,14 +187,25 @@ func group(cmd *cobra.Command, args []string) error {
 		}
 	}
 	near := client.Nearest(args[0], names)
+	for _, c := range cmd.Commands() {
+		if slices.Contains(c.SuggestFor, args[0]) {
+			near = c.Name() // what other tools call it
+		}
+	}
 	if more := cmd.SuggestionsFor(args[0]); near == "" && len(more) > 0 {
 		near = more[0]
 	}
-	if near != "" {
+	switch {
+	case near != "":
 		return usagef("there is no command %q in %s; did you mean %q?", args[0], cmd.CommandPath(), near)
+	case len(names) > mostListed:
+		return usagef("there is no command %q in %s, whose help lists them", args[0], cmd.CommandPath())
 	}
 	return usagef("there is no command %q in %s; one of %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
+
+// mostListed is how many names the answer to a mistake lists.
+const mostListed = 10
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 

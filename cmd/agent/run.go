@@ -55,8 +55,9 @@ func (c *configFlags) load(a *app) (*config.Config, config.Origins, error) {
 func (a *app) runCommand() *cobra.Command {
 	var c configFlags
 	cmd := &cobra.Command{
-		Use:   "run",
-		Short: "Run the agent in the foreground",
+		Use:        "run",
+		SuggestFor: []string{"start", "serve", "agent", "daemon"},
+		Short:      "Run the agent in the foreground",
 		Long: `Runs the agent in the foreground until it gets SIGTERM or SIGINT, a second one to stop it at once; its log goes to
 standard error.
 SIGHUP makes it read its config again: what can change without a restart does, and the log says what cannot.

@@ -37,7 +37,7 @@ type Conf struct {
 
 // LocalityAwareness says which endpoints are preferred by where they are.
 type LocalityAwareness struct {
-	Disabled  *bool      `json:"disabled,omitempty"` // true: all endpoints are equal
+	Disabled  *bool      `json:"disabled,omitempty"` // true: all endpoints are equal, unless one of the others is given
 	LocalZone *LocalZone `json:"localZone,omitempty"`
 	CrossZone *CrossZone `json:"crossZone,omitempty"`
 }

@@ -21,10 +21,11 @@ const overprovisioning = 200
 // failover rule names get no traffic.
 func localities(c *policy.Context, l *LocalityAwareness) (out *policy.Localities, weighted bool) {
 	switch {
-	case l == nil || (l.Disabled == nil || !*l.Disabled) && l.LocalZone == nil && l.CrossZone == nil:
-		return policy.NewLocalities(policy.Localities{Zone: c.View.Zone, Failover: []policy.Failover{{Priority: 1, Except: true}}}), false
-	case l.Disabled != nil && *l.Disabled:
+	case l != nil && (l.LocalZone != nil || l.CrossZone != nil): // they take precedence over disabled
+	case l != nil && l.Disabled != nil && *l.Disabled:
 		return nil, false
+	default:
+		return policy.NewLocalities(policy.Localities{Zone: c.View.Zone, Failover: []policy.Failover{{Priority: 1, Except: true}}}), false
 	}
 	spec := policy.Localities{Zone: c.View.Zone, LocalWeight: 1, Overprovisioning: overprovisioning}
 	if l.LocalZone != nil && l.LocalZone.AffinityTags != nil && len(*l.LocalZone.AffinityTags) > 0 {
