@@ -30,7 +30,7 @@ test: ## run all tests
 	$(GO) test ./...
 
 race: ## run the tests of the packages that start goroutines under the race detector
-	$(GO) test -race $$(bash .ci/goroutine-packages)
+	$(GO) test -race -short $$(bash .ci/goroutine-packages)
 
 fuzz: ## run every fuzz target for FUZZTIME (10s)
 	bash .ci/fuzz $(FUZZTIME)

@@ -153,7 +153,11 @@ func FuzzLines(f *testing.F) {
 // TestLines: what goes in comes out, whatever the reads and the lengths of lines are.
 func TestLines(t *testing.T) {
 	var mixed bytes.Buffer
-	for i := range 3000 {
+	count := 3000
+	if testing.Short() {
+		count = 200
+	}
+	for i := range count {
 		fmt.Fprintf(&mixed, "%d %s\n", i, strings.Repeat("x", i*i%9000))
 	}
 	mixed.WriteString("the end")

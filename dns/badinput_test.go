@@ -123,11 +123,11 @@ func badManyClients(t *testing.T) {
 		}
 		m := new(mdns.Msg).SetQuestion(name, mdns.TypeA)
 		m.Id = uint16(i)
-		before := c.srv.bySource()
+		before := c.srv.bySource(mdns.TypeA)
 		if _, _, err := clients.WriteMsgUDPAddrPort(packed(t, m), appendSource(nil, addr(i)), c.addr); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.source(before); got != fromOthers {
+		if got := c.source(before, mdns.TypeA); got != fromOthers {
 			t.Fatalf("client %d: %s; %+v", i, sourceNames[got], c.f.Stats())
 		}
 	}

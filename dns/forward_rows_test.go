@@ -146,7 +146,7 @@ func testManySourcePorts(t *testing.T) {
 		out := map[string]bool{}
 		for range n {
 			asked++
-			c.ask(clientKind{}, fmt.Sprintf("n%d.example.org", asked), mdns.TypeA)
+			c.write(false, clientKind{}.message(t, fmt.Sprintf("n%d.example.org", asked), mdns.TypeA))
 			q := h.next(t)
 			out[q.from.String()] = true
 			q.reply(t, 0, nil)

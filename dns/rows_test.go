@@ -344,12 +344,12 @@ func rowShare(t *testing.T) {
 		return conn
 	}
 	send := func(conn net.Conn, i int) int {
-		before := r.bySource()
+		before := r.bySource(mdns.TypeA)
 		if _, err := conn.Write(packed(t, new(mdns.Msg).SetQuestion(fmt.Sprintf("n%d.example.org.", i), mdns.TypeA))); err != nil {
 			t.Fatal(err)
 		}
 		c := tester{t: t, srv: r.Server}
-		return c.source(before)
+		return c.source(before, mdns.TypeA)
 	}
 	greedy, other := dial(own.String()), dial("127.0.0.1")
 	for i := range maxWaiting + 100 {

@@ -30,6 +30,9 @@ var clusterSize = flag.Int("members", 50, "nodes of TestMassStartCutAndHeal")
 
 func TestMassStartCutAndHeal(t *testing.T) {
 	size := *clusterSize
+	if testing.Short() {
+		size = min(size, 20)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		pass := func(d time.Duration) { time.Sleep(d) }
 		s := newSimnet()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,9 +49,12 @@ func TestManyWritersExactlyOnce(t *testing.T) {
 			t.Errorf("a file has %d bytes", len(file))
 		}
 		for line := range strings.Lines(file) {
-			var w, i int
-			var rest string
-			if _, err := fmt.Sscanf(line, "%d %d %s\n", &w, &i, &rest); err != nil || rest != filler || w >= writers || next[w] != i {
+			writer, rest, _ := strings.Cut(line, " ")
+			w, err := strconv.Atoi(writer)
+			if err != nil || w < 0 || w >= writers {
+				t.Fatalf("line %q is of no writer", line)
+			}
+			if rest != fmt.Sprintf("%d %s\n", next[w], filler) {
 				t.Fatalf("line %q of writer %d: want number %d", line, w, next[w])
 			}
 			next[w]++

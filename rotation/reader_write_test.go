@@ -19,7 +19,10 @@ import (
 // TestReaderWhileWriting: two readers, one that follows from the beginning and one that begins late, return every line of a file
 // once and in order while it is written, rotated and compressed as fast as can be.
 func TestReaderWhileWriting(t *testing.T) {
-	const total = 20_000
+	total := 20_000
+	if testing.Short() {
+		total = 4_000
+	}
 	for _, compress := range []bool{false, true} {
 		t.Run(fmt.Sprintf("compress=%t", compress), func(t *testing.T) {
 			path := newPath(t)
@@ -74,7 +77,11 @@ func TestReaderWhileWriting(t *testing.T) {
 
 // TestReaderModel: random writes, rotations, compressions and what others do to the active file, against a list of lines.
 func TestReaderModel(t *testing.T) {
-	for seed := range uint64(40) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { readerModel(t, rand.New(rand.NewPCG(seed, 0))) })
 		})

@@ -208,6 +208,9 @@ func crashed(t *testing.T, path string) *store.Store {
 
 // TestRevisionsAfterACrash has changes of files lost, with revisions that were shown: none is handed out again.
 func TestRevisionsAfterACrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a hundred thousand revisions, one after the other")
+	}
 	path := tempPath(t)
 	s := open(t, path)
 	mustPut(t, s, api, "a", "1")

@@ -38,6 +38,9 @@ func FuzzPages(f *testing.F) {
 		f.Fatal(err)
 	}
 	for page := range len(good) / 4096 {
+		if testing.Short() && page%4 > 0 {
+			continue
+		}
 		for _, at := range []int{0, 8, 10, 12, 20, 24, 28, 32} {
 			f.Add(uint32(page*4096+at), []byte{1, 2})
 			f.Add(uint32(page*4096+at), []byte{0xff, 0xff, 0xff, 0xff})

@@ -56,6 +56,9 @@ func collected(t *testing.T) *clientSide {
 // TestGRPCTakesAll gives every client-side resource of the inputs to the xDS client of grpc-go, through a server of this
 // package, and looks for rejections: all clusters and endpoints on one stream, and each route configuration on one.
 func TestGRPCTakesAll(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what clients take is asked without the race detector: nothing of it depends on what runs beside")
+	}
 	s := collected(t)
 	configs := map[string]*draft.Sealed{}
 	l, r := s.all(t)
@@ -82,6 +85,9 @@ func TestGRPCTakesAll(t *testing.T) {
 
 // TestGRPCRefusals: a resource that gRPC refuses is told from one that it takes, or the test above says nothing.
 func TestGRPCRefusals(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what clients take is asked without the race detector: nothing of it depends on what runs beside")
+	}
 	s := collected(t)
 	m, r := s.managers[0], s.routes[0]
 	r.VirtualHosts[0].Routes[0].Match = nil

@@ -82,6 +82,9 @@ func olderText(m *routev3.HeaderMatcher) int {
 // TestPythonTakesAll is TestGRPCTakesAll with the xDS client of gRPC's C++ core, which refuses other things, and whose
 // regular expressions are RE2's own. It has one client for all channels, and so one stream.
 func TestPythonTakesAll(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what clients take is asked without the race detector: nothing of it depends on what runs beside")
+	}
 	interpreter := python(t)
 	s := collected(t)
 	s.onLoopback()

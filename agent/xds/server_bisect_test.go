@@ -294,8 +294,12 @@ func TestListenerWaitsForItsCluster(t *testing.T) {
 // TestPoisonModel: whatever resources are bad, all good ones come through, all bad ones keep the form that was accepted last, and
 // that takes O(k log n) responses.
 func TestPoisonModel(t *testing.T) {
+	seeds := uint64(30)
+	if testing.Short() {
+		seeds = 6
+	}
 	for _, kind := range bothKinds {
-		for seed := range uint64(30) {
+		for seed := range seeds {
 			t.Run(fmt.Sprintf("%s/%d", kind, seed), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 3))
 				a := serving(t, config())

@@ -144,8 +144,12 @@ func (a *agent) pushUnfit(rng *rand.Rand, words []string) {
 // listener is ever without its cluster, and in the end the client has the last config. With the check, nothing is sent
 // that it refuses.
 func TestModel(t *testing.T) {
+	seeds := uint64(25)
+	if testing.Short() {
+		seeds = 6
+	}
 	for _, kind := range []string{"delta", "sotw", "delta checked", "sotw checked"} {
-		for seed := range uint64(25) {
+		for seed := range seeds {
 			t.Run(fmt.Sprintf("%s/%d", kind, seed), func(t *testing.T) {
 				kind, checked := strings.CutSuffix(kind, " checked")
 				rng := rand.New(rand.NewPCG(seed, 1))

@@ -114,7 +114,11 @@ func (m *warmingClient) state() string {
 // TestModelWarms pushes random configs at a client that warms its clusters and reconnects at random: it never waits
 // for what does not come, and in the end has the last config and nothing cold.
 func TestModelWarms(t *testing.T) {
-	for seed := range uint64(40) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 3))
 			words := randomConfig(rng, 0)
