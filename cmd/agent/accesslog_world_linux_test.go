@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -345,6 +347,9 @@ func (w *logging) lines(name string) []string {
 	slices.Sort(paths)
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
+		if errors.Is(err, fs.ErrNotExist) { // rotated meanwhile: its name is another one
+			return w.lines(name)
+		}
 		agenttest.Do(w.t, err)
 		for line := range strings.Lines(string(b)) {
 			out = append(out, line)

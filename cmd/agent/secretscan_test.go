@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -37,6 +38,7 @@ func TestSecretsStayInside(t *testing.T) {
 			p.daemon = launch(t, dir, nil, set...)
 			p.says("the agent is ready")
 			p.http = unixHTTP(p.socket())
+			p.http.Transport.(*http.Transport).DisableKeepAlives = false // thousands of requests, one after the other
 			exposed := dir + "/resources/filed.yaml holds a secret and is open to others than its owner (mode 0644)"
 			if _, text := p.command("status"); !strings.Contains(text, exposed) {
 				t.Errorf("status does not say that %s: %s", exposed, text)
