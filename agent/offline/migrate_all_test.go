@@ -43,6 +43,8 @@ tracing: {defaultBackend: zipkin, backends: [{name: zipkin, type: zipkin, sampli
 ---
 {type: RateLimit, name: all, SOURCES, conf: {http: {requests: 100, interval: 1s}}}
 ---
+{type: RateLimit, name: web, sources: [{match: {kuma.io/service: web}}], destinations: [{match: {kuma.io/service: backend}}], conf: {http: {requests: 7, interval: 1s}}}
+---
 {type: RateLimit, name: outside, sources: [{match: {kuma.io/service: "*"}}], destinations: [{match: {kuma.io/service: payments}}], conf: {http: {requests: 5, interval: 1s}}}
 ---
 {type: TrafficTrace, name: all, selectors: [{match: {kuma.io/service: "*"}}], conf: {backend: zipkin}}
@@ -89,6 +91,9 @@ func TestMigrateEverything(t *testing.T) {
 		if !strings.Contains(without[policy], why) {
 			t.Errorf("%s: %s", policy, without[policy])
 		}
+	}
+	if !slices.ContainsFunc(m.Policies, func(p offline.MigratedPolicy) bool { return slices.Contains(p.From, "RateLimit/default/web") }) {
+		t.Errorf("the limit for one service has no successor: %s", without["RateLimit/default/web"])
 	}
 	changes, leaving := 0, 0
 	for _, p := range m.Dataplanes {

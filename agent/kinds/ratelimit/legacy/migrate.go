@@ -1,7 +1,10 @@
 package legacy
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,12 +18,13 @@ import (
 // defaultStatus is Envoy's answer beyond the limit.
 const defaultStatus = 429
 
-// migrate makes a MeshRateLimit of each RateLimit about all clients: MeshRateLimit tells clients by their certificates, and not by tags.
+// migrate makes a MeshRateLimit of each RateLimit about all clients, and of one about the clients of one service where their certificates
+// say the same as their tags.
 func migrate(in *policy.MigrateInput) policy.Migration {
 	var out policy.Migration
 	some := *in
 	some.Policies = nil
-	noted := map[*resource.Resource]string{}
+	noted, of := map[*resource.Resource]string{}, map[string][]*resource.Resource{}
 	for _, r := range in.Policies {
 		beyond := beyondMesh(in, r)
 		if beyond != "" && !arrives(in, r) {
@@ -28,37 +32,139 @@ func migrate(in *policy.MigrateInput) policy.Migration {
 			continue
 		}
 		noted[r] = beyond
-		if spec, ok := r.Spec.(*resource.LegacyPolicy); ok && !forAll(spec.Sources) {
-			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: "MeshRateLimit does not tell clients by tags, and this limit is for some of them: write a MeshRateLimit whose rules have matches with the SPIFFE IDs of their services, or choose a limit for all"})
+		spec, ok := r.Spec.(*resource.LegacyPolicy)
+		if !ok || forAll(spec.Sources) {
+			some.Policies = append(some.Policies, r)
 			continue
 		}
-		some.Policies = append(some.Policies, r)
+		service, why := byCertificate(in, spec.Sources)
+		if why != "" {
+			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: untold + why + "; write a MeshRateLimit whose rules have matches with the SPIFFE IDs of their services, or choose a limit for all"})
+			continue
+		}
+		of[service] = append(of[service], r)
 	}
+	for _, service := range slices.Sorted(maps.Keys(of)) {
+		if other := beside(in, service, of); other != "" {
+			for _, r := range of[service] {
+				out.Without = append(out.Without, policy.WithoutSuccessor{Policy: r.Key, Why: fmt.Sprintf(untold+"a dataplane of %s is one of %s too, for whose clients there is another limit: of two matches that hold for a client "+
+					"another one may decide than of two RateLimits; write a MeshRateLimit whose rules have matches for both", service, other)})
+			}
+			of[service] = nil
+		}
+	}
+	m := migration{in: in, out: &out, noted: noted, confs: map[*policy.Unit]*ratelimit.HTTP{}, taken: map[string]bool{}}
 	narrow := len(out.Without) > 0
-	plan := some.Plan(policy.PlanOptions{Kinds: []string{ratelimit.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, ratelimit.Kind)})
-	out.Without = append(out.Without, plan.Without...)
-	confs := map[*policy.Unit]*ratelimit.HTTP{}
-	for _, u := range plan.Units { // the weakest first
-		old := toolkit.LegacyConf[Conf](u.Policy)
-		if old == nil || old.HTTP == nil {
+	m.all = m.plan(some.Policies)
+	for _, u := range m.all { // the weakest first
+		policy.AddNote(&u.Notes, "it also limits clients outside the mesh, which send no tags; RateLimit was about clients with tags alone")
+		m.make(u, "")
+	}
+	told := false
+	for _, service := range slices.Sorted(maps.Keys(of)) {
+		for _, u := range m.plan(of[service]) {
+			told = true
+			m.make(u, service)
+		}
+	}
+	out.Changes = changes(narrow, told)
+	return out
+}
+
+// migration is one in the making.
+type migration struct {
+	in    *policy.MigrateInput
+	out   *policy.Migration
+	noted map[*resource.Resource]string
+	all   []*policy.Unit // about all clients
+	confs map[*policy.Unit]*ratelimit.HTTP
+	taken map[string]bool // names
+}
+
+// plan makes units of policies that compete with each other.
+func (m *migration) plan(policies []*resource.Resource) []*policy.Unit {
+	in := *m.in
+	in.Policies = policies
+	in.Taken = func(kind, name string) bool {
+		return m.taken[name] || m.in.Taken != nil && m.in.Taken(kind, name)
+	}
+	plan := in.Plan(policy.PlanOptions{Kinds: []string{ratelimit.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(m.in, ratelimit.Kind)})
+	m.out.Without = append(m.out.Without, plan.Without...)
+	for _, u := range plan.Units {
+		m.taken[u.Name] = true
+	}
+	return plan.Units
+}
+
+// make makes the policy of a unit: about all clients, or about those of a service.
+func (m *migration) make(u *policy.Unit, service string) {
+	old := toolkit.LegacyConf[Conf](u.Policy)
+	if old == nil || old.HTTP == nil {
+		return
+	}
+	conf := old.HTTP.current()
+	weaker := u.Weaker
+	if service != "" { // limits for all are merged into those of a match
+		weaker = slices.Concat(slices.DeleteFunc(slices.Clone(m.all), func(w *policy.Unit) bool { return !policy.Meet(w.Match, u.Match) }), u.Weaker)
+	}
+	for _, w := range weaker {
+		over(conf, m.confs[w], &u.Notes)
+	}
+	m.confs[u] = conf
+	policy.AddNote(&u.Notes, m.noted[u.Policy])
+	item := resource.PolicyItem{TargetRef: resource.TargetRef{Kind: "Mesh"}, Conf: &ratelimit.Conf{Local: &ratelimit.Local{HTTP: conf}}}
+	spec := &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target), From: []resource.PolicyItem{item}}
+	if service != "" {
+		item.Matches = []resource.ClientMatch{{SpiffeID: &resource.SpiffeIDMatch{Type: resource.MatchExact, Value: resource.SPIFFEID(m.in.Index.View.Name, service)}}}
+		spec.From, spec.Rules = nil, []resource.PolicyItem{item}
+	}
+	m.out.Policies = append(m.out.Policies, policy.Migrated{Kind: ratelimit.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes, Spec: spec})
+}
+
+// untold begins the reasons why a limit for some clients has no successor.
+const untold = "MeshRateLimit tells clients by their certificates, not by tags, and this limit is for some of them: "
+
+// byCertificate returns the service whose clients sources are about, or why their certificates do not say the same as their tags.
+func byCertificate(in *policy.MigrateInput, sources []resource.LegacySelector) (service, why string) {
+	b := in.Index.View.Spec.MTLSEnabled()
+	switch {
+	case b == nil:
+		return "", "without mTLS they have none"
+	case b.Permissive() || slices.ContainsFunc(in.Index.Policies("MeshTLS"), permissive):
+		return "", "inbounds take plain text too (mode PERMISSIVE), and whoever sends it has none"
+	case len(sources) != 1:
+		return "", "requests of several sources are counted together, and those of several matches each by themselves"
+	}
+	service = sources[0].Match[resource.TagService]
+	if len(sources[0].Match) != 1 || service == "" {
+		return "", "in these stands kuma.io/service alone"
+	}
+	return service, ""
+}
+
+// permissive reports whether a MeshTLS has inbounds take plain text too.
+func permissive(r *resource.Resource) bool {
+	spec, ok := r.Spec.(*resource.Policy)
+	return ok && slices.ContainsFunc(spec.Arriving(), func(it resource.PolicyItem) bool {
+		conf, err := json.Marshal(it.Conf) // of another plugin
+		return err != nil || bytes.Contains(conf, []byte(`"mode":"Permissive"`))
+	})
+}
+
+// beside returns another service for whose clients there is a limit, of a dataplane of a service; "" for none.
+func beside(in *policy.MigrateInput, service string, of map[string][]*resource.Resource) string {
+	for _, d := range in.Index.View.Dataplanes() {
+		names := in.Index.View.ProxyTags(d.Spec.(*resource.Dataplane))[resource.TagService]
+		if !slices.Contains(names, service) {
 			continue
 		}
-		conf := old.HTTP.current()
-		for _, w := range u.Weaker {
-			over(conf, confs[w], &u.Notes)
+		for _, name := range names {
+			if _, is := of[name]; is && name != service {
+				return name
+			}
 		}
-		confs[u] = conf
-		policy.AddNote(&u.Notes, "it also limits clients outside the mesh, which send no tags; RateLimit was about clients with tags alone")
-		policy.AddNote(&u.Notes, noted[u.Policy])
-		out.Policies = append(out.Policies, policy.Migrated{
-			Kind: ratelimit.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,
-			Spec: &resource.Policy{TargetRef: toolkit.OfSidecars(u.Target), From: []resource.PolicyItem{{
-				TargetRef: resource.TargetRef{Kind: "Mesh"}, Conf: &ratelimit.Conf{Local: &ratelimit.Local{HTTP: conf}},
-			}}},
-		})
 	}
-	out.Changes = changes(narrow)
-	return out
+	return ""
 }
 
 // beyondMesh says what of a policy ends without a successor, as it is about ExternalServices; "" for nothing.
@@ -107,11 +213,14 @@ func over(h, weak *ratelimit.HTTP, notes *[]string) {
 }
 
 // changes explains what MeshRateLimit writes otherwise than RateLimit. narrow is true where limits for some clients are
-// left out.
-func changes(narrow bool) []policy.Change {
+// left out, told where they are not.
+func changes(narrow, told bool) []policy.Change {
 	arriving := "the limit is for all requests, so it needs no route of its own for clients with tags"
 	if narrow {
 		arriving = fmt.Sprintf("limits for all clients need no route of their own, and those for some clients end: %s does not tell them by tags", ratelimit.Kind)
+	}
+	if told {
+		arriving += "; limits for the clients of a service know them by the SPIFFE ID in their certificates, instead of the tags that they send"
 	}
 	leaving := "the limit of requests that leave the mesh ends: " + ratelimit.Kind + " limits requests where they arrive"
 	var out []policy.Change
