@@ -164,7 +164,9 @@ func TestAccessLogDeadBackend(t *testing.T) {
 		}
 	}()
 	w := newLogging(t)
-	long := func(backend string) string { return strings.Replace(backend, filler, strings.Repeat(filler+" ", 9)+filler, 1) }
+	long := func(backend string) string {
+		return strings.Replace(backend, filler, strings.Repeat(filler+" ", 9)+filler, 1)
+	}
 	w.log(long(w.file("web.log")), long(w.tcp(l.Addr().String())), long(w.tcp("127.0.0.1:"+strconv.Itoa(freePort(t)))))
 	w.start()
 	w.startEnvoy()
