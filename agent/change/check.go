@@ -133,7 +133,7 @@ func (v *verifier) take(x *proxyStates) {
 	v.out.Proxies++
 	v.warnOf(x.mesh)
 	if out.checked {
-		v.warn(x.to.Warnings)
+		v.warn(x.to.Warnings, nil)
 	}
 	for _, n := range out.notes {
 		v.note(n)
@@ -202,7 +202,9 @@ const maxNotes = 20
 func (v *verifier) warnOf(m *meshStates) {
 	if m.from != m.to && !m.checked {
 		m.checked = true
-		v.warn(warningsOf(m.to))
+		before := map[mesh.Warning]bool{}
+		note(before, warningsOf(m.from))
+		v.warn(warningsOf(m.to), before)
 	}
 }
 
@@ -221,11 +223,12 @@ func (v *verifier) warnOfOthers() error {
 	return nil
 }
 
-// warn takes up what there is to be said about resources of the change.
-func (v *verifier) warn(list []mesh.Warning) {
+// warn takes up what there is to be said about resources of the change, and about those that no document has, such as a MeshService that
+// is derived from tags, where it was not said before.
+func (v *verifier) warn(list []mesh.Warning, before map[mesh.Warning]bool) {
 	for _, w := range list {
 		switch {
-		case !v.changed[w.Resource] || v.warned[w]:
+		case v.warned[w] || !v.changed[w.Resource] && (before == nil || before[w] || v.after.Get(w.Resource) != nil):
 		case len(v.out.Warnings) >= v.MaxWarnings:
 			v.out.More++
 		default:

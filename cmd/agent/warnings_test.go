@@ -29,6 +29,13 @@ var odd = map[string]string{
 ---
 {type: Mesh, name: plain}
 ---
+# a MeshService that is derived from tags, of dataplanes whose ports differ
+{type: Mesh, name: derived, meshServices: {mode: Everywhere}}
+---
+{type: Dataplane, mesh: derived, name: d-1, networking: {address: 10.0.2.1, inbound: [{port: 80, tags: {kuma.io/service: both}}]}}
+---
+{type: Dataplane, mesh: derived, name: d-2, networking: {address: 10.0.2.2, inbound: [{port: 81, tags: {kuma.io/service: both}}]}}
+---
 # a mesh without dataplanes: a policy about nothing
 {type: MeshTimeout, mesh: empty, name: nobody, spec: {targetRef: {kind: MeshService, name: nobody}, to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]}}
 `,
@@ -196,7 +203,7 @@ func TestWarningsAgree(t *testing.T) {
 		}
 	}
 	compare("nothing is connected")
-	if n := len(allWarnings(t, socket, files)["check"]); n < 19 {
+	if n := len(allWarnings(t, socket, files)["check"]); n < 20 {
 		t.Errorf("%d warnings: some place has none to give", n)
 	}
 	for _, id := range []string{"default.web", "default.client", "plain.one", "plain.two"} {
