@@ -20,6 +20,7 @@ type Memo struct {
 	limit    int // entries of assigned at which dead ones are dropped
 	chosen   map[string]chosen
 	parts    map[string]*sharedParts
+	room     room // of one proxy after the other
 }
 
 // chosen are the choices of tags of a mesh as it was last.

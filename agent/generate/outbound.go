@@ -64,6 +64,38 @@ type httpParts struct {
 	duration durationpb.Duration
 }
 
+// room is the memory in which the messages of one part after the other are made.
+type room struct {
+	parts []outboundParts
+	http  []httpParts
+	used  int // most of them that were used since the room was clear
+}
+
+// roomFor returns the room of a memo, or a new one.
+func (m *Memo) roomFor() *room {
+	if m == nil {
+		return &room{}
+	}
+	return &m.room
+}
+
+// take clears what the next n outbounds need.
+func (r *room) take(n int) {
+	if r.parts == nil {
+		r.parts, r.http = make([]outboundParts, maxPart), make([]httpParts, maxPart)
+	}
+	clear(r.parts[:n])
+	clear(r.http[:n])
+	r.used = max(r.used, n)
+}
+
+// clear lets go of all that the messages refer to.
+func (r *room) clear() {
+	clear(r.parts[:r.used])
+	clear(r.http[:r.used])
+	r.used = 0
+}
+
 // partSize is how many outbounds are made and sealed at a time, more or less; see cutParts.
 const partSize = 64
 
@@ -83,23 +115,19 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 	g.sealer.Grow(draft.TypeCluster, len(list))
 	g.sealer.Grow(draft.TypeRoute, len(list))
 	g.refs = make([]endpointRef, 0, len(list))
-	var parts []outboundParts
-	var http []httpParts
+	room := g.memo.roomFor()
+	defer room.clear()
 	first := true
 	for part := range cutParts(list) {
 		if !first && g.parts.again(part) {
 			continue
 		}
-		if parts == nil {
-			parts, http = make([]outboundParts, maxPart), make([]httpParts, maxPart)
-		}
-		clear(parts[:len(part)])
-		clear(http[:len(part)])
+		room.take(len(part))
 		if !first { // what is beside the outbounds is in the first one
 			g.parts.begin(part)
 		}
 		refs, backends := len(g.refs), len(g.p.backends)
-		g.outboundPart(part, parts, http)
+		g.outboundPart(part, room.parts, room.http)
 		g.flush()
 		if !first {
 			g.parts.end(refs, backends)

@@ -5,7 +5,6 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 )
@@ -38,24 +37,10 @@ type deltaResponse struct {
 
 var _ cache.DeltaResponse = deltaResponse{}
 
-// GetDeltaDiscoveryResponse makes the response; the bodies of the resources are used as they are.
+// GetDeltaDiscoveryResponse makes the response without its resources, which [adsStream.deliver] adds.
 func (r deltaResponse) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryResponse, error) {
 	r.st.sending = r.t
-	url := draft.Types[r.t.w.rank]
-	out := make([]struct {
-		res  discovery.Resource
-		body anypb.Any
-	}, len(r.t.send))
-	resources := make([]*discovery.Resource, len(out))
-	for i, res := range r.t.send {
-		o := &out[i]
-		o.body.TypeUrl, o.body.Value = url, res.Body()
-		o.res.Name, o.res.Version, o.res.Resource = res.Name, res.Version, &o.body
-		resources[i] = &o.res
-	}
-	return &discovery.DeltaDiscoveryResponse{
-		TypeUrl: url, SystemVersionInfo: r.t.version, Resources: resources, RemovedResources: r.t.removed,
-	}, nil
+	return &discovery.DeltaDiscoveryResponse{TypeUrl: draft.Types[r.t.w.rank], SystemVersionInfo: r.t.version, RemovedResources: r.t.removed}, nil
 }
 
 func (r deltaResponse) GetDeltaRequest() *discovery.DeltaDiscoveryRequest {
@@ -75,17 +60,10 @@ type sotwResponse struct {
 
 var _ cache.Response = sotwResponse{}
 
-// GetDiscoveryResponse makes the response; the bodies of the resources are used as they are.
+// GetDiscoveryResponse makes the response without its resources, which [adsStream.deliver] adds.
 func (r sotwResponse) GetDiscoveryResponse() (*discovery.DiscoveryResponse, error) {
 	r.st.sending = r.t
-	url := draft.Types[r.t.w.rank]
-	out := make([]anypb.Any, len(r.t.send))
-	resources := make([]*anypb.Any, len(out))
-	for i, res := range r.t.send {
-		out[i].TypeUrl, out[i].Value = url, res.Body()
-		resources[i] = &out[i]
-	}
-	return &discovery.DiscoveryResponse{TypeUrl: url, VersionInfo: r.t.version, Resources: resources}, nil
+	return &discovery.DiscoveryResponse{TypeUrl: draft.Types[r.t.w.rank], VersionInfo: r.t.version}, nil
 }
 
 func (r sotwResponse) GetRequest() *discovery.DiscoveryRequest {

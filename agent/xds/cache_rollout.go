@@ -268,6 +268,9 @@ func onlyDue(settled map[string]holding, c change) bool {
 func (st *adsStream) rewarm(clusters []*draft.Resource) {
 	w := st.watches[draft.RankEndpoint]
 	early := w == nil || w.fresh || w.sub == nil
+	if !early && w.over == nil && len(clusters) > 0 {
+		w.over = make(map[string]holding, len(clusters))
+	}
 	for _, r := range clusters {
 		name := endpointName(r)
 		switch {

@@ -303,20 +303,28 @@ func (w *typeWatch) whole(list []*draft.Resource, wanted bool) []*draft.Resource
 
 // settleHoldings takes the holdings that a change accounts for out of the watch and returns them.
 func (w *typeWatch) settleHoldings(base []*draft.Resource, quiet, waiting bool) (settled map[string]holding) {
+	stays := func(name string, h holding) bool {
+		return quiet && h.kind != holdsDue || (waiting && h.kind != holdsDue || w.isLeftAlone(name, h)) && draft.Find(base, name) == nil
+	}
+	some := false
 	for name, h := range w.over {
-		switch {
-		case quiet && h.kind != holdsDue:
-		case (waiting && h.kind != holdsDue || w.isLeftAlone(name, h)) && draft.Find(base, name) == nil:
-		default:
-			if settled == nil {
-				settled = map[string]holding{}
-			}
-			settled[name] = h
-			delete(w.over, name)
+		if some = stays(name, h); some {
+			break
 		}
 	}
-	if len(w.over) == 0 {
-		w.over = nil
+	if !some { // as a rule
+		settled, w.over = w.over, nil
+		return settled
+	}
+	for name, h := range w.over {
+		if stays(name, h) {
+			continue
+		}
+		if settled == nil {
+			settled = map[string]holding{}
+		}
+		settled[name] = h
+		delete(w.over, name)
 	}
 	return settled
 }

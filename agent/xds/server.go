@@ -166,6 +166,7 @@ type Server struct {
 	metrics *serverMetrics
 	stubs   *stubRequests
 
+	encodings    encodings
 	first, later *requestFilters // of the first request of a stream, of the others
 	builds       builds
 

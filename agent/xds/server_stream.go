@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -357,17 +358,22 @@ func (w *wire[Req, Resp]) Recv() (*Req, error) {
 
 // Send sends one response.
 func (w *wire[Req, Resp]) Send(resp *Resp) error {
-	return w.st.deliver(func() error { return w.exchange.Send(resp) })
+	return w.st.deliver(any(resp).(proto.Message), w.SendMsg)
 }
 
-// deliver sends a response and measures how long after the publication of its config that was done.
-func (st *adsStream) deliver(send func() error) error {
+// deliver sends a response with the resources of its ticket, and measures how long after the publication of its config that was done.
+func (st *adsStream) deliver(resp proto.Message, send func(any) error) error {
 	t := st.sending
-	st.sending = nil
-	if err := send(); err != nil {
+	if st.sending = nil; t == nil {
+		return send(resp)
+	}
+	resources, kept := st.srv.encodings.of(st.delta, t.w.rank, t.send)
+	err := send(&outgoing{resp, resources})
+	runtime.KeepAlive(kept)
+	if err != nil {
 		return err
 	}
-	if t != nil && !t.pushed.IsZero() {
+	if !t.pushed.IsZero() {
 		st.srv.metrics.delivery.Observe(time.Since(t.pushed).Seconds())
 	}
 	return nil
