@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +31,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/memory"
 )
 
 // stormEnv names the directory of the agent that a test binary is.
@@ -49,7 +49,7 @@ func stormMain() bool {
 		os.Exit(1)
 	}
 	deps := agent.Deps{Notify: func(string) {}}
-	debug.SetGCPercent(40) // as the program does, which see
+	memory.Pace(40) // as the program does, which see
 	if _, err := memlimit.Set(memlimit.WithProvider(memlimit.FromCgroup)); err != nil && os.Getenv(stormEnv+"_LIMITED") != "" {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

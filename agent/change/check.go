@@ -3,8 +3,8 @@ package change
 import (
 	"context"
 	"slices"
-	"weak"
 
+	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
 	"github.com/nearside-mesh/nearside/agent/envoy/load"
 	"github.com/nearside-mesh/nearside/agent/generate"
@@ -114,6 +114,9 @@ func (v *verifier) look(w *worker, x *proxyStates) {
 		return
 	}
 	found := v.check(w, &w.checker, x, x.to)
+	if x.now != nil && !slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Severity.Blocks() }) {
+		w.takes(x.to) // it is in force once the change is stored
+	}
 	found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity > finding.Warning })
 	switch {
 	case len(found) == 0:
@@ -181,18 +184,38 @@ func (w *worker) rules(by *load.Checker, p, now *generate.Proxy) []finding.Findi
 
 // takenOf returns what an Envoy has taken of a config.
 func (w *worker) takenOf(p *generate.Proxy) *generate.Proxy {
-	key := weak.Make(p)
-	if w.whole[key] {
+	if w.whole[wholeKeyOf(p)] {
 		return p
 	}
 	taken := p.Accepted(p.Check(&w.earlier, nil))
 	if taken == p {
-		if len(w.whole) >= maxWhole {
-			clear(w.whole)
-		}
-		w.whole[key] = true
+		w.takes(p)
 	}
 	return taken
+}
+
+// takes notes that an Envoy takes all of a config.
+func (w *worker) takes(p *generate.Proxy) {
+	if len(w.whole) >= maxWhole {
+		clear(w.whole)
+	}
+	w.whole[wholeKeyOf(p)] = true
+}
+
+// wholeKey is what decides about what an Envoy takes of a config, but for secrets, which are made for each proxy.
+type wholeKey struct {
+	versions [draft.NumTypes]string
+	build    *finding.Build
+	host     *finding.Host // nil: it has no say
+}
+
+func wholeKeyOf(p *generate.Proxy) wholeKey {
+	k := wholeKey{p.Sealed.Versions, p.Build, p.Host}
+	k.versions[draft.RankSecret] = ""
+	if p.Host != nil && len(p.Host.Unwritable) == 0 {
+		k.host = nil
+	}
+	return k
 }
 
 // maxNotes bounds what is told of that could not be checked, and of that has no effect.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"weak"
 
 	"github.com/nearside-mesh/nearside/agent/envoy/load"
 	"github.com/nearside-mesh/nearside/agent/generate"
@@ -32,6 +31,11 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 	if err := s.hire(d != nil); err != nil {
 		return err
 	}
+	defer func() {
+		for _, w := range s.crew {
+			w.memo.Rest()
+		}
+	}()
 	scope, compared := q.proxies(after)
 	proxies := v.begin(s, differ, slices.Clone(compared))
 	if d != nil {
@@ -98,8 +102,8 @@ type worker struct {
 	checker        load.Checker // of the configs after the change
 	earlier        load.Checker // of those before it: one that serves both would forget between the two
 	config         *configDiffer
-	inForce, taken *generate.Proxy                       // what the last proxy has, and what of it its Envoy has taken
-	whole          map[weak.Pointer[generate.Proxy]]bool // configs in force of which an Envoy has taken everything
+	inForce, taken *generate.Proxy   // what the last proxy has, and what of it its Envoy has taken
+	whole          map[wholeKey]bool // configs of which an Envoy takes everything
 }
 
 // Crew is workers that remember what they have made and checked, so that the next change of the same proxies takes less work. It
@@ -117,7 +121,7 @@ func (s *states) hire(differ bool) error {
 	}
 	crew := cmp.Or(s.Crew, &Crew{})
 	for len(crew.workers) < n {
-		crew.workers = append(crew.workers, &worker{memo: generate.NewMemo(), whole: map[weak.Pointer[generate.Proxy]]bool{}})
+		crew.workers = append(crew.workers, &worker{memo: generate.NewMemo(), whole: map[wholeKey]bool{}})
 	}
 	s.crew = crew.workers[:n]
 	for i := range s.crew {

@@ -140,7 +140,16 @@ type Sealer struct {
 }
 
 // NewSealer returns a sealer of one config, which takes equal resources from a pool; nil: from none.
-func NewSealer(pool *Pool) *Sealer { return &Sealer{pool: pool, out: &Sealed{}, names: []string{}} }
+func NewSealer(pool *Pool) *Sealer {
+	s := &Sealer{pool: pool, out: &Sealed{}, names: []string{}}
+	if pool != nil {
+		for rank := range pool.scratch {
+			s.out.Resources[rank] = pool.scratch[rank][:0]
+		}
+		pool.scratch = [NumTypes][]*Resource{}
+	}
+	return s
+}
 
 // Grow makes room for n more resources of a type.
 func (s *Sealer) Grow(typeURL string, n int) {
@@ -215,8 +224,12 @@ func (s *Sealer) seal(rank int, name string, body []byte) *Resource {
 
 // Finish returns the config and what is wrong in it. The sealer must not be used afterwards.
 func (s *Sealer) Finish() (*Sealed, []Fault) {
-	for rank := range s.out.Resources {
-		s.out.Resources[rank], s.out.Versions[rank] = Order(s.out.Resources[rank])
+	for rank, made := range s.out.Resources {
+		s.out.Resources[rank], s.out.Versions[rank] = s.pool.finish(rank, made)
+		if s.pool != nil {
+			clear(made)
+			s.pool.scratch[rank] = made[:0]
+		}
 	}
 	s.out.Pipes = orderPipes(s.out.Pipes)
 	return s.out, s.faults

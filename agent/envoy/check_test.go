@@ -88,6 +88,11 @@ func TestFindingsAreSorted(t *testing.T) {
 func TestCheckerRemembers(t *testing.T) {
 	certificate, key := keyPair(t)
 	breakers := ruleCases()
+	hosts := []*finding.Facts{
+		{}, {}, {SecretsLater: true}, {StaticClusters: []string{"static"}}, {Build: &finding.Build{Version: finding.Version{Major: 1, Minor: 30}}},
+		{Host: &finding.Host{Unwritable: map[string]string{"/var/log/a.log": "it is a directory", "/dev/stdout": "it is closed"}}}, {Host: &finding.Host{}},
+		{Taken: map[string]string{"0.0.0.0:80": "nginx"}}, {NoIPv6: true, LowestPort: 1024},
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		var warm load.Checker
 		var prev *envoy.Snapshot
@@ -141,6 +146,19 @@ func TestCheckerRemembers(t *testing.T) {
 			}
 			if d := cmp.Diff(load.Check(next, other, facts), warm.Check(next, other, facts)); d != "" {
 				t.Fatalf("fresh and warm, in another order (-, +):\n%s", d)
+			}
+			// Some kinds as they were in the last check, as the next proxy has them, on the same host and on others.
+			lists := []*envoy.Snapshot{next, other, {}}
+			for range 4 {
+				var from, to envoy.Snapshot
+				for k := range to {
+					from[k] = lists[rapid.IntRange(0, 2).Draw(t, "from")][k]
+					to[k] = lists[rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "to")][k]
+				}
+				about := *hosts[rapid.IntRange(0, len(hosts)-1).Draw(t, "host")]
+				if d := cmp.Diff(load.Check(&from, &to, &about), warm.Check(&from, &to, &about)); d != "" {
+					t.Fatalf("fresh and warm, partly the same (-, +):\n%s", d)
+				}
 			}
 		}
 	})

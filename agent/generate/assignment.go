@@ -3,7 +3,6 @@ package generate
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -200,44 +199,4 @@ type endpointRef struct {
 // same reports whether the load assignments of two are the same.
 func (r *endpointRef) same(o *endpointRef) bool {
 	return r.cluster == o.cluster && r.set == o.set && r.localities.Key() == o.localities.Key() && maps.Equal(r.subset, o.subset)
-}
-
-// endpoints returns the load assignments of the proxy. Most are those that it had.
-func (g *generator) endpoints() []*draft.Resource {
-	rank := draft.RankEndpoint
-	eps := make([]*draft.Resource, len(g.refs))
-	var enc assignment
-	var before []*endpointRef
-	g.p.refs = make([]*endpointRef, len(g.refs))
-	if g.before != nil && g.before.Flavor == g.flavor {
-		before = g.before.refs
-	}
-	for i, j := 0, 0; i < len(g.refs); i++ {
-		ref := &g.refs[i]
-		g.p.refs[i] = ref
-		ref.localities = g.localitiesOf(ref)
-		for j < len(before) && before[j].cluster < ref.cluster {
-			j++
-		}
-		if j < len(before) && before[j].same(ref) {
-			if at := before[j].at; at >= 0 {
-				eps[i] = g.before.Sealed.Resources[rank][at]
-				continue
-			}
-		}
-		eps[i] = g.memo.endpoints(&enc, ref, g.flavor)
-	}
-	return eps
-}
-
-// place notes where the load assignments are among those of the proxy, which policies may have added to.
-func (g *generator) place(eps []*draft.Resource) {
-	all := g.p.Sealed.Resources[draft.RankEndpoint]
-	for i, ref := range g.p.refs {
-		at, ok := slices.BinarySearchFunc(all, ref.cluster, func(r *draft.Resource, name string) int { return strings.Compare(r.Name, name) })
-		if !ok || all[at] != eps[i] {
-			at = -1
-		}
-		ref.at = at
-	}
 }

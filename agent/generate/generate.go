@@ -7,7 +7,6 @@ package generate
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nearside-mesh/nearside/agent/draft"
 	"github.com/nearside-mesh/nearside/agent/envoy/finding"
@@ -234,6 +233,9 @@ func Generate(in Input, prev *Proxy, memo *Memo) (*Proxy, error) {
 func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 	rank := draft.RankEndpoint
 	old := p.Sealed.Resources[rank]
+	if r := memo.again(v, p); r != nil {
+		return p.withEndpoints(r)
+	}
 	services := v.Services()
 	var enc assignment
 	var refs []*endpointRef // made when the first difference shows
@@ -261,12 +263,24 @@ func (p *Proxy) refresh(v *mesh.View, memo *Memo) *Proxy {
 	if list == nil {
 		return p
 	}
-	next := *p
-	next.refs = refs
+	r := &refreshed{view: v, flavor: p.Flavor, ofRefs: p.refs, refs: refs, of: old, list: list}
 	if slices.EqualFunc(list, old, func(a, b *draft.Resource) bool { return a == b || a.Version == b.Version }) {
-		return &next
+		r.list = old
+	} else {
+		r.version = draft.VersionOf(list)
 	}
-	next.Sealed = p.Sealed.With(rank, list, draft.VersionOf(list))
+	if memo != nil {
+		memo.alike.refreshed = *r
+	}
+	return p.withEndpoints(r)
+}
+
+// withEndpoints returns p with the endpoints that its own have become.
+func (p *Proxy) withEndpoints(r *refreshed) *Proxy {
+	next := *p
+	if next.refs = r.refs; !draft.SameList(r.list, r.of) {
+		next.Sealed = p.Sealed.With(draft.RankEndpoint, r.list, r.version)
+	}
 	return &next
 }
 
@@ -307,7 +321,7 @@ func (g *generator) warnf(format string, args ...any) {
 }
 
 func (g *generator) run() error {
-	outbounds, warnings := g.mesh.outbounds(g.r)
+	outbounds, warnings := g.reachable()
 	g.p.outbounds = outbounds
 	if g.flavor == node.FlavorGRPC {
 		g.apiListeners(outbounds)
@@ -333,7 +347,6 @@ func (g *generator) seal() error {
 		g.c.Last = true
 	}
 	g.apply()
-	slices.SortFunc(g.refs, func(a, b endpointRef) int { return strings.Compare(a.cluster, b.cluster) })
 	eps := g.endpoints()
 	g.d.Ready[draft.RankEndpoint] = eps
 	if g.tls != nil && g.tls.used {

@@ -21,6 +21,7 @@ type Memo struct {
 	chosen   map[string]chosen
 	parts    map[string]*sharedParts
 	room     room // of one proxy after the other
+	alike    alike
 }
 
 // chosen are the choices of tags of a mesh as it was last.
@@ -101,6 +102,7 @@ func (m *Memo) sweep() {
 
 // Sweep drops all that nobody uses any more.
 func (m *Memo) Sweep() {
+	m.Rest()
 	m.pool.Sweep()
 	m.limit = 0
 	m.sweep()
@@ -132,30 +134,12 @@ func (p *Proxy) reuse(m *Mesh, r *resource.Resource, dp *resource.Dataplane, mem
 	if !ok {
 		return nil
 	}
-	services := make(map[string]*mesh.Service, len(outbounds)+len(backends))
-	for i := range backends {
-		if o := &backends[i].outbound; o.Service != nil {
-			services[clusterName(o)] = o.Service
-		}
-	}
-	for i := range outbounds {
-		services[clusterName(&outbounds[i])] = outbounds[i].Service
-	}
 	next := *p
+	outbounds = memo.sharedOutbounds(outbounds)
 	next.catalog, next.reach, next.outbounds, next.fixed = v.Catalog, reach, outbounds, fixed
 	next.backends, next.parts = backends, onTop(p.parts, outbounds)
 	next.Warnings = slices.Concat(warnings, p.notes)
-	next.refs = make([]*endpointRef, len(p.refs))
-	refs := make([]endpointRef, len(p.refs))
-	for i := range refs {
-		ref := &refs[i]
-		*ref, next.refs[i] = *p.refs[i], ref
-		if ref.index == atEgress {
-			continue
-		}
-		// One that nothing offered is a new value in each view, with the same endpoints: none.
-		ref.index = services[ref.cluster].Index
-	}
+	next.refs = memo.indexed(p.refs, outbounds, backends)
 	return next.refresh(v, memo)
 }
 

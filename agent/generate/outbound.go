@@ -69,6 +69,7 @@ type room struct {
 	parts []outboundParts
 	http  []httpParts
 	used  int // most of them that were used since the room was clear
+	refs  []endpointRef
 }
 
 // roomFor returns the room of a memo, or a new one.
@@ -114,7 +115,7 @@ func (g *generator) outbounds(list []mesh.Outbound) {
 	g.sealer.Grow(draft.TypeListener, len(list))
 	g.sealer.Grow(draft.TypeCluster, len(list))
 	g.sealer.Grow(draft.TypeRoute, len(list))
-	g.refs = make([]endpointRef, 0, len(list))
+	g.refs = g.memo.refsRoom(len(list))
 	room := g.memo.roomFor()
 	defer room.clear()
 	first := true

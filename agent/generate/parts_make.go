@@ -109,7 +109,7 @@ func (m *partMaker) keyOf(list []mesh.Outbound) partKey {
 func (m *partMaker) fits(p *part, list []mesh.Outbound) bool {
 	g := m.g
 	same := func(a, b mesh.Outbound) bool { return sameOutbound(a, b) && maps.Equal(a.Subset, b.Subset) }
-	if !slices.EqualFunc(p.of, list, same) {
+	if !sameSlice(p.of, list) && !slices.EqualFunc(p.of, list, same) {
 		return false
 	}
 	for _, t := range p.taken {

@@ -162,11 +162,10 @@ type Stream struct {
 
 // Server is the aggregated discovery service. Make it with NewServer; its methods may be called from any goroutine.
 type Server struct {
-	opts    ServerOptions
-	metrics *serverMetrics
-	stubs   *stubRequests
-
-	encodings    encodings
+	opts         ServerOptions
+	metrics      *serverMetrics
+	stubs        *stubRequests
+	encoded      encodings
 	first, later *requestFilters // of the first request of a stream, of the others
 	builds       builds
 

@@ -367,7 +367,7 @@ func (st *adsStream) deliver(resp proto.Message, send func(any) error) error {
 	if st.sending = nil; t == nil {
 		return send(resp)
 	}
-	resources, kept := st.srv.encodings.of(st.delta, t.w.rank, t.send)
+	resources, kept := st.srv.encoded.of(st.delta, t.w.rank, t.send)
 	err := send(&outgoing{resp, resources})
 	runtime.KeepAlive(kept)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -18,6 +17,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/envoybin"
 	"github.com/nearside-mesh/nearside/agent/hold"
+	"github.com/nearside-mesh/nearside/agent/memory"
 	"github.com/nearside-mesh/nearside/agent/sockets"
 )
 
@@ -78,7 +78,7 @@ $XDG_STATE_HOME/nearside.`,
 			signal.Notify(pipe, syscall.SIGPIPE)
 			defer signal.Stop(pipe)
 			if a.getenv("GOGC") == "" {
-				debug.SetGCPercent(gcPercent)
+				memory.Pace(gcPercent)
 			}
 			hangup := make(chan os.Signal, 1)
 			signal.Notify(hangup, syscall.SIGHUP)
@@ -110,8 +110,8 @@ $XDG_STATE_HOME/nearside.`,
 	return cmd
 }
 
-// gcPercent is how much garbage there may be, in percent of what is in use. It is less than Go's 100, since the agent
-// shares its node with what it serves and is idle most of the time. The variable GOGC takes precedence.
+// gcPercent is how much garbage there may be, in percent of what is in use, where that is much; see [memory.Pace]. It is less than Go's
+// 100, since the agent shares its node with what it serves and is idle most of the time. The variable GOGC takes precedence.
 const gcPercent = 40
 
 // limitMemory tells Go's collector of the memory limit of the agent's cgroup, less a tenth for what is not on its heap:

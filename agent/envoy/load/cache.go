@@ -76,8 +76,12 @@ func (c *cache) remember(k anyKey, of uses) {
 
 // all returns what is known of the resources of a kind. As a rule the list is like the last one but for a few.
 func (c *cache) all(k envoy.Kind, list []*envoy.Resource) []*checked {
-	out := make([]*checked, len(list))
 	last := c.last[k]
+	if slices.Equal(last.list, list) {
+		c.used += len(list)
+		return last.of
+	}
+	out := make([]*checked, len(list))
 	j := 0
 	for i, r := range list {
 		for skip := j; skip < min(j+4, len(last.list)); skip++ {

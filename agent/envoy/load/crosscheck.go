@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,6 +20,45 @@ type set struct {
 	build   *finding.Build
 	missing *uses
 	out     []finding.Finding
+	last    lastCheck
+}
+
+// lastCheck is what the last check was of: as a rule the next proxy has most of it too.
+type lastCheck struct {
+	facts      finding.Facts
+	prev, next [envoy.NumKinds][]*envoy.Resource
+	clean      [envoy.NumKinds]bool // nothing was found of the kind
+	files      [envoy.NumKinds]bool // some of it has files, so that the host matters
+}
+
+// sameFacts reports whether the facts are those of the last check, as far as that is seen easily, and takes note of them.
+func (l *lastCheck) sameFacts(facts *finding.Facts) bool {
+	was := l.facts
+	if l.facts = *facts; was.Host != facts.Host {
+		for k := range l.clean {
+			l.clean[k] = l.clean[k] && !l.files[k]
+		}
+	}
+	return was.Build == facts.Build && was.RE2Limit == facts.RE2Limit && was.SecretsLater == facts.SecretsLater && was.NoIPv6 == facts.NoIPv6 &&
+		was.LowestPort == facts.LowestPort && was.NoTransparent == facts.NoTransparent && slices.Equal(was.StaticClusters, facts.StaticClusters) && slices.Equal(was.Extensions, facts.Extensions) &&
+		len(was.Taken)+len(facts.Taken) == 0
+}
+
+// sameLists reports whether the resources of a kind, and those before, are those of the last check, of which nothing was found, and takes note of them.
+func (l *lastCheck) sameLists(k envoy.Kind, prev, next []*envoy.Resource) bool {
+	if l.clean[k] && slices.Equal(l.next[k], next) && slices.Equal(l.prev[k], prev) {
+		return true
+	}
+	l.prev[k], l.next[k] = again(l.prev[k], prev), again(l.next[k], next)
+	return false
+}
+
+// again copies a list to where another one was.
+func again(to, list []*envoy.Resource) []*envoy.Resource {
+	if len(to) > len(list) {
+		clear(to[len(list):])
+	}
+	return append(to[:0], list...)
 }
 
 // status is what others can expect of a resource.
@@ -43,18 +83,31 @@ func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts, 
 	if s.missing == nil || s.build != facts.Build {
 		s.build, s.missing = facts.Build, missing(facts.Build)
 	}
+	same := s.last.sameFacts(facts) // so far, all that what follows refers to
 	for _, k := range sendOrder {
+		if s.last.sameLists(k, prev[k], next[k]) && same {
+			continue
+		}
+		var had map[string]status
+		if same && k == envoy.KindSecret { // each proxy has others, of the same names
+			had, s.names[k] = s.names[k], nil
+		}
 		if s.names[k] == nil {
 			s.names[k] = make(map[string]status, len(next[k]))
 		}
 		clear(s.names[k])
+		from := len(s.out)
+		s.last.clean[k], s.last.files[k] = false, false
 		before := previous(prev[k], next[k])
 		for i, r := range next[k] {
 			s.one(c, k, r, before[i], prev, facts, all[k][i])
+			s.last.files[k] = s.last.files[k] || len(all[k][i].files) > 0
 		}
 		if k == envoy.KindListener {
 			s.addresses(c, next[k], before, all[k])
 		}
+		s.last.clean[k] = len(s.out) == from
+		same = had != nil && s.last.clean[k] && maps.EqualFunc(had, s.names[k], func(a, b status) bool { return a.held == b.held && a.checked.secret == b.checked.secret })
 	}
 	out := s.out
 	s.out = nil
