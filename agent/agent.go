@@ -73,6 +73,8 @@ type Deps struct {
 	Check reconcile.CheckFunc
 	// Memory reads how much memory the process takes, in tests of what happens when it is short. Nil: [memory.Read].
 	Memory func() memory.Use
+	// GCPercent is how much garbage there may be, in percent of what is in use, where that is much; see [memory.Pace]. 0: as the process has it.
+	GCPercent int
 	// Sync is called at the end of each transaction of the state file, which fails with its error, in tests of slow disks.
 	// Nil: not called.
 	Sync func() error

@@ -33,6 +33,9 @@ import (
 // Call it once.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	a.started = a.deps.Now()
+	if a.deps.GCPercent > 0 {
+		memory.Pace(a.deps.GCPercent)
+	}
 	cfg := a.cfg.Load()
 	gids := groups{api: groupID("api.socket.group", cfg.API.Socket.Group, a.log), xds: groupID("xds.socket.group", cfg.XDS.Socket.Group, a.log)}
 	if err := checkDirs(cfg); err != nil {

@@ -31,7 +31,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/memory"
 )
 
 // stormEnv names the directory of the agent that a test binary is.
@@ -48,8 +47,7 @@ func stormMain() bool {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	deps := agent.Deps{Notify: func(string) {}}
-	memory.Pace(40) // as the program does, which see
+	deps := agent.Deps{Notify: func(string) {}, GCPercent: 40} // as the program has it, which see
 	if _, err := memlimit.Set(memlimit.WithProvider(memlimit.FromCgroup)); err != nil && os.Getenv(stormEnv+"_LIMITED") != "" {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

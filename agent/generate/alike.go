@@ -20,6 +20,7 @@ type alike struct {
 	sorted    []*endpointRef
 	endpoints []*draft.Resource // of sorted
 	placed    []*draft.Resource // those of the proxy, among which these are where sorted says
+	isPlaced  bool
 	flavor    node.Flavor
 	refreshed refreshed
 }
@@ -169,7 +170,7 @@ func (g *generator) endpoints() []*draft.Resource {
 	list := g.assign()
 	if m != nil {
 		m.room.refs = nil
-		m.alike.refs, m.alike.sorted, m.alike.endpoints, m.alike.placed, m.alike.flavor = g.refs, g.p.refs, list, nil, g.flavor
+		m.alike.refs, m.alike.sorted, m.alike.endpoints, m.alike.isPlaced, m.alike.flavor = g.refs, g.p.refs, list, false, g.flavor
 	}
 	return list
 }
@@ -204,7 +205,7 @@ func (g *generator) place(eps []*draft.Resource) {
 	if g.memo != nil {
 		last = &g.memo.alike
 	}
-	shared := sameSlice(g.p.refs, last.sorted) && last.placed != nil // with proxies that are made already
+	shared := sameSlice(g.p.refs, last.sorted) && last.isPlaced // with proxies that are made already
 	if shared && draft.SameList(all, last.placed) {
 		return
 	}
@@ -224,8 +225,8 @@ func (g *generator) place(eps []*draft.Resource) {
 		}
 		g.p.refs[i].at = at
 	}
-	if sameSlice(g.p.refs, last.sorted) && last.placed == nil {
-		last.placed = all
+	if sameSlice(g.p.refs, last.sorted) && !last.isPlaced {
+		last.placed, last.isPlaced = all, true
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/nearside-mesh/nearside/agent/config"
 	"github.com/nearside-mesh/nearside/agent/envoybin"
 	"github.com/nearside-mesh/nearside/agent/hold"
-	"github.com/nearside-mesh/nearside/agent/memory"
 	"github.com/nearside-mesh/nearside/agent/sockets"
 )
 
@@ -77,9 +76,6 @@ $XDG_STATE_HOME/nearside.`,
 			pipe := make(chan os.Signal, 1)
 			signal.Notify(pipe, syscall.SIGPIPE)
 			defer signal.Stop(pipe)
-			if a.getenv("GOGC") == "" {
-				memory.Pace(gcPercent)
-			}
 			hangup := make(chan os.Signal, 1)
 			signal.Notify(hangup, syscall.SIGHUP)
 			defer signal.Stop(hangup)
@@ -93,7 +89,12 @@ $XDG_STATE_HOME/nearside.`,
 				holder = []string{self, "hold", "--dir"}
 			}
 			store, given := hold.FromEnvironment(append(socketNames, sockets.UnitUDP, sockets.UnitTCP)...)
+			garbage := gcPercent
+			if a.getenv("GOGC") != "" {
+				garbage = 0
+			}
 			ag, err := agent.New(cfg, agent.Deps{
+				GCPercent: garbage,
 				Hold: holder, Systemd: store, Sockets: given,
 				Log: log, Level: level,
 				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
@@ -110,7 +111,7 @@ $XDG_STATE_HOME/nearside.`,
 	return cmd
 }
 
-// gcPercent is how much garbage there may be, in percent of what is in use, where that is much; see [memory.Pace]. It is less than Go's
+// gcPercent is how much garbage there may be, in percent of what is in use, where that is much; see [agent.Deps]. It is less than Go's
 // 100, since the agent shares its node with what it serves and is idle most of the time. The variable GOGC takes precedence.
 const gcPercent = 40
 
