@@ -95,7 +95,7 @@ $XDG_STATE_HOME/nearside.`,
 			}
 			ag, err := agent.New(cfg, agent.Deps{
 				GCPercent: garbage,
-				Hold: holder, Systemd: store, Sockets: given,
+				Hold:      holder, Systemd: store, Sockets: given,
 				Log: log, Level: level,
 				Version: buildVersion().Version, Hangup: hangup, Reload: reload,
 				EnvoyBin: a.getenv(envoybin.EnvoyVariable),
