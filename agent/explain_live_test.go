@@ -9,6 +9,7 @@ import (
 	"github.com/nearside-mesh/nearside/agent"
 	"github.com/nearside-mesh/nearside/agent/agenttest"
 	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/envoy"
 	"github.com/nearside-mesh/nearside/agent/explain"
 )
 
@@ -68,8 +69,8 @@ func TestExplainAfterOvertakenAck(t *testing.T) {
 		has     string // in the place of what it rejects
 		says    string
 	}{
-		"started anew":      {false, explain.HasNothing, "it accepted that form before and does not have it any more"},
-		"with the old form": {true, explain.HasNothing, "in its place it has one that it came with, or nothing"},
+		"started anew":      {false, explain.HasNothing, "it accepted that form before and came back without it; it has nothing in its place"},
+		"with the old form": {true, explain.HasOlder, "an older form that it came with decides (version OLD), which is not known here: nearside proxy config web shows it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := agenttest.Up(t, agenttest.ShortDir(t), agent.Deps{})
@@ -106,7 +107,7 @@ func TestExplainAfterOvertakenAck(t *testing.T) {
 				agenttest.Do(t, err)
 			}
 			h := f.Held[0]
-			if !f.Accepted || h.Name != "outbound:127.0.0.1:20000" || h.By != explain.HeldByEnvoy || h.Has != c.has || !strings.Contains(h.Reason, "it holds the word") || !strings.Contains(f.Reason, "is rejected by Envoy (") || !strings.Contains(f.Reason, c.says) {
+			if !f.Accepted || h.Name != "outbound:127.0.0.1:20000" || h.By != explain.HeldByEnvoy || h.Has != c.has || !strings.Contains(h.Reason, "it holds the word") || !strings.Contains(f.Reason, "is rejected by Envoy (") || !strings.Contains(f.Reason, strings.ReplaceAll(c.says, "OLD", old[envoy.KindListener.URL()]["outbound:127.0.0.1:20000"])) {
 				t.Errorf("%s: %s; %+v", f.Verdict, f.Reason, f.Held)
 			}
 		})

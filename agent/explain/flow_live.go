@@ -26,8 +26,9 @@ type Live struct {
 type Held struct {
 	ID     draft.ResourceID
 	Reason string
-	Check  bool // it is withheld by the check, and not rejected by the Envoy
-	Older  bool // it came with an older form, which is in force and not known
+	Check  bool   // it is withheld by the check, and not rejected by the Envoy
+	Older  string // the version of an older form that it came with, which is in force and not known; "" for none
+	Lacks  bool   // it has told what it came with, and this is not among it
 	// Overtaken says that it had accepted this form before, and came back without it.
 	Overtaken bool
 }
@@ -105,10 +106,12 @@ func (a *about) held(f *Way, conn *match.Conn) {
 		if h.Check {
 			out.By, by = HeldByCheck, "withheld from Envoy"
 		}
-		if h.Older {
-			out.Has, has = HasOlder, "an older form that it came with decides, which is not known here"
-		}
-		if h.Overtaken && !h.Older {
+		switch {
+		case h.Older != "":
+			out.Has, has = HasOlder, fmt.Sprintf("an older form that it came with decides (version %s), which is not known here: nearside proxy config %s shows it", clip.Text(h.Older, maxShown), clip.Value(f.Dataplane.Name))
+		case h.Overtaken && h.Lacks:
+			has = "it accepted that form before and came back without it; it has nothing in its place"
+		case h.Overtaken:
 			has = "it accepted that form before and does not have it any more; in its place it has one that it came with, or nothing"
 		}
 		for k := range envoy.NumKinds {

@@ -99,7 +99,7 @@ func liveOf(u *xds.InUse) *explain.Live {
 	out := &explain.Live{Resources: u.Resources}
 	for i := range u.Held {
 		h := &u.Held[i]
-		out.Held = append(out.Held, explain.Held{ID: h.ID, Reason: h.Reason, Check: h.By == xds.HeldByCheck, Older: h.Older, Overtaken: h.Overtakes})
+		out.Held = append(out.Held, explain.Held{ID: h.ID, Reason: h.Reason, Check: h.By == xds.HeldByCheck, Older: h.Older, Lacks: h.Lacks, Overtaken: h.Overtakes})
 	}
 	for _, d := range u.Draining {
 		out.Draining = append(out.Draining, explain.Draining(d))

@@ -113,7 +113,7 @@ func (s *Server) rejections() []Problem {
 		switch {
 		case r.Accepted != nil:
 			b.WriteString("; it stays as it was accepted last, all else goes on")
-		case r.Older:
+		case r.Older != "":
 			b.WriteString("; the older version that the client came with stays in force, all else goes on")
 		default:
 			b.WriteString("; it is not in force, all else goes on")

@@ -27,10 +27,31 @@ type rejection struct {
 	// the resource, 0 when none is known. madeAt is the one with which the list came up that was rejected.
 	since, madeAt uint64
 	overtakes     bool // the client had accepted these bytes before
+	// came is the version that the client had at the start of its watch and has in the place of these bytes; "" for none. It lacks
+	// the resource when it has told the watch what it has, and that is not among it. Both hold for that watch alone.
+	came   string
+	lacks  bool
+	cameTo *typeWatch
 
 	attributed   bool // blame has been worked out, be it that there is none
 	attributedAt uint64
 	blame        []Blame
+}
+
+// noteCame takes from the response that was rejected, or from the rejection before, what the client came with.
+func (rej *rejection) noteCame(t *ticket, last *rejection) {
+	name := rej.resource.Name
+	switch version := t.came[name]; {
+	case !t.w.delta:
+	case version != "":
+		rej.came, rej.cameTo = version, t.w
+	case last != nil && last.cameTo == t.w:
+		if last.came != rej.resource.Version {
+			rej.came, rej.lacks, rej.cameTo = last.came, last.lacks, t.w
+		}
+	case draft.Find(t.before, name) == nil:
+		rej.lacks, rej.cameTo = true, t.w
+	}
 }
 
 // isRejected says whether the client is known to reject a resource in these bytes.

@@ -240,6 +240,7 @@ func (n *proxyNode) refused(t *ticket, reason string) (whole bool) {
 			// The client took these bytes before, as one does that was started anew where a port is in use by now. They are in force no longer.
 			rej.overtakes, rej.since, n.since[rank][r.Name] = true, 0, 0
 		}
+		rej.noteCame(t, n.rejected[rank][r.Name])
 		rej.alone = whole && len(bad) == 1
 		if rej.suspect = whole && !rej.alone; rej.suspect {
 			onTrial = append(onTrial, r.Name)

@@ -164,6 +164,7 @@ func (st *adsStream) sent(nonce string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	w := t.w
+	t.noteCame()
 	t.nonce, t.settled = nonce, nil
 	if w.ticket == t {
 		w.ticket = nil

@@ -76,8 +76,21 @@ type ticket struct {
 	owed    bool               // it gives the answer that was owed
 	warms   bool               // it has clusters that are new to the client
 	settled map[string]holding // it accounts for these
+	came    map[string]string  // versions that the client came with, of what is sent in others; set once it is sent
 	pushed  time.Time          // when its config was published; zero when it answers a request
 	nonce   string
+}
+
+// noteCame keeps of what the ticket accounts for the versions that the client came with.
+func (t *ticket) noteCame() {
+	for _, r := range t.send {
+		if h, ok := t.settled[r.Name]; ok && h.kind == holdsVersion && h.version != r.Version {
+			if t.came == nil {
+				t.came = map[string]string{}
+			}
+			t.came[r.Name] = h.version
+		}
+	}
 }
 
 // wants says whether the client is subscribed to a name.

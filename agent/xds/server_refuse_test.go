@@ -237,7 +237,7 @@ func TestRefusedAfterRestart(t *testing.T) {
 		a.push(config("CDS:c=2", "LDS:a=2", "LDS:l=l.bad"), "LDS:l")
 		c.wantAck("CDS c=2")
 		c.wantAck("LDS a=2")
-		if p := a.reached("default.web", 2); len(p.Rejected) != 1 || !p.Rejected[0].Older || p.Rejected[0].Accepted != nil {
+		if p := a.reached("default.web", 2); len(p.Rejected) != 1 || p.Rejected[0].Older == "" || p.Rejected[0].Accepted != nil {
 			t.Errorf("it is not said that the client has the version that it came with: %+v", p.Rejected)
 		}
 		a.push(config("CDS:c=2", "LDS:a=2", "LDS:l=l.c"))
@@ -285,7 +285,7 @@ func TestRefusedAfterRestart(t *testing.T) {
 		c.wantAck("CDS c=1")
 		c.subscribe(lds, "l", "a")
 		c.wantAck("LDS a=1 -l")
-		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Older {
+		if r := a.progress("default.web").Rejected; len(r) != 1 || r[0].Older != "" {
 			t.Errorf("rejected: %+v", r)
 		}
 	})

@@ -74,8 +74,10 @@ type Rejection struct {
 	ID   draft.ResourceID
 	// Resource is as it was refused, Accepted as it was taken last, nil when it never was.
 	Resource, Accepted *draft.Resource
-	// Older says that the client came with another version of it, whose bytes are not known, and has been left that.
-	Older  bool
+	// Older is another version of it that the client came with, whose bytes are not known, and has been left; "" for none.
+	Older string
+	// Lacks says that the client has told what it came with, and this is not among it: it has nothing in its place.
+	Lacks  bool
 	Reason string
 	// Suspect says that the client rejected a response with it without naming a resource, and which it is is being looked for.
 	Suspect bool
@@ -179,7 +181,9 @@ func (n *proxyNode) rejections() []Rejection {
 			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
 				r.Accepted = a
 			}
-			r.Older = r.Accepted == nil && n.hasOlder(rank, name, rej.resource.Version)
+			if r.Accepted == nil {
+				r.Older, r.Lacks = n.came(rank, name, rej)
+			}
 			out = append(out, r)
 		}
 	}
@@ -189,16 +193,22 @@ func (n *proxyNode) rejections() []Rejection {
 	return out
 }
 
-// hasOlder reports whether a stream came with a version of a resource that is not the one that was refused, and is left it.
-func (n *proxyNode) hasOlder(rank int, name, refused string) bool {
-	return slices.ContainsFunc(n.streams, func(st *adsStream) bool {
+// came returns the version of a resource that a stream came with, other than the one that was refused, and which the client is left; or
+// that it lacks the resource, as it has said at the start what it has.
+func (n *proxyNode) came(rank int, name string, rej *rejection) (version string, lacks bool) {
+	for _, st := range n.streams {
 		w := st.watches[rank]
 		if w == nil {
-			return false
+			continue
 		}
-		h, ok := w.over[name]
-		return ok && h.kind == holdsVersion && h.version != refused
-	})
+		if rej.cameTo == w {
+			return rej.came, rej.lacks
+		}
+		if h, ok := w.over[name]; ok && h.kind == holdsVersion && h.version != rej.resource.Version {
+			return h.version, false
+		}
+	}
+	return "", false
 }
 
 // HasRejections reports whether any client rejects something, or something is withheld from one: whether the Rejected of a
