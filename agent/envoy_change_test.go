@@ -50,7 +50,7 @@ func (p *pair) permit(t *testing.T, action string) {
 // applied waits until both Envoys have answered the last change of a resource.
 func (p *pair) applied(t *testing.T, kind, name string) *client.Applied {
 	t.Helper()
-	x, err := client.New(p.a.Addrs().API, agenttest.Patience).Wait(t.Context(), client.Wait{Type: kind, Mesh: "default", Name: name, For: client.ForApplied, Timeout: agenttest.Patience.String()})
+	x, err := client.New(p.a.Addrs().API, agenttest.Patience).Wait(t.Context(), client.Wait{Type: kind, Mesh: "default", Name: name, For: client.ForApplied, Timeout: agenttest.LongestWait})
 	if err != nil || x.State != client.StateApplied || x.Acknowledged != 2 {
 		t.Fatalf("%s %s: %+v, %v", kind, name, x, err)
 	}

@@ -201,7 +201,7 @@ func TestServerStopsUnderAFlood(t *testing.T) {
 	go func() { stop(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Error("the server goes on")
 		over.Store(true)
 		<-ended

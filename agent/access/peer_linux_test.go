@@ -60,7 +60,7 @@ func connected(t *testing.T, attr *syscall.SysProcAttr) caller {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_ = l.(*net.UnixListener).SetDeadline(time.Now().Add(20 * time.Second))
+	_ = l.(*net.UnixListener).SetDeadline(time.Now().Add(2 * time.Minute))
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

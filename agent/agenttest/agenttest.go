@@ -23,8 +23,11 @@ import (
 	"github.com/nearside-mesh/nearside/agent/store"
 )
 
-// patience bounds the wait for something that must happen.
-const Patience = 20 * time.Second
+// Patience bounds the wait for something that must happen, on a machine that has much else to do.
+const Patience = 2 * time.Minute
+
+// LongestWait is how long one request may wait for what a change leads to.
+const LongestWait = "25s"
 
 // await waits until cond holds; it looks again whenever something is told on ch.
 func Await[T any](t testing.TB, what string, ch <-chan T, cond func() bool) {

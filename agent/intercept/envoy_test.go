@@ -55,7 +55,7 @@ func TestEnvoy(t *testing.T) {
 	}
 	shows := func(when string, want ...string) {
 		t.Helper()
-		tick, limit := time.NewTicker(50*time.Millisecond), time.After(30*time.Second) // Envoy tells nobody what it resolves
+		tick, limit := time.NewTicker(50*time.Millisecond), time.After(2*time.Minute) // Envoy tells nobody what it resolves
 		defer tick.Stop()
 		for {
 			_, clusters := e.Admin("/clusters")

@@ -245,7 +245,7 @@ func (w *world) start(t testing.TB, in *netNS, cmd *exec.Cmd, env []string) *pro
 // await waits until the agent has logged a text, from a line on. It returns the line after that.
 func (p *process) await(text string, from int) int {
 	p.t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for {
 		p.mu.Lock()
 		for i := from; i < len(p.log); i++ {

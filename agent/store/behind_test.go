@@ -180,7 +180,7 @@ func TestRunWrites(t *testing.T) {
 	}
 	<-d.in
 	release(errors.New("full"))
-	late := time.After(20 * time.Second)
+	late := time.After(2 * time.Minute)
 	for s.Health().Pending > 0 {
 		select {
 		case <-time.After(10 * time.Millisecond):

@@ -95,7 +95,7 @@ func TestTrafficDrains(t *testing.T) {
 func (d *draining) until(t *testing.T, w *world) time.Time {
 	t.Helper()
 	kind, name, _ := strings.Cut(d.policy, "/")
-	x, err := w.agent.Api().Wait(t.Context(), client.Wait{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name, For: client.ForApplied, Timeout: agenttest.Patience.String()})
+	x, err := w.agent.Api().Wait(t.Context(), client.Wait{Type: kind, Mesh: cmp.Or(d.mesh, "default"), Name: name, For: client.ForApplied, Timeout: agenttest.LongestWait})
 	if err != nil || x.State != client.StateApplied {
 		t.Fatalf("%+v, %v", x, err)
 	}

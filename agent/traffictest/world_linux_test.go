@@ -294,7 +294,7 @@ func (w *world) apply(t testing.TB, docs string, without ...resource.Key) {
 func (w *world) put(t testing.TB, want map[resource.Key]string) bool {
 	t.Helper()
 	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}, Author: "test"}
-	wait := client.Wait{For: client.ForApplied, Timeout: agenttest.Patience.String()}
+	wait := client.Wait{For: client.ForApplied, Timeout: agenttest.LongestWait}
 	note := func(k resource.Key) { wait.Type, wait.Mesh, wait.Name = k.Kind, k.Mesh, k.Name }
 	for k := range w.now {
 		if _, ok := want[k]; !ok {

@@ -52,7 +52,7 @@ func TestTrafficZones(t *testing.T) {
 		t.Run(r.what, func(t *testing.T) { r.run(t, w) })
 	}
 	agenttest.ByAPI(t, east.Store(), permission("all", "", "", "Deny"))
-	_, err = east.Api().Wait(t.Context(), client.Wait{Type: "MeshTrafficPermission", Mesh: "default", Name: "all", For: client.ForApplied, Timeout: agenttest.Patience.String()})
+	_, err = east.Api().Wait(t.Context(), client.Wait{Type: "MeshTrafficPermission", Mesh: "default", Name: "all", For: client.ForApplied, Timeout: agenttest.LongestWait})
 	agenttest.Do(t, err)
 	w.settle(t)
 	for _, r := range []row{

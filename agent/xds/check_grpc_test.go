@@ -151,7 +151,7 @@ func (a *agent) until(t *testing.T, cond func() bool) {
 	t.Helper()
 	changed, stop := a.Watch()
 	defer stop()
-	late := time.After(30 * time.Second)
+	late := time.After(patience)
 	for !cond() {
 		select {
 		case <-changed:

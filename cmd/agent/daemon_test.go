@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds every wait of these tests.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // daemon is "nearside run" as a process of its own, with everything below one directory.
 type daemon struct {

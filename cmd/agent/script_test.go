@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 
 // ready waits for the agent behind NEARSIDE_SOCKET.
 func ready(ts *testscript.TestScript, _ bool, _ []string) {
-	late := time.After(20 * time.Second)
+	late := time.After(patience)
 	for {
 		err := ts.Exec("nearside", "healthcheck")
 		if err == nil {
@@ -78,7 +78,7 @@ func waitfor(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: waitfor REGEXP command…")
 	}
 	want := regexp.MustCompile("(?m)" + args[0])
-	late := time.After(20 * time.Second)
+	late := time.After(patience)
 	for {
 		_ = ts.Exec(args[1], args[2:]...)
 		if want.MatchString(ts.ReadFile("stdout")) {

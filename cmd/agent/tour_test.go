@@ -139,9 +139,9 @@ func (r *tour) start() {
 	r.resolver = table.Listen[0]
 }
 
-// until tries until it succeeds, or for 20 seconds; for 2 where the pages are written anew.
+// until tries until it succeeds, or loses its patience; after 2 seconds where the pages are written anew.
 func (r *tour) until(ok func() bool) bool {
-	patience := 20 * time.Second
+	patience := patience
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		patience = 2 * time.Second
 	}

@@ -61,7 +61,7 @@ func soon(t *testing.T, what string, fn func()) {
 	go func() { defer close(done); fn() }()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(agenttest.Patience):
 		t.Fatalf("%s waits for the store", what)
 	}
 }
