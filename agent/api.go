@@ -33,7 +33,7 @@ func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.O
 			}
 			return out
 		},
-		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files,
+		Progress: a.xds.Progress, Watch: a.xds.Watch, Files: a.dir.Files, CatchUp: a.dir.CatchUp,
 		Live: a.live, Ready: a.readiness, Access: who, Audit: a.audit,
 		Metrics: a.deps.Metrics, Measure: a.deps.Metrics, Log: a.log, Level: a.deps.Level, NewTry: a.newTry(),
 	}

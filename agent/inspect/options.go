@@ -75,6 +75,8 @@ type Options struct {
 	NewTry func() change.Try
 	// Files returns the state of every resource file, sorted by path. Nil: there is no resource directory.
 	Files func() []FileStatus
+	// CatchUp returns when what resource files hold now is stored, or cannot be. Nil: it always is.
+	CatchUp func(context.Context)
 	// Live and Ready return the checks behind /livez and /readyz. Nil: always well. No check of Ready may depend on
 	// other agents.
 	Live, Ready func() []Check

@@ -52,6 +52,7 @@ func health(w http.ResponseWriter, r *http.Request, checks func() []Check) *Erro
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
+	s.catchUp(r)
 	visible, whole := s.visible(r, access.VerbInspect), s.may(r, access.VerbInspect, resource.Key{})
 	snap := s.opts.Store.Snapshot()
 	out := Status{

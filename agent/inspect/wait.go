@@ -42,6 +42,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 		return e
 	}
 	s.started(r)
+	s.catchUp(r)
 	proxies, stopProxies := s.watchProxies()
 	defer stopProxies()
 	stored, stopStored := s.opts.Store.Watch()
@@ -81,6 +82,13 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) *Error {
 				over = true
 			}
 		}
+	}
+}
+
+// catchUp waits for resource files that were changed before a request.
+func (s *Server) catchUp(r *http.Request) {
+	if s.opts.CatchUp != nil {
+		s.opts.CatchUp(r.Context())
 	}
 }
 

@@ -24,6 +24,8 @@ func (a *app) waitCommand() *cobra.Command {
 --for=gone its deletion. A policy touches the proxies that it selects and those that it selected before; any other
 resource may touch every proxy of its mesh.
 
+A resource file that was written before the command is read first.
+
 The exit code is 0 when all have, 2 when a proxy rejects what the resource makes (or when it is a shadow policy, which
 never acts), and 3 when the time is up; then those that are late are named with what they wait for. An agent that
 restarts meanwhile is waited for too.

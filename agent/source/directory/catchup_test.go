@@ -1,0 +1,36 @@
+package directory_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/agenttest"
+)
+
+// TestCatchUp: who has written, emptied or deleted a file and asks is not told of before, and nobody waits where nothing has changed.
+func TestCatchUp(t *testing.T) {
+	settle(t, func(t *testing.T, u *unwatched) {
+		caught := func(within time.Duration, want string) {
+			t.Helper()
+			begun := time.Now()
+			u.source.CatchUp(t.Context())
+			if took := time.Since(begun); took > within {
+				t.Errorf("it took %s", took)
+			}
+			u.holds(want)
+		}
+		caught(0, "a@a.yaml b@a.yaml z@z.yaml")
+		agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a", "b", "c"))
+		caught(time.Second, "a@a.yaml b@a.yaml c@a.yaml z@z.yaml")
+		agenttest.Write(t, u.path("n.yaml"), agenttest.Meshes("n"))
+		caught(time.Second, "a@a.yaml b@a.yaml c@a.yaml n@n.yaml z@z.yaml")
+		agenttest.Do(t, os.Remove(u.path("z.yaml")))
+		caught(time.Second, "a@a.yaml b@a.yaml c@a.yaml n@n.yaml")
+		agenttest.Write(t, u.path("n.yaml"), "# nothing\n")
+		caught(2*time.Second, "a@a.yaml b@a.yaml c@a.yaml")
+		agenttest.Write(t, u.path("a.yaml"), "{{")
+		caught(time.Second, "a@a.yaml b@a.yaml c@a.yaml")
+		caught(0, "a@a.yaml b@a.yaml c@a.yaml")
+	})
+}
