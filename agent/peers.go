@@ -85,7 +85,7 @@ func (a *Agent) startPeers(ctx context.Context) (stop func() error, err error) {
 	wait, err := a.peers.Start(ctx)
 	if err != nil {
 		cancel()
-		return nil, err
+		return nil, portTaken("gossip.bind", a.cfg.Load().Gossip.Bind, err)
 	}
 	return func() error { cancel(); return wait() }, nil
 }

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,7 +164,7 @@ func (s *Source) Start(ctx context.Context) (wait func() error, err error) {
 	select {
 	case <-s.node.Ready():
 	case <-ctx.Done():
-		return nil, errors.Join(wait(), context.Cause(ctx))
+		return nil, cmp.Or(wait(), context.Cause(ctx)) // what ended it is the cause
 	}
 	if s.cold && len(s.o.Join) > 0 {
 		s.awaitPool(ctx)

@@ -1,0 +1,27 @@
+package agent
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+)
+
+// TestPortTaken: who has an address is found by what the error says.
+func TestPortTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at := l.Addr().String()
+	_, err = net.Listen("tcp", at)
+	_, port, _ := net.SplitHostPort(at)
+	if got := portTaken("api.tcp", at, err).Error(); got != "api.tcp: another process listens on "+at+"; find it with \"ss -lntup 'sport = :"+port+"'\" and stop it, or give another address" {
+		t.Error(got)
+	}
+	other := errors.New("no such interface")
+	if got := portTaken("api.tcp", at, other); !errors.Is(got, other) || !strings.HasPrefix(got.Error(), "api.tcp: ") {
+		t.Error(got)
+	}
+}
