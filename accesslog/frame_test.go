@@ -153,15 +153,15 @@ func FuzzLines(f *testing.F) {
 // TestLines: what goes in comes out, whatever the reads and the lengths of lines are.
 func TestLines(t *testing.T) {
 	var mixed bytes.Buffer
-	count := 3000
+	count, long := 3000, 2<<20
 	if testing.Short() {
-		count = 200
+		count, long = 200, 200<<10
 	}
 	for i := range count {
 		fmt.Fprintf(&mixed, "%d %s\n", i, strings.Repeat("x", i*i%9000))
 	}
 	mixed.WriteString("the end")
-	for _, in := range []string{"", "\n", "\n\n", "a", "a\n", "a\nb", strings.Repeat("y", 5000), strings.Repeat("y", 2<<20) + "\nz\n", mixed.String()} {
+	for _, in := range []string{"", "\n", "\n\n", "a", "a\n", "a\nb", strings.Repeat("y", 5000), strings.Repeat("y", long) + "\nz\n", mixed.String()} {
 		for _, steps := range [][]byte{nil, {255}, {1, 0}, {37, 0, 11, 255}} {
 			if len(steps) > 0 && steps[0] == 1 && len(in) > 1<<16 {
 				continue
