@@ -12,14 +12,14 @@ type Conf interface {
 
 // TargetRef says what a policy, or one of its items, is about.
 type TargetRef struct {
-	Kind        string            `json:"kind"`
-	Name        string            `json:"name,omitempty"`
-	Namespace   string            `json:"namespace,omitempty"`
-	Tags        map[string]string `json:"tags,omitempty"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	SectionName string            `json:"sectionName,omitempty"`
-	Mesh        string            `json:"mesh,omitempty"`
-	ProxyTypes  []string          `json:"proxyTypes,omitempty" check:"someItems"`
+	Kind        string            `json:"kind"`                                   // what is selected
+	Name        string            `json:"name,omitempty"`                         // the name of one resource, or a value of the tag kuma.io/service
+	Namespace   string            `json:"namespace,omitempty"`                    // of a resource with that name, on Kubernetes
+	Tags        map[string]string `json:"tags,omitempty"`                         // of MeshSubset and MeshServiceSubset: all of them must be there
+	Labels      map[string]string `json:"labels,omitempty"`                       // all resources with these labels, in the place of one name
+	SectionName string            `json:"sectionName,omitempty"`                  // one port or inbound of it, by name or number
+	Mesh        string            `json:"mesh,omitempty"`                         // not allowed: a policy is about its own mesh
+	ProxyTypes  []string          `json:"proxyTypes,omitempty" check:"someItems"` // Sidecar, Gateway or both; without it both
 }
 
 // Policy is the shape shared by all targetRef policies. The plugin of a kind supplies the Conf types through
