@@ -160,7 +160,7 @@ func (v *verifier) findingsBefore(w *worker, x *proxyStates) []finding.Finding {
 
 // check asks the rules, and an Envoy, about a config of a proxy: what it has is known, or it starts with the config.
 func (v *verifier) check(w *worker, by *load.Checker, x *proxyStates, p *generate.Proxy) []finding.Finding {
-	out := w.rules(by, p, x.now)
+	out := w.rules(by, p, x.now, x.Fit != nil && x.Fit(x.ProxyID))
 	if v.Try == nil || p.Flavor == node.FlavorGRPC {
 		return out
 	}
@@ -171,10 +171,13 @@ func (v *verifier) check(w *worker, by *load.Checker, x *proxyStates, p *generat
 	return append(out, tried...)
 }
 
-// rules asks the rules about a config, and about the step to it from what the proxy has.
-func (w *worker) rules(by *load.Checker, p, now *generate.Proxy) []finding.Finding {
-	if now == nil {
+// rules asks the rules about a config, and about the step to it from what the proxy has, all of which is fit or may not be.
+func (w *worker) rules(by *load.Checker, p, now *generate.Proxy, fit bool) []finding.Finding {
+	switch {
+	case now == nil:
 		return p.Check(by, nil)
+	case fit:
+		return p.Check(by, now.Sealed)
 	}
 	if w.inForce != now {
 		w.inForce, w.taken = now, w.takenOf(now)

@@ -44,7 +44,11 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 		}
 	}
 	for done := 0; done < len(proxies) && ctx.Err() == nil; {
-		part := make([]*proxyStates, 0, batch*len(s.crew))
+		size := batch * len(s.crew)
+		if s.Frugal {
+			size = 1
+		}
+		part := make([]*proxyStates, 0, size)
 		for _, id := range proxies[done:min(done+cap(part), len(proxies))] {
 			m, err := s.mesh(id.Mesh)
 			if err != nil {
@@ -78,6 +82,10 @@ func (q *Question) run(ctx context.Context, d *differ, v *verifier) error {
 				return err
 			}
 			part[i] = nil
+			if s.Frugal {
+				s.crew[0].checker.Forget()
+				s.crew[0].earlier.Forget()
+			}
 			if done++; q.Progress != nil {
 				q.Progress(done, len(proxies))
 			}
@@ -116,7 +124,7 @@ const maxWhole = 4096
 // hire makes the workers, or takes those of the crew.
 func (s *states) hire(differ bool) error {
 	n := max(1, s.Workers)
-	if s.Each == nil || s.Try != nil { // of an Envoy some configs are asked, the first ones
+	if s.Each == nil || s.Try != nil || s.Frugal { // of an Envoy some configs are asked, the first ones
 		n = 1
 	}
 	crew := cmp.Or(s.Crew, &Crew{})

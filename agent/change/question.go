@@ -41,6 +41,9 @@ type Question struct {
 	// InForce returns the config that a proxy has now, nil where none is known. It spares work, and the steps from that
 	// config to the new one are checked too. Nil: none is known.
 	InForce func(generate.ProxyID) *generate.Proxy
+	// Fit reports whether a check has found nothing in the config that is in force, so that its Envoy has taken all of it. Nil: that
+	// is found out.
+	Fit func(generate.ProxyID) bool
 
 	Rendered generate.RenderCache // of resources that were rendered before; nil: none
 
@@ -57,6 +60,8 @@ type Question struct {
 	// InForce and Rendered are used by all of them at once. Nil: the caller's goroutine does everything.
 	Each    func(workers, n int, do func(worker, i int)) error
 	Workers int
+	// Frugal holds as little as possible at a time, where memory is short.
+	Frugal bool
 	// Crew remembers work from one question to the next; nil: nothing is.
 	Crew *Crew
 	// NoPatches leaves the patches of the diff empty, which are most of the work where much changes.

@@ -23,6 +23,7 @@ type alike struct {
 	isPlaced  bool
 	flavor    node.Flavor
 	refreshed refreshed
+	parts     map[place]*part // the last ones
 }
 
 // linked is a list of outbounds with the services of a view.
@@ -238,6 +239,29 @@ func ownRefs(refs []*endpointRef) []*endpointRef {
 	}
 	return out
 }
+
+// likeLast has a part share what it has in common with the last one for the same outbounds, which may be of another proxy.
+func (m *Memo) likeLast(p *part) {
+	if m == nil {
+		return
+	}
+	at := placeAt(p.of)
+	if last := m.alike.parts[at]; last != nil {
+		if slices.Equal(last.taken, p.taken) {
+			p.taken = last.taken
+		}
+		if slices.EqualFunc(last.refs, p.refs, func(a, b endpointRef) bool { return a.index == b.index && a.same(&b) }) {
+			p.refs = last.refs
+		}
+	}
+	if m.alike.parts == nil || len(m.alike.parts) >= maxLast {
+		m.alike.parts = map[place]*part{}
+	}
+	m.alike.parts[at] = p
+}
+
+// maxLast bounds the parts that are remembered beside those that proxies have.
+const maxLast = 256
 
 // again returns what a list of endpoints has become for another proxy that had the same; nil: that is not known.
 func (m *Memo) again(v *mesh.View, p *Proxy) *refreshed {

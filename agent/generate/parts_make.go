@@ -267,5 +267,6 @@ func (m *partMaker) end(refs, backends int) {
 	for i := range p.refs {
 		p.refs[i].set = nil // it is that of the view in which the part is used
 	}
+	g.memo.likeLast(p)
 	m.keep(p)
 }

@@ -121,7 +121,8 @@ func (s *Server) complete(q *change.Question) *store.Snapshot {
 	snap := s.opts.Store.Snapshot()
 	q.Set, q.NewMesh, q.Decode, q.Rendered = snap.Set(), s.opts.NewMesh, s.opts.Registry.DecodeOne, &s.rendered
 	q.Each, q.Workers = workers.Each, workers.Spare()
-	if last := s.opts.Last(); last != nil {
+	last := s.opts.Last()
+	if last != nil {
 		if last.Revision == snap.Revision() {
 			q.Made = last.Meshes
 		}
@@ -131,10 +132,14 @@ func (s *Server) complete(q *change.Question) *store.Snapshot {
 		q.Try = s.opts.NewTry()
 	}
 	q.Connected = nil
+	fit := map[generate.ProxyID]bool{}
+	q.Fit = func(id generate.ProxyID) bool { return fit[id] }
 	if s.opts.Connected != nil && !q.All {
 		for _, k := range s.opts.Connected() {
 			if ref, err := node.ParseRef(k.ID); err == nil && ref.Type == "" { // of a mesh
-				q.Connected = append(q.Connected, generate.ProxyID{Mesh: ref.Mesh, Name: ref.Name, Flavor: k.Flavor})
+				id := generate.ProxyID{Mesh: ref.Mesh, Name: ref.Name, Flavor: k.Flavor}
+				q.Connected = append(q.Connected, id)
+				fit[id] = last.fit(k, id)
 			}
 		}
 	}
@@ -204,7 +209,7 @@ func (s *Server) check(ctx context.Context, q change.Question, dry bool) (*chang
 	q.Progress, q.Crew = l.progress, &s.crew
 	if s.opts.Spare != nil && !s.opts.Spare() {
 		s.crew = change.Crew{}
-		q.Crew, q.Next = nil, nil // what proxies get is made once more when it is stored
+		q.Crew, q.Next, q.Frugal = nil, nil, true // what proxies get is made once more when it is stored
 	}
 	var v *change.Verified
 	for range 2 {

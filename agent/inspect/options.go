@@ -121,6 +121,15 @@ type Last struct {
 	Switching map[string]string
 }
 
+// fit reports whether the check has found nothing to withhold in what was made for a client: then all of it was published.
+func (l *Last) fit(key node.Key, id generate.ProxyID) bool {
+	if l == nil {
+		return false
+	}
+	made, published := l.Proxies[id], l.Published[key]
+	return made != nil && published != nil && made.Sealed == published.Sealed
+}
+
 // Problem is one thing that the agent could not do with a resource, or did in part.
 type Problem = change.Problem
 

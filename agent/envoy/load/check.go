@@ -42,6 +42,12 @@ func (c *Checker) Check(prev, next *envoy.Snapshot, facts *finding.Facts) []find
 	return out
 }
 
+// Forget lets go of what was found of single resources. What is known of their shapes stays, and is most of the work that is saved.
+func (c *Checker) Forget() {
+	c.cache.byKey, c.cache.last = nil, [envoy.NumKinds]results{}
+	c.set = set{}
+}
+
 // Demands are what a config takes from the host of its Envoy.
 type Demands struct {
 	Files   []string // that Envoy opens for its logs, sorted
