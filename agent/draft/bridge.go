@@ -32,19 +32,9 @@ func Speaks(listener *Resource) (http, tcp bool) {
 
 // LeadsTo returns the clusters of some lists that a listener, or a route of it, may name.
 func LeadsTo(listener *Resource, lists *Lists) []*Resource {
-	from := [][]byte{listener.Body()}
-	for _, r := range lists[RankRoute] {
-		if mention(from[:1], r.Name) {
-			from = append(from, r.Body())
-		}
-	}
-	var out []*Resource
-	for _, c := range lists[RankCluster] {
-		if mention(from, c.Name) {
-			out = append(out, c)
-		}
-	}
-	return out
+	from := Lists{RankListener: {listener}}
+	from[RankRoute] = mentioned(&from, RankRoute, lists[RankRoute])
+	return mentioned(&from, RankCluster, lists[RankCluster])
 }
 
 // FollowDownstream returns a cluster that speaks to its endpoints what the client speaks.

@@ -78,13 +78,7 @@ var referrersFirst = [...]int{RankListener, RankRoute, RankCluster, RankEndpoint
 func Substitute(current, older, had *Lists) Lists {
 	out, put := *current, *older
 	for _, rank := range referrersFirst {
-		refers := mentionedBy(&put, rank)
-		for r := range missing(current[rank], had[rank]) {
-			if refers(r.Name) {
-				put[rank] = append(slices.Clip(put[rank]), r)
-			}
-		}
-		if len(put[rank]) > 0 {
+		if put[rank] = append(slices.Clip(put[rank]), mentioned(&put, rank, missing(current[rank], had[rank]))...); len(put[rank]) > 0 {
 			put[rank] = slices.SortedFunc(slices.Values(put[rank]), ByName)
 			put[rank] = slices.CompactFunc(put[rank], func(a, b *Resource) bool { return a.Name == b.Name })
 			out[rank] = Merge(current[rank], put[rank], nil)
@@ -93,57 +87,46 @@ func Substitute(current, older, had *Lists) Lists {
 	return out
 }
 
-// Retain returns the lists of a config with what listeners that are gone refer to and the config has no longer, taken from
-// the lists that had it. All other lists are shared.
-func Retain(current *Lists, gone []*Resource, had *Lists) Lists {
-	out, referrers := *current, Lists{RankListener: gone}
-	for _, rank := range referrersFirst {
-		if rank == RankListener {
-			continue
+// missing returns the resources of had of whose names a list has none. Both are sorted by name.
+func missing(list, had []*Resource) (out []*Resource) {
+	if SameList(list, had) {
+		return nil
+	}
+	for _, r := range had {
+		for len(list) > 0 && list[0].Name < r.Name {
+			list = list[1:]
 		}
-		refers := mentionedBy(&referrers, rank)
-		for r := range missing(current[rank], had[rank]) {
-			if refers(r.Name) {
-				referrers[rank] = append(referrers[rank], r)
-			}
-		}
-		if len(referrers[rank]) > 0 {
-			out[rank] = Merge(current[rank], referrers[rank], nil)
+		if len(list) == 0 || list[0].Name != r.Name {
+			out = append(out, r)
 		}
 	}
 	return out
-}
-
-// missing is the resources of had of whose names a list has none. Both are sorted by name.
-func missing(list, had []*Resource) func(f func(*Resource) bool) {
-	return func(f func(*Resource) bool) {
-		for _, r := range had {
-			for len(list) > 0 && list[0].Name < r.Name {
-				list = list[1:]
-			}
-			if (len(list) == 0 || list[0].Name != r.Name) && !f(r) {
-				return
-			}
-		}
-	}
 }
 
 // Mentions says whether a resource may refer to a name. A name that stands in other words counts too: to keep something a
 // little longer than needed does no harm.
 func Mentions(r *Resource, name string) bool { return bytes.Contains(r.Body(), []byte(name)) }
 
-// mentionedBy returns what says whether a resource of lists, of a type whose resources refer to those of a rank, may refer to a name.
-// Bodies are asked for once and when the first name is, as packed ones are made anew each time.
-func mentionedBy(lists *Lists, rank int) func(name string) bool {
-	var bodies [][]byte
-	return func(name string) bool {
-		if bodies == nil {
-			for _, from := range Referrers[rank] {
-				bodies = append(bodies, bodiesOf(lists[from])...)
-			}
-		}
-		return mention(bodies, name)
+// mentioned returns those resources of a rank to which a resource of lists, of a type whose resources refer to those of that rank, may
+// refer.
+func mentioned(lists *Lists, rank int, some []*Resource) (out []*Resource) {
+	if len(some) == 0 {
+		return nil
 	}
+	var bodies [][]byte
+	for _, from := range Referrers[rank] {
+		bodies = append(bodies, bodiesOf(lists[from])...)
+	}
+	names := make([]string, len(some))
+	for i, r := range some {
+		names[i] = r.Name
+	}
+	for i, is := range mentions(bodies, names) {
+		if is {
+			out = append(out, some[i])
+		}
+	}
+	return out
 }
 
 func bodiesOf(list []*Resource) [][]byte {
@@ -152,10 +135,6 @@ func bodiesOf(list []*Resource) [][]byte {
 		out[i] = r.Body()
 	}
 	return out
-}
-
-func mention(bodies [][]byte, name string) bool {
-	return slices.ContainsFunc(bodies, func(b []byte) bool { return bytes.Contains(b, []byte(name)) })
 }
 
 // Withheld is a resource of a config that is not sent, since the check of the agent finds that Envoy could not use it.

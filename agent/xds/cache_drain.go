@@ -112,14 +112,16 @@ func (n *proxyNode) leavesStrays(rank int) bool {
 func (n *proxyNode) retainDrained() {
 	now := n.srv.opts.Now()
 	n.draining = slices.DeleteFunc(n.draining, func(d drainingListener) bool { return !d.until.After(now) })
-	if len(n.draining) > 0 {
+	if len(n.draining) == 0 {
+		n.retained = draft.Retained{}
+	} else {
 		var forms []*draft.Resource
 		for _, d := range n.draining {
 			if d.form != nil {
 				forms = append(forms, d.form)
 			}
 		}
-		n.lists = draft.Retain(&n.lists, forms, &n.accepted)
+		n.lists = n.retained.Retain(&n.lists, forms, &n.accepted)
 	}
 	n.bridge()
 	n.armDrainTimer(now)

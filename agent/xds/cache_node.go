@@ -52,6 +52,7 @@ type proxyNode struct {
 
 	envoy      bool               // its newest stream is that of an Envoy
 	draining   []drainingListener // the oldest first
+	retained   draft.Retained     // what they need
 	bridged    map[bridging]*draft.Resource
 	leaveUntil time.Time            // see leavesStrays
 	handovers  map[string]*handover // by listener
