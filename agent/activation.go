@@ -101,5 +101,9 @@ func (a *Agent) listenTCP(ctx context.Context, addr string) (net.Listener, error
 		return l, nil
 	}
 	var lc net.ListenConfig
-	return lc.Listen(ctx, "tcp", addr)
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, portTaken(addr, err)
+	}
+	return l, nil
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,7 +86,7 @@ func (a *Agent) startPeers(ctx context.Context) (stop func() error, err error) {
 	wait, err := a.peers.Start(ctx)
 	if err != nil {
 		cancel()
-		return nil, portTaken("gossip.bind", a.cfg.Load().Gossip.Bind, err)
+		return nil, fmt.Errorf("gossip.bind: %w", portTaken(a.cfg.Load().Gossip.Bind, err))
 	}
 	return func() error { cancel(); return wait() }, nil
 }

@@ -338,7 +338,7 @@ func (a *Agent) listen(ctx context.Context, cfg *config.Config, g groups) (ls li
 		}
 		l, err := a.listenTCP(ctx, s.tcp)
 		if err != nil {
-			return ls, portTaken(s.key, s.tcp, err)
+			return ls, fmt.Errorf("%s: %w", s.key, err)
 		}
 		*s.to = append(*s.to, l)
 		*s.at = l.Addr()

@@ -30,10 +30,14 @@ func Speaks(listener *Resource) (http, tcp bool) {
 	return bytes.Contains(body, managerURL), bytes.Contains(body, tcpProxyURL)
 }
 
+// RoutesOf returns the routes of some lists that a listener may name.
+func RoutesOf(listener *Resource, lists *Lists) []*Resource {
+	return mentioned(&Lists{RankListener: {listener}}, RankRoute, lists[RankRoute])
+}
+
 // LeadsTo returns the clusters of some lists that a listener, or a route of it, may name.
 func LeadsTo(listener *Resource, lists *Lists) []*Resource {
-	from := Lists{RankListener: {listener}}
-	from[RankRoute] = mentioned(&from, RankRoute, lists[RankRoute])
+	from := Lists{RankListener: {listener}, RankRoute: RoutesOf(listener, lists)}
 	return mentioned(&from, RankCluster, lists[RankCluster])
 }
 

@@ -27,6 +27,13 @@ func TestMentions(t *testing.T) {
 				t.Fatalf("%q in %q: %v", names[i], bodies, is)
 			}
 		}
+		for i, body := range bodies {
+			r := NewResource(fmt.Sprint(i), body)
+			want := slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(body, []byte(name)) })
+			if got := Mentioning([]*Resource{r}, names); (len(got) == 1) != want {
+				t.Fatalf("%q names one of %q: %v", body, names, !want)
+			}
+		}
 	})
 }
 

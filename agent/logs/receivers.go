@@ -8,7 +8,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -188,10 +187,7 @@ func (x *receiver) listen(ctx context.Context) error {
 	} else {
 		l, err = x.of.opts.ListenTCP(ctx, x.cfg.Address)
 	}
-	if errors.Is(err, syscall.EADDRINUSE) {
-		_, port, _ := net.SplitHostPort(x.cfg.Address)
-		return fmt.Errorf("address: another process listens on %s; find it with \"ss -lntp 'sport = :%s'\" and stop it, or give the receiver another address", x.cfg.Address, port)
-	} else if err != nil {
+	if err != nil {
 		return fmt.Errorf("address: %w", err)
 	}
 	recv, err := accesslog.NewReceiver(accesslog.ReceiverOptions{

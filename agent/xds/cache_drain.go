@@ -81,6 +81,7 @@ func (n *proxyNode) resumeDrains(w *typeWatch, want []*draft.Resource) {
 	if !w.delta || !n.envoy || n.srv.opts.DrainTime <= 0 {
 		return
 	}
+	var routes []string
 	for name, h := range w.over {
 		if h.kind != holdsVersion || draft.Find(n.accepted[w.rank], name) != nil {
 			continue
@@ -93,12 +94,11 @@ func (n *proxyNode) resumeDrains(w *typeWatch, want []*draft.Resource) {
 		case w.rank == draft.RankListener && r != nil:
 			n.drain(drainingListener{name: name})
 		case w.rank == draft.RankRoute && r != nil:
-			for _, l := range n.cfg.Resources[draft.RankListener] {
-				if draft.Mentions(l, name) {
-					n.drain(drainingListener{name: l.Name})
-				}
-			}
+			routes = append(routes, name)
 		}
+	}
+	for _, l := range draft.Mentioning(n.cfg.Resources[draft.RankListener], routes) {
+		n.drain(drainingListener{name: l.Name})
 	}
 }
 
@@ -174,10 +174,8 @@ func (n *proxyNode) bridge() {
 		if !d.guards {
 			continue
 		}
-		for _, r := range n.lists[draft.RankRoute] {
-			if draft.Mentions(current, r.Name) {
-				put(draft.RankRoute, bridging{r, current, d.form}, func() *draft.Resource { return draft.Guard(r, current, d.form) })
-			}
+		for _, r := range draft.RoutesOf(current, &n.lists) {
+			put(draft.RankRoute, bridging{r, current, d.form}, func() *draft.Resource { return draft.Guard(r, current, d.form) })
 		}
 	}
 	for rank, list := range over {
