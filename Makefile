@@ -38,18 +38,18 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 N         ?= 500
 SEED      ?= 1
 envoy-fuzz: ## compare the check with the Envoy of ENVOY_BIN (or the PATH) on N (500) generated inputs
-	ENVOY_FUZZ_N=$(N) ENVOY_FUZZ_SEED=$(SEED) $(GO) test -count=1 -timeout 30m -v -run TestEnvoyFuzz ./agent/envoybin
+	ENVOY_FUZZ_N=$(N) ENVOY_FUZZ_SEED=$(SEED) $(GO) test -count=1 -timeout 30m -v -run TestEnvoyFuzz ./agent/answer/envoybin
 
 TRAFFIC   = PATH="$$PATH:$$(dirname "$$(bash .ci/install-envoy $(ENVOY_VERSION))")" $(GO) test -count=1 -timeout 30m
 traffic: ## send real connections through real Envoys, and compare them with what is explained (needs root)
-	$(TRAFFIC) ./agent/traffictest
+	$(TRAFFIC) ./agent/test/traffictest
 
 TRAFFIC_N ?= 200
 traffic-fuzz: ## the same for TRAFFIC_N (200) random connections under random policies, from SEED (1) on
-	TRAFFIC_FUZZ_N=$(TRAFFIC_N) TRAFFIC_FUZZ_SEED=$(SEED) $(TRAFFIC) -run TestTrafficFuzz ./agent/traffictest
+	TRAFFIC_FUZZ_N=$(TRAFFIC_N) TRAFFIC_FUZZ_SEED=$(SEED) $(TRAFFIC) -run TestTrafficFuzz ./agent/test/traffictest
 
 pool: ## cut, heal and kill five machines with real Envoys that serve each other (needs root)
-	POOL=whole $(TRAFFIC) -v -run TestTrafficInPool ./agent/traffictest
+	POOL=whole $(TRAFFIC) -v -run TestTrafficInPool ./agent/test/traffictest
 
 DNS_RESTARTS ?= 50
 dns-restarts: ## look names up 200 times a second while the agent restarts DNS_RESTARTS (50) times (needs root)

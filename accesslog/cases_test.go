@@ -14,7 +14,7 @@ var cases = []struct{ what, tests string }{
 	{"2: 200 rotations within one millisecond, and with a clock that goes back an hour", "rotation.TestRotationsWithinOneMillisecond rotation.TestNamesGoOnAfterRestart"},
 	{"3: maxFileSize 0, 250 MB: one file, and old backups go all the same", "rotation.TestSizeOffStillPrunes"},
 	{"5: maxFiles 1: one backup after every rotation", "rotation.TestOneBackup"},
-	{"6: each limit of -1: the start fails with the field, the value and what to set", "rotation.TestNegativeLimits agent/auditlog.TestLimitsBelowZero"},
+	{"6: each limit of -1: the start fails with the field, the value and what to set", "rotation.TestNegativeLimits agent/serve/auditlog.TestLimitsBelowZero"},
 	{"7: a backup of 8 days and maxFileAge 7, without traffic", "rotation.TestAgeWithoutTraffic"},
 	{"8: age and number are independent", "rotation.TestAgeAndNumberAreIndependent"},
 	{"9: a line of the limit, one byte more, ten times that", "rotation.TestLongLine accesslog.TestLongestLine"},
@@ -36,14 +36,14 @@ var cases = []struct{ what, tests string }{
 	{"one slow collector does not hold up the others", "accesslog.TestPipeSlowDestination cmd/agent.TestAccessLogDeadBackend"},
 	{"a flipped byte, a torn tail, a full disk and a kill in the spool", "accesslog.TestSpoolFlippedByte accesslog.TestSpoolTornTail accesslog.TestSpoolFullDisk accesslog.TestSpoolKilled"},
 	{"a lock of another process, a symbolic link as directory, a place that others can write to", "rotation.TestOneProcess rotation.TestRefusedPlaces accesslog.TestSpoolLinks"},
-	{"a FIFO is never removed and made anew under an Envoy, nor without one who holds it", "accesslog.TestPipeRestart agent/hold.TestProcess agent/hold.TestSystemd accesslog.TestPipeRemovedFromOutside cmd/agent.TestAccessLogSurvivesTheAgent"},
+	{"a FIFO is never removed and made anew under an Envoy, nor without one who holds it", "accesslog.TestPipeRestart agent/host/hold.TestProcess agent/host/hold.TestSystemd accesslog.TestPipeRemovedFromOutside cmd/agent.TestAccessLogSurvivesTheAgent"},
 	{"a file, nothing, or wrong permissions in the place of a FIFO", "accesslog.TestPipeFileInItsPlace cmd/agent.TestAccessLogInTheWay"},
 	{"an Envoy that is killed with a full pipe: the lines of the next one are whole", "accesslog.TestPipeNewWriter cmd/agent.TestAccessLogAfterAFullPipe"},
 	{"a reader that is killed stores no line twice, and none is lost", "accesslog.TestPipeKilledReader cmd/agent.TestAccessLogSurvivesTheAgent"},
-	{"names that are cut and collide", "agent/kinds/accesslog.TestFIFOName"},
+	{"names that are cut and collide", "agent/compute/kinds/accesslog.TestFIFOName"},
 	{"goroutines that never end", "accesslog.TestMain rotation.TestMain"},
-	{"in = written + spooled + dropped + in flight", "accesslog.Test1ManyConnections cmd/agent.TestAccessLogCounters agent/logs.TestCollector"},
-	{"the example of the audit document: 200 MB, 1 file, 7 days", "rotation.TestExampleOfTheAuditLog agent/auditlog.TestExampleOfTheAuditLog"},
+	{"in = written + spooled + dropped + in flight", "accesslog.Test1ManyConnections cmd/agent.TestAccessLogCounters agent/deliver/logs.TestCollector"},
+	{"the example of the audit document: 200 MB, 1 file, 7 days", "rotation.TestExampleOfTheAuditLog agent/serve/auditlog.TestExampleOfTheAuditLog"},
 }
 
 // TestCasesHaveTests: the tests that the cases name are there.

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nearside-mesh/nearside/accesslog"
-	"github.com/nearside-mesh/nearside/agent/access"
-	"github.com/nearside-mesh/nearside/agent/config"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/envoyadmin"
-	"github.com/nearside-mesh/nearside/agent/hold"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/logs"
-	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/host/hold"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Names below paths.run and paths.state.
@@ -171,12 +171,12 @@ func (p pipes) Stats() map[string]logs.PipeStats {
 func (a *Agent) streams() []logs.Stream { return append(a.logs.Streams(), a.receivers.Streams()...) }
 
 // logStreams returns the streams of access logs as the API has them.
-func (a *Agent) logStreams() []inspect.LogStream {
+func (a *Agent) logStreams() []httpapi.LogStream {
 	list := a.streams()
-	out := make([]inspect.LogStream, len(list))
+	out := make([]httpapi.LogStream, len(list))
 	for i := range list {
 		s := &list[i]
-		out[i] = inspect.LogStream{
+		out[i] = httpapi.LogStream{
 			Kind: string(s.Kind), Name: s.Name, Mesh: s.Mesh, Dataplane: s.Dataplane, Backend: s.Backend, Destination: s.Destination, Holder: s.Holder, Open: s.Open,
 			In: s.In, Written: s.Written, Spooled: s.Spooled, InFlight: s.InFlight, Dropped: map[string]uint64{}, BytesIn: s.BytesIn,
 			Unterminated: s.Unterminated, Oversize: s.Oversize, Repeated: s.Repeated, SpoolBytes: s.SpoolBytes, SpoolOldest: s.SpoolOldest, Health: s.Health,
@@ -189,18 +189,18 @@ func (a *Agent) logStreams() []inspect.LogStream {
 }
 
 // logsCheck says what is wrong with access logs. None of that makes the node unready: traffic goes on.
-func (a *Agent) logsCheck() inspect.Check {
+func (a *Agent) logsCheck() httpapi.Check {
 	trouble := a.logs.Trouble()
 	if why := a.receivers.Health(); why != "" {
 		trouble = append(trouble, why)
 	}
 	if len(trouble) == 0 {
-		return inspect.Check{Name: "access-logs", OK: true, Reason: "all lines go where they are to go"}
+		return httpapi.Check{Name: "access-logs", OK: true, Reason: "all lines go where they are to go"}
 	}
 	const most = 5
 	more := ""
 	if n := len(trouble) - most; n > 0 {
 		trouble, more = trouble[:most], plural(n, "; and 1 more", "; and %d more")
 	}
-	return inspect.Check{Name: "access-logs", OK: true, Degraded: true, Reason: strings.Join(trouble, "; ") + more}
+	return httpapi.Check{Name: "access-logs", OK: true, Degraded: true, Reason: strings.Join(trouble, "; ") + more}
 }

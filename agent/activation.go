@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
 // activated are the listening sockets that systemd has opened for the agent. Which key a socket is for says the address that it listens

@@ -17,27 +17,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/nearside-mesh/nearside/accesslog"
-	"github.com/nearside-mesh/nearside/agent/access"
-	"github.com/nearside-mesh/nearside/agent/auditlog"
-	"github.com/nearside-mesh/nearside/agent/config"
-	"github.com/nearside-mesh/nearside/agent/files"
-	"github.com/nearside-mesh/nearside/agent/hold"
-	"github.com/nearside-mesh/nearside/agent/host"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/intercept"
-	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/logs"
-	"github.com/nearside-mesh/nearside/agent/memory"
-	"github.com/nearside-mesh/nearside/agent/reconcile"
-	"github.com/nearside-mesh/nearside/agent/resolver"
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/sockets"
+	"github.com/nearside-mesh/nearside/agent/base/files"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/hold"
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/host/memory"
+	"github.com/nearside-mesh/nearside/agent/host/probe"
+	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
-	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/token"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Deps is what an agent takes from its surroundings. The zero value is an agent that logs nothing, measures into a
@@ -96,10 +96,10 @@ type Agent struct {
 	dir        *directory.Source
 	envoys     *metadata.Source
 	reconciler *reconcile.Reconciler
-	api        atomic.Pointer[inspect.Server] // nil before it is made
-	xds        *xds.Server
+	api        atomic.Pointer[httpapi.Server] // nil before it is made
+	xds        *ads.Server
 	nacks      *reconcile.NackWatch
-	host       *host.Prober
+	host       *probe.Prober
 	refused    *refused
 	memory     *memory.Guard
 	logs       *logs.Manager
@@ -119,7 +119,7 @@ type Agent struct {
 	resolver   *resolver.Resolver
 	peers      *peers.Source     // nil: the agent stands alone
 	keeper     *intercept.Keeper // of redirections to the resolver
-	notes      []inspect.Check   // what is not as configured since the start
+	notes      []httpapi.Check   // what is not as configured since the start
 	sockets    *activated
 }
 
@@ -196,18 +196,18 @@ func (a *Agent) Config() *config.Config { return a.cfg.Load() }
 func (a *Agent) Metrics() prometheus.Gatherer { return a.deps.Metrics }
 
 // Files returns the state of the resource files. It is empty before [Agent.Ready].
-func (a *Agent) Files() []inspect.FileStatus {
-	return whenReady(a, func() []inspect.FileStatus { return a.dir.Files() })
+func (a *Agent) Files() []httpapi.FileStatus {
+	return whenReady(a, func() []httpapi.FileStatus { return a.dir.Files() })
 }
 
 // Last returns the result of the last reconciliation; nil before [Agent.Ready].
-func (a *Agent) Last() *inspect.Last {
-	return whenReady(a, func() *inspect.Last { return a.reconciler.Last() })
+func (a *Agent) Last() *httpapi.Last {
+	return whenReady(a, func() *httpapi.Last { return a.reconciler.Last() })
 }
 
 // Proxies returns the state of the connected proxies. It is empty before [Agent.Ready].
-func (a *Agent) Proxies() []xds.ProxyStatus {
-	return whenReady(a, func() []xds.ProxyStatus { return a.xds.Status() })
+func (a *Agent) Proxies() []ads.ProxyStatus {
+	return whenReady(a, func() []ads.ProxyStatus { return a.xds.Status() })
 }
 
 // Receivers returns the state of the receivers of access logs. It is empty before [Agent.Ready].

@@ -3,33 +3,33 @@ package agent
 import (
 	"os"
 
-	"github.com/nearside-mesh/nearside/agent/config"
-	"github.com/nearside-mesh/nearside/agent/envoyadmin"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
-func (a *Agent) inspectOptions(cfg *config.Config, who inspect.Access) inspect.Options {
-	return inspect.Options{
-		Info: inspect.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
+func (a *Agent) inspectOptions(cfg *config.Config, who httpapi.Access) httpapi.Options {
+	return httpapi.Options{
+		Info: httpapi.Info{Product: "nearside", Version: a.deps.Version, Node: cfg.Node.Name, Zone: cfg.Node.Zone,
 			Instance: a.instance, Started: a.started, PID: os.Getpid()},
 		Registry: a.registry, Store: a.store, Last: a.reconciler.Last, NewMesh: a.reconciler.NewMesh, Offer: a.reconciler.Offer, Proxies: a.xds.Status, Connected: a.xds.Connected, Refused: a.xds.Refused, Memory: a.memoryStatus, Spare: a.memory.Spare, ProxiesOf: a.xds.StatusOf,
 		InUse: a.xds.InUse,
 		DNS:   a.resolver.State, DNSLine: a.resolver.Line,
 		Pool: a.pool(),
-		Envoy: func(p *xds.ProxyStatus) inspect.Envoy {
+		Envoy: func(p *ads.ProxyStatus) httpapi.Envoy {
 			return envoyadmin.Envoy{Dir: envoyDir(cfg), ID: p.NodeID, Peer: p.Peer}
 		},
-		Certificate: func(mesh, name string) (inspect.Certificate, bool) {
+		Certificate: func(mesh, name string) (httpapi.Certificate, bool) {
 			x, ok := a.reconciler.Issued(mesh, name)
-			return inspect.Certificate(x), ok
+			return httpapi.Certificate(x), ok
 		},
 		Holders: a.logs.Holders, AccessLogs: a.logStreams, FlushLogs: a.logs.Flush, AuditFile: cfg.AuditLogPath(),
-		Counts: func() map[string]inspect.ProxyCounts {
+		Counts: func() map[string]httpapi.ProxyCounts {
 			of, _ := a.refused.read()
-			out := make(map[string]inspect.ProxyCounts, len(of))
+			out := make(map[string]httpapi.ProxyCounts, len(of))
 			for id, c := range of {
-				out[id] = inspect.ProxyCounts(c)
+				out[id] = httpapi.ProxyCounts(c)
 			}
 			return out
 		},

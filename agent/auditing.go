@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/nearside-mesh/nearside/agent/audit"
-	"github.com/nearside-mesh/nearside/agent/auditlog"
-	"github.com/nearside-mesh/nearside/agent/config"
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/audit"
+	"github.com/nearside-mesh/nearside/agent/serve/auditlog"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 

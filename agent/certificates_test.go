@@ -29,10 +29,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/identity"
-	"github.com/nearside-mesh/nearside/agent/reconcile"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/identity"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 const (

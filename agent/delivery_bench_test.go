@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/token"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/token"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // TestDirectoriesWithRoles has an agent with two directories: of a file in the one with a role, what the role may write is in
@@ -45,7 +45,7 @@ spec: {name: file, type: file, conf: {path: /tmp/access.log}}
 		if got := string('0' + rune(backends)); got != want.backends {
 			t.Errorf("%s: %s backends, want %s", role, got, want.backends)
 		}
-		i := slices.IndexFunc(r.Files(), func(f inspect.FileStatus) bool { return f.Path == logs })
+		i := slices.IndexFunc(r.Files(), func(f httpapi.FileStatus) bool { return f.Path == logs })
 		if i < 0 || len(r.Files()[i].Faults) != 1 || !strings.HasPrefix(r.Files()[i].Faults[0].Reason, want.fault) {
 			t.Errorf("%s: files %+v", role, r.Files())
 		}

@@ -12,11 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nearside-mesh/nearside/agent/config"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/intercept"
-	"github.com/nearside-mesh/nearside/agent/resolver"
-	"github.com/nearside-mesh/nearside/agent/sockets"
+	"github.com/nearside-mesh/nearside/agent/deliver/resolver"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // openResolver makes the resolver. It opens no socket.
@@ -94,12 +94,12 @@ func (a *Agent) runNames(ctx context.Context) error {
 }
 
 // interceptionCheck says how redirections of DNS stand; nothing where there are none. None of it makes the node unready.
-func (a *Agent) interceptionCheck() []inspect.Check {
+func (a *Agent) interceptionCheck() []httpapi.Check {
 	list, faults := a.keeper.Status()
 	if len(list)+len(faults) == 0 {
 		return nil
 	}
-	c := inspect.Check{Name: "interception", OK: true, Reason: plural(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
+	c := httpapi.Check{Name: "interception", OK: true, Reason: plural(len(list), "1 redirection is", "%d redirections are") + " kept alive"}
 	var trouble []string
 	for _, s := range list {
 		if s.Reason != "" {
@@ -121,7 +121,7 @@ func (a *Agent) interceptionCheck() []inspect.Check {
 		}
 		c.Degraded, c.Reason = true, strings.Join(trouble, "; ")+more
 	}
-	return []inspect.Check{c}
+	return []httpapi.Check{c}
 }
 
 var interceptionsDesc = prometheus.NewDesc("nearside_dns_interceptions",

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/envoy/finding"
-	"github.com/nearside-mesh/nearside/agent/envoy/load"
-	"github.com/nearside-mesh/nearside/agent/envoytest"
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
 // active returns the clusters and listeners that Envoy uses, by name, as JSON; "" for one that it does not have.
@@ -86,7 +86,7 @@ func TestWholeUpdateRejected(t *testing.T) {
 			}
 			var deps agent.Deps
 			if x.noCheck {
-				deps.Check = func(*generate.Proxy, *load.Checker, *draft.Sealed) []finding.Finding { return nil }
+				deps.Check = func(*generate.Proxy, *check.Checker, *draft.Sealed) []finding.Finding { return nil }
 			}
 			dir := agenttest.ShortDir(t)
 			r := agenttest.Up(t, dir, deps)

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/envoytest"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
 // pair is two real Envoys of one agent: requests go through the outbound of web and the inbound of backend.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/envoytest"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
 // TestRoutesChangeUnderLoad adds, changes and removes a MeshHTTPRoute while requests go through a real Envoy on connections

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/envoytest"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
 // TestLogDirectoryIsMissing has a policy with a log that a real Envoy cannot open: its listener is withheld with what to do,

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/envoytest"
-	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
 // startEnvoy runs an Envoy as a proxy of the agent, at the latest until the test ends, and returns when it is live.

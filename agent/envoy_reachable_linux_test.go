@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/envoytest"
-	"github.com/nearside-mesh/nearside/agent/reachable"
+	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
 // TestReachableByTraffic has a workload, whose connections are redirected to a real Envoy, call one service of two, and lists what is

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
 // envoyDirName is the directory beside the xDS socket with a directory for each user that runs Envoys.

@@ -14,14 +14,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/envoy/finding"
-	"github.com/nearside-mesh/nearside/agent/envoy/load"
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/reconcile"
+	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // unfit is a policy that gives a listener the address of another one, which Envoy rejects.
@@ -103,7 +103,7 @@ func TestUnfitPolicy(t *testing.T) {
 			}
 			whole, err = r.Api().Status(t.Context())
 			agenttest.Do(t, err)
-			if slices.ContainsFunc(whole.Problems, func(p inspect.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
+			if slices.ContainsFunc(whole.Problems, func(p httpapi.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
 			}
 		})
@@ -292,7 +292,7 @@ func TestUnfitAfterRestart(t *testing.T) {
 }
 
 // checked returns a reconciler for some proxies, and counts their checks.
-func checked(t *testing.T, n int, check func(*generate.Proxy) []finding.Finding) (*reconcile.Reconciler, *agenttest.Publisher, *int) {
+func checked(t *testing.T, n int, verify func(*generate.Proxy) []finding.Finding) (*reconcile.Reconciler, *agenttest.Publisher, *int) {
 	var docs strings.Builder
 	var ids []string
 	docs.WriteString("{type: Mesh, name: default}\n")
@@ -303,7 +303,7 @@ func checked(t *testing.T, n int, check func(*generate.Proxy) []finding.Finding)
 	s, p := agenttest.Memory(t), agenttest.NewPublisher(ids...)
 	agenttest.ByAPI(t, s, docs.String())
 	count, fit := 0, map[string]bool{}
-	return reconcile.New(reconcile.Options{Store: s, Publisher: p, Check: func(x *generate.Proxy, c *load.Checker, had *draft.Sealed) []finding.Finding {
+	return reconcile.New(reconcile.Options{Store: s, Publisher: p, Check: func(x *generate.Proxy, c *check.Checker, had *draft.Sealed) []finding.Finding {
 		count++
 		last := p.Of("default." + x.Name)
 		if last == nil || !fit[x.Name] {
@@ -312,7 +312,7 @@ func checked(t *testing.T, n int, check func(*generate.Proxy) []finding.Finding)
 		if !draft.SameList(had.Resources[draft.RankCluster], last.Resources[draft.RankCluster]) {
 			t.Errorf("%s is checked against %v, not against what was published last, %v", x.Name, had, last)
 		}
-		out := append(x.Check(c, had), check(x)...)
+		out := append(x.Check(c, had), verify(x)...)
 		fit[x.Name] = p.Of("default."+x.Name) == nil || fit[x.Name]
 		return out
 	}}), p, &count
@@ -381,7 +381,7 @@ func TestEndpointsAreCheckedAlone(t *testing.T) {
 	agenttest.ByAPI(t, s, agenttest.WebFile("svc", "other")+"---\n"+agenttest.DataplaneText("default", "svc", "10.0.0.2"))
 	count, heavy := 0, uint32(0)
 	r := reconcile.New(reconcile.Options{Store: s, Publisher: p,
-		Check: func(x *generate.Proxy, c *load.Checker, had *draft.Sealed) []finding.Finding {
+		Check: func(x *generate.Proxy, c *check.Checker, had *draft.Sealed) []finding.Finding {
 			count++
 			return x.Check(c, had)
 		},
@@ -475,12 +475,12 @@ func TestUnfitZoneProxy(t *testing.T) {
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	var problems []inspect.Problem
+	var problems []httpapi.Problem
 	agenttest.Await(t, "it is said what it is about", tick.C, func() bool {
 		whole, err := r.Api().Status(t.Context())
 		agenttest.Do(t, err)
 		problems = whole.Problems
-		return slices.ContainsFunc(problems, func(p inspect.Problem) bool {
+		return slices.ContainsFunc(problems, func(p httpapi.Problem) bool {
 			return p.Resource == "ZoneEgress/out" && strings.Contains(p.Reason, "no policy shapes it")
 		})
 	})

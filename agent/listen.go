@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/host/config"
 )
 
 // listenUnix opens a unix socket with the permissions and the group given. A socket file that nobody answers on is

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // shed gives up what the agent remembers to save work.
@@ -18,17 +18,17 @@ func (a *Agent) shed() {
 	}
 }
 
-func (a *Agent) memoryStatus() inspect.MemoryStatus {
+func (a *Agent) memoryStatus() httpapi.MemoryStatus {
 	m := a.memory.State()
-	out := inspect.MemoryStatus{Limit: m.Limit, InUse: m.Live, Resident: m.Mapped, Sheds: m.Sheds, Refused: a.reconciler.Refused()}
+	out := httpapi.MemoryStatus{Limit: m.Limit, InUse: m.Live, Resident: m.Mapped, Sheds: m.Sheds, Refused: a.reconciler.Refused()}
 	if m.Short != nil {
 		out.ShortSince = m.Short.Since
 	}
 	return out
 }
 
-func (a *Agent) memoryCheck() inspect.Check {
-	m, c := a.memory.State(), inspect.Check{Name: "memory", OK: true}
+func (a *Agent) memoryCheck() httpapi.Check {
+	m, c := a.memory.State(), httpapi.Check{Name: "memory", OK: true}
 	n := a.reconciler.Refused()
 	switch {
 	case m.Short != nil:

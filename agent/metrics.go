@@ -3,9 +3,9 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 var policiesDesc = prometheus.NewDesc("nearside_policies",
@@ -58,7 +58,7 @@ func (c conditions) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c conditions) Collect(ch chan<- prometheus.Metric) {
-	faults, counts, last := 0, map[string]int{inspect.SeverityError: 0, inspect.SeverityWarning: 0}, 0.0
+	faults, counts, last := 0, map[string]int{httpapi.SeverityError: 0, httpapi.SeverityWarning: 0}, 0.0
 	for _, f := range c.a.Files() {
 		faults += len(f.Faults) + len(f.Conflicts)
 	}
@@ -76,14 +76,14 @@ func (c conditions) Collect(ch chan<- prometheus.Metric) {
 }
 
 // rejectedPolicies are those that connected proxies most likely reject something for.
-func rejectedPolicies(progress []xds.Progress) map[resource.Key]bool {
+func rejectedPolicies(progress []ads.Progress) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	for _, p := range progress {
-		if p.State == xds.StateDisconnected {
+		if p.State == ads.StateDisconnected {
 			continue
 		}
 		for _, r := range p.Rejected {
-			for _, b := range xds.Causes(r.Blame) {
+			for _, b := range ads.Causes(r.Blame) {
 				out[resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}] = true
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // TestBucketsAreRound keeps bounds like 0.00030000000000000003 out of label values.

@@ -14,12 +14,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // pickyProxy takes everything but resources that hold a word, which it rejects in Envoy's words.
@@ -290,7 +290,7 @@ func TestRejectedPolicy(t *testing.T) {
 			}
 			whole, err = r.Api().Status(t.Context())
 			agenttest.Do(t, err)
-			if slices.ContainsFunc(whole.Problems, func(p inspect.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
+			if slices.ContainsFunc(whole.Problems, func(p httpapi.Problem) bool { return p.Severity == "error" }) || whole.Proxies["synced"] != 1 {
 				t.Errorf("in the end: %+v %+v", whole.Problems, whole.Proxies)
 			}
 			if n := metric(t, r.Agent, "nearside_policies", "MeshProxyPatch", "rejected"); n != 0 {

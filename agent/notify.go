@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
 )
 
 // statusLine is the agent in one line, for "systemctl status". It names no resource: whoever may ask systemd may not read all of them.
 func (a *Agent) statusLine() string {
 	connected, late, rejecting := 0, 0, 0
 	for _, p := range a.xds.Progress() {
-		if p.State == xds.StateDisconnected {
+		if p.State == ads.StateDisconnected {
 			continue
 		}
 		connected++

@@ -8,12 +8,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nearside-mesh/nearside/agent/config"
-	"github.com/nearside-mesh/nearside/agent/identity"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/keyring"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/keyring"
+	"github.com/nearside-mesh/nearside/agent/model/identity"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/peers"
-	"github.com/nearside-mesh/nearside/agent/store"
 )
 
 // openPeers opens the pool, where the config names one.
@@ -92,7 +92,7 @@ func (a *Agent) startPeers(ctx context.Context) (stop func() error, err error) {
 }
 
 // pool is what the API has of the pool; nil without one.
-func (a *Agent) pool() inspect.Pool {
+func (a *Agent) pool() httpapi.Pool {
 	if a.peers == nil {
 		return nil
 	}
@@ -119,7 +119,7 @@ type poolMetrics struct{ p *peers.Source }
 func (m poolMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- membersDesc; ch <- droppedDesc }
 
 func (m poolMetrics) Collect(ch chan<- prometheus.Metric) {
-	states := map[string]int{inspect.MemberAlive: 0, inspect.MemberDead: 0, inspect.MemberLeft: 0}
+	states := map[string]int{httpapi.MemberAlive: 0, httpapi.MemberDead: 0, httpapi.MemberLeft: 0}
 	for _, x := range m.p.Members() {
 		states[x.State]++
 	}

@@ -9,8 +9,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // BenchmarkPool applies a policy on one of two agents and waits until a client of the other one has the listener that it changes. It reports the

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // liveness waits until a resource of another node has a mark, "" for none.
@@ -75,7 +75,7 @@ func TestAgentLost(t *testing.T) {
 		t.Errorf("member %+v", m)
 	}
 
-	if p, err := b.Api().Proxy(t.Context(), "default", "web"); err != nil || p.State != inspect.StateElsewhere || p.Node != "a" || !strings.Contains(p.Reason, "whose agent does not answer") {
+	if p, err := b.Api().Proxy(t.Context(), "default", "web"); err != nil || p.State != httpapi.StateElsewhere || p.Node != "a" || !strings.Contains(p.Reason, "whose agent does not answer") {
 		t.Errorf("proxy %+v, %v", p, err)
 	}
 

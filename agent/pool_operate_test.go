@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/keyring"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/host/keyring"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // until waits for what no event tells of.
@@ -69,11 +69,11 @@ func TestJoinAndLeave(t *testing.T) {
 		agenttest.Do(t, err)
 		return got
 	}
-	if got := wait(client.Wait{Timeout: "15s"}); got.State != inspect.StateApplied || got.Nodes != 3 {
+	if got := wait(client.Wait{Timeout: "15s"}); got.State != httpapi.StateApplied || got.Nodes != 3 {
 		t.Errorf("a policy that is on all nodes: %+v", got)
 	}
 	agenttest.Remove(t, a.Agent, poolTimeout)
-	if got := wait(client.Wait{For: client.ForGone, Timeout: "15s"}); got.State != inspect.StateGone || got.Nodes != 3 {
+	if got := wait(client.Wait{For: client.ForGone, Timeout: "15s"}); got.State != httpapi.StateGone || got.Nodes != 3 {
 		t.Errorf("gone: %+v", got)
 	}
 
@@ -121,7 +121,7 @@ func TestConflicts(t *testing.T) {
 		t.Fatalf("conflicts %+v", got.Items)
 	}
 	c := got.Items[0]
-	if c.State != inspect.ConflictLost || c.Node != "a" || c.Type != "MeshTimeout" || c.Name != "slow" || !strings.Contains(string(c.Resource), "30s") || c.Deleted {
+	if c.State != httpapi.ConflictLost || c.Node != "a" || c.Type != "MeshTimeout" || c.Name != "slow" || !strings.Contains(string(c.Resource), "30s") || c.Deleted {
 		t.Errorf("conflict %+v %s", c, c.Resource)
 	}
 	if _, err := a.Api().RestoreConflict(t.Context(), client.RestoreConflict{ID: "nothing"}); err == nil {

@@ -24,15 +24,15 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/reconcile"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
-	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // served is the types that a proxy asks for, in the order in which Envoy does when it comes back. Routes stand in the
@@ -311,7 +311,7 @@ func TestLateNodeIsServed(t *testing.T) {
 	defer tick.Stop()
 	agenttest.Await(t, "the status says that the node is unknown", tick.C, func() bool {
 		all := a.Proxies()
-		return len(all) == 1 && all[0].NodeID == "default.web" && all[0].State == xds.StateUnknown
+		return len(all) == 1 && all[0].NodeID == "default.web" && all[0].State == ads.StateUnknown
 	})
 	agenttest.Apply(t, a, agenttest.DataplaneText("default", "web", "10.0.0.1"))
 	if got := p.next(); got != "Cluster localhost:80" {
@@ -342,7 +342,7 @@ func startParts(t *testing.T) *nodeParts {
 	s := agenttest.Memory(t)
 	var r *reconcile.Reconciler
 	envoys := metadata.New(metadata.Options{Registry: kinds.Registry(), Store: s, Changed: func() { r.Trigger() }})
-	server := xds.NewServer(xds.ServerOptions{Handler: envoys, Metadata: metadata.Fields(), Changed: func() { r.Trigger() }})
+	server := ads.NewServer(ads.ServerOptions{Handler: envoys, Metadata: metadata.Fields(), Changed: func() { r.Trigger() }})
 	r = reconcile.New(reconcile.Options{Store: s, Publisher: server, Problems: envoys.Problems, Sidecars: envoys.Sidecars, Awaited: envoys.Awaited})
 	r.Pass()
 	server.Ready()

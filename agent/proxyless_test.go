@@ -18,9 +18,9 @@ import (
 	grpcxds "google.golang.org/grpc/xds"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 func remove(t testing.TB, a *agent.Agent, k resource.Key) {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // certificateOf is a certificate that is its own authority, and its key, both PEM.

@@ -10,9 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nearside-mesh/nearside/agent/envoyadmin"
-	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/host/envoyadmin"
+	"github.com/nearside-mesh/nearside/agent/model/node"
 )
 
 // How Envoys are asked which connections they have refused, and which lines of their logs they have lost.
@@ -26,8 +26,8 @@ const (
 // refused counts the connections that the Envoys of this node have refused and the writes to logs that have failed there. They
 // are asked when somebody wants to know.
 type refused struct {
-	proxies func() []xds.ProxyStatus
-	ask     func(context.Context, *xds.ProxyStatus) (envoyadmin.Counts, error)
+	proxies func() []ads.ProxyStatus
+	ask     func(context.Context, *ads.ProxyStatus) (envoyadmin.Counts, error)
 	log     *slog.Logger
 
 	mu    sync.Mutex // held while Envoys are asked: who comes meanwhile gets what they answer
@@ -44,8 +44,8 @@ type refusedBy struct {
 	retry time.Time // it is not asked before
 }
 
-func newRefused(proxies func() []xds.ProxyStatus, dir string, log *slog.Logger) *refused {
-	return &refused{proxies: proxies, log: log, of: map[string]refusedBy{}, ask: func(ctx context.Context, p *xds.ProxyStatus) (envoyadmin.Counts, error) {
+func newRefused(proxies func() []ads.ProxyStatus, dir string, log *slog.Logger) *refused {
+	return &refused{proxies: proxies, log: log, of: map[string]refusedBy{}, ask: func(ctx context.Context, p *ads.ProxyStatus) (envoyadmin.Counts, error) {
 		return envoyadmin.Envoy{Dir: dir, ID: p.NodeID, Peer: p.Peer}.Counts(ctx)
 	}}
 }
@@ -71,7 +71,7 @@ func (r *refused) read() (map[string]envoyadmin.Counts, envoyadmin.Counts) {
 func (r *refused) refresh() {
 	before := r.of
 	r.of = map[string]refusedBy{}
-	var due []xds.ProxyStatus
+	var due []ads.ProxyStatus
 	for _, p := range r.proxies() {
 		if p.Type != node.ProxyDataplane || p.Flavor != node.FlavorEnvoy {
 			continue
@@ -86,7 +86,7 @@ func (r *refused) refresh() {
 		}
 	}
 	// Those that have answered go first, then those that were asked the longest ago, so that nobody keeps others from being asked.
-	slices.SortStableFunc(due, func(a, b xds.ProxyStatus) int {
+	slices.SortStableFunc(due, func(a, b ads.ProxyStatus) int {
 		x, y := r.of[a.NodeID], r.of[b.NodeID]
 		if x.known != y.known {
 			if x.known {

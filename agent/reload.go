@@ -1,8 +1,8 @@
 package agent
 
 import (
-	"github.com/nearside-mesh/nearside/agent/audit"
-	"github.com/nearside-mesh/nearside/agent/config"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/serve/audit"
 	"github.com/nearside-mesh/nearside/rotation"
 )
 

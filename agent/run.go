@@ -13,19 +13,19 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nearside-mesh/nearside/agent/config"
-	"github.com/nearside-mesh/nearside/agent/host"
-	"github.com/nearside-mesh/nearside/agent/identity"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/logs"
-	"github.com/nearside-mesh/nearside/agent/memory"
-	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/reconcile"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/memory"
+	"github.com/nearside-mesh/nearside/agent/host/probe"
+	"github.com/nearside-mesh/nearside/agent/model/identity"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
-	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
 )
 
 // Run runs the agent until ctx ends, or until it cannot go on. It loads everything before it opens a socket, and
@@ -83,7 +83,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		if h.Salvaged {
 			what = "what could be read of it is in use"
 		}
-		a.notes = append(a.notes, inspect.Check{Name: "state-file", OK: true, Degraded: true, Reason: "the state file was damaged and is set aside as " + h.SetAside + "; " + what})
+		a.notes = append(a.notes, httpapi.Check{Name: "state-file", OK: true, Degraded: true, Reason: "the state file was damaged and is set aside as " + h.SetAside + "; " + what})
 	}
 
 	if err := a.openAccess(cfg, gids); err != nil {
@@ -130,7 +130,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	a.addrs.DNS = a.resolver.State().Listen
-	api, err := inspect.New(a.inspectOptions(cfg, inspect.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
+	api, err := httpapi.New(a.inspectOptions(cfg, httpapi.Access{Roles: a.roles, Token: secret, Verify: a.verifyClient, Proxies: cfg.XDS.Access}))
 	if err == nil {
 		a.api.Store(api)
 		err = a.openKeeper(cfg)
@@ -254,7 +254,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	}
 	a.memory = memory.New(memory.Options{Read: a.deps.Memory, Now: a.deps.Now, Log: a.log, Shed: a.shed, Own: func() { a.reconciler.Shed() }, Changed: func() { a.reconciler.Trigger() }})
 	a.envoys = metadata.New(metadata.Options{Registry: a.registry, Store: a.store, Log: a.log, Changed: func() { a.reconciler.Trigger() }})
-	a.xds = xds.NewServer(xds.ServerOptions{
+	a.xds = ads.NewServer(ads.ServerOptions{
 		Log: a.log, Now: a.deps.Now, Handler: a.envoys, Changed: func() { a.reconciler.Trigger() }, Stored: func(ref node.Ref) uint64 { return reconcile.Stored(a.store.Snapshot(), ref) },
 		Rejected: func() { a.nacks.Trigger() }, Forgot: a.memory.Freed,
 		Registry: a.deps.Metrics, Metadata: metadata.Fields(),
@@ -264,7 +264,7 @@ func (a *Agent) build(cfg *config.Config, g groups) error {
 	if err := a.deps.Metrics.Register(a.refused); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	a.host = host.NewProber(host.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run, Changed: func() { a.reconciler.Trigger() }})
+	a.host = probe.NewProber(probe.Options{Peer: a.xds.Peer, Own: cfg.Paths.Run, Changed: func() { a.reconciler.Trigger() }})
 	a.files = logs.NewFiles(a.log)
 	a.receivers = logs.NewReceivers(logs.ReceiversOptions{Config: cfg, Files: a.files, Log: a.log,
 		ListenUnix: func(ctx context.Context, s config.Socket) (net.Listener, error) {

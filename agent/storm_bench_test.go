@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
 )
 
 // bystander measures how long changes take to the client 0 while others do what they do.

@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/envoy/finding"
-	"github.com/nearside-mesh/nearside/agent/envoy/load"
-	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // dieAt has this process kill itself at the nth time that it comes to a step, given as STEP:N; "" is never. Steps are those of a pass and of what comes
@@ -43,10 +43,10 @@ func dieAt(where string, deps *agent.Deps) {
 		step("generated")
 		return p, err
 	}
-	check := (*generate.Proxy).Check
-	deps.Check = func(p *generate.Proxy, c *load.Checker, had *draft.Sealed) []finding.Finding {
+	verify := (*generate.Proxy).Check
+	deps.Check = func(p *generate.Proxy, c *check.Checker, had *draft.Sealed) []finding.Finding {
 		step("check")
-		out := check(p, c, had)
+		out := verify(p, c, had)
 		step("checked")
 		return out
 	}

@@ -5,9 +5,9 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/change"
-	"github.com/nearside-mesh/nearside/agent/envoybin"
-	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Bounds of what an agent asks an Envoy for one write.
@@ -24,7 +24,7 @@ func (a *Agent) newTry() func() change.Try {
 	path, err := exec.LookPath(a.deps.EnvoyBin)
 	if err != nil {
 		a.log.Error("the Envoy of "+envoybin.EnvoyVariable+" cannot be started; configs are checked without it", "path", a.deps.EnvoyBin, "error", err)
-		a.notes = append(a.notes, inspect.Check{Name: "envoy", OK: true, Degraded: true,
+		a.notes = append(a.notes, httpapi.Check{Name: "envoy", OK: true, Degraded: true,
 			Reason: fmt.Sprintf("the Envoy of %s cannot be started, so configs are checked without it: %v", envoybin.EnvoyVariable, err)})
 		return nil
 	}

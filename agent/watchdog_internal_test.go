@@ -10,13 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/reconcile"
-	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
 // oneProxy is a publisher to which one proxy is connected.
@@ -31,7 +31,7 @@ func (oneProxy) LastStream() uint64 { return 0 }
 func (oneProxy) Listeners(node.Key) []*draft.Resource { return nil }
 func (oneProxy) Recheck()                             {}
 
-func (oneProxy) Publish(map[node.Key]xds.Config) {}
+func (oneProxy) Publish(map[node.Key]ads.Config) {}
 
 // TestWatchdog has a pass that does not come back: from ten seconds on the service manager is told nothing more, liveness says
 // why, and the log has the place, once; all is as before when the pass has ended.

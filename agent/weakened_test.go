@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // TestWeakenedDefaults: what gives more than the defaults do is written in the config, and told by status.

@@ -10,11 +10,11 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/draft"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/reconcile"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // zoneDocs is a mesh with mTLS that leaves through an egress, with services outside it.
@@ -65,10 +65,10 @@ func TestEgressEnvoy(t *testing.T) {
 		t.Errorf("config of an egress that does not exist: %v", err)
 	}
 	all, err := r.Api().Proxies(t.Context())
-	if err != nil || !slices.ContainsFunc(all.Items, func(p inspect.Proxy) bool { return p.Type == node.ProxyEgress && p.Name == "out" }) {
+	if err != nil || !slices.ContainsFunc(all.Items, func(p httpapi.Proxy) bool { return p.Type == node.ProxyEgress && p.Name == "out" }) {
 		t.Errorf("it is not among the proxies: %+v, %v", all, err)
 	}
-	if w, err := r.Api().Wait(t.Context(), inspect.Wait{Type: "ExternalService", Mesh: "default", Name: "a"}); err != nil || w.State != inspect.StateApplied || w.Proxies != 1 {
+	if w, err := r.Api().Wait(t.Context(), httpapi.Wait{Type: "ExternalService", Mesh: "default", Name: "a"}); err != nil || w.State != httpapi.StateApplied || w.Proxies != 1 {
 		t.Errorf("waiting for a service that the egress leads to: %+v, %v", w, err)
 	}
 	agenttest.Do(t, r.Stop())

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/access"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // stranger is a user that nothing on the host belongs to.
@@ -30,8 +30,8 @@ func accessSocket(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := agentWith(t, func(o *inspect.Options) {
-		o.Access = inspect.Access{Roles: roles, Proxies: []access.ProxyRule{{Matcher: access.Matcher{UID: "1000"}, Certificate: "*.mesh", Nodes: []string{"default.web-*"}}}}
+	socket := agentWith(t, func(o *httpapi.Options) {
+		o.Access = httpapi.Access{Roles: roles, Proxies: []access.ProxyRule{{Matcher: access.Matcher{UID: "1000"}, Certificate: "*.mesh", Nodes: []string{"default.web-*"}}}}
 	})
 	for dir := filepath.Dir(socket); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // times is how often something is done: by default a few times, as often as it takes with the environment variable.

@@ -20,10 +20,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/envoytest"
-	"github.com/nearside-mesh/nearside/agent/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/envoytest"
 )
 
 // logging is an agent as process, the Envoy of a dataplane beside it, and a workload that answers each request with a text.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/offline"
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
 )
 
 var (

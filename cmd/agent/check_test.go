@@ -6,32 +6,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 func TestCheckTellsWhatIsWrong(t *testing.T) {
-	socket := agentWith(t, func(o *inspect.Options) {
+	socket := agentWith(t, func(o *httpapi.Options) {
 		o.Registry = withInert(t, "Dataplane")
-		o.Ready = func() []inspect.Check {
-			return []inspect.Check{{Name: "state", OK: true, Degraded: true, Reason: "the state is kept in memory"}, {Name: "config", Reason: "no config was made yet"},
+		o.Ready = func() []httpapi.Check {
+			return []httpapi.Check{{Name: "state", OK: true, Degraded: true, Reason: "the state is kept in memory"}, {Name: "config", Reason: "no config was made yet"},
 				{Name: "resource-files", OK: true, Degraded: true, Reason: "told below"}}
 		}
-		o.Files = func() []inspect.FileStatus {
-			return []inspect.FileStatus{{Path: "/r/a.yaml", Missing: inspect.MissingVanished}, {Path: "/r/b.yaml", Exposed: "holds a secret and is open"}}
+		o.Files = func() []httpapi.FileStatus {
+			return []httpapi.FileStatus{{Path: "/r/a.yaml", Missing: httpapi.MissingVanished}, {Path: "/r/b.yaml", Exposed: "holds a secret and is open"}}
 		}
-		o.Last = func() *inspect.Last {
-			return &inspect.Last{At: time.Now().Add(time.Hour), Problems: []inspect.Problem{
-				{Resource: "MeshTimeout/default/t", Severity: inspect.SeverityError, Reason: "left out"}, {Resource: "MeshTimeout/default/u", Severity: inspect.SeverityError, Reason: "left out"},
-				{Resource: "Dataplane/default/web", Severity: inspect.SeverityWarning, Reason: "Listener x is shadowed"}}}
+		o.Last = func() *httpapi.Last {
+			return &httpapi.Last{At: time.Now().Add(time.Hour), Problems: []httpapi.Problem{
+				{Resource: "MeshTimeout/default/t", Severity: httpapi.SeverityError, Reason: "left out"}, {Resource: "MeshTimeout/default/u", Severity: httpapi.SeverityError, Reason: "left out"},
+				{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning, Reason: "Listener x is shadowed"}}}
 		}
-		o.Proxies = func() []xds.ProxyStatus {
-			return []xds.ProxyStatus{
-				{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: xds.StateServing, Streams: 1, Types: []xds.TypeStatus{{TypeURL: "x", NACK: &xds.NACK{Reason: "bad filter"}}}},
-				{Mesh: "default", Name: "lost", Flavor: node.FlavorEnvoy, State: xds.StateUnknown, Streams: 1}}
+		o.Proxies = func() []ads.ProxyStatus {
+			return []ads.ProxyStatus{
+				{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing, Streams: 1, Types: []ads.TypeStatus{{TypeURL: "x", NACK: &ads.NACK{Reason: "bad filter"}}}},
+				{Mesh: "default", Name: "lost", Flavor: node.FlavorEnvoy, State: ads.StateUnknown, Streams: 1}}
 		}
 	})
 	if err := os.Chmod(socket, 0o666); err != nil {
@@ -74,7 +74,7 @@ func TestClock(t *testing.T) {
 		{now, now.Add(-time.Hour), now.Add(time.Minute), checkWarn},
 		{time.Unix(1000, 0), time.Unix(0, 0), time.Unix(0, 0), checkFail},
 	} {
-		s := &client.Status{Reconcile: &inspect.ReconcileStatus{At: c.made}}
+		s := &client.Status{Reconcile: &httpapi.ReconcileStatus{At: c.made}}
 		s.Info.Started = c.started
 		got := &selfTest{OK: true}
 		checkClock(got, s, c.now)
@@ -86,18 +86,18 @@ func TestClock(t *testing.T) {
 
 func TestCheckAsksEnvoy(t *testing.T) {
 	dir := t.TempDir()
-	socket := agentWith(t, func(o *inspect.Options) {
+	socket := agentWith(t, func(o *httpapi.Options) {
 		st := o.Store
-		o.Last = func() *inspect.Last {
+		o.Last = func() *httpapi.Last {
 			set := st.Snapshot().Set()
 			m, err := o.NewMesh(set, "default", nil)
 			if err != nil {
 				t.Error(err)
 			}
-			return &inspect.Last{Revision: st.Snapshot().Revision(), Meshes: map[string]*generate.Mesh{"default": m}, At: time.Now()}
+			return &httpapi.Last{Revision: st.Snapshot().Revision(), Meshes: map[string]*generate.Mesh{"default": m}, At: time.Now()}
 		}
-		o.Proxies = func() []xds.ProxyStatus {
-			return []xds.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: xds.StateServing, Streams: 1}}
+		o.Proxies = func() []ads.ProxyStatus {
+			return []ads.ProxyStatus{{Mesh: "default", Name: "web", Flavor: node.FlavorEnvoy, State: ads.StateServing, Streams: 1}}
 		}
 	})
 	write(t, dir+"/envoy", "#!/bin/sh\ngrep -q 'inbound:192.0.2.1:80' \"$6\" || exit 0\necho 'listener inbound:192.0.2.1:80: not today' >&2\nexit 1\n")

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/clip"
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // diffText writes a comparison for people: what becomes of the resources, then the proxies with each change on a line.

@@ -21,8 +21,8 @@ import (
 
 	mdns "github.com/miekg/dns"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/intercept"
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 	"github.com/nearside-mesh/nearside/dns"
 )
 

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // mountTmpfs gives a file system of its own, which can be full or read-only.

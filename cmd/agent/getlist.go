@@ -13,8 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/jsonpath"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpath"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // listView is which resources get shows, and how.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/hold"
+	"github.com/nearside-mesh/nearside/agent/host/hold"
 )
 
 // holdIdle is how long a holder that holds nothing waits for an agent.

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/mesh"
-	"github.com/nearside-mesh/nearside/agent/policy"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 const outsideDocs = `
@@ -33,9 +33,9 @@ func TestStatusShowsThePassthrough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := agentWith(t, func(o *inspect.Options) {
-		o.Last = func() *inspect.Last {
-			return &inspect.Last{Revision: 2, At: time.Now(), Meshes: map[string]*generate.Mesh{"default": m}}
+	socket := agentWith(t, func(o *httpapi.Options) {
+		o.Last = func() *httpapi.Last {
+			return &httpapi.Last{Revision: 2, At: time.Now(), Meshes: map[string]*generate.Mesh{"default": m}}
 		}
 	})
 	out, _ := output(t, socket, exitOK, "inspect", "dataplane", "web", "--type=status")

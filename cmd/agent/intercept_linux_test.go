@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nearside-mesh/nearside/agent/intercept"
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
 // netNamespace makes a network namespace, and returns its path. It is gone with its thread.

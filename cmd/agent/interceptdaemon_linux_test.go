@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // TestInterceptionByTheAgent has an unchanged program find a name of the mesh, while there is an agent.

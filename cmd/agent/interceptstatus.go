@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/intercept"
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
 )
 
 func (a *app) interceptUninstallCommand() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/keyring"
+	"github.com/nearside-mesh/nearside/agent/host/keyring"
 )
 
 func (a *app) keyringCommand() *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 )
 
 // TestKindPages runs the commands on the pages of docs/kinds beside their examples, and compares what they print. An example is a block

@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/logread"
+	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // Logs that can be read.

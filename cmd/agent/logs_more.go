@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/logread"
+	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // wants reports whether a stream is one of those that are asked for.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // TestLogsKnowTheDefaultFormat writes lines of the format that a config has where a policy names none: their status and time can be told.

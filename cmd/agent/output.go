@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/jsonpath"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpath"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // choice is a flag with the values that a command takes; [choice.check] runs before the command.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/offline"
-	"github.com/nearside-mesh/nearside/agent/refusals"
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/answer/refusals"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func (a *app) passthroughCommand() *cobra.Command {

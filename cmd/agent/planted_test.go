@@ -19,7 +19,7 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nearside-mesh/nearside/agent/secrettest"
+	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
 const secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/clip"
+	"github.com/nearside-mesh/nearside/agent/base/clip"
 )
 
 // layout is text of several lines that a command has made itself. What [printf] gets otherwise is a value of one line.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // progressEvery is the interval of progress lines on a terminal; what takes less shows none.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // reachText writes what a dataplane reaches for people: how many services for which reason, and those that were asked

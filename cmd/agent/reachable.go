@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/logread"
-	"github.com/nearside-mesh/nearside/agent/offline"
-	"github.com/nearside-mesh/nearside/agent/reachable"
+	"github.com/nearside-mesh/nearside/agent/answer/logread"
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 func (a *app) reachableCommand() *cobra.Command {

@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/reachable"
+	"github.com/nearside-mesh/nearside/agent/answer/reachable"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // TestReachableSuggestOfAnAgent asks an agent, and reads the files that the config of the proxy names, with those that were rotated.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // reference is a resource, or with an empty name a collection, that a command line names.

@@ -14,10 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/config"
-	"github.com/nearside-mesh/nearside/agent/envoybin"
-	"github.com/nearside-mesh/nearside/agent/hold"
-	"github.com/nearside-mesh/nearside/agent/sockets"
+	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/hold"
+	"github.com/nearside-mesh/nearside/agent/host/sockets"
 )
 
 // configFlags are --config and --set.

@@ -10,20 +10,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/access"
-	"github.com/nearside-mesh/nearside/agent/generate"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/mesh"
-	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/policy"
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // agentWith serves the API of an agent in the state that change makes, and returns its socket.
-func agentWith(t *testing.T, change func(*inspect.Options)) string {
+func agentWith(t *testing.T, change func(*httpapi.Options)) string {
 	t.Helper()
 	st, err := store.Open(store.Options{})
 	if err != nil {
@@ -42,13 +42,13 @@ func agentWith(t *testing.T, change func(*inspect.Options)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := inspect.Options{Access: inspect.Access{Roles: roles}, Info: inspect.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
-		Registry: reg, Store: st, Last: func() *inspect.Last { return nil },
+	o := httpapi.Options{Access: httpapi.Access{Roles: roles}, Info: httpapi.Info{Product: "nearside", Version: "v1", Node: "n", Zone: "z", PID: 7},
+		Registry: reg, Store: st, Last: func() *httpapi.Last { return nil },
 		NewMesh: func(set *resource.Set, name string, prev *generate.Mesh) (*generate.Mesh, error) {
 			return generate.NewMesh(set, name, mesh.Options{}, kinds.Plugins(), policy.Options{}, prev)
 		}}
 	change(&o)
-	srv, err := inspect.New(o)
+	srv, err := httpapi.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,15 +104,15 @@ func contains(t *testing.T, text string, parts ...string) {
 
 func TestProxyScreens(t *testing.T) {
 	at := time.Now().Add(-3 * time.Hour)
-	socket := agentWith(t, func(o *inspect.Options) {
-		o.Proxies = func() []xds.ProxyStatus {
-			return []xds.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: node.FlavorEnvoy, UserAgent: "envoy",
-				Version: "1.31.0", Peer: access.Peer{Local: true, UID: 101, PID: 9}, ConnectedAt: at, Streams: 1, State: xds.StateServing,
-				Types: []xds.TypeStatus{
+	socket := agentWith(t, func(o *httpapi.Options) {
+		o.Proxies = func() []ads.ProxyStatus {
+			return []ads.ProxyStatus{{Mesh: "default", Name: "web", NodeID: "default.web", Flavor: node.FlavorEnvoy, UserAgent: "envoy",
+				Version: "1.31.0", Peer: access.Peer{Local: true, UID: 101, PID: 9}, ConnectedAt: at, Streams: 1, State: ads.StateServing,
+				Types: []ads.TypeStatus{
 					{TypeURL: "type.googleapis.com/envoy.config.cluster.v3.Cluster", Resources: 4, SentVersion: "aa", AckedVersion: "aa"},
 					{TypeURL: "type.googleapis.com/envoy.config.listener.v3.Listener", Resources: 2, SentVersion: "bb", AckedVersion: "cc",
-						NACK: &xds.NACK{Version: "bb", Reason: "bad filter"},
-						Held: []xds.HeldResource{{Name: "inbound:x", Reason: "bad filter"}}},
+						NACK: &ads.NACK{Version: "bb", Reason: "bad filter"},
+						Held: []ads.HeldResource{{Name: "inbound:x", Reason: "bad filter"}}},
 				}}}
 		}
 	})
@@ -128,21 +128,21 @@ func TestProxyScreens(t *testing.T) {
 }
 
 func TestStatusScreen(t *testing.T) {
-	socket := agentWith(t, func(o *inspect.Options) {
+	socket := agentWith(t, func(o *httpapi.Options) {
 		o.Registry = withInert(t, "Dataplane")
-		o.Ready = func() []inspect.Check {
-			return []inspect.Check{{Name: "state", OK: true, Reason: "well"}, {Name: "xds", Reason: "socket is gone"}}
+		o.Ready = func() []httpapi.Check {
+			return []httpapi.Check{{Name: "state", OK: true, Reason: "well"}, {Name: "xds", Reason: "socket is gone"}}
 		}
-		o.Files = func() []inspect.FileStatus {
-			return []inspect.FileStatus{{Path: "/r/a.yaml", Faults: []resource.Fault{{File: "/r/a.yaml", Line: 3, Reason: "no good"}},
+		o.Files = func() []httpapi.FileStatus {
+			return []httpapi.FileStatus{{Path: "/r/a.yaml", Faults: []resource.Fault{{File: "/r/a.yaml", Line: 3, Reason: "no good"}},
 				Conflicts: map[string]string{"Mesh/m": "api"}},
-				{Path: "/r/b.yaml", Missing: inspect.MissingVanished, KeptUntil: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)},
-				{Path: "/r/c.yaml", Missing: inspect.MissingEmpty}}
+				{Path: "/r/b.yaml", Missing: httpapi.MissingVanished, KeptUntil: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.Local)},
+				{Path: "/r/c.yaml", Missing: httpapi.MissingEmpty}}
 		}
-		o.Last = func() *inspect.Last {
-			l := &inspect.Last{Revision: 2, At: time.Now(), Took: 5 * time.Millisecond}
+		o.Last = func() *httpapi.Last {
+			l := &httpapi.Last{Revision: 2, At: time.Now(), Took: 5 * time.Millisecond}
 			for range 12 {
-				l.Problems = append(l.Problems, inspect.Problem{Resource: "Dataplane/default/web", Severity: inspect.SeverityWarning, Reason: "half"})
+				l.Problems = append(l.Problems, httpapi.Problem{Resource: "Dataplane/default/web", Severity: httpapi.SeverityWarning, Reason: "half"})
 			}
 			return l
 		}

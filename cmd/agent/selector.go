@@ -3,7 +3,7 @@ package main
 import (
 	"strings"
 
-	"github.com/nearside-mesh/nearside/agent/client"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
 )
 
 // selector chooses resources by their labels, and by their tags too: KEY=VALUE, or KEY for any value; all of them hold.

@@ -16,8 +16,8 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/offline"
-	"github.com/nearside-mesh/nearside/agent/token"
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
+	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
 // defaultValidity is how long a token is valid when nothing is said.

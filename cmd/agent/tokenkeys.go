@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/token"
+	"github.com/nearside-mesh/nearside/agent/model/token"
 )
 
 func (a *app) tokenKeysCommand() *cobra.Command {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nearside-mesh/nearside/agent/envoybin"
-	"github.com/nearside-mesh/nearside/agent/offline"
+	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
+	"github.com/nearside-mesh/nearside/agent/answer/offline"
 )
 
 // validation is the document of validate -o json.

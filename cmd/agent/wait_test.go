@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/inspect"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // listenerType is what the proxies of these tests ask for.
@@ -249,7 +249,7 @@ func TestStateColumn(t *testing.T) {
 		"inert":                {State: client.StateInert},
 		"replaced":             {State: client.StateReplaced},
 		"rejected by default/web and 1 more: l: a b": {State: client.StateRejected, RejectedTotal: 2,
-			Rejected: []inspect.RejectedResource{{Mesh: "default", Name: "web", Resource: "l", Reason: "a\n b"}}},
+			Rejected: []httpapi.RejectedResource{{Mesh: "default", Name: "web", Resource: "l", Reason: "a\n b"}}},
 	} {
 		if got := stateOf(s); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -16,10 +16,10 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/nearside-mesh/nearside/agent"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/client"
-	"github.com/nearside-mesh/nearside/agent/kindtest"
-	"github.com/nearside-mesh/nearside/agent/secrettest"
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
+	"github.com/nearside-mesh/nearside/agent/test/secrettest"
 )
 
 // odd are resources with a warning from each place in the code that has one to give about resources.

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
 )
 
 // apply brings the store in line with s.files. s.mu is held.

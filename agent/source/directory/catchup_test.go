@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // TestCatchUp: who has written, emptied or deleted a file and asks is not told of before, and nobody waits where nothing has changed.

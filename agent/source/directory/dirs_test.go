@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/access"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
-	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // teams are roles of the tests: the role team may have meshes whose names begin with "t".
@@ -61,7 +61,7 @@ func TestDirsAreWatched(t *testing.T) {
 	w.Want("x+@x.yaml y+@y.yaml")
 
 	agenttest.Do(t, os.Rename(w.path("b"), w.path("c")))
-	w.status("b", "is missing", func(f inspect.FileStatus) bool {
+	w.status("b", "is missing", func(f httpapi.FileStatus) bool {
 		return len(f.Faults) == 1 && strings.Contains(f.Faults[0].Reason, "cannot be read")
 	})
 	w.write("a/x.yaml", agenttest.Meshes("x"))
@@ -74,7 +74,7 @@ func TestDirsAreWatched(t *testing.T) {
 	w.Want("x@x.yaml")
 	w.write("b/x.yaml", agenttest.Meshes("x+", "b"))
 	w.Want("b@x.yaml x@x.yaml")
-	f := w.status("b/x.yaml", "is in conflict", func(f inspect.FileStatus) bool { return len(f.Conflicts) == 1 })
+	f := w.status("b/x.yaml", "is in conflict", func(f httpapi.FileStatus) bool { return len(f.Conflicts) == 1 })
 	if got, want := f.Conflicts["Mesh/x"], "file:"+w.path("a/x.yaml"); got != want {
 		t.Errorf("conflict with %q, want %q", got, want)
 	}
@@ -98,7 +98,7 @@ func TestDirRole(t *testing.T) {
 	w.Want("x@x.yaml")
 	w.write("b/y.yaml", agenttest.Meshes("t1"))
 	w.Want("t1@y.yaml x@x.yaml")
-	w.status("b/y.yaml", "has no fault", func(f inspect.FileStatus) bool { return len(f.Faults) == 0 })
+	w.status("b/y.yaml", "has no fault", func(f httpapi.FileStatus) bool { return len(f.Faults) == 0 })
 
 	// The role may do less after a restart.
 	w.stop()
@@ -127,7 +127,7 @@ func TestDirRefusedDisplacesNothing(t *testing.T) {
 	w.write("a/x.yaml", agenttest.Meshes("x"))
 	w.Want("x@x.yaml")
 	agenttest.Do(t, os.Truncate(w.path("a/x.yaml"), 0))
-	w.status("a/x.yaml", "is seen as empty", func(f inspect.FileStatus) bool { return f.Missing == inspect.MissingEmpty })
+	w.status("a/x.yaml", "is seen as empty", func(f httpapi.FileStatus) bool { return f.Missing == httpapi.MissingEmpty })
 	w.write("b/y.yaml", agenttest.Meshes("x+"))
 	w.faulty("b/y.yaml", "Mesh/x is refused")
 	if got := agenttest.Held(w.store); got != "x@x.yaml" {
@@ -191,10 +191,10 @@ func TestDirsHaveBoundsOfTheirOwn(t *testing.T) {
 	for i := range 9 {
 		w.write(fmt.Sprintf("a/x%d.yaml", i), agenttest.Meshes("x"))
 	}
-	w.status("a", "has too many files", func(f inspect.FileStatus) bool { return len(f.Faults) == 1 })
+	w.status("a", "has too many files", func(f httpapi.FileStatus) bool { return len(f.Faults) == 1 })
 	w.write("b/0.yaml", agenttest.Meshes("b0+"))
 	w.Want("a0@0.yaml a1@1.yaml b0+@0.yaml b1@1.yaml b2@2.yaml b3@3.yaml")
-	if n := slices.IndexFunc(w.source.Files(), func(f inspect.FileStatus) bool { return f.Path == dir+"/b" }); n >= 0 {
+	if n := slices.IndexFunc(w.source.Files(), func(f httpapi.FileStatus) bool { return f.Path == dir+"/b" }); n >= 0 {
 		t.Errorf("b has a fault too: %+v", w.source.Files()[n])
 	}
 }

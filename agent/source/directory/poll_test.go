@@ -13,9 +13,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // asAnother runs fn on a thread to which the file system gives no more than to any user. The thread ends with it.

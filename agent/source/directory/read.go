@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/files"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/base/files"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // fileState is what is known of one resource file. A scan replaces it; only the result of applying is noted in it.

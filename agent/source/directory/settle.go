@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Many writers truncate, unlink or rename away a file before they write it anew, and some take their time in between.
@@ -18,9 +18,9 @@ import (
 func (f *fileState) missing() string {
 	switch {
 	case f.vanished:
-		return inspect.MissingVanished
+		return httpapi.MissingVanished
 	case f.empty:
-		return inspect.MissingEmpty
+		return httpapi.MissingEmpty
 	}
 	return ""
 }

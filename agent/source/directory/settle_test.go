@@ -14,11 +14,11 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/kinds"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
-	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // unwatched is a directory source on the fake clock. It has no watcher, whose reads of events would keep that clock
@@ -72,8 +72,8 @@ func (u *unwatched) holds(want string) {
 // missing expects the file to be named so, and its content kept for so long from now.
 func (u *unwatched) missing(name, how string, left time.Duration) {
 	u.Helper()
-	var f inspect.FileStatus
-	if i := slices.IndexFunc(u.source.Files(), func(f inspect.FileStatus) bool { return f.Path == u.path(name) }); i >= 0 {
+	var f httpapi.FileStatus
+	if i := slices.IndexFunc(u.source.Files(), func(f httpapi.FileStatus) bool { return f.Path == u.path(name) }); i >= 0 {
 		f = u.source.Files()[i]
 	}
 	if f.Missing != how || (how != "") != f.Stale || how != "" && time.Until(f.KeptUntil) != left || how == "" && !f.KeptUntil.IsZero() {
@@ -82,17 +82,17 @@ func (u *unwatched) missing(name, how string, left time.Duration) {
 }
 
 // graces are how long a file without content keeps what it had.
-var graces = map[string]time.Duration{inspect.MissingEmpty: time.Second, inspect.MissingVanished: 150 * time.Millisecond}
+var graces = map[string]time.Duration{httpapi.MissingEmpty: time.Second, httpapi.MissingVanished: 150 * time.Millisecond}
 
 // hollow are the ways in which a file has no content for a while.
 var hollow = map[string]struct {
 	how string
 	do  func(path string) error
 }{
-	"truncated":     {inspect.MissingEmpty, func(p string) error { return os.Truncate(p, 0) }},
-	"comments only": {inspect.MissingEmpty, func(p string) error { return os.WriteFile(p, []byte("# soon\n---\n"), 0o644) }},
-	"unlinked":      {inspect.MissingVanished, os.Remove},
-	"renamed away":  {inspect.MissingVanished, func(p string) error { return os.Rename(p, p+"~") }},
+	"truncated":     {httpapi.MissingEmpty, func(p string) error { return os.Truncate(p, 0) }},
+	"comments only": {httpapi.MissingEmpty, func(p string) error { return os.WriteFile(p, []byte("# soon\n---\n"), 0o644) }},
+	"unlinked":      {httpapi.MissingVanished, os.Remove},
+	"renamed away":  {httpapi.MissingVanished, func(p string) error { return os.Rename(p, p+"~") }},
 }
 
 func TestDirWriterThatPauses(t *testing.T) {
@@ -140,7 +140,7 @@ func TestDirStaysHollow(t *testing.T) {
 				later(time.Nanosecond) // without anything that asks for a scan
 				u.holds("z@z.yaml")
 				u.missing("a.yaml", "", 0)
-				if i := slices.IndexFunc(u.source.Files(), func(f inspect.FileStatus) bool { return f.Path == u.path("a.yaml") }); (i >= 0) != (h.how == inspect.MissingEmpty) {
+				if i := slices.IndexFunc(u.source.Files(), func(f httpapi.FileStatus) bool { return f.Path == u.path("a.yaml") }); (i >= 0) != (h.how == httpapi.MissingEmpty) {
 					t.Errorf("files: %+v", u.source.Files())
 				}
 				agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a"))
@@ -158,13 +158,13 @@ func TestDirHollowInTurns(t *testing.T) {
 		u.look(os.Truncate(u.path("a.yaml"), 0))
 		later(600 * time.Millisecond)
 		u.look(os.Remove(u.path("a.yaml")))
-		u.missing("a.yaml", inspect.MissingVanished, 400*time.Millisecond) // one absence
+		u.missing("a.yaml", httpapi.MissingVanished, 400*time.Millisecond) // one absence
 		agenttest.Write(t, u.path("a.yaml"), "---\ntype: Mesh\nname: a\n---\ntype: Me")
 		u.look()
 		later(time.Hour)
 		u.holds("a@a.yaml b@a.yaml z@z.yaml") // a fault keeps it for as long as it lasts
 		u.look(os.Remove(u.path("a.yaml")))
-		u.missing("a.yaml", inspect.MissingVanished, graces[inspect.MissingVanished]) // another absence
+		u.missing("a.yaml", httpapi.MissingVanished, graces[httpapi.MissingVanished]) // another absence
 		agenttest.Write(t, u.path("a.yaml"), agenttest.Meshes("a", "b"))
 		u.look()
 		later(time.Hour)
@@ -242,13 +242,13 @@ func TestDirSwapped(t *testing.T) {
 		away := u.dir + "-away"
 		u.look(os.Rename(u.dir, away), os.Mkdir(u.dir, 0o755))
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
-		u.missing("z.yaml", inspect.MissingVanished, time.Second)
+		u.missing("z.yaml", httpapi.MissingVanished, time.Second)
 		later(900 * time.Millisecond)
 		u.look(os.Remove(u.dir))
 		later(time.Hour) // nothing is deleted for a directory that cannot be seen
 		u.holds("a@a.yaml b@a.yaml z@z.yaml")
 		u.look(os.Mkdir(u.dir, 0o755))
-		u.missing("z.yaml", inspect.MissingVanished, time.Second) // a new one may be filled yet
+		u.missing("z.yaml", httpapi.MissingVanished, time.Second) // a new one may be filled yet
 		before := u.store.Snapshot().Revision()
 		u.look(os.Remove(u.dir), os.Rename(away, u.dir))
 		later(time.Hour)
@@ -274,7 +274,7 @@ func TestDirMountedVersions(t *testing.T) {
 		u.holds("a@a.yaml z@z.yaml")
 		u.look(swap("..2", "a"), os.Remove(u.path("z.yaml")))
 		u.holds("a@a.yaml z@z.yaml")
-		u.missing("z.yaml", inspect.MissingVanished, graces[inspect.MissingVanished])
+		u.missing("z.yaml", httpapi.MissingVanished, graces[httpapi.MissingVanished])
 		later(time.Second)
 		u.holds("a@a.yaml")
 	})

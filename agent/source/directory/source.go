@@ -14,11 +14,11 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/nearside-mesh/nearside/agent/access"
-	"github.com/nearside-mesh/nearside/agent/debounce"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/base/debounce"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // Dir is a directory of resource files.
@@ -102,7 +102,7 @@ type Source struct {
 	begun  bool                  // there was a scan before
 	wake   time.Time             // when a file has settled next; zero: none is waited for
 
-	status atomic.Pointer[[]inspect.FileStatus]
+	status atomic.Pointer[[]httpapi.FileStatus]
 }
 
 // New returns a source that knows what the store has from files and has not looked at the directories.
@@ -125,7 +125,7 @@ func New(o Options) *Source {
 			f.loaded = r.Modified
 		}
 	}
-	s.status.Store(&[]inspect.FileStatus{})
+	s.status.Store(&[]httpapi.FileStatus{})
 	return s
 }
 

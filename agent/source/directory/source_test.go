@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/agent/source/directory"
-	"github.com/nearside-mesh/nearside/agent/store"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // watched is a directory source at work.
@@ -66,11 +66,11 @@ func (w *watched) Want(meshes string) {
 }
 
 // status waits until the state of a file is as wanted.
-func (w *watched) status(name, what string, cond func(inspect.FileStatus) bool) inspect.FileStatus {
+func (w *watched) status(name, what string, cond func(httpapi.FileStatus) bool) httpapi.FileStatus {
 	w.t.Helper()
-	var got inspect.FileStatus
+	var got httpapi.FileStatus
 	agenttest.Await(w.t, name+" "+what, w.scanned, func() bool {
-		i := slices.IndexFunc(w.source.Files(), func(f inspect.FileStatus) bool { return f.Path == w.path(name) })
+		i := slices.IndexFunc(w.source.Files(), func(f httpapi.FileStatus) bool { return f.Path == w.path(name) })
 		if i < 0 {
 			return false
 		}
@@ -80,9 +80,9 @@ func (w *watched) status(name, what string, cond func(inspect.FileStatus) bool) 
 	return got
 }
 
-func (w *watched) faulty(name string, words ...string) inspect.FileStatus {
+func (w *watched) faulty(name string, words ...string) httpapi.FileStatus {
 	w.t.Helper()
-	return w.status(name, "has a fault with the words "+strings.Join(words, ", "), func(f inspect.FileStatus) bool {
+	return w.status(name, "has a fault with the words "+strings.Join(words, ", "), func(f httpapi.FileStatus) bool {
 		for _, word := range words {
 			if !slices.ContainsFunc(f.Faults, func(x resource.Fault) bool { return strings.Contains(x.String(), word) }) {
 				return false
@@ -136,7 +136,7 @@ func TestDirEditors(t *testing.T) {
 	w.Want("a@a.yaml")
 	// Some editors are slow, so that the state between their steps is seen.
 	seen := func(how string) {
-		w.status("a.yaml", "is seen as "+how, func(f inspect.FileStatus) bool { return f.Missing == how })
+		w.status("a.yaml", "is seen as "+how, func(f httpapi.FileStatus) bool { return f.Missing == how })
 	}
 	for name, save := range map[string]func(text string, slow bool){
 		"rename over": func(text string, _ bool) {
@@ -146,21 +146,21 @@ func TestDirEditors(t *testing.T) {
 		"backup, then new": func(text string, slow bool) {
 			agenttest.Do(t, os.Rename(w.path("a.yaml"), w.path("a.yaml~")))
 			if slow {
-				seen(inspect.MissingVanished)
+				seen(httpapi.MissingVanished)
 			}
 			w.write("a.yaml", text)
 		},
 		"truncate, then write": func(text string, slow bool) {
 			agenttest.Do(t, os.Truncate(w.path("a.yaml"), 0))
 			if slow {
-				seen(inspect.MissingEmpty)
+				seen(httpapi.MissingEmpty)
 			}
 			w.write("a.yaml", text)
 		},
 		"remove, then new": func(text string, slow bool) {
 			agenttest.Do(t, os.Remove(w.path("a.yaml")))
 			if slow {
-				seen(inspect.MissingVanished)
+				seen(httpapi.MissingVanished)
 			}
 			w.write("a.yaml", text)
 		},
@@ -237,7 +237,7 @@ func TestDirBadFileKeepsLastGood(t *testing.T) {
 
 	w.write("a.yaml", agenttest.Meshes("a+"))
 	w.Want("a+@a.yaml z+@z.yaml")
-	w.status("a.yaml", "is mended", func(f inspect.FileStatus) bool { return len(f.Faults) == 0 && !f.Stale && f.Resources == 1 })
+	w.status("a.yaml", "is mended", func(f httpapi.FileStatus) bool { return len(f.Faults) == 0 && !f.Stale && f.Resources == 1 })
 }
 
 func TestDirVanishedWhileDown(t *testing.T) {
@@ -265,13 +265,13 @@ func TestDirDuplicates(t *testing.T) {
 	w.Want("b@b.yaml x+@b.yaml")
 	w.write("c.yaml", agenttest.Meshes("x", "c"))
 	w.Want("b@b.yaml c@c.yaml x+@b.yaml")
-	f := w.status("c.yaml", "is in conflict", func(f inspect.FileStatus) bool { return len(f.Conflicts) == 1 })
+	f := w.status("c.yaml", "is in conflict", func(f httpapi.FileStatus) bool { return len(f.Conflicts) == 1 })
 	if got, want := f.Conflicts["Mesh/x"], "file:"+w.path("b.yaml"); got != want || f.Resources != 1 {
 		t.Errorf("conflict with %q, want %q; %d resources", got, want, f.Resources)
 	}
 	w.write("a.yaml", agenttest.Meshes("x")) // the first by name holds
 	w.Want("b@b.yaml c@c.yaml x@a.yaml")
-	w.status("b.yaml", "is in conflict", func(f inspect.FileStatus) bool { return len(f.Conflicts) == 1 })
+	w.status("b.yaml", "is in conflict", func(f httpapi.FileStatus) bool { return len(f.Conflicts) == 1 })
 	agenttest.Do(t, os.Remove(w.path("a.yaml")))
 	w.Want("b@b.yaml c@c.yaml x+@b.yaml")
 	if agenttest.Flapped(w.store, agenttest.MeshKey("x")) {
@@ -324,7 +324,7 @@ func TestDirStrangeThings(t *testing.T) {
 	} {
 		w.faulty(name, words)
 	}
-	if f := w.status("empty.yaml", "is there", func(inspect.FileStatus) bool { return true }); len(f.Faults) != 0 {
+	if f := w.status("empty.yaml", "is there", func(httpapi.FileStatus) bool { return true }); len(f.Faults) != 0 {
 		t.Errorf("an empty file has faults: %v", f.Faults)
 	}
 	// Each becomes a good file.
@@ -419,7 +419,7 @@ func TestDirConflictWithAPI(t *testing.T) {
 	agenttest.ByAPI(t, w.store, agenttest.Meshes("x"))
 	w.write("a.yaml", agenttest.Meshes("a", "x+"))
 	w.Want("a@a.yaml x@api")
-	f := w.status("a.yaml", "is in conflict", func(f inspect.FileStatus) bool { return len(f.Conflicts) == 1 })
+	f := w.status("a.yaml", "is in conflict", func(f httpapi.FileStatus) bool { return len(f.Conflicts) == 1 })
 	if f.Conflicts["Mesh/x"] != "api" || f.Resources != 1 {
 		t.Errorf("status: %+v", f)
 	}

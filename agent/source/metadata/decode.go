@@ -6,7 +6,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 )
 
 // maxStatusBytes bounds a refusal, since gRPC sends it in a header.

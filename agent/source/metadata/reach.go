@@ -9,9 +9,9 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/nearside-mesh/nearside/agent/clip"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // MetadataAnnotations is the field of the xDS node metadata that holds the annotations of the proxy.
@@ -106,7 +106,7 @@ func (s *Source) Sidecars(mesh string) map[string]*resource.Reach {
 // mu held.
 func (s *Source) publish() {
 	next := &known{sidecars: map[string]map[string]*resource.Reach{}, awaited: map[string]bool{}}
-	var faults []inspect.Problem
+	var faults []httpapi.Problem
 	for _, id := range slices.Sorted(maps.Keys(s.nodes)) {
 		n := s.nodes[id]
 		key, ok := keyOf(id)
@@ -117,7 +117,7 @@ func (s *Source) publish() {
 			next.awaited[id] = true
 		}
 		if n.unused != "" {
-			next.problems = append(next.problems, inspect.Problem{Resource: key.String(), Severity: inspect.SeverityWarning,
+			next.problems = append(next.problems, httpapi.Problem{Resource: key.String(), Severity: httpapi.SeverityWarning,
 				Reason: "the Dataplane in the node metadata of its Envoy is not used: " + n.unused})
 		}
 		inForce := "it restricts nothing"
@@ -129,7 +129,7 @@ func (s *Source) publish() {
 			next.sidecars[key.Mesh][key.Name] = n.said.reach
 		}
 		for _, f := range n.said.faults {
-			faults = append(faults, inspect.Problem{Resource: key.String(), Severity: inspect.SeverityError,
+			faults = append(faults, httpapi.Problem{Resource: key.String(), Severity: httpapi.SeverityError,
 				Reason: fmt.Sprintf("an annotation of its Envoy cannot be used, %s: %s", inForce, clip.PrintableText(f.String(), maxStatusBytes))})
 		}
 	}

@@ -9,15 +9,15 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // annotated is a stream of default.web with annotations; nil: with metadata and without annotations.
-func annotated(t testing.TB, annotations any) xds.Stream {
+func annotated(t testing.TB, annotations any) ads.Stream {
 	t.Helper()
 	fields := map[string]any{}
 	if annotations != nil {
@@ -27,7 +27,7 @@ func annotated(t testing.TB, annotations any) xds.Stream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return xds.Stream{Node: &core.Node{Id: "default.web", Metadata: m}, Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}, Grant: everything}
+	return ads.Stream{Node: &core.Node{Id: "default.web", Metadata: m}, Key: node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}, Grant: everything}
 }
 
 // TestSidecarReach keeps what the annotations of a proxy say while it has a stream, and for the grace time. What cannot

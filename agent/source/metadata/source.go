@@ -14,12 +14,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nearside-mesh/nearside/agent/clip"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/node"
-	"github.com/nearside-mesh/nearside/agent/resource"
-	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 )
 
 // MetadataDataplane is the field of the xDS node metadata that holds the proxy's own Dataplane as text, JSON or YAML.
@@ -49,7 +49,7 @@ func (o Options) withDefaults() Options {
 // Source has the Dataplanes that Envoys bring in their node metadata stored as long as a stream of the node is open, and
 // for a grace time after it. Where a file or the API has a Dataplane of that name, that one takes precedence until it is
 // deleted. For the same time it remembers what the annotations in the metadata say that the proxy reaches, whoever has
-// the Dataplane. It is an [xds.StreamHandler].
+// the Dataplane. It is an [ads.StreamHandler].
 //
 // Streams only change what is known of their nodes. One goroutine, [Source.Run], brings the store in line with that, all
 // nodes in one batch. Nothing waits for the store but that goroutine.
@@ -77,7 +77,7 @@ type envoyNode struct {
 type known struct {
 	sidecars map[string]map[string]*resource.Reach // by mesh and dataplane
 	awaited  map[string]bool
-	problems []inspect.Problem
+	problems []httpapi.Problem
 }
 
 // New returns a source in which the Dataplanes that an earlier run left in the store begin their grace time.
@@ -93,7 +93,7 @@ func New(o Options) *Source {
 
 // Opened takes the Dataplane out of the node metadata, if there is one. Metadata that cannot be used refuses the
 // stream with the reason; a Dataplane that another source owns does not.
-func (s *Source) Opened(st xds.Stream) error {
+func (s *Source) Opened(st ads.Stream) error {
 	id := st.Key.ID
 	want, err := s.decode(id, st.Node)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Source) Opened(st xds.Stream) error {
 }
 
 // Closed begins the grace time when it was the last stream of its node.
-func (s *Source) Closed(st xds.Stream) {
+func (s *Source) Closed(st ads.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.nodes[st.Key.ID]
@@ -313,9 +313,9 @@ func (s *Source) Awaited() map[string]bool { return s.known.Load().awaited }
 
 // Problems lists the Dataplanes that are not used because another source has them, sorted, and the annotations that
 // cannot be used. The list must not be changed.
-func (s *Source) Problems() []inspect.Problem { return s.known.Load().problems }
+func (s *Source) Problems() []httpapi.Problem { return s.known.Load().problems }
 
-// Fields returns the paths of the fields of the node metadata that a [Source] reads, for [xds.ServerOptions].
+// Fields returns the paths of the fields of the node metadata that a [Source] reads, for [ads.ServerOptions].
 func Fields() [][]string {
 	return [][]string{
 		{MetadataDataplane},

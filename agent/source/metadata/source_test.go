@@ -12,24 +12,24 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/nearside-mesh/nearside/agent/access"
-	"github.com/nearside-mesh/nearside/agent/agenttest"
-	"github.com/nearside-mesh/nearside/agent/kinds"
-	"github.com/nearside-mesh/nearside/agent/node"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
-	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // everything is what root may do.
 var everything = access.Grant{Rule: "test", Bring: true, Services: []string{"*"}, Tags: []string{"*"}}
 
-func stream(t testing.TB, id string, dataplane any) xds.Stream {
+func stream(t testing.TB, id string, dataplane any) ads.Stream {
 	n := &core.Node{Id: id}
 	if dataplane != nil {
 		n.Metadata = agenttest.Metadata(t, dataplane)
 	}
-	return xds.Stream{Node: n, Key: node.Key{ID: id, Flavor: node.FlavorEnvoy}, Grant: everything}
+	return ads.Stream{Node: n, Key: node.Key{ID: id, Flavor: node.FlavorEnvoy}, Grant: everything}
 }
 
 func newEnvoys(s *store.Store, change func(*metadata.Options)) *metadata.Source {
@@ -55,7 +55,7 @@ func TestEnvoyGrace(t *testing.T) {
 			}
 		}
 		web := stream(t, "default.web", agenttest.DataplaneText("default", "web", "10.0.0.1"))
-		open := func(st xds.Stream) { t.Helper(); agenttest.Do(t, e.Opened(st)) }
+		open := func(st ads.Stream) { t.Helper(); agenttest.Do(t, e.Opened(st)) }
 
 		open(web)
 		expect("with a stream", "envoy:default.web 10.0.0.1")
@@ -193,7 +193,7 @@ func FuzzEnvoyMetadata(f *testing.F) {
 		s := agenttest.Memory(t)
 		n := &core.Node{Id: id, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{metadata.MetadataDataplane: structpb.NewStringValue(text)}}}
 		e := newEnvoys(s, nil)
-		err := e.Opened(xds.Stream{Node: n, Key: node.Key{ID: id}, Grant: everything})
+		err := e.Opened(ads.Stream{Node: n, Key: node.Key{ID: id}, Grant: everything})
 		over, stop := context.WithCancel(t.Context())
 		stop()
 		e.Run(over)

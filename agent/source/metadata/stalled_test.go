@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/agenttest"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/store"
 	"github.com/nearside-mesh/nearside/agent/source/metadata"
-	"github.com/nearside-mesh/nearside/agent/store"
-	"github.com/nearside-mesh/nearside/agent/xds"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
 )
 
 // stalling is a store whose writes can be made to wait.
@@ -133,7 +133,7 @@ func TestManyNodesAreOneBatch(t *testing.T) {
 	s := newStalling(t)
 	e := newEnvoys(s.Store, func(o *metadata.Options) { o.Grace = time.Millisecond })
 	const n = 50
-	var streams []xds.Stream
+	var streams []ads.Stream
 	changed, stop := s.Watch()
 	defer stop()
 	for i := range n {

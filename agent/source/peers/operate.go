@@ -13,10 +13,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nearside-mesh/nearside/agent/files"
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/keyring"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/base/files"
+	"github.com/nearside-mesh/nearside/agent/host/keyring"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/gossip"
 )
 
@@ -67,11 +67,11 @@ func readSeeds(path string) (out []string, err error) {
 }
 
 // Join tries to reach members, and says which have answered. From there on all members know each other.
-func (s *Source) Join(addrs []string) (out []inspect.Joined) {
-	out = make([]inspect.Joined, len(addrs))
+func (s *Source) Join(addrs []string) (out []httpapi.Joined) {
+	out = make([]httpapi.Joined, len(addrs))
 	var wg sync.WaitGroup
 	for i, a := range addrs {
-		wg.Go(func() { out[i] = inspect.Joined{Address: a, Reached: s.node.Join(a) > 0} })
+		wg.Go(func() { out[i] = httpapi.Joined{Address: a, Reached: s.node.Join(a) > 0} })
 	}
 	wg.Wait()
 	return out
@@ -138,11 +138,11 @@ func (s *Source) Ask(ctx context.Context, id string, question []byte) ([]byte, e
 }
 
 // Conflicts are versions of resources that are not in force, though nobody who knew them has replaced them.
-func (s *Source) Conflicts() []inspect.Conflict {
+func (s *Source) Conflicts() []httpapi.Conflict {
 	names := s.names(s.node.Owned())
-	of := func(r *gossip.Record, state string) inspect.Conflict {
+	of := func(r *gossip.Record, state string) httpapi.Conflict {
 		writer := [8]byte(r.Writer)
-		c := inspect.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted, Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer))}
+		c := httpapi.Conflict{ID: r.ID(), State: state, Key: resource.Key(r.Key), Deleted: r.Deleted, Written: r.HLC.Time().UTC(), Node: cmp.Or(names[writer], unnamed(writer))}
 		if r.Deleted {
 			return c
 		}
@@ -157,14 +157,14 @@ func (s *Source) Conflicts() []inspect.Conflict {
 		}
 		return c
 	}
-	var out []inspect.Conflict
+	var out []httpapi.Conflict
 	for _, x := range s.node.Conflicts() {
-		c := of(x.Record, inspect.ConflictLost)
+		c := of(x.Record, httpapi.ConflictLost)
 		c.Seen = x.Seen.UTC()
 		out = append(out, c)
 	}
 	for _, r := range s.node.Limbo() {
-		out = append(out, of(r, inspect.ConflictLimbo))
+		out = append(out, of(r, httpapi.ConflictLimbo))
 	}
 	return out
 }

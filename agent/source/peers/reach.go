@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )

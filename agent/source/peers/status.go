@@ -8,23 +8,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nearside-mesh/nearside/agent/inspect"
-	"github.com/nearside-mesh/nearside/agent/resource"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
 	"github.com/nearside-mesh/nearside/gossip"
 	"github.com/nearside-mesh/nearside/gossip/engine"
 )
 
 // Members returns the nodes of the pool as this one sees them, sorted by name.
-func (s *Source) Members() []inspect.Member {
+func (s *Source) Members() []httpapi.Member {
 	list := s.node.Members()
 	s.mu.Lock()
 	lost := s.agentLost()
 	now, since := s.o.Now(), maps.Clone(s.differs)
 	s.mu.Unlock()
 	own := revision(s.node.Stats().Root)
-	out := make([]inspect.Member, len(list))
+	out := make([]httpapi.Member, len(list))
 	for i, m := range list {
-		out[i] = inspect.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(), State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
+		out[i] = httpapi.Member{Name: m.Name, ID: m.Node.String(), Zone: m.Zone, Version: m.Version, Address: m.Addr.String(), State: m.State, Since: m.Since.UTC().Truncate(time.Second), Self: m.Self, InSync: m.Self || m.Agrees,
 			Ahead: m.Ahead.Seconds(), AgentLost: lost[m.Node] > 0, Revision: revision(m.Root)}
 		if m.Self {
 			out[i].Revision = own
@@ -70,8 +70,8 @@ const maxSkew = 2 * time.Second
 const manyCAs = 100
 
 // Check says how the pool stands. Missing peers never make the node unready.
-func (s *Source) Check() inspect.Check {
-	out := inspect.Check{Name: "peers", OK: true}
+func (s *Source) Check() httpapi.Check {
+	out := httpapi.Check{Name: "peers", OK: true}
 	alive, others := 1, 0
 	for _, m := range s.node.Members() {
 		switch {

@@ -1,0 +1,119 @@
+package attribute
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// maxFieldTrials bounds the configs that are made to find one field.
+const maxFieldTrials = 48
+
+// Field returns the innermost field of a policy of a mesh that holds all of what matters: it goes down the document as
+// long as there is one part, and only one, without which gone is true of the config. It is "" for none. Parts without
+// which the document is not valid cannot be tried.
+func (s *Search) Field(m *generate.Mesh, policy *resource.Resource, gone func(*generate.Proxy) bool) string {
+	if s.Decode == nil {
+		return ""
+	}
+	text, err := resource.Marshal(policy)
+	if err != nil {
+		return ""
+	}
+	doc, err := jsonpatch.Decode(text)
+	if err != nil {
+		return ""
+	}
+	f := fieldSearch{Search: s, mesh: m, policy: policy, doc: doc, gone: gone}
+	f.down(doc)
+	return strings.TrimPrefix(f.path.String(), ".")
+}
+
+// fieldSearch goes down one policy.
+type fieldSearch struct {
+	*Search
+	mesh   *generate.Mesh
+	policy *resource.Resource
+	doc    any
+	gone   func(*generate.Proxy) bool
+	tried  int
+	tokens []string
+	path   strings.Builder // tokens, as documents are written: .spec.to[0].default
+}
+
+// selects reports whether a field, at some depth, says which proxies and services a policy is about: without it the
+// policy would be about others.
+func selects(name string, depth int) bool {
+	switch name {
+	case "targetRef":
+		return true
+	case "type", "mesh", "name", "labels", "sources", "destinations", "selectors":
+		return depth == 0
+	}
+	return false
+}
+
+// down goes on from a value that holds all of what matters.
+func (f *fieldSearch) down(v any) {
+	object, isObject := v.(map[string]any)
+	list, _ := v.([]any)
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if !selects(name, len(f.tokens)) {
+			names = append(names, name)
+		}
+	}
+	for i := range list {
+		names = append(names, strconv.Itoa(i))
+	}
+	found := ""
+	for _, name := range names {
+		if len(names) > 1 && !f.matters(name) {
+			continue
+		}
+		if found != "" {
+			return // it takes more than one
+		}
+		found = name
+	}
+	if found == "" || f.tried > maxFieldTrials || f.Spent() {
+		return
+	}
+	f.tokens = append(f.tokens, found)
+	if isObject {
+		jsonpatch.WriteKey(&f.path, found)
+		f.down(object[found])
+		return
+	}
+	f.path.WriteString("[" + found + "]")
+	i, _ := strconv.Atoi(found)
+	f.down(list[i])
+}
+
+// matters reports whether what is searched for is gone without a part of the policy.
+func (f *fieldSearch) matters(name string) bool {
+	if f.tried++; f.tried > maxFieldTrials || f.Spent() {
+		return false
+	}
+	patch := jsonpatch.Patch{{Op: jsonpatch.Remove, Path: jsonpatch.FormatPointer(append(slices.Clone(f.tokens), name))}}
+	doc, err := patch.Apply(f.doc)
+	if err != nil {
+		return false
+	}
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return false
+	}
+	r, err := f.Decode(text)
+	if err != nil || r.Key != f.policy.Key {
+		return false
+	}
+	p, err := f.In(f.mesh.With(r))
+	return err == nil && f.gone(p)
+}

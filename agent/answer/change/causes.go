@@ -1,0 +1,223 @@
+package change
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/answer/attribute"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+)
+
+// attribute finds out which resources of the change cause what: those without which it would not come. What several
+// cause alike, each by itself, is caused by each of them, and what only several can cause is caused by all.
+func (d *differ) attribute(x *proxyDiffer, p *ProxyDiff) error {
+	list, all := x.potential(), effectsIn(p)
+	switch {
+	case len(list) == 1:
+		credit(all, list[0].ref, nil, false)
+	case len(list) > maxCandidates:
+		p.Unattributed = len(all) > 0
+	case len(list) > 1:
+		if err := d.find(x, p, list, all); err != nil {
+			return err
+		}
+	}
+	for _, part := range [...]*PartDiff{&p.Config, &p.Rules} {
+		for i := range part.Items {
+			it := &part.Items[i]
+			for j := range it.Changes {
+				it.By = append(it.By, it.Changes[j].By...)
+			}
+			it.By = distinct(it.By)
+			p.Policies = append(p.Policies, it.By...)
+		}
+	}
+	p.Policies = distinct(p.Policies)
+	return nil
+}
+
+// find looks for the causes of effects among several candidates. An effect that another proxy has shown in the same way,
+// with the same candidates, has the same causes: most proxies of a node differ in their names and addresses alone.
+func (d *differ) find(x *proxyDiffer, p *ProxyDiff, list []*candidate, all []effect) error {
+	key := x.alike(list)
+	var open []effect
+	for _, e := range all {
+		if by, ok := d.known[key(e.text)]; ok {
+			*e.by = append(*e.by, by...)
+		} else {
+			open = append(open, e)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	if d.attempted && d.work+d.derived/4 >= d.MaxTried { // what a view costs, compared with a resource
+		p.Unattributed = true
+		return nil
+	}
+	d.attempted = true
+	if err := d.attempt(x, open, list, false); err != nil {
+		return err
+	}
+	rest := uncredited(open)
+	if len(rest) > 0 {
+		if err := d.attempt(x, rest, list, true); err != nil {
+			return err
+		}
+	}
+	rest = uncredited(rest)
+	for _, c := range list {
+		credit(rest, c.ref, nil, false)
+	}
+	for _, e := range open {
+		if len(d.known) < maxKnown {
+			d.known[key(e.text)] = slices.Clone(*e.by)
+		}
+	}
+	return nil
+}
+
+// maxKnown bounds the effects whose causes are remembered.
+const maxKnown = 100_000
+
+// alike returns a function that gives the texts of effects the same key on proxies of which the same is to be said: what
+// belongs to one proxy alone is left out.
+func (x *proxyDiffer) alike(list []*candidate) func(text string) string {
+	candidates := x.ProxyID.Mesh + "\x00"
+	for _, c := range list {
+		candidates += c.key.String() + "\x00"
+	}
+	mask := maskOf(x.own)
+	return func(text string) string { return candidates + mask.Replace(text) }
+}
+
+// effect is something that changes on a proxy and whose causes are searched for.
+type effect struct {
+	item itemID
+	text string // the same for what a part of the change does too
+	by   *[]explain.Ref
+}
+
+// itemID names a resource of a config, or a rule.
+type itemID struct{ typ, name string }
+
+// effectText is the text of the effect that an item is created, changed or deleted, or with f of the change of a field.
+func effectText(id itemID, action string, f *jsonpatch.FieldChange) string {
+	s := id.typ + "\x00" + id.name + "\x00" + action
+	if f != nil {
+		s += "\x00" + f.Path + "\x00" + string(f.Before) + "\x00" + string(f.After)
+	}
+	return s
+}
+
+// effectsIn lists what changes on a proxy.
+func effectsIn(p *ProxyDiff) []effect {
+	var out []effect
+	for _, part := range [...]*PartDiff{&p.Config, &p.Rules} {
+		for i := range part.Items {
+			it := &part.Items[i]
+			id := itemID{it.Type, it.Name}
+			if it.Action != ActionChanged || len(it.Changes) == 0 {
+				out = append(out, effect{id, effectText(id, it.Action, nil), &it.By})
+			}
+			for j := range it.Changes {
+				f := &it.Changes[j]
+				out = append(out, effect{id, effectText(id, it.Action, &f.FieldChange), &f.By})
+			}
+		}
+	}
+	return out
+}
+
+// outcome holds the texts of what a part of the change does to a proxy.
+type outcome map[string]bool
+
+// credit names a cause of those effects that an outcome has, or has not. Without an outcome it is a cause of all.
+func credit(list []effect, ref explain.Ref, seen outcome, has bool) {
+	for _, e := range list {
+		if seen == nil || seen[e.text] == has {
+			*e.by = append(*e.by, ref)
+		}
+	}
+}
+
+// uncredited are the effects without a cause.
+func uncredited(list []effect) []effect {
+	return slices.DeleteFunc(slices.Clone(list), func(e effect) bool { return len(*e.by) > 0 })
+}
+
+func distinct(list []explain.Ref) []explain.Ref {
+	slices.SortFunc(list, func(a, b explain.Ref) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Mesh, b.Mesh), cmp.Compare(a.Name, b.Name))
+	})
+	return slices.Compact(list)
+}
+
+// attempt credits the candidates of effects: those without which an effect does not come, or with alone those that bring
+// it by themselves.
+func (d *differ) attempt(x *proxyDiffer, effects []effect, list []*candidate, alone bool) (err error) {
+	wanted := make(map[itemID]bool, len(effects))
+	for _, e := range effects {
+		wanted[e.item] = true
+	}
+	s := attribute.Search{ID: x.ProxyID, Memo: d.crew[0].memo, Prev: x.to, Spent: func() bool { return false }}
+	if alone {
+		s.Prev = x.from
+	}
+	tried := make([]attribute.Candidate, len(list))
+	for i, c := range list {
+		tried[i] = attribute.Candidate{Key: c.key, Mesh: func() *generate.Mesh {
+			if alone {
+				return d.aloneOne(x.mesh, c)
+			}
+			return d.withoutOne(x.mesh, c)
+		}}
+	}
+	s.Try(tried, func(c *attribute.Candidate, m *generate.Mesh, p *generate.Proxy) bool {
+		d.work++
+		if p != nil && (s.Prev == nil || p.Sealed != s.Prev.Sealed) {
+			for _, list := range p.Sealed.Resources {
+				d.work += len(list)
+			}
+		}
+		var seen outcome
+		if seen, err = d.outcome(x, wanted, m, p); err == nil {
+			credit(effects, explain.RefOf(c.Key), seen, alone)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// outcome returns what becomes of some items of a proxy in a mesh, with the config that the proxy has there.
+func (d *differ) outcome(x *proxyDiffer, wanted map[itemID]bool, m *generate.Mesh, p *generate.Proxy) (outcome, error) {
+	changes := slices.DeleteFunc(generate.Difference(x.from, p), func(c generate.Change) bool { return !wanted[itemID{c.TypeURL, c.Name}] })
+	config := d.crew[0].config
+	config.own = x.own
+	items, err := config.items(changes)
+	if err != nil {
+		return nil, err
+	}
+	if x.fromRules != nil {
+		rules, err := rulesOf(m, x.Name)
+		if err != nil {
+			return nil, err
+		}
+		changed, err := ruleItems(x.fromRules, rules)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, changed...)
+	}
+	out := outcome{}
+	for _, it := range items {
+		id := itemID{it.typ, it.name}
+		out[effectText(id, it.action, nil)] = true
+		for i := range it.fields {
+			out[effectText(id, it.action, &it.fields[i])] = true
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,267 @@
+package change
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"hash"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+)
+
+// Config returns the patch (RFC 6902) that leads from one config of a proxy to another one, as documents of the
+// form that _config has in xds. It is not nil; it is empty when the configs are equal. Resources with the same bytes
+// are not looked at. Nil is a config without resources.
+func Config(r *generate.Renderer, from, to *generate.Proxy) (jsonpatch.Patch, error) {
+	return (&configDiffer{renderer: r}).patch(from, to, generate.Difference(from, to))
+}
+
+// configDiffer compares resources of configs. Many proxies have the same ones: what was compared once is remembered.
+type configDiffer struct {
+	renderer *generate.Renderer
+	pairs    map[pairKey]*pair // nil: nothing is remembered
+	alike    map[alikeKey]*pair
+	// own is what is said of the proxy that is looked at, and of no other one, longest first: its services and addresses
+	// stand in most of its listeners. Where they are not in what changes, other proxies change in the same way.
+	own []string
+}
+
+// pairKey names two resources of one name by their content, which the name is part of.
+type pairKey struct{ typeURL, from, to string }
+
+// alikeKey is two resources without what belongs to their proxy alone. Proxies whose names have one length can share.
+type alikeKey struct {
+	typeURL  string
+	from, to [sha256.Size]byte
+}
+
+// pair is a resource as it was and as it is to be.
+type pair struct {
+	patch  jsonpatch.Patch         // of {type URL: {name: resource}}
+	value  json.RawMessage         // the resource, when it is new
+	fields []jsonpatch.FieldChange // when it is in both; nobody may change them
+}
+
+// maxPairs bounds what is remembered.
+const maxPairs = 50_000
+
+// pair compares a resource.
+func (d *configDiffer) pair(c *generate.Change) (*pair, error) {
+	k := pairKey{typeURL: c.TypeURL}
+	if c.From != nil {
+		k.from = c.From.Version
+	}
+	if c.To != nil {
+		k.to = c.To.Version
+	}
+	if p := d.pairs[k]; p != nil {
+		return p, nil
+	}
+	p, err := d.compare(c)
+	if err == nil && d.pairs != nil && len(d.pairs) < maxPairs {
+		d.pairs[k] = p
+	}
+	return p, err
+}
+
+// compare compares a resource that was not compared for this proxy yet.
+func (d *configDiffer) compare(c *generate.Change) (*pair, error) {
+	x, mayShare := alikeKey{typeURL: c.TypeURL}, d.alike != nil && len(d.own) > 0 && c.From != nil && c.To != nil
+	if mayShare {
+		x.from, x.to = d.without(c.From.Body()), d.without(c.To.Body())
+		if p := d.alike[x]; p != nil {
+			return p, nil
+		}
+	}
+	from, to, err := d.renderer.Both(c)
+	if err != nil {
+		return nil, err
+	}
+	p := &pair{value: to}
+	path := jsonpatch.FormatPointer([]string{c.TypeURL, c.Name})
+	switch {
+	case from == nil:
+		p.patch = jsonpatch.Patch{{Op: jsonpatch.Add, Path: path, Value: to}}
+	case to == nil:
+		p.patch = jsonpatch.Patch{{Op: jsonpatch.Remove, Path: path}}
+	default:
+		a, b, err := jsonpatch.DecodePair(from, to)
+		if err != nil {
+			return nil, err
+		}
+		in := func(v any) any { return map[string]any{c.TypeURL: map[string]any{c.Name: v}} }
+		p.patch = jsonpatch.Diff(in(a), in(b))
+		p.fields = jsonpatch.Fields(a, p.patch, 2)
+		if mayShare && len(d.alike) < maxPairs && !d.tells(c.Name, p) {
+			d.alike[x] = p
+		}
+	}
+	return p, nil
+}
+
+// without hashes a resource without what belongs to the proxy alone.
+func (d *configDiffer) without(body []byte) [sha256.Size]byte {
+	h := sha256.New()
+	writeWithout(h, body, d.own)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// writeWithout writes what lies between the own words, each part with its length, and the number of a word after each.
+func writeWithout(h hash.Hash, body []byte, own []string) {
+	if len(own) == 0 {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(body))))
+		h.Write(body)
+		return
+	}
+	for {
+		before, after, found := bytes.Cut(body, []byte(own[0]))
+		writeWithout(h, before, own[1:])
+		if !found {
+			h.Write([]byte{0})
+			return
+		}
+		h.Write(binary.AppendUvarint(nil, uint64(len(own))))
+		body = after
+	}
+}
+
+// tells reports whether a pair of resources of a name has words of what belongs to the proxy alone.
+func (d *configDiffer) tells(name string, p *pair) bool {
+	return slices.ContainsFunc(d.own, func(s string) bool {
+		return strings.Contains(name, s) || slices.ContainsFunc(p.fields, func(f jsonpatch.FieldChange) bool {
+			return strings.Contains(f.Path, s) || bytes.Contains(f.Before, []byte(s)) || bytes.Contains(f.After, []byte(s))
+		})
+	})
+}
+
+// patch joins the patches of the resources that change, which are sorted, to one of the whole config.
+func (d *configDiffer) patch(from, to *generate.Proxy, changes []generate.Change) (jsonpatch.Patch, error) {
+	out := jsonpatch.Patch{}
+	for i := 0; i < len(changes); {
+		typeURL := changes[i].TypeURL
+		n := i
+		for n < len(changes) && changes[n].TypeURL == typeURL {
+			n++
+		}
+		path := jsonpatch.FormatPointer([]string{typeURL})
+		// A type without resources is not a member of the document.
+		switch all := map[string]any{}; {
+		case !to.Has(typeURL):
+			out = append(out, jsonpatch.Operation{Op: jsonpatch.Remove, Path: path})
+		default:
+			for ; i < n; i++ {
+				p, err := d.pair(&changes[i])
+				if err != nil {
+					return nil, err
+				}
+				if from.Has(typeURL) {
+					out = append(out, p.patch...)
+				} else {
+					all[changes[i].Name] = p.value
+				}
+			}
+			if !from.Has(typeURL) {
+				out = append(out, jsonpatch.Operation{Op: jsonpatch.Add, Path: path, Value: all})
+			}
+		}
+		i = n
+	}
+	return out, nil
+}
+
+// items tells what changes in a config, the causes left open.
+func (d *configDiffer) items(changes []generate.Change) ([]changedItem, error) {
+	out := make([]changedItem, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		out[i] = changedItem{typ: c.TypeURL, name: c.Name, action: actionOf(c.From != nil, c.To != nil)}
+		if out[i].action == ActionChanged {
+			p, err := d.pair(c)
+			if err != nil {
+				return nil, err
+			}
+			out[i].fields = p.fields
+		}
+	}
+	return out, nil
+}
+
+// changedItem is a resource of a config, or a rule, that changes. The fields may belong to others too.
+type changedItem struct {
+	typ, name, action string
+	fields            []jsonpatch.FieldChange
+}
+
+// newPart counts items, which are sorted by type.
+func newPart(items []changedItem) PartDiff {
+	p := PartDiff{Summary: []TypeDiff{}, Patch: []jsonpatch.Operation{}, Items: []ItemDiff{}}
+	for _, it := range items {
+		if n := len(p.Summary); n == 0 || p.Summary[n-1].Type != it.typ {
+			p.Summary = append(p.Summary, TypeDiff{Type: it.typ})
+		}
+		switch s := &p.Summary[len(p.Summary)-1]; it.action {
+		case ActionCreated:
+			s.Added++
+		case ActionDeleted:
+			s.Removed++
+		default:
+			s.Changed++
+		}
+	}
+	return p
+}
+
+// list adds the items to a part, the causes left open.
+func (p *PartDiff) list(items []changedItem) {
+	for _, it := range items {
+		item := ItemDiff{Type: it.typ, Name: it.name, Action: it.action, Changes: make([]FieldDiff, len(it.fields)), By: []explain.Ref{}}
+		for i, f := range it.fields {
+			item.Changes[i] = FieldDiff{FieldChange: f, By: []explain.Ref{}}
+		}
+		p.Items = append(p.Items, item)
+	}
+}
+
+// actionOf says what becomes of something that was there and is to be there.
+func actionOf(was, is bool) string {
+	switch {
+	case !was:
+		return ActionCreated
+	case !is:
+		return ActionDeleted
+	}
+	return ActionChanged
+}
+
+// sizeOf is about how long a patch is.
+func sizeOf(p jsonpatch.Patch) int {
+	n := 0
+	for i := range p {
+		n += len(p[i].Path) + sizeOfValue(p[i].Value)
+	}
+	return n
+}
+
+func sizeOfValue(v any) int {
+	n := 8
+	switch v := v.(type) {
+	case json.RawMessage:
+		n += len(v)
+	case string:
+		n += len(v)
+	case []any:
+		for _, x := range v {
+			n += sizeOfValue(x)
+		}
+	case map[string]any:
+		for k, x := range v {
+			n += len(k) + sizeOfValue(x)
+		}
+	}
+	return n
+}

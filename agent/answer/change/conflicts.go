@@ -1,0 +1,151 @@
+package change
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// maxConflicts bounds the conflicts that are told of one mesh.
+const maxConflicts = 100
+
+// conflicts finds policies of which one says nothing but what another one of the same rank says otherwise: both select
+// the same proxies by the same targetRef, both set a field for the same targetRef, and only their names decide. Pairs
+// with a resource of the change are looked at, others are not its doing. Lists are left out: many kinds join them.
+func conflicts(m *generate.Mesh, of []*candidate) []mesh.Warning {
+	if m == nil || m.Policies == nil {
+		return nil
+	}
+	concerned, kinds := map[resource.Key]bool{}, map[string]bool{}
+	for _, c := range of {
+		concerned[c.key], kinds[c.key.Kind] = true, true
+	}
+	var out []mesh.Warning
+	for _, plugin := range m.Policies.Plugins {
+		for _, d := range plugin.Kinds {
+			if !kinds[d.Kind] {
+				continue
+			}
+			ranks := map[string][]*resource.Resource{}
+			for _, r := range m.Policies.Policies(d.Kind) {
+				if rank, ok := rankOf(r); ok {
+					ranks[rank] = append(ranks[rank], r)
+				}
+			}
+			for _, rank := range slices.Sorted(maps.Keys(ranks)) {
+				if out = append(out, conflictsIn(ranks[rank], concerned, maxConflicts-len(out))...); len(out) >= maxConflicts {
+					return out[:maxConflicts]
+				}
+			}
+		}
+	}
+	return out
+}
+
+// rankOf is the same for policies between which only the name decides.
+func rankOf(r *resource.Resource) (string, bool) {
+	spec, ok := r.Spec.(*resource.Policy)
+	if !ok {
+		return "", false
+	}
+	top := resource.TargetRef{Kind: kindMesh}
+	if spec.TargetRef != nil {
+		top = *spec.TargetRef
+	}
+	b, err := json.Marshal(top)
+	if err != nil {
+		return "", false
+	}
+	return string(b) + r.Labels[resource.LabelOrigin] + "/" + r.Labels[resource.LabelPolicyRole] + "/" + r.Labels[resource.LabelNamespace], true
+}
+
+// conflictsIn compares policies of one rank, each stronger than the ones before, with those of the change.
+func conflictsIn(list []*resource.Resource, concerned map[resource.Key]bool, most int) []mesh.Warning {
+	var said []statement // strongest last
+	for _, r := range list {
+		said = append(said, statementsOf(r)...)
+	}
+	winner := map[string]statement{} // by place
+	for _, s := range slices.Backward(said) {
+		if _, ok := winner[s.place]; !ok {
+			winner[s.place] = s
+		}
+	}
+	var out []mesh.Warning
+	for _, s := range said {
+		w := winner[s.place]
+		if len(out) == most || w.policy == s.policy || w.value == s.value || !concerned[w.policy.Key] && !concerned[s.policy.Key] {
+			continue
+		}
+		out = append(out, mesh.Warning{Resource: s.policy.Key, Reason: fmt.Sprintf(
+			"%s: %s is without effect beside %s in %s, which is as specific and whose name comes first; keep one of the two", s.field, s.value, w.value, w.policy.Key)})
+	}
+	return out
+}
+
+// statement is a field that a policy sets.
+type statement struct {
+	policy *resource.Resource
+	place  string // the same for two that exclude each other
+	field  string // where it is written
+	value  string
+}
+
+func statementsOf(r *resource.Resource) []statement {
+	spec, ok := r.Spec.(*resource.Policy)
+	if !ok {
+		return nil
+	}
+	var out []statement
+	add := func(list, field string, ref *resource.TargetRef, conf resource.Conf) {
+		b, err := json.Marshal(ref)
+		if err != nil || conf == nil {
+			return
+		}
+		doc, err := jsonpatch.Decode(confJSON(conf))
+		if err != nil {
+			return
+		}
+		scalars(doc, "", func(path, value string) {
+			out = append(out, statement{r, list + string(b) + path, field + path, value})
+		})
+	}
+	for i := range spec.To {
+		add("to", fmt.Sprintf("spec.to[%d].default", i), &spec.To[i].TargetRef, spec.To[i].Conf)
+	}
+	arriving, field := spec.Arriving(), spec.ArrivingField()
+	for i := range arriving {
+		if len(arriving[i].Matches) == 0 { // others are about clients of their own
+			add("from", fmt.Sprintf("spec.%s[%d].default", field, i), &arriving[i].TargetRef, arriving[i].Conf)
+		}
+	}
+	add("default", "spec.default", nil, spec.Default)
+	return out
+}
+
+func confJSON(conf resource.Conf) []byte {
+	b, err := json.Marshal(conf)
+	if err != nil { // a decoded conf always has a JSON form
+		return []byte("null")
+	}
+	return b
+}
+
+// scalars calls f for every value that lies in objects alone.
+func scalars(v any, path string, f func(path, value string)) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			scalars(v[k], path+"."+k, f)
+		}
+	case []any, nil:
+	default:
+		f(path, string(jsonpatch.Compact(v)))
+	}
+}

@@ -1,0 +1,85 @@
+package change
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+)
+
+// differ compares proxies one after the other.
+type differ struct {
+	*states
+	told      int  // differences in the answer
+	bytes     int  // of their patches, about
+	work      int  // done to find causes
+	attempted bool // causes of some proxy were searched for
+	known     map[string][]explain.Ref
+	was, are  map[mesh.Warning]bool
+	out       Diff
+}
+
+func newDiffer() *differ {
+	return &differ{
+		known: map[string][]explain.Ref{},
+		was:   map[mesh.Warning]bool{}, are: map[mesh.Warning]bool{},
+		out: Diff{Proxies: []ProxyDiff{}, Warnings: []Problem{}, Findings: []Finding{}},
+	}
+}
+
+// begin fails where the change is not possible, or is about nothing.
+func (d *differ) begin(s *states, scope string, proxies int) error {
+	d.states, d.out.Resources, d.out.Scope = s, s.resources, scope
+	switch e := s.checkMeshes(s.after); {
+	case e != nil:
+		return e
+	case proxies > 0 || s.Dataplane == "":
+		return nil
+	case s.Mesh != "":
+		return notFound("mesh %q has no dataplane %q", s.Mesh, s.Dataplane)
+	}
+	return notFound("no mesh has a dataplane %q", s.Dataplane)
+}
+
+// warnings returns what there is to say about one state of a mesh.
+func warningsOf(state *generate.Mesh) []mesh.Warning {
+	if state == nil {
+		return nil
+	}
+	if state.Policies == nil {
+		return state.View.Warnings
+	}
+	return slices.Concat(state.View.Warnings, state.Policies.Warnings)
+}
+
+// note adds warnings to those of one side.
+func note(to map[mesh.Warning]bool, lists ...[]mesh.Warning) {
+	for _, w := range slices.Concat(lists...) {
+		to[w] = true
+	}
+}
+
+// maxWarnings bounds those that are told.
+const maxWarnings = 1000
+
+// finish adds what is to be said about all proxies together.
+func (d *differ) finish() {
+	for _, m := range d.meshes {
+		if m.compared && m.from != m.to {
+			note(d.was, warningsOf(m.from), conflicts(m.from, m.candidates))
+			note(d.are, warningsOf(m.to), conflicts(m.to, m.candidates))
+		}
+	}
+	for w := range maps.Keys(d.are) {
+		if !d.was[w] {
+			d.out.Warnings = append(d.out.Warnings, Problem{Resource: w.Resource.String(), Severity: SeverityWarning, Reason: w.Reason})
+		}
+	}
+	slices.SortFunc(d.out.Warnings, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Reason, b.Reason))
+	})
+	d.out.Warnings = d.out.Warnings[:min(len(d.out.Warnings), maxWarnings)]
+}

@@ -1,0 +1,156 @@
+package change
+
+import (
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/answer/attribute"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Bounds of the search for the causes of one finding.
+const (
+	maxCauses      = 8
+	maxCauseFields = 3 // of these, for the first ones the field is searched for
+	maxOthers      = 8 // resources of the change that are no policies and that are tried
+)
+
+// causeSearch searches for the causes of one finding, on the first proxy that has it.
+type causeSearch struct {
+	attribute.Search
+	*verifier
+	g            *group
+	whole        *generate.Proxy // the config after the change
+	inField      bool            // parts of a policy are tried
+	gone, shapes []Cause
+	resources    []*resource.Resource // of gone, as they are after the change; nil: not there
+}
+
+// causes returns the resources without which something would not be found: those of the change first, and of the policies
+// the one that acts last. Where it takes the absence of several, those that shape the resource are named.
+func (v *verifier) causes(g *group) []Cause {
+	s := &causeSearch{verifier: v, g: g}
+	s.Search = attribute.Search{ID: g.id, Memo: v.crew[0].memo, Decode: v.Decode, Trials: v.trials,
+		Spent: func() bool { return s.Trials >= v.MaxTrials || v.ctx.Err() != nil }}
+	defer func() { v.trials = s.Trials }()
+	if s.Spent() {
+		return []Cause{}
+	}
+	s.whole, _ = g.id.In(g.mesh.to, nil, v.crew[0].memo) // it could be made before
+	s.Prev = s.whole
+	acting := attribute.Acting(g.mesh.to, g.id)
+	tried := map[resource.Key]bool{}
+	// Policies of the change, those that do not act any more too.
+	for _, list := range [...][]*resource.Resource{acting, attribute.Acting(g.mesh.from, g.id)} {
+		for _, r := range slices.Backward(list) {
+			if !tried[r.Key] {
+				s.change(r.Key)
+			}
+			tried[r.Key] = true
+		}
+	}
+	own := resource.Key{Kind: kindDataplane, Mesh: g.id.Mesh, Name: g.id.Name}
+	s.others(own, meshKey(g.id.Mesh))
+	for _, r := range slices.Backward(acting) {
+		if !v.changed[r.Key] {
+			s.leaveOut(attribute.Of(g.mesh.to, r), false)
+		}
+	}
+	found := s.gone
+	if len(found) == 0 {
+		found = s.shapes
+	}
+	found = found[:min(len(found), maxCauses)]
+	for i := range s.gone[:min(len(s.gone), maxCauseFields)] {
+		if r := s.resources[i]; r != nil && g.mesh.policies[r.Kind] && !s.Spent() {
+			s.inField = true
+			found[i].Field = s.Field(g.mesh.to, r, func(p *generate.Proxy) bool {
+				gone, _ := s.outcome(p)
+				return gone
+			})
+			s.inField = false
+		}
+	}
+	return append([]Cause{}, found...)
+}
+
+// change tries a resource, if it is one of the change.
+func (s *causeSearch) change(k resource.Key) {
+	i := slices.IndexFunc(s.g.mesh.candidates, func(c *candidate) bool { return c.key == k })
+	if i < 0 || !s.changed[k] {
+		return
+	}
+	c := s.g.mesh.candidates[i]
+	s.leaveOut(attribute.Candidate{Key: k, Resource: c.is, Mesh: func() *generate.Mesh { return s.withoutOne(s.g.mesh, c) }}, true)
+}
+
+// others tries the resources of the change that are no policies until one is a cause: those that are nearest to the proxy
+// first.
+func (s *causeSearch) others(own, mesh resource.Key) {
+	list := make([]resource.Key, 0, maxOthers)
+	for _, k := range append([]resource.Key{own, mesh}, s.keys...) {
+		if len(list) < maxOthers && s.changed[k] && !s.g.mesh.policies[k.Kind] && !slices.Contains(list, k) && (k.Mesh == s.g.id.Mesh || k == mesh) {
+			list = append(list, k)
+		}
+	}
+	for _, k := range list {
+		if len(s.gone) > 0 {
+			return
+		}
+		if (k == own || k == mesh) && s.Set.Get(k) == nil { // without it there is no proxy, and no finding
+			s.found(k, s.after.Get(k), true, true)
+		} else {
+			s.change(k)
+		}
+	}
+}
+
+// leaveOut finds out what becomes of the finding without a resource.
+func (s *causeSearch) leaveOut(c attribute.Candidate, ofChange bool) {
+	s.Search.Try([]attribute.Candidate{c}, func(c *attribute.Candidate, _ *generate.Mesh, p *generate.Proxy) bool {
+		gone, shapes := s.outcome(p)
+		if gone || shapes {
+			s.found(c.Key, c.Resource, ofChange, gone)
+		}
+		return true
+	})
+}
+
+func (s *causeSearch) found(k resource.Key, is *resource.Resource, ofChange, gone bool) {
+	c := Cause{Ref: explain.RefOf(k), Change: ofChange}
+	if gone {
+		s.gone, s.resources = append(s.gone, c), append(s.resources, is)
+	} else {
+		s.shapes = append(s.shapes, c)
+	}
+}
+
+// outcome reports whether the finding is gone in a config, or at least is about a resource with other bytes. A proxy that
+// does not exist has no findings.
+func (s *causeSearch) outcome(p *generate.Proxy) (gone, shapes bool) {
+	if p == nil {
+		return true, false
+	}
+	f := &s.g.found
+	if s.whole != nil && f.Type != "" {
+		id := draft.ResourceID{TypeURL: f.Type, Name: f.Resource}
+		a, b := s.whole.Resource(id), p.Resource(id)
+		shapes = a != nil && (b == nil || a.Version != b.Version)
+	}
+	var there []finding.Finding
+	switch {
+	case f.Rule != RuleOfEnvoy:
+		there = s.crew[0].rules(&s.crew[0].checker, p, s.states.of(s.g.id, s.g.mesh).now, false)
+	case s.inField || s.verifier.Try == nil: // an Envoy for each part would be too much
+		return shapes, shapes
+	default:
+		var err error
+		if there, err = s.verifier.Try(s.ctx, p); err != nil {
+			return false, shapes
+		}
+	}
+	return len(fresh(there, []finding.Finding{*f})) > 0, shapes
+}

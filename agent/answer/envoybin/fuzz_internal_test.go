@@ -1,0 +1,226 @@
+package envoybin
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
+)
+
+// TestEnvoyFuzz compares the check with an Envoy: both are asked about odd but plausible inputs. ENVOY_FUZZ_N is the number
+// of inputs, 0 or unset skips the test, ENVOY_FUZZ_SEED says which ones, ENVOY_FUZZ_ONLY is the group of all of them.
+// ENVOY_BIN names the Envoy. It fails where more than one input in a hundred is sent and rejected, or withheld though
+// the Envoy takes it. What Envoy loads and can never use (severity unusable) is withheld on purpose and does not count.
+func TestEnvoyFuzz(t *testing.T) {
+	n, _ := strconv.Atoi(os.Getenv("ENVOY_FUZZ_N"))
+	if n == 0 {
+		t.Skip("make envoy-fuzz runs it")
+	}
+	seed, _ := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_FUZZ_SEED"), "1"), 10, 64)
+	found, err := Find(os.Getenv, true)
+	if err != nil || found == nil {
+		t.Skipf("there is no Envoy to compare with: set %s (%v)", EnvoyVariable, err)
+	}
+	path := program(found.Path)
+	version := versionOf(t, path)
+	bases := fuzzBases(t, path)
+	t.Logf("Envoy %s, seed %d, %d inputs over %d configs", version, seed, n, len(bases))
+
+	trials := make([]*trial, n)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range 2 {
+		e := &Binary{Path: path, Most: math.MaxInt}
+		wg.Go(func() {
+			for i := range next {
+				trials[i] = newTrial(rand.New(rand.NewPCG(seed, uint64(i))), bases)
+				trials[i].judge(t, e, version)
+			}
+		})
+	}
+	for i := range trials {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	report(t, trials)
+}
+
+// trial is one input with what is said of it.
+type trial struct {
+	group, what string
+	snapshot    *envoy.Snapshot
+	found       []finding.Finding // that block
+	said        string            // by an Envoy that rejects it
+	rejected    bool
+}
+
+// judge asks both.
+func (x *trial) judge(t *testing.T, e *Binary, version string) {
+	if x.snapshot == nil {
+		return
+	}
+	for _, f := range check.Check(nil, x.snapshot, fuzzFacts(version)) {
+		if f.Severity.Blocks() {
+			x.found = append(x.found, f)
+		}
+	}
+	cfg, err := staticFrom(x.snapshot)
+	if err != nil { // then nobody can send it
+		x.said, x.rejected = err.Error(), true
+		return
+	}
+	answer, err := e.try(t.Context(), "default", "x", cfg)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "signal"):
+		x.said, x.rejected = err.Error(), true
+	case err != nil:
+		t.Errorf("%s %s: %v", x.group, x.what, err)
+	case len(answer) > 0:
+		x.said, x.rejected = answer[0].Message, true
+	}
+}
+
+// withheld reports whether the check says that Envoy rejects the input.
+func (x *trial) withheld() bool {
+	return slices.ContainsFunc(x.found, func(f finding.Finding) bool { return f.Severity == finding.Reject })
+}
+
+func report(t *testing.T, trials []*trial) {
+	type row struct{ all, rejected, accepts, holds, unusable int }
+	rows := map[string]*row{}
+	sum := &row{}
+	for _, x := range trials {
+		if rows[x.group] == nil {
+			rows[x.group] = &row{}
+		}
+		for _, r := range []*row{rows[x.group], sum} {
+			r.all++
+			switch {
+			case x.rejected && len(x.found) == 0:
+				r.accepts++
+			case !x.rejected && x.withheld():
+				r.holds++
+			case !x.rejected && len(x.found) > 0:
+				r.unusable++
+			}
+			if x.rejected {
+				r.rejected++
+			}
+		}
+		switch {
+		case x.group == "refused" && strings.Contains(x.what, "envoy."):
+			t.Logf("UNREADABLE %.400s", x.what)
+		case x.rejected && len(x.found) == 0:
+			t.Logf("FALSE ACCEPT %s: %s\n  Envoy: %.300s", x.group, x.what, x.said)
+		case !x.rejected && x.withheld():
+			f := x.found[0]
+			t.Logf("FALSE HOLD %s: %s\n  rule %d: %s%s: %.300s", x.group, x.what, f.Rule, f.Resource, f.Pointer, f.Message)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%-14s %7s %9s %13s %11s %9s\n", "group", "inputs", "rejected", "false accepts", "false holds", "unusable")
+	line := func(name string, r *row) {
+		fmt.Fprintf(&b, "%-14s %7d %9d %13d %11d %9d\n", name, r.all, r.rejected, r.accepts, r.holds, r.unusable)
+	}
+	var names []string
+	for name := range rows {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		line(name, rows[name])
+	}
+	line("all", sum)
+	t.Log(b.String())
+	if sum.accepts*100 > sum.all || sum.holds*100 > sum.all {
+		t.Errorf("more than 1 %% of %d inputs: %d are sent and rejected, %d are withheld though Envoy takes them", sum.all, sum.accepts, sum.holds)
+	}
+}
+
+func fuzzFacts(version string) *finding.Facts {
+	return &finding.Facts{Build: &finding.Build{Version: finding.ParseVersion(version)}, StaticClusters: generate.StaticClusters(), RE2Limit: math.MaxUint32, SecretsLater: true}
+}
+
+// fuzzBases are real proxies' configs of which neither the check nor the Envoy has anything to say.
+func fuzzBases(t *testing.T, path string) []*envoy.Snapshot {
+	var out []*envoy.Snapshot
+	e := &Binary{Path: path, Most: math.MaxInt}
+	add := func(p *generate.Proxy) {
+		if len(check.Check(nil, p.Snapshot(), fuzzFacts(""))) > 0 {
+			return
+		}
+		if found, err := e.Try(t.Context(), p); err == nil && len(found) == 0 {
+			out = append(out, p.Snapshot())
+		}
+	}
+	kindtest.InputOf(t, "rich", []byte(richMesh)).Proxies(t, node.FlavorEnvoy, add)
+	if len(out) < 2 {
+		t.Fatal("the config that most inputs are made of is not fit")
+	}
+	for i, in := range kindtest.OwnInputs(t) {
+		if i%12 == 0 {
+			in.Proxies(t, node.FlavorEnvoy, add)
+		}
+	}
+	return out
+}
+
+// program is the Envoy itself where a package of Python starts it.
+func program(path string) string {
+	real, _ := filepath.EvalSymlinks(path)
+	inside, _ := filepath.Glob(filepath.Join(filepath.Dir(cmp.Or(real, path)), "../../lib/python*/site-packages/envoy/_bin/envoy"))
+	if len(inside) == 1 {
+		return inside[0]
+	}
+	return path
+}
+
+// resources decodes a config.
+func resources(s *envoy.Snapshot) []proto.Message {
+	var out []proto.Message
+	for k, list := range s {
+		for _, r := range list {
+			m := envoy.Kind(k).New()
+			if err := proto.Unmarshal(r.Body(), m); err == nil {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}
+
+// sealed is the config of messages; nil where one cannot be packed.
+func sealed(list []proto.Message) *envoy.Snapshot {
+	out := &envoy.Snapshot{}
+	for _, m := range list {
+		r, err := envoy.NewResource(m)
+		if err != nil {
+			return nil
+		}
+		k := slices.Index(envoy.KindURLs[:], envoy.TypePrefix+string(m.ProtoReflect().Descriptor().FullName()))
+		out[k] = append(out[k], r)
+	}
+	return out
+}
+
+func fromJSON(m proto.Message, text string) error {
+	return protojson.Unmarshal([]byte(text), m)
+}

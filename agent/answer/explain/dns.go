@@ -1,0 +1,392 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+// DNSInput is what an answer about a name is made of.
+type DNSInput struct {
+	Table  *names.Table
+	Meshes map[string]*generate.Mesh // by name
+	Search []string                  // of the resolv.conf of the node
+	Ndots  int
+	// Visible says of whose claims to names is told. Nil: of all.
+	Visible func(resource.Key) bool
+}
+
+// Bounds of a [DNSQuestion].
+const (
+	maxSearch = 32
+	maxNdots  = 15
+)
+
+// dnsQuestion is one that is worked on.
+type dnsQuestion struct {
+	in     *DNSInput
+	answer *dns.Table
+	view   *dns.View
+	proxy  *Proxy // nil: no dataplane asks
+	claims names.Claims
+	out    *DNS
+}
+
+// Name says why a name resolves as it does. The error is a [QuestionError] where the question makes no sense.
+func Name(in DNSInput, q *DNSQuestion) (*DNS, error) {
+	name := strings.ToLower(q.Name)
+	if a, err := netip.ParseAddr(name); err == nil {
+		name = dns.ReverseName(a) + "."
+	}
+	x := &dnsQuestion{in: &in, out: &DNS{Name: q.Name, Steps: []DNSStep{}}}
+	x.answer, _ = dns.NewTable(dns.TableOptions{Suffixes: in.Table.OwnedSuffixes()}, in.Table.Hosts())
+	if _, _, err := x.answer.Lookup(name, dns.TypeA, nil); err != nil {
+		return nil, &QuestionError{Field: "name", Reason: err.Error()}
+	}
+	c := &x.out.Client
+	c.All, c.Families, c.Search, c.Ndots = true, []string{resource.IPFamilyIPv4, resource.IPFamilyIPv6}, append([]string{}, in.Search...), max(in.Ndots, 1)
+	if q.Search != nil {
+		c.Search = q.Search
+	}
+	if q.Ndots != nil {
+		c.Ndots = *q.Ndots
+	}
+	if len(c.Search) > maxSearch {
+		return nil, &QuestionError{Field: "search", Reason: fmt.Sprintf("has %d domains; at most %d are allowed", len(c.Search), maxSearch)}
+	}
+	if c.Ndots < 0 || c.Ndots > maxNdots {
+		return nil, &QuestionError{Field: "ndots", Reason: fmt.Sprintf("%d is not possible; 0 to %d are allowed", c.Ndots, maxNdots)}
+	}
+	if v := in.Table.OthersView(); v != nil {
+		x.view = v.DNS()
+	}
+	if q.Dataplane != "" {
+		if err := x.dataplane(cmp.Or(q.Mesh, resource.DefaultMesh), q.Dataplane); err != nil {
+			return nil, err
+		}
+	}
+	x.ask(name)
+	return x.out, nil
+}
+
+// dataplane finds out what the resolver tells the workload of a dataplane.
+func (x *dnsQuestion) dataplane(in, name string) error {
+	m := x.in.Meshes[in]
+	if m == nil {
+		return &QuestionError{Field: "mesh", Reason: fmt.Sprintf("mesh %q does not exist", in)}
+	}
+	r := m.View.Dataplane(name)
+	if r == nil {
+		return &generate.NotFoundError{Mesh: in, Name: name}
+	}
+	spec, ok := r.Spec.(*resource.Dataplane)
+	if !ok {
+		return fmt.Errorf("%s: unexpected spec %T", r.Key, r.Spec)
+	}
+	x.proxy = &Proxy{index: m.Policies, dataplane: r, spec: spec}
+	ref, c := RefOf(r.Key), &x.out.Client
+	c.Dataplane = &ref
+	v, local := x.in.Table.ViewOf(names.Mesh{View: m.View, Policies: m.Policies}, r)
+	if !local {
+		c.Note = "its proxy is not connected to this node: this is what it would be told"
+	}
+	addr, err := netip.ParseAddr(spec.Networking.Address)
+	switch {
+	case err != nil:
+		c.Note = fmt.Sprintf("networking.address %q is no IP address, by which alone the resolver knows workloads", spec.Networking.Address)
+	case addr.IsLoopback():
+		c.Note = "many workloads ask from a loopback address: all are told everything"
+	default:
+		c.Address = addr.String()
+	}
+	if v == nil {
+		return nil
+	}
+	x.view, c.All = v.DNS(), v.All
+	if !v.V4 {
+		c.Families = []string{resource.IPFamilyIPv6}
+	} else if !v.V6 {
+		c.Families = []string{resource.IPFamilyIPv4}
+	}
+	if n := len(v.Dataplanes); n > 1 {
+		c.Note = fmt.Sprintf("%d dataplanes have the address %s, and see what any of them does", n, v.Addr)
+	}
+	return nil
+}
+
+// ask asks for a name as the resolver of libc does: with the search list where it has few dots, until something is found.
+func (x *dnsQuestion) ask(name string) {
+	c := &x.out.Client
+	whole := strings.HasSuffix(name, ".")
+	name = strings.TrimSuffix(name, ".")
+	var list []string
+	if !whole {
+		for _, s := range c.Search {
+			list = append(list, name+"."+strings.Trim(strings.ToLower(s), "."))
+		}
+	}
+	if whole || strings.Count(name, ".") >= c.Ndots {
+		list = slices.Insert(list, 0, name)
+	} else {
+		list = append(list, name)
+	}
+	found := map[string]string{} // outcome → the first name with it
+	for _, n := range list {
+		step := x.step(n)
+		x.out.Steps = append(x.out.Steps, step)
+		if found[step.Outcome] == "" {
+			found[step.Outcome] = n
+		}
+		if step.Outcome == DNSResolves {
+			break
+		}
+	}
+	last := x.out.Steps[len(x.out.Steps)-1]
+	switch first := found[DNSForwarded]; {
+	case last.Outcome == DNSResolves && first != "":
+		x.out.Verdict, x.out.Reason = DNSResolves, fmt.Sprintf("%s, unless others know %s", last.Reason, first)
+	case last.Outcome == DNSResolves:
+		x.out.Verdict, x.out.Reason = DNSResolves, last.Reason
+	case first != "":
+		x.out.Verdict, x.out.Reason = DNSForwarded, "others decide: the agent asks upstreams for "+first
+	default:
+		for _, o := range [...]string{DNSFails, DNSEmpty, DNSNone} {
+			if n := found[o]; n != "" {
+				i := slices.IndexFunc(x.out.Steps, func(s DNSStep) bool { return s.Name == n })
+				x.out.Verdict, x.out.Reason = o, x.out.Steps[i].Reason
+				return
+			}
+		}
+	}
+}
+
+// step says what becomes of one name.
+func (x *dnsQuestion) step(name string) DNSStep {
+	out := DNSStep{Name: name, Outcome: DNSNone, Records: []DNSRecord{}}
+	t := x.in.Table
+	outcome, below, err := x.answer.Lookup(name, dns.TypeA, x.view)
+	if err != nil {
+		out.Reason = "there can be no such name: " + err.Error()
+		return out
+	}
+	out.Suffix = below
+	for _, q := range [...]struct {
+		qtype uint16
+		name  string
+	}{{dns.TypeA, "A"}, {dns.TypeAAAA, "AAAA"}, {dns.TypeSRV, "SRV"}, {dns.TypePTR, "PTR"}} {
+		if o, _, _ := x.answer.Lookup(name, q.qtype, x.view); o == dns.OutcomeRecords {
+			out.Records = append(out.Records, x.records(name, q.name)...)
+		}
+	}
+	n := t.Find(dnsHost(name))
+	if n != nil {
+		owner := DNSNameOf(n, &x.claims, x.in.Visible)
+		out.Owner = &owner
+		out.Reachable = x.reachable(n)
+	}
+	switch {
+	case below != "" && t.Pending:
+		out.Outcome, out.Reason = DNSFails, "there is no mesh yet, so that nobody can say which names there are below "+below
+	case outcome == dns.OutcomeElsewhere:
+		out.Outcome, out.Reason = DNSForwarded, "no name of the meshes, and below none of their suffixes: upstreams are asked"
+		if n != nil && n.Origin == mesh.OriginPolicy {
+			out.Reason += "; " + x.because(n, name) + ", and not that of this client"
+		}
+		if behind, ok := strings.CutPrefix(name, dns.Past("")); ok {
+			out.Reason = "upstreams are asked for " + behind + ", whatever names the meshes have"
+		}
+		for _, s := range t.Unowned {
+			if strings.HasSuffix(name, "."+s.Name) {
+				out.Reason += fmt.Sprintf("; the suffix %s of HostnameGenerator %s is not owned: %s", s.Name, s.Generator.Name, s.Reason)
+			}
+		}
+		if said := x.outside(name); said != "" {
+			out.Reason += "; " + said
+		}
+	case outcome == dns.OutcomeNoName:
+		out.Reason = x.missing(name, below, n)
+	case len(out.Records) > 0:
+		out.Outcome, out.Reason = DNSResolves, x.because(n, name)
+	default:
+		out.Outcome, out.Reason = DNSEmpty, x.empty(n)
+	}
+	return out
+}
+
+// dnsHost is the name of the host in _PORT._tcp.HOST, else the name itself.
+func dnsHost(name string) string {
+	if strings.HasPrefix(name, "_") {
+		if _, host, ok := strings.Cut(name, "._tcp."); ok {
+			return host
+		}
+	}
+	return name
+}
+
+// records returns the records of a type.
+func (x *dnsQuestion) records(name, qtype string) (out []DNSRecord) {
+	t := x.in.Table
+	add := func(data string) { out = append(out, DNSRecord{qtype, data}) }
+	n := t.Find(dnsHost(name))
+	switch {
+	case name == names.Canary:
+		add(names.CanaryAddr().String())
+	case qtype == "PTR":
+		if a, ok := addrOf(name); ok {
+			if to := t.Reverse(a); to != nil {
+				add(to.Name)
+			}
+		}
+	case n == nil:
+	case qtype == "SRV":
+		port, _, _ := strings.Cut(strings.TrimPrefix(name, "_"), ".")
+		for _, p := range n.Ports {
+			if n.Name == name || strings.EqualFold(p.Name, port) {
+				add(fmt.Sprintf("0 0 %d %s", p.Number, n.Name))
+			}
+		}
+	default:
+		for _, a := range n.VIPs {
+			if a.Is4() == (qtype == "A") {
+				add(a.String())
+			}
+		}
+	}
+	return out
+}
+
+// addrOf is the address of a reverse name.
+func addrOf(name string) (netip.Addr, bool) {
+	if v4, ok := strings.CutSuffix(name, ".in-addr.arpa"); ok {
+		parts := strings.Split(v4, ".")
+		slices.Reverse(parts)
+		a, err := netip.ParseAddr(strings.Join(parts, "."))
+		return a, err == nil
+	}
+	v6, ok := strings.CutSuffix(name, ".ip6.arpa")
+	parts := strings.Split(v6, ".")
+	if !ok || len(parts) != 32 {
+		return netip.Addr{}, false
+	}
+	slices.Reverse(parts)
+	var b strings.Builder
+	for i, p := range parts {
+		if i > 0 && i%4 == 0 {
+			b.WriteByte(':')
+		}
+		b.WriteString(p)
+	}
+	a, err := netip.ParseAddr(b.String())
+	return a, err == nil
+}
+
+// because says who has a name, and by what.
+func (x *dnsQuestion) because(n *names.Name, name string) string {
+	if n == nil {
+		if a, ok := addrOf(name); ok {
+			return fmt.Sprintf("the virtual address %s has this name", a)
+		}
+		return "the canary of the agent"
+	}
+	service := fmt.Sprintf("%s %s of mesh %s", shownKind(n.Kind), n.Service(), n.Mesh)
+	switch n.Origin {
+	case mesh.OriginStatus:
+		return service + " has it in its status"
+	case mesh.OriginGenerator:
+		return service + " has it from HostnameGenerator " + n.Generator.Name
+	case mesh.OriginVirtual:
+		return service + " has it from VirtualOutbound " + n.Generator.Name
+	case mesh.OriginPolicy:
+		return service + " gives it a virtual address, at which the proxies that it selects take connections"
+	}
+	return service + " has it by its tag kuma.io/service"
+}
+
+func (x *dnsQuestion) empty(n *names.Name) string {
+	switch {
+	case n == nil:
+		return "there are only names below it"
+	case len(n.VIPs) == 0:
+		return x.because(n, n.Name) + ", and has no virtual address"
+	}
+	return fmt.Sprintf("%s, and no address of the families that the client is told: %s", x.because(n, n.Name), strings.Join(x.out.Client.Families, ", "))
+}
+
+// missing says why there is no such name. n is there where the client alone does not see it.
+func (x *dnsQuestion) missing(name, below string, n *names.Name) string {
+	if everybody, _, _ := x.answer.Lookup(name, dns.TypeA, nil); n != nil && everybody != dns.OutcomeNoName {
+		return fmt.Sprintf("%s, and the dataplane does not reach it: dns.reachableOnly hides it", x.because(n, n.Name))
+	}
+	if n != nil {
+		return fmt.Sprintf("%s %s of mesh %s has no port of this name", shownKind(n.Kind), n.Service(), n.Mesh)
+	}
+	why := "it is below " + below
+	for _, s := range x.in.Table.Suffixes {
+		switch {
+		case s.Name != below:
+		case s.Origin == names.OriginGenerator:
+			why += ", the suffix of HostnameGenerator " + s.Generator.Name
+		case s.Origin == names.OriginRange:
+			why += ", the reverse names of a range of virtual addresses"
+		default:
+			why += ", which dns.suffixes lists"
+		}
+	}
+	why += ", and no service has the name"
+	if near := resource.Nearest(name, x.near(below)); near != "" {
+		why += fmt.Sprintf("; did you mean %s?", near)
+	}
+	return why
+}
+
+// maxNearNames is how many names a misspelt one is compared with.
+const maxNearNames = 1024
+
+// near lists names below a suffix that the client sees.
+func (x *dnsQuestion) near(below string) (out []string) {
+	for _, n := range x.in.Table.Names {
+		if strings.HasSuffix(n.Name, "."+below) && (x.in.Visible == nil || x.in.Visible(NameKey(n))) && len(out) < maxNearNames {
+			out = append(out, n.Name)
+		}
+	}
+	return out
+}
+
+// reachable says whether the dataplane reaches the owner of a name at its virtual address.
+func (x *dnsQuestion) reachable(n *names.Name) *Why {
+	switch {
+	case x.proxy == nil:
+		return nil
+	case x.proxy.dataplane.Mesh != n.Mesh:
+		return &Why{Cause: mesh.CauseNoAddress, Reason: fmt.Sprintf("the address is one of mesh %s, and the proxy of mesh %s does not listen there", n.Mesh, x.proxy.dataplane.Mesh)}
+	}
+	v := x.proxy.index.View
+	list := v.Ports(n.Resource)
+	if n.Kind == mesh.KindTag {
+		list = []*mesh.Service{v.Service(mesh.ServiceID{Kind: mesh.KindTag, Name: n.Tag})}
+	}
+	reach := x.proxy.index.Reach(x.proxy.dataplane)
+	var out *Why
+	for _, s := range list {
+		if s == nil {
+			continue
+		}
+		verdict := reach.Of(s)
+		why := x.proxy.why(s, verdict)
+		if verdict.Cause == mesh.CauseOutbound {
+			why.Reachable, why.Reason = false, why.Reason+", at an address of its own, and the proxy does not listen at this one"
+		}
+		if out == nil || why.Reachable && !out.Reachable {
+			out = &why
+		}
+	}
+	return out
+}

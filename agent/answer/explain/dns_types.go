@@ -1,0 +1,132 @@
+package explain
+
+import (
+	"net/netip"
+
+	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// DNSQuestion asks why a name resolves as it does.
+type DNSQuestion struct {
+	Name      string   `json:"name"`
+	Mesh      string   `json:"mesh,omitempty"`      // of the dataplane; "" means default
+	Dataplane string   `json:"dataplane,omitempty"` // whose workload asks; "": a client that sees everything
+	Search    []string `json:"search,omitempty"`    // domains that the client appends; null: those of the agent's resolv.conf
+	Ndots     *int     `json:"ndots,omitempty"`     // null: that of the agent's resolv.conf
+}
+
+// Verdicts about a name.
+const (
+	DNSResolves  = "resolves"  // by the agent itself
+	DNSForwarded = "forwarded" // others are asked
+	DNSNone      = "nxdomain"  // there is no such name
+	DNSEmpty     = "nodata"    // the name is there, without addresses
+	DNSFails     = "servfail"  // there is no mesh yet
+)
+
+// DNS says why a name resolves as it does.
+type DNS struct {
+	Name    string    `json:"name"`
+	Verdict string    `json:"verdict"`
+	Reason  string    `json:"reason"`
+	Client  DNSClient `json:"client"`
+	Steps   []DNSStep `json:"steps"` // the names that the client asks for, in order; never null
+}
+
+// DNSClient is who asks.
+type DNSClient struct {
+	Dataplane *Ref     `json:"dataplane,omitempty"`
+	Address   string   `json:"address,omitempty"` // by which the resolver knows it
+	All       bool     `json:"all"`               // it is told all names, not only those of services that the dataplane reaches
+	Families  []string `json:"families"`          // of the addresses that it is told
+	Note      string   `json:"note,omitempty"`
+	Search    []string `json:"search"`
+	Ndots     int      `json:"ndots"`
+}
+
+// DNSStep is one name that the client asks for.
+type DNSStep struct {
+	Name      string      `json:"name"`
+	Outcome   string      `json:"outcome"` // a verdict
+	Reason    string      `json:"reason"`
+	Suffix    string      `json:"suffix,omitempty"` // owned, that the name is below
+	Records   []DNSRecord `json:"records"`
+	Owner     *DNSName    `json:"owner,omitempty"`     // who has the name
+	Reachable *Why        `json:"reachable,omitempty"` // whether the dataplane reaches it there; absent without dataplane or owner
+}
+
+// DNSRecord is a record of an answer.
+type DNSRecord struct {
+	Type string `json:"type"`
+	Data string `json:"data"`
+}
+
+// DNSName is one name of a table, with the reason for which it resolves.
+type DNSName struct {
+	Name      string       `json:"name"`
+	Mesh      string       `json:"mesh"`
+	Kind      string       `json:"kind"`    // ServiceTag, or the kind of the service
+	Service   string       `json:"service"` // its name
+	Addresses []netip.Addr `json:"addresses"`
+	Ports     []DNSPort    `json:"ports"` // of the SRV records
+	Zone      string       `json:"zone,omitempty"`
+	Origin    string       `json:"origin"` // status, generator, tag
+	Generator string       `json:"generator,omitempty"`
+	// Contested lists who else wants the name.
+	Contested []DNSClaim `json:"contested,omitempty"`
+}
+
+// DNSPort is a port of a service.
+type DNSPort struct {
+	Name string `json:"name,omitempty"`
+	Port uint16 `json:"port"`
+}
+
+// DNSClaim is a claim to a name that another service has.
+type DNSClaim struct {
+	Mesh      string `json:"mesh"`
+	Kind      string `json:"kind"`
+	Service   string `json:"service"`
+	Origin    string `json:"origin"`
+	Generator string `json:"generator,omitempty"`
+	Why       string `json:"why"` // it does not have the name
+}
+
+// serviceTag stands for services that are values of kuma.io/service and no resources.
+const serviceTag = "ServiceTag"
+
+func shownKind(kind string) string {
+	if kind == mesh.KindTag {
+		return serviceTag
+	}
+	return kind
+}
+
+// NameKey names the resource whose permissions hold for a name: that of its service. That of a tag counts as a MeshService of its name.
+func NameKey(n *names.Name) resource.Key { return serviceKey(n.Kind, n.Mesh, n.Service()) }
+
+func serviceKey(kind, in, name string) resource.Key {
+	if kind == mesh.KindTag {
+		kind = mesh.KindMeshService
+	}
+	return resource.Key{Kind: kind, Mesh: in, Name: name}
+}
+
+// DNSNameOf returns a name with the claims of services that are visible; nil for all.
+func DNSNameOf(n *names.Name, claims *names.Claims, visible func(resource.Key) bool) DNSName {
+	out := DNSName{Name: n.Name, Mesh: n.Mesh, Kind: shownKind(n.Kind), Service: n.Service(), Addresses: append([]netip.Addr{}, n.VIPs...), Ports: []DNSPort{},
+		Zone: n.Zone, Origin: string(n.Origin), Generator: n.Generator.Name}
+	for _, p := range n.Ports {
+		out.Ports = append(out.Ports, DNSPort{p.Name, p.Number})
+	}
+	for _, c := range claims.Of(n) {
+		if visible != nil && !visible(serviceKey(c.Kind, c.Mesh, c.Service)) {
+			out.Contested = append(out.Contested, DNSClaim{Why: "you may not look into the service"})
+			continue
+		}
+		out.Contested = append(out.Contested, DNSClaim{Mesh: c.Mesh, Kind: shownKind(c.Kind), Service: c.Service, Origin: string(c.Origin), Generator: c.Generator.Name, Why: c.Why})
+	}
+	return out
+}

@@ -1,0 +1,307 @@
+package explain_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// The kinds of these tests: Tune merges in every way that a conf can ask for, Lane has routes, Whole is about the proxy,
+// Dead has no effect yet; OldTune and OldGate are legacy, and Tune ends OldTune.
+type (
+	tuneConf struct {
+		A     *int              `json:"a,omitempty"`
+		B     string            `json:"b,omitempty"`
+		Deep  *deepConf         `json:"deep,omitempty"`
+		Last  []string          `json:"last,omitempty"`
+		Joint []string          `json:"joint,omitempty" merge:"append"`
+		Keyed []keyedConf       `json:"keyed,omitempty" merge:"key=Key"`
+		Tags  map[string]string `json:"tags,omitempty"`
+		Free  *resource.Raw     `json:"free,omitempty"`
+	}
+	deepConf struct {
+		C *int `json:"c,omitempty"`
+		D *int `json:"d,omitempty"`
+	}
+	keyedConf struct {
+		Key string    `json:"key"`
+		X   *int      `json:"x,omitempty"`
+		Y   *int      `json:"y,omitempty"`
+		In  *deepConf `json:"in,omitempty"`
+	}
+	laneConf struct {
+		Rules []laneRule `json:"rules,omitempty" merge:"key=Matches"`
+	}
+	laneRule struct {
+		Matches string `json:"matches"`
+		To      string `json:"to,omitempty"`
+	}
+	oldConf struct {
+		A *int `json:"a,omitempty"`
+	}
+)
+
+func (*tuneConf) Validate(*resource.Validator) {}
+func (*laneConf) Validate(*resource.Validator) {}
+func (*oldConf) Validate(*resource.Validator)  {}
+
+func (c *laneConf) RouteNames() []string {
+	var out []string
+	for _, r := range c.Rules {
+		out = append(out, "hash-of-"+r.Matches)
+	}
+	return out
+}
+
+func plugins() []policy.Plugin {
+	all := []string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset", "Dataplane", "MeshHTTPRoute"}
+	to := []string{"Mesh", "MeshService", "MeshMultiZoneService", "MeshHTTPRoute"}
+	tune := func() resource.Conf { return &tuneConf{} }
+	dead := resource.PolicyDescriptor("Dead", "deads", "", resource.PolicyShape{Top: all, To: to, NewConf: tune})
+	dead.Inert = true
+	return []policy.Plugin{
+		{Kinds: []resource.Descriptor{resource.PolicyDescriptor("MeshHTTPRoute", "meshhttproutes", "", resource.PolicyShape{
+			Top: all, To: to, Inline: true, NewConf: func() resource.Conf { return &laneConf{} }})}},
+		{
+			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Tune", "tunes", "", resource.PolicyShape{Top: all, From: all, To: to, NewConf: tune})},
+			Legacy: []policy.LegacyKind{{
+				Descriptor: resource.LegacyDescriptor("OldTune", "old-tunes", "", resource.LegacyShape{NewConf: func() resource.Conf { return &oldConf{} }}),
+				ReplacedBy: []string{"Tune"},
+			}, {
+				Descriptor: resource.LegacyDescriptor("OldLane", "old-lanes", "", resource.LegacyShape{NewConf: func() resource.Conf { return &tuneConf{} }}),
+				// A route ends all of it where it leads, a Dead the field a everywhere.
+				SupersededBy: func(r *policy.Rules, s draft.Service, path string) *resource.Resource {
+					if rule := r.Kind("MeshHTTPRoute").Outbound(s); rule != nil {
+						return rule.Origins[len(rule.Origins)-1].Policy
+					}
+					if k := r.Kind("Dead"); k != nil && path == "a" {
+						return k.Policies[0]
+					}
+					return nil
+				},
+			}},
+		},
+		{
+			Kinds: []resource.Descriptor{resource.PolicyDescriptor("Whole", "wholes", "", resource.PolicyShape{Top: all, Default: true, NewConf: tune})},
+			Legacy: []policy.LegacyKind{
+				{Descriptor: resource.LegacyDescriptor("OldGate", "old-gates", "", resource.LegacyShape{}), Inbound: true},
+				{Descriptor: resource.LegacyDescriptor("OldFault", "old-faults", "", resource.LegacyShape{}), Inbound: true, AllApply: true},
+				{Descriptor: resource.LegacyDescriptor("OldLimit", "old-limits", "", resource.LegacyShape{}), Inbound: true, AllApply: true, Leaving: func(s *mesh.Service) bool { return s.External }},
+				{Descriptor: resource.LegacyDescriptor("OldWhole", "old-wholes", "", resource.LegacyShape{Selectors: true, NewConf: func() resource.Conf { return &oldConf{} }})},
+			},
+		},
+		{Kinds: []resource.Descriptor{dead}},
+	}
+}
+
+func registry(t testing.TB) *resource.Registry {
+	t.Helper()
+	ds := resource.Core()
+	for _, r := range plugins() {
+		ds = append(ds, r.Kinds...)
+		for _, l := range r.Legacy {
+			ds = append(ds, l.Descriptor)
+		}
+	}
+	reg, err := resource.NewRegistry(ds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reg
+}
+
+func decode(t testing.TB, docs string) *resource.Set {
+	t.Helper()
+	rs, faults := registry(t).Decode("", []byte(docs))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return resource.NewSet(rs)
+}
+
+// proxy prepares the explanation of a dataplane of the mesh default.
+func proxy(t testing.TB, set *resource.Set, name string, warnings ...mesh.Warning) *explain.Proxy {
+	t.Helper()
+	v, err := mesh.Build(set, "default", mesh.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := explain.NewProxy(policy.NewIndex(plugins(), set, v, policy.Options{}), v.Dataplane(name), warnings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestExplanations asks the questions of the cases in testdata: the comment holds them line by line, "KIND/NAME DATAPLANE"
+// or "all DATAPLANE", and the file answers what is said.
+func TestExplanations(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			ar, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(ar.Files) != 2 || ar.Files[0].Name != "resources.yaml" || ar.Files[1].Name != "answers" {
+				t.Fatal("a case has resources.yaml and answers")
+			}
+			set := decode(t, string(ar.Files[0].Data))
+			var got strings.Builder
+			for line := range strings.Lines(string(ar.Comment)) {
+				what, name, ok := strings.Cut(strings.TrimSpace(line), " ")
+				if !ok || strings.HasPrefix(what, "#") {
+					continue
+				}
+				p := proxy(t, set, name)
+				if what == "all" {
+					for _, x := range p.Policies() {
+						fmt.Fprintf(&got, "%s/%s on %s: %v, %s, in %v, out %v\n", x.Policy.Type, x.Policy.Name, name, x.Selected, x.Effect, x.Inbounds, x.Outbounds)
+					}
+					continue
+				}
+				kind, policyName, _ := strings.Cut(what, "/")
+				r := set.Get(resource.Key{Kind: kind, Mesh: "default", Name: policyName})
+				if r == nil {
+					t.Fatalf("there is no %s", what)
+				}
+				write(&got, p.Policy(r))
+			}
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				ar.Files[1].Data = []byte(got.String())
+				if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if want := string(ar.Files[1].Data); got.String() != want {
+				t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+			}
+		})
+	}
+}
+
+// write is an explanation in a form that can be read at a glance.
+func write(b *strings.Builder, x explain.Policy) {
+	fmt.Fprintf(b, "%s/%s on %s: selected %v, effect %s: %s\n", x.Policy.Type, x.Policy.Name, x.Dataplane.Name, x.Selected, x.Effect, x.Reason)
+	if len(x.Inbounds) > 0 || x.Gateway || x.Route != nil {
+		fmt.Fprintf(b, "  selects inbounds %v, gateway %v, route %v\n", x.Inbounds, x.Gateway, x.Route)
+	}
+	for _, it := range x.Items {
+		fmt.Fprintf(b, "  %s (%s): %s", it.Field, it.About, it.Effect)
+		if it.Reason != "" {
+			b.WriteString(": " + it.Reason)
+		}
+		b.WriteString("\n")
+		for _, pl := range it.Places {
+			fmt.Fprintf(b, "    %s", pl.On)
+			if pl.Inbound != nil {
+				fmt.Fprintf(b, " %d", pl.Inbound.Port)
+			}
+			if pl.Route != "" {
+				b.WriteString(" route " + pl.Route)
+			}
+			for _, d := range pl.Outbounds {
+				b.WriteString(" " + d.String())
+			}
+			for _, m := range pl.Matchers {
+				fmt.Fprintf(b, " %s=%s(not %v)", m.Key, m.Value, m.Not)
+			}
+			b.WriteString(":")
+			for _, f := range pl.Fields {
+				fmt.Fprintf(b, " %s=%s[%s]", f.Path, f.Value, f.Effect)
+				for _, s := range f.By {
+					fmt.Fprintf(b, "[%s/%s %s]", s.Type, s.Name, s.Field)
+				}
+			}
+			b.WriteString("\n")
+		}
+	}
+	for _, w := range x.Warnings {
+		fmt.Fprintf(b, "  warning: %s\n", w)
+	}
+}
+
+const web = `
+{type: Mesh, name: default}
+---
+{type: Dataplane, name: web, networking: {address: 192.0.2.1,
+  inbound: [{port: 8080, tags: {kuma.io/service: web, version: v1}}],
+  outbound: [{port: 10001, tags: {kuma.io/service: backend}}, {port: 10002, tags: {kuma.io/service: redis}}]}}
+`
+
+// TestDocument pins the shape of the JSON.
+func TestDocument(t *testing.T) {
+	set := decode(t, web+`
+---
+{type: Tune, name: wide, spec: {to: [{targetRef: {kind: Mesh}, default: {a: 1, b: x}}]}}
+---
+{type: Tune, name: narrow, spec: {targetRef: {kind: MeshService, name: web}, to: [{targetRef: {kind: MeshService, name: backend}, default: {b: "y<z"}}]}}
+`)
+	x := proxy(t, set, "web").Policy(set.Get(resource.Key{Kind: "Tune", Mesh: "default", Name: "wide"}))
+	got, err := json.MarshalIndent(x, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/document.json"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got)+"\n" != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestWarnings shows what others have noted about a policy, each line once.
+func TestWarnings(t *testing.T) {
+	set := decode(t, web+`
+---
+{type: Tune, name: t, spec: {to: [{targetRef: {kind: MeshService, name: gone}, default: {a: 1}}]}}
+`)
+	key := resource.Key{Kind: "Tune", Mesh: "default", Name: "t"}
+	w := mesh.Warning{Resource: key, Reason: "the patch does not fit"}
+	p := proxy(t, set, "web", w, w, mesh.Warning{Resource: resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}, Reason: "other"})
+	want := []string{"the patch does not fit", `to[0].targetRef: there is no MeshService "gone"`}
+	if x := p.Policy(set.Get(key)); fmt.Sprint(x.Warnings) != fmt.Sprint(want) {
+		t.Errorf("warnings %q", x.Warnings)
+	}
+	want = []string{"Tune/default/t: the patch does not fit", `Tune/default/t: to[0].targetRef: there is no MeshService "gone"`}
+	if got := p.Warnings("Tune", ""); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("warnings of the kind %q", got)
+	}
+}
+
+// TestWrittenSince asks about a policy that is not the one that the configs were made with.
+func TestWrittenSince(t *testing.T) {
+	doc := func(a int) string {
+		return web + fmt.Sprintf("\n---\n{type: Tune, name: t, spec: {to: [{targetRef: {kind: Mesh}, default: {a: %d}}]}}\n", a)
+	}
+	before, after := decode(t, doc(1)), decode(t, doc(2))
+	x := proxy(t, before, "web").Policy(after.Get(resource.Key{Kind: "Tune", Mesh: "default", Name: "t"}))
+	if x.Selected || x.Effect != explain.EffectNone || !strings.Contains(x.Reason, "before it was last written") || len(x.Items) > 0 {
+		t.Errorf("%+v", x)
+	}
+	if x := proxy(t, before, "web").Policy(before.Get(resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"})); x.Selected || x.Reason == "" {
+		t.Errorf("a dataplane is explained as a policy: %+v", x)
+	}
+}

@@ -1,0 +1,283 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/answer/attribute"
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+const kindMesh = "Mesh"
+
+// behind lists what a step follows from.
+func (a *about) behind(s *match.Step) []FlowPolicy {
+	out := []FlowPolicy{}
+	switch {
+	case s.Level == match.LevelListener || s.Level == match.LevelOriginalDst:
+		out = append(out, a.destination()...)
+	case a.passing() && (s.Level == match.LevelChain || s.Level == a.trace.At || s.Level == match.LevelVirtualHost || s.Level == match.LevelCluster):
+		out = append(out, a.outside()...)
+	case s.Level == match.LevelTransportSocket:
+		out = append(out, a.mesh("mtls.enabledBackend"))
+	}
+	f := a.flow()
+	f.Step, f.Owners = s, func() []resource.Key { return a.p.ownersOf(a.t.mesh, s) }
+	filter := s.Level == match.LevelNetworkFilter || s.Level == match.LevelHTTPFilter
+	for p := range a.t.plugins() {
+		if p.Behind != nil {
+			out = append(out, originsOf(p.Behind(f))...)
+		}
+		if slices.Contains(p.Shapes, s.Level) || filter && slices.ContainsFunc(p.Filters, func(n string) bool { return clip.Value(n) == s.Input }) {
+			for _, d := range p.Kinds {
+				out = append(out, originsOf(a.merged(d.Kind))...)
+			}
+			for _, l := range p.Legacy {
+				out = append(out, originsOf(a.merged(l.Kind))...)
+			}
+		}
+	}
+	return unique(out)
+}
+
+// outside lists what decides about a destination outside of the mesh: the Mesh where no policy does.
+func (a *about) outside() []FlowPolicy {
+	for p := range a.t.plugins() {
+		if p.Outside != nil {
+			if by := p.Outside(a.flow()); len(by) > 0 {
+				return originsOf(by)
+			}
+		}
+	}
+	return []FlowPolicy{a.mesh("networking.outbound.passthrough")}
+}
+
+// flow is what plugins see of the way.
+func (a *about) flow() *policy.Flow {
+	f := &policy.Flow{
+		Context:  *(&policy.Context{View: a.t.mesh.View, Rules: a.p.rules}).Of(a.p.dataplane, a.p.spec),
+		Outbound: a.outbound, Inbound: a.inbound, Destination: a.dst, Host: strings.ToLower(a.in.sni), First: a.in.first,
+		Request: a.in.req, Trace: a.trace, Merged: a.merged,
+	}
+	if f.Request != nil {
+		f.Host = hostOf(f.Request.Host)
+	}
+	return f
+}
+
+// plugins are those that act on the mesh, none where it has no policies.
+func (t *Traffic) plugins() iter.Seq[*policy.Plugin] {
+	return func(yield func(*policy.Plugin) bool) {
+		if x := t.mesh.Policies; x != nil {
+			for i := range x.Plugins {
+				if !yield(&x.Plugins[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ownersOf lists the policies without which the listener or cluster of a step would have other bytes. It is found out
+// once for the proxy.
+func (p *flowProxy) ownersOf(m *generate.Mesh, s *match.Step) []resource.Key {
+	if s.Place == nil || s.Level != match.LevelListener && s.Level != match.LevelCluster {
+		return nil
+	}
+	if p.owners == nil {
+		id := generate.ProxyID{Mesh: m.View.Name, Name: p.dataplane.Name, Flavor: node.FlavorEnvoy}
+		owners, err := attribute.Owners(m, id, func(id draft.ResourceID) bool {
+			return id.TypeURL == envoy.KindListener.URL() || id.TypeURL == envoy.KindCluster.URL()
+		})
+		if err != nil {
+			return nil // the config was made before, and is made no other way
+		}
+		p.owners = owners
+	}
+	return p.owners[draft.ResourceID{TypeURL: s.Place.Type, Name: s.Place.Resource}]
+}
+
+// passing reports whether the connection goes to no service of the mesh.
+func (a *about) passing() bool {
+	return a.trace.Listener != nil && isPassthrough(a.trace.Listener.Resource)
+}
+
+func unique(list []FlowPolicy) []FlowPolicy {
+	out := list[:0]
+	for _, p := range list {
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (a *about) mesh(field string) FlowPolicy {
+	return FlowPolicy{Ref: Ref{Type: kindMesh, Name: a.t.mesh.View.Name}, Field: field}
+}
+
+func policyOf(k resource.Key, field string) FlowPolicy {
+	return FlowPolicy{Ref: RefOf(k), Field: field}
+}
+
+func originsOf(list []policy.Written) []FlowPolicy {
+	out := make([]FlowPolicy, len(list))
+	for i, w := range list {
+		out[i] = writtenIn(w)
+	}
+	return out
+}
+
+// destination is what says that there is an outbound or inbound, never nil.
+func (a *about) destination() []FlowPolicy {
+	none := []FlowPolicy{}
+	n := &a.p.spec.Networking
+	switch {
+	case a.egress:
+		return []FlowPolicy{policyOf(a.p.dataplane.Key, "networking")}
+	case a.inbound >= 0:
+		return []FlowPolicy{policyOf(a.p.dataplane.Key, fmt.Sprintf("networking.inbound[%d]", a.inbound))}
+	case a.outbound == nil:
+		return none
+	}
+	for i := range n.Outbound {
+		o := &n.Outbound[i]
+		addr, err := netip.ParseAddr(cmp.Or(o.Address, "127.0.0.1"))
+		if err == nil && addr == a.outbound.Address && o.Port == a.outbound.Port {
+			return []FlowPolicy{policyOf(a.p.dataplane.Key, fmt.Sprintf("networking.outbound[%d]", i))}
+		}
+	}
+	if k := a.outbound.Service.Resource; k != (resource.Key{}) {
+		return []FlowPolicy{policyOf(k, "spec.ports")}
+	}
+	return none // the virtual address of a tag
+}
+
+// merged lists the items of the policies of a kind that are merged into the rule about what the flow is about, or the
+// legacy policies that apply to it.
+func (a *about) merged(kind string) []policy.Written {
+	var out []policy.Written
+	rules, k := a.p.rules, a.p.rules.Kind(kind)
+	items := func(r *policy.Rule, list List) {
+		if r == nil {
+			return
+		}
+		for _, o := range r.Origins {
+			_, source := itemOf(o.Policy, list, o.Item)
+			out = append(out, policy.Written{Resource: o.Policy.Key, Field: source.Field})
+		}
+	}
+	if k != nil {
+		items(k.Proxy, Default)
+	}
+	if a.outbound != nil {
+		s := a.outbound.Service
+		items(k.ServiceRule(s), To)
+		if s.ID.Kind == mesh.KindTag {
+			if p := rules.LegacyOutbound(kind, s.ID.Name); p != nil {
+				out = append(out, policy.Written{Resource: p.Key, Field: legacyField})
+			}
+		}
+	}
+	if a.passing() {
+		items(k.ServiceRule(&mesh.Service{}), To) // what is said of all destinations
+	}
+	if a.inbound < 0 {
+		return out
+	}
+	plugin, _, legacy := pluginOf(a.t.mesh.Policies, kind)
+	rule := a.clientRule(k)
+	if decided, by := a.entry(plugin, k); decided == policy.Denied || decided == policy.Admitted && (rule == nil || plugin.Admits(rule.Conf)) {
+		rule = by // else from decides: whom it denies, entries of rules do not allow
+	}
+	items(rule, From)
+	for i, p := range rules.LegacyInbound(kind, a.inbound) {
+		if i > 0 && !legacy.AllApply {
+			break // the strongest alone counts
+		}
+		field := legacyField
+		if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && spec.Conf == nil {
+			field = "sources"
+		}
+		out = append(out, policy.Written{Resource: p.Key, Field: field})
+	}
+	if len(out) == 0 && plugin.Admits != nil && k.Inbound(a.inbound) != nil {
+		for _, p := range k.Policies { // none of them is about the client
+			out = append(out, policy.Written{Resource: p.Key, Field: arrivingOf(p)})
+		}
+	}
+	return out
+}
+
+// clientRule is the rule of a kind about the client of an inbound.
+func (a *about) clientRule(k *policy.KindRules) *policy.Rule {
+	in := k.Inbound(a.inbound)
+	if in == nil || a.client == nil {
+		return nil
+	}
+	var client policy.Subset
+	for key, values := range a.t.mesh.View.ProxyTags(a.client.spec) {
+		for _, v := range values {
+			client = append(client, policy.Tag{Key: key, Value: v})
+		}
+	}
+	ids := a.t.mesh.CertificateNames(a.client.dataplane)
+	for _, m := range in.Matched {
+		if m.Match.Holds(ids) {
+			return &m.Rule
+		}
+	}
+	for _, r := range in.Rules {
+		if holds(r.Subset, client) {
+			return r
+		}
+	}
+	return nil
+}
+
+// holds reports whether a proxy with these tags is in a subset.
+func holds(s policy.Subset, tags policy.Subset) bool {
+	for _, t := range s {
+		if slices.Contains(tags, policy.Tag{Key: t.Key, Value: t.Value}) == t.Not {
+			return false
+		}
+	}
+	return true
+}
+
+// entry is the entry of rules that decides about the client of an inbound, of kinds in which none overrides another.
+func (a *about) entry(plugin *policy.Plugin, k *policy.KindRules) (policy.Decision, *policy.Rule) {
+	in := k.Inbound(a.inbound)
+	if in == nil || len(in.Apart) == 0 || a.client == nil || plugin == nil || plugin.Decide == nil {
+		return policy.Unspoken, nil
+	}
+	confs := make([]resource.Conf, len(in.Apart))
+	for i := range confs {
+		confs[i] = in.Apart[i].Conf
+	}
+	d, i := plugin.Decide(confs, a.t.mesh.CertificateNames(a.client.dataplane))
+	if d == policy.Unspoken {
+		return d, nil
+	}
+	return d, in.Apart[i]
+}
+
+// arrivingOf is the list of a policy that says something of clients.
+func arrivingOf(r *resource.Resource) string {
+	if spec, ok := r.Spec.(*resource.Policy); ok {
+		return "spec." + spec.ArrivingField()
+	}
+	return "spec.from"
+}

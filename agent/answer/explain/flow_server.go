@@ -1,0 +1,208 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// maxServers bounds the ends of a connection that are looked at.
+const maxServers = 8
+
+// clusterFacts is what matters of a cluster.
+type clusterFacts struct {
+	pinned bool // it looks its addresses up in the DNS
+	http2  bool // it is spoken to in HTTP/2
+	tls    *tlsv3.UpstreamTlsContext
+}
+
+// cluster returns what matters of a cluster of the config, nil for one that is not there.
+func (p *flowProxy) cluster(name string) *clusterFacts {
+	if f, ok := p.clusters[name]; ok {
+		return f
+	}
+	var f *clusterFacts
+	list := p.snapshot[envoy.KindCluster]
+	if i := slices.IndexFunc(list, func(r *envoy.Resource) bool { return r.Name == name }); i >= 0 {
+		f = &clusterFacts{}
+		var c clusterv3.Cluster
+		if proto.Unmarshal(list[i].Body(), &c) == nil {
+			f.pinned = c.GetType() == clusterv3.Cluster_STRICT_DNS || c.GetType() == clusterv3.Cluster_LOGICAL_DNS
+			if options := c.GetTypedExtensionProtocolOptions()[draft.NameHTTPOptions]; options != nil {
+				var m httpv3.HttpProtocolOptions
+				f.http2 = options.UnmarshalTo(&m) == nil && m.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil
+			}
+			if socket := c.GetTransportSocket().GetTypedConfig(); socket != nil {
+				var tls tlsv3.UpstreamTlsContext
+				if socket.UnmarshalTo(&tls) == nil {
+					f.tls = &tls
+				}
+			}
+		}
+	}
+	p.clusters[name] = f
+	return f
+}
+
+// serve follows the way on, through the proxies of the servers.
+func (t *Traffic) serve(client *flowProxy, flow *Flow, in *inquiry) {
+	for i := range flow.Clusters {
+		c := &flow.Clusters[i]
+		facts := client.cluster(c.Name)
+		for _, address := range c.Addresses {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil || facts == nil {
+				continue
+			}
+			if e := t.egressAt(at); e != nil {
+				if o, outside := t.leads(flow.about.outbound, c.Name); outside && o.Service.Egress && len(flow.Servers) < maxServers {
+					flow.Servers = append(flow.Servers, *t.leave(client, e, at, facts, in, c.Request, o))
+				}
+				continue
+			}
+			to, ok := t.inboundAt(at)
+			if !ok || len(flow.Servers) == maxServers || slices.ContainsFunc(flow.Servers, func(f Way) bool { return f.Address == to.listener.String() && f.Dataplane.Name == to.dataplane }) {
+				continue
+			}
+			server, err := t.proxy(to.dataplane)
+			if err != nil {
+				continue
+			}
+			flow.Servers = append(flow.Servers, *t.arrive(client, server, to.listener, facts, in, c.Request))
+		}
+	}
+	flow.sumServers()
+	flow.disturb()
+}
+
+// sumServers takes the verdict of the servers where none of them allows it.
+func (f *Flow) sumServers() {
+	denied := 0
+	var first *Way
+	for i := range f.Servers {
+		s := &f.Servers[i]
+		f.Policies = unique(slices.Concat(f.Policies, s.Policies))
+		if s.Verdict != VerdictAllowed {
+			denied, first = denied+1, cmp.Or(first, s)
+		}
+	}
+	switch denied {
+	case 0:
+	case len(f.Servers):
+		f.Verdict, f.Flag, f.Status, f.ClosedAt = first.Verdict, first.Flag, first.Status, first.ClosedAt
+		f.Reason = fmt.Sprintf("the proxy of the client lets it out, and that of %s does not let it in: %s", first.Dataplane.Name, first.Reason)
+		if f.Route != "" && f.Status == 0 {
+			f.cutOff()
+		}
+	default:
+		f.Reason += fmt.Sprintf("; %d of the %d servers that were looked at refuse it, as %s: %s", denied, len(f.Servers), first.Dataplane.Name, first.Reason)
+	}
+}
+
+// cutOff is the outcome of a request whose connection the proxy of the server closes: that of the client answers.
+func (f *Flow) cutOff() {
+	f.Verdict, f.Status, f.Flag = VerdictDenied, 503, "UC"
+	if f.ClosedAt != "" {
+		f.Flag = "UF" // before it was established
+	}
+	f.Reason += "; it closes the connection, and the proxy of the client answers with 503"
+}
+
+// arrive follows what the proxy of the client sends through the proxy of a server: a request as the
+// cluster gets it, and what the client has sent where its proxy passes it on untouched.
+func (t *Traffic) arrive(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, passed *match.Upstream) *Way {
+	conn, in := t.sent(client, server, at, facts, in, passed)
+	trace := server.trace(conn, in.req)
+	a := &about{t: t, p: server, trace: trace, dst: at, in: in, client: client, inbound: server.inboundIndex(at)}
+	return a.way(conn)
+}
+
+// sent is the connection that the proxy of the client makes to that of a server, and what is asked of it there.
+func (t *Traffic) sent(client, server *flowProxy, at netip.AddrPort, facts *clusterFacts, in *inquiry, passed *match.Upstream) (*match.Conn, *inquiry) {
+	conn := &match.Conn{Dst: at, Src: netip.AddrPortFrom(client.addressFor(at.Addr()), clientPort), First: in.first, SNI: in.sni, ALPN: in.alpn}
+	if tp := server.spec.Networking.TransparentProxying; tp != nil && tp.RedirectPortInbound != 0 {
+		port := tp.RedirectPortInbound
+		if at.Addr().Is6() {
+			port = cmp.Or(tp.RedirectPortInboundV6, port)
+		}
+		conn.Entry = netip.AddrPortFrom(at.Addr(), uint16(port))
+	}
+	if passed != nil {
+		own := *in
+		own.req = &match.Request{Method: passed.Method, Host: passed.Host, Path: passed.Path, Headers: passed.Headers}
+		in, conn.First = &own, match.HTTP11
+		if facts.http2 {
+			conn.First = match.H2C
+		}
+	}
+	if facts.tls != nil {
+		conn.First, conn.Within, conn.SNI = match.TLSHello, conn.First, facts.tls.GetSni()
+		conn.ALPN = facts.tls.GetCommonTlsContext().GetAlpnProtocols()
+		if names := t.mesh.CertificateNames(client.dataplane); names != nil {
+			conn.Peer = &match.Peer{URIs: names}
+		}
+	}
+	return conn, in
+}
+
+// inboundAt finds the inbound of the mesh at an address.
+func (t *Traffic) inboundAt(at netip.AddrPort) (inboundOf, bool) {
+	if t.inbound == nil {
+		t.inbound = map[netip.AddrPort]inboundOf{}
+		for d, spec := range resource.Specs[*resource.Dataplane](t.mesh.View.Dataplanes()) {
+			n := &spec.Networking
+			for i := range n.Inbound {
+				own, err := parseIP(cmp.Or(n.Inbound[i].Address, n.Address))
+				if err != nil {
+					continue
+				}
+				seen := own
+				if a, err := parseIP(n.AdvertisedAddress); err == nil {
+					seen = a
+				}
+				port := uint16(n.Inbound[i].Port)
+				if key := netip.AddrPortFrom(seen, port); t.inbound[key] == (inboundOf{}) {
+					t.inbound[key] = inboundOf{d.Name, netip.AddrPortFrom(own, port)}
+				}
+			}
+		}
+	}
+	to, ok := t.inbound[at]
+	return to, ok
+}
+
+// HasInbound reports whether a dataplane of a mesh has an inbound at an address.
+func HasInbound(m *generate.Mesh, at netip.AddrPort) bool {
+	_, ok := NewTraffic(m).inboundAt(at)
+	return ok
+}
+
+// inboundIndex finds the inbound of the dataplane at an address, -1 for none.
+func (p *flowProxy) inboundIndex(at netip.AddrPort) int {
+	n := &p.spec.Networking
+	return slices.IndexFunc(n.Inbound, func(in resource.Inbound) bool {
+		a, err := parseIP(cmp.Or(in.Address, n.Address))
+		return err == nil && netip.AddrPortFrom(a, uint16(in.Port)) == at
+	})
+}
+
+// services are the values of kuma.io/service that a dataplane proves itself with, sorted.
+func (t *Traffic) services(p *flowProxy) []string {
+	return t.mesh.View.ProxyTags(p.spec)[resource.TagService]
+}
+
+// isPassthrough reports whether a listener is that of connections to what the mesh does not know.
+func isPassthrough(listener string) bool { return strings.HasPrefix(listener, "outbound:passthrough:") }

@@ -1,0 +1,186 @@
+package explain
+
+import (
+	"slices"
+	"strconv"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// InForce is what the policies of one kind let a proxy do as a whole.
+type InForce struct {
+	Type    string     `json:"type"`
+	Mode    string     `json:"mode"`    // in the words of the kind
+	Decides FlowPolicy `json:"decides"` // what gives the mode
+	// Permits are what may be done where the mode leaves that to be said; never null.
+	Permits []Permit `json:"permits"`
+}
+
+// Permit is one thing that a proxy may do. Lists are never null.
+type Permit struct {
+	Protocol string `json:"protocol"`
+	Value    string `json:"value"`          // the destination, as policies write it
+	Port     uint32 `json:"port,omitempty"` // 0: all ports
+	Cluster  string `json:"cluster"`        // whose statistics count it
+	// Pinned is true where the proxy looks the destination up by itself; Reaches says in words where it leads.
+	Pinned     bool         `json:"pinned"`
+	Reaches    string       `json:"reaches"`
+	IPv4       bool         `json:"ipv4"` // the address families in which it acts
+	IPv6       bool         `json:"ipv6"`
+	AccessLogs []FlowLog    `json:"accessLogs"`
+	Policies   []FlowPolicy `json:"policies"` // that ask for it
+}
+
+// ProxyInForce says what of the policies is in force for a dataplane as a whole, in the order in which kinds act. It is
+// pure. The error is an *generate.NotFoundError when the mesh has no such dataplane.
+func ProxyInForce(m *generate.Mesh, name string) ([]InForce, error) {
+	dp := m.View.Dataplane(name)
+	if dp == nil {
+		return nil, &generate.NotFoundError{Mesh: m.View.Name, Name: name}
+	}
+	spec, ok := dp.Spec.(*resource.Dataplane)
+	if !ok || m.Policies == nil {
+		return nil, nil
+	}
+	c := (&policy.Context{View: m.View, Rules: m.Policies.Rules(dp)}).Of(dp, spec)
+	var out []InForce
+	var logs map[string][]FlowLog
+	for i := range m.Policies.Plugins {
+		ask := m.Policies.Plugins[i].InForce
+		if ask == nil {
+			continue
+		}
+		found := ask(c)
+		if found == nil {
+			continue
+		}
+		one := InForce{Type: found.Kind, Mode: found.Mode, Decides: writtenIn(found.Decides), Permits: make([]Permit, 0, len(found.Permits))}
+		if logs == nil && len(found.Permits) > 0 {
+			logs = map[string][]FlowLog{} // none where its config cannot be made, which other views tell
+			if config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil); err == nil {
+				logs = logsByCluster(config)
+			}
+		}
+		for j := range found.Permits {
+			p := &found.Permits[j]
+			made := Permit{
+				Protocol: p.Protocol, Value: p.Value, Port: p.Port, Cluster: p.Cluster, Pinned: p.Pinned, Reaches: p.Reaches,
+				IPv4: p.IPv4, IPv6: p.IPv6, AccessLogs: []FlowLog{}, Policies: []FlowPolicy{},
+			}
+			made.AccessLogs = append(made.AccessLogs, logs[p.Cluster]...)
+			for _, w := range p.Sources {
+				made.Policies = append(made.Policies, writtenIn(w))
+			}
+			one.Permits = append(one.Permits, made)
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+func writtenIn(w policy.Written) FlowPolicy {
+	return FlowPolicy{Ref: RefOf(w.Resource), Field: w.Field}
+}
+
+// logsByCluster lists the access logs of a config under the clusters whose connections and requests they tell of, as
+// far as these are named in listeners. Of the logs of one cluster that go to the same sink the first is listed.
+func logsByCluster(config *generate.Proxy) map[string][]FlowLog {
+	l := loggedBy{}
+	snapshot := config.Snapshot()
+	routes := func(name string) *routev3.RouteConfiguration {
+		m := &routev3.RouteConfiguration{}
+		if r := snapshot.Find(envoy.KindRoute, name); r == nil || proto.Unmarshal(r.Body(), m) != nil {
+			return nil
+		}
+		return m
+	}
+	for _, r := range snapshot[envoy.KindListener] {
+		m := &listenerv3.Listener{}
+		if proto.Unmarshal(r.Body(), m) != nil {
+			continue
+		}
+		own := logsOf(nil, m.GetAccessLog(), r.Name, "/accessLog/")
+		for i, c := range m.GetFilterChains() {
+			l.chain(c, routes, own, r.Name, "/filterChains/"+strconv.Itoa(i))
+		}
+		if c := m.GetDefaultFilterChain(); c != nil {
+			l.chain(c, routes, own, r.Name, "/defaultFilterChain")
+		}
+	}
+	return l
+}
+
+type loggedBy map[string][]FlowLog
+
+// chain lists the logs of a chain; routes returns those that RDS serves under a name.
+func (l loggedBy) chain(c *listenerv3.FilterChain, routes func(string) *routev3.RouteConfiguration, logs []FlowLog, listener, at string) {
+	for i, f := range c.GetFilters() {
+		config := f.GetTypedConfig()
+		inside := at + "/filters/" + strconv.Itoa(i) + "/typedConfig/accessLog/"
+		var tcp tcpv3.TcpProxy
+		var http hcmv3.HttpConnectionManager
+		switch {
+		case config.MessageIs(&tcp) && config.UnmarshalTo(&tcp) == nil:
+			all := logsOf(logs, tcp.GetAccessLog(), listener, inside)
+			l.add(tcp.GetCluster(), all)
+			for _, w := range tcp.GetWeightedClusters().GetClusters() {
+				l.add(w.GetName(), all)
+			}
+		case config.MessageIs(&http) && config.UnmarshalTo(&http) == nil:
+			all := logsOf(logs, http.GetAccessLog(), listener, inside)
+			served := http.GetRouteConfig()
+			if rds := http.GetRds(); rds != nil {
+				served = routes(rds.GetRouteConfigName())
+			}
+			for _, h := range served.GetVirtualHosts() {
+				for _, r := range h.GetRoutes() {
+					l.route(r.GetRoute(), all)
+				}
+			}
+		}
+	}
+}
+
+func (l loggedBy) route(a *routev3.RouteAction, logs []FlowLog) {
+	l.add(a.GetCluster(), logs)
+	for _, w := range a.GetWeightedClusters().GetClusters() {
+		l.add(w.GetName(), logs)
+	}
+}
+
+func (l loggedBy) add(cluster string, logs []FlowLog) {
+	if cluster == "" {
+		return
+	}
+	for _, log := range logs {
+		if !slices.ContainsFunc(l[cluster], func(o FlowLog) bool { return o.Sink == log.Sink }) {
+			l[cluster] = append(l[cluster], log)
+		}
+	}
+}
+
+// logsOf adds access logs to those around them.
+func logsOf(around []FlowLog, list []*accesslogv3.AccessLog, listener, at string) []FlowLog {
+	out := slices.Clip(around)
+	for i, a := range list {
+		log := FlowLog{Listener: listener, Pointer: at + strconv.Itoa(i), Name: a.GetName(), Sink: a.GetName(), Conditional: a.GetFilter() != nil}
+		var file filelogv3.FileAccessLog
+		if c := a.GetTypedConfig(); c.MessageIs(&file) && c.UnmarshalTo(&file) == nil {
+			log.Sink = file.GetPath()
+		}
+		out = append(out, log)
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// leaf is a value that is no mapping.
+type leaf struct {
+	path  string
+	value json.RawMessage
+}
+
+// leavesOf returns the values of a conf in the order in which it is written. An empty mapping is a value.
+func leavesOf(c resource.Conf) []leaf {
+	if c == nil {
+		return nil
+	}
+	doc := jsonOf(c)
+	if doc == nil {
+		return nil // a decoded conf always has a JSON form
+	}
+	var out []leaf
+	walk(doc, "", &out)
+	return out
+}
+
+// jsonOf is the compact JSON of a value, without HTML escapes; nil when it has none.
+func jsonOf(v any) json.RawMessage {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil
+	}
+	return bytes.TrimRight(b.Bytes(), "\n")
+}
+
+func walk(doc json.RawMessage, path string, out *[]leaf) {
+	if len(doc) < 3 || doc[0] != '{' {
+		if path != "" {
+			*out = append(*out, leaf{path, doc})
+		}
+		return
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	if _, err := d.Token(); err != nil {
+		return
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return
+		}
+		name, _ := key.(string)
+		walk(value, join(path, name), out)
+	}
+}
+
+// join appends a key to a path, in the way that faults of documents name fields.
+func join(path, key string) string {
+	if key == "" || bytes.ContainsFunc([]byte(key), func(r rune) bool {
+		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) {
+		return fmt.Sprintf("%s[%q]", path, key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// remains says how much of a value is left in what it became: of a list those entries that are, perhaps with more in
+// them, entries there.
+func remains(own, merged json.RawMessage) string {
+	if bytes.Equal(own, merged) {
+		return EffectAll
+	}
+	var a, b []json.RawMessage
+	if json.Unmarshal(own, &a) != nil || json.Unmarshal(merged, &b) != nil {
+		return EffectAll // it was found to decide the value
+	}
+	left := 0
+	for _, x := range a {
+		if slices.ContainsFunc(b, func(y json.RawMessage) bool { return within(x, y) }) {
+			left++
+		}
+	}
+	if left == len(a) {
+		return EffectAll
+	}
+	return EffectPart
+}
+
+// within reports whether all that x says, y says too. Both are written by the same types, so that equal values are
+// equal bytes.
+func within(x, y json.RawMessage) bool {
+	var a, b []leaf
+	walk(x, "", &a)
+	walk(y, "", &b)
+	if len(a) == 0 || len(b) == 0 { // not mappings, or empty ones
+		return bytes.Equal(x, y) || len(a) == 0 && len(x) > 0 && x[0] == '{' && len(y) > 0 && y[0] == '{'
+	}
+	for _, l := range a {
+		empty := string(l.value) == "{}" // as is every mapping of that name
+		if !slices.ContainsFunc(b, func(m leaf) bool {
+			return m.path == l.path && bytes.Equal(m.value, l.value) || empty && strings.HasPrefix(m.path, l.path+".")
+		}) {
+			return false
+		}
+	}
+	return true
+}

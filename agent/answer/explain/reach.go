@@ -1,0 +1,192 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Bounds of a [Reachability].
+const (
+	maxReachGroups   = 50
+	maxReachExamples = 4
+	maxReachItems    = 100
+)
+
+// Reachability says which services of the mesh a dataplane reaches, and why. Lists are never null.
+type Reachability struct {
+	Total     int `json:"total"` // services; of real services, each port
+	Reachable int `json:"reachable"`
+	// Auto says whether permissions restrict what proxies of the mesh reach, and AutoBy by what that is so.
+	Auto   bool   `json:"auto"`
+	AutoBy string `json:"autoBy"`
+	// Groups are the services by reason: those that are reachable first, of these the largest first. MoreGroups counts
+	// those that are left out.
+	Groups     []BackendGroup `json:"groups"`
+	MoreGroups int            `json:"moreGroups,omitempty"`
+	// Items are the services that were asked for by name. MoreItems counts those that are left out.
+	Items     []Backend `json:"items"`
+	MoreItems int       `json:"moreItems,omitempty"`
+}
+
+// BackendGroup is services that are reachable, or not, for one reason.
+type BackendGroup struct {
+	Why
+	Count    int           `json:"count"`
+	Examples []Destination `json:"examples"` // the first by name
+}
+
+// Backend is one service.
+type Backend struct {
+	Destination
+	Why
+}
+
+// Why says whether a service is reachable and why.
+type Why struct {
+	Reachable bool       `json:"reachable"`
+	Cause     mesh.Cause `json:"cause"`
+	Field     string     `json:"field,omitempty"`  // of the dataplane, or of the mesh, that decides
+	Policy    *Source    `json:"policy,omitempty"` // the permission that decides
+	Reason    string     `json:"reason"`
+}
+
+// Reach says what the dataplane reaches. backend asks for services by name: NAME, KIND/NAME or KIND/NAME:PORT; "" asks for
+// none. by, when it is not nil, leaves in the groups that a policy decides about.
+func (p *Proxy) Reach(backend string, by *resource.Resource) *Reachability {
+	out := &Reachability{Groups: []BackendGroup{}, Items: []Backend{}}
+	out.Auto, out.AutoBy = p.index.AutoReachable()
+	reach := p.index.Reach(p.dataplane)
+	groups := map[reachGroup]*BackendGroup{}
+	for _, s := range p.index.View.Services() {
+		v := reach.Of(s)
+		out.Total++
+		if v.Reachable {
+			out.Reachable++
+		}
+		if backend != "" && isBackend(s, backend) {
+			if len(out.Items) < maxReachItems {
+				out.Items = append(out.Items, Backend{destinationOf(s), p.why(s, v)})
+			} else {
+				out.MoreItems++
+			}
+		}
+		if by != nil && (v.By.Policy == nil || v.By.Policy.Key != by.Key) {
+			continue
+		}
+		id := reachGroup{v.Reachable, v.Cause, s.ID.Kind == mesh.KindTag, v.Entry, v.By}
+		g := groups[id]
+		if g == nil {
+			g = &BackendGroup{Why: p.why(s, v), Examples: []Destination{}}
+			groups[id] = g
+		}
+		if g.Count++; len(g.Examples) < maxReachExamples {
+			g.Examples = append(g.Examples, destinationOf(s))
+		}
+	}
+	for _, g := range groups {
+		out.Groups = append(out.Groups, *g)
+	}
+	slices.SortFunc(out.Groups, func(a, b BackendGroup) int {
+		if a.Reachable != b.Reachable && a.Reachable {
+			return -1
+		} else if a.Reachable != b.Reachable {
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
+	})
+	if n := len(out.Groups) - maxReachGroups; n > 0 {
+		out.Groups, out.MoreGroups = out.Groups[:maxReachGroups], n
+	}
+	return out
+}
+
+// reachGroup tells reasons apart.
+type reachGroup struct {
+	reachable bool
+	cause     mesh.Cause
+	tag       bool
+	entry     int
+	by        policy.Origin
+}
+
+// isBackend reports whether a service goes by a name.
+func isBackend(s *mesh.Service, name string) bool {
+	if s.ID.Kind == mesh.KindTag {
+		return s.Tag == name
+	}
+	full := s.ID.Kind + "/" + s.Resource.Name
+	return name == s.Resource.Name || name == s.ID.Name || name == s.Labels[resource.LabelDisplayName] || name == full || name == fmt.Sprintf("%s:%d", full, s.Port)
+}
+
+const tpPath = "networking.transparentProxying"
+
+// why puts a verdict into words.
+func (p *Proxy) why(s *mesh.Service, v policy.ReachVerdict) Why {
+	out := Why{Reachable: v.Reachable, Cause: v.Cause}
+	tp := cmp.Or(p.spec.Networking.TransparentProxying, &resource.TransparentProxying{})
+	list, entries := tpPath+".reachableServices", len(tp.ReachableServices)
+	if s.ID.Kind != mesh.KindTag {
+		list, entries = tpPath+".reachableBackends.refs", 0
+		if tp.ReachableBackends != nil {
+			entries = len(tp.ReachableBackends.Refs)
+		}
+	}
+	if v.By.Policy != nil {
+		out.Policy = &Source{Type: v.By.Policy.Kind, Mesh: v.By.Policy.Mesh, Name: v.By.Policy.Name, Field: fmt.Sprintf("spec.from[%d]", v.By.Item)}
+	}
+	at := fmt.Sprintf("%s[%d]", list, v.Entry)
+	switch v.Cause {
+	case mesh.CauseOpen:
+		out.Reason = "nothing restricts what the dataplane reaches of this sort"
+	case mesh.CauseListed:
+		out.Field, out.Reason = at, "listed in "+at
+	case mesh.CauseLabels:
+		out.Field, out.Reason = at, "selected by the labels of "+at
+	case mesh.CauseOutbound:
+		out.Field = fmt.Sprintf("networking.outbound[%d]", v.Entry)
+		out.Reason = out.Field + " leads to it"
+	case mesh.CausePermission:
+		out.Reason = fmt.Sprintf("admitted by %s/%s %s", out.Policy.Type, out.Policy.Name, out.Policy.Field)
+	case mesh.CauseNoSubject:
+		out.Reason = "no permission can be about it, so that it stays reachable"
+	case mesh.CauseNoPermission:
+		out.Reason = "no permission admits the dataplane"
+		if out.Policy != nil {
+			out.Reason = fmt.Sprintf("not admitted: %s/%s %s decides", out.Policy.Type, out.Policy.Name, out.Policy.Field)
+		}
+	case mesh.CauseNotListed:
+		has := cmp.Or(map[int]string{0: "none", 1: "one entry"}[entries], fmt.Sprintf("%d entries", entries))
+		out.Field, out.Reason = list, fmt.Sprintf("not listed in %s, which has %s", list, has)
+		if s.ID.Kind != mesh.KindTag && tp.ReachableBackends == nil {
+			out.Reason = "the dataplane restricts itself to " + tpPath + ".reachableServices, and has no reachableBackends"
+		}
+	case mesh.CauseMode:
+		out.Field = "meshServices.mode"
+		out.Reason = fmt.Sprintf("the mode of the mesh, %s, leaves it out", p.index.View.Spec.ServicesMode())
+		if p.index.View.Spec.ServicesMode() == resource.MeshServicesReachableBackends {
+			out.Reason += " where " + tpPath + ".reachableBackends does not list it"
+		}
+	case mesh.CauseNoAddress:
+		out.Reason = "it has no virtual address"
+	case mesh.CauseNoEgress:
+		out.Reason = "it is outside of the mesh, and the zone has no egress that leads there"
+	case mesh.CauseNoProxy:
+		out.Reason = "the dataplane has no transparent proxy and no outbound to it"
+	}
+	return out
+}
+
+// ReachBy adds to the explanation of a policy what the dataplane reaches by it: of a permission the services that it
+// decides about, and those that are asked for by name, with what decides about them.
+func (p *Proxy) ReachBy(r *resource.Resource, backend string, out *Policy) {
+	on, _ := p.index.AutoReachable()
+	plugin, _, _ := pluginOf(p.index, r.Kind)
+	if backend != "" || on && plugin != nil && plugin.Admits != nil {
+		out.Reach = p.Reach(backend, r)
+	}
+}

@@ -1,0 +1,381 @@
+package explain
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// RulesOptions says what a [Rules] document holds beside the rules.
+type RulesOptions struct {
+	Shadow bool // the rules that there would be if shadow policies acted
+	Diff   bool // the patch that leads from the current rules to those shown
+	Fields bool // of each rule, which policy each field comes from
+}
+
+// ProxyRules renders what the policies say about a dataplane together, as _rules and `inspect dataplane` show it. The
+// warnings returned beside it are those that have no place in the document.
+//
+// It is pure. The error is an *generate.NotFoundError when the mesh has no such dataplane.
+func ProxyRules(m *generate.Mesh, name string, o RulesOptions) (*Rules, []mesh.Warning, error) {
+	shown := m
+	if o.Shadow {
+		shown = m.Shadow()
+	}
+	doc, warnings, err := proxyRules(shown, name, o.Fields)
+	if err != nil || !o.Diff {
+		return doc, warnings, err
+	}
+	doc.Diff = []jsonpatch.Operation{}
+	if shown == m {
+		return doc, warnings, nil
+	}
+	current, _, err := proxyRules(m, name, o.Fields)
+	if err != nil {
+		return nil, nil, err
+	}
+	var values [2]any
+	for i, r := range [...][]KindRules{current.Rules, doc.Rules} {
+		b, err := json.Marshal(r)
+		if err != nil {
+			return nil, nil, err
+		}
+		if values[i], err = jsonpatch.Decode(b); err != nil {
+			return nil, nil, err
+		}
+	}
+	doc.Diff = append(doc.Diff, jsonpatch.Diff(values[0], values[1])...)
+	return doc, warnings, nil
+}
+
+// proxyRules renders the rules that act in a mesh.
+func proxyRules(m *generate.Mesh, name string, fields bool) (*Rules, []mesh.Warning, error) {
+	p, warnings, err := explainProxy(m, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := newRulesView(m, p, fields)
+	doc := &Rules{HTTPMatches: []HTTPMatch{}, Resource: r.meta(r.dataplane)}
+	doc.Rules = r.kinds(func(k *policy.KindRules) { doc.HTTPMatches = append(doc.HTTPMatches, httpMatches(k)...) })
+	slices.SortStableFunc(doc.HTTPMatches, func(a, b HTTPMatch) int { return cmp.Compare(a.Hash, b.Hash) })
+	doc.HTTPMatches = slices.CompactFunc(doc.HTTPMatches, func(a, b HTTPMatch) bool { return a.Hash == b.Hash })
+	warnings = slices.DeleteFunc(warnings, func(w mesh.Warning) bool { return p.Rules().Kind(w.Resource.Kind) != nil })
+	return doc, warnings, nil
+}
+
+// RulesByKind renders the rules of every kind, sorted by kind and without warnings; a mesh or a dataplane that does not
+// exist has none. Its config need not be possible.
+func RulesByKind(m *generate.Mesh, name string) ([]KindRules, error) {
+	if m == nil || m.Policies == nil || m.View.Dataplane(name) == nil {
+		return nil, nil
+	}
+	p, err := NewProxy(m.Policies, m.View.Dataplane(name), nil)
+	if err != nil {
+		return nil, err
+	}
+	out := newRulesView(m, p, false).kinds(func(*policy.KindRules) {})
+	for i := range out {
+		out[i].Warnings = []string{}
+	}
+	return out, nil
+}
+
+// explainProxy prepares what is to be said about a dataplane. When its config cannot be made, that is one of the
+// warnings: what policies say of it does not depend on that.
+func explainProxy(m *generate.Mesh, name string) (*Proxy, []mesh.Warning, error) {
+	dp := m.View.Dataplane(name)
+	if dp == nil {
+		return nil, nil, &generate.NotFoundError{Mesh: m.View.Name, Name: name}
+	}
+	var warnings []mesh.Warning
+	config, err := generate.Generate(generate.Input{Mesh: m, Name: name, Flavor: node.FlavorEnvoy}, nil, nil)
+	var missing *generate.NotFoundError
+	switch {
+	case errors.As(err, &missing):
+		return nil, nil, err
+	case err != nil:
+		warnings = []mesh.Warning{{Resource: dp.Key, Reason: err.Error()}}
+	default:
+		warnings = config.Warnings
+	}
+	index := m.Policies
+	if index == nil {
+		index = policy.NewIndex(nil, resource.NewSet(nil), m.View, policy.Options{})
+	}
+	p, err := NewProxy(index, dp, warnings)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, slices.Concat(m.View.Warnings, index.Warnings, warnings), nil
+}
+
+// rulesView renders the rules of one dataplane.
+type rulesView struct {
+	view      *mesh.View
+	p         *Proxy
+	dataplane *resource.Resource
+	fields    bool
+	metas     map[*resource.Resource]ResourceMeta
+}
+
+func newRulesView(m *generate.Mesh, p *Proxy, fields bool) *rulesView {
+	return &rulesView{view: m.View, p: p, dataplane: p.dataplane, fields: fields, metas: map[*resource.Resource]ResourceMeta{}}
+}
+
+// kinds renders the rules of every kind, sorted by kind, and shows each to also, in the order in which kinds act.
+func (r *rulesView) kinds(also func(*policy.KindRules)) []KindRules {
+	out := []KindRules{}
+	for _, plugin := range r.p.Index().Plugins {
+		for _, d := range plugin.Kinds {
+			if k := r.p.Rules().Kind(d.Kind); k != nil {
+				out = append(out, r.kind(k))
+				also(k)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b KindRules) int { return cmp.Compare(a.Type, b.Type) })
+	return out
+}
+
+func (r *rulesView) kind(k *policy.KindRules) KindRules {
+	out := KindRules{
+		Type: k.Kind, FromRules: []FromRules{}, ToRules: []TagRule{}, ToResourceRules: []ResourceRule{},
+		Warnings: r.p.Warnings(k.Kind, ""),
+	}
+	if k.Proxy != nil {
+		out.ProxyRule = &ProxyRule{Conf: confOf(k.Proxy), Origin: r.origins(k.Proxy), Fields: r.fieldsOf(k.Proxy, Default)}
+	}
+	for _, t := range r.byTags(k) {
+		out.ToRules = append(out.ToRules, r.tagRule(t, To))
+	}
+	for _, t := range r.byResources(k) {
+		rr := ResourceRule{
+			Conf: []json.RawMessage{confOf(&t.Rule)}, Origin: []ResourceOrigin{}, ResourceMeta: r.target(t),
+			ResourceSectionName: t.Section, Fields: r.fieldsOf(&t.Rule, To),
+		}
+		for _, o := range t.Origins {
+			rr.Origin = append(rr.Origin, ResourceOrigin{ResourceMeta: r.meta(o.Policy), RuleIndex: o.Item})
+		}
+		out.ToResourceRules = append(out.ToResourceRules, rr)
+	}
+	dp, _ := r.dataplane.Spec.(*resource.Dataplane) // NewProxy has looked
+	for i := range k.From {
+		f := &k.From[i]
+		if dp == nil || f.Inbound >= len(dp.Networking.Inbound) {
+			continue
+		}
+		in := &dp.Networking.Inbound[f.Inbound]
+		id := InboundID{Port: in.Port, Tags: r.view.InboundTags(in.Tags)}
+		if entries := r.entries(k, f.Inbound); len(entries) > 0 {
+			out.InboundRules = append(out.InboundRules, InboundRules{Apart: len(f.Apart) > 0, Inbound: id, Rules: entries})
+		}
+		if len(f.Rules) == 0 && len(f.Matched) == 0 && len(f.Routes) == 0 {
+			continue
+		}
+		fr := FromRules{Inbound: id, Rules: []TagRule{}}
+		for _, m := range f.Matched {
+			shown := r.tagRule(&m.Rule, From)
+			shown.Match = &m.Match
+			fr.Rules = append(fr.Rules, shown)
+		}
+		fr.Rules = append(fr.Rules, r.clients(f.Ordered(), nil)...)
+		for _, route := range f.Routes {
+			meta := r.meta(route.Route)
+			for _, m := range route.Matched {
+				shown := r.tagRule(&m.Rule, From)
+				shown.Match = &m.Match
+				fr.Rules = append(fr.Rules, shown)
+			}
+			fr.Rules = append(fr.Rules, r.clients(route.Rules, &meta)...)
+		}
+		out.FromRules = append(out.FromRules, fr)
+	}
+	return out
+}
+
+// entries are those of spec.rules about an inbound.
+func (r *rulesView) entries(k *policy.KindRules, inbound int) []InboundRule {
+	var out []InboundRule
+	for _, p := range k.Policies {
+		spec, ok := p.Spec.(*resource.Policy)
+		if !ok || len(spec.Rules) == 0 || !slices.Contains(r.p.Index().Select(p, r.dataplane).Inbounds, inbound) {
+			continue
+		}
+		for i := range spec.Rules {
+			out = append(out, InboundRule{
+				Conf: []json.RawMessage{confOf(&policy.Rule{Conf: spec.Rules[i].Conf})}, Match: spec.Rules[i].Matches,
+				Origin: []ResourceOrigin{{ResourceMeta: r.meta(p), RuleIndex: i}},
+			})
+		}
+	}
+	return out
+}
+
+// byTags are the rules about destinations by tags. Where tags are no services, those about resources say the same.
+func (r *rulesView) byTags(k *policy.KindRules) []*policy.Rule {
+	if r.view.Spec.ServicesMode() == resource.MeshServicesExclusive {
+		return nil
+	}
+	return k.To
+}
+
+// byResources are the rules about resources. Where all services are tags, what is said of a route, which is a policy, stands with the tags.
+func (r *rulesView) byResources(k *policy.KindRules) []*policy.ResourceRule {
+	if len(r.byTags(k)) == 0 || slices.ContainsFunc(r.view.Services(), func(s *mesh.Service) bool { return s.ID.Kind != mesh.KindTag }) {
+		return k.ToResources
+	}
+	return slices.DeleteFunc(slices.Clone(k.ToResources), func(t *policy.ResourceRule) bool { return len(r.p.Index().Policies(t.Resource.Kind)) > 0 })
+}
+
+func (r *rulesView) tagRule(t *policy.Rule, in List) TagRule {
+	out := TagRule{Conf: confOf(t), Matchers: t.Subset, Origin: r.origins(t), Fields: r.fieldsOf(t, in)}
+	if out.Matchers == nil {
+		out.Matchers = []policy.Tag{}
+	}
+	return out
+}
+
+// maxApart bounds the rules that one with many negations is shown as.
+const maxApart = 64
+
+// clients renders rules about clients. One that is about those with none of several values of a tag is shown as one
+// rule for each value: that is the form that tools know, and since the rules about the values come before, the first
+// that holds a client is the same.
+func (r *rulesView) clients(rules []*policy.Rule, route *ResourceMeta) []TagRule {
+	out := make([]TagRule, 0, len(rules))
+	for _, t := range rules {
+		shown := r.tagRule(t, From)
+		shown.Route = route
+		for _, s := range apart(t.Subset) {
+			one := shown
+			one.Matchers = s
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// apart returns subsets with at most one condition on each tag, which together hold what s holds.
+func apart(s policy.Subset) []policy.Subset {
+	var groups []policy.Subset // the conditions on each tag, which stand together
+	for i, t := range s {
+		if i > 0 && t.Key == s[i-1].Key {
+			groups[len(groups)-1] = append(groups[len(groups)-1], t)
+		} else {
+			groups = append(groups, policy.Subset{t})
+		}
+	}
+	out := []policy.Subset{{}}
+	for _, g := range groups {
+		if len(out)*len(g) > maxApart {
+			return []policy.Subset{s}
+		}
+		next := make([]policy.Subset, 0, len(out)*len(g))
+		for _, t := range g {
+			for _, o := range out {
+				next = append(next, append(slices.Clone(o), t))
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+// origins names the policies of a rule in the order in which they were merged, each once.
+func (r *rulesView) origins(t *policy.Rule) []ResourceMeta {
+	out := []ResourceMeta{}
+	seen := map[resource.Key]bool{}
+	for _, o := range t.Origins {
+		if !seen[o.Policy.Key] {
+			seen[o.Policy.Key] = true
+			out = append(out, r.meta(o.Policy))
+		}
+	}
+	return out
+}
+
+func (r *rulesView) fieldsOf(t *policy.Rule, in List) []Field {
+	if !r.fields {
+		return nil
+	}
+	return r.p.Fields(t, in)
+}
+
+// meta is a resource with the labels that all resources of the mesh have beside their own.
+func (r *rulesView) meta(res *resource.Resource) ResourceMeta {
+	m, ok := r.metas[res]
+	if !ok { // many rules have the same origins
+		m = ResourceMeta{Labels: r.view.Labels(res), Mesh: res.Mesh, Name: res.Name, Type: res.Kind}
+		r.metas[res] = m
+	}
+	return m
+}
+
+// target is the resource that a rule is about.
+func (r *rulesView) target(t *policy.ResourceRule) ResourceMeta {
+	if t.Resource.Kind == kindMesh { // all destinations: the mesh stands for them, without labels
+		return ResourceMeta{Labels: map[string]string{}, Name: t.Resource.Name, Type: kindMesh}
+	}
+	res := resource.Resource{Key: t.Resource, Labels: t.Labels}
+	for _, p := range r.p.Index().Policies(t.Resource.Kind) { // a route is a policy
+		if p.Key == t.Resource {
+			res = *p
+		}
+	}
+	return r.meta(&res)
+}
+
+func confOf(t *policy.Rule) json.RawMessage {
+	if t.Conf == nil {
+		return json.RawMessage("{}")
+	}
+	var shown any = t.Conf
+	if s, ok := t.Conf.(policy.ShownConf); ok {
+		shown = s.Shown()
+	}
+	b, err := json.Marshal(shown)
+	if err != nil { // a decoded conf always has a JSON form
+		return json.RawMessage("null")
+	}
+	return b
+}
+
+// httpMatches lists the routes of a kind by the names that matchers of other rules give them.
+func httpMatches(k *policy.KindRules) []HTTPMatch {
+	var out []HTTPMatch
+	add := func(r *policy.Rule) {
+		named, ok := r.Conf.(policy.RouteConf)
+		if !ok {
+			return
+		}
+		var conf struct {
+			Rules []struct {
+				Matches json.RawMessage `json:"matches"`
+			} `json:"rules"`
+		}
+		if json.Unmarshal(confOf(r), &conf) != nil {
+			return
+		}
+		for i, name := range named.RouteNames() {
+			if i < len(conf.Rules) && len(bytes.TrimSpace(conf.Rules[i].Matches)) > 0 {
+				out = append(out, HTTPMatch{Hash: name, Match: conf.Rules[i].Matches})
+			}
+		}
+	}
+	for _, r := range k.To {
+		add(r)
+	}
+	for _, r := range k.ToResources {
+		add(&r.Rule)
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package logread
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/logline"
+)
+
+// Formats read the time and the status code of lines by the formats that wrote them. Nil knows none.
+type Formats struct {
+	families []*logline.Family
+}
+
+// The operators that are asked for, by their index.
+const (
+	askTime = iota
+	askCode
+)
+
+// NewFormats prepares to read the lines of a file. It says of which formats it cannot tell the status code, each reason once. Nothing
+// is told of lines of a file into which clients can write some.
+func NewFormats(list []logline.Format) (f *Formats, reasons []string) {
+	said := map[string]bool{}
+	say := func(text string) {
+		if !said[text] {
+			said[text] = true
+			reasons = append(reasons, text)
+		}
+	}
+	for i := range list {
+		if op := list[i].Forgeable(); op != "" {
+			return nil, []string{"a text format has " + op + ", with which clients can forge lines"}
+		}
+	}
+	families, faults := logline.Families(list, "START_TIME", "RESPONSE_CODE")
+	for _, err := range faults {
+		if err != nil {
+			say(err.Error())
+		}
+	}
+	for _, x := range families {
+		if err := x.Hidden(askCode); err != nil {
+			say(err.Error())
+		}
+	}
+	return &Formats{families}, reasons
+}
+
+// read returns the code and the time of a line. Where it may be of several formats that contradict each other nothing is told.
+func (f *Formats) read(line []byte) (code int, hasCode bool, at time.Time, hasTime bool) {
+	if f == nil {
+		return
+	}
+	contradiction, other := false, false
+	for _, x := range f.families {
+		e, ok := x.Read(line)
+		if !ok || len(e.Members) == 0 {
+			continue
+		}
+		if n, ok := codeOf(e.Values[askCode]); ok && x.Has(askCode) {
+			contradiction = contradiction || hasCode && n != code
+			code, hasCode = n, true
+		}
+		if t, err := time.Parse(time.RFC3339Nano, e.Values[askTime]); err == nil {
+			other = other || hasTime && !t.Equal(at)
+			at, hasTime = t, true
+		}
+	}
+	return code, hasCode && !contradiction, at, hasTime && !other
+}
+
+// FormatList collects formats by the path of the file that their lines are in.
+type FormatList map[string][]logline.Format
+
+// Add adds the formats of the loggers in a config, by type URL and name, that write to one of some files or FIFOs: files says in which
+// file their lines are.
+func (l FormatList) Add(config map[string]map[string]json.RawMessage, files map[string]string) error {
+	listeners := config[envoy.KindListener.URL()]
+	for _, name := range slices.Sorted(maps.Keys(listeners)) {
+		loggers, err := logline.Loggers(name, listeners[name])
+		if err != nil {
+			return err
+		}
+		for i := range loggers {
+			if path, ok := files[loggers[i].Path]; ok {
+				l[path] = append(l[path], loggers[i].Format)
+			}
+		}
+	}
+	return nil
+}

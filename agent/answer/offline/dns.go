@@ -1,0 +1,41 @@
+package offline
+
+import (
+	"errors"
+
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+)
+
+// ExplainDNS says why a name resolves as it does on a node in a zone whose config is the default, with all meshes of the set.
+func (o *Offline) ExplainDNS(zone string, q explain.DNSQuestion) (*explain.DNS, error) {
+	table, meshes, err := o.table(zone, q.Mesh, q.Dataplane)
+	if err != nil {
+		return nil, err
+	}
+	if len(meshes) == 0 {
+		return nil, errors.New("there is no Mesh among the resources given; add one")
+	}
+	return explain.Name(explain.DNSInput{Meshes: meshes, Table: table}, &q)
+}
+
+// table makes the names of all meshes of the set, on a node with a dataplane; "" for none.
+func (o *Offline) table(zone, in, dataplane string) (*names.Table, map[string]*generate.Mesh, error) {
+	meshes := map[string]*generate.Mesh{}
+	var list []names.Mesh
+	for _, r := range o.set.Kind("Mesh") {
+		m, err := o.mesh(zone, r.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		meshes[r.Name] = m
+		x := names.Mesh{View: m.View, Policies: m.Policies}
+		if r.Name == in && dataplane != "" {
+			x.Local = []string{dataplane}
+		}
+		list = append(list, x)
+	}
+	return names.Build(names.Options{Suffixes: []string{"mesh"}, Generators: true, Ranges: mesh.DefaultVIPRanges().Prefixes(), ReachableOnly: o.ReachableOnly}, list, nil), meshes, nil
+}

@@ -1,0 +1,166 @@
+package offline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/answer/envoybin"
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/base/workers"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/identity"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// VerifyOptions says how the configs of a set are checked.
+type VerifyOptions struct {
+	Zone     string
+	Envoy    *envoybin.Binary    // is asked too; nil: none
+	Progress func(done, all int) // is called after each proxy; nil: nothing is
+}
+
+// Finding is something that the check has to say about a config.
+type Finding = change.Finding
+
+// Verified is what the check has to say about the configs of a set.
+type Verified struct {
+	Proxies  int       // whose config was checked
+	Findings []Finding // not null; those that block first
+	Faults   Faults    // those that block, each with the file and document of its cause
+	Warnings Faults    // the others
+	Notes    []string  // what could not be checked, and why
+}
+
+// Verify makes the configs of all dataplanes of the set and checks them as an agent does before it sends them. It stops
+// when ctx ends, with its error.
+func (o *Offline) Verify(ctx context.Context, with VerifyOptions) (*Verified, error) {
+	q := change.Question{Put: o.list, Progress: with.Progress, NewMesh: o.newMesh(with.Zone), Decode: kinds.Registry().DecodeOne,
+		Each: workers.Each, Workers: workers.All(), MaxWarnings: maxWarnings}
+	if with.Envoy != nil {
+		q.Try = with.Envoy.Try
+	}
+	out := &Verified{}
+	missing := map[string]bool{}
+	for _, r := range o.set.Kind("Dataplane") {
+		if o.set.Get(resource.Key{Kind: "Mesh", Name: r.Mesh}) == nil && !missing[r.Mesh] {
+			missing[r.Mesh] = true
+			out.Notes = append(out.Notes, fmt.Sprintf("mesh %q is not among the resources, so none of its dataplanes was checked", r.Mesh))
+		}
+	}
+	found, err := change.Verify(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := o.verifyZones(with.Zone, found); err != nil {
+		return nil, err
+	}
+	out.Findings = found.Findings
+	for i := range found.Findings {
+		f := &found.Findings[i]
+		if f.Blocks() {
+			out.Faults = append(out.Faults, o.fault(f))
+		} else {
+			out.Warnings = append(out.Warnings, o.fault(f))
+		}
+	}
+	out.Proxies = found.Proxies
+	for _, name := range slices.Sorted(maps.Keys(o.exposed)) {
+		out.Warnings = append(out.Warnings, Fault{File: name, Reason: o.exposed[name]})
+	}
+	for _, r := range o.set.Kind("Mesh") {
+		if spec, ok := r.Spec.(*resource.Mesh); ok && spec.MTLSEnabled() != nil {
+			for _, reason := range identity.Notes(spec.MTLS, time.Now()) {
+				found.Warnings = append(found.Warnings, mesh.Warning{Resource: r.Key, Reason: reason})
+			}
+		}
+	}
+	for _, w := range found.Warnings {
+		at := o.from[w.Resource]
+		out.Warnings = append(out.Warnings, Fault{File: at.file, Document: at.document, Resource: w.Resource.String(), Reason: w.Reason})
+	}
+	for _, n := range found.Notes {
+		out.Notes = append(out.Notes, n.Resource+": "+n.Reason)
+	}
+	if found.More > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("%d more findings", found.More))
+	}
+	return out, nil
+}
+
+// maxWarnings bounds what is told of resources without effect.
+const maxWarnings = 10_000
+
+// verifyZones adds what is to be said about the proxies at the border of the zone.
+func (o *Offline) verifyZones(zone string, found *change.Verified) error {
+	var list []*resource.Resource
+	for _, t := range []node.Type{node.ProxyEgress, node.ProxyIngress} {
+		for _, r := range o.set.Kind(t.Kind()) {
+			if generate.InZone(r, cmp.Or(zone, mesh.DefaultZone)) {
+				list = append(list, r)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	in, err := o.zoneInput(zone)
+	if err != nil {
+		return err
+	}
+	looker := change.NewLooker()
+	for _, r := range list {
+		in.Resource = r
+		is := looker.Zone(in)
+		found.Proxies++
+		if is.Failed != nil {
+			found.Notes = append(found.Notes, change.Problem{Resource: r.Key.String(), Severity: change.SeverityWarning, Reason: "no config can be made: " + is.Failed.Error()})
+		}
+		for _, w := range is.Warnings {
+			if !slices.Contains(found.Warnings, w) {
+				found.Warnings = append(found.Warnings, w)
+			}
+		}
+		for i := range is.Findings {
+			f := change.Told(&is.Findings[i])
+			f.Proxies, f.Total, f.Causes = []string{r.Key.String()}, 1, []change.Cause{{Ref: explain.RefOf(r.Key), Change: true}}
+			found.Findings = append(found.Findings, f)
+		}
+	}
+	slices.SortStableFunc(found.Findings, func(a, b Finding) int { // those that block first
+		switch {
+		case a.Blocks() == b.Blocks():
+			return 0
+		case a.Blocks():
+			return -1
+		}
+		return 1
+	})
+	return nil
+}
+
+// fault is a finding at its first cause; the others are in the reason.
+func (o *Offline) fault(f *Finding) Fault {
+	out := Fault{Reason: f.Reason(func(r explain.Ref) string {
+		if at, ours := o.from[r.Key()]; ours {
+			return fmt.Sprintf(" (%s, document %d)", at.file, at.document)
+		}
+		return ""
+	})}
+	if len(f.Causes) > 0 {
+		c := f.Causes[0]
+		at := o.from[c.Key()]
+		out.File, out.Document, out.Resource, out.Field = at.file, at.document, c.Ref.String(), c.Field
+	}
+	return out
+}

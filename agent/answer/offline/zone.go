@@ -1,0 +1,47 @@
+package offline
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/identity"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+)
+
+// ZoneConfig computes what the Envoy of a proxy at the border of a zone would get, and what was left out of it and why.
+func (o *Offline) ZoneConfig(zone string, ref ProxyRef) (*httpapi.Config, []string, error) {
+	r := o.set.Get(ref.Key())
+	if r == nil {
+		return nil, nil, fmt.Errorf("%s does not exist: it is not among the %d resources given", ref.Key(), o.Len())
+	}
+	in, err := o.zoneInput(zone)
+	if err != nil {
+		return nil, nil, err
+	}
+	in.Resource = r
+	var warnings []mesh.Warning
+	for _, m := range in.Meshes {
+		warnings = append(warnings, m.View.Warnings...)
+	}
+	c, more, err := httpapi.ZoneConfig(in, nil, false, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, lines(append(warnings, more...)), nil
+}
+
+// zoneInput is what configs of proxies at the border of a zone are made from, but for the proxy.
+func (o *Offline) zoneInput(zone string) (generate.ZoneInput, error) {
+	in := generate.ZoneInput{Zone: cmp.Or(zone, mesh.DefaultZone), Flavor: node.FlavorEnvoy, SystemCA: identity.SystemCA()}
+	for _, r := range o.set.Kind("Mesh") {
+		m, err := o.mesh(zone, r.Name)
+		if err != nil {
+			return in, err
+		}
+		in.Meshes = append(in.Meshes, m)
+	}
+	return in, nil
+}

@@ -1,0 +1,96 @@
+package reachable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+)
+
+// fragment is the part of a Dataplane that is proposed.
+type fragment struct {
+	Networking struct {
+		TransparentProxying struct {
+			ReachableServices yaml.Node `yaml:"reachableServices,omitempty"`
+			ReachableBackends yaml.Node `yaml:"reachableBackends,omitempty"`
+		} `yaml:"transparentProxying"`
+	} `yaml:"networking"`
+}
+
+// entry is one of reachableBackends.refs, in the order in which its fields are written.
+type entry struct {
+	Kind      string `yaml:"kind"`
+	Name      string `yaml:"name"`
+	Namespace string `yaml:"namespace,omitempty"`
+	Port      uint32 `yaml:"port"`
+}
+
+// write writes the fragment. Text of lines never gets into it: names are those of the mesh, and comments are numbers and times.
+func (p *Proposal) write(b *explain.Backends, items []int, evidence map[int]*Evidence) error {
+	if len(p.ReachableServices) == 0 && p.ReachableBackends == nil {
+		return nil
+	}
+	var f fragment
+	services, refs := yaml.Node{Kind: yaml.SequenceNode}, &yaml.Node{Kind: yaml.SequenceNode}
+	for _, i := range items {
+		e, x := evidence[i], &b.Items[i]
+		if !e.Proposed {
+			continue
+		}
+		n := &yaml.Node{}
+		var err error
+		if x.Kind == mesh.KindTag {
+			err = n.Encode(x.Name)
+			services.Content = append(services.Content, n)
+		} else {
+			err = n.Encode(entry{x.Ref.Kind, x.Ref.Name, x.Ref.Namespace, *x.Ref.Port})
+			n.Style = yaml.FlowStyle
+			refs.Content = append(refs.Content, n)
+		}
+		if err != nil {
+			return err
+		}
+		n.HeadComment = e.comment()
+	}
+	if len(services.Content) > 0 {
+		f.Networking.TransparentProxying.ReachableServices = services
+	}
+	if p.ReachableBackends != nil {
+		if len(refs.Content) == 0 {
+			refs.Style = yaml.FlowStyle
+		}
+		f.Networking.TransparentProxying.ReachableBackends = yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "refs"}, refs}}
+	}
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	enc.CompactSeqIndent()
+	if err := errors.Join(enc.Encode(f), enc.Close()); err != nil {
+		return err
+	}
+	p.Fragment = out.String()
+	return nil
+}
+
+// comment says what speaks for an entry.
+func (e *Evidence) comment() string {
+	switch {
+	case e.Why == WhyUnlogged:
+		return "not logged: whether it is used cannot be told"
+	case e.Why == WhyListed:
+		return "listed before; no line is about it"
+	case e.Why == WhyPermitted:
+		return "permitted; no line is about it"
+	case e.Lines == 1 && e.Last != "":
+		return "1 line, at " + e.Last
+	case e.Lines == 1:
+		return "1 line"
+	case e.Last != "":
+		return fmt.Sprintf("%d lines, the last at %s", e.Lines, e.Last)
+	}
+	return fmt.Sprintf("%d lines", e.Lines)
+}

@@ -1,0 +1,170 @@
+package check
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+)
+
+const (
+	maxRemembered = 128     // bytes of a packed message that is remembered as having nothing to say about
+	maxPlain      = 4096    // of those
+	minKept       = 1 << 13 // results that are kept at least
+)
+
+// cache remembers what was found of resources by themselves. It keeps no resource alive but those of the last config.
+type cache struct {
+	plans *plans
+	last  [envoy.NumKinds]results
+	byKey map[resourceKey]*checked
+	plain map[anyKey]uses
+	// repeats are the packed messages of the present check.
+	repeats repeats
+	// types and shapes are of resources that differ in names alone; nil is a shape without a template.
+	types  [envoy.NumKinds]*shapeType
+	shapes map[string]*template
+	// filters are the types of network filters that have shapes, by URL.
+	filters map[string]*shapeType
+	shaper  shaper
+	// used counts what the present check has looked up, so that the cache is emptied when most of it is old.
+	used int
+}
+
+// results are those of a list of resources, in its order.
+type results struct {
+	list []*envoy.Resource
+	of   []*checked
+}
+
+type resourceKey struct {
+	kind          envoy.Kind
+	name, version string
+}
+
+// anyKey is a packed message in a slot.
+type anyKey struct {
+	slot       slot
+	url, value string
+}
+
+func (c *cache) begin() {
+	if c.plans == nil {
+		c.plans, c.plain = newPlans(), map[anyKey]uses{}
+		c.types, c.shapes = shapeTypes(), map[string]*template{}
+		c.filters = filterTypes(c.types[envoy.KindListener])
+	}
+	c.repeats = repeats{shaper: c.repeats.shaper}
+	if len(c.byKey) > max(minKept, 4*c.used) {
+		c.byKey = nil
+	}
+	if c.byKey == nil {
+		c.byKey = map[resourceKey]*checked{}
+	}
+	c.used = 0
+}
+
+func (c *cache) remember(k anyKey, of uses) {
+	if len(c.plain) >= maxPlain {
+		clear(c.plain)
+	}
+	c.plain[k] = of
+}
+
+// all returns what is known of the resources of a kind. As a rule the list is like the last one but for a few.
+func (c *cache) all(k envoy.Kind, list []*envoy.Resource) []*checked {
+	last := c.last[k]
+	if slices.Equal(last.list, list) {
+		c.used += len(list)
+		return last.of
+	}
+	out := make([]*checked, len(list))
+	j := 0
+	for i, r := range list {
+		for skip := j; skip < min(j+4, len(last.list)); skip++ {
+			if last.list[skip] == r {
+				out[i], j = last.of[skip], skip+1
+				break
+			}
+		}
+		if out[i] == nil {
+			out[i] = c.get(k, r)
+			if j < len(last.list) && last.list[j].Name == r.Name {
+				j++ // another form of it
+			}
+		}
+	}
+	c.last[k] = results{slices.Clone(list), out}
+	c.used += len(list)
+	return out
+}
+
+func (c *cache) get(k envoy.Kind, r *envoy.Resource) *checked {
+	key := resourceKey{k, r.Name, r.Version}
+	known := c.byKey[key]
+	if known == nil || r.Version == "" {
+		known = c.byShape(k, r)
+		c.byKey[key] = known
+	}
+	return known
+}
+
+// byShape checks a resource by itself, or takes what is known of one that differs in names alone.
+func (c *cache) byShape(k envoy.Kind, r *envoy.Resource) *checked {
+	s := &c.shaper
+	if c.types[k] == nil || !s.take(k, c.types[k], r.Body()) || s.names[s.own] != r.Name {
+		return c.examine(k, r)
+	}
+	t, known := c.shapes[string(s.key)]
+	if t != nil {
+		return t.with(s)
+	}
+	out := c.examine(k, r)
+	if !known {
+		if len(c.shapes) >= maxShapes {
+			clear(c.shapes)
+		}
+		c.shapes[string(s.key)] = newTemplate(s, k, out)
+	}
+	return out
+}
+
+// examine checks a resource by itself.
+func (c *cache) examine(k envoy.Kind, r *envoy.Resource) *checked {
+	out := &checked{}
+	w := &walker{subject: &subject{place: finding.Place{Type: k.URL(), Resource: r.Name}, out: out}, cache: c}
+	m := k.New()
+	if err := decoding().Unmarshal(r.Body(), m); err != nil {
+		w.report(0, finding.Reject, "", "it cannot be decoded: %v", err)
+		return out
+	}
+	if strings.HasPrefix(r.Name, xdstpScheme) {
+		if u, err := url.Parse(r.Name); err != nil || strings.Count(u.Path, "/") < 2 {
+			w.report(112, finding.Reject, "name", "%q is no name of the form xdstp://authority/type/id", clip.Value(r.Name))
+		}
+	}
+	if name := envoy.ResourceName(m); name != r.Name {
+		w.report(kinds[k].nameRule, finding.Reject, "", "the resource is named %q and sent as %q: give both one name", clip.Value(name), clip.Value(r.Name))
+	}
+	w.root(m)
+	return out
+}
+
+// xdstpScheme begins names that Envoy reads as URLs.
+const xdstpScheme = "xdstp:"
+
+// kinds are, by kind, the rule about a resource of another name than the one asked for, the one about two of a name, and
+// what messages call it.
+var kinds = [envoy.NumKinds]struct {
+	nameRule, duplicateRule int
+	word                    string
+}{
+	envoy.KindSecret:   {111, 111, "secret"},
+	envoy.KindCluster:  {111, 73, "cluster"},
+	envoy.KindEndpoint: {82, 111, "the endpoint list"},
+	envoy.KindListener: {111, 26, "listener"},
+	envoy.KindRoute:    {72, 111, "the route configuration"},
+}

@@ -1,0 +1,364 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+)
+
+// set checks the resources of a config against each other. It is kept for its room.
+type set struct {
+	names  [envoy.NumKinds]map[string]status
+	owners map[string]owner
+	gone   map[string]bool // clusters that were reported as removed
+	// missing are the extensions that Envoys of the build do not have.
+	build   *finding.Build
+	missing *uses
+	out     []finding.Finding
+	last    lastCheck
+}
+
+// lastCheck is what the last check was of: as a rule the next proxy has most of it too.
+type lastCheck struct {
+	facts      finding.Facts
+	prev, next [envoy.NumKinds][]*envoy.Resource
+	clean      [envoy.NumKinds]bool // nothing was found of the kind
+	files      [envoy.NumKinds]bool // some of it has files, so that the host matters
+}
+
+// sameFacts reports whether the facts are those of the last check, as far as that is seen easily, and takes note of them.
+func (l *lastCheck) sameFacts(facts *finding.Facts) bool {
+	was := l.facts
+	if l.facts = *facts; was.Host != facts.Host {
+		for k := range l.clean {
+			l.clean[k] = l.clean[k] && !l.files[k]
+		}
+	}
+	return was.Build == facts.Build && was.RE2Limit == facts.RE2Limit && was.SecretsLater == facts.SecretsLater && was.NoIPv6 == facts.NoIPv6 &&
+		was.LowestPort == facts.LowestPort && was.NoTransparent == facts.NoTransparent && slices.Equal(was.StaticClusters, facts.StaticClusters) && slices.Equal(was.Extensions, facts.Extensions) &&
+		len(was.Taken)+len(facts.Taken) == 0
+}
+
+// sameLists reports whether the resources of a kind, and those before, are those of the last check, of which nothing was found, and takes note of them.
+func (l *lastCheck) sameLists(k envoy.Kind, prev, next []*envoy.Resource) bool {
+	if l.clean[k] && slices.Equal(l.next[k], next) && slices.Equal(l.prev[k], prev) {
+		return true
+	}
+	l.prev[k], l.next[k] = again(l.prev[k], prev), again(l.next[k], next)
+	return false
+}
+
+// again copies a list to where another one was.
+func again(to, list []*envoy.Resource) []*envoy.Resource {
+	if len(to) > len(list) {
+		clear(to[len(list):])
+	}
+	return append(to[:0], list...)
+}
+
+// status is what others can expect of a resource.
+type status struct {
+	checked *checked
+	held    bool // it is not sent, and the proxy has no older form of it
+}
+
+// owner is the listener of an address.
+type owner struct {
+	name    string
+	pointer string
+	leaves  bool // it will have another address
+}
+
+// sendOrder is that in which what is held back is found: what is referred to before what refers to it.
+var sendOrder = [...]envoy.Kind{envoy.KindSecret, envoy.KindEndpoint, envoy.KindCluster, envoy.KindRoute, envoy.KindListener}
+
+func (s *set) check(c *cache, prev, next *envoy.Snapshot, facts *finding.Facts, all *[envoy.NumKinds][]*checked) []finding.Finding {
+	s.out = nil
+	s.gone = nil
+	if s.missing == nil || s.build != facts.Build {
+		s.build, s.missing = facts.Build, missing(facts.Build)
+	}
+	same := s.last.sameFacts(facts) // so far, all that what follows refers to
+	for _, k := range sendOrder {
+		if s.last.sameLists(k, prev[k], next[k]) && same {
+			continue
+		}
+		var had map[string]status
+		if same && k == envoy.KindSecret { // each proxy has others, of the same names
+			had, s.names[k] = s.names[k], nil
+		}
+		if s.names[k] == nil {
+			s.names[k] = make(map[string]status, len(next[k]))
+		}
+		clear(s.names[k])
+		from := len(s.out)
+		s.last.clean[k], s.last.files[k] = false, false
+		before := previous(prev[k], next[k])
+		for i, r := range next[k] {
+			s.one(c, k, r, before[i], prev, facts, all[k][i])
+			s.last.files[k] = s.last.files[k] || len(all[k][i].files) > 0
+		}
+		if k == envoy.KindListener {
+			s.addresses(c, next[k], before, all[k])
+		}
+		s.last.clean[k] = len(s.out) == from
+		same = had != nil && s.last.clean[k] && maps.EqualFunc(had, s.names[k], func(a, b status) bool { return a.held == b.held && a.checked.secret == b.checked.secret })
+	}
+	out := s.out
+	s.out = nil
+	return out
+}
+
+// one checks a resource in the light of those that were checked before.
+func (s *set) one(c *cache, k envoy.Kind, r, before *envoy.Resource, prev *envoy.Snapshot, facts *finding.Facts, found *checked) {
+	if k == envoy.KindSecret && facts.SecretsLater {
+		s.names[k][r.Name] = status{checked: found}
+		return
+	}
+	from := len(s.out)
+	defer func() { s.bound(from) }()
+	s.out = append(s.out, found.findings...)
+	blocked := found.blocked
+	if facts.Build == nil || !facts.Build.Version.Below(1, 37) {
+		s.out = append(s.out, found.newer...)
+		blocked = blocked || slices.ContainsFunc(found.newer, func(f finding.Finding) bool { return f.Severity.Blocks() })
+	}
+	place := finding.Place{Type: k.URL(), Resource: r.Name}
+	report := func(rule int, severity finding.Severity, pointer, format string, args ...any) {
+		blocked = blocked || severity.Blocks()
+		p := place
+		p.Pointer = pointer
+		s.out = append(s.out, finding.Finding{Rule: rule, Severity: severity, Place: p, Message: fmt.Sprintf(format, args...)})
+	}
+	if _, twice := s.names[k][r.Name]; twice {
+		report(kinds[k].duplicateRule, finding.Reject, "", "two resources of this type are named %q", clip.Value(r.Name))
+		return
+	}
+	for i := range found.refs {
+		if s.refer(k, &found.refs[i], place, prev, facts) {
+			blocked = true
+		}
+	}
+	if i := found.uses.first(s.missing); i >= 0 {
+		report(23, finding.Reject, "", "Envoy %s has no %s (%s): leave it out, or run an Envoy that has it", facts.Build.Version, extensionList[i].name, extensionList[i].category)
+	}
+	for _, re := range found.regexes {
+		limit := int(facts.RE2Limit)
+		if limit == 0 {
+			limit = 100
+		}
+		switch {
+		case re.size > limit:
+			report(58, finding.Reject, re.pointer, "the program of this regular expression has about %d instructions, re2.max_program_size.error_level allows %d", re.size, limit)
+		case re.size > limit/2:
+			report(58, finding.Warning, re.pointer, "the program of this regular expression has %d instructions here, and more in RE2: it may be above re2.max_program_size.error_level, %d", re.size, limit)
+		}
+	}
+	if h := facts.Host; h != nil {
+		for _, f := range found.files {
+			if why, bad := h.Unwritable[f.path]; bad && h.Guessed {
+				report(106, finding.Warning, f.pointer, "unless Envoy has a file system of its own, it cannot open %q: %s", clip.Value(f.path), why)
+			} else if bad {
+				report(106, finding.Reject, f.pointer, "Envoy cannot open %q: %s", clip.Value(f.path), why)
+			}
+		}
+	}
+	switch k {
+	case envoy.KindListener:
+		bindings(found, facts, report)
+		if before != nil && before.Version != r.Version {
+			transition(c.get(k, before), found, report)
+		}
+	case envoy.KindCluster:
+		if slices.Contains(facts.StaticClusters, r.Name) {
+			report(91, finding.Unusable, "", "the bootstrap has a cluster %q, which no other can replace", clip.Value(r.Name))
+		}
+	}
+	s.names[k][r.Name] = status{checked: found, held: blocked && before == nil}
+}
+
+// bound cuts what was said about a resource, from an index on, to what one can read: the worst stays.
+func (s *set) bound(from int) {
+	if len(s.out)-from > maxFindings {
+		slices.SortStableFunc(s.out[from:], func(a, b finding.Finding) int { return int(a.Severity) - int(b.Severity) })
+		s.out = s.out[:from+maxFindings]
+	}
+}
+
+// refer follows a reference and reports whether it blocks.
+func (s *set) refer(k envoy.Kind, r *ref, place finding.Place, prev *envoy.Snapshot, facts *finding.Facts) bool {
+	place.Pointer = r.pointer
+	report := func(severity finding.Severity, format string, args ...any) bool {
+		s.out = append(s.out, finding.Finding{Rule: r.rule, Severity: severity, Place: place, Message: fmt.Sprintf(format, args...)})
+		return severity.Blocks()
+	}
+	switch r.kind {
+	case extensionType:
+		if slices.Contains(facts.Extensions, r.name) || facts.Build.Lists(strings.TrimPrefix(r.name, envoy.TypePrefix)) {
+			return false
+		}
+		return report(r.severity, "%q is no type that is known: %s", clip.Value(r.name), r.what)
+	case staticSecret:
+		return report(r.severity, "the bootstrap has no secret %q: %s", clip.Value(r.name), r.what)
+	case staticCluster:
+		if slices.Contains(facts.StaticClusters, r.name) {
+			return false
+		}
+		return report(r.severity, "the bootstrap has no cluster %q: %s", clip.Value(r.name), r.what)
+	case envoy.KindCluster:
+		if slices.Contains(facts.StaticClusters, r.name) {
+			return false
+		}
+	}
+	target, exists := s.names[r.kind][r.name]
+	switch {
+	case !exists:
+		if r.kind == envoy.KindCluster && (r.severity.Blocks() || r.rule == 31) && !s.gone[r.name] && prev.Find(envoy.KindCluster, r.name) != nil {
+			if s.gone == nil {
+				s.gone = map[string]bool{}
+			}
+			s.gone[r.name] = true
+			s.out = append(s.out, finding.Finding{Rule: 90, Severity: finding.Unusable, Place: finding.Place{Type: envoy.KindCluster.URL(), Resource: r.name}, Others: []finding.Place{place},
+				Message: fmt.Sprintf("cluster %q is removed while it is in use: %s", clip.Value(r.name), r.what)})
+		}
+		return report(r.severity, "%s %q does not exist: %s", kinds[r.kind].word, clip.Value(r.name), r.what)
+	case target.held:
+		blocks := report(r.severity, "%s %q is not sent, since Envoy could not use it: %s", kinds[r.kind].word, clip.Value(r.name), r.what)
+		s.out[len(s.out)-1].Others = []finding.Place{{Type: r.kind.URL(), Resource: r.name}}
+		return blocks
+	case r.secret != "" && target.checked.secret != "" && target.checked.secret != r.secret:
+		s.out = append(s.out, finding.Finding{Rule: 97, Severity: finding.Reject, Place: place,
+			Message: fmt.Sprintf("secret %q is %s, and %s is wanted", clip.Value(r.name), target.checked.secret, r.secret)})
+		return true
+	}
+	return false
+}
+
+// addresses finds listeners that want the same address. One that has it already keeps it, also while another form of the
+// listener is on its way or is held back: Envoy gives it to no other one in the same update, not even where the two swap.
+func (s *set) addresses(c *cache, list, before []*envoy.Resource, all []*checked) {
+	if s.owners == nil {
+		s.owners = make(map[string]owner, len(list))
+	}
+	clear(s.owners)
+	for _, settled := range []bool{true, false} {
+		for i, r := range list {
+			has := all[i]
+			if before[i] == nil {
+				has = &checked{}
+			} else if before[i].Version != r.Version {
+				has = c.get(envoy.KindListener, before[i])
+			}
+			wants := all[i].binds
+			if all[i].blocked {
+				wants = has.binds // it stays as it is
+			}
+			for _, b := range wants {
+				if settled == binds(has, b.address) {
+					s.claim(r.Name, b)
+				}
+			}
+			for _, b := range has.binds {
+				if settled && !slices.ContainsFunc(wants, func(o bind) bool { return o.address == b.address }) && s.owners[b.address].name == "" {
+					s.owners[b.address] = owner{r.Name, b.pointer, true}
+				}
+			}
+		}
+	}
+}
+
+// binds reports whether a listener has an address.
+func binds(l *checked, address string) bool {
+	return slices.ContainsFunc(l.binds, func(b bind) bool { return b.address == address })
+}
+
+// claim gives an address to a listener, or finds that another one has it.
+func (s *set) claim(name string, b bind) {
+	if b.port == 0 && !strings.HasPrefix(b.address, "unix:") {
+		return
+	}
+	first, taken := s.owners[b.address]
+	if !taken {
+		s.owners[b.address] = owner{name, b.pointer, false}
+		return
+	}
+	if first.name == name && !first.leaves {
+		return // Envoy takes a further address that stands twice
+	}
+	message := fmt.Sprintf("listener %q has the address %s already: an address has one listener, bound or not", clip.Value(first.name), clip.Value(b.address))
+	if first.leaves {
+		message = fmt.Sprintf("listener %q has the address %s and leaves it with this change: Envoy gives it to another one only after that; change the two one after the other, with a third address where they swap", clip.Value(first.name), clip.Value(b.address))
+	}
+	s.out = append(s.out, finding.Finding{Rule: 10, Severity: finding.Reject, Place: finding.Place{Type: envoy.KindListener.URL(), Resource: name, Pointer: b.pointer},
+		Others: []finding.Place{{Type: envoy.KindListener.URL(), Resource: first.name, Pointer: first.pointer}}, Message: message})
+}
+
+// bindings checks addresses against the host.
+func bindings(found *checked, facts *finding.Facts, report func(int, finding.Severity, string, string, ...any)) {
+	for _, b := range found.binds {
+		if !b.binds || b.host == "" {
+			continue
+		}
+		key := strings.TrimPrefix(strings.TrimPrefix(b.address, "TCP "), "UDP ")
+		switch {
+		case facts.NoIPv6 && strings.Contains(b.host, ":"):
+			report(25, finding.Reject, b.pointer, "the host has no IPv6, and so no %s", b.host)
+		case b.port != 0 && b.port < uint32(facts.LowestPort):
+			report(25, finding.Reject, b.pointer, "Envoy may not bind port %d: the lowest one is %d", b.port, facts.LowestPort)
+		case b.special && facts.NoTransparent:
+			report(25, finding.Reject, b.pointer, "a transparent socket needs CAP_NET_ADMIN, which Envoy does not have")
+		case facts.Taken[key] != "":
+			report(25, finding.Reject, b.pointer, "%s is in use: %s", key, facts.Taken[key])
+		}
+	}
+}
+
+// transition checks the step from one form of a listener to the next.
+func transition(before, after *checked, report func(int, finding.Severity, string, string, ...any)) {
+	if before.socket == after.socket || before.socket == "" {
+		return
+	}
+	a, optionsBefore, _ := strings.Cut(before.socket, " ")
+	b, optionsAfter, _ := strings.Cut(after.socket, " ")
+	switch {
+	case a != b:
+		report(11, finding.Reject, "/enableReusePort", "reuse_port cannot change while a listener is updated (it was %s): give the listener another name", a)
+	case a == "false" && optionsBefore != optionsAfter:
+		report(12, finding.Reject, "/socketOptions", "socket options cannot change while reuse_port is off: give the listener another name")
+	}
+}
+
+// previous returns, for each resource of next, that of the same name in prev, nil for none. Lists that are sorted by
+// name, as they are as a rule, are merged.
+func previous(prev, next []*envoy.Resource) []*envoy.Resource {
+	out := make([]*envoy.Resource, len(next))
+	if len(prev) == 0 {
+		return out
+	}
+	byName := func(a, b *envoy.Resource) int { return strings.Compare(a.Name, b.Name) }
+	if slices.IsSortedFunc(prev, byName) && slices.IsSortedFunc(next, byName) {
+		j := 0
+		for i, r := range next {
+			for j < len(prev) && prev[j].Name < r.Name {
+				j++
+			}
+			if j < len(prev) && prev[j].Name == r.Name {
+				out[i] = prev[j]
+			}
+		}
+		return out
+	}
+	names := make(map[string]*envoy.Resource, len(prev))
+	for _, r := range prev {
+		names[r.Name] = r
+	}
+	for i, r := range next {
+		out[i] = names[r.Name]
+	}
+	return out
+}

@@ -1,0 +1,117 @@
+package check
+
+import (
+	_ "embed"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+)
+
+//go:embed extensions.txt
+var extensionText string
+
+// extension is a type of config that Envoys know in a category.
+type extension struct {
+	category string
+	name     protoreflect.FullName
+	newer    bool // Envoy 1.36 does not have it
+	gone     bool // Envoy 1.39 does not have it any more
+	listed   bool // Envoys list it in their Node
+}
+
+// extensionList is what is in extensions.txt.
+var extensionList = readExtensions(extensionText)
+
+// versioned are the indexes of what depends on the version alone, by name.
+var versioned = func() map[string]int {
+	out := map[string]int{}
+	for i, e := range extensionList {
+		if !e.listed {
+			out[string(e.name)] = i
+		}
+	}
+	return out
+}()
+
+func readExtensions(text string) []extension {
+	var out []extension
+	category := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, " "):
+			name, newer := strings.CutPrefix(strings.TrimSpace(line), "+")
+			name, gone := strings.CutPrefix(name, "-")
+			out = append(out, extension{strings.TrimPrefix(category, "@"), protoreflect.FullName(name), newer, gone, !strings.HasPrefix(category, "@")})
+		default:
+			category = line
+		}
+	}
+	return out
+}
+
+// uses are extensions that a resource has, as a set of indexes in extensionList.
+type uses [8]uint64
+
+func (u *uses) add(i int) { u[i/64] |= 1 << (i % 64) }
+func (u *uses) addAll(o *uses) {
+	for i := range u {
+		u[i] |= o[i]
+	}
+}
+
+// first returns the first extension that is in both, -1 for none.
+func (u *uses) first(o *uses) int {
+	for i := range u {
+		if both := u[i] & o[i]; both != 0 {
+			return i*64 + bits.TrailingZeros64(both)
+		}
+	}
+	return -1
+}
+
+// missing are the extensions that an Envoy of a build does not have: by its own list, else by its version.
+func missing(b *finding.Build) *uses {
+	out := &uses{}
+	if b == nil {
+		return out
+	}
+	for i, e := range extensionList {
+		switch {
+		case b.Extensions != nil && e.listed:
+			if !b.Has(e.category, string(e.name)) {
+				out.add(i)
+			}
+		case e.newer && b.Version.Below(1, 37), e.gone && b.Version.From(1, 39):
+			out.add(i)
+		}
+	}
+	return out
+}
+
+// typeNames are the types of a category, as text.
+func typeNames(category string) []string {
+	var out []string
+	for _, e := range extensionList {
+		if e.category == category {
+			out = append(out, string(e.name))
+		}
+	}
+	return out
+}
+
+// types returns the types of some categories with their indexes in extensionList.
+func types(categories []string) map[protoreflect.FullName]int {
+	out := map[protoreflect.FullName]int{}
+	for i, e := range extensionList {
+		if slices.Contains(categories, e.category) {
+			out[e.name] = i
+		}
+	}
+	return out
+}

@@ -1,0 +1,190 @@
+package check
+
+import (
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+)
+
+// scope says which rules a walk applies.
+type scope uint8
+
+const (
+	allRules   scope = iota
+	fieldsOnly       // those that the API carries as annotations
+	partOnly         // the same, of a message to merge into another one, which gives what this one leaves open
+)
+
+// CheckFields checks a message and everything that is packed in it against the rules that Envoy's API carries as
+// annotations. A partial message is one to merge into another one: what it leaves open is not missing, but the items of
+// its lists are whole. The findings have no resource, and pointers from the message on.
+func CheckFields(m proto.Message, partial bool) []finding.Finding {
+	w := &walker{subject: &subject{out: &checked{}}, cache: &cache{plans: newPlans()}, scope: fieldsOnly}
+	if partial {
+		w.scope = partOnly
+	}
+	w.root(m)
+	return w.out.findings
+}
+
+// fieldRules applies the rules that Envoy's API carries as annotations, to a message and those in it that are not
+// packed. Envoy applies the same ones when it decodes.
+func (w *walker) fieldRules(m proto.Message) {
+	v, ok := m.(interface{ ValidateAll() error })
+	if !ok {
+		return
+	}
+	if err := v.ValidateAll(); err != nil {
+		w.annotated(err, "", m.ProtoReflect(), w.scope == partOnly)
+	}
+}
+
+// annotation is what generated validation returns for a field.
+type annotation interface {
+	Field() string
+	Reason() string
+	Cause() error
+	ErrorName() string
+}
+
+// annotated reports the faults in a validation error of a message, each at its field. m is nil where it is not known.
+func (w *walker) annotated(err error, at string, m protoreflect.Message, partial bool) {
+	if all, ok := err.(interface{ AllErrors() []error }); ok {
+		for _, e := range all.AllErrors() {
+			w.annotated(e, at, m, partial)
+		}
+		return
+	}
+	e, ok := err.(annotation)
+	if !ok {
+		w.report(0, finding.Reject, at, "%v", err)
+		return
+	}
+	part, f, key := fieldOf(e.Field(), m)
+	if partial && (f == nil || !m.Has(f)) {
+		return
+	}
+	if at != "" {
+		part = at + "/" + part
+	}
+	if e.Cause() != nil {
+		w.annotated(e.Cause(), part, messageIn(m, f, key), partial && (f == nil || !f.IsList() || byPriority(f)))
+		return
+	}
+	reason := e.Reason()
+	if f == nil && m != nil {
+		reason = choices(m.Descriptor(), e.Field()) + reason
+	}
+	message := strings.TrimSuffix(e.ErrorName(), "ValidationError")
+	w.report(annotatedRule(message, e.Field()), finding.Reject, part, "%s", reason)
+}
+
+// byPriority is true for the lists whose items are merged with those of the same priority.
+func byPriority(f protoreflect.FieldDescriptor) bool {
+	return f.Parent().FullName() == "envoy.config.cluster.v3.CircuitBreakers"
+}
+
+// fieldOf finds a field as validation names it, "FilterChains[0]": as Go does, and oneofs like fields. It returns the part
+// of a JSON pointer for it, the field, nil where the message has no such field, and the key or index.
+func fieldOf(field string, m protoreflect.Message) (string, protoreflect.FieldDescriptor, string) {
+	name, key, indexed := strings.Cut(field, "[")
+	var found protoreflect.FieldDescriptor
+	if m != nil {
+		found = named(m.Descriptor().Fields(), name)
+	}
+	part := strings.ReplaceAll(name, "_", "")
+	if found != nil {
+		part = found.JSONName()
+	} else if part != "" {
+		part = strings.ToLower(part[:1]) + part[1:]
+	}
+	if !indexed {
+		return part, found, ""
+	}
+	key = strings.TrimSuffix(key, "]")
+	return part + "/" + finding.PointerKey(key), found, key
+}
+
+// named finds a descriptor by the name that it has in Go.
+func named[D protoreflect.Descriptor](list interface {
+	Len() int
+	Get(int) D
+}, name string) (found D) {
+	name = strings.ReplaceAll(name, "_", "")
+	for i := range list.Len() {
+		if d := list.Get(i); strings.EqualFold(strings.ReplaceAll(string(d.Name()), "_", ""), name) {
+			return d
+		}
+	}
+	return found
+}
+
+// choices names the fields of a oneof, "" for what is none.
+func choices(d protoreflect.MessageDescriptor, name string) string {
+	o := named(d.Oneofs(), name)
+	if o == nil {
+		return ""
+	}
+	fields := make([]string, o.Fields().Len())
+	for i := range fields {
+		fields[i] = o.Fields().Get(i).JSONName()
+	}
+	return "one of " + strings.Join(fields, ", ") + ": "
+}
+
+// messageIn returns the message in a field, nil where it cannot be found.
+func messageIn(m protoreflect.Message, f protoreflect.FieldDescriptor, key string) protoreflect.Message {
+	switch {
+	case f == nil:
+		return nil
+	case f.IsList():
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < m.Get(f).List().Len() {
+			return m.Get(f).List().Get(i).Message()
+		}
+	case f.IsMap():
+		if f.MapKey().Kind() == protoreflect.StringKind {
+			if v := m.Get(f).Map().Get(protoreflect.ValueOfString(key).MapKey()); v.IsValid() && f.MapValue().Message() != nil {
+				return v.Message()
+			}
+		}
+	case f.Message() != nil:
+		return m.Get(f).Message()
+	}
+	return nil
+}
+
+// annotatedRule is the number of a field's rule where it has one of its own, else 0.
+func annotatedRule(message, field string) int {
+	name, _, _ := strings.Cut(field, "[")
+	switch message + "." + name {
+	case "Matcher.MatcherType", "Matcher_MatcherList.Matchers", "Matcher_MatcherTree.TreeType", "Matcher_MatcherTree_MatchMap.Map":
+		return 35
+	case "HttpConnectionManager.RouteSpecifier":
+		return 43
+	case "RouteMatch.PathSeparatedPrefix":
+		return 59
+	case "LocalityLbEndpoints.Priority":
+		return 84
+	case "OutlierDetection.MaxEjectionPercent", "OutlierDetection.EnforcingConsecutive_5Xx", "OutlierDetection.EnforcingSuccessRate":
+		return 85
+	case "HttpProtocolOptions.UpstreamProtocolOptions":
+		return 87
+	case "Cluster.ConnectTimeout":
+		return 89
+	case "Policy.Permissions", "Policy.Principals", "Permission_Set.Rules", "Principal_Set.Ids", "Permission.Rule", "Principal.Identifier":
+		return 99
+	case "RBAC.StatPrefix":
+		return 100
+	case "FaultAbort.HttpStatus", "FaultAbort.ErrorType", "FaultDelay.FixedDelay", "FaultDelay.FaultDelaySecifier":
+		return 103
+	case "FileAccessLog.Path":
+		return 106
+	case "AccessLogFilter.FilterSpecifier", "AndFilter.Filters", "OrFilter.Filters", "ResponseFlagFilter.Flags":
+		return 107
+	}
+	return 0
+}

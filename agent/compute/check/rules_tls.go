@@ -1,0 +1,244 @@
+package check
+
+//lint:file-ignore SA1019 fields that Envoy still reads are checked
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+)
+
+// checkCommonTLS checks what both sides of TLS have.
+func checkCommonTLS(s *subject, m *tlsv3.CommonTlsContext) {
+	if len(m.GetTlsCertificates()) > 0 && len(m.GetTlsCertificateSdsSecretConfigs()) > 0 {
+		s.report(94, finding.Reject, "tlsCertificates", "certificates are given here or by SDS, not both")
+	}
+}
+
+// certificates is the number of certificates of a context.
+func certificates(m *tlsv3.CommonTlsContext) int {
+	return len(m.GetTlsCertificates()) + len(m.GetTlsCertificateSdsSecretConfigs())
+}
+
+func checkDownstreamTLS(s *subject, m *tlsv3.DownstreamTlsContext) {
+	c := m.GetCommonTlsContext()
+	if m.GetOcspStaplePolicy() == tlsv3.DownstreamTlsContext_MUST_STAPLE {
+		for i, own := range c.GetTlsCertificates() {
+			if own.GetOcspStaple() == nil {
+				s.report(92, finding.Reject, finding.Part("commonTlsContext/tlsCertificates", i), "with MUST_STAPLE each certificate needs an ocsp_staple")
+			}
+		}
+	}
+	if certificates(c) == 0 && c.GetTlsCertificateProviderInstance() == nil && c.GetTlsCertificateCertificateProvider() == nil &&
+		c.GetTlsCertificateCertificateProviderInstance() == nil && c.GetCustomTlsCertificateSelector() == nil {
+		s.report(92, finding.Reject, "commonTlsContext", "a server needs a certificate: give tls_certificates or tls_certificate_sds_secret_configs")
+	}
+}
+
+func checkUpstreamTLS(s *subject, m *tlsv3.UpstreamTlsContext) {
+	if n := certificates(m.GetCommonTlsContext()); n > 1 {
+		s.report(93, finding.Reject, "commonTlsContext", "a client shows one certificate, and %d are given", n)
+	}
+}
+
+// The kinds of secrets.
+const (
+	secretCertificate = "a certificate"
+	secretValidation  = "a validation context"
+	secretTickets     = "session ticket keys"
+	secretGeneric     = "a generic secret"
+)
+
+// checkSDS notes a secret that the management server gives.
+func checkSDS(s *subject, m *tlsv3.SdsSecretConfig) {
+	if m.GetSdsConfig() == nil && m.GetName() != "" {
+		s.refer(staticSecret, m.GetName(), "", 98, finding.Reject, "without sds_config it is one of the bootstrap: give sds_config")
+		return
+	}
+	if c := m.GetSdsConfig(); c.GetAds() == nil && c.GetSelf() == nil || m.GetName() == "" {
+		return
+	}
+	s.refer(envoy.KindSecret, m.GetName(), "", 98, finding.Unusable, "what needs it waits until initial_fetch_timeout, then cannot do TLS")
+	r := &s.out.refs[len(s.out.refs)-1]
+	for i := len(s.path) - 1; i >= 0 && r.secret == ""; i-- {
+		switch s.path[i].field {
+		case "tlsCertificateSdsSecretConfigs":
+			r.secret = secretCertificate
+		case "validationContextSdsSecretConfig":
+			r.secret = secretValidation
+		case "sessionTicketKeysSdsSecretConfig":
+			r.secret = secretTickets
+		}
+	}
+}
+
+// staticSecret is the kind of a reference to a secret of the bootstrap.
+const staticSecret = envoy.NumKinds + 2
+
+// checkTickets checks the keys of session tickets.
+func checkTickets(s *subject, m *tlsv3.TlsSessionTicketKeys) {
+	const length = 80
+	for i, k := range m.GetKeys() {
+		if data, given := inline(k); given && len(data) != length {
+			s.report(92, finding.Reject, finding.Part("keys", i), "a session ticket key has %d bytes, and this has %d", length, len(data))
+		}
+	}
+}
+
+// checkSecret notes what a secret is.
+func checkSecret(s *subject, m *tlsv3.Secret) {
+	switch m.GetType().(type) {
+	case *tlsv3.Secret_TlsCertificate:
+		s.out.secret = secretCertificate
+	case *tlsv3.Secret_ValidationContext:
+		s.out.secret = secretValidation
+	case *tlsv3.Secret_SessionTicketKeys:
+		s.out.secret = secretTickets
+	case *tlsv3.Secret_GenericSecret:
+		s.out.secret = secretGeneric
+	default:
+		s.report(97, finding.Reject, "", "the secret is empty: give a certificate or a validation context")
+	}
+}
+
+// inline returns data that stands in the config, false where it is in a file or the environment.
+func inline(d *corev3.DataSource) ([]byte, bool) {
+	switch v := d.GetSpecifier().(type) {
+	case *corev3.DataSource_InlineBytes:
+		return v.InlineBytes, true
+	case *corev3.DataSource_InlineString:
+		return []byte(v.InlineString), true
+	}
+	return nil, false
+}
+
+// checkCertificate checks that a certificate can be read and is of the key. What is wrong is said without the key.
+func checkCertificate(s *subject, m *tlsv3.TlsCertificate) {
+	chain, given := inline(m.GetCertificateChain())
+	key, keyGiven := inline(m.GetPrivateKey())
+	switch {
+	case m.GetPkcs12() != nil || m.GetPassword() != nil:
+	case given && keyGiven:
+		if _, err := tls.X509KeyPair(chain, key); err != nil {
+			s.report(92, finding.Reject, "", "the certificate and its key cannot be used: %s", clip.Value(err.Error()))
+		}
+	case given:
+		if err := checkPEM(chain); err != "" {
+			s.report(92, finding.Reject, "certificateChain", "%s", err)
+		}
+	case m.GetCertificateChain() == nil && m.GetPrivateKeyProvider() == nil:
+		s.report(92, finding.Reject, "certificateChain", "there is no certificate")
+	}
+}
+
+// checkPEM says what is wrong with certificates in PEM, "" for nothing.
+func checkPEM(data []byte) string {
+	n := 0
+	for rest := data; ; n++ {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return "the certificate cannot be read: " + clip.Value(err.Error())
+		}
+	}
+	if n == 0 {
+		return "there is no certificate in PEM"
+	}
+	return ""
+}
+
+// checkValidation checks how the certificates of peers are checked.
+func checkValidation(s *subject, m *tlsv3.CertificateValidationContext) {
+	if v := m.GetCustomValidatorConfig(); v != nil && !strings.HasPrefix(v.GetName(), "envoy.tls.cert_validator.") {
+		s.report(95, finding.Reject, "customValidatorConfig/name", "there is no certificate validator %q: give envoy.tls.cert_validator.spiffe", clip.Value(v.GetName()))
+	}
+	ca, given := inline(m.GetTrustedCa())
+	if given {
+		if err := checkPEM(ca); err != "" {
+			s.report(92, finding.Reject, "trustedCa", "%s", err)
+		}
+	}
+	if s.inside("envoy.extensions.transport_sockets.tls.v3.CommonTlsContext.CombinedCertificateValidationContext") {
+		return // the authorities come from the secret
+	}
+	if m.GetTrustedCa() != nil || m.GetCaCertificateProviderInstance() != nil || m.GetSystemRootCerts() != nil || m.GetCustomValidatorConfig() != nil {
+		return
+	}
+	if len(m.GetMatchTypedSubjectAltNames()) > 0 || len(m.GetMatchSubjectAltNames()) > 0 {
+		s.report(95, finding.Reject, "", "names of peers are checked, but not who has certified them: give trusted_ca")
+	}
+	if m.GetCrl() != nil {
+		s.report(95, finding.Reject, "crl", "a list of revoked certificates needs trusted_ca")
+	}
+}
+
+// checkSANMatcher checks which names of a peer are asked for.
+func checkSANMatcher(s *subject, m *tlsv3.SubjectAltNameMatcher) {
+	if m.GetSanType() == tlsv3.SubjectAltNameMatcher_OTHER_NAME && m.GetOid() == "" {
+		s.report(95, finding.Reject, "oid", "a name of type OTHER_NAME is told from others by its oid: give it")
+	}
+}
+
+// checkTLSParameters checks versions and ciphers.
+func checkTLSParameters(s *subject, m *tlsv3.TlsParameters) {
+	low, high := m.GetTlsMinimumProtocolVersion(), m.GetTlsMaximumProtocolVersion()
+	if low != tlsv3.TlsParameters_TLS_AUTO && high != tlsv3.TlsParameters_TLS_AUTO && low > high {
+		s.report(96, finding.Unusable, "tlsMinimumProtocolVersion", "the lowest version %s is above the highest, %s: Envoy loads it, and no handshake succeeds", low, high)
+	}
+	for i, a := range m.GetSignatureAlgorithms() {
+		if !signatureNames[a] {
+			s.report(96, finding.Reject, finding.Part("signatureAlgorithms", i), "BoringSSL knows no signature algorithm %q", clip.Value(a))
+		}
+	}
+	for i, c := range m.GetCipherSuites() {
+		if strings.HasPrefix(c, "[") != strings.HasSuffix(c, "]") {
+			s.report(96, finding.Reject, finding.Part("cipherSuites", i), "the brackets in %q do not match", clip.Value(c))
+		}
+		for name := range strings.SplitSeq(strings.Trim(c, "[]"), "|") {
+			if !cipherNames[strings.TrimLeft(name, "!-+")] {
+				s.report(96, finding.Reject, finding.Part("cipherSuites", i), "BoringSSL knows no cipher suite %q; those of TLS 1.3 are not configured", clip.Value(name))
+			}
+		}
+	}
+	for i, c := range m.GetEcdhCurves() {
+		if !curveNames[c] {
+			s.report(96, finding.Reject, finding.Part("ecdhCurves", i), "BoringSSL knows no group %q", clip.Value(c))
+		}
+	}
+}
+
+// signatureNames are the signature algorithms that BoringSSL has.
+var signatureNames = map[string]bool{
+	"rsa_pkcs1_sha256": true, "rsa_pkcs1_sha384": true, "rsa_pkcs1_sha512": true, "ecdsa_secp256r1_sha256": true, "ecdsa_secp384r1_sha384": true,
+	"ecdsa_secp521r1_sha512": true, "rsa_pss_rsae_sha256": true, "rsa_pss_rsae_sha384": true, "rsa_pss_rsae_sha512": true, "ed25519": true, "rsa_pkcs1_sha1": true, "ecdsa_sha1": true,
+}
+
+// cipherNames are the suites up to TLS 1.2 that BoringSSL has, and the groups of suites that it can be given.
+var cipherNames = map[string]bool{
+	"ECDHE-ECDSA-AES128-GCM-SHA256": true, "ECDHE-RSA-AES128-GCM-SHA256": true, "ECDHE-ECDSA-AES256-GCM-SHA384": true,
+	"ECDHE-RSA-AES256-GCM-SHA384": true, "ECDHE-ECDSA-CHACHA20-POLY1305": true, "ECDHE-RSA-CHACHA20-POLY1305": true,
+	"ECDHE-ECDSA-AES128-SHA": true, "ECDHE-RSA-AES128-SHA": true, "ECDHE-ECDSA-AES256-SHA": true, "ECDHE-RSA-AES256-SHA": true,
+	"ECDHE-ECDSA-AES128-SHA256": true, "ECDHE-RSA-AES128-SHA256": true, "ECDHE-PSK-AES128-CBC-SHA": true, "ECDHE-PSK-AES256-CBC-SHA": true,
+	"ECDHE-PSK-CHACHA20-POLY1305": true, "AES128-GCM-SHA256": true, "AES256-GCM-SHA384": true, "AES128-SHA": true, "AES256-SHA": true,
+	"DES-CBC3-SHA": true, "PSK-AES128-CBC-SHA": true, "PSK-AES256-CBC-SHA": true, "ALL": true, "HIGH": true, "aRSA": true, "aECDSA": true,
+	"ECDHE": true, "kRSA": true, "AES128": true, "AES256": true, "CHACHA20": true, "AESGCM": true, "SHA1": true, "3DES": true, "PSK": true,
+}
+
+// curveNames are the groups that BoringSSL has.
+var curveNames = map[string]bool{
+	"P-224": true, "P-256": true, "P-384": true, "P-521": true, "X25519": true, "X25519Kyber768Draft00": true, "X25519MLKEM768": true, "MLKEM1024": true,
+	"prime256v1": true, "secp384r1": true, "secp521r1": true,
+}

@@ -1,0 +1,177 @@
+package check
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/compute/substitution"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+)
+
+// notedRegex is the size from which a regular expression is noted: half of Envoy's default limit, since RE2's programs
+// are not those of this package.
+const notedRegex = 50
+
+func checkRegex(s *subject, m *matcherv3.RegexMatcher)       { checkPattern(s, m.GetRegex()) }
+func checkXDSRegex(s *subject, m *xdsmatcherv3.RegexMatcher) { checkPattern(s, m.GetRegex()) }
+
+func checkPattern(s *subject, pattern string) {
+	rule := 57
+	if s.inside("envoy.config.rbac.v3.RBAC") {
+		rule = 101
+	}
+	_, size, err := match.CompileRegex(pattern)
+	if err != nil {
+		s.report(rule, finding.Reject, "regex", "%s: RE2 cannot compile it", clip.Value(err.Error()))
+		return
+	}
+	if beyondLatin1(pattern) {
+		s.out.uses.add(versioned[`\x{100} and above`])
+	}
+	if size >= notedRegex {
+		s.out.regexes = append(s.out.regexes, sized{s.pointer("regex"), size})
+	}
+}
+
+// beyondLatin1 reports whether a pattern has an escape of a character above \xff. From 1.39 on Envoys read patterns as
+// Latin-1 and refuse it.
+func beyondLatin1(pattern string) bool {
+	for i := 0; i+1 < len(pattern); i++ {
+		if pattern[i] != '\\' {
+			continue
+		}
+		if digits, found := strings.CutPrefix(pattern[i+1:], "x{"); found {
+			digits, _, _ = strings.Cut(digits, "}")
+			if n, err := strconv.ParseUint(digits, 16, 32); err == nil && n > 0xff {
+				return true
+			}
+		}
+		i++
+	}
+	return false
+}
+
+// checkHeaderMatcher checks a matcher for a header.
+func checkHeaderMatcher(s *subject, m *routev3.HeaderMatcher) {
+	if r := m.GetRangeMatch(); r != nil && r.GetEnd() <= r.GetStart() {
+		s.report(70, finding.Warning, "rangeMatch", "no number is in [%d, %d): the end must be above the start", r.GetStart(), r.GetEnd())
+	}
+	if s.inside("envoy.extensions.filters.network.rbac.v3.RBAC") {
+		s.report(100, finding.Reject, "", "the network RBAC filter sees no headers: use the HTTP one")
+	}
+}
+
+// checkHeaderValueOption checks a header that is added.
+func checkHeaderValueOption(s *subject, m *corev3.HeaderValueOption) {
+	name := m.GetHeader().GetKey()
+	if (strings.HasPrefix(name, ":") || match.LowerASCII(name) == "host") && !s.inside("envoy.config.core.v3.GrpcService") {
+		s.report(68, finding.Reject, "header/key", "%q cannot be changed: Envoy keeps pseudo-headers and Host to itself, use a rewrite", clip.Value(name))
+	}
+	if v := m.GetHeader().GetValue(); strings.Contains(v, "%") {
+		checkFormatText(s, 68, v, "header/value")
+	}
+}
+
+// checkHeaderNames checks headers that are removed.
+func checkHeaderNames(s *subject, names []string, at string) {
+	for i, n := range names {
+		if strings.HasPrefix(n, ":") || match.LowerASCII(n) == "host" {
+			s.report(68, finding.Reject, finding.Part(at, i), "%q cannot be removed: requests need it", clip.Value(n))
+		}
+	}
+}
+
+// formatterNames are commands that Envoy knows only where an entry in `formatters` brings them.
+var formatterNames = []string{"REQ_WITHOUT_QUERY", "FILE_CONTENT", "SECRET"}
+
+// checkFormatText checks a format string. Commands of formatters that are configured beside it are taken as good.
+func checkFormatText(s *subject, rule int, text, at string, formatters ...*corev3.TypedExtensionConfig) {
+	segments, err := substitution.ParseFormat(text)
+	for i := range segments {
+		checkSegment(s, rule, &segments[i], at)
+	}
+	var fault *substitution.FormatError
+	if !errors.As(err, &fault) {
+		return
+	}
+	severity := finding.Reject
+	rest := text[min(fault.Pos, len(text)):]
+	for _, n := range formatterNames {
+		if strings.HasPrefix(rest, "%"+n) && len(formatters) > 0 {
+			severity = finding.Lint // and what stands behind it is not checked
+		}
+	}
+	if severity == finding.Lint {
+		return
+	}
+	s.report(rule, severity, at, "%v", fault)
+}
+
+// checkOperation checks the format of the name of a span.
+func checkOperation(s *subject, text, at string) {
+	_, err := substitution.ParseFormat(text)
+	if fault := (*substitution.FormatError)(nil); errors.As(err, &fault) {
+		s.reportNewer(50, finding.Reject, at, "%v", fault)
+	}
+}
+
+// checkRouteTracing checks how a route names spans.
+func checkRouteTracing(s *subject, m *routev3.Tracing) {
+	checkOperation(s, m.GetOperation(), "operation")
+	checkOperation(s, m.GetUpstreamOperation(), "upstreamOperation")
+}
+
+// checkManagerTracing checks how an HTTP connection manager names spans.
+func checkManagerTracing(s *subject, m *hcmv3.HttpConnectionManager_Tracing) {
+	checkOperation(s, m.GetOperation(), "operation")
+	checkOperation(s, m.GetUpstreamOperation(), "upstreamOperation")
+}
+
+// beyondGrammar reports whether checkSegment may have something to say about a segment.
+func beyondGrammar(g substitution.Segment) bool {
+	return g.Newer() || g.Operator == "CEL" || g.Arg != "" && strings.HasSuffix(g.Operator, "_ADDRESS_WITHOUT_PORT")
+}
+
+// checkSegment checks what is not a matter of the grammar.
+func checkSegment(s *subject, rule int, g *substitution.Segment, at string) {
+	switch {
+	case g.Newer():
+		s.out.uses.add(versioned[g.Operator])
+	case g.Arg != "" && strings.HasSuffix(g.Operator, "_ADDRESS_WITHOUT_PORT"):
+		s.out.uses.add(versioned["ADDRESS_WITHOUT_PORT(length)"])
+	}
+	if g.Operator == "CEL" {
+		if why := celFault(g.Arg); why != "" {
+			s.report(rule, finding.Reject, at, "%q is no CEL expression: %s", clip.Value(g.Arg), why)
+		}
+	}
+}
+
+// checkFraction checks a fraction.
+func checkFraction(s *subject, m *typev3.FractionalPercent) {
+	if uint64(m.GetNumerator()) > match.Denominator(m.GetDenominator()) {
+		s.report(104, finding.Warning, "numerator", "%d of %d is above the whole, which Envoy takes as always", m.GetNumerator(), match.Denominator(m.GetDenominator()))
+	}
+}
+
+// checkFault checks a fault injection filter.
+func checkFault(s *subject, m *faultv3.HTTPFault) {
+	if c := m.GetUpstreamCluster(); c != "" {
+		s.refer(envoy.KindCluster, c, "upstreamCluster", 103, finding.Warning, "the fault meets no request")
+	}
+	if code := m.GetAbort().GetHttpStatus(); code != 0 && (code < 200 || code > 599) {
+		s.report(103, finding.Reject, "abort/httpStatus", "%d is no status that Envoy answers with: give one from 200 to 599", code)
+	}
+}

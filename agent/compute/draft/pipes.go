@@ -1,0 +1,174 @@
+package draft
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	filev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// PipeKind says what lies behind a pipe.
+type PipeKind string
+
+// Kinds of pipes.
+const (
+	PipeFile PipeKind = "file" // a rotated file that the agent writes
+	PipeTCP  PipeKind = "tcp"  // a collector of lines
+	PipeOTLP PipeKind = "otlp" // an OpenTelemetry collector
+)
+
+// Pipe is a way of the log entries of a proxy to the agent. It has to be there before an Envoy hears of the loggers that use it:
+// a FIFO that nobody reads stops the Envoy. What differs in a pipe alone makes no difference to the bytes of the config.
+type Pipe struct {
+	// Path is that of a FIFO of this proxy alone, or of the socket of the agent that takes the records of PipeOTLP.
+	Path string
+	Kind PipeKind
+	// Target is the path of the file, or the host:port of the collector.
+	Target   string
+	Rotation Rotation // of the file
+	Prefix   string   // that lines in the FIFO begin with, and not for the collector
+	// Backend is the name that the policy or the mesh gives it, "" for none, and Policy is who asks for it.
+	Backend string
+	Policy  resource.Key
+	// Route tells the records of PipeOTLP from those of others, Cluster is the cluster that they go through, and Direct is the form
+	// of that cluster that leads to the collector itself.
+	Route   string
+	Cluster string
+	Direct  *Resource
+}
+
+// Rotation bounds a rotated file. Each limit is off at 0, and that of the agent at [Unset].
+type Rotation struct {
+	MaxFileSize int // megabytes
+	MaxFiles    int
+	MaxFileAge  int // days
+}
+
+// Unset is a limit that is not given.
+const Unset = -1
+
+// ID tells the pipe from others of its proxy.
+func (p *Pipe) ID() string { return cmp.Or(p.Route, p.Path) }
+
+// SamePipes reports whether two lists are the same.
+func SamePipes(a, b []Pipe) bool {
+	return slices.EqualFunc(a, b, func(a, b Pipe) bool {
+		same := a.Direct == b.Direct || a.Direct != nil && b.Direct != nil && a.Direct.Version == b.Direct.Version
+		a.Direct, b.Direct = nil, nil
+		return same && a == b
+	})
+}
+
+// orderPipes sorts pipes and keeps the first of those that are the same.
+func orderPipes(list []Pipe) []Pipe {
+	slices.SortStableFunc(list, func(a, b Pipe) int { return strings.Compare(a.ID(), b.ID()) })
+	return slices.CompactFunc(list, func(a, b Pipe) bool { return a.ID() == b.ID() })
+}
+
+// Pipes returns those of a config and, of another one, those that some listener of the config mentions as well.
+func Pipes(own, other []Pipe, listeners []*Resource) []Pipe {
+	out := own
+	for i := range other {
+		p := &other[i]
+		known := slices.ContainsFunc(own, func(o Pipe) bool { return o.ID() == p.ID() })
+		if !known && slices.ContainsFunc(listeners, func(l *Resource) bool { return Mentions(l, p.ID()) }) {
+			out = append(out[:len(out):len(out)], *p)
+		}
+	}
+	if len(out) == len(own) {
+		return own
+	}
+	return orderPipes(out)
+}
+
+// Without returns the config without the loggers that write to some pipes, by their ID: a FIFO is not mentioned any more,
+// and the records of PipeOTLP go to their collector directly. The result lists the pipes that are left. It is s where no pipe is
+// one of these.
+func (s *Sealed) Without(gone func(id string) bool) *Sealed {
+	var fifos []string
+	var direct []*Resource
+	out := *s
+	out.Pipes = nil
+	for _, p := range s.Pipes {
+		switch {
+		case !gone(p.ID()):
+			out.Pipes = append(out.Pipes, p)
+		case p.Kind == PipeOTLP:
+			direct = append(direct, p.Direct)
+		default:
+			fifos = append(fifos, p.Path)
+		}
+	}
+	if len(out.Pipes) == len(s.Pipes) {
+		return s
+	}
+	if len(direct) > 0 {
+		list := slices.Clone(s.Resources[RankCluster])
+		for i, c := range list {
+			if j := slices.IndexFunc(direct, func(d *Resource) bool { return d != nil && d.Name == c.Name }); j >= 0 {
+				list[i] = direct[j]
+			}
+		}
+		out.Resources[RankCluster], out.Versions[RankCluster] = Order(list)
+	}
+	if len(fifos) > 0 {
+		list := slices.Clone(s.Resources[RankListener])
+		for i, l := range list {
+			if slices.ContainsFunc(fifos, func(path string) bool { return Mentions(l, path) }) {
+				list[i] = withoutFiles(l, fifos)
+			}
+		}
+		out.Resources[RankListener], out.Versions[RankListener] = Order(list)
+	}
+	return &out
+}
+
+// withoutFiles returns a listener without the loggers that write to some files.
+func withoutFiles(r *Resource, paths []string) *Resource {
+	var l listenerv3.Listener
+	if proto.Unmarshal(r.Body(), &l) != nil {
+		return r
+	}
+	fresh := func(list []*accesslogv3.AccessLog) []*accesslogv3.AccessLog {
+		return slices.DeleteFunc(list, func(log *accesslogv3.AccessLog) bool {
+			var f filev3.FileAccessLog
+			a := log.GetTypedConfig()
+			return a != nil && a.MessageIs(&f) && a.UnmarshalTo(&f) == nil && slices.Contains(paths, f.Path)
+		})
+	}
+	l.AccessLog = fresh(l.AccessLog)
+	for _, c := range append(slices.Clip(l.FilterChains), l.DefaultFilterChain) {
+		for _, f := range c.GetFilters() {
+			a := f.GetTypedConfig()
+			if a == nil {
+				continue
+			}
+			var manager hcmv3.HttpConnectionManager
+			var proxy tcpv3.TcpProxy
+			switch {
+			case a.MessageIs(&manager) && a.UnmarshalTo(&manager) == nil:
+				manager.AccessLog = fresh(manager.AccessLog)
+				repack(a, &manager)
+			case a.MessageIs(&proxy) && a.UnmarshalTo(&proxy) == nil:
+				proxy.AccessLog = fresh(proxy.AccessLog)
+				repack(a, &proxy)
+			}
+		}
+	}
+	return sealedAs(r, &l)
+}
+
+func repack(a *anypb.Any, m proto.Message) {
+	if body, err := (proto.MarshalOptions{Deterministic: true}).Marshal(m); err == nil {
+		a.Value = body
+	}
+}

@@ -1,0 +1,132 @@
+package draft
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"weak"
+
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+)
+
+// Pool remembers resources as long as somebody uses them, so that equal ones are one, and those of one name that differ little are kept
+// as what differs (see [envoy.Packed]). It is not safe for use by two goroutines at once. A nil Pool remembers nothing.
+type Pool struct {
+	known map[uint64]weak.Pointer[Resource]     // by the first eight bytes of the hash
+	bases map[ResourceID]weak.Pointer[Resource] // what others of the name are packed against
+	limit int                                   // entries at which dead ones are dropped
+
+	scratch  [NumTypes][]*Resource // room for lists that are not finished
+	finished [NumTypes][2]finished // the last ones, which the next config may have too
+}
+
+// finished is a list as it was made, and in order.
+type finished struct {
+	made, list []*Resource
+	version    string
+}
+
+// minSweep is how many entries a pool has before it looks for dead ones.
+const minSweep = 4096
+
+// NewPool returns an empty pool.
+func NewPool() *Pool {
+	return &Pool{known: map[uint64]weak.Pointer[Resource]{}, bases: map[ResourceID]weak.Pointer[Resource]{}, limit: minSweep}
+}
+
+// Seal seals the wire form of a message of a type, which is not kept.
+func (p *Pool) Seal(typeURL, name string, body []byte) *Resource {
+	return p.seal(typeURL, name, body, nil)
+}
+
+// seal is Seal, which takes the resource of a list that is sorted by name where it is the same.
+func (p *Pool) seal(typeURL, name string, body []byte, like []*Resource) *Resource {
+	if p == nil {
+		return NewResource(name, slices.Clone(body))
+	}
+	sum := sha256.Sum256(body)
+	var version [2 * versionBytes]byte
+	hex.Encode(version[:], sum[:versionBytes])
+	key := binary.LittleEndian.Uint64(sum[:])
+	if have := p.known[key].Value(); have != nil && have.Version == string(version[:]) && have.Name == name {
+		return have
+	}
+	p.sweep()
+	if r := Find(like, name); r != nil && r.Version == string(version[:]) {
+		p.known[key] = weak.Make(r)
+		return r
+	}
+	r := p.made(ResourceID{typeURL, name}, string(version[:]), body)
+	p.known[key] = weak.Make(r)
+	return r
+}
+
+// made makes a resource, packed where that saves enough.
+func (p *Pool) made(id ResourceID, version string, body []byte) *Resource {
+	if id.TypeURL == TypeSecret {
+		return envoy.Raw(id.Name, version, slices.Clone(body))
+	}
+	if r := envoy.Packed(id.Name, version, body, p.bases[id].Value()); r != nil {
+		return r
+	}
+	r := envoy.Raw(id.Name, version, slices.Clone(body))
+	p.bases[id] = weak.Make(r)
+	return r
+}
+
+// finish is [Order] for a list of a rank, which takes one that another config has, where it is the same. The list that is given stays as it is.
+func (p *Pool) finish(rank int, made []*Resource) ([]*Resource, string) {
+	if len(made) == 0 {
+		return nil, VersionOf(nil)
+	}
+	if p == nil || rank == RankSecret || rank == RankListener { // of one proxy, as a rule
+		return Order(slices.Clone(made))
+	}
+	last := &p.finished[rank]
+	for i := range last {
+		if slices.Equal(last[i].made, made) {
+			last[0], last[i] = last[i], last[0]
+			return last[0].list, last[0].version
+		}
+	}
+	next := finished{made: slices.Clone(made)}
+	next.list, next.version = Order(slices.Clone(made))
+	for i := range last {
+		if last[i].version == next.version && slices.Equal(last[i].list, next.list) { // it was made in another order
+			next.list = last[i].list
+		}
+	}
+	last[1], last[0] = last[0], next
+	return next.list, next.version
+}
+
+// Rest lets go of the lists of the last configs.
+func (p *Pool) Rest() {
+	p.scratch, p.finished = [NumTypes][]*Resource{}, [NumTypes][2]finished{}
+}
+
+// Len is how many entries the pool has, those included that nobody uses any more.
+func (p *Pool) Len() int { return len(p.known) + len(p.bases) }
+
+// sweep drops entries whose resource nobody uses any more, once there are twice as many as after the last sweep.
+func (p *Pool) sweep() {
+	if p.Len() < p.limit {
+		return
+	}
+	p.Sweep()
+}
+
+// Sweep drops the entries whose resource nobody uses any more.
+func (p *Pool) Sweep() {
+	p.Rest()
+	p.known, p.bases = alive(p.known), alive(p.bases)
+	p.limit = max(minSweep, 2*p.Len())
+}
+
+// alive returns the entries that are in use, in a map of their size: one that has been larger keeps its memory.
+func alive[K comparable](m map[K]weak.Pointer[Resource]) map[K]weak.Pointer[Resource] {
+	maps.DeleteFunc(m, func(_ K, w weak.Pointer[Resource]) bool { return w.Value() == nil })
+	return maps.Clone(m)
+}

@@ -1,0 +1,59 @@
+package envoy_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+)
+
+// TestAddressesThatMove: in one update an address goes to another listener only where the one that has it is removed.
+// Envoy compares with all listeners that are in force, so two of them can never swap.
+func TestAddressesThatMove(t *testing.T) {
+	listeners := func(words string) *envoy.Snapshot {
+		var list []proto.Message
+		for _, w := range strings.Fields(words) {
+			var name string
+			var port uint32
+			if _, err := fmt.Sscanf(w, "%1s%d", &name, &port); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, &listenerv3.Listener{
+				Name: name, Address: address("10.0.0.1", port),
+				FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{tcpProxy("c")}}},
+			})
+		}
+		list = append(list, originalDst("c"))
+		return snapshot(t, list...)
+	}
+	for _, c := range []struct{ prev, next, rejected, why string }{
+		{"a1 b2", "a2 b1", "a b", "leaves it with this change"},
+		{"a1 b2", "a2 b3", "a", "leaves it with this change"},
+		{"a1 b2", "a3 b1", "b", "leaves it with this change"},
+		{"a1", "a2 b1", "b", "leaves it with this change"},
+		{"a1 b2", "a2", "", ""},
+		{"b2", "a2", "", ""},
+		{"a1 b2", "a1 b1", "b", "already"},
+		{"a1 b2", "a2 b2", "a", "already"},
+		{"", "a1 b1", "b", "already"},
+		{"a1 b2 c3", "a2 b3 c1", "a b c", "leaves it with this change"},
+	} {
+		var rejected []string
+		for _, f := range check.Check(listeners(c.prev), listeners(c.next), nil) {
+			if f.Rule == 10 {
+				rejected = append(rejected, f.Resource)
+				if !strings.Contains(f.Message, c.why) {
+					t.Errorf("%s -> %s: %s", c.prev, c.next, f.Message)
+				}
+			}
+		}
+		if got := strings.Join(rejected, " "); got != c.rejected {
+			t.Errorf("%s -> %s: rejected are %q, want %q", c.prev, c.next, got, c.rejected)
+		}
+	}
+}

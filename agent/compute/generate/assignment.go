@@ -1,0 +1,202 @@
+package generate
+
+import (
+	"maps"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+// Field numbers of envoy.config.endpoint.v3 and what it holds, for the encoder below.
+const (
+	fieldClusterName = 1 // ClusterLoadAssignment
+	fieldEndpoints   = 2
+	fieldLocality    = 1 // LocalityLbEndpoints
+	fieldLbEndpoints = 2
+	fieldPolicy      = 4
+	fieldGroupWeight = 3
+	fieldPriority    = 5
+	fieldZone        = 2 // core.Locality
+	fieldSubZone     = 3
+	fieldFactor      = 3 // ClusterLoadAssignment.Policy
+	fieldEndpoint    = 1 // LbEndpoint
+	fieldHealth      = 2
+	fieldMetadata    = 3
+	fieldWeight      = 4
+	fieldAddress     = 1 // Endpoint
+	fieldSocket      = 1 // core.Address
+	fieldHost        = 2 // core.SocketAddress
+	fieldPort        = 3
+	fieldUInt32      = 1 // google.protobuf.UInt32Value
+)
+
+// The same endpoint tags select subsets and TLS contexts.
+var endpointMetadata = []string{"envoy.lb", "envoy.transport_socket_match"}
+
+// assignment encodes a ClusterLoadAssignment, endpoints grouped by zone in the order of zone names. Endpoints are the
+// largest and most often rebuilt part of a mesh, and this is a third of the work of building and marshalling
+// messages; TestAssignmentIsCanonical holds it against them.
+//
+// Endpoints on nodes that do not answer are unhealthy, as long as there are others.
+type assignment struct {
+	some                               bool   // there are endpoints on nodes that answer
+	out, group, lb, inner, tags, entry []byte // scratch
+}
+
+func (a *assignment) encode(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) []byte {
+	a.out = appendString(a.out[:0], fieldClusterName, cluster)
+	list = mesh.Distinct(list)
+	a.some = slices.ContainsFunc(list, func(e mesh.Endpoint) bool { return !e.Dead() })
+	if l != nil { // of a policy, and policies act on Envoys alone
+		a.placed(list, l)
+		return slices.Clone(a.out)
+	}
+	for i, zones := 0, zonesOf(list); i < len(zones); i++ {
+		a.inner = a.inner[:0]
+		if zones[i] != "" {
+			a.inner = appendString(a.inner, fieldZone, zones[i])
+		}
+		a.group = appendBytes(a.group[:0], fieldLocality, a.inner)
+		n := uint64(0)
+		for j := range list {
+			if list[j].Zone == zones[i] {
+				a.endpoint(&list[j])
+				a.group = appendBytes(a.group, fieldLbEndpoints, a.lb)
+				n += uint64(max(list[j].Weight, 1))
+			}
+		}
+		if f == node.FlavorGRPC {
+			// gRPC ignores localities without a weight (gRFC A27); Envoy counts endpoints instead.
+			a.inner = appendVarint(a.inner[:0], fieldUInt32, n)
+			a.group = appendBytes(a.group, fieldGroupWeight, a.inner)
+		}
+		a.out = appendBytes(a.out, fieldEndpoints, a.group)
+	}
+	return slices.Clone(a.out)
+}
+
+// placed appends the endpoints in the groups that localities put them in, by priority and place.
+func (a *assignment) placed(list []mesh.Endpoint, l *policy.Localities) {
+	places, of := placesOf(list, l)
+	for _, p := range places {
+		a.inner = a.inner[:0]
+		if p.Zone != "" {
+			a.inner = appendString(a.inner, fieldZone, p.Zone)
+		}
+		if p.SubZone != "" {
+			a.inner = appendString(a.inner, fieldSubZone, p.SubZone)
+		}
+		a.group = appendBytes(a.group[:0], fieldLocality, a.inner)
+		for j := range list {
+			if of[j].Locality == p && of[j].ok {
+				a.endpoint(&list[j])
+				a.group = appendBytes(a.group, fieldLbEndpoints, a.lb)
+			}
+		}
+		if p.Weight > 0 {
+			a.inner = appendVarint(a.inner[:0], fieldUInt32, uint64(p.Weight))
+			a.group = appendBytes(a.group, fieldGroupWeight, a.inner)
+		}
+		if p.Priority > 0 {
+			a.group = appendVarint(a.group, fieldPriority, uint64(p.Priority))
+		}
+		a.out = appendBytes(a.out, fieldEndpoints, a.group)
+	}
+	if l.Overprovisioning > 0 {
+		a.inner = appendVarint(a.inner[:0], fieldUInt32, uint64(l.Overprovisioning))
+		a.entry = appendBytes(a.entry[:0], fieldFactor, a.inner)
+		a.out = appendBytes(a.out, fieldPolicy, a.entry)
+	}
+}
+
+// placement is where an endpoint goes, if anywhere.
+type placement struct {
+	policy.Locality
+	ok bool
+}
+
+// placesOf returns the groups in their order, and that of each endpoint.
+func placesOf(list []mesh.Endpoint, l *policy.Localities) (places []policy.Locality, of []placement) {
+	of = make([]placement, len(list))
+	for i := range list {
+		of[i].Locality, of[i].ok = l.Place(list[i].Zone, list[i].Tags)
+		if of[i].ok && !slices.Contains(places, of[i].Locality) {
+			places = append(places, of[i].Locality)
+		}
+	}
+	slices.SortFunc(places, policy.Locality.Compare)
+	return places, of
+}
+
+func zonesOf(list []mesh.Endpoint) []string {
+	var zones []string
+	for i := range list {
+		if !slices.Contains(zones, list[i].Zone) {
+			zones = append(zones, list[i].Zone)
+		}
+	}
+	slices.Sort(zones)
+	return zones
+}
+
+// endpoint encodes one LbEndpoint into a.lb. Members of a oneof come last, as the protobuf library writes them.
+func (a *assignment) endpoint(e *mesh.Endpoint) {
+	a.lb = a.lb[:0]
+	if a.some && e.Dead() {
+		a.lb = appendVarint(a.lb, fieldHealth, uint64(corev3.HealthStatus_UNHEALTHY))
+	}
+	a.tags = a.tags[:0]
+	e.EachTag(func(k, v string) { a.tags = draft.AppendTag(a.tags, k, v) })
+	if len(a.tags) > 0 {
+		a.inner = a.inner[:0]
+		for _, name := range endpointMetadata {
+			a.inner = draft.AppendNamespace(a.inner, name, a.tags)
+		}
+		a.lb = appendBytes(a.lb, fieldMetadata, a.inner)
+	}
+	a.inner = appendVarint(a.inner[:0], fieldUInt32, uint64(max(e.Weight, 1)))
+	a.lb = appendBytes(a.lb, fieldWeight, a.inner)
+
+	a.inner = appendString(a.inner[:0], fieldHost, e.Address)
+	a.inner = appendVarint(a.inner, fieldPort, uint64(e.Port))
+	a.entry = appendBytes(a.entry[:0], fieldSocket, a.inner)
+	a.inner = appendBytes(a.inner[:0], fieldAddress, a.entry)
+	a.lb = appendBytes(a.lb, fieldEndpoint, a.inner)
+}
+
+func appendString(b []byte, n protowire.Number, s string) []byte {
+	b = protowire.AppendTag(b, n, protowire.BytesType)
+	return protowire.AppendString(b, s)
+}
+
+func appendBytes(b []byte, n protowire.Number, v []byte) []byte {
+	b = protowire.AppendTag(b, n, protowire.BytesType)
+	return protowire.AppendBytes(b, v)
+}
+
+func appendVarint(b []byte, n protowire.Number, v uint64) []byte {
+	b = protowire.AppendTag(b, n, protowire.VarintType)
+	return protowire.AppendVarint(b, v)
+}
+
+// endpointRef is one EDS resource of a proxy.
+type endpointRef struct {
+	cluster string
+	index   int // of the service in the view, -1 for one that nothing offers, atEgress for the egresses
+	set     *mesh.EndpointSet
+	subset  map[string]string
+	at      int // of its load assignment among those of the proxy; -1 where a policy has put another one in its place
+
+	localities *policy.Localities // nil: every place is as good
+}
+
+// same reports whether the load assignments of two are the same.
+func (r *endpointRef) same(o *endpointRef) bool {
+	return r.cluster == o.cluster && r.set == o.set && r.localities.Key() == o.localities.Key() && maps.Equal(r.subset, o.subset)
+}

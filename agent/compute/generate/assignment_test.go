@@ -1,0 +1,136 @@
+package generate
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	"pgregory.net/rapid"
+
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// message builds what the encoder writes, as messages.
+func message(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) *endpointv3.ClusterLoadAssignment {
+	out := messageOf(cluster, list, l, f)
+	if !slices.ContainsFunc(list, func(e mesh.Endpoint) bool { return !e.Dead() }) {
+		for _, g := range out.Endpoints {
+			for _, e := range g.LbEndpoints {
+				e.HealthStatus = corev3.HealthStatus_UNKNOWN // there are no others
+			}
+		}
+	}
+	return out
+}
+
+func messageOf(cluster string, list []mesh.Endpoint, l *policy.Localities, f node.Flavor) *endpointv3.ClusterLoadAssignment {
+	out := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
+	if l != nil {
+		return placedMessage(out, list, l)
+	}
+	for _, zone := range zonesOf(list) {
+		g := &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: zone}}
+		for i := range list {
+			if list[i].Zone == zone {
+				g.LbEndpoints = append(g.LbEndpoints, healthOf(&list[i]))
+			}
+		}
+		if f == node.FlavorGRPC {
+			g.LoadBalancingWeight = wrapperspb.UInt32(uint32(len(g.LbEndpoints)))
+		}
+		out.Endpoints = append(out.Endpoints, g)
+	}
+	return out
+}
+
+// placedMessage adds the groups that localities make, found with maps.
+func placedMessage(out *endpointv3.ClusterLoadAssignment, list []mesh.Endpoint, l *policy.Localities) *endpointv3.ClusterLoadAssignment {
+	groups := map[policy.Locality]*endpointv3.LocalityLbEndpoints{}
+	for i := range list {
+		p, ok := l.Place(list[i].Zone, list[i].Tags)
+		if !ok {
+			continue
+		}
+		if groups[p] == nil {
+			groups[p] = &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: p.Zone, SubZone: p.SubZone}, Priority: p.Priority}
+			if p.Weight > 0 {
+				groups[p].LoadBalancingWeight = wrapperspb.UInt32(p.Weight)
+			}
+		}
+		groups[p].LbEndpoints = append(groups[p].LbEndpoints, healthOf(&list[i]))
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(groups), policy.Locality.Compare) {
+		out.Endpoints = append(out.Endpoints, groups[p])
+	}
+	if l.Overprovisioning > 0 {
+		out.Policy = &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(l.Overprovisioning)}
+	}
+	return out
+}
+
+// healthOf is an endpoint with its health.
+func healthOf(e *mesh.Endpoint) *endpointv3.LbEndpoint {
+	out := lbEndpoint(e)
+	if e.Dead() {
+		out.HealthStatus = corev3.HealthStatus_UNHEALTHY
+	}
+	return out
+}
+
+// TestAssignmentIsCanonical holds the encoder against the protobuf library: the same bytes, and valid by the rules of
+// Envoy's API.
+func TestAssignmentIsCanonical(t *testing.T) {
+	var enc assignment // shared on purpose: no call may leave a trace in the next
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[a-z0-9./:_-]{0,20}`)
+		endpoint := rapid.Custom(func(t *rapid.T) mesh.Endpoint {
+			return mesh.Endpoint{
+				Address: rapid.StringMatching(`10\.[0-9]{1,2}\.0\.[0-9]{1,2}|fd00::[1-9a-f]`).Draw(t, "address"),
+				Port:    rapid.Uint32Range(1, 65535).Draw(t, "port"),
+				Zone:    rapid.SampledFrom([]string{"", "east", "west", "default"}).Draw(t, "zone"),
+				Resource: rapid.SampledFrom([]*resource.Resource{nil, {}, {Labels: map[string]string{resource.LabelLiveness: resource.LivenessDead}},
+					{Labels: map[string]string{resource.LabelLiveness: resource.LivenessNoAgent}}}).Draw(t, "resource"),
+				Tags: rapid.MapOf(rapid.OneOf(text, rapid.SampledFrom([]string{"kuma.io/service", "kuma.io/zone", "version"})), text).
+					Draw(t, "tags"),
+			}
+		})
+		list := rapid.SliceOfN(endpoint, 0, 6).Draw(t, "endpoints")
+		cluster := rapid.StringMatching(`[a-z_0-9-]{1,40}`).Draw(t, "cluster")
+		flavor := rapid.SampledFrom([]node.Flavor{node.FlavorEnvoy, node.FlavorGRPC}).Draw(t, "flavor")
+
+		var l *policy.Localities
+		if flavor == node.FlavorEnvoy && rapid.Bool().Draw(t, "placed") {
+			zones := rapid.SliceOfN(rapid.SampledFrom([]string{"east", "west", "default"}), 0, 2)
+			l = policy.NewLocalities(policy.Localities{
+				Zone: "east", LocalWeight: rapid.Uint32Range(0, 2).Draw(t, "weight"),
+				Affinity: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) policy.Affinity {
+					return policy.Affinity{Key: "version", Value: text.Draw(t, "value"), Weight: rapid.Uint32Range(1, 1000).Draw(t, "affinity")}
+				}), 0, 2).Draw(t, "tags"),
+				Failover: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) policy.Failover {
+					return policy.Failover{Priority: rapid.Uint32Range(1, 127).Draw(t, "priority"), Zones: zones.Draw(t, "zones"), Except: rapid.Bool().Draw(t, "except")}
+				}), 0, 2).Draw(t, "failover"),
+				Overprovisioning: rapid.SampledFrom([]uint32{0, 140, 200}).Draw(t, "factor"),
+			})
+		}
+		m := message(cluster, list, l, flavor)
+		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := enc.encode(cluster, list, l, flavor)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%v (-want +got):\n%s", m, diff)
+		}
+		if err := m.ValidateAll(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,257 @@
+package generate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// maxSocketPath is the longest path of a unix socket in bytes (sun_path of unix(7) less the final NUL).
+const maxSocketPath = 107
+
+// xdsCluster is the cluster of the bootstrap that leads to the agent.
+const xdsCluster = "nearside-xds"
+
+// StaticClusters returns the names of the clusters that the bootstrap has.
+func StaticClusters() []string { return []string{xdsCluster, policy.AdminCluster} }
+
+// maxBootstrapPart bounds the Dataplane and the annotations of a bootstrap in bytes, so that both together fit the metadata of a
+// node that the agent takes.
+const maxBootstrapPart = 120 << 10
+
+// DefaultMaxConnections is how many connections an Envoy takes unless it is told otherwise.
+const DefaultMaxConnections = 50_000
+
+// BootstrapOptions says for which proxy a bootstrap is made.
+type BootstrapOptions struct {
+	Type        node.Type         // at the border of a zone there is neither mesh nor Dataplane
+	Mesh, Name  string            // of the resource; see ProxyRef.NodeID
+	Cluster     string            // node.cluster: the service of the proxy; the name when empty
+	XDSSocket   string            // absolute path of the agent's xDS socket, at most 107 bytes; empty with XDSAddress
+	XDSAddress  XDSAddress        // where the agent is reached over TCP
+	Token       string            // sent to the agent with each stream (Authorization: Bearer); none when empty
+	AdminSocket string            // absolute path of Envoy's admin socket, at most 107 bytes; no admin when empty
+	Dataplane   []byte            // the Dataplane as JSON, which the agent then takes from the node metadata; none when empty
+	Annotations map[string]string // for the node metadata
+	Zone        string            // of the proxy, its locality; none when empty
+	// MaxConnections bounds the connections of clients that the Envoy has at once, MaxHeapBytes its heap: at 95 % it gives memory
+	// back, at 98 % it refuses requests. 0: no bound.
+	MaxConnections, MaxHeapBytes uint64
+	StatsTags                    bool // adds the tags of statistics that Kuma's dashboards use, which cost an Envoy time at its start
+}
+
+// Bootstrap returns the bootstrap of an Envoy 1.36 to 1.40 as YAML: delta ADS over the unix socket of the agent, a
+// stable node id, a raised RE2 limit and the admin interface on a unix socket. An Envoy whose agent is away waits for its first config
+// and is not LIVE before, and is back within two seconds of the agent. It holds no secret but the token. The same options
+// give the same bytes. Faults are reported all at once.
+func Bootstrap(o BootstrapOptions) ([]byte, error) {
+	var faults []error
+	id := node.Ref{Type: o.Type, Mesh: o.Mesh, Name: o.Name}.NodeID()
+	if strings.Contains(o.Mesh, ".") {
+		faults = append(faults, fmt.Errorf("mesh %q: a mesh name has no dot, since the node id is split at the first", o.Mesh))
+	} else if ref, err := node.ParseRef(id); err != nil {
+		faults = append(faults, err)
+	} else if ref.Type != o.Type {
+		faults = append(faults, fmt.Errorf("mesh %q: the name is missing", o.Mesh))
+	}
+	if o.Type != node.ProxyDataplane && (o.Mesh != "" || len(o.Dataplane) > 0) {
+		faults = append(faults, fmt.Errorf("proxy of the type %s: it has no mesh and no Dataplane: remove them", o.Type))
+	}
+	cluster := o.Cluster
+	if cluster == "" {
+		cluster = o.Name
+	}
+	if !utf8.ValidString(cluster) {
+		faults = append(faults, fmt.Errorf("cluster %q: not UTF-8", cluster))
+	}
+	server, err := o.xdsServer()
+	faults = append(faults, err, checkToken(o.Token))
+	if o.AdminSocket != "" {
+		faults = append(faults, checkSocketPath("admin", o.AdminSocket))
+		if o.AdminSocket == o.XDSSocket {
+			faults = append(faults, fmt.Errorf("path of the admin socket %q: it is that of the xDS socket", o.AdminSocket))
+		}
+	}
+	dataplane, err := compactJSON(o.Dataplane)
+	faults = append(faults, err, checkAnnotations(o.Annotations))
+	if !utf8.ValidString(o.Zone) {
+		faults = append(faults, fmt.Errorf("zone %q: not UTF-8", o.Zone))
+	}
+	if o.MaxConnections > math.MaxInt64 {
+		faults = append(faults, fmt.Errorf("max connections %d: at most %d are possible", o.MaxConnections, uint64(math.MaxInt64)))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, fmt.Errorf("bootstrap: %w", err)
+	}
+
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "node:\n  id: %s\n  cluster: %s\n", yamlString(id), yamlString(cluster))
+	if o.Zone != "" {
+		fmt.Fprintf(&b, "  locality:\n    zone: %s\n", yamlString(o.Zone))
+	}
+	if dataplane != "" || len(o.Annotations) > 0 || o.Type != node.ProxyDataplane {
+		b.WriteString("  metadata:\n")
+		if len(o.Annotations) > 0 {
+			b.WriteString("    annotations:\n")
+			for _, k := range slices.Sorted(maps.Keys(o.Annotations)) {
+				fmt.Fprintf(&b, "      %s: %s\n", yamlString(k), yamlString(o.Annotations[k]))
+			}
+		}
+		if o.Type != node.ProxyDataplane {
+			fmt.Fprintf(&b, "    dataplane.proxyType: %s\n", yamlString(string(o.Type)))
+		}
+		if dataplane != "" {
+			fmt.Fprintf(&b, "    dataplane.resource: %s\n", yamlString(dataplane))
+		}
+	}
+	b.WriteString(bootstrapADS)
+	if o.Token != "" {
+		fmt.Fprintf(&b, bootstrapToken, yamlString("Bearer "+o.Token))
+	}
+	b.WriteString(bootstrapSources)
+	server.write(&b)
+	b.WriteString(bootstrapHTTP2)
+	if o.AdminSocket != "" {
+		fmt.Fprintf(&b, bootstrapAdminCluster, policy.AdminCluster, policy.AdminCluster, yamlString(o.AdminSocket))
+	}
+	b.WriteString(bootstrapRest)
+	o.writeOverload(&b)
+	if o.StatsTags {
+		b.WriteString(bootstrapStatsTags)
+	}
+	if o.AdminSocket != "" {
+		fmt.Fprintf(&b, bootstrapAdmin, yamlString(o.AdminSocket))
+	}
+	return b.Bytes(), nil
+}
+
+// Parts that are the same for all proxies.
+const (
+	bootstrapADS = `dynamic_resources:
+  ads_config:
+    api_type: DELTA_GRPC
+    transport_api_version: V3
+    set_node_on_first_message_only: true
+    grpc_services:
+    - envoy_grpc:
+        cluster_name: nearside-xds
+        retry_policy:
+          retry_back_off:
+            base_interval: 0.25s
+            max_interval: 2s
+`
+	bootstrapToken = `      initial_metadata:
+      - key: authorization
+        value: %s
+`
+	bootstrapSources = `  cds_config:
+    ads: {}
+    resource_api_version: V3
+    initial_fetch_timeout: 0s
+  lds_config:
+    ads: {}
+    resource_api_version: V3
+    initial_fetch_timeout: 0s
+static_resources:
+  clusters:
+  - name: nearside-xds
+`
+	bootstrapHTTP2 = `    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config:
+          http2_protocol_options:
+            connection_keepalive:
+              interval: 30s
+              timeout: 10s
+`
+	bootstrapAdminCluster = `  - name: %s
+    type: STATIC
+    connect_timeout: 1s
+    load_assignment:
+      cluster_name: %s
+      endpoints:
+      - lb_endpoints:
+        - endpoint:
+            address:
+              pipe:
+                path: %s
+`
+	// Envoy refuses regular expressions whose RE2 program is larger than the runtime says, which is 100 unless it is raised.
+	bootstrapRest = `layered_runtime:
+  layers:
+  - name: nearside
+    static_layer:
+      re2.max_program_size.error_level: 4294967295
+      re2.max_program_size.warn_level: 4294967295
+`
+)
+
+const bootstrapAdmin = `admin:
+  address:
+    pipe:
+      path: %s
+      mode: 432 # 0660
+`
+
+// checkSocketPath refuses a path that Envoy could not use; it is never cut.
+func checkSocketPath(what, path string) error {
+	switch {
+	case !utf8.ValidString(path) || strings.ContainsRune(path, 0):
+		return fmt.Errorf("path of the %s socket %q: not UTF-8 or with a NUL", what, path)
+	case !strings.HasPrefix(path, "/"):
+		return fmt.Errorf("path of the %s socket %q: it must be absolute, as Envoy may run in another directory", what, path)
+	case len(path) > maxSocketPath:
+		return fmt.Errorf("path of the %s socket %q: %d bytes, but a unix socket takes at most %d; use a shorter directory, as /run/nearside", what, path, len(path), maxSocketPath)
+	}
+	return nil
+}
+
+// compactJSON returns a JSON object without needless space, keys and numbers as they were; "" for nothing.
+func compactJSON(data []byte) (string, error) {
+	if len(data) == 0 {
+		return "", nil
+	}
+	if len(data) > maxBootstrapPart {
+		return "", fmt.Errorf("dataplane: %d bytes, at most %d are allowed", len(data), maxBootstrapPart)
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(data, &object); err != nil || object == nil || !utf8.Valid(data) {
+		return "", fmt.Errorf("dataplane: want a JSON object in UTF-8 (%v)", err)
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, data); err != nil {
+		return "", fmt.Errorf("dataplane: %w", err)
+	}
+	return b.String(), nil
+}
+
+func checkAnnotations(annotations map[string]string) error {
+	size := 0
+	for _, k := range slices.Sorted(maps.Keys(annotations)) {
+		if k == "" || !utf8.ValidString(k) || !utf8.ValidString(annotations[k]) {
+			return fmt.Errorf("annotation %q: want a key, and key and value in UTF-8", k)
+		}
+		size += len(k) + len(annotations[k])
+	}
+	if size > maxBootstrapPart {
+		return fmt.Errorf("annotations: %d bytes, at most %d are allowed", size, maxBootstrapPart)
+	}
+	_, faults := resource.ParseReach("annotations", annotations)
+	return faults.Err()
+}
+
+// yamlString quotes a string for YAML. The escapes of Go's ASCII form are all escapes of YAML's double-quoted style
+// (YAML 1.2, 5.7), given that the string is valid UTF-8.
+func yamlString(s string) string { return strconv.QuoteToASCII(s) }

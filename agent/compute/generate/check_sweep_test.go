@@ -1,0 +1,147 @@
+package generate_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/test/kindtest"
+)
+
+// findingLine is a finding as one line.
+func findingLine(f finding.Finding) string {
+	return fmt.Sprintf("%v %d %s/%s%s: %s", f.Severity, f.Rule, short(f.Type), f.Resource, f.Pointer, f.Message)
+}
+
+// checked checks a proxy as one that starts, then as one that has accepted what accepted gives, by name. The steps must
+// not find anything that the start did not.
+func checked(t *testing.T, c *check.Checker, p *generate.Proxy, accepted map[string]*draft.Sealed) []string {
+	t.Helper()
+	lines := func(from *draft.Sealed) []string {
+		var out []string
+		for _, f := range p.Check(c, from) {
+			out = append(out, findingLine(f))
+		}
+		return out
+	}
+	start := lines(nil)
+	for name, from := range accepted {
+		for _, line := range lines(from) {
+			// That the step removes what is in use is another way to say that it is not there.
+			if !slices.Contains(start, line) && !strings.HasPrefix(line, "unusable 90 ") {
+				t.Errorf("%s, coming from %s: %s", p.Name, name, line)
+			}
+		}
+	}
+	return start
+}
+
+// sweep checks every proxy of an input, with one checker for all of them and with one of its own, and returns what is
+// found as lines of proxies.
+func sweep(t *testing.T, shared *check.Checker, in kindtest.MeshInput) (lines []string, proxies int) {
+	t.Helper()
+	bare := map[string]*draft.Sealed{}
+	in.WithoutPolicies().Proxies(t, node.FlavorEnvoy, func(p *generate.Proxy) { bare[p.Mesh+"."+p.Name] = p.Sealed })
+	in.Proxies(t, node.FlavorEnvoy, func(p *generate.Proxy) {
+		proxies++
+		accepted := map[string]*draft.Sealed{"itself": p.Sealed}
+		if from := bare[p.Mesh+"."+p.Name]; from != nil {
+			accepted["no policies"] = from
+		}
+		found := checked(t, shared, p, accepted)
+		if d := cmp.Diff(found, checked(t, &check.Checker{}, p, nil)); d != "" {
+			t.Errorf("%s %s: a checker that has seen other proxies finds something else (-shared +own):\n%s", in.Name, p.Name, d)
+		}
+		for _, f := range found {
+			lines = append(lines, p.Name+" "+f)
+		}
+	})
+	slices.Sort(lines)
+	return slices.Compact(lines), proxies
+}
+
+const expectedFindings = "testdata/check/findings.txt"
+
+// TestCheckOfOwnInputs runs the check over the config of every proxy of every input in the repository. What it finds
+// stands in a file that is to be read line by line: there is nothing in it but what the input asks for, as a patch that
+// takes away a cluster which is in use. UPDATE_GOLDEN=1 rewrites it.
+func TestCheckOfOwnInputs(t *testing.T) {
+	var b bytes.Buffer
+	var shared check.Checker
+	total := 0
+	for _, in := range kindtest.OwnInputs(t) {
+		lines, n := sweep(t, &shared, in)
+		total += n
+		if len(lines) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "%s\n", strings.TrimPrefix(in.Name, "../../"))
+		for _, line := range lines {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
+	}
+	if total < 300 {
+		t.Errorf("only %d configs were checked", total)
+	}
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(expectedFindings, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(expectedFindings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), b.String()); d != "" {
+		t.Errorf("findings, UPDATE_GOLDEN=1 takes them over (-want +got):\n%s", d)
+	}
+}
+
+// TestCheckOfConformanceInputs: of the reference cases one asks for something of which there is anything to say, and
+// that does not block: a domain that Envoy takes and never matches.
+func TestCheckOfConformanceInputs(t *testing.T) {
+	var shared check.Checker
+	for _, in := range kindtest.ConformanceInputs(t) {
+		lines, n := sweep(t, &shared, in)
+		if n == 0 && strings.Contains(string(in.Documents()), "Dataplane") {
+			t.Errorf("%s: no proxy was checked", in.Name)
+		}
+		for _, line := range lines {
+			if !strings.Contains(line, `warning 5 Listener/outbound:passthrough:ipv`) || !strings.Contains(line, `"*.example.*" has a second *`) {
+				t.Errorf("%s: %s", in.Name, line)
+			}
+		}
+	}
+}
+
+// TestCheckOfLargeMesh: the mesh of the benchmarks has nothing to find, as it is made here and by the script of the
+// reference where that is at hand.
+func TestCheckOfLargeMesh(t *testing.T) {
+	inputs := []kindtest.MeshInput{{Name: "large", Resources: append(bigMesh(100, 2), policies(t, 5)...)}}
+	const script = "../../../../shared/bench/xds/gen.py"
+	if _, err := os.Stat(script); err == nil {
+		if out, err := exec.Command("python3", script, "100", "--local", "2").Output(); err == nil {
+			inputs = append(inputs, kindtest.InputOf(t, script, out))
+		} else {
+			t.Logf("%s does not run: %v", script, err)
+		}
+	}
+	for _, in := range inputs {
+		lines, n := sweep(t, &check.Checker{}, in)
+		if n != 203 || len(lines) > 0 {
+			t.Errorf("%s: %d proxies, %d findings: %.1000q", in.Name, n, len(lines), lines)
+		}
+	}
+}

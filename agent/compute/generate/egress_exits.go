@@ -1,0 +1,233 @@
+package generate
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// egressExit is what some policy lets out.
+type egressExit struct {
+	policy.Exit
+	owner resource.Key // the first policy by name
+}
+
+// exitsOf lists what the policies of a mesh let out through egresses, sorted by server name, each once.
+func exitsOf(m *Mesh) []egressExit {
+	if m.Policies == nil || !m.View.ThroughEgress() {
+		return nil
+	}
+	var out []egressExit
+	for _, plugin := range m.Policies.Plugins {
+		if plugin.Exits == nil {
+			continue
+		}
+		for _, d := range plugin.Kinds {
+			for _, p := range m.Policies.Policies(d.Kind) {
+				for _, x := range plugin.Exits(p) {
+					out = append(out, egressExit{x, p.Key})
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b egressExit) int {
+		return cmp.Or(strings.Compare(a.ServerName, b.ServerName), a.owner.Compare(b.owner))
+	})
+	return slices.CompactFunc(out, func(a, b egressExit) bool { return a.ServerName == b.ServerName })
+}
+
+// exit adds the chain and the cluster of what a policy lets out.
+func (e *egress) exit(m *egressMesh, x *egressExit) {
+	name := m.view.Name + ":" + x.Name
+	c := &draft.Cluster{Kind: draft.PassthroughCluster, Message: &clusterv3.Cluster{
+		Name: name, AltStatName: draft.StatName(name), ConnectTimeout: seconds(passthroughConnectTimeout),
+	}}
+	sni := strings.ToLower(x.ServerName)
+	chain := m.chain(name, sni)
+	if x.Host != "" {
+		kind := clusterv3.Cluster_STATIC
+		if _, err := netip.ParseAddr(x.Host); err != nil {
+			kind = clusterv3.Cluster_STRICT_DNS
+			c.Message.WaitForWarmOnInit = sharedFalse // others are not held up by a name outside that does not resolve
+		}
+		resolve(c.Message, kind, e.spec.Networking.Address)
+		c.Message.LoadAssignment = assignmentOf(name, lbEndpoint(&mesh.Endpoint{Address: x.Host, Port: x.Port}))
+		chain.TCP = tcpTo(name, name, seconds(localIdleTimeout))
+	} else {
+		routes, err := tunnelRoutes(&x.Exit, name)
+		if err != nil {
+			e.warn(x.owner, "%s: %v: nothing passes the egress under it", x.Name, err)
+			return
+		}
+		c.Message.ClusterDiscoveryType = clusterType(clusterv3.Cluster_ORIGINAL_DST)
+		c.Message.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+		c.Message.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UseHttpHeader: true}}
+		chain.HTTP = tunnelEnd(name, routes)
+	}
+	if e.take(sni, x.owner) {
+		e.listener.Chains, m.used = append(e.listener.Chains, chain), true
+		e.d.Clusters = append(e.d.Clusters, c)
+	}
+}
+
+// tunnelEnd takes tunnels and hands on what comes out of them.
+func tunnelEnd(name string, routes []*routev3.Route) *draft.HTTP {
+	return &draft.HTTP{
+		Filters: draft.PlainFilters,
+		Message: &hcmv3.HttpConnectionManager{
+			StatPrefix: draft.StatName(name), InternalAddressConfig: draft.InternalAddresses,
+			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{AllowConnect: true},
+			UpgradeConfigs:       []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: upgradeConnect}},
+			StreamIdleTimeout:    seconds(localIdleTimeout),
+		},
+		Routes: routesOf(name, name, routes...),
+	}
+}
+
+const upgradeConnect = "CONNECT"
+
+// tunnelRoutes let tunnels pass to the addresses and the port of an exit.
+func tunnelRoutes(x *policy.Exit, cluster string) ([]*routev3.Route, error) {
+	pass := &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+		Timeout:          seconds(0),
+		UpgradeConfigs: []*routev3.RouteAction_UpgradeConfig{{
+			UpgradeType: upgradeConnect, ConnectConfig: &routev3.RouteAction_UpgradeConfig_ConnectConfig{}, Enabled: wrapperspb.Bool(true),
+		}},
+	}
+	route := func(name, pattern string) *routev3.Route {
+		return &routev3.Route{
+			Name: name,
+			Match: &routev3.RouteMatch{
+				PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}},
+				Headers: []*routev3.HeaderMatcher{{
+					Name: policy.TunnelHeader,
+					HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+						MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: pattern}},
+					}},
+				}},
+			},
+			Action: &routev3.Route_Route{Route: pass},
+		}
+	}
+	port := "[1-9][0-9]{0,4}"
+	if x.Port != 0 {
+		port = fmt.Sprint(x.Port)
+	}
+	if x.Within.IsValid() {
+		pattern, err := addressPattern(x.Within)
+		if err != nil {
+			return nil, err
+		}
+		return []*routev3.Route{route("within", pattern+":"+port)}, nil
+	}
+	refused := route("own", ownPattern+".*")
+	refused.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 403}}
+	return []*routev3.Route{refused, route("ipv4", anyIPv4+":"+port), route("ipv6", anyIPv6+":"+port)}, nil
+}
+
+// Patterns (RE2) of addresses as Envoy writes them in front of a port: IPv4 with dots, IPv6 in the form of RFC 5952 in
+// brackets. Whatever fits a pattern of a prefix is an address within, or no address at all. A matcher of prefixes would
+// need the address in a header of its own, which then could say something else than the one by which Envoy dials.
+const (
+	octet   = "(?:0|[1-9][0-9]{0,2})"
+	anyIPv4 = octet + `(?:\.` + octet + "){3}"
+	// anyIPv6 is global (2000::/3) and unique local (fc00::/7) addresses.
+	anyIPv6 = `\[(?:[23][0-9a-f]{3}|f[cd][0-9a-f]{2}):[0-9a-f:]*\]`
+	// ownPattern is this host, its link and groups: 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3.
+	ownPattern = `(?:0|127|169\.254|22[4-9]|2[3-9][0-9])\.`
+)
+
+// addressPattern is the pattern of the addresses of a prefix.
+func addressPattern(p netip.Prefix) (string, error) {
+	if p.Addr().Is4() {
+		return ipv4Pattern(p), nil
+	}
+	return ipv6Pattern(p)
+}
+
+func ipv4Pattern(p netip.Prefix) string {
+	b, bits := p.Masked().Addr().As4(), p.Bits()
+	parts := make([]string, len(b))
+	for i, n := range b {
+		switch left := bits - 8*i; {
+		case left >= 8:
+			parts[i] = strconv.Itoa(int(n))
+		case left <= 0:
+			parts[i] = octet
+		default:
+			var values []string
+			for v := int(n); v < int(n)+1<<(8-left); v++ {
+				values = append(values, strconv.Itoa(v))
+			}
+			parts[i] = "(?:" + strings.Join(values, "|") + ")"
+		}
+	}
+	return strings.Join(parts, `\.`)
+}
+
+// ipv6Pattern fails for prefixes of which an address may be written in several ways: where a part between colons can be
+// zero, or have zeros in front, the text of an address within does not begin with that of the prefix.
+func ipv6Pattern(p netip.Prefix) (string, error) {
+	p = p.Masked()
+	if p.IsSingleIP() {
+		return `\[` + p.Addr().String() + `\]`, nil
+	}
+	b := p.Addr().As16()
+	var out strings.Builder
+	out.WriteString(`\[`)
+	for left, i := p.Bits(), 0; left > 0; left, i = left-16, i+2 {
+		group := uint16(b[i])<<8 | uint16(b[i+1])
+		if left >= 16 {
+			if group == 0 {
+				return "", fmt.Errorf("%s: a prefix with a part that is zero cannot be told from the text of an address: write longer prefixes, or addresses", p)
+			}
+			fmt.Fprintf(&out, "%x:", group)
+			continue
+		}
+		if group>>12 == 0 {
+			return "", fmt.Errorf("%s: a prefix that ends in a part which may begin with a zero cannot be told from the text of an address: write longer prefixes, or addresses", p)
+		}
+		for shift := 12; shift >= 0; shift, left = shift-4, left-4 {
+			out.WriteString(nibble(group>>shift&0xf, left))
+		}
+		if i == 14 { // the last part
+			out.WriteString(`\]`)
+			return out.String(), nil
+		}
+		out.WriteByte(':')
+		break
+	}
+	out.WriteString(`[0-9a-f:]*\]`)
+	return out.String(), nil
+}
+
+// nibble is the pattern of one hexadecimal digit of which some bits are given.
+func nibble(value uint16, bits int) string {
+	switch {
+	case bits >= 4:
+		return fmt.Sprintf("%x", value)
+	case bits <= 0:
+		return "[0-9a-f]"
+	}
+	var digits strings.Builder
+	for v := value; v < value+1<<(4-bits); v++ {
+		fmt.Fprintf(&digits, "%x", v)
+	}
+	return "[" + digits.String() + "]"
+}

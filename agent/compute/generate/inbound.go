@@ -1,0 +1,196 @@
+package generate
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// noServicePort is the port of an inbound that only carries tags: its workload serves nothing (Kuma's convention for
+// pods without a service).
+const noServicePort = 49151
+
+// inbounds adds a listener and a cluster for each port that the workload serves.
+func (g *generator) inbounds() {
+	n := &g.dp.Networking
+	for i := range n.Inbound {
+		in := &n.Inbound[i]
+		if in.Port == noServicePort || in.State == resource.InboundIgnored && g.used(in) {
+			continue
+		}
+		host := cmp.Or(in.Address, n.Address)
+		addr, err := netip.ParseAddr(host)
+		if err != nil {
+			g.warnf("networking.inbound[%d]: the address %q is not an IP address: the inbound is left out; set networking.address to an IP", i, host)
+			continue
+		}
+		if tp := g.dp.Networking.TransparentProxying; tp != nil && !redirected(tp.IPFamilyMode, addr) {
+			g.warnf("networking.inbound[%d]: the address %s is not of a family that ipFamilyMode %s redirects: connections to it reach the workload without the proxy; give an address of that family, or ipFamilyMode %s",
+				i, addr, tp.IPFamilyMode, resource.IPFamilyDualStack)
+		}
+		g.inbound(i, in, addr)
+	}
+}
+
+// used reports whether an inbound that is not ignored has the address and port of an ignored one, and so its listener.
+func (g *generator) used(ignored *resource.Inbound) bool {
+	n := &g.dp.Networking
+	return slices.ContainsFunc(n.Inbound, func(in resource.Inbound) bool {
+		return in.State != resource.InboundIgnored && in.Port == ignored.Port && cmp.Or(in.Address, n.Address) == cmp.Or(ignored.Address, n.Address)
+	})
+}
+
+// redirected reports whether a redirection of a mode takes connections to an address.
+func redirected(mode string, addr netip.Addr) bool {
+	switch mode {
+	case resource.IPFamilyIPv4:
+		return addr.Unmap().Is4()
+	case resource.IPFamilyIPv6:
+		return !addr.Unmap().Is4()
+	}
+	return true
+}
+
+func (g *generator) inbound(index int, in *resource.Inbound, addr netip.Addr) {
+	port := cmp.Or(in.ServicePort, in.Port)
+	protocol := mesh.ParseProtocol(in.Speaks())
+	workload := localTarget{host: cmp.Or(in.ServiceAddress, addr.String()), speaks: spokenTo(protocol)}
+	cluster := g.localName(port, workload)
+	service := draft.Service{Name: in.Tags[resource.TagService], Protocol: string(protocol)}
+	l := &draft.Listener{
+		Kind: draft.Inbound, Port: in.Port, Inbound: index, Service: service, Tags: g.v.InboundTags(in.Tags),
+		Message: inboundListener(addr, in.Port),
+	}
+	l.Message.BindToPort = g.bindToPort()
+	l.Chains = g.tls.chains(l.Message, func() *draft.Chain {
+		if protocol.HTTP() {
+			return &draft.Chain{HTTP: g.inboundHTTP(service.Name, cluster, protocol)}
+		}
+		return &draft.Chain{TCP: tcpTo(cluster, cluster, seconds(localIdleTimeout))}
+	})
+	g.d.Listeners = append(g.d.Listeners, l)
+	g.localCluster(index, cluster, workload.host, port, service, protocol)
+}
+
+// localTarget is a port of the workload as an inbound reaches it, beside the number of the port.
+type localTarget struct {
+	host   string
+	speaks mesh.Protocol
+}
+
+// spokenTo is what a proxy speaks to a workload of a protocol: HTTP/1.1, HTTP/2 or bytes.
+func spokenTo(p mesh.Protocol) mesh.Protocol {
+	switch {
+	case !p.HTTP():
+		return mesh.ProtocolTCP
+	case p == mesh.ProtocolGRPC:
+		return mesh.ProtocolHTTP2
+	}
+	return p
+}
+
+// localName names the cluster of a port of the workload. Inbounds share it as long as they reach the port alike; the first
+// one decides what the name without more stands for.
+func (g *generator) localName(port uint32, t localTarget) string {
+	name := fmt.Sprintf("localhost:%d", port)
+	if first, ok := g.locals[port]; ok && first != t {
+		return fmt.Sprintf("%s_%s_%s", name, t.host, t.speaks)
+	}
+	if g.locals == nil {
+		g.locals = map[uint32]localTarget{}
+	}
+	g.locals[port] = t
+	return name
+}
+
+// bindToPort is nil, Envoy's default of true, unless connections reach the listener through the redirection.
+func (g *generator) bindToPort() *wrapperspb.BoolValue {
+	if g.dp.Networking.TransparentProxying == nil {
+		return nil
+	}
+	return sharedFalse
+}
+
+// localCluster leads from an inbound, by its index, to the workload.
+func (g *generator) localCluster(inbound int, name, host string, port uint32, service draft.Service, p mesh.Protocol) {
+	if !g.claim(name) {
+		return // two inbounds that reach one port of the workload alike
+	}
+	c := &draft.Cluster{Kind: draft.InboundCluster, Inbound: inbound, Service: service, Message: &clusterv3.Cluster{
+		Name:                 name,
+		AltStatName:          draft.StatName(name),
+		ClusterDiscoveryType: clusterType(clusterv3.Cluster_STATIC),
+		ConnectTimeout:       seconds(localConnectTimeout),
+		LoadAssignment: assignmentOf(name, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(host, port)}},
+		}),
+	}}
+	if g.dp.Networking.TransparentProxying != nil {
+		source := inboundSourceV4
+		if a, err := netip.ParseAddr(host); err == nil && a.Is6() && !a.Is4In6() {
+			source = inboundSourceV6
+		}
+		c.Message.UpstreamBindConfig = bindTo(source)
+	}
+	httpOptions(c, p)
+	if c.HTTP != nil {
+		c.EditHTTP().CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: seconds(localIdleTimeout)}
+	}
+	g.d.Clusters = append(g.d.Clusters, c)
+}
+
+func (g *generator) inboundHTTP(service, cluster string, p mesh.Protocol) *draft.HTTP {
+	routes := routesOf("inbound:"+service, service, prefixRoute("", cluster))
+	routes.RequestHeadersToRemove = []string{tagsHeader}
+	out := &draft.HTTP{
+		Filters: httpFilters(p),
+		Message: &hcmv3.HttpConnectionManager{
+			StatPrefix:                  draft.StatName(cluster),
+			CommonHttpProtocolOptions:   &corev3.HttpProtocolOptions{IdleTimeout: seconds(localIdleTimeout)},
+			ForwardClientCertDetails:    hcmv3.HttpConnectionManager_SANITIZE_SET,
+			SetCurrentClientCertDetails: &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Uri: true},
+			StreamIdleTimeout:           seconds(inboundStreamIdleTimeout),
+			InternalAddressConfig:       draft.InternalAddresses,
+			HttpProtocolOptions:         draft.HTTP10,
+			UpgradeConfigs:              draft.WebSockets,
+		},
+		Routes: routes,
+	}
+	if g.v.WebSockets && p == mesh.ProtocolHTTP {
+		out.Message.Http2ProtocolOptions = draft.ExtendedCONNECT
+	}
+	return out
+}
+
+func httpFilters(p mesh.Protocol) []draft.Extension {
+	if p == mesh.ProtocolGRPC {
+		return draft.GRPCFilters
+	}
+	return draft.PlainFilters
+}
+
+// prefixRoute sends everything to one cluster, without a time limit of its own.
+func prefixRoute(name, cluster string) *routev3.Route {
+	a := &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+		Timeout:          seconds(0),
+	}
+	return &routev3.Route{
+		Name:   name,
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Action: &routev3.Route_Route{Route: a},
+	}
+}

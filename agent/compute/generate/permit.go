@@ -1,0 +1,78 @@
+package generate
+
+import (
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// permits says what one proxy may use of services outside of the mesh.
+type permits struct {
+	m      *Mesh
+	names  []string // in its certificate
+	denied map[*mesh.Service]*mesh.Service
+}
+
+func (m *Mesh) permits(dataplane *resource.Resource) *permits {
+	return &permits{m: m, names: m.CertificateNames(dataplane), denied: map[*mesh.Service]*mesh.Service{}}
+}
+
+// Denied reports whether policies keep a dataplane from all that an outbound leads to outside of the mesh.
+func (m *Mesh) Denied(dataplane *resource.Resource, o mesh.Outbound) bool {
+	return m.permits(dataplane).restrict(o).Service.Denied
+}
+
+// restrict returns an outbound with the endpoints outside of the mesh that the proxy may use. Where it may use none, its
+// service is one that nothing offers, with the protocol that it has.
+//
+// What goes through an egress arrives there as one destination, so that the proxy must be admitted to all that is behind.
+func (p *permits) restrict(o mesh.Outbound) mesh.Outbound {
+	s := o.Service
+	if s.Outside == nil {
+		return o
+	}
+	admitted := func(e mesh.Endpoint) bool {
+		return p.m.Policies.Outside(e.Resource.Key).Admits(p.names)
+	}
+	if s.Egress {
+		if slices.ContainsFunc(s.Outside.Subset(o.Subset), func(e mesh.Endpoint) bool { return !admitted(e) }) {
+			o.Service = p.deny(s)
+		}
+		return o
+	}
+	out := *s.Endpoints
+	out.List = slices.DeleteFunc(slices.Clone(s.Endpoints.List), func(e mesh.Endpoint) bool { return !admitted(e) })
+	switch {
+	case len(out.List) == len(s.Endpoints.List):
+	case len(out.Subset(o.Subset)) == 0:
+		o.Service = p.deny(s)
+	default:
+		some := *s
+		some.Endpoints = &out
+		o.Service = &some
+	}
+	return o
+}
+
+// deny is a service without what is outside of the mesh.
+func (p *permits) deny(s *mesh.Service) *mesh.Service {
+	out, ok := p.denied[s]
+	if !ok {
+		none := *s
+		none.External, none.Egress, none.Outside, none.Endpoints, none.Index, none.Denied = false, false, nil, &mesh.EndpointSet{}, -1, true
+		out = &none
+		p.denied[s] = out
+	}
+	return out
+}
+
+// Permissions says which services admit a dataplane, whether that restricts what it reaches or not; nil where the mesh keeps
+// nobody out.
+func (m *Mesh) Permissions(dataplane *resource.Resource) *policy.Permissions {
+	if m.Policies == nil {
+		return nil
+	}
+	return m.Policies.Permissions(m.set, dataplane)
+}

@@ -1,0 +1,322 @@
+package generate
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	inspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/identity"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+const (
+	upstreamTLSURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+
+	// meshProtocol is what proxies of a mesh offer each other by ALPN. It tells their TLS from that of workloads.
+	meshProtocol     = "kuma"
+	nameTLSInspector = "envoy.filters.listener.tls_inspector"
+
+	// Values of transport_protocol, as Envoy's inspector tells them apart.
+	transportTLS   = "tls"
+	transportPlain = "raw_buffer"
+
+	maxSNI = 255 // bytes; a rule of Envoy's field
+)
+
+// Field numbers of the TLS contexts, for the encoder below.
+const (
+	fieldCommonTLS   = 1 // UpstreamTlsContext
+	fieldSNI         = 2
+	fieldCombined    = 8  // CommonTlsContext
+	fieldDefault     = 1  // CombinedCertificateValidationContext
+	fieldTypedSANs   = 15 // CertificateValidationContext
+	fieldSANType     = 1  // SubjectAltNameMatcher
+	fieldSANMatcher  = 2
+	fieldExactString = 1 // StringMatcher
+	fieldPrefix      = 2
+)
+
+// meshTLS makes the mutual TLS of one proxy. A nil one makes none.
+type meshTLS struct {
+	view       *mesh.View
+	mesh       string
+	permissive bool
+	downstream *corev3.TransportSocket
+	inspector  *listenerv3.ListenerFilter
+	used       bool // something refers to the secrets
+
+	// What the contexts of all clusters share, encoded.
+	common, trusted []byte
+	outer, inner    []byte // scratch
+}
+
+func newMeshTLS(v *mesh.View) (*meshTLS, error) {
+	b := v.Spec.MTLSEnabled()
+	if b == nil {
+		return nil, nil
+	}
+	t := &meshTLS{view: v, mesh: v.Name, permissive: b.Permissive()}
+	sds := func(name string) *tlsv3.SdsSecretConfig {
+		return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: draft.ADS}
+	}
+	certificates := []*tlsv3.SdsSecretConfig{sds(identitySecret(v.Name))}
+	prefix := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: t.members()}}
+	var err error
+	t.downstream, err = packTLS(&tlsv3.DownstreamTlsContext{
+		RequireClientCertificate: sharedTrue,
+		CommonTlsContext: &tlsv3.CommonTlsContext{
+			TlsCertificateSdsSecretConfigs: certificates,
+			ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
+				CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+					DefaultValidationContext: &tlsv3.CertificateValidationContext{
+						MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{SanType: tlsv3.SubjectAltNameMatcher_URI, Matcher: prefix}},
+					},
+					ValidationContextSdsSecretConfig: sds(authoritySecret(v.Name)),
+				},
+			},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if t.inspector, err = newTLSInspector(); err != nil {
+		return nil, err
+	}
+	deterministic := proto.MarshalOptions{Deterministic: true}
+	t.common, err = deterministic.Marshal(&tlsv3.CommonTlsContext{
+		// By itself Envoy stops at TLS 1.2 where it is the client.
+		TlsParams:     &tlsv3.TlsParameters{TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3},
+		AlpnProtocols: []string{meshProtocol}, TlsCertificateSdsSecretConfigs: certificates,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.trusted, err = deterministic.Marshal(&tlsv3.CommonTlsContext_CombinedCertificateValidationContext{ValidationContextSdsSecretConfig: sds(authoritySecret(v.Name))})
+	return t, err
+}
+
+// newTLSInspector makes the listener filter that tells TLS and its server name.
+func newTLSInspector() (*listenerv3.ListenerFilter, error) {
+	a, err := draft.Extension{Name: nameTLSInspector, Message: &inspectorv3.TlsInspector{}}.Pack()
+	if err != nil {
+		return nil, err
+	}
+	return &listenerv3.ListenerFilter{Name: nameTLSInspector, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: a}}, nil
+}
+
+// packTLS makes the transport socket of a TLS context.
+func packTLS(context proto.Message) (*corev3.TransportSocket, error) {
+	a, err := draft.Extension{Name: draft.NameTLS, Message: context}.Pack()
+	if err != nil {
+		return nil, err
+	}
+	return tlsSocket(a), nil
+}
+
+func tlsSocket(a *anypb.Any) *corev3.TransportSocket {
+	return &corev3.TransportSocket{Name: draft.NameTLS, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: a}}
+}
+
+// members is what the SPIFFE IDs of the mesh begin with.
+func (t *meshTLS) members() string { return resource.SPIFFEID(t.mesh, "") }
+
+// chains makes the filter chains of an inbound, each with filters of its own. In permissive mode connections that are
+// not of the mesh are let through as they are: plain ones, and those with a TLS of the workload's.
+func (t *meshTLS) chains(l *listenerv3.Listener, make func() *draft.Chain) []*draft.Chain {
+	if t == nil {
+		return []*draft.Chain{make()}
+	}
+	t.used = true
+	secure := make()
+	secure.TLS, secure.Message = true, &listenerv3.FilterChain{TransportSocket: t.downstream}
+	if !t.permissive {
+		return []*draft.Chain{secure}
+	}
+	var out []*draft.Chain
+	for _, transport := range []string{transportPlain, transportTLS} {
+		plain := make()
+		plain.Message = &listenerv3.FilterChain{FilterChainMatch: &listenerv3.FilterChainMatch{TransportProtocol: transport}}
+		out = append(out, plain)
+	}
+	secure.Message.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: transportTLS, ApplicationProtocols: []string{meshProtocol}}
+	l.ListenerFilters = append(l.ListenerFilters, t.inspector)
+	if secure.HTTP == nil {
+		draft.ServerMaySpeakFirst(l)
+	}
+	return append(out, secure)
+}
+
+// service gives the cluster of a service its TLS context, in the memory given, where proxies use TLS towards it.
+func (t *meshTLS) service(o *mesh.Outbound, p *outboundParts) {
+	if t == nil || !o.Service.Egress && !t.view.UsesTLS(o.Service) {
+		return
+	}
+	t.used = true
+	p.tlsPacked.TypeUrl, p.tlsPacked.Value = upstreamTLSURL, t.upstream(sniOf(t.mesh, o), t.identities(o.Service)...)
+	p.tlsConfig.TypedConfig = &p.tlsPacked
+	p.tlsSocket.Name, p.tlsSocket.ConfigType = draft.NameTLS, &p.tlsConfig
+	p.clusterSpec.TransportSocket = &p.tlsSocket
+}
+
+// anybody gives a cluster a TLS context that accepts every proxy of the mesh, for destinations that are not known.
+func (t *meshTLS) anybody(c *clusterv3.Cluster) {
+	if t != nil {
+		t.used = true
+		c.TransportSocket = tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL, Value: t.upstream("")})
+	}
+}
+
+// egress is the TLS context of connections to the egresses of the zone.
+func (t *meshTLS) egress(sni string) *corev3.TransportSocket {
+	t.used = true
+	return tlsSocket(&anypb.Any{TypeUrl: upstreamTLSURL, Value: t.upstream(sni, resource.SPIFFEID(t.mesh, mesh.EgressService))})
+}
+
+// identities are what the proxies of a service prove themselves with; none for a service of which no identity is known,
+// behind which every proxy of the mesh may be.
+func (t *meshTLS) identities(s *mesh.Service) []string {
+	switch {
+	case s.Egress:
+		return []string{resource.SPIFFEID(t.mesh, mesh.EgressService)}
+	case s.ID.Kind == mesh.KindTag:
+		return []string{resource.SPIFFEID(t.mesh, s.ID.Name)}
+	}
+	return s.Identities
+}
+
+// upstream encodes an UpstreamTlsContext that accepts the given SPIFFE IDs, with none all of the mesh. A proxy has
+// thousands of these, and building the messages costs many times as much; TestUpstreamTLSIsCanonical holds it against
+// them.
+func (t *meshTLS) upstream(sni string, ids ...string) []byte {
+	t.outer = t.outer[:0]
+	if len(ids) == 0 {
+		t.outer = t.appendSAN(t.outer, fieldPrefix, t.members())
+	}
+	for _, id := range ids {
+		t.outer = t.appendSAN(t.outer, fieldExactString, id)
+	}
+	t.inner = appendBytes(t.inner[:0], fieldDefault, t.outer)
+	t.inner = append(t.inner, t.trusted...)
+	t.outer = append(t.outer[:0], t.common...)
+	t.outer = appendBytes(t.outer, fieldCombined, t.inner)
+	out := appendBytes(make([]byte, 0, len(t.outer)+len(sni)+16), fieldCommonTLS, t.outer)
+	if sni != "" {
+		out = appendString(out, fieldSNI, sni)
+	}
+	return out
+}
+
+// appendSAN appends a matcher of one URI.
+func (t *meshTLS) appendSAN(b []byte, how protowire.Number, uri string) []byte {
+	var room [256]byte
+	m := appendString(room[:0], how, uri)
+	t.inner = appendVarint(t.inner[:0], fieldSANType, uint64(tlsv3.SubjectAltNameMatcher_URI))
+	t.inner = appendBytes(t.inner, fieldSANMatcher, m)
+	return appendBytes(b, fieldTypedSANs, t.inner)
+}
+
+// sniOf is the server name that a client sends: zone ingresses of the reference route by it. It is "" where it would be
+// longer than Envoy allows.
+func sniOf(meshName string, o *mesh.Outbound) string {
+	if o.Service.ID.Kind != mesh.KindTag {
+		return resourceSNI(meshName, o.Service)
+	}
+	list := make([]string, 0, 8)
+	list = append(list, "mesh="+meshName)
+	for k, v := range o.Subset {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	sni := o.Service.ID.Name + "{" + strings.Join(list, ",") + "}"
+	if len(sni) > maxSNI {
+		return ""
+	}
+	return sni
+}
+
+// resourceSNI names one port of a real service: a hash of the whole, then what fits into the labels of a DNS name.
+func resourceSNI(meshName string, s *mesh.Service) string {
+	short := map[string]string{mesh.KindMeshService: "ms", mesh.KindMeshExternalService: "mes", mesh.KindMeshMultiZoneService: "mzms"}[s.ID.Kind]
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s;%s;", s.FullName, meshName)
+	label := func(name string) string {
+		if len(name) > 62 {
+			return name[:62] + "x"
+		}
+		return name
+	}
+	return fmt.Sprintf("a%s.%s.%d.%s.%s", hex.EncodeToString(h.Sum(nil)), label(s.FullName), s.Port, label(meshName), short)
+}
+
+// Names of the secrets of a proxy: its own certificate, and those of the authorities of its mesh.
+func identitySecret(mesh string) string  { return "identity_cert:secret:" + mesh }
+func authoritySecret(mesh string) string { return "mesh_ca:secret:" + mesh }
+
+// secretResources seals the secrets of a proxy.
+func secretResources(mesh string, s *identity.Secrets, memo *Memo) ([]*draft.Resource, error) {
+	own := &tlsv3.Secret{Name: identitySecret(mesh), Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+		CertificateChain: inlineBytes(s.Certificate()), PrivateKey: inlineBytes(s.Key()),
+	}}}
+	authorities := &tlsv3.Secret{Name: authoritySecret(mesh), Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
+		TrustedCa: inlineBytes(s.Authorities()),
+	}}}
+	var out []*draft.Resource
+	for _, m := range []*tlsv3.Secret{own, authorities} {
+		if err := m.Validate(); err != nil {
+			return nil, err
+		}
+		body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, memo.sealed().Seal(draft.TypeSecret, m.Name, body))
+	}
+	return out, nil
+}
+
+func inlineBytes(b []byte) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
+}
+
+// withSecrets returns p with other secrets. Nothing but they changes, and p is returned where they have not either.
+func (p *Proxy) withSecrets(s *identity.Secrets, memo *Memo) (*Proxy, error) {
+	if s == p.secrets {
+		return p, nil
+	}
+	next := *p
+	next.secrets = s
+	old := p.Sealed.Resources[draft.RankSecret]
+	if len(old) == 0 {
+		return &next, nil // nothing of the config refers to them
+	}
+	list, err := secretResources(p.Mesh, s, memo)
+	if err != nil {
+		return nil, err
+	}
+	list, version := draft.Order(list)
+	if version == p.Sealed.Versions[draft.RankSecret] {
+		return &next, nil
+	}
+	for i, r := range list {
+		if i < len(old) && old[i].Name == r.Name && bytes.Equal(old[i].Body(), r.Body()) {
+			list[i] = old[i]
+		}
+	}
+	next.Sealed = p.Sealed.With(draft.RankSecret, list, version)
+	return &next, nil
+}

@@ -1,0 +1,138 @@
+package generate
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// family is one IP version: its name, the address that stands for all of it, and where a proxy dials its workload from.
+type family struct{ name, any, source string }
+
+func families(mode string) []family {
+	both := []family{{"ipv4", "0.0.0.0", inboundSourceV4}, {"ipv6", "::", inboundSourceV6}}
+	switch mode {
+	case resource.IPFamilyIPv4:
+		return both[:1]
+	case resource.IPFamilyIPv6:
+		return both[1:]
+	}
+	return both
+}
+
+// transparent adds the listeners that redirected connections arrive at. Each hands connections to the listener that
+// owns their original destination, and passes the rest through.
+func (g *generator) transparent() {
+	tp := g.dp.Networking.TransparentProxying
+	if tp == nil {
+		return
+	}
+	for _, f := range families(tp.IPFamilyMode) {
+		if port := tp.RedirectPortInbound; port != 0 {
+			if f.name == "ipv6" && tp.RedirectPortInboundV6 != 0 {
+				port = tp.RedirectPortInboundV6
+			}
+			name := "inbound:passthrough:" + f.name
+			c := originalDst(name)
+			c.AltStatName = draft.StatName(name)
+			c.UpstreamBindConfig = bindTo(f.source)
+			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
+			l := passthrough(draft.InboundPassthrough, name, f, port, corev3.TrafficDirection_INBOUND)
+			l.Message.EnableReusePort = sharedFalse
+			g.d.Listeners = append(g.d.Listeners, l)
+		}
+		if port := tp.RedirectPortOutbound; port != 0 {
+			name := "outbound:passthrough:" + f.name
+			c := originalDst(name)
+			if !g.v.Spec.Passthrough() {
+				c = closed(name)
+			}
+			c.AltStatName = draft.StatName(name)
+			g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Message: c})
+			l := passthrough(draft.OutboundPassthrough, name, f, port, corev3.TrafficDirection_OUTBOUND)
+			if !g.v.Spec.Passthrough() {
+				l.Chains[0].TCP.StatPrefix = draft.ClosedStatName(name)
+			}
+			g.d.Listeners = append(g.d.Listeners, l)
+		}
+	}
+}
+
+// closed is a cluster without endpoints: what is sent there is reset, on purpose and visibly, instead of by a
+// reference that leads nowhere.
+func closed(name string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: clusterType(clusterv3.Cluster_STATIC),
+		ConnectTimeout:       seconds(passthroughConnectTimeout),
+		LoadAssignment:       assignmentOf(name),
+	}
+}
+
+func passthrough(kind draft.ListenerKind, name string, f family, port uint32, dir corev3.TrafficDirection) *draft.Listener {
+	return &draft.Listener{
+		Kind: kind, Port: port,
+		Message: &listenerv3.Listener{
+			Name:             name,
+			Address:          socketAddress(f.any, port),
+			TrafficDirection: dir,
+			UseOriginalDst:   sharedTrue,
+		},
+		Chains: []*draft.Chain{{TCP: tcpTo(name, name, nil)}},
+	}
+}
+
+// directAccessCluster dials what the workload dialled.
+const directAccessCluster = "direct_access"
+
+// directServices are the instances of the services that a workload dials by their own addresses, without its own.
+func directServices(v *mesh.View, r *resource.Resource, dp *resource.Dataplane) []mesh.Instance {
+	tp := dp.Networking.TransparentProxying
+	if tp == nil || len(tp.DirectAccessServices) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(v.Instances(tp.DirectAccessServices), func(i mesh.Instance) bool { return i.Dataplane == r.Key })
+}
+
+// directAccess adds a listener for each instance of those services.
+func (g *generator) directAccess() {
+	g.p.fixed = directServices(g.v, g.r, g.dp)
+	if len(g.p.fixed) == 0 {
+		return
+	}
+	taken := map[netip.AddrPort]bool{} // two listeners at one address would be refused
+	for _, o := range g.p.outbounds {
+		taken[netip.AddrPortFrom(o.Address, uint16(o.Port))] = true
+	}
+	for _, in := range g.p.fixed {
+		if taken[in.At] {
+			continue
+		}
+		taken[in.At] = true
+		name := fmt.Sprintf("direct_access_%s:%d", in.At.Addr(), in.At.Port())
+		g.d.Listeners = append(g.d.Listeners, &draft.Listener{
+			Kind: draft.DirectAccess, Port: uint32(in.At.Port()),
+			Service: draft.Service{Name: in.Service, Protocol: string(in.Protocol)},
+			Message: &listenerv3.Listener{
+				Name:             name,
+				Address:          socketAddress(in.At.Addr().String(), uint32(in.At.Port())),
+				TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+				BindToPort:       sharedFalse,
+			},
+			Chains: []*draft.Chain{{TCP: tcpTo(name, directAccessCluster, nil)}},
+		})
+	}
+	if g.claim(directAccessCluster) {
+		c := originalDst(directAccessCluster)
+		g.tls.anybody(c)
+		g.d.Clusters = append(g.d.Clusters, &draft.Cluster{Kind: draft.PassthroughCluster, Origin: draft.OriginDirectAccess, Message: c})
+	}
+}

@@ -1,0 +1,95 @@
+package generate_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+)
+
+// words makes a proxy of words "C:name=body" (clusters) and "L:name=body" (listeners), and line is the way back.
+func words(text string) *generate.Proxy {
+	p := &generate.Proxy{Sealed: &draft.Sealed{}}
+	for _, w := range strings.Fields(text) {
+		kind, rest, _ := strings.Cut(w, ":")
+		name, body, _ := strings.Cut(rest, "=")
+		rank := map[string]int{"C": draft.RankCluster, "L": draft.RankListener}[kind]
+		p.Sealed.Resources[rank] = append(p.Sealed.Resources[rank], draft.NewResource(name, []byte(body)))
+	}
+	for rank, list := range p.Sealed.Resources {
+		p.Sealed.Resources[rank], p.Sealed.Versions[rank] = draft.Order(list)
+	}
+	return p
+}
+
+func line(p *generate.Proxy) string {
+	var out []string
+	for rank, kind := range map[int]string{draft.RankCluster: "C", draft.RankListener: "L"} {
+		for _, r := range p.Sealed.Resources[rank] {
+			out = append(out, fmt.Sprintf("%s:%s=%s", kind, r.Name, r.Body()))
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// TestWithhold: in the place of what is withheld stands what was published last, with what that needs, or nothing; and what
+// is made is checked as a whole. A body that starts with "bad" is unfit; a listener needs the cluster after the dot in its
+// body, and no two listeners have the word before it.
+func TestWithhold(t *testing.T) {
+	check := func(p *generate.Proxy) (out []finding.Finding) {
+		block := func(rank int, r *draft.Resource) {
+			out = append(out, finding.Finding{Rule: 1, Severity: finding.Reject, Message: "no", Place: finding.Place{Type: draft.Types[rank], Resource: r.Name}})
+		}
+		clusters, taken := map[string]bool{}, map[string]bool{}
+		for _, c := range p.Sealed.Resources[draft.RankCluster] {
+			if clusters[c.Name] = true; strings.HasPrefix(string(c.Body()), "bad") {
+				block(draft.RankCluster, c)
+			}
+		}
+		for _, l := range p.Sealed.Resources[draft.RankListener] {
+			address, cluster, _ := strings.Cut(string(l.Body()), ".")
+			if strings.HasPrefix(address, "bad") || cluster != "" && !clusters[cluster] || taken[address] {
+				block(draft.RankListener, l)
+			}
+			taken[address] = true
+		}
+		if clusters["removed"] {
+			return out
+		}
+		return append(out, finding.Finding{Rule: 2, Severity: finding.Reject, Message: "is removed", Place: finding.Place{Type: draft.TypeCluster, Resource: "removed"}})
+	}
+	for _, c := range []struct{ what, prev, now, want, withheld string }{
+		{"nothing to withhold", "C:a=1", "C:a=2 L:l=x.a", "C:a=2 L:l=x.a", ""},
+		{"the last form", "C:a=1 L:l=x.a", "C:a=2 L:l=bad.a", "C:a=2 L:l=x.a", "l"},
+		{"with what it needs", "C:a=1 C:removed=1 L:l=x.removed", "C:a=2 L:l=bad.a", "C:a=2 C:removed=1 L:l=x.removed", "l"},
+		{"no form", "C:a=1", "C:a=2 L:l=bad.a L:m=y.a", "C:a=2 L:m=y.a", "l"},
+		{"nothing was published", "", "C:a=bad L:m=y.a L:n=z", "L:n=z", "a m"},
+		{"of the same bytes", "C:removed=1 L:l=x.removed", "C:a=1 L:l=x.removed", "C:a=1 C:removed=1 L:l=x.removed", "l"},
+		{"another one wants what the last form has", "L:l=x L:m=y", "L:l=bad L:m=x", "L:l=x L:m=y", "l m"},
+		{"the last form is no longer fit", "C:a=bad L:l=x", "C:a=bad2 L:l=x", "L:l=x", "a"},
+	} {
+		p, prev := words(c.now), words(c.prev)
+		if c.prev == "" {
+			prev = &generate.Proxy{}
+		}
+		got, withheld := p.Withhold(check(p), prev.Sealed, check)
+		var names []string
+		for _, w := range withheld {
+			names = append(names, w.ID.Name)
+			if w.Resource == nil || w.Resource != p.Resource(w.ID) || w.Rule != 1 || !strings.HasPrefix(w.Reason, "not sent: Envoy would reject it: no") {
+				t.Errorf("%s: %+v", c.what, w)
+			}
+		}
+		if line(got) != c.want || strings.Join(names, " ") != c.withheld {
+			t.Errorf("%s: %s, withheld are %q, want %s and %q", c.what, line(got), names, c.want, c.withheld)
+		}
+		if same := line(got) == line(words(c.prev)); prev.Sealed != nil && (got.Sealed == prev.Sealed) != same {
+			t.Errorf("%s: the config is the last one: %t, and shared: %t", c.what, same, !same)
+		}
+	}
+}

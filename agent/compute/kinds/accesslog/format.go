@@ -1,0 +1,363 @@
+package accesslog
+
+import (
+	"encoding/json"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/substitution"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Format is what an entry looks like: {type: Plain, plain: TEXT} or {type: Json, json: FIELDS}, or in the form of the
+// design document {type: string, value: TEXT} or {type: json, value: FIELDS}. It is kept as it was written.
+type Format struct{ resource.Raw }
+
+// template is a format that was read.
+type template struct {
+	text      []substitution.Segment // of a text format
+	json      bool
+	keys      []string // of a JSON format, with a value each
+	values    [][]substitution.Segment
+	omitEmpty bool // leave out what has no value, instead of "-"
+}
+
+// maxFields bounds the fields of a JSON format.
+const maxFields = 256
+
+// template returns the format of a valid document.
+func (f *Format) template() template {
+	var none []resource.Fault
+	return f.read(resource.NewValidator("", &none))
+}
+
+// read reads a format and reports what is wrong with it. The template holds what could be read.
+func (f *Format) read(v *resource.Validator) template {
+	var t template
+	fields, ok := object(f.JSON)
+	if !ok {
+		if _, text := str(f.JSON); text {
+			v.Faultf("a format is no longer a bare string: write {type: Plain, plain: …} or {type: string, value: …}")
+		} else {
+			v.Faultf("a mapping is wanted: write {type: Plain, plain: …} or {type: Json, json: [{key: …, value: …}]}")
+		}
+		return t
+	}
+	if raw, ok := fields["omitEmptyValues"]; ok {
+		switch string(raw) {
+		case "true":
+			t.omitEmpty = true
+		case "false":
+		default:
+			v.Field("omitEmptyValues").Faultf("a boolean is wanted: write true or false without quotes")
+		}
+	}
+	typ, _ := str(fields["type"])
+	if !v.Field("type").OneOf(typ, "Plain", "Json", "string", "json") {
+		return t
+	}
+	t.json = strings.EqualFold(typ, "json")
+	body := map[string]string{"Plain": "plain", "Json": "json"}[typ]
+	if body == "" {
+		body = "value"
+	}
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		switch k {
+		case "type", "omitEmptyValues", body:
+		case "plain", "json", "value":
+			v.Field(k).Faultf("%s does not go with type %s: remove it", k, typ)
+		default:
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: type, plain, json, value, omitEmptyValues")
+		}
+	}
+	if at := v.Field(body); t.json {
+		t.readJSON(at, fields[body])
+	} else {
+		t.readText(at, fields[body])
+	}
+	return t
+}
+
+func (t *template) readText(v *resource.Validator, raw json.RawMessage) {
+	text, ok := str(raw)
+	switch {
+	case raw != nil && !ok:
+		v.Faultf("a string is wanted, with operators as in %%START_TIME%%")
+	case text == "":
+		v.Faultf("the format is missing: give a text with operators, as in %%START_TIME%%")
+	default:
+		t.text = parse(v, text)
+	}
+}
+
+// CheckText checks a text format.
+func CheckText(text string) error {
+	_, err := substitution.ParseFormat(text, placeholders[:]...)
+	return err
+}
+
+// parse reads a format string and reports what is wrong with it.
+func parse(v *resource.Validator, text string) []substitution.Segment {
+	segs, err := substitution.ParseFormat(text, placeholders[:]...)
+	if err != nil {
+		v.Faultf("%v", err)
+	}
+	return segs
+}
+
+func (t *template) readJSON(v *resource.Validator, raw json.RawMessage) {
+	items, ok := list(raw)
+	switch {
+	case raw != nil && !ok:
+		v.Faultf("a list of {key: …, value: …} is wanted")
+		return
+	case len(items) == 0:
+		v.Faultf("the fields are missing: give at least one {key: …, value: …}")
+		return
+	case !toolkit.AtMost(v, len(items), maxFields, "fields"):
+		return
+	}
+	var entries []substitution.Field
+	var places []*resource.Validator
+	for i, item := range items {
+		at := v.Index(i)
+		if e, ok := readField(at, item); ok {
+			entries, places = append(entries, e), append(places, at)
+		}
+	}
+	values, faults := substitution.ParseJSONFormat(entries, placeholders[:]...)
+	for _, f := range faults {
+		part := "value"
+		if f.Key {
+			part = "key"
+		}
+		places[f.Index].Field(part).Faultf("%v", f.Err)
+	}
+	for i, e := range entries {
+		t.keys, t.values = append(t.keys, e.Key), append(t.values, values[i])
+	}
+}
+
+// readField reads one entry of a JSON format.
+func readField(v *resource.Validator, raw json.RawMessage) (substitution.Field, bool) {
+	var e substitution.Field
+	fields, ok, good := members(v, raw, "{key: …, value: …}", "key", "value")
+	if !ok {
+		return e, false
+	}
+	for _, f := range []struct {
+		name string
+		to   *string
+	}{{"key", &e.Key}, {"value", &e.Value}} {
+		s, ok := str(fields[f.name])
+		switch {
+		case fields[f.name] != nil && !ok:
+			v.Field(f.name).Faultf("a string is wanted: write it in quotes")
+		case s == "":
+			v.Field(f.name).Faultf("the %s is missing", f.name)
+		}
+		*f.to = s
+		good = good && s != ""
+	}
+	// Kuma puts both between quotes without escaping them, and refuses what is no JSON then.
+	if s := e.Key + e.Value; good && (strings.Contains(s, `"`) || !json.Valid([]byte(`"`+e.Key+`"`)) || !json.Valid([]byte(`"`+e.Value+`"`))) {
+		v.Faultf("%q: quotation marks, backslashes and line breaks are not allowed in a JSON field", toolkit.Clip(e.Key+": "+e.Value))
+		good = false
+	}
+	return e, good
+}
+
+// members reads an object with some fields, ok for one that is an object and good for one without others.
+func members(v *resource.Validator, raw json.RawMessage, form string, known ...string) (fields map[string]json.RawMessage, ok, good bool) {
+	if fields, ok = object(raw); !ok {
+		v.Faultf("%s is wanted", form)
+	}
+	good = ok
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(known, k) {
+			v.Field(toolkit.Clip(k)).Faultf("unknown field; known here: %s", strings.Join(known, ", "))
+			good = false
+		}
+	}
+	return fields, ok, good
+}
+
+// object, list and str read canonical JSON of one type; false when it is of another.
+func object(raw json.RawMessage) (map[string]json.RawMessage, bool) {
+	var m map[string]json.RawMessage
+	err := json.Unmarshal(raw, &m)
+	return m, err == nil && m != nil
+}
+
+func list(raw json.RawMessage) ([]json.RawMessage, bool) {
+	var l []json.RawMessage
+	err := json.Unmarshal(raw, &l)
+	return l, err == nil && l != nil
+}
+
+func str(raw json.RawMessage) (string, bool) {
+	var s *string
+	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
+		return "", false
+	}
+	return *s, true
+}
+
+// The placeholders of Kuma, which are replaced before Envoy sees a format.
+const (
+	sourceAddress     = "KUMA_SOURCE_ADDRESS" // with the port 0, whatever the connection has
+	sourceIP          = "KUMA_SOURCE_ADDRESS_WITHOUT_PORT"
+	sourceService     = "KUMA_SOURCE_SERVICE"
+	destination       = "KUMA_DESTINATION_SERVICE"
+	meshName          = "KUMA_MESH"
+	trafficDirection  = "KUMA_TRAFFIC_DIRECTION"
+	zoneName          = "KUMA_ZONE"
+	workloadID        = "KUMA_WORKLOAD"
+	labelWorkload     = "kuma.io/workload"
+	unknownService    = "unknown"
+	DirectionInbound  = "INBOUND"
+	DirectionOutbound = "OUTBOUND"
+	DirectionNone     = "UNSPECIFIED"
+)
+
+var placeholders = [...]string{sourceAddress, sourceIP, sourceService, destination, meshName, trafficDirection, zoneName, workloadID}
+
+// The formats of logs that name none: those of the reference.
+const (
+	defaultHTTP = `[%START_TIME%] %KUMA_MESH% "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` +
+		`%BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
+		`"%REQ(X-B3-TRACEID?X-DATADOG-TRACEID)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%KUMA_SOURCE_SERVICE%" ` +
+		`"%KUMA_DESTINATION_SERVICE%" "%KUMA_SOURCE_ADDRESS_WITHOUT_PORT%" "%UPSTREAM_HOST%"`
+	defaultTCP = `[%START_TIME%] %RESPONSE_FLAGS% %KUMA_MESH% %KUMA_SOURCE_ADDRESS_WITHOUT_PORT%(%KUMA_SOURCE_SERVICE%)->` +
+		`%UPSTREAM_HOST%(%KUMA_DESTINATION_SERVICE%) took %DURATION%ms, sent %BYTES_SENT% bytes, received: %BYTES_RECEIVED% bytes`
+)
+
+// values is what the placeholders stand for.
+type values struct {
+	source, destination, direction string
+	// peer is true where every client shows a certificate of the mesh: what is said of the source is then what Envoy knows of it.
+	peer bool
+
+	address, mesh, zone, workload string // of the proxy, the same for all its traffic
+}
+
+// valuesOf are the values that a proxy gives by itself. Its address is that which others reach it at, in both
+// directions, as in the reference.
+func valuesOf(c *policy.Context) values {
+	n := &c.Dataplane().Networking
+	v := values{address: n.Address, mesh: c.View.Name, zone: c.View.Zone}
+	if n.AdvertisedAddress != "" {
+		v.address = n.AdvertisedAddress
+	}
+	if z := c.Proxy().Labels[resource.LabelZone]; z != "" {
+		v.zone = z
+	}
+	if w := c.Proxy().Labels[labelWorkload]; w != "" {
+		v.workload = strings.Join([]string{"kri", "wl", v.mesh, v.zone, c.Proxy().Namespace(), w, ""}, "_")
+	}
+	return v
+}
+
+// serviceOf is the service that a proxy is known as: that of its gateway, or the first by name of its inbounds'.
+func serviceOf(d *resource.Dataplane) string {
+	if g := d.Networking.Gateway; g != nil && g.Tags[resource.TagService] != "" {
+		return g.Tags[resource.TagService]
+	}
+	first := ""
+	for i := range d.Networking.Inbound {
+		if s := d.Networking.Inbound[i].Tags[resource.TagService]; s != "" && (first == "" || s < first) {
+			first = s
+		}
+	}
+	if first == "" {
+		return unknownService
+	}
+	return first
+}
+
+// What Envoy prints of a peer. The address is the one that the connection comes from, whatever X-Forwarded-For says. The service
+// stands in the first name of the certificate, spiffe://MESH/SERVICE; a name of another form is printed whole.
+const (
+	peerAddress = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"
+	peerIP      = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%"
+	peerService = `%CEL(re.extract(connection.uri_san_peer_certificate, "^(?:spiffe://[^/]+/)?(.*)$", "\\1"))%`
+)
+
+// of is the value of a placeholder, and whether it is a format that Envoy fills in.
+func (v *values) of(placeholder string) (value string, format bool) {
+	if v.peer {
+		switch placeholder {
+		case sourceAddress:
+			return peerAddress, true
+		case sourceIP:
+			return peerIP, true
+		case sourceService:
+			return peerService, true
+		}
+	}
+	return v.text(placeholder), false
+}
+
+// text is the value of a placeholder that the agent knows.
+func (v *values) text(placeholder string) string {
+	switch placeholder {
+	case sourceAddress:
+		return net.JoinHostPort(v.address, "0")
+	case sourceIP:
+		return v.address
+	case sourceService:
+		return v.source
+	case destination:
+		return v.destination
+	case meshName:
+		return v.mesh
+	case trafficDirection:
+		return v.direction
+	case zoneName:
+		return v.zone
+	case workloadID:
+		return v.workload
+	}
+	return ""
+}
+
+// uses reports whether a template has a piece like that.
+func (t *template) uses(like func(*substitution.Segment) bool) bool {
+	has := func(segs []substitution.Segment) bool {
+		return slices.ContainsFunc(segs, func(s substitution.Segment) bool { return like(&s) })
+	}
+	return has(t.text) || slices.ContainsFunc(t.values, has)
+}
+
+func ofDestination(s *substitution.Segment) bool { return s.Placeholder && s.Operator == destination }
+
+// aboutRequests returns an operator that has no value in the log of connections, "" for none.
+func (t *template) aboutRequests() string {
+	found := ""
+	t.uses(func(s *substitution.Segment) bool {
+		if s.HTTP() {
+			found = s.Raw
+		}
+		return found != ""
+	})
+	return found
+}
+
+// forgeable returns an operator of a text format whose value a client can put line breaks into, "" for none. Envoy decodes the
+// parameters of queries.
+func (t *template) forgeable() string {
+	found := ""
+	if !t.json {
+		t.uses(func(s *substitution.Segment) bool {
+			if s.Operator == "QUERY_PARAM" || s.Operator == "QUERY_PARAMS" && !strings.EqualFold(s.Arg, "ORIG") {
+				found = s.Raw
+			}
+			return found != ""
+		})
+	}
+	return found
+}

@@ -1,0 +1,252 @@
+package accesslog
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"path"
+	"strconv"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	grpcv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
+	otelv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/open_telemetry/v3"
+	otlpv1 "go.opentelemetry.io/proto/otlp/common/v1"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/compute/substitution"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// maxAttributes bounds the attributes of a record.
+const maxAttributes = 128
+
+func (o *OTel) validate(v *resource.Validator) {
+	toolkit.CheckCollector(v.Field("endpoint"), o.Endpoint)
+	if toolkit.AtMost(v.Field("attributes"), len(o.Attributes), maxAttributes, "attributes") {
+		seen := map[string]int{}
+		for i, a := range o.Attributes {
+			at := v.Field("attributes").Index(i)
+			if first, ok := seen[a.Key]; ok {
+				at.Field("key").Faultf("%q is already the key of attributes[%d]: each attribute has its own", toolkit.Clip(a.Key), first)
+			} else if a.Key == "" {
+				at.Field("key").Faultf("the key is missing")
+			}
+			seen[a.Key] = i
+			parse(at.Field("value"), a.Value)
+		}
+	}
+	if o.Body != nil {
+		readBody(v.Field("body"), o.Body.JSON)
+	}
+}
+
+// anyValue is an OTLP AnyValue of those that Envoy fills in: a text, a list, or fields with names.
+type anyValue struct {
+	text   []substitution.Segment
+	list   []anyValue // not nil for a list
+	fields []anyField // not nil for fields
+}
+
+type anyField struct {
+	key   string
+	value anyValue
+}
+
+// readBody reads a body: a format string, or an AnyValue in its JSON form.
+func readBody(v *resource.Validator, raw json.RawMessage) anyValue {
+	if s, ok := str(raw); ok {
+		return anyValue{text: parse(v, s)}
+	}
+	return readAny(v, raw)
+}
+
+// readAny reads an AnyValue in the JSON form of protobuf, with names in either spelling.
+func readAny(v *resource.Validator, raw json.RawMessage) anyValue {
+	fields, ok := object(raw)
+	if !ok || len(fields) != 1 {
+		v.Faultf("a value is one of {stringValue: …}, {arrayValue: {values: […]}} and {kvlistValue: {values: [{key: …, value: …}]}}")
+		return anyValue{}
+	}
+	for name, inner := range fields {
+		at := v.Field(toolkit.Clip(name))
+		switch name {
+		case "stringValue", "string_value":
+			s, ok := str(inner)
+			if !ok {
+				at.Faultf("a string is wanted: write it in quotes")
+			}
+			return anyValue{text: parse(at, s)}
+		case "arrayValue", "array_value":
+			out := anyValue{list: []anyValue{}}
+			for i, item := range valuesIn(at, inner) {
+				out.list = append(out.list, readAny(at.Field("values").Index(i), item))
+			}
+			return out
+		case "kvlistValue", "kvlist_value":
+			out := anyValue{fields: []anyField{}}
+			for i, item := range valuesIn(at, inner) {
+				out.fields = append(out.fields, readAnyField(at.Field("values").Index(i), item))
+			}
+			return out
+		case "boolValue", "bool_value", "intValue", "int_value", "doubleValue", "double_value", "bytesValue", "bytes_value":
+			at.Faultf("Envoy takes no values but strings, lists and fields: write it as stringValue")
+		default:
+			at.Faultf("unknown field; known here: stringValue, arrayValue, kvlistValue")
+		}
+	}
+	return anyValue{}
+}
+
+// valuesIn reads {values: […]}.
+func valuesIn(v *resource.Validator, raw json.RawMessage) []json.RawMessage {
+	fields, ok, _ := members(v, raw, "{values: […]}", "values")
+	items, isList := list(fields["values"])
+	if ok && !isList && fields["values"] != nil {
+		v.Field("values").Faultf("a list is wanted")
+	}
+	return items
+}
+
+func readAnyField(v *resource.Validator, raw json.RawMessage) anyField {
+	fields, ok, _ := members(v, raw, "{key: …, value: …}", "key", "value")
+	if !ok {
+		return anyField{}
+	}
+	key, _ := str(fields["key"])
+	if key == "" {
+		v.Field("key").Faultf("the key is missing")
+	}
+	return anyField{key: key, value: readAny(v.Field("value"), fields["value"])}
+}
+
+const (
+	nameOTel = "envoy.access_loggers.open_telemetry"
+	logName  = "MeshAccessLog"
+	origin   = "mesh-access-log" // as patches match what the plugin adds
+)
+
+// record is what an entry of an OpenTelemetry logger looks like.
+type record struct {
+	cluster    string
+	route      string // by which the agent knows the records; "" where they go to the collector themselves
+	newer      bool   // the Envoy has the fields of 1.37
+	body       anyValue
+	attributes []anyField
+}
+
+// readRecord reads a valid conf. Without a body the text of the default format is one.
+func (o *OTel) readRecord(text []substitution.Segment) record {
+	var none []resource.Fault
+	v := resource.NewValidator("", &none)
+	r := record{body: anyValue{text: text}}
+	if o.Body != nil {
+		r.body = readBody(v, o.Body.JSON)
+	}
+	for _, a := range o.Attributes {
+		r.attributes = append(r.attributes, anyField{a.Key, anyValue{text: parse(v, a.Value)}})
+	}
+	return r
+}
+
+// template is all texts of a record, for what is asked of formats.
+func (r *record) template() template {
+	t := template{json: true}
+	t.add(&r.body)
+	for i := range r.attributes {
+		t.add(&r.attributes[i].value)
+	}
+	return t
+}
+
+func (t *template) add(a *anyValue) {
+	t.values = append(t.values, a.text)
+	for i := range a.list {
+		t.add(&a.list[i])
+	}
+	for i := range a.fields {
+		t.add(&a.fields[i].value)
+	}
+}
+
+// pack makes the config of Envoy's logger. Envoys before 1.37 need the collector in common_config, of which newer ones warn.
+func (r *record) pack(v *values) (*anypb.Any, error) {
+	collector := &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: r.cluster, Authority: r.route},
+	}}
+	config := &otelv3.OpenTelemetryAccessLogConfig{Body: r.body.message(v), Attributes: messages(r.attributes, v)}
+	if r.newer {
+		config.GrpcService, config.LogName = collector, logName
+	} else {
+		//lint:ignore SA1019 all versions read it
+		config.CommonConfig = &grpcv3.CommonGrpcAccessLogConfig{LogName: logName, GrpcService: collector, TransportApiVersion: corev3.ApiVersion_V3}
+	}
+	return draft.Extension{Name: nameOTel, Message: config}.Pack()
+}
+
+func (a *anyValue) message(v *values) *otlpv1.AnyValue {
+	switch {
+	case a.fields != nil:
+		return &otlpv1.AnyValue{Value: &otlpv1.AnyValue_KvlistValue{KvlistValue: messages(a.fields, v)}}
+	case a.list != nil:
+		out := &otlpv1.ArrayValue{}
+		for i := range a.list {
+			out.Values = append(out.Values, a.list[i].message(v))
+		}
+		return &otlpv1.AnyValue{Value: &otlpv1.AnyValue_ArrayValue{ArrayValue: out}}
+	}
+	return &otlpv1.AnyValue{Value: &otlpv1.AnyValue_StringValue{StringValue: string(substitution.AppendFormat(nil, a.text, v.of))}}
+}
+
+func messages(fields []anyField, v *values) *otlpv1.KeyValueList {
+	out := &otlpv1.KeyValueList{}
+	for i := range fields {
+		out.Values = append(out.Values, &otlpv1.KeyValue{Key: fields[i].key, Value: fields[i].value.message(v)})
+	}
+	return out
+}
+
+// maxSocketPath bounds the path of a unix socket (sun_path of unix(7), with its end).
+const maxSocketPath = 107
+
+// collector returns the way to a collector, and adds the cluster to the config once. Envoy loads a logger only where it knows
+// the cluster already; clusters are sent before listeners. The collectors of a proxy are numbered, as in the reference.
+//
+// The cluster leads to the socket of the agent, which keeps the records while the collector is away; the collector behind it
+// is told by the authority. Where the socket can have no address, the cluster leads to the collector and the path is "".
+func (w *writer) collector(owner resource.Key, backend string, at toolkit.Collector) draft.Pipe {
+	if w.collectors == nil {
+		w.collectors = map[toolkit.Collector]int{}
+		quiet := resolver{c: w.c}
+		quiet.eachRule(func(rule *policy.Rule, list string) {
+			for _, s := range quiet.sinks(rule, list) {
+				if s.kind != sinkOTel {
+					continue
+				}
+				c, _ := toolkit.ParseCollector(s.otel.Endpoint) // valid
+				if _, known := w.collectors[c]; !known {
+					w.collectors[c] = len(w.collectors)
+				}
+			}
+		})
+	}
+	name := fmt.Sprintf("meshaccesslog:opentelemetry:%d", w.collectors[at])
+	direct := toolkit.HostCluster(name, origin, at, w.proxy.address)
+	direct.HTTP = draft.HTTP2Options
+	cluster := direct
+	p := draft.Pipe{Cluster: name}
+	sealed, err := direct.Seal()
+	if socket := path.Join(w.c.RunDir, "otlp.sock"); err == nil && len(socket) <= maxSocketPath {
+		p.Path, p.Kind, p.Target = socket, draft.PipeOTLP, net.JoinHostPort(at.Host, strconv.FormatUint(uint64(at.Port), 10))
+		p.Backend, p.Policy, p.Direct = backend, owner, sealed
+		p.Route = hashOf(w.c.Proxy().Key.Mesh, w.c.Proxy().Key.Name, p.Target) + ".otlp.nearside"
+		cluster = toolkit.StaticCluster(name, origin, &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: socket}}})
+		cluster.HTTP = draft.HTTP2Options
+	}
+	if w.c.Host.Claim(draft.TypeCluster, name) {
+		w.d.Clusters = append(w.d.Clusters, cluster)
+	}
+	return p
+}

@@ -1,0 +1,132 @@
+package loadbalancing
+
+import (
+	"math"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// overprovisioning is the factor in force where a policy orders endpoints and names no threshold: that of 50 %.
+const overprovisioning = 200
+
+// localities says where endpoints are preferred to be; nil where all are equal. weighted says whether the weights of
+// localities are to count. Without localZone and crossZone other zones come second; with one of them, zones that no
+// failover rule names get no traffic.
+func localities(c *policy.Context, l *LocalityAwareness) (out *policy.Localities, weighted bool) {
+	switch {
+	case l != nil && (l.LocalZone != nil || l.CrossZone != nil): // they take precedence over disabled
+	case l != nil && l.Disabled != nil && *l.Disabled:
+		return nil, false
+	default:
+		return policy.NewLocalities(policy.Localities{Zone: c.View.Zone, Failover: []policy.Failover{{Priority: 1, Except: true}}}), false
+	}
+	spec := policy.Localities{Zone: c.View.Zone, LocalWeight: 1, Overprovisioning: overprovisioning}
+	if l.LocalZone != nil && l.LocalZone.AffinityTags != nil && len(*l.LocalZone.AffinityTags) > 0 {
+		weighted = true
+		spec.Affinity = affinity(*l.LocalZone.AffinityTags, c.View.ProxyTags(c.Dataplane()))
+	}
+	if z := l.CrossZone; z != nil {
+		if z.Failover != nil {
+			spec.Failover = failover(*z.Failover, c.View.Zone)
+		}
+		if z.FailoverThreshold != nil {
+			spec.Overprovisioning = factor(z.FailoverThreshold)
+		}
+	}
+	return policy.NewLocalities(spec), weighted
+}
+
+// affinity returns the tags that the proxy has, with weights. By default each tag gets 90 % of what those before it
+// leave, which whole numbers can say.
+func affinity(list []AffinityTag, tags map[string][]string) []policy.Affinity {
+	var out []policy.Affinity
+	weight := uint32(9)
+	for i := 1; i < len(list); i++ {
+		weight *= 10 // validated: at most nine tags have no weights of their own
+	}
+	for i := range list {
+		t := &list[i]
+		if values := tags[t.Key]; len(values) > 0 {
+			out = append(out, policy.Affinity{Key: t.Key, Value: values[0], Weight: toolkit.Or(t.Weight, weight)})
+		}
+		weight = max(weight/10, 1)
+	}
+	return out
+}
+
+// failover returns the rules that are for proxies of a zone. The place of a rule in the list is its priority.
+func failover(list []Failover, zone string) []policy.Failover {
+	var out []policy.Failover
+	for i := range list {
+		f := &list[i]
+		if f.To.Type == zonesNone || f.From != nil && !slices.Contains(f.From.Zones, zone) {
+			continue
+		}
+		out = append(out, policy.Failover{Priority: uint32(i) + 1, Except: f.To.Type != zonesOnly, Zones: toolkit.Or(f.To.Zones, nil)})
+	}
+	return out
+}
+
+// factor turns the share of healthy endpoints from which on a priority gets all traffic into the factor that Envoy
+// multiplies the share with. Rounding up keeps the threshold itself on the healthy side.
+func factor(t *FailoverThreshold) uint32 {
+	if t.Percentage == nil {
+		return overprovisioning
+	}
+	return uint32(min(math.Ceil(100*100/t.Percentage.Float()), math.MaxUint32)) // validated: above 0
+}
+
+// place groups the endpoints that are part of a cluster. It leaves them alone where there is nothing to prefer.
+func place(a *endpointv3.ClusterLoadAssignment, l *policy.Localities) {
+	var places []policy.Locality
+	dropped := false
+	groups := map[policy.Locality][]*endpointv3.LbEndpoint{}
+	for _, g := range a.Endpoints {
+		for _, e := range g.LbEndpoints {
+			tags := tagsOf(e)
+			p, ok := l.Place(tags[resource.TagZone], tags)
+			if !ok {
+				dropped = true
+				continue
+			}
+			if groups[p] == nil {
+				places = append(places, p)
+			}
+			groups[p] = append(groups[p], e)
+		}
+	}
+	if !dropped && (len(places) == 0 || len(places) == 1 && places[0] == policy.Locality{Zone: l.Zone}) {
+		return
+	}
+	slices.SortFunc(places, policy.Locality.Compare)
+	a.Endpoints = make([]*endpointv3.LocalityLbEndpoints, len(places))
+	for i, p := range places {
+		g := &endpointv3.LocalityLbEndpoints{
+			Locality: &corev3.Locality{Zone: p.Zone, SubZone: p.SubZone}, Priority: p.Priority, LbEndpoints: groups[p],
+		}
+		if p.Weight > 0 {
+			g.LoadBalancingWeight = wrapperspb.UInt32(p.Weight)
+		}
+		a.Endpoints[i] = g
+	}
+	if l.Overprovisioning > 0 {
+		a.Policy = &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(l.Overprovisioning)}
+	}
+}
+
+// tagsOf reads the tags that the metadata of an endpoint holds.
+func tagsOf(e *endpointv3.LbEndpoint) map[string]string {
+	fields := e.GetMetadata().GetFilterMetadata()["envoy.lb"].GetFields()
+	out := make(map[string]string, len(fields))
+	for k, v := range fields {
+		out[k] = v.GetStringValue()
+	}
+	return out
+}

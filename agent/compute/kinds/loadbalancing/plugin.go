@@ -1,0 +1,229 @@
+// Package loadbalancing is the plugin of MeshLoadBalancingStrategy: how a proxy chooses among the endpoints of a service.
+//
+// It sets the algorithm of the outbound clusters, what requests are hashed by on the routes (and connections, where a
+// service speaks TCP), and where endpoints are preferred to be: the proxy's own zone before others, within the zone by
+// affinity tags, and which zones take over when endpoints fail. Whatever a policy says about a service, endpoints of
+// other zones come second unless localityAwareness is disabled.
+package loadbalancing
+
+import (
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/compute/match"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+const kind = "MeshLoadBalancingStrategy"
+
+// Plugin declares the kind and its effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshloadbalancingstrategies", "mlbs", resource.PolicyShape{
+			Top:     toolkit.Proxies("MeshGateway"),
+			To:      toolkit.Destinations(),
+			NewConf: func() resource.Conf { return new(Conf) },
+			Check:   checkPolicy,
+		})},
+		Shapes: []match.Level{match.LevelCluster, match.LevelEndpoints},
+		Apply:  apply,
+	}
+}
+
+// effect is what one rule comes to. Many outbounds have the same rule.
+type effect struct {
+	conf       *Conf
+	hash       hashing
+	localities *policy.Localities // nil: all endpoints are equal
+	weighted   bool               // the weights of localities count
+}
+
+func apply(c *policy.Context, d *draft.Draft) {
+	rules := c.Rules.Kind(kind)
+	if rules == nil {
+		return
+	}
+	effects := map[*Conf]*effect{}
+	of := func(s draft.Service) *effect {
+		r := rules.Outbound(s)
+		return toolkit.Once(effects, toolkit.Conf[Conf](r), func(conf *Conf) *effect { return effectOf(c, r, conf) })
+	}
+	for l := range toolkit.Listeners(d, draft.Outbound) {
+		if e := of(l.Service); e != nil {
+			for _, ch := range l.Chains {
+				e.hash.apply(ch)
+			}
+		}
+	}
+	for cl := range toolkit.Clusters(d, draft.OutboundCluster) {
+		if e := of(cl.Service); e != nil {
+			e.apply(c, cl)
+		}
+	}
+}
+
+func effectOf(c *policy.Context, r *policy.Rule, conf *Conf) *effect {
+	e := &effect{conf: conf, hash: newHashing(conf.LoadBalancer)}
+	if l := conf.LoadBalancer; l != nil && l.Type == ringHash && l.RingHash != nil {
+		if reason := l.RingHash.sizeFault(); reason != "" {
+			toolkit.WarnOrigins(c, r, "loadBalancer.ringHash.maxRingSize, merged with other policies: %s; the sizes have no effect until then", reason)
+		}
+	}
+	e.localities, e.weighted = localities(c, conf.LocalityAwareness)
+	return e
+}
+
+func (e *effect) apply(c *policy.Context, cluster *draft.Cluster) {
+	m := cluster.Message
+	if e.weighted {
+		toolkit.EditLoadBalancing(m).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
+			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
+		}
+	}
+	if e.conf.LoadBalancer != nil {
+		e.conf.LoadBalancer.apply(m)
+	}
+	if m.LoadAssignment == nil {
+		c.Host.Localities(m.Name, e.localities)
+	} else if e.localities != nil {
+		place(m.LoadAssignment, e.localities)
+	}
+}
+
+// apply sets algorithm and parameters. Those of an earlier step are dropped, as they may belong to another algorithm.
+func (l *LoadBalancer) apply(m *clusterv3.Cluster) {
+	m.LbConfig = nil
+	switch l.Type {
+	case roundRobin:
+		m.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+	case random:
+		m.LbPolicy = clusterv3.Cluster_RANDOM
+	case leastRequest:
+		m.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
+		if l.LeastRequest != nil && *l.LeastRequest != (LeastRequest{}) {
+			m.LbConfig = l.LeastRequest.config()
+		}
+	case ringHash:
+		m.LbPolicy = clusterv3.Cluster_RING_HASH
+		if l.RingHash != nil {
+			m.LbConfig = l.RingHash.config()
+		}
+	case maglev:
+		m.LbPolicy = clusterv3.Cluster_MAGLEV
+		if l.Maglev != nil && l.Maglev.TableSize != nil {
+			m.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: size(l.Maglev.TableSize)}}
+		}
+	}
+}
+
+func (l *LeastRequest) config() *clusterv3.Cluster_LeastRequestLbConfig_ {
+	out := &clusterv3.Cluster_LeastRequestLbConfig{ChoiceCount: toolkit.UInt32(l.ChoiceCount)}
+	if l.ActiveRequestBias != nil {
+		out.ActiveRequestBias = &corev3.RuntimeDouble{DefaultValue: l.ActiveRequestBias.Float()}
+	}
+	return &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: out}
+}
+
+func (r *RingHash) config() *clusterv3.Cluster_RingHashLbConfig_ {
+	out := &clusterv3.Cluster_RingHashLbConfig{}
+	if toolkit.Or(r.HashFunction, "") == "MurmurHash2" {
+		out.HashFunction = clusterv3.Cluster_RingHashLbConfig_MURMUR_HASH_2
+	}
+	if r.sizeFault() == "" {
+		out.MinimumRingSize, out.MaximumRingSize = size(r.MinRingSize), size(r.MaxRingSize)
+	}
+	return &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: out}
+}
+
+func size(n *uint32) *wrapperspb.UInt64Value {
+	if n == nil {
+		return nil
+	}
+	return wrapperspb.UInt64(uint64(*n))
+}
+
+// hashing is what requests and connections are hashed by.
+type hashing struct {
+	requests    []*routev3.RouteAction_HashPolicy
+	connections []*typev3.HashPolicy // Envoy takes one at most
+}
+
+// newHashing takes the policies of the algorithm that is chosen.
+func newHashing(l *LoadBalancer) hashing {
+	var list []HashPolicy
+	switch {
+	case l == nil:
+	case l.Type == ringHash && l.RingHash != nil:
+		list = toolkit.Or(l.RingHash.HashPolicies, nil)
+	case l.Type == maglev && l.Maglev != nil:
+		list = toolkit.Or(l.Maglev.HashPolicies, nil)
+	}
+	var out hashing
+	for i := range list {
+		p := &list[i]
+		out.requests = append(out.requests, p.request())
+		if c := p.connection(); c != nil && out.connections == nil {
+			out.connections = []*typev3.HashPolicy{c}
+		}
+	}
+	return out
+}
+
+// apply adds the policies to all routes of a chain that lead somewhere, or to its TCP proxy.
+func (h hashing) apply(ch *draft.Chain) {
+	switch {
+	case len(h.requests) == 0:
+	case ch.TCP != nil:
+		ch.TCP.HashPolicy = h.connections
+	case ch.HTTP != nil && ch.HTTP.Routes != nil:
+		for r := range toolkit.Routes(ch.HTTP) {
+			if action := r.GetRoute(); action != nil {
+				action.HashPolicy = slices.Concat(action.HashPolicy, h.requests)
+			}
+		}
+	}
+}
+
+// request is the policy as a route has it. The part that belongs to the type is there: that was validated.
+func (p *HashPolicy) request() *routev3.RouteAction_HashPolicy {
+	out := &routev3.RouteAction_HashPolicy{Terminal: toolkit.Or(p.Terminal, false)}
+	switch p.Type {
+	case hashHeader:
+		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: p.Header.Name}}
+	case hashCookie:
+		c := &routev3.RouteAction_HashPolicy_Cookie{Name: p.Cookie.Name, Ttl: toolkit.Duration(p.Cookie.TTL), Path: toolkit.Or(p.Cookie.Path, "")}
+		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: c}
+	case hashQuery:
+		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: p.QueryParameter.Name}}
+	case hashFilterState:
+		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_FilterState_{FilterState: &routev3.RouteAction_HashPolicy_FilterState{Key: p.FilterState.Key}}
+	default:
+		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{
+			SourceIp: p.bySource(),
+		}}
+	}
+	return out
+}
+
+// connection is the policy as a TCP proxy has it; nil where it is about requests.
+func (p *HashPolicy) connection() *typev3.HashPolicy {
+	switch {
+	case p.Type == hashFilterState:
+		return &typev3.HashPolicy{PolicySpecifier: &typev3.HashPolicy_FilterState_{FilterState: &typev3.HashPolicy_FilterState{Key: p.FilterState.Key}}}
+	case p.bySource():
+		return &typev3.HashPolicy{PolicySpecifier: &typev3.HashPolicy_SourceIp_{SourceIp: &typev3.HashPolicy_SourceIp{}}}
+	}
+	return nil
+}
+
+func (p *HashPolicy) bySource() bool {
+	return (p.Type == hashConnection || p.Type == hashSourceIP) && toolkit.Or(p.Connection.SourceIP, false)
+}

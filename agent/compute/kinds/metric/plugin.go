@@ -1,0 +1,230 @@
+// Package metric is the plugin of MeshMetric: the metrics of a proxy for Prometheus.
+//
+// There is no process beside the proxy that could collect, filter or push metrics: what Envoy serves by itself is what
+// there is. A Prometheus backend is a listener that leads one path to the statistics of Envoy's admin interface and
+// nothing else of it. Where the admin interface is says networking.admin.port of the Dataplane, for an Envoy with a
+// bootstrap of its own; otherwise it is the socket that the agent's bootstrap names.
+//
+// Profiles and include become a filter over Envoy's names of statistics, which serves all that is asked for and may
+// serve more: those names hold those of clusters and listeners, which Prometheus has as labels. These have no effect,
+// and their owner is told:
+//   - applications: nothing merges their metrics into those of the proxy; let Prometheus scrape them.
+//   - OpenTelemetry backends: Envoy takes sinks of metrics in its bootstrap alone.
+//   - exclude, and include by regular expression: Envoy's filter names what is served, by other names.
+//   - tls.mode ProvidedTLS: nothing tells the agent where certificate and key lie. Such a backend is not served, since
+//     plain text where TLS was asked for would be worse.
+//   - clientId names the listener; there is no service through which Prometheus discovers proxies.
+package metric
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+const kind = "MeshMetric"
+
+// Plugin declares the kind and its effect.
+func Plugin() policy.Plugin {
+	return policy.Plugin{
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(kind, "meshmetrics", "mm", resource.PolicyShape{
+			Top:     toolkit.Proxies("MeshGateway"),
+			Default: true,
+			NewConf: func() resource.Conf { return new(Conf) },
+		})},
+		Apply: apply,
+	}
+}
+
+const (
+	adminCluster   = "nearside:metrics:admin"
+	listenerPrefix = "nearside:metrics:prometheus:"
+	origin         = "prometheus" // as patches match it
+	statsPath      = "/stats/prometheus"
+)
+
+func apply(c *policy.Context, d *draft.Draft) {
+	rules := c.Rules.Kind(kind)
+	if !c.Last || rules == nil || rules.Proxy == nil {
+		return
+	}
+	conf := toolkit.Conf[Conf](rules.Proxy)
+	if conf == nil || len(toolkit.Or(conf.Backends, nil)) == 0 {
+		return
+	}
+	a := applier{c: c, rule: rules.Proxy, conf: conf}
+	a.notes()
+	for i := range *conf.Backends {
+		if p := (*conf.Backends)[i].Prometheus; (*conf.Backends)[i].Type == typePrometheus && p != nil {
+			a.prometheus(d, fmt.Sprintf("backends[%d]", i), p)
+		}
+	}
+}
+
+type applier struct {
+	c    *policy.Context
+	rule *policy.Rule
+	conf *Conf
+}
+
+// warn tells the owner of a list of the merged conf: the strongest policy that has it, since lists are replaced.
+func (a *applier) warn(has func(*Conf) bool, format string, args ...any) {
+	for _, o := range slices.Backward(a.rule.Origins) {
+		if p, ok := o.Policy.Spec.(*resource.Policy); ok {
+			if own, ok := p.Default.(*Conf); ok && has(own) {
+				a.c.Host.Warn(o.Policy.Key, format, args...)
+				return
+			}
+		}
+	}
+}
+
+func hasBackends(c *Conf) bool     { return c.Backends != nil }
+func hasApplications(c *Conf) bool { return c.Applications != nil }
+func hasProfiles(c *Conf) bool     { return c.Sidecar != nil && c.Sidecar.Profiles != nil }
+func hasExclude(c *Conf) bool      { return hasProfiles(c) && c.Sidecar.Profiles.Exclude != nil }
+func hasInclude(c *Conf) bool      { return hasProfiles(c) && c.Sidecar.Profiles.Include != nil }
+
+// notes tells about what has no effect.
+func (a *applier) notes() {
+	if len(toolkit.Or(a.conf.Applications, nil)) > 0 {
+		a.warn(hasApplications, "applications have no effect: Envoy cannot scrape them; let Prometheus do so")
+	}
+	for i, b := range *a.conf.Backends {
+		if b.Type == typeOpenTelemetry {
+			a.warn(hasBackends, "backends[%d] has no effect: Envoy takes the address of an OpenTelemetry collector in its bootstrap alone; let the collector scrape a Prometheus backend", i)
+		}
+	}
+	if !hasProfiles(a.conf) {
+		return
+	}
+	p := a.conf.Sidecar.Profiles
+	if len(toolkit.Or(p.Exclude, nil)) > 0 {
+		a.warn(hasExclude, "sidecar.profiles.exclude has no effect: Envoy's filter can only name what is served")
+	}
+	if p.includesRegex() && p.broadest() != profileAll {
+		a.warn(hasInclude, "sidecar.profiles.include: with a selector of type Regex all metrics are served, as Envoy filters by other names; give Prefix, Exact or Contains")
+	}
+}
+
+// prometheus adds the listener of a backend, and once the cluster of the admin interface.
+func (a *applier) prometheus(d *draft.Draft, field string, p *Prometheus) {
+	switch p.mode() {
+	case tlsProvided:
+		a.warn(hasBackends, "%s is not served: tls.mode ProvidedTLS needs a certificate, and nothing tells the agent where it lies; give the mode Disabled", field)
+		return
+	case tlsMesh:
+		a.warn(hasBackends, "%s is not served: tls.mode ActiveMTLSBackend needs a certificate of the mesh, which metrics do not get; give the mode Disabled", field)
+		return
+	}
+	host, err := netip.ParseAddr(a.c.Dataplane().Networking.Address)
+	if err != nil {
+		a.warn(hasBackends, "%s is not served by %s: its networking.address %q is not an IP address", field, a.c.Proxy().Key, a.c.Dataplane().Networking.Address)
+		return
+	}
+	if by := portTaken(a.c.Dataplane(), host, p.port()); by != "" {
+		a.warn(hasBackends, "%s is not served by %s: port %d is that of its %s; give another port", field, a.c.Proxy().Key, p.port(), by)
+		return
+	}
+	if port := a.adminPort(); port != 0 && a.c.Host.Claim(draft.TypeCluster, adminCluster) {
+		d.Clusters = append(d.Clusters, toolkit.StaticCluster(adminCluster, origin, toolkit.Address("127.0.0.1", port)))
+	}
+	if name := listenerPrefix + p.client(); a.c.Host.Claim(draft.TypeListener, name) {
+		d.Listeners = append(d.Listeners, &draft.Listener{
+			Kind: draft.OtherListener, Origin: origin, Port: p.port(), Chains: []*draft.Chain{{HTTP: a.http(name, p.path())}},
+			Message: &listenerv3.Listener{
+				Name: name, Address: toolkit.Address(host.String(), p.port()),
+				TrafficDirection: corev3.TrafficDirection_INBOUND, EnableReusePort: wrapperspb.Bool(false),
+			},
+		})
+	}
+}
+
+// http leads the path to the statistics, and nothing else to the admin interface, which can also end the proxy.
+func (a *applier) http(name, path string) *draft.HTTP {
+	return &draft.HTTP{
+		Filters: draft.PlainFilters,
+		Message: &hcmv3.HttpConnectionManager{StatPrefix: toolkit.StatName(name)},
+		Routes: &routev3.RouteConfiguration{
+			Name: name, ValidateClusters: wrapperspb.Bool(false),
+			VirtualHosts: []*routev3.VirtualHost{{Name: name, Domains: []string{"*"}, Routes: []*routev3.Route{{
+				Match: &routev3.RouteMatch{
+					PathSpecifier: &routev3.RouteMatch_Path{Path: path},
+					Headers:       []*routev3.HeaderMatcher{toolkit.Header(":method", toolkit.Exactly("GET"))},
+				},
+				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: a.admin()},
+					PrefixRewrite:    statsPath + "?" + query(a.conf.Sidecar),
+				}},
+			}}}},
+		},
+	}
+}
+
+// query asks for what is to be served. Envoy appends the query of the request, question mark included: the last
+// parameter takes it up, and of a parameter that is given twice the first counts.
+func query(s *Sidecar) string {
+	var b strings.Builder
+	if s == nil || !toolkit.Or(s.IncludeUnused, false) {
+		b.WriteString("usedonly&")
+	}
+	if pattern := s.filter(); pattern != "" {
+		b.WriteString("filter=" + url.QueryEscape(pattern) + "&")
+	}
+	return b.String() + "client="
+}
+
+// adminPort is the port of the proxy's admin interface on loopback, 0 where the Dataplane names none.
+func (a *applier) adminPort() uint32 {
+	if admin := a.c.Dataplane().Networking.Admin; admin != nil {
+		return admin.Port
+	}
+	return 0
+}
+
+// admin is the cluster that leads to the proxy's admin interface.
+func (a *applier) admin() string {
+	if a.adminPort() != 0 {
+		return adminCluster
+	}
+	return policy.AdminCluster
+}
+
+// portTaken names the field of a dataplane that has an address and port already, "" for none.
+func portTaken(dp *resource.Dataplane, host netip.Addr, port uint32) string {
+	for i := range dp.Networking.Inbound {
+		in := &dp.Networking.Inbound[i]
+		if a, err := netip.ParseAddr(cmp.Or(in.Address, dp.Networking.Address)); err == nil && a == host && in.Port == port {
+			return fmt.Sprintf("networking.inbound[%d]", i)
+		}
+	}
+	for i := range dp.Networking.Outbound {
+		out := &dp.Networking.Outbound[i]
+		if a, err := netip.ParseAddr(out.Address); err == nil && a == host && out.Port == port {
+			return fmt.Sprintf("networking.outbound[%d]", i)
+		}
+	}
+	if t := dp.Networking.TransparentProxying; t != nil {
+		switch port {
+		case t.RedirectPortInbound:
+			return "networking.transparentProxying.redirectPortInbound"
+		case t.RedirectPortOutbound:
+			return "networking.transparentProxying.redirectPortOutbound"
+		}
+	}
+	return ""
+}

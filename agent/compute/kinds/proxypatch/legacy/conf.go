@@ -1,0 +1,139 @@
+// Package legacy is ProxyTemplate, the source-destination kind that MeshProxyPatch replaces, with its migration.
+package legacy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/proxypatch"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+const kind = "ProxyTemplate"
+
+// The origins of what templates add.
+const (
+	originTemplate = "proxy-template-modifications"
+	originRaw      = "proxy-template-raw"
+)
+
+// Kind declares the kind.
+func Kind() policy.LegacyKind {
+	return policy.LegacyKind{
+		Descriptor: resource.LegacyDescriptor(kind, "proxytemplates", "", resource.LegacyShape{
+			Selectors: true, NewConf: func() resource.Conf { return new(Conf) }, ConfRequired: true,
+		}),
+		ReplacedBy: []string{proxypatch.Kind},
+		Migrate:    migrate,
+	}
+}
+
+// Conf is the conf of ProxyTemplate.
+type Conf struct {
+	Imports       []string       `json:"imports,omitempty"`   // default-proxy: what the agent generates
+	Resources     []Resource     `json:"resources,omitempty"` // are added
+	Modifications []Modification `json:"modifications,omitempty"`
+}
+
+// Resource is a whole resource.
+type Resource struct {
+	Name     string             `json:"name,omitempty"`
+	Version  string             `json:"version,omitempty"` // required, and of no meaning: versions are made of the content
+	Resource resource.EnvoyText `json:"resource,omitzero"` // YAML or JSON with @type
+
+	change *proxypatch.Change // made by validation
+}
+
+// Modification is one change. Exactly one of the fields is given.
+type Modification struct {
+	Cluster       *proxypatch.BaseMod[proxypatch.ClusterMatch]     `json:"cluster,omitempty"`
+	Listener      *proxypatch.BaseMod[proxypatch.ListenerMatch]    `json:"listener,omitempty"`
+	NetworkFilter *proxypatch.BaseMod[proxypatch.FilterMatch]      `json:"networkFilter,omitempty"`
+	HTTPFilter    *proxypatch.BaseMod[proxypatch.FilterMatch]      `json:"httpFilter,omitempty"`
+	VirtualHost   *proxypatch.BaseMod[proxypatch.VirtualHostMatch] `json:"virtualHost,omitempty"`
+
+	change *proxypatch.Change // made by validation
+}
+
+// Plan implements [proxypatch.LegacyConf].
+func (c *Conf) Plan(ctx *policy.Context, r *resource.Resource) proxypatch.Plan {
+	bare := !slices.Contains(c.Imports, defaultProfile)
+	if bare {
+		ctx.Host.Warn(r.Key, "conf.imports does not name %s: the proxy has nothing but what this policy adds", defaultProfile)
+	}
+	for _, p := range c.Imports {
+		if slices.Contains(otherProfiles(), p) {
+			ctx.Host.Warn(r.Key, "conf.imports: %s has no effect: this agent serves proxies beside workloads (%s) alone, not %s",
+				p, defaultProfile, strings.Join(otherProfiles(), ", "))
+		}
+	}
+	changes := append(c.resources(), c.modifications(len(c.Modifications))...)
+	return proxypatch.Plan{Policy: r, Bare: bare, Changes: slices.DeleteFunc(changes, func(ch *proxypatch.Change) bool { return ch == nil })}
+}
+
+// resources returns the changes that add the resources; nil for what is not valid.
+func (c *Conf) resources() []*proxypatch.Change {
+	out := make([]*proxypatch.Change, len(c.Resources))
+	for i := range out {
+		out[i] = c.Resources[i].change
+	}
+	return out
+}
+
+// modifications returns the first n modifications as changes; nil for what is not valid.
+func (c *Conf) modifications(n int) []*proxypatch.Change {
+	out := make([]*proxypatch.Change, n)
+	for i := range out {
+		out[i] = c.Modifications[i].change
+	}
+	return out
+}
+
+// defaultProfile stands for what the agent generates for a proxy.
+const defaultProfile = "default-proxy"
+
+// otherProfiles are for proxies that this agent does not serve.
+func otherProfiles() []string { return []string{"gateway-proxy", "ingress-proxy", "egress-proxy"} }
+
+// Validate reads all resources and values, and reports what is wrong with them.
+func (c *Conf) Validate(v *resource.Validator) {
+	for i, p := range c.Imports {
+		v.Field("imports").Index(i).OneOf(p, append([]string{defaultProfile}, otherProfiles()...)...)
+	}
+	for i := range c.Resources {
+		c.Resources[i].read(v.Field("resources").Index(i), fmt.Sprintf("conf.resources[%d]", i))
+	}
+	for i := range c.Modifications {
+		m := &c.Modifications[i]
+		m.change = proxypatch.Read(v.Field("modifications").Index(i), fmt.Sprintf("conf.modifications[%d]", i), originTemplate,
+			m.Cluster.As(proxypatch.Clusters), m.Listener.As(proxypatch.Listeners), m.NetworkFilter.As(proxypatch.NetworkFilters),
+			m.HTTPFilter.As(proxypatch.HTTPFilters), m.VirtualHost.As(proxypatch.VirtualHosts))
+	}
+}
+
+// read reads a whole resource.
+func (r *Resource) read(v *resource.Validator, at string) {
+	if r.Name == "" {
+		v.Field("name").Faultf("the name is missing: give that of the resource")
+	}
+	if r.Version == "" {
+		v.Field("version").Faultf("the version is missing")
+	}
+	body := v.Field("resource")
+	if r.Resource.IsZero() {
+		body.Faultf("the resource is missing: give YAML or JSON of an Envoy message with @type")
+		return
+	}
+	c := proxypatch.ReadResource(body, r.Resource.Reveal(), at, originRaw)
+	if c == nil {
+		return
+	}
+	if name, _, _ := c.Adds(); r.Name != "" && name != r.Name {
+		v.Field("name").Faultf("%q is not the name in the resource, %q: give the same", toolkit.Clip(r.Name), toolkit.Clip(name))
+		return
+	}
+	r.change = c
+}

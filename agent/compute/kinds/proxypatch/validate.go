@@ -1,0 +1,332 @@
+package proxypatch
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/base/jsonpatch"
+	"github.com/nearside-mesh/nearside/agent/compute/check"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Validate reads all values and patches, and reports what is wrong with them.
+func (c *Conf) Validate(v *resource.Validator) {
+	list := v.Field("appendModifications")
+	if len(c.AppendModifications) == 0 {
+		list.Faultf("the list is empty: give at least one modification")
+	}
+	for i := range c.AppendModifications {
+		m := &c.AppendModifications[i]
+		m.change = Read(list.Index(i), fmt.Sprintf("spec.default.appendModifications[%d]", i), OriginPatch,
+			m.Cluster.As(Clusters), m.Listener.As(Listeners), m.NetworkFilter.As(NetworkFilters), m.HTTPFilter.As(HTTPFilters), m.VirtualHost.As(VirtualHosts))
+	}
+}
+
+// changes returns what the modifications want.
+func (c *Conf) changes() []*Change {
+	out := make([]*Change, 0, len(c.AppendModifications))
+	for i := range c.AppendModifications {
+		if ch := c.AppendModifications[i].change; ch != nil {
+			out = append(out, ch)
+		}
+	}
+	return out
+}
+
+// Written is a modification that was not read yet.
+type Written struct {
+	target  Target
+	given   bool
+	lower   bool // operations begin with a small letter
+	op      string
+	match   match
+	matched bool // a match is given
+	value   *resource.EnvoyText
+	patches []JSONPatch
+}
+
+// As returns the modification as one of a target.
+func (m *Mod[M]) As(t Target) Written {
+	if m == nil {
+		return Written{target: t}
+	}
+	w := Written{target: t, given: true, op: string(m.Operation), value: m.Value, patches: m.JSONPatches}
+	if m.Match != nil {
+		w.matched, w.match = true, (*m.Match).match()
+	}
+	return w
+}
+
+// As returns the modification of a legacy kind as one of a target.
+func (m *BaseMod[M]) As(t Target) Written {
+	w := m.Mod().As(t)
+	if w.lower = true; m != nil {
+		w.op = string(m.Operation)
+	}
+	return w
+}
+
+// Read reads the one modification of a list that is given. at is its place in the policy, origin that of a resource which
+// it adds. It reports every fault and returns nil when there was one.
+func Read(v *resource.Validator, at, origin string, list ...Written) *Change {
+	var names, found []string
+	var one Written
+	for _, w := range list {
+		names = append(names, targets[w.target].name)
+		if w.given {
+			found = append(found, targets[w.target].name)
+			one = w
+		}
+	}
+	switch len(found) {
+	case 0:
+		v.Faultf("nothing to modify is given: give one of %s", strings.Join(names, ", "))
+		return nil
+	case 1:
+		return one.read(v.Field(found[0]), &Change{target: one.target, match: one.match, at: at, origin: origin})
+	}
+	v.Faultf("%s are given: give one, and further ones as items of their own", strings.Join(found, ", "))
+	return nil
+}
+
+// read checks a modification and reads its value.
+func (w *Written) read(v *resource.Validator, c *Change) *Change {
+	op, ok := w.operation(v.Field("operation"))
+	if !ok {
+		return nil
+	}
+	c.op = op
+	ok = w.checkMatch(v.Field("match"), op)
+	switch {
+	case op == Remove:
+		if w.value != nil {
+			v.Field("value").Faultf("%s takes none: remove it", w.op)
+		}
+		if len(w.patches) > 0 {
+			v.Field("jsonPatches").Faultf("%s takes none: remove it", w.op)
+		}
+		ok = ok && w.value == nil && len(w.patches) == 0
+	case op == Patch && w.value != nil && len(w.patches) > 0:
+		v.Faultf("value and jsonPatches are given: give one of them")
+		return nil
+	case op == Patch && len(w.patches) > 0:
+		c.patch = readPatches(v.Field("jsonPatches"), w.patches, w.patched())
+		ok = ok && c.patch != nil
+	case op == Patch && w.value == nil:
+		v.Faultf("there is nothing to patch with: give value or jsonPatches")
+		return nil
+	case len(w.patches) > 0:
+		v.Field("jsonPatches").Faultf("%s takes a value: JSON Patches go with Patch alone", w.op)
+		return nil
+	case w.value == nil:
+		v.Field("value").Faultf("the value is missing: give what to add, as YAML or JSON of Envoy's %s", targets[w.target].message.ProtoReflect().Descriptor().Name())
+		return nil
+	default:
+		ok = w.readValue(v.Field("value"), c) && ok
+	}
+	if !ok {
+		return nil
+	}
+	return c
+}
+
+// operation returns the operation, which may be written with a small letter first.
+func (w *Written) operation(v *resource.Validator) (Operation, bool) {
+	var names []string
+	var found Operation
+	for _, op := range targets[w.target].operations {
+		name := string(op)
+		if w.lower {
+			name = strings.ToLower(name[:1]) + name[1:]
+		}
+		if names = append(names, name); name == w.op {
+			found = op
+		}
+	}
+	return found, v.OneOf(w.op, names...)
+}
+
+func (w *Written) checkMatch(v *resource.Validator, op Operation) bool {
+	ok := true
+	fault := func(v *resource.Validator, format string, args ...any) {
+		v.Faultf(format, args...)
+		ok = false
+	}
+	for _, f := range []struct {
+		name  string
+		value *string
+	}{{"origin", w.match.origin}, {"name", w.match.name}, {"listenerName", w.match.listener}, {"routeConfigurationName", w.match.routes}} {
+		if f.value != nil && *f.value == "" {
+			fault(v.Field(f.name), "the text is empty and matches nothing: give one or leave the field out")
+		}
+	}
+	switch {
+	case op == Add && w.target != VirtualHosts && w.matched:
+		fault(v, "what is added has no match: remove it")
+	case op == Add && w.match.name != nil:
+		fault(v.Field("name"), "the virtual host is new, its name stands in the value: remove it here")
+	case w.target.filter() && w.match.name == nil && (op == AddBefore || op == AddAfter):
+		fault(v.Field("name"), "the name is missing: give that of the filter %s which the new one is added", strings.ToLower(string(op)[len("Add"):]))
+	case w.target.filter() && w.match.name == nil && op == Patch:
+		fault(v.Field("name"), "the name is missing: give that of the filter to patch")
+	}
+	return ok
+}
+
+// readValue reads what is added, or a part to merge.
+func (w *Written) readValue(v *resource.Validator, c *Change) bool {
+	partial := c.op == Patch
+	m := targets[w.target].message.ProtoReflect().New().Interface()
+	p, tree, ok := parse(v, w.value.Reveal(), m, partial)
+	if !ok {
+		return false
+	}
+	if c.value = p; !c.readFilter(v, tree) || !partial && !checkWhole(v, m) {
+		return false
+	}
+	name := nameOf(m)
+	if partial && !w.target.filter() && w.target != VirtualHosts && name != "" && !is(c.match.name, name) {
+		v.Field("name").Faultf("%q is not the name that is matched, %q: a patch cannot rename", name, *c.match.name)
+		return false
+	}
+	return true
+}
+
+// ReadResource reads a whole resource to add, which is given as text with @type. It reports every fault and returns nil
+// when there was one.
+func ReadResource(v *resource.Validator, text, at, origin string) *Change {
+	a := &anypb.Any{}
+	p, _, ok := parse(v, text, a, false)
+	if !ok {
+		return nil
+	}
+	m, err := a.UnmarshalNew()
+	if err != nil {
+		v.Faultf("%s", plainError(err))
+		return nil
+	}
+	c := &Change{op: Add, at: at, origin: origin, target: Resources, value: p}
+	switch m.(type) {
+	case *clusterv3.Cluster:
+		c.target = Clusters
+	case *listenerv3.Listener:
+		c.target = Listeners
+	case *routev3.RouteConfiguration, *endpointv3.ClusterLoadAssignment, *tlsv3.Secret:
+	default:
+		v.Field(typeKey).Faultf("a %s is no resource that a proxy asks for: give a Cluster, Listener, RouteConfiguration, ClusterLoadAssignment or Secret", nameOfType(m))
+		return nil
+	}
+	if c.value.message = m; !checkWhole(v, m) {
+		return nil
+	}
+	return c
+}
+
+// structural reports whether a rule of package finding is about the structure of a resource. A policy that breaks one has no
+// effect on the resource. What else Envoy would reject, in values that are written in a language of their own and in what
+// one resource says of others, is found when the whole config is checked.
+func structural(rule int) bool {
+	switch rule {
+	case 0, 35, 43, 59, 84, 85, 87, 89, 99, 100, 103, 107: // the rules that Envoy's API carries
+		return true
+	case 1, 2, 3, 4, 5, 20, 21, 40, 41, 42, 53, 54, 74, 75, 76, 78, 80, 81, 88: // what goes together, and in which order
+		return true
+	}
+	return false
+}
+
+// alone returns the structural findings about the sealed resources of a draft, each by itself.
+func alone(c *check.Checker, d *draft.Draft) []finding.Finding {
+	s := draft.NewSealer(nil)
+	s.Inline = true // as the policy addresses it
+	s.Add(d)
+	sealed, faults := s.Finish()
+	var out []finding.Finding
+	for _, f := range faults {
+		if f.Left {
+			out = append(out, finding.Finding{Message: f.Err.Error()})
+		}
+	}
+	for k := range envoy.NumKinds {
+		for _, r := range sealed.Resources[draft.Rank(k.URL())] {
+			out = append(out, c.Alone(k, (*envoy.Resource)(r))...)
+		}
+	}
+	return slices.DeleteFunc(out, func(f finding.Finding) bool { return !structural(f.Rule) })
+}
+
+// broken returns the first rule for fields that a message breaks.
+func broken(m proto.Message) error {
+	if r, ok := m.(interface{ Validate() error }); !ok || r.Validate() == nil {
+		return nil // without the cost of looking for the path
+	}
+	return firstOf(check.CheckFields(m, false))
+}
+
+// firstOf makes an error of the first finding, nil for none.
+func firstOf(findings []finding.Finding) error {
+	if len(findings) == 0 {
+		return nil
+	}
+	var faults []resource.Fault
+	report(resource.NewValidator("", &faults), findings[:1])
+	return firstFault(faults)
+}
+
+// firstFault makes an error of the first fault, nil for none.
+func firstFault(faults []resource.Fault) error {
+	switch {
+	case len(faults) == 0:
+		return nil
+	case faults[0].Field == "":
+		return fmt.Errorf("%s", faults[0].Reason)
+	}
+	return fmt.Errorf("%s: %s", faults[0].Field, faults[0].Reason)
+}
+
+// report reports findings about a message at its fields. It returns true for none.
+func report(v *resource.Validator, findings []finding.Finding) bool {
+	for _, f := range findings {
+		at := v
+		tokens, _ := jsonpatch.ParsePointer(f.Pointer)
+		for _, t := range tokens {
+			if i, err := strconv.Atoi(t); err == nil {
+				at = at.Index(i)
+			} else if strings.ContainsAny(t, "./@ ") {
+				at = at.Key(t)
+			} else {
+				at = at.Field(t)
+			}
+		}
+		at.Faultf("%s", f.Message)
+	}
+	return len(findings) == 0
+}
+
+// checkWhole reports what Envoy would reject of a resource that is added.
+func checkWhole(v *resource.Validator, m proto.Message) bool {
+	r, err := envoy.NewResource(m)
+	if err != nil {
+		return true // no resource of its own
+	}
+	var c check.Checker
+	for k := range envoy.NumKinds {
+		if strings.HasSuffix(k.URL(), "/"+string(m.ProtoReflect().Descriptor().FullName())) {
+			return report(v, slices.DeleteFunc(slices.Clone(c.Alone(k, r)), func(f finding.Finding) bool { return !structural(f.Rule) }))
+		}
+	}
+	return true
+}

@@ -1,0 +1,24 @@
+package kinds
+
+import (
+	_ "embed" // the comments
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// comments are the comments on the fields of the types that documents are decoded into, one a line: PACKAGE.TYPE.FIELD, a tab and the
+// text. A test takes them from the sources.
+//
+//go:embed comments.txt
+var comments string
+
+// Schema describes a kind as JSON Schema, with the comments of its fields; see [resource.Schema].
+func Schema(d resource.Descriptor) map[string]any {
+	of := map[string]string{}
+	for line := range strings.Lines(comments) {
+		key, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		of[key] = text
+	}
+	return resource.Schema(d, func(field string) string { return of[field] })
+}

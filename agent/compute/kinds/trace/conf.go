@@ -1,0 +1,174 @@
+package trace
+
+import (
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Types of backends.
+const (
+	typeZipkin        = "Zipkin"
+	typeDatadog       = "Datadog"
+	typeOpenTelemetry = "OpenTelemetry"
+)
+
+// Conf is the conf of a MeshTrace.
+type Conf struct {
+	Backends *[]Backend `json:"backends,omitempty"` // one, or none: then nothing is traced
+	Sampling *Sampling  `json:"sampling,omitempty"`
+	Tags     *[]Tag     `json:"tags,omitempty"`
+}
+
+// Backend is a collector of spans. The part that belongs to Type says where it is.
+type Backend struct {
+	Type          string         `json:"type"`
+	Zipkin        *Zipkin        `json:"zipkin,omitempty"`
+	Datadog       *Datadog       `json:"datadog,omitempty"`
+	OpenTelemetry *OpenTelemetry `json:"openTelemetry,omitempty"`
+}
+
+// Zipkin is a collector that speaks Zipkin's API version 2.
+type Zipkin struct {
+	URL               string  `json:"url"` // of the API: http://zipkin:9411/api/v2/spans
+	TraceID128Bit     *bool   `json:"traceId128bit,omitempty"`
+	APIVersion        *string `json:"apiVersion,omitempty" check:"httpJson|httpProto"` // httpJson, which is the default, or httpProto
+	SharedSpanContext *bool   `json:"sharedSpanContext,omitempty"`                     // true when there is none
+}
+
+// Datadog is a Datadog agent.
+type Datadog struct {
+	URL string `json:"url"` // host and port alone: http://datadog:8126
+	// SplitService gives spans a service name by direction and destination: web_INBOUND, web_OUTBOUND_db.
+	SplitService *bool `json:"splitService,omitempty"`
+}
+
+// OpenTelemetry is a collector that takes OTLP over gRPC, without TLS.
+type OpenTelemetry struct {
+	Endpoint string `json:"endpoint"` // host, or host:port; the port is 4317 when there is none
+}
+
+// Sampling is in percent of requests; 100 where there is none.
+type Sampling struct {
+	Overall *resource.Decimal `json:"overall,omitempty" check:"percentage"` // limit over the others
+	Client  *resource.Decimal `json:"client,omitempty" check:"percentage"`  // of those that ask with x-client-trace-id
+	Random  *resource.Decimal `json:"random,omitempty" check:"percentage"`  // of the others
+}
+
+// Tag is added to spans: a text, or the value of a request header.
+type Tag struct {
+	Name    string     `json:"name"`
+	Literal *string    `json:"literal,omitempty"`
+	Header  *HeaderTag `json:"header,omitempty"`
+}
+
+// HeaderTag takes the value of a request header. Without the header and a default the span has no tag.
+type HeaderTag struct {
+	Name    string  `json:"name"`
+	Default *string `json:"default,omitempty"`
+}
+
+// checkPolicy refuses a policy without conf, which says nothing.
+func checkPolicy(p *resource.Policy, v *resource.Validator) {
+	if p.Default == nil {
+		(&Conf{}).Validate(v.Field("default"))
+	}
+}
+
+// Validate checks the conf.
+func (c *Conf) Validate(v *resource.Validator) {
+	list := v.Field("backends")
+	switch {
+	case c.Backends == nil:
+		list.Faultf("the list is missing: give a backend, or [] to trace nothing")
+	case len(*c.Backends) > 1:
+		list.Faultf("%d backends: Envoy sends spans to one; remove the others", len(*c.Backends))
+	case len(*c.Backends) == 1:
+		(*c.Backends)[0].validate(list.Index(0))
+	}
+	if c.Tags != nil {
+		validateTags(v.Field("tags"), *c.Tags)
+	}
+}
+
+func (b *Backend) validate(v *resource.Validator) {
+	missing := func(field string) {
+		v.Field(field).Faultf("%s is missing: a backend of type %s needs it", field, b.Type)
+	}
+	if !v.Field("type").OneOf(b.Type, typeZipkin, typeDatadog, typeOpenTelemetry) {
+		return
+	}
+	switch {
+	case b.Type == typeZipkin && b.Zipkin == nil:
+		missing("zipkin")
+	case b.Type == typeZipkin:
+		b.Zipkin.validate(v.Field("zipkin"))
+	case b.Type == typeDatadog && b.Datadog == nil:
+		missing("datadog")
+	case b.Type == typeDatadog:
+		b.Datadog.validate(v.Field("datadog").Field("url"))
+	case b.OpenTelemetry == nil:
+		missing("openTelemetry")
+	default:
+		toolkit.CheckCollector(v.Field("openTelemetry").Field("endpoint"), b.OpenTelemetry.Endpoint)
+	}
+}
+
+func (z *Zipkin) validate(v *resource.Validator) {
+	at := v.Field("url")
+	if z.URL == "" {
+		at.Faultf("the URL of the collector is missing, such as http://zipkin:9411/api/v2/spans")
+	} else if e, err := parseURL(z.URL); err != nil {
+		at.Faultf("%v", err)
+	} else {
+		at.Host(e.Host)
+		if e.path == "" || e.path[0] != '/' {
+			at.Faultf("the URL has no path, and Envoy asks for one: write that of the API, such as /api/v2/spans")
+		}
+	}
+}
+
+func (d *Datadog) validate(at *resource.Validator) {
+	if d.URL == "" {
+		at.Faultf("the URL of the agent is missing, such as http://datadog:8126")
+		return
+	}
+	e, err := parseURL(d.URL)
+	if err != nil {
+		at.Faultf("%v", err)
+		return
+	}
+	at.Host(e.Host)
+	if e.tls {
+		at.Faultf("the scheme is \"https\": a Datadog agent takes http alone")
+	}
+	if !e.explicitPort {
+		at.Faultf("the port is missing: write it behind the host, such as http://datadog:8126")
+	}
+	if e.path != "" {
+		at.Faultf("the URL has the path %q: Envoy chooses the path itself, give host and port alone", e.path)
+	}
+}
+
+func validateTags(v *resource.Validator, tags []Tag) {
+	seen := make(map[string]bool, len(tags))
+	for i := range tags {
+		t, at := &tags[i], v.Index(i)
+		switch {
+		case t.Name == "":
+			at.Field("name").Faultf("the name of the tag is missing")
+		case seen[t.Name]:
+			at.Field("name").Faultf("the tag %q is given before: a span has one of a name", t.Name)
+		}
+		seen[t.Name] = true
+		switch {
+		case (t.Literal == nil) == (t.Header == nil):
+			at.Faultf("give either literal or header")
+		case t.Header != nil:
+			at.Field("header").Field("name").HeaderName(strings.ToLower(t.Header.Name)) // as Envoy compares it
+		case *t.Literal == "":
+			at.Field("literal").Faultf("the text is empty, and Envoy takes none such: give one or remove the tag")
+		}
+	}
+}

@@ -1,0 +1,142 @@
+// Package legacy is TrafficTrace, which MeshTrace replaces: its conf, its effect and its migration.
+//
+// Its policies select proxies, and name a backend of Mesh.tracing.
+package legacy
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/trace"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+const kind = "TrafficTrace"
+
+// Kind declares the kind and its effect.
+func Kind() policy.LegacyKind {
+	return policy.LegacyKind{
+		Descriptor: resource.LegacyDescriptor(kind, "traffic-traces", "", resource.LegacyShape{
+			Selectors: true, NewConf: func() resource.Conf { return new(Conf) },
+		}),
+		ReplacedBy: []string{trace.Kind},
+		Apply:      apply,
+		Migrate:    migrate,
+	}
+}
+
+// Conf names the backend; without a name it is the mesh's default.
+type Conf struct {
+	Backend string `json:"backend,omitempty"`
+}
+
+// Validate has nothing to check: which backends there are the mesh says.
+func (c *Conf) Validate(*resource.Validator) {}
+
+func apply(c *policy.Context, d *draft.Draft) {
+	p := c.Rules.LegacyProxy(kind)
+	if p == nil {
+		return
+	}
+	warn := func(format string, args ...any) { c.Host.Warn(p.Key, format, args...) }
+	conf, name, why := confOf(c.View.Spec.Tracing, p)
+	if why != "" {
+		warn("%s", why)
+		return
+	}
+	trace.Trace(c, d, conf, trace.Names{Cluster: "tracing:" + name, Origin: "tracing"}, warn)
+}
+
+// confOf is the conf of a MeshTrace with the values of the backend that a policy names, or why there is none.
+func confOf(t *resource.Tracing, p *resource.Resource) (conf *trace.Conf, name, why string) {
+	if t != nil {
+		name = t.DefaultBackend
+	}
+	if c := toolkit.LegacyConf[Conf](p); c != nil {
+		name = cmp.Or(c.Backend, name)
+	}
+	b := t.Backend(name)
+	switch {
+	case name == "":
+		return nil, name, "it traces nothing: it names no backend, and tracing of the mesh has no defaultBackend"
+	case b == nil:
+		return nil, name, fmt.Sprintf("it traces nothing: there is no backend %q in tracing of the mesh", toolkit.Clip(name))
+	}
+	with, c := trace.Backend{Type: "Zipkin"}, toolkit.Or(b.Conf, resource.TracingConf{})
+	if b.Type == resource.TracingDatadog {
+		with.Type = "Datadog"
+		with.Datadog = &trace.Datadog{URL: "http://" + net.JoinHostPort(c.Address, strconv.FormatUint(uint64(c.Port), 10)), SplitService: c.SplitService}
+	} else {
+		with.Zipkin = &trace.Zipkin{URL: c.URL, TraceID128Bit: c.TraceID128Bit, SharedSpanContext: c.SharedSpanContext}
+		if c.APIVersion != "" {
+			with.Zipkin.APIVersion = &c.APIVersion
+		}
+	}
+	conf = &trace.Conf{Backends: &[]trace.Backend{with}}
+	if b.Sampling != nil {
+		conf.Sampling = &trace.Sampling{Overall: b.Sampling}
+	}
+	var faults []resource.Fault
+	if conf.Validate(resource.NewValidator("conf", &faults)); len(faults) > 0 {
+		return nil, name, fmt.Sprintf("it traces nothing: the backend %q in tracing of the mesh: %s", toolkit.Clip(name), faults[0].Reason)
+	}
+	return conf, name, ""
+}
+
+// migrate makes a MeshTrace of each TrafficTrace, with the backend of Mesh.tracing in it.
+func migrate(in *policy.MigrateInput) policy.Migration {
+	some := *in
+	some.Policies = nil
+	for _, r := range in.Policies {
+		if spec, ok := r.Spec.(*resource.LegacyPolicy); ok { // what selects proxies competes as what selects inbounds
+			with, copied := *spec, *r
+			with.Destinations, copied.Spec = spec.Selectors, &with
+			some.Policies = append(some.Policies, &copied)
+		}
+	}
+	plan := some.Plan(policy.PlanOptions{Kinds: []string{trace.Kind}, Inbound: true, SupersededBy: toolkit.SupersededByAny(in, trace.Kind)})
+	out := policy.Migration{Without: plan.Without, Changes: changes()}
+	migrated := map[*policy.Unit]*trace.Conf{}
+	for _, u := range plan.Units { // the weakest first
+		conf, _, why := confOf(in.Index.View.Spec.Tracing, u.Policy)
+		for _, w := range u.Weaker {
+			weak := migrated[w]
+			if weak == nil {
+				continue
+			}
+			if why != "" { // it keeps what the weaker one would trace from being traced
+				policy.AddNote(&u.Notes, why+": the policy switches tracing off where a weaker one would trace")
+				conf, why = &trace.Conf{Backends: &[]trace.Backend{}}, ""
+			}
+			if weak.Sampling != nil && conf.Sampling == nil && len(*conf.Backends) > 0 {
+				conf.Sampling = &trace.Sampling{Overall: new(resource.NewDecimal(100))}
+			}
+		}
+		if why != "" {
+			out.Without = append(out.Without, policy.WithoutSuccessor{Policy: u.Policy.Key, Why: why})
+			continue
+		}
+		migrated[u] = conf
+		out.Policies = append(out.Policies, policy.Migrated{
+			Kind: trace.Kind, Name: u.Name, From: []resource.Key{u.Policy.Key}, Notes: u.Notes,
+			Spec: &resource.Policy{TargetRef: &u.Target, Default: conf},
+		})
+	}
+	return out
+}
+
+// changes explains what MeshTrace writes otherwise than TrafficTrace.
+func changes() []policy.Change {
+	const name = "the cluster of the collector has the name of its type, no longer that of the backend"
+	const tracing = "Listener/*/filterChains/*/filters/envoy.filters.network.http_connection_manager/typedConfig/tracing/"
+	var out []policy.Change
+	for _, path := range []string{"Cluster/tracing:*", "Cluster/tracing:*/**", "Cluster/meshtrace:*", "Cluster/meshtrace:*/**", tracing + "provider/typedConfig/collectorCluster"} {
+		out = append(out, policy.Change{Path: path, Before: policy.Any, After: policy.Any, Same: true, Why: name})
+	}
+	return append(out, policy.Change{Path: tracing + "overallSampling", After: policy.Any, Same: true, Why: "Envoy's default, written out"})
+}

@@ -1,0 +1,292 @@
+// Package trace is the plugin of MeshTrace: which requests are traced, and where the spans are sent.
+//
+// The HTTP connection managers of inbounds and outbounds get a tracer, and the proxy one cluster that leads to the
+// collector. Envoy has one tracer for a connection manager, so a policy has one backend, or none: an empty list
+// switches tracing off for what it selects. The certificate of a collector reached by https is not verified, as the
+// policy has no place to name an authority.
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	tracingv3 "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/kinds/toolkit"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Kind is the kind of the plugin's policies.
+const Kind = "MeshTrace"
+
+// Plugin declares the kind and its effect, beside the kinds that it replaces.
+func Plugin(legacy ...policy.LegacyKind) policy.Plugin {
+	return policy.Plugin{
+		Kinds: []resource.Descriptor{resource.PolicyDescriptor(Kind, "meshtraces", "mtr", resource.PolicyShape{
+			Top:     toolkit.Proxies("MeshGateway"),
+			Default: true,
+			NewConf: func() resource.Conf { return new(Conf) },
+			Check:   checkPolicy,
+		})},
+		Legacy: legacy,
+		Apply:  apply,
+	}
+}
+
+func apply(c *policy.Context, d *draft.Draft) {
+	rules := c.Rules.Kind(Kind)
+	if rules == nil || rules.Proxy == nil {
+		return
+	}
+	// The origin is how patches match the cluster.
+	Trace(c, d, toolkit.Conf[Conf](rules.Proxy), Names{Origin: "mesh-trace"}, func(format string, args ...any) {
+		toolkit.WarnOrigins(c, rules.Proxy, format, args...)
+	})
+}
+
+// Names are those of the cluster that leads to the collector: its name, "" for that of MeshTrace, and its origin.
+type Names struct{ Cluster, Origin string }
+
+// Trace traces the requests of a proxy by a conf that is valid; nil for none. warn is told of what cannot be done.
+func Trace(c *policy.Context, d *draft.Draft, conf *Conf, names Names, warn func(format string, args ...any)) {
+	if conf == nil || len(toolkit.Or(conf.Backends, nil)) == 0 {
+		return
+	}
+	t := newTracer(conf, serviceName(c))
+	t.cluster = cmp.Or(names.Cluster, t.cluster)
+	if err := t.applyAll(d); err != nil {
+		warn("the tracer cannot be encoded: %v: nothing is traced", err)
+		return
+	}
+	if name := t.cluster; c.Last && c.Host.Claim(draft.TypeCluster, name) {
+		cluster, err := t.collector(c.Dataplane().Networking.Address, names.Origin)
+		if err != nil {
+			warn("the cluster %s cannot be encoded: %v: spans are dropped", name, err)
+			return
+		}
+		d.Clusters = append(d.Clusters, cluster)
+	}
+}
+
+// applyAll gives a tracer to every connection manager in front of a service.
+func (t *tracer) applyAll(d *draft.Draft) error {
+	for _, l := range d.Listeners {
+		if l.Kind != draft.Inbound && l.Kind != draft.Outbound {
+			continue
+		}
+		var tracing *hcmv3.HttpConnectionManager_Tracing
+		for _, ch := range l.Chains {
+			if ch.HTTP == nil {
+				continue
+			}
+			if tracing == nil {
+				var err error
+				if tracing, err = t.tracing(l); err != nil {
+					return err
+				}
+			}
+			ch.HTTP.Message.Tracing = tracing
+		}
+	}
+	return nil
+}
+
+// serviceName is how spans name the proxy: by the first of its services in the order of their names.
+func serviceName(c *policy.Context) string {
+	if names := c.View.ProxyTags(c.Dataplane())[resource.TagService]; len(names) > 0 && names[0] != "" {
+		return names[0]
+	}
+	return "unknown"
+}
+
+// collector is the cluster that leads to the backend.
+func (t *tracer) collector(proxyAddress, origin string) (*draft.Cluster, error) {
+	c := toolkit.HostCluster(t.cluster, origin, t.at.Collector, proxyAddress)
+	if t.backend.Type == typeOpenTelemetry {
+		c.HTTP = draft.HTTP2Options
+	}
+	if t.at.tls {
+		ctx := &tlsv3.UpstreamTlsContext{AllowRenegotiation: true}
+		if c.Message.GetType() == clusterv3.Cluster_STRICT_DNS {
+			ctx.Sni = t.at.Host // a server name is never an address (RFC 6066, section 3)
+		}
+		a, err := draft.Extension{Name: draft.NameTLS, Message: ctx}.Pack()
+		if err != nil {
+			return nil, err
+		}
+		c.Message.TransportSocket = &corev3.TransportSocket{Name: draft.NameTLS, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: a}}
+	}
+	return c, nil
+}
+
+// tracer makes the tracing of connection managers.
+type tracer struct {
+	service string // of the proxy
+	backend *Backend
+	at      endpoint
+	cluster string // name of that of the collector
+	conf    *Conf
+	shared  *hcmv3.HttpConnectionManager_Tracing // once made, where all listeners have the same
+}
+
+// newTracer takes a conf that has a backend and was validated.
+func newTracer(conf *Conf, service string) *tracer {
+	t := &tracer{service: service, backend: &(*conf.Backends)[0], conf: conf}
+	switch t.backend.Type {
+	case typeZipkin:
+		t.cluster = "meshtrace:zipkin"
+		t.at, _ = parseURL(t.backend.Zipkin.URL)
+	case typeDatadog:
+		t.cluster = "meshtrace:datadog"
+		t.at, _ = parseURL(t.backend.Datadog.URL)
+	default:
+		t.cluster = "meshtrace:opentelemetry"
+		t.at.Collector, _ = toolkit.ParseCollector(t.backend.OpenTelemetry.Endpoint)
+	}
+	return t
+}
+
+// splits reports whether spans have a service name by direction and destination.
+func (t *tracer) splits() bool {
+	return t.backend.Type == typeDatadog && toolkit.Or(t.backend.Datadog.SplitService, false)
+}
+
+// tracing is that of a listener. A sidecar and its workload are one hop of a trace, so the proxy makes no span of its
+// own for what it sends on.
+func (t *tracer) tracing(l *draft.Listener) (*hcmv3.HttpConnectionManager_Tracing, error) {
+	if t.shared != nil {
+		return t.shared, nil
+	}
+	provider, err := t.provider(l)
+	if err != nil {
+		return nil, err
+	}
+	out := &hcmv3.HttpConnectionManager_Tracing{
+		CustomTags: t.tags(), Provider: provider, SpawnUpstreamSpan: wrapperspb.Bool(false),
+	}
+	if s := t.conf.Sampling; s != nil {
+		out.OverallSampling, out.ClientSampling, out.RandomSampling = toolkit.Percent(s.Overall), toolkit.Percent(s.Client), toolkit.Percent(s.Random)
+	}
+	if !t.splits() {
+		t.shared = out
+	}
+	return out, nil
+}
+
+func (t *tracer) tags() []*tracingv3.CustomTag {
+	tags := toolkit.Or(t.conf.Tags, nil)
+	out := make([]*tracingv3.CustomTag, len(tags))
+	for i, tag := range tags {
+		out[i] = &tracingv3.CustomTag{Tag: tag.Name}
+		if tag.Header == nil {
+			out[i].Type = &tracingv3.CustomTag_Literal_{Literal: &tracingv3.CustomTag_Literal{Value: *tag.Literal}}
+			continue
+		}
+		h := &tracingv3.CustomTag_Header{Name: tag.Header.Name, DefaultValue: toolkit.Or(tag.Header.Default, "")}
+		out[i].Type = &tracingv3.CustomTag_RequestHeader{RequestHeader: h}
+	}
+	return out
+}
+
+func (t *tracer) provider(l *draft.Listener) (*tracev3.Tracing_Http, error) {
+	var e draft.Extension
+	switch t.backend.Type {
+	case typeZipkin:
+		e = draft.Extension{Name: "envoy.tracers.zipkin", Message: t.zipkin()}
+	case typeDatadog:
+		e = draft.Extension{Name: "envoy.tracers.datadog", Message: &tracev3.DatadogConfig{
+			CollectorCluster: t.cluster, ServiceName: t.serviceOf(l),
+		}}
+	default:
+		e = draft.Extension{Name: "envoy.tracers.opentelemetry", Message: &tracev3.OpenTelemetryConfig{
+			ServiceName: t.service,
+			GrpcService: &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: t.cluster},
+			}},
+		}}
+	}
+	a, err := e.Pack()
+	if err != nil {
+		return nil, err
+	}
+	return &tracev3.Tracing_Http{Name: e.Name, ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: a}}, nil
+}
+
+func (t *tracer) zipkin() *tracev3.ZipkinConfig {
+	z := t.backend.Zipkin
+	out := &tracev3.ZipkinConfig{
+		CollectorCluster: t.cluster, CollectorEndpoint: t.at.path, CollectorHostname: t.at.authority,
+		CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON,
+		TraceId_128Bit:           toolkit.Or(z.TraceID128Bit, false),
+		SharedSpanContext:        wrapperspb.Bool(toolkit.Or(z.SharedSpanContext, true)),
+	}
+	if toolkit.Or(z.APIVersion, "") == "httpProto" {
+		out.CollectorEndpointVersion = tracev3.ZipkinConfig_HTTP_PROTO
+	}
+	return out
+}
+
+// serviceOf is the service name of the spans of a listener.
+func (t *tracer) serviceOf(l *draft.Listener) string {
+	switch {
+	case !t.splits():
+		return t.service
+	case l.Kind == draft.Inbound:
+		return t.service + "_INBOUND"
+	}
+	return t.service + "_OUTBOUND_" + l.Service.Name
+}
+
+// endpoint is where a collector listens.
+type endpoint struct {
+	toolkit.Collector
+	explicitPort bool // the port is not a default
+	tls          bool
+	authority    string // host and port as the URL has them
+	path         string // with the query, as requests have it
+}
+
+// parseURL reads the URL of a collector.
+func parseURL(s string) (endpoint, error) {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		var reason *url.Error
+		if errors.As(err, &reason) {
+			err = reason.Err // without the URL, which may hold credentials
+		}
+		return endpoint{}, fmt.Errorf("not a URL: %w", err)
+	case u.Scheme != "http" && u.Scheme != "https":
+		return endpoint{}, fmt.Errorf("the scheme is %q: give a URL of http or https", u.Scheme)
+	case u.Opaque != "" || u.Hostname() == "":
+		return endpoint{}, errors.New("the URL names no host")
+	case u.User != nil:
+		return endpoint{}, errors.New("the URL holds credentials, which Envoy cannot send: remove them")
+	case u.Fragment != "":
+		return endpoint{}, errors.New("the URL has a fragment, which is never sent: remove it")
+	}
+	e := endpoint{Collector: toolkit.Collector{Host: u.Hostname(), Port: 80}, tls: u.Scheme == "https", authority: u.Host, path: u.EscapedPath()}
+	if e.tls {
+		e.Port = 443
+	}
+	if u.RawQuery != "" {
+		e.path += "?" + u.RawQuery
+	}
+	if p := u.Port(); p != "" {
+		e.explicitPort = true
+		if e.Port, err = toolkit.ParsePort(p); err != nil {
+			return endpoint{}, err
+		}
+	}
+	return e, nil
+}

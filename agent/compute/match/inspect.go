@@ -1,0 +1,214 @@
+package match
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+)
+
+// Listener filters that are simulated, by type URL.
+const (
+	OriginalDstURL    = envoy.TypePrefix + "envoy.extensions.filters.listener.original_dst.v3.OriginalDst"
+	tlsInspectorURL   = envoy.TypePrefix + "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector"
+	httpInspectorURL  = envoy.TypePrefix + "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector"
+	proxyProtocolURL  = envoy.TypePrefix + "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol"
+	inspectionTimeout = 15 * time.Second // Envoy's default of listener_filters_timeout
+)
+
+// ALPN values that the HTTP inspector sets.
+const (
+	alpnHTTP10 = "http/1.0"
+	alpnHTTP11 = "http/1.1"
+	alpnH2C    = "h2c"
+)
+
+// socket is a connection on its way through the listener filters of one listener after another.
+type socket struct {
+	seen     Seen
+	restored bool // the address is the original destination
+	late     bool // the time was up: the remaining listener filters are left out
+	wait     *Wait
+}
+
+// newSocket is a connection as the kernel hands it over.
+func newSocket(c *Conn) *socket {
+	direct := unmap(c.direct())
+	return &socket{seen: Seen{Dst: unmap(c.entry()), Src: direct, Direct: direct, Local: c.Local}}
+}
+
+// inspect runs the listener filters over a connection, in their order, as far as what the client sends allows. It
+// reports what became of that: Accepted to go on, Denied or TimedOut.
+func (s *socket) inspect(l *listenerv3.Listener, c *Conn, step *Step) Outcome {
+	s.late = false
+	for _, f := range l.GetListenerFilters() {
+		if disabled(f.GetFilterDisabled(), s.seen.Dst, 0) {
+			step.note("%s is off for port %d", filterName(f), s.seen.Dst.Port())
+			continue
+		}
+		if out := s.run(f.GetTypedConfig(), filterName(f), l, c, step); out != Accepted {
+			return out
+		}
+		if s.late {
+			return Accepted
+		}
+	}
+	if l.GetUseOriginalDst().GetValue() {
+		s.restore(c, "use_original_dst", step) // Envoy adds this filter behind the others
+	}
+	return Accepted
+}
+
+func (s *socket) run(config *anypb.Any, name string, l *listenerv3.Listener, c *Conn, step *Step) Outcome {
+	switch config.GetTypeUrl() {
+	case OriginalDstURL:
+		s.restore(c, name, step)
+	case tlsInspectorURL:
+		if c.First == ServerFirst {
+			return s.await(name, l, step)
+		}
+		if c.First == TLSHello {
+			s.seen.Transport, s.seen.ServerName = transportTLS, strings.ToLower(c.SNI)
+			if len(c.ALPN) > 0 {
+				s.seen.Protocols = c.ALPN
+			}
+			step.note("%s finds TLS", name)
+		} else {
+			step.note("%s finds no TLS", name)
+		}
+	case httpInspectorURL:
+		if s.seen.Transport != "" {
+			return Accepted
+		}
+		switch c.First {
+		case ServerFirst:
+			return s.await(name, l, step)
+		case HTTP10:
+			s.seen.Protocols = []string{alpnHTTP10}
+		case HTTP11:
+			s.seen.Protocols = []string{alpnHTTP11}
+		case H2C:
+			s.seen.Protocols = []string{alpnH2C}
+		default:
+			step.note("%s finds no HTTP", name)
+			return Accepted
+		}
+		step.note("%s finds %s", name, s.seen.Protocols[0])
+	case proxyProtocolURL:
+		return s.readProxyHeader(config, name, l, c, step)
+	default:
+		step.note("%s is not simulated", name)
+	}
+	return Accepted
+}
+
+// restore is the original_dst filter: the address that the client dialled takes the place of that which a redirection
+// has put in.
+func (s *socket) restore(c *Conn, name string, step *Step) {
+	if dst := unmap(c.Dst); dst.IsValid() && dst != s.seen.Dst {
+		s.seen.Dst, s.restored = dst, true
+		step.note("%s restores %s", name, dst)
+	}
+}
+
+// await is what becomes of a client that sends nothing at a filter that waits for bytes.
+func (s *socket) await(name string, l *listenerv3.Listener, step *Step) Outcome {
+	timeout := inspectionTimeout
+	if d := l.GetListenerFiltersTimeout(); d != nil {
+		timeout = d.AsDuration()
+	}
+	goesOn := timeout > 0 && l.GetContinueOnListenerFiltersTimeout()
+	s.wait = &Wait{Filter: name, After: max(0, timeout), Closes: timeout > 0 && !goesOn}
+	switch {
+	case timeout <= 0:
+		step.note("%s waits for bytes that do not come, without an end", name)
+	case goesOn:
+		step.note("%s waits for bytes; after %s Envoy goes on without it and the filters behind it", name, timeout)
+		s.late = true
+		return Accepted
+	default:
+		step.note("%s waits for bytes that do not come; after %s Envoy closes the connection", name, timeout)
+	}
+	return TimedOut
+}
+
+// readProxyHeader is the proxy_protocol filter. The client sends a header where the connection's source is another than
+// the peer of the socket.
+func (s *socket) readProxyHeader(config *anypb.Any, name string, l *listenerv3.Listener, c *Conn, step *Step) Outcome {
+	switch {
+	case c.DirectSrc.IsValid() && c.DirectSrc != c.Src:
+		s.seen.Src = unmap(c.Src)
+		step.note("%s reads the source %s", name, s.seen.Src)
+	case c.First == ServerFirst:
+		return s.await(name, l, step)
+	default:
+		var m proxyprotocolv3.ProxyProtocol
+		if err := config.UnmarshalTo(&m); err != nil || !m.GetAllowRequestsWithoutProxyProtocol() {
+			step.note("%s finds no PROXY header and closes the connection", name)
+			return Denied
+		}
+	}
+	return Accepted
+}
+
+// maxNesting bounds how deep predicates and matchers are followed. A bound of this package; Envoy's is its stack.
+const MaxNesting = 32
+
+// disabled evaluates a filter_disabled predicate at the moment when the filter is to run: the port is the original one
+// only where a filter before has restored it.
+func disabled(p *listenerv3.ListenerFilterChainMatchPredicate, dst netip.AddrPort, depth int) bool {
+	if depth > MaxNesting {
+		return false
+	}
+	switch r := p.GetRule().(type) {
+	case *listenerv3.ListenerFilterChainMatchPredicate_OrMatch:
+		for _, n := range r.OrMatch.GetRules() {
+			if disabled(n, dst, depth+1) {
+				return true
+			}
+		}
+	case *listenerv3.ListenerFilterChainMatchPredicate_AndMatch:
+		for _, n := range r.AndMatch.GetRules() {
+			if !disabled(n, dst, depth+1) {
+				return false
+			}
+		}
+		return true
+	case *listenerv3.ListenerFilterChainMatchPredicate_NotMatch:
+		return !disabled(r.NotMatch, dst, depth+1)
+	case *listenerv3.ListenerFilterChainMatchPredicate_AnyMatch:
+		return r.AnyMatch
+	case *listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange:
+		return int32(dst.Port()) >= r.DestinationPortRange.GetStart() && int32(dst.Port()) < r.DestinationPortRange.GetEnd()
+	}
+	return false
+}
+
+// filterName is the name of a listener filter, or what its type says.
+func filterName(f *listenerv3.ListenerFilter) string {
+	if f.GetName() != "" {
+		return clip.Value(f.GetName())
+	}
+	return ShortURL(f.GetTypedConfig().GetTypeUrl())
+}
+
+// shortURL is the last part of a type's name.
+func ShortURL(url string) string { return clip.Value(url[strings.LastIndexByte(url, '.')+1:]) }
+
+// note adds a sentence to what is worth knowing. A nil step takes none.
+func (s *Step) note(format string, args ...any) {
+	if s == nil {
+		return
+	}
+	if s.Note != "" {
+		s.Note += "; "
+	}
+	s.Note += fmt.Sprintf(format, args...)
+}

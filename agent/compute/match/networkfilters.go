@@ -1,0 +1,128 @@
+package match
+
+import (
+	"strconv"
+
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	netrbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/envoy"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+)
+
+const (
+	NetworkFilters = envoy.TypePrefix + "envoy.extensions.filters.network."
+	HcmURL         = NetworkFilters + "http_connection_manager.v3.HttpConnectionManager"
+	tcpURL         = NetworkFilters + "tcp_proxy.v3.TcpProxy"
+	networkRBACURL = NetworkFilters + "rbac.v3.RBAC"
+	forwardURL     = NetworkFilters + "sni_dynamic_forward_proxy.v3.FilterConfig"
+	stateURL       = NetworkFilters + "set_filter_state.v3.Config"
+)
+
+// networkFilters runs the network filters of the chain, in their order, up to the terminal one.
+func (w *walk) networkFilters() *Trace {
+	for i, f := range w.match.Chain.GetFilters() {
+		config := f.GetTypedConfig()
+		place := w.chain.Below("filters", strconv.Itoa(i))
+		step := Step{Level: LevelNetworkFilter, Input: clip.Value(f.GetName()), Choice: ShortURL(config.GetTypeUrl()), Place: &place}
+		inside := place.Below("typedConfig")
+		switch config.GetTypeUrl() {
+		case HcmURL:
+			m := &hcmv3.HttpConnectionManager{}
+			if config.UnmarshalTo(m) == nil {
+				w.step(step)
+				return w.http(m, inside)
+			}
+		case tcpURL:
+			m := &tcpv3.TcpProxy{}
+			if config.UnmarshalTo(m) == nil {
+				w.step(step)
+				return w.tcp(m, inside)
+			}
+		case networkRBACURL:
+			m := &netrbacv3.RBAC{}
+			if config.UnmarshalTo(m) == nil {
+				d := evaluateRBAC(m.GetRules(), newStream(&Request{}, &w.socket.seen, w.conn.Peer, w.tls), false)
+				if t := w.rbac(&step, d, evaluateShadow(m.GetShadowRules(), w, nil), m.GetMatcher() != nil); t != nil {
+					return t
+				}
+				continue
+			}
+		}
+		if config.GetTypeUrl() == netLimitURL {
+			w.netLimit(&step, config)
+			continue
+		}
+		switch config.GetTypeUrl() {
+		case forwardURL:
+			step.note("the server name %s is resolved by the proxy, and the address that the client dialled does not count", clip.Value(w.socket.seen.ServerName))
+		case stateURL:
+			step.note("what it says to later filters is not evaluated here")
+		default:
+			step.note("not evaluated here")
+		}
+		w.step(step)
+	}
+	return w.end(Broken, LevelNetworkFilter, "", "the filter chain has no terminal filter that is known here: Envoy closes the connection")
+}
+
+// spoken is what filters see first of the client: what is within TLS where the chain has terminated that.
+func (w *walk) spoken() FirstBytes {
+	if w.tls && w.conn.First == TLSHello {
+		return w.conn.Within
+	}
+	return w.conn.First
+}
+
+// rbac notes what an RBAC filter decides; the result is the end, or nil to go on.
+func (w *walk) rbac(step *Step, d Decision, shadow string, matcher bool) *Trace {
+	if matcher {
+		step.note("its matcher is not evaluated here")
+		w.step(*step)
+		return nil
+	}
+	step.Choice = d.text()
+	if shadow != "" {
+		step.note("shadow rules would %s", shadow)
+	}
+	w.step(*step)
+	if d.Policy != "" {
+		w.trace.Policy = d.Policy
+	}
+	if d.Allowed {
+		return nil
+	}
+	w.trace.Policy = d.Policy
+	if step.Level == LevelHTTPFilter {
+		w.trace.Status = 403
+	}
+	if w.spoken() == ServerFirst && step.Level == LevelNetworkFilter {
+		return w.end(Denied, step.Level, "UAEX", "RBAC denies it when the client's first byte comes, and what the server says before is heard: %s", d.text())
+	}
+	return w.end(Denied, step.Level, "UAEX", "RBAC denies it: %s", d.text())
+}
+
+// tcp is the TCP proxy.
+func (w *walk) tcp(m *tcpv3.TcpProxy, at finding.Place) *Trace {
+	w.logs(m.GetAccessLog(), at.Below("accessLog"))
+	var clusters []WeightedCluster
+	var total uint64
+	if weighted := m.GetWeightedClusters(); weighted != nil {
+		for _, c := range weighted.GetClusters() {
+			clusters = append(clusters, WeightedCluster{Name: c.GetName(), Weight: c.GetWeight()})
+			total += uint64(c.GetWeight())
+		}
+	} else {
+		clusters, total = []WeightedCluster{{Name: m.GetCluster(), Weight: 1}}, 1
+	}
+	if w.req != nil {
+		w.trace.Steps[len(w.trace.Steps)-1].note("the TCP proxy forwards the bytes of the request without looking at it")
+	}
+	if idle := durationOr(m.GetIdleTimeout(), tcpIdle); idle > 0 {
+		w.effect(EffectTimeout, 100, 0, "a connection on which nothing moves for %s is closed", timeText(idle))
+		w.trace.Effects[len(w.trace.Effects)-1].Step--
+	}
+	return w.forward(clusters, total)
+}

@@ -1,0 +1,192 @@
+package match
+
+import (
+	"fmt"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+)
+
+// Routes chooses the virtual host and the route of requests. It is made once of a message, which must not be changed,
+// and then only read.
+type Routes struct {
+	Message *routev3.RouteConfiguration
+	hosts   *hostIndex
+	routes  [][]routeMatch // by virtual host
+}
+
+// NewRoutes makes the index of a route configuration. Any message will do: what Envoy would refuse is left out.
+func NewRoutes(m *routev3.RouteConfiguration) *Routes {
+	r := &Routes{Message: m, hosts: IndexHosts(m.GetVirtualHosts()), routes: make([][]routeMatch, len(m.GetVirtualHosts()))}
+	for i, h := range m.GetVirtualHosts() {
+		r.routes[i] = make([]routeMatch, len(h.GetRoutes()))
+		for j, route := range h.GetRoutes() {
+			r.routes[i][j] = compileRouteMatch(route.GetMatch())
+		}
+	}
+	return r
+}
+
+// RouteMatch is what a request comes to.
+type RouteMatch struct {
+	// Outcome is Forwarded, Answered for a redirect or a direct response, NoHost or NoRoute.
+	Outcome Outcome
+	Host    int // index of the virtual host, NoIndex for none
+	Route   int // index of the route in it, NoIndex for none
+	Domain  string
+	// Status and Location are of an answer.
+	Status   uint32
+	Location string
+	// Clusters may get the request, each with its weight; the weights sum up to Total.
+	Clusters []WeightedCluster
+	Total    uint64
+}
+
+// WeightedCluster is one of the clusters that a route may choose.
+type WeightedCluster struct {
+	Name   string // "" where a header that is missing would name it
+	Weight uint32
+	Chosen bool // by the request's Roll
+
+	entry *routev3.WeightedCluster_ClusterWeight // nil for the cluster of a route
+}
+
+// Find chooses the virtual host and the first route in it that fits.
+func (r *Routes) Find(req *Request) RouteMatch {
+	return r.find(newStream(req, &Seen{}, nil, req.Scheme == "https"), nil)
+}
+
+// FindHost chooses the virtual host of a Host header alone.
+func (r *Routes) FindHost(host string) (index int, domain string) {
+	return r.hosts.find(r.hostOf(host))
+}
+
+func (r *Routes) hostOf(host string) string {
+	if r.Message.GetIgnorePortInHostMatching() {
+		if i := portStart(host); i >= 0 {
+			return host[:i]
+		}
+	}
+	return host
+}
+
+func (r *Routes) find(s *stream, steps *[]Step) RouteMatch {
+	host := s.host
+	if name := r.Message.GetVhostHeader(); name != "" {
+		host, _ = s.header(name)
+	}
+	host = r.hostOf(host)
+	m := RouteMatch{Route: NoIndex}
+	m.Host, m.Domain = r.hosts.find(host)
+	hosts := r.Message.GetVirtualHosts()
+	if steps != nil {
+		*steps = append(*steps, hostStep(hosts, host, m.Host, m.Domain))
+	}
+	if m.Host == NoIndex {
+		m.Outcome, m.Status = NoHost, 404
+		return m
+	}
+	vhost := hosts[m.Host]
+	if wants := vhost.GetRequireTls(); s.scheme != "https" && (wants == routev3.VirtualHost_ALL || wants == routev3.VirtualHost_EXTERNAL_ONLY && !s.internal()) {
+		m.Outcome, m.Status, m.Location = Answered, 301, "https://"+s.host+s.path
+		return m
+	}
+	step := Step{Level: LevelRoute, Input: s.method + " " + clip.Value(s.path)}
+	for i, route := range vhost.GetRoutes() {
+		fits, why := r.routes[m.Host][i].matches(s)
+		if fits == yes {
+			m.Route = i
+			step.Choice = routeName(route, i)
+			break
+		}
+		if fits == unknown {
+			why += ": taken as not fitting"
+		}
+		if len(step.Eliminated) == maxListed {
+			step.More++
+		} else if steps != nil {
+			step.Eliminated = append(step.Eliminated, Eliminated{Name: routeName(route, i), Why: why})
+		}
+	}
+	if vhost.GetMatcher() != nil {
+		step.note("the virtual host has a matcher in place of routes, which is not evaluated here")
+	}
+	if m.Route == NoIndex {
+		m.Outcome, m.Status = NoRoute, 404
+	} else {
+		m.act(vhost.GetRoutes()[m.Route], s, &step)
+	}
+	if steps != nil {
+		*steps = append(*steps, step)
+	}
+	return m
+}
+
+func routeName(r *routev3.Route, i int) string {
+	if r.GetName() != "" {
+		return r.GetName()
+	}
+	return fmt.Sprintf("#%d", i)
+}
+
+// act fills in what the route does.
+func (m *RouteMatch) act(route *routev3.Route, s *stream, step *Step) {
+	switch a := route.GetAction().(type) {
+	case *routev3.Route_Route:
+		m.forward(a.Route, s, step)
+	case *routev3.Route_Redirect:
+		m.Outcome, m.Status, m.Location = Answered, redirectStatus(a.Redirect), redirectTo(a.Redirect, route.GetMatch(), s)
+	case *routev3.Route_DirectResponse:
+		m.Outcome, m.Status = Answered, a.DirectResponse.GetStatus()
+	default:
+		m.Outcome = Answered
+		step.note("the route's action is not evaluated here")
+	}
+}
+
+// forward lists the clusters of a route action.
+func (m *RouteMatch) forward(a *routev3.RouteAction, s *stream, step *Step) {
+	m.Outcome = Forwarded
+	one := func(name string) {
+		m.Clusters, m.Total = []WeightedCluster{{Name: name, Weight: 1, Chosen: true}}, 1
+	}
+	switch c := a.GetClusterSpecifier().(type) {
+	case *routev3.RouteAction_Cluster:
+		one(c.Cluster)
+	case *routev3.RouteAction_ClusterHeader:
+		name, ok := s.header(c.ClusterHeader)
+		if !ok {
+			step.note("the header %s, which names the cluster, is missing", clip.Value(c.ClusterHeader))
+		}
+		one(name)
+	case *routev3.RouteAction_WeightedClusters:
+		for _, w := range c.WeightedClusters.GetClusters() {
+			name := w.GetName()
+			if name == "" {
+				name, _ = s.header(w.GetClusterHeader())
+			}
+			m.Clusters = append(m.Clusters, WeightedCluster{Name: name, Weight: w.GetWeight().GetValue(), entry: w})
+			m.Total += uint64(w.GetWeight().GetValue())
+		}
+		m.choose(s.roll)
+	default:
+		step.note("the way in which the route names its cluster is not evaluated here")
+	}
+}
+
+// choose marks the cluster that a random number leads to.
+func (m *RouteMatch) choose(roll uint64) {
+	if m.Total == 0 {
+		return
+	}
+	at := roll % m.Total
+	for i := range m.Clusters {
+		if w := uint64(m.Clusters[i].Weight); at < w {
+			m.Clusters[i].Chosen = true
+			return
+		} else {
+			at -= w
+		}
+	}
+}

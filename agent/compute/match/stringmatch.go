@@ -1,0 +1,185 @@
+package match
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+
+	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+)
+
+// MaxRegex is the length in bytes of a regular expression that is compiled here, a bound of this package.
+const MaxRegex = 16 << 10
+
+// stringMatch is a compiled StringMatcher. The zero value matches nothing.
+type stringMatch struct {
+	kind   byte // 'e'xact, 'p'refix, 's'uffix, 'c'ontains, 'r'egex, 0 for nothing
+	value  string
+	fold   bool
+	regexp *regexp.Regexp
+}
+
+// matches reports whether a value fits. Case is ignored for ASCII letters alone, as in Envoy.
+func (m *stringMatch) matches(v string) bool {
+	if m.kind == 'r' {
+		return m.regexp != nil && m.regexp.MatchString(v)
+	}
+	if m.fold {
+		v = LowerASCII(v)
+	}
+	switch m.kind {
+	case 'e':
+		return v == m.value
+	case 'p':
+		return strings.HasPrefix(v, m.value)
+	case 's':
+		return strings.HasSuffix(v, m.value)
+	case 'c':
+		return strings.Contains(v, m.value)
+	}
+	return false
+}
+
+// fits is matches for a value of a request. Envoys from 1.39 on have RE2 read pattern and value as Latin-1, so that a dot is
+// one byte of a character; that makes a difference beyond ASCII alone.
+func (m *stringMatch) fits(s *stream, v string) bool {
+	if m.kind != 'r' || !s.latin1 || isASCII(v) && isASCII(m.value) {
+		return m.matches(v)
+	}
+	re, _, err := CompileRegex(fromLatin1(m.value))
+	return err == nil && re.MatchString(fromLatin1(v))
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
+}
+
+// fromLatin1 makes a character of each byte.
+func fromLatin1(s string) string {
+	out := make([]rune, len(s))
+	for i := range len(s) {
+		out[i] = rune(s[i])
+	}
+	return string(out)
+}
+
+// text describes the matcher.
+func (m *stringMatch) text() string {
+	switch m.kind {
+	case 'e':
+		return fmt.Sprintf("%q", clip.Value(m.value))
+	case 'p':
+		return fmt.Sprintf("prefix %q", clip.Value(m.value))
+	case 's':
+		return fmt.Sprintf("suffix %q", clip.Value(m.value))
+	case 'c':
+		return fmt.Sprintf("containing %q", clip.Value(m.value))
+	case 'r':
+		return fmt.Sprintf("regex %q", clip.Value(m.value))
+	}
+	return "nothing"
+}
+
+func newStringMatch(kind byte, value string, fold bool) stringMatch {
+	m := stringMatch{kind: kind, value: value, fold: fold && kind != 'r'}
+	if m.fold {
+		m.value = LowerASCII(value)
+	}
+	if kind == 'r' {
+		m.regexp, _, _ = CompileRegex(value)
+	}
+	return m
+}
+
+// compileString compiles Envoy's StringMatcher. One that cannot be compiled matches nothing.
+func compileString(m *matcherv3.StringMatcher) stringMatch {
+	switch p := m.GetMatchPattern().(type) {
+	case *matcherv3.StringMatcher_Exact:
+		return newStringMatch('e', p.Exact, m.GetIgnoreCase())
+	case *matcherv3.StringMatcher_Prefix:
+		return newStringMatch('p', p.Prefix, m.GetIgnoreCase())
+	case *matcherv3.StringMatcher_Suffix:
+		return newStringMatch('s', p.Suffix, m.GetIgnoreCase())
+	case *matcherv3.StringMatcher_Contains:
+		return newStringMatch('c', p.Contains, m.GetIgnoreCase())
+	case *matcherv3.StringMatcher_SafeRegex:
+		return newStringMatch('r', p.SafeRegex.GetRegex(), false)
+	}
+	return stringMatch{}
+}
+
+// compileXDSString is compileString for the copy of the type in xds.type.matcher.v3, which has the same wire form.
+func compileXDSString(m *xdsmatcherv3.StringMatcher) stringMatch {
+	var out matcherv3.StringMatcher
+	if body, err := proto.Marshal(m); err != nil || proto.Unmarshal(body, &out) != nil {
+		return stringMatch{}
+	}
+	return compileString(&out)
+}
+
+// CompileRegex compiles a regular expression so that it matches whole values, as Envoy does with RE2, and returns the
+// size of its program. That of RE2 is of the same order, but not the same.
+func CompileRegex(pattern string) (*regexp.Regexp, int, error) {
+	if len(pattern) > MaxRegex {
+		return nil, 0, fmt.Errorf("the regular expression has %d bytes, at most %d are allowed", len(pattern), MaxRegex)
+	}
+	if strings.Contains(pattern, `\C`) {
+		pattern = withoutAnyByte(pattern)
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, 0, err
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, 0, err
+	}
+	if strings.Contains(pattern, `\Q`) {
+		pattern = parsed.String() // one that is not ended would take what is put around it
+	}
+	re, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+	if err != nil {
+		return nil, 0, err
+	}
+	return re, len(prog.Inst), nil
+}
+
+// withoutAnyByte replaces \C, any byte, which RE2 knows and package regexp does not, by any character.
+func withoutAnyByte(pattern string) string {
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		switch {
+		case strings.HasPrefix(pattern[i:], `\C`):
+			b.WriteString("(?s:.)")
+			i++
+		case pattern[i] == '\\' && i+1 < len(pattern):
+			b.WriteString(pattern[i : i+2])
+			i++
+		default:
+			b.WriteByte(pattern[i])
+		}
+	}
+	return b.String()
+}
+
+// LowerASCII is strings.ToLower for ASCII letters.
+func LowerASCII(s string) string {
+	for i := range len(s) {
+		if s[i] >= 'A' && s[i] <= 'Z' {
+			b := []byte(s)
+			for j := i; j < len(b); j++ {
+				if b[j] >= 'A' && b[j] <= 'Z' {
+					b[j] += 'a' - 'A'
+				}
+			}
+			return string(b)
+		}
+	}
+	return s
+}

@@ -1,0 +1,73 @@
+package names
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+// clusterDomain is where Kubernetes has its own names. A generator that ends names with it must not hide those.
+const clusterDomain = "cluster.local"
+
+// own finds out which suffixes belong to the meshes.
+func (t *Table) own(meshes []Mesh) {
+	owned := map[string]bool{}
+	for _, s := range t.options.Suffixes {
+		if name := fold(s); !owned[name] {
+			owned[name] = true
+			t.Suffixes = append(t.Suffixes, Suffix{Name: name, Origin: OriginConfig})
+		}
+	}
+	seen := map[string]bool{}
+	for i := range meshes {
+		for r, spec := range resource.Specs[*resource.HostnameGenerator](meshes[i].View.Generators()) {
+			name := generatedSuffix(spec.Template)
+			if name == "" || owned[name] || seen[name] {
+				continue
+			}
+			seen[name] = true
+			x := Suffix{Name: name, Origin: OriginGenerator, Generator: r.Key}
+			switch {
+			case !t.options.Generators:
+				x.Reason = "dns.generatorSuffixes is false"
+			case !strings.Contains(name, "."):
+				x.Reason = "a suffix of one label may be a domain of the internet: list it in dns.suffixes if it is yours"
+			case name == clusterDomain || strings.HasSuffix(name, "."+clusterDomain):
+				x.Reason = "Kubernetes has names of its own there: list it in dns.suffixes if it is yours"
+			}
+			if x.Reason != "" {
+				t.Unowned = append(t.Unowned, x)
+			} else {
+				t.Suffixes = append(t.Suffixes, x)
+			}
+		}
+	}
+	byName := func(a, b Suffix) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), a.Generator.Compare(b.Generator))
+	}
+	slices.SortFunc(t.Suffixes, byName)
+	slices.SortFunc(t.Unowned, byName)
+	for _, p := range t.options.Ranges {
+		for _, name := range dns.ReverseSuffixes(p) {
+			if !owned[name] {
+				owned[name] = true
+				t.Suffixes = append(t.Suffixes, Suffix{Name: name, Origin: OriginRange})
+			}
+		}
+	}
+}
+
+// generatedSuffix returns what all names of a template end with, from the first whole label on; "" for nothing.
+func generatedSuffix(template string) string {
+	parts, err := resource.ParseHostnameTemplate(template)
+	if err != nil || len(parts) < 2 {
+		return ""
+	}
+	_, suffix, _ := strings.Cut(parts[len(parts)-1].Literal, ".")
+	return fold(suffix)
+}
+
+func fold(name string) string { return strings.ToLower(strings.Trim(name, ".")) }

@@ -1,0 +1,229 @@
+package names
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+// View is what the workloads behind one address are told.
+type View struct {
+	Addr       netip.Addr
+	Dataplanes []resource.Key // that have the address
+	All        bool           // services
+	V4, V6     bool           // families of addresses
+
+	groups []uint32
+	apart  []uint32 // groups of domains outside of the meshes
+}
+
+// DNS returns the view as a resolver has it.
+func (v *View) DNS() *dns.View {
+	var out *dns.View
+	if !v.All {
+		out = dns.NewView(v.groups)
+	}
+	switch {
+	case !v.V4:
+		out = out.Without4()
+	case !v.V6:
+		out = out.Without6()
+	}
+	if len(v.apart) > 0 {
+		out = out.With(v.apart)
+	}
+	return out
+}
+
+// View returns that of an address, nil for one that is told everything.
+func (t *Table) View(a netip.Addr) *View {
+	i, ok := slices.BinarySearchFunc(t.Views, a.Unmap(), func(v View, a netip.Addr) int { return v.Addr.Compare(a) })
+	if !ok {
+		return nil
+	}
+	return &t.Views[i]
+}
+
+// ViewOf returns what the workload of a dataplane is told, nil for everything, and whether its proxy is on this node. Where it is not, this
+// is what it would be told.
+func (t *Table) ViewOf(m Mesh, r *resource.Resource) (v *View, local bool) {
+	p := t.part(m.View.Name)
+	if p != nil && slices.ContainsFunc(p.seen, func(x localView) bool { return x.dataplane == r.Key }) {
+		if dp, ok := r.Spec.(*resource.Dataplane); ok {
+			addr, err := netip.ParseAddr(dp.Networking.Address)
+			if v := t.View(addr); err == nil && v != nil {
+				return v, true
+			}
+		}
+		return t.OthersView(), true
+	}
+	as := &Table{options: t.options, groups: groups{number: t.groups.number}}
+	as.parts = []*part{{clients: as.clients(&m, []localView{{dataplane: r.Key}})}}
+	as.see()
+	if len(as.Views) == 0 {
+		return nil, false
+	}
+	return &as.Views[0], false
+}
+
+// groups number services, so that a view is a set of bits. A service keeps its number while it is there.
+type groups struct {
+	number map[groupKey]uint32
+	own    bool // number is not shared with another table
+	live   int  // that have a name
+}
+
+type groupKey struct{ mesh, kind, name string }
+
+// of returns the number of a service; 0 is for what everybody sees.
+func (g *groups) of(k groupKey) uint32 {
+	n, ok := g.number[k]
+	if !ok {
+		switch {
+		case g.number == nil:
+			g.number = map[groupKey]uint32{}
+		case !g.own:
+			g.number = maps.Clone(g.number)
+		}
+		g.own = true
+		n = uint32(len(g.number) + 1) // #nosec G115 -- bounded by the number of services
+		g.number[k] = n
+	}
+	return n
+}
+
+// wasteful reports whether most numbers are of services that are gone.
+func (g *groups) wasteful() bool { return len(g.number) > 1024 && len(g.number) > 4*g.live }
+
+// localView is what the view of a dataplane of the node depends on.
+type localView struct {
+	dataplane resource.Key
+	digest    resource.Digest
+	reach     [32]byte // of what permissions say
+	catalog   [32]byte
+}
+
+// client is a dataplane of the node that is not told everything.
+type client struct {
+	addr   netip.Addr
+	key    resource.Key
+	all    bool
+	v4, v6 bool
+	groups []uint32
+	apart  []uint32
+}
+
+// localViews lists the dataplanes of the node.
+func (t *Table) localViews(m *Mesh) (out []localView) {
+	for _, name := range m.Local {
+		r := m.View.Dataplane(name)
+		if r == nil {
+			continue
+		}
+		x := localView{dataplane: r.Key, digest: r.Digest}
+		if t.options.ReachableOnly {
+			x.catalog = m.View.Catalog
+			if m.Policies != nil {
+				x.reach = m.Policies.ReachDigest(r)
+			}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// clients works out what the dataplanes of the node are told. One whose address is no IP address is told everything.
+func (t *Table) clients(m *Mesh, local []localView) (out []client) {
+	for i := range local {
+		r := m.View.Dataplane(local[i].dataplane.Name)
+		if r == nil {
+			continue
+		}
+		dp, ok := r.Spec.(*resource.Dataplane)
+		if !ok {
+			continue
+		}
+		addr, err := netip.ParseAddr(dp.Networking.Address)
+		if addr = addr.Unmap(); err != nil || addr.IsLoopback() || addr.IsUnspecified() {
+			continue
+		}
+		c := client{addr: addr, key: r.Key, all: true, v4: true, v6: true}
+		if tp := dp.Networking.TransparentProxying; tp != nil {
+			c.v4, c.v6 = tp.IPFamilyMode != resource.IPFamilyIPv6, tp.IPFamilyMode != resource.IPFamilyIPv4
+			if t.options.ReachableOnly && restricted(m, dp) {
+				c.groups, c.all = t.reached(m, r), false
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// restricted reports whether lists of a dataplane, the mode of its mesh or permissions decide what it reaches.
+func restricted(m *Mesh, dp *resource.Dataplane) bool {
+	services, backends := mesh.Lists(dp)
+	auto := false
+	if m.Policies != nil {
+		auto, _ = m.Policies.AutoReachable()
+	}
+	return services || backends || auto || m.View.Spec.ServicesMode() == resource.MeshServicesReachableBackends
+}
+
+// reached returns the services that a dataplane reaches at their virtual addresses.
+func (t *Table) reached(m *Mesh, r *resource.Resource) []uint32 {
+	of := m.View.Reach(r).Of
+	if m.Policies != nil {
+		reach := m.Policies.Reach(r)
+		of = func(s *mesh.Service) mesh.Verdict { return reach.Of(s).Verdict }
+	}
+	seen := map[uint32]bool{}
+	for _, s := range m.View.Services() {
+		if v := of(s); v.Reachable && v.Cause != mesh.CauseOutbound {
+			seen[t.groups.of(groupKey{m.View.Name, s.ID.Kind, s.Resource.Name + s.Tag})] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// see makes the views. Dataplanes that share an address are told what any of them is.
+func (t *Table) see() {
+	by := map[netip.Addr]*View{}
+	groups := map[netip.Addr]map[uint32]bool{}
+	for _, p := range t.parts {
+		for i := range p.clients {
+			c := &p.clients[i]
+			v := by[c.addr]
+			if v == nil {
+				v = &View{Addr: c.addr, apart: c.apart}
+				by[c.addr], groups[c.addr] = v, map[uint32]bool{}
+			}
+			v.apart = common(v.apart, c.apart)
+			v.Dataplanes = append(v.Dataplanes, c.key)
+			v.All, v.V4, v.V6 = v.All || c.all, v.V4 || c.v4, v.V6 || c.v6
+			for _, g := range c.groups {
+				groups[c.addr][g] = true
+			}
+		}
+	}
+	for addr, v := range by {
+		if v.All && v.V4 && v.V6 && slices.Equal(v.apart, t.Others) {
+			continue
+		}
+		slices.SortFunc(v.Dataplanes, func(a, b resource.Key) int { return strings.Compare(a.String(), b.String()) })
+		v.groups = slices.Sorted(maps.Keys(groups[addr]))
+		t.Views = append(t.Views, *v)
+	}
+	slices.SortFunc(t.Views, func(a, b View) int { return a.Addr.Compare(b.Addr) })
+	live := map[uint32]bool{}
+	if t.options.ReachableOnly {
+		for _, n := range t.Names {
+			live[n.group] = true
+		}
+	}
+	t.groups.live = len(live)
+}

@@ -1,0 +1,396 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// item is one entry of from, rules or to, with the policy around it.
+type item struct {
+	origin Origin
+	ref    *resource.TargetRef
+	conf   resource.Conf
+	subset Subset // whom it is about, by tags
+	// matches are whom an entry of rules is about, nil for all.
+	matches []resource.ClientMatch
+	tags    bool // it can be said by tags
+	keys    []resourceID
+	rank    int // place in the order of merging
+}
+
+// Rules merges what was matched.
+func (m *Match) Rules() *Rules {
+	out := &Rules{kinds: make(map[string]*KindRules, len(m.kinds)), legacy: m.legacy, index: m.index}
+	for i := range m.kinds {
+		k := m.index.buildKind(&m.kinds[i])
+		out.kinds[k.Kind] = k
+		out.Warnings = append(out.Warnings, k.Warnings...)
+	}
+	return out
+}
+
+func (x *Index) buildKind(m *matchedKind) *KindRules {
+	k := &KindRules{Kind: m.kind}
+	b := builder{x: x, k: k}
+	for i := range m.policies {
+		k.Policies = append(k.Policies, m.policies[i].policy)
+	}
+	b.proxy(m.policies)
+	to := b.toItems(m.policies)
+	b.to(to)
+	b.toResources(to)
+	b.from(m.policies)
+	slices.SortFunc(k.Warnings, func(a, b mesh.Warning) int {
+		return cmp.Or(a.Resource.Compare(b.Resource), strings.Compare(a.Reason, b.Reason))
+	})
+	k.Warnings = slices.Compact(k.Warnings)
+	return k
+}
+
+// builder makes the rules of one kind for one proxy.
+type builder struct {
+	x *Index
+	k *KindRules
+}
+
+func (b *builder) warnf(p *resource.Resource, format string, args ...any) {
+	b.k.Warnings = append(b.k.Warnings, mesh.Warning{Resource: p.Key, Reason: fmt.Sprintf(format, args...)})
+}
+
+// merge makes one rule of items.
+func merge(s Subset, items []item) *Rule {
+	confs := make([]resource.Conf, len(items))
+	for i := range items {
+		confs[i] = items[i].conf
+	}
+	r := &Rule{Subset: s, Conf: resource.Merge(confs...), Origins: make([]Origin, len(items))}
+	for i := range items {
+		r.Origins[i] = items[i].origin
+	}
+	return r
+}
+
+func (b *builder) proxy(list []matched) {
+	var items []item
+	for i := range list {
+		if c := list[i].spec.Default; c != nil {
+			items = append(items, item{origin: Origin{Policy: list[i].policy}, conf: c})
+		}
+	}
+	if len(items) > 0 {
+		b.k.Proxy = merge(nil, items)
+	}
+}
+
+// toItems lists what the policies say about destinations, the stronger later.
+func (b *builder) toItems(list []matched) []item {
+	var out []item
+	for i := range list {
+		p, spec := list[i].policy, list[i].spec
+		for j := range spec.To {
+			if spec.To[j].Conf == nil {
+				continue
+			}
+			it := item{origin: Origin{p, j}, ref: &spec.To[j].TargetRef, conf: spec.To[j].Conf}
+			if list[i].sel.Route != nil {
+				out = append(out, b.routeItems(it, list[i].sel.Route)...)
+				continue
+			}
+			b.target(&it)
+			out = append(out, it)
+		}
+	}
+	return out
+}
+
+// target finds out what the targetRef of an item leads to.
+func (b *builder) target(it *item) {
+	t := it.ref
+	switch t.Kind {
+	case kindMesh:
+		it.tags = true
+		it.keys = []resourceID{{key: resource.Key{Kind: kindMesh, Name: b.x.View.Name}}}
+		if t.Name != "" && t.Name != b.x.View.Name {
+			it.tags, it.keys = false, nil
+			b.warnf(it.origin.Policy, "to[%d].targetRef: there is no mesh %q: the item has no effect; remove the name", it.origin.Item, t.Name)
+		}
+		return
+	case "MeshServiceSubset":
+		it.tags = true
+		it.subset = subsetOf(t.Tags)
+		it.subset = append(Subset{{Key: resource.TagService, Value: t.Name}}, it.subset...)
+		return
+	case "MeshSubset":
+		it.tags, it.subset = true, subsetOf(t.Tags)
+		return
+	}
+	keys := b.x.resolve(it.origin.Policy, t)
+	for _, k := range keys {
+		id := resourceID{k, t.SectionName}
+		if port := b.x.View.Port(k, t.SectionName); port != nil {
+			id.section = mesh.SectionName(port.Section, port.Port) // so that policies that name it differently are merged
+		}
+		it.keys = append(it.keys, id)
+	}
+	// A MeshService is a value of the tag as well: in every mode a dataplane may have an outbound by tags.
+	if t.Kind == mesh.KindMeshService && t.Name != "" && t.SectionName == "" && t.Namespace == "" {
+		it.tags = true
+		it.subset = Subset{{Key: resource.TagService, Value: t.Name}}
+	}
+	if len(keys) == 0 && !(it.tags && b.x.offered(t.Name)) {
+		b.warnf(it.origin.Policy, "to[%d].targetRef: there is no %s", it.origin.Item, describe(t))
+	}
+}
+
+// routeItems turns an item of a policy that targets a route into one for each of the route's rules.
+func (b *builder) routeItems(it item, route *resource.Resource) []item {
+	spec, ok := route.Spec.(*resource.Policy)
+	if !ok {
+		return nil
+	}
+	byKey := it
+	byKey.keys = []resourceID{{key: route.Key}}
+	out := []item{byKey}
+	for i := range spec.To {
+		names, ok := spec.To[i].Conf.(RouteConf)
+		if !ok {
+			continue
+		}
+		for _, n := range names.RouteNames() {
+			one := it
+			one.tags = true
+			one.subset = Subset{{Key: resource.TagService, Value: spec.To[i].TargetRef.Name}, {Key: tagRoute, Value: n}}
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// to makes the rules by tags. There are no negations: of the rules that hold a destination the first, which names most
+// tags, decides.
+func (b *builder) to(items []item) {
+	byService := map[string][]item{}
+	var services []string
+	var everyone []item
+	for i, it := range items {
+		if !it.tags {
+			continue
+		}
+		it.rank = i
+		if len(it.subset) == 0 {
+			everyone = append(everyone, it)
+			continue
+		}
+		name, _ := it.subset.get(resource.TagService)
+		if _, ok := byService[name]; !ok {
+			services = append(services, name)
+		}
+		byService[name] = append(byService[name], it)
+	}
+	common := newCommon(everyone)
+	b.k.byService = make(map[string]*Rule, len(services)+1)
+	if len(everyone) > 0 {
+		r := common.merge(Subset{}, nil)
+		b.k.To, b.k.byService[""] = append(b.k.To, r), r
+	}
+	slices.Sort(services)
+	for _, name := range services {
+		// Beside the items about the whole service each route has its own.
+		var whole []item
+		routes := map[Tag][]item{}
+		var names []Tag
+		for _, it := range byService[name] {
+			if len(it.subset) < 2 {
+				whole = append(whole, it)
+				continue
+			}
+			t := it.subset[1]
+			if routes[t] == nil {
+				names = append(names, t)
+			}
+			routes[t] = append(routes[t], it)
+		}
+		if len(whole) > 0 {
+			r := common.merge(whole[0].subset, whole)
+			b.k.To, b.k.byService[name] = append(b.k.To, r), r
+		}
+		for _, t := range names {
+			of := slices.Concat(whole, routes[t])
+			slices.SortStableFunc(of, func(a, b item) int { return a.rank - b.rank })
+			b.k.To = append(b.k.To, common.merge(routes[t][0].subset, of))
+		}
+	}
+	slices.SortStableFunc(b.k.To, func(a, b *Rule) int {
+		return cmp.Or(cmp.Compare(len(b.Subset), len(a.Subset)), a.Subset.compare(b.Subset))
+	})
+}
+
+// toResources makes the rules about resources. What is said of the mesh is said of each of them, and what is said of a
+// service is said of each of its ports.
+func (b *builder) toResources(items []item) {
+	list := slices.DeleteFunc(slices.Clone(items), func(it item) bool { return len(it.keys) == 0 })
+	if len(list) == 0 {
+		return
+	}
+	slices.SortStableFunc(list, func(a, b item) int {
+		return cmp.Or(
+			compareReach(a.origin.Policy, b.origin.Policy),
+			cmp.Compare(refStrength(a.ref), refStrength(b.ref)),
+			compareNames(a.origin.Policy, b.origin.Policy))
+	})
+	about := map[resource.Key][]item{}
+	ids := map[resourceID]bool{}
+	var everyone []item
+	for i := range list {
+		it := &list[i]
+		it.rank = i
+		for _, id := range it.keys {
+			ids[id] = true
+			if id.key.Kind == kindMesh {
+				everyone = append(everyone, *it)
+			} else {
+				about[id.key] = append(about[id.key], *it)
+			}
+		}
+	}
+	common := newCommon(everyone)
+	b.k.byResource = make(map[resourceID]*ResourceRule, len(ids))
+	for id := range ids {
+		var own []item
+		for _, it := range about[id.key] {
+			if it.covers(id) {
+				own = append(own, it)
+			}
+		}
+		r := &ResourceRule{Rule: *common.merge(nil, own), Resource: id.key, Section: id.section, Labels: b.x.labels(id.key)}
+		b.k.byResource[id] = r
+		b.k.ToResources = append(b.k.ToResources, r)
+	}
+	slices.SortFunc(b.k.ToResources, func(a, b *ResourceRule) int {
+		return cmp.Or(a.Resource.Compare(b.Resource), strings.Compare(a.Section, b.Section))
+	})
+}
+
+// covers reports whether an item is about a resource, or about all of which it is a part.
+func (it *item) covers(id resourceID) bool {
+	return slices.ContainsFunc(it.keys, func(k resourceID) bool {
+		return k.key.Kind == kindMesh || k.key == id.key && (k.section == "" || k.section == id.section)
+	})
+}
+
+// labels returns the labels of a resource that rules are about.
+func (x *Index) labels(k resource.Key) map[string]string {
+	if ports := x.View.Ports(k); len(ports) > 0 {
+		return ports[0].Labels
+	}
+	return nil
+}
+
+// from makes the rules about clients, for each inbound.
+func (b *builder) from(list []matched) {
+	byInbound := map[int][]item{}
+	routes := map[int]map[*resource.Resource][]item{}
+	each := map[int][]*Rule{}
+	most := -1
+	for i := range list {
+		p, spec := list[i].policy, list[i].spec
+		apart := len(spec.Rules) > 0 && spec.Shape != nil && spec.Shape.NewRuleConf != nil
+		arriving := spec.Arriving()
+		for j := range arriving {
+			if arriving[j].Conf == nil {
+				continue
+			}
+			it := item{origin: Origin{p, j}, ref: &arriving[j].TargetRef, conf: arriving[j].Conf, matches: arriving[j].Matches}
+			b.warnForeign(&it)
+			if !b.client(&it) {
+				continue
+			}
+			for _, in := range list[i].sel.Inbounds {
+				most = max(most, in)
+				if r := list[i].sel.Route; r != nil {
+					if routes[in] == nil {
+						routes[in] = map[*resource.Resource][]item{}
+					}
+					routes[in][r] = append(routes[in][r], it)
+				} else if apart {
+					each[in] = append(each[in], merge(nil, []item{it}))
+				} else {
+					byInbound[in] = append(byInbound[in], it)
+				}
+			}
+		}
+	}
+	for in := 0; in <= most; in++ {
+		if byInbound[in] == nil && routes[in] == nil && each[in] == nil {
+			continue
+		}
+		out := InboundRules{Inbound: in, Apart: each[in]}
+		out.Matched, out.items = b.matched(byInbound[in])
+		out.Rules, out.Overflow = b.clients(out.items)
+		for r, items := range routes[in] {
+			matched, rest := b.matched(items)
+			rules, overflow := b.clients(rest)
+			out.Routes = append(out.Routes, RouteRules{r, rules, matched})
+			out.Overflow = out.Overflow || overflow
+		}
+		slices.SortFunc(out.Routes, func(a, b RouteRules) int { return a.Route.Key.Compare(b.Route.Key) })
+		b.k.From = append(b.k.From, out)
+	}
+}
+
+// client finds the tags of the clients that an item is about.
+func (b *builder) client(it *item) bool {
+	switch t := it.ref; t.Kind {
+	case kindMesh:
+		if t.Name != "" && t.Name != b.x.View.Name {
+			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no mesh %q: the item has no effect; remove the name", it.origin.Item, t.Name)
+			return false
+		}
+	case "MeshSubset":
+		it.subset = subsetOf(t.Tags)
+	case mesh.KindMeshService, "MeshServiceSubset":
+		tags := map[string]string{resource.TagService: t.Name}
+		for k, v := range t.Tags {
+			if k != resource.TagService {
+				tags[k] = v
+			}
+		}
+		it.subset = subsetOf(tags)
+		if !b.x.offered(t.Name) {
+			b.warnf(it.origin.Policy, "from[%d].targetRef: there is no %s", it.origin.Item, describe(t))
+		}
+	default:
+		b.warnf(it.origin.Policy, "from[%d].targetRef: kind %s does not select clients: the item has no effect", it.origin.Item, t.Kind)
+		return false
+	}
+	return true
+}
+
+// clients makes disjoint rules of items. Where there are too many combinations the weakest items are left out.
+func (b *builder) clients(items []item) (rules []*Rule, overflow bool) {
+	if len(items) == 0 {
+		return nil, false
+	}
+	for _, group := range partition(items) {
+		tags := valuesOf(group)
+		dropped := map[resource.Key]bool{}
+		for combinations(tags) > maxRules {
+			overflow = true
+			p := group[0].origin.Policy
+			if !dropped[p.Key] {
+				dropped[p.Key] = true
+				b.warnf(p, "from: the policies of kind %s have more than %d tag combinations: some rules of this policy were dropped; use fewer tags in from", b.k.Kind, maxRules)
+			}
+			group = group[max(1, len(group)/16):]
+			tags = valuesOf(group)
+		}
+		combine(group, tags, nil, func(s Subset, of []item) { rules = append(rules, merge(s, of)) })
+	}
+	slices.SortStableFunc(rules, func(a, b *Rule) int { return cmp.Compare(b.Subset.positive(), a.Subset.positive()) })
+	return rules, overflow
+}

@@ -1,0 +1,222 @@
+// Package policy decides which policies act on a proxy and what they say together.
+//
+// An [Index] holds the policies of one mesh, ranked. [Index.Match] selects those of one proxy and resolves what they
+// refer to; [Match.Rules] merges them into rules: for the proxy, for each inbound, for each outbound and for each service
+// resource, every rule with its origins in the order in which they were merged. A [Plugin] is one folder below
+// agent/compute/kinds: the kinds that it declares, and what they do to the draft of a proxy.
+//
+// The package knows no kind by its meaning. It is pure: the same resources give the same rules, in any order of input.
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+const kindMesh = "Mesh"
+
+// Options are what an index depends on beside the resources. The zero value is safe.
+type Options struct {
+	// Shadow counts policies in that are labelled kuma.io/effect: shadow.
+	Shadow bool
+	// Without is a policy that does not act; zero for none.
+	Without resource.Key
+	// AutoReachable leaves out of a proxy's config the services whose permissions do not admit it.
+	AutoReachable bool
+	// Prev is an index of the same mesh, whose work on what did not change since is used again; nil for none.
+	Prev *Index
+	// RunDir is the agent's run directory; "" means /run/nearside.
+	RunDir string
+}
+
+// Index holds the policies of one mesh, ranked. It is immutable.
+type Index struct {
+	Plugins []Plugin
+	View    *mesh.View
+	RunDir  string
+	// HasShadow is true when shadow policies were left out.
+	HasShadow bool
+	// Warnings are about policies whose top-level targetRef names something that does not exist.
+	Warnings []mesh.Warning
+
+	kinds   []kindIndex // of targetRef policies, in the order in which they act
+	legacy  []legacyIndex
+	byKind  map[string]int // index in kinds
+	refers  map[string][]*resource.Resource
+	plugins map[string]int  // index in Plugins of a kind
+	routing map[string]bool // the kinds of policies whose routes other policies can be about
+	outside *outside        // nil: nothing restricts who leaves the mesh
+	guard   *guard          // nil: what is reachable does not depend on policies
+	auto    bool            // it would depend on them in a mesh with mutual TLS
+	autoBy  string          // what says so
+}
+
+// kindIndex is the policies of one kind, each stronger than the ones before.
+type kindIndex struct {
+	kind     string
+	policies []*resource.Resource
+}
+
+type legacyIndex struct {
+	kind       string
+	replacedBy []string
+	policies   []*resource.Resource // sorted by name
+}
+
+// NewIndex ranks the policies of the view's mesh.
+func NewIndex(plugins []Plugin, set *resource.Set, v *mesh.View, o Options) *Index {
+	x := &Index{
+		Plugins: plugins, View: v, RunDir: cmp.Or(o.RunDir, "/run/nearside"),
+		byKind: map[string]int{}, refers: map[string][]*resource.Resource{}, plugins: map[string]int{}, routing: map[string]bool{},
+	}
+	acting := func(kind string) []*resource.Resource {
+		var out []*resource.Resource
+		for _, r := range set.InMesh(kind, v.Name) {
+			switch {
+			case !o.Shadow && r.Shadow():
+				x.HasShadow = true
+			case r.Key != o.Without:
+				out = append(out, r)
+			}
+		}
+		return out
+	}
+	for i, plugin := range plugins {
+		for _, d := range plugin.Kinds {
+			list := acting(d.Kind)
+			slices.SortStableFunc(list, compareStrength)
+			x.byKind[d.Kind], x.plugins[d.Kind] = len(x.kinds), i
+			if p, ok := d.New().(*resource.Policy); ok && p.Shape != nil && p.Shape.NewConf != nil {
+				_, x.routing[d.Kind] = p.Shape.NewConf().(RouteConf)
+			}
+			x.kinds = append(x.kinds, kindIndex{d.Kind, list})
+		}
+		for _, l := range plugin.Legacy {
+			x.plugins[l.Kind] = i
+			x.legacy = append(x.legacy, legacyIndex{l.Kind, l.ReplacedBy, acting(l.Kind)})
+		}
+		for _, d := range plugin.Refers {
+			if d.Scope == resource.ScopeGlobal {
+				x.refers[d.Kind] = set.Kind(d.Kind)
+			} else {
+				x.refers[d.Kind] = set.InMesh(d.Kind, v.Name)
+			}
+		}
+	}
+	if x.auto, x.autoBy = x.autoReachable(set, o); x.auto {
+		var prev *guard
+		if o.Prev != nil {
+			prev = o.Prev.guard
+		}
+		x.guard = x.newGuard(set, prev)
+	}
+	var before *outside
+	if o.Prev != nil {
+		before = o.Prev.outside
+	}
+	if x.outside = x.newOutside(set, before); x.outside != nil {
+		x.outside.warnClosed(x)
+	}
+	for _, k := range x.kinds {
+		for _, r := range k.policies {
+			if reason := x.missingTop(r); reason != "" {
+				x.Warnings = append(x.Warnings, mesh.Warning{Resource: r.Key, Reason: reason})
+			}
+		}
+	}
+	return x
+}
+
+// Policies returns the policies of a kind that act, each stronger than the ones before. The slice must not be changed.
+func (x *Index) Policies(kind string) []*resource.Resource {
+	if i, ok := x.byKind[kind]; ok {
+		return x.kinds[i].policies
+	}
+	return x.legacyOf(kind)
+}
+
+func (x *Index) legacyOf(kind string) []*resource.Resource {
+	for i := range x.legacy {
+		if x.legacy[i].kind == kind {
+			return x.legacy[i].policies
+		}
+	}
+	return nil
+}
+
+// Rules returns what all policies say about a dataplane.
+func (x *Index) Rules(dataplane *resource.Resource) *Rules { return x.Match(dataplane).Rules() }
+
+// strength orders the kinds of targetRef from those that select much to those that select little; a route selects least.
+var strength = map[string]int{
+	"Mesh": 1, "MeshSubset": 2, "MeshGateway": 3, "MeshService": 4, "MeshExternalService": 5, "MeshMultiZoneService": 6,
+	"MeshServiceSubset": 7, "Dataplane": 8, "MeshGatewayRoute": 11,
+}
+
+const strengthRoute = 12
+
+func refStrength(t *resource.TargetRef) int {
+	if t == nil {
+		return strength[kindMesh]
+	}
+	s, ok := strength[t.Kind]
+	if !ok {
+		return strengthRoute
+	}
+	if t.Kind == "Dataplane" { // by labels, by name, one inbound of it
+		if t.Name != "" {
+			s++
+		}
+		if t.SectionName != "" {
+			s++
+		}
+	}
+	return s
+}
+
+// roles orders the values of kuma.io/policy-role: what the owner of a workload says takes precedence.
+var roles = map[string]int{"": 0, "system": 0, "producer": 1, "consumer": 2, "workload-owner": 3}
+
+// compareStrength orders policies of one kind: later ones take precedence.
+func compareStrength(a, b *resource.Resource) int {
+	return cmp.Or(compareReach(a, b), compareNames(a, b))
+}
+
+// compareReach orders policies by whom they select, where they come from and whose they are.
+func compareReach(a, b *resource.Resource) int {
+	s, t := topOf(a), topOf(b)
+	tags := func(t *resource.TargetRef) int {
+		if t == nil || t.Kind != "MeshGateway" {
+			return 0
+		}
+		return len(t.Tags)
+	}
+	local := func(r *resource.Resource) int {
+		if r.Labels[resource.LabelOrigin] == "global" {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(refStrength(s), refStrength(t)),
+		cmp.Compare(local(a), local(b)),
+		cmp.Compare(tags(s), tags(t)),
+		cmp.Compare(roles[a.Labels[resource.LabelPolicyRole]], roles[b.Labels[resource.LabelPolicyRole]]),
+	)
+}
+
+// compareNames lets the name that comes first in the alphabet win.
+func compareNames(a, b *resource.Resource) int {
+	return cmp.Or(strings.Compare(b.DisplayName(), a.DisplayName()), strings.Compare(b.Name, a.Name))
+}
+
+func topOf(r *resource.Resource) *resource.TargetRef {
+	if p, ok := r.Spec.(*resource.Policy); ok {
+		return p.TargetRef
+	}
+	return nil
+}

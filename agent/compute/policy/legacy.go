@@ -1,0 +1,244 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// legacyKind is the legacy policies of one kind for one proxy. Of several that concern one connection the one whose selectors
+// name most tags wins: tags with a value count first, then those with "*", then the name that comes first.
+type legacyKind struct {
+	kind string
+	out  map[string][]legacyOut // of policies whose sources the proxy is among, by the kuma.io/service of the destination
+	in   [][]legacyIn           // by inbound: those whose destinations it is among, the strongest first
+	self []legacyIn             // of policies that select proxies as a whole, the strongest first
+}
+
+type legacyOut struct {
+	policy *resource.Resource
+	spec   *resource.LegacyPolicy
+	from   rank
+}
+
+type legacyIn struct {
+	policy *resource.Resource
+	to     rank
+}
+
+// rank counts the tags by which a selector matches.
+type rank struct{ exact, any int }
+
+func (r rank) add(o rank) rank { return rank{r.exact + o.exact, r.any + o.any} }
+
+func (r rank) compare(o rank) int {
+	return cmp.Or(cmp.Compare(r.exact, o.exact), cmp.Compare(r.any, o.any))
+}
+
+// matchLegacy selects the legacy policies of a dataplane of some kinds, nil for all, but those of kinds that are replaced by one that rules it. It
+// calls used for each.
+func (x *Index) matchLegacy(s *selector, ruled map[string]bool, of func(kind string) bool, used func(kind string, p *resource.Resource)) []legacyKind {
+	var out []legacyKind
+	for i := range x.legacy {
+		l := &x.legacy[i]
+		if len(l.policies) == 0 || of != nil && !of(l.kind) || slices.ContainsFunc(l.replacedBy, func(k string) bool { return ruled[k] }) {
+			continue
+		}
+		k := legacyKind{kind: l.kind, in: make([][]legacyIn, len(s.dp.Networking.Inbound))}
+		for _, p := range l.policies {
+			if spec, ok := p.Spec.(*resource.LegacyPolicy); ok && k.match(p, spec, s.tags) {
+				used(l.kind, p)
+			}
+		}
+		for _, in := range append(k.in, k.self) {
+			slices.SortStableFunc(in, func(a, b legacyIn) int {
+				return cmp.Or(b.to.compare(a.to), strings.Compare(a.policy.Name, b.policy.Name))
+			})
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// tagSets returns the tags of each inbound, nil for those that are ignored, and those of the gateway as the last.
+func tagSets(v *mesh.View, dp *resource.Dataplane) []map[string]string {
+	n := &dp.Networking
+	out := make([]map[string]string, len(n.Inbound)+1)
+	for i := range n.Inbound {
+		if n.Inbound[i].State != resource.InboundIgnored {
+			out[i] = v.InboundTags(n.Inbound[i].Tags)
+		}
+	}
+	if n.Gateway != nil {
+		out[len(n.Inbound)] = v.InboundTags(n.Gateway.Tags)
+	}
+	return out
+}
+
+// match notes a policy where it concerns the proxy, and reports whether it does.
+func (k *legacyKind) match(p *resource.Resource, spec *resource.LegacyPolicy, tags []map[string]string) bool {
+	found := false
+	if r, ok := bestOf(spec.Sources, tags); ok {
+		if k.out == nil {
+			k.out = map[string][]legacyOut{}
+		}
+		for i := range spec.Destinations {
+			service := spec.Destinations[i].Match[resource.TagService]
+			if list := k.out[service]; len(list) == 0 || list[len(list)-1].policy != p {
+				k.out[service] = append(list, legacyOut{p, spec, r})
+			}
+		}
+		found = true
+	}
+	if r, ok := bestOf(spec.Selectors, tags); ok {
+		k.self = append(k.self, legacyIn{p, r})
+		found = true
+	}
+	for i := range k.in {
+		if tags[i] == nil {
+			continue
+		}
+		if r, ok := bestOf(spec.Destinations, tags[i:i+1]); ok {
+			k.in[i] = append(k.in[i], legacyIn{p, r})
+			found = true
+		}
+	}
+	return found
+}
+
+// bestOf returns the best rank of any selector on any set of tags.
+func bestOf(sel []resource.LegacySelector, sets []map[string]string) (rank, bool) {
+	var best rank
+	found := false
+	for i := range sel {
+		for _, tags := range sets {
+			if tags == nil {
+				continue
+			}
+			if r, ok := rankOf(sel[i].Match, tags); ok && (!found || r.compare(best) > 0) {
+				best, found = r, true
+			}
+		}
+	}
+	return best, found
+}
+
+func rankOf(want, have map[string]string) (rank, bool) {
+	var r rank
+	for k, v := range want {
+		h, ok := have[k]
+		switch {
+		case v == "*" && (ok || k == resource.TagService):
+			r.any++
+		case ok && h == v:
+			r.exact++
+		default:
+			return rank{}, false
+		}
+	}
+	return r, true
+}
+
+// LegacySelection says what of a dataplane the selectors of a legacy policy match.
+type LegacySelection struct {
+	Selected bool
+	Inbounds []int  // of policies about connections that arrive: the inbounds whose connections it concerns, by index
+	Why      string // why nothing is selected, "" when something is
+}
+
+// SelectLegacy reports whether the selectors of a legacy policy match a dataplane: as a whole, or as a source of
+// connections, or with inbound as a destination. Whether the policy acts at all, and which connections are left to it
+// by others, is not looked at.
+func (x *Index) SelectLegacy(p, dataplane *resource.Resource, inbound bool) LegacySelection {
+	dp, ok := dataplane.Spec.(*resource.Dataplane)
+	spec, isLegacy := p.Spec.(*resource.LegacyPolicy)
+	if !ok || !isLegacy {
+		return LegacySelection{Why: "it is not a policy with sources and destinations or selectors"}
+	}
+	tags := tagSets(x.View, dp)
+	have := x.View.ProxyTags(dp)
+	if len(spec.Selectors) > 0 || !inbound {
+		name, sel := "sources", spec.Sources
+		if len(spec.Selectors) > 0 {
+			name, sel = "selectors", spec.Selectors
+		}
+		if _, ok := bestOf(sel, tags); !ok {
+			return LegacySelection{Why: name + ": " + whyLegacy(sel, have)}
+		}
+		return LegacySelection{Selected: true}
+	}
+	var out LegacySelection
+	for i := range dp.Networking.Inbound {
+		if tags[i] == nil {
+			continue
+		}
+		if _, ok := bestOf(spec.Destinations, tags[i:i+1]); ok {
+			out.Inbounds = append(out.Inbounds, i)
+		}
+	}
+	switch out.Selected = len(out.Inbounds) > 0; {
+	case out.Selected:
+	case len(dp.Networking.Inbound) == 0:
+		out.Why = "it is about connections that arrive, and the dataplane has no inbounds"
+	default:
+		out.Why = "destinations: " + whyLegacy(spec.Destinations, have)
+	}
+	return out
+}
+
+// LegacyReaches reports whether the destinations of a legacy policy match a kuma.io/service.
+func LegacyReaches(p *resource.Resource, service string) bool {
+	spec, ok := p.Spec.(*resource.LegacyPolicy)
+	if !ok {
+		return false
+	}
+	_, ok = bestOf(spec.Destinations, []map[string]string{{resource.TagService: service}})
+	return ok
+}
+
+// whyLegacy says what selectors want that the tags of a proxy do not have.
+func whyLegacy(sel []resource.LegacySelector, have map[string][]string) string {
+	if len(sel) != 1 {
+		return fmt.Sprintf("none of the %d selectors matches the dataplane", len(sel))
+	}
+	if why := missingTag(sel[0].Match, have); why != "" {
+		return why
+	}
+	return "no inbound of the dataplane has all tags that the policy wants"
+}
+
+// missingTag names the first tag that is wanted and not there, "" when each is there by itself.
+func missingTag(want map[string]string, have map[string][]string) string {
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		switch {
+		case slices.Contains(have[k], want[k]) || want[k] == "*" && (len(have[k]) > 0 || k == resource.TagService):
+		case len(have[k]) == 0:
+			return fmt.Sprintf("the policy wants the tag %s: %s, the dataplane has no such tag", k, want[k])
+		default:
+			return fmt.Sprintf("the tag %s is %s, the policy wants %s", k, strings.Join(have[k], ", "), want[k])
+		}
+	}
+	return ""
+}
+
+// ServiceRule returns the rule about a service of the view, nil for none.
+func (k *KindRules) ServiceRule(s *mesh.Service) *Rule { return k.Outbound(serviceOf(s)) }
+
+// SupersededAt returns the targetRef policy that keeps a field of legacy policies of the kind from acting on the
+// connections to a service of the view, nil for none.
+func (l *LegacyKind) SupersededAt(r *Rules, s *mesh.Service, path string) *resource.Resource {
+	if l.SupersededBy == nil {
+		return nil
+	}
+	return l.SupersededBy(r, serviceOf(s), path)
+}
+
+func serviceOf(s *mesh.Service) draft.Service {
+	return draft.Service{Kind: s.ID.Kind, Name: s.ID.Name, Protocol: string(s.Protocol), Resource: s.Resource, Section: s.Section, Port: s.Port, External: s.External}
+}

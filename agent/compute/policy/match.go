@@ -1,0 +1,237 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Match is the policies of one proxy, before they are merged.
+type Match struct {
+	// Fingerprint is a hash over everything that the rules of the proxy depend on beside the proxy and the services
+	// that it reaches: equal fingerprints mean equal rules.
+	Fingerprint [32]byte
+
+	index     *Index
+	dataplane *resource.Resource
+	kinds     []matchedKind // those with a policy that selects the proxy, in acting order
+	legacy    []legacyKind
+
+	legacyPolicies []*resource.Resource
+}
+
+type matchedKind struct {
+	kind     string
+	policies []matched // each stronger than the ones before
+}
+
+type matched struct {
+	policy *resource.Resource
+	spec   *resource.Policy
+	sel    Selection
+}
+
+// ByTags reports whether the rules depend on the tags of the proxy, beside what the fingerprint holds: legacy policies act by how
+// many of them a selector names.
+func (m *Match) ByTags() bool { return len(m.legacy) > 0 }
+
+// Policies returns all policies that were matched, in the order in which they act.
+func (m *Match) Policies() []*resource.Resource {
+	var out []*resource.Resource
+	for i := range m.kinds {
+		for j := range m.kinds[i].policies {
+			out = append(out, m.kinds[i].policies[j].policy)
+		}
+	}
+	return append(out, m.legacyPolicies...)
+}
+
+// Match selects the policies of a dataplane.
+func (x *Index) Match(dataplane *resource.Resource) *Match {
+	return x.match(x.selector(dataplane), nil)
+}
+
+// match selects the policies of some kinds, nil for all.
+func (x *Index) match(s *selector, of func(kind string) bool) *Match {
+	m := &Match{index: x, dataplane: s.dataplane}
+	fp := fingerprint{h: sha256.New()}
+	plugins := map[int]bool{}
+	ruled := map[string]bool{}
+	for i := range x.kinds {
+		k := &x.kinds[i]
+		if of != nil && !of(k.kind) {
+			continue
+		}
+		var list []matched
+		for p, spec := range resource.Specs[*resource.Policy](k.policies) {
+			sel := s.policy(p, spec)
+			if !sel.Proxy {
+				continue
+			}
+			list = append(list, matched{p, spec, sel})
+			fp.policy(x, p, spec, &sel)
+		}
+		if len(list) > 0 {
+			m.kinds = append(m.kinds, matchedKind{k.kind, list})
+			plugins[x.plugins[k.kind]] = true
+			ruled[k.kind] = true
+		}
+	}
+	m.legacy = x.matchLegacy(s, ruled, of, func(kind string, p *resource.Resource) {
+		plugins[x.plugins[kind]] = true
+		fp.resource(p)
+		m.legacyPolicies = append(m.legacyPolicies, p)
+	})
+	for i := range m.legacy { // also where no policy of it was matched: with TrafficRoutes in the mesh, what none is about is closed
+		fp.h.Write(append(append([]byte{3}, m.legacy[i].kind...), 0))
+	}
+	for i := range x.Plugins { // not the map: the order is part of the hash
+		if !plugins[i] {
+			continue
+		}
+		for _, d := range x.Plugins[i].Refers {
+			for _, r := range x.refers[d.Kind] {
+				fp.resource(r)
+			}
+		}
+	}
+	fp.h.Sum(m.Fingerprint[:0])
+	return m
+}
+
+// fingerprint hashes what is matched.
+type fingerprint struct {
+	h hash.Hash
+	b []byte
+}
+
+func (f *fingerprint) resource(r *resource.Resource) {
+	f.b = append(f.b[:0], r.Kind...)
+	f.b = append(f.b, 0)
+	f.b = append(f.b, r.Name...)
+	f.b = append(f.b, 0)
+	f.b = append(f.b, r.Digest[:]...)
+	f.h.Write(f.b)
+}
+
+// policy adds a policy with what it selects and with what its items lead to.
+func (f *fingerprint) policy(x *Index, p *resource.Resource, spec *resource.Policy, sel *Selection) {
+	f.resource(p)
+	f.b = f.b[:0]
+	for _, i := range sel.Inbounds {
+		f.b = binary.AppendUvarint(f.b, uint64(i)+1)
+	}
+	f.b = append(f.b, 0)
+	f.h.Write(f.b)
+	if sel.Route != nil {
+		f.resource(sel.Route)
+	}
+	for i := range spec.To {
+		t := &spec.To[i].TargetRef
+		if t.Kind == kindMesh {
+			continue
+		}
+		f.b = append(f.b[:0], 1)
+		for _, k := range x.resolve(p, t) {
+			f.b = append(f.b, k.String()...)
+			f.b = append(f.b, 0)
+			if x.routing[t.Kind] {
+				for _, r := range x.routes(p, t) {
+					f.b = append(f.b, r.Digest[:]...)
+				}
+			}
+		}
+		f.offered(x, t)
+	}
+	for i := range spec.From {
+		f.b = append(f.b[:0], 2)
+		f.offered(x, &spec.From[i].TargetRef)
+	}
+}
+
+// offered adds what was gathered, and whether somebody offers the service that an item names: a warning says where nobody does.
+func (f *fingerprint) offered(x *Index, t *resource.TargetRef) {
+	there := byte(0)
+	if (t.Kind == mesh.KindMeshService || t.Kind == "MeshServiceSubset") && x.offered(t.Name) {
+		there = 1
+	}
+	f.h.Write(append(f.b, there))
+}
+
+// resolve returns the resources that a targetRef of a policy names: services, or routes.
+func (x *Index) resolve(from *resource.Resource, t *resource.TargetRef) []resource.Key {
+	var out []resource.Key
+	switch {
+	case x.routing[t.Kind]:
+		for _, r := range x.routes(from, t) {
+			out = append(out, r.Key)
+		}
+		return out
+	case len(t.Labels) > 0:
+		for _, s := range x.View.Services() {
+			if s.ID.Kind == t.Kind && mesh.Contains(s.Labels, t.Labels) && !slices.Contains(out, s.Resource) {
+				out = append(out, s.Resource)
+			}
+		}
+	default:
+		for _, name := range mesh.Qualified(from, t.Name, t.Namespace) {
+			if k := (resource.Key{Kind: t.Kind, Mesh: x.View.Name, Name: name}); len(x.View.Ports(k)) > 0 {
+				out = append(out, k)
+				break
+			}
+		}
+	}
+	if t.SectionName == "" {
+		return out
+	}
+	return slices.DeleteFunc(out, func(k resource.Key) bool { return x.View.Port(k, t.SectionName) == nil })
+}
+
+// routes returns the policies with routes that a targetRef names.
+func (x *Index) routes(from *resource.Resource, t *resource.TargetRef) []*resource.Resource {
+	names := mesh.Qualified(from, t.Name, t.Namespace)
+	var out []*resource.Resource
+	for _, r := range x.Policies(t.Kind) {
+		if len(t.Labels) > 0 && mesh.Contains(x.View.Labels(r), t.Labels) || len(t.Labels) == 0 && slices.Contains(names, r.Name) {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b *resource.Resource) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// describe names a targetRef in a message.
+func describe(t *resource.TargetRef) string {
+	out := t.Kind
+	if t.Name != "" {
+		out += fmt.Sprintf(" %q", t.Name)
+	}
+	if t.Namespace != "" {
+		out += fmt.Sprintf(" in namespace %q", t.Namespace)
+	}
+	if t.SectionName != "" {
+		out += fmt.Sprintf(", section %q", t.SectionName)
+	}
+	for _, m := range []struct {
+		name string
+		m    map[string]string
+	}{{"labels", t.Labels}, {"tags", t.Tags}} {
+		if len(m.m) > 0 {
+			out += " with " + m.name
+			for i, k := range slices.Sorted(maps.Keys(m.m)) {
+				if i > 0 {
+					out += ","
+				}
+				out += fmt.Sprintf(" %s: %s", k, m.m[k])
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// MatchRule is a rule about the clients for whom a match holds, and none of those before it.
+type MatchRule struct {
+	Match resource.ClientMatch
+	Rule
+}
+
+// MatchConf is implemented by the conf of rules that has matches of clients in it.
+type MatchConf interface {
+	ClientMatches() []resource.ClientMatch
+}
+
+// maxMatched bounds the matches that are told apart at one inbound.
+const maxMatched = 256
+
+// matched makes rules of the items with matches, and returns those without: exact matches come first, then prefixes, the
+// longest first. In the rule of a match are all items that hold for its clients, the more specific over the others, and
+// of those alike the stronger over the weaker.
+func (b *builder) matched(items []item) ([]*MatchRule, []item) {
+	if !slices.ContainsFunc(items, func(it item) bool { return len(it.matches) > 0 }) {
+		return nil, items
+	}
+	var rest, some []item
+	var matches []resource.ClientMatch
+	known := map[resource.SpiffeIDMatch]bool{}
+	for _, it := range slices.Backward(items) { // the stronger first, in case there are too many
+		if len(it.matches) == 0 {
+			rest = append(rest, it)
+			continue
+		}
+		some = append(some, it)
+		for _, m := range it.matches {
+			switch {
+			case m.SpiffeID == nil || known[*m.SpiffeID]:
+			case len(matches) == maxMatched:
+				b.warnf(it.origin.Policy, "rules[%d].matches: the policies of kind %s have more than %d matches at one inbound: some of this policy were dropped; use prefixes", it.origin.Item, b.k.Kind, maxMatched)
+			default:
+				known[*m.SpiffeID] = true
+				matches = append(matches, m)
+			}
+		}
+	}
+	slices.Reverse(rest)
+	slices.Reverse(some)
+	slices.SortFunc(matches, func(a, b resource.ClientMatch) int {
+		return cmp.Or(specificity(&b)-specificity(&a), strings.Compare(a.SpiffeID.Value, b.SpiffeID.Value))
+	})
+	all := slices.DeleteFunc(slices.Clone(rest), func(it item) bool { return len(it.subset) > 0 })
+	out := make([]*MatchRule, len(matches))
+	for i := range matches {
+		m := &matches[i]
+		type ranked struct {
+			item
+			by int
+		}
+		var list []ranked
+		for _, it := range all {
+			list = append(list, ranked{it, 0})
+		}
+		for _, it := range some {
+			best := 0
+			for j := range it.matches {
+				if it.matches[j].Covers(m) {
+					best = max(best, specificity(&it.matches[j]))
+				}
+			}
+			if best > 0 {
+				list = append(list, ranked{it, best})
+			}
+		}
+		slices.SortStableFunc(list, func(a, b ranked) int { return a.by - b.by })
+		of := make([]item, len(list))
+		for j := range list {
+			of[j] = list[j].item
+		}
+		out[i] = &MatchRule{Match: *m, Rule: *merge(nil, of)}
+	}
+	return out, rest
+}
+
+// specificity orders matches: exact ones over prefixes, long prefixes over short ones. It is more than 0.
+func specificity(m *resource.ClientMatch) int {
+	if m.SpiffeID.Type == resource.MatchExact {
+		return 1 << 20 // above the length of any
+	}
+	return 1 + len(m.SpiffeID.Value)
+}
+
+// warnForeign tells of matches that hold for no certificate of the mesh.
+func (b *builder) warnForeign(it *item) {
+	list := it.matches
+	if c, ok := it.conf.(MatchConf); ok {
+		list = c.ClientMatches()
+	}
+	own := resource.SPIFFEID(b.x.View.Name, "")
+	for i := range list {
+		m := list[i].SpiffeID
+		if m == nil || strings.HasPrefix(m.Value, own) || m.Type == resource.MatchPrefix && strings.HasPrefix(own, m.Value) {
+			continue
+		}
+		b.warnf(it.origin.Policy, "rules[%d]: no client has a SPIFFE ID like %s: those of this mesh are %sSERVICE, by the tag kuma.io/service", it.origin.Item, m.Value, own)
+	}
+}

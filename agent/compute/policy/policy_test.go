@@ -1,0 +1,526 @@
+package policy_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/compute/policy"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// TestSelect looks at every kind of top-level targetRef: what it selects of which dataplane, and why not.
+func TestSelect(t *testing.T) {
+	x := index(t, `
+{type: MeshService, name: backend-real, labels: {app: b}, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}
+---
+{type: MeshService, name: in-zone, spec: {selector: {dataplaneLabels: {matchLabels: {kuma.io/zone: default, kuma.io/env: universal}}}, ports: [{port: 80}]}}
+---
+{type: MeshService, name: elsewhere, spec: {selector: {dataplaneLabels: {matchLabels: {kuma.io/zone: east}}}, ports: [{port: 80}]}}
+---
+{type: MeshHTTPRoute, name: route, spec: {targetRef: {kind: MeshService, name: web}, to: [{targetRef: {kind: MeshService, name: backend}, names: [r1]}]}}
+---
+`)
+	to := "to: [{targetRef: {kind: Mesh}, default: {a: x}}]"
+	from := "from: [{targetRef: {kind: Mesh}, default: {a: x}}]"
+	for _, c := range []struct {
+		target, rest, dataplane string
+		inbounds                string // what is selected: "0 1", "gateway", "proxy" for the proxy alone
+		why                     string
+	}{
+		{"{kind: Mesh}", to, "web", "0 1", ""},
+		{"{kind: Mesh}", to, "gw", "gateway", ""},
+		{"{kind: Mesh}", to, "bare", "proxy", ""},
+		{"{kind: Mesh, name: default}", to, "web", "0 1", ""},
+		{"{kind: Mesh, name: other}", to, "web", "", `mesh "other"`},
+		{"{kind: Mesh, proxyTypes: [Gateway]}", to, "web", "", "type Gateway"},
+		{"{kind: Mesh, proxyTypes: [Gateway]}", to, "gw", "gateway", ""},
+		{"{kind: MeshSubset, tags: {version: v1}}", to, "web", "0", ""},
+		{"{kind: MeshSubset, tags: {version: v2}}", to, "web", "", "the tag version is v1, the policy wants v2"},
+		{"{kind: MeshSubset, tags: {kuma.io/zone: default}}", to, "web", "0 1", ""},
+		{"{kind: MeshSubset, tags: {nope: x}}", to, "web", "", "no such tag"},
+		{"{kind: MeshSubset, tags: {version: v1}}", to, "gw", "gateway", ""},
+		{"{kind: MeshService, name: web}", to, "web", "0", ""},
+		{"{kind: MeshService, name: backend-real}", to, "backend-1", "0", ""},
+		{"{kind: MeshService, name: backend, tags: {version: v2}}", to, "backend-2", "0", ""},
+		{"{kind: MeshService, name: backend, tags: {version: v2}}", to, "backend-1", "", "the tag version is v1"},
+		{"{kind: MeshService, labels: {app: b}}", to, "backend-2", "0", ""},
+		{"{kind: MeshService, name: backend-real, sectionName: main}", to, "backend-2", "0", ""},
+		{"{kind: MeshService, name: backend-real, sectionName: '90'}", to, "backend-2", "", "section"},
+		{"{kind: MeshService, name: in-zone}", to, "web", "0 1", ""},
+		{"{kind: MeshService, name: elsewhere}", to, "web", "", "none of its inbounds"},
+		{"{kind: MeshServiceSubset, name: backend, tags: {version: v2}}", to, "backend-2", "0", ""},
+		{"{kind: MeshServiceSubset, name: backend, tags: {version: v2}}", to, "backend-1", "", "the tag version is v1"},
+		{"{kind: Dataplane}", to, "web", "0 1", ""},
+		{"{kind: Dataplane, name: web}", to, "web", "0 1", ""},
+		{"{kind: Dataplane, name: web}", to, "gw", "", `dataplane "web"`},
+		{"{kind: Dataplane, labels: {team: front}}", to, "web", "0 1", ""},
+		{"{kind: Dataplane, labels: {team: back}}", to, "web", "", `label team is "front", the policy wants "back"`},
+		{"{kind: Dataplane, name: web, sectionName: main}", to, "web", "0", ""},
+		{"{kind: Dataplane, name: web, sectionName: '81'}", to, "web", "1", ""},
+		{"{kind: Dataplane, name: web, sectionName: nope}", to, "web", "", `"nope"`},
+		{"{kind: MeshGateway, name: edge}", to, "gw", "", "delegated"},
+		{"{kind: MeshHTTPRoute, name: route}", to, "web", "0", ""},
+		{"{kind: MeshHTTPRoute, labels: {kuma.io/zone: default}}", to, "web", "0", ""},
+		{"{kind: MeshHTTPRoute, name: route}", to, "backend-1", "", "does not concern"},
+		{"{kind: MeshHTTPRoute, name: route}", from, "backend-1", "0", ""},
+		{"{kind: MeshHTTPRoute, name: route}", from, "web", "", "does not concern"},
+		{"{kind: MeshHTTPRoute, name: nope}", to, "web", "", `no MeshHTTPRoute "nope"`},
+	} {
+		p := decode(t, mesht("p", c.target, c.rest))[0]
+		s := x.Select(p, x.View.Dataplane(c.dataplane))
+		got := strings.Trim(fmt.Sprint(s.Inbounds), "[]")
+		if s.Gateway {
+			got = "gateway"
+		} else if got == "" && s.Proxy {
+			got = "proxy"
+		}
+		if got != c.inbounds || !strings.Contains(s.Why, c.why) || (c.why == "") != (s.Why == "") {
+			t.Errorf("%s with %.5s on %s: got %q (%q), want %q (%q)", c.target, c.rest, c.dataplane, got, s.Why, c.inbounds, c.why)
+		}
+	}
+}
+
+// TestNamespaces lets a consumer's policy stay in its namespace, and a producer's not.
+func TestNamespaces(t *testing.T) {
+	x := index(t, "{type: Dataplane, name: mine.team-a, labels: {k8s.kuma.io/namespace: team-a}, networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: mine}}]}}\n---\n")
+	for role, want := range map[string]string{"consumer": "mine.team-a", "workload-owner": "mine.team-a", "producer": "mine.team-a web", "system": "mine.team-a web"} {
+		p := decode(t, "{type: MeshT, name: p.team-a, labels: {k8s.kuma.io/namespace: team-a, kuma.io/policy-role: "+role+"}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}")[0]
+		var got []string
+		for _, name := range []string{"mine.team-a", "web"} {
+			if x.Select(p, x.View.Dataplane(name)).Proxy {
+				got = append(got, name)
+			}
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("%s: selects %q, want %q", role, s, want)
+		}
+	}
+	// One of no namespace has none that it could be about.
+	for role, want := range map[string]bool{"consumer": false, "workload-owner": false, "producer": true, "system": true} {
+		p := decode(t, "{type: MeshT, name: p, labels: {kuma.io/policy-role: "+role+"}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}")[0]
+		for _, name := range []string{"mine.team-a", "web"} {
+			if s := x.Select(p, x.View.Dataplane(name)); s.Proxy != want || (s.Why == "") != want {
+				t.Errorf("%s without a namespace on %s: selects %v (%q), want %v", role, name, s.Proxy, s.Why, want)
+			}
+		}
+	}
+}
+
+// TestOwnersLast ranks the owner of a workload over the consumer, and him over the producer, whatever their names.
+func TestOwnersLast(t *testing.T) {
+	doc := "{type: Dataplane, name: mine.team-a, labels: {k8s.kuma.io/namespace: team-a}, networking: {address: 10.0.1.1, inbound: [{port: 80, tags: {kuma.io/service: mine}}]}}\n---\n"
+	for name, role := range map[string]string{"a": "producer", "b": "consumer", "c": "workload-owner"} {
+		doc += "{type: MeshT, name: " + name + ".team-a, labels: {k8s.kuma.io/namespace: team-a, kuma.io/policy-role: " + role + "}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: " + name + "}}]}}\n---\n"
+	}
+	const want = `{} {"a":"c"} a.team-a[0] b.team-a[0] c.team-a[0]`
+	if got := show(rulesOf(t, index(t, doc), "mine.team-a", "MeshT").To); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestRank merges policies from all ranks: the more specific goes over the less, then the role, then the name that
+// comes first; lists are replaced, or appended where the kind says so.
+func TestRank(t *testing.T) {
+	to := func(a, rest string) string {
+		return "to: [{targetRef: {kind: Mesh}, default: {a: " + a + ", add: [" + a + "], " + rest + "}}]"
+	}
+	labelled := func(name, labels, target, rest string) string {
+		return fmt.Sprintf("{type: MeshT, name: %s, labels: {%s}, spec: {targetRef: %s, %s}}\n---\n", name, labels, target, rest)
+	}
+	x := index(t, mesht("zzz", "{kind: Mesh}", to("zzz", "b: low, list: [l1, l2], sub: {x: 1, y: 1}, map: {k: v, l: w}"))+
+		mesht("aaa", "{kind: Mesh}", to("aaa", "list: [l3], sub: {y: 0}, map: {k: u}"))+
+		labelled("ggg", "kuma.io/origin: global", "{kind: Mesh}", to("ggg", ""))+
+		labelled("ppp", "kuma.io/policy-role: producer", "{kind: Mesh}", to("ppp", ""))+
+		mesht("sss", "{kind: MeshSubset, tags: {version: v1}}", to("sss", ""))+
+		mesht("vvv", "{kind: MeshService, name: web}", to("vvv", ""))+
+		mesht("uuu", "{kind: MeshServiceSubset, name: web, tags: {version: v1}}", to("uuu", ""))+
+		mesht("ddd", "{kind: Dataplane, name: web}", to("ddd", ""))+
+		mesht("eee", "{kind: Dataplane, labels: {team: front}}", to("eee", "")))
+	want := `{} {"a":"ddd","b":"low","list":["l3"],"add":["ggg","zzz","aaa","ppp","sss","vvv","uuu","eee","ddd"],"sub":{"x":1,"y":0},"map":{"k":"u","l":"w"}}` +
+		" ggg[0] zzz[0] aaa[0] ppp[0] sss[0] vvv[0] uuu[0] eee[0] ddd[0]"
+	k := rulesOf(t, x, "web", "MeshT")
+	if diff := cmp.Diff(want, show(k.To)); diff != "" {
+		t.Error(diff)
+	}
+	if len(k.ToResources) != 1 || k.ToResources[0].Resource.Kind != "Mesh" {
+		t.Errorf("rules about resources: %v", k.ToResources)
+	}
+}
+
+// TestTo finds the rule of each destination: tags, service resources, their ports, and routes.
+func TestTo(t *testing.T) {
+	x := index(t, `
+{type: MeshService, name: real, labels: {app: b}, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}
+---
+{type: MeshHTTPRoute, name: route, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: backend}, names: [r1, r2]}]}}
+---
+`+mesht("all", "{kind: Mesh}", "to: [{targetRef: {kind: Mesh}, default: {a: all, b: all}}, {targetRef: {kind: MeshService, name: backend}, default: {a: backend}}]")+
+		mesht("real", "{kind: Mesh}", "to: [{targetRef: {kind: MeshService, labels: {app: b}}, default: {a: real}}, {targetRef: {kind: MeshService, name: real, sectionName: '90'}, default: {a: port}}]")+
+		mesht("routed", "{kind: MeshHTTPRoute, name: route}", "to: [{targetRef: {kind: Mesh}, default: {a: routed}}]")+
+		mesht("missing", "{kind: Mesh}", "to: [{targetRef: {kind: MeshService, name: nope}, default: {a: nope}}, {targetRef: {kind: MeshExternalService, name: out}, default: {a: nope}}]"))
+	k := rulesOf(t, x, "web", "MeshT")
+	tag := func(name string) draft.Service { return draft.Service{Name: name} }
+	realKey := resource.Key{Kind: "MeshService", Mesh: "default", Name: "real"}
+	port := func(section string, n uint32) draft.Service {
+		return draft.Service{Kind: "MeshService", Name: "cluster", Resource: realKey, Section: section, Port: n}
+	}
+	for name, c := range map[string]struct {
+		got  *policy.Rule
+		want string
+	}{
+		"tag":               {k.Outbound(tag("backend")), `{service=backend} {"a":"backend","b":"all"} all[0] all[1]`},
+		"other tag":         {k.Outbound(tag("web")), `{} {"a":"all","b":"all"} all[0]`},
+		"real":              {k.Outbound(port("main", 80)), `{} {"a":"real","b":"all"} all[0] real[0]`},
+		"real, by port":     {k.Outbound(port("", 90)), `{} {"a":"port","b":"all"} all[0] real[1] real[0]`},
+		"other real":        {k.Outbound(draft.Service{Kind: "MeshService", Resource: resource.Key{Kind: "MeshService", Name: "x"}}), `{} {"a":"all","b":"all"} all[0]`},
+		"route of a tag":    {k.Route(tag("backend"), "r2", nil), `{service=backend,__rule-matches-hash__=r2} {"a":"routed","b":"all"} all[0] all[1] routed[0]`},
+		"other route":       {k.Route(tag("backend"), "r3", nil), `{service=backend} {"a":"backend","b":"all"} all[0] all[1]`},
+		"route of a policy": {k.Route(port("main", 80), "x", []resource.Key{{Kind: "MeshHTTPRoute", Mesh: "default", Name: "route"}}), `{} {"a":"routed","b":"all"} all[0] routed[0]`},
+	} {
+		if got := showRule(c.got); name != "real, by port" && got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+	if got := showRule(k.Outbound(port("", 90))); !strings.Contains(got, `"b":"all"`) || strings.Contains(got, `"a":"all"`) {
+		t.Errorf("the port of a service resource: %s", got)
+	}
+	for _, words := range [][]string{{"to[0]", `MeshService "nope"`}, {"to[1]", `MeshExternalService "out"`}} {
+		if !warned(k.Warnings, words...) {
+			t.Errorf("no warning with %q in %v", words, k.Warnings)
+		}
+	}
+	if rulesOf(t, x, "bare", "MeshP") != nil || (*policy.KindRules)(nil).Outbound(tag("x")) != nil || (*policy.KindRules)(nil).Inbound(0) != nil {
+		t.Error("a kind without policies has no rules")
+	}
+}
+
+// TestSectionNames names one port by name and by number: it is one rule, in which the stronger policy decides.
+func TestSectionNames(t *testing.T) {
+	service := "{type: MeshService, name: real, spec: {selector: {dataplaneTags: {kuma.io/service: backend}}, ports: [{port: 80, name: main}, {port: 90, targetPort: 91}]}}\n---\n"
+	to := func(section, a string) string {
+		return fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: real, sectionName: '%s'}, default: {a: %s, add: [%s]}}]", section, a, a)
+	}
+	for _, sections := range [][2]string{{"main", "80"}, {"80", "main"}, {"main", "main"}, {"80", "80"}} {
+		x := index(t, service+mesht("weak", "{kind: Mesh}", to(sections[0], "weak"))+mesht("strong", "{kind: Dataplane, name: web}", to(sections[1], "strong")))
+		k := rulesOf(t, x, "web", "MeshT")
+		if len(k.ToResources) != 1 || k.ToResources[0].Section != "main" {
+			t.Errorf("%v: not one rule for the port: %v", sections, k.ToResources)
+		}
+		s := draft.Service{Kind: "MeshService", Resource: resource.Key{Kind: "MeshService", Mesh: "default", Name: "real"}, Section: "main", Port: 80}
+		if got, want := showRule(k.Outbound(s)), `{} {"a":"strong","add":["weak","strong"]} weak[0] strong[0]`; got != want {
+			t.Errorf("%v: got %s, want %s", sections, got, want)
+		}
+	}
+}
+
+// TestFrom tells clients apart: disjoint rules with negations, for each inbound.
+func TestFrom(t *testing.T) {
+	x := index(t, mesht("a", "{kind: Mesh}", `from: [
+  {targetRef: {kind: Mesh}, default: {a: all}},
+  {targetRef: {kind: MeshService, name: backend}, default: {a: backend}},
+  {targetRef: {kind: MeshSubset, tags: {version: v1}}, default: {b: v1}}]`)+
+		mesht("b", "{kind: MeshService, name: web-admin}", "from: [{targetRef: {kind: MeshServiceSubset, name: gw, tags: {version: v1}}, default: {a: gw}}, {targetRef: {kind: MeshService, name: nope}, default: {a: n}}]"))
+	k := rulesOf(t, x, "web", "MeshT")
+	want := `{service=backend,version=v1} {"a":"backend","b":"v1"} a[0] a[1] a[2]
+{service=backend,version!=v1} {"a":"backend"} a[0] a[1]
+{service!=backend,version=v1} {"a":"all","b":"v1"} a[0] a[2]
+{service!=backend,version!=v1} {"a":"all"} a[0]`
+	if diff := cmp.Diff(want, show(k.Inbound(0).Rules)); diff != "" {
+		t.Error(diff)
+	}
+	admin := show(k.Inbound(1).Rules)
+	for _, line := range []string{
+		`{service=gw,version=v1} {"a":"gw","b":"v1"} a[0] a[2] b[0]`, `{service=gw,version!=v1} {"a":"all"} a[0]`,
+	} {
+		if !strings.Contains(admin, line) {
+			t.Errorf("no rule %s in\n%s", line, admin)
+		}
+	}
+	if !warned(k.Warnings, "from[1]", `"nope"`) {
+		t.Errorf("warnings: %v", k.Warnings)
+	}
+	if k.InboundAll(0) != nil {
+		t.Error("a rule about some clients stands for all")
+	}
+}
+
+// TestPartition keeps items that never meet apart, so that they do not multiply.
+func TestPartition(t *testing.T) {
+	var items []string
+	for i := range 500 {
+		items = append(items, fmt.Sprintf("{targetRef: {kind: MeshServiceSubset, name: s%d, tags: {own%d: x}}, default: {a: x}}", i, i))
+	}
+	x := index(t, mesht("many", "{kind: Mesh}", "from: ["+strings.Join(items, ",\n")+"]"))
+	k := rulesOf(t, x, "web", "MeshT")
+	if n := len(k.Inbound(0).Rules); n != 500 || k.Inbound(0).Overflow {
+		t.Errorf("%d rules, overflow %v; want one for each of 500 services", n, k.Inbound(0).Overflow)
+	}
+}
+
+// TestOverflow bounds what tags can multiply to, keeps the strongest, and says so.
+func TestOverflow(t *testing.T) {
+	var doc strings.Builder
+	for i := range 40 {
+		doc.WriteString(mesht(fmt.Sprintf("p%02d", i), "{kind: Mesh}", fmt.Sprintf("from: [{targetRef: {kind: MeshSubset, tags: {t%d: x}}, default: {a: p%02d}}]", i, i)))
+	}
+	x := index(t, doc.String())
+	k := rulesOf(t, x, "web", "MeshT")
+	in := k.Inbound(0)
+	if !in.Overflow || len(in.Rules) > 8192 || !warned(k.Warnings, "fewer tags") {
+		t.Fatalf("overflow %v, %d rules, warnings %v", in.Overflow, len(in.Rules), k.Warnings)
+	}
+	if !strings.Contains(showRule(in.Rules[0]), `"a":"p00"`) {
+		t.Errorf("the strongest policy was left out: %s", showRule(in.Rules[0]))
+	}
+}
+
+// TestFromRoute keeps what is said of the requests of a route apart.
+func TestFromRoute(t *testing.T) {
+	x := index(t, "{type: MeshHTTPRoute, name: route, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: MeshService, name: backend}, names: [r1]}]}}\n---\n"+
+		mesht("r", "{kind: MeshHTTPRoute, name: route}", "from: [{targetRef: {kind: Mesh}, default: {a: r}}]"))
+	in := rulesOf(t, x, "backend-1", "MeshT").Inbound(0)
+	if in == nil || len(in.Rules) != 0 || len(in.Routes) != 1 || in.Routes[0].Route.Name != "route" || show(in.Routes[0].Rules) != `{} {"a":"r"} r[0]` {
+		t.Errorf("got %+v", in)
+	}
+	if rulesOf(t, x, "web", "MeshT") != nil {
+		t.Error("the route does not arrive at web")
+	}
+}
+
+// TestShadow leaves shadow policies out unless they are asked for, and lets them end legacy policies only then.
+func TestShadow(t *testing.T) {
+	rs := decode(t, dataplanes+"{type: MeshT, name: s, labels: {kuma.io/effect: shadow}, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {a: x}}]}}\n---\n"+
+		"{type: Old, name: o, sources: [{match: {kuma.io/service: '*'}}], destinations: [{match: {kuma.io/service: '*'}}], conf: {a: old}}\n")
+	x := indexOf(t, rs, policy.Options{})
+	if r := x.Rules(x.View.Dataplane("web")); r.Kind("MeshT") != nil || r.LegacyOutbound("Old", "backend") == nil {
+		t.Error("a shadow policy acts")
+	}
+	x = indexOf(t, rs, policy.Options{Shadow: true})
+	if r := x.Rules(x.View.Dataplane("web")); r.Kind("MeshT") == nil || r.LegacyOutbound("Old", "backend") != nil {
+		t.Error("a shadow policy does not act in shadow")
+	}
+}
+
+// TestLegacy ranks legacy policies by the tags that they name, then by name.
+func TestLegacy(t *testing.T) {
+	old := func(name, from, to string) string {
+		return fmt.Sprintf("{type: Old, name: %s, sources: [{match: {%s}}], destinations: [{match: {%s}}], conf: {a: x}}\n---\n", name, from, to)
+	}
+	x := index(t, old("any", "kuma.io/service: '*'", "kuma.io/service: '*'")+
+		old("b-web", "kuma.io/service: web", "kuma.io/service: '*'")+
+		old("a-backend", "kuma.io/service: '*'", "kuma.io/service: backend")+
+		old("both", "kuma.io/service: web, version: v1", "kuma.io/service: backend")+
+		old("elsewhere", "kuma.io/service: gw", "kuma.io/service: backend")+
+		"{type: OldP, name: p1, selectors: [{match: {kuma.io/service: '*'}}], conf: {a: x}}\n---\n"+
+		"{type: OldP, name: p2, selectors: [{match: {kuma.io/service: web}}], conf: {a: x}}\n---\n")
+	r := x.Rules(x.View.Dataplane("web"))
+	for service, want := range map[string]string{"backend": "both", "web": "b-web", "other": "b-web"} {
+		if got := r.LegacyOutbound("Old", service); got == nil || got.Name != want {
+			t.Errorf("to %s: got %v, want %s", service, got, want)
+		}
+	}
+	r = x.Rules(x.View.Dataplane("backend-1"))
+	var got []string
+	for _, p := range r.LegacyInbound("Old", 0) {
+		got = append(got, p.Name)
+	}
+	if s := strings.Join(got, " "); s != "a-backend both elsewhere any b-web" {
+		t.Errorf("at backend: %s", s)
+	}
+	if p := x.Rules(x.View.Dataplane("web")).LegacyProxy("OldP"); p == nil || p.Name != "p2" {
+		t.Errorf("of the proxy: %v", p)
+	}
+	if r.LegacyInbound("Old", 7) != nil || r.LegacyOutbound("Nope", "x") != nil || (*policy.Rules)(nil).LegacyProxy("OldP") != nil {
+		t.Error("what is not there gives something")
+	}
+}
+
+// TestOrderOfInput merges the same policies in any order of input to the same rules.
+func TestOrderOfInput(t *testing.T) {
+	targets := []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {version: v1}}", "{kind: MeshService, name: web}", "{kind: Dataplane, name: web}"}
+	clients := []string{"{kind: Mesh}", "{kind: MeshSubset, tags: {version: v1}}", "{kind: MeshSubset, tags: {zone: a}}", "{kind: MeshService, name: backend}", "{kind: MeshServiceSubset, name: gw, tags: {version: v1}}"}
+	dests := []string{"{kind: Mesh}", "{kind: MeshService, name: backend}", "{kind: MeshService, name: gw}"}
+	rapid.Check(t, func(r *rapid.T) {
+		var doc strings.Builder
+		for i := range rapid.IntRange(1, 8).Draw(r, "policies") {
+			pick := func(list []string) string { return rapid.SampledFrom(list).Draw(r, "ref") }
+			fmt.Fprintf(&doc, "{type: MeshT, name: p%d, spec: {targetRef: %s, from: [{targetRef: %s, default: {a: a%d, add: [x%d]}}, {targetRef: %s, default: {b: b%d}}], to: [{targetRef: %s, default: {a: a%d}}, {targetRef: %s, default: {b: b%d, list: [l%d]}}]}}\n---\n",
+				i, pick(targets), pick(clients), i, i, pick(clients), i, pick(dests), i, pick(dests), i, i)
+		}
+		rs := decode(t, dataplanes+doc.String())
+		want := everything(t, indexOf(t, rs, policy.Options{}))
+		rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0)).Shuffle(len(rs), func(i, j int) { rs[i], rs[j] = rs[j], rs[i] })
+		if diff := cmp.Diff(want, everything(t, indexOf(t, rs, policy.Options{}))); diff != "" {
+			r.Fatal(diff)
+		}
+	})
+}
+
+// TestDisjoint shows that no client is held by two rules, and that each gets what merging the items about it in order
+// gives.
+func TestDisjoint(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		values := []string{"", "a", "b"}
+		var items []string
+		var subsets []map[string]string
+		for i := range rapid.IntRange(1, 7).Draw(r, "items") {
+			tags := map[string]string{}
+			var text []string
+			for _, k := range []string{"k1", "k2", "k3"} {
+				if v := rapid.SampledFrom(values).Draw(r, k); v != "" {
+					tags[k] = v
+					text = append(text, k+": "+v)
+				}
+			}
+			ref := "{kind: Mesh}"
+			if len(text) > 0 {
+				ref = "{kind: MeshSubset, tags: {" + strings.Join(text, ", ") + "}}"
+			}
+			subsets = append(subsets, tags)
+			items = append(items, fmt.Sprintf("{targetRef: %s, default: {add: [i%d]}}", ref, i))
+		}
+		x := index(t, mesht("p", "{kind: Mesh}", "from: ["+strings.Join(items, ", ")+"]"))
+		in := rulesOf(t, x, "web", "MeshT").Inbound(0)
+		rules := in.Rules
+		for _, v1 := range append(values, "c") {
+			for _, v2 := range values {
+				for _, v3 := range values {
+					client := map[string]string{"k1": v1, "k2": v2, "k3": v3}
+					var want []string
+					for i, tags := range subsets {
+						in := true
+						for k, v := range tags {
+							in = in && client[k] == v
+						}
+						if in {
+							want = append(want, fmt.Sprintf("i%d", i))
+						}
+					}
+					var got []string
+					n := 0
+					for _, rule := range rules {
+						if holds(rule, client) {
+							n++
+							got = rule.Conf.(*conf).Add
+						}
+					}
+					// Of the rules in the other form that hold the client, one is the same.
+					same := len(want) == 0
+					for _, rule := range in.Ordered() {
+						if holds(rule, client) {
+							same = same || strings.Join(rule.Conf.(*conf).Add, " ") == strings.Join(want, " ")
+						}
+					}
+					if !same {
+						r.Fatalf("client %v: %v is not among the rules in order\n%s", client, want, show(in.Ordered()))
+					}
+					if n > 1 || strings.Join(got, " ") != strings.Join(want, " ") {
+						r.Fatalf("client %v: %d rules, got %v, want %v\n%s", client, n, got, want, show(rules))
+					}
+				}
+			}
+		}
+	})
+}
+
+// holds reports whether a rule is about a client.
+func holds(r *policy.Rule, client map[string]string) bool {
+	for _, tag := range r.Subset {
+		if (client[tag.Key] == tag.Value) == tag.Not {
+			return false
+		}
+	}
+	return true
+}
+
+// TestOrdered has the form in which the reference shows rules: items that are never about one client are not combined.
+func TestOrdered(t *testing.T) {
+	x := index(t, mesht("p", "{kind: Mesh}", `from: [
+  {targetRef: {kind: Mesh}, default: {a: all}},
+  {targetRef: {kind: MeshService, name: backend}, default: {a: backend}},
+  {targetRef: {kind: MeshServiceSubset, name: web, tags: {version: v1}}, default: {a: web}}]`))
+	want := `{service=web,version=v1} {"a":"web"} p[0] p[2]
+{service=backend} {"a":"backend"} p[0] p[1]
+{service=web,version!=v1} {"a":"all"} p[0]
+{service!=web,version=v1} {"a":"all"} p[0]
+{service!=backend} {"a":"all"} p[0]
+{service!=web,version!=v1} {"a":"all"} p[0]`
+	rules := rulesOf(t, x, "web", "MeshT").Inbound(0).Ordered()
+	if diff := cmp.Diff(want, show(rules)); diff != "" {
+		t.Error(diff)
+	}
+	if !rules[0].Subset.Overlaps(rules[4].Subset) || rules[0].Subset.Overlaps(rules[1].Subset) || rules[1].Subset.Overlaps(rules[4].Subset) {
+		t.Error("overlaps are wrong")
+	}
+}
+
+// everything renders all rules of all proxies.
+func everything(t testing.TB, x *policy.Index) string {
+	var b strings.Builder
+	for _, d := range x.View.Dataplanes() {
+		k := x.Rules(d).Kind("MeshT")
+		if k == nil {
+			continue
+		}
+		fmt.Fprintf(&b, "%s %x\n%s\n", d.Name, x.Match(d).Fingerprint, show(k.To))
+		for _, r := range k.ToResources {
+			fmt.Fprintf(&b, "%s %s\n", r.Resource, showRule(&r.Rule))
+		}
+		for _, in := range k.From {
+			fmt.Fprintf(&b, "%d\n%s\n", in.Inbound, show(in.Rules))
+		}
+		fmt.Fprintln(&b, k.Warnings)
+	}
+	return b.String()
+}
+
+// TestManyAboutEverything merges policies about everything with those about one service at every place between them.
+func TestManyAboutEverything(t *testing.T) {
+	var doc strings.Builder
+	for i := range 9 {
+		fmt.Fprintf(&doc, "%s", mesht(fmt.Sprintf("p%d-all", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: Mesh}, default: {a: all%d, add: [all%d]}}]", i, i)))
+		fmt.Fprintf(&doc, "%s", mesht(fmt.Sprintf("p%d-own", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: s%d}, default: {a: own%d, add: [own%d]}}, {targetRef: {kind: MeshService, name: twice}, default: {add: [twice%d]}}]", i, i, i, i)))
+	}
+	k := rulesOf(t, index(t, doc.String()), "web", "MeshT")
+	for i := range 9 {
+		var want, twice []string
+		for j := 8; j >= 0; j-- { // the name that comes first goes over the others
+			if twice = append(twice, fmt.Sprintf("twice%d", j)); j == i {
+				want = append(want, fmt.Sprintf("own%d", i))
+			}
+			want, twice = append(want, fmt.Sprintf("all%d", j)), append(twice, fmt.Sprintf("all%d", j))
+		}
+		got := k.Outbound(draft.Service{Name: fmt.Sprintf("s%d", i)})
+		if diff := cmp.Diff(want, got.Conf.(*conf).Add); diff != "" || len(got.Origins) != 10 || got.Conf.(*conf).A != "all0" {
+			t.Errorf("s%d: %s %s", i, showRule(got), diff)
+		}
+		if diff := cmp.Diff(twice, k.Outbound(draft.Service{Name: "twice"}).Conf.(*conf).Add); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// BenchmarkRules merges n policies about everything and n about one service each.
+func BenchmarkRules(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var doc strings.Builder
+			for i := range n {
+				doc.WriteString(mesht(fmt.Sprintf("a%d", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: Mesh}, default: {a: x%d}}]", i)))
+				doc.WriteString(mesht(fmt.Sprintf("b%d", i), "{kind: Mesh}", fmt.Sprintf("to: [{targetRef: {kind: MeshService, name: s%d}, default: {b: x%d}}]", i, i)))
+			}
+			x := index(b, doc.String())
+			web := x.View.Dataplane("web")
+			b.ReportAllocs()
+			for b.Loop() {
+				x.Rules(web)
+			}
+		})
+	}
+}

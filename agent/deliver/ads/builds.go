@@ -1,0 +1,103 @@
+package ads
+
+import (
+	"crypto/sha256"
+	"io"
+	"strings"
+	"sync"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+// Bounds of what is kept of the extensions that clients list. A stock Envoy lists about 500, 400 of them with a type.
+const (
+	maxBuilds     = 64   // lists
+	maxExtensions = 2048 // of one list; a longer one is passed over
+	maxTypeName   = 256  // bytes; a longer name is passed over
+)
+
+// builds are what Envoys say of themselves. Envoys of one build share one. It is safe for concurrent use.
+type builds struct {
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]*finding.Build
+}
+
+// of returns what a client says of itself in its node, nil for one that does not say its version.
+func (b *builds) of(n *core.Node) *finding.Build {
+	version := finding.ParseVersion(userAgentVersion(n))
+	if !version.Known() || n.GetUserAgentName() != "envoy" {
+		return nil
+	}
+	sum := sha256.New()
+	_, _ = io.WriteString(sum, version.String())
+	count := 0
+	eachExtension(n, func(category, name string) {
+		count++
+		_, _ = io.WriteString(sum, "\x00"+category+"\x00"+name)
+	})
+	key := [sha256.Size]byte(sum.Sum(nil))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.known[key]; known != nil {
+		return known
+	}
+	out := &finding.Build{Version: version}
+	if count > 0 && count <= maxExtensions {
+		out.Extensions = map[string]map[string]bool{}
+		eachExtension(n, func(category, name string) {
+			if out.Extensions[category] == nil {
+				out.Extensions[strings.Clone(category)] = map[string]bool{}
+			}
+			out.Extensions[category][strings.Clone(name)] = true
+		})
+	}
+	if b.known == nil || len(b.known) >= maxBuilds {
+		b.known = map[[sha256.Size]byte]*finding.Build{}
+	}
+	b.known[key] = out
+	return out
+}
+
+// eachExtension calls fn with the category and the type of each config that a client has compiled in.
+func eachExtension(n *core.Node, fn func(category, typeName string)) {
+	for _, e := range n.GetExtensions() {
+		for _, name := range e.GetTypeUrls() {
+			if !e.GetDisabled() && len(e.GetCategory()) <= maxTypeName && len(name) <= maxTypeName {
+				fn(e.GetCategory(), name)
+			}
+		}
+	}
+}
+
+// nodeOf returns what is known of a node; nil where it was never connected and has no config.
+func (s *Server) nodeOf(key node.Key) *proxyNode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[key]
+}
+
+// Peer returns who is at the other end of the newest stream of a node; false where there is none, or its client is no Envoy.
+func (s *Server) Peer(key node.Key) (access.Peer, bool) {
+	n := s.nodeOf(key)
+	if n == nil {
+		return access.Peer{}, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.about.Peer, len(n.streams) > 0 && n.build != nil
+}
+
+// Build returns what the client of a node says of itself; nil where it is not known. It is not changed.
+func (s *Server) Build(key node.Key) *finding.Build {
+	n := s.nodeOf(key)
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.build
+}

@@ -1,0 +1,50 @@
+package ads
+
+import (
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that responses fall back to
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+// sharedCodec encodes discovery responses around the resources in them, which are encoded already: see [encodings]. Of requests it
+// decodes what is used. Everything else is done as usual.
+type sharedCodec struct{ encoding.CodecV2 }
+
+func newSharedCodec() sharedCodec { return sharedCodec{encoding.GetCodecV2("proto")} }
+
+// outgoing is a discovery response: a message that has no resources, and these as they stand in it.
+type outgoing struct {
+	rest      proto.Message
+	resources mem.BufferSlice
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c sharedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	in, ok := v.(*incoming)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer b.Free()
+	in.decode(b.ReadOnlyData())
+	in.st.conn.decoded(data.Len())
+	return nil
+}
+
+// Marshal implements encoding.CodecV2.
+func (c sharedCodec) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(*outgoing)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	rest, err := proto.Marshal(m.rest)
+	if err != nil {
+		return nil, err
+	}
+	out := make(mem.BufferSlice, 0, 1+len(m.resources))
+	if len(rest) > 0 {
+		out = append(out, mem.SliceBuffer(rest))
+	}
+	return append(out, m.resources...), nil
+}

@@ -1,0 +1,204 @@
+package ads
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+const (
+	maxEvents     = 64
+	maxEventNames = 16
+	maxEventName  = 256 // bytes
+)
+
+// introduce takes note of who opened a stream. What another peer said is not held against this one, else whoever comes
+// first could keep resources from the proxy; another version of the client may take what the last one rejected. The mu
+// of the node is held.
+func (n *proxyNode) introduce(st *adsStream) {
+	if known := n.about.NodeID != ""; known && n.about.Peer.Holder() != st.peer.Holder() {
+		for rank := range n.accepted {
+			n.setAccepted(rank, nil)
+		}
+		clear(n.rejected[:])
+		clear(n.since[:])
+		clear(n.takenRevision[:])
+		clear(n.types[:])
+		clear(n.sentBy[:]) // of the streams of whoever it was: they may not have ended yet
+		clear(n.waiting[:])
+		clear(n.foreign[:])
+	} else if known && n.about.Version != st.agentVersion {
+		clear(n.rejected[:])
+	}
+	n.hold()
+	if len(n.streams) == 1 {
+		n.answered = 0 // it starts anew
+	}
+	n.build = st.build
+	n.envoy = st.envoyAgent
+	n.about = ProxyStatus{
+		Type: n.ref.Type, Mesh: n.ref.Mesh, Name: n.ref.Name, NodeID: n.key.ID, Flavor: n.key.Flavor,
+		UserAgent: st.userAgent, Version: st.agentVersion,
+		Peer: st.peer, ConnectedAt: st.start, Delta: st.delta,
+	}
+	n.record(Event{Kind: "connected", Reason: st.peer.String()}, nil)
+}
+
+// userAgentVersion returns the version that a client says it has.
+func userAgentVersion(n *core.Node) string {
+	if v := n.GetUserAgentVersion(); v != "" {
+		return v
+	}
+	if v := n.GetUserAgentBuildVersion().GetVersion(); v != nil {
+		return strings.Join([]string{strconv.FormatUint(uint64(v.GetMajorNumber()), 10), strconv.FormatUint(uint64(v.GetMinorNumber()), 10), strconv.FormatUint(uint64(v.GetPatch()), 10)}, ".")
+	}
+	return ""
+}
+
+// record puts an event into the ring. Of a ticket the type and, unless the event names some, the resources are taken.
+func (n *proxyNode) record(e Event, t *ticket) {
+	n.srv.watchers.changes.Add(1)
+	e.Time = n.srv.opts.Now()
+	if t != nil {
+		e.TypeURL = draft.Types[t.w.rank]
+		if e.Resources == nil {
+			for _, r := range t.send[:min(len(t.send), maxEventNames)] {
+				e.Resources = append(e.Resources, r.Name)
+			}
+			e.Resources = append(e.Resources, t.removed[:min(len(t.removed), maxEventNames-len(e.Resources))]...)
+		}
+	}
+	e.Resources = firstNames(e.Resources, maxEventNames)
+	for i, name := range e.Resources {
+		e.Resources[i] = clip.PrintableText(name, maxEventName) // the client may have asked for anything
+	}
+	if len(n.events) < maxEvents {
+		n.events = append(n.events, e)
+		return
+	}
+	n.events[n.nextEv] = e
+	n.nextEv = (n.nextEv + 1) % maxEvents
+}
+
+// state is what the client is at. The mu of the node is held.
+func (n *proxyNode) state(connected bool) string {
+	switch {
+	case !connected:
+		return StateDisconnected
+	case !n.ready:
+		return StateWaiting
+	case n.cfg == nil:
+		return StateUnknown
+	}
+	return StateServing
+}
+
+// countResources brings up to date how many resources the client has of each type. That is asked for less often than resources are sent.
+func (n *proxyNode) countResources() {
+	for rank, w := range n.sentBy {
+		if w != nil {
+			n.types[rank].Resources = w.count()
+		}
+	}
+}
+
+// snapshot returns the status of a node. The mu of the node is held.
+func (n *proxyNode) snapshot(connected bool) ProxyStatus {
+	p := n.about
+	p.Type, p.Mesh, p.Name, p.NodeID, p.Flavor = n.ref.Type, n.ref.Mesh, n.ref.Name, n.key.ID, n.key.Flavor
+	p.Streams, p.State = len(n.streams), n.state(connected)
+	p.InSync = p.State == StateServing && len(n.streams) > 0
+	p.Types = []TypeStatus{}
+	n.countResources()
+	for rank, ts := range n.types {
+		if ts == nil {
+			continue
+		}
+		t := *ts
+		if t.NACK != nil {
+			nack := *t.NACK
+			nack.Resources = slices.Clone(nack.Resources)
+			nack.Policies = slices.Clone(nack.Policies)
+			for _, name := range nack.Resources {
+				if rej := n.rejected[rank][name]; rej != nil && rej.retry.attempt > 0 {
+					nack.Reason += rej.retry.said(n.srv.opts.Now())
+					break
+				}
+			}
+			t.NACK = &nack
+		}
+		t.Held = []HeldResource{}
+		for name, rej := range n.troubles(rank) {
+			h := HeldResource{Name: name, RejectedVersion: rej.resource.Version, By: rej.by(), Rule: rej.rule, Reason: rej.said(n.srv.opts.Now()), Time: rej.at, Retry: rej.retry.at, Policies: blameOf(rej)}
+			if a := draft.Find(n.accepted[rank], name); a != nil && a.Version != rej.resource.Version {
+				h.AcceptedVersion = a.Version
+			}
+			t.Held = append(t.Held, h)
+		}
+		slices.SortFunc(t.Held, func(a, b HeldResource) int { return cmp.Compare(a.Name, b.Name) })
+		p.InSync = p.InSync && len(t.Held) == 0
+		p.Types = append(p.Types, t)
+	}
+	for _, st := range n.streams {
+		p.InSync = p.InSync && st.inSync()
+	}
+	p.Events = append(slices.Clone(n.events[n.nextEv:]), n.events[:n.nextEv]...)
+	for i := range p.Events {
+		p.Events[i].Resources = slices.Clone(p.Events[i].Resources)
+	}
+	return p
+}
+
+// inSync says whether a stream has, and has acknowledged, the config in all types that it asked for.
+func (st *adsStream) inSync() bool {
+	if st.node.cfg == nil || st.subscribing {
+		return false
+	}
+	asked := false
+	for _, w := range st.watches {
+		if w == nil {
+			continue
+		}
+		asked = true
+		if !w.answered() || w.quiet(st.node.cfg) {
+			return false
+		}
+		if c := st.pending(w); !c.empty() || c.waiting {
+			return false
+		}
+	}
+	return asked
+}
+
+// Status returns what is known of all nodes, connected or recently so, sorted by node id.
+func (s *Server) Status() []ProxyStatus { return s.status(func(*proxyNode) bool { return true }) }
+
+// StatusOf returns what is known of the nodes of one proxy, at most one per flavor. It costs what these do.
+func (s *Server) StatusOf(ref node.Ref) []ProxyStatus {
+	return s.status(func(n *proxyNode) bool { return n.ref == ref })
+}
+
+func (s *Server) status(wanted func(*proxyNode) bool) []ProxyStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []ProxyStatus{}
+	for _, n := range s.nodes {
+		if n.connected == 0 && n.leftAt.IsZero() || !wanted(n) {
+			continue // not let in yet, or not asked for
+		}
+		n.mu.Lock()
+		out = append(out, n.snapshot(n.connected > 0))
+		n.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b ProxyStatus) int {
+		return cmp.Or(cmp.Compare(a.NodeID, b.NodeID), cmp.Compare(a.Flavor, b.Flavor))
+	})
+	return out
+}

@@ -1,0 +1,88 @@
+package logs_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// TestFilesAreShared: a path is opened once for all, also by another spelling, and closed with the last of them.
+func TestFilesAreShared(t *testing.T) {
+	files := logs.NewFiles(slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- files.Run(ctx) }()
+	dir := t.TempDir()
+	if err := os.Symlink(dir, dir+"-link"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(dir + "-link") })
+	path := filepath.Join(dir, "logs", "a.log")
+	open := func(path string, limits rotation.Limits) *logs.SharedFile {
+		t.Helper()
+		f, err := files.Open(rotation.Options{Path: path, Limits: limits})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	a := open(path, rotation.Limits{MaxFiles: 1})
+	b := open(dir+"/logs/../logs/a.log", rotation.Limits{MaxFiles: 1})
+	c := open(dir+"-link/logs/a.log", rotation.Limits{MaxFiles: 1})
+	if a != b || a != c || a.Path() != path {
+		t.Errorf("three files are open: %v", files.Paths())
+	}
+	if _, err := files.Open(rotation.Options{Path: path, Limits: rotation.Limits{MaxFiles: 2}}); err == nil || !strings.Contains(err.Error(), "open with other limits") {
+		t.Errorf("other limits: %v", err)
+	}
+	for _, f := range []*logs.SharedFile{a, b} {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if n, err := c.Write(ctx, []byte("line\n")); n != 5 || err != nil {
+			t.Errorf("the file is closed while it is in use: %v", err)
+		}
+	}
+	if s := files.Stats()[path]; s.Bytes != 10 || s.Size != 10 {
+		t.Errorf("stats %+v", s)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Write(ctx, []byte("line\n")); !errors.Is(err, rotation.ErrClosed) {
+		t.Errorf("a write after the end: %v", err)
+	}
+	if s := files.Total(); s.Bytes != 10 || s.Size != 0 || len(files.Paths()) != 0 {
+		t.Errorf("after the end: %+v, %v", s, files.Paths())
+	}
+	d := open(path, rotation.Limits{MaxFiles: 2})
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFilesDirectory: a directory that is a symbolic link is refused, and nothing stays open.
+func TestFilesDirectory(t *testing.T) {
+	files := logs.NewFiles(slog.New(slog.DiscardHandler))
+	dir := t.TempDir()
+	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "logs")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := files.Open(rotation.Options{Path: filepath.Join(dir, "logs", "a.log")}); err == nil || !strings.Contains(err.Error(), "is a symbolic link") {
+		t.Errorf("error %v", err)
+	}
+	if len(files.Paths()) != 0 {
+		t.Errorf("open: %v", files.Paths())
+	}
+}

@@ -1,0 +1,35 @@
+package logs
+
+import (
+	"context"
+
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+// Flush has the Envoy of a proxy write what it holds of its logs, and waits until what is in its FIFOs by then was handed on. An
+// Envoy may write a part of it a moment later. It is false for a proxy that writes to no FIFO.
+func (m *Manager) Flush(ctx context.Context, mesh, name string) (bool, error) {
+	m.mu.Lock()
+	pipes, ids := m.pipes, []string(nil)
+	for id, p := range m.proxies {
+		ref, err := node.ParseRef(id)
+		if err == nil && ref.Mesh == mesh && ref.Name == name && !p.found && len(p.recent) > 0 {
+			ids = append(ids, id)
+		}
+	}
+	m.mu.Unlock()
+	if pipes == nil || len(ids) == 0 {
+		return false, nil
+	}
+	for _, id := range ids {
+		if m.o.Reopen != nil {
+			if err := m.o.Reopen(ctx, id); err != nil {
+				return true, err
+			}
+		}
+		if err := pipes.Flush(ctx, id); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,123 @@
+package logs_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/logs"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+)
+
+// relay notes the routes that it is given.
+type relay struct {
+	w      *world
+	mu     sync.Mutex
+	routes map[string]logs.Route
+	waits  map[string]bool
+}
+
+func (r *relay) SetRoute(x logs.Route) error {
+	r.w.note("route %s %s %s", x.Authority, x.Endpoint, filepath.Base(x.Spool))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.routes[x.Authority] = x
+	return nil
+}
+
+func (r *relay) RemoveRoute(authority string, discard bool) error {
+	r.w.note("no route %s %v", authority, discard)
+	return nil
+}
+
+func (r *relay) Stats() map[string]accesslog.Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string]accesslog.Stats{}
+	for authority := range r.routes {
+		var s accesslog.Stats
+		if r.waits[authority] {
+			s.Spooled = 1
+		}
+		out[authority] = s
+	}
+	return out
+}
+
+// TestRoutes: the records of a proxy are taken from its user alone; a route goes once no proxy needs it and nothing waits, and what
+// an earlier agent has left is sent, but nobody adds to it before his proxy is there.
+func TestRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spool := t.TempDir()
+		for _, name := range []string{"otlp-old.x-old%3A1", "otlp-bad", "otlp-a%zz-b"} {
+			if err := os.Mkdir(filepath.Join(spool, name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := &relay{routes: map[string]logs.Route{}, waits: map[string]bool{"old.x": true}}
+		w := newWorld(t, func(w *world, o *logs.Options) { r.w, o.Relay, o.Spool = w, r, spool })
+		defer w.run()()
+		synctest.Wait()
+		w.expect("left", "route old.x old:1 otlp-old.x-old%3A1")
+		if err := r.routes["old.x"].Allow(true, 7); err == nil || !strings.Contains(err.Error(), "no proxy has asked") {
+			t.Errorf("a route that nobody has asked for: %v", err)
+		}
+		w.process("default.web", 10, 5)
+		pipe := draft.Pipe{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317", Route: "a-b.otlp.nearside", Cluster: "c"}
+		if got := w.Prepare(key("web"), []draft.Pipe{pipe}); len(got) != 0 {
+			t.Error(got)
+		}
+		w.expect("first", "new default.web", "route a-b.otlp.nearside otel:4317 otlp-a%2Db.otlp.nearside-otel%3A4317", "set default.web []")
+		allow := r.routes[pipe.Route].Allow
+		if allow(true, 7) != nil || allow(true, 8) == nil || allow(false, 7) == nil || allow(true, 0) == nil {
+			t.Error("another than the user of the proxy may send, or he may not")
+		}
+		w.mu.Lock()
+		w.peers["default.web"] = access.Peer{Local: true, UID: 9, PID: 10}
+		w.mu.Unlock()
+		w.Prepare(key("web"), []draft.Pipe{pipe})
+		if allow(true, 9) != nil || allow(true, 7) == nil {
+			t.Error("another user runs the proxy now")
+		}
+		w.mu.Lock()
+		w.peers["default.web"] = access.Peer{Local: true, Foreign: true, UID: 65534, PID: 10}
+		w.mu.Unlock()
+		if got := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got[pipe.Route], "user of its Envoy is not known") {
+			t.Errorf("a user that is not known: %v", got)
+		}
+		w.take()
+		w.Prepare(key("web"), nil)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got := w.take(); strings.Count(got, "no route") != 1 || !strings.Contains(got, "no route a-b.otlp.nearside true") {
+			t.Errorf("nobody needs it: %s", got)
+		}
+		r.mu.Lock()
+		delete(r.waits, "old.x")
+		r.mu.Unlock()
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		if got := w.take(); !strings.Contains(got, "no route old.x true") {
+			t.Errorf("it has sent all: %s", got)
+		}
+	})
+}
+
+// TestNoRelay: records go to their collector where the agent takes none.
+func TestNoRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.run()()
+		w.process("default.web", 10, 5)
+		pipe := draft.Pipe{Path: "/run/nearside/otlp.sock", Kind: draft.PipeOTLP, Target: "otel:4317", Route: "r", Cluster: "c"}
+		if got := w.Prepare(key("web"), []draft.Pipe{pipe}); !strings.Contains(got["r"], "socket") {
+			t.Errorf("%v", got)
+		}
+	})
+}

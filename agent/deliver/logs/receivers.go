@@ -1,0 +1,260 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nearside-mesh/nearside/accesslog"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// openEach is the time between two tries to open a receiver that could not be opened.
+const openEach = 5 * time.Second
+
+// ReceiversOptions are those of [Receivers]. All are needed.
+type ReceiversOptions struct {
+	Config *config.Config
+	Files  *Files
+	// ListenUnix opens a unix socket of the agent.
+	ListenUnix func(ctx context.Context, s config.Socket) (net.Listener, error)
+	// ListenTCP opens one of a TCP address.
+	ListenTCP func(ctx context.Context, address string) (net.Listener, error)
+	Log       *slog.Logger
+}
+
+// Receivers are those of accessLog.receivers. One that cannot be opened is tried again until it can, and holds up neither the
+// others nor the agent.
+type Receivers struct {
+	opts ReceiversOptions
+	all  []*receiver
+}
+
+// receiver is one of them.
+type receiver struct {
+	of  *Receivers
+	cfg config.Receiver
+
+	mu    sync.Mutex // held for moments
+	file  *SharedFile
+	recv  *accesslog.Receiver
+	certs *certificates // nil: no TLS
+	addr  net.Addr
+	err   error // why it does not receive
+}
+
+// NewReceivers returns the receivers of a config. Nothing is opened.
+func NewReceivers(o ReceiversOptions) *Receivers {
+	out := &Receivers{opts: o}
+	for _, c := range o.Config.AccessLog.Receivers {
+		out.all = append(out.all, &receiver{of: out, cfg: c})
+	}
+	return out
+}
+
+// OpenFiles opens the files, so that what an agent has that was killed is put in order before anything comes.
+func (r *Receivers) OpenFiles() {
+	for _, x := range r.all {
+		x.note(x.openFile())
+	}
+}
+
+// Listen opens the sockets whose files are open.
+func (r *Receivers) Listen(ctx context.Context) {
+	for _, x := range r.all {
+		if x.hasFile() {
+			x.note(x.listen(ctx))
+		}
+	}
+}
+
+// Run receives until ctx ends and all connections are drained. The files must be run for longer.
+func (r *Receivers) Run(ctx context.Context) error {
+	var g errgroup.Group
+	for _, x := range r.all {
+		g.Go(func() error {
+			x.run(ctx)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Close closes the files. It is for after Run, or in its place.
+func (r *Receivers) Close() error {
+	var errs []error
+	for _, x := range r.all {
+		x.mu.Lock()
+		file := x.file
+		x.file = nil
+		x.mu.Unlock()
+		if file != nil {
+			errs = append(errs, file.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// run receives, and before that tries to open what could not be opened.
+func (x *receiver) run(ctx context.Context) {
+	for again := time.NewTicker(openEach); ; {
+		x.mu.Lock()
+		recv := x.recv
+		x.mu.Unlock()
+		if recv != nil {
+			again.Stop()
+			x.note(recv.Run(ctx))
+			return
+		}
+		select {
+		case <-ctx.Done():
+			again.Stop()
+			return
+		case <-again.C:
+		}
+		err := x.openFile()
+		if err == nil {
+			if err = x.listen(ctx); err == nil {
+				x.of.opts.Log.Info("access logs are received now", "receiver", x.cfg.Name, "address", x.cfg.Address)
+			}
+		}
+		x.note(err)
+	}
+}
+
+// note keeps why the receiver does not receive, and logs what is new of that.
+func (x *receiver) note(err error) {
+	x.mu.Lock()
+	known := err != nil && x.err != nil && x.err.Error() == err.Error()
+	x.err = err
+	x.mu.Unlock()
+	if err != nil && !known {
+		x.of.opts.Log.Error("access logs are not received", "receiver", x.cfg.Name, "address", x.cfg.Address, "error", err)
+	}
+}
+
+func (x *receiver) hasFile() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.file != nil
+}
+
+func (x *receiver) openFile() error {
+	if x.hasFile() {
+		return nil
+	}
+	o := FileOptions(x.of.opts.Config, x.cfg.File, x.cfg.Rotation)
+	file, err := x.of.opts.Files.Open(o)
+	if err != nil {
+		return fmt.Errorf("file: %w", err)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.file = file
+	return nil
+}
+
+// FileOptions are those of a file of access logs.
+func FileOptions(c *config.Config, path string, limits config.Rotation) rotation.Options {
+	a := &c.AccessLog
+	return rotation.Options{
+		Path:   path,
+		Limits: rotation.Limits{MaxFileSize: limits.MaxFileSize, MaxFiles: limits.MaxFiles, MaxFileAge: limits.MaxFileAge},
+		Group:  a.Group, Compress: a.Compress, MinFree: int64(a.MinFree) << 20,
+		OnFull: map[string]rotation.OnFull{"dropNewest": rotation.DropNewest}[a.OnFull],
+		Sync:   map[string]rotation.Sync{"batch": rotation.SyncEachBatch, "never": rotation.SyncNever}[a.Fsync],
+	}
+}
+
+// listen opens the socket.
+func (x *receiver) listen(ctx context.Context) error {
+	log := x.of.opts.Log.With("receiver", x.cfg.Name)
+	certs, err := openCertificates(x.cfg.TLS.Cert, x.cfg.TLS.Key, x.cfg.TLS.ClientCA, log)
+	if err != nil {
+		return err
+	}
+	var l net.Listener
+	if path, ok := strings.CutPrefix(x.cfg.Address, "unix:"); ok {
+		l, err = x.of.opts.ListenUnix(ctx, config.Socket{Path: path, Mode: x.cfg.Mode, Group: x.cfg.Group})
+	} else {
+		l, err = x.of.opts.ListenTCP(ctx, x.cfg.Address)
+	}
+	if err != nil {
+		return fmt.Errorf("address: %w", err)
+	}
+	recv, err := accesslog.NewReceiver(accesslog.ReceiverOptions{
+		Listener: l, TLS: certs.server(), To: x.file, MaxConns: x.cfg.MaxConnections, Log: log,
+	})
+	if err != nil {
+		l.Close()
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.recv, x.addr, x.certs = recv, l.Addr(), certs
+	return nil
+}
+
+// ReceiverStatus is what is known of a receiver.
+type ReceiverStatus struct {
+	Name    string `json:"name"`
+	Address string `json:"address"` // of the config, or where it listens
+	File    string `json:"file"`
+	accesslog.ReceiverStats
+}
+
+// Status returns that of each receiver, in the order of the config. Health says what is wrong with it or its file.
+func (r *Receivers) Status() []ReceiverStatus {
+	out := make([]ReceiverStatus, len(r.all))
+	for i, x := range r.all {
+		x.mu.Lock()
+		recv, file, addr, certs, err := x.recv, x.file, x.addr, x.certs, x.err
+		x.mu.Unlock()
+		if err == nil {
+			_, err = certs.current()
+		}
+		s := ReceiverStatus{Name: x.cfg.Name, Address: x.cfg.Address, File: x.cfg.File}
+		if addr != nil && addr.Network() == "tcp" {
+			s.Address = addr.String()
+		}
+		if recv != nil {
+			s.ReceiverStats = recv.Stats()
+		}
+		if err == nil && file != nil {
+			err = file.Stats().Health
+		}
+		if err != nil {
+			s.Health = err.Error()
+		}
+		out[i] = s
+	}
+	return out
+}
+
+// Health says which receivers do not store what comes, and why; "" when all do.
+func (r *Receivers) Health() string {
+	var out []string
+	for _, s := range r.Status() {
+		if s.Health != "" {
+			out = append(out, fmt.Sprintf("receiver %s: %s", s.Name, strings.ReplaceAll(s.Health, "\n", "; ")))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// Streams returns what became of the lines of each receiver.
+func (r *Receivers) Streams() []Stream {
+	var out []Stream
+	for _, s := range r.Status() {
+		out = append(out, Stream{Name: s.Name, Kind: KindReceiver, Destination: "file " + s.File, Stats: s.Stats})
+	}
+	return out
+}

@@ -1,0 +1,310 @@
+package logs
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+)
+
+// How long the logs of all Envoys may take to be flushed when the agent stops, and at other times.
+const (
+	stopFlush   = 2 * time.Second
+	reopenAfter = time.Second // that one Envoy may take to answer
+)
+
+// Run makes FIFOs ready, reads them and brings the lines to their destinations, until ctx ends. Then it has the Envoys flush their
+// logs, reads what there is, and puts all that it holds on disk. What Envoys write from then on waits in the FIFOs.
+func (m *Manager) Run(ctx context.Context) error {
+	rest := context.WithoutCancel(ctx)
+	stopOutputs := m.outs.run(rest)
+	m.routes.openSpools()
+	reading, stopReading := context.WithCancel(rest)
+	var readers, helpers sync.WaitGroup
+	helpers.Add(1)
+	go func() {
+		defer helpers.Done()
+		m.reopenLogs(ctx)
+	}()
+	var running Pipes
+	read := func() {
+		m.open()
+		m.mu.Lock()
+		pipes := m.pipes
+		m.mu.Unlock()
+		if pipes == nil || running != nil {
+			return
+		}
+		running = pipes
+		readers.Add(1)
+		go func() {
+			defer readers.Done()
+			if err := pipes.Run(reading); err != nil && reading.Err() == nil {
+				m.o.Log.Error("the FIFOs of access logs are not read any more; restart the agent", "error", err)
+			}
+		}()
+	}
+	every := time.NewTicker(m.o.Every)
+	defer every.Stop()
+	for read(); ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-m.wake:
+		case <-every.C:
+			read()
+			m.lookAtAll()
+		}
+		m.settleDirty()
+	}
+	m.flushAll(rest)
+	stopReading()
+	readers.Wait()
+	stopOutputs()
+	helpers.Wait()
+	return nil
+}
+
+// reopenLogs asks Envoys to open their logs anew when FIFOs were replaced.
+func (m *Manager) reopenLogs(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.reopen.wake:
+			for _, id := range m.reopen.take() {
+				m.flush(ctx, id)
+			}
+		}
+	}
+}
+
+// flush has one Envoy write what it holds.
+func (m *Manager) flush(ctx context.Context, id string) {
+	if m.o.Reopen == nil || ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reopenAfter)
+	defer cancel()
+	if err := m.o.Reopen(ctx, id); err != nil && ctx.Err() == nil {
+		m.o.Log.Debug("an Envoy does not flush its logs", "node", id, "error", err)
+	}
+}
+
+// flushAll has all Envoys write what they hold, and reads it.
+func (m *Manager) flushAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stopFlush)
+	defer cancel()
+	m.mu.Lock()
+	pipes := m.pipes
+	ids := slices.DeleteFunc(slices.Collect(maps.Keys(m.proxies)), func(id string) bool { return m.proxies[id].found || len(m.proxies[id].recent) == 0 })
+	m.mu.Unlock()
+	if pipes == nil {
+		return
+	}
+	var all sync.WaitGroup
+	for part := range slices.Chunk(ids, max(1, (len(ids)+7)/8)) { // eight at once
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for _, id := range part {
+				m.flush(ctx, id)
+				_ = pipes.Flush(ctx, id) // what is not read stays in the FIFO
+			}
+		}()
+	}
+	all.Wait()
+}
+
+// lookAtAll has all proxies looked at, and closes what nobody uses any more.
+func (m *Manager) lookAtAll() {
+	m.mu.Lock()
+	now := time.Now()
+	for id, p := range m.proxies {
+		if p.found && now.After(m.opened.Add(m.o.Keep)) {
+			p.left = true // its proxy has not come
+		}
+		if !p.found || p.left {
+			m.look(id, p)
+		}
+	}
+	pipes := m.pipes
+	used, routes := map[outputKey]bool{}, map[string]bool{}
+	for _, p := range m.proxies {
+		maps.Copy(used, usedBy(p.pipes))
+		for i := range p.pipes {
+			routes[p.pipes[i].Route] = true
+		}
+	}
+	m.mu.Unlock()
+	m.routes.release(routes)
+	if pipes == nil {
+		return
+	}
+	for path, st := range pipes.Stats() { // also of proxies that have left
+		if p, ok := pipeOf(path, st.Labels); ok {
+			used[keyOf(&p)] = true
+		}
+	}
+	m.outs.release(used)
+}
+
+// settleDirty makes ready what was asked for.
+func (m *Manager) settleDirty() {
+	changed := false
+	limits := m.limits()
+	for {
+		m.mu.Lock()
+		ids := slices.Sorted(maps.Keys(m.dirty))
+		clear(m.dirty)
+		m.mu.Unlock()
+		if len(ids) == 0 {
+			break
+		}
+		for _, id := range ids {
+			if m.settle(id, limits) {
+				changed = true
+			}
+		}
+		limits = m.limits()
+	}
+	if changed && m.o.Changed != nil {
+		m.o.Changed()
+	}
+}
+
+// limits are those of each file: of several proxies the first by name counts.
+func (m *Manager) limits() map[outputKey]draft.Rotation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[outputKey]draft.Rotation{}
+	for _, id := range slices.Sorted(maps.Keys(m.proxies)) {
+		for i := range m.proxies[id].pipes {
+			p := &m.proxies[id].pipes[i]
+			if _, known := out[keyOf(p)]; p.Kind == draft.PipeFile && !known {
+				out[keyOf(p)] = p.Rotation
+			}
+		}
+	}
+	return out
+}
+
+// settle makes ready what one proxy needs, and reports whether that is not as was said.
+func (m *Manager) settle(id string, limits map[outputKey]draft.Rotation) (changed bool) {
+	m.mu.Lock()
+	p := m.proxies[id]
+	if p == nil {
+		m.mu.Unlock()
+		return false
+	}
+	asked, list, peer, known, left, process := p.asked, p.pipes, p.peer, p.known, p.left, p.process
+	now := time.Now()
+	maps.DeleteFunc(p.recent, func(_ string, w wantUntil) bool { return now.After(w.until) })
+	for i := range list {
+		if list[i].Kind != draft.PipeOTLP {
+			p.recent[list[i].Path] = wantUntil{list[i], now.Add(settleFor)}
+		}
+	}
+	recent := maps.Clone(p.recent)
+	pipes, broken := m.pipes, m.broken
+	m.mu.Unlock()
+
+	told := map[string]string{}
+	switch {
+	case left:
+		m.leave(id, pipes)
+	case pipes == nil:
+		for i := range list {
+			told[list[i].ID()] = "the agent cannot use " + m.o.Dir + ": " + broken.Error()
+		}
+	default:
+		process = m.ready(id, &request{list, recent, limits, peer, known, process}, pipes, told)
+	}
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if left && p.left && p.asked == asked {
+		delete(m.proxies, id)
+	}
+	p.done, p.told, p.looked, p.process = asked, told, now, process
+	if p.asked == p.done {
+		p.good = slices.DeleteFunc(slices.Clone(list), func(x draft.Pipe) bool { return told[x.ID()] != "" })
+		if p.ready != nil {
+			close(p.ready)
+			p.ready = nil
+		}
+	}
+	m.late = false
+	return !left && p.said != nil && !maps.Equal(p.said, told)
+}
+
+// leave gives up what a proxy has used.
+func (m *Manager) leave(id string, pipes Pipes) {
+	m.reopen.add(id)
+	if pipes != nil {
+		pipes.Gone(id)
+	}
+}
+
+// request is what a proxy needs.
+type request struct {
+	pipes   []draft.Pipe
+	recent  map[string]wantUntil // these, and those that it needed a moment ago
+	limits  map[outputKey]draft.Rotation
+	peer    access.Peer
+	known   bool
+	process string // that was given them last
+}
+
+// ready makes FIFOs and routes ready. What cannot be is told. It returns the process that has them now.
+func (m *Manager) ready(id string, r *request, pipes Pipes, told map[string]string) string {
+	if why := m.unreachable(r.peer, r.known); why != "" {
+		for i := range r.pipes {
+			told[r.pipes[i].ID()] = why
+		}
+		return r.process
+	}
+	process := m.processOf(r.peer)
+	if process != r.process && !m.lives(r.process) {
+		pipes.NewWriter(id)
+	}
+	uid, gid := -1, -1
+	if r.peer.Local && !r.peer.Foreign {
+		uid, gid = int(r.peer.UID), int(r.peer.GID)
+	}
+	now := map[string]bool{}
+	for i := range r.pipes {
+		now[r.pipes[i].Path] = true
+		if p := &r.pipes[i]; p.Kind == draft.PipeOTLP {
+			if uid < 0 {
+				told[p.ID()] = "the user of its Envoy is not known, whose records alone are taken: connect the Envoy over the xDS socket, as a user of this host"
+			} else if err := m.routes.set(id, r.peer.UID, p); err != nil {
+				told[p.ID()] = err.Error()
+			}
+		}
+	}
+	var want []Pipe
+	for _, path := range slices.Sorted(maps.Keys(r.recent)) {
+		p := r.recent[path].pipe
+		if l, ok := r.limits[keyOf(&p)]; ok {
+			p.Rotation = l
+		}
+		to, err := m.outs.of(&p)
+		if err != nil {
+			if now[path] {
+				told[path] = err.Error()
+			}
+			continue
+		}
+		want = append(want, Pipe{Path: path, UID: uid, GID: gid, To: to, Labels: labelsOf(id, process, &p)})
+	}
+	for i, err := range pipes.Set(id, want) {
+		if err != nil && now[want[i].Path] {
+			told[want[i].Path] = err.Error()
+		}
+	}
+	return process
+}

@@ -1,0 +1,152 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+)
+
+// logs makes nothing ready, says what it was told and when.
+type logs struct {
+	missing map[string]string // by target
+	asked   []string
+	left    []string
+}
+
+func (l *logs) Prepare(key node.Key, pipes []draft.Pipe) map[string]string {
+	out := map[string]string{}
+	var targets []string
+	for i := range pipes {
+		targets = append(targets, pipes[i].Target)
+		if why := l.missing[pipes[i].Target]; why != "" {
+			out[pipes[i].ID()] = why
+		}
+	}
+	slices.Sort(targets)
+	l.asked = append(l.asked, fmt.Sprint("prepare ", key.ID, " ", targets))
+	return out
+}
+
+func (l *logs) Left(key node.Key) { l.left = append(l.left, key.ID) }
+
+// ordered notes a publication among what the logs were asked.
+type ordered struct {
+	*agenttest.Publisher
+	l *logs
+}
+
+func (o ordered) Publish(m map[node.Key]ads.Config) {
+	o.l.asked = append(o.l.asked, fmt.Sprint("publish ", len(m)))
+	o.Publisher.Publish(m)
+}
+
+const twoLogs = "{type: MeshAccessLog, mesh: default, name: logs, spec: {targetRef: {kind: Mesh}, from: [{targetRef: {kind: Mesh}, default: {backends: [" +
+	"{type: Tcp, tcp: {address: 'one:1'}}, {type: File, file: {path: /var/log/a, rotation: {maxFiles: %d}}}, {type: OpenTelemetry, openTelemetry: {endpoint: otel}}]}}]}}\n"
+
+func mentions(s *draft.Sealed) (out []string) {
+	for _, text := range []string{"accesslog", "otlp.sock", "/access/"} {
+		for _, list := range s.Resources {
+			if slices.ContainsFunc(list, func(r *draft.Resource) bool { return draft.Mentions(r, text) }) {
+				out = append(out, text)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// TestLogsAreReadyFirst: what loggers write to is asked for before a config is published, and a logger whose pipe is not ready
+// costs the proxy that logger alone, until it is.
+func TestLogsAreReadyFirst(t *testing.T) {
+	s := agenttest.TwoProxies(t)
+	agenttest.ByAPI(t, s, fmt.Sprintf(twoLogs, 3))
+	l := &logs{missing: map[string]string{}}
+	p := agenttest.NewPublisher("default.web")
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: ordered{p, l}, Logs: l})
+	if got := agenttest.Pass(r); got != nil {
+		t.Fatal(got)
+	}
+	if got, want := strings.Join(l.asked, "; "), "prepare default.web [/var/log/a one:1 otel:4317]; publish 1"; got != want {
+		t.Fatalf("%s, want %s", got, want)
+	}
+	whole := p.Of("default.web")
+
+	l.missing["one:1"] = "FIFO: it is a directory; remove it"
+	got := agenttest.Pass(r)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "warning Dataplane/default/web: the access log of MeshAccessLog/default/logs to tcp ") || !strings.HasSuffix(got[0], "one:1 is left out: FIFO: it is a directory; remove it") {
+		t.Errorf("problems: %q", got)
+	}
+	less := p.Of("default.web")
+	if len(less.Pipes) != 2 || less.Versions[draft.RankListener] == whole.Versions[draft.RankListener] || less.Versions[draft.RankCluster] != whole.Versions[draft.RankCluster] {
+		t.Errorf("published with %+v", less.Pipes)
+	}
+	if agenttest.Pass(r); p.Of("default.web") != less {
+		t.Error("nothing has changed, and another config is published")
+	}
+	if shown := r.Last().Published[node.Key{ID: "default.web", Flavor: node.FlavorEnvoy}]; shown == nil || shown.Sealed != less {
+		t.Error("another config is shown than is published")
+	}
+
+	l.missing["/var/log/a"], l.missing["otel:4317"] = "no room", "no socket"
+	if got := agenttest.Pass(r); len(got) != 3 || !strings.Contains(strings.Join(got, "\n"), "go from Envoy to the collector without the agent") {
+		t.Errorf("problems: %q", got)
+	}
+	if got := mentions(p.Of("default.web")); !slices.Equal(got, []string{"accesslog"}) { // the cluster of the collector
+		t.Errorf("left: %q", got)
+	}
+	clear(l.missing)
+	if got := agenttest.Pass(r); got != nil || p.Of("default.web") != whole {
+		t.Errorf("all is ready: %q", got)
+	}
+}
+
+// TestLogsFollowTheConfig: other limits of a file are no other bytes and are told all the same; so is that a proxy is gone.
+func TestLogsFollowTheConfig(t *testing.T) {
+	s := agenttest.TwoProxies(t)
+	agenttest.ByAPI(t, s, fmt.Sprintf(twoLogs, 3))
+	l := &logs{}
+	p := agenttest.NewPublisher("default.web")
+	r := reconcile.New(reconcile.Options{Store: s, Publisher: p, Logs: l})
+	r.Pass()
+	before := p.Of("default.web")
+	agenttest.ByAPI(t, s, fmt.Sprintf(twoLogs, 4))
+	r.Pass()
+	limits := func(s *draft.Sealed) (out int) {
+		for _, p := range s.Pipes {
+			if p.Kind == draft.PipeFile {
+				out = p.Rotation.MaxFiles
+			}
+		}
+		return out
+	}
+	if after := p.Of("default.web"); after.Versions != before.Versions || limits(before) != 3 || limits(after) != 4 {
+		t.Errorf("limits %d and then %d; versions %v and then %v", limits(before), limits(after), before.Versions, after.Versions)
+	}
+	del(t, s, "MeshAccessLog", "logs")
+	l.asked = nil
+	r.Pass()
+	if got := strings.Join(l.asked, "; "); got != "prepare default.web []" || len(l.left) > 0 {
+		t.Errorf("after the policy: %s; left %v", got, l.left)
+	}
+	del(t, s, "Dataplane", "web")
+	if r.Pass(); !slices.Equal(l.left, []string{"default.web"}) {
+		t.Errorf("left: %v", l.left)
+	}
+}
+
+func del(t *testing.T, s *store.Store, kind, name string) {
+	t.Helper()
+	key := resource.Key{Kind: kind, Mesh: "default", Name: name}
+	if _, err := s.Apply(store.Batch{Source: store.Source{Kind: store.SourceAPI}, Ops: []store.Op{{Delete: key}}}); err != nil {
+		t.Fatal(err)
+	}
+}

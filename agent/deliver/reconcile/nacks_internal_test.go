@@ -1,0 +1,40 @@
+package reconcile
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+)
+
+// countingServer counts how often all clients are walked.
+type countingServer struct {
+	rejects bool
+	walks   int
+}
+
+func (s *countingServer) HasRejections() bool { return s.rejects }
+
+func (s *countingServer) Progress() []ads.Progress { s.walks++; return nil }
+
+func (*countingServer) Attribute(ads.Rejection, []ads.Blame, uint64) {}
+
+// TestNoRejectionsNoWalk: after a pass the clients are not walked where none rejects anything.
+func TestNoRejectionsNoWalk(t *testing.T) {
+	s, err := store.Open(store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	server := &countingServer{}
+	n := NewNackWatch(server, func() *httpapi.Last { return &httpapi.Last{} }, s, kinds.Registry(), slog.New(slog.DiscardHandler))
+	for i, want := range []int{0, 0, 1, 2, 2} {
+		server.rejects = want > server.walks
+		if n.look(t.Context()); server.walks != want {
+			t.Errorf("look %d: the clients were walked %d times, want %d", i, server.walks, want)
+		}
+	}
+}

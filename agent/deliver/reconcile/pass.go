@@ -1,0 +1,245 @@
+package reconcile
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+)
+
+// Pass brings the proxies in line with the store once. It must not run beside Run or another Pass.
+func (r *Reconciler) Pass() { r.pass(func() bool { return false }) }
+
+// pass is one pass. After each slice it asks whether it is cut short, and then leaves what is left to the next one. It reports
+// whether nothing was left.
+func (r *Reconciler) pass(cut func() bool) (whole bool) {
+	began := r.o.Now()
+	r.busy.Store(began.UnixNano())
+	defer r.busy.Store(0)
+
+	r.passes++
+	if r.shedding.Swap(false) {
+		r.shed()
+	}
+	p := &pass{r: r, now: began, lastStream: r.o.Publisher.LastStream(), publish: map[node.Key]ads.Config{}, transitions: map[string]*mesh.Transition{}}
+	if r.o.Awaited != nil {
+		p.awaited = r.o.Awaited()
+	}
+	snap := r.o.Store.Snapshot() // after these, so that what the streams brought is in it
+	p.revision, p.set = snap.Revision(), snap.Set()
+	due := p.derive()
+	p.beginCertificates(p.meshes)
+	p.offered = r.offered.Load()
+	p.line()
+	whole = p.serve(cut, max(r.o.Slice, r.o.Now().Sub(began)))
+	p.endCertificates(p.meshes)
+	if whole {
+		p.endSteps()
+		if p.offered != nil && p.revision > p.offered.revision {
+			r.offered.CompareAndSwap(p.offered, nil)
+		}
+	}
+	p.collect()
+	for _, at := range []time.Time{due, p.switchAt, p.leaveAt} {
+		if !at.IsZero() && (r.renewAt.IsZero() || at.Before(r.renewAt)) {
+			r.renewAt = at
+		}
+	}
+	ended := r.o.Now()
+	p.flush(p.problems, ended)
+	if whole {
+		p.endSwitching()
+	}
+	r.passSeconds.Observe(ended.Sub(began).Seconds())
+	r.logNew(p.problems)
+	if r.o.Passed != nil {
+		r.o.Passed()
+	}
+	return whole
+}
+
+// pass is the work of one Pass.
+type pass struct {
+	r           *Reconciler
+	now         time.Time
+	lastStream  uint64          // see ads.Config
+	awaited     map[string]bool // see Options
+	revision    uint64          // of the store
+	set         *resource.Set
+	meshes      map[string]*generate.Mesh
+	problems    []httpapi.Problem // of meshes and, at the end, of proxies
+	switchAt    time.Time         // when the next step of switching mutual TLS is due; zero: never
+	leaveAt     time.Time         // when the next proxy is to be forgotten; zero: never
+	switching   map[string]string
+	transitions map[string]*mesh.Transition // by mesh
+	switched    []string                    // meshes whose last step this is
+
+	connected       []node.Key
+	behind, waiting []node.Key // the rest of the proxies; see line
+	publish         map[node.Key]ads.Config
+	rechecked       bool
+	offered         *offer // nil: nothing is
+
+	found *change.Found // of the check, about connected proxies; nil before they are collected
+}
+
+// offer is what proxies get by a change that is about to be stored, as whoever has checked it has made it.
+type offer struct {
+	revision uint64 // of the store before
+	proxies  map[generate.ProxyID]*generate.Proxy
+}
+
+// Offer has the passes from now on look whether what they would make has been made elsewhere already: by the check of a change that is
+// about to be stored. It is forgotten with the first whole pass after that. The map must not be changed.
+func (r *Reconciler) Offer(proxies map[generate.ProxyID]*generate.Proxy) {
+	r.offered.Store(&offer{r.o.Store.Snapshot().Revision(), proxies})
+}
+
+// of returns what is offered for a client; nil: nothing is.
+func (o *offer) of(mesh, name string, flavor node.Flavor) *generate.Proxy {
+	if o == nil {
+		return nil
+	}
+	return o.proxies[generate.ProxyID{Mesh: mesh, Name: name, Flavor: flavor}]
+}
+
+func (p *pass) problem(k resource.Key, severity, reason string) {
+	p.problems = append(p.problems, httpapi.Problem{Resource: k.String(), Severity: severity, Reason: reason})
+}
+
+func (s *proxyState) problem(k resource.Key, severity, reason string) {
+	s.problems = append(s.problems, httpapi.Problem{Resource: k.String(), Severity: severity, Reason: reason})
+}
+
+// derived is what the meshes of a pass were made from. They stay while all of it does.
+type derived struct {
+	set      *resource.Set
+	sidecars map[string]map[string]*resource.Reach // by mesh
+	due      time.Time                             // for the sake of virtual addresses; zero: never
+	steady   bool                                  // they do not change by themselves before that
+	problems []httpapi.Problem
+}
+
+// derive brings the meshes up to the state, and returns when that is due again for the sake of virtual addresses; zero: never.
+func (p *pass) derive() (due time.Time) {
+	was, sidecars := &p.r.derived, map[string]map[string]*resource.Reach{}
+	for _, m := range p.set.Kind("Mesh") {
+		if p.r.o.Sidecars != nil {
+			sidecars[m.Name] = p.r.o.Sidecars(m.Name)
+		}
+	}
+	same := func(a, b map[string]*resource.Reach) bool { return maps.Equal(a, b) }
+	if was.steady && was.set == p.set && maps.EqualFunc(was.sidecars, sidecars, same) && (was.due.IsZero() || p.now.Before(was.due)) {
+		p.meshes, p.problems = p.r.meshes, slices.Clone(was.problems)
+		return was.due
+	}
+	for _, m := range p.set.Kind("Mesh") {
+		p.transitions[m.Name] = p.transition(m)
+	}
+	problems, settled, stored := len(p.problems), false, false
+	if fixed := p.r.vips.storing(); !fixed {
+		p.meshes = p.buildMeshes(p.set, false)
+		due, settled, stored = p.r.vips.keep(p.meshes, p.r.Trigger)
+	}
+	if !stored { // the disk stalls: until it has the new addresses, everything else goes on without them
+		p.problems, settled = p.problems[:problems], false
+		p.meshes = p.buildMeshes(p.set, true)
+	}
+	p.r.derived = derived{set: p.set, sidecars: sidecars, due: due, problems: slices.Clone(p.problems), steady: settled && len(p.switching) == 0}
+	p.r.meshes = p.meshes
+	return due
+}
+
+// buildMeshes derives every mesh. One that cannot be derived keeps its last state.
+func (p *pass) buildMeshes(set *resource.Set, fixed bool) map[string]*generate.Mesh {
+	out := map[string]*generate.Mesh{}
+	madeAt := map[string]uint64{}
+	for _, m := range set.Kind("Mesh") {
+		prev := p.r.meshes[m.Name]
+		next, err := guard(p.r.o.Log, "mesh "+m.Name, func() (*generate.Mesh, error) {
+			return p.r.newMesh(set, m.Name, prev, p.transitions[m.Name], fixed)
+		})
+		madeAt[m.Name] = p.revision
+		if err == nil && next.View.Unaddressed { // not all of it is in force
+			madeAt[m.Name] = p.r.madeAt[m.Name]
+		}
+		if err != nil {
+			p.problem(m.Key, httpapi.SeverityError, err.Error())
+			if next = prev; next == nil {
+				continue
+			}
+			madeAt[m.Name] = p.r.madeAt[m.Name]
+		}
+		for _, w := range slices.Concat(next.View.Warnings, next.Policies.Warnings) {
+			p.problem(w.Resource, httpapi.SeverityWarning, w.Reason)
+		}
+		out[m.Name] = next
+	}
+	p.r.madeAt = madeAt
+	maps.DeleteFunc(p.r.switching, func(name string, _ *switching) bool { return out[name] == nil })
+	return out
+}
+
+// collect adds the problems of the connected proxies.
+func (p *pass) collect() {
+	p.found = &change.Found{}
+	for _, key := range p.connected {
+		s := p.r.proxies[key]
+		if s == nil {
+			continue
+		}
+		p.problems = append(p.problems, s.problems...)
+		if ref, err := node.ParseRef(key.ID); err == nil {
+			for i := range s.verdict.warnings {
+				p.found.Add(ref.Key(), &s.verdict.warnings[i])
+			}
+		}
+	}
+	p.problems = append(p.problems, p.found.Problems(maxWarnings)...)
+	p.reportRefused()
+	if p.r.o.Problems != nil {
+		p.problems = append(p.problems, p.r.o.Problems()...)
+	}
+	slices.SortFunc(p.problems, compareProblems)
+	p.problems = slices.Compact(p.problems)
+}
+
+// flush swaps in the result so far, and publishes what was made since the last time.
+func (p *pass) flush(problems []httpapi.Problem, at time.Time) {
+	r, found := p.r, p.found
+	if last := r.last.Load(); found == nil && last != nil {
+		found = last.Found
+	}
+	r.last.Store(&httpapi.Last{Revision: p.revision, Meshes: p.meshes, At: at, Took: at.Sub(p.now), Problems: problems, Found: found, Proxies: r.made(), Published: p.published(),
+		Zone: r.zone(), SystemCA: r.o.SystemCA, Switching: p.switching, Behind: len(p.behind) + len(p.waiting)})
+	if !p.rechecked { // as the state asks for it, once
+		p.rechecked = true
+		r.o.Publisher.Recheck()
+	}
+	r.o.Publisher.Publish(p.publish)
+	p.publish = map[node.Key]ads.Config{}
+}
+
+// Stored returns the revision at which what a proxy is made of was stored last, 0 where it is not there.
+func Stored(s *store.Snapshot, ref node.Ref) uint64 {
+	rec, ok := s.Get(ref.Key())
+	if !ok {
+		return 0
+	}
+	if ref.Type != node.ProxyDataplane {
+		return rec.Revision
+	}
+	m, ok := s.Get(resource.Key{Kind: "Mesh", Name: ref.Mesh})
+	if !ok {
+		return 0
+	}
+	return max(rec.Revision, m.Revision)
+}

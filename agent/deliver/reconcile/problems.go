@@ -1,0 +1,45 @@
+package reconcile
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+)
+
+func compareProblems(a, b httpapi.Problem) int {
+	for _, c := range [...]int{strings.Compare(a.Resource, b.Resource), strings.Compare(a.Severity, b.Severity), strings.Compare(a.Reason, b.Reason)} {
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// maxLogged bounds the problems that one pass logs; the status has all.
+const maxLogged = 20
+
+// logNew logs problems that the last pass did not have.
+func (r *Reconciler) logNew(problems []httpapi.Problem) {
+	now := make(map[httpapi.Problem]bool, len(problems))
+	fresh := 0
+	for _, p := range problems {
+		now[p] = true
+		if r.logged[p] {
+			continue
+		}
+		if fresh++; fresh > maxLogged {
+			continue
+		}
+		level := slog.LevelWarn
+		if p.Severity == httpapi.SeverityError {
+			level = slog.LevelError
+		}
+		r.o.Log.Log(context.Background(), level, "problem with a resource", "resource", p.Resource, "reason", p.Reason)
+	}
+	if fresh > maxLogged {
+		r.o.Log.Warn("more problems with resources; nearside status lists all", "more", fresh-maxLogged)
+	}
+	r.logged = now
+}

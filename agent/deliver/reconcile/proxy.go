@@ -1,0 +1,64 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/model/identity"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+)
+
+// generate derives one proxy into s, which keeps what it has when that fails. It reports whether the proxy exists.
+func (p *pass) generate(meshes map[string]*generate.Mesh, key node.Key, s *proxyState) bool {
+	ref, err := node.ParseRef(key.ID)
+	if err != nil {
+		return false
+	}
+	if ref.Type != node.ProxyDataplane {
+		return p.generateZone(meshes, key, ref, s)
+	}
+	meshName, name := ref.Mesh, ref.Name
+	m := meshes[meshName]
+	if m == nil || p.set.Get(ref.Key()) == nil { // a mesh that cannot be derived still has what was deleted
+		return false
+	}
+	began := time.Now()
+	next, err := guard(p.r.o.Log, "proxy "+key.ID, func() (*generate.Proxy, error) {
+		in := generate.Input{Mesh: m, Name: name, Flavor: key.Flavor, Build: p.build(key), Also: p.offered.of(meshName, name, key.Flavor)}
+		var err error
+		if in.Secrets, err = p.secrets(in); err != nil {
+			return nil, err
+		}
+		return p.r.o.Generate(in, s.proxy, p.r.memo)
+	})
+	p.r.proxySeconds.Observe(time.Since(began).Seconds())
+	var notFound *generate.NotFoundError
+	if errors.As(err, &notFound) {
+		return false
+	}
+	if errors.Is(err, identity.ErrSpreading) {
+		return true // a warning of the mesh says so
+	}
+	if err != nil {
+		p.defect(err)
+		s.problem(ref.Key(), httpapi.SeverityError,
+			fmt.Sprintf("no new config could be made, the proxy keeps what it has: %v", err))
+		return true
+	}
+	s.proxy, s.revision = next, p.r.madeAt[meshName]
+	for _, w := range next.Warnings {
+		s.problem(w.Resource, httpapi.SeverityWarning, w.Reason)
+	}
+	return true
+}
+
+// defect gives up what a defect may have left half-changed.
+func (p *pass) defect(err error) {
+	var defect *defectError
+	if errors.As(err, &defect) {
+		p.r.memo = generate.NewMemo()
+	}
+}

@@ -1,0 +1,145 @@
+package reconcile_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+)
+
+// problemsOf are the errors of the last pass.
+func problemsOf(r *reconcile.Reconciler) (out []string) {
+	for _, p := range r.Last().Problems {
+		out = append(out, p.Severity+" "+p.Resource+" "+p.Reason)
+	}
+	return out
+}
+
+// TestNoMemoryForMore has memory for two of four proxies. The two go on to be served and changed, the others are refused and named, and taken
+// when there is memory again. A node that is not known is told that.
+func TestNoMemoryForMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var short atomic.Bool
+		s, c := agenttest.Memory(t), newCrowd()
+		docs := []string{agenttest.Meshes("default")}
+		for i := range 4 {
+			docs = append(docs, crowdProxy(i, 1))
+		}
+		agenttest.ByAPI(t, s, strings.Join(docs, "\n---\n"))
+		r := reconcile.New(reconcile.Options{Store: s, Publisher: c, Room: func(shed func()) error {
+			if short.Load() {
+				shed()
+				return errors.New("no memory")
+			}
+			return nil
+		}})
+		go r.Run(t.Context())
+		c.connect(0, 2)
+		r.Trigger()
+		time.Sleep(time.Second)
+		short.Store(true)
+		c.connect(2, 5)
+		r.Trigger()
+		time.Sleep(time.Second)
+		want := []string{"error Dataplane/default/p002 it is not served: no memory", "error Dataplane/default/p003 it is not served: no memory"}
+		if got := problemsOf(r); !slices.Equal(got, want) || r.Refused() != 2 {
+			t.Errorf("problems %q, %d refused", got, r.Refused())
+		}
+		if got, nones := c.refusals(), c.unknown(); !slices.Equal(got, []string{"default.p002", "default.p003"}) || !slices.Equal(nones, []string{"default.p004"}) {
+			t.Errorf("refused are %q, unknown %q", got, nones)
+		}
+		before, _ := c.gets(crowdKey(0))
+		agenttest.ByAPI(t, s, crowdProxy(0, 2))
+		time.Sleep(time.Second)
+		if after, _ := c.gets(crowdKey(0)); after == before {
+			t.Error("a proxy that is served is not changed any more")
+		}
+		c.leave(crowdKey(1)) // one that comes back at once has its place
+		r.Trigger()
+		time.Sleep(time.Second)
+		c.connect(1, 2)
+		r.Trigger()
+		time.Sleep(time.Second)
+		if has, _ := c.gets(crowdKey(1)); has == nil {
+			t.Error("a proxy that comes back at once has lost its place")
+		}
+		c.leave(crowdKey(3)) // it gives up
+		short.Store(false)
+		r.Trigger()
+		time.Sleep(time.Second)
+		if has, _ := c.gets(crowdKey(2)); has == nil || r.Refused() != 1 {
+			t.Errorf("with memory again, %d are refused", r.Refused())
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got := problemsOf(r); len(got) > 0 || r.Refused() != 0 {
+			t.Errorf("in the end: %q", got)
+		}
+	})
+}
+
+// TestGoneProxies: a proxy without a stream is forgotten after a minute, without any other event, and not before.
+func TestGoneProxies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := agenttest.Memory(t), newCrowd()
+		agenttest.ByAPI(t, s, agenttest.Meshes("default")+"\n---\n"+crowdProxy(0, 1))
+		forgot, anew := 0, 0
+		r := reconcile.New(reconcile.Options{Store: s, Publisher: c, Forgot: func() { forgot++ },
+			Generate: func(in generate.Input, prev *generate.Proxy, memo *generate.Memo) (*generate.Proxy, error) {
+				if prev == nil {
+					anew++
+				}
+				return generate.Generate(in, prev, memo)
+			}})
+		go r.Run(t.Context())
+		c.connect(0, 1)
+		r.Trigger()
+		time.Sleep(time.Hour) // a quiet one
+		for _, step := range []struct {
+			gone         time.Duration
+			forgot, anew int
+		}{{59 * time.Second, 0, 1}, {61 * time.Second, 1, 2}} {
+			c.leave(crowdKey(0))
+			r.Trigger()
+			time.Sleep(step.gone)
+			synctest.Wait()
+			if forgot != step.forgot {
+				t.Errorf("after %s forgotten %d times, want %d", step.gone, forgot, step.forgot)
+			}
+			c.connect(0, 1)
+			r.Trigger()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if anew != step.anew {
+				t.Errorf("after %s made from nothing %d times, want %d", step.gone, anew, step.anew)
+			}
+		}
+	})
+}
+
+func (c *crowd) leave(key node.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.since, key)
+	delete(c.has, key)
+}
+
+// refusals are the nodes that were refused, each once.
+func (c *crowd) refusals() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Compact(slices.Sorted(slices.Values(c.refused)))
+}
+
+func (c *crowd) unknown() []string {
+	_, nones := c.served()
+	return slices.Compact(slices.Sorted(slices.Values(nones)))
+}

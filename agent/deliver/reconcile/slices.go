@@ -1,0 +1,115 @@
+package reconcile
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+)
+
+// line puts the connected proxies in the order in which they are served: those behind have a config, the one that was brought up
+// to date the longest ago first; those waiting have none that was made since they came, the one that was looked at the longest
+// ago first, and the longest waiting of those that nobody has looked at.
+func (p *pass) line() {
+	r := p.r
+	since := r.o.Publisher.Waiting()
+	p.connected = r.o.Publisher.Connected()
+	pass := func(key node.Key) uint64 {
+		if s := r.proxies[key]; s != nil {
+			return s.pass
+		}
+		return 0
+	}
+	for _, key := range p.connected {
+		if s := r.proxies[key]; s != nil {
+			s.seen, s.left = p.now, time.Time{}
+		}
+		if _, waits := since[key]; waits {
+			p.waiting = append(p.waiting, key)
+		} else {
+			p.behind = append(p.behind, key)
+		}
+	}
+	slices.SortStableFunc(p.behind, func(a, b node.Key) int { return cmp.Compare(pass(a), pass(b)) })
+	slices.SortStableFunc(p.waiting, func(a, b node.Key) int {
+		return cmp.Or(cmp.Compare(pass(a), pass(b)), since[a].Compare(since[b]))
+	})
+	p.leave()
+}
+
+// serve derives the connected proxies in slices. In each, those behind have their time first and are published before those that
+// wait have as much, so that neither keeps the other from it. It reports whether all were served before it was cut short.
+func (p *pass) serve(cut func() bool, slice time.Duration) (whole bool) {
+	for {
+		p.some(&p.behind, slice)
+		if len(p.waiting) > 0 {
+			p.flushSome()
+			p.some(&p.waiting, slice)
+		}
+		if len(p.behind)+len(p.waiting) == 0 {
+			return true
+		}
+		p.flushSome()
+		if cut() {
+			return false
+		}
+	}
+}
+
+// some serves proxies of a list until the time is up, and one at least.
+func (p *pass) some(list *[]node.Key, slice time.Duration) {
+	until := time.Now().Add(slice)
+	for len(*list) > 0 {
+		key := (*list)[0]
+		*list = (*list)[1:]
+		p.r.busy.Store(p.r.o.Now().UnixNano())
+		p.proxy(key)
+		if !time.Now().Before(until) {
+			return
+		}
+	}
+}
+
+// flushSome publishes what is made, in the middle of a pass.
+func (p *pass) flushSome() {
+	if len(p.publish) == 0 {
+		return
+	}
+	var problems []httpapi.Problem
+	if last := p.r.last.Load(); last != nil {
+		problems = last.Problems // those of this pass are known at its end
+	}
+	p.flush(problems, p.r.o.Now())
+}
+
+// proxy derives one proxy, and notes what is to be published.
+func (p *pass) proxy(key node.Key) {
+	s := p.r.proxies[key]
+	if s == nil {
+		s = &proxyState{seen: p.now}
+	}
+	if p.awaited[key.ID] {
+		return
+	}
+	if p.refuse(key, s) {
+		return
+	}
+	s.pass, s.problems = p.r.passes, nil
+	if known := p.generate(p.meshes, key, s); !known {
+		p.r.forget(key) // anyone may make up node ids, so nothing is kept of them
+		p.publish[key] = ads.Config{Revision: p.revision, LastStream: p.lastStream}
+		return
+	}
+	p.r.proxies[key] = s
+	if s.proxy == nil {
+		return
+	}
+	p.check(key, s)
+	if s.sent != nil {
+		p.publish[key] = ads.Config{Sealed: s.sent.Sealed, Revision: s.revision, LastStream: p.lastStream,
+			Withheld: s.verdict.withheld, Listeners: s.verdict.listeners}
+	}
+}

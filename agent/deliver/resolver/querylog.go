@@ -1,0 +1,272 @@
+package resolver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/dns"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// Bounds of the query log.
+const (
+	logMemory = 1 << 20         // bytes of lines that wait to be written
+	reopen    = 5 * time.Second // after a file could not be opened
+	endTime   = 2 * time.Second // that what waits is tried to be written at the end
+)
+
+// Reasons of dropped lines, the values of a label.
+const (
+	droppedFull = "full" // the file takes no lines, and memory is full
+	droppedStop = "stopped"
+)
+
+// queryLog is the log of queries. Lines wait in memory until the one goroutine of run writes them.
+type queryLog struct {
+	path   string
+	limits rotation.Limits
+	group  string
+	now    func() time.Time
+	log    *slog.Logger
+	wake   chan struct{} // one slot
+	sample atomic.Uint32
+
+	written         atomic.Uint64
+	full, discarded atomic.Uint64
+	file            atomic.Pointer[rotation.File]
+	problem         atomic.Pointer[string]
+
+	mu    sync.Mutex // held for moments
+	lines []byte
+	count uint64 // of lines
+}
+
+func newQueryLog(o Options) *queryLog {
+	c := &o.Config.DNS.QueryLog
+	return &queryLog{path: c.File, limits: rotation.Limits(c.Rotation), group: o.Group, now: o.Now, log: o.Log, wake: make(chan struct{}, 1)}
+}
+
+func (l *queryLog) setSample(n uint32) { l.sample.Store(n) }
+
+// entry is one line of the log.
+type entry struct {
+	Time     string  `json:"time"`
+	Client   string  `json:"client"`
+	Protocol string  `json:"protocol"` // udp or tcp
+	Name     string  `json:"name"`
+	Type     string  `json:"type"`
+	Source   string  `json:"source"` // local, cache, forwarded or refused
+	Rcode    string  `json:"rcode"`
+	Answers  int     `json:"answers"`
+	Bytes    int     `json:"bytes"`
+	Seconds  float64 `json:"seconds,omitempty"` // until an upstream had answered
+}
+
+// add takes one query over. It never waits but for a moment.
+func (l *queryLog) add(q dns.Sampled) {
+	e := entry{Time: l.now().UTC().Format("2006-01-02T15:04:05.000000Z"), Client: q.Client.String(), Protocol: "udp", Name: q.Name, Type: typeName(q.Type),
+		Source: q.Source, Rcode: rcodeName(q.Rcode), Answers: q.Answers, Bytes: q.Size, Seconds: q.Took.Seconds()}
+	if q.TCP {
+		e.Protocol = "tcp"
+	}
+	line, err := json.Marshal(&e)
+	if err != nil {
+		return // texts and numbers always encode
+	}
+	l.mu.Lock()
+	fits := len(l.lines)+len(line) < logMemory
+	if fits {
+		l.lines = append(append(l.lines, line...), '\n')
+		l.count++
+	}
+	l.mu.Unlock()
+	if !fits {
+		l.full.Add(1)
+		return
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what waits. The room of spent is used again.
+func (l *queryLog) take(spent []byte) (lines []byte, count uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines, count = l.lines, l.count
+	l.lines, l.count = spent[:0], 0
+	return lines, count
+}
+
+// run writes what comes until ctx ends.
+func (l *queryLog) run(ctx context.Context) {
+	var spent []byte
+	for {
+		select {
+		case <-ctx.Done():
+			l.finish()
+			return
+		case <-l.wake:
+		}
+		f := l.open(ctx)
+		if f == nil {
+			continue
+		}
+		keep, stop := context.WithCancel(ctx)
+		var g errgroup.Group
+		g.Go(func() error { return f.Run(keep) })
+		l.write(ctx, f, spent)
+		stop()
+		if err := g.Wait(); err != nil {
+			l.log.Error("the file of the query log is not looked after", "file", l.path, "error", err)
+		}
+	}
+}
+
+// giveBack puts lines that were taken before those that have come since.
+func (l *queryLog) giveBack(lines []byte, count uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines, l.count = append(slices.Clip(lines), l.lines...), l.count+count
+}
+
+// write writes what waits and what comes, until ctx ends. What it has not written then, finish does.
+func (l *queryLog) write(ctx context.Context, f *rotation.File, spent []byte) {
+	for ctx.Err() == nil {
+		lines, count := l.take(spent)
+		if len(lines) > 0 {
+			n, err := f.Write(ctx, lines)
+			switch {
+			case err == nil || n == len(lines):
+				l.written.Add(count)
+			case ctx.Err() != nil:
+				done := uint64(bytes.Count(lines[:n], []byte{'\n'}))
+				l.written.Add(done)
+				l.giveBack(lines[n:], count-done)
+				return
+			default:
+				l.discarded.Add(count)
+			}
+		}
+		spent = lines
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		}
+	}
+}
+
+// open opens the file, and waits for a moment where that fails.
+func (l *queryLog) open(ctx context.Context) *rotation.File {
+	f, err := rotation.Open(rotation.Options{Path: l.path, Limits: l.limits, Group: l.group, Now: l.now})
+	if err == nil {
+		l.file.Store(f)
+		l.problem.Store(nil)
+		return f
+	}
+	why := "dns.queryLog: " + err.Error()
+	if was := l.problem.Swap(&why); was == nil || *was != why {
+		l.log.Error("the query log cannot be opened", "file", l.path, "error", err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(reopen):
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// finish writes what is left, also where the end came before the file was opened.
+func (l *queryLog) finish() {
+	lines, count := l.take(nil)
+	f := l.file.Load()
+	if f == nil && len(lines) > 0 {
+		over, cancel := context.WithCancel(context.Background())
+		cancel() // once, and without a wait
+		f = l.open(over)
+	}
+	if f == nil {
+		l.discarded.Add(count)
+		return
+	}
+	if len(lines) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), endTime)
+		defer cancel()
+		if n, err := f.Write(ctx, lines); err != nil && n < len(lines) {
+			l.discarded.Add(count)
+		} else {
+			l.written.Add(count)
+		}
+	}
+	if err := f.Close(); err != nil {
+		l.log.Error("the query log was not closed in order", "file", l.path, "error", err)
+	}
+}
+
+// status is how the log stands.
+func (l *queryLog) status() *httpapi.DNSQueryLog {
+	out := &httpapi.DNSQueryLog{File: l.path, Sample: l.sample.Load(), Written: l.written.Load(), Dropped: l.full.Load() + l.discarded.Load()}
+	if f := l.file.Load(); f != nil {
+		if err := f.Stats().Health; err != nil {
+			out.Problem = "dns.queryLog: " + err.Error()
+		}
+	} else if why := l.problem.Load(); why != nil {
+		out.Problem = *why
+	}
+	return out
+}
+
+// typeName is the name of a type of records, TYPE… where it has none here (RFC 3597).
+func typeName(t uint16) string {
+	switch t {
+	case 1:
+		return "A"
+	case 2:
+		return "NS"
+	case 5:
+		return "CNAME"
+	case 6:
+		return "SOA"
+	case 12:
+		return "PTR"
+	case 15:
+		return "MX"
+	case 16:
+		return "TXT"
+	case 28:
+		return "AAAA"
+	case 33:
+		return "SRV"
+	case 64:
+		return "SVCB"
+	case 65:
+		return "HTTPS"
+	case 255:
+		return "ANY"
+	}
+	return "TYPE" + strconv.Itoa(int(t))
+}
+
+// rcodeName is the name of a response code (RFC 1035, RFC 2136).
+func rcodeName(r int) string {
+	list := [...]string{"NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED"}
+	if r < len(list) {
+		return list[r]
+	}
+	return "RCODE" + strconv.Itoa(r)
+}

@@ -1,0 +1,397 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+// Options are those of a [Resolver]. Config and Last are required.
+type Options struct {
+	Config *config.Config
+	// Last returns the result of the last reconciliation, nil before the first.
+	Last func() *httpapi.Last
+	// Sockets opens the sockets. Nil: one whose sockets nobody holds.
+	Sockets *sockets.Book
+	// ResolvConf names the upstreams where the config names none. "": /etc/resolv.conf.
+	ResolvConf string
+	// Mark is set on the queries of the agent (SO_MARK), so that a redirection of port 53 exempts them; 0 sets none. Without the right to
+	// it they have none.
+	Mark  uint32
+	Group string           // of the files of the query log, name or number; "": that of the process
+	Log   *slog.Logger     // nil: discard
+	Now   func() time.Time // nil: time.Now
+}
+
+// Resolver is the DNS server of an agent. Its methods may be called at the same time, but for Open and Run.
+type Resolver struct {
+	o       Options
+	addrs   []netip.AddrPort // that the config names
+	server  *dns.Server
+	forward *dns.Forwarder
+	queries *queryLog
+	marked  bool          // queries to upstreams have the mark
+	changed chan struct{} // one slot
+	keys    atomic.Pointer[keys]
+
+	mu     sync.Mutex // held while a table is made
+	table  atomic.Pointer[names.Table]
+	made   keys       // that the table was made with
+	answer *dns.Table // of table
+
+	state atomic.Pointer[state]
+	swaps [2]atomic.Uint64 // tables that were made as a whole, and by what has changed
+
+	sets []*sockets.Set // of the addresses that it listens on
+
+	past upstreams // what servers have counted that are gone
+}
+
+// keys are those of the config that may change while the agent runs.
+type keys struct {
+	names names.Options
+	ttl   uint32
+}
+
+// state is what became of the sockets.
+type state struct {
+	listen []string
+	reason string // why it does not listen
+	failed string // why a socket is gone
+}
+
+// bytesOfAnswer is what an answer of an upstream takes in memory, as dns.cacheSize counts it, and leastCache is the least memory of a cache.
+const (
+	bytesOfAnswer = 400
+	leastCache    = 256 << 10
+)
+
+// maxSockets is how many sockets share the queries of one address.
+const maxSockets = 4
+
+// New checks the options. It reads the list of upstreams and opens nothing.
+func New(o Options) (*Resolver, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Sockets == nil {
+		o.Sockets = sockets.New(sockets.Options{Log: o.Log})
+	}
+	cfg := &o.Config.DNS
+	r := &Resolver{o: o, addrs: cfg.Addrs(), changed: make(chan struct{}, 1)}
+	r.state.Store(&state{reason: "dns.listen is empty"})
+	r.queries = newQueryLog(o)
+	cache := -1
+	if cfg.CacheSize > 0 {
+		cache = max(leastCache, cfg.CacheSize*bytesOfAnswer)
+	}
+	if len(r.addrs) > 0 {
+		f := dns.ForwarderOptions{Servers: cfg.Servers(), ResolvConf: o.ResolvConf, CacheBytes: cache, Own: cfg.Own, Mark: o.Mark, Logger: o.Log}
+		var err error
+		if r.forward, err = dns.NewForwarder(f); err != nil && f.Mark != 0 {
+			f.Mark = 0
+			r.forward, err = dns.NewForwarder(f)
+		}
+		r.marked = f.Mark != 0
+		if err != nil {
+			return nil, fmt.Errorf("dns.upstreams: %w", err)
+		}
+	}
+	r.server = dns.NewServer(dns.ServerOptions{Forwarder: r.forward, PastNot: notPast(o.Config), PeerRate: cfg.ClientRate, Logger: o.Log, Sampled: r.queries.add})
+	r.Configure(o.Config)
+	r.server.Swap(dns.PendingAnswers(cfg.Suffixes))
+	return r, nil
+}
+
+// notPast are the addresses that a domain must not lead a proxy to: this host and its link, groups, and virtual addresses.
+func notPast(c *config.Config) []netip.Prefix {
+	return names.NotPast(c.VIPs.Options().Ranges.Prefixes())
+}
+
+// Server answers by the table of the resolver. It may serve further sockets.
+func (r *Resolver) Server() *dns.Server { return r.server }
+
+// Configure takes over the live keys of a config.
+func (r *Resolver) Configure(c *config.Config) {
+	d := &c.DNS
+	k := &keys{ttl: uint32(d.TTL), names: names.Options{Suffixes: d.Suffixes, Generators: d.OwnGenerators, ReachableOnly: d.ReachableOnly, // #nosec G115 -- bounded by the config
+		Ranges: c.VIPs.Options().Ranges.Prefixes()}}
+	r.keys.Store(k)
+	r.queries.setSample(uint32(d.QueryLog.Sample)) // #nosec G115 -- bounded by the config
+	r.server.Sample(uint32(d.QueryLog.Sample))     // #nosec G115 -- bounded by the config
+	r.Trigger()
+}
+
+// Trigger asks for a new table soon. It never blocks.
+func (r *Resolver) Trigger() {
+	select {
+	case r.changed <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// Update makes the table of the last reconciliation, where it is another one, and answers by it from now on.
+func (r *Resolver) Update() {
+	if len(r.addrs) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, before := r.keys.Load(), r.table.Load()
+	next := names.Build(k.names, meshes(r.o.Last()), before)
+	if next == before && k.ttl == r.made.ttl {
+		return
+	}
+	change := next.Since(before)
+	change.Whole = change.Whole || r.answer == nil || k.ttl != r.made.ttl
+	var faults []error
+	if change.Whole {
+		r.answer, faults = dns.NewTable(dns.TableOptions{Suffixes: next.OwnedSuffixes(), TTL: k.ttl}, next.Hosts())
+		r.swaps[0].Add(1)
+	} else if len(change.Put)+len(change.Remove) > 0 {
+		r.answer, faults = r.answer.With(change.Put, change.Remove)
+		r.swaps[1].Add(1)
+	}
+	for _, err := range faults {
+		r.o.Log.Error("a name of the meshes is not answered", "error", err)
+	}
+	if next.Pending {
+		r.server.Swap(dns.PendingAnswers(next.OwnedSuffixes(), next.Hosts()...))
+	} else {
+		views := make(map[netip.Addr]*dns.View, len(next.Views))
+		for i := range next.Views {
+			views[next.Views[i].Addr] = next.Views[i].DNS()
+		}
+		a := dns.NewAnswers(r.answer, views)
+		if len(next.Others) > 0 {
+			a = a.Others((*dns.View)(nil).With(next.Others))
+		}
+		r.server.Swap(a)
+	}
+	r.made = *k
+	r.table.Store(next)
+}
+
+// meshes returns the meshes of a result, with the dataplanes whose proxies are on this node.
+func meshes(last *httpapi.Last) (out []names.Mesh) {
+	if last == nil {
+		return nil
+	}
+	local := map[string][]string{}
+	for id := range last.Proxies {
+		local[id.Mesh] = append(local[id.Mesh], id.Name)
+	}
+	for name, m := range last.Meshes {
+		out = append(out, meshOf(m, local[name]))
+	}
+	return out
+}
+
+// meshOf returns a mesh as names are made of it.
+func meshOf(m *generate.Mesh, local []string) names.Mesh {
+	return names.Mesh{View: m.View, Policies: m.Policies, Local: unique(local)}
+}
+
+// Open opens the sockets. Where the address is the default and cannot be opened, the resolver is off, and says why.
+func (r *Resolver) Open(ctx context.Context) error {
+	defer func() { // also where there is no resolver any more
+		if err := r.o.Sockets.ReleaseUnused(); err != nil {
+			r.o.Log.Warn("sockets of addresses that dns.listen had before are still held", "error", err)
+		}
+	}()
+	if len(r.addrs) == 0 {
+		return nil
+	}
+	now := &state{}
+	addrs := r.addrs
+	for i, a := range addrs {
+		if i > 0 && a.Port() == 0 {
+			a = netip.AddrPortFrom(a.Addr(), r.sets[0].Addr().Port())
+		}
+		set, err := r.o.Sockets.Open(ctx, sockets.Here, a, min(runtime.GOMAXPROCS(0), maxSockets))
+		switch {
+		case err == nil:
+			r.sets = append(r.sets, set)
+			now.listen = append(now.listen, set.Addr().String())
+			continue
+		case i > 0 && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)):
+			r.o.Log.Warn("the host has no IPv6 for the resolver", "address", a, "error", err)
+			continue
+		}
+		r.Close()
+		err = refused(a, err)
+		if r.o.Config.DNS.Given {
+			return err
+		}
+		r.o.Log.Warn("there is no resolver", "error", err)
+		r.state.Store(&state{reason: err.Error()})
+		return nil
+	}
+	r.state.Store(now)
+	return nil
+}
+
+// refused says why an address cannot be opened, and what to do.
+func refused(a netip.AddrPort, err error) error {
+	why, hint := err.Error(), "set dns.listen to another address, or to \"\" for no resolver"
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		why, hint = "another process listens there", fmt.Sprintf("find it with \"ss -lntup 'sport = :%d'\" and stop it, or %s", a.Port(), hint)
+	case errors.Is(err, syscall.EACCES):
+		why, hint = "permission denied", "a port below 1024 takes the capability CAP_NET_BIND_SERVICE; give it to the agent, or "+hint
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		why = "no interface of the host has the address"
+	}
+	return fmt.Errorf("dns.listen: %s cannot be opened: %s; %s", a, why, hint)
+}
+
+// ServeUDP answers on another socket while Run runs, until ctx ends.
+func (r *Resolver) ServeUDP(ctx context.Context, c *net.UDPConn) error {
+	r.awaitForwarder(ctx)
+	return r.server.ServeUDP(ctx, c)
+}
+
+// awaitForwarder waits until queries that are to be sent on can be: they may have waited for the agent.
+func (r *Resolver) awaitForwarder(ctx context.Context) {
+	if r.forward == nil {
+		return
+	}
+	select {
+	case <-r.forward.Started():
+	case <-ctx.Done():
+	}
+}
+
+// ServeTCP answers on another listener while Run runs, until ctx ends.
+func (r *Resolver) ServeTCP(ctx context.Context, l net.Listener) error {
+	r.awaitForwarder(ctx)
+	return r.server.ServeTCP(ctx, l)
+}
+
+// Close closes the sockets. It is for an agent that does not come to Run.
+func (r *Resolver) Close() {
+	for _, s := range r.sets {
+		_ = s.Close()
+	}
+	r.sets = nil
+}
+
+// Run answers until ctx ends, and returns when all of its goroutines have ended and its sockets are closed. It then answers what it has read
+// already; what waits in sockets that somebody holds is for the next agent.
+func (r *Resolver) Run(ctx context.Context) error {
+	if len(r.sets) == 0 {
+		return nil // also where the config changes: dns.listen is not live
+	}
+	var g errgroup.Group
+	logging, endLog := context.WithCancel(context.WithoutCancel(ctx))
+	var log errgroup.Group
+	log.Go(func() error { r.queries.run(logging); return nil })
+	asking, endAsking := context.WithCancel(context.WithoutCancel(ctx))
+	var others errgroup.Group
+	others.Go(func() error { return r.forward.Run(asking) })
+	<-r.forward.Started() // queries may wait already
+	for _, s := range r.sets {
+		for _, c := range s.UDP {
+			g.Go(func() error { r.ended(r.server.ServeUDP(ctx, c)); return nil })
+		}
+		for _, l := range s.TCP {
+			g.Go(func() error { r.ended(r.server.ServeTCP(ctx, l)); return nil })
+		}
+		g.Go(func() error { s.Keep(ctx); return nil })
+	}
+	g.Go(func() error { r.follow(ctx); return nil })
+	err := g.Wait()
+	endAsking()
+	err = errors.Join(err, others.Wait())
+	endLog()
+	return errors.Join(err, log.Wait())
+}
+
+// Held asks whether who asks while the agent restarts waits for the next one: somebody holds all sockets.
+func (r *Resolver) Held() bool {
+	for _, s := range r.sets {
+		if !s.Held() {
+			return false
+		}
+	}
+	return len(r.sets) > 0
+}
+
+// holder says who holds the sockets; "" for nobody.
+func (r *Resolver) holder() string {
+	var by []string
+	for _, s := range r.sets {
+		who := s.By()
+		if who == "" {
+			return ""
+		}
+		by = append(by, who)
+	}
+	return strings.Join(unique(by), " and ")
+}
+
+// ended notes that a socket is gone before its time.
+func (r *Resolver) ended(err error) {
+	if err == nil {
+		return
+	}
+	r.o.Log.Error("a socket of the resolver is gone; restart the agent", "error", err)
+	next := *r.state.Load()
+	next.failed = err.Error()
+	r.state.Store(&next)
+}
+
+// follow makes tables until ctx ends.
+func (r *Resolver) follow(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.changed:
+			r.Update()
+		}
+	}
+}
+
+// Check is how the resolver stands, for the health of the agent. None of it makes the node unready.
+func (r *Resolver) Check() httpapi.Check {
+	c := httpapi.Check{Name: "dns", OK: true}
+	s := r.State()
+	switch {
+	case s.State == httpapi.DNSOff && len(r.addrs) == 0:
+		c.Reason = "there is no resolver: dns.listen is empty"
+		return c
+	case s.Reason != "":
+		c.Reason = s.Reason
+	case s.Problem != "":
+		c.Reason = s.Problem
+	case s.QueryLog != nil && s.QueryLog.Problem != "":
+		c.Reason = s.QueryLog.Problem
+	default:
+		c.Reason = fmt.Sprintf("%d names of the meshes are answered on %s", s.Names, strings.Join(s.Listen, " and "))
+		return c
+	}
+	c.Degraded = true
+	return c
+}

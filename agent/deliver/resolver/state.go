@@ -1,0 +1,148 @@
+package resolver
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+func unique(list []string) []string {
+	list = slices.Sorted(slices.Values(list))
+	return slices.Compact(list)
+}
+
+// State returns how the resolver stands, and its table.
+func (r *Resolver) State() httpapi.DNSState {
+	k, now := r.keys.Load(), r.state.Load()
+	out := httpapi.DNSState{Table: r.table.Load(), DNSStatus: httpapi.DNSStatus{
+		State: httpapi.DNSServing, Listen: append([]string{}, now.listen...), Holder: r.holder(), Suffixes: []httpapi.DNSSuffix{}, Views: []httpapi.DNSView{},
+		Upstreams: []httpapi.DNSUpstream{}, TTL: int(k.ttl), ReachableOnly: k.names.ReachableOnly, Canary: names.Canary, CanaryAddress: names.CanaryAddr(),
+		QueryLog: r.queries.status(), Marked: r.marked,
+	}}
+	if r.forward != nil {
+		r.addUpstreams(&out)
+	}
+	if t := out.Table; t != nil {
+		addTable(&out.DNSStatus, t)
+	}
+	switch {
+	case len(now.listen) == 0:
+		out.State, out.Reason = httpapi.DNSOff, now.reason
+	case now.failed != "":
+		out.State, out.Reason = httpapi.DNSFailed, now.failed+"; restart the agent"
+	case out.Table == nil || out.Table.Pending:
+		out.State, out.Reason = httpapi.DNSPending, "there is no mesh yet, so that names below the suffixes of the meshes fail; apply a Mesh"
+	}
+	return out
+}
+
+func (r *Resolver) addUpstreams(out *httpapi.DNSState) {
+	f := r.forward.Stats()
+	out.Problem = f.Problem
+	out.Search, out.Ndots = r.forward.Search()
+	if f.Loops > 0 {
+		out.Problem = join(out.Problem, fmt.Sprintf("queries of the agent have come back to it %d times: exempt them from the redirection of port 53, or ask another server", f.Loops))
+	}
+	down := 0
+	for i := range f.Servers {
+		s := &f.Servers[i]
+		if s.Down {
+			down++
+		}
+		out.Upstreams = append(out.Upstreams, httpapi.DNSUpstream{Address: s.Addr.String(), Down: s.Down, RTT: s.RTT.Seconds(), Queries: s.Queries,
+			Answers: s.Answers, Failures: s.Failures, Timeouts: s.Timeouts})
+	}
+	if down > 0 && down == len(f.Servers) {
+		out.Problem = join(out.Problem, "no upstream answers, so that only names of the meshes and what is cached resolve; look at dns.upstreams, or at resolv.conf")
+	}
+	out.Cache = httpapi.DNSCache{Entries: f.Cache.Entries, Bytes: f.Cache.Bytes, Hits: f.Cache.Hits, Misses: f.Cache.Misses}
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+func addTable(out *httpapi.DNSStatus, t *names.Table) {
+	out.Names = len(t.Names)
+	suffixes := func(list []names.Suffix) (to []httpapi.DNSSuffix) {
+		for _, s := range list {
+			to = append(to, httpapi.DNSSuffix{Name: s.Name, Origin: s.Origin, Generator: s.Generator.Name, Reason: s.Reason})
+		}
+		return to
+	}
+	out.Suffixes = append(out.Suffixes, suffixes(t.Suffixes)...)
+	out.Unowned = suffixes(t.Unowned)
+	for i := range t.Views {
+		v := &t.Views[i]
+		x := httpapi.DNSView{Address: v.Addr, All: v.All, Families: []string{}}
+		for _, k := range v.Dataplanes {
+			x.Dataplanes = append(x.Dataplanes, k.Mesh+"/"+k.Name)
+		}
+		if v.V4 {
+			x.Families = append(x.Families, resource.IPFamilyIPv4)
+		}
+		if v.V6 {
+			x.Families = append(x.Families, resource.IPFamilyIPv6)
+		}
+		out.Views = append(out.Views, x)
+	}
+}
+
+// results sums up the queries by what became of them.
+func results(counts []dns.Count) map[[2]string]uint64 {
+	out := map[[2]string]uint64{}
+	for _, c := range counts {
+		out[[2]string{c.Type, result(&c)}] += c.N
+	}
+	return out
+}
+
+// result is the value of a label.
+func result(c *dns.Count) string {
+	switch c.Source {
+	case "local":
+		if c.Rcode == 3 {
+			return "local_nxdomain"
+		}
+		return "local"
+	case "cache", "forwarded":
+		return c.Source
+	}
+	switch c.Rcode {
+	case 0:
+		return "dropped"
+	case 1:
+		return "formerr"
+	case 2:
+		return "servfail"
+	case 4:
+		return "notimp"
+	case 5:
+		return "refused"
+	}
+	return "error"
+}
+
+// Line is the resolver in the status.
+func (r *Resolver) Line() *httpapi.DNSLine {
+	s := r.State()
+	out := &httpapi.DNSLine{State: s.State, Reason: s.Reason, Listen: s.Listen, Holder: s.Holder, Names: s.Names, Queries: map[string]uint64{}}
+	for k, n := range results(r.server.Counts()) {
+		out.Queries[k[1]] += n
+	}
+	return out
+}
+
+// Shed gives up the answers that are remembered, where they take much memory.
+func (r *Resolver) Shed() {
+	if r.forward != nil {
+		r.forward.Shed()
+	}
+}

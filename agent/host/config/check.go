@@ -1,0 +1,156 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+)
+
+// checkText runs a check by its name in the tag of a key. It returns what is wrong with the text and what is allowed,
+// "" when nothing is wrong.
+func checkText(check, s string) string {
+	switch check {
+	case "name":
+		if ok, _ := regexp.MatchString(dnsName, s); !ok || len(s) > 253 {
+			return fmt.Sprintf("%.64q is not a valid name; use lower-case letters, digits, '-' and '.', with a letter or digit at both ends", s)
+		}
+	case "group":
+		if strings.ContainsAny(s, ": \t\n\x00/") {
+			return fmt.Sprintf("%.64q is not a group; give a name or a number", s)
+		}
+	case "address":
+		return checkAddress(s)
+	case "resolver":
+		if _, why := resolverAddrs(s); why != "" {
+			return why
+		}
+	case "seed":
+		if path, ok := strings.CutPrefix(s, "file:"); !ok {
+			return checkAddress(s)
+		} else if !filepath.IsAbs(path) {
+			return fmt.Sprintf("%.64q names no file; write file: and an absolute path", s)
+		}
+	case "receiver":
+		return checkReceiver(s)
+	case "loopback":
+		return checkLoopback(s)
+	case "upstream":
+		a, err := netip.ParseAddrPort(s)
+		if _, bare := netip.ParseAddr(s); bare != nil && (err != nil || a.Port() == 0) {
+			return fmt.Sprintf("%.64q is not an IP address or IP:port", s)
+		}
+	case "range":
+		return checkRange(s)
+	default:
+		return access.Check(check, s)
+	}
+	return ""
+}
+
+// dnsName is a lower-case DNS name (RFC 1123, section 2.1), but for its length.
+const dnsName = `^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
+
+func checkAddress(s string) string {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return fmt.Sprintf("%.64q is not host:port (an IPv6 address stands in brackets)", s)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Sprintf("%.64q has the port %.64q; want a number from 0 to 65535 (0: any free one)", s, port)
+	} else if n == 0 && host == "" {
+		return fmt.Sprintf("%.64q names neither host nor port; give at least one", s)
+	}
+	if strings.ContainsAny(host, " \t\n/@\x00") {
+		return fmt.Sprintf("%.64q is not a host name or IP address", host)
+	}
+	return ""
+}
+
+// resolverAddrs returns what the address of the resolver stands for, or why it is none.
+func resolverAddrs(s string) (out []netip.AddrPort, why string) {
+	if why := checkAddress(s); why != "" {
+		return nil, why
+	}
+	host, port, _ := net.SplitHostPort(s)
+	n, _ := strconv.ParseUint(port, 10, 16)
+	hosts := []string{host}
+	switch strings.ToLower(host) {
+	case "":
+		hosts = []string{"0.0.0.0", "::"}
+	case "localhost":
+		hosts = []string{"127.0.0.1", "::1"}
+	}
+	for _, h := range hosts {
+		a, err := netip.ParseAddr(h)
+		if err != nil || a.IsMulticast() {
+			return nil, fmt.Sprintf("%.64q is not an IP address; use IP:PORT, localhost:PORT or :PORT", host)
+		}
+		out = append(out, netip.AddrPortFrom(a.Unmap(), uint16(n))) // #nosec G115 -- parsed with 16 bits
+	}
+	return out, ""
+}
+
+// checkReceiver checks the address of a receiver.
+func checkReceiver(s string) string {
+	path, unix := strings.CutPrefix(s, unixPrefix)
+	switch {
+	case !unix:
+		return checkAddress(s)
+	case path == "" || strings.HasSuffix(path, "/"):
+		return fmt.Sprintf("%.64q names no socket; write unix:PATH", s)
+	case strings.ContainsRune(path, 0):
+		return "holds a zero byte; give a path without one"
+	case !filepath.IsAbs(path) && !filepath.IsLocal(path):
+		return fmt.Sprintf("%.64q leads out of paths.run; give an absolute path or one without ..", s)
+	}
+	return ""
+}
+
+// unixPrefix is before the path of a unix socket.
+const unixPrefix = "unix:"
+
+func checkLoopback(s string) string {
+	if why := checkAddress(s); why != "" {
+		return why
+	}
+	host, _, _ := net.SplitHostPort(s)
+	if a, err := netip.ParseAddr(host); err == nil && a.IsLoopback() {
+		return ""
+	}
+	return fmt.Sprintf("%.64q is not a loopback address, and the API is never served to a network; use 127.0.0.1:PORT or [::1]:PORT", s)
+}
+
+// Bounds of the ranges of virtual addresses, as lengths of prefixes.
+const (
+	minVIPBits4, maxVIPBits4 = 4, 28
+	minVIPBits6, maxVIPBits6 = 32, 120
+)
+
+// checkRange checks one range of virtual addresses.
+func checkRange(s string) string {
+	p, err := netip.ParsePrefix(s)
+	low, high := minVIPBits4, maxVIPBits4
+	if err == nil && p.Addr().Is6() {
+		low, high = minVIPBits6, maxVIPBits6
+	}
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return fmt.Sprintf("%.64q is not a range of addresses; write it like 240.0.0.0/8 or fd00:fd00::/64", s)
+	case p != p.Masked():
+		return fmt.Sprintf("%.64q has bits behind its length of %d; write %s", s, p.Bits(), p.Masked())
+	case p.Bits() < low || p.Bits() > high:
+		return fmt.Sprintf("%.64q has the length /%d; want one from /%d to /%d", s, p.Bits(), low, high)
+	}
+	for _, never := range [...]string{"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "::/96", "fe80::/10", "ff00::/8"} {
+		if n := netip.MustParsePrefix(never); n.Overlaps(p) {
+			return fmt.Sprintf("%.64q overlaps %s, where no service can listen; take another range", s, n)
+		}
+	}
+	return ""
+}

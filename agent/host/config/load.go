@@ -1,0 +1,357 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// LoadOptions says where a config comes from. The zero value reads [DefaultConfigFile], if there is one, and no
+// variables.
+type LoadOptions struct {
+	File string   // "": DefaultConfigFile where it exists; a named file must exist
+	Env  []string // NAME=value as os.Environ returns them
+	Set  []string // key=value of --set, the later wins
+	// Warn is told of what is odd without being wrong, such as a variable that no key has. Nil: not told.
+	Warn func(string)
+
+	// What a test replaces; the zero values ask the system.
+	Dir      string // working directory
+	Hostname string
+	UID      func() int
+}
+
+// Origins says for each key where its value comes from: "flag", "env NAME", "file PATH:LINE" or "default".
+type Origins map[string]string
+
+// EnvPrefix begins the name of every variable that sets a key.
+const EnvPrefix = "NEARSIDE_"
+
+// autoReachable is the short form of mesh.autoReachableBackends.
+const autoReachable = EnvPrefix + "AUTO_REACHABLE_BACKENDS"
+
+// otherEnv are variables of the clients, which no key has.
+var otherEnv = [...]string{EnvPrefix + "SOCKET", EnvPrefix + "CONFIG"}
+
+const (
+	maxConfigBytes = 1 << 20
+	maxConfigNodes = 1 << 17
+)
+
+// EnvName returns the variable that sets a key: "accessLog.files.maxFiles" → NEARSIDE_ACCESSLOG_FILES_MAXFILES.
+func EnvName(key string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// Load reads the config: a flag wins over a variable, that over the file, that over the default. A variable with an
+// empty value does not count; "--set key=" sets the empty value. Relative paths lie below their entry of paths;
+// paths.* and resources.dir lie below the file's directory when they stand in the file, else below the working
+// directory. Without file and without root, everything lies below $XDG_RUNTIME_DIR/nearside or ./nearside-data, but state and logs below
+// $XDG_STATE_HOME/nearside where that is set, or below ~/.local/state/nearside beside a runtime directory (XDG Base Directory Specification).
+//
+// All faults are returned at once; then the config is not to be used.
+func Load(o LoadOptions) (*Config, Origins, resource.Faults) {
+	if o.Hostname == "" {
+		o.Hostname, _ = os.Hostname() // nodeName has a name for none
+	}
+	if o.Dir == "" {
+		if o.Dir, _ = os.Getwd(); o.Dir == "" {
+			o.Dir = "/"
+		}
+	}
+	l := loader{o: o, cfg: defaults(o.Hostname), origins: Origins{}, bases: map[string]string{}, lines: map[string]resource.Fault{}}
+	l.fields = l.cfg.fields()
+	for _, f := range l.fields {
+		l.origins[f.path] = "default"
+	}
+	l.file()
+	l.env()
+	l.flags()
+	l.resolve(l.fields, "")
+	l.cfg.DNS.Given = l.origins["dns.listen"] != "default"
+	faults := append(l.faults, l.locate(l.cfg.Validate())...)
+	if faults == nil && o.Warn != nil {
+		for _, w := range l.cfg.Warnings() {
+			o.Warn(w)
+		}
+	}
+	return l.cfg, l.origins, faults
+}
+
+type loader struct {
+	o       LoadOptions
+	cfg     *Config
+	fields  []field // of cfg
+	origins Origins
+	bases   map[string]string         // key → directory that a relative path lies below
+	lines   map[string]resource.Fault // key → where it is set; a default has none
+	faults  resource.Faults
+}
+
+func (l *loader) fault(file, key, reason string) {
+	l.faults = append(l.faults, resource.Fault{File: file, Field: key, Reason: reason})
+}
+
+// file reads the config file, or notes that there is none.
+func (l *loader) file() {
+	name, named := l.o.File, l.o.File != ""
+	if !named {
+		name = DefaultConfigFile
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(l.o.Dir, name)
+	}
+	name = filepath.Clean(name)
+	data, err := readConfig(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !named:
+		l.noFile()
+		return
+	case errors.Is(err, fs.ErrNotExist):
+		l.fault(name, "", "there is no such config file; give the path of one that is there")
+		return
+	case err != nil:
+		l.fault(name, "", fmt.Sprintf("the config file cannot be read: %v", err))
+		return
+	}
+	root, err := parseDocument(data)
+	if err != nil {
+		l.fault(name, "", err.Error())
+		return
+	}
+	if root == nil {
+		return
+	}
+	faults := walkMapping(root, reflect.ValueOf(l.cfg).Elem(), "", func(f field, n *yaml.Node, line int) resource.Faults {
+		faults := f.parse(n)
+		if faults == nil {
+			l.origins[f.path], l.bases[f.path] = fmt.Sprintf("file %s:%d", name, line), filepath.Dir(name)
+			l.lines[f.path] = resource.Fault{File: name, Line: line}
+		}
+		return faults
+	})
+	l.take(name, faults)
+}
+
+// noFile moves the defaults to where a user may write.
+func (l *loader) noFile() {
+	uid := os.Geteuid
+	if l.o.UID != nil {
+		uid = l.o.UID
+	}
+	if uid() == 0 {
+		return
+	}
+	base := filepath.Join(l.o.Dir, "nearside-data")
+	lasting := base
+	if dir := lookupEnv(l.o.Env, "XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		base = filepath.Join(dir, "nearside")
+		lasting = base
+		if home := lookupEnv(l.o.Env, "HOME"); filepath.IsAbs(home) { // what is in a runtime directory is gone when the user logs out
+			lasting = filepath.Join(home, ".local", "state", "nearside")
+		}
+	}
+	if dir := lookupEnv(l.o.Env, "XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		lasting = filepath.Join(dir, "nearside")
+	}
+	l.cfg.unprivileged(base, lasting)
+}
+
+// env takes over the variables.
+func (l *loader) env() {
+	for _, kv := range l.o.Env {
+		name, v, _ := strings.Cut(kv, "=")
+		if v == "" || !strings.HasPrefix(name, EnvPrefix) {
+			continue
+		}
+		full := name
+		if name == autoReachable {
+			full = EnvName("mesh.autoReachableBackends")
+			if lookupEnv(l.o.Env, full) != "" {
+				continue // the full name takes precedence, wherever it stands
+			}
+		}
+		i := slices.IndexFunc(l.fields, func(f field) bool { return EnvName(f.path) == full })
+		switch {
+		case i >= 0:
+			l.set(l.fields[i], v, "env "+name, "env "+name)
+		case l.o.Warn != nil && !slices.Contains(otherEnv[:], name):
+			l.o.Warn(fmt.Sprintf("the variable %.64s sets no key of the config; \"nearside config schema\" lists the keys", name))
+		}
+	}
+}
+
+// flags takes over --set.
+func (l *loader) flags() {
+	for _, kv := range l.o.Set {
+		key, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			l.fault("--set", fmt.Sprintf("%.64s", kv), "has no value; write key=value, as in node.zone=east")
+			continue
+		}
+		i := slices.IndexFunc(l.fields, func(f field) bool { return f.path == key })
+		if i < 0 {
+			l.fault("--set", fmt.Sprintf("%.64s", key), "is not a key of the config"+suggest(key, l.fields))
+			continue
+		}
+		l.set(l.fields[i], v, "--set", "flag")
+	}
+}
+
+// set takes over the value of a variable or flag.
+func (l *loader) set(f field, v, file, origin string) {
+	faults := f.parse(&yaml.Node{Kind: yaml.ScalarNode, Value: v})
+	if faults == nil {
+		l.origins[f.path], l.bases[f.path] = origin, l.o.Dir
+		l.lines[f.path] = resource.Fault{File: file}
+	}
+	l.take(file, faults)
+}
+
+// take keeps the faults of a file, variable or flag.
+func (l *loader) take(file string, faults resource.Faults) {
+	for _, f := range faults {
+		f.File = file
+		l.faults = append(l.faults, f)
+	}
+}
+
+// locate adds to faults of keys, or of parts of their values, where the keys are set.
+func (l *loader) locate(faults resource.Faults) resource.Faults {
+	for i := range faults {
+		f := &faults[i]
+		for key, at := range l.lines {
+			if rest, ok := strings.CutPrefix(f.Field, key); ok && (rest == "" || rest[0] == '[') {
+				f.File, f.Line = at.File, at.Line
+			}
+		}
+	}
+	return faults
+}
+
+// resolve makes paths absolute. The entries of paths come first. For the keys of an item, list is the key of the list.
+func (l *loader) resolve(fields []field, list string) {
+	for _, f := range fields {
+		for _, keys := range f.items() {
+			l.resolve(keys, cmp.Or(list, f.path))
+		}
+		if f.tag.Get("check") == "receiver" {
+			if path, unix := strings.CutPrefix(f.at.String(), unixPrefix); unix && !filepath.IsAbs(path) {
+				f.at.SetString(unixPrefix + filepath.Join(l.cfg.Paths.Run, path))
+			}
+		}
+		switch {
+		case !f.has("path"):
+		case f.at.Kind() == reflect.Slice && !f.hasItems():
+			for i := range f.at.Len() {
+				l.resolveText(f, f.at.Index(i), list)
+			}
+		case f.at.Kind() == reflect.String:
+			l.resolveText(f, f.at, list)
+		}
+	}
+}
+
+// resolveText makes one path of a key absolute.
+func (l *loader) resolveText(f field, at reflect.Value, list string) {
+	p := at.String()
+	if p == "" {
+		return
+	}
+	below := cmp.Or(l.bases[cmp.Or(list, f.path)], l.o.Dir)
+	switch f.tag.Get("path") {
+	case "run":
+		below = l.cfg.Paths.Run
+	case "state":
+		below = l.cfg.Paths.State
+	case "logs":
+		below = l.cfg.Paths.Logs
+	}
+	if filepath.IsAbs(p) {
+		below = ""
+	}
+	at.SetString(filepath.Join(below, p))
+}
+
+// readConfig reads a regular file of bounded size.
+func readConfig(name string) ([]byte, error) {
+	switch st, err := os.Stat(name); {
+	case err != nil:
+		return nil, err
+	case !st.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case st.Size() > maxConfigBytes:
+		return nil, fmt.Errorf("it has more than %d bytes", maxConfigBytes)
+	}
+	return os.ReadFile(name)
+}
+
+// parseDocument reads one YAML document; nil for an empty one.
+func parseDocument(data []byte) (n *yaml.Node, err error) {
+	defer func() { // the library panics on some input that it does not expect
+		if p := recover(); p != nil {
+			n, err = nil, fmt.Errorf("not valid YAML: %v", p)
+		}
+	}()
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, more yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("not valid YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it holds more than one YAML document; the config is a single one")
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil
+	}
+	if left := maxConfigNodes; !countNodes(doc.Content[0], &left) {
+		return nil, fmt.Errorf("it has more than %d values, those that aliases repeat included", maxConfigNodes)
+	}
+	return follow(doc.Content[0]), nil
+}
+
+// countNodes takes the nodes below n from what is left, and returns false when there are more. Aliases count as what they
+// stand for, since lists in lists of them could stand for more than memory holds.
+func countNodes(n *yaml.Node, left *int) bool {
+	if *left--; *left < 0 {
+		return false
+	}
+	for _, c := range follow(n).Content {
+		if !countNodes(c, left) {
+			return false
+		}
+	}
+	return true
+}
+
+// follow returns what an alias stands for. Aliases do not chain, and the walk is as deep as the keys are.
+func follow(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// lookupEnv returns the value of a variable; the last one counts.
+func lookupEnv(env []string, name string) string {
+	for _, kv := range slices.Backward(env) {
+		if n, v, _ := strings.Cut(kv, "="); n == name {
+			return v
+		}
+	}
+	return ""
+}

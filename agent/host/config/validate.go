@@ -1,0 +1,310 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// faultFunc notes a fault of a key.
+type faultFunc func(key, format string, args ...any)
+
+// Validate reports what is wrong with the config as a whole: what [Load] cannot see at a single key. A config that
+// was put together by hand needs absolute paths. Kinds of resources in api.roles are for [Config.CheckKinds].
+func (c *Config) Validate() resource.Faults {
+	var out resource.Faults
+	fault := func(key, format string, args ...any) {
+		out = append(out, resource.Fault{Field: key, Reason: fmt.Sprintf(format, args...)})
+	}
+	checkPaths(c.fields(), fault)
+	c.checkUnbuilt(fault)
+	if c.API.Socket.Path == c.XDS.Socket.Path {
+		fault("xds.socket.path", "%s is that of api.socket.path too; give each its own", c.XDS.Socket.Path)
+	}
+	if c.API.TCP != "" && c.API.TCP == c.XDS.TCP && !strings.HasSuffix(c.API.TCP, ":0") {
+		fault("xds.tcp", "%q is that of api.tcp too; give each its own", c.XDS.TCP)
+	}
+	c.checkXDS(fault)
+	c.checkReceivers(fault)
+	c.checkAccess(fault)
+	c.checkRanges(fault)
+	c.checkDNS(fault)
+	c.checkGossip(fault)
+	return out
+}
+
+func checkPaths(fields []field, fault faultFunc) {
+	for _, f := range fields {
+		for _, keys := range f.items() {
+			checkPaths(keys, fault)
+		}
+		if !f.has("path") {
+			continue
+		}
+		if f.at.Kind() == reflect.Slice && !f.hasItems() {
+			for i := range f.at.Len() {
+				if p := f.at.Index(i).String(); p == "" || p[0] != '/' {
+					fault(fmt.Sprintf("%s[%d]", f.path, i), "%.64q is not an absolute path", p)
+				}
+			}
+			continue
+		}
+		switch p := f.at.String(); {
+		case p == "" && f.has("required"):
+			fault(f.path, "is empty; give a path")
+		case p != "" && p[0] != '/':
+			fault(f.path, "%.64q is not an absolute path", p)
+		case f.tag.Get("check") == "socket" && len(p) > MaxSocketBytes:
+			fault(f.path, "%s has %d bytes, and the system takes at most %d for a socket; set a shorter path or a shorter paths.run", p, len(p), MaxSocketBytes)
+		}
+	}
+}
+
+// checkUnbuilt refuses values that would have no effect in this version.
+func (c *Config) checkUnbuilt(fault faultFunc) {
+	usual := defaults("").fields()
+	for i, f := range c.fields() {
+		why := f.tag.Get("unbuilt")
+		if why == "" || f.render() == usual[i].render() {
+			continue
+		}
+		fault(f.path, "%.64s is not supported yet: this version %s; remove the key", f.render(), why)
+	}
+}
+
+// checkXDS checks how xds.tcp is protected.
+func (c *Config) checkXDS(fault faultFunc) {
+	tls := &c.XDS.TLS
+	if tls.Key != "" && tls.Cert == "" {
+		fault("xds.tls.key", "%q has no certificate; set xds.tls.cert too", tls.Key)
+	}
+	if tls.Cert != "" && tls.Key == "" {
+		fault("xds.tls.cert", "%q has no private key; set xds.tls.key too", tls.Cert)
+	}
+	if tls.ClientCA != "" && tls.Cert == "" {
+		fault("xds.tls.clientCA", "%q has no effect without TLS; set xds.tls.cert and xds.tls.key too", tls.ClientCA)
+	}
+	switch m := c.Metrics; {
+	case m.Listen != "" && m.TokenFile == "":
+		fault("metrics.tokenFile", "is empty: whoever reaches %s would read the metrics; give a file with a token of at least 16 characters", m.Listen)
+	case m.Listen != "" && !strings.HasSuffix(m.Listen, ":0") && (m.Listen == c.API.TCP || m.Listen == c.XDS.TCP):
+		fault("metrics.listen", "%q is that of api.tcp or xds.tcp too; give each its own", m.Listen)
+	}
+	if c.XDS.TCP != "" && tls.Cert == "" && !c.XDS.Insecure && !isLoopback(c.XDS.TCP) {
+		fault("xds.tcp", "%q is not a loopback address, and tokens and configs would cross the network unencrypted; set xds.tls.cert and xds.tls.key, use 127.0.0.1 or [::1], or set xds.insecure: true to allow it", c.XDS.TCP)
+	}
+}
+
+// checkAccess checks who may do what.
+func (c *Config) checkAccess(fault faultFunc) {
+	_, err := access.NewProxies(access.ProxyOptions{Rules: c.XDS.Access, GID: -1})
+	splitFaults(err, fault)
+	roles, err := access.NewRoles(access.RoleOptions{Roles: c.API.Roles, GID: -1})
+	splitFaults(err, fault)
+
+	for i, d := range c.Resources.Dir {
+		at := fmt.Sprintf("resources.dir[%d]", i)
+		for j, o := range c.Resources.Dir[:i] {
+			a, b := filepath.Clean(d.Path), filepath.Clean(o.Path)
+			switch {
+			case a == b:
+				fault(at+".path", "%s is that of item [%d] too; name each directory once", d.Path, j)
+			case isBelow(a, b) || isBelow(b, a):
+				fault(at+".path", "%s and %s of item [%d] lie inside each other; take directories that do not", d.Path, o.Path, j)
+			}
+		}
+		if d.Role == "" {
+			continue
+		}
+		if _, known := roles.RoleMay(d.Role, access.Action{}); !known {
+			names := []string{access.TemplateOperator, access.TemplateObservability, access.TemplateViewer}
+			for _, r := range c.API.Roles {
+				names = append(names, r.Name)
+			}
+			near := ""
+			if n := resource.Nearest(d.Role, names); n != "" {
+				near = fmt.Sprintf("; did you mean %s?", n)
+			}
+			fault(at+".role", "%q is no role; name one of api.roles or a built-in one (%s)%s", d.Role, strings.Join(names[:3], ", "), near)
+		}
+	}
+}
+
+// isBelow says whether a path leads to something in a directory.
+func isBelow(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// splitFaults notes what joined errors say, each of which begins with its field path.
+func splitFaults(err error, fault faultFunc) {
+	if err == nil {
+		return
+	}
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, e := range all {
+		key, why, _ := strings.Cut(e.Error(), ": ")
+		fault(key, "%s", why)
+	}
+}
+
+// CheckKinds reports kinds in api.roles that are not among those known.
+func (c *Config) CheckKinds(known []string) (out resource.Faults) {
+	for i, r := range c.API.Roles {
+		for j, a := range r.Allow {
+			for k, kind := range a.Kinds {
+				if strings.Contains(kind, "*") || slices.Contains(known, kind) {
+					continue
+				}
+				hint := "known are " + strings.Join(known, ", ")
+				if near := resource.Nearest(kind, known); near != "" {
+					hint = "did you mean " + near + "?"
+				}
+				out = append(out, resource.Fault{Field: fmt.Sprintf("api.roles[%d].allow[%d].kinds[%d]", i, j, k),
+					Reason: fmt.Sprintf("unknown kind %.64q; %s", kind, hint)})
+			}
+		}
+	}
+	return out
+}
+
+// Warnings lists what is weaker than by default, or has no effect, without being wrong.
+func (c *Config) Warnings() (out []string) {
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if m := c.API.Socket.Mode; m&0o006 != 0 {
+		add("api.socket.mode %#o lets every user of the node in, who may read what api.roles does not keep from him; 0660 is for the group alone", m)
+	}
+	if m := c.XDS.Socket.Mode; m&0o006 != 0 {
+		add("xds.socket.mode %#o lets every user of the node connect; what he is served depends on xds.access alone; 0660 is for the group", m)
+	}
+	if c.API.TCP != "" && c.API.TokenFile != "" && c.API.Roles == nil {
+		add("whoever has the token of api.tokenFile may write everything; use signed tokens (nearside token create --api) with api.roles")
+	}
+	if c.XDS.Access != nil && len(c.XDS.Access) == 0 {
+		add("xds.access is [], so that no Envoy gets a config; remove the key for the default rules, or add rules")
+	}
+	for i, r := range c.XDS.Access {
+		if r.Matcher == (access.Matcher{User: "root"}) || r.Matcher == (access.Matcher{User: "0"}) {
+			continue
+		}
+		if slices.ContainsFunc(r.Nodes, everything) {
+			add("xds.access[%d] lets the peers with %s be every proxy; name the node ids", i, r.Matcher)
+		}
+		if r.Bring && slices.ContainsFunc(r.Services, everything) {
+			add("xds.access[%d] lets the peers with %s bring a Dataplane of any service, and so be any service; name the services", i, r.Matcher)
+		}
+	}
+	for i, r := range c.AccessLog.Receivers {
+		if !strings.HasPrefix(r.Address, unixPrefix) && !isLoopback(r.Address) && r.TLS.ClientCA == "" {
+			add("accessLog.receivers[%d]: whoever reaches %s may write lines into %s; use a loopback address, a unix socket, or tls with clientCA", i, r.Address, r.File)
+		} else if strings.HasPrefix(r.Address, unixPrefix) && r.Mode&0o002 != 0 {
+			add("accessLog.receivers[%d]: mode %#o lets every user of the node write lines into %s; 0660 is for the group alone", i, r.Mode, r.File)
+		}
+	}
+	if c.DNS.Listen != "" && !slices.ContainsFunc(c.DNS.Addrs(), func(a netip.AddrPort) bool { return a.Addr().IsLoopback() }) {
+		add("dns.listen: whoever reaches %s may ask for all names of the meshes and have the agent ask upstreams; use a loopback address, or keep others out with a firewall", c.DNS.Listen)
+	}
+	if c.Gossip.Insecure && c.Gossip.Bind != "" {
+		add("gossip.insecure is true: whoever reaches %s may change every resource of the meshes; use gossip.keyringFile", c.Gossip.Bind)
+	}
+	if m := c.Metrics; m.Listen != "" && !isLoopback(m.Listen) {
+		add("metrics.listen: its token crosses the network in plain text; it opens the metrics alone; let nobody but who collects them reach %s", m.Listen)
+	} else if m.Listen == "" && m.TokenFile != "" {
+		add("metrics.listen is empty, so that metrics.tokenFile has no effect")
+	}
+	if c.API.Roles != nil && len(c.API.Roles) == 0 {
+		add("api.roles is [], so that root and the agent's user alone may read and write; remove the key, or add roles")
+	}
+	switch {
+	case c.XDS.TCP == "" && (c.XDS.Insecure || c.XDS.TLS.Cert != ""):
+		add("xds.tcp is empty, so that xds.insecure and xds.tls have no effect")
+	case c.XDS.Insecure && c.XDS.TCP != "":
+		add("xds.insecure is true: whoever reaches xds.tcp gets the config of any proxy whose Dataplane came from a file or the API, but no private key; use tokens or client certificates")
+	case c.XDS.TCP != "" && c.XDS.TLS.Cert == "":
+		add("xds.tcp takes tokens in plain text, and serves no private keys; set xds.tls")
+	}
+	if p, err := access.NewProxies(access.ProxyOptions{Rules: c.XDS.Access, GID: -1}); err == nil {
+		out = append(out, p.Missing()...)
+	}
+	if r, err := access.NewRoles(access.RoleOptions{Roles: c.API.Roles, GID: -1}); err == nil {
+		out = append(out, r.Missing()...)
+	}
+	return out
+}
+
+// everything says whether a pattern stands for any text.
+func everything(pattern string) bool { return pattern != "" && strings.Trim(pattern, "*") == "" }
+
+// isLoopback says whether an address host:port names a loopback address. A host name can change what it stands for.
+func isLoopback(s string) bool {
+	host, _, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}
+
+// checkRanges checks the ranges of virtual addresses together. A family that is not written has its default.
+func (c *Config) checkRanges(fault func(key, format string, args ...any)) {
+	type keyed struct {
+		key string
+		netip.Prefix
+	}
+	var all []keyed
+	for _, f := range c.fields() {
+		list, ok := f.at.Interface().([]string)
+		if !ok || f.tag.Get("check") != "range" {
+			continue
+		}
+		var own []netip.Prefix
+		for i, s := range append(slices.Clone(list), strings.Split(f.tag.Get("default"), ",")...) {
+			p, err := netip.ParsePrefix(s)
+			same := slices.IndexFunc(own, func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() })
+			switch {
+			case err != nil:
+			case same < 0:
+				own = append(own, p)
+				for _, o := range all {
+					if o.Overlaps(p) {
+						fault(f.path, "%s overlaps %s of %s; give each kind of service ranges of its own", p, o.Prefix, o.key)
+					}
+				}
+			case i < len(list):
+				fault(f.path, "%s and %s are of one family; give one range of each", own[same], p)
+			}
+		}
+		for _, p := range own {
+			all = append(all, keyed{f.path, p})
+		}
+	}
+}
+
+// checkGossip checks that a pool is closed to strangers, unless it is said to be open.
+func (c *Config) checkGossip(fault faultFunc) {
+	g := &c.Gossip
+	switch {
+	case g.Bind == "" && len(g.Join) > 0:
+		fault("gossip.join", "names members, and gossip.bind is empty; give it an address, such as :7946")
+	case g.Bind == "":
+	case g.KeyringFile == "" && !g.Insecure:
+		fault("gossip.keyringFile", "is empty: whoever reaches gossip.bind would be a member; give a file with a key (nearside keyring generate makes one), the same on all nodes")
+	case g.KeyringFile != "" && g.Insecure:
+		fault("gossip.insecure", "contradicts gossip.keyringFile; remove one of them")
+	}
+	for key, text := range map[string]string{"gossip.bind": g.Bind, "gossip.advertise": g.Advertise} {
+		if host, _, err := net.SplitHostPort(text); text != "" && err == nil && host != "" && net.ParseIP(host) == nil {
+			fault(key, "%.64q is no IP address; give one, or for all addresses :port", host)
+		}
+	}
+}

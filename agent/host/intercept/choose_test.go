@@ -1,0 +1,386 @@
+package intercept_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	mdns "github.com/miekg/dns"
+
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+)
+
+// redirectedFor tells over which families and protocols a user's canaries come to the agent.
+func (w *world) redirectedFor(t *testing.T, uid int) string {
+	t.Helper()
+	list, err := intercept.SendCanaries(t.Context(), w.ns, uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, c := range list {
+		if c.Redirected {
+			out = append(out, c.Family+"/"+c.Protocol)
+		} else if c.Reason == "" {
+			t.Errorf("a canary over %s and %s is lost without a reason", c.Family, c.Protocol)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+const all = "IPv4/udp IPv4/tcp IPv6/udp IPv6/tcp"
+
+func TestUsers(t *testing.T) {
+	w := newWorld(t)
+	p := w.agent(t, w.node)
+	for _, c := range []struct {
+		name string
+		spec intercept.Spec
+		want map[int]string // by user
+	}{
+		{"everybody", intercept.Spec{DNSPort: 15053}, map[int]string{-1: all, 1234: all}},
+		{"one user", intercept.Spec{DNSPort: 15053, Users: []uint32{1234}}, map[int]string{-1: "", 1234: all, 1235: ""}},
+		{"all but one", intercept.Spec{DNSPort: 15053, ExcludeUsers: []uint32{1235}}, map[int]string{-1: all, 1234: all, 1235: ""}},
+		{"Envoy too", intercept.Spec{DNSPort: 15053, Outbound: 15001, EnvoyUsers: []uint32{1236}}, map[int]string{1234: all, 1236: all}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w.install(t, c.spec)
+			t.Cleanup(func() {
+				if _, err := intercept.Uninstall(w.ns, w.dir); err != nil {
+					t.Error(err)
+				}
+			})
+			p.awaitNext("state=active")
+			for uid, want := range c.want {
+				if got := w.redirectedFor(t, uid); got != want {
+					t.Errorf("uid %d is redirected over %q, want %q", uid, got, want)
+				}
+			}
+		})
+		p.awaitNext("interception was uninstalled")
+	}
+}
+
+// TestCgroups has names of one cgroup redirected, and of one that takes its place.
+func TestCgroups(t *testing.T) {
+	w := newWorld(t)
+	var root string
+	for line := range strings.Lines(read(t, "/proc/self/mounts")) {
+		if f := strings.Fields(line); f[2] == "cgroup2" {
+			root = f[1]
+		}
+	}
+	if root == "" {
+		t.Skip("skipped: no cgroup2 file system is mounted")
+	}
+	name := fmt.Sprintf("nearside-test-%d", os.Getpid())
+	at := filepath.Join(root, name, "app")
+	makeCgroup := func() {
+		t.Helper()
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Skipf("skipped: a cgroup cannot be made: %v", err)
+		}
+	}
+	t.Cleanup(func() { _, _ = os.Remove(at), os.Remove(filepath.Dir(at)) })
+	inCgroup := func(server string) string {
+		t.Helper()
+		f, err := os.Open(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		conf := filepath.Join(t.TempDir(), "resolv.conf")
+		if err := os.WriteFile(conf, []byte("nameserver "+server+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("unshare", "-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec getent ahostsv4 web.mesh`, conf)
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
+		var out []byte
+		w.node.do(func() { out, _ = cmd.CombinedOutput() })
+		return string(out)
+	}
+	path, err := intercept.CgroupPath(at)
+	if err != nil || path != name+"/app" {
+		t.Fatalf("the path of %s is %q, %v", at, path, err)
+	}
+	if out := w.install(t, intercept.Spec{DNSPort: 15053, Cgroups: []string{path}}); len(out.Notes) != 1 || !strings.Contains(out.Notes[0], "does not exist") {
+		t.Errorf("notes on a cgroup that does not exist: %q", out.Notes)
+	}
+	p := w.agent(t, w.node)
+	seen := p.await("state=active", 0)
+	for _, when := range []string{"made", "made anew"} {
+		makeCgroup()
+		seen = p.await(fmt.Sprintf("{%s %d}", path, inode(t, at)), seen)
+		for _, server := range []string{outsideV4, outsideV6, "127.0.0.53"} {
+			if out := inCgroup(server); !strings.Contains(out, outsideV4+" ") {
+				t.Errorf("%s, in the cgroup, by %s: %q", when, server, out)
+			}
+		}
+		if got := w.node.ask(t, "udp", outsideV4+":53", "web.mesh", mdns.TypeA); got != "NXDOMAIN" {
+			t.Errorf("%s, outside of the cgroup: %s", when, got)
+		}
+		if err := os.Remove(at); err != nil {
+			t.Fatal(err)
+		}
+		seen = p.await(fmt.Sprintf("{%s 0}", path), seen)
+	}
+}
+
+func inode(t *testing.T, path string) uint64 {
+	t.Helper()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Sys().(*syscall.Stat_t).Ino
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// whole is a spec that uses everything.
+func whole() intercept.Spec {
+	return intercept.Spec{DNSPort: 15053, Users: []uint32{1234, 33}, ExcludeUsers: []uint32{0, 998}, Outbound: 15001, EnvoyUsers: []uint32{5678},
+		ExcludeOutboundPorts: []uint16{9901, 22}, ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("ff00::/8")}}
+}
+
+// TestPrintedIsLoaded compares what is loaded with what nft makes of the text that is printed.
+func TestPrintedIsLoaded(t *testing.T) {
+	inbound := whole()
+	inbound.Users, inbound.Inbound, inbound.ExcludeInboundPorts = nil, 15006, []uint16{22}
+	inbound.ExcludeInboundCIDRs = []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fe80::/10")}
+	for name, spec := range map[string]intercept.Spec{"DNS": {DNSPort: 15053}, "users": whole(), "both directions": inbound, "TCP alone": {Inbound: 15006}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newNetNS(t), newNetNS(t)
+			dir := filepath.Join(t.TempDir(), intercept.DirName)
+			out, err := intercept.Install(a.open(t), &spec, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := intercept.Plan(&spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := plan.Ruleset.String()
+			if text != out.Ruleset.String() || len(out.Notes) != 0 {
+				t.Errorf("what is printed is not what is said to be loaded; notes %q", out.Notes)
+			}
+			b.run(t, text, "nft", "-f", "-")
+			loaded, printed := a.rules(t), b.rules(t)
+			if loaded != printed {
+				t.Errorf("loaded:\n%s\nprinted:\n%s", loaded, printed)
+			}
+			if _, err := intercept.Install(a.open(t), &spec, dir); err != nil {
+				t.Fatal(err)
+			}
+			if again := a.rules(t); again != loaded {
+				t.Errorf("installed again:\n%s\nonce:\n%s", again, loaded)
+			}
+		})
+	}
+}
+
+// TestForeignRules keeps what others have loaded, and is loaded again where others delete it.
+func TestForeignRules(t *testing.T) {
+	w := newWorld(t)
+	w.node.run(t, foreign, "nft", "-f", "-")
+	before := w.node.rules(t)
+	w.install(t, intercept.Spec{DNSPort: 15053})
+	installed := w.node.rules(t)
+	if !strings.HasPrefix(installed, before) {
+		t.Errorf("the ruleset\n%s\ndoes not begin with that from before\n%s", installed, before)
+	}
+	p := w.agent(t, w.node)
+	p.awaitNext("state=active")
+	// Another installation takes the place of the one that is there, and names are redirected all the while.
+	done, failed := make(chan struct{}), make(chan string, 1)
+	go func() {
+		defer close(failed)
+		for {
+			if got := w.node.ask(t, "udp", outsideV4+":53", "web.mesh", mdns.TypeA); got != outsideV4 {
+				failed <- got
+				return
+			}
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	}()
+	for range 3 {
+		w.install(t, intercept.Spec{DNSPort: 15053})
+		w.install(t, intercept.Spec{DNSPort: 15053, ExcludeUsers: []uint32{4711}, Inbound: 15006})
+	}
+	w.install(t, intercept.Spec{DNSPort: 15053})
+	close(done)
+	for got := range failed {
+		t.Errorf("while it is installed again: %s", got)
+	}
+	if again := regexp.MustCompile(`\t\telements = .*\n`).ReplaceAllString(w.node.rules(t), ""); again != installed {
+		t.Errorf("after other installations:\n%s\nafter the first one:\n%s", again, installed)
+	}
+	w.node.run(t, "flush ruleset\n"+foreign, "nft", "-f", "-")
+	p.awaitNext("deleted by another program")
+	p.awaitNext("state=active")
+	if got := w.redirectedFor(t, -1); got != all {
+		t.Errorf("after another program has flushed the ruleset, redirected over %q", got)
+	}
+	if _, err := intercept.Uninstall(w.ns, w.dir); err != nil {
+		t.Fatal(err)
+	}
+	if after := w.node.rules(t); after != before {
+		t.Errorf("after:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+// TestTCPRulesStay has a table without DNS loaded again too: connections must not pass by the Envoy.
+func TestTCPRulesStay(t *testing.T) {
+	w := newWorld(t)
+	w.install(t, intercept.Spec{Outbound: 15001, Inbound: 15006, EnvoyUsers: []uint32{5678}})
+	installed := w.node.rules(t)
+	p := w.agent(t, w.node)
+	p.awaitNext("state=tcp-only")
+	w.node.run(t, "", "nft", "flush", "ruleset")
+	p.awaitNext("deleted by another program")
+	p.awaitNext("state=tcp-only")
+	if now := w.node.rules(t); now != installed {
+		t.Errorf("loaded again:\n%s\ninstalled:\n%s", now, installed)
+	}
+	if _, err := intercept.Uninstall(w.ns, w.dir); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitNext("interception was uninstalled")
+	if left := w.node.rules(t); left != "" {
+		t.Errorf("after it was uninstalled:\n%s", left)
+	}
+}
+
+// TestLoop has another ruleset send the agent's own queries back to it.
+func TestLoop(t *testing.T) {
+	w := newWorld(t)
+	w.node.run(t, "table inet loop {\n\tchain output {\n\t\ttype nat hook output priority -120;\n\t\tudp dport 53 redirect to :15053\n\t}\n}\n", "nft", "-f", "-")
+	w.install(t, intercept.Spec{DNSPort: 15053})
+	p := w.agent(t, w.node)
+	p.awaitNext("come back to it")
+	if rules := w.node.rules(t); strings.Contains(rules, "elements") {
+		t.Errorf("the redirection was not ended:\n%s", rules)
+	}
+	w.node.run(t, "", "nft", "delete", "table", "inet", "loop")
+	p.awaitNext("state=active")
+}
+
+// TestPods has the agent answer in the namespaces of others, and let go of them when they end.
+func TestPods(t *testing.T) {
+	w := newWorld(t)
+	p := w.agent(t, w.node)
+	var pods []*netNS
+	for i := range 3 {
+		pod := newNetNS(t)
+		pod.run(t, fmt.Sprintf("link add eth0 type veth peer name pod%d netns %s\naddr add 10.99.%d.2/24 dev eth0\nlink set eth0 up\nroute add default via 10.99.%[3]d.1\n", i, w.node.path, i), "ip", "-batch", "-")
+		w.node.run(t, fmt.Sprintf("addr add 10.99.%[1]d.1/24 dev pod%[1]d\nlink set pod%[1]d up\n", i), "ip", "-batch", "-")
+		if _, err := intercept.Install(pod.open(t), &intercept.Spec{DNSPort: 15053}, w.dir); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitNext("state=active")
+		pods = append(pods, pod)
+	}
+	for i, pod := range pods {
+		for _, network := range []string{"udp", "tcp"} {
+			if got := pod.ask(t, network, "198.51.100.53:53", "web.mesh", mdns.TypeA); got != outsideV4 {
+				t.Errorf("pod %d over %s: %s", i, network, got)
+			}
+		}
+		if out, err := pod.with(t, "nameserver 198.51.100.53\n", "getent", "ahostsv4", "real.example"); err != nil || !strings.Contains(out, realV4) {
+			t.Errorf("pod %d: getent: %v: %s", i, err, out)
+		}
+	}
+	if got := w.node.ask(t, "udp", outsideV4+":53", "web.mesh", mdns.TypeA); got != "NXDOMAIN" {
+		t.Errorf("the node itself, where nothing is installed: %s", got)
+	}
+}
+
+// TestPodEnds gives back the namespace of a pod that has ended.
+func TestPodEnds(t *testing.T) {
+	w := newWorld(t)
+	p := w.agent(t, w.node)
+	pod := newNetNS(t)
+	ns, err := intercept.OpenNamespace(pod.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = intercept.Install(ns, &intercept.Spec{DNSPort: 15053}, w.dir)
+	ns.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.awaitNext("state=active")
+	pod.close()
+	p.awaitNext("network namespace is gone")
+	if list, err := os.ReadDir(w.dir); err != nil || len(list) != 1 {
+		t.Errorf("records after the end of the pod: %v, %v", list, err)
+	}
+}
+
+// TestWithoutRights says which capability is missing, and leaves nothing.
+func TestWithoutRights(t *testing.T) {
+	w := newWorld(t)
+	dir := filepath.Join("/tmp", fmt.Sprintf("nearside-test-%d", os.Getpid()))
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	program := filepath.Join(dir, "test")
+	if b, err := os.ReadFile(os.Args[0]); err != nil {
+		t.Fatal(err)
+	} else if err := os.WriteFile(program, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	records := filepath.Join(dir, intercept.DirName)
+	if err := errors.Join(os.Mkdir(records, 0o755), os.Chown(records, 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), asInstaller+"="+records)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	var err error
+	w.node.do(func() { err = cmd.Run() })
+	if got := out.String(); err != nil || !strings.Contains(got, "needs the capability CAP_NET_ADMIN") || !strings.Contains(got, "hint: run it as root") {
+		t.Errorf("an installation by nobody: %v: %s", err, got)
+	}
+	if rules := w.node.rules(t); rules != "" {
+		t.Errorf("left behind:\n%s", rules)
+	}
+	// An agent without the right says so, and names go to the real servers.
+	cmd = exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asInstaller+"="+w.dir)
+	var installed []byte
+	w.node.do(func() { installed, err = cmd.CombinedOutput() })
+	if string(installed) != "error: <nil>\n" {
+		t.Fatalf("installed by root in its own namespace: %v: %s", err, installed)
+	}
+	p := w.agentAs(t, program, 65534)
+	p.awaitNext("needs the capability CAP_NET_ADMIN")
+	if got := w.node.ask(t, "udp", outsideV4+":53", "web.mesh", mdns.TypeA); got != "NXDOMAIN" {
+		t.Errorf("redirected by an agent without rights: %s", got)
+	}
+}

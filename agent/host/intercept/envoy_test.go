@@ -1,0 +1,162 @@
+package intercept_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/agent/test/envoytest"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+const strictDNS = `admin: {address: {pipe: {path: %s}}}
+static_resources:
+  clusters:
+  - {name: web, type: STRICT_DNS, connect_timeout: 1s, dns_refresh_rate: 1s, dns_lookup_family: V4_ONLY,
+     load_assignment: {cluster_name: web, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: web.mesh, port_value: 8080}}}}]}]}}
+  - {name: real, type: STRICT_DNS, connect_timeout: 1s, dns_refresh_rate: 1s, dns_lookup_family: V4_ONLY,
+     load_assignment: {cluster_name: real, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: real.example, port_value: 80}}}}]}]}}
+`
+
+// TestEnvoy has an Envoy resolve the names of its clusters, which keeps its sockets open, and follow what becomes of them.
+func TestEnvoy(t *testing.T) {
+	path := envoytest.Find(t)
+	w := newWorld(t)
+	const other = "203.0.113.8" // of real.example, by the other server
+	realServer(t, w.outside, otherV4+":53", dns.Host{Name: "real.example", Addrs: []netip.Addr{netip.MustParseAddr(other)}})
+	conf := filepath.Join(t.TempDir(), "resolv.conf")
+	name := func(server string) {
+		t.Helper()
+		if err := os.WriteFile(conf+".new", []byte("nameserver "+server+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(conf+".new", conf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name(outsideV4)
+	w.install(t, intercept.Spec{DNSPort: 15053})
+	p := w.agent(t, w.node, resolvConf+"="+conf)
+	p.awaitNext("state=active")
+	var e *envoytest.Process
+	w.node.do(func() {
+		e = envoytest.Start(t, path, "", func(admin string) ([]byte, error) { return fmt.Appendf(nil, strictDNS, admin), nil })
+	})
+	if t.Failed() || e == nil {
+		t.FailNow()
+	}
+	shows := func(when string, want ...string) {
+		t.Helper()
+		tick, limit := time.NewTicker(50*time.Millisecond), time.After(2*time.Minute) // Envoy tells nobody what it resolves
+		defer tick.Stop()
+		for {
+			_, clusters := e.Admin("/clusters")
+			missing := ""
+			for _, x := range want {
+				if !strings.Contains(clusters, x) {
+					missing = x
+				}
+			}
+			if missing == "" {
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-limit:
+				t.Fatalf("%s: Envoy does not have %s:\n%s", when, missing, clusters)
+			}
+		}
+	}
+	shows("redirected", "web::"+outsideV4+":8080::", "real::"+realV4+":80::")
+	name(otherV4)
+	shows("after a change of resolv.conf", "web::"+outsideV4+":8080::", "real::"+other+":80::")
+	if r, err := intercept.Look(t.Context(), w.ns, w.dir); err != nil || r.State != intercept.StateActive || r.Counts.Queries == 0 {
+		t.Errorf("the report: %+v, %v", r, err)
+	}
+}
+
+// TestTCP redirects connections as an Envoy needs it.
+func TestTCP(t *testing.T) {
+	w := newWorld(t)
+	w.agent(t, w.node)
+	w.greet(t, w.node, ":15001", "outbound")
+	w.greet(t, w.node, ":15006", "inbound")
+	for _, port := range []string{"80", "22"} {
+		for _, at := range []string{outsideV4, otherV4, "[" + outsideV6 + "]"} {
+			w.greet(t, w.outside, at+":"+port, "outside")
+		}
+		w.greet(t, w.node, ":"+port, "workload")
+	}
+	prefix := netip.MustParsePrefix
+	w.install(t, intercept.Spec{DNSPort: 15053, Outbound: 15001, Inbound: 15006, EnvoyUsers: []uint32{5678}, ExcludeUsers: []uint32{1235}, ExcludeOutboundPorts: []uint16{22},
+		ExcludeInboundPorts: []uint16{22}, ExcludeOutboundCIDRs: []netip.Prefix{prefix(otherV4 + "/32")}})
+	const me = 1234
+	for _, c := range []struct {
+		from *netNS
+		uid  int
+		to   string
+		want string
+	}{
+		{w.node, me, outsideV4 + ":80", "outbound"},
+		{w.node, me, "[" + outsideV6 + "]:80", "outbound"},
+		{w.node, me, "240.0.0.1:80", "outbound"}, // a virtual address
+		{w.node, 1235, outsideV4 + ":80", "outside"},
+		{w.node, me, outsideV4 + ":22", "outside"},
+		{w.node, me, otherV4 + ":80", "outside"},
+		{w.node, me, "127.0.0.1:80", "workload"},
+		{w.node, me, nodeV4 + ":80", "workload"},
+		{w.node, 5678, outsideV4 + ":80", "outside"},
+		{w.node, 5678, nodeV4 + ":80", "inbound"}, // its own workload by its address
+		{w.node, 5678, "127.0.0.1:80", "workload"},
+		{w.outside, me, nodeV4 + ":80", "inbound"},
+		{w.outside, me, "[" + nodeV6 + "]:80", "inbound"},
+		{w.outside, me, nodeV4 + ":22", "workload"},
+	} {
+		if got := c.from.greeting(t, c.uid, c.to); got != c.want {
+			t.Errorf("uid %d to %s: %s, want %s", c.uid, c.to, got, c.want)
+		}
+	}
+	if r, err := intercept.Look(t.Context(), w.ns, w.dir); err != nil || r.Counts.Connections == 0 || r.Counts.Inbound == 0 {
+		t.Errorf("the report: %+v, %v", r, err)
+	}
+	if _, err := intercept.Uninstall(w.ns, w.dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.node.greeting(t, me, outsideV4+":80"); got != "outside" {
+		t.Errorf("after: %s", got)
+	}
+	for _, entry := range w.node.entries(t, "sport=15001 ") {
+		t.Errorf("conntrack still redirects: %s", entry)
+	}
+}
+
+// greet says a text to whoever connects.
+func (w *world) greet(t *testing.T, n *netNS, at, text string) {
+	t.Helper()
+	var l net.Listener
+	var err error
+	n.do(func() { l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", at) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte(text))
+			_ = c.Close()
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+}

@@ -1,0 +1,127 @@
+package intercept_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/nearside-mesh/nearside/agent/host/intercept"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+// Variables that make the test binary a program of its own.
+const (
+	asAgent     = "INTERCEPT_TEST_AGENT"   // the directory of records
+	asInstaller = "INTERCEPT_TEST_INSTALL" // likewise
+	resolvConf  = "INTERCEPT_TEST_RESOLV"  // of the agent
+	ownPort     = "INTERCEPT_TEST_PORT"    // of the agent in its own namespace; 0: none
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(asAgent); dir != "" {
+		if err := runAgent(dir); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if dir := os.Getenv(asInstaller); dir != "" {
+		n, err := intercept.OpenNamespace("")
+		if err == nil {
+			_, err = intercept.Install(n, &intercept.Spec{DNSPort: 15053}, dir)
+		}
+		fmt.Println("error:", err)
+		var hinted interface{ Hint() string }
+		if errors.As(err, &hinted) {
+			fmt.Println("hint:", hinted.Hint())
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// The mesh that the agent knows.
+func meshHosts() []dns.Host {
+	return []dns.Host{
+		{Name: "web.mesh", Addrs: []netip.Addr{netip.MustParseAddr(outsideV4), netip.MustParseAddr(outsideV6)}},
+		intercept.CanaryHost(),
+	}
+}
+
+// runAgent is the resolver and the keeper, as the agent has them, until SIGTERM. What it logs goes to standard output.
+func runAgent(dir string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
+	o := dns.ForwarderOptions{ResolvConf: os.Getenv(resolvConf), CacheBytes: -1, Mark: intercept.Mark, Logger: log}
+	fwd, err := dns.NewForwarder(o)
+	if err != nil { // it may not mark its questions
+		o.Mark = 0
+		fwd, err = dns.NewForwarder(o)
+	}
+	if err != nil {
+		return err
+	}
+	s := dns.NewServer(dns.ServerOptions{Forwarder: fwd, Logger: log})
+	table, errs := dns.NewTable(dns.TableOptions{Suffixes: []string{"mesh"}}, meshHosts())
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	s.Swap(dns.NewAnswers(table, nil))
+	serving, end := context.WithCancel(context.Background())
+	defer end()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = fwd.Run(serving) })
+	if port, _ := strconv.Atoi(os.Getenv(ownPort)); port != 0 {
+		udp, tcp, err := dns.Listen(serving, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port)), 2)
+		if err != nil {
+			return err
+		}
+		for _, c := range udp {
+			wg.Go(func() { _ = s.ServeUDP(serving, c) })
+		}
+		wg.Go(func() { _ = s.ServeTCP(serving, tcp) })
+	}
+	err = intercept.NewKeeper(intercept.KeeperOptions{Dir: dir, Resolver: s, Log: log}).Run(ctx)
+	end() // the redirection has ended before the resolver
+	wg.Wait()
+	return err
+}
+
+// realServer answers as a server that knows nothing of the mesh.
+func realServer(t testing.TB, n *netNS, at string, hosts ...dns.Host) {
+	t.Helper()
+	table, errs := dns.NewTable(dns.TableOptions{Suffixes: []string{"mesh", "invalid", "example"}, TTL: 1}, hosts)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	s := dns.NewServer(dns.ServerOptions{})
+	s.Swap(dns.NewAnswers(table, nil))
+	var udp []*net.UDPConn
+	var tcp net.Listener
+	n.do(func() {
+		var err error
+		if udp, tcp, err = dns.Listen(t.Context(), netip.MustParseAddrPort(at), 1); err != nil {
+			t.Error(err)
+		}
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.ServeUDP(ctx, udp[0]) })
+	wg.Go(func() { _ = s.ServeTCP(ctx, tcp) })
+	t.Cleanup(func() { stop(); wg.Wait() })
+}

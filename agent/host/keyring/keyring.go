@@ -1,0 +1,222 @@
+// Package keyring reads and changes the file with the keys of a gossip pool.
+//
+// A keyring is base64 keys of 16, 24 or 32 bytes, one a line. The first one encrypts, all decrypt. A file that others than its owner may
+// open is refused. Keys are named by fingerprints, and are in no message, log line or error.
+package keyring
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/nearside-mesh/nearside/agent/base/files"
+)
+
+// maxKeys bounds the keys of a keyring.
+const maxKeys = 16
+
+// makeKey tells how to come to a key.
+const makeKey = "make one with: nearside keyring generate"
+
+// Read reads a keyring: base64 keys of 16, 24 or 32 bytes, one a line. The first one encrypts, all decrypt. Empty lines, and lines that
+// begin with #, do not count. A file that others than its owner may open is refused: they may have the keys.
+func Read(path string) ([][]byte, error) {
+	f, err := files.OpenRegular(path)
+	if err != nil {
+		return nil, fmt.Errorf("gossip.keyringFile: %w; %s", err, makeKey)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil {
+		return nil, fmt.Errorf("gossip.keyringFile: %w", err)
+	} else if mode := st.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("gossip.keyringFile: %s has the mode %#o, so that others than its owner may know the keys; run chmod 0600 %s, and use other keys", path, mode, path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err != nil {
+		return nil, fmt.Errorf("gossip.keyringFile: %w", err)
+	}
+	var out [][]byte
+	s := bufio.NewScanner(bytes.NewReader(b))
+	for n := 1; s.Scan(); n++ {
+		line := strings.TrimSpace(s.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		key, err := parseKey(line)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("gossip.keyringFile: %s: line %d: %w", path, n, err)
+		case len(out) == maxKeys:
+			return nil, fmt.Errorf("gossip.keyringFile: %s has more than %d keys; remove those that nobody uses any more", path, maxKeys)
+		}
+		out = append(out, key)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("gossip.keyringFile: %s has no key; %s", path, makeKey)
+	}
+	return out, nil
+}
+
+// parseKey reads one key. What it returns as an error does not hold the text.
+func parseKey(text string) ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(text)
+	switch n := len(key); {
+	case err != nil:
+		return nil, errors.New("it is not base64; " + makeKey)
+	case n != 16 && n != 24 && n != 32:
+		return nil, fmt.Errorf("it is a key of %d bytes; 16, 24 or 32 are allowed; %s", n, makeKey)
+	}
+	return key, nil
+}
+
+// Fingerprint names a key without telling it.
+func Fingerprint(key []byte) string {
+	sum := sha256.Sum256(append([]byte("nearside gossip key\n"), key...))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Errors of a keyring.
+var (
+	ErrKeyThere = errors.New("the key is in the keyring already")
+	ErrNoKey    = errors.New("no key has that fingerprint; nearside keyring list shows them")
+	ErrLastKey  = errors.New("it is the key that encrypts; use another one first")
+)
+
+// File is the file of the keys of a pool. A running agent takes a change over within some seconds.
+type File struct{ path string }
+
+// Open returns the keyring in a file, which need not exist.
+func Open(path string) File { return File{path} }
+
+// List returns the fingerprints of the keys, that of the one which encrypts first.
+func (k File) List() ([]string, error) {
+	keys, err := Read(k.path)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(keys))
+	for i, key := range keys {
+		out[i] = Fingerprint(key)
+	}
+	return out, nil
+}
+
+// Add adds a key (base64) behind the others, so that it is known before it is used, and returns its fingerprint.
+func (k File) Add(text string) (string, error) {
+	text = strings.TrimSpace(text)
+	key, err := parseKey(text)
+	if err != nil {
+		return "", err
+	}
+	id := Fingerprint(key)
+	return id, k.edit(true, func(lines []string) ([]string, error) {
+		if place(lines, id) >= 0 {
+			return nil, ErrKeyThere
+		}
+		return append(lines, text), nil
+	})
+}
+
+// Use lets the key with a fingerprint encrypt.
+func (k File) Use(id string) error {
+	return k.edit(false, func(lines []string) ([]string, error) {
+		i := place(lines, id)
+		if i < 0 {
+			return nil, ErrNoKey
+		}
+		line := lines[i]
+		lines = slices.Delete(lines, i, i+1)
+		return slices.Insert(lines, first(lines), line), nil
+	})
+}
+
+// Remove removes the key with a fingerprint.
+func (k File) Remove(id string) error {
+	return k.edit(false, func(lines []string) ([]string, error) {
+		i := place(lines, id)
+		switch {
+		case i < 0:
+			return nil, ErrNoKey
+		case i == first(lines):
+			return nil, ErrLastKey
+		}
+		return slices.Delete(lines, i, i+1), nil
+	})
+}
+
+// keyOf returns the fingerprint of the key in a line, "" where there is none.
+func keyOf(line string) string {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
+	if err != nil || len(key) == 0 {
+		return ""
+	}
+	return Fingerprint(key)
+}
+
+func place(lines []string, id string) int {
+	return slices.IndexFunc(lines, func(l string) bool { return keyOf(l) == id })
+}
+
+// first returns the line of the key that encrypts, or the end.
+func first(lines []string) int {
+	if i := slices.IndexFunc(lines, func(l string) bool { return keyOf(l) != "" }); i >= 0 {
+		return i
+	}
+	return len(lines)
+}
+
+// edit replaces the file in one step. Comments, owner and mode stay; a new file belongs to whom its directory belongs to.
+func (k File) edit(create bool, change func([]string) ([]string, error)) error {
+	like := k.path
+	var lines []string
+	_, err := Read(k.path) // it must be one that the agent takes
+	switch {
+	case err == nil:
+		b, err := os.ReadFile(k.path)
+		if err != nil {
+			return err
+		}
+		lines = strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	case create && errors.Is(err, fs.ErrNotExist):
+		like = filepath.Dir(k.path)
+	default:
+		return err
+	}
+	if lines, err = change(lines); err != nil {
+		return err
+	}
+	st, err := os.Stat(like)
+	if err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(k.path, renameio.WithPermissions(0o600))
+	if err != nil {
+		return fmt.Errorf("write the keyring: %w", err)
+	}
+	defer f.Cleanup()
+	if _, err := f.WriteString(strings.Join(lines, "\n") + "\n"); err != nil {
+		return fmt.Errorf("write the keyring: %w", err)
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && int(sys.Uid) != os.Geteuid() {
+		if err := f.Chown(int(sys.Uid), int(sys.Gid)); err != nil {
+			return fmt.Errorf("give the keyring to its owner: %w", err)
+		}
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("write the keyring: %w", err)
+	}
+	return nil
+}

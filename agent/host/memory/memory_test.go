@@ -1,0 +1,170 @@
+package memory_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/host/memory"
+)
+
+// scene is a guard over a process whose memory a test decides about.
+type scene struct {
+	*memory.Guard
+	limit        uint64
+	use, garbage uint64 // in percent of the limit; a collection takes the garbage
+	mapped       uint64
+	now          time.Time
+	did          []string
+	log          strings.Builder
+}
+
+const limit = 200 << 20
+
+func newScene() *scene {
+	s := &scene{limit: limit, now: time.Unix(1_000_000, 0)}
+	did := func(what string) func() { return func() { s.did = append(s.did, what) } }
+	s.Guard = memory.New(memory.Options{
+		Read: func() memory.Use {
+			return memory.Use{Limit: s.limit, Live: limit / 100 * (s.use + s.garbage), Mapped: limit / 100 * s.mapped}
+		},
+		Collect: func() { s.did = append(s.did, "collect"); s.garbage = 0 },
+		Now:     func() time.Time { return s.now }, Log: slog.New(slog.NewTextHandler(&s.log, nil)),
+		Shed: did("shed"), Own: did("ask"), Changed: did("changed"),
+	})
+	return s
+}
+
+// takes says whether one more proxy is taken, and what the guard did for it.
+func (s *scene) takes() string {
+	s.did = nil
+	err := s.Room(func() { s.did = append(s.did, "own") })
+	return fmt.Sprint(err == nil, s.did)
+}
+
+// looks is the same after a time, as the agent looks now and then.
+func (s *scene) looks(after time.Duration) string {
+	s.did, s.now = nil, s.now.Add(after)
+	s.Look()
+	return fmt.Sprint(s.State().Short == nil, s.did)
+}
+
+func want(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+// TestShort goes through a shortage: caches go first, and between the two shares nothing flaps.
+func TestShort(t *testing.T) {
+	s := newScene()
+	s.use = 69
+	want(t, "much is free", s.takes(), "true []")
+	want(t, "a look", s.looks(5*time.Second), "true []")
+	spares := func(is bool) {
+		t.Helper()
+		if s.Spare() != is {
+			t.Errorf("there is memory to save work: %t", !is)
+		}
+	}
+	spares(true)
+	s.use = 75
+	spares(false)
+	want(t, "caches go", s.looks(5*time.Second), "true [ask shed]")
+	want(t, "what is free is collected", s.looks(5*time.Second), "true [collect]")
+	want(t, "and not again at once", s.looks(5*time.Second), "true []")
+	want(t, "below the upper share proxies are taken", s.takes(), "true []")
+	s.now = s.now.Add(time.Minute)
+	s.use, s.garbage = 75, 6
+	want(t, "it was garbage", s.takes(), "true [own shed collect]")
+	s.use = 81
+	want(t, "caches have gone just before", s.takes(), "false [changed]")
+	want(t, "refused at once", s.takes(), "false []")
+	s.use = 75
+	want(t, "between the shares", s.takes(), "false []")
+	want(t, "nothing is known before a collection", s.looks(5*time.Second), "false []")
+	s.use, s.garbage = 40, 35
+	want(t, "a collection after a while", s.looks(30*time.Second), "true [collect changed]")
+	want(t, "taken again", s.takes(), "true []")
+
+	s.use = 90
+	s.now = s.now.Add(time.Hour)
+	want(t, "all at once", s.takes(), "false [own shed collect changed]")
+	s.use, s.garbage = 60, 25
+	s.Freed()
+	want(t, "something went", s.looks(time.Second), "true [collect changed]")
+	if got := s.State(); got.Sheds != 3 || got.Limit != limit {
+		t.Errorf("state %+v", got)
+	}
+	if n := strings.Count(s.log.String(), "memory is short"); n != 2 {
+		t.Errorf("logged %d times: %s", n, &s.log)
+	}
+}
+
+// TestShortOfPages is a process that has more from the system than the limit, of which nobody knows why.
+func TestShortOfPages(t *testing.T) {
+	s := newScene()
+	s.use, s.mapped = 50, 104
+	want(t, "in the limit", s.takes(), "true []")
+	s.mapped = 110
+	want(t, "above it", s.takes(), "false [own shed collect changed]")
+	s.mapped = 100
+	want(t, "in it again", s.takes(), "true [changed]")
+}
+
+// TestFreed gives back what was freed, without a limit too, and not all the time.
+func TestFreed(t *testing.T) {
+	s := newScene()
+	s.limit, s.use = 0, 99
+	want(t, "nothing was freed", s.looks(time.Minute), "true []")
+	s.Freed()
+	want(t, "something was", s.looks(5*time.Second), "true [collect]")
+	s.Freed()
+	want(t, "soon after", s.looks(5*time.Second), "true []")
+	want(t, "later", s.looks(25*time.Second), "true [collect]")
+	want(t, "nothing more", s.looks(time.Minute), "true []")
+	want(t, "all are taken", s.takes(), "true []")
+}
+
+// TestErrorSaysWhatToDo names figures and remedy.
+func TestErrorSaysWhatToDo(t *testing.T) {
+	s := newScene()
+	s.use = 85
+	err := s.Room(nil)
+	var short *memory.ShortError
+	if !errors.As(err, &short) || !short.Since.Equal(s.now) {
+		t.Fatalf("error %v", err)
+	}
+	for _, part := range []string{"170 MiB", "200 MiB", "MemoryMax=", "resources.limits.memory", "GOMEMLIMIT"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error does not say %q: %s", part, err)
+		}
+	}
+}
+
+// TestRead reads this process.
+func TestRead(t *testing.T) {
+	before := debug.SetMemoryLimit(math.MaxInt64)
+	defer debug.SetMemoryLimit(before)
+	held := make([]byte, 64<<20)
+	runtime.GC()
+	u := memory.Read()
+	if u.Limit != 0 || u.Live < 64<<20 || u.Live > u.Mapped {
+		t.Errorf("with 64 MiB in use: %+v", u)
+	}
+	if err := memory.New(memory.Options{}).Room(nil); err != nil {
+		t.Errorf("without a limit: %v", err)
+	}
+	runtime.KeepAlive(held)
+	debug.SetMemoryLimit(1 << 30)
+	if u = memory.Read(); u.Limit != 1<<30 {
+		t.Errorf("limit %d", u.Limit)
+	}
+}

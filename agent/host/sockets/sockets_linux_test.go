@@ -1,0 +1,378 @@
+package sockets_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nearside-mesh/nearside/agent/host/hold"
+	"github.com/nearside-mesh/nearside/agent/host/sockets"
+	"github.com/nearside-mesh/nearside/dns"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var loopback = netip.MustParseAddrPort("127.0.0.1:0")
+
+func do(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node has a run directory that a holder serves, for one agent after the other.
+type node struct {
+	t   *testing.T
+	dir string
+	log bytes.Buffer
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, dir: t.TempDir()}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := hold.Serve(ctx, n.dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stop(); wg.Wait() })
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	late := time.After(time.Minute)
+	for {
+		if _, err := os.Stat(filepath.Join(n.dir, "hold.sock")); err == nil {
+			return n
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("the holder does not serve")
+		}
+	}
+}
+
+// agent begins: its sockets are opened by the book. The function ends it.
+func (n *node) agent(given ...*os.File) (*sockets.Book, func()) {
+	k := hold.Open(hold.Options{Dir: n.dir})
+	end := sync.OnceFunc(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = k.Run(ctx)
+	})
+	n.t.Cleanup(end)
+	return sockets.New(sockets.Options{Holder: k, Given: given, Log: slog.New(slog.NewTextHandler(&n.log, nil))}), end
+}
+
+func open(t *testing.T, b *sockets.Book, place string, addr netip.AddrPort, udp int) *sockets.Set {
+	t.Helper()
+	s, err := b.Open(t.Context(), place, addr, udp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// ask sends a packet from a socket of its own.
+func ask(t *testing.T, to netip.AddrPort, text string) error {
+	t.Helper()
+	c, err := net.Dial("udp", to.String())
+	do(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte(text))
+	return err
+}
+
+// waiting reads what waits in the sockets.
+func waiting(t *testing.T, s *sockets.Set) (n int) {
+	t.Helper()
+	for _, c := range s.UDP {
+		for {
+			raw, err := c.SyscallConn()
+			do(t, err)
+			var got error
+			do(t, raw.Control(func(fd uintptr) { _, _, got = syscall.Recvfrom(int(fd), make([]byte, 100), syscall.MSG_DONTWAIT) }))
+			if got != nil {
+				break
+			}
+			n++
+		}
+	}
+	return n
+}
+
+// TestTakenOver: what was asked while nobody was there waits in the sockets, however many there were and are to be.
+func TestTakenOver(t *testing.T) {
+	n := newNode(t)
+	b, end := n.agent()
+	s := open(t, b, sockets.Here, loopback, 3)
+	if s.By() != "" || s.Held() {
+		t.Errorf("held by %q before it is kept", s.By())
+	}
+	s.Keep(t.Context())
+	if !strings.HasPrefix(s.By(), "nearside hold (pid ") || !s.Held() {
+		t.Errorf("held by %q", s.By())
+	}
+	at := s.Addr()
+	for _, want := range []int{1, 8, 2} { // what the next agents would open
+		do(t, s.Close())
+		end()
+		const asked = 60
+		for i := range asked {
+			do(t, ask(t, at, fmt.Sprint(i)))
+		}
+		stream, err := net.Dial("tcp", at.String())
+		do(t, err)
+		defer stream.Close()
+		b, end = n.agent()
+		s = open(t, b, sockets.Here, loopback, want)
+		if len(s.UDP) != 3 || s.Addr() != at {
+			t.Fatalf("%d sockets on %s, want 3 on %s", len(s.UDP), s.Addr(), at)
+		}
+		do(t, b.ReleaseUnused())
+		if got := waiting(t, s); got != asked {
+			t.Errorf("%d of %d queries are there", got, asked)
+		}
+		c, err := s.TCP[0].Accept()
+		do(t, err)
+		_ = c.Close()
+		s.Keep(t.Context())
+	}
+	do(t, s.Release())
+	if s.Held() || s.By() != "" {
+		t.Errorf("held by %q after its release", s.By())
+	}
+	do(t, s.Close())
+	if err := errors.Join(ask(t, at, "x"), ask(t, at, "x")); err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Error(err)
+	}
+	if c, err := net.Dial("tcp", at.String()); err == nil {
+		t.Error("it is open after its release", c.Close())
+	}
+}
+
+// TestOtherAddresses: what was left at an address that is no longer configured is given up, and what is in use is not.
+func TestOtherAddresses(t *testing.T) {
+	n := newNode(t)
+	b, end := n.agent()
+	old, same := open(t, b, sockets.Here, netip.MustParseAddrPort("127.0.0.2:0"), 2), open(t, b, sockets.Here, loopback, 2)
+	pod := open(t, b, "4711", netip.MustParseAddrPort("127.0.0.3:0"), 1)
+	for _, s := range []*sockets.Set{old, same, pod} {
+		s.Keep(t.Context())
+		do(t, s.Close())
+	}
+	end()
+	b, _ = n.agent()
+	s := open(t, b, sockets.Here, loopback, 2)
+	do(t, b.ReleaseUnused())
+	gone := func(s *sockets.Set) bool {
+		l, err := net.Listen("tcp", s.Addr().String())
+		if err == nil {
+			l.Close()
+		}
+		return err == nil
+	}
+	if !gone(old) || s.Addr() != same.Addr() || gone(pod) {
+		t.Errorf("the old address is given up: %v; the new one is %s, was %s; that of the namespace is given up: %v", gone(old), s.Addr(), same.Addr(), gone(pod))
+	}
+	do(t, b.ReleasePlaces([]string{"4711"}))
+	if gone(pod) {
+		t.Error("the sockets of a namespace that is in use are given up")
+	}
+	do(t, b.ReleasePlaces(nil))
+	if !gone(pod) {
+		t.Error("the sockets of a namespace that is not in use are still held")
+	}
+	if got, err := net.Dial("tcp", s.Addr().String()); err != nil {
+		t.Error("what is in use was given up", err)
+	} else {
+		got.Close()
+	}
+}
+
+// TestAddressOfThisNamespaceElsewhere: what was left at the address under another place does not keep the resolver from starting.
+func TestAddressOfThisNamespaceElsewhere(t *testing.T) {
+	n := newNode(t)
+	b, end := n.agent()
+	s := open(t, b, "4711", loopback, 1)
+	at := s.Addr()
+	do(t, s.Close())
+	s = open(t, b, "4711", at, 1)
+	s.Keep(t.Context())
+	do(t, s.Close())
+	end()
+	b, _ = n.agent()
+	if s := open(t, b, sockets.Here, at, 1); s.Addr() != at {
+		t.Errorf("opened %s", s.Addr())
+	}
+}
+
+// TestTwoAgents: an agent takes neither the sockets nor a query of another one, also while that is away.
+func TestTwoAgents(t *testing.T) {
+	one, two := newNode(t), newNode(t)
+	b, end := one.agent()
+	s := open(t, b, sockets.Here, loopback, 2)
+	s.Keep(t.Context())
+	do(t, s.Close())
+	end()
+	other, _ := two.agent()
+	const asked = 100
+	for i := range asked {
+		done := make(chan error)
+		go func() { done <- ask(t, s.Addr(), fmt.Sprint(i)) }()
+		if got, err := other.Open(t.Context(), sockets.Here, s.Addr(), 4); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatalf("the other agent has got %v, %v", got, err)
+		}
+		do(t, <-done)
+	}
+	if waits := open(t, other, sockets.Here, loopback, 1); waits.Addr() == s.Addr() {
+		t.Error("the other agent has the same port")
+	}
+	b, _ = one.agent()
+	if got := waiting(t, open(t, b, sockets.Here, loopback, 2)); got != asked {
+		t.Errorf("%d of %d queries are there", got, asked)
+	}
+}
+
+func file(t *testing.T, c interface{ File() (*os.File, error) }, name string) *os.File {
+	t.Helper()
+	f, err := c.File()
+	do(t, err)
+	defer f.Close()
+	fd, err := syscall.Dup(int(f.Fd()))
+	do(t, err)
+	return os.NewFile(uintptr(fd), name)
+}
+
+// TestSocketUnit: sockets of systemd are used where they are for the address, and not held a second time; what is missing is opened beside them.
+func TestSocketUnit(t *testing.T) {
+	for _, with := range []string{"udp", "tcp", "udp and tcp"} {
+		t.Run(with, func(t *testing.T) {
+			n := newNode(t)
+			udp, tcp, err := dns.Listen(t.Context(), loopback, 1)
+			do(t, err)
+			at := tcp.Addr().(*net.TCPAddr).AddrPort()
+			foreign, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 9)})
+			do(t, err)
+			given := []*os.File{file(t, foreign, sockets.UnitUDP)}
+			if strings.Contains(with, "udp") {
+				given = append(given, file(t, udp[0], sockets.UnitUDP))
+			}
+			if strings.Contains(with, "tcp") {
+				given = append(given, file(t, tcp.(*net.TCPListener), sockets.UnitTCP))
+			}
+			do(t, udp[0].Close(), tcp.Close(), foreign.Close())
+			if strings.Contains(with, "udp") {
+				do(t, ask(t, at, "query"))
+			}
+			b, _ := n.agent(given...)
+			s := open(t, b, sockets.Here, at, 2)
+			do(t, b.ReleaseUnused())
+			if s.Addr() != at || strings.Contains(with, "udp") && (len(s.UDP) != 1 || waiting(t, s) != 1) {
+				t.Errorf("%d sockets for UDP on %s", len(s.UDP), s.Addr())
+			}
+			s.Keep(t.Context())
+			want := "a socket unit of systemd"
+			if by := s.By(); !strings.HasPrefix(by, want) || strings.Contains(by, "nearside hold") == (with == "udp and tcp") || !s.Held() {
+				t.Errorf("held by %q", by)
+			}
+			if log := n.log.String(); strings.Count(log, "is for no address of dns.listen") != 1 || !strings.Contains(log, "127.0.0.9:") {
+				t.Errorf("log: %s", log)
+			}
+		})
+	}
+}
+
+// hostile is a holder that gives whatever it likes, and takes nothing.
+type hostile struct {
+	t    *testing.T
+	give func() *os.File
+}
+
+var errNo = errors.New("no")
+
+func (h hostile) Keep(string, *os.File) error  { return errNo }
+func (h hostile) Take(string) (*os.File, bool) { return h.give(), true }
+func (h hostile) Release(string) error         { return errNo }
+func (h hostile) ReleaseUnused(string) error   { return errNo }
+func (h hostile) Names(string) []string {
+	return []string{"dns/here/udp/127.0.0.1:0/0", "dns/", "dns/here", "dns/here/udp", "\xff"}
+}
+func (h hostile) Holds(string) bool             { return true }
+func (h hostile) By(string) string              { return "" }
+func (h hostile) file(name string) (f *os.File) { f, _ = os.Open(name); return f }
+func (h hostile) udp(network, at string) *os.File {
+	c, err := net.ListenPacket(network, at)
+	do(h.t, err)
+	defer c.Close()
+	return file(h.t, c.(*net.UDPConn), "")
+}
+
+// TestHostileHolder: what is not a socket of the address is not used, whoever gives it, and there is an end to it.
+func TestHostileHolder(t *testing.T) {
+	h := hostile{t: t}
+	for name, give := range map[string]func() *os.File{
+		"a file":           func() *os.File { return h.file("/etc/hostname") },
+		"a device":         func() *os.File { return h.file("/dev/null") },
+		"another address":  func() *os.File { return h.udp("udp4", "127.0.0.2:0") },
+		"the other family": func() *os.File { return h.udp("udp6", "[::]:0") },
+		"all addresses":    func() *os.File { return h.udp("udp4", "0.0.0.0:0") },
+		"a unix socket": func() *os.File {
+			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unixgram"})
+			do(t, err)
+			defer c.Close()
+			return file(t, c, "")
+		},
+		"a connected socket": func() *os.File {
+			c, err := net.Dial("udp4", "127.0.0.1:9")
+			do(t, err)
+			defer c.Close()
+			return file(t, c.(*net.UDPConn), "")
+		},
+		"a connection": func() *os.File {
+			l, err := net.Listen("tcp4", "127.0.0.1:0")
+			do(t, err)
+			defer l.Close()
+			c, err := net.Dial("tcp4", l.Addr().String())
+			do(t, err)
+			defer c.Close()
+			return file(t, c.(*net.TCPConn), "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "the other family" && give() == nil {
+				t.Skip("the host has no IPv6")
+			}
+			var log bytes.Buffer
+			b := sockets.New(sockets.Options{Holder: hostile{t, give}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			s := open(t, b, sockets.Here, loopback, 2)
+			if len(s.UDP) != 2 || len(s.TCP) != 1 || s.Addr().Addr() != loopback.Addr() {
+				t.Errorf("%d and %d sockets on %s", len(s.UDP), len(s.TCP), s.Addr())
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			s.Keep(ctx)
+			if s.Held() || s.By() != "" || !strings.Contains(log.String(), "is not what its name says") {
+				t.Errorf("held by %q; log: %s", s.By(), &log)
+			}
+			if err := b.ReleaseUnused(); !errors.Is(err, errNo) {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package access_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+)
+
+// attempts counts how many of n wrong tokens of an owner would be verified.
+func attempts(l *access.Limiter, owner string, n int) (verified int) {
+	for i := range n {
+		if text := fmt.Sprint("wrong", i); l.Allow(owner, text) {
+			verified++
+			l.Failed(owner, text)
+		}
+	}
+	return verified
+}
+
+func TestLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l access.Limiter
+		if got := attempts(&l, "uid 7", 10_000); got != 10 {
+			t.Errorf("%d wrong tokens at once are verified, want 10", got)
+		}
+		if !l.Allow("uid 8", "wrong") {
+			t.Error("another owner is held up")
+		}
+		verified := 0
+		for range 100 { // 10,000 a second for 10 s
+			time.Sleep(100 * time.Millisecond)
+			verified += attempts(&l, "uid 7", 1000)
+		}
+		if verified != 10 {
+			t.Errorf("%d wrong tokens in 10 s are verified, want 10", verified)
+		}
+		l.Verified("right")
+		if !l.Allow("uid 7", "right") || l.Allow("uid 7", "wrong") {
+			t.Error("a token that was right is held up, or another one is not")
+		}
+		l.Failed("uid 9", "right")
+		if l.Allow("uid 7", "right") {
+			t.Error("a token that is right no longer is not held up")
+		}
+		time.Sleep(time.Minute)
+		if got := attempts(&l, "uid 7", 100); got != 10 {
+			t.Errorf("a minute later %d are verified, want 10", got)
+		}
+	})
+}
+
+// TestLimiterIsBounded has more owners than are remembered: those beyond share what one may.
+func TestLimiterIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l access.Limiter
+		verified := 0
+		for i := range 50_000 {
+			verified += attempts(&l, fmt.Sprintf("address 2001:db8::%x", i), 1)
+		}
+		if verified != 1024+10 {
+			t.Errorf("%d are verified, want one of each of 1024 and 10 of the others", verified)
+		}
+		if !l.Allow("address 2001:db8::1", "wrong") {
+			t.Error("one that is remembered is held up by the others")
+		}
+		time.Sleep(time.Minute)
+		for i := range 1000 {
+			if attempts(&l, fmt.Sprintf("uid %d", i), 1) != 1 {
+				t.Fatal("the owners of before keep new ones out")
+			}
+		}
+		for i := range 10_000 {
+			l.Verified(fmt.Sprint(i))
+		}
+		attempts(&l, "uid 7", 100)
+		if !l.Allow("uid 7", "9999") {
+			t.Error("the last right token is held up")
+		}
+	})
+}
+
+// BenchmarkLimiter is the cost of a wrong token that is not looked at.
+func BenchmarkLimiter(b *testing.B) {
+	var l access.Limiter
+	attempts(&l, "address 127.0.0.1", 20)
+	text := fmt.Sprintf("%0400d", 1)
+	for b.Loop() {
+		if l.Allow("address 127.0.0.1", text) {
+			l.Failed("address 127.0.0.1", text)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package finding_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nearside-mesh/nearside/agent/model/finding"
+)
+
+// TestRulesAreDocumented compares docs/rules.md with the list of rules, so that the number in a message can be looked up.
+// UPDATE_GOLDEN=1 writes the page anew.
+func TestRulesAreDocumented(t *testing.T) {
+	const page = "../../../docs/rules.md"
+	var b strings.Builder
+	b.WriteString(`# Rules of the check
+
+Every config is checked against these rules before it is sent. A message of the check ends with the number and title of
+its rule. ` + "`reject`" + `: Envoy refuses the resource. ` + "`unusable`" + `: Envoy loads it, and it never works. ` + "`warning`" + `: Envoy uses it
+in another way than it reads. ` + "`lint`" + `: it could be written better. The first two withhold the resource; see
+[the check](operations.md#the-check).
+
+| rule | severity | title | not checked because |
+|---|---|---|---|
+`)
+	for i, r := range finding.Rules() {
+		if i > 0 && finding.Rules()[i-1].Number >= r.Number {
+			t.Errorf("rule %d stands behind rule %d", r.Number, finding.Rules()[i-1].Number)
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s | %s |\n", r.Number, r.Severity, r.Title, r.Unchecked)
+	}
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b.String(), string(have)); diff != "" {
+		t.Errorf("docs/rules.md, UPDATE_GOLDEN=1 writes it anew (-want +have):\n%s", diff)
+	}
+}

@@ -1,0 +1,400 @@
+package identity_test
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+func (w *world) file(name string) string { return filepath.Join(w.dir, "default", name) }
+
+// warned returns the warnings of the last pass as one text.
+func (w *world) warned() string { return strings.Join(w.warn, "\n") }
+
+// TestRefusedFiles: what others could have read or written is not used, and the message says what to do.
+func TestRefusedFiles(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(w *world) error
+		want  string
+	}{
+		"readable":  {func(w *world) error { return os.Chmod(w.file("ca-ca.pem"), 0o640) }, "ca-ca.pem is open to others (mode 0640), and it holds a private key: if nobody has read or changed it, change its mode to 0600; else remove it"},
+		"writable":  {func(w *world) error { return os.Chmod(w.file("ca-ca.pem"), 0o602) }, "is open to others (mode 0602)"},
+		"directory": {func(w *world) error { return os.Chmod(w.dir, 0o755) }, "identity is open to others (mode 0755)"},
+		"mesh":      {func(w *world) error { return os.Chmod(w.file(""), 0o770) }, "default is open to others (mode 0770)"},
+		"link": {func(w *world) error {
+			return errors.Join(os.Rename(w.file("ca-ca.pem"), w.file("x")), os.Symlink("x", w.file("ca-ca.pem")))
+		}, "ca-ca.pem is a symbolic link"},
+		"fifo": {func(w *world) error {
+			return errors.Join(os.Remove(w.file("ca-ca.pem")), syscall.Mkfifo(w.file("ca-ca.pem"), 0o600))
+		}, "is not a regular file"},
+		"too long": {func(w *world) error { return os.WriteFile(w.file("ca-ca.pem"), make([]byte, 2<<20), 0o600) }, "has more than 1048576 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first := w.one(builtin("ca"))
+			if err := c.spoil(w); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.one(builtin("ca")); got != first {
+				t.Error("a running agent changed what proxies have")
+			}
+			w.start()
+			_, err := w.try("default", builtin("ca"), "web")
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "mtls.backends[0] (ca): ") {
+				t.Fatalf("got %v, want an error with %q", err, c.want)
+			}
+			if got := w.next.Sub(w.now); got <= 0 || got > time.Minute {
+				t.Errorf("the next pass is due after %v, want soon", got)
+			}
+			if _, err := os.Lstat(w.file("ca-ca.pem")); err != nil {
+				t.Errorf("the refused file is gone: %v", err)
+			}
+		})
+	}
+}
+
+// TestMendedFile: a refused file is used as soon as it is mended, without a restart.
+func TestMendedFile(t *testing.T) {
+	w := newWorld(t)
+	first := w.one(builtin("ca"))
+	if err := os.Chmod(w.file("ca-ca.pem"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	if _, err := w.try("default", builtin("ca"), "web"); err == nil {
+		t.Fatal("a file that others can read is used")
+	}
+	if err := os.Chmod(w.file("ca-ca.pem"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.one(builtin("ca")); !bytes.Equal(got.Certificate(), first.Certificate()) {
+		t.Error("after mending, the certificate is another one")
+	}
+}
+
+// TestDamagedAuthority: it is set aside and named, and all proxies get new certificates in one go.
+func TestDamagedAuthority(t *testing.T) {
+	good := newWorld(t)
+	good.one(builtin("ca"))
+	good.ask("other", builtin("ca"), "web")
+	whole, err := os.ReadFile(good.file("ca-ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := os.ReadFile(filepath.Join(good.dir, "other", "ca-ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := os.ReadFile(good.file("proxy-web.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"empty": nil, "short": whole[:len(whole)/2], "no key": whole[:bytes.Index(whole, []byte("-----BEGIN PRIVATE"))],
+		"noise": []byte("hello"), "of another mesh": foreign, "of a proxy": leaf, "trailing": append(bytes.Clone(whole), "x"...),
+		"five": bytes.Repeat(whole, 5),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first := w.one(builtin("ca"))
+			if err := os.WriteFile(w.file("ca-ca.pem"), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w.start()
+			s := w.ask("default", builtin("ca"), "web", "backend")
+			w.trusts(s["web"], s["backend"])
+			w.trusts(s["backend"], s["web"])
+			if bytes.Equal(s["web"].Authorities(), first.Authorities()) {
+				t.Error("the authority is the damaged one")
+			}
+			kept, err := os.ReadFile(w.file("ca-ca.pem.damaged"))
+			if err != nil || !bytes.Equal(kept, content) {
+				t.Errorf("what was damaged is not kept: %v", err)
+			}
+			if !strings.Contains(w.warned(), "its authority was damaged (") || !strings.Contains(w.warned(), "set aside as "+w.file("ca-ca.pem.damaged")) {
+				t.Errorf("got warnings %q", w.warn)
+			}
+			w.start()
+			if w.one(builtin("ca")); len(w.warn) != 0 {
+				t.Errorf("after a restart there are still warnings: %q", w.warn)
+			}
+		})
+	}
+}
+
+// TestDamagedCertificate costs its proxy a new one.
+func TestDamagedCertificate(t *testing.T) {
+	for name, spoil := range map[string]func(w *world) error{
+		"short":    func(w *world) error { return os.Truncate(w.file("proxy-web.pem"), 300) },
+		"readable": func(w *world) error { return os.Chmod(w.file("proxy-web.pem"), 0o644) },
+		"the authority": func(w *world) error {
+			b, err := os.ReadFile(w.file("ca-ca.pem"))
+			return errors.Join(err, os.WriteFile(w.file("proxy-web.pem"), b, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first := w.ask("default", builtin("ca"), "web", "backend")
+			if err := spoil(w); err != nil {
+				t.Fatal(err)
+			}
+			w.start()
+			s := w.ask("default", builtin("ca"), "web", "backend")
+			if bytes.Equal(s["web"].Key(), first["web"].Key()) || !bytes.Equal(s["backend"].Key(), first["backend"].Key()) {
+				t.Error("want a new key for web, and the old one for backend")
+			}
+			w.trusts(first["backend"], s["web"])
+			if st, err := os.Stat(w.file("proxy-web.pem")); err != nil || st.Mode().Perm() != 0o600 {
+				t.Errorf("%v, %v", st, err)
+			}
+		})
+	}
+}
+
+// TestDirectoryTakesNoFile: the keeper goes on in memory, says so, and writes when it can.
+func TestDirectoryTakesNoFile(t *testing.T) {
+	w := newWorld(t)
+	base := filepath.Dir(w.dir)
+	w.dir = filepath.Join(base, "file", "identity") // what stands in its place takes no file, whoever the agent runs as
+	if err := os.WriteFile(filepath.Join(base, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	first := w.one(builtin("ca"))
+	if !strings.Contains(w.warned(), "mtls.backends[0] (ca): its authority is in memory alone, and a restart makes another one, because it cannot be written: ") {
+		t.Errorf("got warnings %q", w.warn)
+	}
+	if got := w.next.Sub(w.now); got > 30*time.Second {
+		t.Errorf("the next try is due after %v", got)
+	}
+	if err := os.Remove(filepath.Join(base, "file")); err != nil {
+		t.Fatal(err)
+	}
+	if w.one(builtin("ca")) != first || len(w.warn) == 0 {
+		t.Error("it is tried again at once, or what proxies have has changed")
+	}
+	w.now = w.next
+	if w.one(builtin("ca")) != first || len(w.warn) != 0 {
+		t.Errorf("once files are taken: warnings %q", w.warn)
+	}
+	w.start()
+	if got := w.one(builtin("ca")); !bytes.Equal(got.Certificate(), first.Certificate()) {
+		t.Error("what was in memory is not on disk")
+	}
+}
+
+// TestFullDisk writes to a device that is always full.
+func TestFullDisk(t *testing.T) {
+	w := newWorld(t)
+	m := builtin("ca")
+	first := w.one(m)
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &lim); err != nil {
+		t.Skip(err)
+	}
+	// A limit of the size of files ends a write in the middle, as a full disk does. Others of this process write nothing
+	// meanwhile.
+	none := lim
+	none.Cur = 64
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &none); err != nil {
+		t.Skip(err)
+	}
+	w.now = w.now.Add(20 * time.Hour)
+	second := w.one(m)
+	err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &lim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(first.Certificate(), second.Certificate()) {
+		t.Fatal("it was not renewed")
+	}
+	left, err := filepath.Glob(w.file(".*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("halves of files are left: %v, %v", left, err)
+	}
+	if !strings.Contains(w.log.String(), "certificates cannot be written") {
+		t.Errorf("nobody is told: %s", w.log.String())
+	}
+	w.start()
+	third := w.one(m)
+	w.trusts(second, third)
+	w.trusts(third, second)
+}
+
+// TestLeftovers: what an interrupted write has left is removed.
+func TestLeftovers(t *testing.T) {
+	w := newWorld(t)
+	w.one(builtin("ca"))
+	if err := os.WriteFile(w.file(".new-123"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	if _, err := os.Stat(w.file(".new-123")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there still: %v", err)
+	}
+}
+
+// TestProvided: authorities that somebody else runs.
+func TestProvided(t *testing.T) {
+	w := newWorld(t)
+	until := w.now.Add(8 * 365 * 24 * time.Hour)
+	root := newOwn(t, "root", until, nil, nil)
+	mid := newOwn(t, "mid", until, &root, nil)
+	ca := newOwn(t, "ca", until, &mid, nil)
+	big := newRSA(t, 2048, until)
+	for name, o := range map[string]own{"root": root, "intermediate": ca, "rsa": big} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.ask("default", provided(&resource.DataSource{Inline: o.pem}, &resource.DataSource{InlineString: string(o.keyPEM(t))}), "web", "backend")
+			w.trusts(s["web"], s["backend"])
+			c := leaf(t, s["web"])
+			if err := c.CheckSignatureFrom(o.cert); err != nil || c.NotAfter.Sub(w.now) != 24*time.Hour {
+				t.Errorf("signed by %v until %v: %v", c.Issuer, c.NotAfter, err)
+			}
+			// One who trusts the root alone follows the chain.
+			pool, between := x509.NewCertPool(), x509.NewCertPool()
+			pool.AddCert(root.cert)
+			pool.AddCert(big.cert)
+			between.AppendCertsFromPEM(s["web"].Certificate())
+			if _, err := c.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, CurrentTime: w.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+				t.Error(err)
+			}
+			if want := blocks(o.pem); blocks(s["web"].Authorities()) != want || len(w.warn) > 0 {
+				t.Errorf("%d certificates are trusted, want %d; warnings %q", blocks(s["web"].Authorities()), want, w.warn)
+			}
+			if list, err := filepath.Glob(w.file("ca-*")); err != nil || len(list) > 0 {
+				t.Errorf("the key of somebody else is written: %v, %v", list, err)
+			}
+		})
+	}
+}
+
+// TestProvidedFaults: each says what is wrong with which field and what to do.
+func TestProvidedFaults(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	until := now.Add(8 * 365 * 24 * time.Hour)
+	good, other := newOwn(t, "good", until, nil, nil), newOwn(t, "other", until, nil, nil)
+	inline := func(o own) (*resource.DataSource, *resource.DataSource) {
+		return &resource.DataSource{Inline: o.pem}, &resource.DataSource{Inline: o.keyPEM(t)}
+	}
+	cert, key := inline(good)
+	_, otherKey := inline(other)
+	dir := t.TempDir()
+	open := filepath.Join(dir, "open.pem")
+	if err := os.WriteFile(open, good.keyPEM(t), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	group := filepath.Join(dir, "group.pem")
+	if err := os.WriteFile(group, good.keyPEM(t), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	with := func(end time.Time, edit func(*x509.Certificate)) (*resource.DataSource, *resource.DataSource) {
+		return inline(newOwn(t, "x", end, nil, edit))
+	}
+	notCA, notCAKey := with(until, func(c *x509.Certificate) { c.IsCA = false })
+	noSign, noSignKey := with(until, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign })
+	agree, agreeKey := with(until, func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageKeyAgreement })
+	past, pastKey := with(now.Add(-time.Second), nil)
+	future, futureKey := with(now.Add(20*365*24*time.Hour), nil)
+	small, smallKey := inline(newRSA(t, 1024, until))
+	for want, c := range map[string][2]*resource.DataSource{
+		"conf.cert and conf.key are not a certificate and its key":                  {cert, otherKey},
+		"conf.cert: the certificate is not one of an authority":                     {notCA, notCAKey},
+		"conf.cert: the certificate may not sign others":                            {noSign, noSignKey},
+		"the key usage keyAgreement":                                                {agree, agreeKey},
+		"conf.cert: the certificate has expired at 2026-03-01T11:59:59Z":            {past, pastKey},
+		"conf.cert: the certificate is valid from ":                                 {future, futureKey},
+		"conf.cert: the RSA key has 1024 bits: make one with at least 2048":         {small, smallKey},
+		`conf.key: the secret "s" cannot be read: this agent holds no secrets; use`: {cert, {Secret: "s"}},
+		"conf.cert: stat /does/not/exist":                                           {{File: "/does/not/exist"}, key},
+		"open.pem is open to others than its owner (mode 0644)":                     {cert, {File: open}},
+		"group.pem is open to others than its owner (mode 0640)":                    {cert, {File: group}},
+		"not a regular file; put a file in its place":                               {cert, {File: fifo}},
+		"conf.cert and conf.key are missing":                                        {nil, nil},
+	} {
+		w := newWorld(t)
+		_, err := w.try("default", provided(c[0], c[1]), "web")
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "mtls.backends[0] (own): ") {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		if err != nil && (strings.Contains(err.Error(), "PRIVATE") || len(err.Error()) > 400) {
+			t.Errorf("the error shows too much: %v", err)
+		}
+	}
+	// One that is listed but not enabled costs its trust alone.
+	w := newWorld(t)
+	m := provided(cert, key)
+	m.Backends = append(m.Backends, resource.MTLSBackend{Name: "bad", Type: resource.BackendProvided, Conf: &resource.MTLSConf{Cert: cert, Key: keyOf(otherKey)}})
+	w.one(m)
+	if !strings.Contains(w.warned(), "mtls.backends[1] (bad): ") || len(w.warn) != 1 {
+		t.Errorf("got warnings %q", w.warn)
+	}
+}
+
+// TestProvidedFiles are read again when they change; the two authorities overlap.
+func TestProvidedFiles(t *testing.T) {
+	w := newWorld(t)
+	until := w.now.Add(8 * 365 * 24 * time.Hour)
+	dir := t.TempDir()
+	m := provided(&resource.DataSource{File: filepath.Join(dir, "cert")}, &resource.DataSource{File: filepath.Join(dir, "key")})
+	put := func(o own, key []byte) {
+		t.Helper()
+		for name, b := range map[string][]byte{"cert": o.pem, "key": key} {
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, name+".new"), b, 0o600), os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a, b := newOwn(t, "a", until, nil, nil), newOwn(t, "b", until, nil, nil)
+	put(a, a.keyPEM(t))
+	first := w.one(m)
+	if got := w.next.Sub(w.now); got != time.Minute {
+		t.Fatalf("the files are looked at again after %v", got)
+	}
+
+	put(b, []byte("half a key"))
+	w.now = w.next
+	if w.one(m) != first || !strings.Contains(w.warned(), "the authority that was read before stays in force") {
+		t.Errorf("with a broken file: warnings %q", w.warn)
+	}
+	put(b, b.keyPEM(t))
+	w.now = w.next
+	trusted := w.one(m)
+	if blocks(trusted.Authorities()) != 2 || !bytes.Equal(trusted.Certificate(), first.Certificate()) || len(w.warn) != 0 {
+		t.Errorf("the new one is not trusted before it signs; warnings %q", w.warn)
+	}
+	w.now = w.next
+	signed := w.one(m)
+	if err := leaf(t, signed).CheckSignatureFrom(b.cert); err != nil {
+		t.Errorf("the new one does not sign: %v", err)
+	}
+	w.trusts(trusted, signed)
+	w.trusts(signed, trusted)
+	w.now = w.now.Add(10 * time.Minute)
+	if s := w.one(m); blocks(s.Authorities()) != 1 {
+		t.Error("the one that was replaced is trusted still")
+	}
+	// Near its end somebody is told.
+	w.now = until.Add(-time.Hour)
+	s := w.one(m)
+	if c := leaf(t, s); !c.NotAfter.Equal(until) || !strings.Contains(w.warned(), "expires at") {
+		t.Errorf("valid until %v, beyond its authority; warnings %q", c.NotAfter, w.warn)
+	}
+	w.now = until
+	if _, err := w.try("default", m, "web"); err == nil || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("after the end: %v", err)
+	}
+}

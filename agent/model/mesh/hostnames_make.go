@@ -1,0 +1,374 @@
+package mesh
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// tagDomain is what the names of tag services end with, as in the reference.
+const tagDomain = ".mesh"
+
+// nameMaker gives names away. Whoever asks first has a name.
+type nameMaker struct {
+	v         *View
+	t         *nameTable
+	owner     map[string]nameOwner
+	tried     map[serviceKey]int // generators that selected a service
+	conflicts map[resource.Key][]string
+	failures  map[resource.Key][]string // what generators have no name for
+	overflow  bool
+}
+
+// nameOwner is the service that has a name, and the place of the name in the list while that is made.
+type nameOwner struct {
+	service *named
+	at      int
+}
+
+func (v *View) makeNames(t *nameTable) {
+	m := &nameMaker{v: v, t: t, owner: make(map[string]nameOwner, len(t.services)), tried: map[serviceKey]int{},
+		conflicts: map[resource.Key][]string{}, failures: map[resource.Key][]string{}}
+	t.list = make([]Hostname, 0, len(t.services)) // one for each, as with tags; a generator more makes it grow
+	t.status = make(map[serviceKey][]HostnameStatus, len(t.services))
+	m.fromStatus()
+	m.fromGenerators()
+	m.fromVirtual()
+	m.fromTags()
+	for i := range t.services {
+		s := &t.services[i]
+		if n := m.tried[s.serviceKey]; n > maxNamesOfService {
+			m.tell(s, HostnameStatus{Origin: OriginGenerator, Reason: HostnameOutOfRange, Message: fmt.Sprintf(
+				"%d generators select the service, and the first %d count: select it by fewer", n, maxNamesOfService)})
+		}
+	}
+	m.warn()
+	slices.SortFunc(t.list, func(a, b Hostname) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// claim gives a service a name, unless another one has it.
+func (m *nameMaker) claim(s *named, name string, origin Origin, generator resource.Key) {
+	st := HostnameStatus{Hostname: name, Origin: origin, Generator: generator}
+	owner, taken := m.owner[name]
+	switch {
+	case taken && owner.service.host != nil && owner.service.host.leadsTo(s): // by another name for the same
+		st.Reason, st.Message = HostnameCollision, "the name belongs to "+describeHost(&m.t.list[owner.at])
+	case taken && owner.service != s:
+		st.Reason, st.Message = HostnameCollision, m.contest(s, generator, &m.t.list[owner.at])
+	case !taken && len(m.t.list) >= maxNames:
+		m.overflow = true
+		st.Reason, st.Message = HostnameOutOfRange, fmt.Sprintf("the mesh has %d names already, which is the most", maxNames)
+	default:
+		st.Generated, st.Reason = true, HostnameGenerated
+		if !taken {
+			m.owner[name] = nameOwner{s, len(m.t.list)}
+			m.t.list = append(m.t.list, hostnameOf(s, name, origin, generator))
+		}
+	}
+	m.tell(s, st)
+}
+
+// contest notes that a service does not have a name, for every side of it. However many names of one resource are
+// concerned, each resource is told once for each of its parts in it.
+func (m *nameMaker) contest(s *named, generator resource.Key, h *Hostname) string {
+	h.Contested = true
+	owner := describeHost(h)
+	who := describeService(s.name, s.resource)
+	if s.host != nil {
+		who = generator.String()
+	}
+	what := fmt.Sprintf("%s for %s (it belongs to %s)", h.Name, who, owner)
+	// A tag service is no resource: the mesh is told.
+	keys := []resource.Key{cmp.Or(s.resource, m.v.mesh.Key), cmp.Or(h.Resource, m.v.mesh.Key), generator, h.Generator}
+	slices.SortFunc(keys, resource.Key.Compare)
+	for _, k := range slices.Compact(keys) {
+		if k != (resource.Key{}) {
+			m.conflicts[k] = append(m.conflicts[k], what)
+		}
+	}
+	return "the name belongs to " + owner
+}
+
+func (m *nameMaker) tell(s *named, st HostnameStatus) {
+	m.t.status[s.serviceKey] = append(m.t.status[s.serviceKey], st)
+}
+
+func hostnameOf(s *named, name string, origin Origin, generator resource.Key) Hostname {
+	h := Hostname{Name: name, Kind: s.kind, Resource: s.resource, Zone: s.labels[resource.LabelZone], Origin: origin, Generator: generator}
+	switch {
+	case s.host != nil: // who may see the name is decided by the service of the first port
+		h.Tag = s.host.ports[0].tags[resource.TagService]
+		for _, p := range s.host.ports {
+			h.Ports = append(h.Ports, p.number)
+		}
+	case s.kind == KindTag:
+		h.Tag = s.name
+	}
+	h.VIPs = slices.DeleteFunc(slices.Clone(s.vips[:]), func(a netip.Addr) bool { return !a.IsValid() })
+	return h
+}
+
+// fromStatus takes the addresses that documents bring along.
+func (m *nameMaker) fromStatus() {
+	for i := range m.t.services {
+		s := &m.t.services[i]
+		for _, name := range statusNames(s.res) {
+			if fold, reason := dnsName(name); reason == "" {
+				m.claim(s, fold, OriginStatus, resource.Key{})
+			}
+		}
+	}
+}
+
+// statusNames returns the hostnames in the status of a service resource. Decoding has checked them.
+func statusNames(r *resource.Resource) []string {
+	if r == nil {
+		return nil
+	}
+	st := resource.StatusOf(r.Spec)
+	if st == nil {
+		return nil
+	}
+	out := make([]string, 0, len(st.Addresses))
+	for _, a := range st.Addresses[:min(len(st.Addresses), maxNamesOfService)] {
+		out = append(out, a.Hostname)
+	}
+	return out
+}
+
+// fromVirtual gives names to the hosts of VirtualOutbounds.
+func (m *nameMaker) fromVirtual() {
+	for i := range m.t.hosts {
+		h := m.t.hosts[i].host
+		m.claim(&m.t.hosts[i], h.name, OriginVirtual, h.ports[0].by)
+	}
+}
+
+// fromTags gives tag services their names: SERVICE.mesh, and the same with dots for underscores, as in the reference. The
+// first form of all goes before the second of any.
+func (m *nameMaker) fromTags() {
+	n, _ := slices.BinarySearchFunc(m.t.services, serviceKey{kind: KindMeshExternalService}, func(s named, k serviceKey) int { return s.compare(k) })
+	tags := m.t.services[:n] // no kind sorts before all kinds
+	for i := range tags {
+		m.fromTag(&tags[i], tags[i].name)
+	}
+	for i := range tags {
+		if dotted := strings.ReplaceAll(tags[i].name, "_", "."); dotted != tags[i].name {
+			m.fromTag(&tags[i], dotted)
+		}
+	}
+}
+
+func (m *nameMaker) fromTag(s *named, name string) {
+	if fold, reason := dnsName(name + tagDomain); reason != "" {
+		m.tell(s, HostnameStatus{Origin: OriginTag, Reason: HostnameInvalid, Message: reason})
+	} else {
+		m.claim(s, fold, OriginTag, resource.Key{})
+	}
+}
+
+// orderGenerators puts those of this zone before those that came from elsewhere, and those of one origin in the order of
+// their names. (The reference asks for their age first, which not all nodes would agree on.)
+func orderGenerators(v *View, list []*resource.Resource) []*resource.Resource {
+	away := func(r *resource.Resource) int {
+		if origin, _ := v.label(r, resource.LabelOrigin); origin != "zone" {
+			return 1
+		}
+		return 0
+	}
+	return slices.SortedStableFunc(slices.Values(list), func(a, b *resource.Resource) int {
+		return cmp.Or(away(a)-away(b), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// nameSelector returns the kind of services and the labels that a generator selects.
+func nameSelector(g *resource.HostnameGenerator) (kind string, labels map[string]string, ok bool) {
+	switch sel := &g.Selector; {
+	case sel.MeshService != nil:
+		return KindMeshService, sel.MeshService.MatchLabels, true
+	case sel.MeshExternalService != nil:
+		return KindMeshExternalService, sel.MeshExternalService.MatchLabels, true
+	case sel.MeshMultiZoneService != nil:
+		return KindMeshMultiZoneService, sel.MeshMultiZoneService.MatchLabels, true
+	}
+	return "", nil, false
+}
+
+// fromGenerators asks the generators in their order. Each goes through the services of its kind in the order of their names.
+func (m *nameMaker) fromGenerators() {
+	byKind := map[string]groups[*named]{
+		KindMeshService: {}, KindMeshExternalService: {}, KindMeshMultiZoneService: {},
+	}
+	all := map[string][]*named{}
+	for _, spec := range resource.Specs[*resource.HostnameGenerator](m.t.generators) {
+		if kind, labels, ok := nameSelector(spec); ok {
+			byKind[kind].want(labels)
+		}
+	}
+	for i := range m.t.services {
+		s := &m.t.services[i]
+		if s.kind == KindTag {
+			continue
+		}
+		all[s.kind] = append(all[s.kind], s)
+		for k, val := range s.labels {
+			byKind[s.kind].put(k, val, s)
+		}
+	}
+	for r, spec := range resource.Specs[*resource.HostnameGenerator](orderGenerators(m.v, m.t.generators)) {
+		kind, labels, ok := nameSelector(spec)
+		if !ok {
+			continue
+		}
+		if spec.Template == "" {
+			m.warnf(r.Key, "spec.extension: it is not known here, and there is no template: it gives no names")
+			continue
+		}
+		parts, err := resource.ParseHostnameTemplate(spec.Template)
+		if err != nil { // decoding has parsed it
+			m.warnf(r.Key, "spec.template: %v", err)
+			continue
+		}
+		for _, s := range byKind[kind].smallest(labels, all[kind]) {
+			if Contains(s.labels, labels) {
+				m.generate(r.Key, parts, s)
+			}
+		}
+	}
+}
+
+// generate gives one service the name that a template makes of it.
+func (m *nameMaker) generate(generator resource.Key, parts []resource.HostnamePart, s *named) {
+	if m.tried[s.serviceKey]++; m.tried[s.serviceKey] > maxNamesOfService {
+		return
+	}
+	name, reason, message := s.expand(parts, m.v.Name)
+	if reason == "" {
+		m.claim(s, name, OriginGenerator, generator)
+		return
+	}
+	m.tell(s, HostnameStatus{Hostname: name, Origin: OriginGenerator, Generator: generator, Reason: reason, Message: message})
+	m.failures[generator] = append(m.failures[generator], fmt.Sprintf("%s: %s", describeService(s.name, s.resource), message))
+}
+
+// expand fills a template in. Where that gives no name, it says for what reason.
+func (s *named) expand(parts []resource.HostnamePart, mesh string) (name, reason, message string) {
+	var b strings.Builder
+	var empty []string
+	for _, p := range parts {
+		value := p.Literal
+		switch {
+		case p.Label != "":
+			val, ok := s.labels[p.Label]
+			if !ok {
+				return "", HostnameTemplate, fmt.Sprintf("the service has no label %s, which the template asks for", p.Label)
+			}
+			if value = val; val == "" {
+				empty = append(empty, "the label "+p.Label)
+			}
+		case p.Field != "":
+			if value = s.field(p.Field, mesh); value == "" {
+				empty = append(empty, "."+p.Field)
+			}
+		}
+		b.WriteString(value)
+		if b.Len() > 2*maxDNSName { // whatever follows, it is too long, and that much is enough to say so
+			break
+		}
+	}
+	name, invalid := dnsName(b.String())
+	if invalid == "" {
+		return name, "", ""
+	}
+	if len(empty) > 0 {
+		invalid += "; " + list(empty, " and ") + " of the service is empty"
+	}
+	return "", HostnameInvalid, invalid
+}
+
+// maxDNSName is the most characters of a name (RFC 1035, section 2.3.4).
+const maxDNSName = 253
+
+// field is the value of a field of a template, as in the reference.
+func (s *named) field(name, mesh string) string {
+	namespace := s.labels[resource.LabelNamespace]
+	own := s.name
+	if namespace != "" {
+		own = strings.TrimSuffix(own, "."+namespace)
+	}
+	switch name {
+	case "Name":
+		return own
+	case "DisplayName":
+		if d := s.labels[resource.LabelDisplayName]; d != "" {
+			return d
+		}
+		return own
+	case "Namespace":
+		return namespace
+	case "Mesh":
+		return mesh
+	case "Zone":
+		return s.labels[resource.LabelZone]
+	}
+	return ""
+}
+
+// dnsName folds a name to the form that it is looked up in, or says why it is none.
+func dnsName(s string) (name, reason string) {
+	var faults []resource.Fault
+	resource.NewValidator("", &faults).HostName(s, "a DNS name")
+	if len(faults) > 0 {
+		return "", faults[0].Reason
+	}
+	return strings.ToLower(strings.TrimSuffix(s, ".")), ""
+}
+
+// warnf adds a warning to the table, so that views which share it have it too.
+func (m *nameMaker) warnf(k resource.Key, format string, args ...any) {
+	m.t.warnings = append(m.t.warnings, Warning{Resource: k, Reason: fmt.Sprintf(format, args...)})
+}
+
+// describeService names a service for a message: r is zero for a tag service.
+func describeService(tag string, r resource.Key) string {
+	if r == (resource.Key{}) {
+		return fmt.Sprintf("the tag service %q", tag)
+	}
+	return r.String()
+}
+
+// describeHost names who has a name, and by what.
+func describeHost(h *Hostname) string {
+	if h.Origin == OriginVirtual {
+		return h.Generator.String()
+	}
+	return fmt.Sprintf("%s, %s", describeService(h.Tag, h.Resource), describeOrigin(h.Origin, h.Generator))
+}
+
+func describeOrigin(o Origin, generator resource.Key) string {
+	switch o {
+	case OriginStatus:
+		return "which has it in its status"
+	case OriginTag:
+		return "which has it from its tag"
+	}
+	return "which has it from " + generator.String()
+}
+
+// warn tells resources what came to nothing.
+func (m *nameMaker) warn() {
+	for _, k := range slices.SortedFunc(maps.Keys(m.conflicts), resource.Key.Compare) {
+		m.warnf(k, "two services claim one hostname: %s; change a template, a selector, a name or a tag", list(m.conflicts[k], "; "))
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(m.failures), resource.Key.Compare) {
+		m.warnf(k, "spec.template: it makes no hostname for %s", list(m.failures[k], "; "))
+	}
+	if m.overflow {
+		m.warnf(m.v.mesh.Key, "the services of the mesh have more than %d hostnames: the rest is dropped", maxNames)
+	}
+}

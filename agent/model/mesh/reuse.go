@@ -1,0 +1,133 @@
+package mesh
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// A change concerns few services. What was made for the previous view is reused by three rules, each of which looks at all
+// that the thing depends on:
+//
+//   - An inbound is reused while its dataplane is the same resource (by pointer), and the zone of the node and the ingresses
+//     of other zones are unchanged.
+//   - A service is reused that was made of the same inbounds and ingresses alone, under the same Mesh.
+//   - The names are reused while no service and no virtual host has another resource or address.
+
+// reusable returns the previous view if nothing has changed that all inbounds and services depend on: the Mesh, the zone,
+// the ingresses of other zones, and the egresses that lead there. It is nil otherwise.
+func (v *View) reusable() *View {
+	if v.prev == nil || v.prev.mesh != v.mesh || v.prev.Spec != v.Spec || v.prev.plainClients != v.plainClients || !v.sameIngresses() ||
+		v.prev.egress != v.egress && v.ThroughEgress() && len(v.zones.behind) > 0 {
+		return nil
+	}
+	return v.prev
+}
+
+// sameIngresses reports whether the previous view was made in the same zone, with the same ingresses at the same addresses.
+func (v *View) sameIngresses() bool {
+	if v.prev.Zone != v.Zone || len(v.prev.zones.behind) != len(v.zones.behind) {
+		return false
+	}
+	for zone, list := range v.zones.behind {
+		before, ok := v.prev.zones.behind[zone]
+		if !ok || !slices.EqualFunc(before, list, func(a, b *ingress) bool { return a.res.Key == b.res.Key && a.at == b.at }) {
+			return false
+		}
+	}
+	return true
+}
+
+// regroup makes the groups of an index out of those of the one before. Only services of which inbounds came or went get
+// another list.
+func (ix *inboundIndex) regroup(before *inboundIndex, came, gone []*inbound) {
+	ix.by, ix.services = before.by, before.services
+	if len(came) == 0 && len(gone) == 0 {
+		return
+	}
+	left := make(map[*inbound]bool, len(gone))
+	touched := map[string][]*inbound{} // what came to each
+	for _, in := range gone {
+		left[in] = true
+		touched[in.service] = nil
+	}
+	for _, in := range came {
+		touched[in.service] = append(touched[in.service], in)
+	}
+	ix.by = maps.Clone(before.by)
+	resort := false
+	for service, more := range touched {
+		list := filter(before.by[service], func(in *inbound) bool { return !left[in] })
+		list = append(list, more...)
+		slices.SortFunc(list, func(a, b *inbound) int {
+			return cmp.Or(strings.Compare(a.dp.Name, b.dp.Name), a.index-b.index)
+		})
+		if ix.by[service] = list; len(list) == 0 {
+			delete(ix.by, service)
+		}
+		resort = resort || (len(list) == 0) != (len(before.by[service]) == 0)
+	}
+	if resort {
+		ix.services = sortedKeys(ix.by)
+	}
+}
+
+// madeOf reports whether a service depends on these inbounds and ingresses alone.
+func (s *Service) madeOf(list []*inbound, through []Endpoint) bool {
+	return s.fixed && slices.Equal(s.from, list) && s.through == firstOf(through)
+}
+
+func firstOf(list []Endpoint) *Endpoint {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list[0]
+}
+
+// reusePorts adds the ports that a service resource had in the previous view, if they would come out the same: it was made
+// of that resource (nil: of tags) and these inbounds.
+func (v *View) reusePorts(key resource.Key, r *resource.Resource, list []*inbound) bool {
+	prev := v.reusable()
+	if prev == nil {
+		return false
+	}
+	ports := prev.ports[key]
+	if len(ports) == 0 || slices.ContainsFunc(ports, func(s *Service) bool { return s.res != r || !s.madeOf(list, nil) }) {
+		return false
+	}
+	for _, s := range ports {
+		v.add(s.clone())
+	}
+	return true
+}
+
+// clone returns a copy for the next view, which gives it a place and addresses.
+func (s *Service) clone() *Service {
+	next := *s
+	return &next
+}
+
+// previousTags goes through the tag services of the previous view. They must be asked for in the order of their names.
+type previousTags []*Service
+
+// find returns the service of that name if it was made of these inbounds and ingresses alone, or nil.
+func (t *previousTags) find(name string, list []*inbound, through []Endpoint) *Service {
+	for len(*t) > 0 && (*t)[0].ID.Kind == KindTag && (*t)[0].Tag < name {
+		*t = (*t)[1:]
+	}
+	if len(*t) == 0 || (*t)[0].ID.Kind != KindTag || (*t)[0].Tag != name || !(*t)[0].madeOf(list, through) {
+		return nil
+	}
+	return (*t)[0]
+}
+
+// sameNames reports whether the services are those of the previous view as far as their names depend on them.
+func (v *View) sameNames() bool {
+	prev := v.reusable()
+	return prev != nil && prev.IPv6 == v.IPv6 && v.sameHosts() && slices.EqualFunc(v.services, prev.services, func(a, b *Service) bool {
+		return a.ID == b.ID && a.res == b.res && a.Resource.Name == b.Resource.Name && a.VIP == b.VIP && a.VIP6 == b.VIP6
+	})
+}

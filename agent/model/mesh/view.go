@@ -1,0 +1,285 @@
+// Package mesh derives an immutable view of one mesh from a set of resources: its services, their endpoints and
+// virtual addresses, and what each proxy may reach. It is pure: the same set gives the same view, and a view never
+// changes once it is built.
+package mesh
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// DefaultZone is the zone of a node that names none.
+const DefaultZone = "default"
+
+// Options are the facts about the node that a view depends on. The zero value is safe.
+type Options struct {
+	Zone string // zone of this node; "" means DefaultZone
+	VIPs VIPOptions
+	// FlatNetwork says that dataplanes of other zones are reached directly, also where their zone has an ingress.
+	FlatNetwork bool
+	// Sidecars are what proxies say in their annotations that they reach, by the name of the dataplane.
+	Sidecars map[string]*resource.Reach
+	// Transition says that the mutual TLS of the mesh is being switched; nil: it is as the Mesh has it.
+	Transition *Transition
+}
+
+// Transition is a mesh whose mutual TLS is being switched on or off: inbounds take it and plain text, whatever policies say.
+type Transition struct {
+	Spec         *resource.Mesh // as the Mesh is meanwhile, with mutual TLS that is permissive
+	PlainClients bool           // proxies send each other plain text
+}
+
+// View is one mesh as a proxy's config is made from it.
+type View struct {
+	Name string
+	Zone string
+	Spec *resource.Mesh
+
+	// Warnings are about resources that could not take part, each naming the resource.
+	Warnings []Warning
+	// Catalog is a hash over everything that listeners, clusters and routes depend on; endpoints reached by EDS are
+	// not part of it.
+	Catalog [32]byte
+	// IPv6 says that proxies listen at the IPv6 addresses of services too; else a resolver must not answer with them.
+	IPv6 bool
+
+	// WebSockets says that requests between proxies of the mesh may become WebSockets: inbounds take upgrades over HTTP/2.
+	WebSockets bool
+	// Switching says that the mutual TLS of the mesh is being switched: inbounds take plain text too, whatever policies say.
+	Switching bool
+	// Unaddressed says that some service has no virtual address yet; see [VIPOptions.Fixed].
+	Unaddressed bool
+
+	plainClients bool // proxies send each other plain text
+
+	vips       *VIPs
+	domains    []domain      // sorted by name
+	hosts      []virtualHost // sorted by name
+	mesh       *resource.Resource
+	dataplanes []*resource.Resource        // sorted by name
+	services   []*Service                  // sorted by kind, then name
+	ports      map[resource.Key][]*Service // the ports of each service resource, by its key
+	egress     *EndpointSet                // the egresses of the zone
+	names      *nameTable
+	zones      zones
+	prev       *View // the previous view, only while this one is built
+
+	sidecars sidecars
+
+	inbounds     *inboundIndex
+	meshServices []*resource.Resource // sorted by name
+	gateways     map[string]bool      // their values of kuma.io/service
+}
+
+// Warning is something about a resource that its owner should know.
+type Warning struct {
+	Resource resource.Key `json:"resource"`
+	Reason   string       `json:"reason"`
+}
+
+// Build derives the view of one mesh. Parts of prev (nil is allowed) whose inputs did not change are shared with the
+// new view. It fails when the set has no mesh of that name.
+func Build(set *resource.Set, name string, o Options, prev *View) (*View, error) {
+	if o.Zone == "" {
+		o.Zone = DefaultZone
+	}
+	m := set.Get(resource.Key{Kind: "Mesh", Name: name})
+	if m == nil {
+		return nil, fmt.Errorf("mesh %q does not exist: create it with a resource of type Mesh and that name", name)
+	}
+	spec, ok := m.Spec.(*resource.Mesh)
+	if !ok {
+		return nil, fmt.Errorf("mesh %q: unexpected spec %T", name, m.Spec)
+	}
+	v := &View{
+		Name: name, Zone: o.Zone, Spec: spec, mesh: m,
+		dataplanes: set.InMesh("Dataplane", name),
+		prev:       prev,
+	}
+	if t := o.Transition; t != nil {
+		v.Spec, v.Switching, v.plainClients = t.Spec, true, t.PlainClients
+	}
+	if prev != nil {
+		v.services = make([]*Service, 0, len(prev.services)+1)
+		v.ports = make(map[resource.Key][]*Service, len(prev.ports))
+	} else {
+		v.ports = map[resource.Key][]*Service{}
+	}
+	defer func() { v.prev = nil }()
+	v.egress = v.egresses(set, prev)
+	v.noteEgress()
+	v.WebSockets = v.webSockets()
+	v.dataplanes = v.restrict(v.dataplanes, o.Sidecars, prev)
+	v.indexZones(set.Kind("ZoneIngress"), o.FlatNetwork)
+	ix := indexInbounds(v)
+	v.inbounds = ix
+	v.addOffered(ix)
+	v.addTagServices(ix, set.InMesh("ExternalService", name))
+	v.addMeshServices(ix, set.InMesh("MeshService", name))
+	v.indexNames(set.InMesh("MeshService", name))
+	v.addMeshExternalServices(set.InMesh("MeshExternalService", name))
+	v.addMultiZoneServices(set.InMesh("MeshMultiZoneService", name))
+	byID := func(a, b *Service) int { return a.ID.compare(b.ID) }
+	if !slices.IsSortedFunc(v.services, byID) {
+		slices.SortFunc(v.services, byID)
+	}
+	v.dropTwins()
+	for i, s := range v.services {
+		s.Index = i
+	}
+	v.addVirtualHosts(set.InMesh("VirtualOutbound", name), set.InMesh("ExternalService", name))
+	v.assignVIPs(&o.VIPs)
+	v.nameServices(set.Kind("HostnameGenerator"))
+	v.reuse(prev)
+	v.Catalog = v.hash()
+	return v, nil
+}
+
+// Dataplane returns the dataplane of that name, or nil.
+func (v *View) Dataplane(name string) *resource.Resource {
+	return findByName(v.dataplanes, name)
+}
+
+// findByName returns the resource of that name in a list that is sorted by name, or nil.
+func findByName(list []*resource.Resource, name string) *resource.Resource {
+	i, ok := slices.BinarySearchFunc(list, name, func(r *resource.Resource, name string) int { return strings.Compare(r.Name, name) })
+	if !ok {
+		return nil
+	}
+	return list[i]
+}
+
+// Dataplanes returns all dataplanes of the mesh, sorted by name. The slice must not be changed.
+func (v *View) Dataplanes() []*resource.Resource { return v.dataplanes }
+
+// Services returns all services, sorted by kind and name. The slice must not be changed.
+func (v *View) Services() []*Service { return v.services }
+
+// Service returns a service, or nil.
+func (v *View) Service(id ServiceID) *Service {
+	i, ok := slices.BinarySearchFunc(v.services, id, func(s *Service, id ServiceID) int { return s.ID.compare(id) })
+	if !ok {
+		return nil
+	}
+	return v.services[i]
+}
+
+func (v *View) warnf(k resource.Key, format string, args ...any) {
+	v.Warnings = append(v.Warnings, Warning{Resource: k, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (v *View) add(s *Service) {
+	v.services = append(v.services, s)
+	if s.Resource != (resource.Key{}) {
+		v.ports[s.Resource] = append(v.ports[s.Resource], s)
+	}
+}
+
+// reuse replaces endpoint sets that equal those of the previous view, so that whoever made something of them sees by
+// the pointer that nothing changed.
+func (v *View) reuse(prev *View) {
+	if prev == nil {
+		return
+	}
+	i := 0
+	for _, s := range v.services { // both lists are sorted
+		for i < len(prev.services) && prev.services[i].ID.compare(s.ID) < 0 {
+			i++
+		}
+		if i < len(prev.services) && prev.services[i].ID == s.ID && prev.services[i].Endpoints.equal(s.Endpoints) {
+			s.Endpoints = prev.services[i].Endpoints
+		}
+	}
+}
+
+// hash covers what proxies see of the mesh beside EDS. A dataplane's own resource is not part of it.
+func (v *View) hash() [32]byte {
+	h := sha256.New()
+	var b []byte
+	str := func(s string) {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	str(v.Name)
+	str(v.Zone)
+	b = append(b, v.mesh.Digest[:]...)
+	for _, is := range [...]bool{len(v.egress.List) > 0, v.IPv6, v.Switching, v.plainClients} {
+		b = append(b, 0)
+		if is {
+			b[len(b)-1] = 1
+		}
+	}
+	addresses := func(list [families]netip.Addr) {
+		for _, a := range list {
+			b = append(b, byte(a.BitLen()))
+			b = append(b, a.AsSlice()...)
+		}
+	}
+	for _, d := range v.domains {
+		str(d.name)
+		addresses(d.addr)
+	}
+	for i := range v.hosts {
+		str(v.hosts[i].name)
+		addresses(v.hosts[i].addr)
+		for _, p := range v.hosts[i].ports {
+			b = binary.AppendUvarint(b, uint64(p.number))
+			str(tagText(p.tags))
+		}
+	}
+	for _, s := range v.services {
+		str(s.ID.Kind)
+		str(s.ID.Name)
+		str(s.Tag)
+		b = binary.AppendUvarint(b, uint64(s.Port))
+		str(string(s.Protocol))
+		for _, vip := range [...]netip.Addr{s.VIP, s.VIP6} {
+			b = append(b, byte(vip.BitLen()))
+			b = append(b, vip.AsSlice()...)
+		}
+		var digest resource.Digest
+		if s.res != nil {
+			digest = s.res.Digest
+		}
+		b = append(b, digest[:]...)
+		for _, id := range s.Identities {
+			str(id)
+		}
+		for _, a := range s.Aliases {
+			str(a.String())
+		}
+		if s.External {
+			for i := range s.Endpoints.List {
+				e := &s.Endpoints.List[i]
+				b = append(b, e.Resource.Digest[:]...)
+				b = binary.AppendUvarint(b, uint64(e.Index))
+			}
+		}
+		if len(b) > 4096 {
+			h.Write(b)
+			b = b[:0]
+		}
+	}
+	h.Write(b)
+	return [32]byte(h.Sum(nil))
+}
+
+// TagString renders tags as proxies exchange them in the x-kuma-tags header: &key=value,value&&key=value&, keys and
+// values sorted.
+func TagString(tags map[string][]string) string {
+	var b strings.Builder
+	for _, k := range sortedKeys(tags) {
+		b.WriteByte('&')
+		b.WriteString(k)
+		b.WriteByte('=')
+		b.WriteString(strings.Join(tags[k], ","))
+		b.WriteByte('&')
+	}
+	return b.String()
+}

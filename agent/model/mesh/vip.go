@@ -1,0 +1,169 @@
+package mesh
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// VIPRange is where the virtual addresses of one kind of service come from.
+type VIPRange struct{ V4, V6 netip.Prefix }
+
+// VIPRanges are the ranges of all kinds of services. A zero prefix stands for the one of [DefaultVIPRanges].
+type VIPRanges struct {
+	Tag, MeshService, MeshExternalService, MeshMultiZoneService VIPRange
+}
+
+// DefaultVIPRanges are those of the reference: parts of 240.0.0.0/4, which is reserved (RFC 1112, section 4) and never
+// routed, and of fd00::/8, which is for local use (RFC 4193), so that no real destination is hidden.
+func DefaultVIPRanges() VIPRanges {
+	at := func(n byte) VIPRange {
+		return VIPRange{
+			V4: netip.PrefixFrom(netip.AddrFrom4([4]byte{240 + n}), 8),
+			V6: netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0xfd, n}), 64),
+		}
+	}
+	return VIPRanges{Tag: at(0), MeshService: at(1), MeshExternalService: at(2), MeshMultiZoneService: at(3)}
+}
+
+// Prefixes returns all ranges, with the standard ones for those that are zero.
+func (r VIPRanges) Prefixes() (out []netip.Prefix) {
+	usual := DefaultVIPRanges()
+	for _, x := range [...][2]VIPRange{{r.Tag, usual.Tag}, {r.MeshService, usual.MeshService}, {r.MeshExternalService, usual.MeshExternalService},
+		{r.MeshMultiZoneService, usual.MeshMultiZoneService}} {
+		out = append(out, cmp.Or(x[0].V4, x[1].V4), cmp.Or(x[0].V6, x[1].V6))
+	}
+	return out
+}
+
+// kinds returns the ranges by kind of service.
+func (r VIPRanges) kinds() map[string]VIPRange {
+	return map[string]VIPRange{KindTag: r.Tag, KindMeshService: r.MeshService,
+		KindMeshExternalService: r.MeshExternalService, KindMeshMultiZoneService: r.MeshMultiZoneService}
+}
+
+// VIPOptions say how services get their virtual addresses. The zero value is safe: the default ranges, and no memory.
+type VIPOptions struct {
+	Ranges VIPRanges
+	// IPv6 makes proxies listen at the IPv6 addresses as well, where their transparent proxy takes that family. They do so
+	// in any case where some proxy of the mesh takes no other. Services always have those addresses.
+	IPv6  bool
+	Known *VIPs // what the previous view left; nil: nothing
+	// Domains are names outside of the mesh that get virtual addresses, from the ranges of MeshExternalService; sorted, each once.
+	Domains []string
+	// Now and Hold say when the addresses of a service that is gone become free: Hold after the first view without it.
+	// Entries of Known that are due at Now are forgotten.
+	Now  time.Time
+	Hold time.Duration
+	// Fixed has services that Known does not have go without an address, unless their status says one.
+	Fixed bool
+}
+
+// pools are the ranges by kind and family.
+func (o *VIPOptions) pools() map[string]*[families]vipPool {
+	out, standard := map[string]*[families]vipPool{}, DefaultVIPRanges().kinds()
+	for kind, r := range o.Ranges.kinds() {
+		out[kind] = &[families]vipPool{newVIPPool(cmp.Or(r.V4, standard[kind].V4)), newVIPPool(cmp.Or(r.V6, standard[kind].V6))}
+	}
+	return out
+}
+
+// VIPs returns the memory of the virtual addresses of this view. It is the pointer that was given where nothing changed.
+func (v *View) VIPs() *VIPs { return v.vips }
+
+// Domain returns the virtual addresses of one of [VIPOptions.Domains]; both are invalid for another name.
+func (v *View) Domain(name string) (v4, v6 netip.Addr) {
+	if i, ok := slices.BinarySearchFunc(v.domains, name, func(d domain, name string) int { return strings.Compare(d.name, name) }); ok {
+		return v.domains[i].addr[0], v.domains[i].addr[1]
+	}
+	return netip.Addr{}, netip.Addr{}
+}
+
+// HasDomains reports whether there are names outside of the mesh that have virtual addresses.
+func (v *View) HasDomains() bool { return len(v.domains) > 0 }
+
+// domain is a name outside of the mesh with its addresses.
+type domain struct {
+	name string
+	addr [families]netip.Addr
+}
+
+// domainKey is who owns the addresses of a domain. No resource has such a name.
+func domainKey(name string) serviceKey {
+	return serviceKey{kind: KindMeshExternalService, name: "domain " + name}
+}
+
+// someIPv6 reports whether the transparent proxy of some dataplane takes IPv6 alone, so that no other address of a service
+// is of use there.
+func (v *View) someIPv6() bool {
+	for _, dp := range resource.Specs[*resource.Dataplane](v.dataplanes) {
+		if tp := dp.Networking.TransparentProxying; tp != nil && tp.IPFamilyMode == resource.IPFamilyIPv6 {
+			return true
+		}
+	}
+	return false
+}
+
+// maxProbes bounds the search for a free address. It covers every address of a range of that size; a larger one comes
+// to it only with tens of thousands of services and hardly a free address left.
+const maxProbes = 1 << 16
+
+// Parameters of the 64-bit FNV hash.
+const (
+	fnvOffset = 14695981039346656037
+	fnvPrime  = 1099511628211
+)
+
+// vipPool is a range of virtual addresses as a row of slots.
+type vipPool struct {
+	prefix netip.Prefix
+	mask   uint64 // slots - 1
+}
+
+// newVIPPool returns the pool of a range. Of a range with more than 2^62 addresses, the first 2^62 are used.
+func newVIPPool(p netip.Prefix) vipPool {
+	p = p.Masked()
+	return vipPool{p, 1<<min(p.Addr().BitLen()-p.Bits(), 62) - 1}
+}
+
+// size is the number of slots.
+func (p *vipPool) size() int { return int(min(p.mask, math.MaxInt-1)) + 1 }
+
+// at returns the address of a slot.
+func (p *vipPool) at(slot uint64) netip.Addr {
+	b := p.prefix.Addr().As16()
+	binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])|slot)
+	return netip.AddrFrom16(b).Unmap()
+}
+
+// holds reports whether an address is one of the slots.
+func (p *vipPool) holds(a netip.Addr) bool {
+	b := a.As16()
+	return p.at(binary.BigEndian.Uint64(b[8:])&p.mask) == a
+}
+
+// probe is the row of slots that an owner tries, one after the other. The step is odd and the number of slots a power
+// of two, so that it comes by every slot once; two owners with one first choice part there.
+type probe struct{ slot, step, mask uint64 }
+
+func (p *vipPool) probe(mesh string, o serviceKey) probe {
+	x := uint64(fnvOffset) // FNV-1a
+	for _, s := range [...]string{mesh, o.kind, o.name} {
+		for i := range len(s) {
+			x = (x ^ uint64(s[i])) * fnvPrime
+		}
+		x *= fnvPrime // of a zero byte, which ends each part
+	}
+	// The step takes other bits than the slot: those of the product's upper half.
+	step, _ := bits.Mul64(x, 0x9e3779b97f4a7c15)
+	return probe{slot: (x ^ x>>24 ^ x>>48) & p.mask, step: step | 1, mask: p.mask}
+}
+
+func (p *probe) next() { p.slot = (p.slot + p.step) & p.mask }

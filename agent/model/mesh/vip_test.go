@@ -1,0 +1,450 @@
+package mesh_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/mesh"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// vips are the two addresses of a service.
+type vips struct{ v4, v6 string }
+
+// tagged is a mesh with one dataplane for each tag service.
+func tagged(names []string) *resource.Set {
+	rs := []*resource.Resource{{Key: resource.Key{Kind: "Mesh", Name: "default"}, Spec: &resource.Mesh{}}}
+	for i, n := range names {
+		rs = append(rs, &resource.Resource{
+			Key: resource.Key{Kind: "Dataplane", Mesh: "default", Name: n},
+			Spec: &resource.Dataplane{Networking: resource.Networking{Address: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255),
+				Inbound: []resource.Inbound{{Port: 80, Tags: map[string]string{resource.TagService: n}}}}},
+		})
+	}
+	return resource.NewSet(rs)
+}
+
+// vipNode is a node as far as virtual addresses go: what it remembers.
+type vipNode struct {
+	ranges mesh.VIPRanges
+	known  *mesh.VIPs
+	now    time.Time
+}
+
+const vipHold = time.Hour
+
+func (n *vipNode) view(t require, set *resource.Set) *mesh.View {
+	before := n.known.Entries()
+	v, err := mesh.Build(set, "default", mesh.Options{VIPs: mesh.VIPOptions{Ranges: n.ranges, Known: n.known, Now: n.now, Hold: vipHold}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, n.known.Entries(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Fatalf("building a view changed the memory that it was given: %s", diff)
+	}
+	n.known = v.VIPs()
+	return v
+}
+
+type require interface {
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// see shows a node these tag services, and returns what each has. It fails when two share an address.
+func (n *vipNode) see(t require, names []string) map[string]vips {
+	return addressesOf(t, n.view(t, tagged(names)))
+}
+
+func addressesOf(t require, v *mesh.View) map[string]vips {
+	out := map[string]vips{}
+	has := map[netip.Addr]string{}
+	for _, s := range v.Services() {
+		name := s.Resource.Name
+		if s.ID.Kind == mesh.KindTag {
+			name = s.Tag
+		}
+		out[name] = vips{s.VIP.String(), s.VIP6.String()}
+		for _, a := range []netip.Addr{s.VIP, s.VIP6} {
+			if by, ok := has[a]; ok && by != s.ID.Kind+name && a.IsValid() {
+				t.Fatalf("%s is shared by %q and %q", a, by, s.ID.Kind+name)
+			}
+			has[a] = s.ID.Kind + name
+		}
+	}
+	return out
+}
+
+// restart keeps what a file would.
+func (n *vipNode) restart() {
+	list := n.known.Entries()
+	slices.Reverse(list)
+	n.known = mesh.NewVIPs(list)
+}
+
+// TestNodesAgreeOnAddresses lets two nodes see services come and go, each in an order of its own. With ranges as large
+// as they are by default no first choices meet, and then all have the same address on both nodes, at any time, and none
+// ever moves, even over a restart or when it was gone for longer than addresses wait.
+func TestNodesAgreeOnAddresses(t *testing.T) {
+	universe := make([]string, 60)
+	for i := range universe {
+		universe[i] = fmt.Sprintf("service-%d", i)
+	}
+	first := map[string]vips{}
+	for _, name := range universe {
+		first[name] = (&vipNode{}).see(t, []string{name})[name]
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		end := rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID).Draw(t, "end")
+		for _, node := range []string{"a", "b"} {
+			n := &vipNode{}
+			for i, step := range rapid.SliceOfN(rapid.SliceOfDistinct(rapid.SampledFrom(universe), rapid.ID), 1, 6).Draw(t, node) {
+				n.now = n.now.Add(time.Duration(i) * vipHold / 3)
+				for name, have := range n.see(t, step) {
+					if have != first[name] {
+						t.Fatalf("node %s: %s has %v, want %v", node, name, have, first[name])
+					}
+				}
+				n.restart()
+			}
+			for name, have := range n.see(t, end) {
+				if have != first[name] {
+					t.Fatalf("node %s: in the end %s has %v, want %v", node, name, have, first[name])
+				}
+			}
+		}
+	})
+}
+
+// TestAddressesInTinyRanges forces services to meet: 14 of them, and 8 addresses. It holds each node to what is
+// promised then. None moves while it lives nor, when it comes back in time, after it was gone; none is shared, nor is
+// one of a service that may come back; a newcomer has its first choice unless somebody has that already; one without
+// an address lives only in a full range; and all of it over restarts. A second node that sees the same things has the
+// same addresses, whatever the order of its resources.
+func TestAddressesInTinyRanges(t *testing.T) {
+	tiny := mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.1.2.8/29"), V6: netip.MustParsePrefix("fd00::40/125")}}
+	universe := strings.Split("abcdefghijklmn", "")
+	first := map[string]vips{}
+	for _, name := range universe {
+		first[name] = (&vipNode{ranges: tiny}).see(t, []string{name})[name]
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		n, other := &vipNode{ranges: tiny}, &vipNode{ranges: tiny}
+		held := map[string]vips{}       // what lives or may come back
+		until := map[string]time.Time{} // of those that went
+		steps := rapid.SliceOfN(rapid.SliceOfNDistinct(rapid.SampledFrom(universe), 0, 10, rapid.ID), 1, 12).Draw(t, "steps")
+		for _, step := range steps {
+			n.now = n.now.Add(time.Duration(rapid.IntRange(0, 70).Draw(t, "minutes")) * time.Minute)
+			other.now = n.now
+			for name, at := range until {
+				if !at.After(n.now) && !slices.Contains(step, name) {
+					delete(held, name)
+					delete(until, name)
+				}
+			}
+			have := n.see(t, step)
+			slices.Reverse(step)
+			if diff := cmp.Diff(have, other.see(t, step), cmp.AllowUnexported(vips{})); diff != "" {
+				t.Fatalf("another node with the same memory differs: %s", diff)
+			}
+			slices.Sort(step)
+			checkTiny(t, step, have, held, first)
+			for name := range held {
+				if !slices.Contains(step, name) && until[name].IsZero() {
+					until[name] = n.now.Add(vipHold)
+				}
+			}
+			for _, name := range step {
+				held[name] = have[name]
+				delete(until, name)
+			}
+			if rapid.Bool().Draw(t, "restart") {
+				n.restart()
+			}
+		}
+	})
+}
+
+const none = "invalid IP"
+
+// checkTiny checks one step against what was held before it.
+func checkTiny(t *rapid.T, step []string, have, held, first map[string]vips) {
+	for _, of := range []func(vips) string{func(a vips) string { return a.v4 }, func(a vips) string { return a.v6 }} {
+		taken := map[string]string{}
+		for name, a := range held {
+			if of(a) != none {
+				taken[of(a)] = name
+			}
+		}
+		for _, name := range step { // newcomers choose in this order
+			a := of(have[name])
+			before, known := held[name]
+			switch {
+			case known && of(before) != none:
+				if a != of(before) {
+					t.Fatalf("%s moved from %s to %s", name, of(before), a)
+				}
+				continue
+			case a == none:
+				if len(taken) < 8 {
+					t.Fatalf("%s has no address, and only %d are taken", name, len(taken))
+				}
+				continue
+			}
+			if by, ok := taken[a]; ok {
+				t.Fatalf("%s got %s, which %s has or may come back to", name, a, by)
+			}
+			if by, ok := taken[of(first[name])]; !ok && a != of(first[name]) {
+				t.Fatalf("%s got %s, and its first choice %s is free (%s)", name, a, of(first[name]), by)
+			}
+			taken[a] = name
+		}
+	}
+}
+
+// TestFullRange gives 300 services the 256 addresses of a range, says so once, and serves those that wait when the
+// addresses of others become free.
+func TestFullRange(t *testing.T) {
+	n := &vipNode{ranges: mesh.VIPRanges{Tag: mesh.VIPRange{V4: netip.MustParsePrefix("240.0.7.0/24")}}, now: time.Unix(1e9, 0)}
+	names := make([]string, 300)
+	for i := range names {
+		names[i] = fmt.Sprintf("s%03d", i)
+	}
+	v := n.view(t, tagged(names))
+	have := addressesOf(t, v)
+	for i, name := range names {
+		if got := have[name].v4 != none; got != (i < 256) {
+			t.Fatalf("%s has the address %s; the first 256 by name are to have one", name, have[name].v4)
+		}
+		if have[name].v6 == none {
+			t.Fatalf("%s has no IPv6 address, and that range is not full", name)
+		}
+	}
+	if len(v.Warnings) != 1 || v.Warnings[0].Resource.Kind != "Mesh" || !strings.Contains(v.Warnings[0].Reason, "240.0.7.0/24 of virtual addresses is full: 44 services have no address") {
+		t.Fatalf("got %v, want one warning about 44 services", v.Warnings)
+	}
+	if due := n.known.Due(); !due.IsZero() {
+		t.Errorf("an address becomes free at %v; none waits to", due)
+	}
+	after := n.see(t, names[10:])
+	if after["s299"].v4 != none {
+		t.Errorf("s299 has %s, and the addresses of the ten that went are still theirs", after["s299"].v4)
+	}
+	if due := n.known.Due(); !due.Equal(n.now.Add(vipHold)) {
+		t.Fatalf("the next pass is due at %v, want %v", due, n.now.Add(vipHold))
+	}
+	n.now = n.now.Add(vipHold)
+	after = n.see(t, names[10:])
+	for i := 256; i < 300; i++ {
+		if got := after[names[i]].v4 != none; got != (i < 266) {
+			t.Errorf("%s has %s; the ten addresses that became free go to the first ten", names[i], after[names[i]].v4)
+		}
+	}
+}
+
+// TestMemoryIsKept builds a view again: the memory is the same pointer, so that nobody writes it anew.
+func TestMemoryIsKept(t *testing.T) {
+	n := &vipNode{now: time.Unix(1e9, 0)}
+	n.see(t, []string{"a", "b"})
+	before := n.known
+	n.now = n.now.Add(time.Minute)
+	if n.see(t, []string{"b", "a"}); n.known != before {
+		t.Error("nothing changed, and the memory is another")
+	}
+	if n.see(t, []string{"b"}); n.known == before || n.known.Len() != 2 {
+		t.Errorf("a service went, and the memory has %d entries; want another with two", n.known.Len())
+	}
+	held := n.known.Entries()
+	gone := n.known.Release(n.now, n.now.Add(time.Minute))
+	if gone.Len() != 2 || gone.Release(n.now.Add(2*time.Hour), n.now) != nil {
+		t.Errorf("the memory of a mesh that is gone has %d entries for a while, then none: %v", gone.Len(), gone.Entries())
+	}
+	if !slices.Equal(held, n.known.Entries()) {
+		t.Errorf("releasing a memory changed it to %v, from %v", n.known.Entries(), held)
+	}
+}
+
+// TestAddressesInStatus reads what the status of services may say.
+func TestAddressesInStatus(t *testing.T) {
+	doc := meshDoc + dataplane("a", "10.0.0.1", "a", "")
+	svc := func(name, labels, ips string) string {
+		return service(name, labels, "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}") + "status: {vips: [" + ips + "]}\n"
+	}
+	for _, c := range []struct{ name, labels, ips, v4, v6, warning string }{
+		{"v4", "", "{ip: 241.0.0.9}", "241.0.0.9", "", ""},
+		{"v6", "", "{ip: 'fd00:fd01::9'}", "", "fd00:fd01::9", ""},
+		{"both", "", "{ip: 'fd00:fd01::9'}, {ip: 241.0.0.9}", "241.0.0.9", "fd00:fd01::9", ""},
+		{"mapped", "", "{ip: '::ffff:241.0.0.9'}", "241.0.0.9", "", ""},
+		{"twice", "", "{ip: 241.0.0.9}, {ip: 241.0.0.9}", "241.0.0.9", "", ""},
+		{"several", "", "{ip: 241.0.0.9}, {ip: 241.0.0.8}", "241.0.0.9", "", "241.0.0.9 is used and 241.0.0.8 is not"},
+		{"of another kind", "", "{ip: 243.0.0.9}", "243.0.0.9", "", "lies in the range of MeshMultiZoneService"},
+		{"of tags", "", "{ip: 240.0.0.9}", "240.0.0.9", "", "lies in the range of kuma.io/service"},
+		{"outside", "", "{ip: 10.96.0.7}", "10.96.0.7", "", "outside of the ranges"},
+		{"of a cluster", "k8s.kuma.io/namespace: ns", "{ip: 10.96.0.7}", "10.96.0.7", "", ""},
+		{"loopback", "", "{ip: 127.0.0.1}", "", "", "cannot be a virtual address"},
+		{"multicast", "", "{ip: 'ff02::1'}", "", "", "cannot be a virtual address"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := build(t, doc+svc("s", c.labels, c.ips))
+			found := false
+			for _, s := range v.Services() {
+				if s.Resource.Name != "s" {
+					continue
+				}
+				found = true
+				if want := c.v4; want != "" && s.VIP.String() != want || want == "" && s.VIP.As4()[0] != 241 {
+					t.Errorf("got %s, want %s", s.VIP, want)
+				}
+				if want := c.v6; want != "" && s.VIP6.String() != want || want == "" && !strings.HasPrefix(s.VIP6.String(), "fd00:fd01:") {
+					t.Errorf("got %s, want %s", s.VIP6, want)
+				}
+			}
+			if !found {
+				t.Error("the service is missing")
+			}
+			switch {
+			case c.warning == "" && len(v.Warnings) > 0:
+				t.Errorf("got %v, want no warning", v.Warnings)
+			case c.warning != "" && (len(v.Warnings) != 1 || !strings.Contains(v.Warnings[0].Reason, c.warning)):
+				t.Errorf("got %v, want one with %q", v.Warnings, c.warning)
+			}
+		})
+	}
+}
+
+// TestStatusPins lets a status take an address from who has it by chance, and keep it once it is gone.
+func TestStatusPins(t *testing.T) {
+	decode := func(doc string) *resource.Set {
+		rs, faults := kinds.Registry().Decode("test", []byte(doc))
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		return resource.NewSet(rs)
+	}
+	svc := func(name, status string) string {
+		return service(name, "", "dataplaneTags: {kuma.io/service: a}", "{port: 80, targetPort: 8080}") + status
+	}
+	pin := func(a string) string { return "status: {vips: [{ip: " + a + "}]}\n" }
+	one := meshDoc + dataplane("a", "10.0.0.1", "a", "")
+	n := &vipNode{now: time.Unix(1e9, 0)}
+	before := addressesOf(t, n.view(t, decode(one+svc("a", "")+svc("b", ""))))
+	v := n.view(t, decode(one+svc("a", "")+svc("b", pin(before["a"].v4))))
+	pinned := addressesOf(t, v)
+	if pinned["b"].v4 != before["a"].v4 || pinned["a"].v4 == before["a"].v4 {
+		t.Errorf("got %v, want b at the address %s and a elsewhere", pinned, before["a"].v4)
+	}
+	if len(v.Warnings) != 1 || v.Warnings[0].Resource.Name != "a" {
+		t.Errorf("got %v, want one warning about a, which moved", v.Warnings)
+	}
+	if after := addressesOf(t, n.view(t, decode(one+svc("a", "")+svc("b", "")))); cmp.Diff(after, pinned, cmp.AllowUnexported(vips{})) != "" {
+		t.Errorf("without the status: %v, want nothing to move from %v", after, pinned)
+	}
+	// a comes first by name; b has it.
+	v = n.view(t, decode(one+svc("a", pin(pinned["b"].v4))+svc("b", pin(pinned["b"].v4))))
+	if after := addressesOf(t, v); after["b"] != pinned["b"] || after["a"] != pinned["a"] || len(v.Warnings) != 1 || v.Warnings[0].Resource.Name != "a" {
+		t.Errorf("two of one address: %v with %v; want nothing to move from %v, and a warning about a", after, v.Warnings, pinned)
+	}
+}
+
+// TestStatusOfAnotherKind lets a MeshService have, by its status, the address that a tag service chose: the tag service
+// gets another one, whether it has the address already or comes later.
+func TestStatusOfAnotherKind(t *testing.T) {
+	first := (&vipNode{}).see(t, []string{"web"})["web"].v4
+	doc := meshDoc + dataplane("d", "10.0.0.1", "web", "") +
+		service("pinned", "", "dataplaneTags: {kuma.io/service: web}", "{port: 80, targetPort: 8080}") + "status: {vips: [{ip: " + first + "}]}\n"
+	rs, faults := kinds.Registry().Decode("test", []byte(doc))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	for _, n := range []*vipNode{{}, {now: time.Unix(1e9, 0)}} {
+		if !n.now.IsZero() {
+			n.see(t, []string{"web"})
+		}
+		have := addressesOf(t, n.view(t, resource.NewSet(rs)))
+		if have["pinned"].v4 != first || have["web"].v4 == first || !strings.HasPrefix(have["web"].v4, "240.") {
+			t.Errorf("got %v, want pinned at %s and web elsewhere", have, first)
+		}
+	}
+}
+
+// TestHostileMemory gives a memory that no agent has written: no address is shared, nor outside of its range.
+func TestHostileMemory(t *testing.T) {
+	a := func(s string) netip.Addr { return netip.MustParseAddr(s) }
+	n := &vipNode{known: mesh.NewVIPs([]mesh.VIPEntry{
+		{Kind: "", Name: "a", V4: a("240.0.0.1"), V6: a("240.0.0.2")},
+		{Kind: "", Name: "a", V4: a("240.0.0.3")},
+		{Kind: "", Name: "b", V4: a("240.0.0.1"), V6: a("fd00:fd00::1%eth0")},
+		{Kind: "", Name: "c", V4: a("10.0.0.1"), V6: a("::ffff:240.0.0.9")},
+		{Kind: "Nonsense", Name: "d", V4: a("240.0.0.4")},
+	})}
+	have := n.see(t, []string{"a", "b", "c", "d"})
+	if have["a"].v4 != "240.0.0.1" {
+		t.Errorf("a has %s, want what the memory says", have["a"].v4)
+	}
+	for name, h := range have {
+		if !strings.HasPrefix(h.v4, "240.") || !strings.HasPrefix(h.v6, "fd00:fd00::") && !strings.HasPrefix(h.v6, "fd00:fd00:0:") {
+			t.Errorf("%s has %v", name, h)
+		}
+	}
+}
+
+func BenchmarkVIPs(b *testing.B) {
+	names := make([]string, 20_000)
+	for i := range names {
+		names[i] = fmt.Sprintf("service-%d_%d_svc_80", i%700, i)
+	}
+	v, err := mesh.Build(tagged(names), "default", mesh.Options{}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	but1, err := mesh.Build(tagged(names[1:]), "default", mesh.Options{}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		known *mesh.VIPs
+	}{{"20000", nil}, {"one-more", but1.VIPs()}, {"none", v.VIPs()}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				v.AssignVIPs(mesh.VIPOptions{Known: c.known})
+			}
+		})
+	}
+}
+
+// TestClockWasAhead has a service go while the clock is years ahead. When it is set right, what the service had waits no
+// longer than it is to.
+func TestClockWasAhead(t *testing.T) {
+	for _, gone := range []bool{false, true} { // the service, or its mesh
+		n := &vipNode{now: time.Unix(4e9, 0)}
+		n.see(t, []string{"a", "b"})
+		right := time.Unix(1.8e9, 0)
+		if gone {
+			n.known = n.known.Release(n.now, n.now.Add(vipHold))
+			n.known = n.known.Release(right, right.Add(vipHold))
+			if n.known = n.known.Release(right.Add(vipHold), right.Add(2*vipHold)); n.known != nil {
+				t.Error("the addresses of the mesh wait for ever")
+			}
+			continue
+		}
+		n.see(t, []string{"a"})
+		n.now = right
+		if n.see(t, []string{"a"}); n.known.Len() != 2 {
+			t.Fatal("b has nothing to come back to")
+		}
+		n.now = right.Add(vipHold)
+		if n.see(t, []string{"a"}); n.known.Len() != 1 {
+			t.Error("the address of b waits for ever")
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package mesh
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// maxVirtualHosts bounds what the VirtualOutbounds of a mesh make.
+const maxVirtualHosts = 20_000
+
+// virtualHost is a host name that VirtualOutbounds make, with addresses of its own and the outbounds at these.
+type virtualHost struct {
+	name  string
+	addr  [families]netip.Addr
+	ports []virtualPort // sorted by number
+}
+
+// virtualPort is one outbound at the addresses of a virtual host.
+type virtualPort struct {
+	number uint32
+	tags   map[string]string // with kuma.io/service
+	by     resource.Key
+}
+
+// hostKey is who owns the addresses of a virtual host. No service has such a name.
+func hostKey(name string) serviceKey { return serviceKey{kind: KindTag, name: "host " + name} }
+
+// candidate is a port at a host that one VirtualOutbound makes of the tags of something.
+type candidate struct {
+	host string
+	virtualPort
+	exact int // how many tags the selector names
+	text  string
+}
+
+// addVirtualHosts makes the hosts of all VirtualOutbounds. Of two that lead one port of one name to different tags the one with
+// the selector that names most tags has it, then the first by name. (The reference asks for their age, which not all nodes would
+// agree on.)
+func (v *View) addVirtualHosts(list, external []*resource.Resource) {
+	if len(list) == 0 {
+		return
+	}
+	var all []candidate
+	seen := map[string]bool{} // by what decides
+	var decides []byte
+	failed := map[resource.Key][]string{}
+	fill := func(r *resource.Resource, o *resource.VirtualOutbound, tags map[string]string) {
+		exact, ok := o.Strength(tags)
+		if !ok {
+			return
+		}
+		decides = binary.AppendUvarint(decides[:0], uint64(exact)) // #nosec G115 -- a count
+		for i := range o.Conf.Parameters {
+			value, has := tags[o.Conf.Parameters[i].Tag()]
+			if decides = append(decides, 0); has {
+				decides = append(append(decides, '='), value...)
+			}
+		}
+		if seen[string(decides)] {
+			return
+		}
+		seen[string(decides)] = true
+		host, port, chosen, lacks, reason := o.Filled(tags)
+		if reason != "" {
+			failed[r.Key] = append(failed[r.Key], fmt.Sprintf("%s %q: %s", resource.TagService, tags[resource.TagService], reason))
+		}
+		if lacks+reason != "" || chosen[resource.TagService] == "" {
+			return
+		}
+		all = append(all, candidate{host: host, virtualPort: virtualPort{number: port, tags: chosen, by: r.Key}, exact: exact, text: tagText(chosen)})
+	}
+	for r, o := range resource.Specs[*resource.VirtualOutbound](list) {
+		clear(seen)
+		for _, in := range v.inbounds.all {
+			fill(r, o, v.InboundTags(in.spec.Tags))
+		}
+		for _, service := range sortedKeys(v.zones.tags) {
+			for i := range v.zones.tags[service] {
+				fill(r, o, v.zones.tags[service][i].Tags)
+			}
+		}
+		for _, es := range resource.Specs[*resource.ExternalService](external) {
+			fill(r, o, map[string]string{resource.TagService: es.Tags[resource.TagService]})
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(strings.Compare(a.host, b.host), cmp.Compare(a.number, b.number), cmp.Compare(b.exact, a.exact),
+			a.by.Compare(b.by), strings.Compare(a.text, b.text))
+	})
+	v.hosts = hostsOf(v, all)
+	for _, k := range slices.SortedFunc(maps.Keys(failed), resource.Key.Compare) {
+		v.warnf(k, "it makes no name of %s", joinSome(failed[k], "; "))
+	}
+}
+
+// hostsOf joins sorted candidates, with a warning for each VirtualOutbound that lost a port.
+func hostsOf(v *View, all []candidate) (out []virtualHost) {
+	lost := map[resource.Key][]string{}
+	n := 0
+	for i := range all {
+		c := &all[i]
+		if len(out) == 0 || out[len(out)-1].name != c.host {
+			out = append(out, virtualHost{name: c.host})
+		}
+		h := &out[len(out)-1]
+		if last := len(h.ports) - 1; last >= 0 && h.ports[last].number == c.number {
+			if have := &h.ports[last]; !maps.Equal(have.tags, c.tags) {
+				lost[c.by] = append(lost[c.by], fmt.Sprintf("%s:%d leads to %s by %s, and not to %s", c.host, c.number, tagText(have.tags), have.by.Name, c.text))
+			}
+			continue
+		}
+		if n++; n > maxVirtualHosts {
+			v.warnf(c.by, "the VirtualOutbounds of the mesh make more than %d names and ports: the rest is dropped; narrow the selectors", maxVirtualHosts)
+			if len(h.ports) == 0 {
+				out = out[:len(out)-1]
+			}
+			break
+		}
+		h.ports = append(h.ports, c.virtualPort)
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(lost), resource.Key.Compare) {
+		v.warnf(k, "%s: one port of a name leads to one place; add parameters to the templates that tell them apart", joinSome(lost[k], "; "))
+	}
+	return out
+}
+
+// joinSome joins the first few texts.
+func joinSome(list []string, sep string) string {
+	const most = 4
+	if len(list) <= most {
+		return strings.Join(list, sep)
+	}
+	return fmt.Sprintf("%s%sand %d more", strings.Join(list[:most], sep), sep, len(list)-most)
+}
+
+// tagText names tags in a fixed order.
+func tagText(tags map[string]string) string {
+	var b strings.Builder
+	for i, k := range sortedKeys(tags) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(k + "=" + tags[k])
+	}
+	return b.String()
+}
+
+// virtualHosts adds the outbounds at the addresses of virtual hosts, for the services that the dataplane reaches.
+func (r *Reach) virtualHosts(out []Outbound, keep func(*Service) bool) []Outbound {
+	for i := range r.view.hosts {
+		h := &r.view.hosts[i]
+		for _, p := range h.ports {
+			s := r.view.Service(ServiceID{Kind: KindTag, Name: p.tags[resource.TagService]})
+			if s == nil || !h.addr[v4].IsValid() {
+				continue
+			}
+			verdict := r.Of(s)
+			if !verdict.Reachable || verdict.Cause == CauseOpen && keep != nil && !keep(s) {
+				continue
+			}
+			ob := Outbound{Service: s, Tags: p.tags, Subset: subset(p.tags)}
+			out = r.at(out, ob, h.addr[v4], p.number)
+			if r.view.IPv6 && h.addr[v6].IsValid() {
+				out = r.at(out, ob, h.addr[v6], p.number)
+			}
+		}
+	}
+	return out
+}
+
+// named returns the host as something that has a name; its labels are none.
+func (h *virtualHost) named(ipv6 bool) named {
+	n := named{serviceKey: hostKey(h.name), vips: [2]netip.Addr{h.addr[v4]}, host: h}
+	if ipv6 {
+		n.vips[1] = h.addr[v6]
+	}
+	return n
+}
+
+// equal reports whether two hosts are the same for whoever asks for the name.
+func (h *virtualHost) equal(o *virtualHost) bool {
+	return h.name == o.name && h.addr == o.addr && slices.EqualFunc(h.ports, o.ports, func(a, b virtualPort) bool {
+		return a.number == b.number && a.by == b.by && maps.Equal(a.tags, b.tags)
+	})
+}
+
+// sameHosts reports whether the previous view had the same virtual hosts.
+func (v *View) sameHosts() bool {
+	return slices.EqualFunc(v.hosts, v.prev.hosts, func(a, b virtualHost) bool { return a.equal(&b) })
+}
+
+// leadsTo reports whether all that listens for the host is about a tag service.
+func (h *virtualHost) leadsTo(s *named) bool {
+	return s.kind == KindTag && s.host == nil && !slices.ContainsFunc(h.ports, func(p virtualPort) bool { return p.tags[resource.TagService] != s.name })
+}
+
+// HostAddresses are the virtual addresses of the names that VirtualOutbounds make, which are of no service; nil for none.
+func (v *View) HostAddresses() map[netip.Addr]bool {
+	if len(v.hosts) == 0 {
+		return nil
+	}
+	out := make(map[netip.Addr]bool, len(v.hosts)*int(families))
+	for i := range v.hosts {
+		for _, a := range v.hosts[i].addr {
+			if a.IsValid() {
+				out[a] = true
+			}
+		}
+	}
+	return out
+}
+
+// HostAt is the name that VirtualOutbounds make with a virtual address, and the ports there; "" for no such address.
+func (v *View) HostAt(a netip.Addr) (name string, ports []uint32) {
+	for i := range v.hosts {
+		if h := &v.hosts[i]; h.addr[v4] == a || h.addr[v6] == a {
+			for _, p := range h.ports {
+				ports = append(ports, p.number)
+			}
+			return h.name, ports
+		}
+	}
+	return "", nil
+}

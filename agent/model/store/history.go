@@ -1,0 +1,152 @@
+package store
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Revision is one state that a resource was in.
+type Revision struct {
+	Revision uint64
+	Time     time.Time // UTC
+	Source   Source
+	Author   string
+	Deleted  bool
+	Resource *resource.Resource // nil when Deleted
+}
+
+// pending is what the disk does not know of one resource yet.
+type pending struct {
+	entries []entry  // the latest HistoryLimit, oldest first
+	burned  []uint64 // revisions that a failed commit may have left on disk
+	newest  uint64   // the highest revision when it was changed last: a commit that goes so far leaves nothing pending
+}
+
+// tomb is a deleted resource whose history is kept.
+type tomb struct {
+	revision uint64 // of the deletion
+	source   string // kind of source that deleted it
+}
+
+// History returns the latest HistoryLimit revisions of a resource, oldest first, deletions included; also of a resource
+// that was deleted and of one that was created anew since. Revisions on disk that cannot be decoded are left out.
+func (s *Store) History(key resource.Key) []Revision {
+	s.mu.Lock()
+	d, top, unseen := s.disk, s.revision, s.unseen
+	var recent []entry
+	burned := map[uint64]bool{}
+	if p := s.backlog[key]; p != nil {
+		recent = slices.Clone(p.entries)
+		for _, r := range p.burned {
+			burned[r] = true
+		}
+	}
+	s.mu.Unlock()
+
+	byRevision := map[uint64]Revision{}
+	if d != nil {
+		for _, e := range s.readHistory(d, key) {
+			r := e.Revision.Revision
+			if !burned[r] && r <= top && (r <= unseen[0] || r > unseen[1]) {
+				byRevision[r] = e.Revision
+			}
+		}
+	}
+	// A commit between the two reads leaves revisions in both.
+	for _, e := range recent {
+		byRevision[e.Revision.Revision] = e.Revision
+	}
+	out := slices.SortedFunc(maps.Values(byRevision), func(a, b Revision) int { return cmp.Compare(a.Revision, b.Revision) })
+	return out[max(0, len(out)-HistoryLimit):]
+}
+
+// appendHistory retains changes that are not on disk. s.mu is held.
+func (s *Store) appendHistory(changes []entry) {
+	for _, e := range changes {
+		s.pendingOf(e.key).add(e)
+	}
+}
+
+func (p *pending) add(e entry) {
+	if len(p.entries) == HistoryLimit {
+		p.entries = slices.Delete(p.entries, 0, 1)
+	}
+	p.entries = append(p.entries, e)
+	p.newest = e.Revision.Revision
+}
+
+// burn remembers revisions of a failed commit. s.mu is held.
+func (s *Store) burn(changes []entry) {
+	for _, e := range changes {
+		p := s.pendingOf(e.key)
+		p.burned = append(p.burned, e.Revision.Revision)
+		p.newest = max(p.newest, e.Revision.Revision)
+	}
+}
+
+// pendingOf is called with s.mu held.
+func (s *Store) pendingOf(key resource.Key) *pending {
+	p := s.backlog[key]
+	if p == nil {
+		p = &pending{}
+		s.backlog[key] = p
+	}
+	return p
+}
+
+// bury keeps the list of deleted resources and drops the oldest histories beyond the limit. s.mu is held.
+func (s *Store) bury(changes []entry) {
+	buried := false
+	for _, e := range changes {
+		if e.Deleted {
+			s.tombs[e.key] = tomb{revision: e.Revision.Revision, source: e.Source.Kind}
+			buried = true
+		} else {
+			delete(s.tombs, e.key)
+		}
+	}
+	if buried {
+		s.evict()
+	}
+}
+
+// evict drops the oldest histories of deleted resources beyond the limit. s.mu is held.
+func (s *Store) evict() {
+	count := map[string]int{}
+	over := false
+	for _, t := range s.tombs {
+		count[t.source]++
+		over = over || count[t.source] > TombstoneLimit
+	}
+	if !over {
+		return
+	}
+	oldest := slices.SortedFunc(maps.Keys(s.tombs), func(a, b resource.Key) int {
+		return cmp.Compare(s.tombs[a].revision, s.tombs[b].revision)
+	})
+	for _, k := range oldest {
+		source := s.tombs[k].source
+		if count[source] <= TombstoneLimit {
+			continue
+		}
+		count[source]--
+		delete(s.tombs, k)
+		s.forgetKey(k)
+	}
+}
+
+// forgetKey drops the history of a resource. s.mu is held.
+func (s *Store) forgetKey(k resource.Key) {
+	if s.opt.Path == "" {
+		delete(s.backlog, k)
+		return
+	}
+	if p := s.backlog[k]; p != nil {
+		p.entries, p.newest = nil, s.revision // the key stays: its record on disk has to go
+	}
+	s.forget = append(s.forget, k)
+}

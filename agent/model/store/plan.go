@@ -1,0 +1,172 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// maxKey bounds kind, mesh and name together, in bytes; a key of bbolt holds 32 KiB.
+const maxKey = 16 << 10
+
+func (b Batch) validate() error {
+	if b.Source.Kind == "" {
+		return errors.New("batch.Source.Kind is empty")
+	}
+	for i, op := range b.Ops {
+		if (op.Put != nil) == (op.Delete != resource.Key{}) {
+			return fmt.Errorf("batch.Ops[%d]: exactly one of Put and Delete must be set", i)
+		}
+		if op.Source != (Source{}) && op.Source.Kind != b.Source.Kind {
+			return fmt.Errorf("batch.Ops[%d].Source: a batch of kind %q cannot carry an op of kind %q", i, b.Source.Kind, op.Source.Kind)
+		}
+		k := op.key()
+		if k.Kind == "" || k.Name == "" {
+			return fmt.Errorf("batch.Ops[%d]: the key %q has no kind or no name", i, k)
+		}
+		if strings.ContainsRune(k.Kind+k.Mesh+k.Name, 0) {
+			return fmt.Errorf("batch.Ops[%d]: the key %q holds a NUL", i, k)
+		}
+		if n := len(k.Kind) + len(k.Mesh) + len(k.Name); n > maxKey {
+			return fmt.Errorf("batch.Ops[%d]: the key has %d bytes, at most %d are allowed", i, n, maxKey)
+		}
+		if op.Put != nil && op.Put.Digest == (resource.Digest{}) {
+			return fmt.Errorf("batch.Ops[%d]: %s has no digest: seal it first", i, k)
+		}
+	}
+	return nil
+}
+
+func (o Op) key() resource.Key {
+	if o.Put != nil {
+		return o.Put.Key
+	}
+	return o.Delete
+}
+
+// entry is one revision with what a record needs besides.
+type entry struct {
+	Revision
+	key     resource.Key
+	created time.Time
+	body    []byte // the encoded resource; nil when it was not encoded yet, and of a deletion
+}
+
+// record returns the record that the entry made, nil for a deletion.
+func (e entry) record() *Record {
+	if e.Deleted {
+		return nil
+	}
+	return &Record{Resource: e.Resource, Revision: e.Revision.Revision, Created: e.created, Modified: e.Time,
+		Source: e.Source, Author: e.Author}
+}
+
+// entryOf returns the entry of a record's last change.
+func entryOf(r *Record) entry {
+	return entry{key: r.Key, created: r.Created, Revision: Revision{Revision: r.Revision, Time: r.Modified,
+		Source: r.Source, Author: r.Author, Resource: r.Resource}}
+}
+
+// plan is what a batch comes to.
+type plan struct {
+	records  []Record // one per op
+	changes  []entry  // in order; empty when the batch changes nothing
+	next     *table   // the content after it; nil when the batch changes nothing
+	revision uint64   // the highest handed out after it
+}
+
+// seen returns the changes as those who watch them see them.
+func (p *plan) seen() []Change {
+	out := make([]Change, len(p.changes))
+	for i, e := range p.changes {
+		out[i] = Change{Revision: e.Revision, Key: e.key, Created: !e.Deleted && e.created.Equal(e.Time)}
+	}
+	return out
+}
+
+// plan works a batch out without doing any of it. s.mu is held.
+func (s *Store) plan(b Batch) (*plan, error) {
+	now := s.now()
+	current := s.Snapshot().records
+	p := &plan{revision: s.revision, records: make([]Record, 0, len(b.Ops))}
+	var conflicts []Conflict
+	var first error // of the others
+	for _, op := range b.Ops {
+		key := op.key()
+		old := current.get(key)
+		src, author := cmp.Or(op.Source, b.Source), cmp.Or(op.Author, b.Author)
+		if old != nil && !old.Source.yieldsTo(src) {
+			conflicts = append(conflicts, Conflict{Key: key, Owner: old.Source, Wanted: src})
+			continue
+		}
+		if err := op.check(old); err != nil && !(op.Put == nil && s.damagedUntil(p, key)) {
+			if first == nil {
+				first = err
+			}
+			continue
+		}
+		if op.Put != nil && old != nil && old.Digest == op.Put.Digest && old.Source == src {
+			p.records = append(p.records, *old)
+			continue
+		}
+		if p.next == nil {
+			p.next = current.copy()
+			current = p.next
+		}
+		p.revision++
+		e := entry{key: key, created: now, Revision: Revision{Revision: p.revision, Time: now, Source: src,
+			Author: author, Resource: op.Put, Deleted: op.Put == nil}}
+		if old != nil {
+			e.created = old.Created
+		}
+		p.changes = append(p.changes, e)
+		r := e.record()
+		p.next.put(key, r)
+		if r != nil {
+			p.records = append(p.records, *r)
+			continue
+		}
+		gone := Record{Resource: &resource.Resource{Key: key}, Source: src} // of a damaged one nothing else is known
+		if old != nil {
+			gone = *old
+		}
+		gone.Revision, gone.Modified, gone.Author = p.revision, now, author
+		p.records = append(p.records, gone)
+	}
+	if len(conflicts) > 0 {
+		return nil, &ConflictError{Conflicts: conflicts}
+	}
+	if first != nil {
+		return nil, first
+	}
+	return p, nil
+}
+
+// damagedUntil reports whether a resource cannot be read and no change of the plan is about it.
+func (s *Store) damagedUntil(p *plan, k resource.Key) bool {
+	_, damaged := s.Snapshot().damaged[k]
+	return damaged && !slices.ContainsFunc(p.changes, func(e entry) bool { return e.key == k })
+}
+
+// check compares an op with the record that it changes, nil when there is none.
+func (o Op) check(old *Record) error {
+	if old == nil && o.Put == nil {
+		return &NotFoundError{Key: o.Delete}
+	}
+	if o.IfRevision == nil {
+		return nil
+	}
+	var have uint64
+	if old != nil {
+		have = old.Revision
+	}
+	if have != *o.IfRevision {
+		return &RevisionError{Key: o.key(), Have: have, Want: *o.IfRevision}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// A value on disk is, in this order: the layout (1 byte), CRC-32C over the bucket key and all that follows (4 bytes,
+// big endian), length of the header (uvarint), header (JSON), encoded resource (to the end; nothing for a deletion).
+const valueLayout = 1
+
+// valueHead is the length of layout and checksum.
+const valueHead = 1 + 4
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// header is what a value says beside the resource. Fields that it does not know are ignored, so that fields can be
+// added without a new format.
+type header struct {
+	Revision uint64    `json:"revision"`
+	Created  time.Time `json:"created"`
+	Modified time.Time `json:"modified"`
+	Source   Source    `json:"source"`
+	Author   string    `json:"author,omitempty"`
+	Deleted  bool      `json:"deleted,omitempty"`
+}
+
+// wrap makes a value for a bucket key.
+func wrap(key []byte, h header, body []byte) ([]byte, error) {
+	head, err := json.Marshal(h)
+	if err != nil {
+		return nil, fmt.Errorf("header of a value: %w", err)
+	}
+	v := make([]byte, valueHead, valueHead+binary.MaxVarintLen64+len(head)+len(body))
+	v[0] = valueLayout
+	v = binary.AppendUvarint(v, uint64(len(head)))
+	v = append(v, head...)
+	v = append(v, body...)
+	binary.BigEndian.PutUint32(v[1:], checksum(key, v[valueHead:]))
+	return v, nil
+}
+
+// verify checks layout and checksum and returns what follows them.
+func verify(key, value []byte) ([]byte, error) {
+	if len(value) < valueHead {
+		return nil, fmt.Errorf("the value has %d bytes, at least %d are needed", len(value), valueHead)
+	}
+	if value[0] != valueLayout {
+		return nil, fmt.Errorf("the value has layout %d, only %d is known", value[0], valueLayout)
+	}
+	rest := value[valueHead:]
+	if sum := binary.BigEndian.Uint32(value[1:]); sum != checksum(key, rest) {
+		return nil, fmt.Errorf("the checksum is %08x, not %08x as written", checksum(key, rest), sum)
+	}
+	return rest, nil
+}
+
+// unwrap checks a value and takes it apart. The body shares the memory of value.
+func unwrap(key, value []byte) (h header, body []byte, err error) {
+	rest, err := verify(key, value)
+	if err != nil {
+		return h, nil, err
+	}
+	n, used := binary.Uvarint(rest)
+	if used <= 0 || n > uint64(len(rest)-used) {
+		return h, nil, errors.New("the header is longer than the value")
+	}
+	rest = rest[used:]
+	if err := json.Unmarshal(rest[:n], &h); err != nil {
+		return h, nil, fmt.Errorf("header: %w", err)
+	}
+	body = rest[n:]
+	if h.Deleted != (len(body) == 0) {
+		return h, nil, fmt.Errorf("deleted is %t, but the resource has %d bytes", h.Deleted, len(body))
+	}
+	return h, body, nil
+}
+
+func checksum(key, rest []byte) uint32 {
+	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, rest)
+}
+
+// recordKey is kind, mesh and name, each ended by NUL, which none of them holds.
+func recordKey(k resource.Key) []byte {
+	b := make([]byte, 0, len(k.Kind)+len(k.Mesh)+len(k.Name)+3+8)
+	for _, s := range []string{k.Kind, k.Mesh, k.Name} {
+		b = append(append(b, s...), 0)
+	}
+	return b
+}
+
+// historyKey is the record key and the revision, so that a resource's revisions stand together in order.
+func historyKey(k resource.Key, revision uint64) []byte {
+	return binary.BigEndian.AppendUint64(recordKey(k), revision)
+}
+
+func parseRecordKey(b []byte) (resource.Key, error) {
+	parts := bytes.Split(b, []byte{0})
+	if len(parts) != 4 || len(parts[0]) == 0 || len(parts[2]) == 0 || len(parts[3]) != 0 {
+		return resource.Key{}, fmt.Errorf("%q is no key of a record", b)
+	}
+	return resource.Key{Kind: string(parts[0]), Mesh: string(parts[1]), Name: string(parts[2])}, nil
+}
+
+func parseHistoryKey(b []byte) (resource.Key, uint64, error) {
+	if len(b) < 8 {
+		return resource.Key{}, 0, fmt.Errorf("%q is no key of a revision", b)
+	}
+	k, err := parseRecordKey(b[:len(b)-8])
+	if err != nil {
+		return resource.Key{}, 0, err
+	}
+	return k, binary.BigEndian.Uint64(b[len(b)-8:]), nil
+}
+
+// decodeEntry reads a value of either bucket.
+func decodeEntry(decode func([]byte) (*resource.Resource, error), k resource.Key, key, value []byte) (entry, error) {
+	h, body, err := unwrap(key, value)
+	if err != nil {
+		return entry{}, err
+	}
+	e := entry{key: k, created: h.Created, Revision: Revision{Revision: h.Revision, Time: h.Modified, Source: h.Source,
+		Author: h.Author, Deleted: h.Deleted}}
+	if h.Deleted {
+		return e, nil
+	}
+	if e.Resource, err = decode(body); err != nil {
+		return entry{}, fmt.Errorf("resource: %w", err)
+	}
+	if e.Resource.Key != k {
+		return entry{}, fmt.Errorf("the value holds %s", e.Resource.Key)
+	}
+	return e, nil
+}
+
+// encodeEntry makes the value of an entry.
+func encodeEntry(e entry, key, body []byte) ([]byte, error) {
+	return wrap(key, header{Revision: e.Revision.Revision, Created: e.created, Modified: e.Time, Source: e.Source,
+		Author: e.Author, Deleted: e.Deleted}, body)
+}

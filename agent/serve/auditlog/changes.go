@@ -1,0 +1,79 @@
+package auditlog
+
+import (
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/serve/audit"
+)
+
+// Changed makes the events of changes that did not come over the API: of resource files and of Envoys that bring Dataplanes. It
+// never waits. plural returns the plural of a kind.
+func (l *Log) Changed(changes []store.Change, plural func(kind string) string) {
+	profile := l.Profile()
+	if profile == audit.ProfileNone {
+		return
+	}
+	for i := range changes {
+		if c := &changes[i]; c.Source.Kind != store.SourceAPI {
+			l.Record(changeEvent(c, profile, plural(c.Key.Kind)))
+		}
+	}
+}
+
+// changeEvent is the event of one change: as if its source had sent the request.
+func changeEvent(c *store.Change, profile audit.Profile, plural string) *audit.Event {
+	e := &audit.Event{
+		ID: newID(), Stage: audit.StageResponseComplete, RequestURI: resourcePath(plural, c.Key), Verb: audit.VerbUpdate,
+		User:   audit.User{Username: author(c.Source), Groups: []string{audit.GroupAuthenticated}},
+		Object: objectOf(plural, c.Key), Status: &audit.Status{Code: 200}, Received: c.Time, At: c.Time,
+	}
+	done := "changed"
+	switch {
+	case c.Deleted:
+		e.Verb, done = audit.VerbDelete, "deleted"
+	case c.Created:
+		e.Verb, done, e.Status.Code = audit.VerbCreate, "created", 201
+	}
+	e.Object.Revision = strconv.FormatUint(c.Revision.Revision, 10)
+	q := audit.Request{Verb: e.Verb, Resource: true}
+	if c.Resource != nil {
+		q.Sensitive = c.Resource.HasSecrets || resource.HoldsSecrets(c.Resource.Spec)
+	}
+	if e.Level = profile.Level(q); e.Level == audit.LevelRequestResponse && c.Resource != nil {
+		if doc, err := resource.Shown(c.Resource); err == nil {
+			e.Request = doc
+		}
+	}
+	e.Annotate(audit.AnnotationSource, c.Source.String())
+	e.Annotate(audit.AnnotationChanges, done+" "+c.Key.String()+"@"+e.Object.Revision)
+	if c.Author != "" {
+		e.User.Extra = map[string][]string{"nearside.io/author": {c.Author}}
+	}
+	return e
+}
+
+// author is the user that a source counts as.
+func author(s store.Source) string {
+	switch s.Kind {
+	case store.SourceFile:
+		return audit.UserFile + s.Detail
+	case store.SourceEnvoy:
+		return audit.UserNode + s.Detail
+	}
+	return "system:" + s.String()
+}
+
+// resourcePath is the path of a resource in the API.
+func resourcePath(plural string, k resource.Key) string {
+	if k.Mesh == "" {
+		return "/" + plural + "/" + k.Name
+	}
+	return "/meshes/" + k.Mesh + "/" + plural + "/" + k.Name
+}
+
+// objectOf returns what names a resource in an event.
+func objectOf(plural string, k resource.Key) *audit.ObjectRef {
+	return &audit.ObjectRef{Resource: plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup, APIVersion: audit.APIVersion}
+}

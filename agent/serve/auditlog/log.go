@@ -1,0 +1,374 @@
+package auditlog
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"github.com/nearside-mesh/nearside/agent/serve/audit"
+	"github.com/nearside-mesh/nearside/rotation"
+)
+
+// Options are those of a [Log]. Path is required.
+type Options struct {
+	Path    string // of the active file; see [rotation.Options]
+	Limits  rotation.Limits
+	Group   string        // name or number of the group of the files; "" is that of the process
+	Profile audit.Profile // "" is None
+	// Patience is how long a request that has changed something waits for its event to be in the file; 2 s.
+	Patience time.Duration
+	// Memory bounds the events that wait to be written, in bytes; 4 MiB.
+	Memory   int
+	Log      *slog.Logger          // nil: discard
+	Now      func() time.Time      // nil: time.Now
+	Registry prometheus.Registerer // nil: nothing is measured
+}
+
+const (
+	// reserve is what requests that have changed something may go beyond Memory, in bytes.
+	reserve = 1 << 20
+	// openEvery is how often a file that cannot be opened is tried again.
+	openEvery = 5 * time.Second
+	// stopTime is how long what is in memory is tried to be written at the end.
+	stopTime = 2 * time.Second
+	// stalledAfter is how long one write may take before the file counts as one that takes no events, and failedAfter where it is
+	// known to fail: a writer tries again several times within that.
+	stalledAfter = time.Second
+	failedAfter  = 100 * time.Millisecond
+	// leastSpace is what has to be free on the file system so that a write over the API is not refused, in bytes.
+	leastSpace = 1 << 20
+	// alarmTime is how long dropped events are an alarm.
+	alarmTime = time.Hour
+)
+
+// Reasons of dropped events, the values of a label.
+const (
+	droppedFull    = "full"    // the file takes no events, and memory is full
+	droppedStopped = "stopped" // the agent has ended before they were written, or they came after
+	droppedFlood   = "flood"   // refused requests of one user or address, too many in a short time
+)
+
+// ErrNotWritten is what [Log.Store] returns for an event that is not in the file yet. It will be, unless the process ends first.
+var ErrNotWritten = errors.New("the audit log has not taken the event yet")
+
+// Log is the audit log. Its methods may be called at the same time.
+type Log struct {
+	opts    Options
+	profile atomic.Value // audit.Profile
+	limits  atomic.Pointer[rotation.Limits]
+	relimit atomic.Bool // limits are others than those of the file
+	file    atomic.Pointer[rotation.File]
+	failed  atomic.Pointer[error] // why there is no file
+	opened  chan struct{}         // closed once there is a file
+	wake    chan struct{}         // one slot: there is something to write or to open
+
+	written, refused prometheus.Counter
+	dropped          *prometheus.CounterVec
+
+	mu      sync.Mutex
+	lines   []byte // that wait
+	events  int    // in lines
+	waiters []chan struct{}
+	flying  int       // bytes that are being written
+	since   time.Time // when that write began, by the clock of the process; zero: none is under way
+	missing int       // events that were dropped since one has said so
+	first   time.Time // of these
+	total   uint64    // dropped since the start
+	last    time.Time // when one was dropped the last time
+	over    bool      // Run has ended
+}
+
+// New checks the options and opens the file, unless the profile is None. A file that cannot be opened is no error: [Log.Ready]
+// and [Log.Alarm] tell.
+func New(o Options) (*Log, error) {
+	if o.Profile == "" {
+		o.Profile = audit.ProfileNone
+	}
+	if _, err := audit.ParseProfile(string(o.Profile)); err != nil {
+		return nil, fmt.Errorf("auditLog.profile: %w", err)
+	}
+	if err := o.Limits.Validate("auditLog."); err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Patience == 0 {
+		o.Patience = 2 * time.Second
+	}
+	if o.Memory == 0 {
+		o.Memory = 4 << 20
+	}
+	l := &Log{opts: o, opened: make(chan struct{}), wake: make(chan struct{}, 1)}
+	l.profile.Store(o.Profile)
+	l.limits.Store(&o.Limits)
+	if err := l.measure(o.Registry); err != nil {
+		return nil, fmt.Errorf("register the metrics of the audit log: %w", err)
+	}
+	if o.Profile == audit.ProfileNone {
+		o.Log.Warn("the audit log is off: requests to the API leave no trace; set auditLog.profile to Default")
+	} else {
+		l.open()
+	}
+	return l, nil
+}
+
+func (l *Log) measure(reg prometheus.Registerer) error {
+	l.written = prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_audit_events_total", Help: "Events that the audit log has written."})
+	l.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "nearside_audit_writes_refused_total",
+		Help: "Writes over the API that were refused because the audit log could not have taken their events."})
+	l.dropped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nearside_audit_events_dropped_total",
+		Help: "Events that are missing in the audit log, by reason."}, []string{"reason"})
+	for _, r := range [...]string{droppedFull, droppedStopped, droppedFlood} {
+		l.dropped.WithLabelValues(r)
+	}
+	if reg == nil {
+		return nil
+	}
+	outside := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "nearside_audit_file_changes_total",
+		Help: "Times that others have renamed, removed, truncated or written to the active file of the audit log."}, func() float64 {
+		if f := l.file.Load(); f != nil {
+			return float64(f.Stats().Outside)
+		}
+		return 0
+	})
+	for _, c := range []prometheus.Collector{l.written, l.refused, l.dropped, outside} {
+		if err := reg.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open opens the file, where there is none. It is called by New and Run alone.
+func (l *Log) open() {
+	if l.file.Load() != nil {
+		return
+	}
+	f, err := rotation.Open(rotation.Options{Path: l.opts.Path, Limits: *l.limits.Load(), Group: l.opts.Group, Now: l.opts.Now})
+	if err != nil {
+		if was := l.failed.Swap(&err); was == nil || (*was).Error() != err.Error() {
+			l.opts.Log.Error("the audit log cannot be opened; writes over the API are refused until it can", "file", l.opts.Path, "error", err)
+		}
+		return
+	}
+	if l.failed.Swap(nil) != nil {
+		l.opts.Log.Info("the audit log is open", "file", l.opts.Path)
+	}
+	l.file.Store(f)
+	close(l.opened)
+}
+
+// Profile returns the profile in force.
+func (l *Log) Profile() audit.Profile { return l.profile.Load().(audit.Profile) }
+
+// SetProfile changes the profile from the next request on.
+func (l *Log) SetProfile(p audit.Profile) {
+	l.profile.Store(p)
+	if p == audit.ProfileNone {
+		l.opts.Log.Warn("the audit log is off: requests to the API leave no trace; set auditLog.profile to Default")
+	}
+	l.signal()
+}
+
+// SetLimits gives the file other limits, from the next write on. Limits that are out of their bounds change nothing.
+func (l *Log) SetLimits(limits rotation.Limits) error {
+	if err := limits.Validate("auditLog."); err != nil {
+		return err
+	}
+	l.limits.Store(&limits)
+	l.relimit.Store(true)
+	l.signal()
+	return nil
+}
+
+func (l *Log) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Ready returns nil while the event of a change would be stored, else why not.
+func (l *Log) Ready() error {
+	if l.Profile() == audit.ProfileNone {
+		return nil
+	}
+	if err := l.stuck(); err != nil {
+		l.refused.Inc()
+		return err
+	}
+	return nil
+}
+
+// stuck says why the file takes no events.
+func (l *Log) stuck() error {
+	f := l.file.Load()
+	if f == nil {
+		if err := l.failed.Load(); err != nil {
+			return fmt.Errorf("the audit log cannot be opened: %w", *err)
+		}
+		return errors.New("the audit log is not open yet")
+	}
+	l.mu.Lock()
+	since, waits := l.since, l.flying+len(l.lines)
+	l.mu.Unlock()
+	if !since.IsZero() {
+		took := time.Since(since)
+		if err := f.Stats().Health; err != nil && took >= failedAfter {
+			return fmt.Errorf("the audit log: %w", err)
+		}
+		if took >= stalledAfter {
+			return fmt.Errorf("the audit log: the disk has not taken an event for %s; look at the disk of %s", took.Round(time.Second), l.opts.Path)
+		}
+	}
+	if waits > l.opts.Memory {
+		return fmt.Errorf("the audit log: %d bytes of events wait to be written; repeat it in a moment", waits)
+	}
+	if free, err := freeSpace(filepath.Dir(l.opts.Path)); err == nil && free < leastSpace {
+		return fmt.Errorf("the audit log: %s has %d KiB left, less than %d; free space", filepath.Dir(l.opts.Path), free>>10, leastSpace>>10)
+	}
+	return nil
+}
+
+// freeSpace is how many bytes the process may still write to the file system of a directory.
+func freeSpace(dir string) (uint64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	blocks := s.Bavail
+	if unix.Geteuid() == 0 {
+		blocks = s.Bfree
+	}
+	return blocks * uint64(s.Bsize), nil // #nosec G115 -- sizes are not negative
+}
+
+// Record hands an event over to be written behind. It never waits.
+func (l *Log) Record(e *audit.Event) { l.add(e, nil) }
+
+// Store hands the event of a change over and returns once it is in the file, or an error wrapping [ErrNotWritten] when that takes too
+// long. The event is written then all the same, as soon as it can be.
+func (l *Log) Store(e *audit.Event) error {
+	done := make(chan struct{})
+	if !l.add(e, done) {
+		return fmt.Errorf("%w: there is no place for it", ErrNotWritten)
+	}
+	late := time.NewTimer(l.opts.Patience)
+	defer late.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-late.C:
+	}
+	if err := l.stuck(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotWritten, err)
+	}
+	return ErrNotWritten
+}
+
+// add appends an event to what waits. done, when not nil, is closed once the event is in the file.
+func (l *Log) add(e *audit.Event, done chan struct{}) bool {
+	line := e.Append(make([]byte, 0, 1<<10))
+	most := l.opts.Memory
+	if done != nil {
+		most += reserve
+	}
+	l.mu.Lock()
+	switch {
+	case l.over:
+		l.drop(1, droppedStopped)
+	case len(l.lines)+l.flying+len(line) > most:
+		l.drop(1, droppedFull)
+	default:
+		l.lines = append(l.lines, line...)
+		l.events++
+		if done != nil {
+			l.waiters = append(l.waiters, done)
+		}
+		l.mu.Unlock()
+		l.signal()
+		return true
+	}
+	l.mu.Unlock()
+	return false
+}
+
+// drop counts events that will not be in the file. l.mu is held.
+func (l *Log) drop(n int, reason string) {
+	now := l.opts.Now()
+	if l.missing == 0 {
+		l.first = now
+	}
+	l.missing += n
+	l.total += uint64(n) // #nosec G115 -- a count
+	l.last = now
+	l.dropped.WithLabelValues(reason).Add(float64(n))
+}
+
+// Suppressed counts refused requests of which no event is made because there were too many. The event that follows says so.
+func (l *Log) Suppressed() { l.dropped.WithLabelValues(droppedFlood).Inc() }
+
+// take returns what waits, with what is missing behind it.
+func (l *Log) take() (lines []byte, events int, waiters []chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.missing > 0 {
+		l.lines = audit.Dropped(l.missing, l.first, l.last, newID()).Append(l.lines)
+		l.events++
+		l.missing = 0
+	}
+	lines, events, waiters = l.lines, l.events, l.waiters
+	l.lines, l.events, l.waiters = nil, 0, nil
+	if l.flying = len(lines); len(lines) > 0 {
+		l.since = time.Now()
+	}
+	return lines, events, waiters
+}
+
+// landed notes that a write has ended.
+func (l *Log) landed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flying, l.since = 0, time.Time{}
+}
+
+// Alarm says what is wrong with the audit log and what to do, "" where nothing is.
+func (l *Log) Alarm() string {
+	if l.Profile() == audit.ProfileNone {
+		return "auditLog.profile is None: requests to the API leave no trace; set Default"
+	}
+	if err := l.stuck(); err != nil {
+		return err.Error() + "; until then writes over the API are refused"
+	}
+	if err := l.file.Load().Stats().Health; err != nil {
+		return "the audit log: " + err.Error()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.total > 0 && l.opts.Now().Sub(l.last) < alarmTime {
+		return fmt.Sprintf("the audit log lost events: %d since the start, the last one at %s; the log of the agent says why", l.total, l.last.UTC().Format(time.RFC3339))
+	}
+	return ""
+}
+
+// Path returns where the active file is.
+func (l *Log) Path() string { return l.opts.Path }
+
+// newID returns a random UUID.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return audit.ID(b)
+}

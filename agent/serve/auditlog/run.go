@@ -1,0 +1,104 @@
+package auditlog
+
+import (
+	"context"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/serve/audit"
+)
+
+// Run writes events until ctx ends, and then what is left. Call it once.
+func (l *Log) Run(ctx context.Context) {
+	retry := time.NewTicker(openEvery)
+	defer retry.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-l.wake:
+		case <-retry.C:
+		}
+		if l.Profile() != audit.ProfileNone {
+			l.open()
+		}
+		l.write(ctx)
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	l.write(stop)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over = true; l.events > 0 {
+		l.opts.Log.Error("the audit log has lost events: they could not be written before the agent ended", "events", l.events)
+		l.drop(l.events, droppedStopped)
+		l.lines, l.events, l.waiters = nil, 0, nil
+	}
+}
+
+// write writes all that waits. What cannot be written before ctx ends goes back in front of what has come meanwhile.
+func (l *Log) write(ctx context.Context) {
+	f := l.file.Load()
+	if f == nil {
+		return
+	}
+	if l.relimit.Swap(false) {
+		if err := f.SetLimits(*l.limits.Load()); err != nil {
+			l.opts.Log.Error("the limits of the audit log do not change", "error", err)
+		}
+	}
+	for {
+		lines, events, waiters := l.take()
+		if len(lines) == 0 {
+			l.landed()
+			return
+		}
+		n, err := f.Write(ctx, lines)
+		if err != nil {
+			l.giveBack(lines, n, events, waiters)
+			return
+		}
+		l.landed()
+		l.written.Add(float64(events))
+		for _, w := range waiters {
+			close(w)
+		}
+	}
+}
+
+// giveBack puts what is behind the first n bytes in front of what waits.
+func (l *Log) giveBack(lines []byte, n, events int, waiters []chan struct{}) {
+	stored := 0
+	for _, c := range lines[:n] {
+		if c == '\n' {
+			stored++
+		}
+	}
+	l.written.Add(float64(stored))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(append(make([]byte, 0, len(lines)-n+len(l.lines)), lines[n:]...), l.lines...)
+	l.events += events - stored
+	l.waiters = append(waiters, l.waiters...)
+	l.flying, l.since = 0, time.Time{}
+}
+
+// Keep does what rotation does by the clock, until ctx ends, and closes the file. Call it once, and end it after [Log.Run].
+func (l *Log) Keep(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-l.opened:
+	}
+	f := l.file.Load()
+	if err := f.Run(ctx); err != nil {
+		l.opts.Log.Error("the audit log is not kept", "error", err)
+	}
+	<-ctx.Done()
+}
+
+// Close closes the file, after Run and Keep have ended.
+func (l *Log) Close() error {
+	if f := l.file.Load(); f != nil {
+		return f.Close()
+	}
+	return nil
+}

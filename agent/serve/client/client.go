@@ -1,0 +1,338 @@
+// Package client talks to the agent's HTTP API over its unix socket.
+//
+// Every call takes a context, makes at most one connection at a time and keeps none open. Errors are typed, so that a
+// command can tell its user what to do: [UnreachableError] when no agent answers, [PermissionError] when it refuses the
+// caller, and [Problem] with the fields concerned for everything else that it refuses.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/serve/httpapi"
+)
+
+// Problem is an answer of the agent that is not a success.
+type Problem = httpapi.Error
+
+// Parts of documents.
+type (
+	Inbound     = explain.Inbound
+	ServicePort = httpapi.ServicePort
+)
+
+// UnreachableError says that no agent answers at a socket.
+type UnreachableError struct {
+	Socket string
+	Err    error
+}
+
+// Error names the socket and how to start an agent.
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("no agent answers at %s: %v", e.Socket, e.Err)
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *UnreachableError) Hint() string {
+	if e.Socket != quickstartSocket && isSocket(quickstartSocket) {
+		return "there is the socket of an agent in this folder: export NEARSIDE_SOCKET=" + quickstartSocket
+	}
+	return "start the agent with `nearside run` (or `systemctl start nearside`), or name the socket of a running one with --socket or NEARSIDE_SOCKET"
+}
+
+// UnansweredError says that an agent is there and has not answered.
+type UnansweredError struct {
+	Socket string
+	Err    error
+	After  time.Duration // how long it said nothing; 0: it ended the connection
+}
+
+// Error names the socket and what has happened.
+func (e *UnansweredError) Error() string {
+	if e.After > 0 {
+		return fmt.Sprintf("the agent at %s has said nothing for %s", e.Socket, e.After)
+	}
+	return fmt.Sprintf("the agent at %s ended the connection before it answered: %v", e.Socket, e.Err)
+}
+
+func (e *UnansweredError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *UnansweredError) Hint() string {
+	if e.After > 0 {
+		return "it is there, and busy or held up: `nearside status` says with what; repeat the command in a moment"
+	}
+	return "it may have been stopped or restarted meanwhile: its log says why; repeat the command once `nearside status` answers"
+}
+
+// PermissionError says that the caller may not do what it asked for.
+type PermissionError struct {
+	Socket string
+	Err    error
+}
+
+// Error names the socket and who may.
+func (e *PermissionError) Error() string {
+	return fmt.Sprintf("not permitted at %s: %v", e.Socket, e.Err)
+}
+
+func (e *PermissionError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *PermissionError) Hint() string {
+	var p *Problem
+	if errors.As(e.Err, &p) {
+		for _, d := range p.Denied {
+			if len(d.Roles) > 0 {
+				return "ask for one of these roles in api.roles of the agent's config; nearside access whoami shows what you have"
+			}
+		}
+	}
+	return "run the command as root or as the agent's user, or become a member of the socket's group and log in again"
+}
+
+// maxAnswer bounds what is read of one answer: far more than any mesh, and no more than a command may hold.
+const maxAnswer = 512 << 20
+
+// Client talks to one agent. It is safe for use by many goroutines.
+type Client struct {
+	// Progress is called while the agent looks at what a change does to proxies, which may take long: for how many of how
+	// many it is done, 0 of 0 while it serves others first. Nil: nobody is told. It must not be changed while a call is
+	// under way.
+	Progress func(done, all int)
+
+	socket  string
+	timeout time.Duration
+	http    *http.Client
+}
+
+// New returns a client of the agent behind a unix socket. It does not connect yet. A timeout of 0 is 30 s. It is that of
+// a call; a call that the agent gives signs of life of goes on, and ends when none has come for so long.
+func New(socket string, timeout time.Duration) *Client {
+	if timeout == 0 {
+		timeout = 30 * time.Second
+	}
+	var d net.Dialer
+	return &Client{socket: socket, timeout: timeout, http: &http.Client{
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				ctx, cancel := context.WithTimeout(ctx, timeout)
+				defer cancel()
+				c, err := d.DialContext(ctx, "unix", socket)
+				if err != nil {
+					return nil, err
+				}
+				return &patient{Conn: c, timeout: timeout}, nil
+			},
+			DisableKeepAlives:  true,
+			DisableCompression: true,
+		},
+	}}
+}
+
+// patient is a connection at whose other end something must be heard or taken within the timeout, each time.
+type patient struct {
+	net.Conn
+	timeout time.Duration
+}
+
+func (c *patient) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.timeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *patient) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// Socket is the path that the client connects to.
+func (c *Client) Socket() string { return c.socket }
+
+// do makes one request; into gets the JSON of a success, or with *[]byte its bytes, unless it is nil. The status codes of also count as success.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, into any, also ...int) error {
+	return c.doIf(ctx, "", method, path, query, body, into, also...)
+}
+
+// doIf is do for a resource that must have an ETag; "": any.
+func (c *Client) doIf(ctx context.Context, etag, method, path string, query url.Values, body []byte, into any, also ...int) error {
+	target := "http://nearside" + path // path is escaped already
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	req.Header.Set("User-Agent", "nearside") // in the audit log
+	if etag != "" {
+		req.Header.Set("If-Match", etag)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set(httpapi.ProgressHeader, "yes")
+	resp, err := c.http.Do(req.WithContext(c.traced(ctx)))
+	if err != nil {
+		return c.failed(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return c.failed(err)
+	case len(data) > maxAnswer:
+		return fmt.Errorf("%s %s: the answer has more than %d bytes", method, path, maxAnswer)
+	}
+	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
+	for _, s := range also {
+		ok = ok || s == resp.StatusCode
+	}
+	if !ok {
+		return c.refused(resp, data)
+	}
+	if into == nil {
+		return nil
+	}
+	if raw, ok := into.(*[]byte); ok {
+		*raw = data
+		return nil
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s %s: what answers at %s is not an agent that this command knows: %w", method, path, c.socket, err)
+	}
+	return nil
+}
+
+// maxSocketBytes is what the system takes as the path of a unix socket, without the final NUL (unix(7)).
+const maxSocketBytes = 107
+
+// failed classifies an error of the connection.
+func (c *Client) failed(err error) error {
+	if len(c.socket) > maxSocketBytes {
+		return &UnreachableError{Socket: c.socket, Err: fmt.Errorf("the path has %d bytes, and the system takes at most %d for a socket", len(c.socket), maxSocketBytes)}
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // without the URL, which is made up
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	var late interface{ Timeout() bool }
+	var broken *net.OpError
+	switch {
+	case errors.As(err, &late) && late.Timeout():
+		return &UnansweredError{Socket: c.socket, Err: err, After: c.timeout}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return &UnansweredError{Socket: c.socket, Err: errors.New("the answer has no end")}
+	case errors.As(err, &broken) && broken.Op != "dial":
+		return &UnansweredError{Socket: c.socket, Err: broken.Err}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return &PermissionError{Socket: c.socket, Err: fs.ErrPermission}
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err // without the path, which the error names already
+	}
+	if st, serr := os.Stat(c.socket); serr == nil && st.Mode().Type() != fs.ModeSocket {
+		err = errors.New("that is no socket")
+	}
+	return &UnreachableError{Socket: c.socket, Err: err}
+}
+
+// refused reads the problem document of an answer.
+func (c *Client) refused(resp *http.Response, body []byte) error {
+	p := &Problem{}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if media != "application/problem+json" || json.Unmarshal(body, p) != nil || p.Title == "" {
+		return fmt.Errorf("what answers at %s is not an agent: %s", c.socket, resp.Status)
+	}
+	if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized {
+		return &PermissionError{Socket: c.socket, Err: p}
+	}
+	return p
+}
+
+// path joins and escapes segments.
+func path(segments ...string) string {
+	var b strings.Builder
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// resourcePath is where a resource or a collection is served; an empty mesh is for global kinds and for all meshes.
+func resourcePath(kind, mesh string, name ...string) string {
+	if mesh == "" {
+		return path(append([]string{kind}, name...)...)
+	}
+	return path(append([]string{"meshes", mesh, kind}, name...)...)
+}
+
+func flag(name string, on bool) url.Values {
+	if !on {
+		return nil
+	}
+	return url.Values{name: {strconv.FormatBool(on)}}
+}
+
+// DefaultSocket is where a privileged agent listens.
+const DefaultSocket = "/run/nearside/nearside.sock"
+
+// FindSocket returns the socket to talk to: the one given (a flag), else NEARSIDE_SOCKET, else DefaultSocket. A caller
+// that is not root and finds nothing there is led to the places where an agent without privileges listens:
+// $XDG_RUNTIME_DIR/nearside/run/nearside.sock and ./nearside-data/run/nearside.sock.
+func FindSocket(given string, getenv func(string) string, uid int) string {
+	if given != "" {
+		return given
+	}
+	if s := getenv("NEARSIDE_SOCKET"); s != "" {
+		return s
+	}
+	if uid == 0 || isSocket(DefaultSocket) {
+		return DefaultSocket
+	}
+	candidates := []string{quickstartSocket}
+	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		candidates = append([]string{filepath.Join(dir, "nearside", "run", "nearside.sock")}, candidates...)
+	}
+	for _, c := range candidates {
+		if isSocket(c) {
+			return c
+		}
+	}
+	return DefaultSocket
+}
+
+// quickstartSocket is where an agent has its socket that runs below the current directory, as "make run" starts it.
+var quickstartSocket = filepath.Join("nearside-data", "run", "nearside.sock")
+
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSocket
+}

@@ -1,0 +1,67 @@
+package httpapi
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"runtime/debug"
+	"strings"
+)
+
+// guard is the outermost handler: it refuses what no client of this API sends, and keeps a defect in one handler from
+// ending more than its own request.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if v := recover(); v != nil {
+				recordOf(r).panicked = true
+				s.log.Error("api: a request met a defect", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+				writeError(w, problem(http.StatusInternalServerError, ProblemInternal, "Internal error",
+					"the agent met a defect while answering; its log has the details"))
+			}
+		}()
+		if e := refuseBrowsers(r, !peerOf(r).Local); e != nil {
+			writeError(w, e)
+			return
+		}
+		// ServeMux would answer an unclean path with a redirect; no client of an API needs one.
+		if p := r.URL.Path; p == "" || p[0] != '/' || path.Clean(p) != p {
+			writeError(w, notFound("path %q is not clean; nothing is served there", p))
+			return
+		}
+		limitBody(w, r, s.limits.Body)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuseBrowsers answers requests that a web page could have caused: those that carry what only browsers send, and over
+// TCP those whose Host is a name other than localhost, which a page reaches by rebinding a name of its own to a loopback
+// address.
+func refuseBrowsers(r *http.Request, tcp bool) *Error {
+	refused := func(why string) *Error {
+		return problem(http.StatusForbidden, ProblemBrowser, "Browser request refused",
+			"%s; web pages may not use this API, use nearside or curl --unix-socket", why)
+	}
+	for _, h := range []string{"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
+		if v := r.Header.Values(h); len(v) > 0 {
+			return refused("the request has the header " + h)
+		}
+	}
+	if tcp && !loopbackHost(r.Host) {
+		return refused("the Host of the request is not a loopback address or localhost")
+	}
+	return nil
+}
+
+func loopbackHost(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	if strings.EqualFold(name, "localhost") {
+		return true
+	}
+	a, err := netip.ParseAddr(name)
+	return err == nil && a.Unmap().IsLoopback()
+}

@@ -1,0 +1,206 @@
+package httpapi
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+)
+
+// apply is POST /v1/apply: a stream of documents, all validated before the first is stored, all stored in one step.
+func (s *Server) apply(w http.ResponseWriter, r *http.Request) *Error {
+	dry, e := boolQuery(r, "dryRun")
+	if e != nil {
+		return e
+	}
+	omit, e := itemsQuery(r, "omit", "omitted", "items", "patch")
+	if e != nil {
+		return e
+	}
+	nothing := s.mayWriteNothing(w, r)
+	body, e := s.body(r)
+	if e != nil {
+		return cmp.Or(nothing, e)
+	}
+	release, e := s.bulky(r, body)
+	if e != nil {
+		return e
+	}
+	defer release()
+	rs, kept, e := s.decodeAll(body)
+	if e != nil {
+		return cmp.Or(nothing, e)
+	}
+	if len(rs) > 1 && (r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "") {
+		return invalid("If-Match and If-None-Match are about one resource, the body holds " + strconv.Itoa(len(rs)))
+	}
+	out, e := s.writeChecked(r, rs, kept, dry, slices.Collect(maps.Keys(omit))...)
+	if e != nil {
+		return e
+	}
+	longOf(r.Context()).prolong()
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// decodeAll decodes a stream of documents in which each resource stands once.
+func (s *Server) decodeAll(body []byte) ([]*resource.Resource, keptSecrets, *Error) {
+	rs, kept, faults := s.decode(body)
+	seen := map[resource.Key]bool{}
+	for _, res := range rs {
+		if seen[res.Key] {
+			faults = append(faults, resource.Fault{Resource: res.Key.String(), Reason: res.Key.String() + " stands in the stream twice; keep one"})
+		}
+		seen[res.Key] = true
+	}
+	if len(faults) > 0 {
+		return nil, nil, invalidDocument(faults, true)
+	}
+	if len(rs) == 0 {
+		return nil, nil, invalid("the body holds no document; send resources as JSON or YAML")
+	}
+	return rs, kept, nil
+}
+
+func (s *Server) history(w http.ResponseWriter, r *http.Request) *Error {
+	a, e := s.address(r)
+	if e != nil {
+		return e
+	}
+	revs := s.opts.Store.History(a.key)
+	if len(revs) == 0 {
+		return s.missing(s.opts.Store.Snapshot(), a.key)
+	}
+	out := History{Type: a.key.Kind, Mesh: a.key.Mesh, Name: a.key.Name, Items: make([]Revision, 0, len(revs))}
+	there := len(revs) == store.HistoryLimit // else the first is the creation
+	for i, rev := range revs {
+		item := Revision{Revision: rev.Revision, Time: rev.Time, Source: rev.Source.String(), Author: rev.Author}
+		switch {
+		case rev.Deleted:
+			item.Action = change.ActionDeleted
+		case !there:
+			item.Action = change.ActionCreated
+		case i > 0:
+			item.Action, item.Fields = change.ActionChanged, change.Fields(revs[i-1].Resource, rev.Resource)
+		}
+		there = !rev.Deleted
+		if rev.Resource != nil {
+			doc, err := resource.Shown(rev.Resource)
+			if err != nil {
+				return encodeFailed(a.key, err)
+			}
+			item.Resource = doc
+		}
+		out.Items = append(out.Items, item)
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// rollback is POST /v1/rollback: the content of an earlier revision comes back as a new one. A resource that was
+// deleted is there again.
+func (s *Server) rollback(w http.ResponseWriter, r *http.Request) *Error {
+	nothing := s.mayWriteNothing(w, r)
+	body, e := s.body(r)
+	if e != nil {
+		return cmp.Or(nothing, e)
+	}
+	var req Rollback
+	if e := decodeRequest(body, &req); e != nil {
+		return cmp.Or(nothing, e)
+	}
+	key, e := s.named(req.Type, req.Mesh, req.Name)
+	if e != nil {
+		return cmp.Or(nothing, e)
+	}
+	s.aboutKey(r, key)
+	if e := s.mayWrite(r, s.opts.Store.Snapshot(), key); e != nil { // before anything is told of the resource
+		return e
+	}
+	rev, e := s.revision(key, req.Revision)
+	if e != nil {
+		return e
+	}
+	out, e := s.writeChecked(r, []*resource.Resource{rev.Resource}, nil, req.DryRun)
+	if e != nil {
+		return e
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// named returns the key of a resource that a request names.
+func (s *Server) named(typ, mesh, name string) (resource.Key, *Error) {
+	d, ok := s.opts.Registry.Lookup(typ)
+	if !ok {
+		return resource.Key{}, invalidField("type", "%q is no kind of resource", typ)
+	}
+	key := resource.Key{Kind: d.Kind, Mesh: mesh, Name: name}
+	switch {
+	case name == "":
+		return key, invalidField("name", "is empty; name the resource")
+	case d.Scope == resource.ScopeGlobal:
+		key.Mesh = ""
+	case mesh == "":
+		return key, invalidField("mesh", "is empty; %s belongs to a mesh", d.Kind)
+	}
+	return key, nil
+}
+
+// revision finds a state that a resource was in and can be in again.
+func (s *Server) revision(key resource.Key, number uint64) (store.Revision, *Error) {
+	revs := s.opts.Store.History(key)
+	if len(revs) == 0 {
+		return store.Revision{}, s.missing(s.opts.Store.Snapshot(), key)
+	}
+	kept := ""
+	for _, rev := range revs {
+		if rev.Revision == number {
+			if rev.Deleted {
+				return rev, invalidField("revision", "%d is the deletion of %s; delete it instead", number, key)
+			}
+			return rev, nil
+		}
+		if !rev.Deleted {
+			kept += " " + strconv.FormatUint(rev.Revision, 10)
+		}
+	}
+	return store.Revision{}, invalidField("revision", "%d is not in the history of %s, which has:%s", number, key, kept)
+}
+
+func invalidField(field, reason string, args ...any) *Error {
+	e := problem(http.StatusBadRequest, ProblemInvalid, "Invalid request", reason, args...)
+	e.InvalidParameters = append(e.InvalidParameters, InvalidParameter{Field: field, Reason: e.Detail})
+	e.Detail = field + ": " + e.Detail
+	return e
+}
+
+// decodeRequest reads a JSON body of this API: one document, no unknown field.
+func decodeRequest[T any](body []byte, into *T) *Error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return invalid("the body is not the JSON document expected: " + err.Error())
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return invalid("the body has more than one JSON document; send one")
+	}
+	return nil
+}
+
+func keysOf(rs []*resource.Resource) []resource.Key {
+	out := make([]resource.Key, len(rs))
+	for i, res := range rs {
+		out[i] = res.Key
+	}
+	return out
+}

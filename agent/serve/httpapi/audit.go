@@ -1,0 +1,370 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/serve/audit"
+)
+
+// Auditor is the audit log. Its methods are called by many goroutines at once.
+type Auditor interface {
+	Profile() audit.Profile
+	// Ready returns why the event of a change could not be stored; the change is then refused.
+	Ready() error
+	// Record takes an event and never waits.
+	Record(*audit.Event)
+	// Store takes the event of a change and waits, for a bounded time, until it is in the file. The error says that it is not yet.
+	Store(*audit.Event) error
+	// Suppressed counts a refused request of which no event is made.
+	Suppressed()
+}
+
+type recordKey struct{}
+
+// record is what is noted of a request for its event while it is answered.
+type record struct {
+	profile  audit.Profile
+	id       string
+	received time.Time
+	peer     access.Peer
+
+	op        operation
+	object    *audit.ObjectRef
+	probe     bool // a probe has been answered
+	sensitive bool // a body may hold a secret
+	decided   bool // it was asked whether the sender may
+	panicked  bool
+	stored    bool // a change was stored: the answer waits for the event
+	dry       bool
+	problem   *Error
+	resources []*resource.Resource // of the body
+	changes   []Change
+}
+
+// recordOf returns the record of a request. Without an audit log it is one that nobody reads.
+func recordOf(r *http.Request) *record {
+	if rec, ok := r.Context().Value(recordKey{}).(*record); ok {
+		return rec
+	}
+	return new(record)
+}
+
+// operation is what a route does, as an event has it.
+type operation struct {
+	verb     string // "" for the method
+	kind     string // of the resource; "": that of the path
+	sub      string // subresource
+	resource bool
+}
+
+// apiPrefix begins the paths that Kuma's API does not have.
+const apiPrefix = "/" + "v1/"
+
+// operationOf reads what a route does from its method, path and need.
+func operationOf(x route) operation {
+	op := operation{kind: x.need.kind, resource: x.need.kind != "" || strings.Contains(x.pattern, "{plural}")}
+	switch x.pattern {
+	case "/v1/apply":
+		return operation{verb: audit.VerbPatch, resource: true}
+	case "/v1/rollback", "/v1/conflicts/restore":
+		return operation{verb: audit.VerbUpdate, resource: true}
+	case "/v1/wait":
+		return operation{verb: audit.VerbWatch, resource: true}
+	}
+	if !op.resource {
+		return op
+	}
+	switch {
+	case x.method == http.MethodPut:
+		op.verb = audit.VerbUpdate
+	case x.method == http.MethodDelete:
+		op.verb = audit.VerbDelete
+	case strings.Contains(x.pattern, "{name}"):
+		op.verb = audit.VerbGet
+	default:
+		op.verb = audit.VerbList
+	}
+	if _, sub, ok := strings.Cut(x.pattern, "{name}/"); ok {
+		op.sub = strings.TrimPrefix(sub, "_")
+	} else if rest, ok := strings.CutPrefix(x.pattern, apiPrefix); ok && x.need.kind == "" {
+		op.sub, _, _ = strings.Cut(rest, "/")
+	}
+	return op
+}
+
+// routed notes which route answers.
+func (s *Server) routed(r *http.Request, x route) {
+	rec, ok := r.Context().Value(recordKey{}).(*record)
+	if !ok {
+		return
+	}
+	rec.op = operationOf(x)
+	rec.probe = audit.Probe(x.pattern)
+	kind := rec.op.kind
+	if kind == "" {
+		kind = r.PathValue("plural")
+	}
+	if kind == "" || !rec.op.resource {
+		return
+	}
+	d, ok := s.opts.Registry.Lookup(kind)
+	if !ok {
+		rec.op.resource = false
+		return
+	}
+	rec.about(d, resource.Key{Kind: d.Kind, Mesh: r.PathValue("mesh"), Name: r.PathValue("name")})
+	rec.object.Subresource = rec.op.sub
+	// The config of a proxy has names, addresses and certificates of everything that the proxy reaches.
+	rec.sensitive = rec.sensitive || rec.op.sub == "config"
+	if rec.op.verb == audit.VerbUpdate && !s.exists(resource.Key{Kind: d.Kind, Mesh: rec.object.Mesh, Name: rec.object.Name}) {
+		rec.op.verb = audit.VerbCreate
+	}
+}
+
+// about notes the resource that a request is about.
+func (rec *record) about(d resource.Descriptor, k resource.Key) {
+	rec.object = &audit.ObjectRef{Resource: d.Plural, Mesh: k.Mesh, Name: k.Name, APIGroup: audit.APIGroup, APIVersion: audit.APIVersion}
+	rec.sensitive = rec.sensitive || resource.HoldsSecrets(d.New())
+}
+
+// aboutKey is about for a resource that a body names.
+func (s *Server) aboutKey(r *http.Request, k resource.Key) {
+	if d, ok := s.opts.Registry.Lookup(k.Kind); ok {
+		recordOf(r).about(d, k)
+	}
+}
+
+// writes notes what a request is to store.
+func (s *Server) writes(r *http.Request, rs []*resource.Resource, dry bool) {
+	rec := recordOf(r)
+	rec.resources, rec.dry = rs, dry
+	if len(rs) == 1 {
+		s.aboutKey(r, rs[0].Key)
+	}
+	for _, x := range rs {
+		rec.sensitive = rec.sensitive || x.HasSecrets || resource.HoldsSecrets(x.Spec)
+	}
+}
+
+// wrote notes what was stored.
+func (rec *record) wrote(changes ...Change) {
+	rec.stored, rec.changes = true, changes
+	created := true
+	for _, c := range changes {
+		created = created && c.Action == "created"
+	}
+	if created {
+		rec.op.verb = audit.VerbCreate
+	} else if rec.op.verb == audit.VerbCreate {
+		rec.op.verb = audit.VerbUpdate
+	}
+}
+
+// auditable refuses a change whose event could not be stored.
+func (s *Server) auditable() *Error {
+	if s.opts.Audit == nil {
+		return nil
+	}
+	if err := s.opts.Audit.Ready(); err != nil {
+		return problem(http.StatusServiceUnavailable, ProblemAudit, "Audit log not writable",
+			"nothing was stored: no change is made that the audit log cannot hold: %v", err)
+	}
+	return nil
+}
+
+// level is how much of a request is logged.
+func (rec *record) level() audit.Level {
+	return rec.profile.Level(audit.Request{Verb: rec.op.verb, Resource: rec.op.resource, Sensitive: rec.sensitive,
+		Probe: rec.probe && !rec.panicked && (rec.problem == nil || rec.problem.Status == http.StatusServiceUnavailable)})
+}
+
+// audited makes one event of each request, when it is answered.
+func (s *Server) audited(next http.Handler) http.Handler {
+	if s.opts.Audit == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		profile := s.opts.Audit.Profile()
+		if profile == audit.ProfileNone {
+			next.ServeHTTP(w, r)
+			return
+		}
+		var id [16]byte
+		_, _ = rand.Read(id[:]) // it never fails
+		rec := &record{profile: profile, id: audit.ID(id), received: time.Now(), peer: peerOf(r)}
+		w.Header().Set("Audit-Id", rec.id)
+		answer := &recorder{ResponseWriter: w, rec: rec}
+		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
+		defer s.answered(answer, r)
+		next.ServeHTTP(answer, r)
+	})
+}
+
+// answered makes the event of a request, and sends an answer that has waited for it.
+func (s *Server) answered(a *recorder, r *http.Request) {
+	defer a.send()
+	rec := a.rec
+	level := rec.level()
+	if level == audit.LevelNone {
+		return
+	}
+	suppressed := 0
+	if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden || a.status == http.StatusTooManyRequests {
+		var ok bool
+		if suppressed, ok = s.refusalEvents.allow(rec.peer.Owner(), rec.received); !ok {
+			s.opts.Audit.Suppressed()
+			return
+		}
+	}
+	e := s.event(rec, r, audit.StageResponseComplete, level)
+	if rec.panicked {
+		e.Stage = audit.StagePanic
+	}
+	if suppressed > 0 {
+		e.Annotate(audit.AnnotationOmitted, decimal(suppressed))
+	}
+	e.Status = &audit.Status{Code: a.code()}
+	if p := rec.problem; p != nil {
+		e.Status.Status, e.Status.Message = "Failure", p.Title
+		e.Status.Reason = p.Type[strings.LastIndexByte(p.Type, '/')+1:]
+		if p.Detail != "" {
+			e.Status.Message += ": " + p.Detail
+		}
+	}
+	if level == audit.LevelRequestResponse {
+		s.bodies(e, a)
+	}
+	if !rec.stored {
+		s.opts.Audit.Record(e)
+		return
+	}
+	if err := s.opts.Audit.Store(e); err != nil {
+		s.log.Error("api: a change was stored and its audit event is not in the file yet", "auditID", rec.id, "error", err)
+	}
+}
+
+// started makes the event of a request that is about to wait.
+func (s *Server) started(r *http.Request) {
+	rec, ok := r.Context().Value(recordKey{}).(*record)
+	if !ok {
+		return
+	}
+	e := s.event(rec, r, audit.StageResponseStarted, audit.LevelMetadata)
+	e.Status = &audit.Status{Code: http.StatusOK}
+	s.opts.Audit.Record(e)
+}
+
+// event makes an event of what is known of a request.
+func (s *Server) event(rec *record, r *http.Request, stage string, level audit.Level) *audit.Event {
+	e := &audit.Event{Level: level, ID: rec.id, Stage: stage, RequestURI: r.URL.RequestURI(), Verb: rec.op.verb, User: s.accounts.user(&rec.peer),
+		UserAgent: r.UserAgent(), Object: rec.object, Received: rec.received, At: time.Now()}
+	if e.Verb == "" {
+		e.Verb = audit.Method(r.Method)
+	}
+	if host := addressOf(&rec.peer); host != "" {
+		e.SourceIPs = []string{host}
+	}
+	if rec.decided {
+		if p := rec.problem; p != nil && p.Type == ProblemDenied {
+			e.Annotate(audit.AnnotationDecision, "forbid")
+			e.Annotate(audit.AnnotationReason, p.Detail)
+		} else {
+			e.Annotate(audit.AnnotationDecision, "allow")
+			e.Annotate(audit.AnnotationReason, s.reason(&rec.peer))
+		}
+	}
+	if rec.dry {
+		e.Annotate(audit.AnnotationDryRun, "true")
+	}
+	if len(rec.resources) > 1 {
+		e.Annotate(audit.AnnotationResources, enumerate(rec.resources, func(x *resource.Resource) string { return x.Key.String() }))
+	}
+	if len(rec.changes) > 0 {
+		e.Annotate(audit.AnnotationChanges, enumerate(rec.changes, func(c Change) string {
+			return c.Action + " " + (resource.Key{Kind: c.Type, Mesh: c.Mesh, Name: c.Name}).String() + "@" + decimal(int(c.Revision)) // #nosec G115 -- revisions are below 2^63
+		}))
+	}
+	return e
+}
+
+// maxEnumerated is how many items an annotation lists.
+const maxEnumerated = 50
+
+func enumerate[T any](list []T, text func(T) string) string {
+	var b strings.Builder
+	for i, x := range list {
+		if i == maxEnumerated {
+			b.WriteString(" and " + decimal(len(list)-i) + " more")
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(text(x))
+	}
+	return b.String()
+}
+
+// bodies puts the bodies of the request and the answer into an event. What was no resource, or could not be read as one, is left
+// out: nobody knows what of it is a secret. Where something is redacted, there is a secret, and the level is Metadata.
+func (s *Server) bodies(e *audit.Event, a *recorder) {
+	rec := a.rec
+	switch {
+	case len(rec.resources) > 0:
+		e.Request, e.RequestBytes = documents(rec.resources)
+	case audit.Writes(rec.op.verb) && rec.op.verb != audit.VerbDelete:
+		e.Level, e.Response = audit.LevelMetadata, nil
+		e.Annotate(audit.AnnotationNoBody, "it could not be read as resources")
+		return
+	}
+	if media := a.Header().Get("Content-Type"); media == "application/json" || media == "application/problem+json" {
+		e.Response = a.body.Bytes()
+		if a.length > a.body.Len() {
+			e.ResponseBytes = a.length
+		}
+	}
+	if redacted(e.Request) || redacted(e.Response) {
+		e.Level, e.Request, e.Response = audit.LevelMetadata, nil, nil
+		e.Annotate(audit.AnnotationNoBody, "it holds secrets")
+	}
+}
+
+func redacted(doc []byte) bool {
+	return bytes.Contains(doc, []byte(strings.TrimSuffix(resource.Redacted, "]"))) || bytes.Contains(doc, []byte("PRIVATE KEY"))
+}
+
+// documents returns resources as one JSON document, as far as an event has them, with the length of the whole where that is longer.
+func documents(rs []*resource.Resource) (doc []byte, whole int) {
+	if len(rs) == 1 {
+		doc, err := resource.Shown(rs[0])
+		if err != nil {
+			return nil, 0
+		}
+		return doc, 0
+	}
+	b := []byte(`{"kind":"List","items":[`)
+	for i, x := range rs {
+		one, err := resource.Shown(x)
+		if err != nil {
+			return nil, 0
+		}
+		if whole += len(one) + 1; len(b) > audit.MaxBody {
+			continue
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, one...)
+	}
+	if len(b) > audit.MaxBody {
+		return b, whole
+	}
+	return append(b, "]}"...), 0
+}

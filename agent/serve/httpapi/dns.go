@@ -1,0 +1,106 @@
+package httpapi
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/compute/names"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// dns is GET /v1/dns?mesh=&name=&size=&offset=. Who may not look into everything sees the names of the services that he may look into.
+func (s *Server) dns(w http.ResponseWriter, r *http.Request) *Error {
+	q := r.URL.Query()
+	size, e := intQuery(r, "size", s.limits.PageSize, 0, maxPage)
+	if e != nil {
+		return e
+	}
+	offset, e := intQuery(r, "offset", 0, 0, 1<<31-1)
+	if e != nil {
+		return e
+	}
+	state := DNSState{DNSStatus: DNSStatus{State: DNSOff, Reason: "this agent has no resolver",
+		Listen: []string{}, Suffixes: []DNSSuffix{}, Views: []DNSView{}, Upstreams: []DNSUpstream{}}}
+	if s.opts.DNS != nil {
+		state = s.opts.DNS()
+	}
+	out := DNS{DNSStatus: state.DNSStatus, Items: []DNSName{}}
+	visible := s.visible(r, access.VerbInspect)
+	if !s.may(r, access.VerbInspect, resource.Key{}) {
+		out.QueryLog = nil
+		out.Views = slices.DeleteFunc(slices.Clone(out.Views), func(v DNSView) bool {
+			return slices.ContainsFunc(v.Dataplanes, func(d string) bool {
+				in, name, _ := strings.Cut(d, "/")
+				return !visible(resource.Key{Kind: kindDataplane, Mesh: in, Name: name})
+			})
+		})
+	}
+	var all []*names.Name
+	if state.Table != nil {
+		all = only(chosen(state.Table, q.Get("mesh"), q.Get("name")), explain.NameKey, visible)
+	}
+	out.Total = len(all)
+	var claims names.Claims
+	for _, n := range all[min(offset, len(all)):min(offset+size, len(all))] {
+		out.Items = append(out.Items, explain.DNSNameOf(n, &claims, visible))
+	}
+	out.Next = nextPage(r, offset, size, len(all))
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// chosen returns the names of a mesh, or one name; "" stands for all.
+func chosen(t *names.Table, mesh, name string) []*names.Name {
+	list := t.Names
+	if name != "" {
+		list = nil
+		if n := t.Find(name); n != nil {
+			list = []*names.Name{n}
+		}
+	}
+	if mesh == "" {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(n *names.Name) bool { return n.Mesh != mesh })
+}
+
+// explainName answers a question about a name.
+func (s *Server) explainName(r *http.Request, q *explain.DNSQuestion) (*explain.DNS, *Error) {
+	if q.Name == "" {
+		return nil, invalidField("dns.name", "is empty; give the name that is looked up")
+	}
+	if q.Dataplane != "" {
+		if e := s.can(r, access.VerbInspect, resource.Key{Kind: kindDataplane, Mesh: cmp.Or(q.Mesh, resource.DefaultMesh), Name: q.Dataplane}); e != nil {
+			return nil, e
+		}
+	}
+	last := s.opts.Last()
+	if last == nil || s.opts.DNS == nil {
+		return nil, notReady()
+	}
+	state := s.opts.DNS()
+	if state.Table == nil {
+		return nil, problem(http.StatusConflict, ProblemNotReady, "No resolver", "the agent has no resolver: %s", state.Reason)
+	}
+	out, err := explain.Name(explain.DNSInput{Table: state.Table, Meshes: last.Meshes, Search: state.Search, Ndots: state.Ndots, Visible: s.visible(r, access.VerbInspect)}, q)
+	var bad *explain.QuestionError
+	switch {
+	case errors.As(err, &bad):
+		return nil, invalidField("dns."+bad.Field, "%s", bad.Reason)
+	case err != nil:
+		return nil, generationError(err)
+	}
+	for i := range out.Steps {
+		if n := state.Table.Find(out.Steps[i].Name); n != nil {
+			if e := s.can(r, access.VerbInspect, explain.NameKey(n)); e != nil {
+				return nil, e
+			}
+		}
+	}
+	return out, nil
+}

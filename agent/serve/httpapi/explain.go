@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/answer/explain"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// rules is GET /meshes/{mesh}/dataplanes/{name}/_rules.
+func (s *Server) rules(w http.ResponseWriter, r *http.Request) *Error {
+	shadow, e := boolQuery(r, "shadow")
+	if e != nil {
+		return e
+	}
+	include, e := includes(r, "diff", "fields")
+	if e != nil {
+		return e
+	}
+	m, e := s.mesh(r.PathValue("mesh"))
+	if e != nil {
+		return e
+	}
+	doc, _, err := explain.ProxyRules(m, r.PathValue("name"), explain.RulesOptions{Shadow: shadow, Diff: include["diff"], Fields: include["fields"]})
+	if err != nil {
+		return generationError(err)
+	}
+	writeJSON(w, http.StatusOK, doc)
+	return nil
+}
+
+// policies is GET /v1/dataplanes/{mesh}/{name}/policies.
+func (s *Server) policies(w http.ResponseWriter, r *http.Request) *Error {
+	m, e := s.mesh(r.PathValue("mesh"))
+	if e != nil {
+		return e
+	}
+	doc, _, err := explain.ProxyPolicies(m, r.PathValue("name"), r.URL.Query().Get("backend"))
+	if err != nil {
+		return generationError(err)
+	}
+	writeJSON(w, http.StatusOK, doc)
+	return nil
+}
+
+// backends is GET /v1/dataplanes/{mesh}/{name}/backends.
+func (s *Server) backends(w http.ResponseWriter, r *http.Request) *Error {
+	m, e := s.mesh(r.PathValue("mesh"))
+	if e != nil {
+		return e
+	}
+	doc, err := explain.ProxyBackends(m, r.PathValue("name"))
+	if err != nil {
+		return generationError(err)
+	}
+	writeJSON(w, http.StatusOK, doc)
+	return nil
+}
+
+// explain is POST /v1/explain. It changes nothing; whoever may look into the proxies may ask.
+func (s *Server) explain(w http.ResponseWriter, r *http.Request) *Error {
+	limitBody(w, r, maxQuestion)
+	body, e := s.body(r)
+	if e != nil {
+		return e
+	}
+	var q explain.Question
+	if e := decodeRequest(body, &q); e != nil {
+		return e
+	}
+	asked := 0
+	for _, is := range []bool{q.Policy != nil, q.Connection != nil, q.Request != nil, q.DNS != nil} {
+		if is {
+			asked++
+		}
+	}
+	if asked != 1 {
+		return invalidField("policy", "or connection, request or dns is to be there, and one of them alone: ask about {\"policy\": {\"type\", \"mesh\", \"name\", "+
+			"\"dataplane\"}}, {\"connection\": {\"mesh\", \"from\", \"to\"}} {\"request\": {\"mesh\", \"from\", \"to\"}} or {\"dns\": {\"name\", \"mesh\", \"dataplane\"}}")
+	}
+	if q.DNS != nil {
+		x, e := s.explainName(r, q.DNS)
+		if e != nil {
+			return e
+		}
+		writeJSON(w, http.StatusOK, x)
+		return nil
+	}
+	if q.Policy == nil {
+		flow, e := s.explainFlow(r, &q)
+		if e != nil {
+			return e
+		}
+		writeJSON(w, http.StatusOK, flow)
+		return nil
+	}
+	x, e := s.explainPolicy(r, q.Policy)
+	if e != nil {
+		return e
+	}
+	writeJSON(w, http.StatusOK, x)
+	return nil
+}
+
+func (s *Server) explainPolicy(r *http.Request, q *explain.PolicyQuestion) (*explain.Policy, *Error) {
+	d, ok := s.opts.Registry.Lookup(q.Type)
+	switch {
+	case !ok:
+		return nil, invalidField("policy.type", "%q is no kind of resource", q.Type)
+	case !d.Policy:
+		return nil, invalidField("policy.type", "%s is not a kind of policy", d.Kind)
+	case q.Name == "":
+		return nil, invalidField("policy.name", "is empty; name the policy")
+	case q.Dataplane == "":
+		return nil, invalidField("policy.dataplane", "is empty; name the dataplane")
+	}
+	in := cmp.Or(q.Mesh, resource.DefaultMesh)
+	for _, k := range [...]resource.Key{{Kind: kindDataplane, Mesh: in, Name: q.Dataplane}, {Kind: d.Kind, Mesh: in, Name: q.Name}} {
+		if e := s.can(r, access.VerbInspect, k); e != nil {
+			return nil, e
+		}
+	}
+	m, e := s.mesh(in)
+	if e != nil {
+		return nil, e
+	}
+	snap := s.opts.Store.Snapshot()
+	rec, ok := snap.Get(resource.Key{Kind: d.Kind, Mesh: in, Name: q.Name})
+	if !ok {
+		return nil, s.missing(snap, resource.Key{Kind: d.Kind, Mesh: in, Name: q.Name})
+	}
+	x, err := explain.PolicyOn(m, rec.Resource, q.Dataplane, q.Backend)
+	if err != nil {
+		return nil, generationError(err)
+	}
+	if x.Selected {
+		x.Warnings = append(x.Warnings, s.oldConnections(in, q.Dataplane, rec.Revision)...)
+	}
+	return x, nil
+}
+
+// oldConnections says until when connections may be on filter chains from before a revision.
+func (s *Server) oldConnections(mesh, dataplane string, revision uint64) []string {
+	if s.opts.Progress == nil {
+		return nil
+	}
+	for _, p := range s.opts.Progress() {
+		if until := p.OldUntil(revision, time.Now()); p.Mesh == mesh && p.Name == dataplane && !until.IsZero() {
+			return []string{"connections that were opened before the last change may keep the filters of before until " + until.UTC().Format(time.RFC3339) + ", when they have drained; routes and permissions for requests hold on them already"}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+)
+
+// kindMesh is the kind that others live in.
+const kindMesh = "Mesh"
+
+// maxPage is the most items that a page may hold.
+const maxPage = 10_000
+
+// address is the resource, or with an empty Name the collection, that a path names.
+type address struct {
+	desc resource.Descriptor
+	key  resource.Key
+}
+
+// address reads the path values plural, mesh and name. Kinds go by their plural, and by their other names too.
+func (s *Server) address(r *http.Request) (address, *Error) {
+	plural, mesh, name := r.PathValue("plural"), r.PathValue("mesh"), r.PathValue("name")
+	d, ok := s.lookup(plural)
+	if !ok {
+		return address{}, notFound("there is no kind %q", plural)
+	}
+	a := address{desc: d, key: resource.Key{Kind: d.Kind, Mesh: mesh, Name: name}}
+	switch {
+	case d.Scope == resource.ScopeGlobal && mesh != "":
+		return a, notFound("%s belongs to no mesh; it is at /%s", d.Kind, d.Plural)
+	case d.Scope == resource.ScopeMesh && mesh == "" && name != "":
+		return a, notFound("%s belongs to a mesh; it is at /meshes/{mesh}/%s/%s", d.Kind, d.Plural, url.PathEscape(name))
+	}
+	return a, nil
+}
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request) *Error {
+	a, e := s.address(r)
+	if e != nil {
+		return e
+	}
+	meta, e := boolQuery(r, "meta")
+	if e != nil {
+		return e
+	}
+	snap := s.opts.Store.Snapshot()
+	rec, ok := snap.Get(a.key)
+	if !ok {
+		return s.missing(snap, a.key)
+	}
+	tag := etag(rec)
+	w.Header().Set("ETag", tag)
+	if m := r.Header.Get("If-None-Match"); m != "" && tagListed(m, tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	doc, e := document(rec, meta)
+	if e != nil {
+		return e
+	}
+	writeJSON(w, http.StatusOK, doc)
+	return nil
+}
+
+// missing says what of a key is not there: the mesh or the resource.
+func (s *Server) missing(snap *store.Snapshot, k resource.Key) *Error {
+	if e := meshExists(snap, k.Mesh); e != nil {
+		return e
+	}
+	if d, ok := snap.Damaged(k); ok {
+		return problem(http.StatusConflict, ProblemDamaged, "Damaged", "%s cannot be read from the state file and is not in force: %s; %s", k, d.Reason, damagedRemedy)
+	}
+	return notFound("%s does not exist", k)
+}
+
+// damagedRemedy is what to do about a resource that cannot be read.
+const damagedRemedy = "apply it again, roll it back to a revision that nearside history shows, or delete it"
+
+func meshExists(snap *store.Snapshot, mesh string) *Error {
+	if mesh == "" {
+		return nil
+	}
+	if _, ok := snap.Get(resource.Key{Kind: kindMesh, Name: mesh}); !ok {
+		return notFound("mesh %q does not exist", mesh)
+	}
+	return nil
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) *Error {
+	a, e := s.address(r)
+	if e != nil {
+		return e
+	}
+	meta, e := boolQuery(r, "meta")
+	if e != nil {
+		return e
+	}
+	size, offset, e := s.paging(r)
+	if e != nil {
+		return e
+	}
+	snap := s.opts.Store.Snapshot()
+	if e := meshExists(snap, a.key.Mesh); e != nil {
+		return e
+	}
+	var all []*resource.Resource
+	if set := snap.Set(); a.key.Mesh != "" {
+		all = set.InMesh(a.desc.Kind, a.key.Mesh)
+	} else {
+		all = set.Kind(a.desc.Kind)
+	}
+	all = only(all, resourceKey, s.visible(r, access.VerbList))
+	out := List{Total: len(all), Items: []json.RawMessage{}}
+	for _, res := range all[min(offset, len(all)):min(offset+size, len(all))] {
+		rec, _ := snap.Get(res.Key)
+		doc, e := document(rec, meta)
+		if e != nil {
+			return e
+		}
+		out.Items = append(out.Items, doc)
+	}
+	if offset+size < len(all) {
+		q := url.Values{"size": {strconv.Itoa(size)}, "offset": {strconv.Itoa(offset + size)}}
+		if meta {
+			q.Set("meta", "true")
+		}
+		next := r.URL.EscapedPath() + "?" + q.Encode()
+		out.Next = &next
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// document returns a record as an Item, or as its universal form with Kuma's two times.
+func document(rec store.Record, meta bool) (json.RawMessage, *Error) {
+	doc, err := resource.Shown(rec.Resource)
+	if err != nil {
+		return nil, encodeFailed(rec.Key, err)
+	}
+	if !meta {
+		times := fmt.Sprintf(`{"creationTime":%q,"modificationTime":%q,`,
+			rec.Created.UTC().Format(time.RFC3339), rec.Modified.UTC().Format(time.RFC3339))
+		return append([]byte(times), strings.TrimPrefix(string(doc), "{")...), nil
+	}
+	out, err := json.Marshal(Item{Meta: metaOf(rec), Resource: doc})
+	if err != nil {
+		return nil, encodeFailed(rec.Key, err)
+	}
+	return out, nil
+}
+
+func encodeFailed(k resource.Key, err error) *Error {
+	return problem(http.StatusInternalServerError, ProblemInternal, "Internal error", "%s cannot be encoded: %v", k, err)
+}
+
+func metaOf(rec store.Record) Meta {
+	return Meta{Revision: rec.Revision, ETag: etag(rec), Source: rec.Source.String(), Author: rec.Author,
+		Created: rec.Created, Modified: rec.Modified}
+}
+
+// etag holds the revision and the beginning of the content hash: should the state file be lost and revisions start
+// again, a tag from before does not match by accident. Of a resource with secrets it is the hash of what is shown, by which no
+// secret can be guessed.
+func etag(rec store.Record) string {
+	sum := [32]byte{}
+	copy(sum[:], rec.Digest[:])
+	if rec.HasSecrets {
+		if b, err := resource.Shown(rec.Resource); err == nil {
+			sum = sha256.Sum256(b)
+		}
+	}
+	return fmt.Sprintf(`"%d-%x"`, rec.Revision, sum[:4])
+}
+
+// tagListed reports whether a list of entity tags (RFC 9110, 13.1) holds one. A weak tag counts: equal revisions are
+// equal bytes.
+func tagListed(list, tag string) bool {
+	for t := range strings.SplitSeq(list, ",") {
+		t = strings.TrimPrefix(strings.TrimSpace(t), "W/")
+		if t == "*" || t == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// boolQuery reads a query parameter that is true, false or absent; absent is false.
+func boolQuery(r *http.Request, name string) (bool, *Error) {
+	values, ok := r.URL.Query()[name]
+	if !ok {
+		return false, nil
+	}
+	if len(values) == 1 {
+		switch values[0] {
+		case "true":
+			return true, nil
+		case "false":
+			return false, nil
+		}
+	}
+	return false, invalidQuery(name, strings.Join(values, ","), "true or false, once")
+}
+
+// nextPage is the URL of the page that follows the one of so many items from offset, nil behind the last.
+func nextPage(r *http.Request, offset, size, total int) *string {
+	if size == 0 || offset+size >= total {
+		return nil
+	}
+	q := r.URL.Query()
+	q.Set("size", strconv.Itoa(size))
+	q.Set("offset", strconv.Itoa(offset+size))
+	next := (&url.URL{Path: r.URL.Path, RawQuery: q.Encode()}).String()
+	return &next
+}
+
+// paging reads which page of a list is asked for.
+func (s *Server) paging(r *http.Request) (size, offset int, e *Error) {
+	if size, e = intQuery(r, "size", s.limits.PageSize, 1, maxPage); e == nil {
+		offset, e = intQuery(r, "offset", 0, 0, 1<<31-1)
+	}
+	return size, offset, e
+}
+
+func intQuery(r *http.Request, name string, otherwise, low, high int) (int, *Error) {
+	values, ok := r.URL.Query()[name]
+	if !ok {
+		return otherwise, nil
+	}
+	if len(values) == 1 {
+		if v, err := strconv.Atoi(values[0]); err == nil && low <= v && v <= high {
+			return v, nil
+		}
+	}
+	return 0, invalidQuery(name, strings.Join(values, ","), fmt.Sprintf("a whole number from %d to %d, once", low, high))
+}

@@ -1,0 +1,52 @@
+package httpapi
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// addCounts asks the Envoys of proxies what they have counted.
+func (s *Server) addCounts(all []Proxy) {
+	if s.opts.Counts == nil {
+		return
+	}
+	counts := s.opts.Counts()
+	for i := range all {
+		p := &all[i]
+		for _, c := range p.Clients {
+			if n, ok := counts[c.NodeID]; ok {
+				p.RefusedConnections, p.LogWritesFailed, p.LogReopensFailed = &n.Refused, &n.WritesFailed, &n.ReopensFailed
+			}
+		}
+		if lost := lostLines(all[i : i+1]); len(lost) > 0 {
+			p.Problems = append(p.Problems, lost...)
+		}
+	}
+}
+
+// lostLines are the problems of the proxies whose Envoys have lost lines of access logs, of which Envoy itself says nothing.
+func lostLines(all []Proxy) (out []Problem) {
+	for i := range all {
+		p := &all[i]
+		writes, reopens := p.LogWritesFailed, p.LogReopensFailed
+		if writes == nil || reopens == nil || *writes == 0 && *reopens == 0 {
+			continue
+		}
+		out = append(out, Problem{Resource: proxyKey(*p).String(), Severity: SeverityWarning, Reason: fmt.Sprintf("its Envoy has lost lines of access logs: %d writes to them have failed since it started, and %d attempts to open them anew. "+
+			"Look for a full disk, missing permissions or files that were removed; nearside status says which FIFOs nobody holds", *writes, *reopens)})
+	}
+	return out
+}
+
+// refusals are those of the proxies that have refused some.
+func refusals(all []Proxy) []ProxyRefusals {
+	out := []ProxyRefusals{}
+	for _, p := range all {
+		if n := p.RefusedConnections; n != nil && *n > 0 {
+			out = append(out, ProxyRefusals{Mesh: p.Mesh, Name: p.Name, Count: *n})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b ProxyRefusals) int { return cmp.Compare(b.Count, a.Count) })
+	return out
+}

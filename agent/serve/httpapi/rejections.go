@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/base/clip"
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// because says in words who most likely made a client reject something; "" when nobody is known.
+func because(blame []ads.Blame) string {
+	var who []string
+	for _, b := range ads.Causes(blame) {
+		w := resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String()
+		if b.Field != "" {
+			w += " (" + b.Field + ")"
+		}
+		who = append(who, w)
+	}
+	if len(who) == 0 {
+		return ""
+	}
+	return "; because of " + strings.Join(who, ", ")
+}
+
+// maxProblemReason bounds what a problem quotes of the message of a client, in bytes.
+const maxProblemReason = 300
+
+// rejections tells what connected clients reject, and what the check withholds from them, as problems: of
+// the policies that are the likely cause, else of the dataplanes.
+func (s *Server) rejections() []Problem {
+	if s.opts.Progress == nil {
+		return nil
+	}
+	type refusal struct {
+		first   *ads.Rejection
+		field   string
+		proxies map[node.Key]bool
+		others  map[draft.ResourceID]bool // beside the first
+	}
+	of := map[[2]string]*refusal{} // by whom, and by who refuses
+	add := func(who, field string, r *ads.Rejection) {
+		p := of[[2]string{who, r.By}]
+		if p == nil {
+			p = &refusal{first: r, field: field, proxies: map[node.Key]bool{}, others: map[draft.ResourceID]bool{}}
+			of[[2]string{who, r.By}] = p
+		}
+		if p.first.Cause != (draft.ResourceID{}) && r.Node == p.first.Node && r.ID == p.first.Cause {
+			p.others[p.first.ID] = true
+			p.first, p.field = r, field
+		}
+		p.proxies[r.Node] = true
+		if r.ID != p.first.ID && r.Node == p.first.Node {
+			p.others[r.ID] = true
+		}
+	}
+	progress := s.opts.Progress()
+	for i := range progress {
+		if progress[i].State == ads.StateDisconnected {
+			continue
+		}
+		for j := range progress[i].Rejected {
+			r := &progress[i].Rejected[j]
+			causes := ads.Causes(r.Blame)
+			for _, b := range causes {
+				add(resource.Key{Kind: b.Type, Mesh: b.Mesh, Name: b.Name}.String(), b.Field, r)
+			}
+			if len(causes) == 0 {
+				who := resource.Key{Kind: kindDataplane, Mesh: r.Mesh, Name: r.Name}
+				if ref, err := node.ParseRef(r.Node.ID); err == nil {
+					who = ref.Key()
+				}
+				add(who.String(), "", r)
+			}
+		}
+	}
+	out := make([]Problem, 0, len(of))
+	for key, p := range of {
+		r := p.first
+		var b strings.Builder
+		verb := "rejected by "
+		if r.By == ads.HeldByCheck {
+			verb = "withheld from "
+		}
+		if n := len(p.proxies); n == 1 {
+			b.WriteString(verb + r.Node.ID)
+		} else {
+			fmt.Fprintf(&b, "%s%d proxies, as %s", verb, n, r.Node.ID)
+		}
+		fmt.Fprintf(&b, ": %s %s: %s", r.ID.TypeURL[strings.LastIndexByte(r.ID.TypeURL, '.')+1:], r.ID.Name, oneLine(r.Reason))
+		b.WriteString(RetrySaid(r.Retry, time.Now()))
+		switch {
+		case p.field != "":
+			fmt.Fprintf(&b, "; see %s", p.field)
+		case !r.Attributed:
+			b.WriteString("; the policies behind it are being looked for")
+		case ads.OfHost(r.Blame):
+			b.WriteString("; the reason lies on the host of the Envoy, and no policy is its cause" + freePort(r.Reason))
+		case len(r.Blame) == 0:
+			b.WriteString("; no policy shapes it, so it is this resource, its Mesh or a service that it leads to")
+		}
+		if n := len(p.others); n > 0 {
+			fmt.Fprintf(&b, "; and %d more resources there", n)
+		}
+		switch {
+		case r.Accepted != nil:
+			b.WriteString("; it stays as it was accepted last, all else goes on")
+		case r.Older != "":
+			b.WriteString("; the older version that the client came with stays in force, all else goes on")
+		default:
+			b.WriteString("; it is not in force, all else goes on")
+		}
+		out = append(out, Problem{Resource: key[0], Severity: SeverityError, Reason: b.String()})
+	}
+	slices.SortFunc(out, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Reason, b.Reason))
+	})
+	return out
+}
+
+// boundPort is the port that an Envoy could not bind, in its words.
+var boundPort = regexp.MustCompile(`cannot bind '[^']*:(\d{1,5})': Address already in use`)
+
+// freePort says how to find who has a port that an Envoy wants; "" for other reasons.
+func freePort(reason string) string {
+	m := boundPort.FindStringSubmatch(reason)
+	if m == nil {
+		return ""
+	}
+	return fmt.Sprintf(`: find the process that listens there with "ss -lntp 'sport = :%s'" and stop it, or take another port`, m[1])
+}
+
+// RetrySaid says when a client is sent something again that it rejected for a reason that may pass; "" for never.
+func RetrySaid(at, now time.Time) string {
+	switch wait := at.Sub(now).Round(time.Second); {
+	case at.IsZero():
+		return ""
+	case wait <= 0:
+		return "; it is tried again now"
+	default:
+		return fmt.Sprintf("; it is tried again in %d s", wait/time.Second)
+	}
+}
+
+// oneLine shortens the message of a client to a line.
+func oneLine(s string) string {
+	return clip.Text(strings.Join(strings.Fields(s), " "), maxProblemReason)
+}

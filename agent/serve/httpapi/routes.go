@@ -1,0 +1,237 @@
+package httpapi
+
+import (
+	"bytes"
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+)
+
+// handler answers one method of one path with a document or a problem.
+type handler func(w http.ResponseWriter, r *http.Request) *Error
+
+// route is one method of one path, with what it takes of who calls it.
+type route struct {
+	method, pattern string
+	need            need
+	handle          handler
+}
+
+// table is every route of the API.
+func (s *Server) table() []route {
+	const get, put, post, del = http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
+	inspect, operate := ofPath(access.VerbInspect), ofPath(access.VerbUpdate)
+	dataplane, egress, ingress := inspects(kindDataplane), inspects(node.ProxyEgress.Kind()), inspects(node.ProxyIngress.Kind())
+	config := func(h handler) handler { return s.shared(&s.configs, s.limits.Configs, h) }
+	compare := func(h handler) handler { return s.shared(&s.compares, s.limits.Comparisons, h) }
+	one := func(pattern string) []route {
+		return []route{
+			{get, pattern, ofPath(access.VerbGet), s.get},
+			{put, pattern, ofPath(access.VerbCreate, access.VerbUpdate), s.longer(s.put)},
+			{del, pattern, ofPath(access.VerbDelete), s.longer(s.delete)},
+		}
+	}
+	out := []route{
+		{get, "/{$}", anyone, s.index},
+		{get, "/livez", anyone, s.livez},
+		{get, "/readyz", anyone, s.readyz},
+
+		{get, "/v1/access", inspect, s.roles},
+		{get, "/v1/access/whoami", connected, s.whoami},
+		{get, "/v1/access/can", connected, s.whetherCan},
+		{post, "/v1/access/can", connected, s.whetherCan},
+
+		{get, "/v1/status", inspect.orSome(), s.status},
+		{get, "/v1/accesslogs", inspect.orSome(), s.accessLogs},
+		{post, "/v1/accesslogs/flush", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.flushLogs)},
+		{get, "/v1/dns", inspect.orSome(), s.dns},
+		{get, "/v1/debug/pprof", inspect, s.shared(&s.waits, s.limits.Waits, s.profile)},
+		{get, "/v1/debug/loglevel", inspect, s.logLevel},
+		{put, "/v1/debug/loglevel", operate, s.setLogLevel},
+		{get, "/v1/members", inspect, s.members},
+		{post, "/v1/members/join", operate, s.join},
+		{post, "/v1/members/leave", operate, s.leave},
+		{post, "/v1/members/forget", operate, s.forget},
+		{get, "/v1/conflicts", inspect, s.conflicts},
+		{post, "/v1/conflicts/restore", reader, s.restoreConflict},
+		{get, "/v1/kinds", reader, s.kinds},
+		{get, "/v1/names", reader, s.names},
+		{get, "/v1/dataplanes", dataplane.orSome(), s.proxies},
+		{get, "/v1/dataplanes/{mesh}/{name}/status", dataplane, s.proxy},
+		{get, "/v1/dataplanes/{mesh}/{name}/policies", dataplane, s.policies},
+		{get, "/v1/dataplanes/{mesh}/{name}/backends", dataplane, config(s.backends)},
+		{get, "/v1/services", inspect.orSome(), s.services},
+		{get, "/v1/applied/{plural}", inspect.orSome(), s.appliedList},
+		{get, "/v1/history/{plural}/{name}", ofPath(access.VerbGet), s.history},
+		{get, "/v1/history/{plural}/{mesh}/{name}", ofPath(access.VerbGet), s.history},
+		{post, "/v1/apply", reader, s.longer(s.apply)},
+		{post, "/v1/rollback", reader, s.longer(s.rollback)},
+		{post, "/v1/explain", inspect.orSome(), compare(s.explain)},
+		{post, "/v1/wait", inspect.orSome(), s.shared(&s.waits, s.limits.Waits, s.wait)},
+		{post, "/v1/diff", inspect.orSome(), compare(s.longer(s.diff))},
+
+		{get, "/v1/zoneegresses/{name}/status", egress, s.zoneProxy(node.ProxyEgress)},
+		{get, "/v1/zoneingresses/{name}/status", ingress, s.zoneProxy(node.ProxyIngress)},
+		{get, "/zoneegresses/{name}/_config", egress, config(s.zoneConfig(node.ProxyEgress))},
+		{get, "/zoneingresses/{name}/_config", ingress, config(s.zoneConfig(node.ProxyIngress))},
+		{get, "/meshes/{mesh}/dataplanes/{name}/_config", dataplane, config(s.config)},
+		{get, "/meshes/{mesh}/dataplanes/{name}/_rules", dataplane, config(s.rules)},
+		{get, "/meshes/{mesh}/{plural}/{name}/_hostnames", inspect, s.hostnames},
+		{get, "/meshes/{mesh}/dataplanes/{name}/xds", dataplane, config(s.envoyConfig(node.ProxyDataplane))},
+		{get, "/meshes/{mesh}/dataplanes/{name}/stats", dataplane, config(s.envoyText(node.ProxyDataplane, Envoy.Stats))},
+		{get, "/meshes/{mesh}/dataplanes/{name}/clusters", dataplane, config(s.envoyText(node.ProxyDataplane, Envoy.Clusters))},
+		{get, "/zoneegresses/{name}/xds", egress, config(s.envoyConfig(node.ProxyEgress))},
+		{get, "/zoneegresses/{name}/stats", egress, config(s.envoyText(node.ProxyEgress, Envoy.Stats))},
+		{get, "/zoneegresses/{name}/clusters", egress, config(s.envoyText(node.ProxyEgress, Envoy.Clusters))},
+		{get, "/zoneingresses/{name}/xds", ingress, config(s.envoyConfig(node.ProxyIngress))},
+		{get, "/zoneingresses/{name}/stats", ingress, config(s.envoyText(node.ProxyIngress, Envoy.Stats))},
+		{get, "/zoneingresses/{name}/clusters", ingress, config(s.envoyText(node.ProxyIngress, Envoy.Clusters))},
+		{get, "/zone-ingresses/{name}/xds", ingress, config(s.envoyConfig(node.ProxyIngress))},
+		{get, "/zone-ingresses/{name}/stats", ingress, config(s.envoyText(node.ProxyIngress, Envoy.Stats))},
+		{get, "/zone-ingresses/{name}/clusters", ingress, config(s.envoyText(node.ProxyIngress, Envoy.Clusters))},
+		{get, "/v1/dataplanes/{mesh}/{name}/loggers", dataplane, config(s.loggers(node.ProxyDataplane, false))},
+		{put, "/v1/dataplanes/{mesh}/{name}/loggers", updates(node.ProxyDataplane.Kind()), config(s.loggers(node.ProxyDataplane, true))},
+		{get, "/v1/zoneegresses/{name}/loggers", egress, config(s.loggers(node.ProxyEgress, false))},
+		{put, "/v1/zoneegresses/{name}/loggers", updates(node.ProxyEgress.Kind()), config(s.loggers(node.ProxyEgress, true))},
+		{get, "/v1/zoneingresses/{name}/loggers", ingress, config(s.loggers(node.ProxyIngress, false))},
+		{put, "/v1/zoneingresses/{name}/loggers", updates(node.ProxyIngress.Kind()), config(s.loggers(node.ProxyIngress, true))},
+		{get, "/_resources", reader, s.resourceTypes},
+		{get, "/meshes/{mesh}/dataplanes/_overview", dataplane.orSome(), s.overviews(dataplaneOverview)},
+		{get, "/dataplanes/_overview", dataplane.orSome(), s.overviews(dataplaneOverview)},
+		{get, "/zoneegresses/_overview", egress.orSome(), s.overviews(egressOverview)},
+		{get, "/zoneingresses/_overview", ingress.orSome(), s.overviews(ingressOverview)},
+		{get, "/zone-ingresses/_overview", ingress.orSome(), s.overviews(ingressOverview)},
+		{get, "/zones/_overview", reader, s.noZones},
+		{get, "/mesh-insights", inspect.orSome(), s.meshInsights},
+		{get, "/meshes/{mesh}/service-insights", inspect.orSome(), s.serviceInsights},
+		{get, "/meshes/{mesh}/dataplanes/{name}/policies", dataplane, config(s.attached)},
+		{get, "/meshes/{mesh}/{plural}/{name}/dataplanes", ofPath(access.VerbInspect), config(s.attachedTo)},
+		{post, "/tokens/{kind}", reader, s.noTokens},
+		{get, "/{plural}", ofPath(access.VerbList).orSome(), s.list},
+		{get, "/meshes/{mesh}/{plural}", ofPath(access.VerbList).orSome(), s.list},
+	}
+	if s.opts.Metrics != nil {
+		metrics := s.metrics()
+		out = append(out, route{get, "/metrics", inspect, func(w http.ResponseWriter, r *http.Request) *Error {
+			metrics(w, r)
+			return nil
+		}})
+	}
+	return slices.Concat(out, one("/{plural}/{name}"), one("/meshes/{mesh}/{plural}/{name}"))
+}
+
+// metrics serves the metrics.
+func (s *Server) metrics() http.HandlerFunc {
+	h := promhttp.HandlerFor(s.opts.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer := &buffered{ResponseWriter: w} // who reads slowly keeps no place
+		h.ServeHTTP(answer, r)
+		answer.send()
+	}
+}
+
+// buffered holds back an answer until it is complete.
+type buffered struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+func (b *buffered) WriteHeader(status int)      { b.status = status }
+func (b *buffered) Write(p []byte) (int, error) { return b.body.Write(p) }
+
+func (b *buffered) send() {
+	b.ResponseWriter.WriteHeader(cmp.Or(b.status, http.StatusOK))
+	_, _ = b.ResponseWriter.Write(b.body.Bytes()) // a client that went away is not our failure
+}
+
+// routes is every path of the API. Methods are told apart here and not in the patterns, so that a wrong one is
+// answered by this package and in JSON.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	paths := map[string]map[string]route{}
+	for _, x := range s.table() {
+		if paths[x.pattern] == nil {
+			paths[x.pattern] = map[string]route{}
+		}
+		paths[x.pattern][x.method] = x
+	}
+	for pattern, methods := range paths {
+		mux.Handle(pattern, s.byMethod(methods))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if _, e := s.identify(w, r); e != nil {
+			writeError(w, e)
+			return
+		}
+		writeError(w, notFound("nothing is served at %q; the paths are in docs/api.md", r.URL.Path))
+	})
+	return mux
+}
+
+// byMethod answers the methods of one path: first who asks is made out, then whether he may, then the request is read.
+func (s *Server) byMethod(methods map[string]route) http.Handler {
+	var allowed []string
+	for m := range methods {
+		allowed = append(allowed, m)
+		if m == http.MethodGet {
+			allowed = append(allowed, http.MethodHead)
+		}
+	}
+	slices.Sort(allowed)
+	allow := strings.Join(allowed, ", ")
+	answer := func(w http.ResponseWriter, r *http.Request) *Error {
+		m := r.Method
+		if m == http.MethodHead {
+			m = http.MethodGet // net/http leaves the body out
+		}
+		x, ok := methods[m]
+		if ok {
+			s.routed(r, x)
+		}
+		if !x.need.open {
+			var e *Error
+			if r, e = s.identify(w, r); e != nil {
+				return e
+			}
+		}
+		if !ok {
+			w.Header().Set("Allow", allow)
+			return problem(http.StatusMethodNotAllowed, ProblemMethod, "Method not allowed",
+				"%s is not possible at %q; allowed: %s", r.Method, r.URL.Path, allow)
+		}
+		if e := s.authorize(r, x.need); e != nil {
+			return e
+		}
+		return x.handle(w, r)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if e := answer(w, r); e != nil {
+			writeError(w, e)
+		}
+	})
+}
+
+// shared is a handler of which one user or address has a bounded number under way, so that nobody holds up the others.
+func (s *Server) shared(x *shares, most int, h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) *Error {
+		p := peerOf(r)
+		if s.opts.Access.Roles.Operator(&p) {
+			return h(w, r)
+		}
+		release := x.take(p.Owner(), most)
+		if release == nil {
+			w.Header().Set("Retry-After", "1")
+			return problem(http.StatusTooManyRequests, ProblemLimited, "Too many requests",
+				"%s has %d such requests under way, which is the most; repeat it when one of them has ended", p.Owner(), most)
+		}
+		defer release()
+		return h(w, r)
+	}
+}

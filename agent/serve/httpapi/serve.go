@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nearside-mesh/nearside/agent/answer/change"
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/token"
+)
+
+// Server answers the API. Make one with [New].
+type Server struct {
+	opts    Options
+	limits  Limits
+	log     *slog.Logger
+	handler http.Handler
+	writing sync.Mutex // held from the checks of a write to its end
+
+	stopping chan struct{} // closed when Serve begins to end
+	stop     func()        // closes it, once
+
+	comparing chan struct{} // one slot: who fills it may compare
+	verifying chan struct{} // one slot: who fills it may check a change
+	crew      change.Crew   // of who may
+	dumping   chan struct{} // whoever reads the config of an Envoy takes a slot
+	decoding  chan struct{} // one slot: who fills it may hold a large body and what it decodes to
+	savings   savings
+	apart     apart
+	rendered  RenderCache
+
+	limiter       access.Limiter
+	failures      *prometheus.CounterVec // of authentication, by reason
+	waits         shares
+	compares      shares
+	configs       shares
+	accounts      accounts
+	refusalEvents refusalEvents
+}
+
+// New checks the options and builds the server. It opens nothing and starts nothing.
+func New(o Options) (*Server, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{opts: o, limits: o.Limits.withDefaults(), log: o.Log, comparing: make(chan struct{}, 1), verifying: make(chan struct{}, 1),
+		decoding: make(chan struct{}, 1), dumping: make(chan struct{}, 2)}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if s.failures, err = newAuthFailures(o.Measure); err != nil {
+		return nil, fmt.Errorf("register the metrics of the API: %w", err)
+	}
+	s.stopping = make(chan struct{})
+	s.stop = sync.OnceFunc(func() { close(s.stopping) })
+	s.handler = s.audited(s.guard(s.routes()))
+	return s, nil
+}
+
+// Handler returns the API without the sockets. Requests that do not come through [Server.Serve] count as those over TCP.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// drainTime is how long requests in flight may go on after the context has ended.
+const drainTime = 5 * time.Second
+
+// Serve answers on every listener until the context ends or a listener fails, then lets requests in flight finish,
+// closes the listeners and returns once all its goroutines have ended. Connections of unix sockets carry the peer's
+// credentials; all others count as TCP.
+func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
+	return s.serve(ctx, "api", s.handler, listeners)
+}
+
+// ServeMetrics answers GET /metrics alone, and only requests with the token, as [Server.Serve] does with all.
+func (s *Server) ServeMetrics(ctx context.Context, token string, listeners ...net.Listener) error {
+	if s.opts.Metrics == nil {
+		return errors.New("there are no metrics to serve")
+	}
+	return s.serve(ctx, "metrics", s.metricsAlone(token), listeners)
+}
+
+// metricsAlone is what ServeMetrics serves.
+func (s *Server) metricsAlone(secret string) http.Handler {
+	metrics := s.metrics()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := token.Bearer(r.Header.Values("Authorization"))
+		switch {
+		case secret == "" || !sameToken(secret, text):
+			s.failures.WithLabelValues(failedInvalid).Inc()
+			writeError(w, unauthenticated(w, "it takes the token of metrics.tokenFile: send \"Authorization: Bearer TOKEN\""))
+		case r.URL.Path != "/metrics":
+			writeError(w, notFound("nothing but /metrics is served here"))
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			w.Header().Set("Allow", "GET, HEAD")
+			writeError(w, problem(http.StatusMethodNotAllowed, ProblemMethod, "Method not allowed", "metrics are read with GET"))
+		default:
+			metrics(w, r)
+		}
+	})
+}
+
+func (s *Server) serve(ctx context.Context, what string, handler http.Handler, listeners []net.Listener) error {
+	srv := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: s.limits.HeaderTime,
+		ReadTimeout:       s.limits.ReadTime,
+		WriteTimeout:      s.limits.WriteTime,
+		IdleTimeout:       s.limits.IdleTime,
+		MaxHeaderBytes:    s.limits.Header,
+		ConnContext:       withPeer,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, l := range listeners {
+		wg.Go(func() {
+			err := srv.Serve(&boundedListener{Listener: l, limits: s.limits, log: s.log,
+				asksCgroup: s.opts.Access.Roles.AsksCgroup(), privileged: s.opts.Access.Roles.Operator})
+			if !errors.Is(err, http.ErrServerClosed) {
+				cancel(fmt.Errorf("%s on %s: %w", what, l.Addr(), err))
+			}
+		})
+	}
+	<-ctx.Done()
+	s.stop() // requests that wait are answered now
+	stop, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer done()
+	if err := srv.Shutdown(stop); err != nil {
+		_ = srv.Close() // what has not finished in time is cut
+	}
+	for _, l := range listeners {
+		_ = l.Close() // one that Serve had not reached yet is not known to Shutdown
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package httpapi
+
+import (
+	"cmp"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// kumactlVersion marks the version at GET /: kumactl takes every server whose version holds the word "preview" for one of its own kind, and
+// does not compare versions.
+const kumactlVersion = "+kuma.preview"
+
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) *Error {
+	info := s.opts.Info
+	out := Index{Info: info, Tagline: info.Product, InstanceID: info.Instance, ClusterID: cmp.Or(info.Zone, "default")}
+	out.Hostname, _ = os.Hostname() // "" where the system does not say
+	out.Version += kumactlVersion
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+func (s *Server) livez(w http.ResponseWriter, r *http.Request) *Error {
+	return health(w, r, s.opts.Live)
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) *Error {
+	return health(w, r, s.opts.Ready)
+}
+
+// health answers 200 or 503. A failed check is always told with its reason; the good ones only with verbose.
+func health(w http.ResponseWriter, r *http.Request, checks func() []Check) *Error {
+	_, verbose := r.URL.Query()["verbose"]
+	out := Health{Status: "ok"}
+	status := http.StatusOK
+	if checks != nil {
+		for _, c := range checks() {
+			if !c.OK {
+				out.Status, status = "failed", http.StatusServiceUnavailable
+			}
+			if verbose || !c.OK {
+				out.Checks = append(out.Checks, c)
+			}
+		}
+	}
+	writeJSON(w, status, out)
+	return nil
+}
+
+func (s *Server) status(w http.ResponseWriter, r *http.Request) *Error {
+	s.catchUp(r)
+	visible, whole := s.visible(r, access.VerbInspect), s.may(r, access.VerbInspect, resource.Key{})
+	snap := s.opts.Store.Snapshot()
+	out := Status{
+		Info: s.opts.Info, Ready: true, Checks: []Check{}, Files: []FileStatus{}, Proxies: map[string]int{}, Problems: []Problem{},
+		Store: StoreStatus{Revision: snap.Revision(), Resources: map[string]int{}, Sources: map[string]int{}},
+	}
+	for _, rec := range snap.Records() {
+		if !visible(rec.Key) {
+			continue
+		}
+		out.Store.Resources[rec.Kind]++
+		out.Store.Sources[rec.Source.Kind]++
+	}
+	for kind, n := range out.Store.Resources {
+		if d, ok := s.opts.Registry.Lookup(kind); ok && d.Inert {
+			if out.Store.Inert == nil {
+				out.Store.Inert = map[string]int{}
+			}
+			out.Store.Inert[kind] = n
+		}
+	}
+	if s.opts.Ready != nil {
+		out.Checks = append(out.Checks, s.opts.Ready()...)
+		out.Ready = !slices.ContainsFunc(out.Checks, func(c Check) bool { return !c.OK })
+	}
+	if s.opts.Files != nil && whole { // a file may be about any resource
+		out.Files = append(out.Files, s.opts.Files()...)
+	}
+	if s.opts.Memory != nil {
+		m := s.opts.Memory()
+		out.Memory = &m
+	}
+	if s.opts.Refused != nil {
+		out.Refused = s.opts.Refused()
+	}
+	last := s.opts.Last()
+	if last != nil {
+		out.Reconcile = &ReconcileStatus{Revision: last.Revision, At: last.At, Seconds: last.Took.Seconds(), Behind: last.Behind}
+		out.Problems = append(out.Problems, last.Problems...)
+	}
+	out.Problems = append(out.Problems, s.rejections()...)
+	everyProxy := s.allProxies(snap, last)
+	if last != nil {
+		var more []Problem
+		more, out.Unchecked = s.apart.look(r.Context(), last, apartOf(snap, last, everyProxy), s.limits.LookTime)
+		out.Problems = append(out.Problems, more...)
+	}
+	if !whole {
+		out.Problems = only(out.Problems, func(p Problem) resource.Key { return keyOf(p.Resource) }, visible)
+	}
+	all := only(everyProxy, proxyKey, visible)
+	for _, p := range all {
+		out.Proxies[p.State]++
+	}
+	s.addCounts(all)
+	out.RefusedConnections = refusals(all)
+	out.Problems = append(out.Problems, lostLines(all)...)
+	if s.opts.Holders != nil {
+		out.Holders = s.opts.Holders()
+	}
+	if streams := s.logStreams(r); len(streams) > 0 {
+		out.LogLines = logLines(streams)
+	}
+	if s.opts.DNSLine != nil {
+		out.DNS = s.opts.DNSLine()
+	}
+	h := s.opts.Store.Health()
+	out.Store.Persistent, out.Store.Pending, out.Store.SetAside = h.Persistent, h.Pending, h.SetAside
+	if h.Err != nil {
+		out.Store.Error = h.Err.Error()
+	}
+	for _, q := range h.Quarantined {
+		if !whole {
+			break
+		}
+		out.Store.Quarantined = append(out.Store.Quarantined, Quarantined{Bucket: q.Bucket, Key: q.Key, Reason: q.Reason, Restored: q.Restored})
+	}
+	for _, d := range snap.AllDamaged() {
+		if !whole {
+			break
+		}
+		out.Store.Damaged = append(out.Store.Damaged, Damaged{Type: d.Key.Kind, Mesh: d.Key.Mesh, Name: d.Key.Name, Reason: d.Reason, Since: d.Since})
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// keyOf reads the form that [resource.Key.String] writes.
+func keyOf(text string) resource.Key {
+	parts := strings.SplitN(text, "/", 3)
+	switch len(parts) {
+	case 3:
+		return resource.Key{Kind: parts[0], Mesh: parts[1], Name: parts[2]}
+	case 2:
+		return resource.Key{Kind: parts[0], Name: parts[1]}
+	}
+	return resource.Key{Kind: text}
+}
+
+// names is GET /v1/names?kind=&mesh=&prefix=: without kind the kinds, else the names of its resources.
+func (s *Server) names(w http.ResponseWriter, r *http.Request) *Error {
+	q := r.URL.Query()
+	out := Names{Names: []string{}}
+	prefix := q.Get("prefix")
+	add := func(name string) {
+		if strings.HasPrefix(name, prefix) && len(out.Names) < maxPage {
+			out.Names = append(out.Names, name)
+		}
+	}
+	if kind := q.Get("kind"); kind == "" {
+		for _, d := range s.opts.Registry.All() {
+			add(d.Plural)
+		}
+	} else {
+		d, ok := s.opts.Registry.Lookup(kind)
+		if !ok {
+			return invalidQuery("kind", kind, "give the name of a kind; without it the kinds are listed")
+		}
+		mesh := q.Get("mesh")
+		if d.Scope != resource.ScopeMesh {
+			mesh = ""
+		}
+		p := peerOf(r)
+		if err := s.opts.Access.Roles.CanSome(&p, access.Action{Verb: access.VerbList, Kind: d.Kind, Mesh: mesh}); err != nil {
+			return denied(err)
+		}
+		set := s.opts.Store.Snapshot().Set()
+		all := set.Kind(d.Kind)
+		if mesh != "" {
+			all = set.InMesh(d.Kind, mesh)
+		}
+		for _, res := range only(all, resourceKey, s.visible(r, access.VerbList)) {
+			add(res.Name)
+		}
+	}
+	slices.Sort(out.Names)
+	out.Names = slices.Compact(out.Names)
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+func (s *Server) kinds(w http.ResponseWriter, _ *http.Request) *Error {
+	writeJSON(w, http.StatusOK, Kinds{Items: ListKinds(s.opts.Registry)})
+	return nil
+}
+
+// ListKinds lists the kinds of a registry in its order.
+func ListKinds(reg *resource.Registry) []Kind {
+	out := []Kind{}
+	for _, d := range reg.All() {
+		out = append(out, Kind{Kind: d.Kind, Plural: d.Plural, Short: d.Short,
+			Global: d.Scope == resource.ScopeGlobal, Policy: d.Policy, Legacy: d.Legacy})
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+const (
+	// askEvery is how often other nodes are asked again, and askTime how long one may take.
+	askEvery = 300 * time.Millisecond
+	askTime  = 2 * time.Second
+	// asksAtOnce bounds the nodes that are asked at a time.
+	asksAtOnce = 32
+	// maxAnswered bounds the proxies of one node in its answer.
+	maxAnswered = 1 << 20
+)
+
+// nodeQuestion is what agents of a pool ask each other: how it stands with a version of a resource on the proxies of the other one.
+type nodeQuestion struct {
+	Wait
+	Digest string `json:"digest,omitempty"` // of the content; "" where it is to be gone
+}
+
+// everyNode tells when it is time to ask other nodes again.
+func everyNode(scope string) (<-chan time.Time, func()) {
+	if scope != ScopeMesh {
+		return nil, func() {}
+	}
+	t := time.NewTicker(askEvery)
+	return t.C, t.Stop
+}
+
+// meshWait is what one question knows of other nodes: whoever has the version by now is not asked again.
+type meshWait struct {
+	question string
+	done     map[string]*Applied // by id
+}
+
+// everywhere adds to how it stands on this node how it stands on the others that are alive.
+func (s *Server) everywhere(ctx context.Context, key resource.Key, q *Wait, out *Applied, known *meshWait) {
+	out.Nodes = 1
+	if out.State != StateApplied && out.State != StateGone {
+		return // it is to be in force here first
+	}
+	question := nodeQuestion{Wait: Wait{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, For: q.For}}
+	if rec, ok := s.opts.Store.Snapshot().Get(key); ok && q.For != ForGone {
+		question.Digest = fmt.Sprintf("%x", rec.Digest)
+	}
+	text, err := json.Marshal(question)
+	if err != nil {
+		return // it holds names
+	}
+	if known.question != string(text) {
+		known.question, known.done = string(text), map[string]*Applied{}
+	}
+	type answer struct {
+		got *Applied
+		err error
+	}
+	members := s.opts.Pool.Members()
+	answers := make([]answer, len(members))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, asksAtOnce)
+	for i, m := range members {
+		if m.Self || m.State != MemberAlive {
+			continue
+		}
+		if answers[i].got = known.done[m.ID]; answers[i].got != nil {
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			answers[i].got, answers[i].err = s.askNode(ctx, m.ID, text)
+		})
+	}
+	wg.Wait()
+	for i, m := range members {
+		switch x := answers[i]; {
+		case m.Self:
+		case m.State == MemberAlive:
+			out.Nodes++
+			out.add(m.Name, x.got, x.err)
+			if x.err == nil && x.got.State != StatePending {
+				known.done[m.ID] = x.got
+			}
+		case m.State == MemberDead:
+			out.Unasked = append(out.Unasked, m.Name)
+		}
+	}
+}
+
+// askNode asks one node.
+func (s *Server) askNode(ctx context.Context, id string, text []byte) (*Applied, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	b, err := s.opts.Pool.Ask(ctx, id, text)
+	if err != nil {
+		return nil, err
+	}
+	var out Applied
+	if err := json.Unmarshal(b, &out); err != nil {
+		return nil, fmt.Errorf("its answer is not understood: %w", err)
+	}
+	for _, n := range []int{out.Proxies, out.Acknowledged, out.LateTotal, out.RejectedTotal} {
+		if n < 0 || n > maxAnswered {
+			return nil, fmt.Errorf("its answer is not understood: %d proxies; 0 to %d are allowed", n, maxAnswered)
+		}
+	}
+	return &out, nil
+}
+
+// add takes over how it stands on another node.
+func (a *Applied) add(node string, got *Applied, err error) {
+	late := func(reason string) { a.LateNodes = append(a.LateNodes, LateNode{node, reason}) }
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		late("it has not answered")
+	case err != nil:
+		late(err.Error())
+	default:
+		a.Proxies += got.Proxies
+		a.Acknowledged += got.Acknowledged
+		a.LateTotal += got.LateTotal
+		a.RejectedTotal += got.RejectedTotal
+		a.Late = append(a.Late, got.Late[:min(len(got.Late), maxLate-min(len(a.Late), maxLate))]...)
+		a.Rejected = append(a.Rejected, got.Rejected[:min(len(got.Rejected), maxLate-min(len(a.Rejected), maxLate))]...)
+		switch got.State {
+		case StateRejected:
+			a.State = StateRejected
+		case StatePending:
+			reason := got.Reason
+			if reason == "" {
+				reason = "its proxies have not answered yet"
+			}
+			late(reason)
+		}
+	}
+	if len(a.LateNodes) > 0 && a.State != StateRejected {
+		a.State = StatePending
+	}
+}
+
+// Answer answers what an agent of the pool asks. What is not understood has no answer.
+func (s *Server) Answer(_ context.Context, question []byte) []byte {
+	var q nodeQuestion
+	if json.Unmarshal(question, &q) != nil || q.For != "" && q.For != ForApplied && q.For != ForGone {
+		return nil
+	}
+	key, e := s.named(q.Type, q.Mesh, q.Name)
+	if e != nil {
+		return nil
+	}
+	out := Applied{Type: key.Kind, Mesh: key.Mesh, Name: key.Name, State: StatePending}
+	rec, there := s.opts.Store.Snapshot().Get(key)
+	switch {
+	case q.Digest == "" && q.For != ForGone:
+		return nil
+	case q.For != ForGone && !there:
+		out.Reason = "it has not come there yet"
+	case q.For != ForGone && fmt.Sprintf("%x", rec.Digest) != q.Digest:
+		out.Reason = "another version is in force there, from " + rec.Source.String()
+	default:
+		got, e := s.standing(key, &q.Wait)
+		if e != nil {
+			return nil
+		}
+		out = got
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/nearside-mesh/nearside/agent/model/access"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// Whoami is GET /v1/access/whoami: who asks, as the agent sees it.
+type Whoami struct {
+	Who      string      `json:"who"`
+	Peer     access.Peer `json:"peer"`            // what the kernel says of the connection
+	Token    string      `json:"token,omitempty"` // subject of the token that was sent
+	Operator bool        `json:"operator"`        // root or the agent's user, who may do everything
+	Roles    []string    `json:"roles"`           // of api.roles
+	// Verbs are those that the peer may use on some resource; [Can] says on which.
+	Verbs []string `json:"verbs"`
+	How   string   `json:"how"` // what gives these verbs
+}
+
+func (s *Server) whoami(w http.ResponseWriter, r *http.Request) *Error {
+	p, roles := peerOf(r), s.opts.Access.Roles
+	out := Whoami{Who: p.Account(), Peer: p, Operator: roles.Operator(&p), Roles: append([]string{}, roles.Of(&p)...), Verbs: []string{}}
+	if p.Token != nil {
+		out.Token = p.Token.Subject
+	}
+	for _, verb := range access.Verbs {
+		if roles.CanSome(&p, access.Action{Verb: verb}) == nil {
+			out.Verbs = append(out.Verbs, verb)
+		}
+	}
+	switch {
+	case out.Operator:
+		out.How = "root and the agent's user may do everything"
+	case len(out.Roles) > 0:
+		out.How = "roles of api.roles"
+	case roles.List() != nil:
+		out.How = "no role of api.roles names this peer"
+	case p.Local:
+		out.How = "without api.roles whoever may open the socket may read, and members of its group may write"
+	default:
+		out.How = "without api.roles a token may read, and that of api.tokenFile may write"
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// Can is GET /v1/access/can?verb=&kind=&mesh=&name=: whether the sender may do something.
+type Can struct {
+	Who    string `json:"who"`
+	Action string `json:"action"` // in words: "update MeshTimeout default/slow"
+	// Allowed says whether a request for it is answered; with Partial, for some of the meshes or names alone.
+	Allowed bool     `json:"allowed"`
+	Partial bool     `json:"partial,omitempty"`
+	Reason  string   `json:"reason,omitempty"` // why not
+	Roles   []string `json:"roles"`            // that the peer lacks and that would allow it
+}
+
+func (s *Server) whetherCan(w http.ResponseWriter, r *http.Request) *Error {
+	q := r.URL.Query()
+	a := access.Action{Verb: q.Get("verb"), Mesh: q.Get("mesh"), Name: q.Get("name")}
+	known := false
+	for _, v := range access.Verbs {
+		known = known || v == a.Verb
+	}
+	if !known {
+		return invalidQuery("verb", a.Verb, "one of get, list, inspect, create, update, delete")
+	}
+	if kind := q.Get("kind"); kind != "" {
+		d, ok := s.opts.Registry.Lookup(kind)
+		if !ok {
+			return invalidQuery("kind", kind, "give the name of a kind, or leave it out for what is about no kind")
+		}
+		k := resource.Key{Kind: d.Kind, Mesh: a.Mesh, Name: a.Name}
+		if d.Scope == resource.ScopeGlobal {
+			k.Mesh = ""
+		}
+		a = access.ActionOn(a.Verb, k)
+	}
+	p, roles := peerOf(r), s.opts.Access.Roles
+	out := Can{Who: p.Account(), Action: a.String(), Roles: []string{}}
+	err := roles.Can(&p, a)
+	out.Allowed = err == nil
+	if err != nil && roles.CanSome(&p, a) == nil {
+		out.Partial = true
+		out.Allowed = a.Verb == access.VerbList || a.Verb == access.VerbInspect // answered with what the peer may see
+	}
+	if err != nil && !out.Allowed {
+		out.Reason = err.Error()
+		var f *access.ForbiddenError
+		if errors.As(err, &f) {
+			out.Roles = append(out.Roles, f.Roles...)
+		}
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// AccessList is GET /v1/access: who may do what with resources, and who may be which proxy.
+type AccessList struct {
+	// Configured says whether there is an api.roles; without it whoever gets in by the socket may read, and its group write.
+	Configured bool          `json:"configured"`
+	Roles      []access.Role `json:"roles"`   // of the config, each with the permissions of its template
+	Missing    []string      `json:"missing"` // subjects that match nobody
+	// ProxiesConfigured says whether there is an xds.access, and Proxies are its items.
+	ProxiesConfigured bool               `json:"proxiesConfigured"`
+	Proxies           []access.ProxyRule `json:"proxies"`
+}
+
+func (s *Server) roles(w http.ResponseWriter, _ *http.Request) *Error {
+	o := s.opts.Access
+	list := o.Roles.List()
+	writeJSON(w, http.StatusOK, AccessList{
+		Configured: list != nil, Roles: append([]access.Role{}, list...), Missing: append([]string{}, o.Roles.Missing()...),
+		ProxiesConfigured: o.Proxies != nil, Proxies: append([]access.ProxyRule{}, o.Proxies...),
+	})
+	return nil
+}

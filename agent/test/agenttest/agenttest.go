@@ -1,0 +1,222 @@
+// Package agenttest holds what tests of whole agents share: an agent on directories of its own, logs that can be
+// waited for, and resources.
+package agenttest
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/host/config"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+	"github.com/nearside-mesh/nearside/agent/source/metadata"
+)
+
+// Patience bounds the wait for something that must happen, on a machine that has much else to do.
+const Patience = 2 * time.Minute
+
+// LongestWait is how long one request may wait for what a change leads to.
+const LongestWait = "25s"
+
+// await waits until cond holds; it looks again whenever something is told on ch.
+func Await[T any](t testing.TB, what string, ch <-chan T, cond func() bool) {
+	t.Helper()
+	late := time.After(Patience)
+	for !cond() {
+		select {
+		case <-ch:
+		case <-late:
+			t.Fatalf("not within %s: %s", Patience, what)
+		}
+	}
+}
+
+// shortDir is a temporary directory whose path leaves room for a socket.
+func ShortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func Memory(t testing.TB) *store.Store {
+	t.Helper()
+	s, err := store.Open(store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// meshes is a file of meshes; "a+" is mesh a with other content than "a".
+func Meshes(names ...string) string {
+	var b strings.Builder
+	for _, n := range names {
+		name, changed := strings.CutSuffix(n, "+")
+		b.WriteString("---\ntype: Mesh\nname: " + name + "\n")
+		if changed {
+			b.WriteString("routing: {zoneEgress: true}\n")
+		}
+	}
+	return b.String()
+}
+
+func MeshKey(name string) resource.Key { return resource.Key{Kind: "Mesh", Name: name} }
+
+// held lists the meshes in a store as "name@file", "a+" where the content is the other one.
+func Held(s *store.Store) string {
+	var out []string
+	for _, r := range s.Snapshot().Records() {
+		if r.Kind != "Mesh" {
+			continue
+		}
+		n := r.Name
+		if m, ok := r.Spec.(*resource.Mesh); ok && m.Routing != nil {
+			n += "+"
+		}
+		from := r.Source.Kind
+		if r.Source.Detail != "" {
+			from = filepath.Base(r.Source.Detail)
+		}
+		out = append(out, n+"@"+from)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// flapped reports whether a resource was deleted at some time.
+func Flapped(s *store.Store, k resource.Key) bool {
+	return slices.ContainsFunc(s.History(k), func(r store.Revision) bool { return r.Deleted })
+}
+
+func Decoded(t testing.TB, text string) []*resource.Resource {
+	t.Helper()
+	rs, faults := kinds.Registry().Decode("test", []byte(text))
+	if faults != nil {
+		t.Fatal(faults)
+	}
+	return rs
+}
+
+// byAPI stores what text says, as the API does.
+func ByAPI(t testing.TB, s *store.Store, text string) {
+	t.Helper()
+	b := store.Batch{Source: store.Source{Kind: store.SourceAPI}}
+	for _, r := range Decoded(t, text) {
+		b.Ops = append(b.Ops, store.Op{Put: r})
+	}
+	if _, err := s.Apply(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// logs collects what is logged.
+type Logs struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+	Ch chan struct{} // one slot: something was logged
+}
+
+func (l *Logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.Ch <- struct{}{}:
+	default:
+	}
+	return l.b.Write(p)
+}
+
+func (l *Logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *Logs) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func NewLogs() *Logs { return &Logs{Ch: make(chan struct{}, 1)} }
+
+func Do(t testing.TB, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func Write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WriteSecret is Write for what only its owner may read.
+func WriteSecret(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dataplaneText is a Dataplane as an Envoy brings it.
+func DataplaneText(mesh, name, address string) string {
+	return fmt.Sprintf(`{"type": "Dataplane", "mesh": %q, "name": %q, "networking": {"address": %q, "inbound": [{"port": 80, "tags": {"kuma.io/service": %q}}]}}`,
+		mesh, name, address, name)
+}
+
+func Metadata(t testing.TB, v any) *structpb.Struct {
+	t.Helper()
+	m, err := structpb.NewStruct(map[string]any{metadata.MetadataDataplane: v, "annotations": map[string]any{"kuma.io/x": "y"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+var WebKey = resource.Key{Kind: "Dataplane", Mesh: "default", Name: "web"}
+
+// has says where the Dataplane web comes from and its address; "" when it is not there.
+func Has(s *store.Store) string {
+	r, ok := s.Snapshot().Get(WebKey)
+	if !ok {
+		return ""
+	}
+	return r.Source.String() + " " + r.Spec.(*resource.Dataplane).Networking.Address
+}
+
+// load reads a config whose file holds text; "" for no file.
+func LoadConfig(t *testing.T, file string, env, set []string) (*config.Config, config.Origins, []string) {
+	t.Helper()
+	o := config.LoadOptions{Env: env, Set: set, Dir: t.TempDir(), Hostname: "Host_1.example", UID: func() int { return 0 }}
+	if file != "" {
+		o.File = filepath.Join(o.Dir, "agent.yaml")
+		Write(t, o.File, file)
+	}
+	cfg, origins, faults := config.Load(o)
+	var lines []string
+	for _, f := range faults {
+		lines = append(lines, strings.ReplaceAll(f.String(), o.Dir, "DIR"))
+	}
+	return cfg, origins, lines
+}

@@ -1,0 +1,107 @@
+package agenttest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/compute/draft"
+	"github.com/nearside-mesh/nearside/agent/deliver/ads"
+	"github.com/nearside-mesh/nearside/agent/deliver/reconcile"
+	"github.com/nearside-mesh/nearside/agent/model/node"
+	"github.com/nearside-mesh/nearside/agent/model/store"
+)
+
+// publisher remembers what was published.
+type Publisher struct {
+	mu        sync.Mutex
+	connected []node.Key
+	Has       map[string]*draft.Sealed
+	Revision  map[string]uint64
+	passes    int
+	Touched   map[string]int // how often a node got other bytes
+	Withheld  map[string][]draft.Withheld
+	Taken     map[string][]*draft.Resource // listeners that a client has accepted
+}
+
+func (p *Publisher) Connect(ids ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.connected = nil
+	for _, id := range ids {
+		p.connected = append(p.connected, node.Key{ID: id, Flavor: node.FlavorEnvoy})
+	}
+}
+
+func (p *Publisher) Connected() []node.Key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.connected)
+}
+
+// Waiting says that none waits.
+func (p *Publisher) Waiting() map[node.Key]time.Time { return nil }
+
+func (p *Publisher) LastStream() uint64 { return 0 }
+
+func (p *Publisher) Listeners(k node.Key) []*draft.Resource { return p.Taken[k.ID] }
+
+// Recheck ends no stream.
+func (p *Publisher) Recheck() {}
+
+func (p *Publisher) Publish(m map[node.Key]ads.Config) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passes++
+	for k, c := range m {
+		if old, ok := p.Has[k.ID]; !ok || old != c.Sealed {
+			p.Touched[k.ID]++
+		}
+		p.Has[k.ID], p.Revision[k.ID], p.Withheld[k.ID] = c.Sealed, c.Revision, c.Withheld
+	}
+}
+
+// of returns what a node has.
+func (p *Publisher) Of(id string) *draft.Sealed {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Has[id]
+}
+
+// take returns the passes so far and sets them back.
+func (p *Publisher) Take() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.passes
+	p.passes = 0
+	return n
+}
+
+func NewPublisher(ids ...string) *Publisher {
+	p := &Publisher{Has: map[string]*draft.Sealed{}, Revision: map[string]uint64{}, Touched: map[string]int{}, Withheld: map[string][]draft.Withheld{}, Taken: map[string][]*draft.Resource{}}
+	p.Connect(ids...)
+	return p
+}
+
+// pass makes one pass and returns its problems as "severity resource: reason".
+func Pass(r *reconcile.Reconciler) []string {
+	r.Pass()
+	var out []string
+	for _, p := range r.Last().Problems {
+		out = append(out, p.Severity+" "+p.Resource+": "+p.Reason)
+	}
+	return out
+}
+
+func TwoProxies(t *testing.T) *store.Store {
+	s := Memory(t)
+	ByAPI(t, s, "---\ntype: Mesh\nname: default\n---\n"+DataplaneText("default", "web", "10.0.0.1")+"\n---\n"+DataplaneText("default", "other", "10.0.0.2"))
+	return s
+}
+
+// breaker is a policy about the clusters.
+func Breaker(n int) string {
+	return fmt.Sprintf("{type: MeshCircuitBreaker, mesh: default, name: limits, spec: {targetRef: {kind: Mesh}, to: [{targetRef: {kind: Mesh}, default: {connectionLimits: {maxConnections: %d}}}]}}\n", n)
+}

@@ -1,0 +1,179 @@
+package house
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nearside-mesh/nearside/agent/compute/kinds"
+	"github.com/nearside-mesh/nearside/agent/model/resource"
+)
+
+// corridor are the packages that every policy passes through, and none of which knows a kind of policies by name.
+var corridor = []string{
+	"agent/model/mesh", "agent/compute/policy", "agent/compute/draft", "agent/compute/generate", "agent/deliver/ads", "agent/deliver/reconcile", "agent/answer/attribute", "agent/answer/change", "agent/answer/explain", "agent/serve/httpapi", "agent/answer/offline",
+}
+
+// ruleKinds: the corridor names no kind of policies, and a plugin is imported by the list of kinds and its own folder
+// alone, so that a kind is added or deleted by its folder and its line in the list.
+func ruleKinds(t *tree) []breach {
+	var out []breach
+	policies := kinds.Policies()
+	t.each(func(p *pkg, f *file) {
+		for importPath, spec := range f.imports() {
+			dir, ok := t.inModule(importPath)
+			if plugin := pluginFolder(dir); ok && plugin != "" && plugin != pluginFolder(p.dir) && p.dir != "agent/compute/kinds" {
+				out = append(out, breach{f.at(spec), "imports the plugin " + plugin + ", which then cannot be deleted by its folder and its line: reach it through the list in agent/compute/kinds"})
+			}
+		}
+		if f.test || !matches(p.dir, corridor) {
+			return
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			lit, ok := n.(*ast.BasicLit)
+			if !ok || lit.Kind != token.STRING {
+				return true
+			}
+			text, err := strconv.Unquote(lit.Value)
+			if err == nil && slices.ContainsFunc(policies, func(d resource.Descriptor) bool { return d.Kind == text }) {
+				out = append(out, breach{f.at(n), "names the kind " + text + ": what is special about a kind is said by its plugin, through a field of policy.Plugin"})
+			}
+			return true
+		})
+	})
+	return out
+}
+
+// pluginFolder returns the folder of the plugin that a directory belongs to, "" for none.
+func pluginFolder(dir string) string {
+	rest, ok := strings.CutPrefix(dir, "agent/compute/kinds/")
+	name, _, _ := strings.Cut(rest, "/")
+	if !ok || name == "toolkit" {
+		return ""
+	}
+	return "agent/compute/kinds/" + name
+}
+
+// TestPluginIsDeletedByItsFolderAndLine compiles the list of kinds without a plugin: without MeshPassthrough's, and without each
+// of them, one after the other, when NEARSIDE_DELETE_ALL_PLUGINS is set. That shows it for all packages: by ruleKinds no other
+// one imports a plugin, in tests neither, and the list declares the same names for them without it.
+func TestPluginIsDeletedByItsFolderAndLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the list of kinds once more")
+	}
+	folders := []string{"agent/compute/kinds/passthrough"}
+	if os.Getenv("NEARSIDE_DELETE_ALL_PLUGINS") != "" {
+		dirs, err := filepath.Glob(filepath.Join(root, "agent/compute/kinds/*/plugin.go"))
+		if err != nil || len(dirs) == 0 {
+			t.Fatalf("no plugins: %v", err)
+		}
+		folders = nil
+		for _, d := range dirs {
+			folders = append(folders, "agent/compute/kinds/"+filepath.Base(filepath.Dir(d)))
+		}
+	}
+	for _, folder := range folders {
+		t.Run(path.Base(folder), func(t *testing.T) { buildWithout(t, folder) })
+	}
+}
+
+// buildWithout compiles the list of kinds and its tests from sources without a plugin's folder and lines.
+func buildWithout(t *testing.T, folder string) {
+	at, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(at, "agent/compute/kinds/kinds.go")
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := withoutPlugin(string(text), folder)
+	if before, after := declared(t, text), declared(t, without); !slices.Equal(before, after) {
+		t.Fatalf("without %s, agent/compute/kinds declares %q instead of %q, and packages that use it may not compile", folder, after, before)
+	}
+	edited := filepath.Join(t.TempDir(), "kinds.go")
+	if err := os.WriteFile(edited, without, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	replace := map[string]string{list: edited}
+	for _, pattern := range []string{"*.go", "*/*.go"} {
+		files, err := filepath.Glob(filepath.Join(at, folder, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			replace[f] = "" // as if it were not there
+		}
+	}
+	overlay := filepath.Join(t.TempDir(), "overlay.json")
+	doc, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, doc, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Vet compiles what the package imports, and checks the package itself and its tests. One analysis is enough.
+	cmd := exec.CommandContext(t.Context(), "go", "vet", "-overlay="+overlay, "-buildtag", "./agent/compute/kinds")
+	cmd.Dir = at
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("without %s: %v\n%s", folder, err, out)
+	}
+}
+
+// declared returns the signatures of functions and the other declarations of a file, without those of imports and without bodies.
+func declared(t *testing.T, text []byte) []string {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, "kinds.go", text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, d := range f.Decls {
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.IMPORT {
+			continue
+		}
+		if fn, ok := d.(*ast.FuncDecl); ok {
+			fn.Body, fn.Doc = nil, nil
+		}
+		var b strings.Builder
+		if err := format.Node(&b, fset, d); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b.String())
+	}
+	return out
+}
+
+// withoutPlugin removes from the list of kinds the lines of a plugin and of the legacy kinds in its folder.
+func withoutPlugin(text, folder string) []byte {
+	var names, kept []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "/"+folder+"\"") || strings.Contains(line, "/"+folder+"/") {
+			name, _, named := strings.Cut(strings.TrimSpace(line), " ")
+			if !named {
+				name = path.Base(folder)
+			}
+			names = append(names, name)
+			continue
+		}
+		if !slices.ContainsFunc(names, func(n string) bool {
+			return strings.Contains(line, n+".Plugin(") || strings.Contains(line, n+".Kind()")
+		}) {
+			kept = append(kept, line)
+		}
+	}
+	return []byte(strings.Join(kept, ""))
+}

@@ -1,0 +1,259 @@
+package house
+
+import (
+	"fmt"
+	"go/ast"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// rule is one law of the house.
+type rule struct {
+	name  string
+	check func(*tree) []breach
+}
+
+// rules lists the laws. Each has at least one broken tree in testdata.
+var rules = []rule{
+	{"layout", ruleLayout},
+	{"floors", ruleFloors},
+	{"goroutines", ruleGoroutines},
+	{"leaks", ruleLeaks},
+	{"pure", rulePure},
+	{"docs", rulePackageDocs},
+	{"length", ruleLength},
+	{"init", ruleInit},
+	{"state", ruleState},
+	{"modules", ruleModules},
+	{"kinds", ruleKinds},
+	{"decisions", ruleDecisions},
+	{"sleep", ruleSleep},
+	{"exit", ruleExit},
+}
+
+// folders are those at the top; bin, dist and nearside-data are left behind by make and ignored by git.
+var folders = []string{"accesslog", "agent", "bin", "cmd", "dist", "dns", "docs", "examples", "gossip", "nearside-data", "packaging", "rotation"}
+
+// ruleLayout: the folders at the top are given.
+func ruleLayout(t *tree) []breach {
+	var out []breach
+	entries, err := fs.ReadDir(t.fsys, ".")
+	if err != nil {
+		return []breach{{".", err.Error()}}
+	}
+	for _, e := range entries {
+		switch {
+		case e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains(folders, e.Name()):
+			out = append(out, breach{e.Name(), "the folders at the top are given (" + listed(folders) + "): find the one that this is at home in"})
+		case path.Ext(e.Name()) == ".go":
+			out = append(out, breach{e.Name(), "there is no package at the top: commands live in cmd, the daemon in agent"})
+		}
+	}
+	return out
+}
+
+// maxLines is the length a file may grow to.
+const maxLines = 400
+
+// goers are the packages that may start goroutines.
+var goers = []string{"agent", "agent/deliver/reconcile", "agent/source/*", "agent/deliver/ads", "agent/serve/httpapi", "agent/deliver/logs", "agent/host/hold", "agent/host/intercept", "agent/deliver/resolver", "agent/base/workers", "agent/test/agenttest", "agent/test/envoytest", "gossip", "dns", "accesslog", "examples/*"}
+
+// starts reports whether a node starts a goroutine: a go statement, or a call that hides one.
+func starts(f *file, n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		return true
+	case *ast.CallExpr:
+		if p, name := f.selector(n.Fun); p != "" {
+			return (p == "time" || p == "context") && name == "AfterFunc"
+		}
+		sel, ok := n.Fun.(*ast.SelectorExpr)
+		return ok && (sel.Sel.Name == "Go" || sel.Sel.Name == "TryGo") && len(n.Args) == 1 // sync.WaitGroup, errgroup.Group
+	}
+	return false
+}
+
+// ruleGoroutines: goroutines start in few packages, so that the list in ARCHITECTURE.md can be whole.
+func ruleGoroutines(t *tree) []breach {
+	var out []breach
+	t.each(func(p *pkg, f *file) {
+		if f.test || matches(p.dir, goers) {
+			return
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if n != nil && starts(f, n) {
+				out = append(out, breach{f.at(n), "a goroutine starts here, but only " + listed(goers) + " may start one: code below them is called, so that its caller knows when it has ended"})
+			}
+			return true
+		})
+	})
+	return out
+}
+
+// ruleLeaks: a package that starts goroutines ends its tests in a leak check.
+func ruleLeaks(t *tree) []breach {
+	const goleak = "go.uber.org/goleak"
+	var out []breach
+	for _, p := range t.pkgs {
+		starter, checked, tested := "", false, false
+		for _, f := range p.files {
+			tested = tested || f.test
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				if n == nil {
+					return true
+				}
+				if !f.test && starter == "" && starts(f, n) {
+					starter = f.at(n)
+				}
+				if call, ok := n.(*ast.CallExpr); ok && f.test {
+					if path, name := f.selector(call.Fun); path == goleak && name == "VerifyTestMain" {
+						checked = true
+					}
+				}
+				return true
+			})
+		}
+		if starter != "" && tested && !checked {
+			out = append(out, breach{p.dir, "the package starts goroutines (" + starter + "): its TestMain must end in goleak.VerifyTestMain, so that one that outlives its test is seen"})
+		}
+	}
+	return out
+}
+
+// rulePackageDocs: every package says what it is for.
+func rulePackageDocs(t *tree) []breach {
+	var out []breach
+	for _, p := range t.pkgs {
+		i := slices.IndexFunc(p.files, func(f *file) bool { return !f.test })
+		if i < 0 {
+			out = append(out, breach{p.dir, "a directory of tests alone has no package comment: add a doc.go"})
+			continue
+		}
+		begin := []string{"Package " + p.files[i].ast.Name.Name}
+		if p.files[i].ast.Name.Name == "main" {
+			base := path.Base(p.dir)
+			begin = []string{"Command " + base, strings.ToUpper(base[:1]) + base[1:]}
+		}
+		ok := slices.ContainsFunc(p.files, func(f *file) bool {
+			return !f.test && f.ast.Doc != nil && slices.ContainsFunc(begin, func(b string) bool { return strings.HasPrefix(f.ast.Doc.Text(), b+" ") })
+		})
+		if !ok {
+			out = append(out, breach{p.dir, "no package comment that begins with \"" + strings.Join(begin, "\" or \"") + "\": say what the package is for and what it promises"})
+		}
+	}
+	return out
+}
+
+// ruleLength: one idea per file.
+func ruleLength(t *tree) []breach {
+	var out []breach
+	t.each(func(_ *pkg, f *file) {
+		if !f.test && f.lines > maxLines {
+			out = append(out, breach{f.name, fmt.Sprintf("%d lines, at most %d are allowed: find the second idea in the file and give it a file of its own", f.lines, maxLines)})
+		}
+	})
+	return out
+}
+
+// ruleInit: nothing happens by being imported.
+func ruleInit(t *tree) []breach {
+	var out []breach
+	t.each(func(_ *pkg, f *file) {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				out = append(out, breach{f.at(fn), "func init acts on import, in an order nobody reads: construct it where it is used"})
+			}
+		}
+	})
+	return out
+}
+
+// ruleSleep: nothing waits for a length of time that no event and no context can end: no test, and nothing in the
+// packages that run with a context. In tests, a sleep on the fake clock of testing/synctest is allowed.
+func ruleSleep(t *tree) []breach {
+	var out []breach
+	t.each(func(p *pkg, f *file) {
+		if !f.test && !matches(p.dir, goers) {
+			return
+		}
+		var bubbles []ast.Node // the calls of synctest.Test that the walk is in
+		var walk func(n ast.Node) bool
+		walk = func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			switch p, name := f.selector(call.Fun); {
+			case f.test && p == "testing/synctest" && name == "Test":
+				bubbles = append(bubbles, call)
+				for _, a := range call.Args {
+					ast.Inspect(a, walk)
+				}
+				bubbles = bubbles[:len(bubbles)-1]
+				return false
+			case p == "time" && name == "Sleep" && len(bubbles) == 0:
+				out = append(out, breach{f.at(call), "time.Sleep: wait for an event with a context that can end it; in tests use a channel or the fake clock inside synctest.Test"})
+			}
+			return true
+		}
+		ast.Inspect(f.ast, walk)
+	})
+	return out
+}
+
+// ruleExit: only main ends the process, and nothing panics on purpose. Passing on what recover returned is not a panic
+// of one's own, and a function whose comment says when it panics has made that a promise: what it says must be about its
+// caller's code, never about input.
+func ruleExit(t *tree) []breach {
+	var out []breach
+	t.each(func(_ *pkg, f *file) {
+		if f.test {
+			return
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch fn := n.(type) {
+			case *ast.FuncLit:
+				if recovers(fn) {
+					return false
+				}
+			case *ast.FuncDecl:
+				if strings.Contains(fn.Doc.Text(), " panics ") {
+					return false
+				}
+			}
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if isBuiltin(call, "panic") {
+				out = append(out, breach{f.at(call), "panic: one bad input would take all proxies' config with it; return an error"})
+			}
+			if path, name := f.selector(call.Fun); path == "os" && name == "Exit" && f.ast.Name.Name != "main" {
+				out = append(out, breach{f.at(call), "os.Exit skips every deferred cleanup: return an error, main sets the exit code"})
+			}
+			return true
+		})
+	})
+	return out
+}
+
+// recovers reports whether a function literal calls recover itself.
+func recovers(fn *ast.FuncLit) bool {
+	found := false
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		if _, nested := n.(*ast.FuncLit); nested {
+			return false
+		}
+		call, ok := n.(*ast.CallExpr)
+		found = found || ok && isBuiltin(call, "recover")
+		return true
+	})
+	return found
+}
+
+func isBuiltin(call *ast.CallExpr, name string) bool {
+	id, ok := call.Fun.(*ast.Ident)
+	return ok && id.Name == name && declaration(id) == nil
+}

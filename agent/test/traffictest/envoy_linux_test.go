@@ -1,0 +1,240 @@
+package traffictest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/compute/generate"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+	"github.com/nearside-mesh/nearside/agent/test/envoytest"
+)
+
+// realEnvoy opens the Envoy of this machine; the test is skipped where there is none.
+func realEnvoy(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.Open(envoytest.Find(t))
+	agenttest.Do(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// proxy is an Envoy in a namespace.
+type proxy struct {
+	id    string // node id
+	ns    *netns
+	probe string // an address at which every connection ends at once
+	admin *http.Client
+	done  chan struct{} // closed when the process has ended
+	kill  func()
+}
+
+// startEnvoy runs an Envoy of a user of its own until the test ends. It is not live yet.
+func startEnvoy(t testing.TB, binary *os.File, ns *netns, o generate.BootstrapOptions, id, probe string, drain time.Duration) *proxy {
+	t.Helper()
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Chown(dir, envoyUser, envoyUser))
+	o.AdminSocket = filepath.Join(dir, "admin.sock")
+	boot, err := generate.Bootstrap(o)
+	agenttest.Do(t, err)
+	agenttest.Write(t, dir+"/envoy.yaml", string(boot))
+	p := &proxy{id: id, ns: ns, probe: probe, done: make(chan struct{})}
+	p.admin = &http.Client{Timeout: agenttest.Patience, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", o.AdminSocket)
+	}}}
+	cmd := exec.Command("/proc/self/fd/3", "-c", dir+"/envoy.yaml", "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning", "--log-path", dir+"/envoy.log",
+		"--drain-time-s", strconv.Itoa(int(drain/time.Second)), "--drain-strategy", "immediate", "--file-flush-interval-msec", "1", "--skip-hot-restart-parent-stats")
+	cmd.ExtraFiles = []*os.File{binary} // the user may not be able to reach the file by its path
+	cmd.Env = append(os.Environ(), "NODE_ID="+id)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: envoyUser, Gid: envoyUser}, Pdeathsig: syscall.SIGKILL}
+	ns.do(func() { err = cmd.Start() })
+	agenttest.Do(t, err)
+	p.kill = func() { _ = cmd.Process.Kill(); <-p.done }
+	go func() {
+		_ = cmd.Wait() // it is killed
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.admin.CloseIdleConnections()
+		p.kill()
+		if t.Failed() {
+			if text, _ := os.ReadFile(dir + "/envoy.log"); len(text) > 0 {
+				t.Logf("the log of the Envoy %s:\n%s", id, text)
+			}
+		}
+	})
+	return p
+}
+
+func (p *proxy) get(path string) (int, []byte, error) {
+	resp, err := p.admin.Get("http://envoy" + path)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, b, err
+}
+
+// live waits until the Envoy serves.
+func (p *proxy) live(t testing.TB) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond) // Envoy tells nobody when it is live
+	defer tick.Stop()
+	agenttest.Await(t, "the Envoy "+p.id+" is live", tick.C, func() bool {
+		select {
+		case <-p.done:
+			t.Fatalf("the Envoy %s has ended", p.id)
+		default:
+		}
+		code, _, err := p.get("/ready")
+		return err == nil && code == http.StatusOK
+	})
+}
+
+var statLine = regexp.MustCompile(`(?m)^(.+): (\d+)$`)
+
+// stats are the statistics whose names match.
+func (p *proxy) stats(t testing.TB, filter string) map[string]uint64 {
+	t.Helper()
+	_, b, err := p.get("/stats?filter=" + filter)
+	agenttest.Do(t, err)
+	out := map[string]uint64{}
+	for _, m := range statLine.FindAllSubmatch(b, -1) {
+		out[string(m[1])], _ = strconv.ParseUint(string(m[2]), 10, 64)
+	}
+	return out
+}
+
+// unchained counts, by listener, the connections that no filter chain has taken, and those for which listener filters waited in
+// vain: some of these go on.
+func (p *proxy) unchained(t testing.TB) map[string]uint64 {
+	return p.stats(t, `no_filter_chain_match$|downstream_pre_cx_timeout$`)
+}
+
+// grown reports whether some count has grown. What is gone with its listener is nothing less.
+func grown(before, now map[string]uint64) bool {
+	for name, n := range now {
+		if n > before[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// settle waits until nothing of the config is on its way: all is warm, what was replaced has drained, and the worker has
+// come back from all that it was told before.
+func (p *proxy) settle(t testing.TB) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	agenttest.Await(t, "the Envoy "+p.id+" has warmed up and drained", tick.C, func() bool {
+		return !grown(nil, p.stats(t, `warming_clusters$|total_listeners_warming$|draining$`))
+	})
+	p.pass(t)
+}
+
+// pass makes a connection that ends at once. The worker takes it no sooner than what came before it.
+func (p *proxy) pass(t testing.TB) {
+	t.Helper()
+	c, err := p.ns.dial(mustAddrPort(p.probe))
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return // it listens at nothing
+	}
+	agenttest.Do(t, err)
+	defer c.Close()
+	agenttest.Do(t, c.SetDeadline(time.Now().Add(agenttest.Patience)))
+	_, _ = io.WriteString(c, "nobody is there\n")
+	if _, err := io.Copy(io.Discard, c); err != nil && isTimeout(err) {
+		t.Fatalf("the Envoy %s keeps a connection to nobody open", p.id)
+	}
+}
+
+// record is a line of an access log.
+type record struct {
+	Node    string `json:"node"`
+	Peer    string `json:"peer"` // of the connection
+	Cluster string `json:"cluster"`
+	Host    string `json:"host"` // that the proxy has chosen
+	Chain   string `json:"chain"`
+	Flags   string `json:"flags"`
+	Details string `json:"details"`
+}
+
+// recordFields are the fields of such a line with their commands.
+var recordFields = [][2]string{{"node", "%ENVIRONMENT(NODE_ID)%"}, {"peer", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"}, {"cluster", "%UPSTREAM_CLUSTER_RAW%"},
+	{"host", "%UPSTREAM_HOST%"}, {"chain", "%FILTER_CHAIN_NAME%"}, {"flags", "%RESPONSE_FLAGS%"}, {"details", "%RESPONSE_CODE_DETAILS%"}}
+
+// recordFormat is the format of a line for a MeshAccessLog, and as text.
+func recordFormat() (json, text string) {
+	var fields, texts []string
+	for _, f := range recordFields {
+		fields = append(fields, "{key: "+f[0]+", value: \""+f[1]+"\"}")
+		texts = append(texts, `"`+f[0]+`": "`+f[1]+`"`)
+	}
+	return "{type: Json, json: [" + strings.Join(fields, ", ") + "]}", "{" + strings.Join(texts, ", ") + "}"
+}
+
+// records reads the access log that all Envoys write.
+type records struct {
+	path string
+	file *os.File
+
+	mu   sync.Mutex
+	rest []byte
+	by   map[string]record // the last one, by node and peer
+}
+
+func newRecords(t testing.TB) *records {
+	t.Helper()
+	dir := agenttest.ShortDir(t)
+	agenttest.Do(t, os.Chown(dir, envoyUser, envoyUser))
+	r := &records{path: filepath.Join(dir, "access.log"), by: map[string]record{}}
+	agenttest.Write(t, r.path, "")
+	agenttest.Do(t, os.Chown(r.path, envoyUser, envoyUser))
+	var err error
+	r.file, err = os.Open(r.path)
+	agenttest.Do(t, err)
+	t.Cleanup(func() { r.file.Close() })
+	return r
+}
+
+// find returns the record of a connection or request, where there is one by now.
+func (r *records) find(node, peer string) (record, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, _ := io.ReadAll(r.file)
+	r.rest = append(r.rest, b...)
+	for {
+		line, rest, ok := bytes.Cut(r.rest, []byte("\n"))
+		if !ok {
+			break
+		}
+		r.rest = rest
+		var rec record
+		if json.Unmarshal(line, &rec) == nil {
+			r.by[rec.Node+" "+rec.Peer] = rec
+		}
+	}
+	rec, ok := r.by[node+" "+peer]
+	return rec, ok
+}
+
+func (r record) String() string {
+	return fmt.Sprintf("cluster %q, host %s, chain %q, flags %q, %s", r.Cluster, r.Host, r.Chain, r.Flags, r.Details)
+}

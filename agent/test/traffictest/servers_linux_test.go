@@ -1,0 +1,420 @@
+package traffictest_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+)
+
+// servers are what clients reach in the end, in the mesh and outside of it, each at addresses of its own. A server says its name to whoever reaches it.
+type servers struct {
+	t     testing.TB
+	ca    *x509.Certificate
+	key   *ecdsa.PrivateKey
+	roots *x509.CertPool
+	names map[string][]netip.Addr // what a resolver knows
+
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	ended  bool
+	open   map[io.Closer]bool
+	counts map[string]int  // connections, by server
+	saw    map[string]seen // the last request, by server
+}
+
+func newServers(t testing.TB, names map[string][]string) *servers {
+	t.Helper()
+	w := &servers{t: t, roots: x509.NewCertPool(), names: map[string][]netip.Addr{}, open: map[io.Closer]bool{}, counts: map[string]int{}, saw: map[string]seen{}}
+	for name, list := range names {
+		for _, a := range list {
+			w.names[name] = append(w.names[name], netip.MustParseAddr(a))
+		}
+	}
+	var err error
+	w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	agenttest.Do(t, err)
+	w.ca = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, w.ca, w.ca, w.key.Public(), w.key)
+	agenttest.Do(t, err)
+	w.ca, err = x509.ParseCertificate(der)
+	agenttest.Do(t, err)
+	w.roots.AddCert(w.ca)
+	t.Cleanup(func() {
+		w.mu.Lock()
+		w.ended = true
+		for c := range w.open {
+			c.Close()
+		}
+		w.mu.Unlock()
+		w.wg.Wait()
+	})
+	return w
+}
+
+// reached is how many connections a server has had.
+func (w *servers) reached(server string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts[server]
+}
+
+// first reports whether something is asked about for the first time.
+func (w *servers) first(what string) bool {
+	w.count("once " + what)
+	return w.reached("once "+what) == 1
+}
+
+// certificate is one for names, of the world's authority.
+func (w *servers) certificate(names ...string) tls.Certificate {
+	w.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	agenttest.Do(w.t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: names,
+		NotBefore: w.ca.NotBefore, NotAfter: w.ca.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, w.ca, key.Public(), w.key)
+	agenttest.Do(w.t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// hold keeps what is to be closed in the end; it closes it at once where the end has come.
+func (w *servers) hold(c io.Closer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		c.Close()
+	}
+	w.open[c] = true
+}
+
+func (w *servers) listen(ns *netns, at string) net.Listener {
+	w.t.Helper()
+	l, err := ns.listen(at)
+	agenttest.Do(w.t, err)
+	w.hold(l)
+	return l
+}
+
+// serve runs a server that handles each connection.
+func (w *servers) serve(ns *netns, server, at string, handle func(net.Conn)) {
+	w.t.Helper()
+	l := w.listen(ns, at)
+	w.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			w.count(server)
+			w.hold(c)
+			w.wg.Go(func() {
+				handle(c)
+				c.Close()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				delete(w.open, c)
+			})
+		}
+	})
+}
+
+func (w *servers) count(server string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[server]++
+}
+
+// answer says the name of a server for each line that comes. A line "sum" asks for the number of the bytes that follow it until
+// the client has nothing more to send.
+func answer(server string) func(net.Conn) {
+	return func(c net.Conn) {
+		r := bufio.NewReader(c)
+		line, err := r.ReadString('\n')
+		switch {
+		case line == "sum\n":
+			n, err := io.Copy(io.Discard, r)
+			if err == nil {
+				fmt.Fprintln(c, server, n)
+			}
+		default:
+			for ; err == nil; _, err = r.ReadString('\n') {
+				fmt.Fprintln(c, server)
+			}
+		}
+	}
+}
+
+// tcp is a server that answers a line.
+func (w *servers) tcp(ns *netns, server, at string) { w.serve(ns, server, at, answer(server)) }
+
+// greeter is a server that speaks first, as MySQL does, and then waits for the client.
+func (w *servers) greeter(ns *netns, server, at string) {
+	w.serve(ns, server, at, func(c net.Conn) {
+		fmt.Fprintln(c, server)
+		_, _ = io.Copy(io.Discard, c)
+	})
+}
+
+// tls is a server with a certificate for names. It answers whether TLS comes or a line as it is.
+func (w *servers) tls(ns *netns, server, at string, names ...string) {
+	config := &tls.Config{Certificates: []tls.Certificate{w.certificate(names...)}, NextProtos: []string{"h2", "own"}}
+	w.serve(ns, server, at, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		first, err := r.Peek(1)
+		if err != nil {
+			return
+		}
+		var said net.Conn = &replayed{Conn: c, r: r}
+		if first[0] == 0x16 {
+			said = tls.Server(said, config)
+		}
+		answer(server)(said)
+	})
+}
+
+// replayed is a connection of which the first bytes have been read already.
+type replayed struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c *replayed) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// web is an HTTP server without TLS: HTTP/1 and HTTP/2, WebSockets and the health service of gRPC.
+func (w *servers) web(ns *netns, server, at string) {
+	l := w.listen(ns, at)
+	health := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(health, &healthServer{name: server})
+	p := &http.Protocols{}
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	s := &http.Server{Protocols: p, ReadHeaderTimeout: agenttest.Patience, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.count(server)
+		switch {
+		case strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
+			health.ServeHTTP(rw, r)
+		case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
+			w.socket(server, rw)
+		case r.Method == http.MethodConnect:
+			w.tunnel(ns, rw, r)
+		default:
+			w.respond(server, rw, r)
+		}
+	})}
+	w.hold(s)
+	w.wg.Go(func() { _ = s.Serve(l) })
+}
+
+// seen is what a server says of a request.
+type seen struct {
+	Server  string            `json:"server"`
+	Method  string            `json:"method"`
+	Host    string            `json:"host"`
+	Path    string            `json:"path"` // with the query
+	Proto   string            `json:"proto"`
+	Headers map[string]string `json:"headers"` // in lower case
+	Bytes   int64             `json:"bytes"`   // of the body
+}
+
+// respond tells what came. The header x-answer asks for another status, x-size for so many bytes more, x-wait for an answer
+// that does not come before the client has gone, and x-fail-once for a failure of the first request of that name.
+func (w *servers) respond(server string, rw http.ResponseWriter, r *http.Request) {
+	n, err := io.Copy(io.Discard, r.Body)
+	if err != nil {
+		return
+	}
+	s := seen{Server: server, Method: r.Method, Host: r.Host, Path: r.RequestURI, Proto: r.Proto, Headers: map[string]string{}, Bytes: n}
+	for name, values := range r.Header {
+		s.Headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	w.note(s)
+	b, _ := json.Marshal(s)
+	rw.Header().Set("X-Server", server)
+	if r.Header.Get("X-Wait") != "" {
+		<-r.Context().Done()
+		return
+	}
+	if once := r.Header.Get("X-Fail-Once"); once != "" && w.first(once) {
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if code, err := strconv.Atoi(r.Header.Get("X-Answer")); err == nil {
+		rw.WriteHeader(code)
+	}
+	_, _ = rw.Write(append(b, '\n'))
+	if more, err := strconv.ParseInt(r.Header.Get("X-Size"), 10, 64); err == nil {
+		_, _ = io.CopyN(rw, zeros{}, more)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// socket speaks as a WebSocket as far as the handshake goes, and then answers lines.
+func (w *servers) socket(server string, rw http.ResponseWriter) {
+	h, ok := rw.(http.Hijacker)
+	if !ok {
+		http.Error(rw, "no HTTP/1", http.StatusHTTPVersionNotSupported)
+		return
+	}
+	c, buffered, err := h.Hijack()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	w.hold(c)
+	fmt.Fprintf(buffered, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-Server: %s\r\n\r\n", server)
+	if buffered.Flush() == nil {
+		answer(server)(&replayed{Conn: c, r: buffered})
+	}
+}
+
+// tunnel is what a proxy does with CONNECT.
+func (w *servers) tunnel(ns *netns, rw http.ResponseWriter, r *http.Request) {
+	at, err := netip.ParseAddrPort(r.Host)
+	h, ok := rw.(http.Hijacker)
+	if err != nil || !ok {
+		http.Error(rw, "CONNECT needs HTTP/1 and an address", http.StatusBadRequest)
+		return
+	}
+	to, err := ns.dial(at)
+	if err != nil {
+		http.Error(rw, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer to.Close()
+	c, buffered, err := h.Hijack()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	w.hold(c)
+	fmt.Fprint(c, "HTTP/1.1 200 OK\r\n\r\n")
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(to, buffered)
+		to.Close()
+		close(ended)
+	}()
+	_, _ = io.Copy(c, to)
+	c.Close()
+	<-ended
+}
+
+// healthServer tells its name by a header.
+type healthServer struct {
+	grpc_health_v1.UnimplementedHealthServer
+	name string
+}
+
+func (s *healthServer) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	_ = grpc.SetHeader(ctx, metadata.Pairs("x-server", s.name))
+	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
+}
+
+// resolver answers DNS queries of the namespace for the names of the world; nobody else has any.
+func (w *servers) resolver(ns *netns, at string) {
+	w.t.Helper()
+	var p net.PacketConn
+	var err error
+	ns.do(func() { p, err = net.ListenPacket("udp", at) })
+	agenttest.Do(w.t, err)
+	w.answer(p)
+}
+
+// answer answers DNS queries that come to a socket.
+func (w *servers) answer(p net.PacketConn) {
+	w.hold(p)
+	w.wg.Go(func() {
+		b := make([]byte, 1500)
+		for {
+			n, from, err := p.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			if reply := w.reply(b[:n]); reply != nil {
+				_, _ = p.WriteTo(reply, from)
+			}
+		}
+	})
+}
+
+// moving begins names whose addresses change: their records hold for a second.
+const moving = "moving."
+
+// move gives a name other addresses.
+func (w *servers) move(name string, addrs ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.names[name] = nil
+	for _, a := range addrs {
+		w.names[name] = append(w.names[name], netip.MustParseAddr(a))
+	}
+}
+
+// reply answers a query with one question (RFC 1035, section 4), nil for what is none.
+func (w *servers) reply(q []byte) []byte {
+	const header = 12
+	end := header
+	var labels []string
+	for end < len(q) && q[end] != 0 {
+		n := int(q[end])
+		if end+1+n >= len(q) {
+			return nil
+		}
+		labels = append(labels, string(q[end+1:end+1+n]))
+		end += 1 + n
+	}
+	end += 5 // the root, the type and the class
+	if len(q) < end {
+		return nil
+	}
+	name := strings.ToLower(strings.Join(labels, "."))
+	w.mu.Lock()
+	list := w.names[name]
+	w.mu.Unlock()
+	ttl := byte(60)
+	if strings.HasPrefix(name, moving) {
+		ttl = 1
+	}
+	out := append([]byte{}, q[:end]...)
+	copy(out[2:header], []byte{0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+	if list == nil {
+		out[3] = 3 // there is no such name
+		return out
+	}
+	kind := binary.BigEndian.Uint16(q[end-4:])
+	for _, a := range list {
+		if kind == 1 && a.Is4() || kind == 28 && a.Is6() {
+			b := a.AsSlice()
+			out = append(out, 0xc0, header, 0, byte(kind), 0, 1, 0, 0, 0, ttl, 0, byte(len(b)))
+			out = append(out, b...)
+			out[7]++
+		}
+	}
+	return out
+}

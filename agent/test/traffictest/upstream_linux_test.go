@@ -1,0 +1,102 @@
+package traffictest_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nearside-mesh/nearside/agent/serve/client"
+	"github.com/nearside-mesh/nearside/agent/test/agenttest"
+)
+
+// zonePort is where the proxies of zones listen. What they send on is not explained.
+const zonePort = ":10002"
+
+// note keeps what a server has got.
+func (w *servers) note(s seen) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.saw[s.Server] = s
+}
+
+// last is the request that a server has got last.
+func (w *servers) last(server string) seen {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.saw[server]
+}
+
+// arrived holds the request that is explained, as the last proxy that explain follows sends it, to what the server got.
+func (r *row) arrived(x *wire, f *client.Flow) (faults []string) {
+	u := explainedAt(x, f)
+	if u == nil || x.seen.Server == "" {
+		return nil
+	}
+	differ := func(what, got, explained string) {
+		if got != explained {
+			faults = append(faults, fmt.Sprintf("the server gets the %s %q, and %q is explained", what, got, explained))
+		}
+	}
+	differ("method", x.seen.Method, u.Method)
+	differ("path", x.seen.Path, u.Path)
+	differ("Host", x.seen.Host, u.Host)
+	explained := map[string][]string{}
+	zone := strings.HasSuffix(x.record.Host, zonePort)
+	for _, h := range u.Headers {
+		explained[h.Name] = append(explained[h.Name], h.Value)
+	}
+	for name, values := range explained {
+		// Else it is said that its value is not known, or it is what proxies tell each other.
+		if !strings.Contains(u.Note, name) && !(zone && name == "x-kuma-tags") {
+			differ("header "+name, x.seen.Headers[name], strings.Join(values, ","))
+		}
+	}
+	for name := range r.headers {
+		if name = strings.ToLower(name); explained[name] == nil {
+			differ("header "+name, x.seen.Headers[name], "")
+		}
+	}
+	return faults
+}
+
+// explainedAt is the request as it is explained to leave the last proxy that is followed, nil where that is not said.
+func explainedAt(x *wire, f *client.Flow) *client.FlowUpstream {
+	if i := slices.IndexFunc(f.Servers, func(s client.FlowWay) bool { return s.Address == x.record.Host }); i >= 0 {
+		for _, c := range f.Servers[i].Clusters {
+			return c.Request
+		}
+	}
+	for _, c := range f.Clusters {
+		if c.Name == x.record.Cluster {
+			return c.Request
+		}
+	}
+	return nil
+}
+
+// mirrored holds the copies of the request that are explained to what their servers got.
+func (r *row) mirrored(t testing.TB, w *world, f *client.Flow) (faults []string) {
+	var names []string
+	for i := range f.Mirrors {
+		m := &f.Mirrors[i]
+		names = append(names, m.Cluster)
+		server, ok := r.mirrors[m.Cluster]
+		if !ok {
+			continue
+		}
+		tick := time.NewTicker(time.Millisecond) // a copy comes when it comes
+		agenttest.Await(t, server+" has got a copy", tick.C, func() bool { return w.servers.last(server).Path == m.Request.Path })
+		tick.Stop()
+		if got := w.servers.last(server); got.Host != m.Request.Host {
+			faults = append(faults, fmt.Sprintf("%s gets a copy with the Host %q, and %q is explained", server, got.Host, m.Request.Host))
+		}
+	}
+	if want := slices.Sorted(maps.Keys(r.mirrors)); !slices.Equal(slices.Sorted(slices.Values(names)), want) && r.say.http() && f.Status < http.StatusBadRequest {
+		faults = append(faults, fmt.Sprintf("copies to %q are explained, want %q", names, want))
+	}
+	return faults
+}
