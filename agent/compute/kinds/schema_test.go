@@ -29,7 +29,7 @@ func commentsIn(t *testing.T, root string) map[string]string {
 		if err != nil {
 			return err
 		}
-		dir := strings.TrimPrefix(filepath.ToSlash(filepath.Join("kinds", filepath.Dir(path))), "../../")
+		dir := filepath.ToSlash(filepath.Join("compute/kinds", filepath.Dir(path)))
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok {

@@ -45,7 +45,7 @@ func (b *specification) document() []byte {
 		"paths", list,
 		"components", mapping("securitySchemes", mapping("token", mapping("type", "http", "scheme", "bearer", "description", "Over TCP. On the unix socket the kernel says who asks.")), "schemas", schemas))
 	var out bytes.Buffer
-	out.WriteString("# Made by the test TestOpenAPI of agent/serve/httpapi; make golden writes it anew.\n")
+	out.WriteString("# Made by the test TestOpenAPI of agent/inspect; make golden writes it anew.\n")
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
 	if err := e.Encode(root); err != nil {

@@ -192,7 +192,11 @@ func (b *specification) object(t reflect.Type) *schema {
 	default:
 		name = strings.ToUpper(name[:1]) + name[1:]
 		if pkg != "httpapi" && pkg != "httpapi_test" {
-			name = strings.ToUpper(pkg[:1]) + pkg[1:] + name
+			prefix := pkg
+			if pkg == "ads" {
+				prefix = "xds" // the name that clients know
+			}
+			name = strings.ToUpper(prefix[:1]) + prefix[1:] + name
 		}
 	}
 	s := &schema{typ: "object"}
